@@ -12,7 +12,7 @@ use serde_json::Value;
 use url::Url;
 
 use simulator::{
-    Simulator, Unfit,
+    InvalidSetting, Simulator,
     clock::Ticks,
     knobs::Knobs,
     settings::{Settings, Tls, WorldSettings},
@@ -193,7 +193,7 @@ fn timestamp(text: &str) -> Result<Ticks, String> {
 fn not_started(error: simulator::Error) -> CommandError {
     let simulator::Error::Settings(unfit) = error else { return outside(error) };
     let mut problems = Problems::default();
-    for Unfit { name, value, rule, remedy } in unfit {
+    for InvalidSetting { name, value, rule, remedy } in unfit {
         problems.push(Problem { key: name, value: Some(value), rule, remedy });
     }
     problems.into()

@@ -1,4 +1,4 @@
-//! The bodies of answers that are not data, the gateway's own and the API's; and what waits until an answer has gone.
+//! Bodies of answers other than data, and guards that live until an answer has been sent.
 
 use std::{
     convert::Infallible,
@@ -17,18 +17,18 @@ use serde::Serialize;
 
 use server::HangUp;
 
-/// JSON with a status. The fields of a struct keep their order, which a `Value` would sort.
+/// A JSON answer. A struct keeps the order of its fields, which a `Value` would sort.
 pub fn json_answer(status: u16, body: &impl Serialize) -> Response {
-    // Text, numbers and lists always become JSON.
+    // Text, numbers and lists always serialize.
     bytes_answer(status, serde_json::to_vec(body).unwrap_or_default())
 }
 
-/// JSON already written; left out where the status allows no body.
+/// An answer with serialized JSON; without a body where the status allows none.
 pub fn bytes_answer(status: u16, body: Vec<u8>) -> Response {
     of_type("application/json; charset=utf-8", status, body)
 }
 
-/// A page for people where JSON was asked for, as a proxy on the way would send it; left out where the status allows no body.
+/// An HTML error page, as a proxy might send; without a body where the status allows none.
 pub fn html_answer(status: u16) -> Response {
     let title = status_code(status).canonical_reason().unwrap_or("Error");
     let page = format!(
@@ -38,7 +38,7 @@ pub fn html_answer(status: u16) -> Response {
     of_type("text/html; charset=utf-8", status, page)
 }
 
-/// Plain text.
+/// A plain text answer.
 pub fn text_answer(status: u16, text: &'static str) -> Response {
     of_type("text/plain; charset=utf-8", status, text)
 }
@@ -51,8 +51,7 @@ fn of_type(kind: &'static str, status: u16, body: impl Into<Body>) -> Response {
     (status_code(status), [(header::CONTENT_TYPE, kind)], body.into()).into_response()
 }
 
-/// A body of so many bytes, at least two: an empty list padded with spaces where the status says that all went well, else a
-/// page.
+/// A body of `bytes` bytes, at least two: an empty list padded with spaces, or HTML for an error status.
 pub fn oversized_answer(status: u16, bytes: usize) -> Response {
     if status >= 400 {
         let mut answer = html_answer(status);
@@ -62,13 +61,13 @@ pub fn oversized_answer(status: u16, bytes: usize) -> Response {
     bytes_answer(status, format!("[{}]", " ".repeat(bytes.saturating_sub(2))).into_bytes())
 }
 
-/// A status alone.
+/// A status without a body.
 pub fn empty_answer(status: u16) -> Response {
-    let body = if may_have_body(status) { Body::empty() } else { Body::new(Nothing) };
+    let body = if may_have_body(status) { Body::empty() } else { Body::new(NoBody) };
     (status_code(status), body).into_response()
 }
 
-/// Whether an answer of this status may have a body, or tell its length.
+/// Whether an answer with this status may have a body or a `Content-Length`.
 pub const fn may_have_body(status: u16) -> bool {
     !matches!(status, 204 | 304)
 }
@@ -84,7 +83,7 @@ pub fn gateway_error(status: u16, message: &str) -> Response {
     json_answer(status, &Error { status_code: status, message })
 }
 
-/// An error of an API behind it: begins with `ok` and `httpCode`.
+/// An error of an API; it begins with `ok` and `httpCode`.
 pub fn api_error(status: u16, message: &str) -> Response {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -96,30 +95,30 @@ pub fn api_error(status: u16, message: &str) -> Response {
     json_answer(status, &Error { ok: false, http_code: status, message })
 }
 
-/// The gateway's answer for a path or method it does not know.
+/// The gateway's answer to an unknown path or method.
 pub fn unknown_path() -> Response {
     gateway_error(404, "Resource not found")
 }
 
-/// An answer that is never sent.
+/// Ends the connection instead of answering.
 pub(crate) fn hang_up() -> Response {
     Extension(HangUp).into_response()
 }
 
-/// The same answer; the guard is dropped once its body has been handed to the connection, or will never be.
+/// Drops the guard once the body has been handed to the connection or will never be.
 pub fn then(answer: Response, guard: impl Send + Unpin + 'static) -> Response {
-    answer.map(|body| Body::new(Then { body, _guard: guard }))
+    answer.map(|body| Body::new(GuardedBody { body, _guard: guard }))
 }
 
-/// Callers give a number they have written down, or a knob's, which is one.
+/// Callers pass constants or knobs, which are valid.
 fn status_code(status: u16) -> StatusCode {
     StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// No body, and no length of it either: told a length of 0, the server would send it where no length may be.
-struct Nothing;
+/// A body without a length: with a length of 0 the server would send `Content-Length` where it is not allowed.
+struct NoBody;
 
-impl http_body::Body for Nothing {
+impl http_body::Body for NoBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -135,13 +134,13 @@ impl http_body::Body for Nothing {
     }
 }
 
-/// A body that keeps something until it is dropped.
-struct Then<G> {
+/// A body that holds a guard until it is dropped.
+struct GuardedBody<G> {
     body: Body,
     _guard: G,
 }
 
-impl<G: Unpin> http_body::Body for Then<G> {
+impl<G: Unpin> http_body::Body for GuardedBody<G> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -168,7 +167,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_answer_has_gone_only_once_its_body_is_dropped() {
+    async fn a_guard_is_dropped_with_the_body() {
         let guard = Arc::new(());
         let mut body = then(bytes_answer(200, b"body".to_vec()), Arc::clone(&guard)).into_body();
 

@@ -1,17 +1,17 @@
-//! A request that the gateway has let through, as the handlers of the APIs get it.
+//! A request that has passed the gateway, as handlers get it.
 
 use std::net::SocketAddr;
 
 use super::identity::Caller;
 
-/// A request that has passed the gateway and the token check; handlers get it as `Extension<Call>`.
+/// A request that has passed the gateway and its token check: `Extension<Call>` of handlers.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// Who calls; `None` on the invoicing login.
+    /// The caller; `None` on the invoicing login.
     pub caller: Option<Caller>,
     /// The `context` header.
     pub context: Context,
-    /// The address the request comes from.
+    /// The address of the client.
     pub peer: SocketAddr,
 }
 
@@ -24,6 +24,6 @@ pub enum Context {
     None,
     /// A JSON object with one member `clientId`.
     Company(String),
-    /// Anything else, with what is wrong.
+    /// Anything else, with the reason why it is invalid.
     Invalid(String),
 }

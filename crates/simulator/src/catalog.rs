@@ -1,6 +1,6 @@
-//! What the provider's document enumerates: resources, event kinds, invoicing entities.
+//! The names in the provider's document: resources, event kinds, invoicing entities.
 //!
-//! Written from the document on its own, not from the product's table, so that a misreading there shows here.
+//! Written from the document and not from the product's table, so that a misreading in one of them shows.
 
 use std::fmt;
 
@@ -43,17 +43,17 @@ choices! { "camelCase";
         Invoicing,
     }
 
-    /// What happened to a record.
+    /// A kind of event.
     pub enum Kind {
-        /// It is new.
+        /// A record was created.
         Created,
-        /// It has changed.
+        /// It was changed.
         Updated,
-        /// It is gone.
+        /// It was deleted.
         Deleted,
-        /// It is no longer in use.
+        /// It was disabled.
         Disabled,
-        /// A write did not work; the record is as it was.
+        /// A write failed; the record is unchanged.
         ErrorOccurred,
     }
 }
@@ -82,7 +82,7 @@ choices! { "PascalCase";
         CompanySettings,
     }
 
-    /// What happened to an invoicing entity.
+    /// An action on an invoicing entity.
     #[allow(missing_docs, reason = "the names are the provider's and say all there is")]
     pub enum Action {
         Created,
@@ -105,7 +105,7 @@ impl Area {
 }
 
 impl Resource {
-    /// Its part of the gateway, its path there, and the noun of its event kinds.
+    /// Area, path below it, and the singular that its event types begin with.
     const fn row(self) -> (Area, &'static str, &'static str) {
         use Area::{Accounting, Core, Import};
         match self {
@@ -133,7 +133,7 @@ impl Resource {
         }
     }
 
-    /// Its part of the gateway.
+    /// Its area.
     pub const fn area(self) -> Area {
         self.row().0
     }
@@ -153,7 +153,7 @@ impl Resource {
         "Svc"
     }
 
-    /// `Domain` of its events. Shown for ACC; the other two are this simulator's, and told by the events endpoint.
+    /// `Domain` of its events. The document shows only ACC; the other two are made up, and the events endpoint lists them.
     pub const fn domain(self) -> &'static str {
         match self.area() {
             Area::Core => "COR",
@@ -167,12 +167,12 @@ impl Resource {
         format!("{self:?}")
     }
 
-    /// What its event kinds begin with: `Customer`.
+    /// What its event types begin with: `Customer`.
     pub const fn singular(self) -> &'static str {
         self.row().2
     }
 
-    /// The kinds of event it has, in the order the events endpoint lists them.
+    /// The kinds of its events, in the order of the events endpoint.
     pub const fn kinds(self) -> [Kind; 4] {
         let only_disabled = matches!(self, Self::Accounts | Self::Customers | Self::Suppliers);
         let end = if only_disabled { Kind::Disabled } else { Kind::Deleted };
@@ -200,7 +200,7 @@ impl fmt::Display for Resource {
 }
 
 impl Entity {
-    /// Whether the action may be subscribed to: company data and settings are only ever updated.
+    /// Whether the entity has this action: company data and settings are only updated.
     pub const fn offers(self, action: Action) -> bool {
         !matches!(self, Self::CompanyData | Self::CompanySettings) || matches!(action, Action::Updated)
     }

@@ -1,7 +1,7 @@
-//! The provider's clock and the ways the provider writes time.
+//! The provider's clock and its formats of time.
 //!
-//! Everything the simulator dates (versions, tokens, `Timestamp`, `Date`) comes from one clock, which can be frozen, moved
-//! ahead or set wrong: a token expires and a code grows old without anybody waiting.
+//! All dates (versions, tokens, `Timestamp`, `Date`) come from one clock, which can be frozen, advanced or skewed, so that
+//! tests need not wait for a token or code to expire.
 
 use std::{
     sync::atomic::{AtomicI64, Ordering},
@@ -38,17 +38,17 @@ impl Ticks {
         Self(self.0.saturating_sub(ticks(time)))
     }
 
-    /// 18 digits for our century, counted as .NET does.
+    /// .NET ticks: 18 digits in this century.
     pub const fn dotnet(self) -> i64 {
         self.0 + DOTNET_EPOCH
     }
 
-    /// 18 digits, counted as Windows file times are.
+    /// Windows file time: 18 digits.
     pub const fn filetime(self) -> i64 {
         self.0 + FILETIME_EPOCH
     }
 
-    /// `2026-11-15T09:00:00.1234567Z`, as records carry it.
+    /// `2026-11-15T09:00:00.1234567Z`, the format of records.
     pub fn iso(self) -> String {
         self.written(format_description!(
             version = 2,
@@ -56,7 +56,7 @@ impl Ticks {
         ))
     }
 
-    /// `2026-11-15T09:00:00.123Z`, as payroll carries it.
+    /// `2026-11-15T09:00:00.123Z`, the format of payroll.
     pub fn iso_milliseconds(self) -> String {
         self.written(format_description!(
             version = 2,
@@ -64,7 +64,7 @@ impl Ticks {
         ))
     }
 
-    /// `11/15/2026 9:00:00 AM`: the `Version` of an event, which is not ISO 8601.
+    /// `11/15/2026 9:00:00 AM`, the format of `Version` in events, which is not ISO 8601.
     pub fn month_first(self) -> String {
         self.written(format_description!(
             version = 2,
@@ -72,7 +72,7 @@ impl Ticks {
         ))
     }
 
-    /// `Sun, 15 Nov 2026 09:00:00 GMT`, as the `Date` header has it.
+    /// `Sun, 15 Nov 2026 09:00:00 GMT`, the format of the `Date` header.
     pub fn http_date(self) -> String {
         self.written(format_description!(
             version = 2,
@@ -80,11 +80,11 @@ impl Ticks {
         ))
     }
 
-    /// Outside the calendar, its first or last moment.
+    /// A moment outside the calendar is formatted as its first or last moment.
     fn written(self, format: &[BorrowedFormatItem<'_>]) -> String {
         let nearest = if self.0 < 0 { UtcDateTime::MIN } else { UtcDateTime::MAX };
         let moment = UtcDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 100).unwrap_or(nearest);
-        // Every moment has all that a format may ask for.
+        // Every moment has all components of these formats.
         moment.format(format).unwrap_or_default()
     }
 }
@@ -94,27 +94,27 @@ pub fn ticks(time: Duration) -> i64 {
     i64::try_from(time.as_nanos() / 100).unwrap_or(i64::MAX)
 }
 
-/// Midnight UTC of a civil date; `None` where there is no such day.
+/// Midnight UTC of a date; `None` if there is no such day.
 pub fn midnight(year: i32, month: u8, day: u8) -> Option<Ticks> {
     let date = Date::from_calendar_date(year, Month::try_from(month).ok()?, day).ok()?;
     (year > 0).then(|| Ticks(date.midnight().as_utc().unix_timestamp() * SECOND))
 }
 
-/// What the provider takes for the time.
+/// The provider's clock.
 #[derive(Debug)]
 pub struct Clock {
-    /// Where it stands, if it stands.
+    /// The moment at which a frozen clock stands.
     frozen: Option<Ticks>,
-    /// Ahead of the machine's clock, or of the frozen one.
+    /// How far it is ahead of the machine's clock, or of the frozen moment.
     offset: AtomicI64,
-    /// The last moment given to a change, so that no two changes share one.
+    /// The last moment given to a change; no two changes share one.
     last_change: AtomicI64,
-    /// How far changes are dated ahead of the clock since it was set back past one of them.
+    /// How far changes are dated ahead of the clock, after it was set back past one of them.
     ahead: AtomicI64,
 }
 
 impl Clock {
-    /// Runs with the machine's, or stands at a moment until moved.
+    /// A clock that runs with the machine's, or is frozen until moved.
     pub fn new(frozen: Option<Ticks>) -> Self {
         Self {
             frozen,
@@ -124,14 +124,14 @@ impl Clock {
         }
     }
 
-    /// Now, as the provider sees it.
+    /// The current time.
     pub fn now(&self) -> Ticks {
         let base = self.frozen.unwrap_or_else(|| Ticks(UNIX_EPOCH.elapsed().map_or(0, ticks)));
         Ticks(base.0.saturating_add(self.offset.load(Ordering::Relaxed)))
     }
 
-    /// The moment of the next change: now, but later than every change before. A standing clock so still dates each
-    /// change apart, and one that was set back goes on from the last change, as fast as it goes itself.
+    /// The moment of the next change: now, but later than every earlier change. With a frozen clock changes still get distinct
+    /// moments; after the clock was set back they continue from the last change, at the clock's speed.
     pub fn change(&self) -> Ticks {
         let now = self.unless_set_back();
         let next = |last: i64| now.max(last.saturating_add(1));
@@ -140,13 +140,13 @@ impl Clock {
         Ticks(next(last.unwrap_or_else(|last| last)))
     }
 
-    /// Now, on the scale by which changes are dated: never before the last of them. What looks back into the world
-    /// counts from here.
+    /// The current time on the scale by which changes are dated; never before the last change. Reads of an earlier state
+    /// count back from here.
     pub fn latest(&self) -> Ticks {
         Ticks(self.unless_set_back().max(self.last_change.load(Ordering::Relaxed)))
     }
 
-    /// Moves it: time passes when positive, it is set back when negative.
+    /// Advances the clock; a negative value sets it back.
     pub fn advance(&self, by: i64) {
         self.offset.fetch_add(by, Ordering::Relaxed);
         if by < 0 {
@@ -154,7 +154,7 @@ impl Clock {
         }
     }
 
-    /// Sets how far it is ahead of its base.
+    /// Sets how far the clock is ahead of its base.
     pub fn skew(&self, by: i64) {
         self.offset.store(by, Ordering::Relaxed);
         self.look_ahead();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standing_clock_dates_every_change_apart_and_moves_when_told() {
+    fn a_frozen_clock_dates_changes_apart_and_can_be_moved() {
         let clock = Clock::new(Some(Ticks(1_000)));
 
         assert_eq!((clock.change(), clock.change(), clock.now()), (Ticks(1_000), Ticks(1_001), Ticks(1_000)));
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!((clock.now(), clock.change()), (Ticks(500), Ticks(6_001)));
     }
     #[test]
-    fn a_clock_that_is_set_back_goes_on_for_changes_until_it_is_set_right() {
+    fn changes_stay_in_order_when_the_clock_is_set_back() {
         let clock = Clock::new(Some(Ticks(1_000)));
         assert_eq!(clock.latest(), Ticks(1_000));
         clock.change();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_before_any_change_dates_the_first_by_itself() {
+    fn a_clock_set_back_before_any_change_dates_the_first() {
         let clock = Clock::new(Some(Ticks(1_000)));
 
         clock.skew(-600);

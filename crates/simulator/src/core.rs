@@ -1,4 +1,4 @@
-//! What all parts of one simulated provider share: settings, clock, knobs and world. It imports none of those parts.
+//! What all parts of a simulated provider share: settings, clock, knobs and world. It imports none of those parts.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use super::{
     world::World,
 };
 
-/// Settings, clock, knobs and world of one provider. Each of its parts holds it.
+/// Settings, clock, knobs and world of one provider.
 #[derive(Debug)]
 pub struct Core {
-    /// As started.
+    /// The settings it was started with.
     pub settings: Settings,
-    /// Its time.
+    /// The provider's clock.
     pub clock: Clock,
     knobs: RwLock<Arc<Knobs>>,
     world: Mutex<World>,
 }
 
 impl Core {
-    /// The first knobs and the first world of valid settings.
+    /// Creates the initial knobs and world; the settings must be valid.
     pub(super) fn new(settings: Settings) -> Arc<Self> {
         let clock = Clock::new(settings.frozen_at);
         Arc::new(Self {
@@ -34,18 +34,18 @@ impl Core {
         })
     }
 
-    /// What everything that is drawn follows from.
+    /// The seed of everything random.
     pub(super) const fn seed(&self) -> u64 {
         self.settings.world.seed
     }
 
-    /// The knobs as they stand.
+    /// The current knobs.
     pub fn knobs(&self) -> Arc<Knobs> {
         Arc::clone(&self.knobs.read())
     }
 
-    /// Turns knobs: a reader sees all of the change or none. `then` runs under the same lock, with the knobs before and after
-    /// the change and with its result. Do not ask for the knobs again inside either.
+    /// Changes knobs atomically. `then` runs under the same lock, with the knobs before and after the change and its result.
+    /// Neither closure may read the knobs again.
     pub(super) fn turn<T>(&self, change: impl FnOnce(&mut Knobs) -> T, then: impl FnOnce(&Knobs, &Knobs, T)) {
         let mut knobs = self.knobs.write();
         let before = Arc::clone(&knobs);
@@ -54,19 +54,19 @@ impl Core {
         then(&before, now, changed);
     }
 
-    /// Takes down a count among the knobs of the identity provider. Unlike [`Self::turn`], this has no `then`: the gateway
-    /// counts nothing under these knobs, and no delivery waits for them.
+    /// Decrements a counter among the knobs of the identity provider. Unlike [`Self::turn`] it has no `then`, because the gateway
+    /// counts nothing under these knobs and no delivery waits for them.
     pub(super) fn use_up<T>(&self, take: impl FnOnce(&mut IdentityKnobs) -> T) -> T {
         take(&mut Arc::make_mut(&mut self.knobs.write()).identity)
     }
 
-    /// Counts something under the knobs as they stand: they cannot be turned meanwhile, so that a request which has read
-    /// former ones never counts in the place of the present ones. Do not ask for the knobs again inside.
+    /// Counts something under the current knobs. They cannot change meanwhile, so a request that read earlier knobs is never
+    /// counted under these. `act` must not read the knobs again.
     pub(super) fn count<T>(&self, act: impl FnOnce(&Knobs) -> T) -> T {
         act(&self.knobs.read())
     }
 
-    /// The world, for reading. Do not hold it across an await, nor while rendering much.
+    /// The world. Do not hold the guard across an await or while rendering.
     pub fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock()
     }

@@ -1,6 +1,6 @@
-//! Macros by which choices, settings and knobs are declared in one place each.
+//! Macros that declare enums, settings and knobs.
 
-/// Declares enums of plain names, with the list of all of them. The first argument is how JSON spells the names.
+/// Declares enums without fields, each with the list `ALL`. The first argument is the case of their names in JSON.
 macro_rules! choices {
     ($case:tt; $(
         $(#[$about:meta])*
@@ -12,13 +12,13 @@ macro_rules! choices {
         pub enum $name { $($(#[$note])* $choice,)+ }
 
         impl $name {
-            /// All of them, in the order of the enum.
+            /// All variants, in the order of the enum.
             pub const ALL: [Self; [$(stringify!($choice)),+].len()] = [$(Self::$choice),+];
         }
     )+};
 }
 
-/// Declares a struct, each of its fields with its type and its default.
+/// Declares a struct with the type and default of each field.
 macro_rules! defaults {
     (
         $(#[$about:meta])*
@@ -35,7 +35,7 @@ macro_rules! defaults {
     };
 }
 
-/// The same for knobs, which are also JSON.
+/// The same for knobs, which are JSON, too.
 macro_rules! knobs {
     ($(#[$about:meta])* pub struct $name:ident { $($fields:tt)+ }) => {
         defaults! {

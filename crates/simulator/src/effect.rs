@@ -1,4 +1,4 @@
-//! The effects of fault rules on answers, the same for the gateway and the identity provider.
+//! Effects of fault rules on answers, shared by the gateway and the identity provider.
 
 use std::io;
 
@@ -13,22 +13,21 @@ use url::form_urlencoded;
 
 use crate::{
     answer::{hang_up, html_answer, may_have_body, oversized_answer, then, unknown_path},
-    knobs::{Effect, Tells},
+    error_answer::{ApiError, throttled, used_up},
+    knobs::{Effect, RetryHint},
     random::Random,
-    refusal::{Refusal, throttled, used_up},
 };
 
-/// The largest answer that is looked at whole; none is nearly as large.
-const LARGEST: usize = 256 << 20;
+/// Larger answers are not rewritten; none is nearly as large.
+const MAX_ANSWER_BYTES: usize = 256 << 20;
 
-/// Tells how long a list is.
-const TOTAL: &str = "x-pagination";
+const PAGINATION_HEADER: &str = "x-pagination";
 
-/// What is answered before anything is checked or done; `None` for effects that need the right answer first.
-pub(crate) fn instead(effect: &Effect) -> Option<Response> {
+/// The answer that replaces any work; `None` for effects that need the right answer first.
+pub(crate) fn replacement(effect: &Effect) -> Option<Response> {
     match *effect {
         Effect::Throttle { seconds, tells } => Some(throttled(seconds.into(), tells).into_response()),
-        Effect::Quota { seconds } => Some(used_up(seconds.into(), Tells::Both).into_response()),
+        Effect::Quota { seconds } => Some(used_up(seconds.into(), RetryHint::Both).into_response()),
         Effect::Status(status) => Some(failed(status.get())),
         Effect::UnknownPath => Some(unknown_path()),
         Effect::Drop => Some(hang_up()),
@@ -40,13 +39,13 @@ pub(crate) fn instead(effect: &Effect) -> Option<Response> {
 
 fn failed(status: u16) -> Response {
     if status >= 502 {
-        Refusal::gateway(status, "The service is unavailable.").into_response()
+        ApiError::gateway(status, "The service is unavailable.").into_response()
     } else {
-        Refusal::api(status, "An error has occurred.").into_response()
+        ApiError::api(status, "An error has occurred.").into_response()
     }
 }
 
-/// The right answer as the effect leaves it, after the work was done.
+/// Applies an effect to the right answer, after the work was done.
 pub(crate) async fn spoil(effect: &Effect, answer: Response, random: &mut Random) -> Response {
     match effect {
         Effect::Truncate => truncate(answer).await,
@@ -58,19 +57,19 @@ pub(crate) async fn spoil(effect: &Effect, answer: Response, random: &mut Random
         }
         Effect::WrongTypes => rewrite(answer, mistyped).await,
         Effect::Wrapped => rewrite(answer, |rows| json!({ "items": rows })).await,
-        Effect::WithoutIds => rewrite(answer, nameless).await,
-        Effect::WrongTotal { surplus } => miscount(answer, (*surplus).into()),
+        Effect::WithoutIds => rewrite(answer, without_ids).await,
+        Effect::WrongTotal { surplus } => with_wrong_total(answer, (*surplus).into()),
         Effect::Delay(latency) => {
             tokio::time::sleep(latency.sample(random)).await;
             answer
         }
         Effect::LoseAnswer => hang_up(),
-        // Done before the work.
+        // Applied before the work.
         _ => answer,
     }
 }
 
-/// Announces the whole length, sends half and ends the connection. Without a body there is no middle: it just ends.
+/// Announces the whole length, sends half and ends the connection. An answer without a body just ends.
 async fn truncate(answer: Response) -> Response {
     match whole(answer).await {
         Some((mut parts, body, rest)) if !body.is_empty() => {
@@ -81,20 +80,20 @@ async fn truncate(answer: Response) -> Response {
     }
 }
 
-/// Half the JSON under a length that fits, and the status the answer had; one that allows no body has none to spoil.
+/// Half of the JSON with a matching length. A status that allows no body is left alone.
 async fn invalidate(answer: Response) -> Response {
     if !may_have_body(answer.status().as_u16()) {
         return answer;
     }
     let Some((mut parts, body, rest)) = whole(answer).await else { return hang_up() };
     let half = half(&body);
-    // Nothing at all could be taken for an empty list.
+    // An empty body could be taken for an empty list.
     let half = if half.is_empty() { Bytes::from_static(b"{") } else { half };
     parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(half.len()));
     then(Response::from_parts(parts, Body::from(half)), rest)
 }
 
-/// Other JSON in the place of what there is; what is none stays as it is.
+/// Replaces a JSON body; any other body stays.
 async fn rewrite(answer: Response, change: impl FnOnce(Value) -> Value) -> Response {
     let Some((mut parts, body, rest)) = whole(answer).await else { return hang_up() };
     let body = match serde_json::from_slice(&body) {
@@ -107,7 +106,7 @@ async fn rewrite(answer: Response, change: impl FnOnce(Value) -> Value) -> Respo
     then(Response::from_parts(parts, Body::from(body)), rest)
 }
 
-/// Lists and objects stay what they are, so that only their values are wrong.
+/// Keeps lists and objects and changes the type of every value in them.
 fn mistyped(value: Value) -> Value {
     match value {
         Value::Null => Value::Null,
@@ -119,27 +118,28 @@ fn mistyped(value: Value) -> Value {
     }
 }
 
-/// The same rows, and nobody can tell whose they are.
-fn nameless(mut rows: Value) -> Value {
+/// Removes the ids of all rows.
+fn without_ids(mut rows: Value) -> Value {
     for row in rows.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
         row.retain(|name, _| !matches!(&**name, "correlationId" | "companyCode"));
     }
     rows
 }
 
-/// A list that is said to be longer than it is.
-fn miscount(mut answer: Response, surplus: u64) -> Response {
-    let told = answer.headers().get(TOTAL).and_then(|told| serde_json::from_slice(told.as_bytes()).ok());
+/// Raises `totalCount` of the pagination header.
+fn with_wrong_total(mut answer: Response, surplus: u64) -> Response {
+    let told =
+        answer.headers().get(PAGINATION_HEADER).and_then(|told| serde_json::from_slice(told.as_bytes()).ok());
     if let Some(mut told) = told.filter(Value::is_object) {
         told["totalCount"] = json!(told["totalCount"].as_u64().unwrap_or(0).saturating_add(surplus));
         if let Ok(told) = HeaderValue::from_str(&told.to_string()) {
-            answer.headers_mut().insert(TOTAL, told);
+            answer.headers_mut().insert(PAGINATION_HEADER, told);
         }
     }
     answer
 }
 
-/// The query of a request that asks for the first page, whichever it asked for.
+/// The same request for page 1.
 pub(crate) fn first_page(uri: &Uri) -> Option<Uri> {
     let pairs = form_urlencoded::parse(uri.query()?.as_bytes());
     let pairs = pairs.map(|(name, value)| {
@@ -150,15 +150,15 @@ pub(crate) fn first_page(uri: &Uri) -> Option<Uri> {
     format!("{}?{query}", uri.path()).parse().ok()
 }
 
-/// An answer read to its end. What is left of its body must go with the spoiled one: there may be something that waits until
-/// the answer has gone.
+/// Reads an answer to its end. The rest of the body stream must stay alive with the new answer, because it may hold a
+/// guard.
 pub(crate) async fn whole(answer: Response) -> Option<(Parts, Bytes, BodyDataStream)> {
     let (parts, body) = answer.into_parts();
     let mut rest = body.into_data_stream();
     let mut whole = Vec::new();
     while let Some(chunk) = rest.next().await {
         let chunk = chunk.ok()?;
-        if chunk.len() > LARGEST.saturating_sub(whole.len()) {
+        if chunk.len() > MAX_ANSWER_BYTES.saturating_sub(whole.len()) {
             return None;
         }
         whole.extend_from_slice(&chunk);
@@ -173,7 +173,7 @@ fn half(body: &Bytes) -> Bytes {
 /// A body that fails after its first half.
 fn cut_off(half: Bytes) -> Body {
     let failure = async {
-        // The connection writes out what it has when a body makes it wait, and drops it when a body fails.
+        // hyper flushes what it has when a body is pending, and drops it when a body fails.
         tokio::task::yield_now().await;
         Err::<Bytes, _>(io::Error::other("cut off on purpose"))
     };
@@ -188,7 +188,7 @@ mod tests {
     use crate::{answer::bytes_answer, knobs::Latency};
 
     #[tokio::test]
-    async fn what_waits_for_an_answer_waits_for_the_spoiled_one() {
+    async fn a_guard_lives_as_long_as_the_spoiled_answer() {
         for effect in
             [Effect::Truncate, Effect::InvalidJson, Effect::WrongContentType, Effect::Delay(Latency::None)]
         {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_may_be_wrapped_nameless_or_said_to_be_longer_than_it_is() {
+    async fn lists_are_wrapped_stripped_of_ids_or_miscounted() {
         let body = r#"[{"correlationId":"a","name":"b"},{"companyCode":7}]"#;
         for (effect, expected) in [
             (Effect::Wrapped, format!(r#"{{"items":{body}}}"#)),
@@ -212,11 +212,11 @@ mod tests {
             (Effect::WrongTotal { surplus: 3 }, body.to_owned()),
         ] {
             let mut answer = bytes_answer(200, body.as_bytes().to_vec());
-            answer.headers_mut().insert(TOTAL, HeaderValue::from_static(r#"{"totalCount":2}"#));
+            answer.headers_mut().insert(PAGINATION_HEADER, HeaderValue::from_static(r#"{"totalCount":2}"#));
 
             let spoiled = spoil(&effect, answer, &mut Random::new(1, 1)).await;
 
-            let told = spoiled.headers()[TOTAL].to_str().unwrap().to_owned();
+            let told = spoiled.headers()[PAGINATION_HEADER].to_str().unwrap().to_owned();
             let (_, body, _) = whole(spoiled).await.unwrap();
             let total = if matches!(effect, Effect::WrongTotal { .. }) { 5 } else { 2 };
             assert_eq!(
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn whichever_page_is_asked_for_the_first_is_read() {
+    fn the_first_page_replaces_any_page() {
         let uri = Uri::from_static("/a/b?pageNumber=12&pageSize=5&filter=a+gt+3");
 
         assert_eq!(first_page(&uri).unwrap(), "/a/b?pageNumber=1&pageSize=5&filter=a+gt+3");
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_status_without_a_body_has_none_to_make_invalid() {
+    async fn invalid_json_leaves_a_status_without_a_body_alone() {
         let spoiled =
             spoil(&Effect::InvalidJson, bytes_answer(204, Vec::new()), &mut Random::new(1, 1)).await;
 

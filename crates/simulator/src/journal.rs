@@ -1,30 +1,30 @@
-//! What happened, in order, the newest entries kept.
+//! A bounded list of what happened.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-/// A bounded list of entries numbered from 0.
+/// Numbers its entries from 0 and keeps the newest.
 #[derive(Debug)]
 pub struct Journal<T> {
-    inner: Mutex<Inner<T>>,
+    inner: Mutex<Entries<T>>,
     limit: usize,
 }
 
 #[derive(Debug)]
-struct Inner<T> {
+struct Entries<T> {
     entries: VecDeque<T>,
-    /// Entries that were dropped to keep the limit.
+    /// Entries dropped to keep the limit.
     gone: u64,
 }
 
 impl<T> Journal<T> {
     /// Keeps the last `limit` entries, at least one.
     pub fn new(limit: usize) -> Self {
-        Self { inner: Mutex::new(Inner { entries: VecDeque::new(), gone: 0 }), limit: limit.max(1) }
+        Self { inner: Mutex::new(Entries { entries: VecDeque::new(), gone: 0 }), limit: limit.max(1) }
     }
 
-    /// Appends; the entry's number.
+    /// Appends an entry and returns its number.
     pub fn push(&self, entry: T) -> u64 {
         let mut inner = self.inner.lock();
         if inner.entries.len() == self.limit {
@@ -35,7 +35,7 @@ impl<T> Journal<T> {
         inner.gone + inner.entries.len() as u64 - 1
     }
 
-    /// Changes an entry that is still there.
+    /// Changes an entry if it is still kept.
     pub fn update(&self, number: u64, change: impl FnOnce(&mut T)) {
         let mut inner = self.inner.lock();
         let at = number.checked_sub(inner.gone).and_then(|at| usize::try_from(at).ok());
@@ -44,13 +44,13 @@ impl<T> Journal<T> {
         }
     }
 
-    /// How many there ever were.
+    /// Entries ever pushed.
     pub fn count(&self) -> u64 {
         let inner = self.inner.lock();
         inner.gone + inner.entries.len() as u64
     }
 
-    /// Up to `limit` entries from number `from` on that are still there, with their numbers.
+    /// At most `limit` kept entries from number `from` on, with their numbers.
     pub fn from(&self, from: u64, limit: usize) -> Vec<(u64, T)>
     where
         T: Clone,
@@ -61,7 +61,7 @@ impl<T> Journal<T> {
         entries.map(|(at, entry)| (inner.gone + at as u64, entry.clone())).collect()
     }
 
-    /// All that are still there.
+    /// All entries that are kept.
     pub fn all(&self) -> Vec<T>
     where
         T: Clone,

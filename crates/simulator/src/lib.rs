@@ -9,13 +9,13 @@
 //! ```
 //!
 //! - It is written from the provider's document alone and shares no signing, parsing, paging or token code with the
-//!   product, so that one misreading cannot hide in both.
-//! - Everything that looks random follows from the seed, and every date from one [`clock::Clock`]: under a frozen clock
-//!   the same seed and the same calls give the same records and the same deliveries, byte for byte.
-//! - What the document leaves open is a knob ([`knobs::Knobs`]) where Tributary could notice the difference, and so is everything
-//!   that goes wrong.
-//! - What is true (records, deliveries with their answers, tokens) can be asked for, so that tests compare with it.
-//! - Bad input gets what the document says; nothing a client sends makes it fail on its own account.
+//!   product, so that a misreading in one does not hide in the other.
+//! - Everything random follows from the seed, and every date from one [`clock::Clock`]: with a frozen clock, the same seed
+//!   and the same calls give the same records and deliveries, byte for byte.
+//! - Where the document leaves something open that Tributary could notice, there is a knob ([`knobs::Knobs`]). Faults are
+//!   knobs, too.
+//! - Tests can ask for the truth: records, deliveries with their answers, tokens.
+//! - Bad input gets the error the document describes; no request makes the simulator fail.
 
 #[macro_use]
 mod declare;
@@ -28,41 +28,41 @@ pub mod clock;
 pub mod control;
 mod core;
 pub mod deliveries;
-mod edge;
 mod effect;
+mod error_answer;
 pub mod gateway;
 pub mod identity;
 pub mod invoicing;
 pub mod journal;
 pub mod knobs;
+mod layers;
 mod provider;
 pub mod random;
 pub mod reads;
 mod recent;
-mod refusal;
 pub mod settings;
 mod start;
 pub mod timestamp;
 mod validation;
 pub mod world;
 
-pub use self::{core::Core, provider::Provider, start::Simulator, validation::Unfit};
+pub use self::{core::Core, provider::Provider, start::Simulator, validation::InvalidSetting};
 
-/// Why a simulator did not start, or could not do what it was asked for.
+/// Why a simulator did not start or could not do something.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The address is taken or not ours.
-    #[error("listen on {address}")]
+    /// The address cannot be bound.
+    #[error("cannot listen on {address}")]
     Listen {
-        /// Where it should have listened.
+        /// The address.
         address: std::net::SocketAddr,
-        /// Why it could not.
+        /// Why it cannot be bound.
         #[source]
         source: std::io::Error,
     },
-    /// A certificate, key or chain cannot be used or made.
-    #[error("{what}")]
+    /// A certificate, key or chain is invalid or could not be generated.
+    #[error("cannot {what}")]
     Certificate {
         /// What was attempted.
         what: &'static str,
@@ -70,13 +70,10 @@ pub enum Error {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// No signing key could be made.
-    #[error("make a signing key: {0}")]
+    /// No signing key could be generated.
+    #[error("cannot generate a signing key: {0} failed")]
     Key(String),
-    /// No HTTP client could be made.
-    #[error("make the client for deliveries")]
-    Client(#[source] reqwest::Error),
-    /// Settings or knobs that cannot be used; never empty.
+    /// Invalid settings or knobs; never empty.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-    Settings(Vec<Unfit>),
+    Settings(Vec<InvalidSetting>),
 }

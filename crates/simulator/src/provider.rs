@@ -1,4 +1,4 @@
-//! One simulated provider: its parts, put together, and what concerns several of them.
+//! A simulated provider: its parts, and what concerns several of them.
 
 use std::{
     ops::Deref,
@@ -9,7 +9,7 @@ use super::{
     accounting::Accounting,
     clock::Clock,
     core::Core,
-    deliveries::{Deliveries, Families, Family, Order},
+    deliveries::{Deliveries, DeliveryOrder, Family, WebhookFamilies},
     gateway::Gateway,
     identity::Identity,
     invoicing::Invoicing,
@@ -18,10 +18,10 @@ use super::{
     world::{Change, World},
 };
 
-/// Steps between two looks at the other tasks.
-const STRIDE: u64 = 256;
+/// Changes of the world between two yields to other tasks.
+const STEPS_PER_YIELD: u64 = 256;
 
-/// One provider. Handlers of reads and of `/_control` get it as `State<Arc<Provider>>`, handlers of a part get that part.
+/// A provider. Handlers of reads and `/_control` get it as `State<Arc<Provider>>`; handlers of a part get that part.
 #[derive(Debug)]
 pub struct Provider {
     pub(super) core: Arc<Core>,
@@ -29,13 +29,13 @@ pub struct Provider {
     pub identity: Arc<Identity>,
     /// Limits, faults and the journal of requests.
     pub gateway: Arc<Gateway>,
-    /// Reads while there was a replica. Each draws by its number, so the same calls in the same order see the same.
+    /// Reads so far with a lagging replica. Each is drawn by its number, so the same calls in the same order give the same.
     pub(super) replica_reads: AtomicU64,
     /// Webhooks of the accounting family.
     pub accounting: Arc<Accounting>,
     /// Login and webhooks of the invoicing API.
     pub invoicing: Arc<Invoicing>,
-    /// Deliveries on their way, and the journal of all.
+    /// Queued deliveries and the journal of all.
     pub deliveries: Arc<Deliveries>,
 }
 
@@ -49,10 +49,10 @@ impl Deref for Provider {
 }
 
 impl Provider {
-    /// A provider with the first world of its settings. It answers nobody and delivers nothing by itself.
+    /// Creates a provider with its initial world. It neither listens nor delivers by itself.
     ///
     /// # Errors
-    /// A key, certificate or setting cannot be used.
+    /// A key, certificate or setting is invalid.
     pub fn new(settings: Settings) -> Result<Arc<Self>, super::Error> {
         settings.validate()?;
         let core = Core::new(settings);
@@ -65,32 +65,31 @@ impl Provider {
         Ok(Arc::new(Self { core, identity, gateway, replica_reads, accounting, invoicing, deliveries }))
     }
 
-    /// Turns knobs; whoever reads them next sees all of the change or none. Fault rules begin to count again if their list
-    /// has become another; to begin again with the same list, use [`Self::set_faults`].
+    /// Changes knobs atomically. Counts of fault rules restart if the list of rules changes; to restart them with the same list,
+    /// use [`Self::set_faults`].
     pub fn turn(&self, change: impl FnOnce(&mut Knobs)) {
-        self.turn_and_arm(|knobs| {
+        self.turn_knobs(|knobs| {
             change(knobs);
             false
         });
     }
 
-    /// Sets the fault rules, which all begin to count from nothing, even those that are as they were.
+    /// Sets the fault rules and restarts all their counts.
     pub fn set_faults(&self, faults: Vec<Fault>) {
-        self.turn_and_arm(|knobs| {
+        self.turn_knobs(|knobs| {
             knobs.faults = faults;
             true
         });
     }
 
-    /// Turns knobs by a change that says whether fault rules begin again whatever became of them.
-    pub(super) fn turn_and_arm(&self, change: impl FnOnce(&mut Knobs) -> bool) {
-        self.core.turn(change, |before, now, arm| self.gateway.turned(before, now, arm));
-        // Deliveries that a knob held back are due now, and nothing else would tell their loop.
+    /// Changes knobs; `change` returns whether the counts of fault rules restart in any case.
+    pub(super) fn turn_knobs(&self, change: impl FnOnce(&mut Knobs) -> bool) {
+        self.core.turn(change, |before, now, restart| self.gateway.turned(before, now, restart));
+        // A knob may have held back deliveries that are due now.
         self.deliveries.wake();
     }
 
-    /// Changes the world and hands what changed to the webhooks, in the order it happened: the deliveries of two changes
-    /// are never numbered the other way round.
+    /// Changes the world and announces the changes to webhooks, in the order they happened.
     pub fn change<T>(&self, act: impl FnOnce(&mut World, &Clock) -> (T, Vec<Change>)) -> T {
         let mut world = self.world();
         let (result, changes) = act(&mut world, &self.clock);
@@ -104,28 +103,27 @@ impl Provider {
         result
     }
 
-    /// Lets the world take so many steps. Others get their turn in between: the world is free after each step, and so is
-    /// the thread after some.
+    /// Makes `count` random changes. The world is unlocked after each, and the task yields after some.
     pub async fn step(&self, count: u64) {
         for number in 1..=count {
             self.change(|world, clock| ((), vec![world.step(clock)]));
-            if number % STRIDE == 0 {
+            if number % STEPS_PER_YIELD == 0 {
                 tokio::task::yield_now().await;
             }
         }
     }
 }
 
-impl Families for Provider {
-    fn wants(&self, order: &Order) -> bool {
+impl WebhookFamilies for Provider {
+    fn wants(&self, order: &DeliveryOrder) -> bool {
         match order.family {
             Family::Accounting => self.accounting.wants(order.webhook, order.purpose, order.url.as_str()),
             Family::Invoicing => self.invoicing.wants(order.webhook),
         }
     }
 
-    fn ended(&self, order: &Order, accepted: bool) {
-        // A hook stays as it is, whatever becomes of a message.
+    fn ended(&self, order: &DeliveryOrder, accepted: bool) {
+        // A failed message changes nothing about its hook.
         if order.family == Family::Accounting {
             self.accounting.ended(order.webhook, order.purpose, order.url.as_str(), accepted);
         }
@@ -137,16 +135,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn others_get_their_turn_while_the_world_takes_many_steps() {
+    async fn many_steps_yield_to_other_tasks() {
         let provider = Provider::new(Settings::default()).unwrap();
         let seen = {
             let provider = Arc::clone(&provider);
             tokio::spawn(async move { provider.world().changes() })
         };
 
-        provider.step(4 * STRIDE).await;
+        provider.step(4 * STEPS_PER_YIELD).await;
 
-        assert_eq!(provider.world().changes(), 4 * STRIDE);
-        assert!(seen.await.unwrap() < 4 * STRIDE, "nobody else ran before the last step");
+        assert_eq!(provider.world().changes(), 4 * STEPS_PER_YIELD);
+        assert!(seen.await.unwrap() < 4 * STEPS_PER_YIELD, "no other task ran before the last step");
     }
 }

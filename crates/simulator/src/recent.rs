@@ -1,11 +1,11 @@
-//! A map that remembers the newest entries and forgets the oldest, so that no client can make it grow.
+//! A bounded map that drops its oldest entries.
 
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
 };
 
-/// Entries by their text, at most `limit` of them. Nothing is ever removed but by age.
+/// At most `limit` entries; only age removes one.
 #[derive(Debug)]
 pub(crate) struct Recent<V> {
     entries: HashMap<Arc<str>, V>,
@@ -15,12 +15,12 @@ pub(crate) struct Recent<V> {
 }
 
 impl<V> Recent<V> {
-    /// Remembers `limit` entries, at least one.
+    /// Keeps `limit` entries, at least one.
     pub(crate) fn new(limit: usize) -> Self {
         Self { entries: HashMap::new(), order: VecDeque::new(), limit: limit.max(1) }
     }
 
-    /// Adds an entry as the newest; one with the same key is replaced where it stands.
+    /// Adds an entry as the newest; an existing key keeps its age and gets the new value.
     pub(crate) fn insert(&mut self, key: &str, value: V) {
         if let Some(entry) = self.entries.get_mut(key) {
             *entry = value;
@@ -44,7 +44,7 @@ impl<V> Recent<V> {
         self.entries.get_mut(key)
     }
 
-    /// All entries, in no order.
+    /// All entries, unordered.
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.entries.values()
     }

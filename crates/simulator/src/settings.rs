@@ -1,4 +1,4 @@
-//! What is fixed when a simulator starts. What may change while it runs is in [`super::knobs`].
+//! Settings, which are fixed at the start. What may change later is in [`super::knobs`].
 
 use std::{
     collections::BTreeSet,
@@ -7,56 +7,55 @@ use std::{
 
 use super::{catalog::Resource, clock::Ticks, knobs::Knobs};
 
-/// The most companies a first world has.
-pub const MOST_COMPANIES: u32 = 1_000_000;
-/// The most records of all kinds together a first world has: half a gigabyte of rows.
-pub const MOST_RECORDS: u64 = 20_000_000;
+/// Companies in the initial world at most.
+pub const MAX_COMPANIES: u32 = 1_000_000;
+/// Records in the initial world at most: half a gigabyte of rows.
+pub const MAX_RECORDS: u64 = 20_000_000;
 
 defaults! {
-    /// How a simulator starts.
+    /// Settings of a simulator.
     #[derive(Debug, Clone)]
     pub struct Settings {
-        /// Where it listens; port 0 takes a free one.
+        /// Address to listen on; port 0 takes a free one.
         pub address: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        /// Serves HTTPS with this certificate, or with one made up at the start.
+        /// Whether to serve HTTPS, and with which certificate.
         pub tls: Tls = Tls::Off,
-        /// The world it begins with.
+        /// The initial world.
         pub world: WorldSettings = WorldSettings::default(),
-        /// Where its clock stands until moved; without it, it runs with the machine's.
+        /// Freezes the clock at a moment until it is moved; without it, the clock runs with the machine's.
         pub frozen_at: Option<Ticks> = None,
-        /// Subscription keys it knows.
+        /// Valid subscription keys.
         pub subscription_keys: Vec<String> = vec!["simulated-subscription-key".to_owned()],
-        /// The OAuth client it knows.
+        /// The OAuth client.
         pub client: Client = Client {
             id: "simulated-client".to_owned(),
             secret: "simulated-secret".to_owned(),
-            redirect_uris: Vec::new(),
         },
-        /// `iss` of its tokens, and the issuer of its discovery document: on another host than the identity provider.
+        /// Issuer in tokens and in the discovery document; another host than the identity provider's.
         pub issuer: String = "https://cloud-login.example/auth/core".to_owned(),
         /// Tenant of the accounting and payroll data.
         pub tenant: String = "tenant-1".to_owned(),
-        /// The account that logs in to invoicing.
+        /// The account of the invoicing login.
         pub invoicing: InvoicingAccount = InvoicingAccount {
             mail: "ana@example.com".to_owned(),
             password: "simulated-password".to_owned(),
         },
-        /// Certificates (PEM) by which it trusts webhook receivers, beside the platform's.
+        /// Certificates (PEM) to trust for webhook receivers, besides the platform's.
         pub receiver_roots: Vec<String> = Vec::new(),
-        /// How many entries each journal (deliveries, requests, tokens) keeps; the oldest go first.
+        /// Entries that each journal (deliveries, requests, tokens) keeps; the oldest are dropped first.
         pub journal_limit: usize = 100_000,
-        /// The first setting of everything that may change later.
+        /// The initial knobs.
         pub knobs: Knobs = Knobs::default(),
     }
 }
 
-/// Whether and with what it serves HTTPS.
+/// Whether to serve HTTPS, and with which certificate.
 #[derive(Debug, Clone, Default)]
 pub enum Tls {
     /// Plain HTTP.
     #[default]
     Off,
-    /// A certificate for localhost, made at the start; [`super::Simulator::certificate`] tells it.
+    /// A certificate for localhost, generated at the start; see [`super::Simulator::certificate`].
     Generated,
     /// This chain and key, as PEM.
     Given {
@@ -68,28 +67,29 @@ pub enum Tls {
 }
 
 defaults! {
-    /// Size and seed of the first world; up to [`MOST_RECORDS`] records in all.
+    /// Size and seed of the initial world; at most [`MAX_RECORDS`] records.
     #[derive(Debug, Clone)]
     pub struct WorldSettings {
-        /// Everything that looks random follows from it.
+        /// The seed of everything random.
         pub seed: u64 = 1,
-        /// Accounting companies, up to [`MOST_COMPANIES`].
+        /// Accounting companies, at most [`MAX_COMPANIES`].
         pub companies: u32 = 10,
-        /// Customers of each company.
+        /// Customers per company.
         pub customers: u32 = 20,
-        /// Accounts of each company.
+        /// Accounts per company.
         pub accounts: u32 = 20,
-        /// Records of each other resource in each company; companies themselves not counted.
+        /// Records per company of each other resource except companies.
         pub others: u32 = 2,
         /// Payroll companies.
         pub payroll_companies: u32 = 10,
-        /// Invoicing companies of the account, each a tenant of its own.
+        /// Invoicing companies of the account, each with its own tenant.
         pub invoicing_companies: u32 = 1,
-        /// Entities of each kind in each invoicing company.
+        /// Entities of each kind per invoicing company.
         pub invoicing_entities: u32 = 5,
-        /// Resources whose records belong to no company: read with `context: none`, events without `PartitionClientId`.
+        /// Resources whose records belong to no company: they are read with `context: none`, and their events have no
+        /// `PartitionClientId`.
         pub tenant_resources: BTreeSet<Resource> = BTreeSet::new(),
-        /// Earlier states kept of each record, for stale reads and for going back.
+        /// Earlier states kept per record, for stale reads and restores.
         pub history: usize = 8,
     }
 }
@@ -101,11 +101,9 @@ pub struct Client {
     pub id: String,
     /// `client_secret`.
     pub secret: String,
-    /// Redirect addresses, compared exactly; empty allows any that the document allows.
-    pub redirect_uris: Vec<String>,
 }
 
-/// The mail and password of the invoicing login.
+/// Mail and password of the invoicing login.
 #[derive(Debug, Clone)]
 pub struct InvoicingAccount {
     /// `mail`.

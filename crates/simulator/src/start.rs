@@ -1,4 +1,4 @@
-//! Puts the parts together: certificate, listener, deliveries, and the world that goes on by itself.
+//! Starts a simulator: certificate, listener, deliveries, and the world's own changes.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -13,22 +13,21 @@ use url::Url;
 use server::{Options, Server};
 
 use super::{
-    Error, Provider, accounting, control, deliveries, edge, gateway, identity, invoicing, reads,
+    Error, Provider, accounting, control, deliveries, gateway, identity, invoicing, layers, reads,
     settings::{Settings, Tls},
 };
 
-/// Connections at once: more than any test or benchmark opens.
-const CONNECTIONS: usize = 10_000;
-/// How often the world catches up with its rate.
-const TICK: Duration = Duration::from_millis(10);
-/// The most changes of one tick: a world that cannot keep up drops the rest instead of falling behind for ever.
-const MOST_PER_TICK: f64 = 100_000.0;
-/// How long running requests may take when it stops.
-const STOP: Duration = Duration::from_secs(2);
+const MAX_CONNECTIONS: usize = 10_000;
+/// How often the changes due by `changesPerSecond` are made.
+const CHANGE_INTERVAL: Duration = Duration::from_millis(10);
+/// A world that cannot keep up skips changes instead of falling behind forever.
+const MAX_CHANGES_PER_INTERVAL: f64 = 100_000.0;
+/// How long requests in progress may take when the simulator stops.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running provider.
 ///
-/// Dropping it ends it at once; [`Simulator::stop`] lets requests finish.
+/// Dropping it stops it at once; [`Simulator::stop`] lets requests finish.
 #[derive(Debug)]
 pub struct Simulator {
     provider: Arc<Provider>,
@@ -39,10 +38,10 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// Starts it; it answers when this returns.
+    /// Starts a simulator; it accepts requests when this returns.
     ///
     /// # Errors
-    /// The address cannot be had, or a certificate, key or setting cannot be used.
+    /// The address cannot be bound, or a certificate, key or setting is invalid.
     pub async fn start(settings: Settings) -> Result<Self, Error> {
         let wanted = settings.address;
         let (tls, certificate) = serving_certificate(&settings.tls)?;
@@ -51,7 +50,7 @@ impl Simulator {
         let listener = TcpListener::bind(wanted).await.map_err(listen)?;
         let options = Options {
             tls,
-            connections: CONNECTIONS,
+            connections: MAX_CONNECTIONS,
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(60),
             ..Options::default()
@@ -59,13 +58,13 @@ impl Simulator {
         let server = Server::start(listener, router(&provider), options).map_err(listen)?;
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
-        tasks.spawn(deliver(Arc::clone(&provider), stop.clone()));
-        tasks.spawn(go_on(Arc::clone(&provider), stop.clone()));
+        tasks.spawn(run_deliveries(Arc::clone(&provider), stop.clone()));
+        tasks.spawn(change_by_itself(Arc::clone(&provider), stop.clone()));
         tasks.close();
         Ok(Self { provider, server, certificate, stop: stop.drop_guard(), tasks })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
@@ -86,20 +85,20 @@ impl Simulator {
         url
     }
 
-    /// The certificate it serves with, as PEM: what a client must trust.
+    /// The certificate it serves with, as PEM. Clients have to trust it.
     pub fn certificate(&self) -> Option<&str> {
         self.certificate.as_deref()
     }
 
-    /// Knobs, world, truth.
+    /// The provider's parts: knobs, world, truth.
     pub fn provider(&self) -> &Arc<Provider> {
         &self.provider
     }
 
-    /// Stops listening, lets running requests finish for a moment, ends deliveries.
+    /// Stops listening, lets requests in progress finish, and ends deliveries.
     pub async fn stop(self) {
         drop(self.stop);
-        self.server.stop(STOP).await;
+        self.server.stop(SHUTDOWN_TIMEOUT).await;
         self.tasks.wait().await;
     }
 }
@@ -112,19 +111,18 @@ fn router(provider: &Arc<Provider>) -> Router {
     Router::new()
         .merge(identity::router(&provider.identity))
         .merge(control::router().with_state(Arc::clone(provider)))
-        .layer(middleware::from_fn(edge::in_time))
         .merge(gateway::guard(&provider.gateway, apis))
-        .layer(middleware::map_response_with_state(Arc::clone(&provider.core), edge::dated))
+        .layer(middleware::map_response_with_state(Arc::clone(&provider.core), layers::set_date))
 }
 
-/// Delivers until it is stopped.
-async fn deliver(provider: Arc<Provider>, stop: CancellationToken) {
+/// Delivers until stopped.
+async fn run_deliveries(provider: Arc<Provider>, stop: CancellationToken) {
     deliveries::run(&provider.deliveries, &*provider, stop).await;
 }
 
-/// Lets the world change at the rate its knob sets.
-async fn go_on(provider: Arc<Provider>, stop: CancellationToken) {
-    let mut ticks = tokio::time::interval(TICK);
+/// Changes the world at the rate of `changesPerSecond`.
+async fn change_by_itself(provider: Arc<Provider>, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(CHANGE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last = tokio::time::Instant::now();
     let mut due = 0.0;
@@ -136,7 +134,7 @@ async fn go_on(provider: Arc<Provider>, stop: CancellationToken) {
                 last = now;
             }
         }
-        due = due.min(MOST_PER_TICK);
+        due = due.min(MAX_CHANGES_PER_INTERVAL);
         let whole = due.floor();
         due -= whole;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the most")]
@@ -156,7 +154,7 @@ fn serving_certificate(tls: &Tls) -> Result<Serving, Error> {
         Tls::Generated => {
             let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
             let made = rcgen::generate_simple_self_signed(names).map_err(|source| Error::Certificate {
-                what: "make a certificate for localhost",
+                what: "generate a certificate for localhost",
                 source: source.into(),
             })?;
             (made.cert.pem(), made.signing_key.serialize_pem())

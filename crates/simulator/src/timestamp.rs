@@ -1,4 +1,4 @@
-//! Dates and timestamps, read from text.
+//! Parsing of dates and timestamps.
 
 use time::{Date, OffsetDateTime, format_description::BorrowedFormatItem, macros::format_description};
 
@@ -10,7 +10,7 @@ const MOMENT: &[BorrowedFormatItem<'_>] = format_description!(
     "[year]-[month]-[day]T[hour]:[minute]:[second][optional [.[subsecond]]][offset_hour sign:mandatory]:[offset_minute]"
 );
 
-/// `YYYY-MM-DDThh:mm:ss` with up to seven digits of a second and a zone: RFC 3339 as far as a tick can say it.
+/// `YYYY-MM-DDThh:mm:ss` with a zone and up to seven digits of a second: RFC 3339 in units of 100 ns.
 pub fn parse(text: &str) -> Option<Ticks> {
     let (day, _) = text.split_once('T')?;
     date(day)?;
@@ -22,7 +22,7 @@ pub fn parse(text: &str) -> Option<Ticks> {
 
 /// Midnight of `YYYY-MM-DD`.
 pub fn date(text: &str) -> Option<Ticks> {
-    // The library also reads years with a sign.
+    // The library also accepts years with a sign.
     let date = Date::parse(text, DAY).ok().filter(|_| text.len() == 10)?;
     midnight(date.year(), date.month().into(), date.day())
 }

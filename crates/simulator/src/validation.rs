@@ -1,4 +1,4 @@
-//! What settings and knobs must be to be used: a world that fits in memory, and numbers that mean something.
+//! Validation of settings and knobs: the world fits in memory, and every number is in range.
 
 use std::fmt;
 
@@ -6,41 +6,40 @@ use super::{
     Error,
     catalog::{Entity, Resource},
     knobs::{Effect, Knobs, Latency, Rate},
-    settings::{MOST_COMPANIES, MOST_RECORDS, Settings, WorldSettings},
+    settings::{MAX_COMPANIES, MAX_RECORDS, Settings, WorldSettings},
 };
 
-/// The longest body that a fault makes up.
-const MOST_BYTES: u32 = 64 << 20;
+const MAX_FAULT_BODY_BYTES: u32 = 64 << 20;
 
-/// A setting or knob that cannot be used.
+/// A setting or knob with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name} = {value}: {rule}; {remedy}")]
-pub struct Unfit {
-    /// Which; knobs by their path in JSON.
+pub struct InvalidSetting {
+    /// Its name; for knobs, the path in JSON.
     pub name: String,
-    /// What it is.
+    /// Its value.
     pub value: String,
-    /// What it has to be.
+    /// What is allowed.
     pub rule: String,
     /// What to do.
     pub remedy: String,
 }
 
 impl Settings {
-    /// Whether a provider can start with them.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// [`Error::Settings`] with everything that is wrong.
+    /// [`Error::Settings`] with every invalid value.
     pub fn validate(&self) -> Result<(), Error> {
-        let mut found = Found::default();
+        let mut found = Validator::default();
         let companies = self.world.companies;
-        if companies > MOST_COMPANIES {
-            let rule = format!("at most {MOST_COMPANIES}");
+        if companies > MAX_COMPANIES {
+            let rule = format!("at most {MAX_COMPANIES}");
             found.add("companies", companies, &rule, "ask for fewer companies with more records each");
         }
         let records = records(&self.world);
-        if records > MOST_RECORDS {
-            let rule = format!("the first world has at most {MOST_RECORDS}");
+        if records > MAX_RECORDS {
+            let rule = format!("the first world has at most {MAX_RECORDS}");
             let remedy =
                 "lower the number of companies or the records of each, payroll and invoicing counted in";
             found.add("records", records, &rule, remedy);
@@ -54,18 +53,18 @@ impl Settings {
 }
 
 impl Knobs {
-    /// Whether every number in them means something.
+    /// Checks every number in the knobs.
     ///
     /// # Errors
-    /// Everything that is wrong.
-    pub fn validate(&self) -> Result<(), Vec<Unfit>> {
-        let mut found = Found::default();
+    /// Every invalid value.
+    pub fn validate(&self) -> Result<(), Vec<InvalidSetting>> {
+        let mut found = Validator::default();
         found.knobs(self);
         found.none()
     }
 }
 
-/// Records of the first world, of all kinds together.
+/// Records in the initial world, of all kinds.
 fn records(world: &WorldSettings) -> u64 {
     let sized = [Resource::Companies, Resource::Customers, Resource::Accounts];
     let others = Resource::ALL.iter().filter(|resource| !sized.contains(resource));
@@ -84,17 +83,17 @@ fn records(world: &WorldSettings) -> u64 {
     .fold(0, u64::saturating_add)
 }
 
-/// What is wrong, as far as it was looked for.
+/// Collects invalid values.
 #[derive(Default)]
-struct Found(Vec<Unfit>);
+struct Validator(Vec<InvalidSetting>);
 
-impl Found {
-    fn none(self) -> Result<(), Vec<Unfit>> {
+impl Validator {
+    fn none(self) -> Result<(), Vec<InvalidSetting>> {
         if self.0.is_empty() { Ok(()) } else { Err(self.0) }
     }
 
     fn add(&mut self, name: impl Into<String>, value: impl fmt::Display, rule: &str, remedy: &str) {
-        self.0.push(Unfit {
+        self.0.push(InvalidSetting {
             name: name.into(),
             value: value.to_string(),
             rule: rule.to_owned(),
@@ -145,8 +144,9 @@ impl Found {
     fn effect(&mut self, name: &str, effect: &Effect) {
         match effect {
             Effect::Delay(latency) => self.latency(&format!("{name}.delay"), latency),
-            Effect::Oversized { bytes, .. } if *bytes > MOST_BYTES => {
-                let (name, rule) = (format!("{name}.oversized.bytes"), format!("at most {MOST_BYTES}"));
+            Effect::Oversized { bytes, .. } if *bytes > MAX_FAULT_BODY_BYTES => {
+                let (name, rule) =
+                    (format!("{name}.oversized.bytes"), format!("at most {MAX_FAULT_BODY_BYTES}"));
                 self.add(name, bytes, &rule, "give less than any limit of a client");
             }
             _ => {}
@@ -164,7 +164,6 @@ impl Found {
             Latency::None => (0.0, 0.0),
             Latency::Fixed { milliseconds } => (milliseconds, milliseconds),
             Latency::Uniform { from, to } => (from, to),
-            Latency::LogNormal { median, p99 } => (median, p99),
         };
         if ![first, second].iter().all(|number| (0.0..=f64::MAX).contains(number)) {
             self.add(name, format!("{latency:?}"), "milliseconds, not negative", "give 0 or more");
@@ -175,7 +174,7 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::knobs::{Endpoint, Fault, IdentityFault, Status, Target, Tells};
+    use crate::knobs::{Endpoint, Fault, IdentityFault, RetryHint, Status, Target};
 
     fn complaints(change: impl FnOnce(&mut Settings)) -> Vec<String> {
         let mut settings = Settings::default();
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_world_that_memory_could_not_hold_is_refused_whatever_makes_it_large() {
+    fn a_world_too_large_for_memory_is_refused() {
         let refused: [fn(&mut WorldSettings); 6] = [
             |world| world.customers = u32::MAX,
             |world| world.accounts = 2_000_001,
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_mean_nothing_are_refused_by_the_names_of_their_knobs() {
+    fn invalid_numbers_are_refused_by_the_names_of_their_knobs() {
         let fault = |share, effect| Fault { on: Target::default(), effect, share, times: None, skip: 0 };
         let identity_fault =
             |effect| IdentityFault { on: Endpoint::Token, effect, times: None, after_work: false };
@@ -228,12 +227,12 @@ mod tests {
             let found = complaints(|settings| {
                 let knobs = &mut settings.knobs;
                 knobs.changes_per_second = bad;
-                knobs.identity.latency = Latency::LogNormal { median: 1.0, p99: bad };
+                knobs.identity.latency = Latency::Uniform { from: 1.0, to: bad };
                 knobs.identity.answer_latency = Latency::Fixed { milliseconds: bad };
                 knobs.identity.faults =
                     vec![identity_fault(Effect::Delay(Latency::Fixed { milliseconds: bad }))];
                 knobs.gateway.latency = Latency::Fixed { milliseconds: bad };
-                knobs.gateway.rate = Some(Rate { requests: 1, seconds: bad, tells: Tells::Both });
+                knobs.gateway.rate = Some(Rate { requests: 1, seconds: bad, tells: RetryHint::Both });
                 knobs.gateway.quota = knobs.gateway.rate;
                 knobs.reads.churn.updates = bad;
                 knobs.reads.replica_share = bad;

@@ -167,10 +167,10 @@ impl DemoSystem {
             hooks.into_iter().find(|hook| hook.effective && is_meant((hook.entity, hook.action)))
         };
         let lost = found()?.id;
-        let start = Instant::now();
-        provider.invoicing.lose(lost);
-        poll_until(FAST_POLL, async || found().filter(|hook| hook.id != lost)).await;
-        Some(start.elapsed().as_secs_f64())
+        let begun = Instant::now();
+        provider.invoicing.remove(lost);
+        until(CLOSE_LOOK, async || found().filter(|hook| hook.id != lost)).await;
+        Some(begun.elapsed().as_secs_f64())
     }
 }
 

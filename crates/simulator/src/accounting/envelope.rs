@@ -1,8 +1,9 @@
-//! The notification envelope.
+//! Notification envelopes.
 
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde_json::json;
 
 use crate::{
     catalog::{Kind, Resource},
@@ -15,25 +16,25 @@ use crate::{
 /// `JsonData` of an Acknowledge.
 pub(super) const ACKNOWLEDGE_DATA: &str = r#"{"Arguments":"Acknowledge"}"#;
 
-/// One POST body, with the document's fields in its order.
+/// The body of a notification, with the document's fields in its order.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct Envelope<'a> {
+pub(super) struct NotificationEnvelope<'a> {
     pub(super) webhook_id: Guid,
     pub(super) outgoing_id: Guid,
     pub(super) conversation_id: Guid,
     pub(super) tenant_id: &'a str,
-    pub(super) extra_partition_information: Partition<'a>,
-    pub(super) event_type: &'a Event,
+    pub(super) extra_partition_information: PartitionInformation<'a>,
+    pub(super) event_type: &'a EventDescriptor,
     pub(super) timestamp: i64,
     pub(super) json_data: &'a str,
     pub(super) user_identifier: Guid,
 }
 
-/// One event of one resource.
+/// An event of a resource.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct Event {
+pub(super) struct EventDescriptor {
     pub(super) app_name: &'static str,
     pub(super) domain: &'static str,
     pub(super) resource: String,
@@ -41,13 +42,13 @@ pub(super) struct Event {
     pub(super) semantic_name: Arc<str>,
 }
 
-impl Event {
-    /// The event that tells of this kind of change.
+impl EventDescriptor {
+    /// The event for a kind of change.
     pub(super) fn of(resource: Resource, kind: Kind) -> Self {
         Self::new(resource, resource.event_type(kind))
     }
 
-    /// An event with this last part of its semantic name.
+    /// The event with this event type.
     pub(super) fn new(resource: Resource, event_type: String) -> Self {
         let (app_name, domain, plural) = (resource.app_name(), resource.domain(), resource.plural());
         let semantic_name = format!("{app_name}.{domain}.{plural}.{event_type}").into();
@@ -58,63 +59,41 @@ impl Event {
 /// `ExtraPartitionInformation`; empty for an Acknowledge.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct Partition<'a> {
-    /// None where the record belongs to no company.
+pub(super) struct PartitionInformation<'a> {
+    /// `None` for records of no company.
     #[serde(rename = "PartitionClientId", skip_serializing_if = "Option::is_none")]
     pub(super) company: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) user_name: Option<&'static str>,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct ChangeData<'a> {
-    correlation_id: &'a str,
-    #[serde(flatten)]
-    what: What,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum What {
-    #[serde(rename_all = "PascalCase")]
-    Failed { error: &'static str },
-    #[serde(rename_all = "PascalCase")]
-    Changed {
-        version: String,
-        sequence_version: String,
-        svc_source_interface: &'static str,
-        svc_process_id: Guid,
-        svc_source_action: &'static str,
-    },
-}
-
-/// `JsonData` of a change, or of a write that failed.
+/// `JsonData` of a change or a failed write.
 pub(super) fn change_data(change: &RecordChange, record: &str, process: Guid) -> String {
-    let svc_source_action = match change.kind {
+    let action = match change.kind {
         Kind::Created => "Create",
         Kind::Deleted => "Delete",
         Kind::Disabled => "Disable",
-        Kind::Updated | Kind::ErrorOccurred => "Update",
+        Kind::Updated => "Update",
+        Kind::ErrorOccurred => {
+            let error = "the write was refused, the record is as it was";
+            return json!({ "CorrelationId": record, "Error": error }).to_string();
+        }
     };
-    let what = match change.kind {
-        Kind::ErrorOccurred => What::Failed { error: "the write was refused, the record is as it was" },
-        _ => What::Changed {
-            version: change.row.changed.month_first(),
-            sequence_version: change.row.sequence.to_string(),
-            // Both kinds of origin that the document names: the application, and the API.
-            svc_source_interface: if process.0 & 1 == 0 { "Application" } else { "Api" },
-            svc_process_id: process,
-            svc_source_action,
-        },
-    };
-    // Text always becomes JSON.
-    serde_json::to_string(&ChangeData { correlation_id: record, what }).unwrap_or_default()
+    json!({
+        "CorrelationId": record,
+        "Version": change.row.changed.month_first(),
+        "SequenceVersion": change.row.sequence.to_string(),
+        // Both origins that the document names: the application, and the API.
+        "SvcSourceInterface": if process.0 & 1 == 0 { "Application" } else { "Api" },
+        "SvcProcessId": process,
+        "SvcSourceAction": action,
+    })
+    .to_string()
 }
 
-/// `Timestamp` of a moment, as the knobs have it.
+/// `Timestamp` of a moment by the knobs.
 pub(super) fn timestamp(at: Ticks, knobs: &AccountingKnobs) -> i64 {
-    /// Some 190 years: more would leave the eighteen digits, and much more the integer.
+    /// Some 190 years; beyond, `Timestamp` would have more than 18 digits.
     const FURTHEST: i64 = 100_000_000;
     let minutes = knobs.timestamp_offset.clamp(-FURTHEST, FURTHEST);
     let local = Ticks(at.0.saturating_add(minutes * 60 * SECOND).clamp(i64::MIN / 2, i64::MAX / 2));

@@ -6,24 +6,24 @@
 //!                                    └─▶ awaiting or disabled: noted as missed
 //! ```
 //!
-//! - A webhook is only ever in one [`WebhookState`], and leaves it only by a row of the document's table; where
-//!   `strictTransitions` is off, also by those a generous provider might allow.
+//! - A webhook is in exactly one [`WebhookState`]. Only rows of the document's table are transitions; without
+//!   `strictTransitions`, also those a generous provider might allow.
 //! - Ids follow from the seed and a counter: the same calls in the same order give the same bytes.
 //! - Locks are taken in the order world, webhooks, deliveries.
 //!
-//! A request that cannot be done changes nothing and gets an operation result that says why; an unknown webhook gets 404.
-//! A delivery that has failed for good disables its webhook.
+//! A request that fails changes nothing and returns an operation result with the reasons; an unknown webhook gets 404. When the
+//! last retry of an event fails, its webhook is disabled.
 
 use std::sync::Arc;
 
 use axum::http::HeaderName;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{
     catalog::{Kind, Resource},
     core::Core,
-    deliveries::{About, Body, Deliveries, Family, Order, Purpose, hash, signature},
+    deliveries::{About, Deliveries, DeliveryBody, DeliveryOrder, Family, Purpose, hash, signature},
     knobs::FailedAcknowledge,
     random::{Guid, mix},
     world::{Place, RecordChange, World},
@@ -38,35 +38,35 @@ mod webhook;
 
 pub(super) use routes::router;
 
-use envelope::{Envelope, Event, Partition};
-use registry::Registry;
+use envelope::{EventDescriptor, NotificationEnvelope, PartitionInformation};
+use registry::WebhookRegistry;
 use webhook::Webhook;
 
 const SIGNATURE: HeaderName = HeaderName::from_static("svc-webhook-signature");
 
-/// What the numbers of GUIDs count.
+/// Random streams of GUIDs.
 mod purpose {
     pub(super) const WEBHOOK: u64 = 0x6163_0001;
     pub(super) const OUTGOING: u64 = 0x6163_0002;
-    /// One for every change of the world, whoever is told of it.
+    /// One per change of the world, shared by all webhooks.
     pub(super) const CONVERSATION: u64 = 0x6163_0003;
-    /// For what is no change of the world: numbered like the delivery.
+    /// For deliveries without a change, one each.
     pub(super) const OWN_CONVERSATION: u64 = 0x6163_0004;
     pub(super) const PROCESS: u64 = 0x6163_0005;
     pub(super) const USER: u64 = 0x6163_0006;
     pub(super) const AUTHOR: u64 = 0x6163_0007;
 }
 
-/// Every webhook there ever was, within a limit: of those that have ended, the oldest are forgotten first.
+/// Every webhook; at the limit the oldest ended ones are dropped.
 #[derive(Debug)]
 pub struct Accounting {
     core: Arc<Core>,
     deliveries: Arc<Deliveries>,
     tenant: Arc<str>,
-    registry: Mutex<Registry>,
+    registry: Mutex<WebhookRegistry>,
 }
 
-/// A webhook as it stands, for those who compare.
+/// The state of a webhook, for tests.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WebhookTruth {
@@ -82,42 +82,28 @@ pub struct WebhookTruth {
     pub state: WebhookState,
     /// Semantic names.
     pub events: Vec<String>,
-    /// When it came into each state, oldest first; the last few.
-    pub turns: Vec<WebhookTurn>,
+    /// Its last state transitions, oldest first.
+    pub turns: Vec<WebhookTransition>,
 }
 
-/// When a webhook came into a state.
+/// A transition into a state.
 #[derive(Debug, Clone, Serialize)]
-pub struct WebhookTurn {
+pub struct WebhookTransition {
     /// By the provider's clock.
     pub at: String,
-    /// Which.
+    /// The state.
     pub state: WebhookState,
-}
-
-/// A webhook that somebody else has subscribed.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Planted {
-    /// Its resource.
-    resource: Resource,
-    /// `thirdPartyApplicationName`.
-    application: String,
-    /// Receiver address.
-    url: url::Url,
-    /// What its deliveries are signed with.
-    secret: String,
 }
 
 /// The states of the document's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WebhookState {
-    /// The Acknowledge has not been accepted yet.
+    /// The Acknowledge has not been accepted.
     AwaitingContract,
     /// Events are delivered.
     Active,
-    /// Switched off by the caller or after failed deliveries.
+    /// Disabled by the caller or after failed deliveries.
     Disabled,
     /// Ended by unsubscribe.
     Unsubscribed,
@@ -132,12 +118,12 @@ impl Accounting {
             core: Arc::clone(core),
             deliveries: Arc::clone(deliveries),
             tenant: settings.tenant.as_str().into(),
-            registry: Mutex::new(Registry::default()),
+            registry: Mutex::new(WebhookRegistry::default()),
         }
     }
 
-    /// Makes the deliveries of a change and hands them over, in the order the webhooks were made. A webhook that subscribed
-    /// to the event but is not active gets a journal entry that ends as missed; one that has ended gets none.
+    /// Sends a change to its webhooks, in the order of their creation. For a webhook that is not active the journal gets a missed
+    /// delivery; an ended one gets none.
     pub(super) fn announce(&self, world: &World, change: &RecordChange) {
         let Place { resource, company, .. } = change.place;
         let mut registry = self.registry.lock();
@@ -145,7 +131,7 @@ impl Accounting {
         if concerned.is_empty() {
             return;
         }
-        let event = Event::of(resource, change.kind);
+        let event = EventDescriptor::of(resource, change.kind);
         let record: Arc<str> = world.id(change.place).into();
         let company: Option<Arc<str>> = match resource {
             Resource::Companies => Some(Arc::clone(&record)),
@@ -159,12 +145,15 @@ impl Accounting {
             sequence: (change.kind != Kind::ErrorOccurred).then_some(change.row.sequence),
             ..About::new(&event.semantic_name)
         };
-        let mut message = Message {
+        let mut message = NotificationContent {
             number: 0,
             purpose: Purpose::Event,
             conversation: Guid::nth(self.core.seed(), purpose::CONVERSATION, change.number),
-            partition: Partition { company: company.as_deref(), user_name: Some(self.author(change.number)) },
-            // A standing clock is behind the changes it has dated apart.
+            partition: PartitionInformation {
+                company: company.as_deref(),
+                user_name: Some(self.author(change.number)),
+            },
+            // With a frozen clock, changes are dated ahead of it.
             timestamp: self.core.clock.now().max(change.row.changed),
             json_data: &json_data,
         };
@@ -181,8 +170,7 @@ impl Accounting {
         }
     }
 
-    /// A delivery to this address has ended for good: accepted, or every attempt failed. One to an address that the
-    /// webhook has left since changes nothing.
+    /// A delivery to this address was accepted or given up. It changes nothing if the webhook has moved since.
     pub(super) fn ended(&self, webhook: Guid, purpose: Purpose, url: &str, accepted: bool) {
         if purpose == Purpose::Event && accepted {
             return;
@@ -199,73 +187,50 @@ impl Accounting {
         }
     }
 
-    /// Whether a delivery is still wanted: its webhook may have been disabled or deleted, or moved to another url, since.
+    /// Whether a delivery is still wanted; its webhook may have been disabled, deleted or moved.
     pub(super) fn wants(&self, webhook: Guid, purpose: Purpose, url: &str) -> bool {
         self.registry.lock().get(webhook).is_some_and(|found| found.wants(purpose, url))
     }
 
-    /// Every webhook, in the order they were made.
+    /// Every webhook, in the order of creation.
     pub fn webhooks(&self) -> Vec<WebhookTruth> {
         self.registry.lock().webhooks.iter().map(Webhook::truth).collect()
     }
 
-    /// Disables an active webhook, as the provider does after failed deliveries. Whether it was active.
+    /// Disables an active webhook, as the provider does after failed deliveries. Returns whether it was active.
     pub fn disable(&self, webhook: Guid) -> bool {
         let mut registry = self.registry.lock();
         let active = registry.get_mut(webhook).filter(|found| found.state == WebhookState::Active);
         active.map(|found| found.enter(WebhookState::Disabled, self.core.clock.now())).is_some()
     }
 
-    /// Sends an event of any kind to an active webhook, signed: kinds nobody knows, bodies of any shape. `event_type` is
-    /// the last part of the semantic name. Whether there is such a webhook.
-    pub(super) fn send(
-        &self,
-        webhook: Guid,
-        company: Option<&str>,
-        event_type: &str,
-        json_data: &str,
-    ) -> bool {
-        let mut registry = self.registry.lock();
-        let number = registry.next_outgoing();
-        let Some(found) = registry.get(webhook).filter(|found| found.state == WebhookState::Active) else {
-            return false;
-        };
-        let event = Event::new(found.resource, event_type.to_owned());
-        let message = Message {
-            number,
-            purpose: Purpose::Event,
-            conversation: Guid::nth(self.core.seed(), purpose::OWN_CONVERSATION, number),
-            partition: Partition { company, user_name: Some(self.author(number)) },
-            timestamp: self.core.clock.now(),
-            json_data,
-        };
-        let about = About { company: company.map(Into::into), ..About::new(&event.semantic_name) };
-        let order = self.order(found, &event, &message, about);
-        self.deliveries.send(order);
-        true
-    }
-
-    /// The Acknowledge of a webhook that awaits its contract.
-    fn acknowledge(&self, registry: &mut Registry, webhook: Guid) -> Option<Order> {
+    /// The Acknowledge for a webhook that awaits its contract.
+    fn acknowledge(&self, registry: &mut WebhookRegistry, webhook: Guid) -> Option<DeliveryOrder> {
         let number = registry.next_outgoing();
         let webhook = registry.get(webhook)?;
-        let event = Event::new(webhook.resource, "Acknowledge".to_owned());
-        let message = Message {
+        let event = EventDescriptor::new(webhook.resource, "Acknowledge".to_owned());
+        let message = NotificationContent {
             number,
             purpose: Purpose::Acknowledge,
             conversation: Guid::nth(self.core.seed(), purpose::OWN_CONVERSATION, number),
-            partition: Partition::default(),
+            partition: PartitionInformation::default(),
             timestamp: self.core.clock.now(),
             json_data: envelope::ACKNOWLEDGE_DATA,
         };
         Some(self.order(webhook, &event, &message, About::new(&event.semantic_name)))
     }
 
-    /// A signed delivery of one message to one webhook.
-    fn order(&self, webhook: &Webhook, event: &Event, message: &Message<'_>, about: About) -> Order {
+    /// A signed delivery to a webhook.
+    fn order(
+        &self,
+        webhook: &Webhook,
+        event: &EventDescriptor,
+        message: &NotificationContent<'_>,
+        about: About,
+    ) -> DeliveryOrder {
         let knobs = self.core.knobs();
         let outgoing = Guid::nth(self.core.seed(), purpose::OUTGOING, message.number);
-        let envelope = Envelope {
+        let envelope = NotificationEnvelope {
             webhook_id: webhook.id,
             outgoing_id: outgoing,
             conversation_id: message.conversation,
@@ -276,21 +241,21 @@ impl Accounting {
             json_data: message.json_data,
             user_identifier: webhook.user,
         };
-        // Text and numbers always become JSON.
+        // Text and numbers always serialize.
         let body = serde_json::to_vec(&envelope).unwrap_or_default();
         let signature = Some(signature(&webhook.key, &body));
         let purpose = message.purpose;
-        // An Acknowledge goes beside the events, and does not wait for one that a former url still keeps.
+        // An Acknowledge has its own lane: it does not wait for events or for one to a former url.
         let lane = match purpose {
             Purpose::Acknowledge => !hash(webhook.url.as_str().as_bytes()),
             Purpose::Event => hash(about.company.as_deref().unwrap_or_default().as_bytes()),
         };
-        Order {
+        DeliveryOrder {
             family: Family::Accounting,
             webhook: webhook.id,
             purpose,
             url: webhook.url.clone(),
-            body: Body::Same(body.into(), signature),
+            body: DeliveryBody::Same(body.into(), signature),
             signature_header: Some(SIGNATURE),
             lane: mix(webhook.lane ^ mix(lane)),
             retries: knobs.accounting.retries.as_slice().into(),
@@ -299,22 +264,22 @@ impl Accounting {
         }
     }
 
-    /// `UserName`: who made a change.
+    /// `UserName` of a change.
     fn author(&self, change: u64) -> &'static str {
-        /// Not all of them are ASCII, so that a signature over the wrong bytes shows.
+        /// Some are not ASCII, which reveals signatures over the wrong bytes.
         const NAMES: [&str; 4] = ["Ana García", "Jordi Puig", "Iñaki Etxeberria", "Olga O'Neill"];
         NAMES[mix(self.core.seed() ^ mix(change ^ purpose::AUTHOR)) as usize % NAMES.len()]
     }
 }
 
-/// What one delivery tells, whichever webhook gets it.
+/// The content of a notification, the same for every webhook.
 #[derive(Debug)]
-struct Message<'a> {
+struct NotificationContent<'a> {
     /// Number of its `OutgoingId`.
     number: u64,
     purpose: Purpose,
     conversation: Guid,
-    partition: Partition<'a>,
+    partition: PartitionInformation<'a>,
     timestamp: super::clock::Ticks,
     json_data: &'a str,
 }

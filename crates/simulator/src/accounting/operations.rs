@@ -1,24 +1,26 @@
-//! What the management endpoints do to webhooks.
+//! Operations of webhook management.
+
+use serde_json::Value;
 
 use super::{
-    Accounting, Planted, WebhookState, purpose,
-    registry::Registry,
-    request::{self, Complaint, Subscription},
-    webhook::{Record, Webhook},
+    Accounting, WebhookState, purpose,
+    registry::WebhookRegistry,
+    request::{self, RequestError},
+    webhook::Webhook,
 };
-use crate::{catalog::Resource, deliveries::Order, knobs::Unsubscribe, random::Guid};
+use crate::{catalog::Resource, deliveries::DeliveryOrder, random::Guid};
 
-/// Why an operation was not done.
+/// Why an operation failed.
 #[derive(Debug)]
-pub(super) enum Refusal {
-    /// There is no such webhook, or it is another resource's.
+pub(super) enum OperationError {
+    /// The webhook is unknown, or another resource's.
     Unknown,
-    /// Something is wrong with the request, or the webhook's state does not allow it.
-    Complaints(Option<Guid>, Vec<Complaint>),
+    /// The request is invalid, or the webhook's state does not allow it.
+    Rejected(Option<Guid>, Vec<RequestError>),
 }
 
-/// A webhook, and the Acknowledge it needs now.
-pub(super) type Acknowledged = (Guid, Option<Order>);
+/// A webhook and the Acknowledge to send.
+pub(super) type Acknowledged = (Guid, Option<DeliveryOrder>);
 
 impl Accounting {
     pub(super) fn subscribe(
@@ -26,10 +28,10 @@ impl Accounting {
         resource: Resource,
         user: Option<Guid>,
         body: &[u8],
-    ) -> Result<Acknowledged, Refusal> {
+    ) -> Result<Acknowledged, OperationError> {
         let knobs = self.core.knobs();
         let (subscription, url) = request::subscription(body, resource, knobs.delivery.receivers)
-            .map_err(|complaints| Refusal::Complaints(None, complaints))?;
+            .map_err(|errors| OperationError::Rejected(None, errors))?;
         let mut registry = self.registry.lock();
         let most = knobs.accounting.max_webhooks.map_or(usize::MAX, |most| most as usize);
         if registry.living(resource).count() >= most || !registry.make_room() {
@@ -41,52 +43,22 @@ impl Accounting {
         Ok((id, self.acknowledge(&mut registry, id)))
     }
 
-    /// Subscribes as somebody else would have, to every event of a resource: it is active, and nobody was asked to
-    /// accept it. `None` where there is no room.
-    pub(crate) fn plant(&self, planted: Planted) -> Option<Guid> {
-        let Planted { resource, application, url, secret } = planted;
-        let kinds = resource.kinds().into();
-        let subscription = Subscription { application, url: url.to_string(), secret, kinds };
-        let now = self.core.clock.now();
+    /// Deletes a webhook, as another user might. Returns whether it existed.
+    pub fn remove(&self, webhook: Guid) -> bool {
         let mut registry = self.registry.lock();
-        if !registry.make_room() {
-            return None;
-        }
-        let id = Guid::nth(self.core.seed(), purpose::WEBHOOK, registry.next_webhook());
-        let user = Guid::nth(self.core.seed(), purpose::USER, 1);
-        let mut webhook = Webhook::new(id, resource, subscription, url, user, now);
-        webhook.enter(WebhookState::Active, now);
-        registry.webhooks.push(webhook);
-        Some(id)
+        let found = registry.get_mut(webhook).filter(|found| found.state != WebhookState::Deleted);
+        found.map(|found| found.delete(self.core.clock.now())).is_some()
     }
 
-    /// Deletes a webhook as somebody else might; with `forget` nobody has ever heard of it. Whether it was there.
-    pub fn lose(&self, webhook: Guid, forget: bool) -> bool {
-        let mut registry = self.registry.lock();
-        if forget {
-            return registry.forget(webhook);
-        }
-        let Some(found) = registry.get_mut(webhook).filter(|found| found.state != WebhookState::Deleted)
-        else {
-            return false;
-        };
-        found.delete(self.core.clock.now());
-        true
-    }
-
-    /// The first of the webhooks that were ended.
-    pub(super) fn unsubscribe(&self, resource: Resource, body: &[u8]) -> Result<Guid, Refusal> {
+    /// Ends matching webhooks and returns the first.
+    pub(super) fn unsubscribe(&self, resource: Resource, body: &[u8]) -> Result<Guid, OperationError> {
         let knobs = self.core.knobs();
         let (subscription, _) = request::subscription(body, resource, knobs.delivery.receivers)
-            .map_err(|complaints| Refusal::Complaints(None, complaints))?;
+            .map_err(|errors| OperationError::Rejected(None, errors))?;
         let strict = knobs.accounting.strict_transitions;
         let mut registry = self.registry.lock();
         let fits = |webhook: &Webhook| {
-            let same = |other: &Subscription| match knobs.accounting.unsubscribe {
-                Unsubscribe::SameBody => *other == subscription,
-                Unsubscribe::SameUrl => other.url == subscription.url,
-            };
-            (!strict || webhook.state == WebhookState::Active) && same(&webhook.subscription)
+            (!strict || webhook.state == WebhookState::Active) && webhook.subscription == subscription
         };
         let living = registry.living(resource);
         let found: Vec<Guid> = living.filter(|webhook| fits(webhook)).map(|webhook| webhook.id).collect();
@@ -101,38 +73,43 @@ impl Accounting {
         Ok(first)
     }
 
-    pub(super) fn record(&self, resource: Resource, id: &str) -> Option<Record> {
+    pub(super) fn record(&self, resource: Resource, id: &str) -> Option<Value> {
         let id = Guid::parse(id)?;
         let registry = self.registry.lock();
         let webhook = registry.get(id).filter(|webhook| webhook.resource == resource)?;
         Some(webhook.record(&self.tenant))
     }
 
-    pub(super) fn status(&self, resource: Resource, id: &str, body: &[u8]) -> Result<Guid, Refusal> {
+    pub(super) fn status(&self, resource: Resource, id: &str, body: &[u8]) -> Result<Guid, OperationError> {
         let (strict, now) = (self.core.knobs().accounting.strict_transitions, self.core.clock.now());
         let mut registry = self.registry.lock();
         let webhook = find(&mut registry, resource, id)?;
         let id = webhook.id;
         let enable =
-            request::status(body, id).map_err(|complaints| Refusal::Complaints(Some(id), complaints))?;
+            request::status(body, id).map_err(|errors| OperationError::Rejected(Some(id), errors))?;
         webhook.enable(enable, strict, now).map_err(|message| refuse(Some(id), "InvalidState", &message))?;
         Ok(id)
     }
 
-    pub(super) fn change(&self, resource: Resource, id: &str, body: &[u8]) -> Result<Acknowledged, Refusal> {
+    pub(super) fn change(
+        &self,
+        resource: Resource,
+        id: &str,
+        body: &[u8],
+    ) -> Result<Acknowledged, OperationError> {
         let knobs = self.core.knobs();
         let mut registry = self.registry.lock();
         let webhook = find(&mut registry, resource, id)?;
         let id = webhook.id;
         let (text, url) = request::change(body, id, knobs.delivery.receivers)
-            .map_err(|complaints| Refusal::Complaints(Some(id), complaints))?;
+            .map_err(|errors| OperationError::Rejected(Some(id), errors))?;
         webhook
             .change(text, url, knobs.accounting.strict_transitions, self.core.clock.now())
             .map_err(|message| refuse(Some(id), "InvalidState", &message))?;
         Ok((id, self.acknowledge(&mut registry, id)))
     }
 
-    pub(super) fn delete(&self, resource: Resource, id: &str) -> Result<Guid, Refusal> {
+    pub(super) fn delete(&self, resource: Resource, id: &str) -> Result<Guid, OperationError> {
         let strict = self.core.knobs().accounting.strict_transitions;
         let mut registry = self.registry.lock();
         let webhook = find(&mut registry, resource, id)?;
@@ -148,11 +125,15 @@ impl Accounting {
     }
 }
 
-fn find<'a>(registry: &'a mut Registry, resource: Resource, id: &str) -> Result<&'a mut Webhook, Refusal> {
+fn find<'a>(
+    registry: &'a mut WebhookRegistry,
+    resource: Resource,
+    id: &str,
+) -> Result<&'a mut Webhook, OperationError> {
     let id = Guid::parse(id).ok_or_else(|| refuse(None, "InvalidId", "the webhook id must be a GUID"))?;
-    registry.get_mut(id).filter(|webhook| webhook.resource == resource).ok_or(Refusal::Unknown)
+    registry.get_mut(id).filter(|webhook| webhook.resource == resource).ok_or(OperationError::Unknown)
 }
 
-fn refuse(webhook: Option<Guid>, code: &'static str, message: &str) -> Refusal {
-    Refusal::Complaints(webhook, vec![Complaint::new(code, message)])
+fn refuse(webhook: Option<Guid>, code: &'static str, message: &str) -> OperationError {
+    OperationError::Rejected(webhook, vec![RequestError::new(code, message)])
 }

@@ -1,4 +1,4 @@
-//! All webhooks, in the order they were made.
+//! All webhooks, in the order of creation.
 
 use super::webhook::Webhook;
 use crate::{
@@ -6,17 +6,17 @@ use crate::{
     random::Guid,
 };
 
-/// Webhooks kept: of those that have ended the oldest go first, and more that live are refused.
-pub(super) const MOST_WEBHOOKS: usize = 100_000;
+/// At the limit, the oldest ended webhook is dropped; if none has ended, a subscribe is refused.
+pub(super) const MAX_WEBHOOKS: usize = 100_000;
 
 #[derive(Debug, Default)]
-pub(super) struct Registry {
+pub(super) struct WebhookRegistry {
     pub(super) webhooks: Vec<Webhook>,
     made: u64,
     outgoing: u64,
 }
 
-impl Registry {
+impl WebhookRegistry {
     pub(super) fn next_webhook(&mut self) -> u64 {
         self.made += 1;
         self.made - 1
@@ -32,13 +32,13 @@ impl Registry {
         self.webhooks.iter().filter(move |webhook| webhook.resource == resource && !webhook.has_ended())
     }
 
-    /// Makes room for one more. Whether there is.
+    /// Makes room for one more, if possible.
     pub(super) fn make_room(&mut self) -> bool {
-        if self.webhooks.len() >= MOST_WEBHOOKS {
+        if self.webhooks.len() >= MAX_WEBHOOKS {
             let oldest = self.webhooks.iter().find(|webhook| webhook.has_ended()).map(|webhook| webhook.id);
             oldest.map(|oldest| self.forget(oldest));
         }
-        self.webhooks.len() < MOST_WEBHOOKS
+        self.webhooks.len() < MAX_WEBHOOKS
     }
 
     pub(super) fn get(&self, id: Guid) -> Option<&Webhook> {
@@ -49,13 +49,13 @@ impl Registry {
         self.webhooks.iter_mut().find(|webhook| webhook.id == id)
     }
 
-    /// Takes one away without a trace. Whether it was there.
+    /// Removes a webhook. Returns whether it existed.
     pub(super) fn forget(&mut self, id: Guid) -> bool {
         let at = self.webhooks.iter().position(|webhook| webhook.id == id);
         at.map(|at| self.webhooks.remove(at)).is_some()
     }
 
-    /// Living webhooks that subscribed to this kind of event.
+    /// Webhooks that have not ended and subscribed to this kind of event.
     pub(super) fn concerned(&self, resource: Resource, kind: Kind) -> Vec<Guid> {
         let subscribed = |webhook: &&Webhook| webhook.subscription.kinds.contains(&kind);
         self.living(resource).filter(subscribed).map(|webhook| webhook.id).collect()
@@ -65,12 +65,12 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{accounting::request::Subscription, clock::Ticks};
+    use crate::{accounting::request::WebhookSubscription, clock::Ticks};
 
     fn webhook(number: u64) -> Webhook {
         let url = "https://hooks.example/".to_owned();
         let parsed = url::Url::parse(&url).unwrap();
-        let subscription = Subscription {
+        let subscription = WebhookSubscription {
             application: "a".to_owned(),
             url,
             secret: "s".to_owned(),
@@ -80,9 +80,9 @@ mod tests {
     }
 
     #[test]
-    fn a_full_registry_forgets_ended_webhooks_and_no_others() {
-        let mut registry = Registry::default();
-        for number in 0..MOST_WEBHOOKS as u64 {
+    fn a_full_registry_forgets_only_ended_webhooks() {
+        let mut registry = WebhookRegistry::default();
+        for number in 0..MAX_WEBHOOKS as u64 {
             assert!(registry.make_room());
             registry.webhooks.push(webhook(number));
         }
@@ -95,8 +95,8 @@ mod tests {
 
         assert_eq!((full, room), (false, true));
         assert!(registry.get(Guid(3)).is_none() && registry.get(Guid(7)).is_some());
-        assert_eq!(registry.living(Resource::Charges).count(), MOST_WEBHOOKS - 2);
-        assert_eq!(registry.concerned(Resource::Charges, Kind::Created).len(), MOST_WEBHOOKS - 2);
+        assert_eq!(registry.living(Resource::Charges).count(), MAX_WEBHOOKS - 2);
+        assert_eq!(registry.concerned(Resource::Charges, Kind::Created).len(), MAX_WEBHOOKS - 2);
         assert!(registry.concerned(Resource::Charges, Kind::Updated).is_empty());
         assert!(registry.forget(Guid(5)) && !registry.forget(Guid(5)));
     }

@@ -1,4 +1,4 @@
-//! Bodies of requests: what they must hold, and every reason why one does not.
+//! Parsing of request bodies, with every error in them.
 
 use std::collections::BTreeSet;
 
@@ -11,116 +11,118 @@ use crate::{
     random::Guid,
 };
 
-/// Characters of a text at most, so that webhooks stay small.
-const TEXT_LIMIT: usize = 4_096;
+/// Length limit of texts, characters.
+const MAX_TEXT_CHARS: usize = 4_096;
 
 /// The body of subscribe and unsubscribe.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Subscription {
+pub(super) struct WebhookSubscription {
     /// `thirdPartyApplicationName`.
     pub(super) application: String,
-    /// As written.
+    /// As sent.
     pub(super) url: String,
     pub(super) secret: String,
     /// Kinds of events.
     pub(super) kinds: BTreeSet<Kind>,
 }
 
-/// Something that is wrong with a request.
+/// An error in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Complaint {
-    /// One word for programs.
+pub(super) struct RequestError {
+    /// For programs.
     pub(super) code: &'static str,
-    /// A sentence for people.
+    /// For people.
     pub(super) message: String,
 }
 
-impl Complaint {
+impl RequestError {
     pub(super) fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 }
 
-/// The subscription in a body, with its address parsed; or all that is wrong with it.
+/// Parses a subscription and its address, or returns all errors.
 pub(super) fn subscription(
     body: &[u8],
     resource: Resource,
     receivers: ReceiverUrls,
-) -> Result<(Subscription, Url), Vec<Complaint>> {
-    let mut members = Members::parse(body)?;
+) -> Result<(WebhookSubscription, Url), Vec<RequestError>> {
+    let mut members = RequestMembers::parse(body)?;
     let application = members.text("thirdPartyApplicationName");
     let address = members.url(receivers);
     let secret = members.text("secret");
     let kinds = members.kinds(resource);
     let parsed = (application, address, secret, kinds);
     let (Some(application), Some((url, address)), Some(secret), Some(kinds)) = parsed else {
-        return Err(members.complaints);
+        return Err(members.errors);
     };
-    Ok((Subscription { application, url, secret, kinds }, address))
+    Ok((WebhookSubscription { application, url, secret, kinds }, address))
 }
 
-/// `enable` of a body that names this webhook.
-pub(super) fn status(body: &[u8], webhook: Guid) -> Result<bool, Vec<Complaint>> {
-    let mut members = Members::parse(body)?;
+/// Parses `enable` from a body that names this webhook.
+pub(super) fn status(body: &[u8], webhook: Guid) -> Result<bool, Vec<RequestError>> {
+    let mut members = RequestMembers::parse(body)?;
     members.webhook(webhook);
     let enable = members.take("enable", "a boolean", |value| value.as_bool());
     match enable {
-        Some(enable) if members.complaints.is_empty() => Ok(enable),
-        _ => Err(members.complaints),
+        Some(enable) if members.errors.is_empty() => Ok(enable),
+        _ => Err(members.errors),
     }
 }
 
-/// The new address in a body that names this webhook, as written and parsed.
+/// Parses the new address from a body that names this webhook; as sent and parsed.
 pub(super) fn change(
     body: &[u8],
     webhook: Guid,
     receivers: ReceiverUrls,
-) -> Result<(String, Url), Vec<Complaint>> {
-    let mut members = Members::parse(body)?;
+) -> Result<(String, Url), Vec<RequestError>> {
+    let mut members = RequestMembers::parse(body)?;
     members.webhook(webhook);
     match members.url(receivers) {
-        Some(url) if members.complaints.is_empty() => Ok(url),
-        _ => Err(members.complaints),
+        Some(url) if members.errors.is_empty() => Ok(url),
+        _ => Err(members.errors),
     }
 }
 
-/// The members of a body, and what was wrong with those looked at.
-struct Members {
+/// The members of a body, and the errors found so far.
+struct RequestMembers {
     members: Map<String, Value>,
-    complaints: Vec<Complaint>,
+    errors: Vec<RequestError>,
 }
 
-impl Members {
-    fn parse(body: &[u8]) -> Result<Self, Vec<Complaint>> {
+impl RequestMembers {
+    fn parse(body: &[u8]) -> Result<Self, Vec<RequestError>> {
         match serde_json::from_slice(body) {
-            Ok(Value::Object(members)) => Ok(Self { members, complaints: Vec::new() }),
-            Ok(_) => Err(vec![Complaint::new("InvalidBody", "the body must be a JSON object")]),
-            Err(error) => Err(vec![Complaint::new("InvalidBody", format!("the body is no JSON: {error}"))]),
+            Ok(Value::Object(members)) => Ok(Self { members, errors: Vec::new() }),
+            Ok(_) => Err(vec![RequestError::new("InvalidBody", "the body must be a JSON object")]),
+            Err(error) => {
+                Err(vec![RequestError::new("InvalidBody", format!("the body is no JSON: {error}"))])
+            }
         }
     }
 
-    /// A member of the right type.
+    /// A required member of the right type.
     fn take<T>(&mut self, name: &str, kind: &str, read: impl FnOnce(&Value) -> Option<T>) -> Option<T> {
         let Some(value) = self.members.get(name) else {
-            self.complain("Required", format!("{name} is required"));
+            self.add_error("Required", format!("{name} is required"));
             return None;
         };
         let read = read(value);
         if read.is_none() {
-            self.complain("InvalidType", format!("{name} must be {kind}"));
+            self.add_error("InvalidType", format!("{name} must be {kind}"));
         }
         read
     }
 
-    /// A text that is neither empty nor very long.
+    /// A string that is neither empty nor too long.
     fn text(&mut self, name: &str) -> Option<String> {
         let text = self.take(name, "a string", |value| value.as_str().map(str::to_owned))?;
         if text.is_empty() {
-            self.complain("Required", format!("{name} must not be empty"));
+            self.add_error("Required", format!("{name} must not be empty"));
             return None;
         }
-        if text.chars().count() > TEXT_LIMIT {
-            self.complain("TooLong", format!("{name} must not have more than {TEXT_LIMIT} characters"));
+        if text.chars().count() > MAX_TEXT_CHARS {
+            self.add_error("TooLong", format!("{name} must not have more than {MAX_TEXT_CHARS} characters"));
             return None;
         }
         Some(text)
@@ -131,7 +133,7 @@ impl Members {
         match receiver(&text, receivers) {
             Ok(url) => Some((text, url)),
             Err(message) => {
-                self.complain("InvalidUrl", message);
+                self.add_error("InvalidUrl", message);
                 None
             }
         }
@@ -142,15 +144,15 @@ impl Members {
             value.as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
         })?;
         if texts.is_empty() {
-            self.complain("Required", "eventTypes must name at least one event");
+            self.add_error("Required", "eventTypes must name at least one event");
             return None;
         }
         let mut kinds = BTreeSet::new();
         for text in texts {
             let named = |kind: &Kind| resource.semantic_name(*kind) == text;
             let Some(kind) = resource.kinds().into_iter().find(named) else {
-                // One is enough: a body may hold very many.
-                self.complain("UnknownEvent", format!("{} has no event {text:?}", resource.plural()));
+                // One error is enough: a body may contain very many.
+                self.add_error("UnknownEvent", format!("{} has no event {text:?}", resource.plural()));
                 return None;
             };
             kinds.insert(kind);
@@ -158,34 +160,25 @@ impl Members {
         Some(kinds)
     }
 
-    /// `webhookId` must be the one in the path.
+    /// Checks that `webhookId` is the one in the path.
     fn webhook(&mut self, expected: Guid) {
         let Some(text) = self.text("webhookId") else { return };
         match Guid::parse(&text) {
-            None => self.complain("InvalidId", "webhookId must be a GUID"),
+            None => self.add_error("InvalidId", "webhookId must be a GUID"),
             Some(id) if id != expected => {
-                self.complain("InvalidId", "webhookId differs from the one in the path");
+                self.add_error("InvalidId", "webhookId differs from the one in the path");
             }
             Some(_) => {}
         }
     }
 
-    fn complain(&mut self, code: &'static str, message: impl Into<String>) {
-        self.complaints.push(Complaint::new(code, message));
+    fn add_error(&mut self, code: &'static str, message: impl Into<String>) {
+        self.errors.push(RequestError::new(code, message));
     }
 }
 
-/// A receiver's address, if it is one that may be subscribed.
-fn receiver(text: &str, receivers: ReceiverUrls) -> Result<Url, &'static str> {
-    let url = Url::parse(text).map_err(|_| "url is no address")?;
-    let https = url.scheme() == "https";
-    let allowed = match receivers {
-        ReceiverUrls::Https443 if !https || url.port_or_known_default() != Some(443) => {
-            Err("url must be an HTTPS address on port 443")
-        }
-        ReceiverUrls::Https if !https => Err("url must be an HTTPS address"),
-        ReceiverUrls::Any if !https && url.scheme() != "http" => Err("url must be an HTTP or HTTPS address"),
-        ReceiverUrls::Https443 | ReceiverUrls::Https | ReceiverUrls::Any => Ok(()),
-    };
-    allowed.map(|()| url)
+/// Parses a receiver address and checks that it may be subscribed.
+fn receiver(text: &str, receivers: ReceiverUrls) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|_| "url is not an address")?;
+    receivers.check(&url).map(|()| url).map_err(|rule| format!("url {rule}"))
 }

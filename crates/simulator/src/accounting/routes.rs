@@ -1,4 +1,4 @@
-//! The `/webhooks` family on the wire.
+//! Routes of the `/webhooks` family.
 
 use std::sync::Arc;
 
@@ -9,31 +9,30 @@ use axum::{
     routing::{delete, get, post, put},
 };
 use bytes::Bytes;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
     Accounting,
-    operations::{Acknowledged, Refusal},
+    operations::{Acknowledged, OperationError},
 };
 use crate::{
     answer::{empty_answer, json_answer, then},
     call::Call,
     catalog::Resource,
+    error_answer,
     knobs::{AcknowledgeTime, ChangeAnswer, Knobs},
     random::Guid,
-    refusal,
 };
 
-/// `responseState` of what worked. That of a change is not shown: it takes the number the others leave free.
+/// `responseState` of successful operations. The document does not show that of a change.
 const SUBSCRIBED: i64 = 3;
 const UNSUBSCRIBED: i64 = 4;
 const DELETED: i64 = 5;
 const CHANGED: i64 = 6;
 const SWITCHED: i64 = 7;
 
-type Shared = State<Arc<Accounting>>;
-type Id = Result<Path<String>, PathRejection>;
+type AccountingState = State<Arc<Accounting>>;
+type IdPath = Result<Path<String>, PathRejection>;
 
 /// The `/webhooks` family under all nineteen prefixes.
 pub(crate) fn router(accounting: &Arc<Accounting>) -> Router {
@@ -44,25 +43,25 @@ pub(crate) fn router(accounting: &Arc<Accounting>) -> Router {
 }
 
 fn family(resource: Resource) -> Router<Arc<Accounting>> {
-    let subscribe = move |State(accounting): Shared, call: Option<Extension<Call>>, body: Bytes| async move {
+    let subscribe = move |State(accounting): AccountingState, call: Option<Extension<Call>>, body: Bytes| async move {
         subscribe(&accounting, resource, call, &body).await
     };
-    let unsubscribe = move |State(accounting): Shared, body: Bytes| async move {
+    let unsubscribe = move |State(accounting): AccountingState, body: Bytes| async move {
         answer(&accounting, UNSUBSCRIBED, accounting.unsubscribe(resource, &body))
     };
-    let record = move |State(accounting): Shared, id: Id| async move {
+    let record = move |State(accounting): AccountingState, id: IdPath| async move {
         match accounting.record(resource, &text(id)) {
             Some(record) => json_answer(200, &record),
             None => unknown_webhook(&accounting.core.knobs()),
         }
     };
-    let status = move |State(accounting): Shared, id: Id, body: Bytes| async move {
+    let status = move |State(accounting): AccountingState, id: IdPath, body: Bytes| async move {
         answer(&accounting, SWITCHED, accounting.status(resource, &text(id), &body))
     };
-    let change = move |State(accounting): Shared, id: Id, body: Bytes| async move {
+    let change = move |State(accounting): AccountingState, id: IdPath, body: Bytes| async move {
         change(&accounting, resource, &text(id), &body).await
     };
-    let end = move |State(accounting): Shared, id: Id| async move {
+    let end = move |State(accounting): AccountingState, id: IdPath| async move {
         answer(&accounting, DELETED, accounting.delete(resource, &text(id)))
     };
     Router::new()
@@ -89,23 +88,23 @@ async fn subscribe(
     let subject = call.and_then(|Extension(call)| call.caller).map(|caller| caller.subject);
     let user = subject.as_deref().and_then(Guid::parse);
     let subscribed = accounting.subscribe(resource, user, body);
-    acknowledged(accounting, subscribed, |id| json_answer(200, &OperationResult::done(SUBSCRIBED, id))).await
+    acknowledged(accounting, subscribed, |id| json_answer(200, &done(SUBSCRIBED, id))).await
 }
 
 async fn change(accounting: &Accounting, resource: Resource, id: &str, body: &[u8]) -> Response {
     let changed = accounting.change(resource, id, body);
     acknowledged(accounting, changed, |id| match accounting.core.knobs().accounting.change_answer {
-        ChangeAnswer::Result => json_answer(200, &OperationResult::done(CHANGED, id)),
+        ChangeAnswer::Result => json_answer(200, &done(CHANGED, id)),
         ChangeAnswer::Record => json_answer(200, &accounting.record(resource, &id.to_string())),
         ChangeAnswer::Nothing => empty_answer(200),
     })
     .await
 }
 
-/// Sends the Acknowledge before the answer or after it, as the knob says.
+/// Sends the Acknowledge before or after the answer, by the knob.
 async fn acknowledged(
     accounting: &Accounting,
-    result: Result<Acknowledged, Refusal>,
+    result: Result<Acknowledged, OperationError>,
     answer: impl FnOnce(Guid) -> Response,
 ) -> Response {
     let (id, order) = match result {
@@ -126,52 +125,40 @@ async fn acknowledged(
     }
 }
 
-fn answer(accounting: &Accounting, state: i64, result: Result<Guid, Refusal>) -> Response {
+fn answer(accounting: &Accounting, state: i64, result: Result<Guid, OperationError>) -> Response {
     match result {
-        Ok(id) => json_answer(200, &OperationResult::done(state, id)),
+        Ok(id) => json_answer(200, &done(state, id)),
         Err(refusal) => refused(refusal, &accounting.core.knobs()),
     }
 }
 
-fn refused(refusal: Refusal, knobs: &Knobs) -> Response {
-    let Refusal::Complaints(webhook, complaints) = refusal else { return unknown_webhook(knobs) };
+fn refused(refusal: OperationError, knobs: &Knobs) -> Response {
+    let OperationError::Rejected(webhook, errors) = refusal else { return unknown_webhook(knobs) };
     let knobs = &knobs.accounting;
-    let element = |complaint: super::request::Complaint| {
+    let element = |error: super::request::RequestError| {
         if knobs.error_objects {
-            json!({ "code": complaint.code, "message": complaint.message })
+            json!({ "code": error.code, "message": error.message })
         } else {
-            Value::from(complaint.message)
+            Value::from(error.message)
         }
     };
-    let result = OperationResult {
-        response_state: knobs.failure_state,
-        // The empty GUID where there is no webhook to name.
-        webhook_id: webhook.unwrap_or(Guid(0)),
-        errors: complaints.into_iter().map(element).collect(),
-    };
+    let errors: Vec<Value> = errors.into_iter().map(element).collect();
+    // The empty GUID, where there is no webhook.
+    let webhook = webhook.unwrap_or(Guid(0));
+    let result = json!({ "responseState": knobs.failure_state, "webhookId": webhook, "errors": errors });
     json_answer(knobs.failure_status.get(), &result)
 }
 
-/// The operation result, with the document's fields in its order.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct OperationResult {
-    response_state: i64,
-    webhook_id: Guid,
-    errors: Vec<Value>,
-}
-
-impl OperationResult {
-    const fn done(response_state: i64, webhook_id: Guid) -> Self {
-        Self { response_state, webhook_id, errors: Vec::new() }
-    }
+/// The result of a successful operation.
+fn done(state: i64, webhook: Guid) -> Value {
+    json!({ "responseState": state, "webhookId": webhook, "errors": [] })
 }
 
 fn unknown_webhook(knobs: &Knobs) -> Response {
-    refusal::Refusal::missing(&knobs.reads.records, "there is no such webhook").into_response()
+    error_answer::ApiError::missing(&knobs.reads.records, "there is no such webhook").into_response()
 }
 
-/// An id that is no text is no GUID either.
-fn text(id: Id) -> String {
+/// An id that is not UTF-8 is not a GUID.
+fn text(id: IdPath) -> String {
     id.map(|Path(id)| id).unwrap_or_default()
 }

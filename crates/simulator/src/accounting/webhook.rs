@@ -1,12 +1,12 @@
-//! One webhook: what it is, and the rows of the document's state table.
-
-use std::sync::Arc;
+//! A webhook and its state transitions.
 
 use aws_lc_rs::hmac;
-use serde::Serialize;
+use serde_json::{Value, json};
 use url::Url;
 
-use super::{WebhookState, WebhookTruth, WebhookTurn, envelope::Event, request::Subscription};
+use super::{
+    WebhookState, WebhookTransition, WebhookTruth, envelope::EventDescriptor, request::WebhookSubscription,
+};
 use crate::{
     catalog::{Kind, Resource},
     clock::Ticks,
@@ -14,35 +14,35 @@ use crate::{
     random::{Guid, mix},
 };
 
-/// Changes of state that are kept of one webhook.
-const TURNS: usize = 32;
+/// Transitions kept per webhook.
+const MAX_TRANSITIONS: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct Webhook {
     pub(super) id: Guid,
     pub(super) resource: Resource,
     pub(super) state: WebhookState,
-    /// When it came into each state, oldest first; the last few.
+    /// The last transitions, oldest first.
     turns: Vec<(Ticks, WebhookState)>,
-    /// As it was subscribed; its `url` is the one in force.
-    pub(super) subscription: Subscription,
-    /// The same address, parsed.
+    /// As subscribed, with the current `url`.
+    pub(super) subscription: WebhookSubscription,
+    /// The current url.
     pub(super) url: Url,
-    /// Made of the secret once.
+    /// From the secret.
     pub(super) key: hmac::Key,
     /// `userIdentifier`: who subscribed.
     pub(super) user: Guid,
     pub(super) deleted_at: Option<Ticks>,
-    /// What its lanes are made from.
+    /// Seed of its lane numbers.
     pub(super) lane: u64,
 }
 
 impl Webhook {
-    /// Awaits its contract.
+    /// A webhook that awaits its contract.
     pub(super) fn new(
         id: Guid,
         resource: Resource,
-        subscription: Subscription,
+        subscription: WebhookSubscription,
         url: Url,
         user: Guid,
         now: Ticks,
@@ -64,7 +64,7 @@ impl Webhook {
     pub(super) fn enter(&mut self, state: WebhookState, now: Ticks) {
         self.state = state;
         self.turns.push((now, state));
-        if self.turns.len() > TURNS {
+        if self.turns.len() > MAX_TRANSITIONS {
             self.turns.remove(0);
         }
     }
@@ -73,7 +73,7 @@ impl Webhook {
         matches!(self.state, WebhookState::Unsubscribed | WebhookState::Deleted)
     }
 
-    /// Whether a delivery to this address still makes sense.
+    /// Whether a delivery to this address is still wanted.
     pub(super) fn wants(&self, purpose: Purpose, url: &str) -> bool {
         let state = match purpose {
             Purpose::Acknowledge => WebhookState::AwaitingContract,
@@ -82,7 +82,7 @@ impl Webhook {
         self.state == state && self.url.as_str() == url
     }
 
-    /// PUT status. A generous provider takes what is so already.
+    /// PUT status. Without `strict`, the current state is accepted, too.
     pub(super) fn enable(&mut self, enable: bool, strict: bool, now: Ticks) -> Result<(), String> {
         let state = match (self.state, enable) {
             (WebhookState::Active, false) => WebhookState::Disabled,
@@ -95,7 +95,7 @@ impl Webhook {
         Ok(())
     }
 
-    /// PUT change. A generous provider also moves a webhook that is not active, and makes a new contract for the url it has.
+    /// PUT change. Without `strict`, also for a webhook that is not active, and to the url it has.
     pub(super) fn change(&mut self, text: String, url: Url, strict: bool, now: Ticks) -> Result<(), String> {
         let movable = match self.state {
             WebhookState::Active => true,
@@ -114,30 +114,40 @@ impl Webhook {
         Ok(())
     }
 
-    /// DELETE, from every other state.
+    /// DELETE, from any other state.
     pub(super) fn delete(&mut self, now: Ticks) {
         self.enter(WebhookState::Deleted, now);
         self.deleted_at = Some(now);
     }
 
-    pub(super) fn record(&self, tenant: &str) -> Record {
+    /// The configuration record.
+    pub(super) fn record(&self, tenant: &str) -> Value {
         let event = |&kind: &Kind| {
-            let Event { app_name, domain, resource, event_type, semantic_name } =
-                Event::of(self.resource, kind);
-            Descriptor { app_name, domain, resource, event_type, semantic_name }
+            let EventDescriptor { app_name, domain, resource, event_type, semantic_name } =
+                EventDescriptor::of(self.resource, kind);
+            json!({
+                "appName": app_name,
+                "domain": domain,
+                "resource": resource,
+                "eventType": event_type,
+                "semanticName": *semantic_name,
+            })
         };
-        Record {
-            id: self.id,
-            third_party_application_name: self.subscription.application.clone(),
-            url: self.subscription.url.clone(),
-            tenant_id: tenant.to_owned(),
-            secret: self.subscription.secret.clone(),
-            is_active: self.state == WebhookState::Active,
-            is_deleted: self.state == WebhookState::Deleted,
-            deleted_at: self.deleted_at.map(Ticks::iso),
-            events: self.subscription.kinds.iter().map(event).collect(),
-            user_identifier: self.user,
+        let mut record = json!({
+            "id": self.id,
+            "thirdPartyApplicationName": self.subscription.application,
+            "url": self.subscription.url,
+            "tenantId": tenant,
+            "secret": self.subscription.secret,
+            "isActive": self.state == WebhookState::Active,
+            "isDeleted": self.state == WebhookState::Deleted,
+            "events": self.subscription.kinds.iter().map(event).collect::<Vec<_>>(),
+            "userIdentifier": self.user,
+        });
+        if let Some(at) = self.deleted_at {
+            record["deletedAt"] = Value::from(at.iso());
         }
+        record
     }
 
     pub(super) fn truth(&self) -> WebhookTruth {
@@ -149,39 +159,16 @@ impl Webhook {
             application: self.subscription.application.clone(),
             state: self.state,
             events: kinds.map(|&kind| self.resource.semantic_name(kind)).collect(),
-            turns: self.turns.iter().map(|(at, state)| WebhookTurn { at: at.iso(), state: *state }).collect(),
+            turns: self
+                .turns
+                .iter()
+                .map(|(at, state)| WebhookTransition { at: at.iso(), state: *state })
+                .collect(),
         }
     }
 }
 
-/// The configuration record, with the document's fields in its order.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Record {
-    id: Guid,
-    third_party_application_name: String,
-    url: String,
-    tenant_id: String,
-    secret: String,
-    is_active: bool,
-    is_deleted: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    deleted_at: Option<String>,
-    events: Vec<Descriptor>,
-    user_identifier: Guid,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Descriptor {
-    app_name: &'static str,
-    domain: &'static str,
-    resource: String,
-    event_type: String,
-    semantic_name: Arc<str>,
-}
-
-/// A state in the words of a refusal.
+/// A state, for error messages.
 const fn name(state: WebhookState) -> &'static str {
     match state {
         WebhookState::AwaitingContract => "awaiting its contract",

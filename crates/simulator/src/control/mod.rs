@@ -1,31 +1,27 @@
 //! `/_control`: what a test, a demo or a person at a terminal may do to the provider, and what is true now.
 //!
-//! It stands beside the provider's own routes and shares nothing with them: no key, no token. Answers are JSON; lists
-//! that may be long are one JSON object a line, written as they are read. A refusal is 400 (or 404) with a `message`.
+//! It is served beside the provider's own routes and needs neither key nor token. Answers are JSON; lists that may be long
+//! have one JSON object per line. An error is 400 or 404 with a `message`.
 
-mod body;
 mod truth;
-mod webhooks;
-mod world;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     Router,
     body::Bytes,
-    extract::State,
-    response::Response,
+    extract::{Path, State},
+    response::{IntoResponse, Response},
     routing::{get, post},
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use self::body::{Answer, Refusal, done, parse, parse_or_default};
-pub use self::truth::{PayrollTruth, RecordTruth, payroll, records};
-use super::{Provider, clock::SECOND, knobs::Knobs, random::Guid};
+pub use self::truth::{RecordTruth, records};
+use super::{InvalidSetting, Provider, answer::json_answer, clock::SECOND, knobs::Knobs, random::Guid};
 
-/// The longest a call waits for deliveries to be done.
-const LONGEST_WAIT: f64 = 600.0;
+/// Changes of the world in one call.
+const MAX_STEPS: u64 = 1_000_000;
 
 /// Routes under `/_control`.
 pub fn router() -> Router<Arc<Provider>> {
@@ -33,14 +29,50 @@ pub fn router() -> Router<Arc<Provider>> {
         .route("/_control", get(summary))
         .route("/_control/knobs", get(knobs).put(replace_knobs).patch(patch_knobs))
         .route("/_control/clock", get(clock).post(set_clock))
-        .route("/_control/identity/rotate-keys", post(rotate_keys))
-        .route("/_control/identity/revoke", post(revoke))
-        .route("/_control/identity/grant", post(grant))
-        .route("/_control/invoicing/grant", post(invoicing_grant))
-        .route("/_control/deliveries/idle", post(wait_until_idle))
-        .merge(webhooks::router())
-        .merge(world::router())
+        .route("/_control/step", post(step))
+        .route("/_control/webhooks/{id}/disable", post(disable_webhook))
         .merge(truth::router())
+}
+
+type ControlResult = Result<Response, ControlError>;
+
+/// A call that was not understood, or names something that does not exist.
+#[derive(Debug)]
+struct ControlError {
+    status: u16,
+    message: String,
+}
+
+impl ControlError {
+    fn bad_request(message: impl Into<String>) -> Self {
+        Self { status: 400, message: message.into() }
+    }
+
+    fn not_found(message: impl Into<String>) -> Self {
+        Self { status: 404, message: message.into() }
+    }
+}
+
+impl From<serde_json::Error> for ControlError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::bad_request(error.to_string())
+    }
+}
+
+impl From<Vec<InvalidSetting>> for ControlError {
+    fn from(invalid: Vec<InvalidSetting>) -> Self {
+        Self::bad_request(invalid.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    }
+}
+
+impl IntoResponse for ControlError {
+    fn into_response(self) -> Response {
+        json_answer(self.status, &json!({ "message": self.message }))
+    }
+}
+
+fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ControlError> {
+    Ok(serde_json::from_slice(body)?)
 }
 
 async fn summary(State(provider): State<Arc<Provider>>) -> Response {
@@ -48,59 +80,60 @@ async fn summary(State(provider): State<Arc<Provider>>) -> Response {
         let world = provider.world();
         (world.changes(), world.seed())
     };
-    done(&json!({
-        "now": provider.clock.now().iso(),
-        "seed": seed,
-        "changes": changes,
-        "deliveries": provider.deliveries.count(),
-        "requests": provider.gateway.request_count(),
-        "webhooks": provider.accounting.webhooks().len(),
-        "hooks": provider.invoicing.hooks().len(),
-    }))
+    json_answer(
+        200,
+        &json!({
+            "now": provider.clock.now().iso(),
+            "seed": seed,
+            "changes": changes,
+            "deliveries": provider.deliveries.count(),
+            "requests": provider.gateway.request_count(),
+            "webhooks": provider.accounting.webhooks().len(),
+            "hooks": provider.invoicing.hooks().len(),
+        }),
+    )
 }
 
-async fn knobs(State(provider): State<Arc<Provider>>) -> Answer {
-    Ok(done(&serde_json::to_value(provider.knobs().as_ref())?))
+async fn knobs(State(provider): State<Arc<Provider>>) -> Response {
+    json_answer(200, &*provider.knobs())
 }
 
-async fn replace_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
+async fn replace_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
     let wanted: Knobs = parse(&body)?;
     wanted.validate()?;
-    provider.turn_and_arm(|knobs| {
+    provider.turn_knobs(|knobs| {
         *knobs = wanted;
         true
     });
-    knobs(State(provider)).await
+    Ok(knobs(State(provider)).await)
 }
 
-/// Turns the knobs that are named and leaves the others, as JSON Merge Patch (RFC 7396) has it; `null` sets one back to
-/// its default. A patch that names `faults` has them begin again.
-async fn patch_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
+/// Changes the knobs that are named, as JSON Merge Patch (RFC 7396) does; `null` restores a default. A patch that names
+/// `faults` restarts their counts.
+async fn patch_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
     let patch: Value = parse(&body)?;
     if !patch.is_object() {
-        return Err(Refusal::bad(
+        return Err(ControlError::bad_request(
             "a patch of the knobs is a JSON object, for example {\"changesPerSecond\": 5}",
         ));
     }
-    // Read, merged and written under one lock, so that two patches at once both count.
-    let mut refused = None;
-    provider.turn_and_arm(|knobs| match merged(knobs, &patch) {
+    // Read, merged and written under one lock, so that of two concurrent patches neither is lost.
+    let mut result = Ok(());
+    provider.turn_knobs(|knobs| match merged(knobs, &patch) {
         Ok(wanted) => {
             *knobs = wanted;
             patch.get("faults").is_some()
         }
-        Err(refusal) => {
-            refused = Some(refusal);
+        Err(error) => {
+            result = Err(error);
             false
         }
     });
-    match refused {
-        Some(refusal) => Err(refusal),
-        None => knobs(State(provider)).await,
-    }
+    result?;
+    Ok(knobs(State(provider)).await)
 }
 
-fn merged(knobs: &Knobs, patch: &Value) -> Result<Knobs, Refusal> {
+fn merged(knobs: &Knobs, patch: &Value) -> Result<Knobs, ControlError> {
     let mut value = serde_json::to_value(knobs)?;
     merge(&mut value, patch);
     let wanted: Knobs = serde_json::from_value(value)?;
@@ -130,109 +163,58 @@ fn merge(target: &mut Value, patch: &Value) {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct ClockChange {
-    /// Moves it, back when negative.
+    /// Advances the clock; negative sets it back.
     advance_seconds: Option<f64>,
-    /// Sets how far it is ahead.
+    /// Sets how far the clock is ahead of its base.
     skew_seconds: Option<f64>,
 }
 
 async fn clock(State(provider): State<Arc<Provider>>) -> Response {
-    done(&json!({ "now": provider.clock.now().iso() }))
+    json_answer(200, &json!({ "now": provider.clock.now().iso() }))
 }
 
-async fn set_clock(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
+async fn set_clock(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
     let change: ClockChange = parse(&body)?;
     match (change.advance_seconds, change.skew_seconds) {
-        (Some(by), None) => provider.clock.advance(seconds(by)?),
-        (None, Some(by)) => provider.clock.skew(seconds(by)?),
-        _ => return Err(Refusal::bad("give either advanceSeconds or skewSeconds")),
+        (Some(by), None) => provider.clock.advance(ticks(by)?),
+        (None, Some(by)) => provider.clock.skew(ticks(by)?),
+        _ => return Err(ControlError::bad_request("give either advanceSeconds or skewSeconds")),
     }
     Ok(clock(State(provider)).await)
 }
 
-/// A time a person may give: up to a century either way.
 #[expect(clippy::cast_possible_truncation, reason = "a century of ticks fits")]
 #[expect(clippy::cast_precision_loss, reason = "ten million fits")]
-fn seconds(value: f64) -> Result<i64, Refusal> {
+fn ticks(seconds: f64) -> Result<i64, ControlError> {
     const CENTURY: f64 = 100.0 * 366.0 * 86_400.0;
-    if !(-CENTURY..=CENTURY).contains(&value) {
-        return Err(Refusal::bad("give seconds, at most a century either way"));
+    if !(-CENTURY..=CENTURY).contains(&seconds) {
+        return Err(ControlError::bad_request("give seconds, at most a century either way"));
     }
-    Ok((value * SECOND as f64) as i64)
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-struct Rotation {
-    /// Yes, unless it is said otherwise.
-    keep_old: Option<bool>,
-}
-
-async fn rotate_keys(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
-    let Rotation { keep_old } = parse_or_default(&body)?;
-    let keep_old = keep_old.unwrap_or(true);
-    provider.identity.rotate_keys(keep_old).map_err(|error| Refusal::bad(&error.to_string()))?;
-    Ok(done(&json!({ "keepOld": keep_old })))
-}
-
-async fn revoke(State(provider): State<Arc<Provider>>) -> Response {
-    provider.identity.revoke_all(provider.clock.now());
-    done(&json!({ "revoked": true }))
+    Ok((seconds * SECOND as f64) as i64)
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Grant {
-    /// Scope names, as the authorization request has them.
-    scopes: Vec<String>,
+struct Steps {
+    changes: u64,
 }
 
-async fn grant(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
-    let wanted: Grant = parse(&body)?;
-    let scopes: Vec<&str> = wanted.scopes.iter().map(String::as_str).collect();
-    let (access, refresh) = provider.identity.grant(&scopes);
-    Ok(done(&json!({ "accessToken": access, "refreshToken": refresh })))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct InvoicingGrant {
-    /// Number of the invoicing company, from 0, as `/_control/truth/hooks` tells it.
-    company: u32,
-}
-
-/// A token of the invoicing API for a company, without the word `Bearer`, without a login.
-async fn invoicing_grant(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
-    let InvoicingGrant { company } = parse(&body)?;
-    if company >= provider.settings.world.invoicing_companies {
-        return Err(Refusal::missing(&format!("no invoicing company {company}")));
+async fn step(State(provider): State<Arc<Provider>>, body: Bytes) -> ControlResult {
+    let steps: Steps = parse(&body)?;
+    if steps.changes > MAX_STEPS {
+        return Err(ControlError::bad_request(format!("changes is at most {MAX_STEPS} per call")));
     }
-    Ok(done(&json!({ "token": provider.invoicing.grant(company) })))
+    provider.step(steps.changes).await;
+    let total = provider.world().changes();
+    Ok(json_answer(200, &json!({ "changes": total })))
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Wait {
-    /// A minute, unless it is said otherwise.
-    seconds: Option<f64>,
-}
-
-/// Answers once every delivery and every echo has ended: `idle` says whether that was in time.
-async fn wait_until_idle(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
-    let Wait { seconds } = parse_or_default(&body)?;
-    let seconds = seconds.unwrap_or(60.0);
-    if !(0.0..=LONGEST_WAIT).contains(&seconds) {
-        return Err(Refusal::bad(&format!("seconds is from 0 to {LONGEST_WAIT}")));
+/// Disables a webhook, as the provider does after failed deliveries.
+async fn disable_webhook(State(provider): State<Arc<Provider>>, Path(id): Path<String>) -> ControlResult {
+    let webhook =
+        Guid::parse(&id).ok_or_else(|| ControlError::bad_request(format!("{id:?} is not a GUID")))?;
+    if !provider.accounting.disable(webhook) {
+        return Err(ControlError::not_found(format!("there is no active webhook {id}")));
     }
-    let limit = Duration::from_secs_f64(seconds);
-    let all_done = async { tokio::join!(provider.deliveries.idle(), provider.invoicing.idle()) };
-    let idle = tokio::time::timeout(limit, all_done).await.is_ok();
-    Ok(done(&json!({ "idle": idle, "deliveries": provider.deliveries.count() })))
+    Ok(json_answer(200, &json!({ "webhook": id, "act": "disable" })))
 }
-
-fn guid(text: &str) -> Result<Guid, Refusal> {
-    Guid::parse(text).ok_or_else(|| Refusal::bad(&format!("{text:?} is no GUID")))
-}
-
-#[cfg(test)]
-mod tests;

@@ -4,27 +4,29 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::State,
-    response::Response,
+    body::{Body, Bytes},
+    extract::{Path, Query, State},
+    http::{HeaderValue, header},
+    response::{IntoResponse as _, Response},
     routing::{MethodRouter, get},
 };
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::Value;
 
-use super::body::{Answer, Path, Query, Refusal, lines};
+use super::{ControlError, ControlResult};
 use crate::{
     Provider,
     catalog::Resource,
     identity::Issued,
-    knobs::ListOrder,
-    reads::{self, Shape},
-    world::{Naming, PayrollRow, Place, RecordState, Row},
+    world::{Place, RecordState},
 };
+
+/// Bytes per chunk of a long list.
+const CHUNK_BYTES: usize = 64 * 1024;
 
 pub(super) fn router() -> Router<Arc<Provider>> {
     Router::new()
         .route("/_control/truth/records/{resource}", get(record_lines))
-        .route("/_control/truth/payroll", get(payroll_lines))
         .route("/_control/truth/deliveries", journal(|of, from, limit| of.deliveries.entries(from, limit)))
         .route("/_control/truth/requests", journal(|of, from, limit| of.gateway.requests(from, limit)))
         .route("/_control/truth/exchanges", journal(|of, from, limit| of.identity.exchanges(from, limit)))
@@ -33,13 +35,13 @@ pub(super) fn router() -> Router<Arc<Provider>> {
         .route("/_control/truth/hooks", all(|of| of.invoicing.hooks()))
 }
 
-/// A record as it is.
+/// The current state of a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordTruth {
     /// Correlation id of its company; none for tenant-wide records.
     pub company: Option<String>,
-    /// Its own.
+    /// Correlation id.
     pub id: String,
     /// `version`.
     pub version: String,
@@ -47,19 +49,8 @@ pub struct RecordTruth {
     pub sequence_version: u64,
     /// `Enabled`, `Disabled` or `Deleted`.
     pub state: RecordState,
-    /// Whether there is anything to read: neither it nor its company has been deleted. A disabled record is readable,
-    /// even while a knob hides it.
+    /// Whether neither it nor its company is deleted. A disabled record is readable, even while a knob hides it.
     pub readable: bool,
-}
-
-/// A payroll company as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PayrollTruth {
-    /// `companyCode`.
-    pub company_code: u32,
-    /// `lastUpdate`.
-    pub last_update: String,
 }
 
 /// Every record of a resource, deleted ones included.
@@ -68,113 +59,26 @@ pub fn records(provider: &Provider, resource: Resource) -> Vec<RecordTruth> {
         let world = provider.world();
         (world.records(resource).collect::<Vec<_>>(), world.naming())
     };
-    rows.into_iter().map(|(place, row)| truth_of(&naming, place, row)).collect()
-}
-
-/// Every payroll company that is listed.
-pub fn payroll(provider: &Provider) -> Vec<PayrollTruth> {
-    let (rows, seed) = payroll_rows(provider);
-    rows.iter().map(|row| payroll_truth(seed, row)).collect()
-}
-
-fn truth_of(naming: &Naming, place: Place, row: Row) -> RecordTruth {
-    let company = match place.resource {
-        Resource::Companies => Some(place.index),
-        _ => place.company,
+    let truth = |(place, row): (Place, crate::world::Row)| {
+        let company = if resource == Resource::Companies { Some(place.index) } else { place.company };
+        let own = |index| Place { resource: Resource::Companies, company: None, index };
+        RecordTruth {
+            company: company.map(|number| naming.id(own(number))),
+            id: naming.id(place),
+            version: row.changed.iso(),
+            sequence_version: row.sequence,
+            state: row.state,
+            // The world shows the records of a deleted company as deleted.
+            readable: row.state != RecordState::Deleted,
+        }
     };
-    let own = |index| Place { resource: Resource::Companies, company: None, index };
-    RecordTruth {
-        company: company.map(|number| naming.id(own(number))),
-        id: naming.id(place),
-        version: row.changed.iso(),
-        sequence_version: row.sequence,
-        state: row.state,
-        // The world shows the records of a deleted company as deleted.
-        readable: row.state != RecordState::Deleted,
-    }
+    rows.into_iter().map(truth).collect()
 }
 
-fn payroll_rows(provider: &Provider) -> (Vec<PayrollRow>, u64) {
-    let world = provider.world();
-    (world.payroll(ListOrder::Created), world.seed())
-}
-
-fn payroll_truth(seed: u64, row: &PayrollRow) -> PayrollTruth {
-    PayrollTruth {
-        company_code: reads::payroll_code(seed, row.index),
-        last_update: row.updated.iso_milliseconds(),
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Filter {
-    /// Only this company's.
-    company: Option<String>,
-    /// With the record itself, byte for byte as a read by id shows it under the knobs of the call; deleted ones, which no
-    /// read shows, in their last state.
-    full: bool,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct PayrollFilter {
-    /// With the company itself, byte for byte as the list shows it under the knobs of the call.
-    full: bool,
-}
-
-/// What is true of something, and the thing itself where it was asked for.
-#[derive(Serialize)]
-struct Line<T> {
-    #[serde(flatten)]
-    truth: T,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    record: Option<Box<RawValue>>,
-}
-
-impl<T> Line<T> {
-    fn new(truth: T, record: Option<Vec<u8>>) -> Self {
-        let record = record.and_then(|bytes| String::from_utf8(bytes).ok());
-        Self { truth, record: record.and_then(|text| RawValue::from_string(text).ok()) }
-    }
-}
-
-async fn record_lines(
-    State(provider): State<Arc<Provider>>,
-    Path(resource): Path<Resource>,
-    Query(filter): Query<Filter>,
-) -> Answer {
-    let world = provider.world();
-    let company = match &filter.company {
-        None => None,
-        Some(id) => Some(world.company(id).ok_or_else(|| Refusal::missing(&format!("no company {id:?}")))?),
-    };
-    let belongs = |place: Place| match (company, resource) {
-        (None, _) => true,
-        (Some(number), Resource::Companies) => place.index == number,
-        (Some(number), _) => place.company == Some(number),
-    };
-    let found: Vec<(Place, Row)> = world.records(resource).filter(|(place, _)| belongs(*place)).collect();
-    let naming = world.naming();
-    drop(world);
-    let shape = Shape::record(&provider.knobs().reads, resource);
-    // The rows are copied so that the list shows one moment; their texts are made while they are sent.
-    Ok(lines(found.into_iter().map(move |(place, row)| {
-        let record = filter.full.then(|| reads::record_json(&naming, place, &row, shape));
-        Line::new(truth_of(&naming, place, row), record)
-    })))
-}
-
-async fn payroll_lines(
-    State(provider): State<Arc<Provider>>,
-    Query(filter): Query<PayrollFilter>,
-) -> Response {
-    let (rows, seed) = payroll_rows(&provider);
-    let shape = Shape::row(&provider.knobs().reads);
-    lines(rows.into_iter().map(move |row| {
-        let record = filter.full.then(|| reads::payroll_json(seed, &row, shape));
-        Line::new(payroll_truth(seed, &row), record)
-    }))
+async fn record_lines(State(provider): State<Arc<Provider>>, Path(name): Path<String>) -> ControlResult {
+    let resource = serde_json::from_value(Value::from(name.as_str()))
+        .map_err(|_| ControlError::bad_request(format!("there is no resource {name:?}")))?;
+    Ok(lines(records(&provider, resource).into_iter()))
 }
 
 #[derive(Default, Deserialize)]
@@ -182,7 +86,7 @@ async fn payroll_lines(
 struct Range {
     /// Number of the first entry.
     from: u64,
-    /// The most entries; 100,000 unless it is said otherwise.
+    /// Entries at most; all unless given.
     limit: Option<usize>,
 }
 
@@ -193,17 +97,17 @@ struct Numbered<T> {
     entry: T,
 }
 
-/// A route that tells a part of a journal.
+/// A route that returns a part of a journal.
 fn journal<T: Serialize + Send + 'static>(
     read: fn(&Provider, u64, usize) -> Vec<(u64, T)>,
 ) -> MethodRouter<Arc<Provider>> {
     get(move |State(provider): State<Arc<Provider>>, Query(range): Query<Range>| async move {
-        let entries = read(&provider, range.from, range.limit.unwrap_or(100_000));
+        let entries = read(&provider, range.from, range.limit.unwrap_or(usize::MAX));
         lines(entries.into_iter().map(|(number, entry)| Numbered { number, entry }))
     })
 }
 
-/// A route that tells everything of a kind.
+/// A route that returns everything of a kind.
 fn all<T: Serialize + Send + 'static>(read: fn(&Provider) -> Vec<T>) -> MethodRouter<Arc<Provider>> {
     get(move |State(provider): State<Arc<Provider>>| async move { lines(read(&provider).into_iter()) })
 }
@@ -221,4 +125,24 @@ fn tokens(provider: &Provider) -> Vec<TokenLine> {
     let by = |issued_by| move |token| TokenLine { issued_by, token };
     let identity = provider.identity.issued().into_iter().map(by("identity"));
     identity.chain(provider.invoicing.issued().into_iter().map(by("invoicing"))).collect()
+}
+
+/// One JSON object per line, serialized while it is sent, so that the text of a million records is never in memory at once.
+fn lines<T: Serialize>(items: impl Iterator<Item = T> + Send + 'static) -> Response {
+    let mut items = items.fuse();
+    let chunks = std::iter::from_fn(move || {
+        let mut chunk = Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 8);
+        for item in items.by_ref() {
+            if let Err(error) = serde_json::to_writer(&mut chunk, &item) {
+                return Some(Err(error));
+            }
+            chunk.push(b'\n');
+            if chunk.len() >= CHUNK_BYTES {
+                break;
+            }
+        }
+        (!chunk.is_empty()).then(|| Ok(Bytes::from(chunk)))
+    });
+    let kind = HeaderValue::from_static("application/x-ndjson");
+    ([(header::CONTENT_TYPE, kind)], Body::from_stream(futures::stream::iter(chunks))).into_response()
 }

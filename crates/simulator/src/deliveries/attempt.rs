@@ -1,4 +1,4 @@
-//! One attempt: the POST, its time limit, and what its answer is worth.
+//! One delivery attempt.
 
 use std::{error::Error, time::Duration};
 
@@ -7,24 +7,24 @@ use bytes::Bytes;
 use reqwest::{Client, Request, Response};
 use tokio::time::{Instant, timeout_at};
 
-use super::{Order, Purpose};
+use super::{DeliveryOrder, Purpose};
 use crate::knobs::Accepts;
 
-/// The longest answer read to its end. A connection with more to come is closed instead of used again.
-const LONGEST_ANSWER: usize = 64 * 1024;
+/// Longer answers are not read to the end; their connection is closed instead of reused.
+const MAX_DRAINED_BYTES: usize = 64 * 1024;
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 
-/// What came of it.
+/// The result of an attempt.
 #[derive(Debug)]
-pub(super) struct Outcome {
-    /// Until the head of the answer, or until it was given up.
+pub(super) struct AttemptOutcome {
+    /// Time until the head of the answer or the failure.
     pub(super) took: Duration,
-    /// Status and whether cookies came with it; or why there is none.
+    /// Status, and whether it had cookies; or why there is no answer.
     pub(super) answer: Result<(StatusCode, bool), String>,
 }
 
-impl Outcome {
-    /// Whether the receiver has it, and otherwise what was wrong beside the status.
+impl AttemptOutcome {
+    /// Whether the receiver accepted; otherwise the reason, if it is not the status.
     pub(super) fn verdict(&self, purpose: Purpose, accepts: Accepts) -> Result<(), Option<String>> {
         let (status, cookies) = match &self.answer {
             Ok(answer) => *answer,
@@ -42,14 +42,14 @@ impl Outcome {
     }
 }
 
-/// Sends one body and waits for the head of the answer, at most so long from before the connection is made.
+/// Posts a body and waits for the head of the answer; `limit` includes the connection setup.
 pub(super) async fn post(
     client: Client,
-    order: &Order,
+    order: &DeliveryOrder,
     body: Bytes,
     signature: Option<HeaderValue>,
     limit: Duration,
-) -> Outcome {
+) -> AttemptOutcome {
     let mut request = Request::new(Method::POST, order.url.clone());
     request.headers_mut().insert(header::CONTENT_TYPE, JSON);
     if let (Some(name), Some(value)) = (&order.signature_header, signature) {
@@ -65,25 +65,25 @@ pub(super) async fn post(
         Ok(Err(error)) => Err(cause(&error)),
         Ok(Ok(response)) => {
             let worth = (response.status(), response.headers().contains_key(header::SET_COOKIE));
-            // What the body says is of no interest; reading it leaves the connection fit for the next delivery.
+            // Reading the body keeps the connection reusable.
             timeout_at(deadline, drain(response)).await.ok();
             Ok(worth)
         }
     };
-    Outcome { took, answer }
+    AttemptOutcome { took, answer }
 }
 
 async fn drain(mut response: Response) {
     let mut read = 0;
     while let Ok(Some(chunk)) = response.chunk().await {
         read += chunk.len();
-        if read > LONGEST_ANSWER {
+        if read > MAX_DRAINED_BYTES {
             return;
         }
     }
 }
 
-/// Why there was no answer, or none that came whole: the innermost cause, because the outer ones only repeat the address.
+/// The innermost cause of a failed exchange; the outer ones only repeat the address.
 pub(crate) fn cause(error: &reqwest::Error) -> String {
     let stage = if error.is_connect() { "connection" } else { "exchange" };
     let mut cause: &dyn Error = error;

@@ -1,7 +1,7 @@
-//! The HTTP client of deliveries: which names are where, and whom to trust.
+//! The HTTP client of deliveries: name resolution and trust.
 //!
-//! A client belongs to one setting of `resolve` and `trust_any`. Its pool keeps connections by name, so when a name is
-//! moved a new client takes over, and no delivery reaches the old place through a connection that was still open.
+//! A client belongs to one value of `resolve` and `trust_any`. Its pool keeps connections by name, so a changed address gets a
+//! new client, and no delivery reaches the old address over a pooled connection.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
@@ -13,23 +13,20 @@ use crate::{
     knobs::{DeliveryKnobs, Knobs},
 };
 
-/// Shorter than receivers usually keep a silent connection, so that few deliveries meet one that is just being closed.
-const KEEP_IDLE: Duration = Duration::from_secs(15);
+/// Shorter than receivers usually keep idle connections, so that few deliveries meet one that is being closed.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Makes clients when they are needed, and keeps the last one.
+/// Builds clients on demand and keeps the last one.
 #[derive(Debug)]
-pub(super) struct Clients {
+pub(super) struct DeliveryClients {
     roots: Vec<Certificate>,
-    /// Without the platform's certificates, where those cannot be read.
-    bare: Client,
-    /// The last one made, with what it was made for.
-    current: Mutex<Option<Current>>,
+    current: Mutex<Option<CachedClient>>,
 }
 
-/// Resolved names, whether any certificate is trusted, and the client built for them.
-type Current = (BTreeMap<String, SocketAddr>, bool, Client);
+/// The knobs that a client was built for, and the client.
+type CachedClient = (BTreeMap<String, SocketAddr>, bool, Client);
 
-impl Clients {
+impl DeliveryClients {
     pub(super) fn new(roots: &[String]) -> Result<Self, Error> {
         let mut certificates = Vec::new();
         for root in roots {
@@ -40,8 +37,7 @@ impl Clients {
             }
             certificates.extend(found);
         }
-        let bare = builder(&BTreeMap::new()).tls_certs_only(certificates.clone()).build();
-        Ok(Self { roots: certificates, bare: bare.map_err(Error::Client)?, current: Mutex::new(None) })
+        Ok(Self { roots: certificates, current: Mutex::new(None) })
     }
 
     pub(super) fn get(&self, knobs: &Knobs) -> Client {
@@ -57,19 +53,19 @@ impl Clients {
         }
     }
 
-    /// Reading the platform's certificates takes a while, so it waits until somebody delivers.
+    /// Reading the platform's certificates is slow, so it happens with the first delivery.
     fn build(&self, knobs: &DeliveryKnobs) -> Client {
         let builder = || builder(&knobs.resolve);
         let built = if knobs.trust_any {
             builder().tls_danger_accept_invalid_certs(true).build()
         } else {
-            // A machine without certificates of its own still has those of the settings.
+            // A machine without certificates still trusts those of the settings.
             let merged = builder().tls_certs_merge(self.roots.clone()).build();
             merged.or_else(|_| builder().tls_certs_only(self.roots.clone()).build())
         };
         built.unwrap_or_else(|error| {
-            tracing::error!(%error, "no client for these knobs, deliveries use DNS and the settings' roots");
-            self.bare.clone()
+            tracing::error!(%error, "cannot build the delivery client for these knobs; deliveries ignore them");
+            Client::new()
         })
     }
 }
@@ -77,13 +73,13 @@ impl Clients {
 fn builder(resolve: &BTreeMap<String, SocketAddr>) -> ClientBuilder {
     let builder = Client::builder()
         .redirect(reqwest::redirect::Policy::none())
-        // Every attempt on the wire is one in the journal.
+        // Every attempt on the wire has its journal entry.
         .retry(reqwest::retry::never())
         .no_proxy()
         .no_gzip()
         .referer(false)
-        .pool_idle_timeout(KEEP_IDLE);
-    // The port of the knob is used unless the URL names one.
+        .pool_idle_timeout(POOL_IDLE_TIMEOUT);
+    // The port of the knob applies unless the URL has one.
     resolve.iter().fold(builder, |builder, (host, address)| builder.resolve(host, *address))
 }
 

@@ -7,15 +7,14 @@
 //!                                                             timer ─ retry ──▶ given up ──▶ the family
 //! ```
 //!
-//! - First attempts of one lane go one after the other; lanes go side by side. A retry waits beside its lane and holds up
-//!   nobody.
-//! - What the knobs do to a delivery follows from the seed and its number in the journal.
-//! - A delivery ends once: its family hears of it (accepted, given up) before it stops counting for [`Deliveries::idle`].
-//! - One webhook has only a part of those on their way at once, so that a receiver which never answers holds up its own.
-//! - Waiting deliveries cost memory up to a limit and nothing else: no task, no timer of their own.
+//! - First attempts of one lane run one after the other; lanes run concurrently. A retry does not block its lane.
+//! - What the knobs do to a delivery follows from the seed and its journal number.
+//! - A delivery ends once: its family is notified (accepted, given up) before [`Deliveries::idle`] stops counting it.
+//! - Each webhook has an in-flight limit, so that a receiver which never answers delays only its own deliveries.
+//! - Waiting deliveries need memory up to a limit, but no tasks and no timers.
 //!
-//! A failed attempt is tried again after the order's waits; after the last the delivery is given up. When `run` is stopped,
-//! attempts on their way are dropped and what waits is forgotten; the journal then shows them without an end.
+//! A failed attempt is retried after the delays of its order; after the last retry the delivery is given up. When `run` is
+//! stopped, attempts in flight and waiting deliveries are dropped; the journal shows them without an end.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -46,107 +45,107 @@ mod run;
 pub(super) use attempt::cause;
 pub(super) use run::run;
 
-use queue::{Job, Queue};
+use queue::{DeliveryQueue, QueuedDelivery};
 
-/// The stream of numbers that knobs draw from.
+/// The random stream of delivery faults.
 const KNOB_PURPOSE: u64 = 0x6465_6C69_7665_7279;
-/// The most later deliveries that go before one held back.
-const LONGEST_REORDER: u64 = 4;
+/// Later deliveries that overtake a held one at most.
+const MAX_REORDER_DISTANCE: u64 = 4;
 
 /// The queue, the client and the journal.
 #[derive(Debug)]
 pub struct Deliveries {
     core: Arc<Core>,
     journal: Journal<Entry>,
-    queue: Mutex<Queue>,
-    clients: client::Clients,
-    /// Something may be due: tells the loop.
+    queue: Mutex<DeliveryQueue>,
+    clients: client::DeliveryClients,
+    /// Wakes the loop: a delivery may be due.
     due: Notify,
-    /// Nothing is left: tells those who wait for it.
-    quiet: Notify,
+    /// Wakes [`Deliveries::idle`]: the queue is empty.
+    idle_notify: Notify,
 }
 
-/// An order that is in the journal and counts as waiting, but is queued only when this is dropped: when the answer that
-/// must come first has gone, or will never go.
+/// A delivery that must follow an answer. It is in the journal and counts as waiting; dropping this queues it, once the answer
+/// has been sent or never will be.
 #[derive(Debug)]
-pub(super) struct Reserved {
+pub(super) struct ReservedDelivery {
     deliveries: Arc<Deliveries>,
-    job: Option<Job>,
+    job: Option<QueuedDelivery>,
 }
 
-/// The webhook families as deliveries see them. The provider implements it, because this module must not import the families.
-pub(super) trait Families {
-    /// Whether a delivery is still wanted: its webhook may have been disabled, deleted or moved since.
-    fn wants(&self, order: &Order) -> bool;
+/// The webhook families, as deliveries see them. Implemented by the provider, because this module must not import them.
+pub(super) trait WebhookFamilies {
+    /// Whether a delivery is still wanted; its webhook may have been disabled, deleted or moved.
+    fn wants(&self, order: &DeliveryOrder) -> bool;
 
-    /// A delivery has ended for good: accepted, or given up.
-    fn ended(&self, order: &Order, accepted: bool);
+    /// A delivery was accepted or given up.
+    fn ended(&self, order: &DeliveryOrder, accepted: bool);
 }
 
-/// Which family a delivery belongs to.
+/// The family of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Family {
-    /// Accounting, core, import.
+    /// The accounting family.
     Accounting,
-    /// Invoicing.
+    /// The invoicing API.
     Invoicing,
 }
 
-/// Why it is sent.
+/// The purpose of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Purpose {
-    /// To make the contract: only 200 will do.
+    /// Establishes the contract; only 200 is accepted.
     Acknowledge,
-    /// To tell a change.
+    /// Announces a change.
     Event,
 }
 
-/// A delivery to be made.
+/// A delivery to make.
 #[derive(Debug)]
-pub(super) struct Order {
-    /// Family.
+pub(super) struct DeliveryOrder {
+    /// Its family.
     pub(super) family: Family,
-    /// Webhook or hook.
+    /// Its webhook or hook.
     pub(super) webhook: Guid,
-    /// Why.
+    /// Its purpose.
     pub(super) purpose: Purpose,
-    /// Where to.
+    /// Receiver address.
     pub(super) url: Url,
-    /// What is sent.
-    pub(super) body: Body,
+    /// Its body.
+    pub(super) body: DeliveryBody,
     /// Name of the signature header.
     pub(super) signature_header: Option<HeaderName>,
-    /// Deliveries with the same lane number are first tried one after the other, in order: (webhook, company).
+    /// First attempts with the same lane number run in order; a lane is a webhook and a company.
     pub(super) lane: u64,
-    /// Waits before each further attempt, milliseconds.
+    /// Delays before each retry, milliseconds.
     pub(super) retries: Arc<[u64]>,
-    /// 410 ends the attempts at once.
+    /// Whether 410 ends the attempts.
     pub(super) gone_ends: bool,
-    /// What it tells, for the journal.
+    /// Content, for the journal.
     pub(super) about: About,
 }
 
-/// What is sent, with the value of the signature header if there is one.
-pub(super) enum Body {
-    /// The same at every attempt.
+/// A body, with the value of the signature header if there is one.
+pub(super) enum DeliveryBody {
+    /// The same for every attempt.
     Same(Bytes, Option<HeaderValue>),
-    /// Written for each attempt, which is counted from 1.
+    /// Created for each attempt, numbered from 1.
     Numbered(Box<dyn Fn(u32) -> (Bytes, Option<HeaderValue>) + Send + Sync>),
 }
 
-impl fmt::Debug for Body {
+impl fmt::Debug for DeliveryBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Body")
+        f.write_str("DeliveryBody")
     }
 }
 
-/// What a delivery tells.
+/// The content of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct About {
-    /// Semantic name, or `Customer.Created`.
+    /// Semantic name, or such as `Customer.Created`.
     pub event: Arc<str>,
     /// Company correlation id, or invoicing tenant.
     pub company: Option<Arc<str>>,
@@ -159,31 +158,31 @@ pub struct About {
 }
 
 impl About {
-    /// An event that is about no company and no record.
+    /// An event without company and record.
     pub(super) fn new(event: &Arc<str>) -> Self {
         Self { event: Arc::clone(event), company: None, record: None, sequence: None, outgoing: None }
     }
 }
 
-/// A delivery as the journal keeps it.
+/// A delivery in the journal.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// Family.
+    /// Its family.
     pub family: Family,
-    /// Webhook or hook.
+    /// Its webhook or hook.
     pub webhook: Guid,
-    /// Why.
+    /// Its purpose.
     pub purpose: Purpose,
-    /// What it tells.
+    /// Its content.
     pub about: About,
-    /// When it was ordered.
+    /// When it was created.
     pub at: Ticks,
-    /// A 64-bit hash of the body of the first attempt, so that two runs can be compared; 0 where none was made.
+    /// Hash of the body of the first attempt, to compare runs; 0 without an attempt.
     pub body_hash: u64,
-    /// Every attempt and its answer.
+    /// Its attempts.
     pub attempts: Vec<Attempt>,
-    /// How it ended; `None` while it is on its way.
+    /// How it ended; `None` until then.
     pub end: Option<End>,
 }
 
@@ -193,11 +192,11 @@ pub struct Entry {
 pub struct Attempt {
     /// When it was sent.
     pub at: Ticks,
-    /// Milliseconds until the answer, or until it was given up.
+    /// Milliseconds until the answer or the failure.
     pub took: u32,
     /// Status of the answer.
     pub status: Option<u16>,
-    /// Why it failed, if not by its status alone: time limit, connection, cookies.
+    /// Why it failed, if not by its status: time limit, connection, cookies.
     pub error: Option<String>,
 }
 
@@ -205,21 +204,21 @@ pub struct Attempt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum End {
-    /// The receiver has it.
+    /// The receiver accepted it.
     Accepted,
-    /// Every attempt failed.
+    /// All attempts failed.
     GivenUp,
-    /// Its webhook was disabled, deleted or moved before it could be delivered.
+    /// Its webhook was disabled, deleted or moved first.
     Abandoned,
-    /// The webhook was not active when it happened: never sent.
+    /// Its webhook was not active; never sent.
     Missed,
-    /// A knob lost it.
+    /// A knob dropped it.
     Lost,
-    /// Too many were waiting.
+    /// Too many deliveries were waiting.
     Overflown,
 }
 
-/// A 64-bit hash that is the same on every machine.
+/// A 64-bit hash, the same on every machine.
 pub fn hash(bytes: &[u8]) -> u64 {
     let mut state = bytes.len() as u64;
     for chunk in bytes.chunks(8) {
@@ -230,7 +229,7 @@ pub fn hash(bytes: &[u8]) -> u64 {
     state
 }
 
-/// The value of the signature header: `sha256=` and the HMAC of the bytes sent, in upper-case hexadecimal digits.
+/// The value of the signature header: `sha256=` and the HMAC of the body in upper-case hexadecimal digits.
 pub fn signature(key: &hmac::Key, body: &[u8]) -> HeaderValue {
     let hash = hmac::sign(key, body);
     let digits: String = hash.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
@@ -243,105 +242,102 @@ impl Deliveries {
         Ok(Self {
             core: Arc::clone(core),
             journal: Journal::new(settings.journal_limit),
-            queue: Mutex::new(Queue::default()),
-            clients: client::Clients::new(&settings.receiver_roots)?,
+            queue: Mutex::new(DeliveryQueue::default()),
+            clients: client::DeliveryClients::new(&settings.receiver_roots)?,
             due: Notify::new(),
-            quiet: Notify::new(),
+            idle_notify: Notify::new(),
         })
     }
 
-    /// Takes a delivery; never waits. Applies the knobs that lose, duplicate, delay and reorder (to events, never to an
-    /// Acknowledge). Where too many wait already, its family does not hear of it again.
-    pub(super) fn send(&self, order: Order) {
+    /// Queues a delivery without waiting. Applies the knobs that lose, duplicate, delay and reorder events; they spare an
+    /// Acknowledge. Where too many deliveries wait, it is dropped.
+    pub(super) fn send(&self, order: DeliveryOrder) {
         let knobs = self.core.knobs();
         let knobs = &knobs.delivery;
         let order = Arc::new(order);
-        let number = self.note_order(&order);
-        let chances = self.chances(number, order.purpose, knobs);
-        if chances.lose {
+        let number = self.record(&order);
+        let faults = self.faults(number, order.purpose, knobs);
+        if faults.lose {
             return self.end(number, End::Lost);
         }
-        // The second one is numbered before the first can leave, so that numbers do not depend on how fast it is sent.
-        let duplicate = chances.duplicate.then(|| self.note_order(&order));
-        self.enqueue(Job::new(number, Arc::clone(&order)), &chances, knobs);
+        // Numbered before the first one is sent, so that numbers do not depend on timing.
+        let duplicate = faults.duplicate.then(|| self.record(&order));
+        self.enqueue(QueuedDelivery::new(number, Arc::clone(&order)), &faults);
         if let Some(number) = duplicate {
-            let chances = self.chances(number, order.purpose, knobs);
-            self.enqueue(Job::new(number, order), &chances, knobs);
+            let faults = self.faults(number, order.purpose, knobs);
+            self.enqueue(QueuedDelivery::new(number, order), &faults);
         }
     }
 
-    /// Takes a delivery that must not leave before an answer has: it is numbered now and queued when the result is dropped.
-    pub(super) fn reserve(self: &Arc<Self>, order: Order) -> Reserved {
+    /// Adds a delivery to the journal; it is queued when the result is dropped.
+    pub(super) fn reserve(self: &Arc<Self>, order: DeliveryOrder) -> ReservedDelivery {
         let order = Arc::new(order);
-        let number = self.note_order(&order);
-        let admitted = self.queue.lock().admit(self.core.knobs().delivery.pending_limit);
+        let number = self.record(&order);
+        let admitted = self.queue.lock().admit();
         if !admitted {
             self.end(number, End::Overflown);
         }
-        Reserved { deliveries: Arc::clone(self), job: admitted.then(|| Job::new(number, order)) }
+        ReservedDelivery {
+            deliveries: Arc::clone(self),
+            job: admitted.then(|| QueuedDelivery::new(number, order)),
+        }
     }
 
-    /// Takes a delivery and waits for the end of its first attempt, however it goes.
-    pub(super) async fn send_and_wait(&self, order: Order) {
+    /// Queues a delivery and waits until its first attempt has ended.
+    pub(super) async fn send_and_wait(&self, order: DeliveryOrder) {
         let order = Arc::new(order);
-        let number = self.note_order(&order);
+        let number = self.record(&order);
         let (done, first) = oneshot::channel();
-        let job = Job { first: Some(done), ..Job::new(number, order) };
-        self.enqueue(job, &Chances::default(), &self.core.knobs().delivery);
-        // An error means that it was dropped without an attempt, and waiting longer would not help.
+        let job = QueuedDelivery { first: Some(done), ..QueuedDelivery::new(number, order) };
+        self.enqueue(job, &DeliveryFaults::default());
+        // An error means that it was dropped without an attempt.
         first.await.ok();
     }
 
-    /// Notes an event that was not sent because its webhook is not active.
+    /// Records an event that is not sent because its webhook is not active.
     pub(super) fn missed(&self, family: Family, webhook: Guid, about: About) {
-        self.note((family, webhook, Purpose::Event), about, Some(End::Missed));
+        self.push(family, webhook, Purpose::Event, about, Some(End::Missed));
     }
 
-    /// The HTTP client that deliveries use: hosts resolved by the knobs, certificates trusted by the settings.
+    /// The HTTP client of deliveries.
     pub(super) fn client(&self) -> reqwest::Client {
         self.clients.get(&self.core.knobs())
     }
 
-    /// Deliveries since the start, in order, within the journal's limit: `(number, entry)` from a number on.
+    /// Deliveries from number `from` on that the journal still has: `(number, entry)`.
     pub fn entries(&self, from: u64, limit: usize) -> Vec<(u64, Entry)> {
         self.journal.from(from, limit)
     }
 
-    /// How many there ever were.
+    /// Deliveries so far.
     pub fn count(&self) -> u64 {
         self.journal.count()
     }
 
-    /// Resolves once nothing is queued, waiting for a retry or on its way.
+    /// Resolves once nothing is queued, waiting for a retry or in flight.
     pub async fn idle(&self) {
         loop {
-            let mut quiet = std::pin::pin!(self.quiet.notified());
-            // Listening before looking: what ends in between is not missed.
-            quiet.as_mut().enable();
+            let mut idle_notify = std::pin::pin!(self.idle_notify.notified());
+            // Registered first, so that no notification is missed.
+            idle_notify.as_mut().enable();
             if self.queue.lock().is_empty() {
                 return;
             }
-            quiet.await;
+            idle_notify.await;
         }
     }
 
-    /// Has the loop look again at what is due, because a knob may have changed that.
+    /// Wakes the loop, because knobs may have changed what is due.
     pub(super) fn wake(&self) {
         self.due.notify_one();
     }
 
-    fn note_order(&self, order: &Order) -> u64 {
-        self.note((order.family, order.webhook, order.purpose), order.about.clone(), None)
+    fn record(&self, order: &DeliveryOrder) -> u64 {
+        self.push(order.family, order.webhook, order.purpose, order.about.clone(), None)
     }
 
-    fn note(
-        &self,
-        (family, webhook, purpose): (Family, Guid, Purpose),
-        about: About,
-        end: Option<End>,
-    ) -> u64 {
-        let at = self.core.clock.now();
-        let attempts = Vec::new();
+    fn push(&self, family: Family, webhook: Guid, purpose: Purpose, about: About, end: Option<End>) -> u64 {
+        let (at, attempts) = (self.core.clock.now(), Vec::new());
         self.journal.push(Entry { family, webhook, purpose, about, at, body_hash: 0, attempts, end })
     }
 
@@ -349,13 +345,13 @@ impl Deliveries {
         self.journal.update(number, |entry| entry.end = Some(end));
     }
 
-    /// Queues what was not admitted before, unless too many are waiting.
-    fn enqueue(&self, mut job: Job, chances: &Chances, knobs: &DeliveryKnobs) {
+    /// Queues a delivery, unless too many are waiting.
+    fn enqueue(&self, mut job: QueuedDelivery, faults: &DeliveryFaults) {
         let now = Instant::now();
-        job.due = (!chances.delay.is_zero()).then(|| now + chances.delay);
+        job.due = (!faults.delay.is_zero()).then(|| now + faults.delay);
         let mut queue = self.queue.lock();
-        if queue.admit(knobs.pending_limit) {
-            queue.push(job, chances.hold_back, now);
+        if queue.admit() {
+            queue.enqueue(job, faults.hold_back, now);
             drop(queue);
             self.due.notify_one();
         } else {
@@ -364,15 +360,15 @@ impl Deliveries {
         }
     }
 
-    /// What the knobs do to a delivery: every draw is made, so that turning one knob leaves the others' choices alone.
-    fn chances(&self, number: u64, purpose: Purpose, knobs: &DeliveryKnobs) -> Chances {
+    /// What the knobs do to a delivery. Every number is drawn, so that one knob does not change the draws of others.
+    fn faults(&self, number: u64, purpose: Purpose, knobs: &DeliveryKnobs) -> DeliveryFaults {
         if purpose == Purpose::Acknowledge {
-            return Chances::default();
+            return DeliveryFaults::default();
         }
         let mut random = Random::new(self.core.seed() ^ mix(number), KNOB_PURPOSE);
         let (lose, duplicate, reorder) = (random.unit(), random.unit(), random.unit());
-        let behind = 1 + random.below(LONGEST_REORDER);
-        Chances {
+        let behind = 1 + random.below(MAX_REORDER_DISTANCE);
+        DeliveryFaults {
             lose: lose < knobs.lose,
             duplicate: duplicate < knobs.duplicate,
             hold_back: (reorder < knobs.reorder).then_some(behind),
@@ -381,20 +377,20 @@ impl Deliveries {
     }
 }
 
-/// What the knobs do to one delivery.
+/// What the knobs do to a delivery.
 #[derive(Debug, Default)]
-struct Chances {
+struct DeliveryFaults {
     lose: bool,
     duplicate: bool,
-    /// How many later ones of its lane go first.
+    /// How many later deliveries of its lane overtake it.
     hold_back: Option<u64>,
     delay: Duration,
 }
 
-impl Drop for Reserved {
+impl Drop for ReservedDelivery {
     fn drop(&mut self) {
         if let Some(job) = self.job.take() {
-            self.deliveries.queue.lock().push(job, None, Instant::now());
+            self.deliveries.queue.lock().enqueue(job, None, Instant::now());
             self.deliveries.due.notify_one();
         }
     }

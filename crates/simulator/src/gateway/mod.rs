@@ -1,4 +1,4 @@
-//! The gateway in front of every API: what each request passes before it reaches one.
+//! The gateway in front of every API.
 //!
 //! ```text
 //! request ──▶ journal ──▶ latency ──▶ fault rules ──▶ path known? ──▶ key, limits, token, scopes, headers ──▶ body
@@ -6,11 +6,11 @@
 //! answer ◀── spoiled? ◀───────────────────┴────────────────────────────────────────────── handler of an API ◀┘
 //! ```
 //!
-//! - Whatever a request brings, it gets an answer or a connection that ends because a knob says so.
-//! - Each request is in the journal once, from before anything is decided; its status is filled in with the answer and
-//!   stays open if the connection ended instead, on purpose or because the client left.
+//! - Every request gets an answer, or a connection that ends because a knob says so.
+//! - Each request is added to the journal before anything is decided. Its status is filled in with the answer and stays empty
+//!   if the connection ended first.
 //! - Limits and tokens are judged by the provider's clock.
-//! - Limits and fault rules count under the knobs that stand at that moment, however long a request was held up before.
+//! - Limits and fault rules apply the knobs of the moment when they count a request, however long latency delayed it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,20 +25,20 @@ use axum::{
 
 use server::HangUp;
 
-use self::{faults::Faults, limits::Limits};
+use self::{faults::FaultCounters, limits::RateLimits};
 use super::{
     answer::unknown_path,
     call::Context,
     catalog::Area,
     clock::Ticks,
     core::Core,
-    effect::{first_page, instead, spoil},
+    effect::{first_page, replacement, spoil},
+    error_answer::ApiError,
     identity::Identity,
     invoicing::Invoicing,
     journal::Journal,
     knobs::{Effect, Knobs},
     random::{Random, mix},
-    refusal::Refusal,
 };
 
 mod checks;
@@ -47,15 +47,14 @@ mod context;
 mod faults;
 mod limits;
 
-/// The largest body a request may have.
-const BODY_LIMIT: usize = 1 << 20;
-/// How much of a larger one is read before it is refused.
-const DISCARD_LIMIT: usize = 16 << 20;
-/// The longest a request's body may take to arrive.
-const BODY_TIME: Duration = Duration::from_secs(30);
-/// The longest text of a request in the journal, bytes.
-const JOURNALED: usize = 2 << 10;
-/// Keeps what is drawn here apart from everything else drawn under the seed.
+/// Size limit of request bodies.
+const MAX_BODY_BYTES: usize = 1 << 20;
+/// How much of a larger body is read before it is refused.
+const MAX_DISCARDED_BYTES: usize = 16 << 20;
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longer texts are cut in the journal.
+const MAX_JOURNALED_BYTES: usize = 2 << 10;
+/// The random stream of the gateway.
 const PURPOSE: u64 = 0x6761_7465_7761_7900;
 
 /// Limits, faults and the journal of requests.
@@ -65,15 +64,15 @@ pub struct Gateway {
     identity: Arc<Identity>,
     invoicing: Arc<Invoicing>,
     requests: Journal<Request>,
-    limits: Limits,
-    faults: Faults,
+    limits: RateLimits,
+    faults: FaultCounters,
 }
 
-/// A request as the journal keeps it.
+/// A request in the journal.
 #[derive(Debug, Clone, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
-    /// When it came.
+    /// When it arrived.
     pub at: Ticks,
     /// Method.
     pub method: String,
@@ -89,9 +88,9 @@ pub struct Request {
     pub encoding: Option<String>,
     /// `Api-Version`, its first 2 KiB.
     pub api_version: Option<String>,
-    /// Status of the answer; `None` if the connection was ended instead.
+    /// Status of the answer; `None` if the connection ended instead.
     pub status: Option<u16>,
-    /// Name of the fault that hit it.
+    /// Name of the fault that applied.
     pub fault: Option<&'static str>,
 }
 
@@ -103,59 +102,54 @@ impl Gateway {
             identity: Arc::clone(identity),
             invoicing: Arc::clone(invoicing),
             requests: Journal::new(settings.journal_limit),
-            limits: Limits::new(settings.subscription_keys.len()),
-            faults: Faults::new(settings.knobs.faults.len()),
+            limits: RateLimits::new(settings.subscription_keys.len()),
+            faults: FaultCounters::new(settings.knobs.faults.len()),
         }
     }
 
-    /// Requests since the start, in order, within the journal's limit: `(number, request)` from a number on.
+    /// Requests from number `from` on that the journal still has: `(number, request)`.
     pub fn requests(&self, from: u64, limit: usize) -> Vec<(u64, Request)> {
         self.requests.from(from, limit)
     }
 
-    /// How many there ever were.
+    /// Requests so far.
     pub fn request_count(&self) -> u64 {
         self.requests.count()
     }
 
-    /// The knobs have been turned: what was counted under a limit or a list of rules that is no more begins again, and the
-    /// rules also if told so. Called while nobody counts.
-    pub(super) fn turned(&self, before: &Knobs, now: &Knobs, arm: bool) {
-        if arm || before.faults != now.faults {
-            self.faults.arm(now.faults.len());
+    /// Restarts counts whose limit or list of rules has changed; those of the rules also if `restart`. Nothing counts meanwhile.
+    pub(super) fn turned(&self, before: &Knobs, now: &Knobs, restart: bool) {
+        if restart || before.faults != now.faults {
+            self.faults.restart(now.faults.len());
         }
         self.limits.turned(&before.gateway, &now.gateway);
     }
 }
 
-/// Puts the gateway in front of the APIs' routes; what none of them knows gets the gateway's 404.
+/// Puts the gateway in front of the APIs' routes. Unknown paths and methods get the gateway's 404.
 ///
-/// The routers given must have no fallback of their own, nor one for methods: here is where both are answered.
+/// The routers must have no fallbacks.
 pub(super) fn guard(gateway: &Arc<Gateway>, apis: Router) -> Router {
-    let apis = if apis.has_routes() {
-        apis.route_layer(middleware::from_fn_with_state(Arc::clone(gateway), known))
-    } else {
-        apis
-    };
+    let apis = apis.route_layer(middleware::from_fn_with_state(Arc::clone(gateway), known));
     let gateway = Arc::clone(gateway);
     let unknown = move |request: HttpRequest| {
         let gateway = Arc::clone(&gateway);
         async move { pass(&gateway, request, None).await }
     };
-    // After the layer, which would otherwise let a wrong method pass for a known path.
+    // Added after the layer, which would otherwise take a wrong method for a known path.
     apis.method_not_allowed_fallback(unknown.clone()).fallback(unknown)
 }
 
 async fn known(State(gateway): State<Arc<Gateway>>, request: HttpRequest, next: Next) -> Response {
-    // A route for GET answers HEAD too, which is no operation of these APIs.
+    // axum answers HEAD on GET routes, but these APIs have no HEAD.
     let next = (request.method() != Method::HEAD).then_some(next);
     pass(&gateway, request, next).await
 }
 
-/// One request through the gateway, to `next` if its path is known.
+/// Handles a request; `next` is set if its path is known.
 async fn pass(gateway: &Gateway, mut request: HttpRequest, next: Option<Next>) -> Response {
     let Some(area) = checks::area(request.uri().path()) else {
-        // None of the APIs: nothing here counts, delays or spoils it.
+        // Outside the APIs nothing is counted, delayed or spoiled.
         return unknown_path();
     };
     let seed = gateway.core.seed();
@@ -180,7 +174,7 @@ async fn pass(gateway: &Gateway, mut request: HttpRequest, next: Option<Next>) -
     if !latency.is_zero() {
         tokio::time::sleep(latency).await;
     }
-    let seen = faults::Seen {
+    let seen = faults::RequestFacts {
         method: request.method(),
         path: request.uri().path(),
         query: request.uri().query().unwrap_or(""),
@@ -195,12 +189,12 @@ async fn pass(gateway: &Gateway, mut request: HttpRequest, next: Option<Next>) -
     {
         *request.uri_mut() = uri;
     }
-    let answer = match fault.as_ref().and_then(instead) {
+    let answer = match fault.as_ref().and_then(replacement) {
         Some(answer) => answer,
         None => answer(gateway, area, context, request, next).await,
     };
     let compressed = compressed && gateway.core.knobs().gateway.gzip;
-    // What is cut off in the middle is cut on the wire; everything else is spoiled before it is compressed.
+    // Truncation applies to the compressed bytes, every other effect to the uncompressed ones.
     let (before, after) = match &fault {
         Some(Effect::Truncate) => (compressed, false),
         _ => (false, compressed),
@@ -217,7 +211,7 @@ async fn pass(gateway: &Gateway, mut request: HttpRequest, next: Option<Next>) -
     answer
 }
 
-/// The right answer.
+/// The right answer, before any fault.
 async fn answer(
     gateway: &Gateway,
     area: Area,
@@ -227,12 +221,12 @@ async fn answer(
 ) -> Response {
     let Some(next) = next else { return unknown_path() };
     let (mut parts, body) = request.into_parts();
-    if checks::hidden(&gateway.core.knobs().gateway, &parts.method, parts.uri.path()) {
+    if checks::is_hidden(&gateway.core.knobs().gateway, &parts.method, parts.uri.path()) {
         return unknown_path();
     }
-    // Read before it is needed, so that a refusal does not meet a client in the middle of sending.
+    // Read first, so that a refusal does not reach a client that is still sending.
     let body = read(body).await;
-    let call = match checks::admit(gateway, area, &parts, context, checks::standing) {
+    let call = match checks::admit(gateway, area, &parts, context) {
         Ok(call) => call,
         Err(refusal) => return refusal.into_response(),
     };
@@ -244,27 +238,26 @@ async fn answer(
     next.run(HttpRequest::from_parts(parts, Body::from(body))).await
 }
 
-/// The whole body, within its limits. One that is too large is read on for a while, because a client that is still sending
+/// Reads the body within its limits. A body that is too large is drained for a while, because a client that is still sending
 /// when the connection ends may never see the answer.
-async fn read(body: Body) -> Result<Bytes, Refusal> {
-    match tokio::time::timeout(BODY_TIME, to_bytes(body, DISCARD_LIMIT)).await {
-        Err(_) => Err(Refusal::api(408, "the body took too long to arrive")),
-        // Of the two, only a client whose body is too large sees the answer.
-        Ok(Err(_)) => Err(Refusal::api(413, "the body is larger than 1 MiB, or did not arrive whole")),
-        Ok(Ok(body)) if body.len() > BODY_LIMIT => Err(Refusal::api(413, "the body is larger than 1 MiB")),
+async fn read(body: Body) -> Result<Bytes, ApiError> {
+    match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, MAX_DISCARDED_BYTES)).await {
+        Err(_) => Err(ApiError::api(408, "the body took too long to arrive")),
+        // Only a client whose body is too large sees this.
+        Ok(Err(_)) => Err(ApiError::api(413, "the body is larger than 1 MiB, or did not arrive whole")),
+        Ok(Ok(body)) if body.len() > MAX_BODY_BYTES => {
+            Err(ApiError::api(413, "the body is larger than 1 MiB"))
+        }
         Ok(Ok(body)) => Ok(body),
     }
 }
 
-/// What the journal keeps of a header.
+/// A header in the journal.
 fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name).map(|value| journaled(&String::from_utf8_lossy(value.as_bytes())))
 }
 
-/// What the journal keeps of a text that a client may make as long as a head.
+/// Cuts a text for the journal.
 fn journaled(text: &str) -> String {
-    text[..text.floor_char_boundary(JOURNALED)].to_owned()
+    text[..text.floor_char_boundary(MAX_JOURNALED_BYTES)].to_owned()
 }
-
-#[cfg(test)]
-mod tests;

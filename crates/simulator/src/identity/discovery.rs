@@ -1,4 +1,4 @@
-//! What clients look up: the discovery document and the key set.
+//! The discovery document and the key set.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use axum::{
 };
 use serde_json::json;
 
-use super::{Identity, claims, faults::Drawn, refusal::Refusal};
+use super::{Identity, claims, faults::ActiveFault, oauth_error::OAuthError};
 use crate::{
     answer::json_answer,
     core::Core,
@@ -17,8 +17,8 @@ use crate::{
     settings::Tls,
 };
 
-/// GET `/auth/core/.well-known/openid-configuration`: the issuer of the settings, and every endpoint at the address the
-/// client used, so that it works behind any name and port.
+/// GET `/auth/core/.well-known/openid-configuration`. Its endpoints have the address that the client used, so that it works
+/// behind any name and port.
 pub(super) async fn discovery(
     State(identity): State<Arc<Identity>>,
     uri: Uri,
@@ -32,18 +32,18 @@ pub(super) async fn key_set(State(identity): State<Arc<Identity>>) -> Response {
     looked_up(&identity, Endpoint::Keys, || json_answer(200, &identity.keys.set())).await
 }
 
-/// What is looked up, with whatever goes wrong on the way.
+/// Applies faults to a document.
 async fn looked_up(identity: &Identity, on: Endpoint, look_up: impl FnOnce() -> Response) -> Response {
-    let fault = Drawn::new(&identity.core, on);
+    let fault = ActiveFault::new(&identity.core, on);
     match fault.before(identity).await {
-        Some(instead) => instead,
+        Some(answer) => answer,
         None => fault.after(identity, look_up()).await.0,
     }
 }
 
 fn document(core: &Core, uri: &Uri, headers: &HeaderMap) -> Response {
     let Some(authority) = authority(uri, headers) else {
-        return Refusal::request("the Host header is missing or no address").into_response();
+        return OAuthError::request("the Host header is missing or no address").into_response();
     };
     let scheme = if matches!(core.settings.tls, Tls::Off) { "http" } else { "https" };
     let at = |path: &str| format!("{scheme}://{authority}{path}");
@@ -68,10 +68,10 @@ fn document(core: &Core, uri: &Uri, headers: &HeaderMap) -> Response {
     json_answer(200, &document)
 }
 
-/// The host and port the client used: HTTP/2 has it in the target, HTTP/1 in a header.
+/// The host and port that the client used: in the target with HTTP/2, in a header with HTTP/1.
 fn authority(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
     let sent = headers.get(header::HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
     let authority = uri.authority().cloned().or(sent)?;
-    // Credentials have no place in an address that is handed to others.
+    // An address for others must have no credentials.
     (!authority.as_str().contains('@')).then_some(authority)
 }

@@ -1,16 +1,16 @@
-//! Every presentation of a code or refresh token, in the order in which they were decided: what a test of token keeping is
-//! judged by.
+//! The journal of codes and refresh tokens presented at the token endpoint, in the order of the decisions. Tests of token
+//! handling compare with it.
 //!
-//! An entry is written with the decision, under the ledger's lock. It says what became of the answer only later; one whose
-//! client left meanwhile is lost.
+//! An entry is written with its decision, under the lock of the grant table. What happened to the answer is added later; if
+//! the client has left, the answer is lost.
 
 use serde::Serialize;
 
 use super::{Identity, parameters::Parameters};
 use crate::clock::Ticks;
 
-/// The longest token kept, bytes: far more than any that is issued for this endpoint.
-const LONGEST: usize = 1_024;
+/// Far more than any token of this endpoint has.
+const MAX_TOKEN_BYTES: usize = 1_024;
 
 /// A code or refresh token, presented at the token endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -18,138 +18,142 @@ const LONGEST: usize = 1_024;
 pub struct Exchange {
     /// When it was decided.
     pub at: Ticks,
-    /// Which of the two it claims to be.
-    pub kind: Kind,
-    /// Number of its grant; none where it is unknown or nobody looked.
+    /// Code or refresh token, as the request says.
+    pub kind: ExchangeKind,
+    /// Number of its grant; `None` where it is unknown or was not looked up.
     pub grant: Option<u64>,
-    /// The token itself, its first KiB.
+    /// The token, its first KiB.
     pub token: String,
-    /// What was decided.
-    pub outcome: Outcome,
-    /// What became of the answer.
-    pub answer: Answer,
+    /// The decision.
+    pub outcome: ExchangeOutcome,
+    /// What happened to the answer.
+    pub answer: AnswerFate,
 }
 
-/// What may be exchanged.
+/// What is exchanged for tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Kind {
-    /// A code of a login.
+pub enum ExchangeKind {
+    /// The code of a login.
     Code,
     /// A refresh token.
     Refresh,
 }
 
-/// What was decided about an exchange.
+/// The decision about an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Outcome {
-    /// Tokens were issued; a refresh token that was presented stays good.
+pub enum ExchangeOutcome {
+    /// Tokens were issued; a refresh token that was presented stays valid.
     Granted,
-    /// Tokens were issued, and the refresh token presented has ended.
+    /// Tokens were issued, and the presented refresh token is now invalid.
     Rotated,
-    /// It had been used or rotated out before.
+    /// It had been redeemed or rotated before.
     Reused,
-    /// It came too late.
+    /// It had expired.
     Expired,
     /// Its grant had ended.
     Revoked,
     /// It was never issued here.
     Unknown,
-    /// Something beside it is wrong: the redirect address or the verifier.
+    /// The redirect address or the verifier is wrong.
     Refused,
-    /// The client is not who it says; nobody looked at the token.
+    /// The client's credentials are wrong; the token was not looked up.
     Client,
-    /// The endpoint was not there, or the client left first; nobody looked at the token.
+    /// The endpoint was unavailable or the client left first; the token was not looked up.
     Unavailable,
 }
 
-/// What became of the answer to an exchange.
+/// What happened to the answer to an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Answer {
-    /// It is being made.
+pub enum AnswerFate {
+    /// Not sent yet.
     Pending,
-    /// It was handed over to be written, whole. Whether the client got it nobody here knows.
+    /// Handed to the connection unchanged. Whether the client received it is unknown.
     Sent,
-    /// What a fault made of it was handed over to be written.
+    /// Changed by a fault and handed to the connection.
     Spoiled,
-    /// It was given up: by a knob, or because the client has left.
+    /// Not sent: by a knob, or because the client left.
     Lost,
 }
 
-/// What a request presents.
+/// The code or refresh token in a request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Presented<'a> {
-    pub(super) kind: Kind,
+pub(super) struct PresentedToken<'a> {
+    pub(super) kind: ExchangeKind,
     pub(super) token: &'a str,
 }
 
-impl<'a> Presented<'a> {
+impl<'a> PresentedToken<'a> {
     /// What a form presents, if anything.
     pub(super) fn read(form: &'a Parameters) -> Option<Self> {
         let (kind, name) = match form.get("grant_type")? {
-            "authorization_code" => (Kind::Code, "code"),
-            "refresh_token" => (Kind::Refresh, "refresh_token"),
+            "authorization_code" => (ExchangeKind::Code, "code"),
+            "refresh_token" => (ExchangeKind::Refresh, "refresh_token"),
             _ => return None,
         };
         form.get(name).map(|token| Self { kind, token })
     }
 
-    /// Its entry, with the answer still to come.
-    pub(super) fn decided(self, at: Ticks, grant: Option<u64>, outcome: Outcome) -> Exchange {
-        let token = self.token[..self.token.floor_char_boundary(LONGEST)].to_owned();
-        Exchange { at, kind: self.kind, grant, token, outcome, answer: Answer::Pending }
+    /// The journal entry of a decision; its answer is pending.
+    pub(super) fn decided(self, at: Ticks, grant: Option<u64>, outcome: ExchangeOutcome) -> Exchange {
+        let token = self.token[..self.token.floor_char_boundary(MAX_TOKEN_BYTES)].to_owned();
+        Exchange { at, kind: self.kind, grant, token, outcome, answer: AnswerFate::Pending }
     }
 }
 
-/// Notes an exchange without a look at what is presented.
-pub(super) fn undecided(identity: &Identity, form: &Parameters, outcome: Outcome) -> Option<u64> {
-    let presented = Presented::read(form)?;
+/// Records an exchange whose token was not looked up.
+pub(super) fn record_undecided(
+    identity: &Identity,
+    form: &Parameters,
+    outcome: ExchangeOutcome,
+) -> Option<u64> {
+    let presented = PresentedToken::read(form)?;
     Some(identity.exchanges.push(presented.decided(identity.core.clock.now(), None, outcome)))
 }
 
-/// The answer to an exchange while it is made: lost, unless it is said what else became of it.
+/// Records what happens to an answer; lost unless [`Self::end`] says otherwise.
 #[derive(Debug)]
-pub(super) struct OnItsWay<'a> {
+pub(super) struct ExchangeRecord<'a> {
     identity: &'a Identity,
-    /// What is presented, until it is decided.
+    /// The form, until its exchange is decided.
     form: Option<&'a Parameters>,
-    /// Number of its entry, once there is one.
+    /// Number of the journal entry, once there is one.
     number: Option<u64>,
 }
 
-impl<'a> OnItsWay<'a> {
-    /// Of a form that is not decided yet; none for a request that presents nothing.
+impl<'a> ExchangeRecord<'a> {
+    /// `form` is `None` for a request that presents nothing.
     pub(super) const fn new(identity: &'a Identity, form: Option<&'a Parameters>) -> Self {
         Self { identity, form, number: None }
     }
 
-    /// The entry with this number says what was decided.
-    pub(super) fn is_decided(&mut self, number: Option<u64>) {
+    /// The exchange was decided and has this entry.
+    pub(super) fn set_decided(&mut self, number: Option<u64>) {
         (self.form, self.number) = (None, number);
     }
 
-    pub(super) fn is_unseen(&mut self) {
+    pub(super) fn set_undecided(&mut self) {
         if let Some(form) = self.form.take() {
-            self.number = undecided(self.identity, form, Outcome::Unavailable);
+            self.number = record_undecided(self.identity, form, ExchangeOutcome::Unavailable);
         }
     }
 
-    pub(super) fn end(mut self, answer: Answer) {
-        self.note(answer);
+    pub(super) fn end(mut self, answer: AnswerFate) {
+        self.set_answer(answer);
     }
 
-    fn note(&mut self, answer: Answer) {
+    fn set_answer(&mut self, answer: AnswerFate) {
         if let Some(number) = self.number.take() {
             self.identity.exchanges.update(number, |exchange| exchange.answer = answer);
         }
     }
 }
 
-impl Drop for OnItsWay<'_> {
+impl Drop for ExchangeRecord<'_> {
     fn drop(&mut self) {
-        self.is_unseen();
-        self.note(Answer::Lost);
+        self.set_undecided();
+        self.set_answer(AnswerFate::Lost);
     }
 }

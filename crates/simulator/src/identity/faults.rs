@@ -1,26 +1,26 @@
-//! What goes wrong when programs ask: rules of the knobs, with the effects that API requests meet, too.
+//! Fault rules of the identity provider, with the effects of API faults.
 
 use axum::response::Response;
 
 use super::Identity;
 use crate::{
     core::Core,
-    effect::{instead, spoil},
+    effect::{replacement, spoil},
     knobs::{Effect, Endpoint, IdentityFault},
     random::Random,
 };
 
-/// Keeps what is drawn here apart from everything else drawn under the seed.
+/// The random stream of these faults.
 const PURPOSE: u64 = 0x6964_6661_756c_7400;
 
-/// The fault that hits a request now, counted; nothing happens otherwise.
-pub(super) struct Drawn(Option<IdentityFault>);
+/// The fault that applies to a request, already counted.
+pub(super) struct ActiveFault(Option<IdentityFault>);
 
-impl Drawn {
-    /// For a request to this endpoint.
+impl ActiveFault {
+    /// Draws the fault for a request to this endpoint.
     pub(super) fn new(core: &Core, on: Endpoint) -> Self {
         let fits = |fault: &IdentityFault| fault.on == on && fault.times != Some(0);
-        // Using one up may copy all knobs, so this first looks whether there is one.
+        // Counting may copy all knobs, so look for a rule first.
         if !core.knobs().identity.faults.iter().any(fits) {
             return Self(None);
         }
@@ -31,19 +31,19 @@ impl Drawn {
         }))
     }
 
-    /// What is answered before any work, if so.
+    /// The answer that replaces any work.
     pub(super) async fn before(&self, identity: &Identity) -> Option<Response> {
         match &self.0 {
             Some(IdentityFault { after_work: false, effect: Effect::Delay(latency), .. }) => {
                 tokio::time::sleep(identity.latency(latency)).await;
                 None
             }
-            Some(IdentityFault { after_work: false, effect, .. }) => instead(effect),
+            Some(IdentityFault { after_work: false, effect, .. }) => replacement(effect),
             _ => None,
         }
     }
 
-    /// What becomes of the answer once the work was done, and whether it still is the right one.
+    /// The answer after the work, and whether it is unchanged.
     pub(super) async fn after(self, identity: &Identity, answer: Response) -> (Response, bool) {
         let Some(IdentityFault { effect, after_work, .. }) = self.0 else { return (answer, true) };
         if let Effect::Delay(latency) = &effect {
@@ -52,8 +52,8 @@ impl Drawn {
             }
             return (answer, true);
         }
-        if let Some(instead) = instead(&effect) {
-            return (instead, false);
+        if let Some(answer) = replacement(&effect) {
+            return (answer, false);
         }
         let mut random = Random::new(identity.core.seed(), PURPOSE);
         (spoil(&effect, answer, &mut random).await, false)

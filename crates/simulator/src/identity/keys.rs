@@ -1,6 +1,6 @@
-//! Signing keys: RS256 tokens, and the key set by which clients verify them.
+//! Keys that sign tokens (RS256), and the key set for clients.
 //!
-//! One key signs; earlier ones may stay in the key set after a rotation, so that tokens they signed still verify.
+//! One key signs. After a rotation earlier keys may stay in the key set, so that their tokens still verify.
 
 use std::sync::Arc;
 
@@ -21,44 +21,44 @@ use serde_json::{Value, json};
 
 use crate::Error;
 
-/// Keys in the key set at most; the oldest go first.
-const MOST: usize = 8;
+/// Keys in the key set; the oldest are dropped first.
+const MAX_KEYS: usize = 8;
 
 #[derive(Debug)]
-pub(super) struct Keys {
-    /// Never empty; the first one signs, the others are only published.
-    keys: RwLock<Vec<Arc<Key>>>,
+pub(super) struct SigningKeys {
+    /// Never empty. The first one signs, the others are only published.
+    keys: RwLock<Vec<Arc<SigningKey>>>,
 }
 
 /// One key and its certificate.
 #[derive(Debug)]
-struct Key {
+struct SigningKey {
     pair: KeyPair,
-    /// Thumbprint of the certificate, which is the key's id too.
+    /// Thumbprint of the certificate, also the key's id.
     id: String,
     /// Its entry in the key set.
     published: Value,
 }
 
-impl Keys {
-    /// The first key, shared by all of this process.
+impl SigningKeys {
+    /// Starts with a key that is shared within the process.
     pub(super) fn new() -> Result<Self, Error> {
         Ok(Self { keys: RwLock::new(vec![first()?]) })
     }
 
-    /// Signs with a fresh key from now on.
+    /// Signs with a new key from now on.
     pub(super) fn rotate(&self, keep_old: bool) -> Result<(), Error> {
-        let key = Arc::new(Key::generate()?);
+        let key = Arc::new(SigningKey::generate()?);
         let mut keys = self.keys.write();
         if !keep_old {
             keys.clear();
         }
         keys.insert(0, key);
-        keys.truncate(MOST);
+        keys.truncate(MAX_KEYS);
         Ok(())
     }
 
-    /// A signed token with this payload.
+    /// Signs a payload.
     pub(super) fn sign(&self, payload: &str) -> String {
         let key = self.keys.read().first().map(Arc::clone);
         key.map_or_else(String::new, |key| key.sign(payload))
@@ -70,23 +70,23 @@ impl Keys {
     }
 }
 
-/// The first key of every simulator of this process: making one takes a good part of a second, and a test run starts
-/// hundreds of simulators. Rotation still makes a fresh one.
-fn first() -> Result<Arc<Key>, Error> {
-    static FIRST: Mutex<Option<Arc<Key>>> = Mutex::new(None);
+/// The first key of every simulator in this process: generating one takes a good part of a second, and a test run starts
+/// hundreds of simulators.
+fn first() -> Result<Arc<SigningKey>, Error> {
+    static FIRST: Mutex<Option<Arc<SigningKey>>> = Mutex::new(None);
     let mut first = FIRST.lock();
     if let Some(key) = first.as_ref() {
         return Ok(Arc::clone(key));
     }
-    let key = Arc::new(Key::generate()?);
+    let key = Arc::new(SigningKey::generate()?);
     *first = Some(Arc::clone(&key));
     Ok(key)
 }
 
-impl Key {
+impl SigningKey {
     fn generate() -> Result<Self, Error> {
         let failed = |what: &str| Error::Key(what.to_owned());
-        let pair = KeyPair::generate(KeySize::Rsa2048).map_err(|_| failed("generate an RSA key"))?;
+        let pair = KeyPair::generate(KeySize::Rsa2048).map_err(|_| failed("RSA key generation"))?;
         let certificate = certificate(&pair)?;
         let thumbprint = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &certificate);
         let id = URL_SAFE_NO_PAD.encode(thumbprint);
@@ -112,8 +112,8 @@ impl Key {
         let signed =
             self.pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), token.as_bytes(), &mut signature);
         if signed.is_err() {
-            // Out of memory is the one way this fails; the token then carries zeros, which no client takes.
-            tracing::error!(key = self.id, "sign a token");
+            // Signing fails only without memory; no client accepts the signature of zeros.
+            tracing::error!(key = self.id, "cannot sign a token; clients will refuse it");
         }
         token.push('.');
         URL_SAFE_NO_PAD.encode_string(signature, &mut token);
@@ -121,11 +121,12 @@ impl Key {
     }
 }
 
-/// A certificate of the key, signed by itself, as DER.
+/// A self-signed certificate of the key, as DER.
 fn certificate(pair: &KeyPair) -> Result<Vec<u8>, Error> {
     let failed =
         |source: rcgen::Error| Error::Certificate { what: "certify a signing key", source: Box::new(source) };
-    let der: Pkcs8V1Der<'_> = pair.as_der().map_err(|_| Error::Key("write an RSA key".to_owned()))?;
+    let der: Pkcs8V1Der<'_> =
+        pair.as_der().map_err(|_| Error::Key("serialization of the RSA key".to_owned()))?;
     let der = PrivatePkcs8KeyDer::from(der.as_ref());
     let signer =
         rcgen::KeyPair::from_pkcs8_der_and_sign_algo(&der, &rcgen::PKCS_RSA_SHA256).map_err(failed)?;

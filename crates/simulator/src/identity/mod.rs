@@ -2,34 +2,31 @@
 //!
 //! ```text
 //! browser ──▶ authorize ──▶ page, button ──▶ redirect with code
-//! client ───▶ token ─────▶ ledger: codes, grants, refresh tokens ──▶ claims ──▶ keys: RS256
+//! client ───▶ token ─────▶ grants: codes, refresh tokens ──▶ claims ──▶ keys: RS256
 //! client ───▶ discovery, key set
 //! gateway ──▶ Identity::check
 //! ```
 //!
-//! - Everything is dated by the provider's clock: moving it makes codes and tokens grow old.
-//! - A code is good once, for the redirect address it was asked for with.
-//! - How refresh tokens live follows from the knobs at the moment of the refresh.
-//! - The user follows from the seed; keys, codes and refresh tokens do not, so that those of one run are nothing worth in
-//!   another.
-//! - Every map is bounded: what has been forgotten is refused like what never was.
+//! - All dates come from the provider's clock: moving it expires codes and tokens.
+//! - A code is valid once, for the redirect address it was requested with.
+//! - How long refresh tokens live depends on the knobs at the time of the refresh.
+//! - The user follows from the seed; keys, codes and refresh tokens do not, so that another run refuses them.
+//! - Every map is bounded: a forgotten token is refused like an unknown one.
 //!
-//! What fails at the start is the start; afterwards a request gets an OAuth error, a page, or is hung up on by a knob.
+//! Errors of the setup prevent the start. Requests get an OAuth error or a page, or a knob ends the connection.
 
 mod authorize;
 mod claims;
 mod discovery;
 mod exchanges;
 mod faults;
+mod grants;
 mod keys;
-mod ledger;
+mod oauth_error;
 mod page;
 mod parameters;
 mod pkce;
 mod redirect;
-mod refusal;
-#[cfg(test)]
-mod tests;
 mod token;
 
 use std::{
@@ -48,11 +45,11 @@ use axum::{
 };
 use parking_lot::Mutex;
 
-pub use self::exchanges::{Answer, Exchange, Kind, Outcome};
+pub use self::exchanges::{AnswerFate, Exchange, ExchangeKind, ExchangeOutcome};
 use self::{
-    claims::{Beside, Facts, User},
-    keys::Keys,
-    ledger::{Grant, Ledger},
+    claims::{HashedToken, TokenFacts, User},
+    grants::{Grant, GrantTable},
+    keys::SigningKeys,
 };
 use super::{
     clock::{SECOND, Ticks},
@@ -67,63 +64,62 @@ const TOKEN: &str = "/auth/core/connect/token";
 const DISCOVERY: &str = "/auth/core/.well-known/openid-configuration";
 const KEY_SET: &str = "/auth/core/.well-known/jwks";
 
-/// The largest body that is read.
-const LARGEST_BODY: usize = 1 << 20;
-/// Seconds an identity token is good: it is read at once.
+const MAX_BODY_BYTES: usize = 1 << 20;
+/// Lifetime of an identity token, which is read at once.
 const IDENTITY_SECONDS: u64 = 300;
 
-/// Access tokens of this process so far: each tells its number, so that no two are equal, not even under standing clocks
-/// and the one first key.
+/// Access tokens issued by this process. Each contains its number, so that no two are equal, even with frozen clocks and a
+/// shared key.
 static ACCESS_TOKENS: AtomicU64 = AtomicU64::new(0);
 
-/// The identity provider's state.
+/// The identity provider.
 #[derive(Debug)]
 pub struct Identity {
     core: Arc<Core>,
-    keys: Keys,
+    keys: SigningKeys,
     user: User,
     issued: Arc<Journal<Issued>>,
     exchanges: Arc<Journal<Exchange>>,
-    ledger: Mutex<Ledger>,
-    /// For latencies.
+    grants: Mutex<GrantTable>,
+    /// Draws latencies.
     random: Mutex<Random>,
 }
 
-/// Who calls an API.
+/// The caller of an API.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// `sub` of the token; for invoicing the login's mail.
+    /// `sub` of the token; the mail of the login for invoicing.
     pub subject: String,
     /// Scopes of the token; empty for invoicing.
     pub scopes: Arc<[String]>,
-    /// Number of the invoicing company chosen, for invoicing tokens.
+    /// Number of the chosen company, for invoicing tokens.
     pub invoicing_company: Option<u32>,
 }
 
-/// What a bearer token is worth.
+/// Whether a bearer token is valid.
 #[derive(Debug, Clone)]
-pub enum Standing {
-    /// Good.
+pub enum TokenStatus {
+    /// It is valid.
     Valid(Caller),
-    /// It was good once.
+    /// It has expired.
     Expired,
-    /// Never issued here, or revoked.
+    /// It was never issued here, or revoked.
     Unknown,
 }
 
-/// A token that was issued, for those who compare.
+/// A token that was issued.
 #[derive(Debug, Clone, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Issued {
-    /// Number of the grant it belongs to: one login, one grant.
+    /// Number of its grant; each login has one.
     pub grant: u64,
     /// `access`, `refresh`, `id`, `code`.
     pub kind: &'static str,
-    /// The token itself.
+    /// The token.
     pub token: String,
     /// When it was issued.
     pub at: Ticks,
-    /// When it ends, by the knobs of that moment.
+    /// When it expires, by the knobs of that time.
     pub expires: Ticks,
     /// When it was redeemed, rotated out or revoked.
     pub used: Option<Ticks>,
@@ -131,29 +127,29 @@ pub struct Issued {
 
 impl Identity {
     pub(super) fn new(core: &Arc<Core>) -> Result<Self, super::Error> {
-        /// "wait" in ASCII: no other stream has this purpose.
+        /// "wait" in ASCII.
         const PURPOSE: u64 = 0x7761_6974;
         let settings = &core.settings;
         let issued = Arc::new(Journal::new(settings.journal_limit));
         let exchanges = Arc::new(Journal::new(settings.journal_limit));
         Ok(Self {
             core: Arc::clone(core),
-            keys: Keys::new()?,
+            keys: SigningKeys::new()?,
             user: User::new(settings),
-            ledger: Mutex::new(Ledger::new(Arc::clone(&issued), Arc::clone(&exchanges))?),
+            grants: Mutex::new(GrantTable::new(Arc::clone(&issued), Arc::clone(&exchanges))?),
             issued,
             exchanges,
             random: Mutex::new(Random::new(settings.world.seed, PURPOSE)),
         })
     }
 
-    /// What an access token is worth now. Cheap: tokens issued here are remembered, not verified again.
-    pub fn check(&self, bearer: &str, now: Ticks) -> Standing {
-        let ledger = self.ledger.lock();
-        match ledger.access(bearer) {
-            None => Standing::Unknown,
-            Some((_, expires)) if now >= expires => Standing::Expired,
-            Some((grant, _)) => Standing::Valid(Caller {
+    /// The status of an access token. Tokens issued here are looked up, not verified.
+    pub fn check(&self, bearer: &str, now: Ticks) -> TokenStatus {
+        let grants = self.grants.lock();
+        match grants.access(bearer) {
+            None => TokenStatus::Unknown,
+            Some((_, expires)) if now >= expires => TokenStatus::Expired,
+            Some((grant, _)) => TokenStatus::Valid(Caller {
                 subject: self.user.subject(),
                 scopes: Arc::clone(&grant.scopes),
                 invoicing_company: None,
@@ -161,52 +157,51 @@ impl Identity {
         }
     }
 
-    /// Tokens are signed with a new key from now on. The old one stays in the key set if `keep_old`.
+    /// Signs with a new key from now on; with `keep_old` the old one stays in the key set.
     ///
     /// # Errors
-    /// No key could be made.
+    /// No key could be generated.
     pub fn rotate_keys(&self, keep_old: bool) -> Result<(), super::Error> {
         self.keys.rotate(keep_old)
     }
 
-    /// Ends every grant: refresh tokens are refused as `invalid_grant`, access tokens are unknown.
+    /// Ends every grant: refresh tokens are refused with `invalid_grant`, access tokens are unknown.
     pub fn revoke_all(&self, now: Ticks) {
-        self.ledger.lock().end(now, |_| true);
+        self.grants.lock().end(now, |_| true);
     }
 
-    /// An access token (and its refresh token) without the login, for tests of other parts: accounting or payroll scopes.
+    /// An access token and its refresh token without a login, for tests.
     pub fn grant(&self, scopes: &[&str]) -> (String, String) {
         let now = self.core.clock.now();
         let knobs = self.core.knobs();
         let scopes: Arc<[String]> = scopes.iter().map(|&scope| scope.to_owned()).collect();
         let (grant, refresh) = {
-            let mut ledger = self.ledger.lock();
-            let grant = ledger.begin(scopes, None, now);
-            let refresh = ledger.refresh_token(&grant, &knobs.identity, now);
+            let mut grants = self.grants.lock();
+            let grant = grants.begin(scopes, None, now);
+            let refresh = grants.refresh_token(&grant, &knobs.identity, now);
             (grant, refresh)
         };
         let (access, _) = self.issue(&grant, None, &knobs.identity, now);
         (access, refresh)
     }
 
-    /// Every token issued, in order, within the journal's limit.
+    /// Every token that the journal still has, in order.
     pub fn issued(&self) -> Vec<Issued> {
         self.issued.all()
     }
 
-    /// Codes and refresh tokens presented since the start, in order, within the journal's limit: `(number, exchange)` from a
-    /// number on.
+    /// Codes and refresh tokens presented, from number `from` on, as far as the journal still has them: `(number, exchange)`.
     pub fn exchanges(&self, from: u64, limit: usize) -> Vec<(u64, Exchange)> {
         self.exchanges.from(from, limit)
     }
 
-    /// How many there ever were.
+    /// Exchanges so far.
     pub fn exchange_count(&self) -> u64 {
         self.exchanges.count()
     }
 
-    /// Signs and remembers an access token and an identity token. Not to be called with the ledger locked: signing takes
-    /// its time, and every API call asks the ledger.
+    /// Signs and records an access token and an identity token. Must not be called with the grant table locked: signing is slow,
+    /// and every API call uses the table.
     fn issue(
         &self,
         grant: &Arc<Grant>,
@@ -215,26 +210,33 @@ impl Identity {
         now: Ticks,
     ) -> (String, String) {
         let number = ACCESS_TOKENS.fetch_add(1, Ordering::Relaxed) + 1;
-        let facts = |until| Facts { number, scopes: &grant.scopes, login: grant.login, from: now, until };
+        let facts =
+            |until| TokenFacts { number, scopes: &grant.scopes, login: grant.login, from: now, until };
         let ends = [knobs.access_seconds, IDENTITY_SECONDS].map(|seconds| whole_seconds(now, seconds));
         let access = self.keys.sign(&self.user.access(facts(ends[0]), knobs.duplicate_id_claim));
-        let identity = self.identity(facts(ends[1]), Beside::Access(&access), nonce, knobs.bend_nonce);
-        self.ledger.lock().remember(grant, (&access, ends[0]), (&identity, ends[1]), now);
+        let identity = self.identity(facts(ends[1]), HashedToken::Access(&access), nonce, knobs.bend_nonce);
+        self.grants.lock().remember(grant, (&access, ends[0]), (&identity, ends[1]), now);
         (access, identity)
     }
 
-    /// Signs the identity token of a callback. Not to be called with the ledger locked, either.
-    fn introduce(&self, grant: &Arc<Grant>, code: &str, bend_nonce: bool, now: Ticks) -> String {
+    /// Signs the identity token of a callback. The grant table must not be locked here, either.
+    fn issue_callback_token(&self, grant: &Arc<Grant>, code: &str, bend_nonce: bool, now: Ticks) -> String {
         let until = whole_seconds(now, IDENTITY_SECONDS);
-        let facts = Facts { number: 0, scopes: &grant.scopes, login: grant.login, from: now, until };
-        let token = self.identity(facts, Beside::Code(code), grant.nonce.as_deref(), bend_nonce);
-        self.ledger.lock().remember_identity(grant, (&token, until), now);
+        let facts = TokenFacts { number: 0, scopes: &grant.scopes, login: grant.login, from: now, until };
+        let token = self.identity(facts, HashedToken::Code(code), grant.nonce.as_deref(), bend_nonce);
+        self.grants.lock().remember_identity(grant, (&token, until), now);
         token
     }
 
-    /// A signed identity token.
-    fn identity(&self, facts: Facts<'_>, beside: Beside<'_>, nonce: Option<&str>, bend: bool) -> String {
-        let nonce = nonce.map(|nonce| if bend { bent(nonce) } else { nonce.to_owned() });
+    /// Signs an identity token.
+    fn identity(
+        &self,
+        facts: TokenFacts<'_>,
+        beside: HashedToken<'_>,
+        nonce: Option<&str>,
+        bend: bool,
+    ) -> String {
+        let nonce = nonce.map(|nonce| if bend { altered(nonce) } else { nonce.to_owned() });
         self.keys.sign(&self.user.identity(facts, beside, nonce.as_deref()))
     }
 
@@ -250,26 +252,26 @@ pub(super) fn router(identity: &Arc<Identity>) -> Router {
         .route(TOKEN, post(token::token))
         .route(DISCOVERY, get(discovery::discovery))
         .route(KEY_SET, get(discovery::key_set))
-        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(Arc::clone(identity))
 }
 
-/// The token of an `Authorization` header; clients write the scheme in either case.
+/// The token in an `Authorization` header; the scheme is case-insensitive.
 pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// Another text that differs in its last character alone.
-fn bent(text: &str) -> String {
-    let mut bent = text.to_owned();
-    let last = bent.pop();
-    bent.push(if last == Some('0') { '1' } else { '0' });
-    bent
+/// A text that differs only in its last character.
+fn altered(text: &str) -> String {
+    let mut altered = text.to_owned();
+    let last = altered.pop();
+    altered.push(if last == Some('0') { '1' } else { '0' });
+    altered
 }
 
-/// So many seconds after the second of `now`: what a token says about its end, which must be what it is held to.
+/// This many seconds after the start of the current second, so that `exp` is exactly when the token expires.
 fn whole_seconds(now: Ticks, seconds: u64) -> Ticks {
     Ticks(now.seconds().saturating_mul(SECOND)).plus(Duration::from_secs(seconds))
 }

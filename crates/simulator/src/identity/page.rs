@@ -1,6 +1,6 @@
-//! The few pages a person sees: the login with its one button, the code of a desktop app, and what went wrong.
+//! The pages for people: the login, the code for desktop apps, and errors.
 //!
-//! Everything that came from a client is escaped, and the pages may run no scripts at all.
+//! All text from clients is escaped, and the pages run no scripts.
 
 use axum::{
     http::{StatusCode, header},
@@ -8,12 +8,6 @@ use axum::{
 };
 
 use super::{AUTHORIZE, claims::User, parameters::Parameters};
-
-const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;background:#f3f4f6;color:#111827;margin:0}\
-main{max-width:28rem;margin:12vh auto;padding:2rem;background:#fff;border-radius:.5rem;\
-box-shadow:0 1px 4px rgba(0,0,0,.15)}h1{font-size:1.3rem;margin-top:0}\
-code{overflow-wrap:anywhere}ul{padding-left:1.2rem}\
-button{font:inherit;width:100%;padding:.6rem;border:0;border-radius:.3rem;background:#1d4ed8;color:#fff;cursor:pointer}";
 
 /// The login page. Its button sends the same request with the parameter `auto`.
 pub(super) fn login(
@@ -44,7 +38,7 @@ pub(super) fn login(
     html(StatusCode::OK, "Log in", &body)
 }
 
-/// The code, for a client that has no address.
+/// Shows the code to a client without a redirect address.
 pub(super) fn code(code: &str) -> Response {
     let body = format!(
         "<h1>You are logged in</h1><p>Copy this code into your application:</p><p><code>{}</code></p>",
@@ -53,29 +47,29 @@ pub(super) fn code(code: &str) -> Response {
     html(StatusCode::OK, "Logged in", &body)
 }
 
-/// What went wrong, where the client cannot be told.
+/// An error that cannot be sent to the client.
 pub(super) fn refusal(text: &str) -> Response {
     let body = format!("<h1>This login is not possible</h1><p>{}</p>", escape(text));
-    html(StatusCode::BAD_REQUEST, "Login not possible", &body)
+    html(StatusCode::BAD_REQUEST, "AuthorizationRequest not possible", &body)
 }
 
 fn html(status: StatusCode, title: &str, body: &str) -> Response {
     let page = format!(
         "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">\
         <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title>\
-        <style>{STYLE}</style></head><body><main>{body}</main></body></html>"
+        </head><body><main>{body}</main></body></html>"
     );
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
         (header::CACHE_CONTROL, "no-store"),
-        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'"),
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; base-uri 'none'"),
         (header::X_FRAME_OPTIONS, "DENY"),
         (header::REFERRER_POLICY, "no-referrer"),
     ];
     (status, headers, page).into_response()
 }
 
-/// Text as HTML, for elements and for quoted attributes.
+/// Escapes text for elements and quoted attributes.
 fn escape(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;").replace('\'', "&#39;")

@@ -1,28 +1,27 @@
-//! Parameters of a query or a form, read as OAuth 2.0 reads them: one without a value counts as not sent, and none may be
-//! sent twice.
+//! Parameters of a query or form by the rules of OAuth 2.0: one without a value counts as missing, and none may be repeated.
 
 use url::form_urlencoded;
 
-/// More than any request needs; what comes after is not read.
-const MOST: usize = 64;
+/// More parameters are ignored; no request needs as many.
+const MAX_PARAMETERS: usize = 64;
 
-/// Names and values in the order they were sent.
+/// Names and values in their order.
 #[derive(Debug, Default)]
 pub(super) struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
-    /// Reads `application/x-www-form-urlencoded`. Bytes that are no UTF-8 become replacement characters, which fit
-    /// nothing that was ever issued.
+    /// Parses `application/x-www-form-urlencoded`. Invalid UTF-8 becomes replacement characters, which match nothing that was
+    /// issued.
     pub(super) fn parse(text: &[u8]) -> Self {
         Self(
             form_urlencoded::parse(text)
-                .take(MOST)
+                .take(MAX_PARAMETERS)
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
         )
     }
 
-    /// The value of a parameter that was sent with one.
+    /// The value of a parameter, if it has one.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(sent, value)| sent == name && !value.is_empty()).map(|(_, value)| value.as_str())
     }
@@ -31,15 +30,14 @@ impl Parameters {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// Whether the name was sent, with or without a value.
+    /// Whether the parameter was sent, with or without a value.
     pub(super) fn contains(&self, name: &str) -> bool {
         self.0.iter().any(|(sent, _)| sent == name)
     }
 
-    /// The first of these names that was sent more than once.
-    pub(super) fn repeated<'a>(&self, names: &[&'a str]) -> Option<&'a str> {
-        let times = |name: &str| self.0.iter().filter(|(sent, _)| sent == name).count();
-        names.iter().copied().find(|name| times(name) > 1)
+    /// Whether one of these parameters (separated by spaces) was sent more than once.
+    pub(super) fn repeats(&self, names: &str) -> bool {
+        names.split(' ').any(|name| self.0.iter().filter(|(sent, _)| sent == name).count() > 1)
     }
 }
 
@@ -54,6 +52,6 @@ mod tests {
         assert_eq!(parameters.get("a"), None);
         assert_eq!(parameters.get("b"), Some("1 2 3"));
         assert!(parameters.contains("c") && !parameters.contains("d"));
-        assert_eq!(parameters.repeated(&["a", "b"]), Some("b"));
+        assert!(parameters.repeats("a b") && !parameters.repeats("a c"));
     }
 }

@@ -1,4 +1,4 @@
-//! Where a login sends its code: an address of the client, or a page when the client has none.
+//! Redirect addresses of logins.
 
 use axum::{
     http::{StatusCode, header},
@@ -8,25 +8,22 @@ use url::Url;
 
 use super::page;
 
-/// The address that stands for none: the code is shown to the user, who copies it.
+/// The address of clients without one: a page shows the code.
 const OUT_OF_BAND: &str = "urn:ietf:wg:oauth:2.0:oob";
 
-/// A redirect address that may be used.
+/// A valid redirect address.
 #[derive(Debug, Clone)]
 pub(super) struct Redirect {
-    /// As it was sent, for the exact compare at the token endpoint.
+    /// As it was sent; the token endpoint compares it exactly.
     text: String,
-    /// `None` for out-of-band.
+    /// `None` for the out-of-band address.
     url: Option<Url>,
 }
 
 impl Redirect {
-    /// Checks an address against the registered ones, if there are any, and against the document's rule: https, or
-    /// `http://localhost:<port>/…`, or out-of-band; `http://127.0.0.1` is not allowed.
-    pub(super) fn check(text: &str, registered: &[String]) -> Result<Self, &'static str> {
-        if !registered.is_empty() && !registered.iter().any(|known| known == text) {
-            return Err("the redirect address is not registered");
-        }
+    /// Checks an address by the document's rule: https, `http://localhost:<port>/…` or out-of-band; `http://127.0.0.1` is not
+    /// allowed.
+    pub(super) fn check(text: &str) -> Result<Self, &'static str> {
         if text == OUT_OF_BAND {
             return Ok(Self { text: text.to_owned(), url: None });
         }
@@ -44,7 +41,7 @@ impl Redirect {
         &self.text
     }
 
-    /// Hands over the code, with the identity token if the callback has one.
+    /// Redirects with a code, and with the identity token if there is one.
     pub(super) fn grant(&self, code: &str, identity: Option<&str>, state: &str) -> Response {
         let mut parameters = vec![("code", code)];
         parameters.extend(identity.map(|token| ("id_token", token)));
@@ -52,14 +49,14 @@ impl Redirect {
         self.answer(&parameters).unwrap_or_else(|| page::code(code))
     }
 
-    /// Hands over an error instead, with the state if there was one.
+    /// Redirects with an error.
     pub(super) fn refuse(&self, error: &str, description: &str, state: Option<&str>) -> Response {
         let mut parameters = vec![("error", error), ("error_description", description)];
         parameters.extend(state.map(|state| ("state", state)));
         self.answer(&parameters).unwrap_or_else(|| page::refusal(&format!("{error}: {description}")))
     }
 
-    /// 302 with these parameters after those the address has already.
+    /// 302 with these parameters added to those of the address.
     fn answer(&self, parameters: &[(&str, &str)]) -> Option<Response> {
         let mut url = self.url.clone()?;
         url.query_pairs_mut().extend_pairs(parameters);
@@ -68,7 +65,7 @@ impl Redirect {
     }
 }
 
-/// `http://localhost:<port>/…`, to the letter.
+/// Whether the address is literally `http://localhost:<port>/…`.
 fn is_local(text: &str) -> bool {
     text.strip_prefix("http://localhost:").and_then(|rest| rest.split_once('/')).is_some_and(|(port, _)| {
         port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok()
@@ -81,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_query_that_is_there_already_stays() {
-        let redirect = Redirect::check("https://client.example/callback?a=b%20c", &[]).unwrap();
+        let redirect = Redirect::check("https://client.example/callback?a=b%20c").unwrap();
 
         let response = redirect.grant("c0de", None, "a&b=\r\nc");
 

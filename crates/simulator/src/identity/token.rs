@@ -1,12 +1,12 @@
-//! Step 3 and after: the token endpoint, where codes and refresh tokens become access tokens.
+//! Step 3: the token endpoint, which exchanges codes and refresh tokens for access tokens.
 //!
 //! ```text
-//! request ─▶ form ─▶ latency ─▶ unavailable? ─▶ client ─▶ ledger ─▶ sign ─▶ answer ─▶ its latency ─▶ lost?
+//! request ─▶ form ─▶ latency ─▶ unavailable? ─▶ client ─▶ grants ─▶ sign ─▶ answer ─▶ its latency ─▶ lost?
 //! ```
 //!
-//! An answer that a knob delays or loses is so after all work was done: the code is used, the refresh token rotated. Every
-//! code and refresh token that a form presents is in the journal of exchanges, whatever came of it, also if the client left
-//! before anybody looked. A form that is none, or names something twice, presents nothing.
+//! Knobs delay or lose an answer only after all work was done: the code is used, the refresh token rotated. Every code and
+//! refresh token that a form presents is in the journal of exchanges, even if the client left before it was looked up. A body
+//! that is not a form, or repeats a parameter, presents nothing.
 
 use std::sync::Arc;
 
@@ -16,17 +16,17 @@ use axum::{
     http::{HeaderMap, HeaderValue, header},
     response::{IntoResponse, Response},
 };
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use server::HangUp;
 
 use super::{
-    Answer, Identity, Kind, Outcome,
-    exchanges::{OnItsWay, Presented, undecided},
-    faults::Drawn,
-    ledger::Exchanged,
+    AnswerFate, ExchangeKind, ExchangeOutcome, Identity,
+    exchanges::{ExchangeRecord, PresentedToken, record_undecided},
+    faults::ActiveFault,
+    grants::Exchanged,
+    oauth_error::OAuthError,
     parameters::Parameters,
-    refusal::Refusal,
 };
 use crate::{
     answer::json_answer,
@@ -35,30 +35,19 @@ use crate::{
     settings::Client,
 };
 
-/// The document's fields, in its order.
-#[derive(Debug, Serialize)]
-struct Tokens {
-    access_token: String,
-    id_token: String,
-    expires_in: u64,
-    token_type: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    refresh_token: Option<String>,
-}
-
 /// POST `/auth/core/connect/token`.
 pub(super) async fn token(
     State(identity): State<Arc<Identity>>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    let fault = Drawn::new(&identity.core, Endpoint::Token);
+    let fault = ActiveFault::new(&identity.core, Endpoint::Token);
     let form = read(&headers, body);
-    let mut on_its_way = OnItsWay::new(&identity, form.as_ref().ok());
+    let mut record = ExchangeRecord::new(&identity, form.as_ref().ok());
     wait(&identity, |knobs| &knobs.latency).await;
-    let (mut response, right) = match instead(&identity, &fault).await {
+    let (mut response, unchanged) = match replacement(&identity, &fault).await {
         Some(response) => {
-            on_its_way.is_unseen();
+            record.set_undecided();
             (response, true)
         }
         None => {
@@ -66,16 +55,16 @@ pub(super) async fn token(
                 Ok(form) => answer(&identity, form),
                 Err(refusal) => (None, Err(*refusal)),
             };
-            on_its_way.is_decided(number);
+            record.set_decided(number);
             exchange(&identity, answer, fault).await
         }
     };
-    on_its_way.end(if response.extensions().get::<HangUp>().is_some() {
-        Answer::Lost
-    } else if right {
-        Answer::Sent
+    record.end(if response.extensions().get::<HangUp>().is_some() {
+        AnswerFate::Lost
+    } else if unchanged {
+        AnswerFate::Sent
     } else {
-        Answer::Spoiled
+        AnswerFate::Spoiled
     });
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -83,32 +72,36 @@ pub(super) async fn token(
     response
 }
 
-/// What is answered before any work, if a knob says so.
-async fn instead(identity: &Identity, fault: &Drawn) -> Option<Response> {
+/// The answer that replaces any work.
+async fn replacement(identity: &Identity, fault: &ActiveFault) -> Option<Response> {
     if let Some(response) = fault.before(identity).await {
         return Some(response);
     }
-    // Using one up may copy all knobs, so this first looks whether there is one.
+    // Counting may copy all knobs, so look first.
     let unavailable = identity.core.knobs().identity.unavailable > 0;
     (unavailable && take(&identity.core, |knobs| &mut knobs.unavailable)).then(|| {
         let description = "the service is unavailable";
-        Refusal { status: 503, error: "temporarily_unavailable", description }.into_response()
+        OAuthError { status: 503, error: "temporarily_unavailable", description }.into_response()
     })
 }
 
-/// The answer, or what knobs leave of it; and whether it still is the right one.
-async fn exchange(identity: &Identity, answer: Result<Tokens, Refusal>, fault: Drawn) -> (Response, bool) {
+/// The answer after its faults, and whether it is unchanged.
+async fn exchange(
+    identity: &Identity,
+    answer: Result<Value, OAuthError>,
+    fault: ActiveFault,
+) -> (Response, bool) {
     let response = match answer {
         Ok(tokens) => json_answer(200, &tokens),
         Err(refusal) => refusal.into_response(),
     };
     wait(identity, |knobs| &knobs.answer_latency).await;
-    let (mut response, right) = fault.after(identity, response).await;
+    let (mut response, unchanged) = fault.after(identity, response).await;
     let lost = identity.core.knobs().identity.lose_answers > 0;
     if lost && take(&identity.core, |knobs| &mut knobs.lose_answers) {
         response.extensions_mut().insert(HangUp);
     }
-    (response, right)
+    (response, unchanged)
 }
 
 async fn wait(identity: &Identity, latency: impl FnOnce(&IdentityKnobs) -> &Latency) {
@@ -118,7 +111,7 @@ async fn wait(identity: &Identity, latency: impl FnOnce(&IdentityKnobs) -> &Late
     }
 }
 
-/// Uses up one of a knob's count, if one is left.
+/// Decrements a counter; whether it was above 0.
 fn take(core: &Core, count: impl FnOnce(&mut IdentityKnobs) -> &mut u32) -> bool {
     core.use_up(|knobs| {
         let count = count(knobs);
@@ -128,57 +121,59 @@ fn take(core: &Core, count: impl FnOnce(&mut IdentityKnobs) -> &mut u32) -> bool
     })
 }
 
-/// The form of a request.
-fn read(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Parameters, Refusal> {
-    const ONCE: [&str; 7] = [
-        "client_id",
-        "client_secret",
-        "grant_type",
-        "code",
-        "redirect_uri",
-        "refresh_token",
-        "code_verifier",
-    ];
-    let body = body.map_err(|rejection| Refusal {
+/// Reads the form of a request.
+fn read(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Parameters, OAuthError> {
+    const ONCE: &str = "client_id client_secret grant_type code redirect_uri refresh_token code_verifier";
+    let body = body.map_err(|rejection| OAuthError {
         status: rejection.status().as_u16(),
-        ..Refusal::request("the body is too long or did not arrive")
+        ..OAuthError::request("the body is too long or did not arrive")
     })?;
     if !is_form(headers) {
-        return Err(Refusal::request("the body must be application/x-www-form-urlencoded"));
+        return Err(OAuthError::request("the body must be application/x-www-form-urlencoded"));
     }
     let parameters = Parameters::parse(&body);
-    if parameters.repeated(&ONCE).is_some() {
-        return Err(Refusal::request("a parameter was sent more than once"));
+    if parameters.repeats(ONCE) {
+        return Err(OAuthError::request("a parameter was sent more than once"));
     }
     Ok(parameters)
 }
 
-/// What is answered, and the number of the exchange's entry if there is one.
-fn answer(identity: &Identity, parameters: &Parameters) -> (Option<u64>, Result<Tokens, Refusal>) {
+/// The answer, and the number of the journal entry if there is one.
+fn answer(identity: &Identity, parameters: &Parameters) -> (Option<u64>, Result<Value, OAuthError>) {
     let knobs = identity.core.knobs();
     let knobs = &knobs.identity;
     if !is_client(parameters, &identity.core.settings.client) {
-        return (undecided(identity, parameters, Outcome::Client), Err(wrong_client(knobs.bad_client)));
+        return (
+            record_undecided(identity, parameters, ExchangeOutcome::Client),
+            Err(wrong_client(knobs.bad_client)),
+        );
     }
     let missing = match parameters.get("grant_type") {
-        Some("authorization_code") => Refusal::grant("code is missing"),
-        Some("refresh_token") => Refusal::request("refresh_token is missing"),
+        Some("authorization_code") => OAuthError::grant("code is missing"),
+        Some("refresh_token") => OAuthError::request("refresh_token is missing"),
         _ => {
             let description = "grant_type must be authorization_code or refresh_token";
-            Refusal::other("unsupported_grant_type", description)
+            OAuthError::other("unsupported_grant_type", description)
         }
     };
-    let Some(presented) = Presented::read(parameters) else { return (None, Err(missing)) };
+    let Some(presented) = PresentedToken::read(parameters) else { return (None, Err(missing)) };
     let now = identity.core.clock.now();
-    // A statement of its own, so that the ledger is free again while tokens are signed.
-    let (number, exchanged) = identity.ledger.lock().exchange(presented, parameters, knobs, now);
+    // Ends the lock before tokens are signed.
+    let (number, exchanged) = identity.grants.lock().exchange(presented, parameters, knobs, now);
     let answer = exchanged.map(|Exchanged { grant, refresh, rotated }| {
-        // Only the identity token of the login itself carries the nonce.
-        let nonce = grant.nonce.as_deref().filter(|_| presented.kind == Kind::Code);
+        // Only the identity token of the login has the nonce.
+        let nonce = grant.nonce.as_deref().filter(|_| presented.kind == ExchangeKind::Code);
         let (access_token, id_token) = identity.issue(&grant, nonce, knobs, now);
-        let refresh_token = refresh.filter(|_| rotated || !knobs.omit_unrotated);
-        let expires_in = knobs.access_seconds;
-        Tokens { access_token, id_token, expires_in, token_type: "Bearer", refresh_token }
+        let mut tokens = json!({
+            "access_token": access_token,
+            "id_token": id_token,
+            "expires_in": knobs.access_seconds,
+            "token_type": "Bearer",
+        });
+        if let Some(refresh) = refresh.filter(|_| rotated || !knobs.omit_unrotated) {
+            tokens["refresh_token"] = json!(refresh);
+        }
+        tokens
     });
     (Some(number), answer)
 }
@@ -189,15 +184,17 @@ fn is_form(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case("application/x-www-form-urlencoded")
 }
 
-/// Whether id and secret are the client's.
+/// Whether id and secret are correct.
 fn is_client(parameters: &Parameters, client: &Client) -> bool {
     parameters.get("client_id") == Some(&client.id) && parameters.get("client_secret") == Some(&client.secret)
 }
 
-fn wrong_client(how: BadClient) -> Refusal {
+fn wrong_client(how: BadClient) -> OAuthError {
     let description = "the client is unknown or its secret is wrong";
     match how {
-        BadClient::InvalidClient => Refusal { status: 400, error: "invalid_client", description },
-        BadClient::UnauthorizedClient => Refusal { status: 401, error: "unauthorized_client", description },
+        BadClient::InvalidClient => OAuthError { status: 400, error: "invalid_client", description },
+        BadClient::UnauthorizedClient => {
+            OAuthError { status: 401, error: "unauthorized_client", description }
+        }
     }
 }

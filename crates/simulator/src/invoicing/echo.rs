@@ -1,7 +1,7 @@
-//! The echo: a receiver proves that it wants notifications by answering with the GUID it is asked for.
+//! The echo: before a hook is effective, its receiver must answer a GET with the GUID in it.
 //!
-//! It has to answer 2xx with exactly that text, without cookies, within the time limit. By the document it is asked once
-//! the POST has been answered: when the answer's body has been handed to the connection.
+//! The answer must be 2xx with exactly that text, without cookies, within the time limit. By the document the receiver is
+//! asked after the POST has been answered, that is, once the answer's body has been handed to the connection.
 
 use std::time::Duration;
 
@@ -11,46 +11,32 @@ use url::Url;
 
 use crate::deliveries;
 
-/// Why the echo did not come back.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
-    #[error("no answer within {0:?}")]
-    TimeLimit(Duration),
-    /// No answer at all, or one that broke off.
-    #[error("no answer: {0}")]
-    Connection(String),
-    #[error("the answer has status {0}")]
-    Status(u16),
-    #[error("the answer has cookies")]
-    Cookies,
-    #[error("the answer's body is not the text asked for")]
-    Body,
-}
-
-/// Asks a receiver for its echo.
+/// Requests the echo from a receiver.
 pub(super) async fn ask(
     client: &reqwest::Client,
     receiver: &Url,
     echo: &str,
     limit: Duration,
-) -> Result<(), Failure> {
+) -> Result<(), String> {
     let mut url = receiver.clone();
     url.set_query(Some(&format!("echo={echo}")));
-    timeout(limit, exchange(client, url, echo)).await.unwrap_or(Err(Failure::TimeLimit(limit)))
+    let answered = timeout(limit, exchange(client, url, echo)).await;
+    answered.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")))
 }
 
-async fn exchange(client: &reqwest::Client, url: Url, echo: &str) -> Result<(), Failure> {
-    let broken = |error: reqwest::Error| Failure::Connection(deliveries::cause(&error));
+async fn exchange(client: &reqwest::Client, url: Url, echo: &str) -> Result<(), String> {
+    let broken = |error: reqwest::Error| format!("no answer: {}", deliveries::cause(&error));
     let mut answer = client.get(url).send().await.map_err(broken)?;
     if !answer.status().is_success() {
-        return Err(Failure::Status(answer.status().as_u16()));
+        return Err(format!("the answer has status {}", answer.status().as_u16()));
     }
     if answer.headers().contains_key(header::SET_COOKIE) {
-        return Err(Failure::Cookies);
+        return Err("the answer has cookies".to_owned());
     }
+    let wrong = || "the answer's body is not the GUID".to_owned();
     let mut rest = echo.as_bytes();
     while let Some(chunk) = answer.chunk().await.map_err(broken)? {
-        rest = rest.strip_prefix(&*chunk).ok_or(Failure::Body)?;
+        rest = rest.strip_prefix(&*chunk).ok_or_else(wrong)?;
     }
-    if rest.is_empty() { Ok(()) } else { Err(Failure::Body) }
+    if rest.is_empty() { Ok(()) } else { Err(wrong()) }
 }

@@ -1,149 +1,131 @@
-//! The hooks that exist, in the order they were made.
+//! The hooks, in creation order.
 //!
-//! - At most [`HOOK_LIMIT`] exist at once.
-//! - An id follows from the seed and the order of creation, and is never given twice.
+//! - At most [`MAX_HOOKS`] exist at once.
+//! - Ids follow from the seed and the order of creation and are never reused.
 
-use std::sync::Arc;
-
+use aws_lc_rs::hmac;
 use parking_lot::Mutex;
+use serde::Serialize;
+use url::Url;
 
-use super::{HookTruth, rules::Subscription};
-use crate::{clock::Ticks, random::Guid, world::InvoicingChange};
+use crate::{
+    catalog::{Action, Entity},
+    random::Guid,
+    world::InvoicingChange,
+};
 
-/// Hooks at most.
-pub(super) const HOOK_LIMIT: usize = 100_000;
-/// What the ids of hooks are drawn for.
+pub(super) const MAX_HOOKS: usize = 100_000;
+/// The random stream of hook ids.
 const PURPOSE: u64 = 0x696e_765f_686f_6f6b;
 
-/// Every hook that has not been deleted.
+/// All hooks that are not deleted.
 #[derive(Debug)]
-pub(super) struct Hooks {
+pub(super) struct HookTable {
     seed: u64,
     limit: usize,
-    inner: Mutex<Inner>,
+    inner: Mutex<HookList>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    hooks: Vec<Hook>,
+struct HookList {
+    hooks: Vec<ProviderHook>,
     made: u64,
 }
 
-/// A hook as it stands.
-#[derive(Debug, Clone)]
-pub(super) struct Hook {
-    pub(super) id: Guid,
-    /// Number of the company that owns it.
-    pub(super) company: u32,
-    /// As it was made, which never changes.
-    pub(super) subscription: Arc<Subscription>,
-    /// Whether the echo has come back.
-    pub(super) effective: bool,
-    pub(super) paused: bool,
-    /// Since when, where it was paused after it was made.
-    pub(super) paused_at: Option<Ticks>,
-    /// Why the echo did not come back.
-    pub(super) echo_failure: Option<Arc<str>>,
+/// A hook.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProviderHook {
+    /// Its id, which the API writes without dashes.
+    pub id: Guid,
+    /// Number of its company.
+    pub company: u32,
+    /// Receiver address as it was sent.
+    pub uri: String,
+    #[serde(skip)]
+    pub(super) url: Url,
+    /// Subscribed entity.
+    pub entity: Entity,
+    /// Subscribed action.
+    pub action: Action,
+    /// Signs its notifications; the key is the UTF-8 bytes of `secret`.
+    #[serde(skip)]
+    pub(super) key: hmac::Key,
+    /// `applicationName`.
+    pub application: Option<String>,
+    /// `description`.
+    pub description: Option<String>,
+    /// Whether its echo succeeded.
+    pub effective: bool,
+    /// Whether it is paused.
+    pub paused: bool,
+    /// Why its echo failed; `None` while it is pending.
+    pub echo_failure: Option<String>,
 }
 
-impl Hook {
-    /// Whether it is notified of a change.
+impl ProviderHook {
+    /// Whether a change concerns it.
     pub(super) fn is_about(&self, change: &InvoicingChange) -> bool {
-        let Subscription { entity, action, .. } = *self.subscription;
-        (self.company, entity, action) == (change.company, change.entity, change.action)
+        (self.company, self.entity, self.action) == (change.company, change.entity, change.action)
     }
 
-    /// Whether it is notified.
+    /// Whether it gets notifications.
     pub(super) fn active(&self) -> bool {
         self.effective && !self.paused
     }
-
-    /// For those who compare.
-    pub(super) fn truth(&self) -> HookTruth {
-        let Subscription { uri, entity, action, application, description, .. } = &*self.subscription;
-        HookTruth {
-            id: self.id,
-            company: self.company,
-            uri: uri.clone(),
-            entity: *entity,
-            action: *action,
-            application: application.clone(),
-            description: description.clone(),
-            effective: self.effective,
-            paused: self.paused,
-            paused_at: self.paused_at.map(Ticks::iso),
-            echo_failure: self.echo_failure.as_deref().map(str::to_owned),
-        }
-    }
 }
 
-impl Hooks {
+impl HookTable {
     pub(super) fn new(seed: u64) -> Self {
-        Self { seed, limit: HOOK_LIMIT, inner: Mutex::default() }
+        Self { seed, limit: MAX_HOOKS, inner: Mutex::default() }
     }
 
-    /// Whether no other fits in.
+    /// Whether the limit is reached.
     pub(super) fn full(&self) -> bool {
         self.inner.lock().hooks.len() >= self.limit
     }
 
-    /// Adds one; `None` if there are too many.
-    pub(super) fn add(&self, company: u32, subscription: Subscription, effective: bool) -> Option<Hook> {
+    /// Adds a hook and gives it its id; `None` at the limit.
+    pub(super) fn add(&self, hook: ProviderHook) -> Option<ProviderHook> {
         let mut inner = self.inner.lock();
         if inner.hooks.len() >= self.limit {
             return None;
         }
-        let id = Guid::nth(self.seed, PURPOSE, inner.made);
+        let hook = ProviderHook { id: Guid::nth(self.seed, PURPOSE, inner.made), ..hook };
         inner.made += 1;
-        let hook = Hook {
-            id,
-            company,
-            effective,
-            paused: subscription.paused,
-            subscription: Arc::new(subscription),
-            paused_at: None,
-            echo_failure: None,
-        };
         inner.hooks.push(hook.clone());
         Some(hook)
     }
 
-    /// Removes one, of a company if one is given.
-    pub(super) fn remove(&self, company: Option<u32>, id: Guid) -> Option<Hook> {
+    /// Removes a hook, if it belongs to `company` where one is given.
+    pub(super) fn remove(&self, company: Option<u32>, id: Guid) -> Option<ProviderHook> {
         let mut inner = self.inner.lock();
-        let fits = |hook: &Hook| hook.id == id && company.is_none_or(|company| hook.company == company);
+        let fits =
+            |hook: &ProviderHook| hook.id == id && company.is_none_or(|company| hook.company == company);
         let at = inner.hooks.iter().position(fits)?;
         Some(inner.hooks.remove(at))
     }
 
-    pub(super) fn update(&self, id: Guid, change: impl FnOnce(&mut Hook)) -> bool {
+    pub(super) fn update(&self, id: Guid, change: impl FnOnce(&mut ProviderHook)) -> bool {
         self.inner.lock().hooks.iter_mut().find(|hook| hook.id == id).map(change).is_some()
     }
 
-    pub(super) fn all(&self, fits: impl Fn(&Hook) -> bool) -> Vec<Hook> {
+    pub(super) fn all(&self, fits: impl Fn(&ProviderHook) -> bool) -> Vec<ProviderHook> {
         self.inner.lock().hooks.iter().filter(|hook| fits(hook)).cloned().collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use aws_lc_rs::hmac;
-    use url::Url;
-
     use super::*;
-    use crate::catalog::{Action, Entity};
-
-    fn subscription(entity: Entity, action: Action) -> Subscription {
-        let uri = "https://receiver.example/api/webhooks/incoming/Invoicing".to_owned();
-        let url = Url::parse(&uri).unwrap();
-        let key = hmac::Key::new(hmac::HMAC_SHA256, &[7; 32]);
-        Subscription { uri, url, entity, action, key, paused: false, application: None, description: None }
-    }
+    use crate::{invoicing::rules, knobs::Knobs};
 
     #[test]
     fn no_hook_is_added_above_the_limit_and_no_id_comes_twice() {
-        let hooks = Hooks { limit: 1, ..Hooks::new(1) };
-        let add = || hooks.add(0, subscription(Entity::Bank, Action::Deleted), true);
+        let body = r#"{"uri":"https://a.example/api/webhooks/incoming/Invoicing","entity":"Bank",
+            "action":"Deleted","secret":"0123456789abcdef0123456789abcdef"}"#;
+        let hooks = HookTable { limit: 1, ..HookTable::new(1) };
+        let add = || hooks.add(rules::parse(body.as_bytes(), 0, &Knobs::default()).unwrap());
         let first = add().unwrap().id;
 
         assert!(hooks.full());

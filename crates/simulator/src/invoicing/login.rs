@@ -1,4 +1,4 @@
-//! The login with mail and password, and the choice of a company.
+//! The login with mail and password, and the selection of a company.
 
 use std::sync::Arc;
 
@@ -9,31 +9,34 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use super::{FIRST_COMPANY, Invoicing, Refusal};
+use super::{ApiError, FIRST_COMPANY, Invoicing};
 use crate::{
     answer::json_answer,
     random::{Random, mix},
 };
 
-/// What company names are drawn for.
+/// The random stream of company names.
 const NAMES: u64 = 0x696e_765f_6e61_6d65;
 const FIRST_WORDS: [&str; 6] = ["Bodegas", "Talleres", "Comercial", "Cerámicas", "Transportes", "Librería"];
 const LAST_WORDS: [&str; 6] = ["Ibáñez", "del Norte", "Peña", "Muñoz", "Ría Alta", "Vidal"];
 
 /// POST INV/users/login.
-pub(super) async fn login(State(invoicing): State<Arc<Invoicing>>, body: Bytes) -> Result<Response, Refusal> {
+pub(super) async fn login(
+    State(invoicing): State<Arc<Invoicing>>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
     let body: Value = parse(&body)?;
     let text = |name: &str| {
         let found = body.get(name).and_then(Value::as_str);
-        found.ok_or_else(|| Refusal::api(400, format!("{name}: a string is needed")))
+        found.ok_or_else(|| ApiError::api(400, format!("{name}: a string is needed")))
     };
     let (mail, password) = (text("mail")?, text("password")?);
     let account = &invoicing.core.settings.invoicing;
     if mail != account.mail || password != account.password {
-        return Err(Refusal::api(401, "mail or password is wrong"));
+        return Err(ApiError::api(401, "mail or password is wrong"));
     }
 
-    let tokens = invoicing.tokens.login(None, &invoicing.core.knobs().invoicing, invoicing.core.clock.now());
+    let tokens = invoicing.tokens.login(&invoicing.core.knobs().invoicing, invoicing.core.clock.now());
     let companies = 0..invoicing.core.settings.world.invoicing_companies;
     Ok(json_answer(
         200,
@@ -56,17 +59,17 @@ pub(super) async fn select(
     State(invoicing): State<Arc<Invoicing>>,
     id: Result<Path<String>, PathRejection>,
     body: Bytes,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let number = id.ok().and_then(|Path(id)| id.parse::<u32>().ok()?.checked_sub(FIRST_COMPANY));
     let number = number.filter(|&number| number < invoicing.core.settings.world.invoicing_companies);
-    let number = number.ok_or_else(|| Refusal::api(404, "there is no such company"))?;
+    let number = number.ok_or_else(|| ApiError::api(404, "there is no such company"))?;
     let Value::String(refresh) = parse(&body)? else {
-        return Err(Refusal::api(400, "body: the refreshToken as a JSON string is needed"));
+        return Err(ApiError::api(400, "body: the refreshToken as a JSON string is needed"));
     };
 
     let (knobs, now) = (invoicing.core.knobs(), invoicing.core.clock.now());
     let tokens = invoicing.tokens.choose(&refresh, number, &knobs.invoicing, now);
-    let tokens = tokens.ok_or_else(|| Refusal::api(401, "the refreshToken is not valid"))?;
+    let tokens = tokens.ok_or_else(|| ApiError::api(401, "the refreshToken is not valid"))?;
     let token = format!("Bearer {}", tokens.access);
     let refresh = tokens.refresh;
     let chosen = json!({ "companyStatus": 1, "token": token, "refreshToken": refresh, "productType": 1 });
@@ -85,6 +88,6 @@ fn company(invoicing: &Invoicing, number: u32) -> Value {
     })
 }
 
-fn parse(body: &[u8]) -> Result<Value, Refusal> {
-    serde_json::from_slice(body).map_err(|error| Refusal::api(400, format!("body: no JSON: {error}")))
+fn parse(body: &[u8]) -> Result<Value, ApiError> {
+    serde_json::from_slice(body).map_err(|error| ApiError::api(400, format!("body: no JSON: {error}")))
 }

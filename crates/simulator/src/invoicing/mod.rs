@@ -1,4 +1,4 @@
-//! The invoicing API: its login, its webhooks, the echo, notifications.
+//! The invoicing API: login, webhooks, echo, notifications.
 //!
 //! ```text
 //! users/login ──▶ tokens ──▶ companies/{id}/select ──▶ tokens
@@ -6,17 +6,16 @@
 //! change of the world ──▶ hooks of its company, entity and action ──▶ notification ──▶ deliveries
 //! ```
 //!
-//! - A hook belongs to the company its token was issued for; nobody else sees, deletes or is told by it.
-//! - A hook is notified only while its echo has come back and it is not paused; what it misses is in the journal.
-//! - Failed deliveries change nothing about a hook: after the last attempt that one message is given up.
-//! - Tokens, hooks, echoes on their way and the texts of a hook are bounded.
+//! - A hook belongs to the company of the token that created it; tokens of other companies neither see nor delete it.
+//! - A hook gets notifications while its echo has succeeded and it is not paused; the journal has what it misses.
+//! - Failed deliveries do not change a hook: after the last attempt only that message is given up.
+//! - Tokens, hooks, pending echoes and the texts of a hook are bounded.
 //!
-//! Bad input is answered in the API's error body, with a message that begins with the field it is about.
+//! Bad input gets the API's error body, with a message that starts with the field's name.
 //!
-//! Of the two ways to log in, the one by mail and password is here. The one by redirect is left out: the address of its second
-//! leg, where the code becomes a token, and the shape of the answer there are not known, and made up they would prove
-//! nothing about a client that uses them. Tokens of the identity service are taken by the knob
-//! `identityScope` alone. A test that needs no login has [`Invoicing::grant`].
+//! Of the two logins only the one by mail and password is here. For the one by redirect, neither the address where the code
+//! becomes a token nor the shape of its answer is known; made-up ones would prove nothing about a client. Identity tokens are
+//! accepted only by the knob `identityScope`.
 
 mod echo;
 mod hooks;
@@ -32,26 +31,23 @@ use axum::{
     Router,
     routing::{delete, get, post},
 };
-use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 
-use self::{
-    hooks::{Hook, Hooks},
-    tokens::Tokens,
-};
+pub use self::hooks::ProviderHook;
+use self::{hooks::HookTable, tokens::InvoicingTokens};
 use super::{
-    catalog::{Action, Area, Entity},
+    catalog::Area,
     clock::Ticks,
     core::Core,
     deliveries::Deliveries,
-    identity::{Issued, Standing},
+    error_answer::ApiError,
+    identity::{Issued, TokenStatus},
     random::Guid,
-    refusal::Refusal,
 };
 
-/// Id of company number 0, far from its number so that nobody takes one for the other.
+/// Id of company number 0; far from its number, so that the two are not confused.
 const FIRST_COMPANY: u32 = 40_001;
-/// What tenants are drawn for.
+/// The random stream of tenants.
 const TENANTS: u64 = 0x696e_765f_7465_6e61;
 
 /// Logins and hooks.
@@ -59,42 +55,14 @@ const TENANTS: u64 = 0x696e_765f_7465_6e61;
 pub struct Invoicing {
     core: Arc<Core>,
     deliveries: Arc<Deliveries>,
-    tokens: Tokens,
-    hooks: Hooks,
-    /// Turns of those that ask for an echo.
+    tokens: InvoicingTokens,
+    hooks: HookTable,
+    /// Limits concurrent echoes.
     echoes: Semaphore,
-    /// Echoes that are still to come.
+    /// Number of pending echoes.
     pending: watch::Sender<usize>,
-    /// Echoes asked for so far.
+    /// Echoes requested so far.
     echo_count: AtomicU64,
-}
-
-/// A hook as it stands, for those who compare.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HookTruth {
-    /// Its id; written without dashes on the wire.
-    pub id: Guid,
-    /// Number of the invoicing company that owns it.
-    pub company: u32,
-    /// Receiver address.
-    pub uri: String,
-    /// Entity subscribed to.
-    pub entity: Entity,
-    /// Action subscribed to.
-    pub action: Action,
-    /// `applicationName`.
-    pub application: Option<String>,
-    /// `description`.
-    pub description: Option<String>,
-    /// Whether the echo has come back.
-    pub effective: bool,
-    /// Whether it is paused.
-    pub paused: bool,
-    /// Since when, by the provider's clock, where it was paused after it was made.
-    pub paused_at: Option<String>,
-    /// Why the echo did not come back; `None` while it is awaited.
-    pub echo_failure: Option<String>,
 }
 
 impl Invoicing {
@@ -103,76 +71,57 @@ impl Invoicing {
         Self {
             core: Arc::clone(core),
             deliveries: Arc::clone(deliveries),
-            tokens: Tokens::new(settings),
-            hooks: Hooks::new(settings.world.seed),
-            echoes: Semaphore::new(webhooks::ECHOES_AT_ONCE),
+            tokens: InvoicingTokens::new(settings),
+            hooks: HookTable::new(settings.world.seed),
+            echoes: Semaphore::new(webhooks::MAX_CONCURRENT_ECHOES),
             pending: watch::Sender::new(0),
             echo_count: AtomicU64::new(0),
         }
     }
 
-    /// What a token is worth now; tokens before a company was chosen have none.
-    pub fn check(&self, bearer: &str, now: Ticks) -> Standing {
+    /// The status of a token. It has no company until one was selected.
+    pub fn check(&self, bearer: &str, now: Ticks) -> TokenStatus {
         self.tokens.check(bearer, now)
     }
 
-    /// `TenantId` of an invoicing company, which the login tells as `idCDA`.
+    /// `TenantId` of an invoicing company; `idCDA` in the login.
     pub fn tenant(&self, company: u32) -> String {
         Guid::nth(self.core.seed(), TENANTS, company.into()).to_string()
     }
 
-    /// The id by which the login tells an invoicing company and a select chooses it.
+    /// Id of an invoicing company in the login and in a select.
     pub const fn company_id(company: u32) -> u32 {
         FIRST_COMPANY.saturating_add(company)
     }
 
-    /// Whether a delivery is still wanted: its hook may have been deleted or paused since.
+    /// Whether a delivery is still wanted; its hook may have been deleted or paused.
     pub(super) fn wants(&self, hook: Guid) -> bool {
         !self.hooks.all(|one| one.id == hook && one.active()).is_empty()
     }
 
-    /// Every hook that has not been deleted.
-    pub fn hooks(&self) -> Vec<HookTruth> {
-        self.hooks.all(|_| true).iter().map(Hook::truth).collect()
+    /// All hooks that are not deleted.
+    pub fn hooks(&self) -> Vec<ProviderHook> {
+        self.hooks.all(|_| true)
     }
 
-    /// Pauses or resumes a hook, as the provider might by itself. Whether there is such a hook.
+    /// Pauses or resumes a hook, as the provider might by itself. Returns whether it exists.
     pub fn pause(&self, hook: Guid, paused: bool) -> bool {
-        let now = self.core.clock.now();
-        self.hooks.update(hook, |hook| {
-            (hook.paused, hook.paused_at) = (paused, paused.then_some(now));
-        })
+        self.hooks.update(hook, |hook| hook.paused = paused)
     }
 
-    /// Makes a hook as somebody else would have: by the body that a POST takes, and no echo is asked for.
-    ///
-    /// # Errors
-    /// What is wrong with the body, or that there is no room.
-    pub(super) fn plant(&self, company: u32, body: &[u8]) -> Result<Guid, String> {
-        let subscription = rules::parse(body, &self.core.knobs())?;
-        let hook = self.hooks.add(company, subscription, true);
-        hook.map(|hook| hook.id).ok_or_else(|| "there are too many hooks".to_owned())
-    }
-
-    /// Deletes a hook as somebody else might. Whether it was there.
-    pub fn lose(&self, hook: Guid) -> bool {
+    /// Deletes a hook, as another user might. Returns whether it existed.
+    pub fn remove(&self, hook: Guid) -> bool {
         self.hooks.remove(None, hook).is_some()
     }
 
-    /// A token for an invoicing company without the login, for tests of other parts (without the word `Bearer`).
-    pub fn grant(&self, company: u32) -> String {
-        let knobs = self.core.knobs();
-        self.tokens.login(Some(company), &knobs.invoicing, self.core.clock.now()).access.to_string()
-    }
-
-    /// Every token issued, in order, within the journal's limit.
+    /// Every token that the journal still has, in order.
     pub fn issued(&self) -> Vec<Issued> {
         self.tokens.issued()
     }
 
-    /// Resolves once no echo is still to come.
+    /// Resolves once no echo is pending.
     pub async fn idle(&self) {
-        // An error would mean that the sender is gone, which is ours.
+        // An error would mean that our own sender is gone.
         self.pending.subscribe().wait_for(|count| *count == 0).await.ok();
     }
 }

@@ -1,35 +1,35 @@
-//! What hooks are told of a change: flat as the document has it, or wrapped as the software behind it would.
+//! Notifications of hooks: flat as in the document, or wrapped as the software behind the provider sends them.
 //!
-//! What a notification says follows from the seed and the number of the change alone; every hook that is told of one
-//! change is told the same. A wrapped body carries the number of its attempt, so each attempt has its own signature.
+//! Their content follows from the seed and the number of the change, so every hook gets the same. A wrapped body contains the
+//! number of its attempt, so each attempt has its own signature.
 
 use std::sync::Arc;
 
+use aws_lc_rs::hmac;
 use axum::http::HeaderName;
 use bytes::Bytes;
-use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::{Invoicing, rules::Subscription};
+use super::Invoicing;
 use crate::{
-    catalog::{Action, Entity},
-    deliveries::{About, Body, Family, Order, Purpose, signature},
+    catalog::Action,
+    deliveries::{About, DeliveryBody, DeliveryOrder, Family, Purpose, signature},
     knobs::{InvoicingBody, InvoicingKnobs},
     random::{Guid, Random, mix},
     world::InvoicingChange,
 };
 
-/// What the values and the ids of notifications are drawn for.
+/// The random streams of values and message ids.
 const VALUES: u64 = 0x696e_765f_7661_6c75;
 const MESSAGES: u64 = 0x696e_765f_6d65_7373;
 
-/// Names with what breaks careless readers: accents, quotes, ampersands.
+/// Names that break careless parsers: accents, quotes, ampersands.
 const NAMES: [&str; 6] =
     ["Ibáñez e Hijos", "Peña & Cía", "\"El Sur\" S.L.", "Talleres Núñez", "López / Vidal", "Acme"];
 const APPLICATIONS: [&str; 3] = ["Web", "Mobile", "Api"];
 
 impl Invoicing {
-    /// Makes the deliveries of a change and hands them over; hooks that are paused or not effective get a journal entry
-    /// that ends as missed.
+    /// Sends a change to its hooks. For hooks that are paused or not effective the journal gets a missed delivery.
     pub(crate) fn announce(&self, change: &InvoicingChange) {
         let hooks = self.hooks.all(|hook| hook.is_about(change));
         if hooks.is_empty() {
@@ -43,11 +43,11 @@ impl Invoicing {
             record: Some(change.id.as_str().into()),
             ..About::new(&event)
         };
-        // A name that no header can have sends none.
+        // An invalid name sends no signature.
         let header = HeaderName::from_bytes(knobs.signature_header.as_bytes()).ok();
         let retries: Arc<[u64]> = knobs.retries.as_slice().into();
         let notification = Arc::new(self.notification(change, &self.core.settings.invoicing.mail, knobs));
-        // The same bytes for every hook; only their signatures differ.
+        // All hooks get the same bytes; only their signatures differ.
         let flat: Option<Bytes> = (knobs.body == InvoicingBody::Flat)
             .then(|| serde_json::to_vec(&*notification).unwrap_or_default().into());
 
@@ -58,22 +58,20 @@ impl Invoicing {
             }
             let signed = header.is_some();
             let body = match &flat {
-                Some(flat) => {
-                    Body::Same(flat.clone(), signed.then(|| signature(&hook.subscription.key, flat)))
-                }
+                Some(flat) => DeliveryBody::Same(flat.clone(), signed.then(|| signature(&hook.key, flat))),
                 None => {
                     let id = Guid::nth(self.core.seed() ^ mix(hook.id.0 as u64), MESSAGES, change.number);
-                    wrapped(id, Arc::clone(&notification), Arc::clone(&hook.subscription), signed)
+                    wrapped(id, Arc::clone(&notification), hook.key, signed)
                 }
             };
-            let order = Order {
+            let order = DeliveryOrder {
                 family: Family::Invoicing,
                 webhook: hook.id,
                 purpose: Purpose::Event,
-                url: hook.subscription.url.clone(),
+                url: hook.url,
                 body,
                 signature_header: header.clone(),
-                // A hook belongs to one company, so its id alone makes its lane.
+                // A hook belongs to one company, so its id alone identifies the lane.
                 lane: hook.id.0 as u64,
                 retries: Arc::clone(&retries),
                 gone_ends: true,
@@ -83,113 +81,56 @@ impl Invoicing {
         }
     }
 
-    fn notification(&self, change: &InvoicingChange, mail: &str, knobs: &InvoicingKnobs) -> Notification {
-        let flat = knobs.body == InvoicingBody::Flat;
-        let extra = flat && knobs.extra_members;
+    fn notification(&self, change: &InvoicingChange, mail: &str, knobs: &InvoicingKnobs) -> Value {
         let mut random = Random::new(self.core.seed() ^ mix(change.number), VALUES);
         let by_account = random.chance(0.8);
         let colleague = random.below(20);
         let application = random.below(APPLICATIONS.len() as u64) as usize;
-        Notification {
-            action: (!flat).then_some(change.action),
-            entity: change.entity,
-            entity_id: change.id.clone(),
-            tenant_id: self.tenant(change.company),
-            user: if by_account { mail.to_owned() } else { format!("user{colleague}@example.com") },
-            changes: changes(change, &mut random),
-            host: extra.then_some("invoicing.example"),
-            source_application: extra.then(|| APPLICATIONS[application]),
+        let mut notification = json!({
+            "Entity": change.entity,
+            "EntityId": change.id,
+            "TenantId": self.tenant(change.company),
+            "User": if by_account { mail.to_owned() } else { format!("user{colleague}@example.com") },
+            "Changes": changes(change, &mut random),
+        });
+        if knobs.body == InvoicingBody::Wrapped {
+            notification["Action"] = json!(change.action);
+        } else if knobs.extra_members {
+            notification["Host"] = json!("invoicing.example");
+            notification["SourceApplication"] = json!(APPLICATIONS[application]);
         }
+        notification
     }
 }
 
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Notification {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    action: Option<Action>,
-    entity: Entity,
-    entity_id: String,
-    tenant_id: String,
-    user: String,
-    changes: Vec<Field>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    host: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    source_application: Option<&'static str>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Field {
-    name: &'static str,
-    value: String,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Envelope<'a> {
-    id: String,
-    attempt: u32,
-    properties: serde_json::Map<String, serde_json::Value>,
-    notifications: [&'a Notification; 1],
-}
-
-/// The body of each attempt, indented.
-fn wrapped(id: Guid, notification: Arc<Notification>, subscription: Arc<Subscription>, signed: bool) -> Body {
-    Body::Numbered(Box::new(move |attempt| {
-        let notifications = [&*notification];
-        let envelope =
-            Envelope { id: id.simple(), attempt, properties: serde_json::Map::new(), notifications };
+/// An indented body for each attempt.
+fn wrapped(id: Guid, notification: Arc<Value>, key: hmac::Key, signed: bool) -> DeliveryBody {
+    DeliveryBody::Numbered(Box::new(move |attempt| {
+        let envelope = json!({ "Id": id.simple(), "Attempt": attempt, "Properties": {}, "Notifications": [*notification] });
         let body: Bytes = serde_json::to_vec_pretty(&envelope).unwrap_or_default().into();
-        let signature = signed.then(|| signature(&subscription.key, &body));
+        let signature = signed.then(|| signature(&key, &body));
         (body, signature)
     }))
 }
 
-/// All fields of what is new, some of what has changed, none of what is gone.
-fn changes(change: &InvoicingChange, random: &mut Random) -> Vec<Field> {
-    let names = fields(change.entity);
+/// All fields of a new entity, some of a changed one, none of a deleted one.
+fn changes(change: &InvoicingChange, random: &mut Random) -> Vec<Value> {
+    const FIELDS: [&str; 5] = ["Code", "Name", "Date", "Total", "Paid"];
     let (first, count) = match change.action {
-        Action::Created => (0, names.len()),
-        Action::Updated => {
-            (random.below(names.len() as u64) as usize, 1 + random.below(names.len() as u64) as usize)
-        }
+        Action::Created => (0, FIELDS.len()),
+        Action::Updated => (random.below(5) as usize, 1 + random.below(5) as usize),
         Action::Deleted => (0, 0),
     };
-    let chosen = names.iter().cycle().skip(first).take(count);
-    chosen.map(|name| Field { name, value: value(name, change, random) }).collect()
-}
-
-const fn fields(entity: Entity) -> &'static [&'static str] {
-    match entity {
-        Entity::Customer | Entity::Supplier | Entity::Representative | Entity::Contact => {
-            &["Code", "Name", "Email"]
-        }
-        Entity::Product => &["Code", "Name", "Price"],
-        Entity::Due => &["Date", "Amount", "Paid"],
-        Entity::SaleInvoice
-        | Entity::PurchaseInvoice
-        | Entity::SaleOffer
-        | Entity::SaleOrder
-        | Entity::PurchaseOrder
-        | Entity::SaleDeliveryNote
-        | Entity::PurchaseDeliveryNote => &["Number", "Date", "Name", "Total"],
-        Entity::Bank | Entity::IncomeType | Entity::ExpenseType => &["Code", "Name"],
-        Entity::CompanyData => &["Name", "Email", "Phone"],
-        Entity::CompanySettings => &["Language", "Decimals"],
-    }
+    let chosen = FIELDS.into_iter().cycle().skip(first).take(count);
+    chosen.map(|name| json!({ "Name": name, "Value": value(name, change, random) })).collect()
 }
 
 fn value(name: &str, change: &InvoicingChange, random: &mut Random) -> String {
     match name {
-        "Price" | "Amount" | "Total" => format!("{}.{:02}", random.below(100_000), random.below(100)),
+        "Total" => format!("{}.{:02}", random.below(100_000), random.below(100)),
         "Date" => change.at.iso().chars().take(10).collect(),
-        "Email" => format!("contact{}@example.com", random.below(10_000)),
         "Name" => NAMES[random.below(NAMES.len() as u64) as usize].to_owned(),
         "Paid" => random.chance(0.5).to_string(),
-        "Language" => if random.chance(0.5) { "es-ES" } else { "ca-ES" }.to_owned(),
-        "Decimals" => random.below(7).to_string(),
         _ => format!("{:06}", random.below(1_000_000)),
     }
 }

@@ -1,7 +1,7 @@
-//! What a subscription must look like: the document's rules 1 to 3, and where its host must be.
+//! Validation of subscriptions: rules 1 to 3 of the document, and the origin of the request.
 //!
-//! Each refusal is a sentence that begins with the field it is about. Fields the document does not list are ignored;
-//! those it lists but does not call for (`isPaused`, `applicationName`, `description`) may be absent or `null`.
+//! Each error starts with the field's name. Undocumented fields are ignored; `isPaused`, `applicationName` and `description` may
+//! be absent or `null`.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -13,42 +13,29 @@ use serde_json::{Map, Value};
 use tokio::{net::lookup_host, time::timeout};
 use url::{Host, Url};
 
+use super::ProviderHook;
 use crate::{
     catalog::{Action, Entity},
-    knobs::{DeliveryKnobs, EchoTime, Knobs, ReceiverPaths, ReceiverUrls},
+    knobs::{DeliveryKnobs, EchoTime, Knobs, ReceiverPaths},
+    random::Guid,
 };
 
-/// Characters of an address, a name or a description at most, so that hooks stay small.
-const TEXT_LIMIT: usize = 4_096;
+/// Length limit of addresses, names and descriptions, characters.
+const MAX_TEXT_CHARS: usize = 4_096;
 
-/// A subscription that keeps the rules.
-#[derive(Debug)]
-pub(super) struct Subscription {
-    /// `uri` as it was sent.
-    pub(super) uri: String,
-    pub(super) url: Url,
-    pub(super) entity: Entity,
-    pub(super) action: Action,
-    /// Signs its notifications: the UTF-8 bytes of `secret`.
-    pub(super) key: hmac::Key,
-    pub(super) paused: bool,
-    pub(super) application: Option<String>,
-    pub(super) description: Option<String>,
-}
-
-/// Reads a subscription, or says which field breaks which rule.
-pub(super) fn parse(body: &[u8], knobs: &Knobs) -> Result<Subscription, String> {
+/// Parses a subscription into a hook without an id; the error names the field and the rule.
+pub(super) fn parse(body: &[u8], company: u32, knobs: &Knobs) -> Result<ProviderHook, String> {
     let body: Value = serde_json::from_slice(body).map_err(|error| format!("body: no JSON: {error}"))?;
     let Value::Object(fields) = body else { return Err("body: a JSON object is needed".to_owned()) };
 
-    let uri = text(&fields, "uri", TEXT_LIMIT)?.ok_or("uri: a string is needed")?;
+    let uri = text(&fields, "uri", MAX_TEXT_CHARS)?.ok_or("uri: a string is needed")?;
     let url = receiver(&uri, knobs)?;
 
-    let name = text(&fields, "entity", TEXT_LIMIT)?.ok_or("entity: a string is needed")?;
+    let name = text(&fields, "entity", MAX_TEXT_CHARS)?.ok_or("entity: a string is needed")?;
     let entity = Entity::ALL.into_iter().find(|entity| format!("{entity:?}") == name);
     let entity = entity.ok_or_else(|| format!("entity: there is no entity {name:?}"))?;
 
-    let name = text(&fields, "action", TEXT_LIMIT)?.ok_or("action: a string is needed")?;
+    let name = text(&fields, "action", MAX_TEXT_CHARS)?.ok_or("action: a string is needed")?;
     let action = Action::ALL.into_iter().find(|action| format!("{action:?}") == name);
     let action = action.ok_or_else(|| format!("action: {name:?} is not Created, Updated or Deleted"))?;
     if !entity.offers(action) {
@@ -67,16 +54,29 @@ pub(super) fn parse(body: &[u8], knobs: &Knobs) -> Result<Subscription, String> 
         Some(Value::Bool(paused)) => *paused,
         Some(_) => return Err("isPaused: true or false is needed".to_owned()),
     };
-    let application = text(&fields, "applicationName", TEXT_LIMIT)?;
-    let description = match text(&fields, "description", TEXT_LIMIT)? {
-        // The document's sample body spells it so.
-        None => text(&fields, "descripion", TEXT_LIMIT)?,
+    let application = text(&fields, "applicationName", MAX_TEXT_CHARS)?;
+    let description = match text(&fields, "description", MAX_TEXT_CHARS)? {
+        // Spelled as in the document's sample body.
+        None => text(&fields, "descripion", MAX_TEXT_CHARS)?,
         description => description,
     };
-    Ok(Subscription { uri, url, entity, action, key, paused, application, description })
+    Ok(ProviderHook {
+        id: Guid(0),
+        company,
+        uri,
+        url,
+        entity,
+        action,
+        key,
+        application,
+        description,
+        effective: false,
+        paused,
+        echo_failure: None,
+    })
 }
 
-/// Checks that the receiver is where the request comes from.
+/// Checks that the receiver's host is the address the request comes from.
 pub(super) async fn check_origin(url: &Url, peer: SocketAddr, knobs: &DeliveryKnobs) -> Result<(), String> {
     let peer = peer.ip().to_canonical();
     if addresses(url, knobs).await.iter().any(|address| address.to_canonical() == peer) {
@@ -85,7 +85,7 @@ pub(super) async fn check_origin(url: &Url, peer: SocketAddr, knobs: &DeliveryKn
     Err(format!("uri: the host is not {peer}, which the request comes from"))
 }
 
-/// Where a receiver is: by the knob, by its own name, or by DNS; nowhere if that does not know in time.
+/// Addresses of a host: by the knob, literally, or by DNS; none if DNS fails or is too slow.
 async fn addresses(url: &Url, knobs: &DeliveryKnobs) -> Vec<IpAddr> {
     let host = match url.host() {
         Some(Host::Domain(host)) => host,
@@ -93,7 +93,7 @@ async fn addresses(url: &Url, knobs: &DeliveryKnobs) -> Vec<IpAddr> {
         Some(Host::Ipv6(address)) => return vec![address.into()],
         None => return Vec::new(),
     };
-    // Hosts of addresses are lower case, whatever the knob is.
+    // Hosts in URLs are lower case, those of the knob may not be.
     if let Some((_, known)) = knobs.resolve.iter().find(|(name, _)| name.eq_ignore_ascii_case(host)) {
         return vec![known.ip()];
     }
@@ -103,7 +103,7 @@ async fn addresses(url: &Url, knobs: &DeliveryKnobs) -> Vec<IpAddr> {
     }
 }
 
-/// An optional text.
+/// An optional string.
 fn text(fields: &Map<String, Value>, name: &str, limit: usize) -> Result<Option<String>, String> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(None),
@@ -113,24 +113,15 @@ fn text(fields: &Map<String, Value>, name: &str, limit: usize) -> Result<Option<
     }
 }
 
-/// `https://<host>/api/webhooks/incoming/<segment>`, or any path where the knob allows it; a query may follow, as the echo
-/// replaces it.
+/// `https://<host>/api/webhooks/incoming/<segment>`, or any path where the knob allows it. A query may follow; the echo replaces
+/// it.
 fn receiver(uri: &str, knobs: &Knobs) -> Result<Url, String> {
-    // A lenient parser would drop these silently, and what is listed would not be what is called.
+    // The parser would drop these silently, and the list would show another address than the one called.
     if uri.chars().any(|char| char.is_whitespace() || char.is_control()) {
         return Err("uri: no address".to_owned());
     }
     let url = Url::parse(uri).map_err(|error| format!("uri: no address: {error}"))?;
-    let allowed = match knobs.delivery.receivers {
-        ReceiverUrls::Https443 if url.scheme() == "https" && url.port_or_known_default() != Some(443) => {
-            return Err("uri: the port must be 443".to_owned());
-        }
-        ReceiverUrls::Https443 | ReceiverUrls::Https => url.scheme() == "https",
-        ReceiverUrls::Any => matches!(url.scheme(), "https" | "http"),
-    };
-    if !allowed {
-        return Err("uri: the scheme must be https".to_owned());
-    }
+    knobs.delivery.receivers.check(&url).map_err(|rule| format!("uri: {rule}"))?;
     if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
         return Err("uri: neither user, password nor fragment may be given".to_owned());
     }
@@ -149,7 +140,7 @@ pub(super) fn is_asked(url: &Url, knobs: &Knobs) -> bool {
     is_path && knobs.invoicing.echo != EchoTime::Never
 }
 
-/// The only path that the document shows.
+/// The documented path.
 fn documented(knobs: &Knobs) -> String {
     format!("/api/webhooks/incoming/{}", knobs.invoicing.segment)
 }

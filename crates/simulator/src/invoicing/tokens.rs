@@ -1,8 +1,8 @@
-//! Tokens of the invoicing login: opaque texts that this module remembers, in pairs of an access and a refresh token.
+//! Tokens of the invoicing login: opaque texts, issued in pairs of an access and a refresh token.
 //!
-//! - A text follows from the seed and its number, so that the same calls give the same tokens.
-//! - At most [`TOKEN_LIMIT`] are remembered; the oldest are forgotten first and are then unknown, not expired.
-//! - Whether a token has ended is asked of the provider's clock at each use.
+//! - A token follows from the seed and its number: the same calls give the same tokens.
+//! - At most [`MAX_TOKENS`] are kept. The oldest are dropped first and are then unknown, not expired.
+//! - Expiry is checked against the provider's clock at each use.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::{
     clock::Ticks,
-    identity::{Caller, Issued, Standing},
+    identity::{Caller, Issued, TokenStatus},
     journal::Journal,
     knobs::InvoicingKnobs,
     random::{Random, mix},
@@ -18,90 +18,82 @@ use crate::{
     settings::Settings,
 };
 
-/// Seconds a refresh token lives.
+/// Lifetime of a refresh token, seconds.
 const REFRESH_SECONDS: u64 = 30 * 86_400;
-/// Tokens remembered at most.
-const TOKEN_LIMIT: usize = 100_000;
-/// What the numbers of token texts are drawn for.
+const MAX_TOKENS: usize = 100_000;
+/// The random stream of tokens.
 const PURPOSE: u64 = 0x696e_765f_746f_6b65;
 
-/// Every token that was issued and is still remembered.
+/// All tokens that are kept.
 #[derive(Debug)]
-pub(super) struct Tokens {
+pub(super) struct InvoicingTokens {
     seed: u64,
     mail: String,
-    /// Invoicing tokens have no scopes; one empty list serves all callers.
+    /// Invoicing tokens have no scopes; all callers share this empty list.
     scopes: Arc<[String]>,
-    inner: Mutex<Inner>,
+    inner: Mutex<TokenList>,
     journal: Journal<Issued>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    tokens: Recent<Token>,
+struct TokenList {
+    tokens: Recent<InvoicingToken>,
     issued: u64,
     logins: u64,
 }
 
 #[derive(Debug)]
-struct Token {
-    kind: Kind,
-    /// Number of the login it comes from.
+struct InvoicingToken {
+    /// Whether it is an access token; otherwise a refresh token.
+    access: bool,
+    /// Number of its login.
     login: u64,
     company: Option<u32>,
     expires: Ticks,
-    /// Chose a company before.
+    /// Whether it has selected a company.
     used: bool,
     /// Its number in the journal.
     entry: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Access,
-    Refresh,
-}
-
-/// An access token, without the word `Bearer`, and its refresh token.
+/// An access token (without `Bearer`) and its refresh token.
 #[derive(Debug)]
-pub(super) struct Pair {
-    /// For API calls.
+pub(super) struct TokenPair {
     pub(super) access: Arc<str>,
-    /// To choose a company.
     pub(super) refresh: Arc<str>,
 }
 
-impl Tokens {
+impl InvoicingTokens {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
             seed: settings.world.seed,
             mail: settings.invoicing.mail.clone(),
             scopes: Arc::new([]),
-            inner: Mutex::new(Inner { tokens: Recent::new(TOKEN_LIMIT), issued: 0, logins: 0 }),
+            inner: Mutex::new(TokenList { tokens: Recent::new(MAX_TOKENS), issued: 0, logins: 0 }),
             journal: Journal::new(settings.journal_limit),
         }
     }
 
-    /// The tokens of a new login; with a company if it was chosen along the way.
-    pub(super) fn login(&self, company: Option<u32>, knobs: &InvoicingKnobs, now: Ticks) -> Pair {
+    /// The tokens of a new login, without a company.
+    pub(super) fn login(&self, knobs: &InvoicingKnobs, now: Ticks) -> TokenPair {
         let mut inner = self.inner.lock();
         let login = inner.logins;
         inner.logins += 1;
-        self.pair(&mut inner, login, company, knobs, now)
+        self.pair(&mut inner, login, None, knobs, now)
     }
 
-    /// The tokens of a chosen company; `None` if the refresh token is unknown, has ended, or is used up.
+    /// The tokens for a selected company; `None` if the refresh token is unknown, expired or used up.
     pub(super) fn choose(
         &self,
         refresh: &str,
         company: u32,
         knobs: &InvoicingKnobs,
         now: Ticks,
-    ) -> Option<Pair> {
+    ) -> Option<TokenPair> {
         let mut inner = self.inner.lock();
         let token = inner.tokens.get_mut(refresh)?;
         let spent = knobs.refresh_once && token.used;
-        if token.kind != Kind::Refresh || token.expires <= now || spent {
+        if token.access || token.expires <= now || spent {
             return None;
         }
         token.used = true;
@@ -110,106 +102,48 @@ impl Tokens {
         Some(self.pair(&mut inner, login, Some(company), knobs, now))
     }
 
-    /// What an access token is worth now.
-    pub(super) fn check(&self, bearer: &str, now: Ticks) -> Standing {
+    /// The status of an access token.
+    pub(super) fn check(&self, bearer: &str, now: Ticks) -> TokenStatus {
         let inner = self.inner.lock();
         match inner.tokens.get(bearer) {
-            Some(token) if token.kind == Kind::Access && token.expires > now => Standing::Valid(Caller {
+            Some(token) if token.access && token.expires > now => TokenStatus::Valid(Caller {
                 subject: self.mail.clone(),
                 scopes: Arc::clone(&self.scopes),
                 invoicing_company: token.company,
             }),
-            Some(token) if token.kind == Kind::Access => Standing::Expired,
-            _ => Standing::Unknown,
+            Some(token) if token.access => TokenStatus::Expired,
+            _ => TokenStatus::Unknown,
         }
     }
 
-    /// Every token issued, in order, within the journal's limit.
+    /// Every token that the journal still has, in order.
     pub(super) fn issued(&self) -> Vec<Issued> {
         self.journal.all()
     }
 
     fn pair(
         &self,
-        inner: &mut Inner,
+        inner: &mut TokenList,
         login: u64,
         company: Option<u32>,
         knobs: &InvoicingKnobs,
         now: Ticks,
-    ) -> Pair {
+    ) -> TokenPair {
         let mut issue = |kind, seconds| {
             let expires = now.plus(Duration::from_secs(seconds));
             let mut random = Random::new(self.seed ^ mix(inner.issued), PURPOSE);
             let text: Arc<str> = format!("{}{}", random.guid().simple(), random.guid().simple()).into();
             inner.issued += 1;
-            let name = if kind == Kind::Access { "access" } else { "refresh" };
-            let issued =
-                Issued { grant: login, kind: name, token: text.to_string(), at: now, expires, used: None };
-            let token =
-                Token { kind, login, company, expires, used: false, entry: self.journal.push(issued) };
-            inner.tokens.insert(&text, token);
+            let issued = Issued { grant: login, kind, token: text.to_string(), at: now, expires, used: None };
+            let entry = self.journal.push(issued);
+            let access = kind == "access";
+            inner
+                .tokens
+                .insert(&text, InvoicingToken { access, login, company, expires, used: false, entry });
             text
         };
-        let access = issue(Kind::Access, knobs.token_seconds);
-        let refresh = issue(Kind::Refresh, REFRESH_SECONDS);
-        Pair { access, refresh }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::SECOND;
-
-    #[test]
-    fn a_refresh_token_chooses_a_company_until_it_ends_and_once_only_where_the_knob_says_so() {
-        let tokens = Tokens::new(&Settings::default());
-        let many = InvoicingKnobs::default();
-        let once = InvoicingKnobs { refresh_once: true, ..InvoicingKnobs::default() };
-        let first = tokens.login(None, &many, Ticks(0));
-        let end = Ticks(30 * 86_400 * SECOND);
-
-        assert!(tokens.choose(&first.refresh, 0, &many, Ticks(1)).is_some());
-        assert!(tokens.choose(&first.refresh, 1, &many, Ticks(end.0 - 1)).is_some());
-        assert!(tokens.choose(&first.refresh, 1, &many, end).is_none());
-        assert!(tokens.choose(&first.access, 1, &many, Ticks(1)).is_none());
-        assert!(tokens.choose(&first.refresh, 1, &once, Ticks(1)).is_none());
-        let second = tokens.login(None, &once, Ticks(0));
-        let next = tokens.choose(&second.refresh, 1, &once, Ticks(1)).unwrap();
-        assert!(tokens.choose(&second.refresh, 2, &once, Ticks(1)).is_none());
-        assert!(tokens.choose(&next.refresh, 2, &once, Ticks(1)).is_some());
-    }
-
-    #[test]
-    fn the_seed_fixes_the_tokens_and_the_journal_tells_them_all() {
-        let run = |seed| {
-            let mut settings = Settings::default();
-            settings.world.seed = seed;
-            let tokens = Tokens::new(&settings);
-            let knobs = InvoicingKnobs::default();
-            let first = tokens.login(None, &knobs, Ticks(5));
-            tokens.choose(&first.refresh, 0, &knobs, Ticks(9)).unwrap();
-            tokens.login(None, &knobs, Ticks(10));
-            tokens.issued()
-        };
-
-        let issued = run(1);
-
-        let texts = |issued: &[Issued]| issued.iter().map(|one| one.token.clone()).collect::<Vec<_>>();
-        assert_eq!(texts(&issued), texts(&run(1)));
-        assert_ne!(texts(&issued), texts(&run(2)));
-        let told: Vec<_> = issued.iter().map(|one| (one.grant, one.kind, one.used)).collect();
-        let used = Some(Ticks(9));
-        assert_eq!(
-            told,
-            [
-                (0, "access", None),
-                (0, "refresh", used),
-                (0, "access", None),
-                (0, "refresh", None),
-                (1, "access", None),
-                (1, "refresh", None)
-            ]
-        );
+        let access = issue("access", knobs.token_seconds);
+        let refresh = issue("refresh", REFRESH_SECONDS);
+        TokenPair { access, refresh }
     }
 }

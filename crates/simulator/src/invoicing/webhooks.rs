@@ -1,4 +1,4 @@
-//! Management of hooks: create with the echo, list, delete. Each caller sees the hooks of the company it has chosen.
+//! Management of hooks: create, list, delete. Callers see the hooks of their selected company.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -11,53 +11,37 @@ use axum::{
     extract::{Path, State, rejection::PathRejection},
     response::Response,
 };
-use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use url::Url;
 
 use super::{
-    Invoicing, Refusal, echo,
-    hooks::{HOOK_LIMIT, Hook},
-    rules::{self, Subscription},
+    ApiError, Invoicing, echo,
+    hooks::{MAX_HOOKS, ProviderHook},
+    rules,
 };
 use crate::{
     answer::{empty_answer, json_answer, then},
     call::Call,
-    catalog::{Action, Entity},
     knobs::{EchoTime, Knobs},
     random::Guid,
 };
 
-/// What echoed GUIDs are drawn for.
+/// The random stream of echoes.
 const ECHOES: u64 = 0x696e_765f_6563_686f;
-/// Receivers asked for their echo at once.
-pub(super) const ECHOES_AT_ONCE: usize = 64;
+pub(super) const MAX_CONCURRENT_ECHOES: usize = 64;
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Item<'a> {
-    id: String,
-    uri: &'a str,
-    entity: Entity,
-    action: Action,
-    is_paused: bool,
-    application_name: Option<&'a str>,
-    description: Option<&'a str>,
-}
-
-impl<'a> Item<'a> {
-    fn new(hook: &'a Hook) -> Self {
-        let Subscription { uri, entity, action, application, description, .. } = &*hook.subscription;
-        Self {
-            id: hook.id.simple(),
-            uri,
-            entity: *entity,
-            action: *action,
-            is_paused: hook.paused,
-            application_name: application.as_deref(),
-            description: description.as_deref(),
-        }
-    }
+/// A hook as the API returns it.
+fn item(hook: &ProviderHook) -> Value {
+    json!({
+        "id": hook.id.simple(),
+        "uri": hook.uri,
+        "entity": hook.entity,
+        "action": hook.action,
+        "isPaused": hook.paused,
+        "applicationName": hook.application,
+        "description": hook.description,
+    })
 }
 
 /// POST INV/webhooks.
@@ -65,33 +49,34 @@ pub(super) async fn create(
     State(invoicing): State<Arc<Invoicing>>,
     Extension(call): Extension<Call>,
     body: Bytes,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let company = company(&call)?;
     let knobs = invoicing.core.knobs();
-    let subscription = rules::parse(&body, &knobs).map_err(|text| Refusal::api(400, text))?;
+    let hook = rules::parse(&body, company, &knobs).map_err(|text| ApiError::api(400, text))?;
     if knobs.invoicing.check_origin {
-        let origin = rules::check_origin(&subscription.url, call.peer, &knobs.delivery).await;
-        origin.map_err(|text| Refusal::api(400, text))?;
+        let origin = rules::check_origin(&hook.url, call.peer, &knobs.delivery).await;
+        origin.map_err(|text| ApiError::api(400, text))?;
     }
     if invoicing.hooks.full() {
         return Err(too_many());
     }
     let hooks = &invoicing.hooks;
-    let add = |subscription, effective| hooks.add(company, subscription, effective).ok_or_else(too_many);
-    let created = |hook: &Hook| answer(knobs.invoicing.created_status.get(), hook, &knobs);
-    if !rules::is_asked(&subscription.url, &knobs) {
-        return Ok(created(&add(subscription, false)?));
+    let add = |hook, effective| hooks.add(ProviderHook { effective, ..hook }).ok_or_else(too_many);
+    let created = |hook: &ProviderHook| answer(knobs.invoicing.created_status.get(), hook, &knobs);
+    if !rules::is_asked(&hook.url, &knobs) {
+        return Ok(created(&add(hook, false)?));
     }
     if knobs.invoicing.echo == EchoTime::DuringPost {
-        // As the software behind the provider does: no echo, no hook.
+        // Without the echo there is no hook, as with the software behind the provider.
         let text = echo_text(&invoicing, &knobs);
-        let echoed = ask(&invoicing, &subscription.url, &text).await;
-        echoed.map_err(|failure| Refusal::api(400, format!("uri: the echo did not come back: {failure}")))?;
-        return Ok(created(&add(subscription, true)?));
+        let echoed = ask(&invoicing, &hook.url, &text).await;
+        echoed
+            .map_err(|failure| ApiError::api(400, format!("uri: the echo did not come back: {failure}")))?;
+        return Ok(created(&add(hook, true)?));
     }
-    // As the document has it: the hook is there at once, and works after the echo.
-    let pending = Pending::begin(&invoicing).ok_or_else(too_many)?;
-    let hook = add(subscription, false)?;
+    // As documented: the hook exists at once and is effective after the echo.
+    let pending = PendingEcho::begin(&invoicing).ok_or_else(too_many)?;
+    let hook = add(hook, false)?;
     let (held, answered) = oneshot::channel();
     let answer = then(created(&hook), held);
     tokio::spawn(make_effective(pending, hook, echo_text(&invoicing, &knobs), answered));
@@ -102,10 +87,10 @@ pub(super) async fn create(
 pub(super) async fn list(
     State(invoicing): State<Arc<Invoicing>>,
     Extension(call): Extension<Call>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let company = company(&call)?;
     let hooks = invoicing.hooks.all(|hook| hook.company == company);
-    let items: Vec<Item<'_>> = hooks.iter().map(Item::new).collect();
+    let items: Vec<Value> = hooks.iter().map(item).collect();
     Ok(json_answer(200, &items))
 }
 
@@ -114,43 +99,47 @@ pub(super) async fn delete(
     State(invoicing): State<Arc<Invoicing>>,
     Extension(call): Extension<Call>,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let company = company(&call)?;
     let id = id.ok().and_then(|Path(id)| Guid::parse(&id));
     let hook = id.and_then(|id| invoicing.hooks.remove(Some(company), id));
-    let hook = hook.ok_or_else(|| Refusal::api(404, "there is no such webhook"))?;
+    let hook = hook.ok_or_else(|| ApiError::api(404, "there is no such webhook"))?;
     Ok(answer(200, &hook, &invoicing.core.knobs()))
 }
 
-/// Ends with the time limit of deliveries at the latest, counted from its turn among the echoes. It waits for the answer, and
-/// for that turn, as long as those take.
-async fn make_effective(pending: Pending, hook: Hook, text: String, answered: oneshot::Receiver<()>) {
-    // An error is the signal: the answer has been dropped.
+/// Waits for the answer and for its turn, then requests the echo within the time limit of deliveries.
+async fn make_effective(
+    pending: PendingEcho,
+    hook: ProviderHook,
+    text: String,
+    answered: oneshot::Receiver<()>,
+) {
+    // The channel is closed when the answer has been sent.
     answered.await.ok();
     let invoicing = &pending.0;
-    let echoed = ask(invoicing, &hook.subscription.url, &text).await;
+    let echoed = ask(invoicing, &hook.url, &text).await;
     invoicing.hooks.update(hook.id, |hook| match echoed {
         Ok(()) => hook.effective = true,
-        Err(failure) => hook.echo_failure = Some(failure.to_string().into()),
+        Err(failure) => hook.echo_failure = Some(failure),
     });
 }
 
-/// Asks a receiver for its echo, once it has its turn.
-async fn ask(invoicing: &Invoicing, receiver: &Url, text: &str) -> Result<(), echo::Failure> {
-    // Nothing closes it: were it closed, the echo would be asked for all the same.
+/// Requests the echo of a receiver, once it has its turn.
+async fn ask(invoicing: &Invoicing, receiver: &Url, text: &str) -> Result<(), String> {
+    // The semaphore is never closed; if it were, the echo would still be requested.
     let _turn = invoicing.echoes.acquire().await.ok();
     let limit = Duration::from_millis(invoicing.core.knobs().delivery.time_limit);
     echo::ask(&invoicing.deliveries.client(), receiver, text, limit).await
 }
 
-/// An echo that is still to come, counted until it has ended in whatever way.
-struct Pending(Arc<Invoicing>);
+/// A pending echo, counted until dropped.
+struct PendingEcho(Arc<Invoicing>);
 
-impl Pending {
-    /// `None` if there are too many.
+impl PendingEcho {
+    /// `None` at the limit.
     fn begin(invoicing: &Arc<Invoicing>) -> Option<Self> {
         let begun = invoicing.pending.send_if_modified(|count| {
-            let fits = *count < HOOK_LIMIT;
+            let fits = *count < MAX_HOOKS;
             *count += usize::from(fits);
             fits
         });
@@ -158,19 +147,19 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingEcho {
     fn drop(&mut self) {
         self.0.pending.send_modify(|count| *count -= 1);
     }
 }
 
-fn company(call: &Call) -> Result<u32, Refusal> {
+fn company(call: &Call) -> Result<u32, ApiError> {
     let company = call.caller.as_ref().and_then(|caller| caller.invoicing_company);
-    company.ok_or_else(|| Refusal::api(403, "no company has been chosen"))
+    company.ok_or_else(|| ApiError::api(403, "no company has been chosen"))
 }
 
-fn too_many() -> Refusal {
-    Refusal::api(400, format!("no more than {HOOK_LIMIT} webhooks are kept"))
+fn too_many() -> ApiError {
+    ApiError::api(400, format!("no more than {MAX_HOOKS} webhooks are kept"))
 }
 
 fn echo_text(invoicing: &Invoicing, knobs: &Knobs) -> String {
@@ -179,9 +168,9 @@ fn echo_text(invoicing: &Invoicing, knobs: &Knobs) -> String {
     if knobs.invoicing.echo_dashes { guid.to_string() } else { guid.simple() }
 }
 
-fn answer(status: u16, hook: &Hook, knobs: &Knobs) -> Response {
+fn answer(status: u16, hook: &ProviderHook, knobs: &Knobs) -> Response {
     if knobs.invoicing.silent {
         return empty_answer(status);
     }
-    json_answer(status, &Item::new(hook))
+    json_answer(status, &item(hook))
 }

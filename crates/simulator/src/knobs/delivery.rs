@@ -1,37 +1,34 @@
-//! How deliveries of both families travel, and what goes wrong on the way.
+//! Deliveries of both webhook families.
 
 use std::{collections::BTreeMap, net::SocketAddr};
+
+use url::Url;
 
 use super::Latency;
 
 knobs! {
-    /// How deliveries travel.
+    /// Deliveries of both webhook families.
     pub struct DeliveryKnobs {
-        /// The longest a receiver may take, milliseconds.
+        /// Time limit of a receiver's answer, milliseconds.
         pub time_limit: u64 = 5_000,
         /// Which answers count as accepted; an Acknowledge always needs 200.
         pub accepts: Accepts = Accepts::Only200,
         /// Which receiver addresses may be subscribed.
         pub receivers: ReceiverUrls = ReceiverUrls::Https443,
-        /// Hosts and where they really are, `host` → `address:port`, instead of asking DNS.
+        /// Addresses of hosts instead of DNS: `host` → `address:port`.
         pub resolve: BTreeMap<String, SocketAddr> = BTreeMap::new(),
-        /// Does not check receivers' certificates.
+        /// Accepts any certificate of a receiver.
         pub trust_any: bool = false,
-        /// Deliveries on their way at once.
-        pub concurrency: usize = 64,
-        /// Deliveries waiting or on their way at most; more are lost, and the journal says so.
-        pub pending_limit: usize = 100_000,
-        /// Share sent twice.
+        /// Share of events sent twice.
         pub duplicate: f64 = 0.0,
-        /// Share held back until up to four later ones of the same webhook and company have gone, at most 2 s. One at a time is,
-        /// so that 1.0 lets every second one wait for its next.
+        /// Share of events held back until up to four later ones of the same webhook and company have been sent, at most 2 s. Only
+        /// one is held at a time, so 1.0 swaps neighbors.
         pub reorder: f64 = 0.0,
-        /// Share never sent.
+        /// Share of events never sent.
         pub lose: f64 = 0.0,
-        /// What each waits before its first attempt.
+        /// Delay of each event before its first attempt.
         pub delay: Latency = Latency::None,
-        /// Sends nothing until off again; what is due waits, and so does the answer of an operation whose Acknowledge goes before
-        /// it.
+        /// Sends nothing until it is off again. An operation whose Acknowledge precedes its answer waits, too.
         pub hold: bool = false,
     }
 }
@@ -53,5 +50,20 @@ choices! { "camelCase";
         Https,
         /// HTTP too.
         Any,
+    }
+}
+
+impl ReceiverUrls {
+    /// Checks that an address may be subscribed; the error says what is required.
+    pub(crate) fn check(self, url: &Url) -> Result<(), &'static str> {
+        let https = url.scheme() == "https";
+        match self {
+            Self::Https443 if !https || url.port_or_known_default() != Some(443) => {
+                Err("must be an HTTPS address on port 443")
+            }
+            Self::Https if !https => Err("must be an HTTPS address"),
+            Self::Any if !https && url.scheme() != "http" => Err("must be an HTTP or HTTPS address"),
+            Self::Https443 | Self::Https | Self::Any => Ok(()),
+        }
     }
 }

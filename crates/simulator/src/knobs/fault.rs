@@ -1,27 +1,26 @@
-//! What goes wrong with API requests.
+//! Faults of API requests.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Latency, Status, Tells};
+use super::{Latency, RetryHint, Status};
 
-/// One thing that goes wrong with API requests.
+/// A fault rule for API requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Fault {
-    /// Which requests.
+    /// Which requests it matches.
     #[serde(default)]
     pub on: Target,
     /// What happens to them.
     pub effect: Effect,
-    /// The share of them.
+    /// The share of matching requests it applies to.
     #[serde(default = "always")]
     pub share: f64,
-    /// How often at most; 0 switches the rule off. Counted from when the list of rules was last set: over control by a PUT, or
-    /// by a PATCH that names `faults`, whatever it holds; in the same process by `Provider::set_faults`, or by a `turn` after
-    /// which the list is another. Turning other knobs leaves the counts alone.
+    /// How often it applies at most; 0 disables it. Counts restart when the list of rules is set: by a PUT, by a PATCH that names
+    /// `faults`, by `Provider::set_faults`, or by a `turn` that changes the list. Other knobs do not affect them.
     #[serde(default)]
     pub times: Option<u32>,
-    /// Requests that fit and are left alone first.
+    /// Matching requests to skip first.
     #[serde(default)]
     pub skip: u32,
 }
@@ -30,80 +29,79 @@ const fn always() -> f64 {
     1.0
 }
 
-/// Which requests a fault hits: all of what is set must fit.
+/// What a request must match; unset members match every request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Target {
     /// `GET`, `POST`, …
     pub method: Option<String>,
-    /// What the path begins with: `/accounting/api/customers`.
+    /// Beginning of the path: `/accounting/api/customers`.
     pub path: Option<String>,
-    /// What the path ends with: a record's id, for one record that always fails.
+    /// End of the path, such as a record's id.
     pub ending: Option<String>,
     /// Company in `context`.
     pub company: Option<String>,
-    /// `pageNumber`, for one page that always fails.
+    /// `pageNumber`.
     pub page: Option<u64>,
 }
 
-/// What happens to a request. The journal has it by its name in JSON.
+/// What happens to a request. The journal has its name in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "camelCase")]
 #[strum(serialize_all = "camelCase")]
 pub enum Effect {
-    /// 429; it tells the seconds in one of three ways, or not at all.
+    /// 429, with the seconds until the next request where `tells` puts them.
     Throttle {
-        /// Seconds told.
+        /// Seconds until the next request.
         seconds: u32,
-        /// Where they are told.
+        /// Where the seconds are given.
         #[serde(default)]
-        tells: Tells,
+        tells: RetryHint,
     },
-    /// 403 of the gateway: the quota is used up, with `Retry-After`.
+    /// 403 of the gateway with `Retry-After`: the quota is used up.
     Quota {
-        /// Seconds told.
+        /// Seconds until the next request.
         seconds: u32,
     },
-    /// This status, with an API error body (or the gateway's, from 502; or none, with 204 and 304).
+    /// This status with the API's error body; from 502 on with the gateway's, and with none for 204 and 304.
     Status(Status),
     /// The gateway's 404.
     UnknownPath,
-    /// The connection ends without an answer.
+    /// Ends the connection before any work.
     Drop,
-    /// The right answer, cut off in the middle.
+    /// The right answer, cut off halfway.
     Truncate,
-    /// The right status with half the JSON and a length that fits; `{` where there is no body, unless none may be.
+    /// The right status with half of the JSON and a matching length; `{` if there was no body but may be one.
     InvalidJson,
-    /// The right body under `text/html`.
+    /// The right body as `text/html`.
     WrongContentType,
-    /// The right JSON with every value of another type: numbers and flags as text, texts as numbers.
+    /// The right JSON with every value of another type: numbers and booleans as strings, strings as numbers.
     WrongTypes,
-    /// A page for people, as a proxy on the way would send.
+    /// An HTML page, as a proxy would send.
     Html {
         /// Its status.
         status: Status,
     },
-    /// Far more than anybody asked for: a page for people, or an empty list padded with spaces where the status says that all
-    /// went well.
+    /// A very large body: an HTML page, or for a success status an empty list padded with spaces.
     Oversized {
         /// Length of the body, at most 64 MiB.
         bytes: u32,
         /// Its status.
         status: Status,
     },
-    /// The right rows as a member of an object, where a list should be.
+    /// The right rows, wrapped in an object.
     Wrapped,
     /// The right rows without their ids.
     WithoutIds,
     /// The rows of the first page, whatever `pageNumber` says.
     FirstPage,
-    /// `X-Pagination` with so many rows too many in the list; nothing where there is none.
+    /// Raises `totalCount` in `X-Pagination`; nothing where that header is missing.
     WrongTotal {
-        /// Rows.
+        /// Rows too many.
         surplus: u32,
     },
-    /// The right answer, late.
+    /// The right answer after a delay.
     Delay(Latency),
-    /// The right work, but the answer is lost: the connection ends after it.
+    /// Does the work, then ends the connection without an answer.
     LoseAnswer,
 }

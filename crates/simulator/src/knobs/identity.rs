@@ -7,98 +7,98 @@ use super::{Effect, Latency};
 knobs! {
     /// Tokens and the login.
     pub struct IdentityKnobs {
-        /// Seconds a code may wait to be redeemed.
+        /// Lifetime of a code, seconds.
         pub code_seconds: u64 = 300,
-        /// Seconds an access token lives.
+        /// Lifetime of an access token, seconds.
         pub access_seconds: u64 = 3_600,
         /// How refresh tokens live.
         pub refresh: RefreshLife = RefreshLife::Absolute,
-        /// Seconds from the first login after which a refresh token is refused, under [`RefreshLife::Absolute`].
+        /// Lifetime of a grant from its login under [`RefreshLife::Absolute`], seconds.
         pub absolute_seconds: u64 = 30 * 86_400,
-        /// Seconds a refresh token lives from its last use, under [`RefreshLife::Sliding`].
+        /// Lifetime of a refresh token from its last use under [`RefreshLife::Sliding`], seconds.
         pub sliding_seconds: u64 = 15 * 86_400,
-        /// Whether each refresh under [`RefreshLife::Absolute`] returns a new refresh token and ends the old one.
+        /// Whether a refresh under [`RefreshLife::Absolute`] rotates the refresh token.
         pub rotate_absolute: bool = true,
-        /// Whether an old refresh token used again ends the whole grant.
+        /// Whether reuse of a rotated refresh token ends the whole grant.
         pub reuse_ends_grant: bool = true,
         /// PKCE: refused, allowed or required.
         pub pkce: Pkce = Pkce::Allowed,
         /// Access token payloads begin with the member `$id` twice.
         pub duplicate_id_claim: bool = false,
-        /// The callback carries an `id_token` beside code and state, as the document's table has it. The software behind the
-        /// provider sends one only for a hybrid request, so the default leaves it out.
+        /// The callback has an `id_token` beside code and state, as the document's table says. The software behind the provider sends
+        /// one only for a hybrid request, so the default is off.
         pub callback_id_token: bool = false,
-        /// Leaves `refresh_token` out of answers to a refresh that did not rotate it.
+        /// Omits `refresh_token` from the answer to a refresh that did not rotate it.
         pub omit_unrotated: bool = false,
-        /// Status for a wrong client id or secret: 400 `invalid_client`, or 401 `unauthorized_client`.
+        /// Error for a wrong client id or secret.
         pub bad_client: BadClient = BadClient::InvalidClient,
-        /// What every request to the token endpoint waits before any work, milliseconds.
+        /// Delay of requests to the token endpoint before any work.
         pub latency: Latency = Latency::None,
-        /// What every answer of the token endpoint waits after the work was done: a client that leaves meanwhile has a token
-        /// rotated and never learns the next.
+        /// Delay of answers of the token endpoint after the work was done. A client that leaves meanwhile never learns its new
+        /// refresh token.
         pub answer_latency: Latency = Latency::None,
-        /// The next answers of the token endpoint that are lost after the work was done: the client never sees them.
+        /// Number of answers of the token endpoint to lose after the work was done.
         pub lose_answers: u32 = 0,
-        /// The next requests to the token endpoint answered 503 before any work.
+        /// Number of requests to the token endpoint to answer with 503 before any work.
         pub unavailable: u32 = 0,
-        /// What the login page says instead of granting: the callback then carries `error` with this text.
+        /// Refuses logins: the callback has `error` with this text.
         pub refuse_login: Option<String> = None,
-        /// The callback returns another state than it was given: an attack, or a mixed-up browser.
+        /// The callback returns another state than it was sent: an attack or a confused browser.
         pub bend_state: bool = false,
-        /// Identity tokens carry another nonce than the login was asked for with.
+        /// Identity tokens contain another nonce than the login sent.
         pub bend_nonce: bool = false,
-        /// What goes wrong with requests of programs: the first rule for the endpoint that is not used up decides.
+        /// Faults of requests by programs: the first rule for the endpoint that is not used up applies.
         pub faults: Vec<IdentityFault> = Vec::new(),
     }
 }
 
-/// One thing that goes wrong at the identity provider.
+/// A fault rule of the identity provider.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct IdentityFault {
-    /// Where.
+    /// The endpoint.
     pub on: Endpoint,
-    /// What happens.
+    /// What happens to the request.
     pub effect: Effect,
-    /// How often it still happens; counted down, for ever without it.
+    /// How often it still applies; counted down, unlimited if unset.
     #[serde(default)]
     pub times: Option<u32>,
-    /// Whether the work is done first: a code is then used and a refresh token rotated, whatever is answered. Effects that
-    /// spoil the right answer need it either way, and do it.
+    /// Whether the work is done first: a code is used or a refresh token rotated, whatever the answer is. Effects that need the
+    /// right answer do the work in any case.
     #[serde(default)]
     pub after_work: bool,
 }
 
 choices! { "camelCase";
-    /// What programs ask the identity provider for.
+    /// An endpoint for programs.
     pub enum Endpoint {
         /// The discovery document.
         Discovery,
         /// The key set.
         Keys,
-        /// Tokens.
+        /// The token endpoint.
         Token,
     }
 
-    /// How refresh tokens live.
+    /// How long refresh tokens live.
     pub enum RefreshLife {
-        /// A fixed time from the first login.
+        /// A fixed time from the login.
         Absolute,
-        /// A time from the last use; each use returns a new token.
+        /// A time from the last use; each use rotates the token.
         Sliding,
     }
 
-    /// What the client may do with PKCE.
+    /// Whether the client may use PKCE.
     pub enum Pkce {
         /// A `code_verifier` is refused with `invalid_grant`.
         Refused,
-        /// Checked where used.
+        /// Checked if used.
         Allowed,
-        /// S256 is needed.
+        /// S256 is required.
         Required,
     }
 
-    /// How a wrong client is told so.
+    /// The error for a wrong client.
     pub enum BadClient {
         /// 400 `invalid_client`.
         InvalidClient,

@@ -6,45 +6,45 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use super::Status;
 
 knobs! {
-    /// Webhooks of the invoicing API.
+    /// Login and webhooks of the invoicing API.
     pub struct InvoicingKnobs {
-        /// Every call must have `Api-Version: 2.0`, a header that the document does not show.
+        /// Requires `Api-Version: 2.0`, a header that the document does not show.
         pub version_required: bool = false,
         /// The last segment of a receiver's address.
         pub segment: String = "Invoicing".to_owned(),
-        /// Which addresses of receivers are taken.
+        /// Which receiver paths are accepted.
         pub receiver_paths: ReceiverPaths = ReceiverPaths::Documented,
-        /// The receiver's host must be the address the request comes from.
+        /// Requires the receiver's host to be the address the request comes from.
         pub check_origin: bool = true,
-        /// When the echo is asked for.
+        /// When the echo is requested.
         pub echo: EchoTime = EchoTime::AfterAnswer,
-        /// Which addresses are asked for the echo; at others it is as with [`EchoTime::Never`].
+        /// Which receiver paths are asked for the echo; others behave as with [`EchoTime::Never`].
         pub echo_paths: ReceiverPaths = ReceiverPaths::Any,
-        /// The echoed GUID is written with dashes.
+        /// Writes the GUID of the echo with dashes.
         pub echo_dashes: bool = true,
-        /// Fewest characters of a secret.
+        /// Minimum length of a secret, characters.
         pub secret_min: usize = 32,
-        /// Most characters of a secret.
+        /// Maximum length of a secret, characters.
         pub secret_max: usize = 64,
-        /// Status of a create that worked.
+        /// Status of a successful create.
         pub created_status: Status = Status::OK,
-        /// Create and delete answer with no body.
+        /// Answers create and delete without a body.
         pub silent: bool = false,
-        /// Header of the signature; empty sends none. A name that no header can have is refused in JSON; in the same process it
-        /// sends none either.
+        /// Name of the signature header; empty sends none. JSON with an invalid name is refused; set in the same process, it sends
+        /// none.
         #[serde(deserialize_with = "header_name")]
         pub signature_header: String = "ms-signature".to_owned(),
         /// Body of a notification.
         pub body: InvoicingBody = InvoicingBody::Flat,
-        /// `Host` and `SourceApplication` in flat bodies.
+        /// Adds `Host` and `SourceApplication` to flat bodies.
         pub extra_members: bool = false,
-        /// Waits before each further attempt, milliseconds; after the last the message is given up, the hook stays.
+        /// Delays before each retry, milliseconds. After the last the message is given up and the hook stays.
         pub retries: Vec<u64> = vec![60_000, 240_000],
-        /// Seconds a token lives.
+        /// Lifetime of a token, seconds.
         pub token_seconds: u64 = 3_600,
-        /// A refresh token chooses one company and is refused after that.
+        /// A refresh token can choose a company only once.
         pub refresh_once: bool = false,
-        /// Scope with which a token of the identity service opens this API, as its first company; without it, none does.
+        /// Scope with which an identity token opens this API for its first company; unset accepts none.
         pub identity_scope: Option<String> = None,
     }
 }
@@ -58,27 +58,27 @@ fn header_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::
 }
 
 choices! { "camelCase";
-    /// Addresses of receivers.
+    /// Receiver paths.
     pub enum ReceiverPaths {
         /// `/api/webhooks/incoming/<segment>`: the document shows no other.
         Documented,
-        /// Any path, as the software behind the provider does.
+        /// Any path, as the software behind the provider accepts.
         Any,
     }
 
-    /// When the echo is asked for.
+    /// When the echo is requested.
     pub enum EchoTime {
-        /// Once the POST has been answered.
+        /// After the POST has been answered.
         AfterAnswer,
-        /// During the POST: without the echo it is refused with 400.
+        /// During the POST, which is refused with 400 without the echo.
         DuringPost,
-        /// Never: the hook is listed and never effective.
+        /// Never: the hook is listed but not effective.
         Never,
     }
 
     /// The body of a notification.
     pub enum InvoicingBody {
-        /// One notification, its fields at the top.
+        /// A single notification.
         Flat,
         /// `Id`, `Attempt`, `Properties`, `Notifications[]`, indented.
         Wrapped,

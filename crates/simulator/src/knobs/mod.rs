@@ -1,7 +1,7 @@
-//! Everything about the provider that may be turned while it runs: what its document leaves open, and what goes wrong.
+//! Knobs: everything about the provider that can be changed while it runs.
 //!
-//! The default is a provider that behaves, read strictly from its document. Where the document says "not shown", a knob
-//! offers every way it may turn out. Knobs are plain data: JSON over `/_control/knobs`, or a closure in the same process.
+//! The default is a strict reading of the document without faults. Where the document says "not shown", a knob has a value
+//! for each way the provider may behave. Knobs are plain data: JSON at `/_control/knobs`, or a closure in the same process.
 
 mod delivery;
 mod fault;
@@ -31,7 +31,7 @@ use super::catalog::Resource;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Knobs {
-    /// Changes the world makes by itself in a second.
+    /// Changes that the world makes by itself, per second.
     pub changes_per_second: f64,
     /// Identity provider.
     pub identity: IdentityKnobs,
@@ -43,152 +43,148 @@ pub struct Knobs {
     pub accounting: AccountingKnobs,
     /// Webhooks of the invoicing API.
     pub invoicing: InvoicingKnobs,
-    /// How deliveries of both families travel.
+    /// Deliveries of both families.
     pub delivery: DeliveryKnobs,
-    /// What goes wrong with API requests: the first rule that fits a request decides.
+    /// Faults of API requests: the first rule that applies decides.
     pub faults: Vec<Fault>,
 }
 
 knobs! {
     /// The gateway.
     pub struct GatewayKnobs {
-        /// What every answer waits.
+        /// Latency of every answer.
         pub latency: Latency = Latency::None,
-        /// Requests allowed in a time, over all areas.
+        /// Requests per window, over all areas; more get 429.
         pub rate: Option<Rate> = None,
-        /// Requests allowed in a longer time: then 403.
+        /// Requests per longer window; more get 403.
         pub quota: Option<Rate> = None,
         /// Status for an access token that has expired.
         pub expired_token: ExpiredToken = ExpiredToken::Unauthorized,
-        /// Resources whose by-id path the gateway does not know: 404 with its own body.
+        /// Resources whose by-id path is unknown to the gateway: 404 with its own body.
         pub unknown_paths: BTreeSet<Resource> = BTreeSet::new(),
-        /// Answers of a KiB or more are compressed for clients that say they can read that.
+        /// Compresses answers of 1 KiB or more for clients that accept gzip.
         pub gzip: bool = true,
     }
 }
 
-/// So many requests in so many seconds, and what the refusal tells.
+/// A limit of requests per window.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Rate {
     /// Requests.
     pub requests: u32,
-    /// In this many seconds, counted from the first.
+    /// Length of the window, which starts with the first request.
     pub seconds: f64,
-    /// How the refusal tells when to come back.
+    /// What the refusal says about the next request.
     #[serde(default)]
-    pub tells: Tells,
+    pub tells: RetryHint,
 }
 
 knobs! {
     /// Lists and records.
     pub struct ReadKnobs {
-        /// Rows of a page when none are asked for.
-        pub default_page_size: u32 = 100,
-        /// The largest page, and what happens above it.
+        /// The largest page.
         pub max_page_size: u32 = 1_000,
-        /// Above the largest page.
+        /// What happens to a larger page size.
         pub over_max: OverMax = OverMax::Clamp,
-        /// Payroll refuses a request without both paging parameters.
+        /// Requires both paging parameters on the payroll list.
         pub payroll_paging_required: bool = true,
-        /// `X-Pagination` on accounting lists; `payrollTotal` says whether payroll has it.
+        /// Sends `X-Pagination` on accounting lists; for payroll see `payrollTotal`.
         pub accounting_pagination: bool = false,
-        /// What an empty list looks like.
+        /// Form of an empty list.
         pub empty_list: EmptyList = EmptyList::Array,
         /// `context` on the company list.
         pub companies_context: CompaniesContext = CompaniesContext::Absent,
-        /// Order of lists where none is asked for.
+        /// Order of lists without `OrderBy`.
         pub order: ListOrder = ListOrder::Created,
-        /// What happens to a list between two of its pages.
+        /// Changes to a list between two of its pages.
         pub churn: Churn = Churn::default(),
-        /// Where a disabled record still shows.
+        /// Where disabled records appear.
         pub disabled: DisabledShows = DisabledShows::Everywhere,
-        /// List rows carry less than the by-id record.
+        /// List rows have fewer fields than the by-id record.
         pub thin_rows: bool = false,
-        /// Records carry fields the document does not show.
+        /// Records have fields that the document does not show.
         pub extra_fields: bool = false,
-        /// Rows with the state `Template` and no correlation id at the end of each account list.
+        /// Rows with the state `Template` and no `correlationId` at the end of each account list.
         pub template_accounts: u32 = 0,
-        /// Reads show the world as it was so long ago, milliseconds.
+        /// Reads show the world as of this many milliseconds ago.
         pub replica_lag: u64 = 0,
         /// The share of reads that go to the lagging replica.
         pub replica_share: f64 = 1.0,
-        /// Status for a company that the caller does not know: 400, 403 or 404.
+        /// Status for a company unknown to the caller: 400, 403 or 404.
         pub unknown_company: Status = Status::FORBIDDEN,
-        /// Whether a full timestamp is understood in a payroll filter, or a date alone.
+        /// Whether a payroll filter may have a timestamp instead of a date.
         pub filter_timestamps: bool = true,
-        /// What becomes of a payroll filter.
+        /// What happens to a payroll filter.
         pub payroll_filter: Parameter = Parameter::Heeded,
-        /// What becomes of `OrderBy`.
+        /// What happens to `OrderBy`.
         pub payroll_order: Parameter = Parameter::Heeded,
         /// `totalCount` of the payroll list.
         pub payroll_total: PayrollTotal = PayrollTotal::Absent,
-        /// The number of the first page, and what page 0 is otherwise.
+        /// The number of the first page, and what page 0 does otherwise.
         pub first_page: FirstPage = FirstPage::One,
-        /// Records by id, and what records may leave out.
+        /// Records read by id, and members that records may omit.
         pub records: RecordKnobs = RecordKnobs::default(),
     }
 }
 
-/// Between two pages of one list.
+/// Changes to a list between two of its pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Churn {
     /// Records added, on average.
     pub inserts: f64,
-    /// Records that leave the list, on average. Customers and accounts are never deleted, only disabled: they leave it
-    /// while [`ReadKnobs::disabled`] hides disabled records from lists, and only change their state otherwise.
+    /// Records that leave the list, on average. Customers and accounts are only disabled: they leave it while
+    /// [`ReadKnobs::disabled`] hides disabled records from lists.
     pub deletes: f64,
-    /// Records in use that are changed, on average; under [`ListOrder::Changed`] they move.
+    /// Enabled records that are changed, on average; they move under [`ListOrder::Changed`].
     pub updates: f64,
 }
 
 knobs! {
     /// Webhooks of the accounting family.
     pub struct AccountingKnobs {
-        /// Waits before each further attempt of a delivery, milliseconds; after the last the webhook is disabled.
+        /// Delays before each retry, milliseconds. After the last the webhook is disabled.
         pub retries: Vec<u64> = vec![1_000, 5_000, 30_000, 120_000, 600_000],
-        /// When the Acknowledge is sent. Before the answer, while `delivery.hold` is on, the answer waits until that is off.
+        /// When the Acknowledge is sent.
         pub acknowledge: AcknowledgeTime = AcknowledgeTime::AfterAnswer,
-        /// What happens when an Acknowledge, of a subscribe or of a change, fails for good.
+        /// What happens to a webhook whose Acknowledge failed after all retries.
         pub failed_acknowledge: FailedAcknowledge = FailedAcknowledge::StaysAwaiting,
-        /// Only the transitions of the document's table; otherwise also those a generous provider might allow.
+        /// Allows only the transitions of the document's table; otherwise also those a generous provider might allow.
         pub strict_transitions: bool = true,
-        /// Which webhooks an unsubscribe ends.
-        pub unsubscribe: Unsubscribe = Unsubscribe::SameBody,
-        /// What a change of url answers.
+        /// Answer to a change of url.
         pub change_answer: ChangeAnswer = ChangeAnswer::Result,
-        /// HTTP status of an operation that failed.
+        /// HTTP status of a failed operation.
         pub failure_status: Status = Status::UNPROCESSABLE,
-        /// `responseState` of an operation that failed.
+        /// `responseState` of a failed operation.
         pub failure_state: i64 = 0,
-        /// Elements of `errors` are objects with `code` and `message`, or bare text.
+        /// Elements of `errors` are objects with `code` and `message`; otherwise strings.
         pub error_objects: bool = true,
-        /// The most webhooks of one resource.
+        /// Webhooks per resource at most.
         pub max_webhooks: Option<u32> = None,
-        /// What `Timestamp` counts from.
+        /// Epoch of `Timestamp`.
         pub timestamp: TimestampEpoch = TimestampEpoch::DotNet,
-        /// Minutes `Timestamp` is ahead of UTC.
+        /// Minutes that `Timestamp` is ahead of UTC.
         pub timestamp_offset: i64 = 0,
     }
 }
 
 choices! { "camelCase";
-    /// How a refusal tells when to come back.
+    /// Where a refusal says when to retry.
     #[derive(Default)]
-    pub enum Tells {
-        /// `Retry-After`, and the seconds in `message`.
+    pub enum RetryHint {
+        /// `Retry-After` and `message`.
         #[default]
         Both,
         /// `Retry-After` alone.
         RetryAfter,
-        /// The seconds in `message` alone.
+        /// `message` alone.
         Message,
         /// Neither.
         Nothing,
     }
 
-    /// How an expired access token is refused; the provider states both.
+    /// Status for an expired access token; the provider states both.
     pub enum ExpiredToken {
         /// 401.
         Unauthorized,
@@ -196,13 +192,13 @@ choices! { "camelCase";
         ServerError,
     }
 
-    /// A query parameter whose grammar the document does not give.
+    /// A query parameter whose grammar the document does not show.
     pub enum Parameter {
-        /// It does what its words say.
+        /// It is applied.
         Heeded,
-        /// The answer is the same without it.
+        /// It is ignored.
         Ignored,
-        /// The answer is an empty list.
+        /// It empties the list.
         Empty,
         /// 400.
         Refused,
@@ -210,11 +206,11 @@ choices! { "camelCase";
 
     /// `totalCount` of the payroll list.
     pub enum PayrollTotal {
-        /// The rows that the parameters let through.
+        /// The number of rows that match.
         Right,
-        /// There is no `X-Pagination`: the document shows none.
+        /// No `X-Pagination`: the document shows none.
         Absent,
-        /// One row more than there are.
+        /// One more than there are.
         Wrong,
     }
 
@@ -232,9 +228,9 @@ choices! { "camelCase";
         Zero,
     }
 
-    /// A page size above the largest.
+    /// A page size above the maximum.
     pub enum OverMax {
-        /// The largest is used, silently.
+        /// The maximum is used.
         Clamp,
         /// 400.
         Refuse,
@@ -262,17 +258,17 @@ choices! { "camelCase";
 
     /// Order of a list.
     pub enum ListOrder {
-        /// Oldest first: what is new comes last.
+        /// Oldest first: new rows come last.
         Created,
-        /// Newest first: what is new moves everything.
+        /// Newest first: new rows shift all others.
         Newest,
-        /// By something unrelated to time: what is new comes anywhere.
+        /// Unrelated to time: new rows come anywhere.
         Scattered,
-        /// Last changed last: what changes moves to the end.
+        /// Last changed last: changed rows move to the end.
         Changed,
     }
 
-    /// Where a disabled record still shows.
+    /// Where disabled records appear.
     pub enum DisabledShows {
         /// In lists and by id, with its state.
         Everywhere,
@@ -284,32 +280,23 @@ choices! { "camelCase";
 
     /// When the Acknowledge is sent.
     pub enum AcknowledgeTime {
-        /// Once the operation has been answered.
+        /// After the operation has been answered.
         AfterAnswer,
-        /// First, and the answer waits for its first attempt: for as long as `delivery.hold` lasts, too.
+        /// Before the answer, which waits for the first attempt, also while `delivery.hold` is on.
         BeforeAnswer,
-        /// Never, so the webhook awaits its contract for ever.
+        /// Never: the webhook stays awaiting its contract.
         Never,
     }
 
-    /// What becomes of a webhook whose Acknowledge failed for good.
+    /// What happens to a webhook whose Acknowledge failed after all retries.
     pub enum FailedAcknowledge {
-        /// It waits for ever.
+        /// It stays awaiting its contract.
         StaysAwaiting,
         /// It is deleted.
         Deleted,
     }
 
-    /// Which webhooks an unsubscribe ends.
-    pub enum Unsubscribe {
-        /// Those with the same name, url, secret and event types: the active ones, or without `strictTransitions` all that
-        /// have not ended.
-        SameBody,
-        /// Those with the same url, in the same states.
-        SameUrl,
-    }
-
-    /// The answer to a change of url, whose shape is not shown.
+    /// The answer to a change of url, which the document does not show.
     pub enum ChangeAnswer {
         /// An operation result.
         Result,
@@ -319,7 +306,7 @@ choices! { "camelCase";
         Nothing,
     }
 
-    /// What `Timestamp` counts from.
+    /// The epoch of `Timestamp`.
     pub enum TimestampEpoch {
         /// The year 1.
         DotNet,

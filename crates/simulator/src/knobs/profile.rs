@@ -1,10 +1,10 @@
-//! Whole sets of knobs for what the document leaves open.
+//! Sets of knobs for what the document leaves open.
 //!
-//! - **strict**: the document and nothing beside it, and the narrowest reading where it leaves something open. It is the default.
+//! - **strict**, the default: only what the document says, in its narrowest reading.
 //! - **lenient**: the most generous reading.
-//! - **drawn**: each open question is answered at random; the same seed gives the same answers.
+//! - **drawn**: each open question is answered at random by the seed.
 //!
-//! A drawn provider may be strange, and it is well: it has no faults, and it forgets nothing.
+//! A drawn provider has no faults and forgets nothing.
 
 use super::{
     AcknowledgeTime, BadClient, ChangeAnswer, CompaniesContext, DisabledShows, EchoTime, EmptyList,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{catalog::Resource, random::Random};
 
-/// What the numbers of a profile are drawn for.
+/// The random stream of profiles.
 const PURPOSE: u64 = 0x0070_726f_6669_6c65;
 
 impl Knobs {
@@ -33,85 +33,85 @@ impl Knobs {
         knobs
     }
 
-    /// An answer to each question that the document leaves open.
+    /// Random answers to what the document leaves open.
     pub fn drawn(seed: u64) -> Self {
-        let mut dice = Dice(Random::new(seed, PURPOSE));
+        let mut draw = Draw(Random::new(seed, PURPOSE));
         let mut knobs = Self::default();
         let reads = &mut knobs.reads;
-        reads.max_page_size = dice.one_of(&[7, 50, 1_000]);
-        reads.accounting_pagination = dice.toss();
-        reads.empty_list = dice.one_of(&EmptyList::ALL);
-        reads.companies_context = dice.one_of(&CompaniesContext::ALL);
-        reads.order = dice.one_of(&ListOrder::ALL);
-        reads.disabled = dice.one_of(&[DisabledShows::Everywhere, DisabledShows::ById]);
-        reads.thin_rows = dice.toss();
-        reads.extra_fields = dice.toss();
-        reads.template_accounts = dice.one_of(&[0, 3]);
+        reads.max_page_size = draw.one_of(&[7, 50, 1_000]);
+        reads.accounting_pagination = draw.flag();
+        reads.empty_list = draw.one_of(&EmptyList::ALL);
+        reads.companies_context = draw.one_of(&CompaniesContext::ALL);
+        reads.order = draw.one_of(&ListOrder::ALL);
+        reads.disabled = draw.one_of(&[DisabledShows::Everywhere, DisabledShows::ById]);
+        reads.thin_rows = draw.flag();
+        reads.extra_fields = draw.flag();
+        reads.template_accounts = draw.one_of(&[0, 3]);
         let refusals = [400, 403, 404].map(|status| Status::new(status).unwrap_or(Status::FORBIDDEN));
-        reads.unknown_company = dice.one_of(&refusals);
-        reads.filter_timestamps = dice.toss();
-        reads.payroll_paging_required = dice.toss();
-        reads.payroll_filter = dice.one_of(&Parameter::ALL);
-        reads.payroll_order = dice.one_of(&[Parameter::Heeded, Parameter::Ignored, Parameter::Refused]);
-        reads.payroll_total = dice.one_of(&[PayrollTotal::Right, PayrollTotal::Absent]);
-        reads.first_page = dice.one_of(&FirstPage::ALL);
+        reads.unknown_company = draw.one_of(&refusals);
+        reads.filter_timestamps = draw.flag();
+        reads.payroll_paging_required = draw.flag();
+        reads.payroll_filter = draw.one_of(&Parameter::ALL);
+        reads.payroll_order = draw.one_of(&[Parameter::Heeded, Parameter::Ignored, Parameter::Refused]);
+        reads.payroll_total = draw.one_of(&[PayrollTotal::Right, PayrollTotal::Absent]);
+        reads.first_page = draw.one_of(&FirstPage::ALL);
         let records = &mut reads.records;
         records.company_context =
-            dice.one_of(&[CompanyContext::Company, CompanyContext::None, CompanyContext::Absent]);
+            draw.one_of(&[CompanyContext::Company, CompanyContext::None, CompanyContext::Absent]);
         let statuses = [404, 410].map(|status| Status::new(status).unwrap_or(Status::NOT_FOUND));
-        records.missing_status = dice.one_of(&statuses);
-        records.missing_body = dice.one_of(&MissingBody::ALL);
-        // Of companies, customers and accounts the document shows both members.
+        records.missing_status = draw.one_of(&statuses);
+        records.missing_body = draw.one_of(&MissingBody::ALL);
+        // For companies, customers and accounts the document shows both members.
         let shown = [Resource::Companies, Resource::Customers, Resource::Accounts];
         for resource in Resource::ALL.into_iter().filter(|resource| !shown.contains(resource)) {
-            if dice.toss() {
+            if draw.flag() {
                 records.without_sequence.insert(resource);
             }
-            if dice.toss() {
+            if draw.flag() {
                 records.without_id.insert(resource);
             }
         }
-        records.without_last_update = dice.toss();
-        records.left_out = dice.one_of(&LeftOut::ALL);
-        knobs.gateway.expired_token = dice.one_of(&ExpiredToken::ALL);
-        knobs.gateway.gzip = dice.toss();
+        records.without_last_update = draw.flag();
+        records.left_out = draw.one_of(&LeftOut::ALL);
+        knobs.gateway.expired_token = draw.one_of(&ExpiredToken::ALL);
+        knobs.gateway.gzip = draw.flag();
         let identity = &mut knobs.identity;
-        identity.refresh = dice.one_of(&RefreshLife::ALL);
-        identity.rotate_absolute = dice.toss();
-        identity.omit_unrotated = dice.toss();
-        identity.duplicate_id_claim = dice.toss();
-        identity.callback_id_token = dice.toss();
-        identity.bad_client = dice.one_of(&BadClient::ALL);
+        identity.refresh = draw.one_of(&RefreshLife::ALL);
+        identity.rotate_absolute = draw.flag();
+        identity.omit_unrotated = draw.flag();
+        identity.duplicate_id_claim = draw.flag();
+        identity.callback_id_token = draw.flag();
+        identity.bad_client = draw.one_of(&BadClient::ALL);
         let accounting = &mut knobs.accounting;
-        accounting.acknowledge = dice.one_of(&[AcknowledgeTime::AfterAnswer, AcknowledgeTime::BeforeAnswer]);
-        accounting.change_answer = dice.one_of(&ChangeAnswer::ALL);
-        accounting.strict_transitions = dice.toss();
-        accounting.error_objects = dice.toss();
-        accounting.timestamp = dice.one_of(&TimestampEpoch::ALL);
-        accounting.timestamp_offset = dice.one_of(&[0, 60, 120]);
+        accounting.acknowledge = draw.one_of(&[AcknowledgeTime::AfterAnswer, AcknowledgeTime::BeforeAnswer]);
+        accounting.change_answer = draw.one_of(&ChangeAnswer::ALL);
+        accounting.strict_transitions = draw.flag();
+        accounting.error_objects = draw.flag();
+        accounting.timestamp = draw.one_of(&TimestampEpoch::ALL);
+        accounting.timestamp_offset = draw.one_of(&[0, 60, 120]);
         let invoicing = &mut knobs.invoicing;
-        invoicing.receiver_paths = dice.one_of(&ReceiverPaths::ALL);
-        invoicing.echo = dice.one_of(&[EchoTime::AfterAnswer, EchoTime::DuringPost]);
-        invoicing.echo_dashes = dice.toss();
+        invoicing.receiver_paths = draw.one_of(&ReceiverPaths::ALL);
+        invoicing.echo = draw.one_of(&[EchoTime::AfterAnswer, EchoTime::DuringPost]);
+        invoicing.echo_dashes = draw.flag();
         let created = [200, 201, 202, 204].map(|status| Status::new(status).unwrap_or(Status::OK));
-        invoicing.created_status = dice.one_of(&created);
-        invoicing.silent = dice.toss();
-        invoicing.body = dice.one_of(&InvoicingBody::ALL);
-        invoicing.extra_members = dice.toss();
-        invoicing.refresh_once = dice.toss();
+        invoicing.created_status = draw.one_of(&created);
+        invoicing.silent = draw.flag();
+        invoicing.body = draw.one_of(&InvoicingBody::ALL);
+        invoicing.extra_members = draw.flag();
+        invoicing.refresh_once = draw.flag();
         knobs
     }
 }
 
-struct Dice(Random);
+struct Draw(Random);
 
-impl Dice {
+impl Draw {
     fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        // Below the length, which is not 0.
+        // The index is below the length.
         all[usize::try_from(self.0.below(all.len() as u64)).unwrap_or(0)]
     }
 
-    fn toss(&mut self) -> bool {
+    fn flag(&mut self) -> bool {
         self.one_of(&[false, true])
     }
 }

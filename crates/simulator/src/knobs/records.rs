@@ -1,4 +1,4 @@
-//! Reads of one record by its id, and members that records may leave out.
+//! Records read by id, and members that records may omit.
 
 use std::collections::BTreeSet;
 
@@ -6,22 +6,22 @@ use super::Status;
 use crate::catalog::Resource;
 
 knobs! {
-    /// Reads of one record by its id, and members that records may leave out. The document shows the members of companies, customers,
-    /// accounts and payroll companies, and no error body.
+    /// Records read by id, and members that records may omit. The document shows the members of companies, customers, accounts
+    /// and payroll companies, and no error body.
     pub struct RecordKnobs {
         /// `context` on a read of a company by its id.
         pub company_context: CompanyContext = CompanyContext::Company,
-        /// Status for a record that is deleted or never was, and for a webhook that never was: 404 or 410.
+        /// Status for a record that is deleted or unknown, and for an unknown webhook: 404 or 410.
         pub missing_status: Status = Status::NOT_FOUND,
         /// Body of that answer.
         pub missing_body: MissingBody = MissingBody::Api,
-        /// Resources whose records, read by id, leave out `sequenceVersion`.
+        /// Resources whose records omit `sequenceVersion` when read by id.
         pub without_sequence: BTreeSet<Resource> = BTreeSet::new(),
-        /// Resources whose records, read by id, leave out `correlationId`.
+        /// Resources whose records omit `correlationId` when read by id.
         pub without_id: BTreeSet<Resource> = BTreeSet::new(),
-        /// Payroll companies leave out `lastUpdate`.
+        /// Payroll companies omit `lastUpdate`.
         pub without_last_update: bool = false,
-        /// What stands in the place of a member that is left out; also of the `correlationId` of an account template.
+        /// What replaces an omitted member; also the `correlationId` of an account template.
         pub left_out: LeftOut = LeftOut::Absent,
     }
 }
@@ -29,7 +29,7 @@ knobs! {
 choices! { "camelCase";
     /// `context` on a read of a company by its id.
     pub enum CompanyContext {
-        /// It must name a company, as the document says for reads after an event.
+        /// It must name a company, as the document says of reads after an event.
         Company,
         /// It must be `none`.
         None,
@@ -39,7 +39,7 @@ choices! { "camelCase";
         Any,
     }
 
-    /// The body of an answer for a record that is not there.
+    /// The body of an answer for a missing record.
     pub enum MissingBody {
         /// JSON of the API: `ok` and `httpCode`.
         Api,
@@ -47,15 +47,15 @@ choices! { "camelCase";
         Json,
         /// JSON as the gateway writes it: `statusCode` and `message`.
         Gateway,
-        /// Nothing.
+        /// No body.
         Empty,
         /// Plain text.
         Text,
-        /// A page.
+        /// An HTML page.
         Html,
     }
 
-    /// What stands in the place of a member that is left out.
+    /// What replaces an omitted member.
     #[derive(Default)]
     pub enum LeftOut {
         /// Nothing.
@@ -63,9 +63,9 @@ choices! { "camelCase";
         Absent,
         /// `null`.
         Null,
-        /// An empty text.
+        /// An empty string.
         Empty,
-        /// A text that is neither a number nor a time; an id is empty then.
+        /// A string that is neither a number nor a time; an id is empty instead.
         Unreadable,
     }
 }

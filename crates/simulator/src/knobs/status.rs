@@ -1,8 +1,8 @@
-//! The status of an answer, where a knob chooses it.
+//! HTTP statuses chosen by knobs.
 
 use serde::{Deserialize, Serialize};
 
-/// A status an answer may end with: 200 to 599. Knobs with any other are refused when they are set.
+/// A status from 200 to 599; JSON with any other is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u16")]
 pub struct Status(u16);
@@ -21,7 +21,7 @@ impl Status {
     /// 500.
     pub const SERVER_ERROR: Self = Self(500);
 
-    /// `None` for what is no status of an answer.
+    /// `None` outside 200 to 599.
     pub const fn new(status: u16) -> Option<Self> {
         match status {
             200..=599 => Some(Self(status)),

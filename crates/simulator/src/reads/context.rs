@@ -1,6 +1,6 @@
-//! What the `context` header must be, endpoint by endpoint.
+//! The `context` header each endpoint requires.
 
-use super::Refusal;
+use super::ApiError;
 use crate::{
     call::Context,
     catalog::Resource,
@@ -11,35 +11,33 @@ use crate::{
 
 const WANTS_COMPANY: &str = "expected a JSON object with one member clientId, the company's correlationId";
 
-/// For a company's data: the company, which must be known and not deleted at the moment that is read, or `unknown` is the
-/// status. A replica that does not have it yet so answers as for one that never was.
+/// For a company's data: the company, which must exist and not be deleted at the moment that is read; otherwise the status is
+/// `unknown`. A replica that does not have it yet answers as for an unknown company.
 pub(super) fn company(
     world: &World,
     context: &Context,
     as_of: Option<Ticks>,
     unknown: u16,
-) -> Result<CompanyNumber, Refusal> {
+) -> Result<CompanyNumber, ApiError> {
     let Context::Company(id) = context else { return Err(refuse(context, WANTS_COMPANY)) };
     world
         .company(id)
         .filter(|&company| world.company_lived(company, as_of))
-        .ok_or_else(|| Refusal::api(unknown, format!("the company {id:?} in header context is not known")))
+        .ok_or_else(|| ApiError::api(unknown, format!("the company {id:?} in header context is not known")))
 }
 
 /// For the list of companies.
-pub(super) fn company_list(context: &Context, wanted: CompaniesContext) -> Result<(), Refusal> {
+pub(super) fn company_list(context: &Context, wanted: CompaniesContext) -> Result<(), ApiError> {
     use CompaniesContext::{Absent, Either, None};
-    let fits =
-        matches!((context, wanted), (Context::Absent, Absent | Either) | (Context::None, None | Either));
-    let expected = match wanted {
-        Either => "expected none, or no such header",
-        Absent => "expected no such header",
-        None => "expected none",
-    };
-    if fits { Ok(()) } else { Err(refuse(context, expected)) }
+    match (context, wanted) {
+        (Context::Absent, Absent | Either) | (Context::None, None | Either) => Ok(()),
+        (_, Either) => Err(refuse(context, "expected none, or no such header")),
+        (_, Absent) => Err(refuse(context, "expected no such header")),
+        (_, None) => Err(refuse(context, "expected none")),
+    }
 }
 
-/// For a record: the company it is looked for in. A company's own record and tenant-wide resources are in none.
+/// For a record: the company to look in; `None` for companies and tenant-wide resources.
 pub(super) fn record(
     world: &World,
     context: &Context,
@@ -47,16 +45,16 @@ pub(super) fn record(
     id: &str,
     as_of: Option<Ticks>,
     knobs: &ReadKnobs,
-) -> Result<Option<CompanyNumber>, Refusal> {
+) -> Result<Option<CompanyNumber>, ApiError> {
     let unknown = knobs.unknown_company.get();
     if resource == Resource::Companies {
         let wanted = knobs.records.company_context;
         company_record(context, wanted)?;
         return match context {
-            // Whether the company is there is what the read asks.
+            // The read itself finds out whether the company exists.
             Context::Company(client) if client != id => {
                 company(world, context, as_of, unknown)?;
-                // Another company's record is as unknown as one that never was.
+                // Another company's record is reported as unknown.
                 Err(unknown_record(resource, id, knobs))
             }
             _ => Ok(None),
@@ -72,33 +70,30 @@ pub(super) fn record(
 }
 
 /// For a company's own record.
-fn company_record(context: &Context, wanted: CompanyContext) -> Result<(), Refusal> {
+fn company_record(context: &Context, wanted: CompanyContext) -> Result<(), ApiError> {
     use CompanyContext::{Absent, Any, Company, None};
-    let fits = matches!(
-        (context, wanted),
-        (Context::Company(_), Company | Any) | (Context::None, None | Any) | (Context::Absent, Absent | Any)
-    );
-    let expected = match wanted {
-        Company => WANTS_COMPANY,
-        None => "expected none",
-        Absent => "expected no such header",
-        Any => "expected none, no such header, or a JSON object with the company's own clientId",
-    };
-    if fits { Ok(()) } else { Err(refuse(context, expected)) }
+    match (context, wanted) {
+        (Context::Company(_), Company | Any)
+        | (Context::None, None | Any)
+        | (Context::Absent, Absent | Any) => Ok(()),
+        (_, Company | Any) => Err(refuse(context, WANTS_COMPANY)),
+        (_, None) => Err(refuse(context, "expected none")),
+        (_, Absent) => Err(refuse(context, "expected no such header")),
+    }
 }
 
-/// The answer for an id that leads to nothing the caller may see.
-pub(super) fn unknown_record(resource: Resource, id: &str, knobs: &ReadKnobs) -> Refusal {
+/// The error for an id that the caller may not read.
+pub(super) fn unknown_record(resource: Resource, id: &str, knobs: &ReadKnobs) -> ApiError {
     let message = format!("there is no {} with correlationId {id:?}", resource.singular());
-    Refusal::missing(&knobs.records, message)
+    ApiError::missing(&knobs.records, &message)
 }
 
-fn refuse(context: &Context, expected: &str) -> Refusal {
+fn refuse(context: &Context, expected: &str) -> ApiError {
     let message = match context {
         Context::Absent => format!("header context is missing: {expected}"),
         Context::None => format!("header context is none: {expected}"),
         Context::Company(_) => format!("header context names a company: {expected}"),
         Context::Invalid(why) => format!("header context is not valid, {why}: {expected}"),
     };
-    Refusal::api(400, message)
+    ApiError::api(400, message)
 }

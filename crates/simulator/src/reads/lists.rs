@@ -1,28 +1,27 @@
-//! The lists of the accounting API (companies, customers, accounts), and one record of any of the nineteen resources.
+//! The lists of companies, customers and accounts, and records of all nineteen resources by id.
 
 use axum::response::Response;
 
 use super::{
-    Refusal, context,
-    paging::{Body, Query},
+    ApiError, context,
+    paging::{ListBody, ListQuery},
     render::{self, Shape},
     view,
 };
 use crate::{Provider, answer, call::Call, catalog::Resource, knobs::Churn, world::Change};
 
-/// Bytes of a usual row.
-const ROW: usize = 420;
+const TYPICAL_ROW_BYTES: usize = 420;
 
-/// A page of one of the three lists.
+/// A page of a list.
 pub(super) fn read(
     provider: &Provider,
     call: &Call,
     resource: Resource,
     query: Option<&str>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let knobs = provider.knobs();
     let reads = &knobs.reads;
-    let page = Query::parse(query).page(reads, false)?;
+    let page = ListQuery::parse(query).page(reads, false)?;
     let view = view(provider, reads);
 
     let (company, (rows, mut total), naming) = {
@@ -37,7 +36,7 @@ pub(super) fn read(
         let slice = world.slice((resource, company), page.offset(), page.rows(), &view);
         (company, slice, world.naming())
     };
-    // What happens to the list before its next page is read. An empty page ends a reading, so nothing happens after it.
+    // The list changes before its next page is read. An empty page ends the reading, so nothing changes after it.
     if !rows.is_empty() && reads.churn != Churn::default() {
         provider.change(|world, clock| {
             let changes = world.churn((resource, company), &reads.churn, clock);
@@ -46,7 +45,7 @@ pub(super) fn read(
     }
 
     let shape = Shape::row(reads);
-    let mut body = Body::new(rows.len(), ROW);
+    let mut body = ListBody::new(rows.len(), TYPICAL_ROW_BYTES);
     for (place, row) in &rows {
         body.row(|out| render::write_record(out, &naming, *place, row, shape));
     }
@@ -59,13 +58,13 @@ pub(super) fn read(
     Ok(body.answer(reads.empty_list, page, reads.accounting_pagination.then_some(total)))
 }
 
-/// The record with all its fields, however thin the rows of lists are; or that there is none, as the knobs say.
+/// A record with all its fields, even where list rows are thin.
 pub(super) fn record(
     provider: &Provider,
     call: &Call,
     resource: Resource,
     id: &str,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let knobs = provider.knobs();
     let reads = &knobs.reads;
     let view = view(provider, reads);

@@ -1,4 +1,4 @@
-//! Lists and records: what a client reads of the accounting family and of payroll.
+//! Reads of the accounting family and of payroll.
 //!
 //! ```text
 //! call ──▶ context: which company ──▶ paging, filter: which rows ──▶ world: rows copied ──▶ render ──▶ answer
@@ -7,12 +7,13 @@
 //! ```
 //!
 //! - Lists: ACC/companies, ACC/customers, ACC/accounts and PAY/companies. By id: all nineteen resources.
-//! - `context` is checked for each endpoint: a company's data needs that company, a company's own record needs what
-//!   `reads.records.companyContext` says, data of no company needs `none`, payroll needs nothing. One company never sees another's record; it is as unknown as an id that never was.
-//! - Pages count from 1 and a page past the end is empty. Names of query parameters count without case, the first of
-//!   several with one name counts, unknown ones are ignored.
-//! - The world is held only while rows are copied out of it, never while they are written.
-//! - What cannot be understood is answered 400 with what was expected, in the body of an API error.
+//! - Each endpoint checks `context`: a company's data needs that company, a company's own record what
+//!   `reads.records.companyContext` says, data of no company `none`, payroll nothing. Another company's record is reported as
+//!   unknown.
+//! - Pages count from 1; a page past the end is empty. Names of query parameters are case-insensitive, the first of several
+//!   wins, and unknown ones are ignored.
+//! - The world is locked only while rows are copied, not while they are rendered.
+//! - Bad input gets 400 with what was expected, in the API's error body.
 
 mod context;
 mod filter;
@@ -43,13 +44,13 @@ use super::{
     call::Call,
     catalog::{Area, Resource},
     clock::Ticks,
+    error_answer::ApiError,
     knobs::ReadKnobs,
     random::{Random, mix},
-    refusal::Refusal,
     world::View,
 };
 
-/// Purpose of the numbers that send reads to the replica.
+/// The random stream of replica reads.
 const REPLICA: u64 = 0x7265_706C_6963_6121;
 
 /// The view of the next read.
@@ -57,7 +58,7 @@ fn view(provider: &Provider, knobs: &ReadKnobs) -> View {
     View { as_of: moment(provider, knobs), disabled: knobs.disabled, order: knobs.order }
 }
 
-/// The moment that the lagging replica shows, where the read goes to that.
+/// The moment that a lagging replica shows, if this read goes to one.
 fn moment(provider: &Provider, knobs: &ReadKnobs) -> Option<Ticks> {
     if knobs.replica_lag == 0 {
         return None;
@@ -74,7 +75,7 @@ pub fn router() -> Router<Arc<Provider>> {
         let list = async move |State(provider): State<Arc<Provider>>,
                                Extension(call): Extension<Call>,
                                RawQuery(query): RawQuery| {
-            lists::read(&provider, &call, resource, query.as_deref()).unwrap_or_else(Refusal::into_response)
+            lists::read(&provider, &call, resource, query.as_deref()).unwrap_or_else(ApiError::into_response)
         };
         router = router.route(&resource.prefix(), get(list));
     }
@@ -83,22 +84,22 @@ pub fn router() -> Router<Arc<Provider>> {
                                  Extension(call): Extension<Call>,
                                  id: Result<Path<String>, PathRejection>| {
             match id {
-                Ok(Path(id)) if is_no_id(resource, &id) => answer::unknown_path(),
+                Ok(Path(id)) if is_other_path(resource, &id) => answer::unknown_path(),
                 Ok(Path(id)) => {
-                    lists::record(&provider, &call, resource, &id).unwrap_or_else(Refusal::into_response)
+                    lists::record(&provider, &call, resource, &id).unwrap_or_else(ApiError::into_response)
                 }
-                Err(_) => Refusal::api(400, "the correlationId in the path is not UTF-8").into_response(),
+                Err(_) => ApiError::api(400, "the correlationId in the path is not UTF-8").into_response(),
             }
         };
         router = router.route(&format!("{}/{{id}}", resource.prefix()), get(record));
     }
     let payroll = async |State(provider): State<Arc<Provider>>, RawQuery(query): RawQuery| {
-        payroll::read(&provider, query.as_deref()).unwrap_or_else(Refusal::into_response)
+        payroll::read(&provider, query.as_deref()).unwrap_or_else(ApiError::into_response)
     };
     router.route(&format!("{}/companies", Area::Payroll.path()), get(payroll))
 }
 
-/// Whether what stands in the place of an id belongs to another path: `activities/estimations`, `customers/webhooks`.
-fn is_no_id(resource: Resource, id: &str) -> bool {
+/// Whether the id is part of another path: `activities/estimations`, `customers/webhooks`.
+fn is_other_path(resource: Resource, id: &str) -> bool {
     id == "webhooks" || (resource == Resource::Activities && matches!(id, "estimations" | "prorates"))
 }

@@ -1,4 +1,4 @@
-//! Query parameters, pages, and the form of a list's answer.
+//! Query parameters, pages, and the body of a list.
 
 use std::borrow::Cow;
 
@@ -8,30 +8,32 @@ use axum::{
 };
 use url::form_urlencoded;
 
-use super::Refusal;
+use super::ApiError;
 use crate::{
     answer,
     knobs::{EmptyList, FirstPage, OverMax, ReadKnobs},
 };
 
-/// The largest page of all, whatever the knobs say, so that an answer has a bound.
-const MOST_ROWS: u32 = 100_000;
-/// The provider's integers are signed and have 32 bits.
-const MOST: u32 = i32::MAX.unsigned_abs();
+/// Limits pages even beyond the knobs.
+const MAX_PAGE_ROWS: u32 = 100_000;
+/// Rows of a page without `pageSize`.
+const DEFAULT_PAGE_ROWS: u32 = 100;
+/// The provider's integers are signed 32-bit numbers.
+const MAX_INTEGER: u32 = i32::MAX.unsigned_abs();
 
-/// The query parameters that mean something to a list.
+/// The query parameters of lists.
 #[derive(Debug, Default)]
-pub(super) struct Query<'a> {
+pub(super) struct ListQuery<'a> {
     page_number: Option<Cow<'a, str>>,
     page_size: Option<Cow<'a, str>>,
-    /// `filter`; an empty one is none.
+    /// `filter`, unless empty.
     pub(super) filter: Option<Cow<'a, str>>,
-    /// `OrderBy`; an empty one is none.
+    /// `OrderBy`, unless empty.
     pub(super) order_by: Option<Cow<'a, str>>,
 }
 
-impl<'a> Query<'a> {
-    /// Reads them. Names count without case, and of several with one name the first.
+impl<'a> ListQuery<'a> {
+    /// Parses them. Names are case-insensitive, and the first of several wins.
     pub(super) fn parse(query: Option<&'a str>) -> Self {
         let mut found = Self::default();
         for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
@@ -49,45 +51,45 @@ impl<'a> Query<'a> {
         found
     }
 
-    /// The page they ask for; `required` refuses to fall back on the first page or the usual size.
-    pub(super) fn page(&self, knobs: &ReadKnobs, required: bool) -> Result<Page, Refusal> {
-        let largest = knobs.max_page_size.clamp(1, MOST_ROWS);
+    /// The requested page; with `required`, both parameters must be there.
+    pub(super) fn page(&self, knobs: &ReadKnobs, required: bool) -> Result<ListPage, ApiError> {
+        let largest = knobs.max_page_size.clamp(1, MAX_PAGE_ROWS);
         let base = u32::from(knobs.first_page != FirstPage::Zero);
         let lowest = u32::from(knobs.first_page == FirstPage::One);
         let shown = integer("pageNumber", self.page_number.as_deref(), lowest, required)?.unwrap_or(base);
         let number = match knobs.first_page {
-            FirstPage::OneZeroEmpty if shown == 0 => MOST,
+            FirstPage::OneZeroEmpty if shown == 0 => MAX_INTEGER,
             FirstPage::OneZeroFails if shown == 0 => {
-                return Err(Refusal::api(500, "the page has a negative offset".to_owned()));
+                return Err(ApiError::api(500, "the page has a negative offset".to_owned()));
             }
             _ => shown.saturating_sub(base) + 1,
         };
         let size = match integer("pageSize", self.page_size.as_deref(), 1, required)? {
             Some(size) if size > largest && knobs.over_max == OverMax::Refuse => {
-                return Err(Refusal::api(400, format!("pageSize {size} is larger than {largest}")));
+                return Err(ApiError::api(400, format!("pageSize {size} is larger than {largest}")));
             }
-            size => size.unwrap_or(knobs.default_page_size).clamp(1, largest),
+            size => size.unwrap_or(DEFAULT_PAGE_ROWS).clamp(1, largest),
         };
-        Ok(Page { number, size, shown })
+        Ok(ListPage { number, size, shown })
     }
 }
 
-/// A page of a list, from 1.
+/// A page of a list; `number` counts from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Page {
+pub(super) struct ListPage {
     pub(super) number: u32,
     /// Rows of a full page.
     pub(super) size: u32,
-    /// Its number as the caller has it.
+    /// Its number as sent.
     shown: u32,
 }
 
-impl Page {
+impl ListPage {
     pub(super) fn offset(self) -> u64 {
         u64::from(self.number - 1) * u64::from(self.size)
     }
 
-    /// Its part of `length` things of which `before` come earlier in the list.
+    /// The part of `length` items on this page, if `before` rows precede them in the list.
     pub(super) fn part(self, before: u64, length: u64) -> std::ops::Range<u64> {
         let within = |position: u64| position.saturating_sub(before).min(length);
         within(self.offset())..within(self.offset() + u64::from(self.size))
@@ -98,7 +100,7 @@ impl Page {
         self.size as usize
     }
 
-    /// `X-Pagination` for a list of so many rows.
+    /// `X-Pagination` for a list of `total` rows.
     fn header(self, total: u64) -> Option<HeaderValue> {
         let (page, pages) = (self.shown, total.div_ceil(u64::from(self.size)));
         let json = format!(r#"{{"currentPage":{page},"totalPages":{pages},"totalCount":{total}}}"#);
@@ -106,12 +108,12 @@ impl Page {
     }
 }
 
-/// The body of a list while it is written.
+/// The body of a list.
 #[derive(Debug)]
-pub(super) struct Body(Vec<u8>);
+pub(super) struct ListBody(Vec<u8>);
 
-impl Body {
-    /// For about so many rows of about so many bytes.
+impl ListBody {
+    /// Reserves space for `rows` rows of `bytes` bytes.
     pub(super) fn new(rows: usize, bytes: usize) -> Self {
         Self(Vec::with_capacity(rows * bytes + 2))
     }
@@ -121,8 +123,8 @@ impl Body {
         write(&mut self.0);
     }
 
-    /// The answer; `total` asks for `X-Pagination`.
-    pub(super) fn answer(mut self, empty: EmptyList, page: Page, total: Option<u64>) -> Response {
+    /// The answer; with `total` it has `X-Pagination`.
+    pub(super) fn answer(mut self, empty: EmptyList, page: ListPage, total: Option<u64>) -> Response {
         if self.0.is_empty() {
             self.0.extend_from_slice(match empty {
                 EmptyList::Array => b"[]",
@@ -140,14 +142,17 @@ impl Body {
     }
 }
 
-fn integer(name: &str, text: Option<&str>, lowest: u32, required: bool) -> Result<Option<u32>, Refusal> {
+fn integer(name: &str, text: Option<&str>, lowest: u32, required: bool) -> Result<Option<u32>, ApiError> {
     let Some(text) = text else {
-        return if required { Err(Refusal::api(400, format!("{name} is missing"))) } else { Ok(None) };
+        return if required { Err(ApiError::api(400, format!("{name} is missing"))) } else { Ok(None) };
     };
-    // The parser of numbers would also take a plus sign.
+    // The parser would also accept a plus sign.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
-        Ok(value) if digits && (lowest..=MOST).contains(&value) => Ok(Some(value)),
-        _ => Err(Refusal::api(400, format!("{name} {text:?} is no whole number from {lowest} to {MOST}"))),
+        Ok(value) if digits && (lowest..=MAX_INTEGER).contains(&value) => Ok(Some(value)),
+        _ => Err(ApiError::api(
+            400,
+            format!("{name} {text:?} is no whole number from {lowest} to {MAX_INTEGER}"),
+        )),
     }
 }

@@ -1,11 +1,11 @@
-//! The list of payroll companies: filtered, ordered, then cut into pages.
+//! The list of payroll companies: filtered, sorted, cut into pages.
 
 use axum::response::Response;
 
 use super::{
-    Refusal,
-    filter::{Field, Filter},
-    paging::{Body, Query},
+    ApiError,
+    filter::PayrollFilter,
+    paging::{ListBody, ListQuery},
     render::{self, Shape},
     view,
 };
@@ -15,38 +15,28 @@ use crate::{
     world::PayrollRow,
 };
 
-/// Bytes of a usual row.
-const ROW: usize = 160;
+const TYPICAL_ROW_BYTES: usize = 160;
 
-/// A page of the list. Total and pages are those of the filtered list.
-pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response, Refusal> {
+/// A page of the list; its totals are those of the filtered list.
+pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response, ApiError> {
     let knobs = provider.knobs();
     let reads = &knobs.reads;
-    let query = Query::parse(query);
+    let query = ListQuery::parse(query);
     let page = query.page(reads, reads.payroll_paging_required)?;
-    let refuse = |message: String| Refusal::api(400, message);
-    let heeds = |name: &str, what: Parameter| match what {
-        Parameter::Refused => Err(refuse(format!("{name} is not understood"))),
-        what => Ok(what),
+    let refuse = |message: String| ApiError::api(400, message);
+    let applied = |name: &str, text, what: Parameter| match (text, what) {
+        (Some(_), Parameter::Refused) => Err(refuse(format!("{name} is not understood"))),
+        (text, Parameter::Heeded) => Ok(text),
+        _ => Ok(None),
     };
-    let mut is_empty = false;
-    let mut filter = None;
-    if let Some(text) = query.filter.as_deref() {
-        let what = heeds("filter", reads.payroll_filter)?;
-        is_empty |= what == Parameter::Empty;
-        if what == Parameter::Heeded {
-            let parsed = Filter::parse(text, reads.filter_timestamps);
-            filter = Some(parsed.map_err(|why| refuse(format!("filter: {why}")))?);
-        }
-    }
-    let mut order = None;
-    if let Some(text) = query.order_by.as_deref() {
-        let what = heeds("OrderBy", reads.payroll_order)?;
-        is_empty |= what == Parameter::Empty;
-        if what == Parameter::Heeded {
-            order = Some(OrderBy::parse(text).map_err(|why| refuse(format!("OrderBy: {why}")))?);
-        }
-    }
+    let (filter, order) = (query.filter.as_deref(), query.order_by.as_deref());
+    let is_empty = (filter.is_some() && reads.payroll_filter == Parameter::Empty)
+        || (order.is_some() && reads.payroll_order == Parameter::Empty);
+    let filter = applied("filter", filter, reads.payroll_filter)?
+        .map(|text| PayrollFilter::parse(text, reads.filter_timestamps))
+        .transpose()
+        .map_err(|why| refuse(format!("filter: {why}")))?;
+    let order: Option<&str> = applied("OrderBy", order, reads.payroll_order)?;
     let view = view(provider, reads);
 
     let (mut rows, mut total, seed) = if filter.is_none() && order.is_none() {
@@ -54,7 +44,7 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
         let (rows, total) = world.payroll_slice(page.offset(), page.rows(), view.order, view.as_of);
         (rows, total, world.seed())
     } else {
-        // Each page costs the whole list: all rows are copied, then filtered and sorted.
+        // Each page copies, filters and sorts all rows.
         let (mut rows, seed) = {
             let world = provider.world();
             (world.payroll_slice(0, usize::MAX, view.order, view.as_of).0, world.seed())
@@ -63,7 +53,7 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
             rows.retain(|row| filter.passes(seed, row));
         }
         if let Some(order) = order {
-            order.sort(seed, &mut rows);
+            sort(order, seed, &mut rows).map_err(|why| refuse(format!("OrderBy: {why}")))?;
         }
         let total = rows.len() as u64;
         let part = page.part(0, total);
@@ -81,7 +71,7 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
     }
 
     let shape = Shape::row(reads);
-    let mut body = Body::new(rows.len(), ROW);
+    let mut body = ListBody::new(rows.len(), TYPICAL_ROW_BYTES);
     for row in &rows {
         body.row(|out| render::write_payroll(out, seed, row, shape));
     }
@@ -93,43 +83,14 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
     Ok(body.answer(reads.empty_list, page, total))
 }
 
-/// A field, then `asc` or `desc` in any case, or neither.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct OrderBy {
-    field: Field,
-    descending: bool,
-}
-
-impl OrderBy {
-    fn parse(text: &str) -> Result<Self, String> {
-        let mut words = text.split_whitespace();
-        let field = Field::from_name(words.next().unwrap_or_default())?;
-        let descending = match words.next() {
-            Some(word) if word.eq_ignore_ascii_case("desc") => true,
-            Some(word) if !word.eq_ignore_ascii_case("asc") => {
-                return Err(format!("{word:?} is not understood: expected asc or desc"));
-            }
-            _ => false,
-        };
-        match words.next() {
-            Some(word) => Err(format!("{word:?} is not understood: expected one field and its direction")),
-            None => Ok(Self { field, descending }),
-        }
+/// Sorts by a field; equal rows keep their order.
+fn sort(field: &str, seed: u64, rows: &mut [PayrollRow]) -> Result<(), String> {
+    match field {
+        "companyCode" => rows.sort_by_cached_key(|row| render::payroll_code(seed, row.index)),
+        "companyName" => rows.sort_by_cached_key(|row| render::payroll_name(seed, row)),
+        "identifierNumber" => rows.sort_by_cached_key(|row| render::payroll_identifier(seed, row.index)),
+        "lastUpdate" => rows.sort_by_key(|row| row.updated),
+        _ => return Err(format!("field {field:?} is not known")),
     }
-
-    /// Equal ones keep the order they have.
-    fn sort(self, seed: u64, rows: &mut [PayrollRow]) {
-        if self.descending {
-            rows.reverse();
-        }
-        match self.field {
-            Field::Code => rows.sort_by_cached_key(|row| render::payroll_code(seed, row.index)),
-            Field::Name => rows.sort_by_cached_key(|row| render::payroll_name(seed, row)),
-            Field::Identifier => rows.sort_by_cached_key(|row| render::payroll_identifier(seed, row.index)),
-            Field::Updated => rows.sort_by_key(|row| row.updated),
-        }
-        if self.descending {
-            rows.reverse();
-        }
-    }
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Earlier states of what has changed, for stale reads and for going back: the last few of each record.
+//! The last earlier states of each record, for stale reads and restores.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -8,28 +8,28 @@ use std::{
 use super::Row;
 use crate::clock::Ticks;
 
-/// Keys whose states are kept. Past them all are forgotten, which shows as beyond the depth: 300 MB at most.
-const MOST_KEYS: usize = 1 << 19;
+/// Records with a history. Beyond it all history is dropped: 300 MB at most.
+const MAX_KEYS: usize = 1 << 19;
 
-/// Earlier states by what they are of.
+/// Earlier states by record.
 #[derive(Debug)]
 pub(super) struct History<K> {
     /// Newest first.
     states: HashMap<K, VecDeque<Row>>,
-    /// The most states kept of one key.
+    /// States kept per record.
     depth: usize,
 }
 
 impl<K: Copy + Eq + Hash> History<K> {
-    /// Keeps up to `depth` earlier states of each key.
+    /// Keeps up to `depth` earlier states per record.
     pub(super) fn new(depth: usize) -> Self {
         Self { states: HashMap::new(), depth }
     }
 
-    /// Keeps a state that has just ended.
+    /// Adds a state that has just ended.
     pub(super) fn push(&mut self, key: K, state: Row) {
         if self.depth > 0 {
-            if self.states.len() >= MOST_KEYS && !self.states.contains_key(&key) {
+            if self.states.len() >= MAX_KEYS && !self.states.contains_key(&key) {
                 self.states.clear();
             }
             let states = self.states.entry(key).or_default();
@@ -38,8 +38,8 @@ impl<K: Copy + Eq + Hash> History<K> {
         }
     }
 
-    /// The state a key had at a moment, given the one it has now, and how many earlier states lie between the two with it
-    /// counted in. `None` if it did not exist then; where its history was not kept, the oldest state known.
+    /// The state at a moment, given the current one, and how many states have been passed to get there. `None` if the record did
+    /// not exist; where history was dropped, the oldest known state.
     pub(super) fn at_moment(&self, key: K, now: Row, moment: Ticks) -> (Option<Row>, usize) {
         let mut oldest = now;
         let mut passed = 0;
@@ -52,7 +52,7 @@ impl<K: Copy + Eq + Hash> History<K> {
         ((oldest.revision > 0).then_some(oldest), passed - 1)
     }
 
-    /// Forgets the newest `count` states of a key.
+    /// Drops the newest `count` states of a record.
     pub(super) fn forget(&mut self, key: K, count: usize) {
         if let Some(states) = self.states.get_mut(&key) {
             states.drain(..count.min(states.len()));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_shows_the_state_that_had_begun_by_then() {
+    fn a_moment_shows_the_state_in_force_then() {
         let mut history = History::new(8);
         for moment in [0, 10, 20] {
             history.push('a', since(moment));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_depth_the_oldest_state_known_is_shown() {
+    fn beyond_the_depth_the_oldest_known_state_shows() {
         let mut history = History::new(1);
         for moment in [0, 10, 20] {
             history.push('a', since(moment));

@@ -1,32 +1,24 @@
-//! Entities of the invoicing companies, of which only webhooks tell.
+//! Entities of the invoicing companies; only webhooks show them.
 
 use std::collections::HashMap;
 
-use super::{Action, Entity, InvoicingChange, World, chance::pick};
+use super::{Action, Entity, InvoicingChange, World, draws::pick};
 use crate::{clock::Clock, settings::WorldSettings};
 
-/// `EntityId`s of one invoicing company lie within this many numbers.
+/// Range of the `EntityId`s of one invoicing company.
 const IDS: u64 = 100_000_000;
 
-/// All entities that ever were.
+/// All entities, deleted ones included.
 #[derive(Debug)]
-pub(super) struct Entities {
+pub(super) struct InvoicingEntities {
     companies: u32,
-    /// Entities of each kind a company begins with.
+    /// Initial entities of each kind per company.
     first: u32,
-    /// By company and kind, once anything was asked of them.
-    changed: HashMap<(u32, Entity), Kept>,
+    /// By company and kind, created on first use: for each number, whether the entity is not deleted.
+    changed: HashMap<(u32, Entity), Vec<bool>>,
 }
 
-/// The entities of one kind in one company.
-#[derive(Debug)]
-struct Kept {
-    /// By number, whether it has not been deleted.
-    lives: Vec<bool>,
-    living: u32,
-}
-
-impl Entities {
+impl InvoicingEntities {
     pub(super) fn new(settings: &WorldSettings) -> Self {
         Self {
             companies: settings.invoicing_companies,
@@ -35,20 +27,19 @@ impl Entities {
         }
     }
 
-    fn of(&mut self, company: u32, entity: Entity) -> Option<&mut Kept> {
+    fn of(&mut self, company: u32, entity: Entity) -> Option<&mut Vec<bool>> {
         if company >= self.companies {
             return None;
         }
-        // What can only be updated is there once, and always.
+        // An entity that is only updated exists exactly once.
         let first = if entity.offers(Action::Created) { self.first } else { 1 };
-        let kept = || Kept { lives: vec![true; first as usize], living: first };
-        Some(self.changed.entry((company, entity)).or_insert_with(kept))
+        Some(self.changed.entry((company, entity)).or_insert_with(|| vec![true; first as usize]))
     }
 }
 
 impl World {
-    /// Changes an entity of an invoicing company: a new one is created, or one is picked by the seed. `None` where there is
-    /// no such company, none left to pick, or the entity does not offer the action.
+    /// Creates an entity, or changes or deletes a random one. `None` if the company is unknown, no entity is left, or the entity
+    /// does not have the action.
     pub fn act_invoicing(
         &mut self,
         company: u32,
@@ -59,21 +50,17 @@ impl World {
         if !entity.offers(action) {
             return None;
         }
-        let kept = self.invoicing.of(company, entity)?;
-        let all = u32::try_from(kept.lives.len()).unwrap_or(u32::MAX);
+        let lives = self.invoicing.of(company, entity)?;
+        let all = u32::try_from(lives.len()).unwrap_or(u32::MAX);
         let index = match action {
             Action::Created => {
-                kept.lives.push(true);
-                kept.living += 1;
+                lives.push(true);
                 all
             }
-            _ if kept.living == 0 => return None,
+            _ if !lives.contains(&true) => return None,
             Action::Updated | Action::Deleted => {
-                let index = pick(&mut self.random, all, |index| kept.lives[index as usize])?;
-                if action == Action::Deleted {
-                    kept.lives[index as usize] = false;
-                    kept.living -= 1;
-                }
+                let index = pick(&mut self.random, all, |index| lives[index as usize])?;
+                lives[index as usize] = action != Action::Deleted;
                 index
             }
         };
@@ -81,8 +68,9 @@ impl World {
         Some(InvoicingChange { number: self.number(), company, entity, id, action, at: clock.change() })
     }
 
-    /// Entities of a kind that a company has.
+    /// Entities of a kind in a company.
     pub(super) fn invoicing_living(&mut self, company: u32, entity: Entity) -> u32 {
-        self.invoicing.of(company, entity).map_or(0, |kept| kept.living)
+        let lives = self.invoicing.of(company, entity);
+        lives.map_or(0, |lives| lives.iter().filter(|lives| **lives).count() as u32)
     }
 }

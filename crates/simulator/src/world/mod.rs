@@ -1,19 +1,19 @@
-//! The provider's data: records that are made, changed, disabled and deleted, and what they once were.
+//! The provider's data: records, their changes, and their earlier states.
 //!
 //! ```text
-//! genesis ──▶ tables of rows, by company ──▶ reading: records, slices of lists, the truth
+//! initial ──▶ tables of rows, by company ──▶ views: records, slices of lists, the truth
 //!                  ▲              │ states that end
-//!   step, churn ──▶ changing      ▼
-//!                  └── restore ── history ──▶ reading as of a moment
+//!   step, churn ──▶ changes       ▼
+//!                  └── restore ── history ──▶ views as of a moment
 //! ```
 //!
-//! - A row is 24 bytes; ids and contents follow from the seed, the place and the row ([`Naming`]) and are kept nowhere.
-//! - An index is never used again: a deleted record keeps its row, one undone by a restore its empty place.
-//! - Every change is dated later than all before it and raises the counter of its company (records of no company share
-//!   another). Only a restore goes back; the counter then continues from what was restored.
-//! - The records of a deleted company are out of reach: no read shows them, nothing happens to them.
-//! - Everything drawn comes from one stream of the seed: the same calls under the same dates give the same world.
-//! - What was asked for and cannot be is `None`; nothing fails.
+//! - A row has 24 bytes; ids and contents are computed from the seed, the place and the row ([`Naming`]).
+//! - An index is never reused: a deleted record keeps its row, one undone by a restore leaves its index empty.
+//! - Every change is dated later than all before it and increments the counter of its company; tenant-wide records share
+//!   one. Only a restore goes back; the counter then continues from the restored value.
+//! - Records of a deleted company are neither shown nor changed.
+//! - One random stream decides everything: the same calls at the same times give the same world.
+//! - An impossible request returns `None`.
 
 use std::fmt;
 
@@ -27,106 +27,109 @@ use super::{
     settings::WorldSettings,
 };
 
-mod chance;
-mod changing;
-mod genesis;
+mod changes;
+mod draws;
 mod history;
+mod initial;
 mod invoicing;
-mod living;
 mod naming;
 mod payroll;
-mod reading;
-mod restoring;
+mod restore;
+mod simulation;
 mod table;
+mod views;
 
 pub use naming::Naming;
 
-use self::{genesis::Genesis, history::History, invoicing::Entities, payroll::Payroll, table::Table};
+use self::{
+    history::History, initial::InitialWorld, invoicing::InvoicingEntities, payroll::PayrollTable,
+    table::RowTable,
+};
 
-/// Purpose of the stream of numbers that decides what happens.
-const HAPPENINGS: u64 = 0x776F_726C_6420_676F;
+/// The random stream of changes.
+const CHANGE_STREAM: u64 = 0x776F_726C_6420_676F;
 
-/// Number of a company, from 0. Never used again after a delete.
+/// Number of a company, from 0; never reused.
 pub type CompanyNumber = u32;
 
-/// Where a record is kept. Its correlation id follows from this and the seed, and leads back to it.
+/// Where a record is stored. Its correlation id encodes this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// Its resource.
     pub resource: Resource,
     /// Its company; `None` for tenant-wide resources and for companies themselves.
     pub company: Option<CompanyNumber>,
-    /// Number within the resource of the company, from 0; for companies the company's number.
+    /// Number within its list, from 0; for companies the company's number.
     pub index: u32,
 }
 
-/// One state of one record. Its other fields follow from the seed, the place, the revision and the lineage: see
+/// A state of a record. Its other fields follow from the seed, the place, the revision and the lineage: see
 /// [`Naming::content`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
     /// `sequenceVersion`.
     pub sequence: u64,
-    /// `version`: when this state began.
+    /// `version`: when this state started.
     pub changed: Ticks,
-    /// States before this one.
+    /// Number of earlier states.
     pub revision: u32,
-    /// How often its company had been set back when this state began. After a restore revisions and sequences come a second
-    /// time, with another lineage and therefore with other content.
+    /// How often its company had been restored when this state started. After a restore revisions and sequences repeat with
+    /// another lineage, and so with other content.
     pub lineage: u16,
     /// Enabled, disabled or deleted.
     pub state: RecordState,
 }
 
-/// Whether a record is in use.
+/// The state of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum RecordState {
     /// In use.
     Enabled,
-    /// No longer in use, still there.
+    /// No longer in use, but readable.
     Disabled,
-    /// Gone; the row remembers when and at which sequence.
+    /// Deleted; the row keeps when and at which sequence.
     Deleted,
 }
 
-/// One state of one payroll company.
+/// A state of a payroll company.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PayrollRow {
-    /// Number from 0; its code and the fixed fields follow from it and the seed.
+    /// Number from 0; its code and fixed fields follow from it and the seed.
     pub index: u32,
     /// `lastUpdate`, whole milliseconds.
     pub updated: Ticks,
-    /// States before this one.
+    /// Number of earlier states.
     pub revision: u32,
 }
 
-/// One change, as webhooks tell it.
+/// A change of the world.
 #[derive(Debug, Clone)]
 pub enum Change {
     /// Of an accounting record.
     Record(RecordChange),
-    /// Of a payroll company, which nobody is told.
+    /// Of a payroll company, which has no webhooks.
     Payroll,
     /// Of an invoicing entity.
     Invoicing(InvoicingChange),
 }
 
-/// One change of an accounting record.
+/// A change of an accounting record.
 #[derive(Debug, Clone)]
 pub struct RecordChange {
-    /// Changes of the world are numbered from 0.
+    /// Number of the change, from 0.
     pub number: u64,
     /// Which record.
     pub place: Place,
-    /// What happened.
+    /// Kind of the change.
     pub kind: Kind,
-    /// Its state since; for `ErrorOccurred` the state it still has.
+    /// Its state after the change; unchanged for `ErrorOccurred`.
     pub row: Row,
 }
 
-/// One change of an invoicing entity.
+/// A change of an invoicing entity.
 #[derive(Debug, Clone)]
 pub struct InvoicingChange {
-    /// Changes of the world are numbered from 0.
+    /// Number of the change, from 0.
     pub number: u64,
     /// Number of the invoicing company, from 0.
     pub company: u32,
@@ -134,21 +137,21 @@ pub struct InvoicingChange {
     pub entity: Entity,
     /// `EntityId`.
     pub id: String,
-    /// What happened.
+    /// What happened to it.
     pub action: Action,
     /// When.
     pub at: Ticks,
 }
 
-/// Which list is read: a resource, and the company whose records it has.
+/// A list: a resource and the company whose records it has.
 pub type List = (Resource, Option<CompanyNumber>);
 
-/// How the world is looked at.
+/// How the world is read.
 #[derive(Debug, Clone, Copy)]
 pub struct View {
-    /// The world as it was then; `None` for now.
+    /// The moment to show; `None` for now.
     pub as_of: Option<Ticks>,
-    /// Where disabled records show.
+    /// Where disabled records appear.
     pub disabled: DisabledShows,
     /// Order of lists.
     pub order: ListOrder,
@@ -159,42 +162,42 @@ pub struct World {
     settings: WorldSettings,
     naming: Naming,
     /// Companies by number.
-    companies: Table,
-    /// The records of each company, by number.
-    partitions: Vec<Partition>,
-    /// The records of no company.
-    tenant: Partition,
+    companies: RowTable,
+    /// Records by company.
+    partitions: Vec<RecordPartition>,
+    /// Records of no company.
+    tenant: RecordPartition,
     history: History<Place>,
-    payroll: Payroll,
-    invoicing: Entities,
+    payroll: PayrollTable,
+    invoicing: InvoicingEntities,
     random: Random,
     changes: u64,
-    /// Records that can be reached: neither deleted nor of a deleted company.
+    /// Records that are neither deleted nor of a deleted company.
     living: u64,
-    /// The same of the first world.
+    /// The same in the initial world.
     first_living: u64,
-    /// Companies of the first world.
+    /// Companies in the initial world.
     first_companies: u32,
 }
 
 /// The records of one company, or of none.
 #[derive(Debug, Default)]
-struct Partition {
-    /// Only of resources that ever had a record; sorted.
-    tables: Vec<(Resource, Table)>,
-    /// The last `sequenceVersion` given.
+struct RecordPartition {
+    /// Sorted; without resources that never had a record.
+    tables: Vec<(Resource, RowTable)>,
+    /// The last `sequenceVersion`.
     counter: u64,
-    /// How often it was set back.
+    /// How often it was restored.
     lineage: u16,
 }
 
 impl World {
-    /// The first world of these settings: every record at revision 0, dated before `clock`'s now.
+    /// Creates the initial world; every record is dated before `clock`'s now.
     pub fn new(settings: &WorldSettings, clock: &Clock) -> Self {
         let now = clock.now();
-        let Genesis { companies, partitions, tenant } = Genesis::new(settings, now);
+        let InitialWorld { companies, partitions, tenant } = InitialWorld::new(settings, now);
         let first_companies = companies.living();
-        let living = partitions.iter().map(Partition::living).sum::<u64>()
+        let living = partitions.iter().map(RecordPartition::living).sum::<u64>()
             + tenant.living()
             + u64::from(first_companies);
         Self {
@@ -203,9 +206,9 @@ impl World {
             partitions,
             tenant,
             history: History::new(settings.history),
-            payroll: Payroll::new(settings, now),
-            invoicing: Entities::new(settings),
-            random: Random::new(settings.seed, HAPPENINGS),
+            payroll: PayrollTable::new(settings, now),
+            invoicing: InvoicingEntities::new(settings),
+            random: Random::new(settings.seed, CHANGE_STREAM),
             changes: 0,
             living,
             first_living: living,
@@ -214,7 +217,7 @@ impl World {
         }
     }
 
-    /// What turns places into ids and rows into contents, to be used without holding the world.
+    /// Computes ids and contents without the world's lock.
     pub const fn naming(&self) -> Naming {
         self.naming
     }
@@ -229,10 +232,10 @@ impl World {
         self.id(Place { resource: Resource::Companies, company: None, index: company })
     }
 
-    /// Whether records of a resource belong to no company: companies, and the tenant-wide resources of the settings
-    /// (customers and accounts are always a company's, because their lists are).
+    /// Whether records of a resource belong to no company: companies and the tenant-wide resources of the settings, but never
+    /// customers and accounts.
     pub fn is_tenant_wide(&self, resource: Resource) -> bool {
-        genesis::is_tenant_wide(&self.settings, resource)
+        initial::is_tenant_wide(&self.settings, resource)
     }
 
     /// Changes so far.
@@ -245,7 +248,7 @@ impl World {
         self.naming.seed()
     }
 
-    fn table(&self, resource: Resource, company: Option<CompanyNumber>) -> Option<&Table> {
+    fn table(&self, resource: Resource, company: Option<CompanyNumber>) -> Option<&RowTable> {
         match company {
             None if resource == Resource::Companies => Some(&self.companies),
             None => self.tenant.table(resource),
@@ -261,7 +264,7 @@ impl World {
 }
 
 impl fmt::Debug for World {
-    /// Not the rows, of which there may be millions.
+    /// Without the rows, of which there may be millions.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("World")
             .field("seed", &self.seed())
@@ -271,21 +274,21 @@ impl fmt::Debug for World {
     }
 }
 
-impl Partition {
-    fn table(&self, resource: Resource) -> Option<&Table> {
+impl RecordPartition {
+    fn table(&self, resource: Resource) -> Option<&RowTable> {
         self.tables.iter().find(|(of, _)| *of == resource).map(|(_, table)| table)
     }
 
-    /// The table of a resource, made if it is not there yet.
-    fn table_mut(&mut self, resource: Resource) -> &mut Table {
+    /// The table of a resource, created if missing.
+    fn table_mut(&mut self, resource: Resource) -> &mut RowTable {
         let at = self.tables.binary_search_by_key(&resource, |(of, _)| *of).unwrap_or_else(|at| {
-            self.tables.insert(at, (resource, Table::default()));
+            self.tables.insert(at, (resource, RowTable::default()));
             at
         });
         &mut self.tables[at].1
     }
 
-    /// Of its records, the company's own not counted.
+    /// Without the company's own record.
     fn highest_sequence(&self) -> u64 {
         let rows = self.tables.iter().flat_map(|(_, table)| table.rows());
         rows.map(|(_, row)| row.sequence).max().unwrap_or(0)

@@ -1,8 +1,7 @@
-//! Correlation ids and contents, computed instead of kept.
+//! Correlation ids and contents, computed instead of stored.
 //!
-//! A place is packed into 128 bits of which 55 are always zero, and those bits are scrambled by a keyed bijection (a Feistel
-//! network). An id so leads back to its place without an index, and a GUID that was never given out does not: it would have
-//! to bring back all the zeros.
+//! A place is packed into 128 bits, of which 55 are always zero, and encrypted by a Feistel network. An id so decodes to its
+//! place without an index, and an unknown GUID does not, because the zeros would have to come out.
 
 use super::{Place, Row};
 use crate::{
@@ -10,12 +9,12 @@ use crate::{
     random::{Guid, Random, mix},
 };
 
-/// Purpose of the keys' stream of numbers.
+/// The random stream of the keys.
 const KEYS: u64 = 0x6964_656E_7469_7479;
 const ROUNDS: usize = 4;
 
-/// Turns places into ids and back, and states into what their fields follow from. Cheap to copy out of the world, so that
-/// answers can be written without holding it.
+/// Converts places to ids and back, and states to the seeds of their fields. Cheap to copy, so that answers can be rendered
+/// without the world's lock.
 #[derive(Debug, Clone, Copy)]
 pub struct Naming {
     seed: u64,
@@ -23,7 +22,7 @@ pub struct Naming {
 }
 
 impl Naming {
-    /// The names of a seed; no two seeds share ids.
+    /// The ids of a seed; no two seeds share any.
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed, KEYS);
         Self { seed, keys: std::array::from_fn(|_| random.next()) }
@@ -44,7 +43,7 @@ impl Naming {
         }
     }
 
-    /// The place of an id in a resource. Ids are opaque, so only the exact text leads back.
+    /// Decodes an id of a resource. Only the exact text is valid.
     pub fn place(&self, resource: Resource, id: &str) -> Option<Place> {
         let guid = id.get(id.len().checked_sub(36)?..)?;
         let place = self.decode(Guid::parse(guid)?)?;
@@ -60,14 +59,14 @@ impl Naming {
         Guid(u128::from(left) << 64 | u128::from(right))
     }
 
-    /// What the fields follow from that a record keeps all its life, such as codes.
+    /// Seed of the fields that never change, such as codes.
     pub fn fixed(&self, place: Place) -> u64 {
         let (left, right) = pack(place);
         mix(mix(self.seed ^ mix(left)) ^ right)
     }
 
-    /// What the fields follow from that change with each state. A state after a restore differs from the one that had its
-    /// revision and sequence before, because its lineage does.
+    /// Seed of the fields that change with each state. After a restore it differs even for equal revisions, because the lineage
+    /// does.
     pub fn content(&self, place: Place, row: &Row) -> u64 {
         mix(self.fixed(place) ^ mix(u64::from(row.revision) << 16 | u64::from(row.lineage)))
     }
@@ -84,7 +83,7 @@ impl Naming {
     }
 }
 
-/// Company, resource and whether there is a company on the left, index on the right; the rest is zero.
+/// Company, resource and whether there is a company on the left, index on the right; all other bits are zero.
 fn pack(place: Place) -> (u64, u64) {
     let company = place.company.map_or(0, |company| u64::from(company) << 32 | 1);
     (company | (place.resource as u64) << 1, u64::from(place.index) << 32)
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn every_id_leads_back_to_its_place_and_to_no_other_resource() {
+    fn every_id_leads_back_to_its_place() {
         let naming = Naming::new(7);
 
         for place in places() {
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_another_seed_lead_nowhere() {
+    fn ids_of_another_seed_have_no_place() {
         let (naming, other) = (Naming::new(7), Naming::new(8));
 
         for place in places() {
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guid_that_was_never_given_out_leads_nowhere() {
+    fn a_guid_that_was_never_issued_has_no_place() {
         let naming = Naming::new(7);
         let mut random = Random::new(1, 1);
 

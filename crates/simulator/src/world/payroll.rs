@@ -2,9 +2,9 @@
 
 use super::{
     Kind, PayrollRow, RecordState, Row, World,
-    chance::{draw, pick},
+    draws::{draw, pick},
     history::History,
-    table::{Arrangement, Table},
+    table::{Arrangement, RowTable},
 };
 use crate::{
     clock::{Clock, SECOND, Ticks},
@@ -15,42 +15,42 @@ use crate::{
 
 const MILLISECOND: i64 = SECOND / 1_000;
 const DAY: i64 = 86_400 * SECOND;
-/// Keeps the order and the dates of payroll apart from everything else drawn under the seed.
+/// The random stream of payroll.
 const PAYROLL: u64 = 0x7061_7972_6F6C_6C21;
 
-/// All payroll companies that ever were.
+/// All payroll companies, deleted ones included.
 #[derive(Debug)]
-pub(super) struct Payroll {
-    table: Table,
+pub(super) struct PayrollTable {
+    table: RowTable,
     history: History<u32>,
 }
 
-impl Payroll {
-    /// Those of the first world, last updated within the two years before.
+impl PayrollTable {
+    /// The initial payroll companies, updated within the last two years.
     pub(super) fn new(settings: &WorldSettings, now: Ticks) -> Self {
         let first = |index: u32| {
             let noise = (mix(settings.seed ^ mix(PAYROLL ^ u64::from(index))) >> 1).cast_signed();
             row(Ticks(now.0.saturating_sub(DAY + noise % (729 * DAY))))
         };
         Self {
-            table: Table::new((0..settings.payroll_companies).map(first)),
+            table: RowTable::new((0..settings.payroll_companies).map(first)),
             history: History::new(settings.history),
         }
     }
 
-    /// Payroll companies that have not left.
+    /// Payroll companies that are not deleted.
     pub(super) fn living(&self) -> u32 {
         self.table.living()
     }
 }
 
 impl World {
-    /// Every payroll company that has not left, in the order of the view.
+    /// All payroll companies that are not deleted.
     pub fn payroll(&self, order: ListOrder) -> Vec<PayrollRow> {
         self.payroll_slice(0, usize::MAX, order, None).0
     }
 
-    /// Rows `offset..offset + limit` of that list as it was at a moment (`None` for now), and how many it has.
+    /// Rows `offset..offset + limit` of that list as of a moment (`None` for now), and its length.
     pub fn payroll_slice(
         &self,
         offset: u64,
@@ -58,7 +58,7 @@ impl World {
         order: ListOrder,
         as_of: Option<Ticks>,
     ) -> (Vec<PayrollRow>, u64) {
-        let Payroll { table, history } = &self.payroll;
+        let PayrollTable { table, history } = &self.payroll;
         let salt = mix(self.seed() ^ PAYROLL);
         let arrangement = Arrangement { order, disabled: DisabledShows::Everywhere, salt };
         let then = as_of.map(|moment| move |index, row| history.at_moment(index, row, moment).0);
@@ -66,11 +66,12 @@ impl World {
         (rows.into_iter().map(|(index, row)| PayrollRow::new(index, &row)).collect(), total)
     }
 
-    /// Adds a payroll company (without an index), or changes or removes one: that with this index, or one picked by the
-    /// seed. `None` where there is none, it has left, or the kind is none of the three.
+    /// Creates a payroll company, or changes or deletes the given one or a random one. `None` if there is none, it is deleted, or
+    /// the kind is another.
     pub fn act_payroll(&mut self, index: Option<u32>, kind: Kind, clock: &Clock) -> Option<PayrollRow> {
-        let Payroll { table, history } = &mut self.payroll;
-        let lives = |table: &Table, index| table.get(index).filter(|row| row.state != RecordState::Deleted);
+        let PayrollTable { table, history } = &mut self.payroll;
+        let lives =
+            |table: &RowTable, index| table.get(index).filter(|row| row.state != RecordState::Deleted);
         let (index, new) = match (kind, index) {
             (Kind::Created, None) => {
                 let new = row(clock.change());
@@ -94,7 +95,7 @@ impl World {
         Some(PayrollRow::new(index, &new))
     }
 
-    /// What happens between two pages of the payroll list; average counts, drawn by the seed.
+    /// Changes between two pages of the payroll list.
     pub fn churn_payroll(&mut self, churn: &Churn, clock: &Clock) {
         for (average, kind) in
             [(churn.deletes, Kind::Deleted), (churn.updates, Kind::Updated), (churn.inserts, Kind::Created)]
@@ -112,7 +113,7 @@ impl PayrollRow {
     }
 }
 
-/// The first state of a payroll company, dated in whole milliseconds.
+/// The first state of a payroll company; its date has whole milliseconds.
 fn row(changed: Ticks) -> Row {
     let changed = Ticks(changed.0 - changed.0.rem_euclid(MILLISECOND));
     Row { sequence: 0, changed, revision: 0, lineage: 0, state: RecordState::Enabled }

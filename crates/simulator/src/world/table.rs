@@ -1,7 +1,7 @@
-//! The rows of one list: the records of one resource in one company, or the payroll companies.
+//! The rows of a list: records of one resource in one company, or payroll companies.
 //!
-//! Rows stay where they were put: an index is never used again. A list in the order of its making is read in place; in any
-//! other order it is sorted for each page.
+//! Rows are never moved and an index is never reused. A list in creation order is read in place; other orders are sorted for
+//! each page.
 
 use super::{RecordState, Row};
 use crate::{
@@ -9,9 +9,9 @@ use crate::{
     random::mix,
 };
 
-/// Rows by index; `None` is a row that a restore has undone.
+/// Rows by index; `None` for a row that a restore has undone.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct RowTable {
     rows: Vec<Option<Row>>,
     /// Rows that are deleted or undone.
     absent: u32,
@@ -23,17 +23,17 @@ pub(super) struct Table {
 pub(super) struct Arrangement {
     pub(super) order: ListOrder,
     pub(super) disabled: DisabledShows,
-    /// Distinguishes the scattered order of this list from those of others.
+    /// Gives each list its own scattered order.
     pub(super) salt: u64,
 }
 
-impl Table {
-    /// With these rows, all of them enabled.
+impl RowTable {
+    /// With these rows, all enabled.
     pub(super) fn new(rows: impl Iterator<Item = Row>) -> Self {
         Self { rows: rows.map(Some).collect(), absent: 0, disabled: 0 }
     }
 
-    /// How many rows there ever were.
+    /// Rows so far, deleted and undone ones included.
     pub(super) fn len(&self) -> u32 {
         u32::try_from(self.rows.len()).unwrap_or(u32::MAX)
     }
@@ -43,17 +43,17 @@ impl Table {
         self.len() - self.absent
     }
 
-    /// Rows in use.
+    /// Enabled rows.
     pub(super) fn enabled(&self) -> u32 {
         self.living() - self.disabled
     }
 
-    /// A row, deleted or not; `None` where there never was one or a restore has undone it.
+    /// A row, deleted or not; `None` if there never was one or a restore has undone it.
     pub(super) fn get(&self, index: u32) -> Option<Row> {
         self.rows.get(index as usize).copied().flatten()
     }
 
-    /// Every row that was not undone.
+    /// Every row that is not undone.
     pub(super) fn rows(&self) -> impl Iterator<Item = (u32, Row)> + '_ {
         self.rows_from(0)
     }
@@ -76,8 +76,7 @@ impl Table {
         self.disabled = self.disabled + u32::from(is_disabled(row)) - u32::from(is_disabled(old));
     }
 
-    /// Rows `offset..offset + limit` of the list, and how many there are in all. With `then`, the list of what it makes of
-    /// each row.
+    /// Rows `offset..offset + limit` of the list, and its length. With `then`, of the rows that it returns.
     pub(super) fn slice(
         &self,
         offset: u64,
@@ -95,9 +94,9 @@ impl Table {
         }
         let total = if arrangement.hides_disabled() { self.enabled() } else { self.living() } as usize;
         let part = within(total, offset, limit);
-        // Newest first is the same list from its other end.
+        // Newest first is the same list in reverse.
         let part = if is_newest { total - part.end..total - part.start } else { part };
-        // Where every row shows, those before the slice need not be looked at.
+        // If every row is shown, rows before the slice can be skipped.
         let start = if total == self.rows.len() { part.start } else { 0 };
         let shown = self.rows_from(start).filter(|(_, row)| arrangement.shows(*row));
         let mut rows: Vec<_> = shown.skip(part.start - start).take(part.len()).collect();
@@ -109,7 +108,7 @@ impl Table {
 }
 
 impl Arrangement {
-    /// The same of any rows, which come in the order of their index: keeps those that the list shows and sorts them.
+    /// Filters, sorts and slices rows that are in index order.
     fn slice(self, mut rows: Vec<(u32, Row)>, offset: u64, limit: usize) -> (Vec<(u32, Row)>, u64) {
         rows.retain(|(_, row)| self.shows(*row));
         match self.order {
@@ -133,7 +132,7 @@ impl Arrangement {
     }
 }
 
-/// The part of so many that `offset..offset + limit` covers.
+/// The range that `offset..offset + limit` covers.
 fn within(total: usize, offset: u64, limit: usize) -> std::ops::Range<usize> {
     let start = usize::try_from(offset).unwrap_or(usize::MAX).min(total);
     start..start.saturating_add(limit).min(total)

@@ -1,8 +1,8 @@
 //! Every fault of the identity service: the outcome of a refresh, and of verifying a token without keys.
 
 use base::retry::Retry;
-use provider::auth::{Area, check, identity::RefreshOutcome};
-use simulator::knobs::{Effect, Endpoint, IdentityFault, Latency, Status, Tells};
+use provider::auth::{Area, check, identity::Outcome};
+use simulator::knobs::{Effect, Endpoint, IdentityFault, Latency, RetryHint, Status};
 
 use super::token::key_set;
 use super::{checked, identity, log_in, provider, refresh};
@@ -22,7 +22,7 @@ fn status(code: u16) -> Status {
 /// All effects that apply to the identity service.
 fn effects() -> Vec<Effect> {
     vec![
-        Effect::Throttle { seconds: 7, tells: Tells::default() },
+        Effect::Throttle { seconds: 7, tells: RetryHint::default() },
         Effect::Status(status(400)),
         Effect::Status(status(404)),
         Effect::Status(status(500)),

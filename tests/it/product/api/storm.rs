@@ -12,7 +12,7 @@ use provider::api::{Accounting, CallOptions, Priority, Rates};
 use simulator::{
     Simulator,
     clock::{SECOND, Ticks},
-    knobs::{Rate, Tells},
+    knobs::{Rate, RetryHint},
 };
 use tokio::{
     task::AbortHandle,
@@ -71,7 +71,7 @@ impl Lost {
 async fn a_storm_of_refusals_settles_and_webhooks_stay_quick() {
     let simulator = start(|settings| {
         settings.frozen_at = None;
-        settings.knobs.gateway.rate = Some(Rate { requests: ALLOWED, seconds: 1.0, tells: Tells::Both });
+        settings.knobs.gateway.rate = Some(Rate { requests: ALLOWED, seconds: 1.0, tells: RetryHint::Both });
     })
     .await;
     let demand = f64::from(ALLOWED) * 10.0;

@@ -10,7 +10,7 @@ use provider::{
 };
 use simulator::{
     Simulator,
-    knobs::{Effect, ExpiredToken, Fault, Latency, Status, Target, Tells},
+    knobs::{Effect, ExpiredToken, Fault, Latency, RetryHint, Status, Target},
     settings::Tls,
 };
 
@@ -133,8 +133,8 @@ fn about(verdict: Retry, seconds: u64) -> bool {
 async fn a_named_wait_is_waited_out_or_reported() {
     let simulator = start(|_| {}).await;
     let tokens = Granted::accounting(&simulator);
-    let soon = || CallOptions::within(Priority::Webhook, Duration::from_secs(10));
-    for tells in [Tells::Both, Tells::RetryAfter, Tells::Message] {
+    let soon = || Ask::within(Priority::Webhook, Duration::from_secs(10));
+    for tells in [RetryHint::Both, RetryHint::RetryAfter, RetryHint::Message] {
         simulator.provider().set_faults(vec![rule(Effect::Throttle { seconds: 17, tells })]);
         let error = call(&simulator, Arc::clone(&tokens) as _, &soon()).await.unwrap_err();
 
@@ -147,7 +147,7 @@ async fn a_named_wait_is_waited_out_or_reported() {
     assert!(matches!(error.cause, Cause::Quota { .. }), "{error:?}");
     assert!(about(error.retry(), 3_600), "an hour at most: {error:?}");
 
-    for tells in [Tells::Both, Tells::Nothing] {
+    for tells in [RetryHint::Both, RetryHint::Nothing] {
         let twice = Fault { times: Some(2), ..rule(Effect::Throttle { seconds: 1, tells }) };
         simulator.provider().set_faults(vec![twice]);
         let before = simulator.provider().gateway.request_count();

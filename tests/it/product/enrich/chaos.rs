@@ -18,7 +18,7 @@ use model::{List, RunKind};
 use simulator::{
     accounting::WebhookState,
     catalog::Resource,
-    knobs::{Effect, Fault, Latency, Status, Target, Tells},
+    knobs::{Effect, Fault, Latency, RetryHint, Status, Target},
 };
 use tributary::avro::embedded::EmbeddedRegistry;
 
@@ -309,7 +309,7 @@ fn spoil(scene: &Scene) {
         delivery.delay = Latency::Uniform { from: 0.0, to: 300.0 };
         (knobs.reads.replica_lag, knobs.reads.replica_share) = (700, 0.3);
         knobs.faults = vec![
-            fault(Effect::Throttle { seconds: 1, tells: Tells::Both }, 0.02),
+            fault(Effect::Throttle { seconds: 1, tells: RetryHint::Both }, 0.02),
             fault(Effect::Status(Status::SERVER_ERROR), 0.03),
             fault(Effect::Drop, 0.02),
             fault(Effect::Truncate, 0.02),

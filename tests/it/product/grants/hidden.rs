@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use kafka::{Received, read_to_end};
-use simulator::knobs::{Effect, Endpoint, IdentityFault, Status, Tells};
+use simulator::knobs::{Effect, Endpoint, IdentityFault, RetryHint, Status};
 use tributary::config;
 
 use super::ground::{KEY as ENCRYPTION_KEY, LIMIT};
@@ -58,7 +58,7 @@ async fn no_token_or_key_is_in_what_a_worker_says_or_keeps(shared: &'static Shar
     let faults = vec![
         fault(Effect::Oversized { bytes: 10 << 20, status: page }),
         fault(Effect::Html { status: page }),
-        fault(Effect::Throttle { seconds: 1, tells: Tells::default() }),
+        fault(Effect::Throttle { seconds: 1, tells: RetryHint::default() }),
     ];
     let provider = scene.stage.simulator.provider();
     provider.turn(|knobs| knobs.identity.faults = faults);

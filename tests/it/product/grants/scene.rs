@@ -12,7 +12,7 @@ use provider::{
 };
 use serde_json::{Value, json};
 use simulator::{
-    identity::{Exchange, Kind},
+    identity::{Exchange, ExchangeKind},
     settings::Settings,
 };
 use tokio::time::sleep;
@@ -105,7 +105,7 @@ impl Scene {
         let code = parameter(&self.stage.login(connector).await?, "code");
         let mut exchanges = self.exchanges().into_iter();
         let redeemed =
-            exchanges.find(|exchange| exchange.kind == Kind::Code && exchange.token == code).unwrap();
+            exchanges.find(|exchange| exchange.kind == ExchangeKind::Code && exchange.token == code).unwrap();
         Ok(redeemed.grant.unwrap())
     }
 

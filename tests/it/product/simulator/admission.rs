@@ -1,9 +1,9 @@
-//! What a request must bring to be answered: key, token, scopes, headers, a path the gateway knows.
+//! What the gateway requires of a request: key, token, scopes, headers, a known path.
 
 use simulator::{control, knobs::ExpiredToken};
 
 use super::{
-    ACCOUNTING_SCOPES, Answer, Client, KEY, PAYROLL_SCOPES, RESOURCES,
+    Answer, Client, KEY, RESOURCES,
     lists::CUSTOMERS,
     pass,
     reads::{COMPANIES, PAYROLL, by_api, resource},
@@ -11,16 +11,15 @@ use super::{
 };
 
 crate::tests! {
-    plain a_missing_or_unknown_token_gets_a_401_unlike_that_of_the_key;
+    plain the_first_thing_that_is_missing_decides;
     plain an_expired_token_is_answered_401_or_500;
-    plain a_token_without_the_areas_scope_is_forbidden;
     plain every_call_needs_the_json_content_type;
     plain what_the_gateway_does_not_know_gets_its_404;
     plain a_path_by_id_can_be_unknown_to_the_gateway;
-    plain nothing_that_is_sent_makes_it_fail_on_its_own_account;
+    plain no_request_makes_it_fail;
 }
 
-/// The gateway's own body: `statusCode` and `message`.
+/// Asserts an error with the gateway's body: `statusCode` and `message`.
 #[track_caller]
 fn by_gateway(answer: &Answer, status: u16, says: &str) {
     assert_eq!(answer.status, status, "{answer:?}");
@@ -29,28 +28,73 @@ fn by_gateway(answer: &Answer, status: u16, says: &str) {
     assert!(body["message"].as_str().unwrap().contains(says), "{answer:?}");
 }
 
-async fn a_missing_or_unknown_token_gets_a_401_unlike_that_of_the_key() {
-    let simulator = start(|_| {}).await;
-    let good = Client::accounting(&simulator);
-    let token = good.authorization.clone().unwrap().replace("Bearer ", "");
+async fn the_first_thing_that_is_missing_decides() {
+    const HOOKS: &str = "/accounting-core/api/activities/prorates/webhooks/events";
+    const IMPORT: &str = "/accounting-import/api/integrationFiles/a";
+    const INV: &str = "/invoicing/api/webhooks";
+    const LOGIN: &str = "/invoicing/api/users/login";
+    let simulator = start(|settings| settings.knobs.invoicing.version_required = true).await;
+    let token = |scopes: &[&str]| format!("Bearer {}", simulator.provider().identity.grant(scopes).0);
+    let accounting = token(&["SVC.ES.NEWPOL.ACC.API"]);
+    let core = token(&["SVC.ES.NEWPOL.COR.API"]);
+    let payroll = token(&["SVC.ES.EquipoContex"]);
+    let hooks = token(&["SVC.ES.Webhooks"]);
+    let webhooks = token(&["SVC.ES.NEWPOL.COR.API", "SVC.ES.Webhooks"]);
+    let invoicing = super::invoicing::chosen(&simulator, 0).await.authorization.unwrap();
+    let (basic, lower) = (accounting.replace("Bearer", "Basic"), accounting.replace("Bearer", "bearer"));
+    let bare = accounting.replace("Bearer ", "");
+    let json = "application/json";
+    let no_key = "Access denied due to missing subscription key. Make sure to include";
+    let denied = "Authorization has been denied";
 
-    for (authorization, status) in [
-        (None, 401),
-        (Some(String::new()), 401),
-        (Some("Bearer ".to_owned()), 401),
-        (Some("Bearer unknown".to_owned()), 401),
-        (Some(token.clone()), 401),
-        (Some(format!("Basic {token}")), 401),
-        (Some(format!("Bearer {token}x")), 401),
-        (Some(format!("Bearer {token}")), 200),
-        (Some(format!("bearer {token}")), 200),
-    ] {
-        let answer = Client { authorization: authorization.clone(), ..good.clone() }.get(COMPANIES).await;
+    // Key, Authorization, Content-Type, Api-Version; status and message. Errors about the key have the gateway's body.
+    let table: &[(&str, &str, [&str; 4], u16, &str)] = &[
+        ("GET", COMPANIES, ["", "", "", ""], 401, no_key),
+        (
+            "GET",
+            COMPANIES,
+            ["other", &accounting, "", ""],
+            401,
+            "Access denied due to invalid subscription key.",
+        ),
+        ("GET", COMPANIES, [KEY, "", "", ""], 401, denied),
+        ("GET", COMPANIES, [KEY, &basic, "", ""], 401, denied),
+        ("GET", COMPANIES, [KEY, &bare, "", ""], 401, denied),
+        ("GET", COMPANIES, [KEY, "Bearer", "", ""], 401, denied),
+        ("GET", COMPANIES, [KEY, "Bearer unknown", "", ""], 401, "the access token is not valid"),
+        ("GET", COMPANIES, [KEY, &payroll, "", ""], 403, "the token lacks the scope SVC.ES.NEWPOL.ACC.API"),
+        ("GET", COMPANIES, [KEY, &core, "", ""], 403, "the token lacks the scope SVC.ES.NEWPOL.ACC.API"),
+        ("GET", HOOKS, [KEY, &core, "", ""], 403, "the token lacks the scope SVC.ES.Webhooks"),
+        ("GET", HOOKS, [KEY, &accounting, "", ""], 403, "the token lacks the scope SVC.ES.NEWPOL.COR.API"),
+        ("GET", HOOKS, [KEY, &hooks, "", ""], 403, "the token lacks the scope SVC.ES.NEWPOL.COR.API"),
+        ("GET", IMPORT, [KEY, &core, "", ""], 403, "the token lacks the scope SVC.ES.NEWPOL.ACC.API"),
+        ("GET", PAYROLL, [KEY, &accounting, "", ""], 403, "the token lacks the scope SVC.ES.EquipoContex"),
+        ("GET", COMPANIES, [KEY, &accounting, "", ""], 415, "Content-Type"),
+        ("GET", HOOKS, [KEY, &webhooks, json, ""], 400, "webhooks are managed with context none"),
+        ("GET", INV, [KEY, "", json, "2.0"], 401, denied),
+        ("GET", INV, [KEY, &invoicing, "", ""], 415, "Content-Type"),
+        ("GET", INV, [KEY, &invoicing, json, ""], 400, "Api-Version"),
+        ("POST", LOGIN, ["", "", json, "2.0"], 401, no_key),
+        ("POST", LOGIN, [KEY, "", json, ""], 400, "Api-Version"),
+        ("GET", COMPANIES, [KEY, &accounting, json, ""], 200, ""),
+        ("GET", COMPANIES, [KEY, &lower, json, ""], 200, ""),
+    ];
+    let client = Client::bare(&simulator);
+    for (method, path, headers, status, message) in table {
+        let mut request = client.http.request(method.parse().unwrap(), format!("{}{path}", client.base));
+        let names = ["ocp-apim-subscription-key", "authorization", "content-type", "api-version"];
+        for (name, value) in names.into_iter().zip(headers).filter(|(_, value)| !value.is_empty()) {
+            request = request.header(name, *value);
+        }
+        let answer = Answer::read(request.send().await.unwrap()).await.unwrap();
 
-        assert_eq!(answer.status, status, "{authorization:?}");
-        if status == 401 {
-            by_api(&answer, 401);
-            assert!(!answer.body.contains("subscription key"), "{answer:?}");
+        if message.starts_with("Access") {
+            by_gateway(&answer, *status, message);
+        } else if *status == 200 {
+            assert_eq!(answer.status, 200, "{method} {path} {headers:?}");
+        } else {
+            by_api(&answer, *status);
+            assert!(answer.json()["message"].as_str().unwrap().starts_with(message), "{path}: {answer:?}");
         }
     }
 }
@@ -70,21 +114,6 @@ async fn an_expired_token_is_answered_401_or_500() {
     by_api(&client.token("never issued").get(COMPANIES).await, 401);
 }
 
-async fn a_token_without_the_areas_scope_is_forbidden() {
-    let simulator = start(|_| {}).await;
-    let (accounting, payroll) = (Client::accounting(&simulator), Client::payroll(&simulator));
-
-    assert_eq!((accounting.get(COMPANIES).await.status, payroll.get(PAYROLL).await.status), (200, 200));
-    by_api(&payroll.get(COMPANIES).await, 403);
-    by_api(&accounting.get(PAYROLL).await, 403);
-    for (client, path) in [
-        (Client::with_scopes(&simulator, &ACCOUNTING_SCOPES[..2]), COMPANIES),
-        (Client::with_scopes(&simulator, &PAYROLL_SCOPES[..2]), PAYROLL),
-    ] {
-        by_api(&client.get(path).await, 403);
-    }
-}
-
 async fn every_call_needs_the_json_content_type() {
     let simulator = start(|_| {}).await;
     let client = Client::accounting(&simulator);
@@ -92,6 +121,7 @@ async fn every_call_needs_the_json_content_type() {
     for (kind, status) in [
         (None, 415),
         (Some("text/plain"), 415),
+        (Some("application/jsonx"), 415),
         (Some("application/json"), 200),
         (Some("Application/JSON; charset=utf-8"), 200),
     ] {
@@ -110,12 +140,18 @@ async fn what_the_gateway_does_not_know_gets_its_404() {
     let simulator = start(|_| {}).await;
     let client = Client::accounting(&simulator);
 
-    for path in
-        ["/", "/accounting/api", "/accounting/api/nothing", "/accounting/api/nothing/1", "/payroll/api/x"]
-    {
+    for path in [
+        "/",
+        "/accounting/api",
+        "/accounting/customers",
+        "/accounting/apis/companies",
+        "/accounting/api/nothing",
+        "/accounting/api/nothing/1",
+        "/payroll/api/x",
+    ] {
         by_gateway(&client.get(path).await, 404, "not found");
     }
-    // Lists and methods that the document does not show.
+    // Lists and methods that the document does not have.
     for path in ["/accounting/api/suppliers", "/accounting-core/api/persons", "/payroll/api/companies/1"] {
         by_gateway(&client.get(path).await, 404, "not found");
     }
@@ -150,7 +186,7 @@ async fn a_path_by_id_can_be_unknown_to_the_gateway() {
     }
 }
 
-async fn nothing_that_is_sent_makes_it_fail_on_its_own_account() {
+async fn no_request_makes_it_fail() {
     let simulator = start(|_| {}).await;
     let client = Client::accounting(&simulator);
     let company = client.company(&client.companies().await[0]);

@@ -1,32 +1,40 @@
-//! Every fault of the gateway, as it looks on the wire.
+//! Faults and limits of the gateway, on the wire.
 
 use std::time::{Duration, Instant};
 
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 use simulator::{
     Simulator,
     clock::SECOND,
-    knobs::{Effect, Fault, Latency, Rate, ReceiverUrls, Status, Target, Tells},
+    knobs::{Effect, Fault, Latency, Rate, ReceiverUrls, RetryHint, Status, Target},
     settings::Tls,
 };
 
-use super::{Client, KEY, pass, start};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use super::{Answer, Client, KEY, pass, start};
 
 crate::tests! {
-    plain a_throttled_request_tells_when_to_come_back_in_three_ways_or_not_at_all;
-    plain a_rate_lets_so_many_requests_pass_in_its_window_and_says_when_the_next_may;
+    plain a_throttled_request_has_the_retry_hint_of_its_rule;
+    plain a_rate_limits_requests_per_window_and_key;
     plain a_quota_that_is_used_up_is_a_403_with_retry_after;
-    plain statuses_have_the_body_of_whoever_answers;
+    plain statuses_have_the_body_of_gateway_or_api;
     plain a_truncated_answer_is_shorter_than_it_announced;
-    plain invalid_json_arrives_whole_and_cannot_be_parsed;
-    plain a_wrong_content_type_leaves_the_body_right;
+    plain each_effect_changes_its_part_of_the_answer;
+    plain long_answers_are_compressed_for_clients_that_ask;
+    plain a_status_without_a_body_has_no_length;
+    plain a_body_may_have_a_mebibyte;
+    plain a_delayed_request_meets_the_knobs_that_hold_when_it_resumes;
     plain a_lost_answer_leaves_the_work_done;
     plain answers_take_as_long_as_their_latency_says;
     plain rules_are_asked_in_order_and_count_what_they_skip_and_hit;
     plain a_rule_hits_only_what_its_target_names;
     plain a_share_of_requests_is_hit_and_the_same_ones_again;
-    plain the_date_of_an_answer_is_the_providers_and_moves_with_its_skew;
+    plain the_date_header_follows_the_provider_s_clock;
     plain tls_is_trusted_by_its_certificate_alone_and_speaks_http_2;
     plain faults_happen_over_http_2_too;
     plain the_journal_has_every_request_with_its_status_and_fault;
@@ -50,15 +58,15 @@ async fn statuses(client: &Client, path: &str, count: usize) -> Vec<u16> {
     found
 }
 
-async fn a_throttled_request_tells_when_to_come_back_in_three_ways_or_not_at_all() {
+async fn a_throttled_request_has_the_retry_hint_of_its_rule() {
     let simulator = start(|_| {}).await;
     let client = Client::accounting(&simulator);
 
     for (tells, header, message) in [
-        (Tells::Both, true, true),
-        (Tells::RetryAfter, true, false),
-        (Tells::Message, false, true),
-        (Tells::Nothing, false, false),
+        (RetryHint::Both, true, true),
+        (RetryHint::RetryAfter, true, false),
+        (RetryHint::Message, false, true),
+        (RetryHint::Nothing, false, false),
     ] {
         faults(&simulator, vec![rule(Effect::Throttle { seconds: 17, tells })]);
         let answer = client.get(COMPANIES).await;
@@ -73,10 +81,10 @@ async fn a_throttled_request_tells_when_to_come_back_in_three_ways_or_not_at_all
     }
 }
 
-async fn a_rate_lets_so_many_requests_pass_in_its_window_and_says_when_the_next_may() {
+async fn a_rate_limits_requests_per_window_and_key() {
     let simulator = start(|settings| {
         settings.subscription_keys = vec![KEY.to_owned(), "another".to_owned()];
-        settings.knobs.gateway.rate = Some(Rate { requests: 3, seconds: 10.0, tells: Tells::Both });
+        settings.knobs.gateway.rate = Some(Rate { requests: 3, seconds: 10.0, tells: RetryHint::Both });
     })
     .await;
     let client = Client::accounting(&simulator);
@@ -86,17 +94,17 @@ async fn a_rate_lets_so_many_requests_pass_in_its_window_and_says_when_the_next_
     pass(&simulator, 4);
     let refused = client.get(COMPANIES).await;
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("6")));
-    assert_eq!(other.get(COMPANIES).await.status, 200, "each key has a rate of its own");
+    assert_eq!(other.get(COMPANIES).await.status, 200, "each key has its own rate");
     pass(&simulator, 6);
     assert_eq!(statuses(&client, COMPANIES, 4).await, [200, 200, 200, 429]);
-    // A wrong key uses nothing up.
+    // A wrong key does not count.
     let stranger = Client { key: Some("unknown".to_owned()), ..client.clone() };
     assert_eq!(stranger.get(COMPANIES).await.status, 401);
 }
 
 async fn a_quota_that_is_used_up_is_a_403_with_retry_after() {
     let simulator = start(|settings| {
-        settings.knobs.gateway.quota = Some(Rate { requests: 2, seconds: 3_600.0, tells: Tells::Both });
+        settings.knobs.gateway.quota = Some(Rate { requests: 2, seconds: 3_600.0, tells: RetryHint::Both });
     })
     .await;
     let client = Client::accounting(&simulator);
@@ -117,7 +125,7 @@ async fn a_quota_that_is_used_up_is_a_403_with_retry_after() {
     }
 }
 
-async fn statuses_have_the_body_of_whoever_answers() {
+async fn statuses_have_the_body_of_gateway_or_api() {
     let simulator = start(|_| {}).await;
     let client = Client::accounting(&simulator);
 
@@ -161,31 +169,128 @@ async fn a_truncated_answer_is_shorter_than_it_announced() {
     assert!(whole.as_bytes().starts_with(&received));
 }
 
-async fn invalid_json_arrives_whole_and_cannot_be_parsed() {
+async fn each_effect_changes_its_part_of_the_answer() {
     let simulator = start(|_| {}).await;
     let client = Client::accounting(&simulator);
-    let whole = client.get(COMPANIES).await.body;
-    faults(&simulator, vec![rule(Effect::InvalidJson)]);
+    let right = client.get(COMPANIES).await;
+    let rows = right.rows();
+    let total = |answer: &Answer| answer.header("x-pagination").map(|text| text.contains("\"totalCount\":6"));
+    simulator.provider().turn(|knobs| knobs.reads.accounting_pagination = true);
 
-    let answer = client.get(COMPANIES).await;
+    type Check<'a> = &'a dyn Fn(&Answer) -> bool;
+    let cases: [(Effect, Check<'_>); 6] = [
+        (Effect::InvalidJson, &|answer| {
+            right.body.starts_with(&answer.body) && answer.body.len() < right.body.len()
+        }),
+        (Effect::WrongContentType, &|answer| {
+            answer.header("content-type") == Some("text/html") && answer.body == right.body
+        }),
+        (Effect::WrongTypes, &|answer| {
+            answer.rows()[0]["vatName"] == rows[0]["vatName"].as_str().unwrap().len()
+        }),
+        (Effect::Wrapped, &|answer| answer.json()["items"] == json!(rows)),
+        (Effect::WithoutIds, &|answer| answer.rows()[0].get("correlationId").is_none()),
+        (Effect::WrongTotal { surplus: 3 }, &|answer| total(answer) == Some(true)),
+    ];
+    for (effect, check) in cases {
+        faults(&simulator, vec![rule(effect.clone())]);
+        let answer = client.get(COMPANIES).await;
 
-    assert_eq!(answer.status, 200);
-    assert_eq!(answer.header("content-length"), Some(&*answer.body.len().to_string()));
-    assert!(answer.header("content-type").unwrap().starts_with("application/json"));
-    assert!(serde_json::from_str::<Value>(&answer.body).is_err(), "{}", answer.body);
-    assert!(whole.starts_with(&answer.body) && answer.body.len() < whole.len());
+        assert_eq!((answer.status, check(&answer)), (200, true), "{effect:?}: {answer:?}");
+        if let Some(length) = answer.header("content-length") {
+            assert_eq!(length, answer.body.len().to_string(), "{effect:?}");
+        }
+    }
+    faults(&simulator, vec![rule(Effect::FirstPage)]);
+    let second = client.get(&format!("{COMPANIES}?pageNumber=2&pageSize=1")).await;
+    assert_eq!(second.rows(), rows[..1]);
 }
 
-async fn a_wrong_content_type_leaves_the_body_right() {
+async fn long_answers_are_compressed_for_clients_that_ask() {
+    let simulator = start(|settings| settings.world.companies = 40).await;
+    let mut client = Client::accounting(&simulator);
+    client.http = reqwest::Client::builder().no_proxy().no_gzip().build().unwrap();
+    let asking = client.header("accept-encoding", "gzip");
+    // The response is not read as text, because it may be compressed.
+    let get = async |client: &Client, path: &str| {
+        let request =
+            client.http.get(format!("{}{path}", client.base)).header("content-type", "application/json");
+        let request = request.header("ocp-apim-subscription-key", KEY);
+        let request = request.header("authorization", client.authorization.as_deref().unwrap());
+        let request =
+            client.headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
+        request.send().await.unwrap()
+    };
+
+    let long = get(&asking, COMPANIES).await;
+    let short = get(&asking, &format!("{COMPANIES}?pageSize=1")).await;
+    assert!(long.headers().contains_key("content-encoding") && long.content_length().unwrap() < 9_000);
+    assert!(!short.headers().contains_key("content-encoding"));
+    assert!(!get(&client, COMPANIES).await.headers().contains_key("content-encoding"));
+    faults(&simulator, vec![rule(Effect::Truncate)]);
+    let cut = get(&asking, COMPANIES).await;
+    assert!(cut.headers().contains_key("content-encoding") && cut.bytes().await.is_err());
+    faults(&simulator, Vec::new());
+    simulator.provider().turn(|knobs| knobs.gateway.gzip = false);
+    assert!(!get(&asking, COMPANIES).await.headers().contains_key("content-encoding"));
+}
+
+async fn a_status_without_a_body_has_no_length() {
+    let simulator = start(|_| {}).await;
+
+    for status in [204, 304] {
+        faults(&simulator, vec![rule(Effect::Status(Status::new(status).unwrap()))]);
+        let mut stream = TcpStream::connect(simulator.address()).await.unwrap();
+        let request = format!("GET {COMPANIES} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+
+        let answer = answer.to_lowercase();
+        assert!(answer.starts_with(&format!("http/1.1 {status} ")), "{answer}");
+        assert!(answer.ends_with("\r\n\r\n") && !answer.contains("content-"), "{answer}");
+    }
+}
+
+async fn a_body_may_have_a_mebibyte() {
+    const LIMIT: usize = 1 << 20;
+    let simulator = start(|_| {}).await;
+    let client = Client { authorization: None, ..Client::accounting(&simulator) };
+
+    // Whitespace after JSON is allowed; the empty object has no mail.
+    for (bytes, status) in [(LIMIT, 400), (LIMIT + 1, 413)] {
+        let body = format!("{{}}{}", " ".repeat(bytes - 2));
+        let answer = client.try_send(Method::POST, "/invoicing/api/users/login", Some(body)).await.unwrap();
+        assert_eq!(answer.status, status, "{bytes}");
+    }
+}
+
+async fn a_delayed_request_meets_the_knobs_that_hold_when_it_resumes() {
     let simulator = start(|_| {}).await;
     let client = Client::accounting(&simulator);
-    let right = client.get(COMPANIES).await.body;
-    faults(&simulator, vec![rule(Effect::WrongContentType)]);
+    let second = Fault { times: Some(1), skip: 1, ..rule(Effect::Status(Status::SERVER_ERROR)) };
+    let once = Some(Rate { requests: 1, seconds: 60.0, tells: RetryHint::Both });
 
-    let answer = client.get(COMPANIES).await;
+    for (fault, rate, expected) in [(Some(second), None, (200, 500)), (None, once, (200, 429))] {
+        let provider = simulator.provider();
+        provider.turn(|knobs| knobs.gateway.latency = Latency::Fixed { milliseconds: 2_000.0 });
+        let before = provider.gateway.request_count();
+        let meanwhile = async {
+            while provider.gateway.request_count() == before {
+                tokio::task::yield_now().await;
+            }
+            provider.turn(|knobs| {
+                knobs.gateway.latency = Latency::None;
+                knobs.faults.extend(fault);
+                knobs.gateway.rate = rate;
+            });
+            client.get(COMPANIES).await.status
+        };
+        let (delayed, meanwhile) = tokio::join!(client.get(COMPANIES), meanwhile);
 
-    assert_eq!((answer.status, answer.header("content-type")), (200, Some("text/html")));
-    assert_eq!(answer.body, right);
+        assert_eq!((meanwhile, delayed.status), expected);
+        faults(&simulator, Vec::new());
+    }
 }
 
 async fn a_lost_answer_leaves_the_work_done() {
@@ -218,9 +323,7 @@ async fn answers_take_as_long_as_their_latency_says() {
     };
     took().await;
 
-    // A median that is the 99th percentile too leaves no spread.
-    let even = Latency::LogNormal { median: 70.0, p99: 70.0 };
-    for latency in [Latency::Fixed { milliseconds: 70.0 }, Latency::Uniform { from: 70.0, to: 90.0 }, even] {
+    for latency in [Latency::Fixed { milliseconds: 70.0 }, Latency::Uniform { from: 70.0, to: 90.0 }] {
         simulator.provider().turn(|knobs| knobs.gateway.latency = latency);
         assert!(took().await >= Duration::from_millis(70), "{latency:?}");
         simulator.provider().turn(|knobs| {
@@ -234,7 +337,7 @@ async fn answers_take_as_long_as_their_latency_says() {
 async fn rules_are_asked_in_order_and_count_what_they_skip_and_hit() {
     let simulator = start(|_| {}).await;
     let client = Client::accounting(&simulator);
-    let throttle = Effect::Throttle { seconds: 1, tells: Tells::Both };
+    let throttle = Effect::Throttle { seconds: 1, tells: RetryHint::Both };
     let rules = vec![
         Fault { skip: 1, times: Some(2), ..rule(throttle) },
         Fault { times: Some(2), ..rule(Effect::Status(Status::SERVER_ERROR)) },
@@ -296,7 +399,7 @@ async fn a_share_of_requests_is_hit_and_the_same_ones_again() {
     assert_ne!(runs[0], runs[2]);
 }
 
-async fn the_date_of_an_answer_is_the_providers_and_moves_with_its_skew() {
+async fn the_date_header_follows_the_provider_s_clock() {
     let simulator = start(|_| {}).await;
     let client = Client::accounting(&simulator);
 
@@ -350,7 +453,7 @@ async fn tls_is_trusted_by_its_certificate_alone_and_speaks_http_2() {
     let answer = Client { http: old.build().unwrap(), ..client.clone() }.get(COMPANIES).await;
     assert_eq!((answer.status, answer.version), (200, reqwest::Version::HTTP_11));
 
-    // Who does not know the certificate does not trust it, and nobody reaches it without TLS.
+    // A client that does not know the certificate refuses it, and plain HTTP does not reach the simulator.
     let other = start(|settings| settings.tls = Tls::Generated).await;
     let stranger = Client { http: Client::bare(&other).http, ..client.clone() };
     assert!(stranger.try_send(Method::GET, COMPANIES, None).await.is_err());

@@ -1,18 +1,18 @@
-//! The simulated provider, held to the provider's document over a real socket: a second reading, made from the document
-//! and not from the simulator's code, so that one misreading cannot hide.
+//! Tests of the simulated provider against the provider's document, over HTTP.
 //!
-//! Each test starts a simulator of its own ([`start`]) with a small world and a standing clock, and talks to it as any
-//! client would ([`Client`]). Where a test needs what no client can know, it asks the simulator's own handle.
+//! They are a second reading of the document, not of the simulator's code, so that a misreading in one of them shows. Each test
+//! starts its own simulator ([`start`]) with a small world and a frozen clock and uses it like any client ([`Client`]); what no
+//! client can know it asks the simulator's handle.
 
 mod admission;
 mod control;
 mod delivery;
+mod exchanges;
 mod gateway;
 mod identity;
 mod invoicing;
 mod lists;
 mod moving;
-mod others;
 mod process;
 mod reads;
 pub(crate) mod receiver;
@@ -34,18 +34,17 @@ use url::form_urlencoded;
 
 use crate::support::{harness::Test, traced};
 
-/// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
     let parts = [
         admission::tests(),
         control::tests(),
         delivery::tests(),
+        exchanges::tests(),
         gateway::tests(),
         identity::tests(),
         invoicing::tests(),
         lists::tests(),
         moving::tests(),
-        others::tests(),
         process::tests(),
         reads::tests(),
         tokens::tests(),
@@ -55,9 +54,9 @@ pub(crate) fn tests() -> Vec<Test> {
     parts.into_iter().flatten().collect()
 }
 
-/// The key every simulator knows.
+/// The subscription key of every simulator.
 pub(crate) const KEY: &str = "simulated-subscription-key";
-/// Scopes of the accounting API, as the document lists them.
+/// Documented scopes of the accounting API.
 pub(crate) const ACCOUNTING_SCOPES: [&str; 6] = [
     "offline_access",
     "openid",
@@ -66,9 +65,9 @@ pub(crate) const ACCOUNTING_SCOPES: [&str; 6] = [
     "SVC.ES.NEWPOL.MNG.API",
     "SVC.ES.Webhooks",
 ];
-/// Scopes of the payroll API, as the document lists them.
+/// Documented scopes of the payroll API.
 pub(crate) const PAYROLL_SCOPES: [&str; 4] = ["offline_access", "openid", "IDInfo", "SVC.ES.EquipoContex"];
-/// The document's table of resources and where each lives.
+/// The document's table of resources.
 pub(crate) const RESOURCES: [(&str, &str); 19] = [
     ("accounts", "/accounting/api/accounts"),
     ("charges", "/accounting/api/charges"),
@@ -91,12 +90,12 @@ pub(crate) const RESOURCES: [(&str, &str); 19] = [
     ("integrationFiles", "/accounting-import/api/integrationFiles"),
 ];
 
-/// Noon of the day every test's clock stands at, unless it moves it.
+/// The moment at which the clock of every test is frozen.
 pub(crate) fn noon() -> Ticks {
     Ticks(midnight(2026, 11, 15).unwrap().0 + 12 * 3_600 * SECOND)
 }
 
-/// A simulator with a small world at [`noon`], changed as a test needs it.
+/// Starts a simulator with a small world at [`noon`].
 pub(crate) async fn start(adjust: impl FnOnce(&mut Settings)) -> Simulator {
     let world = WorldSettings {
         companies: 3,
@@ -121,23 +120,23 @@ pub(crate) async fn start(adjust: impl FnOnce(&mut Settings)) -> Simulator {
     simulator
 }
 
-/// Moves the provider's clock ahead.
+/// Advances the provider's clock.
 pub(crate) fn pass(simulator: &Simulator, seconds: i64) {
     simulator.provider().clock.advance(seconds * SECOND);
 }
 
-/// A client of the provider: what it sends is what is set here and nothing else.
+/// A client that sends only what is set here.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
-    /// Follows no redirect.
+    /// Does not follow redirects.
     pub(crate) http: reqwest::Client,
-    /// Where the provider is, without a slash at the end.
+    /// Base address without a slash at the end.
     pub(crate) base: String,
     /// `Ocp-Apim-Subscription-Key`.
     pub(crate) key: Option<String>,
-    /// `Authorization`, as it is sent.
+    /// `Authorization`, verbatim.
     pub(crate) authorization: Option<String>,
-    /// `context`, as it is sent.
+    /// `context`, verbatim.
     pub(crate) context: Option<String>,
     /// Further headers.
     pub(crate) headers: Vec<(&'static str, String)>,
@@ -160,7 +159,7 @@ impl Client {
         Self { key: Some(KEY.to_owned()), authorization: Some(bearer(&access)), ..Self::bare(simulator) }
     }
 
-    /// With nothing at all.
+    /// Without headers.
     pub(crate) fn bare(simulator: &Simulator) -> Self {
         let mut builder = reqwest::Client::builder()
             .no_proxy()
@@ -223,7 +222,7 @@ impl Client {
         self.send(Method::DELETE, path, None).await
     }
 
-    /// POST of a form, with no header but its own.
+    /// POST of a form, without other headers.
     pub(crate) async fn form(&self, path: &str, fields: &[(&str, &str)]) -> Result<Answer, reqwest::Error> {
         let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
         let request = self.http.post(format!("{}{path}", self.base));
@@ -231,14 +230,14 @@ impl Client {
         Answer::read(request.send().await?).await
     }
 
-    /// Any request, which must be answered.
+    /// Any request, which must get an answer.
     pub(crate) async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
         self.try_send(method.clone(), path, body.map(ToString::to_string))
             .await
             .unwrap_or_else(|error| panic!("{method} {path}: {error:?}"))
     }
 
-    /// Any request with any body, which may end without an answer.
+    /// Any request with any body; it may get no answer.
     pub(crate) async fn try_send(
         &self,
         method: Method,
@@ -266,13 +265,13 @@ impl Client {
         Answer::read(request.send().await?).await
     }
 
-    /// Correlation ids of the companies, as the list tells them.
+    /// Correlation ids in the list of companies.
     pub(crate) async fn companies(&self) -> Vec<String> {
         ids(&Self { context: None, ..self.clone() }.get("/accounting/api/companies").await.rows())
     }
 }
 
-/// One segment of a path: ids are opaque and may hold anything.
+/// Percent-encodes an id as a path segment.
 pub(crate) fn segment(id: &str) -> String {
     id.bytes().fold(String::new(), |mut text, byte| {
         match byte {
@@ -298,7 +297,7 @@ pub(crate) fn bearer(access: &str) -> String {
 pub(crate) struct Answer {
     /// Status.
     pub(crate) status: u16,
-    /// Protocol it came by.
+    /// HTTP version.
     pub(crate) version: reqwest::Version,
     /// Headers.
     pub(crate) headers: HeaderMap,
@@ -314,14 +313,14 @@ impl Answer {
         Ok(Self { status, version, headers, body: response.text().await? })
     }
 
-    /// The body of a success, as JSON.
+    /// The JSON body of a 200.
     #[track_caller]
     pub(crate) fn ok(&self) -> Value {
         assert_eq!(self.status, 200, "{self:?}");
         self.json()
     }
 
-    /// The body as JSON, whatever the status.
+    /// The JSON body, whatever the status.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))

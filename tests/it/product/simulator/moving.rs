@@ -1,4 +1,4 @@
-//! Lists and records that do not stand still: order, replicas, restores, churn between pages, and what always fails.
+//! Lists and records that change: order, replicas, restores, churn between pages.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ use super::{
 
 crate::tests! {
     plain a_list_has_the_order_its_knob_says;
-    plain a_lagging_replica_shows_what_was_and_does_not_have_what_is_new;
+    plain a_lagging_replica_shows_an_earlier_state;
     plain a_company_its_replica_lacks_is_an_unknown_company;
     plain a_lagging_replica_has_payroll_as_it_was;
     plain a_replica_lags_by_its_knob_after_the_clock_was_set_back;
@@ -32,7 +32,7 @@ crate::tests! {
     plain payroll_companies_come_and_go_between_pages;
 }
 
-/// What a pager without any care finds: page after page until a short one.
+/// Reads page after page until a short one, without any precautions.
 async fn naive(client: &Client, list: &str, size: usize) -> Vec<String> {
     let mut found = Vec::new();
     for page in 1.. {
@@ -45,7 +45,7 @@ async fn naive(client: &Client, list: &str, size: usize) -> Vec<String> {
     found
 }
 
-/// Does something to a customer.
+/// Changes a customer.
 fn act(simulator: &Simulator, id: &str, kind: Kind) {
     simulator.provider().change(|world, clock| {
         let (place, _) = world.find(Resource::Customers, id).unwrap();
@@ -53,7 +53,7 @@ fn act(simulator: &Simulator, id: &str, kind: Kind) {
     });
 }
 
-/// Adds a customer to the first company.
+/// Creates a customer of the first company.
 fn create(simulator: &Simulator) -> String {
     simulator.provider().change(|world, clock| {
         let change = world.create(Resource::Customers, Some(0), clock).unwrap();
@@ -81,12 +81,12 @@ async fn a_list_has_the_order_its_knob_says() {
     let same = |list: &[String]| list.iter().cloned().collect::<BTreeSet<_>>();
     assert_eq!((same(&scattered), same(&changed)), (same(&expected), same(&expected)));
     assert_ne!(scattered, expected);
-    // What changes does not move it.
+    // A change does not move a row.
     act(&simulator, &created[0], Kind::Updated);
     assert_eq!(read(ListOrder::Scattered).await, scattered);
 }
 
-async fn a_lagging_replica_shows_what_was_and_does_not_have_what_is_new() {
+async fn a_lagging_replica_shows_an_earlier_state() {
     let (simulator, client) = one_company(3).await;
     simulator.provider().turn(|knobs| knobs.reads.replica_lag = 5_000);
     pass(&simulator, 60);
@@ -97,7 +97,7 @@ async fn a_lagging_replica_shows_what_was_and_does_not_have_what_is_new() {
     let new = create(&simulator);
     let new = format!("{CUSTOMERS}/{}", segment(&new));
 
-    // A tick for each of the two changes: the lag has not passed for the later one until both have.
+    // The two changes are one tick apart, so the later one needs one more.
     simulator.provider().clock.advance(5 * SECOND - 1);
     assert_eq!(client.get(CUSTOMERS).await.rows(), before);
     assert_eq!(client.get(&changed).await.ok(), before[0]);
@@ -131,7 +131,7 @@ async fn a_company_its_replica_lacks_is_an_unknown_company() {
     for path in &paths {
         assert_eq!(client.get(path).await.status, 200, "{path}");
     }
-    // One that is gone is still there until the replica knows.
+    // A deleted company is readable until the replica catches up.
     simulator.provider().change(|world, clock| {
         let (place, _) = world.find(Resource::Companies, &id).unwrap();
         ((), vec![Change::Record(world.act(place, Kind::Deleted, clock).unwrap())])
@@ -218,7 +218,7 @@ async fn a_restored_company_is_what_it_was_versions_and_all() {
 
     assert_ne!(changed, before);
     assert_eq!(client.get(CUSTOMERS).await.rows(), before);
-    // What happens next may take a version a second time, for something else.
+    // The next change may repeat a version, with other content.
     act(&simulator, before[0]["correlationId"].as_str().unwrap(), Kind::Updated);
     let again = client.get(CUSTOMERS).await.rows();
     assert_eq!(again[0]["sequenceVersion"], changed[0]["sequenceVersion"]);

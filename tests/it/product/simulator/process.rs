@@ -1,4 +1,4 @@
-//! `tributary simulate` as a process: what it prints, what it serves, and how it ends.
+//! `tributary simulate` as a process: output, service, shutdown.
 
 use std::{
     fs,
@@ -14,12 +14,12 @@ use serde_json::Value;
 use crate::support::{process::Process, run_directory};
 
 crate::tests! {
-    plain the_command_prints_its_addresses_serves_and_ends_in_order_when_told;
+    plain the_command_prints_its_addresses_and_stops_on_a_signal;
     plain the_command_serves_https_with_the_certificate_it_prints;
     plain a_frozen_clock_and_a_seed_give_the_same_world_twice;
     plain a_port_that_is_taken_ends_the_command_with_exit_code_1;
-    plain knobs_that_are_wrong_end_the_command_with_exit_code_2_naming_them;
-    plain options_that_are_wrong_end_the_command_with_exit_code_2;
+    plain wrong_knobs_end_the_command_with_exit_code_2;
+    plain wrong_options_end_the_command_with_exit_code_2;
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -42,7 +42,7 @@ impl Simulate {
         Self { process, directory }
     }
 
-    /// Waits until it has printed everything, and what it printed.
+    /// Waits until it has printed everything and returns that.
     async fn printed(&self) -> String {
         self.process.ready(PATIENCE, async || self.process.said().contains("/_control\n")).await.unwrap();
         self.process.said()
@@ -54,13 +54,13 @@ impl Simulate {
     }
 }
 
-/// What stands behind a name in what was printed.
+/// The value printed after a name.
 fn value<'a>(printed: &'a str, name: &str) -> &'a str {
     let line = printed.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_else(|| panic!("no {name} in\n{printed}")).trim()
 }
 
-async fn the_command_prints_its_addresses_serves_and_ends_in_order_when_told() {
+async fn the_command_prints_its_addresses_and_stops_on_a_signal() {
     for signal in [Signal::TERM, Signal::INT] {
         let simulate =
             Simulate::start("simulate", &["--port", "0", "--changes-per-second", "0", "--seed", "9"]);
@@ -76,7 +76,7 @@ async fn the_command_prints_its_addresses_serves_and_ends_in_order_when_told() {
         assert_eq!(companies.lines().count(), 2);
         let discovery = get(format!("{auth}/auth/core/.well-known/openid-configuration")).await;
         assert!(discovery.contains("jwks_uri"), "{discovery}");
-        // The printed client and key are those it knows.
+        // The printed client and key are valid.
         let form = format!(
             "grant_type=refresh_token&refresh_token=x&client_id={}&client_secret={}",
             value(&printed, "oauth.client.id"),
@@ -128,10 +128,10 @@ async fn a_frozen_clock_and_a_seed_give_the_same_world_twice() {
             http.get(format!("{control}{path}")).send().await.unwrap().text().await.unwrap()
         };
         assert_eq!(get("/clock").await, r#"{"now":"2026-11-15T09:00:00.5000000Z"}"#);
-        worlds.push((get("/truth/records/customers?full=true").await, get("/truth/payroll?full=true").await));
+        worlds.push([get("/truth/records/customers").await, get("/truth/records/accounts").await]);
     }
 
-    assert!(worlds[0].0.contains("2026-11-15T09:00:00.5"), "no change is dated by the clock");
+    assert!(worlds[0][0].contains("2026-11-15T09:00:00.5"), "no change is dated by the clock");
     assert_eq!(worlds[0], worlds[1]);
 }
 
@@ -145,7 +145,7 @@ async fn a_port_that_is_taken_ends_the_command_with_exit_code_1() {
     assert!(said.contains(&format!("127.0.0.1:{port}")), "{said}");
 }
 
-async fn knobs_that_are_wrong_end_the_command_with_exit_code_2_naming_them() {
+async fn wrong_knobs_end_the_command_with_exit_code_2() {
     let directory = run_directory::create("simulate-knobs").unwrap();
     let file = directory.join("knobs.json");
     let path = file.display().to_string();
@@ -173,7 +173,7 @@ async fn knobs_that_are_wrong_end_the_command_with_exit_code_2_naming_them() {
     assert!(simulate.directory.exists());
 }
 
-async fn options_that_are_wrong_end_the_command_with_exit_code_2() {
+async fn wrong_options_end_the_command_with_exit_code_2() {
     for arguments in [
         &["--port", "99999"][..],
         &["--companies", "1000001"],

@@ -1,4 +1,4 @@
-//! Reading: the documented fields, all nineteen paths by id, and the company that `context` names.
+//! Reads: documented fields, all nineteen paths by id, and `context`.
 
 use serde_json::{Value, json};
 use simulator::{
@@ -33,7 +33,7 @@ pub(super) fn resource(name: &str) -> Resource {
     serde_json::from_value(Value::from(name)).unwrap()
 }
 
-/// The body of the API behind it, which begins with `ok` and `httpCode`.
+/// Asserts an error with the API's body, which begins with `ok` and `httpCode`.
 #[track_caller]
 pub(super) fn by_api(answer: &Answer, status: u16) {
     assert_eq!(answer.status, status, "{answer:?}");
@@ -48,9 +48,9 @@ pub(super) fn by_api(answer: &Answer, status: u16) {
 enum Is {
     Text,
     Integer,
-    /// ISO 8601, UTC, with so many digits of a second.
+    /// ISO 8601, UTC, with this many digits of a second.
     Time(usize),
-    /// Text of digits.
+    /// A string of digits.
     Numeric,
 }
 
@@ -138,7 +138,7 @@ async fn every_read_has_exactly_the_documented_fields_and_types() {
             assert!(row.get("state").is_none_or(|state| state == "Enabled"), "{path}");
         }
     }
-    // Both forms the document allows occur.
+    // Both documented forms occur.
     let customers = company.get(CUSTOMERS).await.rows();
     for field in ["vatNumber", "vatName", "vatNumberCorrelationId"] {
         let empty = customers.iter().filter(|row| row[field] == "").count();
@@ -174,6 +174,9 @@ async fn context_must_be_what_the_endpoint_asks_for() {
         (Some("{\"clientid\":\"x\"}"), [400; 5]),
         (Some("[\"x\"]"), [400; 5]),
         (Some("\"none\""), [400; 5]),
+        (Some("null"), [400; 5]),
+        (Some("{\"clientId\":\"\"}"), [400; 5]),
+        (Some("{\"clientId\":\"a\",\"clientId\":\"a\"}"), [400; 5]),
         (Some(&*company), [400; 5]),
     ] {
         for (path, status) in [COMPANIES, &itself, CUSTOMERS, ACCOUNTS, &account].into_iter().zip(statuses) {
@@ -186,7 +189,7 @@ async fn context_must_be_what_the_endpoint_asks_for() {
             }
         }
     }
-    // Payroll knows no context and does not look at it.
+    // Payroll ignores `context`.
     let payroll = Client::payroll(&simulator);
     assert_eq!(payroll.get(PAYROLL).await.status, 200);
     for context in ["none", "{\"clientId\":\"unknown\"}", "{"] {
@@ -298,7 +301,7 @@ async fn records_leave_out_what_the_knobs_say() {
 
 async fn an_unknown_company_has_the_status_its_knob_says() {
     let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator).company("of:1:CM:nobody");
+    let client = Client::accounting(&simulator).company("svc:1:CM:unknown");
 
     for status in [400, 403, 404] {
         simulator.provider().turn(|knobs| knobs.reads.unknown_company = Status::new(status).unwrap());
@@ -343,7 +346,7 @@ async fn records_of_no_company_are_read_with_context_none() {
     }
 }
 
-/// Disables the first customer; its company and its id.
+/// Disables the first customer and returns its company and its id.
 fn disable_a_customer(simulator: &Simulator) -> (String, String) {
     let record = control::records(simulator.provider(), Resource::Customers).swap_remove(0);
     simulator.provider().change(|world, clock| {

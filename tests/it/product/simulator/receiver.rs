@@ -1,4 +1,4 @@
-//! A receiver of webhooks on loopback: hands each request to the test over a channel and answers as told.
+//! A webhook receiver on loopback, which passes each request to the test and answers by a script.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -18,15 +18,15 @@ use tokio::{
     time::Instant,
 };
 
-/// Longer than anything here may take; reached only by a test that fails.
+/// Longer than any passing test waits.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a receiver answers.
+/// The answer of a receiver.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Reply {
-    /// This status and no body.
+    /// A status without a body.
     Status(u16),
-    /// This status with one header.
+    /// A status with one header.
     Header(u16, &'static str, &'static str),
     /// 200 with the value of the query parameter `echo` as text.
     Echo,
@@ -34,24 +34,24 @@ pub(crate) enum Reply {
     EchoBetween(&'static str, &'static str),
     /// 200 with this text.
     Text(&'static str),
-    /// This status, once the test lets it go.
+    /// A status, sent when the test releases it.
     Held(u16),
 }
 
-/// A request as it came in.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct Received {
-    /// When its body had come.
+    /// When its body was complete.
     pub(crate) at: Instant,
     /// Method.
     pub(crate) method: Method,
     /// Path.
     pub(crate) path: String,
-    /// What follows the question mark; empty where nothing does.
+    /// The query; may be empty.
     pub(crate) query: String,
     /// Headers.
     pub(crate) headers: HeaderMap,
-    /// Body as sent.
+    /// The body as received.
     pub(crate) body: Bytes,
 }
 
@@ -68,13 +68,13 @@ impl Received {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// `EventType.EventType` of an envelope of the accounting family.
+    /// `EventType.EventType` of an accounting envelope.
     #[track_caller]
     pub(crate) fn event(&self) -> String {
         self.json()["EventType"]["EventType"].as_str().unwrap_or_else(|| panic!("{self:?}")).to_owned()
     }
 
-    /// `JsonData` of an envelope of the accounting family, parsed.
+    /// `JsonData` of an accounting envelope, parsed.
     #[track_caller]
     pub(crate) fn data(&self) -> Value {
         let text = self.json()["JsonData"].as_str().unwrap_or_else(|| panic!("{self:?}")).to_owned();
@@ -84,9 +84,9 @@ impl Received {
 
 type Script = dyn Fn(&Received) -> Reply + Send + Sync;
 
-/// A receiver on a port of its own; ends with the test.
+/// A receiver with its own port.
 pub(crate) struct Receiver {
-    /// Where it listens.
+    /// Its address.
     pub(crate) address: SocketAddr,
     requests: mpsc::UnboundedReceiver<Received>,
     inner: Arc<Inner>,
@@ -96,7 +96,7 @@ pub(crate) struct Receiver {
 struct Inner {
     script: Box<Script>,
     requests: mpsc::UnboundedSender<Received>,
-    /// One permit lets one held answer go.
+    /// Each permit releases one held answer.
     releases: Semaphore,
 }
 
@@ -106,7 +106,7 @@ impl Receiver {
         Self::scripted(|_| Reply::Status(200)).await
     }
 
-    /// Answers as the script says.
+    /// Answers by the script.
     pub(crate) async fn scripted(script: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
         Self::start(script, None).await
     }
@@ -140,12 +140,12 @@ impl Receiver {
         Self { address, requests, inner, _server: server }
     }
 
-    /// An address of it over plain HTTP.
+    /// A URL of the receiver with plain HTTP.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// The next request, which must come.
+    /// The next request; fails the test if none comes.
     #[track_caller]
     pub(crate) fn next(&mut self) -> impl Future<Output = Received> {
         let caller = std::panic::Location::caller();
@@ -157,7 +157,7 @@ impl Receiver {
         }
     }
 
-    /// The next so many requests.
+    /// The next `count` requests.
     pub(crate) async fn several(&mut self, count: usize) -> Vec<Received> {
         let mut several = Vec::with_capacity(count);
         for _ in 0..count {
@@ -166,12 +166,12 @@ impl Receiver {
         several
     }
 
-    /// What has come and was not taken yet. Complete where nothing is on its way.
+    /// All requests that have arrived and were not taken.
     pub(crate) fn taken(&mut self) -> Vec<Received> {
         std::iter::from_fn(|| self.requests.try_recv().ok()).collect()
     }
 
-    /// Lets so many held answers go.
+    /// Releases `count` held answers.
     pub(crate) fn release(&self, count: usize) {
         self.inner.releases.add_permits(count);
     }
@@ -190,7 +190,7 @@ async fn receive(State(inner): State<Arc<Inner>>, request: Request) -> Response 
     };
     let reply = (inner.script)(&received);
     let echo = received.query.strip_prefix("echo=").unwrap_or_default().to_owned();
-    // A test that has ended no longer listens.
+    // The test may have ended.
     inner.requests.send(received).ok();
     match reply {
         Reply::Status(status) => StatusCode::from_u16(status).unwrap().into_response(),
@@ -207,7 +207,7 @@ async fn receive(State(inner): State<Arc<Inner>>, request: Request) -> Response 
     }
 }
 
-/// A certificate for a host, signed by an authority of its own: how a server uses it, and the authority as PEM.
+/// A certificate for a host from a new authority: the server's configuration, and the authority as PEM.
 pub(crate) fn certified(host: &str) -> (Arc<rustls::ServerConfig>, String) {
     let authority_key = rcgen::KeyPair::generate().unwrap();
     let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
@@ -229,8 +229,8 @@ pub(crate) fn certified(host: &str) -> (Arc<rustls::ServerConfig>, String) {
     (Arc::new(config), root)
 }
 
-/// `sha256=` and the uppercase hexadecimal HMAC-SHA256 of a body, keyed with the UTF-8 bytes of a secret. Written out as
-/// RFC 2104 has it, to owe nothing to the code under test.
+/// `sha256=` and the upper-case hexadecimal HMAC-SHA256 of a body. Implemented from RFC 2104, independently of the code under
+/// test.
 pub(crate) fn signature(secret: &str, body: &[u8]) -> String {
     const BLOCK: usize = 64;
     let mut key = [0; BLOCK];

@@ -1,4 +1,4 @@
-//! Tokens: their claims and signatures, how long they live, and what becomes of a grant.
+//! Tokens: claims, signatures, lifetimes, and the end of a grant.
 
 use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -13,26 +13,26 @@ use super::{
 };
 
 crate::tests! {
-    plain access_tokens_carry_exactly_the_claims_of_the_documents_table;
+    plain access_tokens_have_exactly_the_documented_claims;
     plain tokens_verify_with_the_keys_that_discovery_leads_to;
     plain the_callback_carries_an_identity_token_when_asked_to;
     plain lifetimes_are_what_their_knobs_say;
     plain the_issuer_is_on_another_host_than_the_identity_provider;
-    plain a_rotated_key_signs_alone_and_the_old_one_verifies_while_it_is_kept;
+    plain the_old_key_verifies_while_it_is_kept;
     plain a_payload_begins_with_its_id_twice_when_asked_to;
     plain a_refresh_answers_as_a_code_does_and_its_token_works;
-    plain an_absolute_grant_ends_thirty_days_after_the_first_login_however_often_it_is_used;
+    plain an_absolute_grant_ends_thirty_days_after_the_login;
     plain an_absolute_refresh_token_that_is_not_rotated_stays_the_same;
-    plain a_sliding_grant_lives_on_with_every_use_and_ends_fifteen_days_after_the_last;
+    plain a_sliding_grant_ends_fifteen_days_after_its_last_use;
     plain an_old_refresh_token_used_again_ends_the_whole_grant;
     plain an_answer_that_is_lost_leaves_the_work_done;
     plain an_unavailable_token_endpoint_does_no_work;
     plain the_token_endpoint_takes_as_long_as_its_knob_says;
-    plain tokens_of_one_simulator_are_worth_nothing_at_another;
+    plain tokens_of_one_simulator_are_unknown_to_another;
 }
 
 const DAY: i64 = 86_400;
-/// In both tokens of the document's table.
+/// Claims of both tokens in the document's table.
 pub(crate) const COMMON: [&str; 17] = [
     "$id",
     "iss",
@@ -79,7 +79,7 @@ fn is_guid(text: &str) -> bool {
     parts == [8, 4, 4, 4, 12] && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
 }
 
-/// Whether a key of the set, found by `kid`, has signed the token.
+/// Whether the key with the token's `kid` has signed it.
 fn verifies(token: &str, keys: &Value) -> bool {
     let header: Value = serde_json::from_str(&part(token, 0)).unwrap();
     let Some(key) = keys["keys"].as_array().unwrap().iter().find(|key| key["kid"] == header["kid"]) else {
@@ -99,7 +99,7 @@ async fn keys(client: &Client) -> Value {
     serde_json::from_str(&answer.text().await.unwrap()).unwrap()
 }
 
-async fn access_tokens_carry_exactly_the_claims_of_the_documents_table() {
+async fn access_tokens_have_exactly_the_documented_claims() {
     let simulator = start(|_| {}).await;
     let client = login_client(&simulator);
     pass(&simulator, 7);
@@ -156,7 +156,7 @@ async fn tokens_verify_with_the_keys_that_discovery_leads_to() {
         let forged = token.replacen('.', &format!(".{}", base64_url(b"{\"sub\":\"x\"}")), 1);
         assert!(!verifies(&forged, &keys), "a forged {name} verifies");
     }
-    // The nonce of the login is in the identity token, which is no access token.
+    // The identity token has the nonce and is not an access token.
     let identity = claims(text(&answer, "id_token"));
     assert_eq!(identity["nonce"], NONCE);
     assert_eq!(identity["aud"], "simulated-client");
@@ -176,7 +176,7 @@ async fn the_callback_carries_an_identity_token_when_asked_to() {
 
     assert!(verifies(&token, &keys(&client).await));
     assert_eq!(claims(&token)["nonce"], NONCE);
-    // It is not an access token.
+    // It is not an access token, either.
     let api = Client::accounting(&simulator).token(&token);
     assert_eq!(api.get("/accounting/api/companies").await.status, 401);
 }
@@ -201,7 +201,7 @@ async fn the_issuer_is_on_another_host_than_the_identity_provider() {
     }
 }
 
-async fn a_rotated_key_signs_alone_and_the_old_one_verifies_while_it_is_kept() {
+async fn the_old_key_verifies_while_it_is_kept() {
     let simulator = start(|_| {}).await;
     let client = login_client(&simulator);
     let old = log_in(&client, &["openid"]).await;
@@ -255,7 +255,7 @@ async fn a_refresh_answers_as_a_code_does_and_its_token_works() {
     refused(&refresh(&client, text(&second, "access_token")).await.unwrap(), 400, "invalid_grant");
 }
 
-async fn an_absolute_grant_ends_thirty_days_after_the_first_login_however_often_it_is_used() {
+async fn an_absolute_grant_ends_thirty_days_after_the_login() {
     let simulator = start(|_| {}).await;
     let client = login_client(&simulator);
     let mut answer = log_in(&client, &ACCOUNTING_SCOPES).await;
@@ -309,7 +309,7 @@ async fn an_absolute_refresh_token_that_is_not_rotated_stays_the_same() {
     assert_eq!(refresh(&client, token).await.unwrap().ok().get("refresh_token"), None);
 }
 
-async fn a_sliding_grant_lives_on_with_every_use_and_ends_fifteen_days_after_the_last() {
+async fn a_sliding_grant_ends_fifteen_days_after_its_last_use() {
     let simulator = start(|settings| settings.knobs.identity.refresh = RefreshLife::Sliding).await;
     let client = login_client(&simulator);
     let mut answer = log_in(&client, &ACCOUNTING_SCOPES).await;
@@ -361,7 +361,7 @@ async fn an_answer_that_is_lost_leaves_the_work_done() {
     let lost = refresh(&client, text(&answer, "refresh_token")).await;
     assert!(lost.is_err(), "{lost:?}");
     refused(&refresh(&client, text(&answer, "refresh_token")).await.unwrap(), 400, "invalid_grant");
-    // What the client never saw was issued all the same.
+    // The lost tokens were issued all the same.
     let issued = simulator.provider().identity.issued();
     let live = issued.iter().filter(|token| token.kind == "refresh" && token.used.is_none()).count();
     assert_eq!(live, 2, "{issued:?}");
@@ -392,7 +392,7 @@ async fn the_token_endpoint_takes_as_long_as_its_knob_says() {
     assert!(began.elapsed().as_millis() >= 60, "{:?}", began.elapsed());
 }
 
-async fn tokens_of_one_simulator_are_worth_nothing_at_another() {
+async fn tokens_of_one_simulator_are_unknown_to_another() {
     let [one, other] = [start(|_| {}).await, start(|_| {}).await];
     let mut answers = Vec::new();
     for simulator in [&one, &other] {

@@ -235,7 +235,7 @@ impl Stage {
             if cause == Cause::Disable {
                 assert!(provider.accounting.disable(webhook));
             } else {
-                assert!(provider.accounting.lose(webhook, false));
+                assert!(provider.accounting.remove(webhook));
             }
         }
         if cause == Cause::Pause {

@@ -1,4 +1,4 @@
-//! What records say: names, concepts, numbers that follow from a seed.
+//! Content of records: names, concepts and numbers from a seed.
 //!
 //! One name in sixteen is odd on purpose: quotes, backslashes, line breaks, other scripts, emoji.
 
@@ -7,32 +7,32 @@ use crate::random::{Random, mix};
 /// One day in 100 ns.
 pub(super) const DAY: i64 = 86_400 * crate::clock::SECOND;
 
-/// Where the values of one field come from: numbers that stay for the life of a record, and numbers of one state of it.
-/// Every field has its own, so that leaving some out changes none of the others.
+/// Random numbers for one field: some fixed for the life of a record, some for each of its states. Every field has its own, so
+/// that omitting one does not change others.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Source {
+pub(super) struct ValueSource {
     fixed: u64,
     current: u64,
 }
 
-impl Source {
-    /// From what a record keeps all its life, and from what changes with each of its states.
+impl ValueSource {
+    /// From a seed for the life of a record and one for its state.
     pub(super) const fn new(fixed: u64, current: u64) -> Self {
         Self { fixed, current }
     }
 
-    /// Of the field, or element, at a position.
+    /// For the field, or element, at a position.
     pub(super) const fn at(self, position: usize) -> Self {
         let position = position as u64 + 1;
         Self { fixed: mix(self.fixed ^ position), current: mix(self.current ^ position) }
     }
 
-    /// Numbers that stay.
+    /// Fixed for the life of a record.
     pub(super) const fn fixed(self) -> Random {
         Random::new(self.fixed, 1)
     }
 
-    /// Numbers of this state.
+    /// Of the current state.
     pub(super) const fn current(self) -> Random {
         Random::new(self.current, 2)
     }
@@ -43,7 +43,7 @@ impl Source {
     }
 }
 
-/// The name of a business. The number makes two states differ.
+/// The name of a business, with a number that makes states differ.
 pub(super) fn trade(mut random: Random) -> String {
     let name = if random.below(16) == 0 {
         pick(&mut random, &ODD).to_owned()
@@ -53,7 +53,7 @@ pub(super) fn trade(mut random: Random) -> String {
     format!("{name} {:09}{}", random.below(1_000_000_000), pick(&mut random, &FORMS))
 }
 
-/// What something is for.
+/// A description with such a number.
 pub(super) fn concept(mut random: Random) -> String {
     let concept = if random.below(16) == 0 { pick(&mut random, &ODD) } else { pick(&mut random, &CONCEPTS) };
     format!("{concept} {:09}", random.below(1_000_000_000))
@@ -65,7 +65,7 @@ pub(super) fn vat_number(mut random: Random) -> String {
     format!("{letter}{:08}", random.below(100_000_000))
 }
 
-pub(super) fn pick<'a>(random: &mut Random, words: &[&'a str]) -> &'a str {
+fn pick<'a>(random: &mut Random, words: &[&'a str]) -> &'a str {
     words[random.below(words.len() as u64) as usize]
 }
 

@@ -1,17 +1,16 @@
-//! Which fields the records of each resource have, in which order and of which kind.
+//! The fields of each resource's records.
 //!
-//! Companies, customers and accounts have exactly the document's fields in its order. The fields of the other resources
-//! are not shown; they share three layouts of this simulator.
+//! Companies, customers and accounts have the document's fields in its order. It shows none of the other resources, which
+//! share a made-up layout.
 
 use crate::catalog::Resource;
 
 /// The fields of a record, or of an object within one.
-pub(super) type Fields = &'static [(&'static str, Value)];
+pub(super) type Fields = &'static [(&'static str, FieldKind)];
 
-/// What a field holds. Those said to be fixed stay the same for the life of a record; the others are drawn for
-/// every state.
+/// Content of a field. Fixed values stay the same for the life of a record, others change with every state.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Value {
+pub(super) enum FieldKind {
     /// `correlationId`.
     Id,
     /// `state`.
@@ -24,9 +23,9 @@ pub(super) enum Value {
     Trade,
     /// Name of a business; empty for records without a tax number.
     TradeOrEmpty,
-    /// What something is for.
+    /// A description.
     Concept,
-    /// What something is for, or null.
+    /// A description, or null.
     ConceptOrNull,
     /// A tax number. Fixed.
     VatNumber,
@@ -36,31 +35,21 @@ pub(super) enum Value {
     Related,
     /// Id of another record; empty for records without a tax number. Fixed.
     RelatedOrEmpty,
-    /// Text of eight digits that begins with these. Fixed.
+    /// Eight characters: these, then digits. Fixed.
     Code(&'static str),
-    /// A whole number from the first up to and with the second. Fixed.
+    /// An integer within these bounds. Fixed.
     Integer(u64, u64),
-    /// One of these. Fixed.
-    Choice(&'static [&'static str]),
     /// An amount of money, which may be negative.
     Amount,
-    /// 0.00 to 100.00.
-    Percentage,
-    /// 0.00 to 100.00, or null.
-    PercentageOrNull,
     /// True or false.
     Boolean,
-    /// `YYYY-MM-DD`.
-    Date,
     /// `YYYY-MM-DD`, or null.
     DateOrNull,
-    /// An object.
-    Object(Fields),
-    /// None to four objects.
+    /// Up to four objects.
     Objects(Fields),
 }
 
-impl Value {
+impl FieldKind {
     /// Whether a thin row keeps it.
     pub(super) const fn identifies(self) -> bool {
         matches!(self, Self::Id | Self::State | Self::Version | Self::Sequence)
@@ -72,118 +61,62 @@ pub(super) const fn fields(resource: Resource) -> Fields {
         Resource::Companies => COMPANY,
         Resource::Customers => CUSTOMER,
         Resource::Accounts => ACCOUNT,
-        Resource::Suppliers
-        | Resource::Persons
-        | Resource::CorporateLegalEntities
-        | Resource::IndividualLegalEntities
-        | Resource::LegalEntityLicences
-        | Resource::IncomeAllocationLegalEntities => PARTY,
-        Resource::Charges
-        | Resource::Payments
-        | Resource::InputInvoices
-        | Resource::IssuedInvoices
-        | Resource::Journals
-        | Resource::IntegrationFiles => DOCUMENT,
-        Resource::AccountingYears | Resource::Activities | Resource::Estimations | Resource::Prorates => {
-            PERIOD
-        }
+        _ => OTHER,
     }
 }
 
 const COMPANY: Fields = &[
-    ("vatName", Value::Trade),
-    ("vatNumber", Value::VatNumber),
-    ("state", Value::State),
-    ("chartOfAccountId", Value::Integer(1, 40)),
-    ("accountLength", Value::Integer(5, 12)),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
+    ("vatName", FieldKind::Trade),
+    ("vatNumber", FieldKind::VatNumber),
+    ("state", FieldKind::State),
+    ("chartOfAccountId", FieldKind::Integer(1, 40)),
+    ("accountLength", FieldKind::Integer(5, 12)),
+    ("correlationId", FieldKind::Id),
+    ("version", FieldKind::Version),
+    ("sequenceVersion", FieldKind::Sequence),
 ];
 
 const CUSTOMER: Fields = &[
-    ("tradeName", Value::Trade),
-    ("state", Value::State),
-    ("vatNumber", Value::VatNumberOrEmpty),
-    ("vatName", Value::TradeOrEmpty),
-    ("accountCode", Value::Code("430")),
-    ("correlationId", Value::Id),
-    ("vatNumberCorrelationId", Value::RelatedOrEmpty),
-    ("accountCodeCorrelationId", Value::Related),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
+    ("tradeName", FieldKind::Trade),
+    ("state", FieldKind::State),
+    ("vatNumber", FieldKind::VatNumberOrEmpty),
+    ("vatName", FieldKind::TradeOrEmpty),
+    ("accountCode", FieldKind::Code("430")),
+    ("correlationId", FieldKind::Id),
+    ("vatNumberCorrelationId", FieldKind::RelatedOrEmpty),
+    ("accountCodeCorrelationId", FieldKind::Related),
+    ("version", FieldKind::Version),
+    ("sequenceVersion", FieldKind::Sequence),
 ];
 
 const ACCOUNT: Fields = &[
-    ("correlationId", Value::Id),
-    ("code", Value::Code("4")),
-    ("description", Value::Concept),
-    ("state", Value::State),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
+    ("correlationId", FieldKind::Id),
+    ("code", FieldKind::Code("4")),
+    ("description", FieldKind::Concept),
+    ("state", FieldKind::State),
+    ("version", FieldKind::Version),
+    ("sequenceVersion", FieldKind::Sequence),
 ];
 
-/// Those the companies deal with.
-const PARTY: Fields = &[
-    ("tradeName", Value::Trade),
-    ("state", Value::State),
-    ("vatNumber", Value::VatNumberOrEmpty),
-    ("vatName", Value::TradeOrEmpty),
-    ("accountCode", Value::Code("400")),
-    ("paymentDays", Value::Integer(0, 90)),
-    ("address", Value::Object(ADDRESS)),
-    ("resident", Value::Boolean),
-    ("since", Value::DateOrNull),
-    ("accountCodeCorrelationId", Value::Related),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
-];
-
-const ADDRESS: Fields = &[
-    ("street", Value::Concept),
-    ("number", Value::Integer(1, 250)),
-    ("postalCode", Value::Code("280")),
-    ("country", Value::Choice(&["ES", "PT", "FR", "AD"])),
-];
-
-/// What is booked.
-const DOCUMENT: Fields = &[
-    ("concept", Value::Concept),
-    ("state", Value::State),
-    ("documentNumber", Value::Code("F")),
-    ("date", Value::Date),
-    ("dueOn", Value::DateOrNull),
-    ("lines", Value::Objects(LINE)),
-    ("total", Value::Amount),
-    ("currency", Value::Choice(&["EUR", "EUR", "EUR", "USD", "GBP"])),
-    ("reconciled", Value::Boolean),
-    ("remark", Value::ConceptOrNull),
-    ("partnerCorrelationId", Value::Related),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
+/// All other resources.
+const OTHER: Fields = &[
+    ("concept", FieldKind::Concept),
+    ("state", FieldKind::State),
+    ("documentNumber", FieldKind::Code("F")),
+    ("dueOn", FieldKind::DateOrNull),
+    ("lines", FieldKind::Objects(LINE)),
+    ("total", FieldKind::Amount),
+    ("reconciled", FieldKind::Boolean),
+    ("remark", FieldKind::ConceptOrNull),
+    ("partnerCorrelationId", FieldKind::Related),
+    ("correlationId", FieldKind::Id),
+    ("version", FieldKind::Version),
+    ("sequenceVersion", FieldKind::Sequence),
 ];
 
 const LINE: Fields = &[
-    ("description", Value::Concept),
-    ("quantity", Value::Integer(1, 500)),
-    ("unitPrice", Value::Amount),
-    ("taxPercentage", Value::Percentage),
-    ("accountCode", Value::Code("7")),
-];
-
-/// What applies for a time.
-const PERIOD: Fields = &[
-    ("description", Value::Concept),
-    ("state", Value::State),
-    ("year", Value::Integer(2000, 2030)),
-    ("startsOn", Value::Date),
-    ("endsOn", Value::DateOrNull),
-    ("method", Value::Choice(&["Direct", "SimplifiedDirect", "Objective"])),
-    ("percentage", Value::PercentageOrNull),
-    ("main", Value::Boolean),
-    ("correlationId", Value::Id),
-    ("version", Value::Version),
-    ("sequenceVersion", Value::Sequence),
+    ("description", FieldKind::Concept),
+    ("quantity", FieldKind::Integer(1, 500)),
+    ("unitPrice", FieldKind::Amount),
+    ("accountCode", FieldKind::Code("7")),
 ];

@@ -1,13 +1,13 @@
-//! Records as the provider writes them: a state of a record in, JSON out.
+//! Renders states of records as the provider's JSON.
 //!
 //! ```text
-//! place, row ──▶ naming: id, what stays, what changes ──▶ layout: which fields ──▶ content ──▶ bytes
+//! place, row ──▶ naming: id and seeds ──▶ layout: which fields ──▶ content ──▶ bytes
 //! ```
 //!
-//! - Pure: the same seed, place and row give the same bytes, and nothing of the world is held meanwhile.
-//! - A field's value does not depend on which other fields are written, so a thin row agrees with the full record.
-//! - `version` has seven digits of a second and payroll's `lastUpdate` three; `sequenceVersion` is text.
-//! - Nothing here can fail.
+//! - Rendering is pure and needs no lock: the same seed, place and row give the same bytes.
+//! - A field's value does not depend on the other fields, so a thin row agrees with the full record.
+//! - `version` has seven digits of a second and payroll's `lastUpdate` three; `sequenceVersion` is a string.
+//! - It cannot fail.
 
 mod content;
 mod layout;
@@ -17,8 +17,8 @@ pub use payroll::{payroll_code, payroll_identifier, payroll_json, payroll_name, 
 
 use std::{fmt, io::Write as _};
 
-use content::Source;
-use layout::{Fields, Value, fields};
+use content::ValueSource;
+use layout::{FieldKind, Fields, fields};
 
 use crate::{
     catalog::Resource,
@@ -28,32 +28,32 @@ use crate::{
     world::{CompanyNumber, Naming, Place, RecordState, Row},
 };
 
-/// How much of a record is written.
+/// Which fields to render.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// Only what every list must carry: id, state, both versions and the first other field.
+    /// Only id, state, both versions and the first other field.
     pub thin: bool,
-    /// Fields of several kinds that the document does not show, after all others.
+    /// Adds fields of several kinds that the document does not show.
     pub extra: bool,
-    /// `sequenceVersion` is left out.
+    /// Omits `sequenceVersion`.
     pub without_sequence: bool,
-    /// `correlationId` is left out.
+    /// Omits `correlationId`.
     pub without_id: bool,
-    /// Payroll's `lastUpdate` is left out.
+    /// Omits payroll's `lastUpdate`.
     pub without_last_update: bool,
-    /// What stands in the place of what is left out.
+    /// What replaces omitted members.
     pub left_out: LeftOut,
 }
 
 impl Shape {
-    /// Of a row of a list.
+    /// For a row of a list.
     pub fn row(reads: &ReadKnobs) -> Self {
         let RecordKnobs { without_last_update, left_out, .. } = reads.records;
         let (thin, extra) = (reads.thin_rows, reads.extra_fields);
         Self { thin, extra, without_last_update, left_out, ..Self::default() }
     }
 
-    /// Of a record that is read by its id.
+    /// For a read by id.
     pub fn record(reads: &ReadKnobs, resource: Resource) -> Self {
         let without_sequence = reads.records.without_sequence.contains(&resource);
         let without_id = reads.records.without_id.contains(&resource);
@@ -61,7 +61,7 @@ impl Shape {
     }
 }
 
-/// A record alone; the default shape is a read by id, without fields that only a knob adds.
+/// A record alone.
 pub fn record_json(naming: &Naming, place: Place, row: &Row, shape: Shape) -> Vec<u8> {
     let mut out = Vec::with_capacity(1_024);
     write_record(&mut out, naming, place, row, shape);
@@ -70,19 +70,19 @@ pub fn record_json(naming: &Naming, place: Place, row: &Row, shape: Shape) -> Ve
 
 /// Appends a record.
 pub fn write_record(out: &mut Vec<u8>, naming: &Naming, place: Place, row: &Row, shape: Shape) {
-    let written = Written {
+    let written = RecordWriter {
         naming,
         place: Some(place),
         state: state(row.state),
         version: row.changed,
         sequence: row.sequence,
-        source: Source::new(naming.fixed(place), naming.content(place, row)),
+        source: ValueSource::new(naming.fixed(place), naming.content(place, row)),
     };
     written.write(out, fields(place.resource), shape);
 }
 
-/// Appends an account with the state `Template`: an offer to copy from, without `correlationId`. Those of one company
-/// are numbered from 0 and never change.
+/// Appends an account with the state `Template`, an offer to copy from. It has no `correlationId`, is numbered from 0 within its
+/// company, and never changes.
 pub(super) fn write_template_account(
     out: &mut Vec<u8>,
     naming: &Naming,
@@ -93,29 +93,29 @@ pub(super) fn write_template_account(
     const TEMPLATE: u64 = 0x0074_656D_706C_6174;
     const SINCE: Ticks = Ticks(1_577_836_800 * crate::clock::SECOND);
     let fixed = mix(mix(naming.seed() ^ TEMPLATE) ^ u64::from(company) << 32 ^ number);
-    let written = Written {
+    let written = RecordWriter {
         naming,
         place: None,
         state: "Template",
         version: SINCE,
         sequence: 1,
-        source: Source::new(fixed, fixed),
+        source: ValueSource::new(fixed, fixed),
     };
     written.write(out, fields(Resource::Accounts), shape);
 }
 
-/// One record on its way to the buffer.
-struct Written<'a> {
+/// A record to write.
+struct RecordWriter<'a> {
     naming: &'a Naming,
-    /// None for a template, which has no id.
+    /// `None` for a template, which has no id.
     place: Option<Place>,
     state: &'static str,
     version: Ticks,
     sequence: u64,
-    source: Source,
+    source: ValueSource,
 }
 
-impl Written<'_> {
+impl RecordWriter<'_> {
     fn write(&self, out: &mut Vec<u8>, fields: Fields, shape: Shape) {
         let mut named = false;
         let mut separator = b'{';
@@ -124,14 +124,14 @@ impl Written<'_> {
                 continue;
             }
             let is_left_out = match value {
-                Value::Id => self.place.is_none() || shape.without_id,
-                Value::Sequence => shape.without_sequence,
+                FieldKind::Id => self.place.is_none() || shape.without_id,
+                FieldKind::Sequence => shape.without_sequence,
                 _ => false,
             };
             let stands = match (is_left_out, shape.left_out, value) {
                 (false, ..) => None,
                 (true, LeftOut::Absent, _) => continue,
-                (true, LeftOut::Unreadable, Value::Id) => Some(LeftOut::Empty),
+                (true, LeftOut::Unreadable, FieldKind::Id) => Some(LeftOut::Empty),
                 (true, form, _) => Some(form),
             };
             out.push(separator);
@@ -147,55 +147,52 @@ impl Written<'_> {
         out.push(b'}');
     }
 
-    fn field(&self, out: &mut Vec<u8>, name: &str, value: Value, source: Source) {
+    fn field(&self, out: &mut Vec<u8>, name: &str, value: FieldKind, source: ValueSource) {
         put(out, format_args!("\"{name}\":"));
         self.value(out, value, source);
     }
 
-    fn value(&self, out: &mut Vec<u8>, value: Value, source: Source) {
+    fn value(&self, out: &mut Vec<u8>, value: FieldKind, source: ValueSource) {
         match value {
-            Value::Id => match self.place {
+            FieldKind::Id => match self.place {
                 Some(place) => text(out, &self.naming.id(place)),
                 None => put(out, format_args!("null")),
             },
-            Value::State => text(out, self.state),
-            Value::Version => text(out, &self.version.iso()),
-            Value::Sequence => put(out, format_args!("\"{}\"", self.sequence)),
-            Value::TradeOrEmpty | Value::VatNumberOrEmpty | Value::RelatedOrEmpty
+            FieldKind::State => text(out, self.state),
+            FieldKind::Version => text(out, &self.version.iso()),
+            FieldKind::Sequence => put(out, format_args!("\"{}\"", self.sequence)),
+            FieldKind::TradeOrEmpty | FieldKind::VatNumberOrEmpty | FieldKind::RelatedOrEmpty
                 if self.source.without_vat() =>
             {
                 text(out, "");
             }
-            Value::ConceptOrNull | Value::PercentageOrNull | Value::DateOrNull
-                if source.current().below(3) == 0 =>
-            {
+            FieldKind::ConceptOrNull | FieldKind::DateOrNull if source.current().below(3) == 0 => {
                 put(out, format_args!("null"));
             }
-            Value::Trade | Value::TradeOrEmpty => text(out, &content::trade(source.current())),
-            Value::Concept | Value::ConceptOrNull => text(out, &content::concept(source.current())),
-            Value::VatNumber | Value::VatNumberOrEmpty => text(out, &content::vat_number(source.fixed())),
-            Value::Related | Value::RelatedOrEmpty => put(out, format_args!("\"{}\"", source.fixed().guid())),
-            Value::Code(prefix) => {
+            FieldKind::Trade | FieldKind::TradeOrEmpty => text(out, &content::trade(source.current())),
+            FieldKind::Concept | FieldKind::ConceptOrNull => text(out, &content::concept(source.current())),
+            FieldKind::VatNumber | FieldKind::VatNumberOrEmpty => {
+                text(out, &content::vat_number(source.fixed()))
+            }
+            FieldKind::Related | FieldKind::RelatedOrEmpty => {
+                put(out, format_args!("\"{}\"", source.fixed().guid()))
+            }
+            FieldKind::Code(prefix) => {
                 let width = 8_usize.saturating_sub(prefix.len());
                 let number = source.fixed().below(10_u64.saturating_pow(width as u32));
                 put(out, format_args!("\"{prefix}{number:0width$}\""));
             }
-            Value::Integer(from, to) => {
+            FieldKind::Integer(from, to) => {
                 put(out, format_args!("{}", from + source.fixed().below(to - from + 1)))
             }
-            Value::Choice(words) => text(out, content::pick(&mut source.fixed(), words)),
-            Value::Amount => hundredths(out, source.current().below(20_000_000) as i64 - 2_000_000),
-            Value::Percentage | Value::PercentageOrNull => {
-                hundredths(out, source.current().below(10_001) as i64);
-            }
-            Value::Boolean => put(out, format_args!("{}", source.current().below(2) == 0)),
-            Value::Date | Value::DateOrNull => {
+            FieldKind::Amount => hundredths(out, source.current().below(20_000_000) as i64 - 2_000_000),
+            FieldKind::Boolean => put(out, format_args!("{}", source.current().below(2) == 0)),
+            FieldKind::DateOrNull => {
                 // 2010 to 2030.
                 let day = 14_610 + source.current().below(7_305) as i64;
                 text(out, &Ticks(day * content::DAY).iso()[..10]);
             }
-            Value::Object(fields) => self.object(out, fields, source),
-            Value::Objects(fields) => {
+            FieldKind::Objects(fields) => {
                 out.push(b'[');
                 for position in 0..source.current().below(5) as usize {
                     if position > 0 {
@@ -208,7 +205,7 @@ impl Written<'_> {
         }
     }
 
-    fn object(&self, out: &mut Vec<u8>, fields: Fields, source: Source) {
+    fn object(&self, out: &mut Vec<u8>, fields: Fields, source: ValueSource) {
         let mut separator = b'{';
         for (position, &(name, value)) in fields.iter().enumerate() {
             out.push(separator);
@@ -223,12 +220,12 @@ const fn state(state: RecordState) -> &'static str {
     match state {
         RecordState::Enabled => "Enabled",
         RecordState::Disabled => "Disabled",
-        // Never read through the API; the truth about a deleted record has it.
+        // Only the truth shows it.
         RecordState::Deleted => "Deleted",
     }
 }
 
-/// Appends a member that says nothing.
+/// Appends a member without content.
 fn left_out(out: &mut Vec<u8>, name: &str, form: LeftOut) {
     let value = match form {
         LeftOut::Absent | LeftOut::Null => "null",
@@ -238,8 +235,8 @@ fn left_out(out: &mut Vec<u8>, name: &str, form: LeftOut) {
     put(out, format_args!("\"{name}\":{value}"));
 }
 
-/// Fields the document does not show: numbers no double holds, deep nesting, names and texts in other scripts, null.
-fn extra_fields(out: &mut Vec<u8>, source: Source) {
+/// Undocumented fields: numbers that no double holds, deep nesting, other scripts, null.
+fn extra_fields(out: &mut Vec<u8>, source: ValueSource) {
     let mut random = source.at(usize::MAX - 1).current();
     let (score, counter) = (random.below(1_000_000_000), (1 << 53) + 1 + random.below(1 << 60));
     let (blocked, number) = (random.below(2) == 0, random.below(1_000));
@@ -257,19 +254,19 @@ fn extra_fields(out: &mut Vec<u8>, source: Source) {
 
 /// Appends text as a JSON string.
 fn text(out: &mut Vec<u8>, text: &str) {
-    // Neither text nor memory can fail.
+    // Writing to memory does not fail.
     serde_json::to_writer(out, text).ok();
 }
 
-/// Appends a number of hundredths as a decimal with two places, trailing zeros kept: `-1200.50`.
+/// Appends hundredths as a decimal with two digits: `-1200.50`.
 fn hundredths(out: &mut Vec<u8>, value: i64) {
     let (sign, value) = (if value < 0 { "-" } else { "" }, value.unsigned_abs());
     put(out, format_args!("{sign}{}.{:02}", value / 100, value % 100));
 }
 
-/// Appends what is JSON already.
+/// Appends JSON.
 fn put(out: &mut Vec<u8>, json: fmt::Arguments<'_>) {
-    // Memory does not fail.
+    // Writing to memory does not fail.
     out.write_fmt(json).ok();
 }
 

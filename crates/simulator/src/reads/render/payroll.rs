@@ -1,18 +1,18 @@
-//! Payroll companies as the provider writes them.
+//! Renders payroll companies.
 //!
-//! Code and identifier stay for the life of a company; the name changes with each state.
+//! Code and identifier are fixed; the name changes with each state.
 
-use super::{Shape, content, content::Source, extra_fields, left_out, put, text};
+use super::{Shape, content, content::ValueSource, extra_fields, left_out, put, text};
 use crate::{knobs::LeftOut, random::mix, world::PayrollRow};
 
-/// A payroll company alone; the default shape is without fields that only a knob adds.
+/// A payroll company alone.
 pub fn payroll_json(seed: u64, row: &PayrollRow, shape: Shape) -> Vec<u8> {
     let mut out = Vec::with_capacity(160);
     write_payroll(&mut out, seed, row, shape);
     out
 }
 
-/// Appends a payroll company. It has no read by id and so no thin form.
+/// Appends a payroll company.
 pub fn write_payroll(out: &mut Vec<u8>, seed: u64, row: &PayrollRow, shape: Shape) {
     put(out, format_args!("{{\"companyCode\":{},\"companyName\":", payroll_code(seed, row.index)));
     text(out, &payroll_name(seed, row));
@@ -34,7 +34,7 @@ pub fn write_payroll(out: &mut Vec<u8>, seed: u64, row: &PayrollRow, shape: Shap
 /// `companyCode`: unique, from 1 to 2^30, in no order.
 pub const fn payroll_code(seed: u64, index: u32) -> u32 {
     const MASK: u64 = (1 << 30) - 1;
-    // An odd factor and a shift permute the numbers of 30 bits, so no two companies share a code.
+    // An odd factor and a sum permute the 30-bit numbers, so no two companies share a code.
     let scattered = (index as u64).wrapping_mul(0x2545_F491).wrapping_add(mix(seed ^ PAYROLL));
     ((scattered & MASK) as u32) + 1
 }
@@ -51,7 +51,7 @@ pub fn payroll_identifier(seed: u64, index: u32) -> String {
 
 const PAYROLL: u64 = 0x7061_7972_6F6C_6C00;
 
-const fn source(seed: u64, index: u32, revision: u32) -> Source {
+const fn source(seed: u64, index: u32, revision: u32) -> ValueSource {
     let fixed = mix(mix(seed ^ PAYROLL) ^ index as u64);
-    Source::new(fixed, mix(fixed ^ mix(revision as u64)))
+    ValueSource::new(fixed, mix(fixed ^ mix(revision as u64)))
 }

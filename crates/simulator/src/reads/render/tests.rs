@@ -37,7 +37,7 @@ fn members_have_no_name_twice() {
 }
 
 #[test]
-fn some_rows_have_empty_text_where_it_may_be_and_some_have_odd_names() {
+fn some_rows_have_empty_texts_and_some_odd_names() {
     let customers: Vec<Json> = (0..2_000)
         .map(|index| written(place(Resource::Customers, index), &row(0), Shape::default()))
         .collect();
@@ -58,7 +58,7 @@ fn some_rows_have_empty_text_where_it_may_be_and_some_have_odd_names() {
 }
 
 #[test]
-fn each_state_has_other_content_while_codes_and_tax_numbers_stay() {
+fn states_differ_while_codes_and_tax_numbers_stay() {
     let of = place(Resource::Customers, 9);
     let states: Vec<Json> = (0..500).map(|revision| written(of, &row(revision), Shape::default())).collect();
     let different =
@@ -71,7 +71,7 @@ fn each_state_has_other_content_while_codes_and_tax_numbers_stay() {
 }
 
 #[test]
-fn a_revision_reached_again_after_going_back_has_other_content() {
+fn a_revision_reached_again_after_a_restore_differs() {
     for resource in Resource::ALL {
         let of = place(resource, 1);
 
@@ -84,7 +84,7 @@ fn a_revision_reached_again_after_going_back_has_other_content() {
 }
 
 #[test]
-fn a_payroll_company_has_the_documented_fields_and_a_code_of_its_own() {
+fn payroll_companies_have_unique_codes() {
     let row = |index, revision| PayrollRow { index, updated: Ticks(17_000_000_001_230_000), revision };
     let json = |index, revision| -> Json {
         serde_json::from_slice(&payroll_json(SEED, &row(index, revision), Shape::default())).unwrap()

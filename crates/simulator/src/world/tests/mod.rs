@@ -37,7 +37,7 @@ fn a_row_is_no_larger_for_being_undoable() {
 }
 
 #[test]
-fn the_first_sequences_follow_the_dates_within_what_the_counter_covers() {
+fn initial_sequences_follow_the_dates() {
     let (world, _) = world(&small());
     let mut by_counter: HashMap<Option<u32>, Vec<Row>> = HashMap::new();
 
@@ -53,7 +53,7 @@ fn the_first_sequences_follow_the_dates_within_what_the_counter_covers() {
 }
 
 #[test]
-fn steps_reach_everything_update_most_favour_few_companies_and_keep_the_size() {
+fn steps_reach_everything_and_keep_the_size() {
     let (mut world, clock) = world(&WorldSettings { companies: 100, ..small() });
     let first = world.living;
     let mut kinds: HashMap<Kind, u32> = HashMap::new();
@@ -121,7 +121,7 @@ fn an_empty_world_begins_with_a_company() {
 }
 
 #[test]
-fn history_keeps_no_more_states_than_set_and_a_restore_ends_at_the_oldest() {
+fn a_restore_ends_at_the_oldest_state_kept() {
     let (mut world, clock) = world(&WorldSettings { history: 2, ..small() });
     let first = world.row(customer(0, 0)).unwrap();
     for _ in 0..5 {
@@ -140,7 +140,7 @@ fn history_keeps_no_more_states_than_set_and_a_restore_ends_at_the_oldest() {
 }
 
 #[test]
-fn churn_happens_as_often_as_its_averages_and_ends_records_as_their_resource_does() {
+fn churn_happens_as_often_as_its_averages() {
     let (mut world, clock) = world(&WorldSettings { companies: 300, customers: 300, ..small() });
     let churn = Churn { inserts: 0.3, deletes: 0.5, updates: 2.0 };
     let mut count = |list| {
@@ -161,7 +161,7 @@ fn churn_happens_as_often_as_its_averages_and_ends_records_as_their_resource_doe
 }
 
 #[test]
-fn churn_brings_no_disabled_record_back() {
+fn churn_enables_no_disabled_record() {
     let (mut world, clock) = world(&WorldSettings { customers: 30, ..small() });
     for index in 0..28 {
         world.act(customer(0, index), Kind::Disabled, &clock).unwrap();

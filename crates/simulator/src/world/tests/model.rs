@@ -208,7 +208,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_every_list_and_record_shows_what_a_model_of_all_states_shows(
+    fn the_world_agrees_with_a_model_that_keeps_every_state(
         acts in prop::collection::vec(acts(), 1..60),
         order in prop::sample::select(vec![
             ListOrder::Created, ListOrder::Newest, ListOrder::Scattered, ListOrder::Changed,

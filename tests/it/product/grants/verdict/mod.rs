@@ -14,7 +14,7 @@ use std::fmt;
 use provider::auth::grant::{GRACE, State};
 use simulator::{
     clock::{SECOND, Ticks},
-    identity::{Exchange, Issued, Kind, Outcome},
+    identity::{Exchange, ExchangeKind, ExchangeOutcome, Issued},
 };
 
 use super::scene::Written;
@@ -72,7 +72,7 @@ impl Verdict {
                 let presented: Vec<&Exchange> = books
                     .exchanges
                     .iter()
-                    .filter(|exchange| exchange.kind == Kind::Refresh && exchange.token == **token)
+                    .filter(|exchange| exchange.kind == ExchangeKind::Refresh && exchange.token == **token)
                     .collect();
                 let one = Token { name, index, books, presented };
                 let intents = intents.get(*token).map_or(&[][..], Vec::as_slice);
@@ -125,7 +125,7 @@ struct Token<'a> {
 
 impl Token<'_> {
     fn is_rotated(&self) -> bool {
-        self.presented.iter().any(|exchange| exchange.outcome == Outcome::Rotated)
+        self.presented.iter().any(|exchange| exchange.outcome == ExchangeOutcome::Rotated)
     }
 
     fn check_intents(&self, intents: &[i64], faults: &mut Vec<String>) {
@@ -145,13 +145,13 @@ impl Token<'_> {
         let mut is_rotated = false;
         for (earlier, exchange) in self.presented.iter().enumerate() {
             let is_expected = match exchange.outcome {
-                Outcome::Rotated => !is_rotated,
-                Outcome::Reused | Outcome::Revoked => is_rotated,
+                ExchangeOutcome::Rotated => !is_rotated,
+                ExchangeOutcome::Reused | ExchangeOutcome::Revoked => is_rotated,
                 // Whoever showed it was gone before anybody looked.
-                Outcome::Unavailable => true,
+                ExchangeOutcome::Unavailable => true,
                 _ => false,
             };
-            is_rotated |= exchange.outcome == Outcome::Rotated;
+            is_rotated |= exchange.outcome == ExchangeOutcome::Rotated;
             if !is_expected {
                 self.fault(faults, &format!("was shown with {earlier} before it: {:?}", exchange.outcome));
             }
@@ -169,7 +169,8 @@ impl Token<'_> {
 
     /// What it was rotated to nobody has written: only because of a kill, before anything else came of the login.
     fn check_cut(&self, faults: &mut Vec<String>) {
-        let Some(rotated) = self.presented.iter().find(|exchange| exchange.outcome == Outcome::Rotated)
+        let Some(rotated) =
+            self.presented.iter().find(|exchange| exchange.outcome == ExchangeOutcome::Rotated)
         else {
             return;
         };

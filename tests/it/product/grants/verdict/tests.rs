@@ -6,7 +6,7 @@ use provider::{
     auth::Area,
     auth::grant::{Base, Cause, Grant, Intent, Login, Origin},
 };
-use simulator::identity::Answer;
+use simulator::identity::AnswerFate;
 
 use super::*;
 
@@ -73,11 +73,11 @@ impl Made {
         self.write(at_ms, begun.unwrap());
     }
 
-    fn present(&mut self, at_ms: i64, number: u32, outcome: Outcome) {
+    fn present(&mut self, at_ms: i64, number: u32, outcome: ExchangeOutcome) {
         let (at, token) = (Ticks(at_ms * (SECOND / 1_000)), format!("token-{number}"));
-        let (kind, answer) = (Kind::Refresh, Answer::Sent);
+        let (kind, answer) = (ExchangeKind::Refresh, AnswerFate::Sent);
         self.exchanges.push(Exchange { at, kind, grant: Some(1), token, outcome, answer });
-        if outcome == Outcome::Rotated {
+        if outcome == ExchangeOutcome::Rotated {
             self.gives(number + 1);
         }
     }
@@ -114,18 +114,18 @@ async fn a_judge_takes_what_may_be() {
     let mut made = Made::new();
     // One that went well, one that was killed before it was sent, one that was killed after the rotation.
     made.begin(MINUTE, "a");
-    made.present(MINUTE + 10, 0, Outcome::Rotated);
+    made.present(MINUTE + 10, 0, ExchangeOutcome::Rotated);
     made.answer(MINUTE + 20, 1);
     made.begin(2 * MINUTE, "b");
     made.kills.push((2 * MINUTE + 5, 2 * MINUTE + 6));
     made.begin(3 * MINUTE, "c");
-    made.present(3 * MINUTE + 10, 1, Outcome::Rotated);
+    made.present(3 * MINUTE + 10, 1, ExchangeOutcome::Rotated);
     made.answer(3 * MINUTE + 20, 2);
     made.begin(4 * MINUTE, "d");
-    made.present(4 * MINUTE + 10, 2, Outcome::Rotated);
+    made.present(4 * MINUTE + 10, 2, ExchangeOutcome::Rotated);
     made.kills.push((4 * MINUTE + 20, 4 * MINUTE + 21));
     made.begin(5 * MINUTE, "e");
-    made.present(5 * MINUTE + 10, 2, Outcome::Reused);
+    made.present(5 * MINUTE + 10, 2, ExchangeOutcome::Reused);
     made.lose(5 * MINUTE + 20);
 
     let verdict = made.judged();
@@ -139,33 +139,33 @@ async fn a_judge_sees_what_must_not_be() {
     type Story = fn(&mut Made);
     let stories: [(&str, Story); 6] = [
         ("0 intents stood", |made| {
-            made.present(MINUTE, 0, Outcome::Rotated);
+            made.present(MINUTE, 0, ExchangeOutcome::Rotated);
             made.begin(MINUTE + 1, "a");
             made.answer(MINUTE + 2, 1);
         }),
         ("nobody died between", |made| {
             made.begin(MINUTE, "a");
-            made.present(MINUTE + 10, 0, Outcome::Rotated);
+            made.present(MINUTE + 10, 0, ExchangeOutcome::Rotated);
             made.begin(2 * MINUTE, "b");
-            made.present(2 * MINUTE + 10, 0, Outcome::Reused);
+            made.present(2 * MINUTE + 10, 0, ExchangeOutcome::Reused);
             made.lose(2 * MINUTE + 20);
         }),
         ("was shown again after", |made| {
             made.begin(MINUTE, "a");
-            made.present(MINUTE + 10, 0, Outcome::Rotated);
+            made.present(MINUTE + 10, 0, ExchangeOutcome::Rotated);
             made.kills.push((MINUTE + 20, MINUTE + 21));
             made.begin(MINUTE + 1_000, "b");
-            made.present(MINUTE + 1_010, 0, Outcome::Reused);
+            made.present(MINUTE + 1_010, 0, ExchangeOutcome::Reused);
             made.lose(MINUTE + 1_020);
         }),
         ("though nobody died", |made| {
             made.begin(MINUTE, "a");
-            made.present(MINUTE + 10, 0, Outcome::Rotated);
+            made.present(MINUTE + 10, 0, ExchangeOutcome::Rotated);
             made.lose(MINUTE + 20);
         }),
         ("is lost true, but what followed stands", |made| {
             made.begin(MINUTE, "a");
-            made.present(MINUTE + 10, 0, Outcome::Rotated);
+            made.present(MINUTE + 10, 0, ExchangeOutcome::Rotated);
             made.lose(MINUTE + 15);
             let (last, begun) = (made.last(), made.written[1].grant.clone());
             let base = begun.base(begun.intent().unwrap());
@@ -173,7 +173,7 @@ async fn a_judge_sees_what_must_not_be() {
         }),
         ("is lost false, but what followed was given", |made| {
             made.begin(MINUTE, "a");
-            made.present(MINUTE + 10, 0, Outcome::Rotated);
+            made.present(MINUTE + 10, 0, ExchangeOutcome::Rotated);
             made.kills.push((MINUTE + 20, MINUTE + 21));
         }),
     ];

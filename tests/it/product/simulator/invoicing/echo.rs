@@ -1,4 +1,4 @@
-//! Rule 4: a subscription is effective once the receiver has returned the GUID it was asked for.
+//! Rule 4: a hook is effective once its receiver has returned the GUID it was asked for.
 
 use serde_json::json;
 use simulator::{deliveries::End, knobs::EchoTime};
@@ -7,7 +7,7 @@ use super::{HOOKS, INCOMING, Stage, assert_refused, receiver, subscription};
 use crate::product::simulator::receiver::{Receiver, Reply, is_guid};
 
 crate::tests! {
-    plain after_the_post_a_get_asks_for_an_echo_and_then_the_hook_is_effective;
+    plain a_hook_is_effective_after_its_echo;
     plain until_the_echo_is_back_events_are_missed;
     plain an_echo_that_is_not_exactly_the_guid_makes_no_hook_effective;
     plain an_echo_during_the_post_decides_whether_there_is_a_hook;
@@ -15,14 +15,14 @@ crate::tests! {
     plain the_echo_replaces_the_query_of_the_uri;
 }
 
-async fn after_the_post_a_get_asks_for_an_echo_and_then_the_hook_is_effective() {
+async fn a_hook_is_effective_after_its_echo() {
     let mut receiver = receiver().await;
     let stage = Stage::start(|_| {}).await;
 
     let id = stage.hook(&receiver, "Customer", "Created").await;
     let asked = receiver.next().await;
-    let entity = stage.happen(0, "Customer", "Created").await;
-    let told = receiver.next().await;
+    let entity = stage.happen(0, "Customer", "Created");
+    let notified = receiver.next().await;
 
     assert_eq!((asked.method.as_str(), asked.path.as_str()), ("GET", INCOMING));
     let echo = asked.query.strip_prefix("echo=").unwrap();
@@ -30,7 +30,7 @@ async fn after_the_post_a_get_asks_for_an_echo_and_then_the_hook_is_effective() 
     let truth = &stage.truth()[0];
     assert!(truth.effective && truth.echo_failure.is_none());
     assert_eq!(truth.id.simple(), id);
-    assert_eq!((told.method.as_str(), &told.json()["EntityId"]), ("POST", &json!(entity)));
+    assert_eq!((notified.method.as_str(), &notified.json()["EntityId"]), ("POST", &json!(entity)));
 }
 
 async fn until_the_echo_is_back_events_are_missed() {
@@ -44,10 +44,10 @@ async fn until_the_echo_is_back_events_are_missed() {
     let created = stage.client.post(HOOKS, &subscription(&receiver, "Customer", "Created")).await;
     assert_eq!(receiver.next().await.method.as_str(), "GET");
     let listed = stage.client.get(HOOKS).await.rows().len();
-    stage.happen(0, "Customer", "Created").await;
+    stage.happen(0, "Customer", "Created");
     stage.idle().await;
     let effective = stage.truth()[0].effective;
-    // An empty body is no echo.
+    // An empty body is not the echo.
     receiver.release(1);
     stage.echoed().await;
 
@@ -56,7 +56,7 @@ async fn until_the_echo_is_back_events_are_missed() {
     assert_eq!(stage.ends(), [End::Missed]);
 }
 
-/// What a receiver may answer instead of the echo.
+/// Wrong answers to the echo.
 const WRONG: [Reply; 9] = [
     Reply::EchoBetween("", "\n"),
     Reply::EchoBetween("\"", "\""),
@@ -83,7 +83,7 @@ async fn an_echo_that_is_not_exactly_the_guid_makes_no_hook_effective() {
     stage.turn(|knobs| knobs.delivery.time_limit = 30);
     let receiver = Receiver::scripted(|_| Reply::Held(200)).await;
     stage.hook(&receiver, "Customer", "Created").await;
-    stage.happen(0, "Customer", "Created").await;
+    stage.happen(0, "Customer", "Created");
     stage.idle().await;
 
     assert!(stage.truth().iter().all(|hook| !hook.effective && hook.echo_failure.is_some()));
@@ -138,9 +138,9 @@ async fn the_echo_replaces_the_query_of_the_uri() {
     stage.client.post(HOOKS, &body).await.ok();
     stage.echoed().await;
     let asked = receiver.next().await;
-    stage.happen(0, "Customer", "Created").await;
-    let told = receiver.next().await;
+    stage.happen(0, "Customer", "Created");
+    let notified = receiver.next().await;
 
     assert!(asked.query.starts_with("echo=") && !asked.query.contains("code"), "{}", asked.query);
-    assert_eq!(told.query, "code=7");
+    assert_eq!(notified.query, "code=7");
 }

@@ -1,16 +1,16 @@
-//! The login with mail and password, the choice of a company, and what tokens are good for.
+//! The login with mail and password, the selection of a company, and tokens.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use simulator::knobs::ExpiredToken;
 
-use super::{HOOKS, LOGIN, Stage, authorized, chosen, log_in, nobody, select};
+use super::{HOOKS, LOGIN, Stage, authorized, chosen, log_in, select, without_token};
 use crate::product::simulator::{Client, pass};
 
 crate::tests! {
-    plain a_login_tells_the_token_the_user_and_the_companies;
-    plain a_select_tells_a_token_that_opens_the_company;
+    plain a_login_returns_the_token_the_user_and_the_companies;
+    plain a_select_returns_a_token_for_the_company;
     plain a_token_for_which_no_company_was_chosen_opens_no_webhooks;
     plain a_login_that_is_wrong_or_incomplete_is_refused;
     plain a_select_that_is_wrong_is_refused;
@@ -24,7 +24,7 @@ fn members(value: &Value) -> BTreeSet<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-async fn a_login_tells_the_token_the_user_and_the_companies() {
+async fn a_login_returns_the_token_the_user_and_the_companies() {
     let stage = Stage::start(|_| {}).await;
 
     let login = log_in(&stage.simulator).await;
@@ -48,7 +48,7 @@ async fn a_login_tells_the_token_the_user_and_the_companies() {
     assert_eq!(defaults, 1);
 }
 
-async fn a_select_tells_a_token_that_opens_the_company() {
+async fn a_select_returns_a_token_for_the_company() {
     let stage = Stage::start(|_| {}).await;
     let login = log_in(&stage.simulator).await;
     let client = authorized(&stage.client, &login);
@@ -73,7 +73,7 @@ async fn a_token_for_which_no_company_was_chosen_opens_no_webhooks() {
 
 async fn a_login_that_is_wrong_or_incomplete_is_refused() {
     let stage = Stage::start(|_| {}).await;
-    let client = nobody(&stage.simulator);
+    let client = without_token(&stage.simulator);
     let (mail, password) = ("ana@example.com", "simulated-password");
 
     for (status, body) in [
@@ -113,7 +113,7 @@ async fn a_select_that_is_wrong_is_refused() {
         let answer = select(&client, company, body).await;
         assert_eq!(answer.status, status, "{company} {body}: {answer:?}");
     }
-    let bare = select(&nobody(&stage.simulator), company, refresh).await;
+    let bare = select(&without_token(&stage.simulator), company, refresh).await;
     assert_eq!(bare.status, 401, "without a token: {bare:?}");
 }
 
@@ -122,15 +122,15 @@ async fn every_call_needs_the_api_version_and_the_subscription_key() {
     let account = json!({ "mail": "ana@example.com", "password": "simulated-password" });
     let without = |client: &Client| Client { headers: Vec::new(), ..client.clone() };
 
-    // The document shows no such header, so none is needed unless the knob says so.
-    assert_eq!(without(&nobody(&stage.simulator)).post(LOGIN, &account).await.status, 200);
+    // The document does not show this header, so it is required only by the knob.
+    assert_eq!(without(&without_token(&stage.simulator)).post(LOGIN, &account).await.status, 200);
     stage.simulator.provider().turn(|knobs| knobs.invoicing.version_required = true);
     for (version, allowed) in [(None, false), (Some("1.0"), false), (Some("2"), false), (Some("2.0"), true)] {
         let versioned = |client: &Client| match version {
             None => without(client),
             Some(version) => without(client).header("api-version", version),
         };
-        let login = versioned(&nobody(&stage.simulator)).post(LOGIN, &account).await;
+        let login = versioned(&without_token(&stage.simulator)).post(LOGIN, &account).await;
         let list = versioned(&stage.client).get(HOOKS).await;
         for answer in [login, list] {
             assert_eq!(answer.status, if allowed { 200 } else { 400 }, "{version:?}: {answer:?}");
@@ -138,7 +138,7 @@ async fn every_call_needs_the_api_version_and_the_subscription_key() {
     }
     for key in [None, Some("wrong".to_owned())] {
         for answer in [
-            Client { key: key.clone(), ..nobody(&stage.simulator) }.post(LOGIN, &account).await,
+            Client { key: key.clone(), ..without_token(&stage.simulator) }.post(LOGIN, &account).await,
             Client { key: key.clone(), ..stage.client.clone() }.get(HOOKS).await,
         ] {
             assert_eq!(answer.status, 401, "{key:?}: {answer:?}");
@@ -166,8 +166,15 @@ async fn a_token_lives_an_hour_and_a_refresh_token_longer() {
     assert_eq!((before, expired, expired_otherwise, second), (200, 401, 500, 200));
     let fresh = chosen(&stage.simulator, 0).await;
     let later = log_in(&stage.simulator).await;
-    let chosen_again = select(&fresh, company, &later["refreshToken"]).await;
-    assert_eq!(chosen_again.status, 200, "{chosen_again:?}");
+    let choose = async || select(&fresh, company, &later["refreshToken"]).await.status;
+    assert_eq!((choose().await, choose().await), (200, 200));
+    stage.turn(|knobs| knobs.invoicing.refresh_once = true);
+    assert_eq!(choose().await, 401, "it has chosen a company before");
+    pass(&stage.simulator, 30 * 86_400);
+    stage.turn(|knobs| knobs.invoicing.refresh_once = false);
+    let relogged = log_in(&stage.simulator).await;
+    let ended = select(&authorized(&stage.client, &relogged), company, &later["refreshToken"]).await;
+    assert_eq!(ended.status, 401, "thirty days have passed");
 }
 
 async fn tokens_of_one_api_open_no_other() {

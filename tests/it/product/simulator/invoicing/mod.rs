@@ -1,4 +1,4 @@
-//! The invoicing API, against the document and what is known beside it: login, hooks, echo, notifications.
+//! The invoicing API: login, hooks, echo, notifications.
 
 mod echo;
 mod hooks;
@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 use simulator::{
     Simulator,
     deliveries::{End, Entry},
-    invoicing::HookTruth,
+    invoicing::ProviderHook,
     knobs::{Knobs, ReceiverUrls},
+    world::Change,
 };
 
 use super::{
@@ -29,21 +30,19 @@ pub(crate) fn tests() -> Vec<Test> {
 
 const HOOKS: &str = "/invoicing/api/webhooks";
 const LOGIN: &str = "/invoicing/api/users/login";
-/// Where a receiver takes notifications, as rule 1 has it.
+/// The documented path of receivers.
 const INCOMING: &str = "/api/webhooks/incoming/Invoicing";
 /// 32 characters, some of them not ASCII.
 const SECRET: &str = "0123456789abcdef0123456789abñçé!";
 
-/// A simulator with two invoicing companies, and a client that has chosen the first.
+/// A simulator with two invoicing companies, and a client that has selected the first.
 struct Stage {
     simulator: Simulator,
     client: Client,
-    /// Without key, token and version, as `/_control` has it.
-    control: Client,
 }
 
 impl Stage {
-    /// Receivers may be plain HTTP on any port, and there are two short retries.
+    /// Receivers may use plain HTTP on any port, and there are two short retries.
     async fn start(turn: impl FnOnce(&mut Knobs)) -> Self {
         let simulator = start(|settings| {
             settings.world.invoicing_companies = 2;
@@ -53,42 +52,44 @@ impl Stage {
         })
         .await;
         let client = chosen(&simulator, 0).await;
-        let control = Client { key: None, authorization: None, headers: Vec::new(), ..client.clone() };
-        Self { simulator, client, control }
+        Self { simulator, client }
     }
 
     fn turn(&self, change: impl FnOnce(&mut Knobs)) {
         self.simulator.provider().turn(change);
     }
 
-    /// A hook whose echo, if it comes at all, has come; its id.
+    /// Creates a hook, waits for its echo to end, and returns its id.
     async fn hook(&self, receiver: &Receiver, entity: &str, action: &str) -> String {
         let created = self.client.post(HOOKS, &subscription(receiver, entity, action)).await;
         self.echoed().await;
         created.ok()["id"].as_str().unwrap().to_owned()
     }
 
-    /// Until no echo is still to come.
+    /// Waits until no echo is pending.
     async fn echoed(&self) {
         let echoed =
             tokio::time::timeout(Duration::from_secs(20), self.simulator.provider().invoicing.idle());
         echoed.await.expect("echoes end");
     }
 
-    /// Until nothing is left to deliver.
+    /// Waits until nothing is left to deliver.
     async fn idle(&self) {
         let idle = tokio::time::timeout(Duration::from_secs(20), self.simulator.provider().deliveries.idle());
         idle.await.expect("deliveries end");
     }
 
-    /// Something happens to an entity of an invoicing company; its id.
-    async fn happen(&self, company: u32, entity: &str, action: &str) -> String {
-        let body = json!({ "company": company, "entity": entity, "action": action });
-        let done = self.control.post("/_control/invoicing", &body).await.ok();
-        done["entityId"].as_str().unwrap().to_owned()
+    /// Changes an entity of an invoicing company and returns its id.
+    fn happen(&self, company: u32, entity: &str, action: &str) -> String {
+        let (entity, action) =
+            (serde_json::from_value(entity.into()).unwrap(), serde_json::from_value(action.into()).unwrap());
+        self.simulator.provider().change(|world, clock| {
+            let change = world.act_invoicing(company, entity, action, clock).unwrap();
+            (change.id.clone(), vec![Change::Invoicing(change)])
+        })
     }
 
-    fn truth(&self) -> Vec<HookTruth> {
+    fn truth(&self) -> Vec<ProviderHook> {
         self.simulator.provider().invoicing.hooks()
     }
 
@@ -102,41 +103,41 @@ impl Stage {
     }
 }
 
-/// A client with key and version, and no token.
-fn nobody(simulator: &Simulator) -> Client {
+/// A client with key and version but without a token.
+fn without_token(simulator: &Simulator) -> Client {
     Client { key: Some(KEY.to_owned()), ..Client::bare(simulator).header("api-version", "2.0") }
 }
 
 /// Logs in with the right mail and password.
 async fn log_in(simulator: &Simulator) -> Value {
     let account = json!({ "mail": "ana@example.com", "password": "simulated-password" });
-    nobody(simulator).post(LOGIN, &account).await.ok()
+    without_token(simulator).post(LOGIN, &account).await.ok()
 }
 
-/// POST INV/companies/{id}/select with a body as it is.
+/// POST INV/companies/{id}/select with this body.
 async fn select(client: &Client, company: &Value, body: &Value) -> Answer {
     client.post(&format!("/invoicing/api/companies/{company}/select"), body).await
 }
 
-/// A client that has logged in and chosen a company by its place in the list. The token is sent as it was told.
-async fn chosen(simulator: &Simulator, company: usize) -> Client {
+/// A client that has logged in and selected the company at this index.
+pub(super) async fn chosen(simulator: &Simulator, company: usize) -> Client {
     let login = log_in(simulator).await;
-    let client = authorized(&nobody(simulator), &login);
+    let client = authorized(&without_token(simulator), &login);
     let answer = select(&client, &login["companies"][company]["id"], &login["refreshToken"]).await;
     authorized(&client, &answer.ok())
 }
 
-/// The same client with the token that an answer tells.
+/// The same client with the token in an answer.
 fn authorized(client: &Client, answer: &Value) -> Client {
     Client { authorization: Some(answer["token"].as_str().unwrap().to_owned()), ..client.clone() }
 }
 
-/// A receiver that echoes, and accepts what it is told.
+/// A receiver that echoes and accepts notifications.
 async fn receiver() -> Receiver {
     answering(|_| Reply::Status(200)).await
 }
 
-/// A receiver that echoes, and answers what it is told by a script.
+/// A receiver that echoes and answers notifications by a script.
 async fn answering(script: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Receiver {
     Receiver::scripted(move |received| match received.method.as_str() {
         "GET" => Reply::Echo,
@@ -157,7 +158,7 @@ fn subscription(receiver: &Receiver, entity: &str, action: &str) -> Value {
     })
 }
 
-/// Refused, in the API's body, with a message about this field.
+/// Asserts an error with the API's body and a message about this field.
 #[track_caller]
 fn assert_refused(answer: &Answer, status: u16, field: &str) {
     assert_eq!(answer.status, status, "{field}: {answer:?}");

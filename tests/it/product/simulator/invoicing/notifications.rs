@@ -1,4 +1,4 @@
-//! What hooks are told, how it is signed, and what happens where a receiver does not take it.
+//! Notifications: content, signature, retries.
 
 use std::collections::BTreeSet;
 
@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use simulator::{
     deliveries::End,
     knobs::{Accepts, InvoicingBody},
+    random::Guid,
 };
 
 use super::{HOOKS, SECRET, Stage, answering, chosen, log_in, receiver, subscription};
@@ -13,12 +14,12 @@ use crate::product::simulator::receiver::{Receiver, Reply, signature};
 
 crate::tests! {
     plain a_flat_notification_has_the_five_fields_of_the_document;
-    plain a_flat_notification_has_two_more_members_where_the_knob_says_so;
-    plain a_wrapped_notification_has_id_attempt_properties_and_the_action;
-    plain each_attempt_of_a_wrapped_notification_is_numbered_and_signed_anew;
-    plain a_notification_is_signed_under_the_header_of_the_knob_or_not_at_all;
-    plain only_the_hooks_of_the_company_the_entity_and_the_action_are_told;
-    plain a_message_is_given_up_after_the_last_retry_and_the_hook_stays;
+    plain a_knob_adds_two_members_to_flat_notifications;
+    plain a_wrapped_notification_has_its_four_members;
+    plain each_attempt_of_a_wrapped_notification_has_its_signature;
+    plain a_knob_names_the_signature_header;
+    plain only_matching_hooks_are_notified;
+    plain a_hook_outlives_a_message_that_is_given_up;
     plain a_410_ends_the_retries_and_the_hook_stays;
     plain only_a_200_without_cookies_is_taken_unless_any_2xx_will_do;
     plain the_faults_of_deliveries_meet_notifications_too;
@@ -30,7 +31,7 @@ fn members(value: &Value) -> BTreeSet<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// An effective hook, and what its receiver was asked for taken from it.
+/// Creates an effective hook and takes the echo request from its receiver.
 async fn hook(stage: &Stage, receiver: &mut Receiver, entity: &str, action: &str) -> String {
     let id = stage.hook(receiver, entity, action).await;
     assert_eq!(receiver.next().await.method.as_str(), "GET");
@@ -44,16 +45,16 @@ async fn a_flat_notification_has_the_five_fields_of_the_document() {
 
     for (entity, action) in [("Customer", "Created"), ("SaleInvoice", "Updated"), ("Due", "Deleted")] {
         hook(&stage, &mut receiver, entity, action).await;
-        let id = stage.happen(0, entity, action).await;
+        let id = stage.happen(0, entity, action);
         let received = receiver.next().await;
 
-        let told = received.json();
-        assert_eq!(members(&told), "Entity EntityId TenantId User Changes".split(' ').collect());
-        assert_eq!((&told["Entity"], &told["EntityId"]), (&json!(entity), &json!(id)));
-        assert_eq!(told["TenantId"], login["companies"][0]["idCDA"]);
-        assert!(told["User"].as_str().is_some_and(|user| !user.is_empty()), "{told}");
-        let changes = told["Changes"].as_array().unwrap();
-        assert_eq!(changes.is_empty(), action == "Deleted", "{told}");
+        let notified = received.json();
+        assert_eq!(members(&notified), "Entity EntityId TenantId User Changes".split(' ').collect());
+        assert_eq!((&notified["Entity"], &notified["EntityId"]), (&json!(entity), &json!(id)));
+        assert_eq!(notified["TenantId"], login["companies"][0]["idCDA"]);
+        assert!(notified["User"].as_str().is_some_and(|user| !user.is_empty()), "{notified}");
+        let changes = notified["Changes"].as_array().unwrap();
+        assert_eq!(changes.is_empty(), action == "Deleted", "{notified}");
         for change in changes {
             assert_eq!(members(change), BTreeSet::from(["Name", "Value"]));
             assert!(change["Name"].is_string() && change["Value"].is_string(), "{change}");
@@ -62,34 +63,34 @@ async fn a_flat_notification_has_the_five_fields_of_the_document() {
     }
 }
 
-async fn a_flat_notification_has_two_more_members_where_the_knob_says_so() {
+async fn a_knob_adds_two_members_to_flat_notifications() {
     let mut receiver = receiver().await;
     let stage = Stage::start(|knobs| knobs.invoicing.extra_members = true).await;
     hook(&stage, &mut receiver, "Product", "Updated").await;
 
-    stage.happen(0, "Product", "Updated").await;
-    let told = receiver.next().await.json();
+    stage.happen(0, "Product", "Updated");
+    let notified = receiver.next().await.json();
 
     let expected = "Entity EntityId TenantId User Changes Host SourceApplication";
-    assert_eq!(members(&told), expected.split(' ').collect());
-    assert!(told["Host"].is_string() && told["SourceApplication"].is_string(), "{told}");
+    assert_eq!(members(&notified), expected.split(' ').collect());
+    assert!(notified["Host"].is_string() && notified["SourceApplication"].is_string(), "{notified}");
 }
 
-async fn a_wrapped_notification_has_id_attempt_properties_and_the_action() {
+async fn a_wrapped_notification_has_its_four_members() {
     let mut receiver = receiver().await;
     let stage = Stage::start(|knobs| knobs.invoicing.body = InvoicingBody::Wrapped).await;
     let mut ids = BTreeSet::new();
 
     for action in ["Created", "Updated", "Deleted"] {
         hook(&stage, &mut receiver, "Contact", action).await;
-        let id = stage.happen(0, "Contact", action).await;
+        let id = stage.happen(0, "Contact", action);
         let received = receiver.next().await;
 
-        let told = received.json();
-        assert_eq!(members(&told), "Id Attempt Properties Notifications".split(' ').collect());
-        assert_eq!((&told["Attempt"], &told["Properties"]), (&json!(1), &json!({})));
-        assert!(ids.insert(told["Id"].as_str().unwrap().to_owned()), "{told}");
-        let [one] = told["Notifications"].as_array().unwrap().as_slice() else { panic!("{told}") };
+        let notified = received.json();
+        assert_eq!(members(&notified), "Id Attempt Properties Notifications".split(' ').collect());
+        assert_eq!((&notified["Attempt"], &notified["Properties"]), (&json!(1), &json!({})));
+        assert!(ids.insert(notified["Id"].as_str().unwrap().to_owned()), "{notified}");
+        let [one] = notified["Notifications"].as_array().unwrap().as_slice() else { panic!("{notified}") };
         let expected = "Action Entity EntityId TenantId User Changes";
         assert_eq!(members(one), expected.split(' ').collect());
         assert_eq!((&one["Action"], &one["EntityId"]), (&json!(action), &json!(id)));
@@ -98,31 +99,31 @@ async fn a_wrapped_notification_has_id_attempt_properties_and_the_action() {
     }
 }
 
-async fn each_attempt_of_a_wrapped_notification_is_numbered_and_signed_anew() {
+async fn each_attempt_of_a_wrapped_notification_has_its_signature() {
     let mut receiver = answering(|_| Reply::Status(503)).await;
     let stage = Stage::start(|knobs| knobs.invoicing.body = InvoicingBody::Wrapped).await;
     hook(&stage, &mut receiver, "Bank", "Updated").await;
 
-    stage.happen(0, "Bank", "Updated").await;
+    stage.happen(0, "Bank", "Updated");
     let attempts = receiver.several(3).await;
 
     for (number, attempt) in attempts.iter().enumerate() {
-        let told = attempt.json();
-        assert_eq!(told["Attempt"], number + 1);
-        assert_eq!(told["Id"], attempts[0].json()["Id"]);
-        assert_eq!(told["Notifications"], attempts[0].json()["Notifications"]);
+        let notified = attempt.json();
+        assert_eq!(notified["Attempt"], number + 1);
+        assert_eq!(notified["Id"], attempts[0].json()["Id"]);
+        assert_eq!(notified["Notifications"], attempts[0].json()["Notifications"]);
         assert_eq!(attempt.header("ms-signature"), Some(&*signature(SECRET, &attempt.body)));
     }
 }
 
-async fn a_notification_is_signed_under_the_header_of_the_knob_or_not_at_all() {
+async fn a_knob_names_the_signature_header() {
     let mut receiver = receiver().await;
     let stage = Stage::start(|_| {}).await;
     hook(&stage, &mut receiver, "Supplier", "Updated").await;
 
     for name in ["ms-signature", "x-other-signature", ""] {
         stage.turn(|knobs| knobs.invoicing.signature_header = name.to_owned());
-        stage.happen(0, "Supplier", "Updated").await;
+        stage.happen(0, "Supplier", "Updated");
         let received = receiver.next().await;
 
         let signed: Vec<(&str, &str)> = received
@@ -140,7 +141,7 @@ async fn a_notification_is_signed_under_the_header_of_the_knob_or_not_at_all() {
     }
 }
 
-async fn only_the_hooks_of_the_company_the_entity_and_the_action_are_told() {
+async fn only_matching_hooks_are_notified() {
     let (mut first, mut second) = (receiver().await, receiver().await);
     let stage = Stage::start(|_| {}).await;
     for receiver in [&mut first, &mut second] {
@@ -155,13 +156,13 @@ async fn only_the_hooks_of_the_company_the_entity_and_the_action_are_told() {
     elsewhere.next().await;
     stage.echoed().await;
 
-    let id = stage.happen(0, "Customer", "Updated").await;
+    let id = stage.happen(0, "Customer", "Updated");
     stage.idle().await;
-    let told: Vec<usize> = [&mut first, &mut second, &mut elsewhere].map(|one| one.taken().len()).into();
-    let other_id = stage.happen(1, "Customer", "Updated").await;
+    let notified: Vec<usize> = [&mut first, &mut second, &mut elsewhere].map(|one| one.taken().len()).into();
+    let other_id = stage.happen(1, "Customer", "Updated");
     stage.idle().await;
 
-    assert_eq!(told, [1, 1, 0]);
+    assert_eq!(notified, [1, 1, 0]);
     let received = elsewhere.next().await.json();
     assert_eq!(received["EntityId"], other_id);
     assert_ne!(other_id, id);
@@ -169,7 +170,7 @@ async fn only_the_hooks_of_the_company_the_entity_and_the_action_are_told() {
     assert!(first.taken().is_empty() && second.taken().is_empty());
 }
 
-async fn a_message_is_given_up_after_the_last_retry_and_the_hook_stays() {
+async fn a_hook_outlives_a_message_that_is_given_up() {
     let mut receiver = answering(|received| {
         Reply::Status(if received.json()["Changes"].as_array().unwrap().is_empty() { 500 } else { 200 })
     })
@@ -180,11 +181,11 @@ async fn a_message_is_given_up_after_the_last_retry_and_the_hook_stays() {
     hook(&stage, &mut receiver, "Customer", "Deleted").await;
     hook(&stage, &mut receiver, "Customer", "Created").await;
 
-    stage.happen(0, "Customer", "Deleted").await;
+    stage.happen(0, "Customer", "Deleted");
     let attempts = receiver.several(3).await;
     stage.idle().await;
-    stage.happen(0, "Customer", "Created").await;
-    stage.happen(0, "Customer", "Deleted").await;
+    stage.happen(0, "Customer", "Created");
+    stage.happen(0, "Customer", "Deleted");
     stage.idle().await;
 
     assert_eq!(defaults, [60_000, 240_000], "at once, after a minute, after four more");
@@ -202,7 +203,7 @@ async fn a_410_ends_the_retries_and_the_hook_stays() {
     hook(&stage, &mut receiver, "Customer", "Updated").await;
 
     for _ in 0..2 {
-        stage.happen(0, "Customer", "Updated").await;
+        stage.happen(0, "Customer", "Updated");
         stage.idle().await;
     }
 
@@ -225,7 +226,7 @@ async fn only_a_200_without_cookies_is_taken_unless_any_2xx_will_do() {
         let id = hook(&stage, &mut receiver, "Due", "Updated").await;
         for (accepts, expected) in [(Accepts::Only200, only_200), (Accepts::Any2xx, any_2xx)] {
             stage.turn(|knobs| knobs.delivery.accepts = accepts);
-            stage.happen(0, "Due", "Updated").await;
+            stage.happen(0, "Due", "Updated");
             stage.idle().await;
 
             assert_eq!(stage.ends().last(), Some(&expected), "{reply:?} where {accepts:?}");
@@ -240,10 +241,10 @@ async fn the_faults_of_deliveries_meet_notifications_too() {
     hook(&stage, &mut receiver, "Customer", "Updated").await;
 
     stage.turn(|knobs| knobs.delivery.duplicate = 1.0);
-    let twice = stage.happen(0, "Customer", "Updated").await;
+    let twice = stage.happen(0, "Customer", "Updated");
     stage.idle().await;
     stage.turn(|knobs| knobs.delivery.lose = 1.0);
-    stage.happen(0, "Customer", "Updated").await;
+    stage.happen(0, "Customer", "Updated");
     stage.idle().await;
 
     let received = receiver.taken();
@@ -261,17 +262,17 @@ async fn a_paused_hook_misses_what_happens_until_it_is_resumed() {
     stage.echoed().await;
     assert_eq!(receiver.next().await.method.as_str(), "GET", "a paused hook is asked for its echo too");
 
-    let mut told = Vec::new();
-    for operation in [None, Some("resume"), Some("pause"), Some("resume")] {
-        if let Some(operation) = operation {
-            let path = format!("/_control/hooks/{}/{operation}", created["id"].as_str().unwrap());
-            stage.control.post(&path, &json!({})).await.ok();
+    let mut notified = Vec::new();
+    let id = Guid::parse(created["id"].as_str().unwrap()).unwrap();
+    for paused in [None, Some(false), Some(true), Some(false)] {
+        if let Some(paused) = paused {
+            assert!(stage.simulator.provider().invoicing.pause(id, paused));
         }
-        stage.happen(0, "Customer", "Updated").await;
+        stage.happen(0, "Customer", "Updated");
         stage.idle().await;
-        told.push((receiver.taken().len(), stage.client.get(HOOKS).await.rows()[0]["isPaused"] == true));
+        notified.push((receiver.taken().len(), stage.client.get(HOOKS).await.rows()[0]["isPaused"] == true));
     }
 
-    assert_eq!(told, [(0, true), (1, false), (0, true), (1, false)]);
+    assert_eq!(notified, [(0, true), (1, false), (0, true), (1, false)]);
     assert_eq!(stage.ends(), [End::Missed, End::Accepted, End::Missed, End::Accepted]);
 }

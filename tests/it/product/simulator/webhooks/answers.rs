@@ -1,4 +1,4 @@
-//! What a receiver's answer is worth: which count as accepted, and what happens where none does.
+//! Answers of receivers: which are accepted, and what happens otherwise.
 
 use serde_json::json;
 use simulator::{deliveries::End, knobs::Accepts};
@@ -8,17 +8,17 @@ use crate::product::simulator::receiver::{Receiver, Reply};
 
 crate::tests! {
     plain only_an_event_answered_200_without_cookies_is_accepted;
-    plain with_the_knob_any_2xx_accepts_an_event_but_never_an_acknowledge;
-    plain a_receiver_that_takes_too_long_has_failed_and_five_seconds_are_the_default;
+    plain a_knob_accepts_any_2xx_for_events_only;
+    plain a_receiver_has_five_seconds_by_default;
     plain a_receiver_that_is_not_there_has_failed;
     plain an_acknowledge_that_fails_first_is_tried_again;
-    plain what_waits_for_a_retry_is_abandoned_once_its_webhook_has_ended;
+    plain a_retry_is_abandoned_once_its_webhook_has_ended;
 }
 
-/// Answers, whether each is 200 without cookies, and whether each is 2xx without cookies.
+/// Answers; whether each is 200 without cookies, and whether 2xx without cookies.
 const ANSWERS: [(Reply, bool, bool); 10] = [
     (Reply::Status(200), true, true),
-    (Reply::Text("some text nobody reads"), true, true),
+    (Reply::Text("any text"), true, true),
     (Reply::Status(201), false, true),
     (Reply::Status(202), false, true),
     (Reply::Status(204), false, true),
@@ -40,7 +40,7 @@ async fn only_an_event_answered_200_without_cookies_is_accepted() {
     }
 }
 
-async fn with_the_knob_any_2xx_accepts_an_event_but_never_an_acknowledge() {
+async fn a_knob_accepts_any_2xx_for_events_only() {
     let stage = Stage::start(|knobs| {
         knobs.accounting.retries = vec![];
         knobs.delivery.accepts = Accepts::Any2xx;
@@ -58,7 +58,7 @@ async fn with_the_knob_any_2xx_accepts_an_event_but_never_an_acknowledge() {
     }
 }
 
-/// Whether a webhook is active after an event was answered so, and how often it was sent.
+/// Answers an event like this; whether its webhook is still active, and how often the event was sent.
 async fn event_answered(stage: &Stage, reply: Reply) -> (bool, usize) {
     let mut receiver = Receiver::scripted(move |received| match received.event().as_str() {
         "Acknowledge" => Reply::Status(200),
@@ -66,7 +66,7 @@ async fn event_answered(stage: &Stage, reply: Reply) -> (bool, usize) {
     })
     .await;
     let id = stage.active(CUSTOMERS, &mut receiver).await;
-    stage.happen("customers", "updated").await;
+    stage.happen("customers", "updated");
     stage.idle().await;
     let (active, deleted) = stage.flags(CUSTOMERS, &id).await;
     assert!(!deleted);
@@ -74,7 +74,7 @@ async fn event_answered(stage: &Stage, reply: Reply) -> (bool, usize) {
     (active, receiver.taken().len())
 }
 
-async fn a_receiver_that_takes_too_long_has_failed_and_five_seconds_are_the_default() {
+async fn a_receiver_has_five_seconds_by_default() {
     let mut receiver = Receiver::scripted(|_| Reply::Held(200)).await;
     let stage = Stage::start(|_| {}).await;
     let default = stage.control.get("/_control/knobs").await.ok();
@@ -101,7 +101,7 @@ async fn a_receiver_that_is_not_there_has_failed() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let id = stage.active(CUSTOMERS, &mut receiver).await;
-    // Nobody listens on a port that was free and is taken by a socket that only exists.
+    // A bound socket that does not listen refuses connections.
     let taken = tokio::net::TcpSocket::new_v4().unwrap();
     taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let nowhere = format!("http://{}/hook", taken.local_addr().unwrap());
@@ -133,7 +133,7 @@ async fn an_acknowledge_that_fails_first_is_tried_again() {
     assert_eq!(statuses, [Some(503), Some(503), Some(200)]);
 }
 
-async fn what_waits_for_a_retry_is_abandoned_once_its_webhook_has_ended() {
+async fn a_retry_is_abandoned_once_its_webhook_has_ended() {
     for end in ["delete", "disable"] {
         let mut receiver = Receiver::scripted(|received| match received.event().as_str() {
             "Acknowledge" => Reply::Status(200),
@@ -143,7 +143,7 @@ async fn what_waits_for_a_retry_is_abandoned_once_its_webhook_has_ended() {
         let stage = Stage::start(|_| {}).await;
         let id = stage.active(CUSTOMERS, &mut receiver).await;
 
-        stage.happen("customers", "updated").await;
+        stage.happen("customers", "updated");
         receiver.next().await;
         stage.turn(|knobs| knobs.delivery.hold = true);
         receiver.release(1);

@@ -1,4 +1,4 @@
-//! The same seven operations under each of the document's nineteen prefixes.
+//! The seven operations under each of the nineteen prefixes.
 
 use serde_json::json;
 
@@ -9,15 +9,15 @@ use crate::product::simulator::{
 };
 
 crate::tests! {
-    plain every_operation_of_the_family_works_under_all_nineteen_prefixes;
-    plain the_events_of_each_resource_are_named_after_it_and_only_some_are_ever_disabled;
-    plain the_known_names_of_accounts_and_customers_are_those_of_the_document;
-    plain a_configuration_record_has_the_fields_and_types_of_the_document;
+    plain every_operation_works_under_all_nineteen_prefixes;
+    plain only_some_resources_have_disabled_events;
+    plain the_known_names_of_accounts_and_customers_are_documented;
+    plain a_configuration_record_has_the_documented_fields;
     plain a_webhook_is_known_under_its_own_prefix_alone;
-    plain the_events_of_each_resource_reach_its_webhook_and_lead_to_the_record;
+    plain events_of_each_resource_reach_its_webhook_alone;
 }
 
-async fn every_operation_of_the_family_works_under_all_nineteen_prefixes() {
+async fn every_operation_works_under_all_nineteen_prefixes() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let (first, second) = (receiver.url("/first"), receiver.url("/second"));
@@ -49,7 +49,7 @@ async fn every_operation_of_the_family_works_under_all_nineteen_prefixes() {
     }
 }
 
-async fn the_events_of_each_resource_are_named_after_it_and_only_some_are_ever_disabled() {
+async fn only_some_resources_have_disabled_events() {
     let stage = Stage::start(|_| {}).await;
 
     let mut all = Vec::new();
@@ -76,7 +76,7 @@ async fn the_events_of_each_resource_are_named_after_it_and_only_some_are_ever_d
     assert_eq!(all.len(), 4 * RESOURCES.len(), "a name is shared");
 }
 
-async fn the_known_names_of_accounts_and_customers_are_those_of_the_document() {
+async fn the_known_names_of_accounts_and_customers_are_documented() {
     let stage = Stage::start(|_| {}).await;
 
     for (prefix, expected) in [
@@ -103,7 +103,7 @@ async fn the_known_names_of_accounts_and_customers_are_those_of_the_document() {
     }
 }
 
-async fn a_configuration_record_has_the_fields_and_types_of_the_document() {
+async fn a_configuration_record_has_the_documented_fields() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let id = stage.active(CUSTOMERS, &mut receiver).await;
@@ -159,7 +159,7 @@ async fn a_webhook_is_known_under_its_own_prefix_alone() {
     assert_eq!(stage.flags(CUSTOMERS, &id).await, (true, false));
 }
 
-async fn the_events_of_each_resource_reach_its_webhook_and_lead_to_the_record() {
+async fn events_of_each_resource_reach_its_webhook_alone() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let mut ids = Vec::new();
@@ -168,7 +168,7 @@ async fn the_events_of_each_resource_reach_its_webhook_and_lead_to_the_record() 
     }
 
     for ((name, prefix), id) in RESOURCES.into_iter().zip(ids) {
-        let truth = stage.happen(name, "updated").await;
+        let truth = stage.happen(name, "updated");
 
         let received = receiver.next().await;
         let (envelope, data) = (received.json(), received.data());
@@ -184,5 +184,5 @@ async fn the_events_of_each_resource_reach_its_webhook_and_lead_to_the_record() 
     }
 
     stage.idle().await;
-    assert!(receiver.taken().is_empty(), "nobody is told of another resource's change");
+    assert!(receiver.taken().is_empty(), "no webhook gets the events of another resource");
 }

@@ -1,4 +1,4 @@
-//! Webhooks of the accounting family, against the document: management, states, envelopes, signatures.
+//! Webhooks of the accounting family: management, states, envelopes, signatures.
 
 mod answers;
 mod envelopes;
@@ -12,12 +12,12 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use simulator::{
     Provider, Simulator,
-    catalog::Resource,
+    catalog::{Kind, Resource},
     control::{RecordTruth, records},
     deliveries::{End, Entry},
     knobs::{Knobs, ReceiverUrls},
     settings::Settings,
-    world::RecordState,
+    world::{Change, RecordState},
 };
 
 use super::{Answer, Client, receiver::Receiver, start};
@@ -35,27 +35,27 @@ pub(crate) fn tests() -> Vec<Test> {
     parts.into_iter().flatten().collect()
 }
 
-/// Where the webhooks of customers are.
+/// The prefix of customers.
 pub(crate) const CUSTOMERS: &str = "/accounting/api/customers";
-/// The secret of every webhook that names no other.
+/// The secret of webhooks, unless a test sets another.
 pub(crate) const SECRET: &str = "señal de prueba";
 
-/// A simulator whose receivers may be plain HTTP on any port, and a client that manages webhooks.
+/// A simulator whose receivers may use plain HTTP on any port, and a client for webhook management.
 pub(crate) struct Stage {
     pub(crate) simulator: Simulator,
-    /// With `context: none`, as webhook management has it.
+    /// With `context: none`.
     pub(crate) client: Client,
-    /// Without key, token and context, as `/_control` has it.
+    /// For `/_control`: without key, token and context.
     pub(crate) control: Client,
 }
 
 impl Stage {
-    /// With two short retries, and knobs as a test wants them.
+    /// Starts it with two short retries and these knobs.
     pub(crate) async fn start(turn: impl FnOnce(&mut Knobs)) -> Self {
         Self::with(|settings| turn(&mut settings.knobs)).await
     }
 
-    /// The same with any settings.
+    /// The same with these settings.
     pub(crate) async fn with(adjust: impl FnOnce(&mut Settings)) -> Self {
         let simulator = start(|settings| {
             settings.knobs.delivery.receivers = ReceiverUrls::Any;
@@ -76,13 +76,13 @@ impl Stage {
         self.provider().turn(change);
     }
 
-    /// Until nothing is left to deliver.
+    /// Waits until nothing is left to deliver.
     pub(crate) async fn idle(&self) {
         let idle = tokio::time::timeout(Duration::from_secs(20), self.provider().deliveries.idle());
         idle.await.expect("deliveries end");
     }
 
-    /// A subscription to every event of a resource, as its events endpoint names them.
+    /// A subscription to every event of a resource.
     pub(crate) async fn subscription(&self, prefix: &str, url: &str) -> Value {
         let events = self.client.get(&format!("{prefix}/webhooks/events")).await.ok();
         json!({ "thirdPartyApplicationName": "tests", "url": url, "secret": SECRET, "eventTypes": events })
@@ -92,13 +92,13 @@ impl Stage {
         self.client.post(&format!("{prefix}/webhooks/{operation}"), body).await
     }
 
-    /// A webhook for every event of a resource; its id.
+    /// Subscribes to every event of a resource and returns the webhook's id.
     pub(crate) async fn subscribe(&self, prefix: &str, url: &str) -> String {
         let body = self.subscription(prefix, url).await;
         id(&self.post(prefix, "subscribe", &body).await.ok())
     }
 
-    /// The same, active: its Acknowledge has been answered and taken from the receiver.
+    /// The same, and waits until the webhook is active.
     pub(crate) async fn active(&self, prefix: &str, receiver: &mut Receiver) -> String {
         let id = self.subscribe(prefix, &receiver.url("/hook")).await;
         assert_eq!(receiver.next().await.event(), "Acknowledge");
@@ -131,19 +131,19 @@ impl Stage {
         self.client.delete(&format!("{prefix}/webhooks/delete/{id}")).await
     }
 
-    /// Correlation ids of the companies that are there.
+    /// Correlation ids of all readable companies.
     pub(crate) fn companies(&self) -> Vec<String> {
         let found = records(self.provider(), Resource::Companies);
         found.into_iter().filter(|company| company.readable).map(|company| company.id).collect()
     }
 
-    /// Something happens to a record of a resource: to a new one, or to the first that is enabled; the record since.
-    pub(crate) async fn happen(&self, resource: &str, kind: &str) -> RecordTruth {
-        self.happen_in(None, resource, kind).await
+    /// Creates a record of a resource, or changes the first enabled one; returns its state after the change.
+    pub(crate) fn happen(&self, resource: &str, kind: &str) -> RecordTruth {
+        self.happen_in(None, resource, kind)
     }
 
     /// The same in one company.
-    pub(crate) async fn happen_in(&self, company: Option<&str>, resource: &str, kind: &str) -> RecordTruth {
+    pub(crate) fn happen_in(&self, company: Option<&str>, resource: &str, kind: &str) -> RecordTruth {
         let named: Resource = serde_json::from_value(resource.into()).unwrap();
         let fits = |record: &RecordTruth| {
             record.readable
@@ -151,17 +151,16 @@ impl Stage {
                 && company.is_none_or(|company| record.company.as_deref() == Some(company))
         };
         let first = records(self.provider(), named).into_iter().find(fits).unwrap();
-        let id = if kind == "created" {
-            let company = first.company.filter(|_| named != Resource::Companies);
-            let body = json!({ "company": company });
-            let made = self.control.post(&format!("/_control/records/{resource}"), &body).await.ok();
-            made["id"].as_str().unwrap().to_owned()
-        } else {
-            // Ids of companies have colons, which a path may hold.
-            let path = format!("/_control/records/{resource}/{}/{kind}", first.id);
-            self.control.post(&path, &json!({})).await.ok();
-            first.id
-        };
+        let kind: Kind = serde_json::from_value(kind.into()).unwrap();
+        let id = self.provider().change(|world, clock| {
+            let (place, _) = world.find(named, &first.id).unwrap();
+            let change = match kind {
+                Kind::Created => world.create(named, place.company, clock),
+                kind => world.act(place, kind, clock),
+            };
+            let change = change.unwrap();
+            (world.id(change.place), vec![Change::Record(change)])
+        });
         records(self.provider(), named).into_iter().find(|record| record.id == id).unwrap()
     }
 
@@ -183,18 +182,18 @@ pub(crate) fn id(result: &Value) -> String {
     result["webhookId"].as_str().unwrap_or_else(|| panic!("{result}")).to_owned()
 }
 
-/// The event type at the end of a semantic name.
+/// The event type in a semantic name.
 pub(crate) fn last_part(semantic_name: &str) -> String {
     semantic_name.rsplit('.').next().unwrap_or_default().to_owned()
 }
 
-/// An operation result that worked, with this state, for this webhook.
+/// Asserts a successful operation result.
 #[track_caller]
 pub(crate) fn assert_done(answer: &Answer, state: i64, id: &str) {
     assert_eq!(answer.ok(), json!({ "responseState": state, "webhookId": id, "errors": [] }));
 }
 
-/// An operation result that did not: the default status and state, and why.
+/// Asserts a failed operation result with the default status and state.
 #[track_caller]
 pub(crate) fn assert_refused(answer: &Answer, about: &str) {
     assert_eq!(answer.status, 422, "{about}: {answer:?}");

@@ -1,4 +1,4 @@
-//! What is refused, and that a refusal changes nothing.
+//! Refused requests, which change nothing.
 
 use serde_json::{Value, json};
 use simulator::knobs::ReceiverUrls;
@@ -7,17 +7,17 @@ use super::{CUSTOMERS, Stage, assert_refused, id};
 use crate::product::simulator::{Client, receiver::Receiver};
 
 crate::tests! {
-    plain a_subscription_with_a_field_missing_or_wrong_is_refused_and_makes_nothing;
+    plain a_subscription_with_a_field_missing_or_wrong_is_refused;
     plain a_body_that_is_no_json_object_is_refused_by_every_operation;
-    plain only_the_receivers_the_knob_allows_can_be_subscribed_or_moved_to;
-    plain a_status_or_change_with_a_field_missing_or_wrong_is_refused_and_changes_nothing;
-    plain a_webhook_nobody_made_is_not_found;
+    plain only_allowed_receivers_can_be_subscribed;
+    plain a_status_or_change_with_a_field_missing_or_wrong_is_refused;
+    plain an_unknown_webhook_is_not_found;
     plain an_unsubscribe_that_fits_no_active_webhook_is_refused;
     plain webhooks_are_managed_with_context_none_alone;
     plain methods_and_paths_outside_the_family_are_not_found;
 }
 
-async fn a_subscription_with_a_field_missing_or_wrong_is_refused_and_makes_nothing() {
+async fn a_subscription_with_a_field_missing_or_wrong_is_refused() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let good = stage.subscription(CUSTOMERS, &receiver.url("/hook")).await;
@@ -86,7 +86,7 @@ async fn a_body_that_is_no_json_object_is_refused_by_every_operation() {
     assert_eq!(stage.record(CUSTOMERS, &id).await, before);
 }
 
-async fn only_the_receivers_the_knob_allows_can_be_subscribed_or_moved_to() {
+async fn only_allowed_receivers_can_be_subscribed() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let id = stage.active(CUSTOMERS, &mut receiver).await;
@@ -120,7 +120,7 @@ async fn only_the_receivers_the_knob_allows_can_be_subscribed_or_moved_to() {
     }
 }
 
-async fn a_status_or_change_with_a_field_missing_or_wrong_is_refused_and_changes_nothing() {
+async fn a_status_or_change_with_a_field_missing_or_wrong_is_refused() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let id = stage.active(CUSTOMERS, &mut receiver).await;
@@ -154,7 +154,7 @@ async fn a_status_or_change_with_a_field_missing_or_wrong_is_refused_and_changes
     assert!(receiver.taken().is_empty());
 }
 
-async fn a_webhook_nobody_made_is_not_found() {
+async fn an_unknown_webhook_is_not_found() {
     let receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let id = "6f9619ff-8b86-d011-b42d-00c04fc964ff";

@@ -1,4 +1,4 @@
-//! Every row of the document's table of transitions, and everything that is in no row.
+//! The document's table of transitions: every row, and every other combination.
 
 use serde_json::json;
 use simulator::deliveries::End;
@@ -7,20 +7,20 @@ use super::{CUSTOMERS, Stage, assert_done, assert_refused, id, last_part};
 use crate::product::simulator::receiver::{Receiver, Reply};
 
 crate::tests! {
-    plain a_subscribe_is_answered_3_and_awaits_its_contract_until_the_acknowledge_is_answered_200;
-    plain later_events_of_the_subscribed_types_reach_an_active_webhook_and_no_others;
-    plain a_disabled_webhook_misses_events_and_gets_them_again_once_enabled;
-    plain a_webhook_is_disabled_after_the_last_retry_and_can_be_enabled_again;
-    plain a_new_url_awaits_a_contract_of_its_own_before_events_go_there;
-    plain a_new_url_that_refuses_the_acknowledge_is_never_told_of_events;
+    plain a_subscribe_is_answered_3_and_awaits_its_acknowledge;
+    plain later_events_of_the_subscribed_types_are_delivered;
+    plain a_disabled_webhook_misses_events_until_enabled;
+    plain a_webhook_is_disabled_after_the_last_retry;
+    plain a_new_url_gets_events_after_its_acknowledge;
+    plain a_new_url_that_refuses_the_acknowledge_gets_no_events;
     plain an_acknowledge_at_the_old_url_is_no_contract_for_the_new;
-    plain an_unsubscribed_webhook_is_told_of_nothing_more;
-    plain a_deleted_webhook_is_told_of_nothing_more_and_still_reads_as_deleted;
+    plain an_unsubscribed_webhook_gets_no_events;
+    plain a_deleted_webhook_gets_no_events_and_reads_as_deleted;
     plain only_the_rows_of_the_table_are_transitions;
-    plain a_generous_provider_allows_more_but_never_revives_what_is_deleted;
+    plain a_generous_provider_never_revives_a_deleted_webhook;
 }
 
-async fn a_subscribe_is_answered_3_and_awaits_its_contract_until_the_acknowledge_is_answered_200() {
+async fn a_subscribe_is_answered_3_and_awaits_its_acknowledge() {
     let mut receiver = Receiver::scripted(|_| Reply::Held(200)).await;
     let stage = Stage::start(|_| {}).await;
 
@@ -29,7 +29,7 @@ async fn a_subscribe_is_answered_3_and_awaits_its_contract_until_the_acknowledge
     let acknowledge = receiver.next().await;
     let id = id(&subscribed.ok());
     let before = stage.flags(CUSTOMERS, &id).await;
-    stage.happen("customers", "updated").await;
+    stage.happen("customers", "updated");
     receiver.release(1);
     stage.idle().await;
 
@@ -44,7 +44,7 @@ async fn a_subscribe_is_answered_3_and_awaits_its_contract_until_the_acknowledge
     assert_eq!(ends[1], ("CustomerUpdated".to_owned(), Some(End::Missed)));
 }
 
-async fn later_events_of_the_subscribed_types_reach_an_active_webhook_and_no_others() {
+async fn later_events_of_the_subscribed_types_are_delivered() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let mut body = stage.subscription(CUSTOMERS, &receiver.url("/hook")).await;
@@ -54,9 +54,9 @@ async fn later_events_of_the_subscribed_types_reach_an_active_webhook_and_no_oth
     stage.idle().await;
 
     for kind in ["created", "updated", "disabled", "errorOccurred", "created"] {
-        stage.happen("customers", kind).await;
+        stage.happen("customers", kind);
     }
-    stage.happen("accounts", "created").await;
+    stage.happen("accounts", "created");
     stage.idle().await;
 
     let mut events: Vec<String> = receiver.taken().iter().map(|received| received.event()).collect();
@@ -64,16 +64,16 @@ async fn later_events_of_the_subscribed_types_reach_an_active_webhook_and_no_oth
     assert_eq!(events, ["CustomerCreated", "CustomerCreated", "CustomerDisabled"]);
 }
 
-async fn a_disabled_webhook_misses_events_and_gets_them_again_once_enabled() {
+async fn a_disabled_webhook_misses_events_until_enabled() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let id = stage.active(CUSTOMERS, &mut receiver).await;
 
     let off = stage.switch(CUSTOMERS, &id, false).await;
     let while_off = stage.flags(CUSTOMERS, &id).await;
-    let missed = stage.happen("customers", "updated").await;
+    let missed = stage.happen("customers", "updated");
     let on = stage.switch(CUSTOMERS, &id, true).await;
-    let told = stage.happen("customers", "updated").await;
+    let delivered = stage.happen("customers", "updated");
     stage.idle().await;
 
     assert_done(&off, 7, &id);
@@ -82,19 +82,19 @@ async fn a_disabled_webhook_misses_events_and_gets_them_again_once_enabled() {
     assert_eq!(stage.flags(CUSTOMERS, &id).await, (true, false));
     let sequences: Vec<_> =
         receiver.taken().iter().map(|received| received.data()["SequenceVersion"].clone()).collect();
-    assert_eq!(sequences, [json!(told.sequence_version.to_string())]);
+    assert_eq!(sequences, [json!(delivered.sequence_version.to_string())]);
     let journal: Vec<_> =
         stage.entries().into_iter().skip(1).map(|entry| (entry.about.sequence, entry.end)).collect();
     assert_eq!(
         journal,
         [
             (Some(missed.sequence_version), Some(End::Missed)),
-            (Some(told.sequence_version), Some(End::Accepted))
+            (Some(delivered.sequence_version), Some(End::Accepted))
         ]
     );
 }
 
-async fn a_webhook_is_disabled_after_the_last_retry_and_can_be_enabled_again() {
+async fn a_webhook_is_disabled_after_the_last_retry() {
     let mut receiver = Receiver::scripted(|received| match received.event().as_str() {
         "CustomerUpdated" => Reply::Status(500),
         _ => Reply::Status(200),
@@ -103,13 +103,13 @@ async fn a_webhook_is_disabled_after_the_last_retry_and_can_be_enabled_again() {
     let stage = Stage::start(|knobs| knobs.accounting.retries = vec![20, 40]).await;
     let id = stage.active(CUSTOMERS, &mut receiver).await;
 
-    stage.happen("customers", "updated").await;
+    stage.happen("customers", "updated");
     let attempts = receiver.several(3).await;
     stage.idle().await;
     let disabled = stage.flags(CUSTOMERS, &id).await;
-    stage.happen("customers", "created").await;
+    stage.happen("customers", "created");
     assert_done(&stage.switch(CUSTOMERS, &id, true).await, 7, &id);
-    stage.happen("customers", "created").await;
+    stage.happen("customers", "created");
     stage.idle().await;
 
     assert_eq!(disabled, (false, false));
@@ -125,7 +125,7 @@ async fn a_webhook_is_disabled_after_the_last_retry_and_can_be_enabled_again() {
     assert_eq!(receiver.taken().len(), 1);
 }
 
-async fn a_new_url_awaits_a_contract_of_its_own_before_events_go_there() {
+async fn a_new_url_gets_events_after_its_acknowledge() {
     let mut old = Receiver::accepting().await;
     let mut new = Receiver::scripted(|_| Reply::Held(200)).await;
     let stage = Stage::start(|_| {}).await;
@@ -134,11 +134,11 @@ async fn a_new_url_awaits_a_contract_of_its_own_before_events_go_there() {
     assert_eq!(stage.change(CUSTOMERS, &id, &new.url("/new")).await.status, 200);
     let acknowledge = new.next().await;
     let awaiting = stage.record(CUSTOMERS, &id).await;
-    stage.happen("customers", "updated").await;
+    stage.happen("customers", "updated");
     new.release(2);
     stage.idle().await;
     let accepted = stage.flags(CUSTOMERS, &id).await;
-    stage.happen("customers", "created").await;
+    stage.happen("customers", "created");
     stage.idle().await;
 
     assert_eq!((acknowledge.path.as_str(), acknowledge.event().as_str()), ("/new", "Acknowledge"));
@@ -150,7 +150,7 @@ async fn a_new_url_awaits_a_contract_of_its_own_before_events_go_there() {
     assert!(old.taken().is_empty(), "the old url hears nothing after the change");
 }
 
-async fn a_new_url_that_refuses_the_acknowledge_is_never_told_of_events() {
+async fn a_new_url_that_refuses_the_acknowledge_gets_no_events() {
     let mut old = Receiver::accepting().await;
     let mut new = Receiver::scripted(|_| Reply::Status(401)).await;
     let stage = Stage::start(|_| {}).await;
@@ -158,7 +158,7 @@ async fn a_new_url_that_refuses_the_acknowledge_is_never_told_of_events() {
 
     stage.change(CUSTOMERS, &id, &new.url("/new")).await.ok();
     stage.idle().await;
-    stage.happen("customers", "updated").await;
+    stage.happen("customers", "updated");
     stage.idle().await;
 
     assert_eq!(stage.flags(CUSTOMERS, &id).await, (false, false));
@@ -183,14 +183,14 @@ async fn an_acknowledge_at_the_old_url_is_no_contract_for_the_new() {
     assert_eq!(stage.flags(CUSTOMERS, &id).await, (false, false));
 }
 
-async fn an_unsubscribed_webhook_is_told_of_nothing_more() {
+async fn an_unsubscribed_webhook_gets_no_events() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let id = stage.active(CUSTOMERS, &mut receiver).await;
     let body = stage.subscription(CUSTOMERS, &receiver.url("/hook")).await;
 
     let unsubscribed = stage.post(CUSTOMERS, "unsubscribe", &body).await;
-    stage.happen("customers", "updated").await;
+    stage.happen("customers", "updated");
     stage.idle().await;
 
     assert_done(&unsubscribed, 4, &id);
@@ -198,13 +198,13 @@ async fn an_unsubscribed_webhook_is_told_of_nothing_more() {
     assert!(receiver.taken().is_empty());
 }
 
-async fn a_deleted_webhook_is_told_of_nothing_more_and_still_reads_as_deleted() {
+async fn a_deleted_webhook_gets_no_events_and_reads_as_deleted() {
     let mut receiver = Receiver::accepting().await;
     let stage = Stage::start(|_| {}).await;
     let id = stage.active(CUSTOMERS, &mut receiver).await;
 
     let deleted = stage.delete(CUSTOMERS, &id).await;
-    stage.happen("customers", "updated").await;
+    stage.happen("customers", "updated");
     stage.idle().await;
 
     assert_done(&deleted, 5, &id);
@@ -214,7 +214,7 @@ async fn a_deleted_webhook_is_told_of_nothing_more_and_still_reads_as_deleted() 
 
 const STATES: [&str; 5] = ["awaiting", "active", "disabled", "unsubscribed", "deleted"];
 const OPERATIONS: [&str; 6] = ["enable", "disable", "change", "stay", "delete", "unsubscribe"];
-/// The rows of the document's table: state, operation, and `isActive` and `isDeleted` after it.
+/// The document's rows: state, operation, and `isActive` and `isDeleted` afterwards.
 const ROWS: [(&str, &str, (bool, bool)); 8] = [
     ("active", "disable", (false, false)),
     ("disabled", "enable", (true, false)),
@@ -228,7 +228,7 @@ const ROWS: [(&str, &str, (bool, bool)); 8] = [
 ];
 
 async fn only_the_rows_of_the_table_are_transitions() {
-    let receiver = Receiver::scripted(refuse_where_told).await;
+    let receiver = Receiver::scripted(refuse_some).await;
     let stage = Stage::start(|_| {}).await;
 
     for state in STATES {
@@ -253,8 +253,8 @@ async fn only_the_rows_of_the_table_are_transitions() {
     }
 }
 
-async fn a_generous_provider_allows_more_but_never_revives_what_is_deleted() {
-    let receiver = Receiver::scripted(refuse_where_told).await;
+async fn a_generous_provider_never_revives_a_deleted_webhook() {
+    let receiver = Receiver::scripted(refuse_some).await;
     let stage = Stage::start(|knobs| knobs.accounting.strict_transitions = false).await;
 
     let mut more = 0;
@@ -278,11 +278,11 @@ async fn a_generous_provider_allows_more_but_never_revives_what_is_deleted() {
     assert!(more > 0, "a knob that changes nothing");
 }
 
-fn refuse_where_told(received: &crate::product::simulator::receiver::Received) -> Reply {
+fn refuse_some(received: &crate::product::simulator::receiver::Received) -> Reply {
     Reply::Status(if received.path.starts_with("/refuse") { 500 } else { 200 })
 }
 
-/// A webhook in a state, with an url nobody else has.
+/// A webhook in this state, with its own url.
 async fn in_state(stage: &Stage, receiver: &Receiver, state: &str, about: &str) -> (String, String) {
     let path = about.replace(' ', "-");
     let url = receiver.url(&format!("/{}/{path}", if state == "awaiting" { "refuse" } else { "accept" }));
@@ -313,7 +313,7 @@ async fn operate(
         "enable" => stage.switch(CUSTOMERS, id, true).await,
         "disable" => stage.switch(CUSTOMERS, id, false).await,
         "change" => stage.change(CUSTOMERS, id, &receiver.url("/accept/moved")).await,
-        // A change to the url it has.
+        // A change to the current url.
         "stay" => stage.change(CUSTOMERS, id, url).await,
         "delete" => stage.delete(CUSTOMERS, id).await,
         _ => {

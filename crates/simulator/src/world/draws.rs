@@ -1,20 +1,20 @@
-//! Draws: how often something happens, and to which.
+//! Random counts and choices.
 
 use crate::random::Random;
 
-/// The most times one kind of thing happens at once.
-const MOST: f64 = 10_000.0;
-/// Guesses before looking through them in order: enough for a table that is half gone.
+/// The largest count drawn.
+const MAX_COUNT: f64 = 10_000.0;
+/// Guesses before a linear search; enough for a table that is half empty.
 const GUESSES: usize = 8;
 
-/// A count with this average: the whole part, and one more in the share of cases that the rest says.
+/// A random count with this average.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 10,000")]
 pub(super) fn draw(random: &mut Random, average: f64) -> u32 {
-    let average = if average.is_nan() { 0.0 } else { average.clamp(0.0, MOST) };
+    let average = if average.is_nan() { 0.0 } else { average.clamp(0.0, MAX_COUNT) };
     average as u32 + u32::from(random.chance(average.fract()))
 }
 
-/// One of the numbers below `all` that fits, if any does.
+/// A random number below `all` that fits, if one does.
 pub(super) fn pick(random: &mut Random, all: u32, fits: impl Fn(u32) -> bool) -> Option<u32> {
     let mut guess = || u32::try_from(random.below(u64::from(all))).ok().filter(|&guess| guess < all);
     for _ in 0..GUESSES {
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_average_out_and_odd_averages_are_none_or_the_most() {
+    fn counts_average_out_and_are_clamped() {
         let mut random = Random::new(1, 1);
 
         let total: u32 = (0..10_000).map(|_| draw(&mut random, 2.3)).sum();
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_fits_is_found_however_rare_and_nothing_else_is() {
+    fn a_rare_match_is_found() {
         let mut random = Random::new(1, 1);
 
         assert_eq!(pick(&mut random, 100_000, |number| number == 77_777), Some(77_777));

@@ -1,7 +1,7 @@
-//! What a request must bring to reach an API: key, allowance, token, scopes, headers, in the order the provider asks.
+//! Checks of a request before it reaches an API: key, limits, token, scopes, headers, in this order.
 //!
-//! The first that is missing decides the answer. The key and the limits are the gateway's, the rest is the API's, and
-//! each answers with its own body.
+//! The first check that fails decides the answer. Errors about the key and the limits have the gateway's body, all others
+//! the API's.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -15,9 +15,9 @@ use crate::{
     call::{Call, Context},
     catalog::{Area, Resource},
     clock::Ticks,
-    identity::{Caller, Standing, bearer},
+    error_answer::ApiError,
+    identity::{Caller, TokenStatus, bearer},
     knobs::{ExpiredToken, GatewayKnobs},
-    refusal::Refusal,
 };
 
 const KEY_HEADER: &str = "ocp-apim-subscription-key";
@@ -26,53 +26,54 @@ const ACCOUNTING_SCOPE: &str = "SVC.ES.NEWPOL.ACC.API";
 const WEBHOOKS_SCOPE: &str = "SVC.ES.Webhooks";
 const PAYROLL_SCOPE: &str = "SVC.ES.EquipoContex";
 
-/// The part of the gateway that a path belongs to.
+/// The area that a path belongs to.
 pub(super) fn area(path: &str) -> Option<Area> {
     Area::ALL.into_iter().find(|area| below(path, *area).is_some())
 }
 
-/// Whether the gateway was told not to know this by-id path.
-pub(super) fn hidden(knobs: &GatewayKnobs, method: &Method, path: &str) -> bool {
+/// Whether a knob hides this by-id path.
+pub(super) fn is_hidden(knobs: &GatewayKnobs, method: &Method, path: &str) -> bool {
     method == Method::GET
         && knobs.unknown_paths.iter().any(|resource| {
             below(path, resource.area())
                 .and_then(|rest| rest.strip_prefix(resource.path())?.strip_prefix('/'))
-                // Another resource may live below this one: CORE/activities/estimations is no activity.
+                // CORE/activities/estimations is another resource, not an activity.
                 .is_some_and(|id| !id.is_empty() && !id.contains('/') && !is_resource(path))
         })
 }
 
-/// What a token is worth at an area of the provider.
-pub(super) fn standing(gateway: &Gateway, area: Area, bearer: &str, now: Ticks) -> Standing {
+/// The status of a token in an area.
+fn token_status(gateway: &Gateway, area: Area, bearer: &str, now: Ticks) -> TokenStatus {
     match area {
         Area::Invoicing => match gateway.invoicing.check(bearer, now) {
-            Standing::Unknown => by_identity(gateway, bearer, now),
+            TokenStatus::Unknown => by_identity(gateway, bearer, now),
             known => known,
         },
         Area::Accounting | Area::Core | Area::Import | Area::Payroll => gateway.identity.check(bearer, now),
     }
 }
 
-/// What a token of the identity service is worth at the invoicing API, by its knob.
-fn by_identity(gateway: &Gateway, bearer: &str, now: Ticks) -> Standing {
-    let Some(scope) = gateway.core.knobs().invoicing.identity_scope.clone() else { return Standing::Unknown };
+/// The status of an identity token at the invoicing API, where a knob accepts those.
+fn by_identity(gateway: &Gateway, bearer: &str, now: Ticks) -> TokenStatus {
+    let Some(scope) = gateway.core.knobs().invoicing.identity_scope.clone() else {
+        return TokenStatus::Unknown;
+    };
     match gateway.identity.check(bearer, now) {
-        Standing::Valid(caller) if caller.scopes.contains(&scope) => {
-            Standing::Valid(Caller { invoicing_company: Some(0), ..caller })
+        TokenStatus::Valid(caller) if caller.scopes.contains(&scope) => {
+            TokenStatus::Valid(Caller { invoicing_company: Some(0), ..caller })
         }
-        Standing::Expired => Standing::Expired,
-        Standing::Valid(_) | Standing::Unknown => Standing::Unknown,
+        TokenStatus::Expired => TokenStatus::Expired,
+        TokenStatus::Valid(_) | TokenStatus::Unknown => TokenStatus::Unknown,
     }
 }
 
-/// Asks for everything but the body; the call as handlers get it. Tokens are judged by `standing`.
+/// Checks everything but the body and returns the call as handlers get it.
 pub(super) fn admit(
     gateway: &Gateway,
     area: Area,
     parts: &Parts,
     context: Context,
-    standing: impl FnOnce(&Gateway, Area, &str, Ticks) -> Standing,
-) -> Result<Call, Refusal> {
+) -> Result<Call, ApiError> {
     let now = gateway.core.clock.now();
     let (headers, path) = (&parts.headers, parts.uri.path());
     let key = subscription(&gateway.core.settings.subscription_keys, headers)?;
@@ -82,31 +83,31 @@ pub(super) fn admit(
     let caller = if area == Area::Invoicing && parts.method == Method::POST && is_login(path) {
         None
     } else {
-        let standing = bearer(headers).map(|bearer| standing(gateway, area, bearer, now));
-        let caller = caller(standing, gateway.core.knobs().gateway.expired_token)?;
+        let status = bearer(headers).map(|bearer| token_status(gateway, area, bearer, now));
+        let caller = caller(status, gateway.core.knobs().gateway.expired_token)?;
         scopes(area, webhooks, &caller)?;
         Some(caller)
     };
     common_headers(area, headers, gateway.core.knobs().invoicing.version_required)?;
     if webhooks && is_accounting(area) && context != Context::None {
-        return Err(Refusal::api(400, "webhooks are managed with context none"));
+        return Err(ApiError::api(400, "webhooks are managed with context none"));
     }
     let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
     let peer = peer.map_or_else(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)), |peer| peer.0);
     Ok(Call { caller, context, peer })
 }
 
-/// The place of the request's key among the keys.
-fn subscription(keys: &[String], headers: &HeaderMap) -> Result<usize, Refusal> {
+/// The index of the request's key among the valid ones.
+fn subscription(keys: &[String], headers: &HeaderMap) -> Result<usize, ApiError> {
     let Some(sent) = headers.get(KEY_HEADER).filter(|sent| !sent.is_empty()) else {
-        return Err(Refusal::gateway(
+        return Err(ApiError::gateway(
             401,
             "Access denied due to missing subscription key. Make sure to include subscription key when making \
              requests to an API.",
         ));
     };
     keys.iter().position(|key| key.as_bytes() == sent.as_bytes()).ok_or_else(|| {
-        Refusal::gateway(
+        ApiError::gateway(
             401,
             "Access denied due to invalid subscription key. Make sure to provide a valid key for an active \
              subscription.",
@@ -114,43 +115,43 @@ fn subscription(keys: &[String], headers: &HeaderMap) -> Result<usize, Refusal> 
     })
 }
 
-fn caller(standing: Option<Standing>, expired: ExpiredToken) -> Result<Caller, Refusal> {
-    match standing {
-        Some(Standing::Valid(caller)) => Ok(caller),
-        Some(Standing::Expired) => Err(match expired {
-            ExpiredToken::Unauthorized => Refusal::api(401, "the access token has expired"),
-            ExpiredToken::ServerError => Refusal::api(500, "An error has occurred."),
+fn caller(status: Option<TokenStatus>, expired: ExpiredToken) -> Result<Caller, ApiError> {
+    match status {
+        Some(TokenStatus::Valid(caller)) => Ok(caller),
+        Some(TokenStatus::Expired) => Err(match expired {
+            ExpiredToken::Unauthorized => ApiError::api(401, "the access token has expired"),
+            ExpiredToken::ServerError => ApiError::api(500, "An error has occurred."),
         }),
-        Some(Standing::Unknown) => Err(Refusal::api(401, "the access token is not valid")),
-        None => Err(Refusal::api(401, "Authorization has been denied for this request.")),
+        Some(TokenStatus::Unknown) => Err(ApiError::api(401, "the access token is not valid")),
+        None => Err(ApiError::api(401, "Authorization has been denied for this request.")),
     }
 }
 
-fn scopes(area: Area, webhooks: bool, caller: &Caller) -> Result<(), Refusal> {
+fn scopes(area: Area, webhooks: bool, caller: &Caller) -> Result<(), ApiError> {
     let api = match area {
         Area::Core => Some(CORE_SCOPE),
-        // Which scope opens the import is not shown. Its files end as accounting records, so that of accounting does; MNG
-        // would be as good a guess, and opens nothing here.
+        // The document does not show which scope opens the import. Its files become accounting records, so it is that of
+        // accounting.
         Area::Accounting | Area::Import => Some(ACCOUNTING_SCOPE),
         Area::Payroll => Some(PAYROLL_SCOPE),
         Area::Invoicing => None,
     };
     let needed = [api, (webhooks && is_accounting(area)).then_some(WEBHOOKS_SCOPE)];
     match needed.iter().flatten().find(|&&scope| !caller.scopes.iter().any(|granted| granted == scope)) {
-        Some(missing) => Err(Refusal::api(403, format!("the token lacks the scope {missing}"))),
+        Some(missing) => Err(ApiError::api(403, format!("the token lacks the scope {missing}"))),
         None => Ok(()),
     }
 }
 
-fn common_headers(area: Area, headers: &HeaderMap, needs_version: bool) -> Result<(), Refusal> {
+fn common_headers(area: Area, headers: &HeaderMap, needs_version: bool) -> Result<(), ApiError> {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let essence = content_type.split(';').next().unwrap_or("").trim();
     if !essence.eq_ignore_ascii_case("application/json") {
-        return Err(Refusal::api(415, "Content-Type must be application/json"));
+        return Err(ApiError::api(415, "Content-Type must be application/json"));
     }
     let is_versioned = || headers.get("api-version").is_some_and(|version| version == "2.0");
     if area == Area::Invoicing && needs_version && !is_versioned() {
-        return Err(Refusal::api(400, "Api-Version must be 2.0"));
+        return Err(ApiError::api(400, "Api-Version must be 2.0"));
     }
     Ok(())
 }
@@ -167,10 +168,7 @@ fn is_resource(path: &str) -> bool {
     Resource::ALL.iter().any(|resource| below(path, resource.area()) == Some(resource.path()))
 }
 
-/// What a path says below an area, without the slash between.
+/// The path below an area, without the slash between.
 fn below(path: &str, area: Area) -> Option<&str> {
     path.strip_prefix(area.path())?.strip_prefix('/')
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,14 +1,14 @@
-//! What was granted and what it is still worth: codes, refresh tokens, access tokens.
+//! Grants and whether their codes, refresh tokens and access tokens are valid.
 //!
 //! ```text
 //! login ──▶ code ──redeem──▶ grant ──▶ access token
 //!                              └────▶ refresh token ──refresh──▶ the next one, or the same
 //! ```
 //!
-//! - A code is used up by the first attempt to redeem it, even one that is refused.
-//! - Of the refresh tokens of a grant at most one is live; the others are remembered, so that their reuse shows.
-//! - Once a grant has ended nothing of it is good any more, not even a token that is being signed meanwhile.
-//! - The newest entries are kept; what has been forgotten is refused like what never was.
+//! - The first attempt to redeem a code uses it up, even if it is refused.
+//! - At most one refresh token of a grant is valid; the others are remembered, so that reuse is noticed.
+//! - When a grant ends, all its tokens become invalid, including one that is being signed.
+//! - The newest entries are kept; a forgotten token is refused like an unknown one.
 
 use std::{
     sync::{
@@ -19,12 +19,12 @@ use std::{
 };
 
 use super::{
-    Exchange, Issued, Outcome,
-    authorize::Login,
-    exchanges::{Kind, Presented},
+    Exchange, ExchangeOutcome, Issued,
+    authorize::AuthorizationRequest,
+    exchanges::{ExchangeKind, PresentedToken},
+    oauth_error::OAuthError,
     parameters::Parameters,
     pkce,
-    refusal::Refusal,
 };
 use crate::{
     Error,
@@ -35,80 +35,80 @@ use crate::{
     recent::Recent,
 };
 
-/// Tokens, codes and refresh tokens remembered, of each kind.
-const REMEMBERED: usize = 65_536;
+/// Entries of each kind that are kept.
+const MAX_REMEMBERED: usize = 65_536;
 
-/// One login and all that came of it.
+/// A login and everything issued for it.
 #[derive(Debug)]
 pub(super) struct Grant {
-    /// Logins are numbered from 0.
+    /// Numbered from 0.
     pub(super) number: u64,
-    /// What was granted.
+    /// Granted scopes.
     pub(super) scopes: Arc<[String]>,
-    /// When.
+    /// Time of the login.
     pub(super) login: Ticks,
     /// For the identity token.
     pub(super) nonce: Option<String>,
     ended: AtomicBool,
 }
 
-/// What a code or refresh token was exchanged for.
+/// The result of an exchange.
 #[derive(Debug)]
 pub(super) struct Exchanged {
-    /// Whose tokens are to be issued.
+    /// The grant to issue tokens for.
     pub(super) grant: Arc<Grant>,
-    /// The refresh token from now on; `None` without `offline_access`.
+    /// The refresh token to use next; `None` without `offline_access`.
     pub(super) refresh: Option<String>,
-    /// Whether that one is new.
+    /// Whether it is new.
     pub(super) rotated: bool,
 }
 
 #[derive(Debug)]
-struct Denied {
-    outcome: Outcome,
-    refusal: Refusal,
+struct DeniedExchange {
+    outcome: ExchangeOutcome,
+    refusal: OAuthError,
 }
 
 #[derive(Debug)]
-pub(super) struct Ledger {
-    /// Codes and refresh tokens are drawn from here.
+pub(super) struct GrantTable {
+    /// Draws codes and refresh tokens.
     secrets: Random,
     issued: Arc<Journal<Issued>>,
     exchanges: Arc<Journal<Exchange>>,
     logins: u64,
-    codes: Recent<Code>,
-    refreshes: Recent<Refresh>,
-    accesses: Recent<Access>,
+    codes: Recent<IssuedCode>,
+    refreshes: Recent<RefreshToken>,
+    accesses: Recent<AccessToken>,
 }
 
 #[derive(Debug)]
-struct Code {
+struct IssuedCode {
     grant: Arc<Grant>,
-    login: Login,
+    login: AuthorizationRequest,
     expires: Ticks,
     used: bool,
     number: u64,
 }
 
 #[derive(Debug)]
-struct Refresh {
+struct RefreshToken {
     grant: Arc<Grant>,
-    /// Issued, or last used.
+    /// When it was issued or last used.
     since: Ticks,
     rotated_out: bool,
     number: u64,
 }
 
 #[derive(Debug)]
-struct Access {
+struct AccessToken {
     grant: Arc<Grant>,
     expires: Ticks,
     number: u64,
 }
 
-impl Denied {
-    const fn new(outcome: Outcome, description: &'static str) -> Self {
-        Self { outcome, refusal: Refusal::grant(description) }
+impl DeniedExchange {
+    const fn new(outcome: ExchangeOutcome, description: &'static str) -> Self {
+        Self { outcome, refusal: OAuthError::grant(description) }
     }
 }
 
@@ -118,66 +118,74 @@ impl Grant {
     }
 }
 
-impl Ledger {
-    /// Nothing granted yet. Secrets come from the machine, not from the seed: a code or token that another run issued
-    /// must not be good here by accident.
+impl GrantTable {
+    /// An empty table. Secrets come from the machine and not from the seed, so that a code or token of another run is not valid
+    /// here by accident.
     pub(super) fn new(
         issued: Arc<Journal<Issued>>,
         exchanges: Arc<Journal<Exchange>>,
     ) -> Result<Self, Error> {
         let mut seed = [0; 16];
-        aws_lc_rs::rand::fill(&mut seed).map_err(|_| Error::Key("draw random bytes".to_owned()))?;
+        aws_lc_rs::rand::fill(&mut seed).map_err(|_| Error::Key("the random number generator".to_owned()))?;
         let seed = u128::from_be_bytes(seed);
         Ok(Self {
             secrets: Random::new((seed >> 64) as u64, seed as u64),
             issued,
             exchanges,
             logins: 0,
-            codes: Recent::new(REMEMBERED),
-            refreshes: Recent::new(REMEMBERED),
-            accesses: Recent::new(REMEMBERED),
+            codes: Recent::new(MAX_REMEMBERED),
+            refreshes: Recent::new(MAX_REMEMBERED),
+            accesses: Recent::new(MAX_REMEMBERED),
         })
     }
 
-    /// Grants what was asked for; the grant and its code.
-    pub(super) fn grant(&mut self, login: Login, seconds: u64, now: Ticks) -> (Arc<Grant>, String) {
+    /// Creates a grant and its code.
+    pub(super) fn grant(
+        &mut self,
+        login: AuthorizationRequest,
+        seconds: u64,
+        now: Ticks,
+    ) -> (Arc<Grant>, String) {
         let grant = self.begin(Arc::clone(&login.scopes), Some(login.nonce.clone()), now);
         let code = self.secrets.guid().simple();
         let expires = now.plus(Duration::from_secs(seconds));
-        let number = self.note(&grant, "code", &code, now, expires);
-        self.codes.insert(&code, Code { grant: Arc::clone(&grant), login, expires, used: false, number });
+        let number = self.record(&grant, "code", &code, now, expires);
+        self.codes
+            .insert(&code, IssuedCode { grant: Arc::clone(&grant), login, expires, used: false, number });
         (grant, code)
     }
 
-    /// A grant of its own, without login and code.
+    /// Creates a grant without a code.
     pub(super) fn begin(&mut self, scopes: Arc<[String]>, nonce: Option<String>, now: Ticks) -> Arc<Grant> {
         let number = self.logins;
         self.logins += 1;
         Arc::new(Grant { number, scopes, login: now, nonce, ended: AtomicBool::new(false) })
     }
 
-    /// Exchanges a code or a refresh token; also the number of the exchange's entry.
+    /// Exchanges a code or refresh token; also returns the number of its journal entry.
     pub(super) fn exchange(
         &mut self,
-        presented: Presented<'_>,
+        presented: PresentedToken<'_>,
         form: &Parameters,
         knobs: &IdentityKnobs,
         now: Ticks,
-    ) -> (u64, Result<Exchanged, Refusal>) {
+    ) -> (u64, Result<Exchanged, OAuthError>) {
         let token = presented.token;
         let (grant, exchanged) = match presented.kind {
-            Kind::Code => {
+            ExchangeKind::Code => {
                 let grant = self.codes.get(token).map(|code| code.grant.number);
                 (grant, self.redeem(token, form, knobs, now))
             }
-            Kind::Refresh => {
+            ExchangeKind::Refresh => {
                 let grant = self.refreshes.get(token).map(|refresh| refresh.grant.number);
                 (grant, self.refresh(token, knobs, now))
             }
         };
         let outcome = match &exchanged {
-            Ok(exchanged) if presented.kind == Kind::Refresh && exchanged.rotated => Outcome::Rotated,
-            Ok(_) => Outcome::Granted,
+            Ok(exchanged) if presented.kind == ExchangeKind::Refresh && exchanged.rotated => {
+                ExchangeOutcome::Rotated
+            }
+            Ok(_) => ExchangeOutcome::Granted,
             Err(denied) => denied.outcome,
         };
         let number = self.exchanges.push(presented.decided(now, grant, outcome));
@@ -190,23 +198,26 @@ impl Ledger {
         form: &Parameters,
         knobs: &IdentityKnobs,
         now: Ticks,
-    ) -> Result<Exchanged, Denied> {
-        let entry = self.codes.get_mut(code).ok_or(Denied::new(Outcome::Unknown, "the code is unknown"))?;
+    ) -> Result<Exchanged, DeniedExchange> {
+        let entry = self
+            .codes
+            .get_mut(code)
+            .ok_or(DeniedExchange::new(ExchangeOutcome::Unknown, "the code is unknown"))?;
         if entry.used {
-            return Err(Denied::new(Outcome::Reused, "the code has been used"));
+            return Err(DeniedExchange::new(ExchangeOutcome::Reused, "the code has been used"));
         }
         entry.used = true;
         self.issued.update(entry.number, |issued| issued.used = issued.used.or(Some(now)));
         if entry.grant.has_ended() {
-            return Err(Denied::new(Outcome::Revoked, "the grant has been revoked"));
+            return Err(DeniedExchange::new(ExchangeOutcome::Revoked, "the grant has been revoked"));
         }
         if now >= entry.expires {
-            return Err(Denied::new(Outcome::Expired, "the code has expired"));
+            return Err(DeniedExchange::new(ExchangeOutcome::Expired, "the code has expired"));
         }
         let redirected = match form.get("redirect_uri") {
-            None => Err(Refusal::redirect("redirect_uri is missing")),
+            None => Err(OAuthError::redirect("redirect_uri is missing")),
             Some(redirect) if redirect != entry.login.redirect.text() => {
-                Err(Refusal::redirect("redirect_uri is not the one of the authorization request"))
+                Err(OAuthError::redirect("redirect_uri is not the one of the authorization request"))
             }
             Some(_) => Ok(()),
         };
@@ -214,29 +225,34 @@ impl Ledger {
             .and_then(|()| {
                 pkce::verify(entry.login.challenge.as_ref(), form.get("code_verifier"), knobs.pkce)
             })
-            .map_err(|refusal| Denied { outcome: Outcome::Refused, refusal })?;
+            .map_err(|refusal| DeniedExchange { outcome: ExchangeOutcome::Refused, refusal })?;
         let grant = Arc::clone(&entry.grant);
         let offline = grant.scopes.iter().any(|scope| scope == "offline_access");
         let refresh = offline.then(|| self.refresh_token(&grant, knobs, now));
         Ok(Exchanged { grant, refresh, rotated: true })
     }
 
-    fn refresh(&mut self, token: &str, knobs: &IdentityKnobs, now: Ticks) -> Result<Exchanged, Denied> {
-        let unknown = Denied::new(Outcome::Unknown, "the refresh token is unknown");
+    fn refresh(
+        &mut self,
+        token: &str,
+        knobs: &IdentityKnobs,
+        now: Ticks,
+    ) -> Result<Exchanged, DeniedExchange> {
+        let unknown = DeniedExchange::new(ExchangeOutcome::Unknown, "the refresh token is unknown");
         let entry = self.refreshes.get_mut(token).ok_or(unknown)?;
         let grant = Arc::clone(&entry.grant);
-        // Before the grant's own end: that one was used again is what those who compare look for.
+        // Checked before the end of the grant, so that the journal shows the reuse.
         if entry.rotated_out {
             if knobs.reuse_ends_grant {
                 self.end(now, |other| other.number == grant.number);
             }
-            return Err(Denied::new(Outcome::Reused, "the refresh token has been used"));
+            return Err(DeniedExchange::new(ExchangeOutcome::Reused, "the refresh token has been used"));
         }
         if grant.has_ended() {
-            return Err(Denied::new(Outcome::Revoked, "the grant has been revoked"));
+            return Err(DeniedExchange::new(ExchangeOutcome::Revoked, "the grant has been revoked"));
         }
         if now >= end_of_refresh(knobs, grant.login, entry.since) {
-            return Err(Denied::new(Outcome::Expired, "the refresh token has expired"));
+            return Err(DeniedExchange::new(ExchangeOutcome::Expired, "the refresh token has expired"));
         }
         if knobs.refresh == RefreshLife::Absolute && !knobs.rotate_absolute {
             entry.since = now;
@@ -251,13 +267,13 @@ impl Ledger {
     pub(super) fn refresh_token(&mut self, grant: &Arc<Grant>, knobs: &IdentityKnobs, now: Ticks) -> String {
         let token = self.secrets.guid().simple();
         let expires = end_of_refresh(knobs, grant.login, now);
-        let number = self.note(grant, "refresh", &token, now, expires);
-        let entry = Refresh { grant: Arc::clone(grant), since: now, rotated_out: false, number };
+        let number = self.record(grant, "refresh", &token, now, expires);
+        let entry = RefreshToken { grant: Arc::clone(grant), since: now, rotated_out: false, number };
         self.refreshes.insert(&token, entry);
         token
     }
 
-    /// Remembers an access token and the identity token beside it.
+    /// Adds an access token and the identity token issued with it.
     pub(super) fn remember(
         &mut self,
         grant: &Arc<Grant>,
@@ -266,17 +282,17 @@ impl Ledger {
         now: Ticks,
     ) {
         let (token, expires) = access;
-        let number = self.note(grant, "access", token, now, expires);
-        self.accesses.insert(token, Access { grant: Arc::clone(grant), expires, number });
+        let number = self.record(grant, "access", token, now, expires);
+        self.accesses.insert(token, AccessToken { grant: Arc::clone(grant), expires, number });
         self.remember_identity(grant, identity, now);
     }
 
-    /// Notes an identity token, which is good for no API.
+    /// Adds an identity token, which no API accepts.
     pub(super) fn remember_identity(&self, grant: &Grant, (token, expires): (&str, Ticks), now: Ticks) {
-        self.note(grant, "id", token, now, expires);
+        self.record(grant, "id", token, now, expires);
     }
 
-    /// The grant of an access token that was issued here and not revoked, and when the token ends.
+    /// The grant and the expiry of an access token that was issued here and not revoked.
     pub(super) fn access(&self, token: &str) -> Option<(&Grant, Ticks)> {
         let access = self.accesses.get(token)?;
         (!access.grant.has_ended()).then_some((&access.grant, access.expires))
@@ -295,14 +311,14 @@ impl Ledger {
         self.accesses.values().for_each(|access| end(&access.grant, access.number));
     }
 
-    fn note(&self, grant: &Grant, kind: &'static str, token: &str, at: Ticks, expires: Ticks) -> u64 {
-        // A grant that ended while its token was being signed: issued, but never good.
+    fn record(&self, grant: &Grant, kind: &'static str, token: &str, at: Ticks, expires: Ticks) -> u64 {
+        // The grant ended while its token was being signed.
         let used = grant.has_ended().then_some(at);
         self.issued.push(Issued { grant: grant.number, kind, token: token.to_owned(), at, expires, used })
     }
 }
 
-/// When a refresh token ends by the knobs of this moment: they may have been turned since it was issued.
+/// Expiry by the current knobs, which may have changed since the token was issued.
 fn end_of_refresh(knobs: &IdentityKnobs, login: Ticks, since: Ticks) -> Ticks {
     match knobs.refresh {
         RefreshLife::Absolute => login.plus(Duration::from_secs(knobs.absolute_seconds)),

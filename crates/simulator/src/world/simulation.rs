@@ -1,29 +1,19 @@
-//! What the world does by itself: one change at a time, or between two pages of a list.
+//! Random changes: single ones, and those between two pages of a list.
 //!
-//! Numbers come from the seed's stream. Most changes are updates, customers and accounts get most of them, and a few companies
-//! (the first ones) get most of all. Below half its first size the world grows, above twice it stops growing.
+//! Most changes are updates, mostly of customers and accounts, and the first few companies get most of them. Below half its
+//! initial size the world grows; above twice that size it stops growing.
 
 use super::{
     Action, Change, CompanyNumber, Entity, Kind, List, Place, RecordChange, RecordState, World,
-    chance::{draw, pick},
+    draws::{draw, pick},
 };
 use crate::{catalog::Resource, clock::Clock, knobs::Churn};
 
-/// A world of fewer records grows however small it began.
-const SMALL: u64 = 100;
-
-/// Which records something may happen to.
-#[derive(Debug, Clone, Copy)]
-enum Among {
-    /// All that are not deleted: an update enables a disabled one.
-    All,
-    /// Only those in use.
-    Enabled,
-}
+/// A smaller world may grow as if it had this many records.
+const MIN_GROWTH_BASE: u64 = 100;
 
 impl World {
-    /// What happens next by the seed: mostly updates, some creates, a few disables and deletes, over all resources,
-    /// payroll and invoicing; a few companies get most of it. Always one change.
+    /// Makes one random change: mostly an update, sometimes a create, disable or delete, of any resource, payroll or invoicing.
     pub fn step(&mut self, clock: &Clock) -> Change {
         let other = match self.random.below(100) {
             0..6 => self.step_payroll(clock),
@@ -33,14 +23,14 @@ impl World {
         other.unwrap_or_else(|| Change::Record(self.step_record(clock)))
     }
 
-    /// What happens to a list between two of its pages. Average counts, drawn by the seed; records that can only be
-    /// disabled leave a list by that, when the view hides disabled ones, and no update brings them back.
+    /// Changes between two pages of a list, with these averages. Records that can only be disabled leave lists that hide disabled
+    /// records; updates do not enable them again.
     pub fn churn(&mut self, (resource, company): List, churn: &Churn, clock: &Clock) -> Vec<RecordChange> {
         let [_, _, end, _] = resource.kinds();
         let mut changes = Vec::new();
         for (average, kind) in [(churn.deletes, end), (churn.updates, Kind::Updated)] {
             for _ in 0..draw(&mut self.random, average) {
-                changes.extend(self.act_on_some(resource, company, kind, Among::Enabled, clock));
+                changes.extend(self.act_on_some(resource, company, kind, false, clock));
             }
         }
         for _ in 0..draw(&mut self.random, churn.inserts) {
@@ -52,17 +42,17 @@ impl World {
     fn step_record(&mut self, clock: &Clock) -> RecordChange {
         let resource = self.some_resource();
         let kind = self.some_kind(resource);
-        // A world without companies begins with one, whatever was drawn.
+        // A world without companies starts with one.
         let Some(living) = self.some_company() else { return self.first_company(clock) };
         let company = (!self.is_tenant_wide(resource)).then_some(living);
         let change = match kind {
             Kind::Created => self.create(resource, company, clock),
             kind => self
-                .act_on_some(resource, company, kind, Among::All, clock)
-                .or_else(|| self.act_on_some(resource, company, Kind::Updated, Among::All, clock))
+                .act_on_some(resource, company, kind, true, clock)
+                .or_else(|| self.act_on_some(resource, company, Kind::Updated, true, clock))
                 .or_else(|| if self.may_grow() { self.create(resource, company, clock) } else { None }),
         };
-        // The world may not grow, and there is nothing of that resource here: the company itself changes.
+        // The world may not grow, and the resource has no record here: change the company itself.
         let own = Place { resource: Resource::Companies, company: None, index: living };
         change.or_else(|| self.act(own, Kind::Updated, clock)).unwrap_or_else(|| self.first_company(clock))
     }
@@ -78,7 +68,7 @@ impl World {
 
     fn some_kind(&mut self, resource: Resource) -> Kind {
         let [_, _, end, _] = resource.kinds();
-        // A company takes all its records along, so it goes less often than others.
+        // Deleting a company deletes its records, so it is less likely.
         let (updates, creates) = if resource == Resource::Companies { (85, 13) } else { (70, 20) };
         let drawn = self.random.below(100);
         let kind = if drawn < updates {
@@ -98,10 +88,10 @@ impl World {
     }
 
     fn may_grow(&self) -> bool {
-        self.living < 2 * self.first_living.max(SMALL)
+        self.living < 2 * self.first_living.max(MIN_GROWTH_BASE)
     }
 
-    /// A company that has not been deleted; the first ones are drawn far more often.
+    /// A random company that is not deleted; the first ones are far more likely.
     fn some_company(&mut self) -> Option<CompanyNumber> {
         let all = self.companies.len();
         if self.companies.living() == 0 {
@@ -113,25 +103,23 @@ impl World {
         (start..all).chain(0..start).find(|&company| self.company_lives(company))
     }
 
-    /// Does something to a record of a list that it can be done to.
+    /// Changes a random record of a list to which the change applies.
     fn act_on_some(
         &mut self,
         resource: Resource,
         company: Option<CompanyNumber>,
         kind: Kind,
-        among: Among,
+        disabled_too: bool,
         clock: &Clock,
     ) -> Option<RecordChange> {
         if company.is_some_and(|company| !self.company_lives(company)) {
             return None;
         }
-        // A copy, put back below: the table is borrowed from the same world.
+        // Copied, because the table borrows the same world; written back below.
         let mut random = self.random.clone();
         let table = self.table(resource, company)?;
-        let (candidates, disabled_too) = match (kind, among) {
-            (Kind::Disabled, _) | (_, Among::Enabled) => (table.enabled(), false),
-            (_, Among::All) => (table.living(), true),
-        };
+        let disabled_too = disabled_too && kind != Kind::Disabled;
+        let candidates = if disabled_too { table.living() } else { table.enabled() };
         if candidates == 0 {
             return None;
         }
@@ -146,12 +134,12 @@ impl World {
         self.act(Place { resource, company, index: index? }, kind, clock)
     }
 
-    /// A new company: something must happen.
+    /// Creates a company, where a change must happen.
     fn first_company(&mut self, clock: &Clock) -> RecordChange {
         self.append(Resource::Companies, None, clock)
     }
 
-    /// `None` in a world that began without payroll.
+    /// `None` in a world that started without payroll.
     fn step_payroll(&mut self, clock: &Clock) -> Option<Change> {
         let first = u64::from(self.settings.payroll_companies);
         if first == 0 {
@@ -160,14 +148,14 @@ impl World {
         let living = u64::from(self.payroll.living());
         let kind = match self.random.below(100) {
             _ if living * 2 < first => Kind::Created,
-            75..90 if living < 2 * first.max(SMALL) => Kind::Created,
+            75..90 if living < 2 * first.max(MIN_GROWTH_BASE) => Kind::Created,
             90.. => Kind::Deleted,
             _ => Kind::Updated,
         };
         self.act_payroll(None, kind, clock).map(|_| Change::Payroll)
     }
 
-    /// `None` in a world that began without invoicing, or where nothing there can change.
+    /// `None` in a world that started without invoicing, or where nothing there can change.
     fn step_invoicing(&mut self, clock: &Clock) -> Option<Change> {
         let company = self.random.below(u64::from(self.settings.invoicing_companies));
         let company = u32::try_from(company).ok()?;
@@ -176,7 +164,7 @@ impl World {
         let living = u64::from(self.invoicing_living(company, entity));
         let action = match self.random.below(100) {
             _ if living * 2 < first => Action::Created,
-            60..85 if living < 2 * first.max(SMALL) => Action::Created,
+            60..85 if living < 2 * first.max(MIN_GROWTH_BASE) => Action::Created,
             85.. => Action::Deleted,
             _ => Action::Updated,
         };

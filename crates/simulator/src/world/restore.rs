@@ -1,15 +1,14 @@
-//! A company set back to an older state, as from a backup.
+//! Restores a company to an earlier state, as from a backup.
 //!
-//! What is undone never happened, not even for reads as of a moment in between. What happens next goes on from the restored
-//! counters, so that versions come a second time; their content is another, because the company's lineage is.
+//! Undone changes never happened, not even for reads as of a moment in between. Counters continue from their restored values,
+//! so versions repeat; their content differs, because the company's lineage does.
 
-use super::{CompanyNumber, History, Partition, Place, Table, World};
+use super::{CompanyNumber, History, Place, RecordPartition, RowTable, World};
 use crate::{catalog::Resource, clock::Ticks};
 
 impl World {
-    /// Sets a company and all its records back to how they were at a moment, versions and all: what came later is gone,
-    /// what was deleted since is back. Nobody is told. How many records changed; history that was not kept ends at the
-    /// oldest state known.
+    /// Restores a company and all its records to a moment, versions included: later records are gone, later deletes undone. No
+    /// event is sent. Returns how many records changed. Where history was dropped, the oldest known state is restored.
     pub fn restore(&mut self, company: CompanyNumber, to: Ticks) -> u64 {
         let before = self.reachable(company);
         let Some(partition) = self.partitions.get_mut(company as usize) else { return 0 };
@@ -28,20 +27,20 @@ impl World {
         count
     }
 
-    /// Records that can be reached of a company, itself included.
+    /// Readable records of a company, including itself.
     fn reachable(&self, company: CompanyNumber) -> u64 {
         if !self.company_lives(company) {
             return 0;
         }
-        1 + self.partitions.get(company as usize).map_or(0, Partition::living)
+        1 + self.partitions.get(company as usize).map_or(0, RecordPartition::living)
     }
 }
 
-/// Sets one record back; whether it changed.
-fn set_back(table: &mut Table, place: Place, history: &mut History<Place>, to: Ticks) -> bool {
+/// Restores one record; whether it changed.
+fn set_back(table: &mut RowTable, place: Place, history: &mut History<Place>, to: Ticks) -> bool {
     let Some(row) = table.get(place.index).filter(|row| row.changed > to) else { return false };
     let (state, passed) = history.at_moment(place, row, to);
-    // Where the history ends too late, what is beyond its depth must not come up as if it had been kept.
+    // Where the history is too short, what is left of it must not look complete.
     let complete = state.is_some_and(|state| state.changed <= to);
     history.forget(place, if complete { passed } else { usize::MAX });
     table.set(place.index, state);

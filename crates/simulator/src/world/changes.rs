@@ -1,11 +1,13 @@
-//! What happens to single records.
+//! Changes of single records.
 
-use super::{CompanyNumber, Kind, Partition, Place, RecordChange, RecordState, Row, Table, World, genesis};
+use super::{
+    CompanyNumber, Kind, Place, RecordChange, RecordPartition, RecordState, Row, RowTable, World, initial,
+};
 use crate::{catalog::Resource, clock::Clock};
 
 impl World {
-    /// Adds a record. `None` where there is no such company, or it has been deleted, or the resource's records are not a
-    /// company's (or are).
+    /// Creates a record. `None` if the company is unknown or deleted, or if records of the resource belong to a company and none is
+    /// given (or the reverse).
     pub fn create(
         &mut self,
         resource: Resource,
@@ -19,8 +21,8 @@ impl World {
         Some(self.append(resource, company, clock))
     }
 
-    /// Changes, disables, deletes or fails a write on a record. `None` where it is gone, or the resource does not offer
-    /// that kind, or it is to be disabled and already is. An update of a disabled record enables it.
+    /// Changes, disables or deletes a record, or fails a write. `None` if the record is deleted, the resource has no such events,
+    /// or it is already disabled. An update enables a disabled record.
     pub fn act(&mut self, place: Place, kind: Kind, clock: &Clock) -> Option<RecordChange> {
         if kind == Kind::Created || !place.resource.kinds().contains(&kind) {
             return None;
@@ -49,7 +51,7 @@ impl World {
         self.put(place, next);
         if state == RecordState::Deleted {
             self.living -= 1;
-            // The records of a company go with it.
+            // The records of a company are deleted with it.
             if place.resource == Resource::Companies {
                 self.living -= self.partition(place).map_or(0, |members| members.living());
             }
@@ -57,18 +59,18 @@ impl World {
         Some(RecordChange { number: self.number(), place, kind, row: next })
     }
 
-    /// Adds a record where one can be added.
+    /// Appends a record without checks.
     pub(super) fn append(
         &mut self,
         resource: Resource,
         company: Option<CompanyNumber>,
         clock: &Clock,
     ) -> RecordChange {
-        let index = self.table(resource, company).map_or(0, Table::len);
+        let index = self.table(resource, company).map_or(0, RowTable::len);
         let place = Place { resource, company, index };
         if resource == Resource::Companies {
-            let counter = genesis::company_start(self.seed(), u64::from(index) + 1);
-            self.partitions.push(Partition { counter, ..Partition::default() });
+            let counter = initial::company_start(self.seed(), u64::from(index) + 1);
+            self.partitions.push(RecordPartition { counter, ..RecordPartition::default() });
         }
         let row = Row {
             sequence: self.next_sequence(place),
@@ -82,14 +84,14 @@ impl World {
         RecordChange { number: self.number(), place, kind: Kind::Created, row }
     }
 
-    /// The next number of the counter that covers a place.
+    /// The next sequence of the counter that covers a place.
     fn next_sequence(&mut self, place: Place) -> u64 {
         let Some(partition) = self.partition(place) else { return 1 };
         partition.counter += 1;
         partition.counter
     }
 
-    /// Writes a row at an index that exists or is the next.
+    /// Writes a row at an existing or the next index.
     fn put(&mut self, place: Place, row: Row) {
         let table = if place.resource == Resource::Companies {
             &mut self.companies
@@ -104,8 +106,8 @@ impl World {
         }
     }
 
-    /// The partition whose counter and lineage a record has: a company's own for the company itself.
-    fn partition(&mut self, place: Place) -> Option<&mut Partition> {
+    /// The partition with a record's counter and lineage; for a company its own.
+    fn partition(&mut self, place: Place) -> Option<&mut RecordPartition> {
         match (place.resource, place.company) {
             (Resource::Companies, _) => self.partitions.get_mut(place.index as usize),
             (_, Some(company)) => self.partitions.get_mut(company as usize),

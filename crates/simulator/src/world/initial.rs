@@ -1,41 +1,41 @@
-//! The first world: every record at revision 0, dated and numbered as if it had been entered over two years.
+//! The initial world: every record at revision 0, dated over two years.
 //!
-//! Records have ranks: the tenant's first, then company by company, within a company row by row through its resources. Dates
-//! rise with the rank, and so do the sequence numbers of a company.
+//! Records have ranks: first the tenant's, then company by company, and within a company row by row through its resources.
+//! Dates and the sequences of a company rise with the rank.
 
-use super::{Partition, RecordState, Row, Table};
+use super::{RecordPartition, RecordState, Row, RowTable};
 use crate::{
     catalog::Resource,
     clock::{SECOND, Ticks},
     random::mix,
-    settings::{MOST_COMPANIES, WorldSettings},
+    settings::{MAX_COMPANIES, WorldSettings},
 };
 
 const DAY: i64 = 86_400 * SECOND;
-/// The first world was entered between these two times before now.
-const OLDEST: i64 = 730 * DAY;
-const NEWEST: i64 = DAY;
+/// Records of the initial world are this old.
+const MAX_AGE: i64 = 730 * DAY;
+const MIN_AGE: i64 = DAY;
 /// Ranks of one row through all resources.
-const LANES: u64 = Resource::ALL.len() as u64;
+const RESOURCES: u64 = Resource::ALL.len() as u64;
 
-/// What a first world holds.
+/// The contents of an initial world.
 #[derive(Debug)]
-pub(super) struct Genesis {
-    pub(super) companies: Table,
-    pub(super) partitions: Vec<Partition>,
-    pub(super) tenant: Partition,
+pub(super) struct InitialWorld {
+    pub(super) companies: RowTable,
+    pub(super) partitions: Vec<RecordPartition>,
+    pub(super) tenant: RecordPartition,
 }
 
-impl Genesis {
+impl InitialWorld {
     pub(super) fn new(settings: &WorldSettings, now: Ticks) -> Self {
-        let companies = settings.companies.min(MOST_COMPANIES);
+        let companies = settings.companies.min(MAX_COMPANIES);
         let rows = u64::from(settings.customers.max(settings.accounts).max(settings.others));
-        let stride = 1 + rows * LANES;
+        let stride = 1 + rows * RESOURCES;
         let ranks = stride * (u64::from(companies) + 1);
-        let span = OLDEST - NEWEST;
-        let maker = Maker {
+        let span = MAX_AGE - MIN_AGE;
+        let maker = RowMaker {
             settings,
-            start: Ticks(now.0.saturating_sub(OLDEST)),
+            start: Ticks(now.0.saturating_sub(MAX_AGE)),
             slot: (span / i64::try_from(ranks).unwrap_or(i64::MAX)).max(1),
             stride,
         };
@@ -48,12 +48,12 @@ impl Genesis {
             own.push(row);
             partitions.push(partition);
         }
-        Self { companies: Table::new(own.into_iter()), partitions, tenant }
+        Self { companies: RowTable::new(own.into_iter()), partitions, tenant }
     }
 }
 
-/// Whether a resource's records belong to no company. Companies themselves never belong to one; customers and accounts always belong to one,
-/// because their lists are a company's.
+/// Whether a resource's records belong to no company. Companies never belong to one; customers and accounts always do,
+/// because their lists are per company.
 pub(super) fn is_tenant_wide(settings: &WorldSettings, resource: Resource) -> bool {
     match resource {
         Resource::Companies => true,
@@ -62,28 +62,28 @@ pub(super) fn is_tenant_wide(settings: &WorldSettings, resource: Resource) -> bo
     }
 }
 
-struct Maker<'a> {
+struct RowMaker<'a> {
     settings: &'a WorldSettings,
     start: Ticks,
     /// Ticks between two ranks.
     slot: i64,
-    /// Ranks of a company.
+    /// Ranks per company.
     stride: u64,
 }
 
-impl Maker<'_> {
-    /// The partition with this ordinal (the tenant's is 0), and the row of its company.
-    fn partition(&self, ordinal: u64, has: impl Fn(Resource) -> bool) -> (Row, Partition) {
+impl RowMaker<'_> {
+    /// The partition with this ordinal (0 is the tenant's), and the row of its company.
+    fn partition(&self, ordinal: u64, has: impl Fn(Resource) -> bool) -> (Row, RecordPartition) {
         let resources =
             Resource::ALL.into_iter().filter(|&resource| self.count(resource) > 0 && has(resource));
         let mut tables = Vec::with_capacity(resources.clone().count());
         for resource in resources {
-            let rank = |index: u32| 1 + u64::from(index) * LANES + resource as u64;
+            let rank = |index: u32| 1 + u64::from(index) * RESOURCES + resource as u64;
             let rows = (0..self.count(resource)).map(|index| self.row(ordinal, rank(index)));
-            tables.push((resource, Table::new(rows)));
+            tables.push((resource, RowTable::new(rows)));
         }
         let own = self.row(ordinal, 0);
-        let mut partition = Partition { tables, counter: 0, lineage: 0 };
+        let mut partition = RecordPartition { tables, counter: 0, lineage: 0 };
         partition.counter = partition.highest_sequence().max(own.sequence);
         (own, partition)
     }
@@ -108,7 +108,7 @@ impl Maker<'_> {
     }
 }
 
-/// Where the counter of a company begins; the tenant's ordinal is 0.
+/// Initial counter of a company; ordinal 0 is the tenant.
 pub(super) fn company_start(seed: u64, ordinal: u64) -> u64 {
     1_000 + mix(seed ^ mix(ordinal)) % 9_000
 }

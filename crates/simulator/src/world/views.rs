@@ -1,9 +1,9 @@
-//! Records and lists as a view shows them, and the truth behind them.
+//! Records and lists as a view shows them, and the truth.
 
 use super::{CompanyNumber, List, Place, RecordState, Row, View, World, table::Arrangement};
 use crate::{catalog::Resource, clock::Ticks, knobs::DisabledShows, random::mix};
 
-/// Tells the scattered orders of lists from contents.
+/// The random stream of scattered orders.
 const SCATTER: u64 = 0x7363_6174_7465_7265;
 
 impl World {
@@ -17,7 +17,7 @@ impl World {
         self.company_lived(company, None)
     }
 
-    /// Whether the company existed at a moment (`None` for now) and had not been deleted by then.
+    /// Whether the company existed at a moment (`None` for now) and was not deleted.
     pub fn company_lived(&self, company: CompanyNumber, as_of: Option<Ticks>) -> bool {
         let place = Place { resource: Resource::Companies, company: None, index: company };
         self.companies
@@ -26,8 +26,7 @@ impl World {
             .is_some_and(|row| row.state != RecordState::Deleted)
     }
 
-    /// The record with this id in this resource of this company, in the state the view shows; deleted ones, hidden ones
-    /// and those the view's moment does not have yet are `None`.
+    /// The record with this id as the view shows it; `None` if it is deleted, hidden, or did not exist at the view's moment.
     pub fn record(
         &self,
         resource: Resource,
@@ -46,7 +45,7 @@ impl World {
         (shows && reachable).then_some((place, row))
     }
 
-    /// Rows `offset..offset + limit` of a list as the view shows it, and how many the whole list has.
+    /// Rows `offset..offset + limit` of a list as the view shows it, and its length.
     pub fn slice(
         &self,
         (resource, company): List,
@@ -68,23 +67,24 @@ impl World {
         (rows.into_iter().map(|(index, row)| (place(index), row)).collect(), total)
     }
 
-    /// Every record of a resource, with its company, deleted ones included: the truth. Records of a deleted company show
-    /// as deleted, in their last version.
+    /// Every record of a resource, deleted ones included. Records of a deleted company show as deleted, in their last version.
     pub fn records(&self, resource: Resource) -> impl Iterator<Item = (Place, Row)> + '_ {
         let companies = (0..).zip(&self.partitions).map(|(number, _)| Some(number));
         std::iter::once(None).chain(companies).flat_map(move |company| {
             let gone = company.is_some_and(|company| !self.company_lives(company));
             self.table(resource, company).into_iter().flat_map(move |table| {
-                table.rows().map(move |(index, row)| (Place { resource, company, index }, bury(row, gone)))
+                table
+                    .rows()
+                    .map(move |(index, row)| (Place { resource, company, index }, mark_deleted(row, gone)))
             })
         })
     }
 
-    /// The record with this id, in whatever state, deleted included; see [`World::records`].
+    /// The record with this id in any state; see [`World::records`].
     pub fn find(&self, resource: Resource, id: &str) -> Option<(Place, Row)> {
         let place = self.naming.place(resource, id)?;
         let gone = place.company.is_some_and(|company| !self.company_lives(company));
-        self.row(place).map(|row| (place, bury(row, gone)))
+        self.row(place).map(|row| (place, mark_deleted(row, gone)))
     }
 
     pub(super) fn row(&self, place: Place) -> Option<Row> {
@@ -102,6 +102,6 @@ impl World {
     }
 }
 
-fn bury(row: Row, gone: bool) -> Row {
+fn mark_deleted(row: Row, gone: bool) -> Row {
     if gone { Row { state: RecordState::Deleted, ..row } } else { row }
 }
