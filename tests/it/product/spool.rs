@@ -19,7 +19,7 @@ use crate::support::{Result, cycles, run_directory};
 crate::tests! {
     plain every_acknowledged_entry_is_there_after_a_kill within 1800;
     plain a_second_process_is_refused;
-    plain a_journal_that_cannot_be_written_loses_nothing_acknowledged_and_is_succeeded;
+    plain a_failed_journal_loses_nothing_acknowledged_and_is_replaced;
 }
 
 /// Set for the copy: what it does.
@@ -210,7 +210,7 @@ async fn a_second_process_is_refused() -> Result<()> {
     start("append", &directory, &home.join("log-after"))?.until_said("opened", LIMIT).await
 }
 
-async fn a_journal_that_cannot_be_written_loses_nothing_acknowledged_and_is_succeeded() -> Result<()> {
+async fn a_failed_journal_loses_nothing_acknowledged_and_is_replaced() -> Result<()> {
     let home = run_directory::create("spool-failing")?;
     let directory = home.join("spool");
 

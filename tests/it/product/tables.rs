@@ -27,14 +27,14 @@ crate::tests! {
     real writers_of_one_id_lose_no_write within 120;
     real writer_that_was_replaced_writes_nothing;
     real writer_keeps_its_id_while_another_id_writes_the_table;
-    real hanging_write_of_a_rival_is_ended_by_a_writer_that_keeps_the_id;
+    real a_rivals_hanging_write_is_ended_by_a_writer_keeping_the_id;
     real writer_frozen_in_its_commit_decides_again;
     real refusal_is_decided_on_the_topic_as_of_the_call;
     real write_to_several_partitions_is_read_back_as_a_whole;
     disturbing write_with_a_lost_answer_is_made_once within 120;
     disturbing nothing_is_decided_on_a_table_that_lags within 120;
     disturbing truncated_topic_is_read_again_from_its_start within 120;
-    disturbing plain_writer_goes_on_after_it_has_abandoned_what_waits within 120;
+    disturbing plain_writer_continues_after_abandoning_waiting_records within 120;
 }
 
 /// The newest value of each key.
@@ -197,7 +197,7 @@ async fn writer_keeps_its_id_while_another_id_writes_the_table(shared: &'static 
     assert_eq!(written.unwrap(), 2);
 }
 
-async fn hanging_write_of_a_rival_is_ended_by_a_writer_that_keeps_the_id(shared: &'static Shared) {
+async fn a_rivals_hanging_write_is_ended_by_a_writer_keeping_the_id(shared: &'static Shared) {
     // Below the 10 s after which the broker ends the rival's transaction by itself.
     const HEALED: Duration = Duration::from_secs(5);
     let place = Place::create(shared.bootstrap(), "table-hanging").await;
@@ -361,7 +361,7 @@ async fn truncated_topic_is_read_again_from_its_start() -> Result<()> {
     Ok(())
 }
 
-async fn plain_writer_goes_on_after_it_has_abandoned_what_waits() -> Result<()> {
+async fn plain_writer_continues_after_abandoning_waiting_records() -> Result<()> {
     let broker = breakable::take().await?;
     let place = Place::create(&broker.bootstrap(), "table-plain").await;
     let past = place.over(&broker.bootstrap_past_proxy());

@@ -9,10 +9,10 @@ use std::path::Path;
 use crate::support::command::{stdout, tributary};
 
 crate::tests! {
-    plain every_link_of_the_documents_leads_somewhere;
+    plain every_link_in_the_documents_resolves;
     plain every_command_in_the_documents_can_be_typed;
-    plain every_key_in_the_documents_is_one;
-    plain what_is_wrong_in_a_document_is_found;
+    plain every_setting_in_the_documents_exists;
+    plain errors_in_a_document_are_found;
 }
 
 const DOCUMENTS: [&str; 7] = [
@@ -107,7 +107,7 @@ fn dead_links(document: &str, text: &str) -> Vec<String> {
     links(&outside).into_iter().filter(|target| !leads(target)).map(str::to_owned).collect()
 }
 
-async fn every_link_of_the_documents_leads_somewhere() {
+async fn every_link_in_the_documents_resolves() {
     for document in DOCUMENTS {
         let text = read(document);
         let dead = dead_links(document, &text);
@@ -211,7 +211,7 @@ fn unknown_keys(text: &str, reference: &str) -> Vec<String> {
     named_keys(text).into_iter().filter(|name| !is_known(name)).collect()
 }
 
-async fn every_key_in_the_documents_is_one() {
+async fn every_setting_in_the_documents_exists() {
     let reference = read("config/REFERENCE.md");
     for (document, least) in [("README.md", 50), ("SECURITY.md", 30)] {
         let text = read(document);
@@ -221,7 +221,7 @@ async fn every_key_in_the_documents_is_one() {
     }
 }
 
-async fn what_is_wrong_in_a_document_is_found() {
+async fn errors_in_a_document_are_found() {
     let text = "# A title\n[a](#a-title) [b](#nowhere) [c](src/lib.rs) [d](src/none.rs)\n```sh\n[e](none)\n```\n\
                 `group.id` `group.ids` `group.id=x`";
     assert_eq!(dead_links("README.md", text), ["#nowhere", "src/none.rs"]);

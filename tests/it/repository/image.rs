@@ -9,7 +9,7 @@ crate::tests! {
     plain the_image_pins_its_bases_by_digest;
     plain an_unpinned_base_ends_the_image_build;
     plain only_the_demo_image_has_the_simulator;
-    plain the_image_carries_the_sbom_of_its_own_features;
+    plain the_image_has_the_sbom_of_its_features;
     plain the_image_build_gets_every_file_that_it_copies;
 }
 
@@ -146,7 +146,7 @@ async fn only_the_demo_image_has_the_simulator() {
     assert_eq!(builds, ["build: { context: ., target: demo }"]);
 }
 
-async fn the_image_carries_the_sbom_of_its_own_features() {
+async fn the_image_has_the_sbom_of_its_features() {
     let (_, stages) = dockerfile();
 
     assert!(stage(&stages, "build").steps.iter().any(|step| step.ends_with(".ci/sbom /sbom.cdx.json")));

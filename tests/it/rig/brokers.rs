@@ -12,7 +12,7 @@ crate::tests! {
     disturbing an_acknowledged_record_survives_a_killed_broker within 120;
     disturbing kafkas_own_tools_see_what_a_client_created within 120;
     disturbing a_paused_broker_answers_again_once_resumed within 120;
-    disturbing a_client_behind_a_stalled_proxy_waits_while_others_go_on within 120;
+    disturbing a_stalled_proxy_holds_up_only_its_own_client within 120;
     disturbing only_the_right_password_opens_a_scram_listener_over_tls within 120;
     disturbing a_registry_comes_back_empty_on_its_port within 180;
     disturbing three_brokers_take_writes_without_one_and_refuse_without_two within 240;
@@ -89,7 +89,7 @@ async fn a_paused_broker_answers_again_once_resumed() -> Result<()> {
 }
 
 /// The client has been to the broker before the stall, so it holds the address the broker advertised.
-async fn a_client_behind_a_stalled_proxy_waits_while_others_go_on() -> Result<()> {
+async fn a_stalled_proxy_holds_up_only_its_own_client() -> Result<()> {
     let broker = Broker::start(Options::default().proxied()).await?;
     let past_proxy = broker.bootstrap_past_proxy();
     create_topic(&broker.bootstrap(), "seen", 1).await;

@@ -15,10 +15,10 @@ use super::tools::{console, version};
 use super::{checks, run, shapes};
 
 crate::tests! {
-    plain a_report_tells_every_failure_and_the_total;
-    plain a_report_without_failures_is_clean_unless_something_stayed_behind;
+    plain a_report_lists_every_failure_and_the_total;
+    plain a_report_is_clean_without_failures_and_leftovers;
     plain a_shape_finds_what_is_missing_wrong_or_added;
-    plain additions_are_for_compatible_workers_and_where_clients_allow_them;
+    plain only_compatible_workers_may_add_fields_clients_tolerate;
     plain exact_keys_are_neither_more_nor_fewer;
     plain every_check_is_there_once_and_in_order;
     plain facts_that_contradict_themselves_are_refused;
@@ -43,7 +43,7 @@ const LINE: Shape = Shape {
     others: Others::None,
 };
 
-async fn a_report_tells_every_failure_and_the_total() {
+async fn a_report_lists_every_failure_and_the_total() {
     let report = Report {
         worker: "http://w:1".to_owned(),
         rows: vec![
@@ -68,7 +68,7 @@ async fn a_report_tells_every_failure_and_the_total() {
     assert!(error.contains("FAILED    it refuses"), "{error}");
 }
 
-async fn a_report_without_failures_is_clean_unless_something_stayed_behind() {
+async fn a_report_is_clean_without_failures_and_leftovers() {
     let held = || vec![Row { number: 1, sentence: "it answers", verdict: Verdict::Held }];
     let report =
         |rows, left_behind| Report { worker: String::new(), rows, left_behind, took: Duration::from_secs(1) };
@@ -102,7 +102,7 @@ async fn a_shape_finds_what_is_missing_wrong_or_added() {
     }
 }
 
-async fn additions_are_for_compatible_workers_and_where_clients_allow_them() {
+async fn only_compatible_workers_may_add_fields_clients_tolerate() {
     let state = |addition: Value| json!({ "state": "RUNNING", "worker_id": "w", "next_attempt": addition });
     let status = |connector| json!({ "name": "n", "connector": connector, "tasks": [], "type": "source" });
 

@@ -45,8 +45,8 @@ const BADLY: u64 = (1.5 * RATE) as u64;
 
 /// All tests of this module.
 pub(crate) fn tests() -> Vec<Test> {
-    let name = concat!(module_path!(), "::topics_are_what_the_provider_has_whatever_went_wrong_on_the_way");
-    let run = topics_are_what_the_provider_has_whatever_went_wrong_on_the_way;
+    let name = concat!(module_path!(), "::topics_match_the_provider_whatever_went_wrong");
+    let run = topics_match_the_provider_whatever_went_wrong;
     // A cycle takes some ten seconds. The limits of its steps find what hangs.
     vec![Test::disturbing(name, run).within(300 + 60 * u64::from(cycles("CHAOS", CYCLES)))]
 }
@@ -72,7 +72,7 @@ fn disasters(dice: &mut Dice) -> Vec<Disaster> {
     drawn
 }
 
-async fn topics_are_what_the_provider_has_whatever_went_wrong_on_the_way() -> Result<()> {
+async fn topics_match_the_provider_whatever_went_wrong() -> Result<()> {
     let mut broker = breakable::take().await?;
     let mut left = cycles("CHAOS", CYCLES);
     for seed in seed().. {

@@ -22,14 +22,12 @@ use crate::support::{Result, Shared, cycles};
 const BODIES: u32 = 2;
 
 crate::tests! {
-    real a_deleted_record_is_a_tombstone_after_its_confirmation_and_nothing_that_was_told_before_brings_it_back within 240;
+    real a_confirmed_delete_is_a_tombstone_that_late_events_keep within 240;
     real every_answer_for_a_deleted_record_is_a_tombstone within 600;
-    real more_deletes_than_a_day_has_wait_for_a_person_and_are_told within 240;
+    real deletes_beyond_the_daily_limit_wait_and_are_reported within 240;
 }
 
-async fn a_deleted_record_is_a_tombstone_after_its_confirmation_and_nothing_that_was_told_before_brings_it_back(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_confirmed_delete_is_a_tombstone_that_late_events_keep(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &[Resource::Journals, Resource::Persons], ..Options::default() };
     let scene = Scene::start(shared.into(), "enrich-deleting", options, |_| {}).await?;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
@@ -125,7 +123,7 @@ async fn every_answer_for_a_deleted_record_is_a_tombstone(shared: &'static Share
     Ok(())
 }
 
-async fn more_deletes_than_a_day_has_wait_for_a_person_and_are_told(shared: &'static Shared) -> Result<()> {
+async fn deletes_beyond_the_daily_limit_wait_and_are_reported(shared: &'static Shared) -> Result<()> {
     const BRAKED: &[(&str, &str)] = &[("tombstones.brake.count", "1"), ("tombstones.brake.percent", "0")];
     let resources = &[Resource::Journals, Resource::Customers];
     let options = Options { resources, settings: BRAKED, ..Options::default() };

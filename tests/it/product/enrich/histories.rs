@@ -10,10 +10,10 @@ crate::tests! {
     plain a_sound_history_passes;
     plain the_copy_that_ends_a_batch_is_no_second_record;
     plain each_way_to_be_wrong_is_found_and_named;
-    plain a_certified_list_must_have_records_no_event_told_of;
-    plain what_is_parked_or_a_dead_letter_excuses_its_key_and_no_other;
-    plain a_later_epoch_may_have_lower_versions_and_bring_back_what_was_deleted;
-    plain all_that_is_wrong_is_told_at_once_with_counts_and_the_first_few;
+    plain a_certified_list_must_have_records_without_events;
+    plain a_parked_or_dead_letter_record_excuses_only_its_key;
+    plain a_later_epoch_may_lower_versions_and_undo_deletes;
+    plain every_fault_is_reported_with_its_count_and_the_first_few;
 }
 
 const PARTITIONS: i32 = 4;
@@ -193,7 +193,7 @@ async fn each_way_to_be_wrong_is_found_and_named() {
     }
 }
 
-async fn a_certified_list_must_have_records_no_event_told_of() {
+async fn a_certified_list_must_have_records_without_events() {
     let untold = (Customers, "a:1/s".to_owned());
     let mut evidence = sound();
     evidence.certified.insert((Customers, KEY.to_owned()));
@@ -210,7 +210,7 @@ async fn a_certified_list_must_have_records_no_event_told_of() {
 /// A case, what makes it one, and what is still wrong then.
 type Excuse<'a> = (&'a str, &'a dyn Fn(&mut Evidence), &'a [&'a str]);
 
-async fn what_is_parked_or_a_dead_letter_excuses_its_key_and_no_other() {
+async fn a_parked_or_dead_letter_record_excuses_only_its_key() {
     let newer = |all: &mut Evidence| {
         all.events.push(told(Customers, 4, 12, Kind::Changed));
         all.settled.insert(("p.customers.events".to_owned(), 0), 5);
@@ -255,7 +255,7 @@ async fn what_is_parked_or_a_dead_letter_excuses_its_key_and_no_other() {
     }
 }
 
-async fn a_later_epoch_may_have_lower_versions_and_bring_back_what_was_deleted() {
+async fn a_later_epoch_may_lower_versions_and_undo_deletes() {
     let mut evidence = sound();
     let mut again = |resource, version, name: &str| {
         let value = record(version, name);
@@ -276,7 +276,7 @@ async fn a_later_epoch_may_have_lower_versions_and_bring_back_what_was_deleted()
     assert_eq!((unfounded.kinds(), unfounded.count("epoch raised")), (vec!["epoch raised"], 2));
 }
 
-async fn all_that_is_wrong_is_told_at_once_with_counts_and_the_first_few() {
+async fn every_fault_is_reported_with_its_count_and_the_first_few() {
     let mut evidence = sound();
     evidence.accepted.extend((0..20).map(|number| format!("lost-{number:02}")));
     lines(&mut evidence)[0].partition += 1;

@@ -22,16 +22,14 @@ use crate::support::place::Place;
 use crate::support::{Error, Result, Shared, run_directory};
 
 crate::tests! {
-    real events_that_cannot_be_used_are_dead_letters_with_a_reason_and_the_rest_flows_on within 240;
-    real a_record_larger_than_its_topic_allows_is_a_dead_letter_and_its_neighbours_are_published within 240;
+    real unusable_events_are_dead_letters_and_block_no_other within 240;
+    real an_oversized_record_is_a_dead_letter_and_blocks_no_other within 240;
 }
 
 const CUSTOMERS: AccountingResource = AccountingResource::Customers;
 const JOURNALS: AccountingResource = AccountingResource::Journals;
 
-async fn events_that_cannot_be_used_are_dead_letters_with_a_reason_and_the_rest_flows_on(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn unusable_events_are_dead_letters_and_block_no_other(shared: &'static Shared) -> Result<()> {
     let scene = Scene::start(shared.into(), "enrich-input", Options::default(), |_| {}).await?;
     scene.warm().await?;
     let preparer = preparer(&scene).await?;
@@ -93,9 +91,7 @@ async fn events_that_cannot_be_used_are_dead_letters_with_a_reason_and_the_rest_
     scene.until_taken_over(&[0]).await
 }
 
-async fn a_record_larger_than_its_topic_allows_is_a_dead_letter_and_its_neighbours_are_published(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn an_oversized_record_is_a_dead_letter_and_blocks_no_other(shared: &'static Shared) -> Result<()> {
     let options = Options { settings: &[("snapshot.lists", "customers")], ..Options::default() };
     // Kafka refuses every customer at least twice, and aborts a transaction each time: few are enough.
     let scene = Scene::start(shared.into(), "enrich-large", options, |settings| {

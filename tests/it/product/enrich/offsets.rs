@@ -15,13 +15,11 @@ use crate::support::stage::LIMIT;
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
-    real offsets_that_were_reset_are_read_again_and_nothing_is_published_of_it within 240;
-    real an_offset_out_of_range_on_either_side_is_a_gap_and_what_is_there_is_read within 240;
+    real reset_offsets_are_reread_and_nothing_is_published within 240;
+    real an_offset_out_of_range_is_a_gap_and_what_is_there_is_read within 240;
 }
 
-async fn offsets_that_were_reset_are_read_again_and_nothing_is_published_of_it(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn reset_offsets_are_reread_and_nothing_is_published(shared: &'static Shared) -> Result<()> {
     let scene = Scene::start(shared.into(), "enrich-reset", Options::default(), |_| {}).await?;
     for _ in 0..2 {
         scene.update(&scene.living());
@@ -44,9 +42,7 @@ async fn offsets_that_were_reset_are_read_again_and_nothing_is_published_of_it(
     Ok(())
 }
 
-async fn an_offset_out_of_range_on_either_side_is_a_gap_and_what_is_there_is_read(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn an_offset_out_of_range_is_a_gap_and_what_is_there_is_read(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &[Resource::Customers], ..Options::default() };
     let scene = Scene::start(shared.into(), "enrich-range", options, |_| {}).await?;
     let all = scene.living();

@@ -15,13 +15,13 @@ use crate::support::stage::Ground;
 use crate::support::{Error, Result, breakable};
 
 crate::tests! {
-    disturbing no_record_is_published_twice_after_any_place within 240;
+    disturbing no_record_is_published_twice_at_any_failpoint within 240;
 }
 
 /// Changes a second.
 const RATE: f64 = 20.0;
 
-async fn no_record_is_published_twice_after_any_place() -> Result<()> {
+async fn no_record_is_published_twice_at_any_failpoint() -> Result<()> {
     let broker = breakable::take().await?;
     let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
     let ground = Ground { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };

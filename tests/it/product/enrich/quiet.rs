@@ -7,7 +7,7 @@ use super::scene::{Options, Scene, ours};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real every_record_of_all_nineteen_resources_is_what_the_provider_has_once_all_is_quiet within 240;
+    real every_record_of_all_nineteen_resources_matches_the_provider within 240;
 }
 
 /// Changes of one record in a row, which may become one read.
@@ -15,9 +15,7 @@ const BURST: usize = 5;
 /// Its records belong to no company: events without one, reads with `context: none`.
 const TENANT_WIDE: Resource = Resource::IntegrationFiles;
 
-async fn every_record_of_all_nineteen_resources_is_what_the_provider_has_once_all_is_quiet(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn every_record_of_all_nineteen_resources_matches_the_provider(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &Resource::ALL, ..Options::default() };
     let scene = Scene::start(shared.into(), "enrich-quiet", options, |settings| {
         settings.world.tenant_resources.insert(TENANT_WIDE);

@@ -16,12 +16,12 @@ use super::scene::{CONFIRM, HOOKS, Options, RECORDS, Scene};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real a_replica_that_lags_longer_than_every_retry_costs_no_record_and_makes_no_tombstone within 240;
-    real a_path_that_the_gateway_does_not_know_makes_no_tombstone_until_the_api_says_so_itself within 240;
-    real a_company_that_is_refused_or_unknown_keeps_its_records_and_holds_up_no_other within 240;
-    real a_grant_that_is_refused_everything_makes_no_tombstone_and_all_is_read_once_it_is_right within 240;
-    real a_login_that_has_ended_fails_the_tasks_with_the_command_that_mends_it_and_costs_no_event within 240;
-    real a_record_that_cannot_be_read_up_to_the_horizon_is_a_dead_letter_and_a_gap_and_never_a_tombstone within 240;
+    real a_lagging_replica_loses_no_record_and_makes_no_tombstone within 240;
+    real an_unknown_gateway_path_makes_no_tombstone within 240;
+    real a_refused_company_keeps_its_records_and_blocks_no_other within 240;
+    real a_refused_grant_makes_no_tombstone_and_recovers_fully within 240;
+    real an_ended_login_fails_tasks_with_a_remedy_and_loses_no_event within 240;
+    real an_unreadable_record_is_a_dead_letter_and_gap_at_the_horizon within 240;
 }
 
 /// Longer than anything here is patient.
@@ -31,9 +31,7 @@ fn journals() -> Options<'static> {
     Options { resources: &[Resource::Journals, Resource::Customers], ..Options::default() }
 }
 
-async fn a_replica_that_lags_longer_than_every_retry_costs_no_record_and_makes_no_tombstone(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_lagging_replica_loses_no_record_and_makes_no_tombstone(shared: &'static Shared) -> Result<()> {
     let scene = Scene::start(shared.into(), "enrich-lag", journals(), |_| {}).await?;
     scene.warm().await?;
 
@@ -64,9 +62,7 @@ async fn a_replica_that_lags_longer_than_every_retry_costs_no_record_and_makes_n
     Ok(())
 }
 
-async fn a_path_that_the_gateway_does_not_know_makes_no_tombstone_until_the_api_says_so_itself(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn an_unknown_gateway_path_makes_no_tombstone(shared: &'static Shared) -> Result<()> {
     let scene = Scene::start(shared.into(), "enrich-gateway", journals(), |_| {}).await?;
     scene.warm().await?;
     let journals: Vec<Place> =
@@ -95,9 +91,7 @@ async fn a_path_that_the_gateway_does_not_know_makes_no_tombstone_until_the_api_
     Ok(())
 }
 
-async fn a_company_that_is_refused_or_unknown_keeps_its_records_and_holds_up_no_other(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_refused_company_keeps_its_records_and_blocks_no_other(shared: &'static Shared) -> Result<()> {
     let scene = Scene::start(shared.into(), "enrich-revoked", journals(), |_| {}).await?;
     scene.warm().await?;
 
@@ -131,9 +125,7 @@ async fn a_company_that_is_refused_or_unknown_keeps_its_records_and_holds_up_no_
     Ok(())
 }
 
-async fn a_grant_that_is_refused_everything_makes_no_tombstone_and_all_is_read_once_it_is_right(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_refused_grant_makes_no_tombstone_and_recovers_fully(shared: &'static Shared) -> Result<()> {
     let scene = Scene::start(shared.into(), "enrich-grant", journals(), |_| {}).await?;
     scene.warm().await?;
 
@@ -164,9 +156,7 @@ async fn a_grant_that_is_refused_everything_makes_no_tombstone_and_all_is_read_o
     Ok(())
 }
 
-async fn a_login_that_has_ended_fails_the_tasks_with_the_command_that_mends_it_and_costs_no_event(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn an_ended_login_fails_tasks_with_a_remedy_and_loses_no_event(shared: &'static Shared) -> Result<()> {
     // That it has ended is found when the token is due and somebody asks.
     let options = Options { settings: &[("companies.refresh.interval.ms", "2000")], ..journals() };
     let scene = Scene::start(shared.into(), "enrich-login", options, |settings| {
@@ -209,9 +199,7 @@ async fn a_login_that_has_ended_fails_the_tasks_with_the_command_that_mends_it_a
     Ok(())
 }
 
-async fn a_record_that_cannot_be_read_up_to_the_horizon_is_a_dead_letter_and_a_gap_and_never_a_tombstone(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn an_unreadable_record_is_a_dead_letter_and_gap_at_the_horizon(shared: &'static Shared) -> Result<()> {
     let options = Options { settings: &[("enrich.horizon.ms", "4000")], ..journals() };
     let scene = Scene::start(shared.into(), "enrich-horizon", options, |_| {}).await?;
     scene.warm().await?;

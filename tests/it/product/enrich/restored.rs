@@ -11,15 +11,13 @@ use super::scene::{CONFIRM, Options, Scene};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real a_company_that_was_restored_gets_an_epoch_and_is_what_the_provider_has_again within 240;
+    real a_restored_company_gets_an_epoch_and_matches_the_provider within 240;
 }
 
 /// Changes of each record that a restore undoes. More than it sees right after, so that no version means two contents in a row.
 const UNDONE: usize = 4;
 
-async fn a_company_that_was_restored_gets_an_epoch_and_is_what_the_provider_has_again(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_restored_company_gets_an_epoch_and_matches_the_provider(shared: &'static Shared) -> Result<()> {
     let options = Options { settings: &[("epoch.confirm.ms", "1000")], ..Options::default() };
     let scene = Scene::start(shared.into(), "enrich-restored", options, |_| {}).await?;
     let all = scene.living();

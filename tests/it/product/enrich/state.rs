@@ -7,12 +7,10 @@ use super::scene::{Options, Scene};
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
-    real a_worker_without_its_state_directory_publishes_nothing_that_has_not_changed_and_no_older_version within 240;
+    real a_lost_state_directory_republishes_nothing_unchanged_or_old within 240;
 }
 
-async fn a_worker_without_its_state_directory_publishes_nothing_that_has_not_changed_and_no_older_version(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_lost_state_directory_republishes_nothing_unchanged_or_old(shared: &'static Shared) -> Result<()> {
     let mut scene = Scene::start(shared.into(), "enrich-state", Options::default(), |_| {}).await?;
     let all = scene.living();
     for _ in 0..3 {

@@ -10,8 +10,8 @@ use super::scene::{Options, Scene, ours};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real records_that_tell_less_all_arrive_and_none_stays_stale within 600;
-    real a_known_record_without_version_is_published_again_only_if_it_changed within 240;
+    real records_without_version_or_id_arrive_and_none_stays_stale within 600;
+    real an_unversioned_record_is_republished_only_if_it_changed within 240;
 }
 
 /// Resources whose members the document does not show.
@@ -19,7 +19,7 @@ fn undocumented() -> Vec<Resource> {
     Resource::ALL.into_iter().filter(|one| ours(*one).schema() == SchemaKind::Record).collect()
 }
 
-async fn records_that_tell_less_all_arrive_and_none_stays_stale(shared: &'static Shared) -> Result<()> {
+async fn records_without_version_or_id_arrive_and_none_stays_stale(shared: &'static Shared) -> Result<()> {
     let resources = undocumented();
     assert_eq!(resources.len(), 16);
     let options = Options { resources: &resources, ..Options::default() };
@@ -63,9 +63,7 @@ async fn records_that_tell_less_all_arrive_and_none_stays_stale(shared: &'static
     Ok(())
 }
 
-async fn a_known_record_without_version_is_published_again_only_if_it_changed(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn an_unversioned_record_is_republished_only_if_it_changed(shared: &'static Shared) -> Result<()> {
     let resources = [Resource::Journals];
     let options = Options { resources: &resources, ..Options::default() };
     let scene = Scene::start(shared.into(), "enrich-untold-known", options, |settings| {

@@ -15,16 +15,14 @@ use crate::support::gate::gate;
 use crate::support::{Result, Shared, breakable, topics};
 
 crate::tests! {
-    real a_batch_with_a_record_too_large_leaves_nothing_and_the_same_producer_goes_on;
-    real a_batch_with_a_record_the_broker_refuses_leaves_nothing_and_a_new_producer_goes_on;
-    disturbing a_commit_that_hangs_is_unknown_and_the_producer_is_built_anew_while_the_lease_runs within 120;
-    disturbing a_commit_that_hangs_ends_the_writer_when_the_lease_is_gone_and_its_successor_is_left_alone within 120;
-    disturbing a_batch_whose_broker_dies_at_its_commit_is_committed_once_it_is_back within 120;
+    real an_oversized_record_aborts_its_batch_and_keeps_the_producer;
+    real a_refused_record_aborts_its_batch_and_rebuilds_the_producer;
+    disturbing a_hanging_commit_within_the_lease_rebuilds_the_producer within 120;
+    disturbing a_hanging_commit_past_the_lease_spares_the_successor within 120;
+    disturbing a_commit_whose_broker_dies_completes_once_it_is_back within 120;
 }
 
-async fn a_batch_with_a_record_too_large_leaves_nothing_and_the_same_producer_goes_on(
-    shared: &'static Shared,
-) {
+async fn an_oversized_record_aborts_its_batch_and_keeps_the_producer(shared: &'static Shared) {
     let shard = Shard::create(shared.bootstrap(), "fencing-large", &[]).await;
     let mut producer = shard.take().await;
 
@@ -37,9 +35,7 @@ async fn a_batch_with_a_record_too_large_leaves_nothing_and_the_same_producer_go
 }
 
 /// Here the rest of the batch is in the log, and librdkafka's count of the partition is wrong afterwards.
-async fn a_batch_with_a_record_the_broker_refuses_leaves_nothing_and_a_new_producer_goes_on(
-    shared: &'static Shared,
-) {
+async fn a_refused_record_aborts_its_batch_and_rebuilds_the_producer(shared: &'static Shared) {
     let shard = Shard::create(shared.bootstrap(), "fencing-refused", &[("max.message.bytes", "20000")]).await;
     let mut producer = shard.take().await;
     producer.commit(shard.batch("first")).await.unwrap();
@@ -61,7 +57,7 @@ fn oversized(shard: &Shard, size: usize) -> Vec<EncodedRecord> {
     batch
 }
 
-async fn a_commit_that_hangs_is_unknown_and_the_producer_is_built_anew_while_the_lease_runs() -> Result<()> {
+async fn a_hanging_commit_within_the_lease_rebuilds_the_producer() -> Result<()> {
     let broker = breakable::take().await?;
     let shard = Shard::create(&broker.bootstrap(), "fencing-rebuilt", &[]).await;
     let (hook, held) = gate();
@@ -91,8 +87,7 @@ async fn a_commit_that_hangs_is_unknown_and_the_producer_is_built_anew_while_the
     Ok(())
 }
 
-async fn a_commit_that_hangs_ends_the_writer_when_the_lease_is_gone_and_its_successor_is_left_alone()
--> Result<()> {
+async fn a_hanging_commit_past_the_lease_spares_the_successor() -> Result<()> {
     let broker = breakable::take().await?;
     let shard = Shard::create(&broker.bootstrap(), "fencing-over", &[]).await;
     let past_proxy = Shard::new(&broker.bootstrap_past_proxy(), &shard.prefix);
@@ -122,7 +117,7 @@ async fn a_commit_that_hangs_ends_the_writer_when_the_lease_is_gone_and_its_succ
     Ok(())
 }
 
-async fn a_batch_whose_broker_dies_at_its_commit_is_committed_once_it_is_back() -> Result<()> {
+async fn a_commit_whose_broker_dies_completes_once_it_is_back() -> Result<()> {
     let mut broker = breakable::take().await?;
     let shard = Shard::create(&broker.bootstrap(), "fencing-died", &[]).await;
     let (hook, held) = gate();

@@ -8,12 +8,10 @@ use crate::support::topics::{LIMIT, PARTITIONS, text};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real reading_to_the_end_waits_for_batches_of_others_that_are_still_open;
+    real reading_to_the_end_waits_for_open_batches_of_others;
 }
 
-async fn reading_to_the_end_waits_for_batches_of_others_that_are_still_open(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn reading_to_the_end_waits_for_open_batches_of_others(shared: &'static Shared) -> Result<()> {
     let shard = Shard::create(shared.bootstrap(), "fencing-open", &[]).await;
     let (hook, gate) = gate();
     let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };

@@ -5,15 +5,13 @@ use super::writer::Writer;
 use crate::support::{Result, Shared, cycles};
 
 crate::tests! {
-    real a_writer_frozen_inside_its_batch_is_refused_and_none_of_the_batch_is_ever_visible;
+    real a_writer_frozen_inside_its_batch_is_refused_all_of_it;
     real a_writer_frozen_before_its_first_batch_is_refused;
-    real a_writer_frozen_between_batches_keeps_the_first_and_is_refused_the_second;
-    real a_killed_writers_open_batch_is_never_visible_and_its_successor_goes_on within 120;
+    real a_writer_frozen_between_batches_is_refused_the_second;
+    real a_killed_writers_batch_stays_invisible_its_successor_writes within 120;
 }
 
-async fn a_writer_frozen_inside_its_batch_is_refused_and_none_of_the_batch_is_ever_visible(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_writer_frozen_inside_its_batch_is_refused_all_of_it(shared: &'static Shared) -> Result<()> {
     let shard = Shard::create(shared.bootstrap(), "fencing-inside", &[]).await;
     let writer = Writer::start(&shard).await?;
     writer.hold("frozen").await?;
@@ -43,9 +41,7 @@ async fn a_writer_frozen_before_its_first_batch_is_refused(shared: &'static Shar
     Ok(())
 }
 
-async fn a_writer_frozen_between_batches_keeps_the_first_and_is_refused_the_second(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_writer_frozen_between_batches_is_refused_the_second(shared: &'static Shared) -> Result<()> {
     let shard = Shard::create(shared.bootstrap(), "fencing-between", &[]).await;
     let writer = Writer::start(&shard).await?;
     writer.commit("first", "committed").await?;
@@ -62,9 +58,7 @@ async fn a_writer_frozen_between_batches_keeps_the_first_and_is_refused_the_seco
     Ok(())
 }
 
-async fn a_killed_writers_open_batch_is_never_visible_and_its_successor_goes_on(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_killed_writers_batch_stays_invisible_its_successor_writes(shared: &'static Shared) -> Result<()> {
     let shard = Shard::create(shared.bootstrap(), "fencing-killed", &[]).await;
     let mut expected = Vec::new();
 

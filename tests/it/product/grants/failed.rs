@@ -9,7 +9,7 @@ use crate::product::ingest::delivery::{Delivery, signature};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real a_revoked_login_fails_the_task_and_no_delivery_until_somebody_logs_in within 240;
+    real a_revoked_login_fails_the_task_but_no_delivery within 240;
 }
 
 const CONNECTOR: &str = "books";
@@ -18,9 +18,7 @@ const SECRET: &str = "0123456789abcdef-first";
 const LIMIT: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(50);
 
-async fn a_revoked_login_fails_the_task_and_no_delivery_until_somebody_logs_in(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_revoked_login_fails_the_task_but_no_delivery(shared: &'static Shared) -> Result<()> {
     let receives = [
         ("webhook.listeners", "http://127.0.0.1:0"),
         ("webhook.plaintext", "true"),

@@ -14,7 +14,7 @@ use crate::support::secrets::Secrets;
 use crate::support::{Result, Shared, run_directory};
 
 crate::tests! {
-    real no_token_or_key_is_in_what_a_worker_says_or_keeps within 240;
+    real no_token_or_key_is_in_a_workers_output_or_files within 240;
 }
 
 const CONNECTOR: &str = "books";
@@ -24,7 +24,7 @@ const PASSWORD: &str = "of-the-invoicing-account-6Yf1";
 /// A session that has to end, and a busy machine.
 const LONG: Duration = Duration::from_secs(90);
 
-async fn no_token_or_key_is_in_what_a_worker_says_or_keeps(shared: &'static Shared) -> Result<()> {
+async fn no_token_or_key_is_in_a_workers_output_or_files(shared: &'static Shared) -> Result<()> {
     let files = run_directory::create("grants-hidden-secrets")?;
     let named = [
         ("provider.subscription.key", "key", KEY),

@@ -33,15 +33,13 @@ const AGAIN_MS: u64 = 18_000;
 const RECOVERY: Duration = Duration::from_secs(90);
 
 pub(crate) fn tests() -> Vec<Test> {
-    let name = concat!(module_path!(), "::a_grant_outlives_every_kill_but_one_between_rotation_and_commit");
-    let run = a_grant_outlives_every_kill_but_one_between_rotation_and_commit;
+    let name = concat!(module_path!(), "::only_a_kill_between_rotation_and_commit_loses_a_grant");
+    let run = only_a_kill_between_rotation_and_commit_loses_a_grant;
     // A cycle takes twenty seconds.
     vec![Test::real(name, run).within(180 + 90 * u64::from(cycles("GRANTS", CYCLES)))]
 }
 
-async fn a_grant_outlives_every_kill_but_one_between_rotation_and_commit(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn only_a_kill_between_rotation_and_commit_loses_a_grant(shared: &'static Shared) -> Result<()> {
     let (seed, began) = (seed(), Instant::now());
     let mut dice = Dice(seed);
     let mut scene = Scene::start(shared, "grants-kill", 1, &[], |settings| {

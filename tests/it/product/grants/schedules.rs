@@ -26,15 +26,15 @@ use crate::support::{self, Shared, breakable};
 
 crate::tests! {
     real a_stop_during_a_refresh_waits_for_the_answer within 120;
-    real a_fault_with_one_grant_does_not_cut_off_the_answer_to_another within 120;
-    real two_grants_of_one_client_share_what_asks_for_them within 120;
+    real a_fault_of_one_grant_does_not_lose_the_answer_for_another within 120;
+    real two_grants_of_one_client_share_one_identity_client within 120;
     real a_connector_of_another_client_gets_no_token_of_this_one within 120;
     real an_answer_that_cannot_be_written_here_keeps_no_other_waiting within 180;
-    real a_token_stays_in_use_while_its_settings_change_and_the_keys_are_away within 120;
-    real a_login_over_a_record_that_nobody_can_read_is_used_at_once within 120;
+    real a_token_stays_in_use_while_settings_change_without_keys within 120;
+    real a_login_over_an_unreadable_record_is_used_at_once within 120;
     real a_disk_that_does_not_answer_holds_up_no_token within 120;
-    real a_rival_for_the_grant_between_answer_and_commit_costs_nothing within 120;
-    real what_is_committed_is_told_also_where_a_neighbour_hides_it within 120;
+    real a_rival_between_answer_and_commit_costs_nothing within 120;
+    real a_commit_is_reported_while_an_open_transaction_hides_it within 120;
     disturbing an_answer_is_written_once_kafka_is_back within 180;
 }
 
@@ -62,7 +62,7 @@ async fn a_stop_during_a_refresh_waits_for_the_answer(shared: &'static Shared) {
     assert_eq!(ground.bank.presented(), ["refresh-1"]);
 }
 
-async fn a_fault_with_one_grant_does_not_cut_off_the_answer_to_another(shared: &'static Shared) {
+async fn a_fault_of_one_grant_does_not_lose_the_answer_for_another(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "grants-fault", HOUR).await;
     let (worker, ledger) = (ground.worker("one:1").await, ground.ledger(KEY).await);
     ground.log_in(&ledger, 1).await;
@@ -84,7 +84,7 @@ async fn a_fault_with_one_grant_does_not_cut_off_the_answer_to_another(shared: &
     worker.membership.leave().await;
 }
 
-async fn two_grants_of_one_client_share_what_asks_for_them(shared: &'static Shared) {
+async fn two_grants_of_one_client_share_one_identity_client(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "grants-two", Duration::from_secs(4)).await;
     let (worker, ledger) = (ground.worker("one:1").await, ground.ledger(KEY).await);
     ground.log_in(&ledger, 1).await;
@@ -150,7 +150,7 @@ async fn an_answer_that_cannot_be_written_here_keeps_no_other_waiting(shared: &'
     assert!(ground.bank.presented().is_empty());
 }
 
-async fn a_token_stays_in_use_while_its_settings_change_and_the_keys_are_away(shared: &'static Shared) {
+async fn a_token_stays_in_use_while_settings_change_without_keys(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "grants-edit", HOUR).await;
     let worker = ground.worker("one:1").await;
     ground.log_in(&ground.ledger(KEY).await, 1).await;
@@ -165,7 +165,7 @@ async fn a_token_stays_in_use_while_its_settings_change_and_the_keys_are_away(sh
     worker.stop().await;
 }
 
-async fn a_login_over_a_record_that_nobody_can_read_is_used_at_once(shared: &'static Shared) {
+async fn a_login_over_an_unreadable_record_is_used_at_once(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "grants-anew", HOUR).await;
     let (worker, ledger) = (ground.worker("one:1").await, ground.ledger(KEY).await);
     ground.log_in(&ledger, 1).await;
@@ -213,7 +213,7 @@ async fn a_disk_that_does_not_answer_holds_up_no_token(shared: &'static Shared) 
     spawn_blocking(test).await.unwrap();
 }
 
-async fn a_rival_for_the_grant_between_answer_and_commit_costs_nothing(shared: &'static Shared) {
+async fn a_rival_between_answer_and_commit_costs_nothing(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "grants-rival", HOUR).await;
     let (worker, ledger) = (ground.worker("one:1").await, ground.ledger(KEY).await);
     ground.log_in(&ledger, 1).await;
@@ -233,7 +233,7 @@ async fn a_rival_for_the_grant_between_answer_and_commit_costs_nothing(shared: &
     worker.stop().await;
 }
 
-async fn what_is_committed_is_told_also_where_a_neighbour_hides_it(shared: &'static Shared) {
+async fn a_commit_is_reported_while_an_open_transaction_hides_it(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "grants-hidden", HOUR).await;
     let ledger = ground.ledger(KEY).await;
     ground.log_in(&ledger, 1).await;

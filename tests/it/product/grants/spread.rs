@@ -13,7 +13,7 @@ use super::verdict::{Books, Verdict};
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
-    real each_grant_is_refreshed_by_one_of_three_workers_and_by_another_when_that_dies within 300;
+    real one_of_three_workers_refreshes_each_grant_until_it_dies within 300;
 }
 
 const WORKERS: usize = 3;
@@ -26,9 +26,7 @@ const ROUNDS: u64 = 2;
 const LIMIT: Duration = Duration::from_secs(120);
 const STEP: Duration = Duration::from_millis(50);
 
-async fn each_grant_is_refreshed_by_one_of_three_workers_and_by_another_when_that_dies(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn one_of_three_workers_refreshes_each_grant_until_it_dies(shared: &'static Shared) -> Result<()> {
     let partitions = GRANTS.to_string();
     let properties = [("work.storage.partitions", &*partitions), ("grant.storage.partitions", "3")];
     let mut scene = Scene::start(shared, "grants-spread", WORKERS, &properties, |settings| {

@@ -21,14 +21,14 @@ use crate::support::Shared;
 use crate::support::lost::timeout;
 
 crate::tests! {
-    real a_token_that_fifty_requests_are_refused_with_is_refreshed_once within 120;
-    real a_grant_is_refreshed_ahead_of_its_end_and_no_token_is_presented_twice within 180;
-    real an_answer_nobody_heard_is_tried_once_more_and_the_grant_is_then_lost_until_a_login within 180;
-    real whoever_begins_again_after_a_login_does_not_find_what_stood_before_it within 120;
-    real what_a_worker_leaves_open_its_successor_ends within 180;
-    real a_refresh_that_never_left_is_made_again_and_a_refused_client_is_told within 120;
+    real a_token_refused_to_fifty_requests_is_refreshed_once within 120;
+    real a_grant_is_refreshed_early_and_no_token_is_presented_twice within 180;
+    real an_unheard_answer_is_retried_once_then_the_grant_is_lost within 180;
+    real a_watch_after_a_login_reports_no_earlier_problem within 120;
+    real a_successor_ends_the_refresh_its_predecessor_left_open within 180;
+    real an_unsent_refresh_is_repeated_and_a_refused_client_reported within 120;
     real an_answer_on_the_disk_of_a_dead_process_is_salvaged within 120;
-    real a_new_key_opens_what_the_old_one_sealed_and_seals_it_anew within 180;
+    real a_new_key_opens_what_the_old_one_sealed_and_reseals_it within 180;
     real workers_of_another_group_refresh_nothing within 120;
     real logins_at_the_same_moment_get_a_serial_each within 120;
     real an_old_record_written_again_brings_no_login_back within 120;
@@ -36,7 +36,7 @@ crate::tests! {
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-async fn a_token_that_fifty_requests_are_refused_with_is_refreshed_once(shared: &'static Shared) {
+async fn a_token_refused_to_fifty_requests_is_refreshed_once(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "grants-one", HOUR).await;
     let (one, other) = (ground.worker("one:1").await, ground.worker("other:1").await);
     ground.log_in(&ground.ledger(KEY).await, 1).await;
@@ -60,7 +60,7 @@ async fn a_token_that_fifty_requests_are_refused_with_is_refreshed_once(shared: 
     other.stop().await;
 }
 
-async fn a_grant_is_refreshed_ahead_of_its_end_and_no_token_is_presented_twice(shared: &'static Shared) {
+async fn a_grant_is_refreshed_early_and_no_token_is_presented_twice(shared: &'static Shared) {
     let life = Duration::from_secs(160);
     let ground = Ground::create(shared.bootstrap(), "grants-due", life).await;
     let (one, other) = (ground.worker("one:1").await, ground.worker("other:1").await);
@@ -78,9 +78,7 @@ async fn a_grant_is_refreshed_ahead_of_its_end_and_no_token_is_presented_twice(s
     other.stop().await;
 }
 
-async fn an_answer_nobody_heard_is_tried_once_more_and_the_grant_is_then_lost_until_a_login(
-    shared: &'static Shared,
-) {
+async fn an_unheard_answer_is_retried_once_then_the_grant_is_lost(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "grants-lost", HOUR).await;
     let (worker, ledger) = (ground.worker("one:1").await, ground.ledger(KEY).await);
     ground.log_in(&ledger, 1).await;
@@ -100,7 +98,7 @@ async fn an_answer_nobody_heard_is_tried_once_more_and_the_grant_is_then_lost_un
     worker.stop().await;
 }
 
-async fn whoever_begins_again_after_a_login_does_not_find_what_stood_before_it(shared: &'static Shared) {
+async fn a_watch_after_a_login_reports_no_earlier_problem(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "grants-mended", HOUR).await;
     let (worker, ledger) = (ground.worker("one:1").await, ground.ledger(KEY).await);
     let absent = worker.refusal().await;
@@ -120,7 +118,7 @@ async fn whoever_begins_again_after_a_login_does_not_find_what_stood_before_it(s
     worker.stop().await;
 }
 
-async fn what_a_worker_leaves_open_its_successor_ends(shared: &'static Shared) {
+async fn a_successor_ends_the_refresh_its_predecessor_left_open(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "grants-successor", HOUR).await;
     let (worker, ledger) = (ground.worker("one:1").await, ground.ledger(KEY).await);
     ground.log_in(&ledger, 1).await;
@@ -144,7 +142,7 @@ async fn what_a_worker_leaves_open_its_successor_ends(shared: &'static Shared) {
     successor.stop().await;
 }
 
-async fn a_refresh_that_never_left_is_made_again_and_a_refused_client_is_told(shared: &'static Shared) {
+async fn an_unsent_refresh_is_repeated_and_a_refused_client_reported(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "grants-unsent", HOUR).await;
     let worker = ground.worker("one:1").await;
     ground.log_in(&ground.ledger(KEY).await, 1).await;
@@ -186,7 +184,7 @@ async fn an_answer_on_the_disk_of_a_dead_process_is_salvaged(shared: &'static Sh
     assert_eq!(files.copy("accounting").unwrap().serial, 2);
 }
 
-async fn a_new_key_opens_what_the_old_one_sealed_and_seals_it_anew(shared: &'static Shared) {
+async fn a_new_key_opens_what_the_old_one_sealed_and_reseals_it(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "grants-rekey", HOUR).await;
     let old = ground.ledger(KEY).await;
     ground.log_in(&old, 1).await;

@@ -8,16 +8,14 @@ use super::scene::Scene;
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real a_login_that_ends_within_a_week_is_told_in_log_metric_and_status within 180;
+    real a_login_ending_within_a_week_shows_in_log_metric_and_status within 180;
 }
 
 const LIMIT: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(50);
 const DAY: f64 = 86_400.0;
 
-async fn a_login_that_ends_within_a_week_is_told_in_log_metric_and_status(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_login_ending_within_a_week_shows_in_log_metric_and_status(shared: &'static Shared) -> Result<()> {
     let scene = Scene::start(shared, "grants-warning", 1, &[], |_| {}).await?;
     let lifetime = |days| [("oauth.login.lifetime.days", days)];
     let (long, short) = (lifetime("8"), lifetime("6"));

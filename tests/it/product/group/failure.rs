@@ -12,17 +12,15 @@ use crate::support::tries::Tries;
 use crate::support::{Proxy, Result, Shared, breakable, cycles, lost};
 
 crate::tests! {
-    real the_partitions_of_a_killed_member_are_owned_elsewhere_within_the_session_and_five_seconds within 120;
-    real a_frozen_member_finds_that_it_holds_nothing_and_its_claims_are_lower_than_its_successors within 120;
-    real a_member_that_the_group_refuses_says_since_when_and_why_until_it_is_let_in;
-    disturbing a_member_cut_off_stops_holding_before_others_begin_and_comes_back within 180;
-    disturbing members_go_on_by_themselves_when_the_broker_has_been_away within 180;
-    disturbing at_no_moment_do_two_members_hold_the_same_partition within 1200;
+    real partitions_of_a_killed_member_move_soon_after_its_session within 120;
+    real a_frozen_member_holds_nothing_and_its_claims_are_lower within 120;
+    real a_refused_member_says_since_when_and_why_until_admitted;
+    disturbing a_cut_off_member_stops_before_others_begin_and_comes_back within 180;
+    disturbing members_resume_by_themselves_after_a_broker_outage within 180;
+    disturbing no_two_members_ever_hold_the_same_partition within 1200;
 }
 
-async fn the_partitions_of_a_killed_member_are_owned_elsewhere_within_the_session_and_five_seconds(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn partitions_of_a_killed_member_move_soon_after_its_session(shared: &'static Shared) -> Result<()> {
     let work = Work::create(shared.bootstrap(), "group-killed").await;
     let survivor = work.join(shared.bootstrap(), "survivor").await;
 
@@ -47,9 +45,7 @@ async fn the_partitions_of_a_killed_member_are_owned_elsewhere_within_the_sessio
     Ok(())
 }
 
-async fn a_frozen_member_finds_that_it_holds_nothing_and_its_claims_are_lower_than_its_successors(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_frozen_member_holds_nothing_and_its_claims_are_lower(shared: &'static Shared) -> Result<()> {
     let work = Work::create(shared.bootstrap(), "group-frozen").await;
     let successor = work.join(shared.bootstrap(), "successor").await;
     let frozen = Member::start_eager(shared.bootstrap(), &work, "frozen").await?;
@@ -70,7 +66,7 @@ async fn a_frozen_member_finds_that_it_holds_nothing_and_its_claims_are_lower_th
     Ok(())
 }
 
-async fn a_member_cut_off_stops_holding_before_others_begin_and_comes_back() -> Result<()> {
+async fn a_cut_off_member_stops_before_others_begin_and_comes_back() -> Result<()> {
     let broker = breakable::take().await?;
     let (through, past) = (broker.bootstrap(), broker.bootstrap_past_proxy());
     let work = Work::create(&past, "group-cut").await;
@@ -107,7 +103,7 @@ async fn a_member_cut_off_stops_holding_before_others_begin_and_comes_back() -> 
     Ok(())
 }
 
-async fn members_go_on_by_themselves_when_the_broker_has_been_away() -> Result<()> {
+async fn members_resume_by_themselves_after_a_broker_outage() -> Result<()> {
     let mut broker = breakable::take().await?;
     let bootstrap = broker.bootstrap();
     let work = Work::create(&bootstrap, "group-restart").await;
@@ -129,7 +125,7 @@ async fn members_go_on_by_themselves_when_the_broker_has_been_away() -> Result<(
     Ok(())
 }
 
-async fn at_no_moment_do_two_members_hold_the_same_partition() -> Result<()> {
+async fn no_two_members_ever_hold_the_same_partition() -> Result<()> {
     let broker = breakable::take().await?;
     let (through, past) = (broker.bootstrap(), broker.bootstrap_past_proxy());
     let proxy = broker.proxy()?;
@@ -179,7 +175,7 @@ async fn at_no_moment_do_two_members_hold_the_same_partition() -> Result<()> {
     Ok(())
 }
 
-async fn a_member_that_the_group_refuses_says_since_when_and_why_until_it_is_let_in(shared: &'static Shared) {
+async fn a_refused_member_says_since_when_and_why_until_admitted(shared: &'static Shared) {
     let work = Work::create(shared.bootstrap(), "group-refused").await;
     let other = intruder(shared.bootstrap(), &work.topic);
     let (gone, still_there) = std::sync::mpsc::channel::<()>();

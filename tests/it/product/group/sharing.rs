@@ -11,9 +11,9 @@ use crate::support::{Shared, cycles};
 
 crate::tests! {
     real three_members_share_all_partitions_and_no_two_the_same;
-    real a_member_that_leaves_gives_its_partitions_to_the_others_within_two_seconds;
-    real every_change_of_hands_has_a_higher_claim_and_what_stays_keeps_its_own within 120;
-    real nobody_reads_what_is_shared_out_and_the_group_shows_no_lag;
+    real a_leaving_member_hands_its_partitions_over_in_two_seconds;
+    real a_moved_partition_gets_a_higher_claim_and_others_keep_theirs within 120;
+    real the_assigned_topic_is_never_read_and_the_group_has_no_lag;
 }
 
 async fn three_members_share_all_partitions_and_no_two_the_same(shared: &'static Shared) {
@@ -33,7 +33,7 @@ async fn three_members_share_all_partitions_and_no_two_the_same(shared: &'static
     }
 }
 
-async fn a_member_that_leaves_gives_its_partitions_to_the_others_within_two_seconds(shared: &'static Shared) {
+async fn a_leaving_member_hands_its_partitions_over_in_two_seconds(shared: &'static Shared) {
     let work = Work::create(shared.bootstrap(), "group-leave").await;
     let b = work.join(shared.bootstrap(), "b").await;
     let c = work.join(shared.bootstrap(), "c").await;
@@ -60,7 +60,7 @@ async fn a_member_that_leaves_gives_its_partitions_to_the_others_within_two_seco
     panic!("never within two seconds; left and owned after {times:?}");
 }
 
-async fn every_change_of_hands_has_a_higher_claim_and_what_stays_keeps_its_own(shared: &'static Shared) {
+async fn a_moved_partition_gets_a_higher_claim_and_others_keep_theirs(shared: &'static Shared) {
     let work = Work::create(shared.bootstrap(), "group-claims").await;
     let mut members = vec![work.join(shared.bootstrap(), "first").await];
     let mut before = settled(&[&members[0]]).await;
@@ -101,7 +101,7 @@ fn compare(before: &[Claims], after: &[Claims]) -> usize {
     (0..PARTITIONS).filter(changed).count()
 }
 
-async fn nobody_reads_what_is_shared_out_and_the_group_shows_no_lag(shared: &'static Shared) {
+async fn the_assigned_topic_is_never_read_and_the_group_has_no_lag(shared: &'static Shared) {
     let work = Work::create(shared.bootstrap(), "group-lag").await;
     let member = work.join(shared.bootstrap(), "a").await;
     let claims = settled(&[&member]).await.remove(0);

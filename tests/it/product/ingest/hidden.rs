@@ -18,7 +18,7 @@ use super::place::{CONNECTOR, Place, Worker, until};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real no_secret_signature_or_body_is_in_what_a_worker_says within 240;
+    real no_secret_signature_or_body_is_in_a_workers_output within 240;
 }
 
 const ACCOUNTING: &str = "for-accounting-alone-7Qx2";
@@ -33,7 +33,7 @@ const HOOK: &str = "Customer:Created";
 /// In every body.
 const MARK: &str = "in-bodies-alone-4Wd8";
 
-async fn no_secret_signature_or_body_is_in_what_a_worker_says(shared: &'static Shared) -> Result<()> {
+async fn no_secret_signature_or_body_is_in_a_workers_output(shared: &'static Shared) -> Result<()> {
     let mut place = Place::at(shared.bootstrap(), shared.registry(), "ingest-hidden")?;
     place.set("log.filter", "trace");
     let worker = place.start().await?;

@@ -17,13 +17,13 @@ use crate::support::{Result, Shared};
 
 crate::tests! {
     real a_delivery_over_https_is_in_its_topic_as_it_was_sent within 120;
-    real a_paused_connector_keeps_deliveries_a_stopped_one_refuses_them_and_a_deleted_one_is_gone within 180;
-    real a_rotated_secret_counts_at_once_and_the_one_before_until_it_is_removed within 120;
-    real a_secret_that_changes_in_its_file_counts_and_a_file_that_is_gone_changes_nothing within 120;
-    real a_connector_whose_secret_is_not_there_at_a_start_is_to_be_tried_again_later within 180;
-    real every_worker_receives_whoever_runs_the_task within 180;
+    real a_connector_receives_while_paused_not_stopped_or_deleted within 180;
+    real a_rotated_secret_is_valid_at_once_beside_the_previous_one within 120;
+    real a_changed_secret_file_takes_effect_a_missing_one_does_not within 120;
+    real a_connector_without_its_secret_at_a_start_answers_503 within 180;
+    real every_worker_receives_whichever_runs_the_task within 180;
     real a_paused_connector_holds_up_no_other_of_the_same_prefix within 120;
-    real topics_that_are_deleted_under_a_running_connector_are_made_again_and_nothing_is_lost within 180;
+    real deleted_topics_of_a_running_connector_are_recreated within 180;
     real a_record_that_the_broker_refuses_becomes_a_dead_letter within 120;
 }
 
@@ -81,9 +81,7 @@ async fn a_delivery_over_https_is_in_its_topic_as_it_was_sent(shared: &'static S
     Ok(())
 }
 
-async fn a_paused_connector_keeps_deliveries_a_stopped_one_refuses_them_and_a_deleted_one_is_gone(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_connector_receives_while_paused_not_stopped_or_deleted(shared: &'static Shared) -> Result<()> {
     let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-states")?;
     let worker = place.start().await?;
     worker.change("PUT", "/config", Some(&place.connector())).await;
@@ -128,9 +126,7 @@ async fn a_paused_connector_keeps_deliveries_a_stopped_one_refuses_them_and_a_de
     Ok(())
 }
 
-async fn a_rotated_secret_counts_at_once_and_the_one_before_until_it_is_removed(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_rotated_secret_is_valid_at_once_beside_the_previous_one(shared: &'static Shared) -> Result<()> {
     let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-rotation")?;
     let worker = place.start().await?;
     let next = "0123456789abcdef-second";
@@ -157,9 +153,7 @@ async fn a_rotated_secret_counts_at_once_and_the_one_before_until_it_is_removed(
     Ok(())
 }
 
-async fn a_secret_that_changes_in_its_file_counts_and_a_file_that_is_gone_changes_nothing(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_changed_secret_file_takes_effect_a_missing_one_does_not(shared: &'static Shared) -> Result<()> {
     let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-file")?;
     let worker = place.start().await?;
     let file = worker.directory.join("secrets.properties");
@@ -209,9 +203,7 @@ async fn a_secret_that_changes_in_its_file_counts_and_a_file_that_is_gone_change
     Ok(())
 }
 
-async fn a_connector_whose_secret_is_not_there_at_a_start_is_to_be_tried_again_later(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_connector_without_its_secret_at_a_start_answers_503(shared: &'static Shared) -> Result<()> {
     let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-late")?;
     let worker = place.start().await?;
     let directory = worker.directory.clone();
@@ -243,7 +235,7 @@ async fn a_connector_whose_secret_is_not_there_at_a_start_is_to_be_tried_again_l
     Ok(())
 }
 
-async fn every_worker_receives_whoever_runs_the_task(shared: &'static Shared) -> Result<()> {
+async fn every_worker_receives_whichever_runs_the_task(shared: &'static Shared) -> Result<()> {
     let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-both")?;
     let first = place.start().await?;
     let second = place.start().await?;
@@ -302,9 +294,7 @@ async fn a_paused_connector_holds_up_no_other_of_the_same_prefix(shared: &'stati
     Ok(())
 }
 
-async fn topics_that_are_deleted_under_a_running_connector_are_made_again_and_nothing_is_lost(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn deleted_topics_of_a_running_connector_are_recreated(shared: &'static Shared) -> Result<()> {
     let mut place = Place::at(shared.bootstrap(), shared.registry(), "ingest-deleted")?;
     // How long librdkafka takes a topic that it has just come to know for one that is only not known everywhere yet.
     place.set("producer.topic.metadata.propagation.max.ms", "500");

@@ -13,14 +13,14 @@ use crate::support::tries::Tries;
 use crate::support::{Registry, Result, breakable, run_directory};
 
 crate::tests! {
-    disturbing a_worker_that_starts_without_kafka_and_registry_receives_what_it_received_before within 240;
+    disturbing a_worker_started_without_kafka_and_registry_still_receives within 240;
     plain a_worker_keeps_other_users_out_of_its_state within 120;
-    disturbing a_stop_while_kafka_is_frozen_answers_what_waits_for_it_at_once within 240;
+    disturbing a_stop_while_kafka_is_frozen_answers_waiting_requests within 240;
 }
 
 const COMPANY: &str = "company:1:CM:a";
 
-async fn a_worker_that_starts_without_kafka_and_registry_receives_what_it_received_before() -> Result<()> {
+async fn a_worker_started_without_kafka_and_registry_still_receives() -> Result<()> {
     let mut broker = breakable::take().await?;
     let registry = Registry::start().await?;
     let place = Place::at(&broker.bootstrap(), &registry.url(), "ingest-outage")?;
@@ -96,7 +96,7 @@ fn modes(under: &Path) -> Vec<(PathBuf, u32)> {
 
 /// Without a stop they would be answered 2.5 s after they came. A machine that is so busy that these are over before the stop
 /// is taken up proves nothing, and is asked again.
-async fn a_stop_while_kafka_is_frozen_answers_what_waits_for_it_at_once() -> Result<()> {
+async fn a_stop_while_kafka_is_frozen_answers_waiting_requests() -> Result<()> {
     const COUNT: u32 = 8;
     let broker = breakable::take().await?;
     let registry = Registry::start().await?;

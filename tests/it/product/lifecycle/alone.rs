@@ -12,14 +12,14 @@ use super::worker::Local;
 use crate::support::Shared;
 
 crate::tests! {
-    real a_connector_gets_its_tasks_and_each_counts_and_tells_its_topic;
-    real paused_tasks_wait_and_go_on_where_they_were;
+    real each_task_of_a_connector_counts_and_reports_its_topic;
+    real paused_tasks_wait_and_resume_where_they_were;
     real a_stopped_connector_has_no_tasks_and_a_deleted_one_no_status;
-    real a_new_configuration_starts_tasks_anew_and_removes_those_it_has_no_more;
-    real every_restart_is_served_once_by_whom_it_concerns;
-    real a_worker_that_stops_ends_its_tasks_and_tells_so;
-    real a_connector_created_paused_or_stopped_has_no_tasks_until_it_is_resumed;
-    real topics_that_were_reset_are_told_again_with_the_next_record;
+    real a_new_configuration_restarts_tasks_and_removes_surplus_ones;
+    real every_restart_is_served_once_by_its_target;
+    real a_stopping_worker_ends_its_tasks_and_reports_it;
+    real a_connector_created_paused_or_stopped_runs_once_resumed;
+    real reset_topics_are_reported_again_with_the_next_record;
 }
 
 async fn start(shared: &Shared, name: &str) -> (Cluster, Local) {
@@ -28,7 +28,7 @@ async fn start(shared: &Shared, name: &str) -> (Cluster, Local) {
     (cluster, worker)
 }
 
-async fn a_connector_gets_its_tasks_and_each_counts_and_tells_its_topic(shared: &'static Shared) {
+async fn each_task_of_a_connector_counts_and_reports_its_topic(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "alone-count").await;
 
     cluster.create_connector("counts", &[("tasks.max", "3")]).await;
@@ -47,7 +47,7 @@ async fn a_connector_gets_its_tasks_and_each_counts_and_tells_its_topic(shared: 
     assert_eq!(cluster.check_numbers("counts").await.len(), 3);
 }
 
-async fn paused_tasks_wait_and_go_on_where_they_were(shared: &'static Shared) {
+async fn paused_tasks_wait_and_resume_where_they_were(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "alone-pause").await;
     cluster.create_connector("pauses", &[]).await;
     cluster.create_connector("clock", &[]).await;
@@ -93,7 +93,7 @@ async fn a_stopped_connector_has_no_tasks_and_a_deleted_one_no_status(shared: &'
     cluster.check_numbers("stops").await;
 }
 
-async fn a_new_configuration_starts_tasks_anew_and_removes_those_it_has_no_more(shared: &'static Shared) {
+async fn a_new_configuration_restarts_tasks_and_removes_surplus_ones(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "alone-edit").await;
     cluster.create_connector("edits", &[("tasks.max", "3")]).await;
     cluster.until_running("edits", 3).await;
@@ -109,7 +109,7 @@ async fn a_new_configuration_starts_tasks_anew_and_removes_those_it_has_no_more(
     cluster.check_numbers("edits").await;
 }
 
-async fn every_restart_is_served_once_by_whom_it_concerns(shared: &'static Shared) {
+async fn every_restart_is_served_once_by_its_target(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "alone-restart").await;
     cluster.create_connector("again", &[("tasks.max", "2")]).await;
     cluster.until_running("again", 2).await;
@@ -142,7 +142,7 @@ async fn every_restart_is_served_once_by_whom_it_concerns(shared: &'static Share
     cluster.check_numbers("again").await;
 }
 
-async fn a_worker_that_stops_ends_its_tasks_and_tells_so(shared: &'static Shared) {
+async fn a_stopping_worker_ends_its_tasks_and_reports_it(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "alone-end").await;
     cluster.create_connector("ends", &[("tasks.max", "2")]).await;
     cluster.until_running("ends", 2).await;
@@ -160,7 +160,7 @@ async fn a_worker_that_stops_ends_its_tasks_and_tells_so(shared: &'static Shared
     cluster.check_numbers("ends").await;
 }
 
-async fn a_connector_created_paused_or_stopped_has_no_tasks_until_it_is_resumed(shared: &'static Shared) {
+async fn a_connector_created_paused_or_stopped_runs_once_resumed(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "alone-initial").await;
     let config = cluster.test_source("later", &[]);
 
@@ -178,7 +178,7 @@ async fn a_connector_created_paused_or_stopped_has_no_tasks_until_it_is_resumed(
     worker.stop().await;
 }
 
-async fn topics_that_were_reset_are_told_again_with_the_next_record(shared: &'static Shared) {
+async fn reset_topics_are_reported_again_with_the_next_record(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "alone-topics").await;
     cluster.create_connector("tells", &[]).await;
     let topic = cluster.topic("tells");

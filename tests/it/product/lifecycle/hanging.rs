@@ -25,16 +25,14 @@ use crate::support::topics::{LIMIT, record};
 use crate::support::{Result, Shared, breakable};
 
 crate::tests! {
-    real a_transaction_somebody_leaves_open_keeps_only_those_waiting_whose_offsets_are_behind_it;
-    disturbing transactions_a_broker_has_lost_track_of_are_ended_by_the_next_owners within 180;
+    real an_open_transaction_delays_only_tasks_with_offsets_behind_it;
+    disturbing next_owners_end_transactions_the_broker_lost_track_of within 180;
 }
 
 /// Long enough to see that a transaction stays open.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-async fn a_transaction_somebody_leaves_open_keeps_only_those_waiting_whose_offsets_are_behind_it(
-    shared: &'static Shared,
-) {
+async fn an_open_transaction_delays_only_tasks_with_offsets_behind_it(shared: &'static Shared) {
     let cluster = Cluster::create(shared.bootstrap(), "hanging-open").await;
     let (waits, free) = (name_in(0), name_in(1));
     let (mut stranger, gate) = hold(&cluster, &format!("{}-stranger", cluster.prefix)).await;
@@ -66,7 +64,7 @@ async fn a_transaction_somebody_leaves_open_keeps_only_those_waiting_whose_offse
     cluster.check_numbers(&waits).await;
 }
 
-async fn transactions_a_broker_has_lost_track_of_are_ended_by_the_next_owners() -> Result<()> {
+async fn next_owners_end_transactions_the_broker_lost_track_of() -> Result<()> {
     let mut broker = breakable::take().await?;
     let cluster = Cluster::create(&broker.bootstrap(), "hanging-lost").await;
     let worker = Local::start(&cluster.config, "before:1", Settings::default()).await;

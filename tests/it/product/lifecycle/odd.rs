@@ -16,11 +16,11 @@ use crate::support::Shared;
 use crate::support::topics::LIMIT;
 
 crate::tests! {
-    real a_status_that_cannot_be_or_was_swept_gives_way_to_what_the_owner_says;
-    real a_work_topic_that_has_grown_leaves_everything_where_it_was within 120;
+    real the_owner_replaces_an_impossible_or_swept_status;
+    real a_grown_work_topic_moves_no_task within 120;
 }
 
-async fn a_status_that_cannot_be_or_was_swept_gives_way_to_what_the_owner_says(shared: &'static Shared) {
+async fn the_owner_replaces_an_impossible_or_swept_status(shared: &'static Shared) {
     let cluster = Cluster::create(shared.bootstrap(), "odd-status").await;
     let worker = Local::start(&cluster.config, "alone:1", Settings::default()).await;
     cluster.create_connector("mine", &[]).await;
@@ -64,7 +64,7 @@ async fn a_status_that_cannot_be_or_was_swept_gives_way_to_what_the_owner_says(s
     cluster.until_states("mine", RunState::Unassigned, &unassigned).await;
 }
 
-async fn a_work_topic_that_has_grown_leaves_everything_where_it_was(shared: &'static Shared) {
+async fn a_grown_work_topic_moves_no_task(shared: &'static Shared) {
     let cluster = Cluster::create(shared.bootstrap(), "odd-grown").await;
     let one = Local::start(&cluster.config, "one:1", Settings::default()).await;
     cluster.create_connector("grown", &[("tasks.max", "6")]).await;

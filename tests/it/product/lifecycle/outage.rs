@@ -10,11 +10,11 @@ use super::worker::Local;
 use crate::support::{Result, breakable};
 
 crate::tests! {
-    disturbing tasks_end_with_their_lease_while_the_broker_is_away_and_go_on_when_it_is_back within 180;
-    disturbing a_worker_that_is_cut_off_is_replaced_and_writes_nothing_any_more within 180;
+    disturbing tasks_end_with_their_lease_in_an_outage_and_resume_after_it within 180;
+    disturbing a_cut_off_worker_is_replaced_and_writes_nothing_more within 180;
 }
 
-async fn tasks_end_with_their_lease_while_the_broker_is_away_and_go_on_when_it_is_back() -> Result<()> {
+async fn tasks_end_with_their_lease_in_an_outage_and_resume_after_it() -> Result<()> {
     let mut broker = breakable::take().await?;
     let cluster = Cluster::create(&broker.bootstrap(), "outage-lease").await;
     let worker = Local::start(&cluster.config, "alone:1", Settings::default()).await;
@@ -46,7 +46,7 @@ async fn tasks_end_with_their_lease_while_the_broker_is_away_and_go_on_when_it_i
     Ok(())
 }
 
-async fn a_worker_that_is_cut_off_is_replaced_and_writes_nothing_any_more() -> Result<()> {
+async fn a_cut_off_worker_is_replaced_and_writes_nothing_more() -> Result<()> {
     let broker = breakable::take().await?;
     let past_proxy = broker.bootstrap_past_proxy();
     let cluster = Cluster::create(&past_proxy, "outage-cut-off").await;

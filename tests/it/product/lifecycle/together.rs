@@ -14,7 +14,7 @@ use crate::support::{Result, Shared, cycles, lost};
 crate::tests! {
     real tasks_spread_over_workers_and_move_at_once_when_one_leaves within 180;
     real tasks_of_a_killed_worker_run_elsewhere_within_its_session within 240;
-    real kills_and_freezes_leave_one_instance_of_each_task_and_every_number_once within 600;
+    real kills_and_freezes_keep_one_instance_and_each_number_once within 600;
 }
 
 const TASKS: u32 = 6;
@@ -131,9 +131,7 @@ async fn tasks_of_a_killed_worker_run_elsewhere_within_its_session(shared: &'sta
     Ok(())
 }
 
-async fn kills_and_freezes_leave_one_instance_of_each_task_and_every_number_once(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn kills_and_freezes_keep_one_instance_and_each_number_once(shared: &'static Shared) -> Result<()> {
     let cluster = Cluster::create(shared.bootstrap(), "together-churn").await;
     let names = ["a", "b"];
     let mut workers = Vec::new();

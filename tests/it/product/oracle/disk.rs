@@ -30,7 +30,7 @@ use crate::support::{Result, lost, run_directory};
 
 crate::tests! {
     plain every_answer_is_200_in_time_while_each_sync_takes_20_ms;
-    plain a_stuck_disk_is_answered_503_in_time_until_it_goes_on;
+    plain a_stuck_disk_is_answered_503_in_time_until_it_recovers;
     plain a_full_disk_is_answered_503_in_time_until_there_is_room;
     plain writes_that_fail_are_answered_503_in_time_and_lose_nothing;
 }
@@ -55,7 +55,7 @@ async fn every_answer_is_200_in_time_while_each_sync_takes_20_ms() -> Result<()>
     Ok(())
 }
 
-async fn a_stuck_disk_is_answered_503_in_time_until_it_goes_on() -> Result<()> {
+async fn a_stuck_disk_is_answered_503_in_time_until_it_recovers() -> Result<()> {
     let place = Place::start("disk-stuck").await?;
     let senders = place.senders();
     place.until("answers", |figures| figures.status(200) >= ENOUGH).await;

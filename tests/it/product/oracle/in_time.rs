@@ -11,10 +11,10 @@ use crate::support::Result;
 use crate::support::tries::Tries;
 
 crate::tests! {
-    disturbing every_answer_is_200_in_time_while_the_broker_is_down_for_three_sessions_and_the_worker_restarts within 600;
+    disturbing every_answer_is_200_in_time_through_an_outage_and_a_restart within 600;
     disturbing every_answer_is_200_in_time_while_the_broker_is_frozen within 600;
-    disturbing every_answer_is_200_in_time_and_events_flow_while_the_registry_is_away within 600;
-    disturbing a_full_spool_is_answered_503_in_time_until_there_is_room_again within 600;
+    disturbing every_answer_is_200_in_time_while_the_registry_is_away within 600;
+    disturbing a_full_spool_is_answered_503_in_time_until_there_is_room within 600;
 }
 
 /// Times that a case is played while answers are late by what the machine took away. A lost delivery, a wrong answer and one that was
@@ -24,8 +24,7 @@ const COMPANIES: u32 = 16;
 /// Deliveries that show that all companies are received.
 const WARM: u64 = 10 * COMPANIES as u64;
 
-async fn every_answer_is_200_in_time_while_the_broker_is_down_for_three_sessions_and_the_worker_restarts()
--> Result<()> {
+async fn every_answer_is_200_in_time_through_an_outage_and_a_restart() -> Result<()> {
     in_time("broker down", down, &[200]).await
 }
 
@@ -60,7 +59,7 @@ async fn frozen() -> Result<Figures> {
     finish("broker frozen", &stage, senders).await
 }
 
-async fn every_answer_is_200_in_time_and_events_flow_while_the_registry_is_away() -> Result<()> {
+async fn every_answer_is_200_in_time_while_the_registry_is_away() -> Result<()> {
     in_time("registry away", registry_away, &[200]).await
 }
 
@@ -82,7 +81,7 @@ async fn registry_away() -> Result<Figures> {
     finish("registry away, worker killed", &stage, senders).await
 }
 
-async fn a_full_spool_is_answered_503_in_time_until_there_is_room_again() -> Result<()> {
+async fn a_full_spool_is_answered_503_in_time_until_there_is_room() -> Result<()> {
     in_time("spool full", full, &[200, 503]).await
 }
 

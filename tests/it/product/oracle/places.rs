@@ -8,7 +8,7 @@ use super::stage::Stage;
 use crate::support::{Error, Result};
 
 crate::tests! {
-    disturbing no_acknowledged_delivery_is_lost_at_any_place within 240;
+    disturbing no_acknowledged_delivery_is_lost_at_any_failpoint within 240;
 }
 
 const COMPANIES: u32 = 24;
@@ -27,7 +27,7 @@ const PLACES: [(&str, bool); 5] = [
     ("spool.drained:5", true),
 ];
 
-async fn no_acknowledged_delivery_is_lost_at_any_place() -> Result<()> {
+async fn no_acknowledged_delivery_is_lost_at_any_failpoint() -> Result<()> {
     let mut stage = Stage::start("places", &[]).await?;
     let senders = stage.senders(COMPANIES);
     stage.until_acknowledged(u64::from(COMPANIES)).await?;

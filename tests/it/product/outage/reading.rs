@@ -16,14 +16,12 @@ use crate::support::topics::{self, LIMIT};
 use crate::support::{Result, Shared, prefix};
 
 crate::tests! {
-    real a_start_outside_the_log_is_an_error_and_other_partitions_go_on;
-    real a_consumer_whose_next_records_are_deleted_says_so_and_never_jumps;
-    real reading_a_compacted_topic_with_holes_and_an_aborted_end_ends_with_the_last_value_of_each_key within 180;
+    real a_start_outside_the_log_fails_and_stops_no_other_partition;
+    real a_consumer_reports_deleted_records_and_never_skips_them;
+    real a_compacted_topic_with_holes_yields_each_keys_last_value within 180;
 }
 
-async fn a_start_outside_the_log_is_an_error_and_other_partitions_go_on(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_start_outside_the_log_fails_and_stops_no_other_partition(shared: &'static Shared) -> Result<()> {
     let kafka = Kafka::plaintext(shared.bootstrap());
     let topic: Arc<str> = prefix("reading-outside").into();
     topics::create(&kafka, &topic, Cleanup::Delete, &[]).await;
@@ -51,9 +49,7 @@ async fn a_start_outside_the_log_is_an_error_and_other_partitions_go_on(
     Ok(())
 }
 
-async fn a_consumer_whose_next_records_are_deleted_says_so_and_never_jumps(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_consumer_reports_deleted_records_and_never_skips_them(shared: &'static Shared) -> Result<()> {
     let kafka = Kafka::plaintext(shared.bootstrap());
     let topic: Arc<str> = prefix("reading-deleted").into();
     topics::create(&kafka, &topic, Cleanup::Delete, &[]).await;
@@ -88,9 +84,7 @@ async fn a_consumer_whose_next_records_are_deleted_says_so_and_never_jumps(
     Ok(())
 }
 
-async fn reading_a_compacted_topic_with_holes_and_an_aborted_end_ends_with_the_last_value_of_each_key(
-    shared: &'static Shared,
-) {
+async fn a_compacted_topic_with_holes_yields_each_keys_last_value(shared: &'static Shared) {
     let kafka = Kafka::plaintext(shared.bootstrap());
     let topic: Arc<str> = prefix("reading-compacted").into();
     let settings =

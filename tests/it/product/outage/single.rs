@@ -10,14 +10,14 @@ use crate::support::topics::{LIMIT, PARTITIONS};
 use crate::support::{Result, breakable, cycles, prefix};
 
 crate::tests! {
-    disturbing a_frozen_broker_makes_records_late_and_nothing_else within 180;
-    disturbing a_killed_and_restarted_broker_makes_records_late_and_nothing_else within 180;
-    disturbing a_stalled_network_makes_records_late_and_nothing_else within 180;
-    disturbing held_back_answers_make_acknowledgements_late_and_nothing_else within 180;
-    disturbing answers_lost_with_their_connections_again_and_again_repeat_no_record within 180;
+    disturbing a_frozen_broker_only_delays_records within 180;
+    disturbing a_killed_and_restarted_broker_only_delays_records within 180;
+    disturbing a_stalled_network_only_delays_records within 180;
+    disturbing held_back_answers_only_delay_acknowledgements within 180;
+    disturbing answers_lost_with_their_connections_repeat_no_record within 180;
 }
 
-async fn a_frozen_broker_makes_records_late_and_nothing_else() -> Result<()> {
+async fn a_frozen_broker_only_delays_records() -> Result<()> {
     let broker = breakable::take().await?;
     let mut publishing =
         Publishing::start(Kafka::plaintext(broker.bootstrap()), &prefix("outage-frozen")).await;
@@ -30,7 +30,7 @@ async fn a_frozen_broker_makes_records_late_and_nothing_else() -> Result<()> {
     Ok(())
 }
 
-async fn a_killed_and_restarted_broker_makes_records_late_and_nothing_else() -> Result<()> {
+async fn a_killed_and_restarted_broker_only_delays_records() -> Result<()> {
     let mut broker = breakable::take().await?;
     let mut publishing =
         Publishing::start(Kafka::plaintext(broker.bootstrap()), &prefix("outage-killed")).await;
@@ -43,7 +43,7 @@ async fn a_killed_and_restarted_broker_makes_records_late_and_nothing_else() -> 
     Ok(())
 }
 
-async fn a_stalled_network_makes_records_late_and_nothing_else() -> Result<()> {
+async fn a_stalled_network_only_delays_records() -> Result<()> {
     let broker = breakable::take().await?;
     let mut publishing =
         Publishing::start(Kafka::plaintext(broker.bootstrap()), &prefix("outage-stalled")).await;
@@ -56,7 +56,7 @@ async fn a_stalled_network_makes_records_late_and_nothing_else() -> Result<()> {
     Ok(())
 }
 
-async fn held_back_answers_make_acknowledgements_late_and_nothing_else() -> Result<()> {
+async fn held_back_answers_only_delay_acknowledgements() -> Result<()> {
     let broker = breakable::take().await?;
     let mut publishing =
         Publishing::start(Kafka::plaintext(broker.bootstrap()), &prefix("outage-answers")).await;
@@ -70,7 +70,7 @@ async fn held_back_answers_make_acknowledgements_late_and_nothing_else() -> Resu
 }
 
 /// The dangerous moment: the broker has a batch, its answer is lost with the connection, and the batch is sent again.
-async fn answers_lost_with_their_connections_again_and_again_repeat_no_record() -> Result<()> {
+async fn answers_lost_with_their_connections_repeat_no_record() -> Result<()> {
     let broker = breakable::take().await?;
     let past_proxy = Kafka::plaintext(broker.bootstrap_past_proxy());
     let topic = prefix("outage-cut");

@@ -18,7 +18,7 @@ use crate::support::topics::{LIMIT, content_of, record, text};
 use crate::support::{Cluster, Error, Options, Result, prefix};
 
 crate::tests! {
-    disturbing a_batch_is_whole_for_readers_whichever_partitions_were_told within 240;
+    disturbing readers_see_whole_batches_whichever_markers_are_missing within 240;
 }
 
 /// After so long what hangs is given up.
@@ -122,7 +122,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error(error.to_string())
 }
 
-async fn a_batch_is_whole_for_readers_whichever_partitions_were_told() -> Result<()> {
+async fn readers_see_whole_batches_whichever_markers_are_missing() -> Result<()> {
     let mut cluster = Cluster::start(3, Options::default()).await?;
     let bootstrap = format!("{},{}", cluster.brokers[0].bootstrap(), cluster.brokers[1].bootstrap());
     let kafka = Kafka::plaintext(&bootstrap);

@@ -5,12 +5,12 @@ use super::rig::{
 };
 
 crate::tests! {
-    plain what_is_signed_and_cannot_be_read_is_a_dead_letter_and_answered_200;
+    plain a_signed_unreadable_delivery_is_a_dead_letter_and_gets_200;
     plain depth_and_odd_values_are_no_harm_where_they_can_be_kept;
     plain a_body_may_be_as_large_as_its_limit_and_no_larger;
 }
 
-async fn what_is_signed_and_cannot_be_read_is_a_dead_letter_and_answered_200() {
+async fn a_signed_unreadable_delivery_is_a_dead_letter_and_gets_200() {
     let rig = Rig::start().await;
     let whole = event("1");
     let mut not_utf8 = whole.clone();

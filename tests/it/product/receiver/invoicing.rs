@@ -13,18 +13,18 @@ use super::rig::{
 
 crate::tests! {
     plain the_echo_is_a_guid_as_it_came_and_never_anything_else;
-    plain the_secret_that_verifies_tells_the_hook;
+    plain the_verifying_secret_identifies_the_hook;
     plain each_hook_has_an_address_for_its_own_secrets;
     plain an_own_address_echoes_where_its_hook_is_configured;
-    plain an_answered_echo_is_told_once_for_each_address;
-    plain an_echo_from_an_unlisted_address_is_not_told;
+    plain an_answered_echo_is_reported_once_for_each_address;
+    plain an_echo_from_an_unlisted_address_is_not_reported;
     plain an_oversized_invoicing_body_is_refused_at_once;
     plain a_source_that_forges_too_much_is_refused_alone;
     plain a_replayed_delivery_has_the_same_id;
     plain no_other_secret_verifies_an_invoicing_delivery;
-    plain the_signature_is_read_from_the_header_that_is_configured_and_no_other;
-    plain unsigned_deliveries_are_taken_from_listed_addresses_alone_and_tell_no_action;
-    plain an_own_address_tells_the_hook_of_an_unsigned_delivery;
+    plain the_signature_comes_only_from_the_configured_header;
+    plain unsigned_deliveries_need_a_listed_address_and_have_no_action;
+    plain an_own_address_identifies_the_hook_of_unsigned_deliveries;
 }
 
 const BODY: &[u8] = br#"{"Entity":"Customer","EntityId":"7","TenantId":"42","User":"somebody","Changes":[]}"#;
@@ -86,7 +86,7 @@ async fn the_echo_is_a_guid_as_it_came_and_never_anything_else() {
     }
 }
 
-async fn the_secret_that_verifies_tells_the_hook() {
+async fn the_verifying_secret_identifies_the_hook() {
     let rig = Rig::start().await;
 
     for master in [MASTER, PREVIOUS_MASTER] {
@@ -133,7 +133,7 @@ async fn no_other_secret_verifies_an_invoicing_delivery() {
     assert_eq!(rig.taken.drain().len(), 0);
 }
 
-async fn the_signature_is_read_from_the_header_that_is_configured_and_no_other() {
+async fn the_signature_comes_only_from_the_configured_header() {
     let rig = Rig::with(|setup| {
         setup.set("invoicing.signature.header", "X-Proof");
         setup.set("invoicing.segment", "Here");
@@ -150,7 +150,7 @@ async fn the_signature_is_read_from_the_header_that_is_configured_and_no_other()
     assert_eq!(rig.taken.drain().len(), 1);
 }
 
-async fn unsigned_deliveries_are_taken_from_listed_addresses_alone_and_tell_no_action() {
+async fn unsigned_deliveries_need_a_listed_address_and_have_no_action() {
     let rig = Rig::with(|setup| {
         setup.set("invoicing.signature.policy", "off");
         setup.set("source.addresses", "127.0.0.2");
@@ -205,7 +205,7 @@ async fn each_hook_has_an_address_for_its_own_secrets() {
     assert_eq!(rig.taken.drain().len(), 0);
 }
 
-async fn an_answered_echo_is_told_once_for_each_address() {
+async fn an_answered_echo_is_reported_once_for_each_address() {
     let (told, mut echoes) = mpsc::channel(8);
     let rig = Rig::with(|setup| setup.receiver.echoed = Some(told)).await;
     let guid = "a".repeat(32);
@@ -227,7 +227,7 @@ async fn an_answered_echo_is_told_once_for_each_address() {
     assert!(echoes.try_recv().is_err());
 }
 
-async fn an_echo_from_an_unlisted_address_is_not_told() {
+async fn an_echo_from_an_unlisted_address_is_not_reported() {
     let (told, mut echoes) = mpsc::channel(8);
     let rig = Rig::with(|setup| {
         setup.set("source.addresses", "198.51.100.0/24");
@@ -329,7 +329,7 @@ async fn a_replayed_delivery_has_the_same_id() {
     assert_eq!(ids, vec![ids[0].clone(); 3]);
 }
 
-async fn an_own_address_tells_the_hook_of_an_unsigned_delivery() {
+async fn an_own_address_identifies_the_hook_of_unsigned_deliveries() {
     let rig = Rig::with(|setup| {
         setup.set("invoicing.signature.policy", "off");
         setup.set("source.addresses", "127.0.0.2");

@@ -19,10 +19,10 @@ use crate::support::lost;
 
 crate::tests! {
     plain strangers_with_large_bodies_keep_no_small_delivery_out;
-    plain new_requests_are_turned_away_while_too_many_verified_bytes_wait;
-    plain ten_thousand_idle_connections_of_one_address_keep_nobody_else_out;
-    plain ten_thousand_idle_connections_of_many_addresses_keep_nobody_out;
-    plain idle_connections_make_room_for_a_delivery_and_deliveries_at_work_do_not;
+    plain new_requests_are_refused_while_too_many_verified_bytes_wait;
+    plain ten_thousand_idle_connections_of_one_address_block_no_other;
+    plain ten_thousand_idle_connections_block_no_delivery;
+    plain only_idle_connections_make_room_for_a_delivery;
     plain a_flood_of_resets_ends_its_own_connection_alone;
     plain a_head_without_end_is_refused;
 }
@@ -82,7 +82,7 @@ async fn strangers_with_large_bodies_keep_no_small_delivery_out() {
     assert_eq!(rig.taken.drain().len(), 2);
 }
 
-async fn new_requests_are_turned_away_while_too_many_verified_bytes_wait() {
+async fn new_requests_are_refused_while_too_many_verified_bytes_wait() {
     let rig = Rig::with(|setup| setup.receiver.verified_bytes = 100).await;
     rig.taken.hold(true);
     let (first, second) = (signed(&event("1")), signed(&event("2")));
@@ -124,7 +124,7 @@ async fn idle(rig: &Rig, from: Ipv4Addr) -> TcpStream {
     stream
 }
 
-async fn ten_thousand_idle_connections_of_one_address_keep_nobody_else_out() {
+async fn ten_thousand_idle_connections_of_one_address_block_no_other() {
     const ALLOWED: usize = 100;
     let (many, _alone) = crowd(ALLOWED).await;
     let rig = Rig::with(|setup| {
@@ -151,7 +151,7 @@ async fn ten_thousand_idle_connections_of_one_address_keep_nobody_else_out() {
     assert!(ended.next().now_or_never().is_none(), "more than all but {ALLOWED}");
 }
 
-async fn ten_thousand_idle_connections_of_many_addresses_keep_nobody_out() {
+async fn ten_thousand_idle_connections_block_no_delivery() {
     const PER_ADDRESS: usize = 512;
     const CONNECTIONS: usize = 4_096;
     let (many, _alone) = crowd(CONNECTIONS).await;
@@ -204,7 +204,7 @@ async fn ten_thousand_idle_connections_of_many_addresses_keep_nobody_out() {
     );
 }
 
-async fn idle_connections_make_room_for_a_delivery_and_deliveries_at_work_do_not() {
+async fn only_idle_connections_make_room_for_a_delivery() {
     let rig = Rig::with(|setup| {
         setup.server.connections = 4;
         // Nobody is let go for being idle alone.

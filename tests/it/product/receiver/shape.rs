@@ -9,7 +9,7 @@ use super::rig::{ACCOUNTING, Rig, SECRET, event, sign, signed};
 crate::tests! {
     plain a_request_hidden_in_another_is_never_taken_for_one;
     plain odd_but_lawful_requests_are_taken_once;
-    plain requests_that_follow_each_other_are_answered_one_by_one_and_in_order;
+    plain pipelined_requests_are_answered_one_by_one_and_in_order;
 }
 
 /// A head up to where the length would stand.
@@ -126,7 +126,7 @@ async fn odd_but_lawful_requests_are_taken_once() {
     }
 }
 
-async fn requests_that_follow_each_other_are_answered_one_by_one_and_in_order() {
+async fn pipelined_requests_are_answered_one_by_one_and_in_order() {
     // By a proxy, whose connection a refusal does not end.
     let rig = Rig::with(|setup| setup.receiver.proxies = vec!["127.0.0.0/8".parse().unwrap()]).await;
     let alone = Rig::start().await;

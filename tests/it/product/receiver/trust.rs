@@ -15,21 +15,21 @@ use super::rig::{
 };
 
 crate::tests! {
-    plain a_delivery_signed_with_either_secret_is_taken_as_it_is_and_answered_with_nothing_but_200;
-    plain whatever_is_wrong_with_a_signature_the_answer_is_the_same_and_nothing_is_taken;
+    plain a_delivery_signed_with_either_secret_gets_a_bare_200;
+    plain every_signature_fault_gets_the_same_answer_and_takes_nothing;
     plain only_the_routes_of_deliveries_are_there;
-    plain nobody_learns_which_connectors_there_are;
-    plain a_connector_at_fault_is_to_be_tried_again_later;
-    plain what_is_verified_are_the_raw_bytes_whatever_their_encoding;
-    plain a_resource_in_the_path_is_taken_in_our_words_and_in_the_provider_s;
+    plain answers_do_not_reveal_which_connectors_exist;
+    plain a_faulty_connector_answers_503;
+    plain the_raw_bytes_are_verified_whatever_their_encoding;
+    plain a_resource_in_the_path_may_have_our_name_or_the_providers;
     plain a_stopped_connector_refuses_and_a_paused_one_takes;
-    plain what_does_not_become_durable_is_to_be_sent_again_later;
+    plain a_delivery_that_does_not_become_durable_gets_503;
     plain an_acknowledge_is_answered_reported_and_not_taken;
-    plain only_listed_addresses_deliver_and_only_listed_proxies_are_believed;
+    plain only_listed_addresses_deliver_and_listed_proxies_are_trusted;
     plain a_trace_is_kept_where_it_is_one;
 }
 
-async fn a_delivery_signed_with_either_secret_is_taken_as_it_is_and_answered_with_nothing_but_200() {
+async fn a_delivery_signed_with_either_secret_gets_a_bare_200() {
     let rig = Rig::start().await;
     let body = event("1");
     let signatures = [sign(SECRET, &body), sign(PREVIOUS, &body), sign(SECRET, &body).to_lowercase()];
@@ -50,7 +50,7 @@ async fn a_delivery_signed_with_either_secret_is_taken_as_it_is_and_answered_wit
     }
 }
 
-async fn whatever_is_wrong_with_a_signature_the_answer_is_the_same_and_nothing_is_taken() {
+async fn every_signature_fault_gets_the_same_answer_and_takes_nothing() {
     let rig = Rig::start().await;
     let elsewhere = Rig::with(|setup| setup.set("source.addresses", "192.0.2.0/24")).await;
     let body = event("1");
@@ -153,7 +153,7 @@ async fn only_the_routes_of_deliveries_are_there() {
 
 /// A known address and unknown ones, asked the same: without a signature, with a wrong one, and with a body that is too long to
 /// be read by anybody but who is about to verify it.
-async fn nobody_learns_which_connectors_there_are() {
+async fn answers_do_not_reveal_which_connectors_exist() {
     let rig = Rig::with(|setup| drop(setup.config.remove("body.limit.bytes"))).await;
     let body = event("1");
     let (good, wrong) = (sign(SECRET, &body), sign("the accounting secret of tomorrow", &body));
@@ -214,7 +214,7 @@ async fn nobody_learns_which_connectors_there_are() {
 }
 
 /// Its secret is not to be had, so nobody can be verified; 401 or 404 would have the provider give up.
-async fn a_connector_at_fault_is_to_be_tried_again_later() {
+async fn a_faulty_connector_answers_503() {
     let rig = Rig::start().await;
     rig.fail();
     let echo = format!("{INVOICING}?echo={}", "a".repeat(32));
@@ -235,7 +235,7 @@ async fn a_connector_at_fault_is_to_be_tried_again_later() {
     assert_eq!((other.status, rig.taken.drain().len()), (401, 0));
 }
 
-async fn what_is_verified_are_the_raw_bytes_whatever_their_encoding() {
+async fn the_raw_bytes_are_verified_whatever_their_encoding() {
     let rig = Rig::start().await;
     let body = event("1");
     let other_bytes = [0x1f, 0x8b, 0x08, 0, 0, 0, 0, 0, 0, 0xff, 0x03, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -259,7 +259,7 @@ async fn what_is_verified_are_the_raw_bytes_whatever_their_encoding() {
     assert!(plain.body == body && read.parts[0].content.is_ok());
 }
 
-async fn a_resource_in_the_path_is_taken_in_our_words_and_in_the_provider_s() {
+async fn a_resource_in_the_path_may_have_our_name_or_the_providers() {
     let rig = Rig::start().await;
     let body = br#"{"TenantId":"17","EventType":{"EventType":"Something"}}"#;
     let headers = [("svc-webhook-signature", sign(SECRET, body))];
@@ -299,7 +299,7 @@ async fn a_stopped_connector_refuses_and_a_paused_one_takes() {
     }
 }
 
-async fn what_does_not_become_durable_is_to_be_sent_again_later() {
+async fn a_delivery_that_does_not_become_durable_gets_503() {
     let rig = Rig::start().await;
 
     for outcome in [Outcome::Full, Outcome::Late] {
@@ -352,7 +352,7 @@ async fn an_acknowledge_is_answered_reported_and_not_taken() {
     assert_eq!(rig.taken.drain().len(), 0);
 }
 
-async fn only_listed_addresses_deliver_and_only_listed_proxies_are_believed() {
+async fn only_listed_addresses_deliver_and_listed_proxies_are_trusted() {
     let rig = Rig::with(|setup| {
         setup.set("source.addresses", "198.51.100.0/24");
         setup.receiver.proxies = vec!["127.0.0.2/32".parse().unwrap()];

@@ -11,9 +11,9 @@ use crate::support::tries::Tries;
 use crate::support::{Shared, cycles};
 
 crate::tests! {
-    real what_one_worker_has_done_another_tells_within_a_second;
+    real an_edit_is_visible_at_another_worker_within_a_second;
     real a_name_taken_on_two_workers_at_once_is_given_once within 300;
-    real of_edits_that_overlap_one_is_done_and_the_other_told_so within 300;
+    real overlapping_edits_are_done_or_answered_409 within 300;
     real edits_one_after_the_other_on_either_worker_are_all_done;
     real five_hundred_connectors_are_listed_in_no_time;
 }
@@ -22,7 +22,7 @@ crate::tests! {
 const AGREED_LIMIT: Duration = Duration::from_secs(60);
 
 /// The fastest of a few: a busy machine may hold up any of them.
-async fn what_one_worker_has_done_another_tells_within_a_second(shared: &'static Shared) -> Outcome {
+async fn an_edit_is_visible_at_another_worker_within_a_second(shared: &'static Shared) -> Outcome {
     const SECOND: Duration = Duration::from_secs(1);
     let group = Group::new(shared.bootstrap(), "pair");
     let (one, two) = (group.worker().await, group.worker().await);
@@ -74,7 +74,7 @@ async fn a_name_taken_on_two_workers_at_once_is_given_once(shared: &'static Shar
     Ok(())
 }
 
-async fn of_edits_that_overlap_one_is_done_and_the_other_told_so(shared: &'static Shared) -> Outcome {
+async fn overlapping_edits_are_done_or_answered_409(shared: &'static Shared) -> Outcome {
     let group = Group::new(shared.bootstrap(), "overlap");
     let (one, two) = (group.worker().await, group.worker().await);
     one.ask("PUT", "/connectors/e/config", Some(config("overlap"))).await;

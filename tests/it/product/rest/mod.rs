@@ -41,18 +41,16 @@ mod own {
     use super::*;
 
     crate::tests! {
-        real a_connector_lives_from_creation_to_deletion_as_connect_tells_it;
-        real a_connector_nobody_runs_yet_is_in_every_list;
-        real offsets_of_a_stopped_connector_can_be_edited_and_no_task_writes_over_them;
-        real topics_are_told_until_they_are_reset;
-        real a_log_level_for_the_cluster_reaches_running_workers_and_not_later_ones;
-        real a_failed_task_is_told_with_its_trace_and_restarted_alone;
+        real a_connectors_life_is_reported_as_kafka_connect_does;
+        real a_connector_without_an_owner_is_in_every_list;
+        real edited_offsets_of_a_stopped_connector_are_not_overwritten;
+        real topics_are_listed_until_they_are_reset;
+        real a_cluster_log_level_reaches_running_workers_not_later_ones;
+        real a_failed_task_shows_its_trace_and_restarts_alone;
         real a_restart_that_was_answered_hides_the_state_before_it;
     }
 
-    async fn a_connector_lives_from_creation_to_deletion_as_connect_tells_it(
-        shared: &'static Shared,
-    ) -> Outcome {
+    async fn a_connectors_life_is_reported_as_kafka_connect_does(shared: &'static Shared) -> Outcome {
         let worker = Group::new(shared.bootstrap(), "life").worker().await;
         let _supervised = worker.supervise();
         let mut sent = config("life");
@@ -117,7 +115,7 @@ mod own {
         Ok(())
     }
 
-    async fn a_connector_nobody_runs_yet_is_in_every_list(shared: &'static Shared) -> Outcome {
+    async fn a_connector_without_an_owner_is_in_every_list(shared: &'static Shared) -> Outcome {
         let worker = Group::new(shared.bootstrap(), "new").worker().await;
 
         worker.ask("PUT", "/connectors/new/config", Some(config("new"))).await;
@@ -133,9 +131,7 @@ mod own {
         Ok(())
     }
 
-    async fn offsets_of_a_stopped_connector_can_be_edited_and_no_task_writes_over_them(
-        shared: &'static Shared,
-    ) -> Outcome {
+    async fn edited_offsets_of_a_stopped_connector_are_not_overwritten(shared: &'static Shared) -> Outcome {
         let group = Group::new(shared.bootstrap(), "offsets");
         let worker = group.worker().await;
         let _supervised = worker.supervise();
@@ -180,7 +176,7 @@ mod own {
         Ok(())
     }
 
-    async fn topics_are_told_until_they_are_reset(shared: &'static Shared) -> Outcome {
+    async fn topics_are_listed_until_they_are_reset(shared: &'static Shared) -> Outcome {
         let worker = Group::new(shared.bootstrap(), "topics").worker().await;
         worker.statuses.put_topic("t", 0, "b.topic");
         worker.statuses.put_topic("t", 1, "a.topic");
@@ -203,9 +199,7 @@ mod own {
         Ok(())
     }
 
-    async fn a_log_level_for_the_cluster_reaches_running_workers_and_not_later_ones(
-        shared: &'static Shared,
-    ) -> Outcome {
+    async fn a_cluster_log_level_reaches_running_workers_not_later_ones(shared: &'static Shared) -> Outcome {
         let group = Group::new(shared.bootstrap(), "levels");
         let (one, two) = (group.worker().await, group.worker().await);
         let logger = "/admin/loggers/tributary::kafka";
@@ -232,7 +226,7 @@ mod own {
         Ok(())
     }
 
-    async fn a_failed_task_is_told_with_its_trace_and_restarted_alone(shared: &'static Shared) -> Outcome {
+    async fn a_failed_task_shows_its_trace_and_restarts_alone(shared: &'static Shared) -> Outcome {
         let worker = Group::new(shared.bootstrap(), "failed").worker().await;
         worker.ask("PUT", "/connectors/f/config", Some(config("failed"))).await;
         let supervised = worker.supervise();

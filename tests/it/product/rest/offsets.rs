@@ -7,10 +7,10 @@ use super::worker::{Group, Outcome, config};
 use crate::support::{Shared, cycles};
 
 crate::tests! {
-    real an_edit_of_offsets_and_a_resume_at_once_are_one_after_the_other within 120;
+    real an_offset_edit_and_a_resume_at_once_are_serialized within 120;
 }
 
-async fn an_edit_of_offsets_and_a_resume_at_once_are_one_after_the_other(shared: &'static Shared) -> Outcome {
+async fn an_offset_edit_and_a_resume_at_once_are_serialized(shared: &'static Shared) -> Outcome {
     let group = Group::new(shared.bootstrap(), "offset-race");
     let (one, two) = (group.worker().await, group.worker().await);
     one.ask("PUT", "/connectors/o/config", Some(config("offset-race"))).await;

@@ -9,13 +9,13 @@ use super::worker::{Answer, Group, Outcome, Worker, config};
 use crate::support::{breakable, lost};
 
 crate::tests! {
-    disturbing reads_go_on_without_kafka_and_changes_fail_in_time within 240;
+    disturbing reads_work_without_kafka_and_changes_fail_in_time within 240;
 }
 
 /// Clients in wide use give up after this.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-async fn reads_go_on_without_kafka_and_changes_fail_in_time() -> Outcome {
+async fn reads_work_without_kafka_and_changes_fail_in_time() -> Outcome {
     let broker = breakable::take().await?;
     let group = Group::new(&broker.bootstrap(), "outage");
     let worker = group.worker().await;

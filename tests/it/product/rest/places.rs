@@ -9,7 +9,7 @@ use crate::support::tributary::Tributary;
 use crate::support::{Error, Result, breakable, prefix};
 
 crate::tests! {
-    disturbing an_edit_that_is_cut_off_stands_as_a_whole_or_not_at_all within 240;
+    disturbing an_interrupted_edit_is_applied_whole_or_not_at_all within 240;
 }
 
 /// Where the worker dies, and whether the edit is committed by then.
@@ -17,7 +17,7 @@ const PLACES: [(&str, bool); 2] = [("sent", false), ("committed", true)];
 /// One writes to the config topic alone, the other to the offset topic in the same transaction.
 const EDITS: [(&str, &str); 2] = [("PUT", "config"), ("PATCH", "offsets")];
 
-async fn an_edit_that_is_cut_off_stands_as_a_whole_or_not_at_all() -> Result<()> {
+async fn an_interrupted_edit_is_applied_whole_or_not_at_all() -> Result<()> {
     let (broker, group, http) = (breakable::take().await?, prefix("places"), http());
     // Short, so that the next worker is soon a member of the group.
     let properties = [("session.timeout.ms", "1500"), ("heartbeat.interval.ms", "300")];

@@ -9,7 +9,7 @@ use crate::support::Shared;
 crate::tests! {
     real every_refusal_has_connects_status_words_and_body;
     real classes_are_described_and_validate_whatever_they_are_sent;
-    real a_rubbish_request_is_answered_and_the_worker_goes_on;
+    real a_rubbish_request_is_answered_and_the_worker_keeps_running;
     real no_answer_but_the_echo_shows_a_secret;
     real the_server_says_which_kafka_it_is;
 }
@@ -189,7 +189,7 @@ async fn classes_are_described_and_validate_whatever_they_are_sent(shared: &'sta
     Ok(())
 }
 
-async fn a_rubbish_request_is_answered_and_the_worker_goes_on(shared: &'static Shared) -> Outcome {
+async fn a_rubbish_request_is_answered_and_the_worker_keeps_running(shared: &'static Shared) -> Outcome {
     let worker = Group::new(shared.bootstrap(), "rubbish").worker().await;
     let json_type = [("content-type", "application/json")];
     let deep = format!("{}1{}", r#"{"config":"#.repeat(200), "}".repeat(200));

@@ -26,11 +26,11 @@ use crate::support::topics::record;
 
 crate::tests! {
     real a_request_is_taken_once_however_often_it_is_sent;
-    real what_cannot_be_read_is_refused_with_the_reason;
-    real a_run_is_told_as_its_shards_write_it_and_ends_with_the_last_of_them;
-    real an_order_stands_until_the_run_is_over;
-    real certificates_are_read_from_their_topic_the_newest_of_each_list;
-    real without_a_state_topic_there_are_no_runs_and_nobody_to_ask;
+    real an_impossible_run_is_refused_with_the_reason;
+    real a_run_shows_what_its_shards_write_and_ends_with_the_last;
+    real an_order_applies_until_the_run_ends;
+    real the_newest_certificate_of_each_list_is_read_from_its_topic;
+    real without_a_state_topic_there_are_no_runs_and_none_can_start;
 }
 
 /// A worker with a connector `records`, and the topics of its prefix.
@@ -164,7 +164,7 @@ async fn a_request_is_taken_once_however_often_it_is_sent(shared: &'static Share
     Ok(())
 }
 
-async fn what_cannot_be_read_is_refused_with_the_reason(shared: &'static Shared) -> Outcome {
+async fn an_impossible_run_is_refused_with_the_reason(shared: &'static Shared) -> Outcome {
     let scene = Scene::new(shared, "run-refused").await?;
     let hooks = json!({
         "connector.class": "WebhookSource", "topic.prefix": "other", "accounting.resources": "customers",
@@ -222,9 +222,7 @@ async fn what_cannot_be_read_is_refused_with_the_reason(shared: &'static Shared)
     Ok(())
 }
 
-async fn a_run_is_told_as_its_shards_write_it_and_ends_with_the_last_of_them(
-    shared: &'static Shared,
-) -> Outcome {
+async fn a_run_shows_what_its_shards_write_and_ends_with_the_last(shared: &'static Shared) -> Outcome {
     let scene = Scene::new(shared, "run-told").await?;
     let path = "/connectors/records/snapshots/r";
     assert_eq!(scene.post(json!({ "id": "r", "kind": "verify" })).await.status, 202);
@@ -265,7 +263,7 @@ async fn a_run_is_told_as_its_shards_write_it_and_ends_with_the_last_of_them(
     Ok(())
 }
 
-async fn an_order_stands_until_the_run_is_over(shared: &'static Shared) -> Outcome {
+async fn an_order_applies_until_the_run_ends(shared: &'static Shared) -> Outcome {
     let scene = Scene::new(shared, "run-ordered").await?;
     assert_eq!(scene.post(json!({ "id": "r" })).await.status, 202);
 
@@ -298,7 +296,7 @@ async fn an_order_stands_until_the_run_is_over(shared: &'static Shared) -> Outco
     Ok(())
 }
 
-async fn certificates_are_read_from_their_topic_the_newest_of_each_list(shared: &'static Shared) -> Outcome {
+async fn the_newest_certificate_of_each_list_is_read_from_its_topic(shared: &'static Shared) -> Outcome {
     let scene = Scene::new(shared, "run-proved").await?;
     let layout = scene.place.layout([Topic::Certificates]);
     let publisher = scene.place.open(&layout).await.unwrap();
@@ -361,7 +359,7 @@ async fn certificates_are_read_from_their_topic_the_newest_of_each_list(shared: 
     Ok(())
 }
 
-async fn without_a_state_topic_there_are_no_runs_and_nobody_to_ask(shared: &'static Shared) -> Outcome {
+async fn without_a_state_topic_there_are_no_runs_and_none_can_start(shared: &'static Shared) -> Outcome {
     let scene = Scene::without_topics(shared, "run-early").await?;
 
     let listed = scene.worker.get("/connectors/records/snapshots").await;

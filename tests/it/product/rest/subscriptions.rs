@@ -15,9 +15,9 @@ use super::worker::{Group, Outcome, Worker, config};
 use crate::support::Shared;
 
 crate::tests! {
-    real subscriptions_are_told_and_wishes_are_taken_by_number;
-    real gaps_are_told_and_accepted_once_they_have_ended;
-    real what_has_no_subscriptions_is_told_so;
+    real subscriptions_are_listed_and_commands_name_them_by_number;
+    real gaps_are_listed_and_can_be_accepted_once_they_ended;
+    real a_connector_without_subscriptions_is_refused_commands;
 }
 
 /// Ledgers of one connector, in memory.
@@ -76,7 +76,7 @@ async fn scene(shared: &'static Shared, name: &str) -> (Worker, Arc<Kept>) {
     (worker, kept)
 }
 
-async fn subscriptions_are_told_and_wishes_are_taken_by_number(shared: &'static Shared) -> Outcome {
+async fn subscriptions_are_listed_and_commands_name_them_by_number(shared: &'static Shared) -> Outcome {
     let (worker, _) = scene(shared, "subscriptions").await;
 
     let told = worker.get("/connectors/hooks/subscriptions").await;
@@ -136,7 +136,7 @@ async fn subscriptions_are_told_and_wishes_are_taken_by_number(shared: &'static 
     Ok(())
 }
 
-async fn gaps_are_told_and_accepted_once_they_have_ended(shared: &'static Shared) -> Outcome {
+async fn gaps_are_listed_and_can_be_accepted_once_they_ended(shared: &'static Shared) -> Outcome {
     let (worker, kept) = scene(shared, "gaps").await;
     let gap = |cause, to| Gap {
         connector: "hooks".to_owned(),
@@ -176,7 +176,7 @@ async fn gaps_are_told_and_accepted_once_they_have_ended(shared: &'static Shared
     Ok(())
 }
 
-async fn what_has_no_subscriptions_is_told_so(shared: &'static Shared) -> Outcome {
+async fn a_connector_without_subscriptions_is_refused_commands(shared: &'static Shared) -> Outcome {
     let (worker, _) = scene(shared, "no-subscriptions").await;
     let other = worker.ask("PUT", "/connectors/other/config", Some(config("other"))).await;
     assert_eq!(other.status, 201, "{other:?}");

@@ -15,13 +15,13 @@ use crate::support::lost::timeout;
 use crate::support::{Shared, cycles};
 
 crate::tests! {
-    real a_write_is_read_by_its_own_worker_when_it_returns_and_soon_by_others within 120;
-    real edits_that_wait_are_written_in_turn_and_each_sees_those_before_it;
+    real a_write_is_visible_at_once_here_and_soon_elsewhere within 120;
+    real waiting_edits_are_written_in_turn_and_see_earlier_ones;
     real an_edit_that_kafka_refuses_fails_alone;
     real an_edit_with_time_left_outlives_the_one_before_it;
 }
 
-async fn a_write_is_read_by_its_own_worker_when_it_returns_and_soon_by_others(shared: &'static Shared) {
+async fn a_write_is_visible_at_once_here_and_soon_elsewhere(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "state-own").await;
     let (one, other) = (ground.worker().await, ground.worker().await);
     let (mut took, mut seen) = (Vec::new(), Vec::new());
@@ -46,7 +46,7 @@ async fn a_write_is_read_by_its_own_worker_when_it_returns_and_soon_by_others(sh
     println!("state: write by one worker {}, seen by the other {}", figures(&mut took), figures(&mut seen));
 }
 
-async fn edits_that_wait_are_written_in_turn_and_each_sees_those_before_it(shared: &'static Shared) {
+async fn waiting_edits_are_written_in_turn_and_see_earlier_ones(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "state-together").await;
     let (worker, held) = gated(&ground).await;
     let names = ["a", "b", "a", "c", "first", "d"];

@@ -21,14 +21,14 @@ use crate::support::lost::timeout;
 use crate::support::{Result, Shared, breakable, cycles};
 
 crate::tests! {
-    real what_a_real_connect_wrote_is_read_from_its_topics;
-    real reading_to_the_end_shows_what_was_committed_until_then_past_markers_and_aborted_records;
-    real statuses_and_offsets_are_read_back_by_whoever_wrote_them;
-    real a_topic_created_anew_is_read_anew within 120;
-    disturbing tails_go_on_through_a_restart_of_the_broker_and_tell_of_its_absence within 120;
+    real topics_of_a_real_kafka_connect_are_read;
+    real reading_to_the_end_shows_commits_past_markers_and_aborts;
+    real statuses_and_offsets_are_read_back_by_their_writer;
+    real a_recreated_topic_is_read_from_its_start within 120;
+    disturbing tails_survive_a_broker_restart_and_report_the_outage within 120;
 }
 
-async fn what_a_real_connect_wrote_is_read_from_its_topics(shared: &'static Shared) {
+async fn topics_of_a_real_kafka_connect_are_read(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "state-connect").await;
     let samples = [
         (&ground.topics.config.name, include_str!("../../../../src/worker/state/samples/configs.tsv")),
@@ -63,9 +63,7 @@ async fn what_a_real_connect_wrote_is_read_from_its_topics(shared: &'static Shar
     });
 }
 
-async fn reading_to_the_end_shows_what_was_committed_until_then_past_markers_and_aborted_records(
-    shared: &'static Shared,
-) {
+async fn reading_to_the_end_shows_commits_past_markers_and_aborts(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "state-end").await;
     let topic: Arc<str> = ground.topics.config.name.as_str().into();
     let tail: Tail<Configs> = Tail::follow(&ground.kafka, &topic, 1).await.unwrap();
@@ -101,7 +99,7 @@ async fn reading_to_the_end_shows_what_was_committed_until_then_past_markers_and
     assert!(longest < LIMIT / 2, "reading to the end took {longest:?}");
 }
 
-async fn statuses_and_offsets_are_read_back_by_whoever_wrote_them(shared: &'static Shared) {
+async fn statuses_and_offsets_are_read_back_by_their_writer(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "state-written").await;
     let worker = ground.worker().await;
     let (topics, partitions) = (&ground.topics, ground.partitions);
@@ -137,7 +135,7 @@ async fn statuses_and_offsets_are_read_back_by_whoever_wrote_them(shared: &'stat
     }
 }
 
-async fn a_topic_created_anew_is_read_anew(shared: &'static Shared) -> Result<()> {
+async fn a_recreated_topic_is_read_from_its_start(shared: &'static Shared) -> Result<()> {
     let ground = Ground::create(shared.bootstrap(), "state-anew").await;
     let worker = ground.worker().await;
     for name in ["a", "b", "c"] {
@@ -178,7 +176,7 @@ async fn a_topic_created_anew_is_read_anew(shared: &'static Shared) -> Result<()
     Ok(())
 }
 
-async fn tails_go_on_through_a_restart_of_the_broker_and_tell_of_its_absence() -> Result<()> {
+async fn tails_survive_a_broker_restart_and_report_the_outage() -> Result<()> {
     let mut broker = breakable::take().await?;
     let ground = Ground::create(&broker.bootstrap(), "state-restart").await;
     let worker = ground.worker().await;

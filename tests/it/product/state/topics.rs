@@ -12,7 +12,7 @@ use crate::support::{Result, Shared, prefix};
 
 crate::tests! {
     real missing_topics_are_created_compacted_and_found_fit_again;
-    real topics_that_would_forget_or_have_no_order_are_refused_together_and_nothing_is_created;
+    real unfit_topics_are_refused_together_and_none_is_created;
 }
 
 async fn missing_topics_are_created_compacted_and_found_fit_again(shared: &'static Shared) {
@@ -32,9 +32,7 @@ async fn missing_topics_are_created_compacted_and_found_fit_again(shared: &'stat
     assert_eq!(found[0].found, "cleanup.policy=compact");
 }
 
-async fn topics_that_would_forget_or_have_no_order_are_refused_together_and_nothing_is_created(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn unfit_topics_are_refused_together_and_none_is_created(shared: &'static Shared) -> Result<()> {
     let topics = names(&prefix("state-refused"));
     let admin = Admin::Real(Kafka::plaintext(shared.bootstrap()));
     let create = |name: &str, partitions: i32, policy: &str| {

@@ -8,15 +8,13 @@ use super::scene::{SECRET, Scene, active};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real another_secret_is_a_second_subscription_and_then_the_end_of_the_first within 240;
-    real all_are_removed_when_people_wish_it_and_made_again_when_they_wish_that within 240;
+    real a_new_secret_adds_a_subscription_before_it_removes_the_old within 240;
+    real subscriptions_are_removed_and_recreated_on_request within 240;
 }
 
 const RESOURCES: (&str, &str) = ("accounting.resources", "customers,accounts");
 
-async fn another_secret_is_a_second_subscription_and_then_the_end_of_the_first(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_new_secret_adds_a_subscription_before_it_removes_the_old(shared: &'static Shared) -> Result<()> {
     let scene = Scene::start(shared, "subs-rotate", 1, |_| {}).await?;
     scene.connect(&[RESOURCES]).await?;
     let ledger = scene.ledger().await?;
@@ -46,9 +44,7 @@ async fn another_secret_is_a_second_subscription_and_then_the_end_of_the_first(
     Ok(())
 }
 
-async fn all_are_removed_when_people_wish_it_and_made_again_when_they_wish_that(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn subscriptions_are_removed_and_recreated_on_request(shared: &'static Shared) -> Result<()> {
     let scene = Scene::start(shared, "subs-wish", 1, |_| {}).await?;
     scene.connect(&[RESOURCES]).await?;
     let ledger = scene.ledger().await?;

@@ -32,9 +32,8 @@ const VARIABLE: &str = "TRIBUTARY_TEST_PLACES";
 
 /// All tests of this module.
 pub(crate) fn tests() -> Vec<crate::support::harness::Test> {
-    let name =
-        concat!(module_path!(), "::a_worker_that_dies_at_any_step_leaves_no_orphan_and_all_that_is_declared");
-    let run = a_worker_that_dies_at_any_step_leaves_no_orphan_and_all_that_is_declared;
+    let name = concat!(module_path!(), "::a_crash_at_any_step_leaves_exactly_what_is_declared");
+    let run = a_crash_at_any_step_leaves_exactly_what_is_declared;
     vec![crate::support::harness::Test::real(name, run).within(180 + CASE_LIMIT * PLACES.len() as u64)]
 }
 
@@ -93,9 +92,7 @@ const PLACES: [(Cause, &str); 30] = [
     (Cause::Orphan, "identify.called"),
 ];
 
-async fn a_worker_that_dies_at_any_step_leaves_no_orphan_and_all_that_is_declared(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_crash_at_any_step_leaves_exactly_what_is_declared(shared: &'static Shared) -> Result<()> {
     let visited = Visited::by_environment();
     println!("subscriptions, crash: {visited}");
     let mut stage = Stage::start(shared).await?;

@@ -20,15 +20,12 @@ const CHANGES: usize = 6;
 
 /// All tests of this module.
 pub(crate) fn tests() -> Vec<Test> {
-    let name =
-        concat!(module_path!(), "::hooks_of_a_drawn_provider_are_active_and_their_notifications_published");
-    let test = Test::real(name, hooks_of_a_drawn_provider_are_active_and_their_notifications_published);
+    let name = concat!(module_path!(), "::hooks_of_a_drawn_provider_are_active_and_publish");
+    let test = Test::real(name, hooks_of_a_drawn_provider_are_active_and_publish);
     vec![test.within(EACH * u64::from(drawn::count()))]
 }
 
-async fn hooks_of_a_drawn_provider_are_active_and_their_notifications_published(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn hooks_of_a_drawn_provider_are_active_and_publish(shared: &'static Shared) -> Result<()> {
     drawn::try_all(|provider| holds(shared, provider)).await
 }
 

@@ -12,7 +12,7 @@ crate::tests! {
     real a_missing_invoicing_grant_does_not_stop_accounting within 240;
     real an_echo_at_another_worker_makes_a_hook_active within 240;
     real a_hook_without_echo_is_never_active_and_is_a_gap within 240;
-    real a_hook_without_echo_at_its_own_address_moves_to_the_shared_one within 240;
+    real a_hook_without_echo_moves_to_the_shared_address within 240;
 }
 
 const SECRET: (&str, &str) = ("invoicing.secret", "0123456789abcdef0123456789abcdef");
@@ -110,9 +110,7 @@ async fn a_hook_without_echo_is_never_active_and_is_a_gap(shared: &'static Share
     Ok(())
 }
 
-async fn a_hook_without_echo_at_its_own_address_moves_to_the_shared_one(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_hook_without_echo_moves_to_the_shared_address(shared: &'static Shared) -> Result<()> {
     let scene = Scene::start(shared, "subs-own-echo", 1, |settings| {
         let knobs = &mut settings.knobs.invoicing;
         (knobs.receiver_paths, knobs.echo_paths) = (ReceiverPaths::Any, ReceiverPaths::Documented);

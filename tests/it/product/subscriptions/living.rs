@@ -18,14 +18,12 @@ use crate::product::simulator::Client;
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
-    real everything_that_is_declared_is_subscribed_accepted_and_active_and_nothing_else_is_touched within 240;
-    real invoicing_hooks_are_registered_with_a_grant_where_its_scopes_are_set within 240;
-    real one_whose_deliveries_fail_until_it_is_disabled_is_a_gap_is_enabled_and_its_repair_is_asked_for within 240;
+    real declared_subscriptions_become_active_and_no_other_changes within 240;
+    real invoicing_hooks_are_registered_where_the_scopes_are_set within 240;
+    real a_disabled_subscription_is_a_gap_enabled_again_and_repaired within 240;
 }
 
-async fn everything_that_is_declared_is_subscribed_accepted_and_active_and_nothing_else_is_touched(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn declared_subscriptions_become_active_and_no_other_changes(shared: &'static Shared) -> Result<()> {
     let scene = Scene::start(shared, "subs-all", 1, |_| {}).await?;
     let foreign = subscribe_foreign(&scene).await;
 
@@ -117,9 +115,7 @@ async fn fail_until_disabled(scene: &Scene, webhook: &WebhookTruth) -> Result<In
     Ok(at)
 }
 
-async fn invoicing_hooks_are_registered_with_a_grant_where_its_scopes_are_set(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn invoicing_hooks_are_registered_where_the_scopes_are_set(shared: &'static Shared) -> Result<()> {
     let scene = Scene::start(shared, "subs-grant", 1, |settings| {
         settings.knobs.invoicing.identity_scope = Some("inv".to_owned());
     })
@@ -157,9 +153,7 @@ async fn invoicing_hooks_are_registered_with_a_grant_where_its_scopes_are_set(
     Ok(())
 }
 
-async fn one_whose_deliveries_fail_until_it_is_disabled_is_a_gap_is_enabled_and_its_repair_is_asked_for(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_disabled_subscription_is_a_gap_enabled_again_and_repaired(shared: &'static Shared) -> Result<()> {
     let scene = Scene::start(shared, "subs-disabled", 1, |_| {}).await?;
     scene.connect(&[("accounting.resources", "customers,accounts")]).await?;
     let ledger = scene.ledger().await?;

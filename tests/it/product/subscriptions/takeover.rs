@@ -11,16 +11,14 @@ use super::scene::{Scene, active};
 use crate::support::{Result, Shared, lost};
 
 crate::tests! {
-    real another_worker_takes_over_with_the_ids_there_are_and_makes_nothing_twice within 240;
+    real a_takeover_keeps_the_ids_and_creates_nothing_twice within 240;
 }
 
 /// What a worker may be silent for, by default, and what is given beyond.
 const SESSION: Duration = Duration::from_secs(6);
 const BEYOND: Duration = Duration::from_secs(5);
 
-async fn another_worker_takes_over_with_the_ids_there_are_and_makes_nothing_twice(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_takeover_keeps_the_ids_and_creates_nothing_twice(shared: &'static Shared) -> Result<()> {
     let scene = Scene::start(shared, "subs-takeover", 2, |_| {}).await?;
     scene.connect(&[("accounting.resources", "customers,accounts,suppliers")]).await?;
     let ledger = scene.ledger().await?;

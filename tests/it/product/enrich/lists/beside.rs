@@ -12,16 +12,14 @@ use super::{LISTED, LISTS, sum};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real lists_are_read_and_proved_beside_events_and_read_again_they_write_nothing within 240;
+    real lists_are_certified_beside_events_and_rereads_write_nothing within 240;
 }
 
 /// Reads lists from the start.
 const SETTINGS: [(&str, &str); 3] =
     [("snapshot.mode", "initial"), ("snapshot.lists", "companies,customers,accounts"), ("page.size", "5")];
 
-async fn lists_are_read_and_proved_beside_events_and_read_again_they_write_nothing(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn lists_are_certified_beside_events_and_rereads_write_nothing(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &LISTED, settings: &SETTINGS, ..Options::default() };
     let scene = Scene::start(shared.into(), "lists", options, |settings| {
         settings.knobs.reads.order = ListOrder::Scattered;

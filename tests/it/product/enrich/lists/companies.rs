@@ -10,15 +10,13 @@ use super::{all_of, sum};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real lists_of_a_company_that_comes_up_in_a_run_are_read_in_it_and_a_run_that_cannot_know_all_ends within 240;
+    real a_run_reads_new_companies_and_ends_if_it_cannot_know_all within 240;
 }
 
 const COMPANIES: u32 = 7;
 const LISTS: [List; 2] = [List::Companies, List::Customers];
 
-async fn lists_of_a_company_that_comes_up_in_a_run_are_read_in_it_and_a_run_that_cannot_know_all_ends(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_run_reads_new_companies_and_ends_if_it_cannot_know_all(shared: &'static Shared) -> Result<()> {
     let options = Options {
         resources: &[Resource::Companies, Resource::Customers],
         settings: &[

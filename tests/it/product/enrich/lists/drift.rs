@@ -14,14 +14,12 @@ use super::sum;
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real nothing_is_missing_of_a_certified_list_whatever_came_went_and_moved_while_it_was_read within 240;
+    real a_certified_list_misses_nothing_while_records_move within 240;
 }
 
 const COMPANIES: u32 = 8;
 
-async fn nothing_is_missing_of_a_certified_list_whatever_came_went_and_moved_while_it_was_read(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_certified_list_misses_nothing_while_records_move(shared: &'static Shared) -> Result<()> {
     let options = Options {
         resources: &[Resource::Customers],
         settings: &[("snapshot.lists", "companies,customers"), ("page.size", "20")],

@@ -10,12 +10,10 @@ use super::super::scene::{HOOKS, Options, RECORDS, Scene};
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
-    real a_gap_is_closed_by_a_proved_list_and_where_there_is_none_what_is_known_is_read_again within 240;
+    real a_certified_list_or_a_reread_of_known_records_closes_a_gap within 240;
 }
 
-async fn a_gap_is_closed_by_a_proved_list_and_where_there_is_none_what_is_known_is_read_again(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_certified_list_or_a_reread_of_known_records_closes_a_gap(shared: &'static Shared) -> Result<()> {
     let options = Options {
         settings: &[("snapshot.lists", "companies,customers"), ("page.size", "3")],
         ..Options::default()

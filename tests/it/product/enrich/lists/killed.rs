@@ -34,13 +34,12 @@ const SETTINGS: [(&str, &str); 2] =
 
 /// All tests of this module.
 pub(crate) fn tests() -> Vec<Test> {
-    let name =
-        concat!(module_path!(), "::killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run");
-    let run = killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run;
+    let name = concat!(module_path!(), "::killed_lists_end_with_the_certificates_of_a_calm_run");
+    let run = killed_lists_end_with_the_certificates_of_a_calm_run;
     vec![Test::disturbing(name, run).within(180 + 30 * u64::from(cycles("LISTS", KILLS)))]
 }
 
-async fn killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run() -> Result<()> {
+async fn killed_lists_end_with_the_certificates_of_a_calm_run() -> Result<()> {
     let (kills, began) = (cycles("LISTS", KILLS), Instant::now());
     let companies = COMPANIES.saturating_mul(kills).min(MOST_COMPANIES);
     let broker = breakable::take().await?;

@@ -13,16 +13,14 @@ use super::sum;
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real a_list_that_makes_no_sense_ends_with_the_reason_and_holds_up_no_other within 240;
+    real a_malformed_list_ends_with_the_reason_and_blocks_no_other within 240;
 }
 
 /// Four passes of three pages and what is behind them, one of each tried eight times; and twice as many where it is looked who is
 /// to blame.
 const MOST_PAGES: usize = 2 * 4 * (4 + 8);
 
-async fn a_list_that_makes_no_sense_ends_with_the_reason_and_holds_up_no_other(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_malformed_list_ends_with_the_reason_and_blocks_no_other(shared: &'static Shared) -> Result<()> {
     let html = Effect::Html { status: Status::OK };
     let broken = Effect::Status(Status::SERVER_ERROR);
     // What happens to the customers of each company, and what its certificate says.

@@ -16,8 +16,8 @@ use super::sum;
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
-    real payroll_companies_are_certified_and_only_changes_are_written_again within 240;
-    real payroll_without_a_readable_time_arrives_and_only_changes_again within 240;
+    real payroll_is_certified_and_only_changes_are_written_again within 240;
+    real payroll_without_a_readable_time_rewrites_only_changes within 240;
     real payroll_waits_for_its_login_and_holds_up_nothing within 240;
     real payroll_alone_needs_no_accounting_login within 240;
 }
@@ -26,9 +26,7 @@ const COMPANIES: usize = 80;
 /// Companies of the accounting API.
 const OTHERS: u32 = 4;
 
-async fn payroll_companies_are_certified_and_only_changes_are_written_again(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn payroll_is_certified_and_only_changes_are_written_again(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &[Resource::Customers], ..Options::default() };
     let scene = Scene::start(shared.into(), "lists-payroll", options, |settings| {
         (settings.world.companies, settings.world.payroll_companies) = (OTHERS, COMPANIES as u32);
@@ -150,9 +148,7 @@ async fn payroll_companies_are_certified_and_only_changes_are_written_again(
     Ok(())
 }
 
-async fn payroll_without_a_readable_time_arrives_and_only_changes_again(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn payroll_without_a_readable_time_rewrites_only_changes(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &[Resource::Customers], ..Options::default() };
     let scene = Scene::start(shared.into(), "lists-payroll-untold", options, |settings| {
         (settings.world.companies, settings.world.payroll_companies) = (OTHERS, 20);

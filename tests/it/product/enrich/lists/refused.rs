@@ -12,7 +12,7 @@ use super::{LISTED, LISTS, all_of, sum};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real what_is_refused_or_empty_or_not_offered_deletes_nothing_and_too_much_of_it_waits_for_a_person within 240;
+    real refused_or_empty_lists_delete_nothing_and_mass_deletes_wait within 240;
 }
 
 /// Of each company: more than may be missing without a word.
@@ -20,9 +20,7 @@ const CUSTOMERS: u32 = 60;
 /// An empty list.
 const EMPTY: Effect = Effect::Oversized { bytes: 2, status: Status::OK };
 
-async fn what_is_refused_or_empty_or_not_offered_deletes_nothing_and_too_much_of_it_waits_for_a_person(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn refused_or_empty_lists_delete_nothing_and_mass_deletes_wait(shared: &'static Shared) -> Result<()> {
     let options = Options {
         resources: &LISTED,
         settings: &[("snapshot.mode", "initial"), ("snapshot.lists", "companies,customers,accounts")],

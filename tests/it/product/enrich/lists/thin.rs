@@ -10,12 +10,10 @@ use super::{LISTED, LISTS, sum};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real of_rows_that_show_less_than_there_is_the_whole_record_is_published_and_nothing_the_second_time within 240;
+    real partial_rows_publish_the_whole_record_exactly_once within 240;
 }
 
-async fn of_rows_that_show_less_than_there_is_the_whole_record_is_published_and_nothing_the_second_time(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn partial_rows_publish_the_whole_record_exactly_once(shared: &'static Shared) -> Result<()> {
     // Both at once: most of it is waiting.
     try_join_all([false, true].map(|unreadable| Box::pin(reads_thin_rows(shared, unreadable)))).await?;
     Ok(())

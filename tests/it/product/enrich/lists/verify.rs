@@ -18,15 +18,13 @@ use crate::support::stage::{LIMIT, STEP};
 use crate::support::{Error, Result, Shared, lost};
 
 crate::tests! {
-    real what_differs_between_lists_and_topics_is_counted_once_and_mended_on_request within 240;
+    real verify_counts_each_difference_once_and_repairs_on_request within 240;
 }
 
 /// Rows of a sample.
 const SAMPLE: u64 = 4;
 
-async fn what_differs_between_lists_and_topics_is_counted_once_and_mended_on_request(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn verify_counts_each_difference_once_and_repairs_on_request(shared: &'static Shared) -> Result<()> {
     let options = Options {
         resources: &LISTED,
         settings: &[

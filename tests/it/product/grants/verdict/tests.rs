@@ -11,8 +11,8 @@ use simulator::identity::Answer;
 use super::*;
 
 crate::tests! {
-    plain a_judge_takes_what_may_be;
-    plain a_judge_sees_what_must_not_be;
+    plain a_sound_history_has_no_faults;
+    plain every_kind_of_fault_is_found;
 }
 
 const MINUTE: i64 = 60_000;
@@ -110,7 +110,7 @@ fn issued(number: u32) -> provider::auth::grant::Issued {
     }
 }
 
-async fn a_judge_takes_what_may_be() {
+async fn a_sound_history_has_no_faults() {
     let mut made = Made::new();
     // One that went well, one that was killed before it was sent, one that was killed after the rotation.
     made.begin(MINUTE, "a");
@@ -135,7 +135,7 @@ async fn a_judge_takes_what_may_be() {
     assert_eq!((refreshes, recovered, cut, lost, again), (3, 1, 1, 1, 1));
 }
 
-async fn a_judge_sees_what_must_not_be() {
+async fn every_kind_of_fault_is_found() {
     type Story = fn(&mut Made);
     let stories: [(&str, Story); 6] = [
         ("0 intents stood", |made| {
