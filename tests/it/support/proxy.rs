@@ -1,6 +1,6 @@
 //! A TCP proxy that misbehaves on request: it stalls, slows or cuts what passes through it.
 //!
-//! Bytes are held, never dropped: after [`Proxy::heal`] a stalled connection goes on where it was.
+//! Bytes are held, never dropped: after [`Proxy::heal`] a stalled connection continues where it was.
 //! Connections and the listener end with the proxy.
 
 use std::io;
@@ -109,7 +109,7 @@ async fn connect(client: TcpStream, target: SocketAddr, mut modes: watch::Receiv
         return;
     }
     let Ok(server) = TcpStream::connect(target).await else { return };
-    // Small answers must not wait for the kernel to collect more: that would be a delay nobody asked for.
+    // Without Nagle's algorithm, which would delay small answers.
     client.set_nodelay(true).ok();
     server.set_nodelay(true).ok();
     let (from_client, to_client) = client.into_split();
@@ -140,7 +140,7 @@ async fn pump(
     }
 }
 
-/// Returns when `length` bytes may go on in this direction.
+/// Returns when `length` bytes may pass in this direction.
 async fn pass(direction: Direction, length: usize, modes: &mut watch::Receiver<Mode>) -> io::Result<()> {
     let mode = *modes
         .wait_for(|mode| match mode {
@@ -151,7 +151,7 @@ async fn pass(direction: Direction, length: usize, modes: &mut watch::Receiver<M
         .map_err(io::Error::other)?;
     if let Mode::Slow { delay, bytes_per_second } = mode {
         let transfer = Duration::from_secs_f64(length as f64 / f64::from(bytes_per_second));
-        // Healing ends the wait too, else a test that slowed a link could not go on.
+        // Healing ends the wait too; otherwise a test that slowed a link could not continue.
         tokio::time::timeout(delay + transfer, modes.wait_for(|mode| *mode == Mode::Open)).await.ok();
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Reads topics that a test looks at many times. One pair of clients asks for the ends, and only new records are fetched.
+//! Reads topics that a test reads many times. One pair of clients asks for the ends, and only new records are fetched.
 //!
 //! Records are kept, also those that compaction or retention removes later. A test of these reads with
 //! [`topics::content`](super::topics::content).
@@ -24,7 +24,7 @@ const ASKING: Duration = Duration::from_secs(10);
 /// Between two questions whether transactions have ended.
 const STEP: Duration = Duration::from_millis(20);
 
-/// See the module's head.
+/// Reads topics; keeps every record that it has read.
 pub(crate) struct Reader {
     inner: Arc<Mutex<Inner>>,
 }
@@ -100,7 +100,7 @@ impl Inner {
     fn read(&mut self, topic: &str) -> Result<()> {
         let began = Instant::now();
         loop {
-            match self.go_on(topic, began) {
+            match self.fetch_new(topic, began) {
                 Ok(()) => return Ok(()),
                 // A broker that is just coming back.
                 Err(_) if lost::fair(began) < LIMIT => thread::sleep(STEP),
@@ -109,7 +109,7 @@ impl Inner {
         }
     }
 
-    fn go_on(&mut self, topic: &str, began: Instant) -> KafkaResult<()> {
+    fn fetch_new(&mut self, topic: &str, began: Instant) -> KafkaResult<()> {
         let (committed, all) = match &mut self.clients {
             Some(clients) => clients,
             none => none.insert((

@@ -1,4 +1,4 @@
-//! Topics of a test: created through the product's admin, filled with made-up records, read back whole.
+//! Topics of a test: created through the product's admin client, filled with records, read back whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use model::{Cleanup, EncodedRecord};
 
 use super::{Result, broker::tool, run_directory};
 
-/// Of every topic of a test.
+/// Partitions of every topic that a test creates.
 pub(crate) const PARTITIONS: i32 = 3;
-/// What a busy machine may need for one call; nothing waits this long when all is well.
+/// Limit for one call on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 /// Creates `topic` with these settings beyond its cleanup policy.
@@ -50,7 +50,7 @@ pub(crate) async fn content(kafka: &Kafka, topic: &str) -> BTreeMap<i32, Vec<Rec
     content
 }
 
-/// Everything committed in a topic of so many partitions.
+/// Everything committed in a topic with this number of partitions.
 pub(crate) async fn content_of(kafka: &Kafka, topic: &str, partitions: i32) -> Vec<Received> {
     let partitions: Vec<i32> = (0..partitions).collect();
     let mut content = Vec::new();
@@ -74,7 +74,7 @@ pub(crate) fn text(received: &Received) -> String {
     String::from_utf8(received.value.clone().unwrap_or_default().to_vec()).unwrap()
 }
 
-/// Bytes that no codec makes fewer, the same each time.
+/// Bytes that no codec compresses, the same each time.
 pub(crate) fn noise(size: usize) -> Vec<u8> {
     let xorshift = |state: &u64| {
         let state = state ^ (state << 13);

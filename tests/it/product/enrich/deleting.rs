@@ -1,7 +1,7 @@
-//! Records that are deleted: a tombstone once that is certain, and never anything after it.
+//! Deleted records: a tombstone once the delete is confirmed, and nothing after it.
 //!
-//! A provider may answer for a deleted record with six bodies. The gate tries two, other ones each day; `TRIBUTARY_TEST_CYCLES_ANSWERS` is
-//! their number, `TRIBUTARY_TEST_SEED` says which come first.
+//! A provider may answer for a deleted record with six bodies. The gate tries two, other ones each day;
+//! `TRIBUTARY_TEST_CYCLES_ANSWERS` is their number, `TRIBUTARY_TEST_SEED` selects the first.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use simulator::{
 };
 
 use super::checker::check;
-use super::evidence::{lines, parked};
+use super::evidence::{parked, tombstones};
 use super::scene::{CONFIRM, Options, RECORDS, Scene, ours};
 use crate::support::dice::seed;
 use crate::support::{Result, Shared, cycles};
@@ -52,7 +52,7 @@ async fn a_confirmed_delete_is_a_tombstone_that_late_events_keep(shared: &'stati
         let name = scene.name(*place);
         let fence = later.fences[&name];
         assert_eq!((fence.version, fence.deleted), (version, true), "{name:?}");
-        // Asked twice at least, and once when it had been gone for long enough.
+        // Read at least twice, the last time after the confirmation time.
         assert!(reads.iter().all(|read| read.status == Some(404)), "{reads:?}");
         let (first, last) = (reads.first().unwrap().at, reads.last().unwrap().at);
         assert!(last.0 - first.0 >= ticks(CONFIRM), "{reads:?}");
@@ -66,9 +66,9 @@ async fn a_confirmed_delete_is_a_tombstone_that_late_events_keep(shared: &'stati
             after.lines[&resource].iter().partition(|line| line.value.is_some());
         for (op, lines) in [("publish", published), ("delete", deleted)] {
             let wanted = [format!("entity=\"{}\"", resource.name()), format!("op=\"{op}\"")];
-            let told = changes.iter().filter(|(labels, _)| wanted.iter().all(|one| labels.contains(one)));
-            let told: f64 = told.map(|(_, count)| count).sum();
-            assert_eq!(told as usize, lines.len(), "{wanted:?}: {changes:?}");
+            let counts = changes.iter().filter(|(labels, _)| wanted.iter().all(|one| labels.contains(one)));
+            let counted: f64 = counts.map(|(_, count)| count).sum();
+            assert_eq!(counted as usize, lines.len(), "{wanted:?}: {changes:?}");
         }
     }
     assert!(last.iter().any(|(labels, at)| labels.contains("enrichment") && *at > began), "{last:?}");
@@ -105,12 +105,7 @@ async fn every_answer_for_a_deleted_record_is_a_tombstone(shared: &'static Share
             scene.act(left.next().unwrap(), Kind::Deleted);
             deleted += 1;
             let what = format!("a tombstone after {} with {body:?}", status.get());
-            scene
-                .until(&what, async || {
-                    Ok(lines(&scene).await?.values().flatten().filter(|line| line.value.is_none()).count()
-                        == deleted)
-                })
-                .await?;
+            scene.until(&what, async || Ok(tombstones(&scene).await? == deleted)).await?;
         }
     }
     scene.quiesce().await?;
@@ -133,30 +128,30 @@ async fn deletes_beyond_the_daily_limit_wait_and_are_reported(shared: &'static S
     scene.update(&living);
     scene.quiesce().await?;
 
-    // All of one company, which are of one shard: one of them may go.
+    // All journals of one company, which are in one shard: the limit lets one of them be deleted.
     let is_one = |place: &Place| (place.resource, place.company) == (Resource::Journals, Some(0));
     let (gone, others): (Vec<Place>, Vec<Place>) = living.iter().partition(|place| is_one(place));
     for place in &gone {
         scene.act(*place, Kind::Deleted);
     }
     scene.update(&others);
-    let mut told = 0.0;
+    let mut reported = 0.0;
     scene
-        .until("all but one braked, and told", async || {
+        .until("all but one braked and reported", async || {
             let braked = parked(&scene).await?.values().filter(|one| one["cause"] == "braked").count();
             let counted = scene.stage.metric(0, "tributary_tombstones_braked_total").await?;
-            told = counted.iter().map(|(_, count)| count).sum();
-            Ok(braked == gone.len() - 1 && told >= braked as f64)
+            reported = counted.iter().map(|(_, count)| count).sum();
+            Ok(braked == gone.len() - 1 && reported >= braked as f64)
         })
         .await?;
-    let during = lines(&scene).await?.values().flatten().filter(|line| line.value.is_none()).count();
-    // As a person does who has looked.
+    let during = tombstones(&scene).await?;
+    // A person raises the limit.
     scene.stage.configure(RECORDS, &scene.fetching(&[])).await?;
     scene.quiesce().await?;
     let after = scene.evidence().await?;
 
     println!(
-        "enrich, brake: {during} of {} deleted until somebody had looked; told {told} times",
+        "enrich, brake: {during} of {} deleted before the limit was raised; reported {reported} times",
         gone.len()
     );
     assert!(gone.len() > 2, "{}", gone.len());

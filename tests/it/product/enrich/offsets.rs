@@ -1,4 +1,4 @@
-//! Offsets that people set: read again, and nothing new comes of it; out of range, and a gap tells.
+//! Offsets that people edit: old events are read again without effect, and an offset out of range opens a gap.
 
 use model::{AccountingResource, Topic};
 use rdkafka::admin::{AdminClient, AdminOptions};
@@ -58,7 +58,7 @@ async fn an_offset_out_of_range_is_a_gap_and_what_is_there_is_read(shared: &'sta
         .map(|((_, partition), _)| partition)
         .collect();
 
-    // Beyond the end: somebody has set it wrong.
+    // Beyond the end, as after a wrong edit.
     scene.stop().await?;
     let beyond = json!({ "offsets": [{
         "partition": { "topic": topic, "partition": used[0] },
@@ -73,7 +73,7 @@ async fn an_offset_out_of_range_is_a_gap_and_what_is_there_is_read(shared: &'sta
     scene.quiesce().await?;
     let again = scene.evidence().await?;
 
-    // Before the beginning: nobody has read for longer than events are kept.
+    // Before the start, as after a stop that was longer than the retention of events.
     scene.stop().await?;
     let first = gaps(&scene, RECORDS).await?;
     scene.update(&all);
@@ -90,7 +90,7 @@ async fn an_offset_out_of_range_is_a_gap_and_what_is_there_is_read(shared: &'sta
 
     check(&again).assert_sound();
     assert_eq!(again.lines, before.lines, "something was published again");
-    // Kafka has forgotten most of what was received; what came since says all of it.
+    // Retention removed most of the received events; those that came since cover every record.
     after.accepted.clear();
     check(&after).assert_sound();
     for gap in gaps(&scene, RECORDS).await? {
@@ -103,16 +103,16 @@ async fn an_offset_out_of_range_is_a_gap_and_what_is_there_is_read(shared: &'sta
     Ok(())
 }
 
-/// Whether so many events have ever been received.
+/// Whether `count` events were received.
 async fn received(scene: &Scene, count: usize) -> Result<bool> {
     Ok(scene.ends().await?.values().sum::<i64>() >= count as i64)
 }
 
-/// All there is in a topic is gone, as after its retention.
+/// Deletes all records of a topic, as retention does.
 async fn forget(scene: &Scene, topic: &str) -> Result<()> {
     let failed = |error: rdkafka::error::KafkaError| Error(format!("delete records of {topic}: {error}"));
     let admin: AdminClient<DefaultClientContext> =
-        ClientConfig::new().set("bootstrap.servers", &scene.ground.bootstrap).create().map_err(failed)?;
+        ClientConfig::new().set("bootstrap.servers", &scene.backend.bootstrap).create().map_err(failed)?;
     let mut ends = TopicPartitionList::new();
     for partition in 0..PARTITIONS {
         ends.add_partition_offset(topic, partition, Offset::End).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! A provider that behaves: whatever changes in any of the nineteen resources, the topics are what the provider has.
+//! A provider without faults: whatever changes in any of the nineteen resources, the topics match the provider.
 
 use simulator::catalog::{Kind, Resource};
 
@@ -10,9 +10,9 @@ crate::tests! {
     real every_record_of_all_nineteen_resources_matches_the_provider within 240;
 }
 
-/// Changes of one record in a row, which may become one read.
+/// Consecutive changes of one record, which one read may cover.
 const BURST: usize = 5;
-/// Its records belong to no company: events without one, reads with `context: none`.
+/// Its records belong to no company: their events name none, and reads have `context: none`.
 const TENANT_WIDE: Resource = Resource::IntegrationFiles;
 
 async fn every_record_of_all_nineteen_resources_matches_the_provider(shared: &'static Shared) -> Result<()> {
@@ -39,7 +39,7 @@ async fn every_record_of_all_nineteen_resources_matches_the_provider(shared: &'s
         ended.push((*place, end));
         deletes += usize::from(end == Kind::Deleted);
     }
-    // Nobody has heard of this company when its records come.
+    // The worker does not know this company when its records come.
     let company = scene.create(Resource::Companies, None).index;
     for resource in [Resource::Customers, Resource::Accounts, Resource::Journals, Resource::Persons] {
         let place = scene.create(resource, Some(company));
@@ -62,16 +62,16 @@ async fn every_record_of_all_nineteen_resources_matches_the_provider(shared: &'s
     }
     let tenant = format!("{}/", scene.provider().settings.tenant);
     assert!(last.keys().any(|(resource, key)| *resource == ours(TENANT_WIDE) && key.starts_with(&tenant)));
-    // Each event has come to one end.
+    // Each event has one outcome.
     let ends: u64 = outcomes.iter().filter(|(outcome, _)| *outcome != "parked").map(|(_, count)| count).sum();
     assert_eq!(ends, evidence.events.len() as u64, "{outcomes:?}");
     assert_eq!(outcomes.get("filtered").copied().unwrap_or(0), silent(&evidence), "{outcomes:?}");
     Ok(())
 }
 
-/// Events that ask for nothing.
+/// Events that require no read.
 fn silent(evidence: &Evidence) -> u64 {
-    evidence.events.iter().filter(|event| event.kind == checker::Kind::Silent).count() as u64
+    evidence.events.iter().filter(|event| event.kind == checker::EventClass::Silent).count() as u64
 }
 
 /// Requests for single records so far.

@@ -1,4 +1,4 @@
-//! Records that cannot be read and are not gone: whatever the reason, not one tombstone, and all of it once it passes.
+//! Records that cannot be read and are not deleted: no tombstone, whatever the reason, and all records are read once it is over.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use simulator::{
 };
 
 use super::checker::{Name, check};
-use super::evidence::{gaps, lines, parked};
+use super::evidence::{gaps, lines, parked, tombstones};
 use super::scene::{CONFIRM, HOOKS, Options, RECORDS, Scene};
 use crate::support::{Result, Shared};
 
@@ -24,7 +24,7 @@ crate::tests! {
     real an_unreadable_record_is_a_dead_letter_and_gap_at_the_horizon within 240;
 }
 
-/// Longer than anything here is patient.
+/// Longer than any retry lasts here.
 const LAG: u64 = 3_600_000;
 
 fn journals() -> Options<'static> {
@@ -40,7 +40,7 @@ async fn a_lagging_replica_loses_no_record_and_makes_no_tombstone(shared: &'stat
     let first = scene.living();
     let mut changed: Vec<Place> = first.iter().filter(|place| place.index == 1).copied().collect();
     scene.update(&changed);
-    // The replica has never heard of these: for it they are as good as deleted.
+    // The replica does not know these yet, and answers as for deleted records.
     changed.extend((0..3).map(|company| scene.create(Resource::Journals, Some(company))));
     let deleted: Vec<Place> =
         first.into_iter().filter(|place| place.index == 0 && place.resource == Resource::Journals).collect();
@@ -84,7 +84,7 @@ async fn an_unknown_gateway_path_makes_no_tombstone(shared: &'static Shared) -> 
     scene.quiesce().await?;
     let evidence = scene.evidence().await?;
 
-    assert_eq!(during, 0, "the gateway's word was taken for the API's");
+    assert_eq!(during, 0, "an answer of the gateway was taken for one of the API");
     assert_eq!(evidence.tombstones(), journals.iter().filter(|place| place.index == 0).count());
     assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
     check(&evidence).assert_sound();
@@ -143,7 +143,7 @@ async fn a_refused_grant_makes_no_tombstone_and_recovers_fully(shared: &'static 
     until_refused_for_long(&scene, since).await?;
     let during = tombstones(&scene).await?;
     scene.calm();
-    // As a person does who has set it right.
+    // A person restarts the failed tasks.
     scene.command("POST", "restart?includeTasks=true&onlyFailed=true", None, &[202, 204]).await?;
     scene.until_taken_over(&[0]).await?;
     scene.quiesce().await?;
@@ -157,7 +157,7 @@ async fn a_refused_grant_makes_no_tombstone_and_recovers_fully(shared: &'static 
 }
 
 async fn an_ended_login_fails_tasks_with_a_remedy_and_loses_no_event(shared: &'static Shared) -> Result<()> {
-    // That it has ended is found when the token is due and somebody asks.
+    // The worker notices the end of the login when the token is due and a request needs it.
     let options = Options { settings: &[("companies.refresh.interval.ms", "2000")], ..journals() };
     let scene = Scene::start(shared.into(), "enrich-login", options, |settings| {
         settings.knobs.identity.access_seconds = 8;
@@ -183,7 +183,7 @@ async fn an_ended_login_fails_tasks_with_a_remedy_and_loses_no_event(shared: &'s
         let is_deleted = place.resource == Resource::Journals && place.index == 0;
         scene.act(place, if is_deleted { Kind::Deleted } else { Kind::Updated });
     }
-    // A person does what they are told, and nothing else.
+    // The remedy of the message, and nothing else.
     scene.stage.login(HOOKS).await?;
     scene.until_taken_over(&[0]).await?;
     scene.quiesce().await?;
@@ -216,21 +216,21 @@ async fn an_unreadable_record_is_a_dead_letter_and_gap_at_the_horizon(shared: &'
 
     check(&evidence).assert_sound();
     let newest = evidence.events.iter().rev().find(|event| event.key.as_ref() == Some(&scene.name(broken).1));
-    let letters: Vec<_> = evidence.letters.iter().map(|letter| letter.spot.as_ref()).collect();
-    assert_eq!(letters, [newest.map(|event| &event.spot)], "{:?}", evidence.letters);
+    let letters: Vec<_> = evidence.letters.iter().map(|letter| letter.position.as_ref()).collect();
+    assert_eq!(letters, [newest.map(|event| &event.position)], "{:?}", evidence.letters);
     let causes: Vec<_> = gaps.iter().map(|gap| (&gap["cause"], &gap["target"])).collect();
     assert_eq!(causes, [(&json!("unreadable"), &json!("accounting/journals"))], "{gaps:?}");
     assert_eq!(evidence.tombstones(), 0);
     Ok(())
 }
 
-/// This happens to each of these requests. Never to how subscriptions are looked after: those are not what is tried.
+/// Has the provider answer these requests with this effect. None of them concerns subscriptions, which are not under test.
 fn fail(scene: &Scene, effect: &Effect, on: impl IntoIterator<Item = Target>) {
     let fault = |on| Fault { on, effect: effect.clone(), share: 1.0, times: None, skip: 0 };
     scene.provider().set_faults(on.into_iter().map(fault).collect());
 }
 
-/// Waits until requests have been refused for longer than a delete has to be confirmed.
+/// Waits until requests have been refused for three times [`CONFIRM`].
 async fn until_refused_for_long(scene: &Scene, since: u64) -> Result<()> {
     let long = async || {
         let requests = scene.provider().gateway.requests(since, usize::MAX);
@@ -239,12 +239,7 @@ async fn until_refused_for_long(scene: &Scene, since: u64) -> Result<()> {
         let last = refused.next_back().map(|(_, request)| request.at.0);
         Ok(first.zip(last).is_some_and(|(first, last)| last - first > ticks(3 * CONFIRM)))
     };
-    scene.until("refused again and again", long).await
-}
-
-/// Tombstones so far, whatever else is under way.
-async fn tombstones(scene: &Scene) -> Result<usize> {
-    Ok(lines(scene).await?.values().flatten().filter(|line| line.value.is_none()).count())
+    scene.until("refused repeatedly", long).await
 }
 
 /// The last version of each key so far.

@@ -1,4 +1,4 @@
-//! The state directory is lost: what stands in Kafka is enough.
+//! The state directory is lost: the topics are enough to continue.
 
 use std::fs;
 
@@ -25,7 +25,7 @@ async fn a_lost_state_directory_republishes_nothing_unchanged_or_old(shared: &'s
     scene.stage.workers[0].start_again().await?;
     scene.stage.reach(0)?;
     scene.until_taken_over(&[0]).await?;
-    // What was told before comes again: without what the fence knows all of it would be new.
+    // Old events come again; without fences all of them would be new.
     let repeated = scene.repeat_events().await?;
     scene.quiesce().await?;
     let silent = scene.evidence().await?;
@@ -41,7 +41,7 @@ async fn a_lost_state_directory_republishes_nothing_unchanged_or_old(shared: &'s
     );
     check(&silent).assert_sound();
     check(&after).assert_sound();
-    assert_eq!(silent.lines, before.lines, "something was published that had not changed");
+    assert_eq!(silent.lines, before.lines, "an unchanged record was published");
     assert_eq!(after.published(), before.published() + changed.len());
     Ok(())
 }

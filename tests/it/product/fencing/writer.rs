@@ -78,19 +78,19 @@ impl Writer {
 
     /// Commits a batch and waits for its end, which must be this one.
     pub(super) async fn commit(&self, name: &str, outcome: &str) -> Result<()> {
-        self.0.tell(&format!("commit {name}"))?;
+        self.0.write_line(&format!("commit {name}"))?;
         self.0.until_said(&format!("{name} {outcome}"), LIMIT).await
     }
 
     /// Brings it into a batch: every record is acknowledged, the commit not yet sent.
     pub(super) async fn hold(&self, name: &str) -> Result<()> {
-        self.0.tell(&format!("hold {name}"))?;
+        self.0.write_line(&format!("hold {name}"))?;
         self.0.until_said("acknowledged", LIMIT).await
     }
 
     /// Lets it go on with the batch it holds, which must end like this.
     pub(super) async fn go_on(&self, name: &str, outcome: &str) -> Result<()> {
-        self.0.tell("go on")?;
+        self.0.write_line("go on")?;
         self.0.until_said(&format!("{name} {outcome}"), LIMIT).await
     }
 

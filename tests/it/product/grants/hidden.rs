@@ -1,4 +1,4 @@
-//! A worker that says all it can, while its grants are refreshed, refused and lost, is looked through for what it must not say.
+//! A worker that logs at `trace` while its grants are refreshed, refused and lost: its output, files and topics show no secret.
 
 use std::fs;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use kafka::{Received, read_to_end};
 use simulator::knobs::{Effect, Endpoint, IdentityFault, Status, Tells};
 use tributary::config;
 
-use super::ground::{KEY as ENCRYPTION_KEY, LIMIT};
+use super::cluster::{KEY as ENCRYPTION_KEY, LIMIT};
 use super::scene::Scene;
 use crate::product::simulator::KEY;
 use crate::support::secrets::Secrets;
@@ -48,11 +48,12 @@ async fn no_token_or_key_is_in_a_workers_output_or_files(shared: &'static Shared
     .await?;
     scene.connect(CONNECTOR, &settings).await?;
     scene.log_in(CONNECTOR).await?;
-    let refreshed = |serial: u64| move |standing: &super::scene::All| standing[CONNECTOR].serial >= serial;
-    scene.until(0, "logged in", LONG, |standing| standing.contains_key(CONNECTOR)).await?;
+    let refreshed =
+        |serial: u64| move |reported: &super::scene::ReportedGrants| reported[CONNECTOR].serial >= serial;
+    scene.until(0, "logged in", LONG, |reported| reported.contains_key(CONNECTOR)).await?;
     scene.until(0, "refreshed", LONG, refreshed(3)).await?;
 
-    // Refusals of every kind that is told in words, then the end of the login.
+    // Refusals with every kind of body, then the end of the login.
     let fault = |effect| IdentityFault { on: Endpoint::Token, effect, times: Some(1), after_work: false };
     let page = Status::new(404).unwrap();
     let faults = vec![
@@ -62,10 +63,10 @@ async fn no_token_or_key_is_in_a_workers_output_or_files(shared: &'static Shared
     ];
     let provider = scene.stage.simulator.provider();
     provider.turn(|knobs| knobs.identity.faults = faults);
-    let serial = scene.standing(0).await?[CONNECTOR].serial;
+    let serial = scene.reported(0).await?[CONNECTOR].serial;
     scene.until(0, "refreshed in spite of faults", LONG, refreshed(serial + 2)).await?;
     provider.identity.revoke_all(provider.clock.now());
-    scene.until(0, "lost", LONG, |standing| standing[CONNECTOR].state == "lost").await?;
+    scene.until(0, "lost", LONG, |reported| reported[CONNECTOR].state == "lost").await?;
 
     let mut said = Vec::new();
     for path in [
@@ -94,7 +95,7 @@ async fn no_token_or_key_is_in_a_workers_output_or_files(shared: &'static Shared
     }
     scene.stage.workers[0].stop().await?;
     let log = scene.stage.workers[0].said();
-    // One that is not meant would hold nothing either.
+    // A check that this is the right log, since any other would hold no secret either.
     assert!(log.contains("TRACE") && log.contains("the grant is lost"), "{}", log.len());
     said.push(("the log".to_owned(), log.into_bytes()));
 

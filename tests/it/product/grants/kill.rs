@@ -1,9 +1,9 @@
-//! A worker that is killed at any moment of its refreshes, and comes back on its disk.
+//! A worker that is killed at any moment of its refreshes, and restarted on its disk.
 //!
-//! Its grants are refreshed all the time, by a provider that rotates refresh tokens, ends a grant whose token is shown twice, and
-//! takes its time before and after its work, so that kills fall between our intent and its rotation, and between that and our
-//! commit. In longer runs it is now and then killed again while it recovers. `TRIBUTARY_TEST_CYCLES_GRANTS` is the number
-//! of kills, `TRIBUTARY_TEST_SEED` says what is drawn.
+//! Its grants are always being refreshed. The provider rotates refresh tokens, ends a grant whose token is shown twice, and waits
+//! before and after the rotation, so that kills fall between intent and rotation, and between rotation and commit. Longer runs
+//! sometimes kill the worker again while it recovers. `TRIBUTARY_TEST_CYCLES_GRANTS` is the number of kills, `TRIBUTARY_TEST_SEED`
+//! the seed of what is drawn.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,31 +12,28 @@ use futures::future::try_join_all;
 use model::Moment;
 use simulator::knobs::Latency;
 
-use super::ground::LIMIT;
-use super::scene::{Scene, Standing};
-use super::verdict::{Books, Verdict};
+use super::cluster::LIMIT;
+use super::scene::{ReportedGrant, ReportedGrants, Scene};
+use super::verdict::{GrantHistory, GrantVerdict};
 use crate::support::dice::{Dice, seed};
-use crate::support::harness::Test;
 use crate::support::{Error, Result, Shared, cycles};
 
 const GRANTS: [&str; 4] = ["north", "east", "south", "west"];
 /// Kills of the gate: each interrupts the refreshes of four grants.
 const CYCLES: u32 = 1;
-/// What an answer takes at most after the work; also how long after a rotation the kill comes at most.
+/// Longest wait of the provider between rotation and answer; also the longest time from a request to the kill.
 const ANSWER_MS: u64 = 400;
-/// What a request waits at most for the work.
+/// Longest wait of the provider before it rotates.
 const REQUEST_MS: u64 = 150;
-/// Beyond [`CYCLES`] one in so many kills is followed by another within the time that recovery takes.
-const AGAIN: u64 = 4;
-const AGAIN_MS: u64 = 18_000;
+/// Beyond [`CYCLES`], one in this many kills is followed by another one within [`SECOND_KILL_MS`], while the worker recovers.
+const SECOND_KILL_ONE_IN: u64 = 4;
+const SECOND_KILL_MS: u64 = 18_000;
 /// A session that has to end, an intent that has to be waited out, and a busy machine.
 const RECOVERY: Duration = Duration::from_secs(90);
 
-pub(crate) fn tests() -> Vec<Test> {
-    let name = concat!(module_path!(), "::only_a_kill_between_rotation_and_commit_loses_a_grant");
-    let run = only_a_kill_between_rotation_and_commit_loses_a_grant;
+crate::tests! {
     // A cycle takes twenty seconds.
-    vec![Test::real(name, run).within(180 + 90 * u64::from(cycles("GRANTS", CYCLES)))]
+    real only_a_kill_between_rotation_and_commit_loses_a_grant limit (180 + 90 * u64::from(cycles("GRANTS", CYCLES)));
 }
 
 async fn only_a_kill_between_rotation_and_commit_loses_a_grant(shared: &'static Shared) -> Result<()> {
@@ -56,38 +53,37 @@ async fn only_a_kill_between_rotation_and_commit_loses_a_grant(shared: &'static 
     let (mut kills, mut salvaged) = (Vec::new(), 0);
 
     for cycle in 0..cycles("GRANTS", CYCLES) {
-        let told = |error: Error| Error(format!("seed {seed}, cycle {cycle}: {error}"));
-        refreshed(&scene).await.map_err(told)?;
+        let failed = |error: Error| Error(format!("seed {seed}, cycle {cycle}: {error}"));
+        refreshed(&scene).await.map_err(failed)?;
         presented(&scene).await;
-        // No wait for something that happens: the moment of the kill is what is drawn.
-        kill(&mut scene, &mut kills, dice.below(ANSWER_MS)).await.map_err(told)?;
-        if cycle >= CYCLES && dice.below(AGAIN) == 0 {
+        // A sleep, because the moment of the kill is what is drawn.
+        kill(&mut scene, &mut kills, dice.below(ANSWER_MS)).await.map_err(failed)?;
+        if cycle >= CYCLES && dice.below(SECOND_KILL_ONE_IN) == 0 {
             salvaged += salvaged_by(&scene);
-            kill(&mut scene, &mut kills, dice.below(AGAIN_MS)).await.map_err(told)?;
+            kill(&mut scene, &mut kills, dice.below(SECOND_KILL_MS)).await.map_err(failed)?;
         }
-        let after = refreshed(&scene).await.map_err(told)?;
+        let after = refreshed(&scene).await.map_err(failed)?;
         salvaged += salvaged_by(&scene);
 
         let lost: Vec<&str> = GRANTS.into_iter().filter(|name| after[*name].state == "lost").collect();
         for name in &lost {
-            let Standing { problem, .. } = &after[*name];
+            let ReportedGrant { problem, .. } = &after[*name];
             let command = format!("run `tributary auth login accounting --connector {name}`");
             assert!(problem.contains("never ended") && problem.ends_with(&command), "{problem}");
         }
-        for (name, number) in lost.iter().zip(scene.log_in_all(&lost).await.map_err(told)?) {
+        for (name, number) in lost.iter().zip(scene.log_in_all(&lost).await.map_err(failed)?) {
             logins.entry(name).or_default().push(number);
         }
     }
-    let is_ready =
-        |standing: &BTreeMap<String, Standing>| GRANTS.iter().all(|name| standing[*name].state == "ready");
+    let is_ready = |reported: &ReportedGrants| GRANTS.iter().all(|name| reported[*name].state == "ready");
     scene.until(0, "ready after the logins", LIMIT, is_ready).await?;
-    // In order: what is under way is ended first, and nothing is cut.
+    // An orderly stop waits for refreshes in flight, so that nothing is cut.
     scene.stage.workers[0].stop().await?;
 
     let identity = &scene.stage.simulator.provider().identity;
     let (issued, exchanges, written) = (identity.issued(), scene.exchanges(), scene.written().await);
-    let books = Books { issued: &issued, exchanges: &exchanges, kills: &kills };
-    let mut verdict = Verdict::default();
+    let books = GrantHistory { issued: &issued, exchanges: &exchanges, kills: &kills };
+    let mut verdict = GrantVerdict::default();
     for (name, logins) in &logins {
         verdict.add(&books, name, &written[*name], logins);
     }
@@ -103,7 +99,7 @@ async fn only_a_kill_between_rotation_and_commit_loses_a_grant(shared: &'static 
     Ok(())
 }
 
-/// Kills the worker after so many milliseconds and starts it again; when that was.
+/// Kills the worker after `after_ms`, notes when, and starts it again.
 async fn kill(scene: &mut Scene, kills: &mut Vec<(i64, i64)>, after_ms: u64) -> Result<()> {
     tokio::time::sleep(Duration::from_millis(after_ms)).await;
     let begun = now_ms();
@@ -112,20 +108,20 @@ async fn kill(scene: &mut Scene, kills: &mut Vec<(i64, i64)>, after_ms: u64) -> 
     scene.stage.workers[0].start_again().await
 }
 
-/// Answers that the worker of now has found on its disk and written to the topic.
+/// Answers that the present worker has found on its disk and written to the topic.
 fn salvaged_by(scene: &Scene) -> usize {
     scene.stage.workers[0].said().matches("found an answer of the provider").count()
 }
 
-/// Waits until each grant has been refreshed once more by the worker that runs now, or is lost.
-async fn refreshed(scene: &Scene) -> Result<BTreeMap<String, Standing>> {
-    let is_known = |standing: &BTreeMap<String, Standing>| {
-        GRANTS.iter().all(|name| standing.get(*name).is_some_and(|one| one.state != "unread"))
+/// Waits until the present worker has refreshed each grant once more, or it is lost.
+async fn refreshed(scene: &Scene) -> Result<ReportedGrants> {
+    let is_known = |reported: &ReportedGrants| {
+        GRANTS.iter().all(|name| reported.get(*name).is_some_and(|one| one.state != "unread"))
     };
     let before = scene.until(0, "known", RECOVERY, is_known).await?;
-    let is_refreshed = |standing: &BTreeMap<String, Standing>| {
+    let is_refreshed = |reported: &ReportedGrants| {
         GRANTS.iter().all(|name| {
-            let (before, now) = (&before[*name], &standing[*name]);
+            let (before, now) = (&before[*name], &reported[*name]);
             now.state == "lost" || now.state == "ready" && now.serial > before.serial
         })
     };

@@ -1,18 +1,19 @@
 //! Grants on real Kafka.
 //!
-//! [`topic`] has workers that do nothing else, in this process, and a provider in memory. The others run the product's binary
-//! against the simulated provider, and are judged by what that provider was shown and what stands in the topic ([`scene`]).
+//! [`topic`] and [`schedules`] run workers that only keep grants, in this process, against a provider in memory. The others run our
+//! binary against the simulated provider; [`verdict`] judges them by the tokens that the provider was shown and the grants in the
+//! topic.
 
-mod bank;
+mod cluster;
 #[cfg(feature = "simulator")]
 mod failed;
-mod ground;
+#[cfg(feature = "simulator")]
+mod failpoints;
 #[cfg(feature = "simulator")]
 mod hidden;
+mod issuer;
 #[cfg(feature = "simulator")]
 mod kill;
-#[cfg(feature = "simulator")]
-mod places;
 #[cfg(feature = "simulator")]
 mod scene;
 mod schedules;
@@ -28,7 +29,6 @@ mod warning;
 
 use crate::support::harness::Test;
 
-/// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
     let parts = [
         topic::tests(),
@@ -38,7 +38,7 @@ pub(crate) fn tests() -> Vec<Test> {
         #[cfg(feature = "simulator")]
         kill::tests(),
         #[cfg(feature = "simulator")]
-        places::tests(),
+        failpoints::tests(),
         #[cfg(feature = "simulator")]
         failed::tests(),
         #[cfg(feature = "simulator")]

@@ -211,7 +211,7 @@ impl Member {
 
     /// Lets it leave the group; gives every time it held a partition.
     pub(super) async fn leave(&self) -> Result<Vec<Span>> {
-        self.process.tell("leave")?;
+        self.process.write_line("leave")?;
         self.process.until_said("left", LIMIT).await.or_else(|error| match self.process.ended() {
             Some(status) if status.success() => Ok(()),
             _ => Err(error),

@@ -159,7 +159,7 @@ impl Remote {
     }
 
     pub(super) async fn stop(&self) -> Result<()> {
-        self.process.tell("stop")?;
+        self.process.write_line("stop")?;
         let status = self.process.wait(LIMIT).await?;
         if status.success() && self.process.said().lines().any(|line| line == "stopped") {
             return Ok(());
@@ -170,7 +170,7 @@ impl Remote {
     /// The tasks that run in it, as `connector/task`.
     pub(super) async fn running(&self) -> Result<Vec<String>> {
         let question = format!("{RUNNING}{}", self.asked.fetch_add(1, Ordering::Relaxed));
-        self.process.tell(&question)?;
+        self.process.write_line(&question)?;
         let mut tasks = None;
         let answered = async || {
             let (said, begin) = (self.process.said(), format!("{question}: "));

@@ -1,4 +1,4 @@
-//! The judge, tried on histories that were made up: an oracle that cannot say no is none.
+//! The judge on made-up histories: each kind of fault is found.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const B: Id = Id(2);
 /// Longer than any of these tests has taken so far.
 const LATER: Duration = Duration::from_secs(3600);
 
-/// Sent and acknowledged at these seconds.
+/// A delivery that was sent and acknowledged at these seconds.
 fn entry(id: u128, company: Id, sent: u64, acknowledged: impl Into<Option<u64>>) -> Entry {
     let acknowledged = acknowledged.into().map(Duration::from_secs);
     Entry { id: Id(id), company, sent: Duration::from_secs(sent), acknowledged }
@@ -75,7 +75,7 @@ async fn a_delivery_before_an_earlier_acknowledged_one_is_early() {
         (&[1, 3, 2, 4][..], 1),
         (&[4, 1, 2, 3], 1),
         (&[4, 3, 2, 1], 3),
-        // Later copies do not mend it.
+        // Later copies do not change that.
         (&[1, 3, 2, 3, 4], 1),
     ] {
         let verdict = judge(&sequence(4), &log(A, ids));
@@ -85,7 +85,7 @@ async fn a_delivery_before_an_earlier_acknowledged_one_is_early() {
 }
 
 async fn an_early_copy_counts_as_the_first_of_its_delivery() {
-    // 3 is there twice, and the first of them is before 2.
+    // 3 appears twice, first before 2.
     let verdict = judge(&sequence(3), &log(A, &[1, 3, 2, 3]));
 
     assert_eq!((verdict.early.count, verdict.copies), (1, 1));
@@ -133,7 +133,7 @@ async fn a_record_with_another_key_content_or_place_is_found() {
 
     let verdict = judge(&sequence(4), &found);
 
-    // What is misplaced or damaged is not there.
+    // Misplaced and damaged records count as missing.
     assert_eq!(faults(&verdict), [2, 0, 0, 1, 1, 1]);
 }
 
@@ -170,10 +170,10 @@ async fn an_unanswered_sending_while_the_receiver_listens_is_found() {
     let none = Duration::ZERO;
 
     assert_eq!([unanswered(Answer::Refused(none)), unanswered(Answer::Broken(none))], [1, 1]);
-    ledger.nobody_listens();
+    ledger.receiver_stops();
     assert_eq!([unanswered(Answer::Refused(none)), unanswered(Answer::Broken(LATER))], [0, 0]);
-    ledger.somebody_listens();
-    // Sent while nobody listened, then after that.
+    ledger.receiver_listens();
+    // Sent while the receiver was stopped, then after that.
     assert_eq!([unanswered(Answer::Broken(LATER)), unanswered(Answer::Refused(LATER))], [0, 0]);
     assert_eq!([unanswered(Answer::Broken(none)), unanswered(Answer::Refused(none))], [1, 1]);
     let figures = ledger.figures();

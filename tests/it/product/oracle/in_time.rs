@@ -1,4 +1,4 @@
-//! Always answered, always in time: whatever is away, a delivery gets its answer in under five seconds, and the right one.
+//! Every delivery gets the right answer in under five seconds, whichever part is unavailable.
 //!
 //! `TRIBUTARY_TEST_OUTAGE_SECONDS` makes outages longer than three of the worker's session timeouts.
 
@@ -17,11 +17,11 @@ crate::tests! {
     disturbing a_full_spool_is_answered_503_in_time_until_there_is_room within 600;
 }
 
-/// Times that a case is played while answers are late by what the machine took away. A lost delivery, a wrong answer and one that was
-/// late by itself fail the first time.
+/// Attempts at a case while answers are late only because of lost CPU time. A lost delivery, a wrong answer and one that is late
+/// without that excuse fail the first attempt.
 const ROUNDS: usize = 3;
 const COMPANIES: u32 = 16;
-/// Deliveries that show that all companies are received.
+/// Deliveries after which all companies have been received.
 const WARM: u64 = 10 * COMPANIES as u64;
 
 async fn every_answer_is_200_in_time_through_an_outage_and_a_restart() -> Result<()> {
@@ -63,8 +63,7 @@ async fn every_answer_is_200_in_time_while_the_registry_is_away() -> Result<()> 
     in_time("registry away", registry_away, &[200]).await
 }
 
-/// The worker has to publish with what it remembers of the registry: it is started while that is away, and the registry does
-/// not come back before the verdict.
+/// The worker has to publish with cached schema ids: it is started while the registry is away, which stays away until the verdict.
 async fn registry_away() -> Result<Figures> {
     let mut stage = Stage::start("in-time-registry", &[]).await?;
     let senders = warm(&stage).await?;
@@ -101,7 +100,7 @@ async fn full() -> Result<Figures> {
     finish("spool full", &stage, senders).await
 }
 
-/// Plays a case until every answer was in time. Every status must be one of these each time.
+/// Runs a case until every answer is in time. Every status must be one of `known` each time.
 async fn in_time(name: &str, case: impl AsyncFn() -> Result<Figures>, known: &[u16]) -> Result<()> {
     let mut tries = Tries::of(format!("answers in time, {name}"));
     let mut late = Vec::new();
@@ -118,7 +117,7 @@ async fn in_time(name: &str, case: impl AsyncFn() -> Result<Figures>, known: &[u
     panic!("{name}: late in each of {ROUNDS} rounds: {late:#?}");
 }
 
-/// Deliveries flow straight to Kafka, and are on their way there when something breaks.
+/// Waits until deliveries are published without being spooled, so that some are in flight when something breaks.
 async fn warm(stage: &Stage) -> Result<Senders> {
     let senders = stage.senders(COMPANIES);
     stage.until_acknowledged(WARM).await?;
@@ -127,7 +126,7 @@ async fn warm(stage: &Stage) -> Result<Senders> {
     Ok(senders)
 }
 
-/// Ends the senders, judges, and prints the figures. Whatever was sent while the worker listened has an answer.
+/// Ends the senders, judges, and prints the figures. Every delivery that was sent while the worker listened has an answer.
 async fn finish(case: &str, stage: &Stage, senders: Senders) -> Result<Figures> {
     senders.stop().await;
     let verdict = stage.verdict().await?;
@@ -138,7 +137,7 @@ async fn finish(case: &str, stage: &Stage, senders: Senders) -> Result<Figures> 
     Ok(figures)
 }
 
-/// No wait for something that happens: for so long nothing is to change.
+/// A sleep, because nothing may change for this time.
 async fn last(time: Duration) {
     tokio::time::sleep(time).await;
 }

@@ -1,42 +1,39 @@
-//! Killed at any moment, whatever the broker does: what was acknowledged is there afterwards, in order.
+//! A worker that is killed at any moment, in any trouble of the broker: acknowledged deliveries are in the topic afterwards, in order.
 //!
-//! Senders go on through all of it. In each cycle the broker gets into some trouble, the worker is killed some time into
-//! it, and comes back on its disk, into the trouble or after it. In some of the cycles it has drained its spool before, so
-//! that deliveries are on their way to Kafka when the trouble begins; in the others it may not even have found Kafka yet.
-//! `TRIBUTARY_TEST_CYCLES_KILL` is the number of kills, `TRIBUTARY_TEST_SEED` says what is drawn.
+//! Senders never pause. In each cycle the broker gets into some trouble, the worker is killed some time into it, and restarts on its
+//! disk, during the trouble or after it. In some cycles it has drained its spool before, so that deliveries are in flight to Kafka
+//! when the trouble begins; in the others it may not even have connected to Kafka yet. `TRIBUTARY_TEST_CYCLES_KILL` is the number of
+//! kills, `TRIBUTARY_TEST_SEED` the seed of what is drawn.
 
 use std::time::{Duration, Instant};
 
 use super::stage::Stage;
 use crate::support::dice::{Dice, seed};
-use crate::support::harness::Test;
 use crate::support::{Result, cycles};
 
 /// Kills of the gate: one in each class of trouble.
 const CYCLES: u32 = 3;
 const COMPANIES: u32 = 24;
 
-pub(crate) fn tests() -> Vec<Test> {
-    let name = concat!(module_path!(), "::no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill");
-    // A cycle takes three seconds, on a machine that does other things ten.
-    let limit = 240 + 15 * u64::from(cycles("KILL", CYCLES));
-    vec![Test::disturbing(name, no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill).within(limit)]
+crate::tests! {
+    // A cycle takes three seconds, on a busy machine ten.
+    disturbing no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill limit (240 + 15 * u64::from(cycles("KILL", CYCLES)));
 }
 
-/// What can be the matter with a broker.
+/// The state of the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble {
-    /// Nothing.
+    /// No trouble.
     Up,
-    /// It is killed, and comes back with its data.
+    /// It is killed, and restarts with its data.
     Down,
     /// Connections stay open and nothing answers.
     Paused,
-    /// Everything takes its time.
+    /// The connection is slow.
     Slow,
-    /// No connection holds.
+    /// Every connection is closed at once.
     Cut,
-    /// It takes records and nobody hears of it.
+    /// It takes records, and its answers are held.
     Mute,
 }
 
@@ -44,7 +41,7 @@ enum Trouble {
 const CLASSES: [&[Trouble]; 3] =
     [&[Trouble::Up], &[Trouble::Down, Trouble::Cut], &[Trouble::Paused, Trouble::Slow, Trouble::Mute]];
 
-/// A trouble of each class, in an order that is drawn.
+/// A trouble of each class, in drawn order.
 fn troubles(dice: &mut Dice) -> Vec<Trouble> {
     let mut left = CLASSES.to_vec();
     let mut drawn = Vec::new();
@@ -73,11 +70,11 @@ async fn no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill() -> Result<(
         if dice.below(3) == 0 {
             stage.until_drained().await?;
         }
-        let told = |what: &str, stage: &Stage| {
+        let failed = |what: &str, stage: &Stage| {
             stage.worker.error(&format!("seed {seed}, cycle {cycle}, {trouble:?} for {moment:?}: {what}"))
         };
         begin(trouble, &stage, &mut dice)?;
-        // No wait for something that happens: the moment of the kill is what is drawn.
+        // A sleep, because the moment of the kill is what is drawn.
         tokio::time::sleep(moment).await;
         stage.worker.kill();
         if !through {
@@ -85,7 +82,7 @@ async fn no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill() -> Result<(
         }
         stage.worker.start_again()?;
         let receives = stage.until_acknowledged(u64::from(COMPANIES)).await;
-        receives.map_err(|error| told(&error.to_string(), &stage))?;
+        receives.map_err(|error| failed(&error.to_string(), &stage))?;
         if through {
             end(trouble, &mut stage).await?;
         }

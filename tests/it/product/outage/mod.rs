@@ -5,10 +5,10 @@
 //! figures.
 
 mod cluster;
+mod missing_markers;
 mod publishing;
 mod reading;
 mod single;
-mod untold;
 
 use std::time::Duration;
 
@@ -17,7 +17,10 @@ use crate::support::harness::Test;
 const SECONDS: &str = "TRIBUTARY_TEST_OUTAGE_SECONDS";
 
 pub(crate) fn tests() -> Vec<Test> {
-    [reading::tests(), single::tests(), cluster::tests(), untold::tests()].into_iter().flatten().collect()
+    [reading::tests(), single::tests(), cluster::tests(), missing_markers::tests()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// How long an outage lasts.

@@ -13,19 +13,15 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::support::dice::{Dice, seed};
-use crate::support::harness::Test;
 use crate::support::tributary::Tributary;
 use crate::support::{Error, Result, Shared, cycles, prefix, run_directory};
 
 /// Requests of the gate.
 const REQUESTS: u32 = 250;
 
-/// All tests of this module.
-pub(crate) fn tests() -> Vec<Test> {
-    let name = concat!(module_path!(), "::no_request_brings_out_a_fault_or_a_secret");
-    // An edit takes tens of milliseconds, on a machine that does other things ten times as many.
-    let limit = 120 + u64::from(cycles("FUZZ", REQUESTS)) / 4;
-    vec![Test::real(name, no_request_brings_out_a_fault_or_a_secret).within(limit)]
+crate::tests! {
+    // An edit takes tens of milliseconds, on a busy machine ten times as many.
+    real no_request_brings_out_a_fault_or_a_secret limit (120 + u64::from(cycles("FUZZ", REQUESTS)) / 4);
 }
 
 /// Behind a reference: in no answer and no log line, ever.

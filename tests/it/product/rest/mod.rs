@@ -2,10 +2,10 @@
 //! two.
 
 mod edits;
+mod failpoints;
 mod fuzz;
 mod offsets;
 mod outage;
-mod places;
 mod plugin;
 mod requests;
 mod snapshots;
@@ -29,7 +29,7 @@ pub(crate) fn tests() -> Vec<Test> {
         fuzz::tests(),
         offsets::tests(),
         outage::tests(),
-        places::tests(),
+        failpoints::tests(),
         requests::tests(),
         snapshots::tests(),
         subscriptions::tests(),

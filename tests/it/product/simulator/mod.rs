@@ -34,7 +34,6 @@ use url::form_urlencoded;
 
 use crate::support::{harness::Test, traced};
 
-/// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
     let parts = [
         admission::tests(),

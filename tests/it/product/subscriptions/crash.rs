@@ -30,11 +30,8 @@ const PARTS: u64 = 5;
 /// Set to `all` to visit all of them.
 const VARIABLE: &str = "TRIBUTARY_TEST_PLACES";
 
-/// All tests of this module.
-pub(crate) fn tests() -> Vec<crate::support::harness::Test> {
-    let name = concat!(module_path!(), "::a_crash_at_any_step_leaves_exactly_what_is_declared");
-    let run = a_crash_at_any_step_leaves_exactly_what_is_declared;
-    vec![crate::support::harness::Test::real(name, run).within(180 + CASE_LIMIT * PLACES.len() as u64)]
+crate::tests! {
+    real a_crash_at_any_step_leaves_exactly_what_is_declared limit (180 + CASE_LIMIT * PLACES.len() as u64);
 }
 
 /// What makes a worker plan something.

@@ -13,7 +13,6 @@ mod takeover;
 
 use crate::support::harness::Test;
 
-/// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
     let parts = [
         living::tests(),

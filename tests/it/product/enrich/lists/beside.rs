@@ -1,4 +1,4 @@
-//! Every record is there and proved to be, beside events, and read again nothing is written.
+//! Lists that are read beside events: every record is published and certified, and reading them again writes nothing.
 
 use model::RunKind;
 use simulator::{
@@ -55,7 +55,7 @@ async fn lists_are_certified_beside_events_and_rereads_write_nothing(shared: &'s
     assert_eq!((sum(&again, "published"), sum(&again, "certified")), (0, sum(&again, "lists")), "{again:#?}");
     assert_eq!(scene.evidence().await?.published(), before);
 
-    // While the lists change, what is proved is there all the same.
+    // While the lists change, the topics still match the provider.
     scene.provider().turn(|knobs| {
         knobs.reads.churn = Churn { inserts: 0.3, deletes: 0.0, updates: 0.5 };
     });

@@ -1,5 +1,4 @@
-//! Whose lists are read: also those of a company that only the run itself has seen; and where nobody knows all of them, the run ends
-//! and says so.
+//! A run also reads the lists of a company that it is the first to see. If it cannot know all companies, it ends with the reason.
 
 use model::{List, RunKind};
 use simulator::{catalog::Resource, knobs::Effect, world::Place};
@@ -22,14 +21,14 @@ async fn a_run_reads_new_companies_and_ends_if_it_cannot_know_all(shared: &'stat
         settings: &[
             ("snapshot.lists", "companies,customers"),
             ("page.size", "5"),
-            // It is read at the start, and not again while nobody asks.
+            // The list of companies is read at the start, and then only on request.
             ("companies.refresh.interval.ms", "3600000"),
         ],
         ..Options::default()
     };
     let scene = Scene::start(shared.into(), "lists-companies", options, |settings| {
         (settings.world.companies, settings.world.customers, settings.world.accounts) = (COMPANIES, 4, 0);
-        // Fewer than are asked for, and nobody says so: all companies are found all the same.
+        // Pages are smaller than requested, without notice; all companies are found nevertheless.
         settings.knobs.reads.max_page_size = 3;
     })
     .await?;
@@ -40,7 +39,7 @@ async fn a_run_reads_new_companies_and_ends_if_it_cannot_know_all(shared: &'stat
         "{first:#?}"
     );
 
-    // A company comes with its customers, and nobody hears of it.
+    // A new company with customers, without events.
     scene.provider().turn(|knobs| knobs.delivery.lose = 1.0);
     let company = scene.create(Resource::Companies, None);
     let customers: Vec<Place> =
@@ -57,7 +56,7 @@ async fn a_run_reads_new_companies_and_ends_if_it_cannot_know_all(shared: &'stat
         assert_eq!(last[&scene.name(place)].origin, "snapshot", "{place:?}");
     }
 
-    // The list of companies does not heed page numbers: neither the directory nor the run can know all of them.
+    // The list of companies ignores page numbers: neither the directory nor the run can know all of them.
     scene.spoil([(Effect::FirstPage, all_of(List::Companies))]);
     let blind = scene.run("blind", RunKind::Repair, &LISTS).await?;
     scene.calm();
@@ -65,7 +64,7 @@ async fn a_run_reads_new_companies_and_ends_if_it_cannot_know_all(shared: &'stat
     println!("lists, companies: {:?}", blind[0]["reason"]);
     let known = sum(&blind, "certified");
     assert!(known >= COMPANIES.into() && known <= all, "{blind:#?}");
-    // In each shard the list of companies, and what is behind it.
+    // In each shard also the list of companies, and the companies that it may hide.
     assert_eq!(sum(&blind, "lists"), known + 2 * shards, "{blind:#?}");
     for shard in &blind {
         let reason = shard["reason"].as_str().unwrap_or_default();

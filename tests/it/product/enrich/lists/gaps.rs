@@ -1,4 +1,4 @@
-//! Gaps that are repaired by lists: closed by what is proved, and otherwise only known to be read again.
+//! Gaps that lists repair: a certified list closes a gap; without a list only known records are read again.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ async fn a_certified_list_or_a_reread_of_known_records_closes_a_gap(shared: &'st
     scene.update(&all);
     scene.quiesce().await?;
 
-    // Nobody hears of these: two of each company, known ones of either resource and a new customer.
+    // Without events: in each company a known record of either resource changes, and a customer is new.
     let from = Moment::now().micros();
     scene.provider().turn(|knobs| knobs.delivery.lose = 1.0);
     let lost: Vec<Place> = all.into_iter().filter(|place| place.index == 1).collect();
@@ -34,15 +34,15 @@ async fn a_certified_list_or_a_reread_of_known_records_closes_a_gap(shared: &'st
     scene.provider().turn(|knobs| knobs.delivery.lose = 0.0);
     let before = scene.evidence().await?;
     for (resource, opened) in [(AccountingResource::Customers, 1), (AccountingResource::Journals, 2)] {
-        tell(&scene, HOOKS, resource, from, opened).await?;
+        open_gap(&scene, HOOKS, resource, from, opened).await?;
     }
-    // One that was found while records were read.
-    tell(&scene, RECORDS, AccountingResource::Customers, from, 3).await?;
-    let (mut heard, mut own) = (BTreeMap::new(), BTreeMap::new());
+    // One that the `RecordSource` opened.
+    open_gap(&scene, RECORDS, AccountingResource::Customers, from, 3).await?;
+    let (mut of_hooks, mut of_records) = (BTreeMap::new(), BTreeMap::new());
     scene
-        .until("both gaps looked after", async || {
-            (heard, own) = (states(&scene, HOOKS, 2).await?, states(&scene, RECORDS, 1).await?);
-            Ok(heard.values().chain(own.values()).all(|state| state != "open"))
+        .until("all gaps ended", async || {
+            (of_hooks, of_records) = (states(&scene, HOOKS, 2).await?, states(&scene, RECORDS, 1).await?);
+            Ok(of_hooks.values().chain(of_records.values()).all(|state| state != "open"))
         })
         .await?;
 
@@ -58,12 +58,19 @@ async fn a_certified_list_or_a_reread_of_known_records_closes_a_gap(shared: &'st
             counts
         });
 
-    println!("lists, gaps: {heard:?}; {} certificates; written by {written:?}; {verdict}", customers.len());
+    println!(
+        "lists, gaps: {of_hooks:?}; {} certificates; written by {written:?}; {verdict}",
+        customers.len()
+    );
     let state = |state: GapState| state.name().to_owned();
     let expected = [("customers", GapState::Closed), ("journals", GapState::RepairedKnown)];
     let expected = expected.map(|(of, is)| (format!("accounting/{of}"), state(is)));
-    assert_eq!(own, BTreeMap::from([expected[0].clone()]), "a connector shows its own gaps and no others");
-    assert_eq!(heard, expected.into());
+    assert_eq!(
+        of_records,
+        BTreeMap::from([expected[0].clone()]),
+        "a connector shows its own gaps and no others"
+    );
+    assert_eq!(of_hooks, expected.into());
     assert!(customers.len() == 3 && customers.iter().all(|one| one.certified), "{customers:?}");
     verdict.assert_sound();
     let last = evidence.last();
@@ -78,8 +85,8 @@ async fn a_certified_list_or_a_reread_of_known_records_closes_a_gap(shared: &'st
     Ok(())
 }
 
-/// Says that deliveries may be missing, as who watches subscriptions does.
-async fn tell(
+/// Opens a gap and requests its repair, as the reconciler does.
+async fn open_gap(
     scene: &Scene,
     connector: &str,
     resource: AccountingResource,
@@ -104,7 +111,7 @@ async fn tell(
     scene.put(&repair.key(), &json!(repair)).await
 }
 
-/// How each gap of a connector stands, by what it is of; there must be so many.
+/// The state of each gap of a connector by target; an error unless there are `count` of them.
 async fn states(scene: &Scene, connector: &str, count: usize) -> Result<BTreeMap<String, String>> {
     let (status, answer) =
         scene.stage.ask(0, "GET", &format!("/connectors/{connector}/gaps?all=true"), None).await?;

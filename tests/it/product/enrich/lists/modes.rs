@@ -1,4 +1,4 @@
-//! When lists are read without anybody asking: as the mode says, and again by schedule.
+//! When lists are read without a request: by `snapshot.mode`, and by schedule.
 
 use serde_json::{Value, json};
 use simulator::catalog::{Kind, Resource};
@@ -35,7 +35,7 @@ async fn lists_are_read_when_the_mode_says_so_and_again_by_schedule(shared: &'st
         assert_eq!((&run["published"], &run["lists"]), (&json!(0), &json!(["customers"])), "{run}");
     }
 
-    // Once and then no more: what happens later is not followed, and a list that is asked for shows it.
+    // Once and then no more: later events are not processed, and a requested list shows the change.
     scene.stop().await?;
     turn(&[("snapshot.mode", "initial_only")]).await?;
     scene.resume().await?;
@@ -57,7 +57,7 @@ async fn lists_are_read_when_the_mode_says_so_and_again_by_schedule(shared: &'st
     Ok(())
 }
 
-/// Every run there is.
+/// Every run.
 async fn runs(scene: &Scene) -> Result<Vec<Value>> {
     let (status, answer) =
         scene.stage.ask(0, "GET", &format!("/connectors/{RECORDS}/snapshots"), None).await?;
@@ -65,7 +65,7 @@ async fn runs(scene: &Scene) -> Result<Vec<Value>> {
     runs.ok_or_else(|| Error(format!("runs: {status} {answer}")))
 }
 
-/// Waits until a run that was asked for like this is over and proved.
+/// Waits until a run with this requester is over and certified.
 async fn until_certified(scene: &Scene, by: &str) -> Result<Value> {
     let mut found = None;
     scene

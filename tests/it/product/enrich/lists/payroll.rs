@@ -1,4 +1,4 @@
-//! The list of payroll companies: read and counted like any other, and only what has changed is written again.
+//! The list of payroll companies: certified like any other, and only changed companies are written again.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ async fn payroll_is_certified_and_only_changes_are_written_again(shared: &'stati
     scene.stage.configure(RECORDS, &settings).await?;
     scene.resume().await?;
 
-    // While payroll answers nonsense, other lists are read; nobody gives it up.
+    // While payroll answers nonsense, other lists are read, and payroll is retried.
     let payroll = Target { path: Some("/payroll".to_owned()), ..Target::default() };
     scene.spoil([(Effect::Html { status: Status::OK }, payroll)]);
     scene.ask_for("first", RunKind::Snapshot, &[List::Customers, List::Payroll]).await?;
@@ -56,9 +56,9 @@ async fn payroll_is_certified_and_only_changes_are_written_again(shared: &'stati
     let published = published(&scene).await?;
     assert_eq!(certificates.len(), PARTITIONS as usize);
     for (key, one) in &certificates {
-        let told = (one.method, one.certified, one.distinct, one.missing_at_most, one.page_base);
+        let found = (one.method, one.certified, one.distinct, one.missing_at_most, one.page_base);
         assert_eq!(
-            told,
+            found,
             (Method::Counting, true, Some(COMPANIES as i64), Some(0), Some(1)),
             "{key}: {one:?}"
         );
@@ -70,7 +70,7 @@ async fn payroll_is_certified_and_only_changes_are_written_again(shared: &'stati
     let again = scene.run("again", RunKind::Snapshot, &[List::Payroll]).await?;
     assert_eq!((sum(&again, "published"), sum(&again, "certified")), (0, PARTITIONS as u64), "{again:#?}");
 
-    // One is changed, one is new, and one has left: there is no way to ask for it, so it is named and stays.
+    // One is changed, one is new, and one is gone: it cannot be read by id, so the certificate names it and its record stays.
     let before = truth(&scene);
     scene.provider().change(|world, clock| {
         for (index, kind) in [(Some(3), Kind::Updated), (None, Kind::Created), (Some(5), Kind::Deleted)] {
@@ -100,8 +100,8 @@ async fn payroll_is_certified_and_only_changes_are_written_again(shared: &'stati
     assert_eq!(last.remove(&left[0]), before.get(&left[0]).cloned());
     assert_eq!(last, after);
 
-    // Only what has changed is asked for: since a day before the last run that was proved began.
-    // So many that each page shows one of them, and the filter can be held against the first page.
+    // An incremental run requests only changes since a day before the last certified run began. So many change that each page shows
+    // one of them, and the filter can be compared with the first page.
     let updated = (6..COMPANIES as u32).step_by(2);
     scene.provider().change(|world, clock| {
         for index in updated.clone() {
@@ -120,17 +120,17 @@ async fn payroll_is_certified_and_only_changes_are_written_again(shared: &'stati
         requests.map(|(_, request)| request.target).filter(|target| target.contains("/payroll")).collect();
 
     println!("lists, payroll: {} rows of what has changed; {pages:?}", sum(&changed, "rows"));
-    // The first page without the filter tells whether the filter is understood.
+    // The first page without the filter shows whether the provider applies the filter.
     let plain = pages.iter().filter(|page| !page.contains("lastUpdate")).count();
     assert!(plain <= PARTITIONS as usize && plain < pages.len(), "{pages:?}");
     assert_eq!(sum(&changed, "published"), updated.len() as u64, "{changed:#?}");
-    // Nothing proves what a filter leaves out.
+    // A filtered list certifies nothing.
     assert_eq!(sum(&changed, "certified"), 0, "{changed:#?}");
     let mut last = self::last(&self::published(&scene).await?);
     last.remove(&left[0]);
     assert_eq!(last, truth(&scene));
 
-    // A filter that the provider does not take is tried once in a run by each task; here each has one shard.
+    // Each task tries a filter that the provider refuses once in a run; here each has one shard.
     scene.stop().await?;
     let settings = scene.fetching(&[
         ("snapshot.lists", "payroll"),
@@ -150,7 +150,7 @@ async fn payroll_is_certified_and_only_changes_are_written_again(shared: &'stati
 
 async fn payroll_without_a_readable_time_rewrites_only_changes(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &[Resource::Customers], ..Options::default() };
-    let scene = Scene::start(shared.into(), "lists-payroll-untold", options, |settings| {
+    let scene = Scene::start(shared.into(), "lists-payroll-unversioned", options, |settings| {
         (settings.world.companies, settings.world.payroll_companies) = (OTHERS, 20);
         settings.knobs.reads.records.without_last_update = true;
     })
@@ -166,7 +166,7 @@ async fn payroll_without_a_readable_time_rewrites_only_changes(shared: &'static 
         scene.run(&format!("{left_out:?}"), RunKind::Snapshot, &[List::Payroll]).await?;
         let published = published(&scene).await?;
 
-        // Another form of the member is another content; so each is there once more.
+        // Another form of the member is another content; so each company is written once more.
         count += 20;
         assert_eq!((published.len(), last(&published)), (count, truth(&scene)), "{left_out:?}");
     }
@@ -178,9 +178,9 @@ async fn payroll_without_a_readable_time_rewrites_only_changes(shared: &'static 
     });
     scene.run("changed", RunKind::Snapshot, &[List::Payroll]).await?;
     assert_eq!(published(&scene).await?.len(), count + 1);
-    // The time is told again: it is newer than no time.
+    // The time is back, which is newer than no time.
     scene.provider().turn(|knobs| knobs.reads.records.without_last_update = false);
-    scene.run("told", RunKind::Snapshot, &[List::Payroll]).await?;
+    scene.run("timed", RunKind::Snapshot, &[List::Payroll]).await?;
     let published = published(&scene).await?;
     assert_eq!((published.len(), last(&published)), (count + 21, truth(&scene)));
     assert_eq!(evidence::letters(&scene).await?, []);
@@ -195,7 +195,7 @@ async fn payroll_waits_for_its_login_and_holds_up_nothing(shared: &'static Share
     })
     .await?;
 
-    // All other lists are read and proved, and it is told what payroll waits for.
+    // All other lists are certified, and log and REST say what payroll waits for.
     let initial = until_certified(&scene, "initial").await?;
     assert_eq!(initial["lists"], json!(["companies", "customers", "accounts"]));
     let waiting = snapshots(&scene, "").await?["waiting"].clone();
@@ -235,7 +235,7 @@ async fn payroll_alone_needs_no_accounting_login(shared: &'static Shared) -> Res
     let alone = [("snapshot.mode", "initial"), ("snapshot.lists", "payroll"), ("enrich.resources", "")];
     scene.stage.configure(RECORDS, &scene.fetching(&alone)).await?;
 
-    // Without any login it says which one it needs.
+    // Without any login the task names the one it needs.
     let mut trace = String::new();
     scene
         .until("a task failed", async || {
@@ -262,7 +262,7 @@ async fn payroll_alone_needs_no_accounting_login(shared: &'static Shared) -> Res
     Ok(())
 }
 
-/// What REST says of runs, or of one.
+/// Runs, or one of them, by REST.
 async fn snapshots(scene: &Scene, rest: &str) -> Result<Value> {
     let path = format!("/connectors/{RECORDS}/snapshots{rest}");
     match scene.stage.ask(0, "GET", &path, None).await? {
@@ -301,7 +301,7 @@ pub(super) fn last(published: &[Value]) -> BTreeMap<u64, Value> {
     published.iter().map(|one| (one["companyCode"].as_u64().unwrap(), one.clone())).collect()
 }
 
-/// What the provider has.
+/// The provider's companies.
 pub(super) fn truth(scene: &Scene) -> BTreeMap<u64, Value> {
     let world = scene.provider().world();
     let rows = world.payroll(ListOrder::Created).into_iter();

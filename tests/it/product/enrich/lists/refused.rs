@@ -1,4 +1,4 @@
-//! Lists that are refused, empty or not offered: nothing is deleted because of it, and the certificate says what is the matter.
+//! Lists that are refused, empty or not offered: no record is deleted, and the certificate has the reason.
 
 use model::{List, RunKind};
 use simulator::{
@@ -15,7 +15,7 @@ crate::tests! {
     real refused_or_empty_lists_delete_nothing_and_mass_deletes_wait within 240;
 }
 
-/// Of each company: more than may be missing without a word.
+/// Customers of each company: more than may be missing without the run waiting.
 const CUSTOMERS: u32 = 60;
 /// An empty list.
 const EMPTY: Effect = Effect::Oversized { bytes: 2, status: Status::OK };
@@ -51,8 +51,8 @@ async fn refused_or_empty_lists_delete_nothing_and_mass_deletes_wait(shared: &'s
         );
     }
 
-    // Two companies seem to have lost all they had, of one nothing is there by id either; a third is refused; and nobody
-    // knows of a list of accounts, or sees a company.
+    // Two companies seem to have lost all their customers, one of them also by id; a third is refused; there is no list of accounts,
+    // and that of companies is empty.
     let by_id = Target { path: Some(format!("{}/", Resource::Customers.prefix())), ..scene.company(0) };
     scene.spoil([
         (Effect::UnknownPath, all_of(List::Accounts)),
@@ -89,8 +89,8 @@ async fn refused_or_empty_lists_delete_nothing_and_mass_deletes_wait(shared: &'s
         [(0, true, CUSTOMERS, 0), (1, true, 0, CUSTOMERS), (2, false, 0, 0), (3, true, 0, 0)]
     {
         let customers = scene.certificate(company, List::Customers).await?;
-        let told = (customers.certified, customers.vanished_count, customers.unlisted);
-        assert_eq!(told, (certified, vanished.into(), unlisted.into()), "{company}: {customers:?}");
+        let found = (customers.certified, customers.vanished_count, customers.unlisted);
+        assert_eq!(found, (certified, vanished.into(), unlisted.into()), "{company}: {customers:?}");
         assert_eq!(customers.vanished.len(), vanished as usize);
     }
     let unlisted: i64 =
@@ -108,13 +108,13 @@ async fn refused_or_empty_lists_delete_nothing_and_mass_deletes_wait(shared: &'s
         certificates.len()
     );
     verdict.assert_sound();
-    // What is there by id and in no list is better known now than from its row.
+    // Records that are found by id but in no list are published once more, now from the read by id.
     let by_id = CUSTOMERS as usize + 3;
     assert_eq!((evidence.tombstones(), evidence.published()), (0, before + by_id));
     Ok(())
 }
 
-/// How often too much was missing.
+/// How often a run was paused because too many records were missing.
 async fn braked(scene: &Scene) -> Result<f64> {
     let counted = scene.stage.metric(0, "tributary_snapshot_braked_total").await?;
     Ok(counted.iter().map(|(_, count)| count).sum())

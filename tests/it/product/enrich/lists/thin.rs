@@ -1,4 +1,4 @@
-//! Rows that show less than there is: what is published is the whole record all the same.
+//! Rows with only some members of the record: the whole record is published nevertheless.
 
 use futures::future::try_join_all;
 use model::RunKind;
@@ -14,7 +14,7 @@ crate::tests! {
 }
 
 async fn partial_rows_publish_the_whole_record_exactly_once(shared: &'static Shared) -> Result<()> {
-    // Both at once: most of it is waiting.
+    // Both at once: most of the time is waiting.
     try_join_all([false, true].map(|unreadable| Box::pin(reads_thin_rows(shared, unreadable)))).await?;
     Ok(())
 }

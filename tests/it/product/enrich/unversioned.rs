@@ -1,4 +1,4 @@
-//! Records that tell neither their version nor their id: each is published under what its event tells, and no stale read stays.
+//! Records without version and id: each is published with those of its event, and no stale read stays.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ crate::tests! {
     real an_unversioned_record_is_republished_only_if_it_changed within 240;
 }
 
-/// Resources whose members the document does not show.
+/// Resources whose members the provider does not document.
 fn undocumented() -> Vec<Resource> {
     Resource::ALL.into_iter().filter(|one| ours(*one).schema() == SchemaKind::Record).collect()
 }
@@ -23,7 +23,7 @@ async fn records_without_version_or_id_arrive_and_none_stays_stale(shared: &'sta
     let resources = undocumented();
     assert_eq!(resources.len(), 16);
     let options = Options { resources: &resources, ..Options::default() };
-    let scene = Scene::start(shared.into(), "enrich-untold", options, |settings| {
+    let scene = Scene::start(shared.into(), "enrich-unversioned", options, |settings| {
         settings.world.others = 2;
         let records = &mut settings.knobs.reads.records;
         records.without_id = resources.iter().copied().collect();
@@ -35,7 +35,7 @@ async fn records_without_version_or_id_arrive_and_none_stays_stale(shared: &'sta
     for (round, left_out) in LeftOut::ALL.into_iter().enumerate() {
         scene.provider().turn(|knobs| {
             knobs.reads.records.left_out = left_out;
-            // Half of the reads come from a replica that is behind, for less time than a record is read once more after.
+            // Half of the reads come from a replica that lags by less than the time until a record is read again.
             (knobs.reads.replica_lag, knobs.reads.replica_share) = (if round == 0 { 0 } else { 300 }, 0.5);
         });
         scene.update(&living);
@@ -52,10 +52,14 @@ async fn records_without_version_or_id_arrive_and_none_stays_stale(shared: &'sta
             assert_eq!(versions.last(), Some(&truth.sequence), "{place:?} {left_out:?}");
             assert_eq!(Some(last), shown(&scene, *place).as_ref(), "{place:?} {left_out:?}");
         }
-        println!("enrich, untold: {left_out:?}, {} records of {} keys", total(&published), published.len());
+        println!(
+            "enrich, unversioned: {left_out:?}, {} records of {} keys",
+            total(&published),
+            published.len()
+        );
     }
 
-    // Events that came before say nothing new.
+    // Repeated events change nothing.
     let before = total(&published(&scene).await?);
     scene.repeat_events().await?;
     scene.quiesce().await?;
@@ -66,7 +70,7 @@ async fn records_without_version_or_id_arrive_and_none_stays_stale(shared: &'sta
 async fn an_unversioned_record_is_republished_only_if_it_changed(shared: &'static Shared) -> Result<()> {
     let resources = [Resource::Journals];
     let options = Options { resources: &resources, ..Options::default() };
-    let scene = Scene::start(shared.into(), "enrich-untold-known", options, |settings| {
+    let scene = Scene::start(shared.into(), "enrich-unversioned-known", options, |settings| {
         settings.world.others = 3;
         settings.knobs.reads.records.without_sequence = resources.into();
     })
@@ -82,7 +86,7 @@ async fn an_unversioned_record_is_republished_only_if_it_changed(shared: &'stati
     scene.until_over("same").await?;
     assert_eq!(published(&scene).await?, first);
 
-    // Nothing is told of this change.
+    // A change without an event.
     scene.provider().turn(|knobs| knobs.delivery.lose = 1.0);
     scene.update(&living[..1]);
     scene.settle().await?;
@@ -103,7 +107,7 @@ async fn an_unversioned_record_is_republished_only_if_it_changed(shared: &'stati
 
 type Published = BTreeMap<super::checker::Name, (Vec<u64>, serde_json::Value)>;
 
-/// The versions of each key, in their order, and its last value.
+/// The versions of each key in log order, and its last value.
 async fn published(scene: &Scene) -> Result<Published> {
     let mut found = Published::new();
     for (resource, lines) in lines(scene).await? {
