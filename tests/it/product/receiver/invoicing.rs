@@ -1,4 +1,4 @@
-//! The invoicing API: the echo, one secret for each hook, and deliveries that nobody signs.
+//! The invoicing API: the echo, one secret for each hook, and unsigned deliveries.
 
 use std::net::Ipv4Addr;
 
@@ -27,7 +27,7 @@ crate::tests! {
     plain an_own_address_identifies_the_hook_of_unsigned_deliveries;
 }
 
-const BODY: &[u8] = br#"{"Entity":"Customer","EntityId":"7","TenantId":"42","User":"somebody","Changes":[]}"#;
+const BODY: &[u8] = br#"{"Entity":"Customer","EntityId":"7","TenantId":"42","User":"ann","Changes":[]}"#;
 
 fn hook(entity: InvoicingEntity, action: InvoicingAction) -> InvoicingHook {
     InvoicingHook { entity, action }
@@ -39,7 +39,7 @@ const HOOKS: [(&str, &str); 3] = [
     ("SaleInvoice:Updated", "sale-invoice-updated"),
 ];
 
-/// A delivery to the own address of a hook.
+/// A delivery to the address of a hook.
 fn posted_to(slug: &str, signature: &str) -> Vec<u8> {
     request("POST", &format!("{INVOICING}/{slug}"), &[("ms-signature", signature)], BODY)
 }
@@ -102,10 +102,10 @@ async fn the_verifying_secret_identifies_the_hook() {
                 assert_eq!(rig.ask(&posted(&signature)).await.status, 200, "{name}");
 
                 let (delivery, _) = rig.taken.drain().pop().unwrap();
-                let Family::Invoicing { hook: Some(told), .. } = &delivery.context.family else {
+                let Family::Invoicing { hook: Some(found), .. } = &delivery.context.family else {
                     panic!("{:?}", delivery.context);
                 };
-                assert_eq!(InvoicingHook::from(*told), hook, "{name}");
+                assert_eq!(InvoicingHook::from(*found), hook, "{name}");
                 assert_eq!(delivery.body, BODY);
             }
         }
@@ -186,10 +186,10 @@ async fn each_hook_has_an_address_for_its_own_secrets() {
                 let taken = rig.taken.drain();
                 assert_eq!(taken.len(), usize::from(own == name));
                 for (delivery, _) in taken {
-                    let Family::Invoicing { hook: Some(told), .. } = &delivery.context.family else {
+                    let Family::Invoicing { hook: Some(found), .. } = &delivery.context.family else {
                         panic!("{:?}", delivery.context);
                     };
-                    assert_eq!(InvoicingHook::from(*told), InvoicingHook::from_slug(slug).unwrap());
+                    assert_eq!(InvoicingHook::from(*found), InvoicingHook::from_slug(slug).unwrap());
                 }
             }
         }
@@ -206,12 +206,12 @@ async fn each_hook_has_an_address_for_its_own_secrets() {
 }
 
 async fn an_answered_echo_is_reported_once_for_each_address() {
-    let (told, mut echoes) = mpsc::channel(8);
-    let rig = Rig::with(|setup| setup.receiver.echoed = Some(told)).await;
+    let (reports, mut echoes) = mpsc::channel(8);
+    let rig = Rig::with(|setup| setup.receiver.echoed = Some(reports)).await;
     let guid = "a".repeat(32);
     let own = format!("{INVOICING}/customer-created");
 
-    // Within a second only the first is told; a question that is refused is not told at all.
+    // Within a second only the first echo of an address is reported; a refused request is never reported.
     for (path, status) in
         [(INVOICING, 200), (INVOICING, 200), (&own, 200), ("/api/webhooks/incoming/Others", 404)]
     {
@@ -228,10 +228,10 @@ async fn an_answered_echo_is_reported_once_for_each_address() {
 }
 
 async fn an_echo_from_an_unlisted_address_is_not_reported() {
-    let (told, mut echoes) = mpsc::channel(8);
+    let (reports, mut echoes) = mpsc::channel(8);
     let rig = Rig::with(|setup| {
         setup.set("source.addresses", "198.51.100.0/24");
-        setup.receiver.echoed = Some(told);
+        setup.receiver.echoed = Some(reports);
     })
     .await;
 
@@ -258,7 +258,7 @@ async fn an_oversized_invoicing_body_is_refused_at_once() {
     let limit = 2_000;
     let mut rig = Rig::with(|setup| {
         setup.set("invoicing.body.limit.bytes", &limit.to_string());
-        // Nothing may be hashed: a request that tries is answered 503.
+        // No byte may be hashed: a request that needs it is answered 503.
         setup.receiver.hash_limit = HashLimit { burst: 0, per_second: 0, free: 0 };
     })
     .await;
@@ -277,7 +277,7 @@ async fn an_oversized_invoicing_body_is_refused_at_once() {
         for request in [request("POST", path, &[("ms-signature", &signature)], &body), chunked] {
             let answers = rig.send(&request).await;
 
-            // What is left of the body may have reset the connection before the answer was read.
+            // The unread rest of the body may reset the connection before the answer is read.
             assert!(answers.iter().all(|answer| answer.status == 413) && answers.len() < 2, "{answers:?}");
         }
     }
@@ -297,7 +297,7 @@ async fn a_source_that_forges_too_much_is_refused_alone() {
         statuses.push(exchange(rig.connect_from(forger).await, &forged).await[0].status);
     }
 
-    // Two secrets each, so five of them use the budget up.
+    // Each needs two secrets, so five of them use up the budget.
     assert_eq!(statuses, [401, 401, 401, 401, 401, 503]);
     for request in [
         posted_to("customer-created", &good),
@@ -342,9 +342,9 @@ async fn an_own_address_identifies_the_hook_of_unsigned_deliveries() {
 
     assert_eq!([listed[0].status, strange[0].status], [200, 401]);
     let (delivery, _) = rig.taken.drain().pop().unwrap();
-    let Family::Invoicing { hook: Some(told), .. } = &delivery.context.family else {
+    let Family::Invoicing { hook: Some(found), .. } = &delivery.context.family else {
         panic!("{:?}", delivery.context);
     };
     let updated = hook(InvoicingEntity::Customer, InvoicingAction::Updated);
-    assert_eq!(InvoicingHook::from(*told), updated);
+    assert_eq!(InvoicingHook::from(*found), updated);
 }
