@@ -1,5 +1,4 @@
-//! The REST API over HTTP on real Kafka: statuses, words and shapes as Kafka Connect has them, from one worker and from
-//! two.
+//! The REST API over HTTP on real Kafka: statuses, messages and JSON as in Kafka Connect, from one worker and from two.
 
 mod edits;
 mod failpoints;
@@ -18,9 +17,9 @@ use tributary::worker::state::statuses::{RunState, Status};
 
 use self::plugin::writer;
 pub(crate) use self::worker::log_levels;
-use self::worker::{Group, Outcome, SECRET, config};
-use crate::support::Shared;
+use self::worker::{Group, SECRET, config};
 use crate::support::harness::Test;
+use crate::support::{Result, Shared};
 
 pub(crate) fn tests() -> Vec<Test> {
     let parts = [
@@ -50,7 +49,7 @@ mod own {
         real a_restart_that_was_answered_hides_the_state_before_it;
     }
 
-    async fn a_connectors_life_is_reported_as_kafka_connect_does(shared: &'static Shared) -> Outcome {
+    async fn a_connectors_life_is_reported_as_kafka_connect_does(shared: &'static Shared) -> Result<()> {
         let worker = Group::new(shared.bootstrap(), "life").worker().await;
         let _supervised = worker.supervise();
         let mut sent = config("life");
@@ -74,7 +73,7 @@ mod own {
             json!({"name": "t 1", "connector": {"state": "RUNNING", "worker_id": id},
                 "tasks": [state(0), state(1)], "type": "source"})
         );
-        assert_eq!(worker.get("/connectors/t%201/config").await.body, echoed, "to the letter, secrets too");
+        assert_eq!(worker.get("/connectors/t%201/config").await.body, echoed, "unchanged, secrets included");
         let info = worker.get("/connectors/t%201/").await.body;
         assert_eq!(info["tasks"], json!([{"connector": "t 1", "task": 0}, {"connector": "t 1", "task": 1}]));
         let tasks = worker.get("/connectors/t%201/tasks").await.body;
@@ -97,10 +96,10 @@ mod own {
         }
         let stopped = worker.get("/connectors/t%201").await.body;
         assert_eq!(stopped["tasks"], json!([]), "at once");
-        let told = worker
+        let status = worker
             .until("/connectors/t%201/status", |answer| answer.body["connector"]["state"] == "STOPPED")
             .await;
-        assert_eq!(told.body["tasks"], json!([]));
+        assert_eq!(status.body["tasks"], json!([]));
         worker.ask("PUT", "/connectors/t%201/resume", None).await;
         worker
             .until("/connectors/t%201/status", |answer| answer.body["tasks"][1]["state"] == "RUNNING")
@@ -115,7 +114,7 @@ mod own {
         Ok(())
     }
 
-    async fn a_connector_without_an_owner_is_in_every_list(shared: &'static Shared) -> Outcome {
+    async fn a_connector_without_an_owner_is_in_every_list(shared: &'static Shared) -> Result<()> {
         let worker = Group::new(shared.bootstrap(), "new").worker().await;
 
         worker.ask("PUT", "/connectors/new/config", Some(config("new"))).await;
@@ -131,7 +130,9 @@ mod own {
         Ok(())
     }
 
-    async fn edited_offsets_of_a_stopped_connector_are_not_overwritten(shared: &'static Shared) -> Outcome {
+    async fn edited_offsets_of_a_stopped_connector_are_not_overwritten(
+        shared: &'static Shared,
+    ) -> Result<()> {
         let group = Group::new(shared.bootstrap(), "offsets");
         let worker = group.worker().await;
         let _supervised = worker.supervise();
@@ -176,7 +177,7 @@ mod own {
         Ok(())
     }
 
-    async fn topics_are_listed_until_they_are_reset(shared: &'static Shared) -> Outcome {
+    async fn topics_are_listed_until_they_are_reset(shared: &'static Shared) -> Result<()> {
         let worker = Group::new(shared.bootstrap(), "topics").worker().await;
         worker.statuses.put_topic("t", 0, "b.topic");
         worker.statuses.put_topic("t", 1, "a.topic");
@@ -187,19 +188,21 @@ mod own {
             .await;
         let reset = worker.ask("PUT", "/connectors/t/topics/reset", None).await;
         let after = worker.get("/connectors/t/topics").await;
-        let unknown = worker.get("/connectors/nobody/topics").await;
+        let unknown = worker.get("/connectors/unknown/topics").await;
 
         assert_eq!(used.body, json!({"t": {"topics": ["a.topic", "b.topic"]}}));
         assert_eq!((reset.status, reset.body), (202, Value::Null));
         assert_eq!(after.body, json!({"t": {"topics": []}}));
-        assert_eq!((unknown.status, unknown.body), (200, json!({"nobody": {"topics": []}})));
+        assert_eq!((unknown.status, unknown.body), (200, json!({"unknown": {"topics": []}})));
         worker
             .until("/connectors/other/topics", |answer| answer.body["other"]["topics"] == json!(["c.topic"]))
             .await;
         Ok(())
     }
 
-    async fn a_cluster_log_level_reaches_running_workers_not_later_ones(shared: &'static Shared) -> Outcome {
+    async fn a_cluster_log_level_reaches_running_workers_not_later_ones(
+        shared: &'static Shared,
+    ) -> Result<()> {
         let group = Group::new(shared.bootstrap(), "levels");
         let (one, two) = (group.worker().await, group.worker().await);
         let logger = "/admin/loggers/tributary::kafka";
@@ -222,11 +225,11 @@ mod own {
             two.get("/admin/loggers/root").await.body,
             json!({"level": "INFO", "last_modified": null})
         );
-        assert_eq!(later.get(logger).await.status, 404, "an old command is not obeyed again");
+        assert_eq!(later.get(logger).await.status, 404, "a later worker obeyed an old command");
         Ok(())
     }
 
-    async fn a_failed_task_shows_its_trace_and_restarts_alone(shared: &'static Shared) -> Outcome {
+    async fn a_failed_task_shows_its_trace_and_restarts_alone(shared: &'static Shared) -> Result<()> {
         let worker = Group::new(shared.bootstrap(), "failed").worker().await;
         worker.ask("PUT", "/connectors/f/config", Some(config("failed"))).await;
         let supervised = worker.supervise();
@@ -241,7 +244,7 @@ mod own {
         };
         worker.statuses.put("f", Some(1), &failed);
 
-        let told = worker
+        let status = worker
             .until("/connectors/f/status", |answer| answer.body["tasks"][1]["state"] == "FAILED")
             .await
             .body;
@@ -251,15 +254,12 @@ mod own {
         worker.ask("POST", "/connectors/f/tasks/1/restart", None).await;
         let last = worker.state.configs.read(|configs| configs.restarts("f").next_back().cloned()).unwrap();
 
-        assert_eq!(told["connector"]["state"], "RUNNING");
-        assert_eq!(told["tasks"][0]["trace"], Value::Null);
+        assert_eq!(status["connector"]["state"], "RUNNING");
+        assert_eq!(status["tasks"][0]["trace"], Value::Null);
         assert_eq!(
-            told["tasks"][1],
+            status["tasks"][1],
             json!({"id": 1, "state": "FAILED", "worker_id": "elsewhere:8083", "trace": failed.trace})
         );
-        let states = |body: &Value| {
-            [&body["connector"], &body["tasks"][0], &body["tasks"][1]].map(|one| one["state"].clone())
-        };
         assert_eq!(
             (chosen.status, states(&chosen.body)),
             (202, ["RUNNING", "RUNNING", "RESTARTING"].map(Value::from))
@@ -272,13 +272,13 @@ mod own {
         Ok(())
     }
 
-    async fn a_restart_that_was_answered_hides_the_state_before_it(shared: &'static Shared) -> Outcome {
+    async fn a_restart_that_was_answered_hides_the_state_before_it(shared: &'static Shared) -> Result<()> {
         let worker = Group::new(shared.bootstrap(), "restarting").worker().await;
         worker.ask("PUT", "/connectors/r/config", Some(config("restarting"))).await;
         let supervised = worker.supervise();
         worker.until("/connectors/r/status", all_run).await;
         drop(supervised);
-        // Of an owner that has not heard of any restart, and never will.
+        // The status of an owner that does not know of any restart.
         let before = Status {
             state: RunState::Running,
             trace: None,
@@ -299,9 +299,6 @@ mod own {
             all.iter().all(|one| one["worker_id"] == "elsewhere:8083")
         };
         worker.until("/connectors/r/status", elsewhere).await;
-        let states = |body: &Value| {
-            [&body["connector"], &body["tasks"][0], &body["tasks"][1]].map(|one| one["state"].clone())
-        };
 
         let one = worker.ask("POST", "/connectors/r/tasks/1/restart", None).await;
         let after_one = worker.get("/connectors/r/status").await;
@@ -320,13 +317,17 @@ mod own {
     }
 }
 
-/// Whether a status shows a connector and two tasks that run.
-fn all_run(answer: &worker::Answer) -> bool {
-    let body = &answer.body;
-    [&body["connector"], &body["tasks"][0], &body["tasks"][1]].iter().all(|one| one["state"] == "RUNNING")
+/// The states of a connector and two tasks in a status.
+fn states(body: &Value) -> [Value; 3] {
+    [&body["connector"], &body["tasks"][0], &body["tasks"][1]].map(|one| one["state"].clone())
 }
 
-/// No answer of these tests may show it, other than the echo of a configuration.
+/// Whether a status shows a connector and two tasks that run.
+fn all_run(answer: &worker::Answer) -> bool {
+    states(&answer.body) == ["RUNNING"; 3].map(Value::from)
+}
+
+/// Whether an answer shows the secret, which only the echo of a configuration may do.
 fn shows_secret(answer: &worker::Answer) -> bool {
     answer.body.to_string().contains(SECRET)
 }

@@ -1,5 +1,4 @@
-//! Runs and certificates over HTTP, from the topics of a real Kafka: what is asked for, what is refused and why, and how
-//! what shards write is told. Shards are played by the tests.
+//! Runs and certificates over HTTP, on real Kafka: accepted and refused requests, and the progress of shards, which the tests write.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -19,10 +18,10 @@ use tributary::worker::grants::Grants;
 use tributary::worker::ledger::Ledgers;
 use tributary::worker::snapshots::Desk;
 
-use super::worker::{Answer, Group, Outcome, Worker, config as connector};
-use crate::support::Shared;
+use super::worker::{Answer, Group, Worker, config as connector};
 use crate::support::place::{PARTITIONS, Place};
 use crate::support::topics::record;
+use crate::support::{Result, Shared};
 
 crate::tests! {
     real a_request_is_taken_once_however_often_it_is_sent;
@@ -42,14 +41,14 @@ struct Scene {
 }
 
 impl Scene {
-    async fn new(shared: &'static Shared, name: &str) -> Outcome<Self> {
+    async fn new(shared: &'static Shared, name: &str) -> Result<Self> {
         let scene = Self::without_topics(shared, name).await?;
         let layout = scene.place.layout([Topic::State]);
         open_state(&layout, &scene.place.admin).await.unwrap();
         Ok(scene)
     }
 
-    async fn without_topics(shared: &'static Shared, name: &str) -> Outcome<Self> {
+    async fn without_topics(shared: &'static Shared, name: &str) -> Result<Self> {
         let place = Place::on(shared, name)?;
         let settings = settings(shared, &place);
         let own = Arc::new(config::Worker::load(None, settings).unwrap().config);
@@ -77,7 +76,7 @@ impl Scene {
         self.worker.ask("PUT", &format!("/connectors/records/snapshots/{run}/{order}"), None).await
     }
 
-    /// What a shard says.
+    /// Writes the progress of a shard.
     async fn progress(&self, progress: &Progress) {
         let topic: Arc<str> = self.place.name(Topic::State).into();
         let value = serde_json::to_vec(progress).unwrap();
@@ -123,7 +122,7 @@ fn progress(run: &str, shard: i32, state: ShardState) -> Progress {
     .unwrap()
 }
 
-async fn a_request_is_taken_once_however_often_it_is_sent(shared: &'static Shared) -> Outcome {
+async fn a_request_is_taken_once_however_often_it_is_sent(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "run-asked").await?;
     let asked =
         json!({ "id": "nightly:1", "kind": "verify", "lists": ["customers"], "companies": ["a", "b"] });
@@ -164,7 +163,7 @@ async fn a_request_is_taken_once_however_often_it_is_sent(shared: &'static Share
     Ok(())
 }
 
-async fn an_impossible_run_is_refused_with_the_reason(shared: &'static Shared) -> Outcome {
+async fn an_impossible_run_is_refused_with_the_reason(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "run-refused").await?;
     let hooks = json!({
         "connector.class": "WebhookSource", "topic.prefix": "other", "accounting.resources": "customers",
@@ -202,7 +201,7 @@ async fn an_impossible_run_is_refused_with_the_reason(shared: &'static Shared) -
         assert!(refused.message().contains(expected), "{body}: {refused:?}");
     }
     for (path, status, expected) in [
-        ("nobody", 404, "Connector nobody not found"),
+        ("unknown", 404, "Connector unknown not found"),
         ("hooks", 400, "Connector hooks is a WebhookSource: only a RecordSource reads lists"),
     ] {
         let asked = scene.worker.ask("POST", &format!("/connectors/{path}/snapshots"), None).await;
@@ -222,18 +221,18 @@ async fn an_impossible_run_is_refused_with_the_reason(shared: &'static Shared) -
     Ok(())
 }
 
-async fn a_run_shows_what_its_shards_write_and_ends_with_the_last(shared: &'static Shared) -> Outcome {
-    let scene = Scene::new(shared, "run-told").await?;
+async fn a_run_shows_what_its_shards_write_and_ends_with_the_last(shared: &'static Shared) -> Result<()> {
+    let scene = Scene::new(shared, "run-progress").await?;
     let path = "/connectors/records/snapshots/r";
     assert_eq!(scene.post(json!({ "id": "r", "kind": "verify" })).await.status, 202);
 
     scene.progress(&progress("r", 0, ShardState::Running)).await;
-    let running = scene.worker.until(path, |told| told.body["state"] == "running").await.body;
+    let running = scene.worker.until(path, |answer| answer.body["state"] == "running").await.body;
     scene.progress(&progress("r", 0, ShardState::Ended)).await;
     scene.progress(&progress("r", 1, ShardState::Ended)).await;
-    let almost = scene.worker.until(path, |told| told.body["shards"]["ended"] == 2).await.body;
+    let almost = scene.worker.until(path, |answer| answer.body["shards"]["ended"] == 2).await.body;
     scene.progress(&progress("r", 2, ShardState::Ended)).await;
-    let ended = scene.worker.until(path, |told| told.body["state"] == "ended").await.body;
+    let ended = scene.worker.until(path, |answer| answer.body["state"] == "ended").await.body;
 
     assert_eq!(running["collections"], json!({ "total": 2, "ended": 1, "certified": 1 }));
     assert_eq!(running["startedAt"], "1970-01-01T00:00:01.000Z");
@@ -246,8 +245,8 @@ async fn a_run_shows_what_its_shards_write_and_ends_with_the_last(shared: &'stat
     assert_eq!((&ended["certified"], &ended["rows"]), (&json!(true), &json!(300)));
     assert_eq!((&ended["differences"], &ended["current"]), (&json!({ "missing": 6 }), &json!([])));
     assert_eq!(ended["endedAt"], "1970-01-01T00:00:03.000Z");
-    let unknown = scene.worker.get("/connectors/records/snapshots/nobody").await;
-    assert_eq!((unknown.status, unknown.message()), (404, "Connector records has no run nobody"));
+    let unknown = scene.worker.get("/connectors/records/snapshots/unknown").await;
+    assert_eq!((unknown.status, unknown.message()), (404, "Connector records has no run unknown"));
 
     let mut page = Page::default();
     scene.ledgers.measure(&mut page);
@@ -263,7 +262,7 @@ async fn a_run_shows_what_its_shards_write_and_ends_with_the_last(shared: &'stat
     Ok(())
 }
 
-async fn an_order_applies_until_the_run_ends(shared: &'static Shared) -> Outcome {
+async fn an_order_applies_until_the_run_ends(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "run-ordered").await?;
     assert_eq!(scene.post(json!({ "id": "r" })).await.status, 202);
 
@@ -272,7 +271,7 @@ async fn an_order_applies_until_the_run_ends(shared: &'static Shared) -> Outcome
     let stopped = scene.order("r", "stop").await;
     let stopped_again = scene.order("r", "stop").await;
     let late = scene.order("r", "resume").await;
-    let unknown = scene.order("nobody", "stop").await;
+    let unknown = scene.order("unknown", "stop").await;
 
     assert_eq!((paused.status, resumed.status, stopped.status, stopped_again.status), (202, 202, 202, 202));
     assert_eq!(paused.body["reason"], "told to pause; not every shard has");
@@ -284,19 +283,22 @@ async fn an_order_applies_until_the_run_ends(shared: &'static Shared) -> Outcome
     assert_eq!(wanted, ["paused", "running", "stopped"]);
 
     for shard in 0..PARTITIONS {
-        let reason = Some("told to".to_owned());
+        let reason = Some("stopped by request".to_owned());
         scene.progress(&Progress { reason, ..progress("r", shard, ShardState::Stopped) }).await;
     }
-    let over =
-        scene.worker.until("/connectors/records/snapshots/r", |told| told.body["state"] == "stopped").await;
-    assert_eq!((&over.body["certified"], &over.body["reason"]), (&json!(false), &json!("told to")));
+    let over = scene
+        .worker
+        .until("/connectors/records/snapshots/r", |answer| answer.body["state"] == "stopped")
+        .await;
+    let reason = json!("stopped by request");
+    assert_eq!((&over.body["certified"], &over.body["reason"]), (&json!(false), &reason));
     let refused = scene.order("r", "stop").await;
     assert_eq!(refused.status, 409);
     assert!(refused.message().starts_with("run r of connector records is over (stopped)"), "{refused:?}");
     Ok(())
 }
 
-async fn the_newest_certificate_of_each_list_is_read_from_its_topic(shared: &'static Shared) -> Outcome {
+async fn the_newest_certificate_of_each_list_is_read_from_its_topic(shared: &'static Shared) -> Result<()> {
     let scene = Scene::new(shared, "run-proved").await?;
     let layout = scene.place.layout([Topic::Certificates]);
     let publisher = scene.place.open(&layout).await.unwrap();
@@ -349,7 +351,7 @@ async fn the_newest_certificate_of_each_list_is_read_from_its_topic(shared: &'st
     assert_eq!((&newest["method"], &newest["certified"]), (&json!("counting"), &json!(true)));
     assert_eq!(names(&read("?company=a").await), ["a/companies/r2", "a/customers/r2"]);
     assert_eq!(names(&read("?list=customers").await), ["a/customers/r2", "b/customers/r1"]);
-    assert_eq!(names(&read("?run=r1").await), ["b/customers/r1"], "the older one of a is gone");
+    assert_eq!(names(&read("?run=r1").await), ["b/customers/r1"], "the older certificate of a is replaced");
     assert_eq!(names(&read("?uncertified=true").await), ["~/payroll/r2", "b/customers/r1"]);
     let some = read("?limit=1").await;
     assert_eq!((names(&some), &some.body["truncated"]), (vec!["~/payroll/r2".to_owned()], &json!(true)));
@@ -359,7 +361,7 @@ async fn the_newest_certificate_of_each_list_is_read_from_its_topic(shared: &'st
     Ok(())
 }
 
-async fn without_a_state_topic_there_are_no_runs_and_none_can_start(shared: &'static Shared) -> Outcome {
+async fn without_a_state_topic_there_are_no_runs_and_none_can_start(shared: &'static Shared) -> Result<()> {
     let scene = Scene::without_topics(shared, "run-early").await?;
 
     let listed = scene.worker.get("/connectors/records/snapshots").await;
