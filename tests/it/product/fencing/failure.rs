@@ -1,5 +1,5 @@
-//! Batches that fail without a rival: aborted and gone on with, or unknown and the producer built anew while the lease
-//! runs.
+//! Batches that fail without a second writer: aborted, with the same producer afterwards; or unknown, with a rebuilt producer while
+//! the lease lasts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,7 @@ async fn an_oversized_record_aborts_its_batch_and_keeps_the_producer(shared: &'s
     assert_eq!(shard.batches().await, ["next"]);
 }
 
-/// Here the rest of the batch is in the log, and librdkafka's count of the partition is wrong afterwards.
+/// The rest of the batch is in the log, and librdkafka's sequence number of the partition is wrong afterwards.
 async fn a_refused_record_aborts_its_batch_and_rebuilds_the_producer(shared: &'static Shared) {
     let shard = Shard::create(shared.bootstrap(), "fencing-refused", &[("max.message.bytes", "20000")]).await;
     let mut producer = shard.take().await;
@@ -50,7 +50,7 @@ async fn a_refused_record_aborts_its_batch_and_rebuilds_the_producer(shared: &'s
     assert_eq!(shard.batches().await, ["first", "next"]);
 }
 
-/// A batch of which one record in the middle has this many bytes.
+/// A batch with one record of this many bytes in the middle.
 fn oversized(shard: &Shard, size: usize) -> Vec<EncodedRecord> {
     let mut batch = shard.batch("aborted");
     batch[7].value = Some(topics::noise(size).into());
@@ -61,11 +61,11 @@ async fn a_hanging_commit_within_the_lease_rebuilds_the_producer() -> Result<()>
     let broker = breakable::take().await?;
     let shard = Shard::create(&broker.bootstrap(), "fencing-rebuilt", &[]).await;
     let (hook, held) = gate();
-    // The first thing a writer does once it has given up on its commit is to ask for the lease.
+    // A writer that has given up on its commit first checks its lease.
     let (asked, mut lease_asked) = mpsc::unbounded_channel();
     let lease: Lease = Arc::new(move || asked.send(()).is_ok());
     let mut producer = shard.take_with(impatient(hook), lease).await;
-    // Taking the shard has asked as well.
+    // Taking the shard has checked the lease as well.
     while lease_asked.try_recv().is_ok() {}
 
     let disturbance = async {
@@ -144,9 +144,9 @@ async fn a_commit_whose_broker_dies_completes_once_it_is_back() -> Result<()> {
     Ok(())
 }
 
-/// Gives up on a commit soon.
+/// Options with a short watchdog.
 fn impatient(hook: Hook) -> TransactionOptions {
-    // It begins with the batch: a busy machine must have come to the commit by then.
+    // It starts with the batch: even a busy machine must reach the commit by then.
     let watchdog = Duration::from_secs(4);
     TransactionOptions { before_commit: Some(hook), watchdog, ..TransactionOptions::default() }
 }

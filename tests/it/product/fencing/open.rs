@@ -1,4 +1,4 @@
-//! Two writers of one partition: what one has committed behind the other's open batch.
+//! Two writers of one partition: one commits while the other's batch is open.
 
 use kafka::{TransactionOptions, read_to_end};
 
@@ -29,7 +29,7 @@ async fn reading_to_the_end_waits_for_open_batches_of_others(shared: &'static Sh
         read_to_end(&kafka, &topic, &partitions, LIMIT, |record| texts.push(text(&record))).await.unwrap();
         texts
     });
-    // Another reader, of a topic without anything open, has had all the time this one would need.
+    // Meanwhile another reader has read a topic without open batches to its end.
     shard.read_elsewhere().await;
     assert!(!reading.is_finished(), "it has seen {:?}", reading.await);
     gate.open();

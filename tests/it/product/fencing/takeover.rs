@@ -1,4 +1,4 @@
-//! A writer loses its shard while it is frozen or dead: what it had not committed is never seen.
+//! A writer loses its shard while it is frozen or dead: its uncommitted records are never visible.
 
 use super::shard::Shard;
 use super::writer::Writer;
@@ -20,7 +20,7 @@ async fn a_writer_frozen_inside_its_batch_is_refused_all_of_it(shared: &'static 
     let mut successor = shard.take().await;
     successor.commit(shard.batch("successor")).await.unwrap();
     writer.thaw()?;
-    writer.go_on("frozen", "fenced").await?;
+    writer.release("frozen", "fenced").await?;
 
     successor.commit(shard.batch("later")).await.unwrap();
     assert_eq!(shard.batches().await, ["successor", "later"]);
@@ -51,7 +51,7 @@ async fn a_writer_frozen_between_batches_is_refused_the_second(shared: &'static 
     successor.commit(shard.batch("successor")).await.unwrap();
     writer.thaw()?;
     writer.commit("second", "fenced").await?;
-    // Over is over: it does not come back with a producer of its own making.
+    // A fenced producer stays unusable and is not rebuilt.
     writer.commit("third", "over").await?;
 
     assert_eq!(shard.batches().await, ["first", "successor"]);
