@@ -1,4 +1,4 @@
-//! One worker, and people who change their minds.
+//! One worker, whose connectors are edited, paused, stopped, restarted and deleted.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use tributary::worker::state::configs;
 use tributary::worker::state::statuses::RunState;
 use tributary::worker::supervisor::Settings;
 
-use super::cluster::Cluster;
-use super::worker::Local;
+use super::cluster::WorkerGroup;
+use super::worker::LocalWorker;
 use crate::support::Shared;
 
 crate::tests! {
@@ -22,9 +22,9 @@ crate::tests! {
     real reset_topics_are_reported_again_with_the_next_record;
 }
 
-async fn start(shared: &Shared, name: &str) -> (Cluster, Local) {
-    let cluster = Cluster::create(shared.bootstrap(), name).await;
-    let worker = Local::start(&cluster.config, "alone:1", Settings::default()).await;
+async fn start(shared: &Shared, name: &str) -> (WorkerGroup, LocalWorker) {
+    let cluster = WorkerGroup::create(shared.bootstrap(), name).await;
+    let worker = LocalWorker::start(&cluster.config, "alone:1", Settings::default()).await;
     (cluster, worker)
 }
 
@@ -39,7 +39,7 @@ async fn each_task_of_a_connector_counts_and_reports_its_topic(shared: &'static 
         assert_eq!(cluster.task("counts", task).worker_id, "alone:1");
     }
     let topic = cluster.topic("counts");
-    cluster.until("its topic is told", |statuses| statuses.topics("counts") == [topic.as_str()]).await;
+    cluster.until("its topic is reported", |statuses| statuses.topics("counts") == [topic.as_str()]).await;
     let running = worker.handle.running();
     assert!(running.iter().all(|one| one.state == RunState::Running && one.starts > 0), "{running:?}");
     assert_eq!(running.len(), 4);
@@ -55,7 +55,7 @@ async fn paused_tasks_wait_and_resume_where_they_were(shared: &'static Shared) {
 
     cluster.set_target("pauses", TargetState::Paused).await;
     cluster.until_states("pauses", RunState::Paused, &[RunState::Paused]).await;
-    // A transaction that was under way when it was told is finished; after that nothing moves while the other counts on.
+    // A transaction in flight is finished; after that nothing moves while the other connector keeps counting.
     let mut tries = 0..5;
     loop {
         let before = cluster.count("pauses", 0);
@@ -63,7 +63,7 @@ async fn paused_tasks_wait_and_resume_where_they_were(shared: &'static Shared) {
         if cluster.count("pauses", 0) == before {
             break;
         }
-        assert!(tries.next().is_some(), "it counts on");
+        assert!(tries.next().is_some(), "it keeps counting");
     }
     cluster.set_target("pauses", TargetState::Running).await;
 
@@ -132,7 +132,7 @@ async fn every_restart_is_served_once_by_its_target(shared: &'static Shared) {
         })
         .await;
 
-    assert_eq!(starts(Some(0)), first[1], "a task nobody asked for was restarted");
+    assert_eq!(starts(Some(0)), first[1], "a task was restarted without a request");
     let (connectors, tasks) = (worker.handle.connector_startups(), worker.handle.task_startups());
     assert_eq!((connectors.attempts, tasks.attempts), (2, 3));
     cluster.restart("again", true, false, None).await;
@@ -152,7 +152,7 @@ async fn a_stopping_worker_ends_its_tasks_and_reports_it(shared: &'static Shared
 
     cluster.until_states("ends", RunState::Unassigned, &[RunState::Unassigned; 2]).await;
     assert!(handle.running().is_empty());
-    let again = Local::start(&cluster.config, "alone:2", Settings::default()).await;
+    let again = LocalWorker::start(&cluster.config, "alone:2", Settings::default()).await;
     cluster.until_running("ends", 2).await;
     assert_eq!(cluster.task("ends", 0).worker_id, "alone:2");
     cluster.until_counted("ends", 0, 5).await;
@@ -180,19 +180,21 @@ async fn a_connector_created_paused_or_stopped_runs_once_resumed(shared: &'stati
 
 async fn reset_topics_are_reported_again_with_the_next_record(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "alone-topics").await;
-    cluster.create_connector("tells", &[]).await;
-    let topic = cluster.topic("tells");
-    cluster.until("its topic is told", |statuses| !statuses.topics("tells").is_empty()).await;
-    cluster.set_target("tells", TargetState::Paused).await;
-    cluster.until_states("tells", RunState::Paused, &[RunState::Paused]).await;
+    cluster.create_connector("reports", &[]).await;
+    let topic = cluster.topic("reports");
+    cluster.until("its topic is reported", |statuses| !statuses.topics("reports").is_empty()).await;
+    cluster.set_target("reports", TargetState::Paused).await;
+    cluster.until_states("reports", RunState::Paused, &[RunState::Paused]).await;
 
     let (kafka, own) = (&cluster.config.kafka, &cluster.config.topics.status);
     let writer =
         tributary::worker::state::writer::StatusWriter::start(kafka, &own.name, own.partitions).unwrap();
-    writer.remove_topic("tells", &topic);
-    cluster.until("its topic is forgotten", |statuses| statuses.topics("tells").is_empty()).await;
-    cluster.set_target("tells", TargetState::Running).await;
+    writer.remove_topic("reports", &topic);
+    cluster.until("its topic is removed", |statuses| statuses.topics("reports").is_empty()).await;
+    cluster.set_target("reports", TargetState::Running).await;
 
-    cluster.until("its topic is told again", |statuses| statuses.topics("tells") == [topic.as_str()]).await;
+    cluster
+        .until("its topic is reported again", |statuses| statuses.topics("reports") == [topic.as_str()])
+        .await;
     worker.stop().await;
 }

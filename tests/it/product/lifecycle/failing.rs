@@ -1,4 +1,4 @@
-//! Failures that pass, failures that need a person, and panics.
+//! Transient failures, permanent failures, and panics.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use tributary::worker::state::configs;
 use tributary::worker::state::statuses::{RunState, Statuses};
 use tributary::worker::supervisor::{Restarting, Settings};
 
-use super::cluster::Cluster;
-use super::worker::Local;
+use super::cluster::WorkerGroup;
+use super::worker::LocalWorker;
 use crate::support::Shared;
 use crate::support::topics::content_of;
 
@@ -21,7 +21,7 @@ crate::tests! {
     real no_status_ever_shows_a_secret;
 }
 
-/// Starts again soon, and gives a panic two more chances.
+/// Restarts failed tasks soon, and a panicked task twice.
 fn hasty() -> Settings {
     let wait = Duration::from_millis(100);
     let policy = Policy { first: wait, longest: wait, total: None };
@@ -29,13 +29,13 @@ fn hasty() -> Settings {
     Settings { restarting, ..Settings::default() }
 }
 
-async fn start(shared: &Shared, name: &str) -> (Cluster, Local) {
-    let cluster = Cluster::create(shared.bootstrap(), name).await;
-    let worker = Local::start(&cluster.config, "alone:1", hasty()).await;
+async fn start(shared: &Shared, name: &str) -> (WorkerGroup, LocalWorker) {
+    let cluster = WorkerGroup::create(shared.bootstrap(), name).await;
+    let worker = LocalWorker::start(&cluster.config, "alone:1", hasty()).await;
     (cluster, worker)
 }
 
-/// Whether a task is in this state with a trace that says all of this.
+/// Whether the first task is in this state with a trace that contains all these words.
 fn says<'a>(name: &'a str, state: RunState, words: &'a [&'a str]) -> impl Fn(&Statuses) -> bool + 'a {
     move |statuses| {
         statuses.tasks(name).get(&0).is_some_and(|status| {
@@ -52,7 +52,7 @@ async fn a_permanent_failure_shows_reason_and_remedy_and_waits(shared: &'static 
     let words = ["TestFailure: the test source fails on request", "\nRemedy: remove fail.after"];
     cluster.until("it has failed", says("fails", RunState::Failed, &words)).await;
     assert_eq!(cluster.state.statuses.read(|all| all.connector("fails").unwrap().state), RunState::Running);
-    // Each run writes seven, and fails.
+    // Each start writes seven numbers and fails.
     cluster.until_counted_to("fails", 0, 7).await;
     cluster.restart("fails", true, true, None).await;
     cluster.until_counted_to("fails", 0, 14).await;
