@@ -1,4 +1,4 @@
-//! Reading what is no longer all there: a gap is an error and never a jump, and holes do not keep a reading from ending.
+//! Reading logs with missing records: a deleted range is an error and never skipped, and compaction holes do not prevent the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ async fn a_consumer_reports_deleted_records_and_never_skips_them(shared: &'stati
     let error = loop {
         match timeout(LIMIT, consumer.next()).await.unwrap() {
             Ok(Event::Record(record)) => {
-                assert_eq!(record.offset, next, "a jump");
+                assert_eq!(record.offset, next, "offsets were skipped");
                 next += 1;
             }
             Ok(Event::End { .. }) => panic!("it came to an end at {next}"),
@@ -98,7 +98,7 @@ async fn a_compacted_topic_with_holes_yields_each_keys_last_value(shared: &'stat
         (0..5).map(|key| topics::record(&topic, 0, &format!("key-{key}"), round.to_string())).collect()
     };
 
-    // Segments close, and become fit for compaction, only when something is written after them.
+    // A segment is closed, and can be compacted, only when a later record is written.
     let started = Instant::now();
     let mut rounds = 0;
     while topics::content(&kafka, &topic).await[&0].len() == rounds * 5 {
@@ -112,7 +112,7 @@ async fn a_compacted_topic_with_holes_yields_each_keys_last_value(shared: &'stat
     let abandoned_batch = batch(rounds);
     let writing = tokio::spawn(async move { abandoned.commit(abandoned_batch).await });
     held.reached().await;
-    // Who takes the shard aborts what is open, and returns when all before it is decided for readers too.
+    // Taking the shard aborts open transactions, and returns when all earlier ones are decided for readers too.
     drop(shards.take(id(), lease()).await.unwrap());
     let mut read = Vec::new();
     let ends = read_to_end(&kafka, &topic, &[0], LIMIT, |record| read.push(record)).await.unwrap();

@@ -1,4 +1,4 @@
-//! One broker and the way to it: whatever becomes of them, records are only late.
+//! One broker behind a proxy: its outages only delay records.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ async fn answers_lost_with_their_connections_repeat_no_record() -> Result<()> {
     let mut publishing = Publishing::start(Kafka::plaintext(broker.bootstrap()), &topic).await;
 
     let (wanted, mut lost) = (cycles("LOSSES", 1), 0);
-    // An answer to something else may be the one held back, and records wait behind it: then there is nothing to lose.
+    // If the held answer belongs to another request, the records wait behind it and no acknowledgement is lost.
     for _ in 0..wanted * 10 {
         publishing.flush().await;
         broker.proxy()?.stall_responses();
@@ -90,13 +90,13 @@ async fn answers_lost_with_their_connections_repeat_no_record() -> Result<()> {
             break;
         }
     }
-    assert_eq!(lost, wanted, "answers were lost in so many rounds only");
+    assert_eq!(lost, wanted, "acknowledgements were lost in too few rounds");
 
     publishing.finish("lost answers").await;
     Ok(())
 }
 
-/// Whether the broker comes to have more records than that, in a time that is long where nothing holds them back.
+/// Whether the broker gets more than `count` records within a time that is long if nothing holds them back.
 async fn has_more_than(kafka: &Kafka, topic: &str, count: usize) -> bool {
     let partitions: Vec<i32> = (0..PARTITIONS).collect();
     let grown = async {
