@@ -1,5 +1,5 @@
-//! Providers that are drawn: whatever the document leaves open about webhooks, each is subscribed and active, and what is sent to it
-//! is published.
+//! Drawn providers, which vary what the API documentation leaves open about webhooks: all hooks are active, and their notifications
+//! are published.
 
 use kafka::{Kafka, read_to_end};
 use simulator::{
@@ -12,7 +12,7 @@ use super::scene::{LIMIT, POLL, Scene, active};
 use crate::support::drawn::{self, DrawnProvider};
 use crate::support::{Error, Result, Shared};
 
-/// What one may take, seconds.
+/// Limit for one provider, seconds.
 const EACH: u64 = 90;
 /// Notifications that are sent.
 const CHANGES: usize = 6;
