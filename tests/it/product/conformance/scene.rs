@@ -1,4 +1,4 @@
-//! Where the checks of one run meet: the client, the names, and what an earlier check left for a later one.
+//! The shared state of the checks of a run: the client, the names, and values that earlier checks leave for later ones.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::shapes;
 use super::subject::Subject;
 use crate::support;
 
-/// REST gives no signal: whoever waits asks again.
+/// Between two requests: REST gives no signal of a change.
 const STEP: Duration = Duration::from_millis(50);
 
 /// One run on one worker.
@@ -18,7 +18,7 @@ pub(crate) struct Scene<'a> {
     pub(crate) client: Client,
     pub(crate) subject: &'a Subject,
     prefix: String,
-    /// Offsets seen while the connector ran, to be written back once it is stopped.
+    /// Offsets that were read while the connector ran, to be written back once it is stopped.
     pub(crate) offsets: OnceLock<Value>,
     /// The root logger's level before it was changed.
     pub(crate) root_level: OnceLock<String>,
@@ -36,7 +36,7 @@ impl<'a> Scene<'a> {
         format!("{}-{short}", self.prefix)
     }
 
-    /// A name no connector has.
+    /// A name that no connector has.
     pub(crate) fn unknown(&self) -> String {
         self.name("unknown")
     }
@@ -60,13 +60,13 @@ impl<'a> Scene<'a> {
         config
     }
 
-    /// The valid configuration with the subject's own change.
+    /// The valid configuration with the subject's change.
     pub(crate) fn changed_config(&self) -> Value {
         let (key, value) = &self.subject.change;
         self.config_with(&json!({ key: value }))
     }
 
-    /// What the worker shall echo for a configuration: all of it and the name.
+    /// The echo of a configuration: all settings and the name.
     pub(crate) fn echo(&self, short: &str, config: &Value) -> Value {
         let mut echo = config.clone();
         echo["name"] = json!(self.name(short));
@@ -85,7 +85,7 @@ impl<'a> Scene<'a> {
         self.until_running(short).await
     }
 
-    /// Repeats `attempt` until it holds; its last fault when it never does.
+    /// Repeats `attempt` until it holds; its last fault if it never does.
     pub(crate) async fn eventually(&self, mut attempt: impl AsyncFnMut() -> Outcome) -> Outcome {
         let began = Instant::now();
         loop {
@@ -125,7 +125,7 @@ impl<'a> Scene<'a> {
         .await
     }
 
-    /// Waits until nobody finds the connector any more.
+    /// Waits until connector and status are 404.
     pub(crate) async fn until_gone(&self, short: &str) -> Outcome {
         self.eventually(async || {
             self.client.get(&self.path(short, "")).await?.expect_error(404)?;
@@ -138,7 +138,7 @@ impl<'a> Scene<'a> {
         self.client.get(&self.path(short, "/status")).await?.expect(200)?.of(&shapes::STATUS)
     }
 
-    /// Removes all this run made, whatever happened.
+    /// Removes everything that this run created.
     pub(crate) async fn clean_up(&self) -> Outcome {
         if let Some(level) = self.root_level.get() {
             self.client.put("/admin/loggers/root", &json!({ "level": level })).await?;

@@ -1,4 +1,4 @@
-//! The objects of Connect's REST API, by the names its contract gives them.
+//! The objects of Connect's REST API, by their names in its contract.
 
 use super::shape::Kind::{
     Flag, ListOf, Map, MapOrNull, Number, NumberOrNull, Of, OneOf, Text, TextMap, TextOrNull, Texts,

@@ -1,4 +1,4 @@
-//! The suite, tried on itself: a check that cannot fail holds nobody to anything.
+//! Tests of the suite itself: every check can fail.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::client::segment;
-use super::report::{Report, Row, Verdict};
+use super::report::{CheckResult, CheckRow, Report};
 use super::shape::{Kind, Others, Shape, Strictness, compare, exactly};
 use super::subject::Subject;
 use super::tools::{console, version};
@@ -47,9 +47,13 @@ async fn a_report_lists_every_failure_and_the_total() {
     let report = Report {
         worker: "http://w:1".to_owned(),
         rows: vec![
-            Row { number: 1, sentence: "it answers", verdict: Verdict::Held },
-            Row { number: 12, sentence: "it refuses", verdict: Verdict::Failed("one\ntwo".to_owned()) },
-            Row { number: 81, sentence: "it asks", verdict: Verdict::LeftOut("nobody told it to") },
+            CheckRow { number: 1, sentence: "it answers", result: CheckResult::Held },
+            CheckRow {
+                number: 12,
+                sentence: "it refuses",
+                result: CheckResult::Failed("one\ntwo".to_owned()),
+            },
+            CheckRow { number: 81, sentence: "it asks", result: CheckResult::LeftOut("not configured") },
         ],
         left_behind: Some("connectors a".to_owned()),
         took: Duration::from_millis(1250),
@@ -60,7 +64,7 @@ async fn a_report_lists_every_failure_and_the_total() {
      12 FAILED    it refuses
                   one
                   two
-     81 left out  it asks: nobody told it to
+     81 left out  it asks: not configured
     left behind: connectors a
     1 of 2 checks hold on http://w:1, 1 left out, in 1.2 s
     ");
@@ -69,13 +73,13 @@ async fn a_report_lists_every_failure_and_the_total() {
 }
 
 async fn a_report_is_clean_without_failures_and_leftovers() {
-    let held = || vec![Row { number: 1, sentence: "it answers", verdict: Verdict::Held }];
+    let held = || vec![CheckRow { number: 1, sentence: "it answers", result: CheckResult::Held }];
     let report =
         |rows, left_behind| Report { worker: String::new(), rows, left_behind, took: Duration::from_secs(1) };
 
     assert!(report(held(), None).is_clean());
     assert!(!report(held(), Some("a connector".to_owned())).is_clean());
-    let left_out = Row { number: 2, sentence: "it asks", verdict: Verdict::LeftOut("no need") };
+    let left_out = CheckRow { number: 2, sentence: "it asks", result: CheckResult::LeftOut("no need") };
     assert!(report(vec![left_out], None).is_clean());
 }
 
@@ -201,7 +205,7 @@ async fn a_name_becomes_one_segment_of_a_path() {
     assert_eq!(segment("a b/c?d%é"), "a%20b%2Fc%3Fd%25%C3%A9");
 }
 
-/// Of a run with no time to wait in.
+/// A subject for runs that do not wait.
 fn hurried(url: &str) -> Subject {
     let mut facts = facts();
     facts["credentials"] = json!({ "user": "u", "password": "p" });
@@ -224,8 +228,8 @@ async fn a_worker_that_agrees_to_everything_fails_every_check() {
         server.abort();
         assert_eq!(report.rows.len(), 85);
         let held: Vec<u8> =
-            report.rows.iter().filter(|row| row.verdict == Verdict::Held).map(|row| row.number).collect();
-        // A list, which is what an empty worker answers there.
+            report.rows.iter().filter(|row| row.result == CheckResult::Held).map(|row| row.number).collect();
+        // A list, as an empty worker answers.
         let expected: &[u8] = if body == "[]" { &[3, 4] } else { &[] };
         assert_eq!(held, expected, "{status} {body}\n{report}");
     }

@@ -1,4 +1,4 @@
-//! Checks 1 to 6: the worker itself, and paths that are none.
+//! Checks 1 to 6: the worker itself, and unknown paths.
 
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -8,9 +8,9 @@ use crate::product::conformance::scene::Scene;
 use crate::product::conformance::shape::shorten;
 use crate::product::conformance::shapes;
 
-/// Which no worker takes for a number of tasks.
+/// A value of `tasks.max` that every worker refuses.
 pub(super) const INVALID: &str = "zero";
-/// By which kcctl knows that the class is at fault.
+/// The text by which kcctl recognizes an unknown class.
 pub(crate) const CLASS_NOT_FOUND: &str = "Failed to find any class that implements Connector";
 
 pub(super) async fn creates(scene: &Scene<'_>) -> Outcome {
@@ -56,15 +56,15 @@ pub(super) async fn no_class(scene: &Scene<'_>) -> Outcome {
     let config = json!({ "some.key": value });
     let answer = scene.create("classless", &config).await?.expect_error(400)?;
     let answer = answer.says("contains no connector type")?;
-    // Connect prints the whole config here; nobody else should.
+    // Connect prints the whole config here; other workers must not.
     if !scene.subject.strict && answer.message().contains(value) {
         return Err(answer.fault(&format!("expected no values in the message, got {:?}", answer.message())));
     }
     Ok(())
 }
 
-/// A class nobody asked for before: Connect remembers those it did not find, and when asked again puts the
-/// name of its own exception before the text that clients know.
+/// A new class name each time: Connect remembers classes that it did not find, and then puts the name of an exception before the text
+/// that clients know.
 pub(super) async fn unknown_class(scene: &Scene<'_>) -> Outcome {
     let config = json!({ "connector.class": format!("com.example.{}", scene.name("class")) });
     let answer = scene.create("unknown-class", &config).await?.expect_error(400)?;
@@ -73,7 +73,7 @@ pub(super) async fn unknown_class(scene: &Scene<'_>) -> Outcome {
     if scene.subject.strict { Ok(()) } else { expect_start(&answer, CLASS_NOT_FOUND) }
 }
 
-/// A message that begins so.
+/// An error unless the message starts with this text.
 pub(crate) fn expect_start(answer: &Answer, text: &str) -> Outcome {
     if answer.message().starts_with(text) {
         return Ok(());
@@ -90,7 +90,7 @@ pub(super) async fn other_name(scene: &Scene<'_>) -> Outcome {
 pub(super) async fn invalid_value(scene: &Scene<'_>) -> Outcome {
     let config = scene.config_with(&json!({ "tasks.max": INVALID }));
     let answer = scene.create("invalid", &config).await?.expect_error(400)?.says("tasks.max")?;
-    // Connect counts two for this one: no number, and then null.
+    // Connect counts two errors: not a number, and then null.
     let message = answer.message();
     let count = message.split_once(" error(s)").and_then(|(before, _)| before.rsplit(' ').next());
     if count.and_then(|count| count.parse::<u32>().ok()).is_none_or(|count| count == 0) {
@@ -148,7 +148,7 @@ async fn create_in(scene: &Scene<'_>, short: &str, state: &str) -> Outcome {
     scene.client.post("/connectors", &body).await?.expect(201)?.of(&shapes::INFO).map(drop)
 }
 
-/// Takes away what no later check needs, so that the worker has less to do.
+/// Removes connectors that no later check needs.
 async fn remove(scene: &Scene<'_>, short: &str) -> Outcome {
     scene.client.delete(&scene.path(short, "")).await?.expect_empty(204).map(drop)
 }

@@ -1,4 +1,4 @@
-//! Checks 79 and 80: a task that fails, and the end of a connector.
+//! Checks 79 and 80: a failed task, and a deleted connector.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::product::conformance::client::Outcome;
 use crate::product::conformance::scene::Scene;
 use crate::product::conformance::shapes;
 
-/// The connector whose task fails; it stays, for the tools to find.
+/// The connector whose task fails; the checks of the tools use it too.
 pub(crate) const FAILING: &str = "failing";
 
 pub(super) async fn shows(scene: &Scene<'_>) -> Outcome {

@@ -99,6 +99,6 @@ pub(super) async fn resume_stopped(scene: &Scene<'_>) -> Outcome {
     scene.until_running("t1").await?;
     let info = scene.client.get(&scene.path("t1", "")).await?.expect(200)?.of(&shapes::INFO)?;
     info.has("/tasks/0", &json!({ "connector": scene.name("t1"), "task": 0 }))?;
-    // Its offsets were removed and its topics reset: what it publishes now shows again.
+    // Its offsets were removed and its topics reset, so that new records show again.
     super::topics::topics(scene).await
 }

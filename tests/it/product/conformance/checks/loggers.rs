@@ -15,7 +15,7 @@ pub(super) async fn all(scene: &Scene<'_>) -> Outcome {
     scene.root_level.get_or_init(|| level.to_owned());
     let answer = scene.client.get("/admin/loggers").await?.expect(200)?.map_of(&shapes::LOGGER)?;
     let listed = answer.json.as_object().is_some_and(|loggers| match scene.subject.strict {
-        // Connect lists those that log4j2 holds at the moment, and that need not be the root.
+        // Connect lists the loggers that log4j2 has at the moment, which may lack the root.
         true => !loggers.is_empty(),
         false => loggers.contains_key("root"),
     });
@@ -40,7 +40,7 @@ pub(super) async fn put(scene: &Scene<'_>) -> Outcome {
         return Err(answer.fault(&format!("expected names of loggers, got {}", brief(&answer.json))));
     }
     let root = root?.has("/level", &json!(level))?;
-    // Connect dates those it names as changed, and the root is among them only while log4j2 holds it.
+    // Connect dates the loggers that it lists as changed; the root is one of them only while log4j2 has it.
     let dated = if scene.subject.strict && !changed.contains(&"root") {
         fetch(scene, &format!("/admin/loggers/{}", changed[0])).await?
     } else {
@@ -71,7 +71,7 @@ async fn restore(scene: &Scene<'_>, scope: &str) -> Result<Answer, String> {
     scene.client.put(&format!("{ROOT}{scope}"), &json!({ "level": level })).await
 }
 
-/// Nothing is changed that could not be changed back.
+/// Remembers the level first, so that it can be restored.
 fn known_level<'a>(scene: &'a Scene<'_>) -> Result<&'a str, String> {
     let level = scene.root_level.get().map(String::as_str);
     level.ok_or_else(|| "expected the root logger's level from check 75, got none".to_owned())

@@ -1,4 +1,4 @@
-//! Checks 22 to 35: what GET tells of connectors and tasks.
+//! Checks 22 to 35: GET of connectors and tasks.
 
 use serde_json::json;
 
@@ -29,7 +29,7 @@ pub(super) async fn expand_unknown(scene: &Scene<'_>) -> Outcome {
     expanded(scene, "expand=bogus", &[]).await.map(drop)
 }
 
-/// The listing, in which t1 has exactly these members.
+/// The listing, in which `t1` must have exactly these members.
 async fn expanded(scene: &Scene<'_>, query: &str, members: &[&str]) -> Result<Answer, String> {
     let answer = scene.client.get(&format!("/connectors?{query}")).await?.expect(200)?;
     let name = scene.name("t1");

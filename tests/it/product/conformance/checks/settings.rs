@@ -25,7 +25,7 @@ pub(super) async fn basic_auth(scene: &Scene<'_>) -> Outcome {
     let wrong = Credentials { password: format!("{}x", right.password), ..right };
     let impostor = scene.client.with_credentials(Some(wrong));
     for path in ["/", "/connectors", "/connector-plugins"] {
-        // Connect's body for it is plain text.
+        // Connect answers with plain text.
         nobody.get(path).await?.expect(401)?;
         impostor.get(path).await?.expect(401)?;
         scene.client.get(path).await?.expect(200)?;

@@ -29,7 +29,7 @@ pub(super) async fn unknown(scene: &Scene<'_>) -> Outcome {
     is_empty(scene, "unknown").await
 }
 
-/// Paused, or the next record would bring the topic back.
+/// The connector is paused; otherwise its next record would add the topic again.
 pub(super) async fn reset(scene: &Scene<'_>) -> Outcome {
     scene.client.set(&scene.path("t1", "/pause")).await?.expect_empty(202)?;
     scene.until_all("t1", "PAUSED").await?;

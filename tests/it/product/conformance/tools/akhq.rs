@@ -32,7 +32,7 @@ pub(super) async fn replay(scene: &Scene<'_>) -> Outcome {
     scene.until_gone(NAME).await
 }
 
-/// Every plugin is validated with next to nothing, to learn its keys; a definition that is null breaks it.
+/// It validates every plugin with almost no settings to learn its keys; a null definition breaks it.
 async fn probe(scene: &Scene<'_>, akhq: &Client) -> Outcome {
     let plugins = akhq.get("/connector-plugins").await?.expect(200)?.list_of(&shapes::PLUGIN)?;
     for class in plugins.list()?.iter().filter_map(|plugin| plugin["class"].as_str()) {

@@ -15,7 +15,7 @@ const HEADERS: &[(&str, &str)] = &[
     ("content-type", "application/json"),
     ("user-agent", "CloudHut-Connect-Client"),
 ];
-/// An empty user and password, which it sends when it is given none.
+/// An empty user and password, which it sends if none is configured.
 const NOBODY: (&str, &str) = ("authorization", "Basic Og==");
 const NAME: &str = "console";
 
@@ -45,7 +45,7 @@ pub(super) async fn replay(scene: &Scene<'_>) -> Outcome {
     scene.until_stopped(NAME).await?;
     console.delete(&scene.path(NAME, "")).await?.expect_empty(204)?;
     scene.until_gone(NAME).await?;
-    // Without a code in the body the message is lost on its user.
+    // Without a code in the body it does not show the message.
     console.get(&scene.path(NAME, "")).await?.expect_error(404).map(drop)
 }
 
@@ -74,7 +74,7 @@ async fn show(scene: &Scene<'_>, console: &Client) -> Outcome {
     console.get(&scene.path(NAME, "/topics")).await?.expect(200)?.map_of(&shapes::TOPICS).map(drop)
 }
 
-/// What its error card makes of a trace: no frames, rather a cause, and what stands behind the first colon.
+/// The text that its error card shows of a trace: no frames, a cause if there is one, and only what follows the first colon.
 pub(crate) fn error_card(trace: &str) -> &str {
     let shown = |line: &&str| !line.ends_with(')') && !line.to_lowercase().ends_with("exception");
     let lines: Vec<_> = trace.lines().map(str::trim).filter(|line| !line.is_empty()).filter(shown).collect();

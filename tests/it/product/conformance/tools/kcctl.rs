@@ -13,7 +13,7 @@ use crate::product::conformance::shapes;
 
 /// A MicroProfile REST client sends and takes JSON.
 const HEADERS: &[(&str, &str)] = &[("accept", "application/json"), ("content-type", "application/json")];
-/// The newest feature it looks for is a level for the whole cluster.
+/// The newest feature that it probes: a level for the whole cluster.
 const NEEDED: (u32, u32) = (3, 7);
 const NAME: &str = "kcctl";
 
@@ -48,7 +48,7 @@ async fn plugins(scene: &Scene<'_>, kcctl: &Client) -> Outcome {
     kcctl.get(&path).await?.expect(200)?.list_of(&shapes::KEY_DEFINITION).map(drop)
 }
 
-/// A dry run first, then with an unknown class, then in earnest.
+/// A dry run first, then an unknown class, then the real one.
 async fn apply(scene: &Scene<'_>, kcctl: &Client) -> Outcome {
     let path = format!("/connector-plugins/{}/config/validate", segment(scene.subject.simple_class()));
     let config = scene.config_with(&json!({ "name": "dummy-name" }));
@@ -113,13 +113,13 @@ async fn restart(scene: &Scene<'_>, kcctl: &Client) -> Outcome {
     scene.until_all(NAME, "PAUSED").await?;
     kcctl.set(&scene.path(NAME, "/resume")).await?.expect_empty(202)?;
     scene.until_running(NAME).await?;
-    // Without a record there is no offset to look at afterwards.
+    // Without a record there would be no offset afterwards.
     has_topic(scene, NAME, &scene.subject.topic).await?;
     kcctl.set(&scene.path(NAME, "/stop")).await?.expect_empty(204)?;
     scene.until_stopped(NAME).await
 }
 
-/// Of the stopped connector: what is there is written back, then removed.
+/// Offsets of the stopped connector are written back, then removed.
 async fn offsets(scene: &Scene<'_>, kcctl: &Client) -> Outcome {
     let path = scene.path(NAME, "/offsets");
     let offsets = kcctl.get(&path).await?.expect(200)?.of(&shapes::OFFSETS)?;

@@ -1,5 +1,5 @@
-//! Checks 83 to 85: the calls of the usual tools, with the paths, queries, headers and bodies they send, and
-//! what each of them cannot do without.
+//! Checks 83 to 85: the calls of common tools, with their paths, queries, headers and bodies, and what each tool needs from the
+//! answers.
 
 mod akhq;
 pub(crate) mod console;
@@ -14,7 +14,7 @@ use super::scene::Scene;
 use super::shape::brief;
 use super::shapes;
 
-/// The three with a user interface; all their faults, not only the first.
+/// The three tools with a user interface; the faults of all of them.
 pub(crate) async fn consoles(scene: &Scene<'_>) -> Outcome {
     let outcomes = [
         ("kafka-ui", kafka_ui::replay(scene).await),
@@ -34,8 +34,8 @@ pub(crate) fn version(text: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// The listing with `info` and `status`, both of which every connector must have; eventually, since one that
-/// was made or removed a moment ago may have but one of them.
+/// The listing with `info` and `status`, both of which every connector must have; retried, since a connector that was just created or
+/// removed may have only one of them.
 async fn listing(scene: &Scene<'_>, tool: &Client, own: &str) -> Outcome {
     let name = scene.name(own);
     scene
