@@ -1,5 +1,5 @@
-//! The image as the Dockerfile describes it: pinned bases, no simulator in the release, and its bill of materials. No engine builds it
-//! here, so these tests read the file and run the parts of it that are scripts.
+//! The image by its Dockerfile: pinned bases, no simulator in the release image, and its bill of materials. No engine builds it here:
+//! these tests read the file and run its scripts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -113,7 +113,7 @@ async fn an_unpinned_base_ends_the_image_build() {
     for name in bases {
         assert!(at(&format!("ARG {name}")) < at(&check), "{name} is empty when it is checked");
     }
-    // Both images take their binary from a stage that is built on this one.
+    // Both images copy their binary from a stage that is based on this one.
     for name in ["build", "build-demo"] {
         assert_eq!(stage(&stages, name).base, "sources");
     }

@@ -18,7 +18,7 @@ crate::tests! {
     disturbing three_brokers_take_writes_without_one_and_refuse_without_two within 240;
 }
 
-/// Long enough for a busy machine, short enough to wait for in vain.
+/// For calls that must fail: long enough for a busy machine, and short.
 const SHORT: Duration = Duration::from_secs(2);
 const MEDIUM: Duration = Duration::from_secs(15);
 const LONG: Duration = Duration::from_secs(20);
@@ -88,7 +88,7 @@ async fn a_paused_broker_answers_again_once_resumed() -> Result<()> {
     Ok(())
 }
 
-/// The client has been to the broker before the stall, so it holds the address the broker advertised.
+/// The client has used the broker before the stall, so it has the address that the broker advertises.
 async fn a_stalled_proxy_holds_up_only_its_own_client() -> Result<()> {
     let broker = Broker::start(Options::default().proxied()).await?;
     let past_proxy = broker.bootstrap_past_proxy();

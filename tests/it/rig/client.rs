@@ -1,4 +1,4 @@
-//! A Kafka client with nothing of the product in it, to see what the brokers do.
+//! A Kafka client without code of the product, to observe the brokers.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
 
-/// What a busy machine may need for one call; nothing waits this long when all is well.
+/// Limit for one call on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) fn config(bootstrap: &str) -> ClientConfig {
@@ -28,19 +28,19 @@ pub(super) async fn create_topic(bootstrap: &str, topic: &str, replicas: i32) {
     assert_eq!(created, [Ok(topic.to_owned())]);
 }
 
-/// A producer whose records are given up after `limit`.
+/// A producer whose records time out after `limit`.
 pub(super) fn producer(bootstrap: &str, limit: Duration) -> FutureProducer {
     let limit = limit.as_millis().to_string();
     config(bootstrap).set("acks", "all").set("message.timeout.ms", limit).create().unwrap()
 }
 
-/// Writes one record to partition 0 and waits for the brokers' word on it.
+/// Writes one record to partition 0 and waits for its acknowledgement.
 pub(super) async fn send(producer: &FutureProducer, topic: &str, text: &str) -> Result<(), KafkaError> {
     let record = FutureRecord::<(), _>::to(topic).partition(0).payload(text);
     producer.send(record, LIMIT).await.map(drop).map_err(|(error, _)| error)
 }
 
-/// As [`send`], from a producer that knows nothing yet.
+/// As [`send`], from a new producer.
 pub(super) async fn write(
     bootstrap: &str,
     topic: &str,

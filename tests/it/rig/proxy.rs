@@ -1,4 +1,4 @@
-//! The proxy: what it holds arrives later, what it cuts is seen at once.
+//! The proxy: held bytes arrive later, and cut connections end at once.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -19,9 +19,9 @@ crate::tests! {
     plain the_end_of_one_direction_leaves_the_other_open;
 }
 
-/// How long silence is listened to before it counts as silence.
+/// Time without a byte that counts as silence.
 const SILENCE: Duration = Duration::from_millis(150);
-/// Far longer than any of this takes.
+/// Limit for each step.
 const LONG: Duration = Duration::from_secs(10);
 
 async fn bytes_pass_an_open_proxy_both_ways() {

@@ -1,4 +1,4 @@
-//! The search for secrets, tried on texts that hold them.
+//! The search for secrets, on texts with and without them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
