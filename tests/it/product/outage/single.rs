@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::{length, publishing::Publishing};
 use crate::support::topics::{LIMIT, PARTITIONS};
-use crate::support::{Result, breakable, cycles, prefix};
+use crate::support::{Broker, Proxy, Result, breakable, cycles, prefix};
 
 crate::tests! {
     disturbing a_frozen_broker_only_delays_records within 180;
@@ -18,54 +18,41 @@ crate::tests! {
 }
 
 async fn a_frozen_broker_only_delays_records() -> Result<()> {
-    let broker = breakable::take().await?;
-    let mut publishing =
-        Publishing::start(Kafka::plaintext(broker.bootstrap()), &prefix("outage-frozen")).await;
-
-    broker.pause()?;
-    publishing.outage(length()).await;
-    broker.resume()?;
-
-    publishing.finish("frozen broker").await;
-    Ok(())
+    only_delays("outage-frozen", async |broker| broker.pause(), async |broker| broker.resume()).await
 }
 
 async fn a_killed_and_restarted_broker_only_delays_records() -> Result<()> {
-    let mut broker = breakable::take().await?;
-    let mut publishing =
-        Publishing::start(Kafka::plaintext(broker.bootstrap()), &prefix("outage-killed")).await;
-
-    broker.kill();
-    publishing.outage(length()).await;
-    broker.restart().await?;
-
-    publishing.finish("killed broker").await;
-    Ok(())
+    let kill = async |broker: &mut Broker| {
+        broker.kill();
+        Ok(())
+    };
+    only_delays("outage-killed", kill, async |broker| broker.restart().await).await
 }
 
 async fn a_stalled_network_only_delays_records() -> Result<()> {
-    let broker = breakable::take().await?;
-    let mut publishing =
-        Publishing::start(Kafka::plaintext(broker.bootstrap()), &prefix("outage-stalled")).await;
-
-    broker.proxy()?.stall();
-    publishing.outage(length()).await;
-    broker.proxy()?.heal();
-
-    publishing.finish("stalled network").await;
-    Ok(())
+    let stall = async |broker: &mut Broker| broker.proxy().map(Proxy::stall);
+    only_delays("outage-stalled", stall, async |broker| broker.proxy().map(Proxy::heal)).await
 }
 
 async fn held_back_answers_only_delay_acknowledgements() -> Result<()> {
-    let broker = breakable::take().await?;
-    let mut publishing =
-        Publishing::start(Kafka::plaintext(broker.bootstrap()), &prefix("outage-answers")).await;
+    let hold = async |broker: &mut Broker| broker.proxy().map(Proxy::stall_responses);
+    only_delays("outage-answers", hold, async |broker| broker.proxy().map(Proxy::heal)).await
+}
 
-    broker.proxy()?.stall_responses();
+/// Publishes through an outage between `begin` and `end`.
+async fn only_delays(
+    name: &str,
+    begin: impl AsyncFnOnce(&mut Broker) -> Result<()>,
+    end: impl AsyncFnOnce(&mut Broker) -> Result<()>,
+) -> Result<()> {
+    let mut broker = breakable::take().await?;
+    let mut publishing = Publishing::start(Kafka::plaintext(broker.bootstrap()), &prefix(name)).await;
+
+    begin(&mut broker).await?;
     publishing.outage(length()).await;
-    broker.proxy()?.heal();
+    end(&mut broker).await?;
 
-    publishing.finish("held back answers").await;
+    publishing.finish(name).await;
     Ok(())
 }
 
