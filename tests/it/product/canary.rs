@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use kafka::{Received, read_to_end};
 use serde_json::{Value, json};
 use tributary::config;
 
 use crate::support::dice::seed;
 use crate::support::secrets::Secrets;
+use crate::support::topics::bytes_of;
 use crate::support::tributary::Tributary;
 use crate::support::{Result, Shared, cycles, run_directory};
 
@@ -123,13 +123,7 @@ async fn no_key_or_pair_of_keys_shows_a_referenced_secret(shared: &'static Share
     said.push(("the log".to_owned(), log.into_bytes()));
     let loaded = config::Worker::load(Some(worker.config()), []).unwrap().config;
     for topic in [&loaded.topics.config, &loaded.topics.status, &loaded.topics.offset] {
-        let mut bytes = Vec::new();
-        let each = |record: Received| {
-            bytes.extend(record.headers.iter().flat_map(|(_, value)| value.to_vec()));
-            bytes.extend(record.key.iter().chain(&record.value).flat_map(|part| part.to_vec()));
-        };
-        let partitions: Vec<i32> = (0..topic.partitions).collect();
-        read_to_end(&loaded.kafka, &topic.name, &partitions, LIMIT, each).await.unwrap();
+        let bytes = bytes_of(&loaded.kafka, &topic.name, topic.partitions).await;
         said.push((topic.name.clone(), bytes));
     }
 

@@ -4,7 +4,6 @@
 //! [`take`] heals and resumes or restarts the broker, whatever the previous test did to it. Each has its own runtime, since that of
 //! the first test ends with the test.
 
-use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -12,11 +11,11 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::sync::{Mutex, MutexGuard};
 
-use kafka::{Admin, Kafka, TopicSpec};
+use kafka::{Admin, Kafka};
 use model::Cleanup;
 
 use super::place::chain;
-use super::{Broker, Error, Options, Result, lost, prefix};
+use super::{Broker, Error, Options, Result, lost, prefix, topics};
 
 /// Limit for a broker to recover on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -76,16 +75,8 @@ pub(crate) async fn take() -> Result<BrokerGuard> {
 
 /// Waits until it creates topics: a broker that has just come back may answer and still be fenced.
 async fn creates_topics(broker: &Broker) -> Result<()> {
-    let spec = TopicSpec {
-        // A new name each time: an existing topic would be found and not created.
-        name: prefix("is-anybody-there"),
-        partitions: 1,
-        may_grow: false,
-        replication_factor: -1,
-        min_message_bytes: 0,
-        cleanup: Cleanup::Compact,
-        configs: BTreeMap::new(),
-    };
+    // A new name each time: an existing topic would be found and not created.
+    let spec = topics::spec(&prefix("breakable"), 1, Cleanup::Compact);
     let admin = Admin::Real(Kafka::plaintext(broker.bootstrap_past_proxy()));
     let began = Instant::now();
     loop {

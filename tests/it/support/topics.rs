@@ -15,17 +15,23 @@ pub(crate) const PARTITIONS: i32 = 3;
 /// Limit for one call on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// Creates `topic` with these settings beyond its cleanup policy.
-pub(crate) async fn create(kafka: &Kafka, topic: &str, cleanup: Cleanup, configs: &[(&str, &str)]) {
-    let spec = TopicSpec {
+/// A topic with the broker's defaults.
+pub(crate) fn spec(topic: &str, partitions: i32, cleanup: Cleanup) -> TopicSpec {
+    TopicSpec {
         name: topic.to_owned(),
-        partitions: PARTITIONS,
+        partitions,
         may_grow: false,
         replication_factor: -1,
         min_message_bytes: 0,
         cleanup,
-        configs: configs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-    };
+        configs: BTreeMap::new(),
+    }
+}
+
+/// Creates `topic` with these settings beyond its cleanup policy.
+pub(crate) async fn create(kafka: &Kafka, topic: &str, cleanup: Cleanup, configs: &[(&str, &str)]) {
+    let configs = configs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let spec = TopicSpec { configs, ..spec(topic, PARTITIONS, cleanup) };
     Admin::Real(kafka.clone()).ensure(&[spec]).await.unwrap();
 }
 
@@ -56,6 +62,17 @@ pub(crate) async fn content_of(kafka: &Kafka, topic: &str, partitions: i32) -> V
     let mut content = Vec::new();
     read_to_end(kafka, topic, &partitions, LIMIT, |received| content.push(received)).await.unwrap();
     content
+}
+
+/// The bytes of all keys, values and headers committed in a topic, for a search.
+pub(crate) async fn bytes_of(kafka: &Kafka, topic: &str, partitions: i32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for record in content_of(kafka, topic, partitions).await {
+        bytes.extend(record.headers.iter().flat_map(|(_, value)| value.to_vec()));
+        bytes.extend(record.key.iter().chain(&record.value).flat_map(|part| part.to_vec()));
+        bytes.push(b'\n');
+    }
+    bytes
 }
 
 /// Deletes the records of partition 0 below an offset, as retention would.

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use base::retry::Retry;
 use kafka::{
-    Admin, Error, Failure, Kafka, Producer, ProducerOptions, Shards, TopicSpec, TransactionOptions,
-    read_to_end,
+    Admin, Error, Failure, Kafka, Producer, ProducerOptions, Shards, TransactionOptions, read_to_end,
 };
 use model::Cleanup;
 use serde::{Deserialize, Serialize};
@@ -161,16 +160,7 @@ fn has_statistics(metrics: &str) -> bool {
 }
 
 async fn create(kafka: &Kafka, topic: &Arc<str>) -> std::result::Result<(), Error> {
-    let spec = TopicSpec {
-        name: topic.to_string(),
-        partitions: PARTITIONS,
-        may_grow: false,
-        replication_factor: -1,
-        min_message_bytes: 0,
-        cleanup: Cleanup::Delete,
-        configs: Default::default(),
-    };
-    Admin::Real(kafka.clone()).ensure(&[spec]).await
+    Admin::Real(kafka.clone()).ensure(&[topics::spec(topic, PARTITIONS, Cleanup::Delete)]).await
 }
 
 async fn produce(producer: &Producer, topic: &Arc<str>) -> std::result::Result<(), Error> {

@@ -139,6 +139,13 @@ impl Evidence {
         all.map(|(resource, line)| ((resource, line.key.clone()), line)).collect()
     }
 
+    /// # Panics
+    /// If there is a dead letter or a fault.
+    pub(super) fn assert_clean(&self) {
+        assert!(self.letters.is_empty(), "{:?}", self.letters);
+        check(self).assert_sound();
+    }
+
     /// The number of tombstones.
     pub(super) fn tombstones(&self) -> usize {
         self.lines.values().flatten().filter(|line| line.value.is_none()).count()

@@ -57,8 +57,7 @@ async fn a_lagging_replica_loses_no_record_and_makes_no_tombstone(shared: &'stat
     println!("enrich, lag: {waiting} were parked behind a replica of an hour ago");
     assert!(waiting >= changed.len(), "{waiting}");
     assert_eq!((during, evidence.tombstones()), (0, deleted.len()));
-    assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
-    check(&evidence).assert_sound();
+    evidence.assert_clean();
     Ok(())
 }
 
@@ -86,8 +85,7 @@ async fn an_unknown_gateway_path_makes_no_tombstone(shared: &'static Shared) -> 
 
     assert_eq!(during, 0, "an answer of the gateway was taken for one of the API");
     assert_eq!(evidence.tombstones(), journals.iter().filter(|place| place.index == 0).count());
-    assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
-    check(&evidence).assert_sound();
+    evidence.assert_clean();
     Ok(())
 }
 
@@ -119,8 +117,7 @@ async fn a_refused_company_keeps_its_records_and_blocks_no_other(shared: &'stati
             assert_eq!(seen.get(&scene.name(place)), Some(&version), "{place:?} waited for another company");
         }
         assert_eq!(evidence.tombstones(), 0, "{status:?}");
-        assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
-        check(&evidence).assert_sound();
+        evidence.assert_clean();
     }
     Ok(())
 }
@@ -151,8 +148,7 @@ async fn a_refused_grant_makes_no_tombstone_and_recovers_fully(shared: &'static 
 
     assert_eq!(during, 0);
     assert_eq!(evidence.tombstones(), 3, "one of each company");
-    assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
-    check(&evidence).assert_sound();
+    evidence.assert_clean();
     Ok(())
 }
 
@@ -194,8 +190,7 @@ async fn an_ended_login_fails_tasks_with_a_remedy_and_loses_no_event(shared: &'s
         assert!(trace.contains("LoginNeeded") && trace.contains(&command), "{trace}");
     }
     assert_eq!((before, evidence.tombstones()), (0, 3), "one of each company");
-    assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
-    check(&evidence).assert_sound();
+    evidence.assert_clean();
     Ok(())
 }
 

@@ -1,10 +1,10 @@
 //! Two writers of one partition: one commits while the other's batch is open.
 
-use kafka::{TransactionOptions, read_to_end};
+use kafka::TransactionOptions;
 
 use super::shard::Shard;
 use crate::support::gate::gate;
-use crate::support::topics::{LIMIT, PARTITIONS, text};
+use crate::support::topics::{PARTITIONS, content_of, text};
 use crate::support::{Result, Shared};
 
 crate::tests! {
@@ -24,10 +24,7 @@ async fn reading_to_the_end_waits_for_open_batches_of_others(shared: &'static Sh
 
     let (kafka, topic) = (shard.kafka.clone(), shard.first_topic());
     let reading = tokio::spawn(async move {
-        let partitions: Vec<i32> = (0..PARTITIONS).collect();
-        let mut texts = Vec::new();
-        read_to_end(&kafka, &topic, &partitions, LIMIT, |record| texts.push(text(&record))).await.unwrap();
-        texts
+        content_of(&kafka, &topic, PARTITIONS).await.iter().map(text).collect::<Vec<String>>()
     });
     // Meanwhile another reader has read a topic without open batches to its end.
     shard.read_elsewhere().await;

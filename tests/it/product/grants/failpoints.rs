@@ -21,7 +21,7 @@ crate::tests! {
 
 /// The fail points, which are also the names of the grants. `kept` is last, because the next worker commits the answer that it
 /// finds on the disk, and would die at `committed` of the wrong grant.
-const PLACES: [&str; 4] = ["begun", LOST, "committed", "kept"];
+const FAILPOINTS: [&str; 4] = ["begun", LOST, "committed", "kept"];
 /// The fail point that loses a login.
 const LOST: &str = "rotated";
 /// The wait of an open intent, on a busy machine.
@@ -34,11 +34,11 @@ async fn a_grant_is_lost_only_between_rotation_and_first_copy() -> Result<()> {
     // Short, so that the restarted worker soon owns the grants.
     let properties = [("session.timeout.ms", "1500"), ("heartbeat.interval.ms", "300")];
     let mut scene = Scene::start(backend, "grants-places", 1, &properties, |_| {}).await?;
-    try_join_all(PLACES.iter().map(|name| scene.connect(name, &[]))).await?;
+    try_join_all(FAILPOINTS.iter().map(|name| scene.connect(name, &[]))).await?;
     scene.stage.workers[0].kill();
 
     let (mut logins, mut kills) = (Vec::new(), Vec::new());
-    for name in PLACES {
+    for name in FAILPOINTS {
         // A login needs no worker; the session of the dead one ends meanwhile.
         scene.stage.simulator.provider().turn(|knobs| knobs.identity.access_seconds = 2);
         logins.push(scene.log_in(name).await?);
@@ -51,7 +51,7 @@ async fn a_grant_is_lost_only_between_rotation_and_first_copy() -> Result<()> {
     }
     scene.stage.workers[0].start_again().await?;
     let is_over = |all: &ReportedGrants| {
-        PLACES.iter().all(|name| {
+        FAILPOINTS.iter().all(|name| {
             all.get(*name).is_some_and(|one| one.state == "lost" || one.state == "ready" && one.serial > 1)
         })
     };
@@ -62,13 +62,13 @@ async fn a_grant_is_lost_only_between_rotation_and_first_copy() -> Result<()> {
     let (issued, exchanges, written) = (identity.issued(), scene.exchanges(), scene.written().await);
     let books = GrantHistory { issued: &issued, exchanges: &exchanges, kills: &kills };
     let mut verdict = GrantVerdict::default();
-    for (name, login) in PLACES.into_iter().zip(&logins) {
+    for (name, login) in FAILPOINTS.into_iter().zip(&logins) {
         verdict.add(&books, name, &written[name], &[*login]);
     }
-    println!("grants: a worker died at {} fail points of a refresh: {verdict}", PLACES.len());
+    println!("grants: a worker died at {} fail points of a refresh: {verdict}", FAILPOINTS.len());
     assert!(verdict.faults.is_empty(), "{verdict}");
     assert_eq!((verdict.cut, verdict.lost), (1, 1), "{verdict}");
-    let lost: Vec<&str> = PLACES.into_iter().filter(|name| reported[*name].state == "lost").collect();
+    let lost: Vec<&str> = FAILPOINTS.into_iter().filter(|name| reported[*name].state == "lost").collect();
     assert_eq!(lost, [LOST]);
     let command = format!("run `tributary auth login accounting --connector {LOST}`");
     let problem = &reported[LOST].problem;

@@ -3,14 +3,14 @@
 use std::fs;
 use std::time::Duration;
 
-use kafka::{Received, read_to_end};
 use simulator::knobs::{Effect, Endpoint, IdentityFault, Status, Tells};
 use tributary::config;
 
-use super::cluster::{KEY as ENCRYPTION_KEY, LIMIT};
+use super::cluster::KEY as ENCRYPTION_KEY;
 use super::scene::Scene;
 use crate::product::simulator::KEY;
 use crate::support::secrets::Secrets;
+use crate::support::topics::bytes_of;
 use crate::support::{Result, Shared, run_directory};
 
 crate::tests! {
@@ -82,15 +82,7 @@ async fn no_token_or_key_is_in_a_workers_output_or_files(shared: &'static Shared
     let worker = config::Worker::load(Some(scene.stage.workers[0].config()), []).unwrap().config;
     let topics = [&worker.topics.grant, &worker.topics.config, &worker.topics.status];
     for topic in topics {
-        let mut bytes = Vec::new();
-        let each = |record: Received| {
-            let headers = record.headers.iter().flat_map(|(_, value)| value.to_vec());
-            bytes.extend(headers);
-            bytes.extend(record.key.iter().chain(&record.value).flat_map(|part| part.to_vec()));
-            bytes.push(b'\n');
-        };
-        let partitions: Vec<i32> = (0..topic.partitions).collect();
-        read_to_end(&worker.kafka, &topic.name, &partitions, LIMIT, each).await.unwrap();
+        let bytes = bytes_of(&worker.kafka, &topic.name, topic.partitions).await;
         said.push((topic.name.clone(), bytes));
     }
     scene.stage.workers[0].stop().await?;

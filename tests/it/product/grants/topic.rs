@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use kafka::{Producer, ProducerOptions, read_to_end};
+use kafka::{Producer, ProducerOptions};
 use model::EncodedRecord;
 use provider::{
     auth::Error,
@@ -19,6 +19,7 @@ use super::cluster::{GrantCluster, KEY, LIMIT, OTHER_KEY};
 use super::issuer::RefreshEffect;
 use crate::support::Shared;
 use crate::support::lost::timeout;
+use crate::support::topics::content_of;
 
 crate::tests! {
     real a_token_refused_to_fifty_requests_is_refreshed_once within 120;
@@ -266,9 +267,11 @@ async fn an_old_record_written_again_brings_no_login_back(shared: &'static Share
     worker.serial(1).await;
     let (kafka, topic) =
         (cluster.config(KEY, None, "replay").kafka.clone(), ledger.table().topic().to_string());
-    let mut old = Vec::new();
-    read_to_end(&kafka, &topic, &[0], LIMIT, |record| old.push(record)).await.unwrap();
-    let old = old.into_iter().rfind(|record| record.key.as_deref() == Some(b"grant/accounting")).unwrap();
+    let old = content_of(&kafka, &topic, 1)
+        .await
+        .into_iter()
+        .rfind(|record| record.key.as_deref() == Some(b"grant/accounting"))
+        .unwrap();
     let mut held = ledger.writer("accounting", Arc::new(|| true));
     let log_out = |grant: Option<&Grant>| grant.map(|grant| grant.log_out(1));
     held.write(Instant::now() + LIMIT, log_out).await.unwrap();

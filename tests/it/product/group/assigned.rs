@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use kafka::{Admin, GroupOptions, Kafka, Membership, TopicSpec};
+use kafka::{Admin, GroupOptions, Kafka, Membership};
 use model::Cleanup;
 
-use crate::support::topics::LIMIT;
+use crate::support::topics::{LIMIT, spec};
 use crate::support::{lost, prefix};
 
 /// The least session timeout that a broker allows by default.
@@ -29,15 +29,7 @@ pub(super) struct AssignedTopic {
 impl AssignedTopic {
     pub(super) async fn create(bootstrap: &str, name: &str) -> Self {
         let topic = prefix(name);
-        let spec = TopicSpec {
-            name: topic.clone(),
-            partitions: PARTITIONS,
-            may_grow: false,
-            replication_factor: -1,
-            min_message_bytes: 0,
-            cleanup: Cleanup::Compact,
-            configs: BTreeMap::new(),
-        };
+        let spec = spec(&topic, PARTITIONS, Cleanup::Compact);
         Admin::Real(Kafka::plaintext(bootstrap)).ensure(&[spec]).await.unwrap();
         Self { name: topic }
     }

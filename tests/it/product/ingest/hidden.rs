@@ -213,12 +213,12 @@ fn event(id: &str, more: &str) -> String {
 
 /// # Panics
 /// Something that is hidden is there.
-fn find(hidden: &[String], cluster: &str, text: &str) {
+fn find(hidden: &[String], source: &str, text: &str) {
     for one in hidden {
         let Some(at) = text.find(one) else { continue };
         let line = text[..at].matches('\n').count();
         let line = text.lines().nth(line).unwrap_or_default();
-        panic!("{one} is in {cluster}: {}", line.chars().take(500).collect::<String>());
+        panic!("{one} is in {source}: {}", line.chars().take(500).collect::<String>());
     }
 }
 

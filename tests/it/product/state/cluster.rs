@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kafka::{Admin, Kafka, Received, TransactionOptions, read_to_end};
+use kafka::{Admin, Kafka, Received, TransactionOptions};
 use tributary::config::worker::{Topic, Topics};
 use tributary::worker::arbiter::Arbiter;
 use tributary::worker::state::State;
@@ -12,6 +12,7 @@ use tributary::worker::topics::{self, Partitions};
 
 use crate::support::lost::timeout;
 use crate::support::prefix;
+use crate::support::topics::content_of;
 
 /// Limit for one call on a busy machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
@@ -46,11 +47,7 @@ impl StateCluster {
 
     /// Everything committed in the config topic, in the order of the log.
     pub(super) async fn log(&self) -> Vec<Received> {
-        let mut log = Vec::new();
-        read_to_end(&self.kafka, &self.topics.config.name, &[0], LIMIT, |record| log.push(record))
-            .await
-            .unwrap();
-        log
+        content_of(&self.kafka, &self.topics.config.name, 1).await
     }
 
     /// Every key of the config topic, and how often it was written.

@@ -61,10 +61,7 @@ async fn holds(shared: &'static Shared, provider: DrawnProvider) -> Result<()> {
         ((), Vec::new())
     });
     scene.quiesce().await?;
-    let asked = serde_json::json!({ "id": "changed", "lists": ["payroll"], "incremental": true });
-    let path = format!("/connectors/{RECORDS}/snapshots");
-    let (status, answer) = scene.stage.ask(0, "POST", &path, Some(&asked)).await?;
-    assert_eq!(status, 202, "{answer}");
+    scene.post_run(serde_json::json!({ "id": "changed", "lists": ["payroll"], "incremental": true })).await?;
     scene.until_over("changed").await?;
 
     let certificates = scene.certificates_of("first").await?;

@@ -194,6 +194,15 @@ impl Scene {
         self.put(&run.key(), &json!(run)).await
     }
 
+    /// Requests a run by REST, which must accept it.
+    async fn post_run(&self, body: Value) -> Result<()> {
+        let path = format!("/connectors/{RECORDS}/snapshots");
+        match self.stage.ask(0, "POST", &path, Some(&body)).await? {
+            (202, _) => Ok(()),
+            (status, answer) => Err(Error(format!("POST {path}: {status} {answer}"))),
+        }
+    }
+
     /// Resumes a run that waits for a person.
     async fn resume_run(&self, id: &str) -> Result<()> {
         let key = Order::key(RECORDS, &RunId::new(id).unwrap());

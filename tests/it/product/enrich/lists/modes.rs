@@ -43,10 +43,7 @@ async fn lists_are_read_when_the_mode_says_so_and_again_by_schedule(shared: &'st
     let changed = scene.living()[0];
     let version = scene.act(changed, Kind::Updated);
     scene.provider().deliveries.idle().await;
-    let asked = json!({ "id": "by-hand" });
-    let path = format!("/connectors/{RECORDS}/snapshots");
-    let (status, answer) = scene.stage.ask(0, "POST", &path, Some(&asked)).await?;
-    assert_eq!(status, 202, "{answer}");
+    scene.post_run(json!({ "id": "by-hand" })).await?;
     let by_hand = until_certified(&scene, "rest").await?;
     let last = scene.evidence().await?.last()[&scene.name(changed)].version;
 

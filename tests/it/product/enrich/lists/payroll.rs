@@ -110,10 +110,7 @@ async fn payroll_is_certified_and_only_changes_are_written_again(shared: &'stati
         ((), Vec::new())
     });
     let since = scene.provider().gateway.request_count();
-    let asked = json!({ "id": "changed", "lists": ["payroll"], "incremental": true });
-    let (status, answer) =
-        scene.stage.ask(0, "POST", &format!("/connectors/{RECORDS}/snapshots"), Some(&asked)).await?;
-    assert_eq!(status, 202, "{answer}");
+    scene.post_run(json!({ "id": "changed", "lists": ["payroll"], "incremental": true })).await?;
     let changed = scene.until_over("changed").await?;
     let requests = scene.provider().gateway.requests(since, usize::MAX).into_iter();
     let pages: Vec<String> =
@@ -209,8 +206,7 @@ async fn payroll_waits_for_its_login_and_holds_up_nothing(shared: &'static Share
     let path = format!("/connectors/{RECORDS}/snapshots");
     let (status, answer) = scene.stage.ask(0, "POST", &path, Some(&named)).await?;
     assert_eq!((status, answer["message"].as_str()), (409, Some(reason)), "{answer}");
-    let asked = json!({ "id": "by-hand" });
-    assert_eq!(scene.stage.ask(0, "POST", &path, Some(&asked)).await?.0, 202);
+    scene.post_run(json!({ "id": "by-hand" })).await?;
     assert_eq!(until_certified(&scene, "by-hand").await?["lists"], initial["lists"]);
     assert!(published(&scene).await?.is_empty());
 
@@ -220,8 +216,7 @@ async fn payroll_waits_for_its_login_and_holds_up_nothing(shared: &'static Share
     assert_eq!(later["lists"], json!(["payroll"]));
     assert_eq!(last(&published(&scene).await?), truth(&scene));
     assert!(snapshots(&scene, "").await?["waiting"].is_null());
-    let asked = json!({ "id": "whole" });
-    assert_eq!(scene.stage.ask(0, "POST", &path, Some(&asked)).await?.0, 202);
+    scene.post_run(json!({ "id": "whole" })).await?;
     let whole = until_certified(&scene, "whole").await?;
     assert_eq!(whole["lists"], json!(["companies", "customers", "accounts", "payroll"]));
     Ok(())
