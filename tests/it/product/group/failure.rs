@@ -84,7 +84,7 @@ async fn a_cut_off_member_stops_before_others_begin_and_comes_back() -> Result<(
         let holds = || share.keys().any(|partition| victim.holds(*partition));
         let taken = || share.keys().any(|partition| other.holds(*partition));
         let over = || {
-            // In this order, so that a partition that moves in between is not counted twice.
+            // In this order: a partition that the victim holds now, it also held when the other was asked.
             let is_taken = taken();
             let is_held = holds();
             assert!(!(is_taken && is_held), "the other holds what the victim holds");

@@ -20,7 +20,7 @@ use crate::support::{Error, Result, Shared};
 crate::tests! {
     real declared_subscriptions_become_active_and_no_other_changes within 240;
     real invoicing_hooks_are_registered_where_the_scopes_are_set within 240;
-    real a_disabled_subscription_is_a_gap_enabled_again_and_repaired within 240;
+    real a_disabled_subscription_is_a_gap_with_a_repair_and_enabled within 240;
 }
 
 async fn declared_subscriptions_become_active_and_no_other_changes(shared: &'static Shared) -> Result<()> {
@@ -150,7 +150,7 @@ async fn invoicing_hooks_are_registered_where_the_scopes_are_set(shared: &'stati
     Ok(())
 }
 
-async fn a_disabled_subscription_is_a_gap_enabled_again_and_repaired(shared: &'static Shared) -> Result<()> {
+async fn a_disabled_subscription_is_a_gap_with_a_repair_and_enabled(shared: &'static Shared) -> Result<()> {
     let scene = Scene::start(shared, "subs-disabled", 1, |_| {}).await?;
     scene.connect(&[("accounting.resources", "customers,accounts")]).await?;
     let ledger = scene.ledger().await?;
