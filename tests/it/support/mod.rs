@@ -59,9 +59,10 @@ pub(crate) mod tries;
 pub(crate) mod visit;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ::tributary::store;
+use ::tributary::{config, store};
 
 pub(crate) use broker::{Broker, Cluster, Options};
 pub(crate) use cycles::{cycles, parse_cycles, parse_seed};
@@ -82,6 +83,32 @@ pub(crate) fn prefix(name: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let run = run_directory::stamp();
     format!("{name}-{run}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The configuration of a worker of `group`, whose topics are named after it, with these numbers of partitions by topic, and with
+/// these settings by environment variable.
+pub(crate) fn worker_config(
+    bootstrap: &str,
+    group: &str,
+    partitions: [(&str, usize); 4],
+    more: &[(&str, &str)],
+) -> Arc<config::Worker> {
+    let mut settings = vec![
+        ("CONNECT_BOOTSTRAP_SERVERS".to_owned(), bootstrap.to_owned()),
+        ("CONNECT_GROUP_ID".to_owned(), group.to_owned()),
+        ("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL".to_owned(), "http://127.0.0.1:1".to_owned()),
+    ];
+    for (topic, partitions) in [("CONFIG", 1)].into_iter().chain(partitions) {
+        let key = |rest: &str| format!("CONNECT_{topic}_STORAGE_{rest}");
+        settings.push((key("TOPIC"), format!("{group}-{}", topic.to_lowercase())));
+        settings.push((key("REPLICATION_FACTOR"), "1".to_owned()));
+        if topic != "CONFIG" {
+            settings.push((key("PARTITIONS"), partitions.to_string()));
+        }
+    }
+    settings.extend(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+    let environment = settings.into_iter().map(|(key, value)| (key.into(), value.into()));
+    Arc::new(config::Worker::load(None, environment).unwrap().config)
 }
 
 /// Why the rig could not do what a test asked, with the end of the child's log where there is one.

@@ -27,7 +27,7 @@ use tributary::worker::topics;
 
 use super::issuer::TestIssuer;
 use crate::support::lost::{self, timeout};
-use crate::support::{prefix, traced};
+use crate::support::{prefix, traced, worker_config};
 
 /// Limit for one call on a busy machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
@@ -87,27 +87,12 @@ impl GrantCluster {
     /// The configuration of a worker.
     pub(super) fn config(&self, key: &str, previous: Option<&str>, id: &str) -> Arc<config::Worker> {
         traced::hide("the encryption key", key);
-        let mut settings = vec![
-            ("CONNECT_BOOTSTRAP_SERVERS".to_owned(), self.bootstrap.clone()),
-            ("CONNECT_GROUP_ID".to_owned(), self.prefix.clone()),
-            ("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL".to_owned(), "http://127.0.0.1:1".to_owned()),
-            ("CONNECT_GRANT_ENCRYPTION_KEY".to_owned(), key.to_owned()),
-            ("CONNECT_STATE_DIR".to_owned(), self.state_dir(id).display().to_string()),
-        ];
-        let previous =
-            previous.map(|key| ("CONNECT_GRANT_ENCRYPTION_KEY_PREVIOUS".to_owned(), key.to_owned()));
-        settings.extend(previous);
-        for topic in ["CONFIG", "OFFSET", "STATUS", "WORK", "GRANT"] {
-            let key = |rest: &str| format!("CONNECT_{topic}_STORAGE_{rest}");
-            settings.push((key("TOPIC"), format!("{}-{}", self.prefix, topic.to_lowercase())));
-            settings.push((key("REPLICATION_FACTOR"), "1".to_owned()));
-            if topic != "CONFIG" {
-                let count = if topic == "WORK" { WORK_PARTITIONS } else { 1 };
-                settings.push((key("PARTITIONS"), count.to_string()));
-            }
-        }
-        let environment = settings.into_iter().map(|(key, value)| (key.into(), value.into()));
-        Arc::new(config::Worker::load(None, environment).unwrap().config)
+        let state_dir = self.state_dir(id).display().to_string();
+        let previous = previous.map(|key| ("CONNECT_GRANT_ENCRYPTION_KEY_PREVIOUS", key));
+        let settings = [("CONNECT_GRANT_ENCRYPTION_KEY", key), ("CONNECT_STATE_DIR", &*state_dir)];
+        let settings: Vec<(&str, &str)> = settings.into_iter().chain(previous).collect();
+        let partitions = [("OFFSET", 1), ("STATUS", 1), ("WORK", WORK_PARTITIONS as usize), ("GRANT", 1)];
+        worker_config(&self.bootstrap, &self.prefix, partitions, &settings)
     }
 
     /// The owners of the topic once a worker has started.

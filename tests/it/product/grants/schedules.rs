@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tributary::worker::grants::store::GrantStore;
 use tributary::worker::grants::{Files, Pending};
 
-use super::cluster::{GrantCluster, KEY, LIMIT, OTHER_KEY, provider, provider_with};
+use super::cluster::{GrantCluster, GrantWorker, KEY, LIMIT, OTHER_KEY, provider, provider_with};
 use super::issuer::RefreshEffect;
 use crate::support::gate::gate;
 use crate::support::lost::timeout;
@@ -44,12 +44,7 @@ const HIDDEN: Duration = Duration::from_secs(8);
 
 async fn a_stop_during_a_refresh_waits_for_the_answer(shared: &'static Shared) {
     let cluster = GrantCluster::create(shared.bootstrap(), "grants-stop", HOUR).await;
-    let (worker, ledger) = (cluster.worker("one:1").await, cluster.ledger(KEY).await);
-    cluster.log_in(&ledger, 1).await;
-    let first = worker.serial(1).await;
-    cluster.issuer.next(RefreshEffect::Wait);
-    worker.tokens.instead_of(&first, Instant::now()).await.unwrap_err();
-    timeout(LIMIT, cluster.issuer.has_seen(1)).await.unwrap();
+    let (worker, ledger) = refreshing(&cluster).await;
 
     worker.cancel.cancel();
     let at_rest = worker.grants.clone();
@@ -215,12 +210,7 @@ async fn a_disk_that_does_not_answer_holds_up_no_token(shared: &'static Shared) 
 
 async fn a_rival_between_answer_and_commit_costs_nothing(shared: &'static Shared) {
     let cluster = GrantCluster::create(shared.bootstrap(), "grants-rival", HOUR).await;
-    let (worker, ledger) = (cluster.worker("one:1").await, cluster.ledger(KEY).await);
-    cluster.log_in(&ledger, 1).await;
-    let first = worker.serial(1).await;
-    cluster.issuer.next(RefreshEffect::Wait);
-    worker.tokens.instead_of(&first, Instant::now()).await.unwrap_err();
-    timeout(LIMIT, cluster.issuer.has_seen(1)).await.unwrap();
+    let (worker, ledger) = refreshing(&cluster).await;
 
     // Takes the transactional id, so that the broker refuses the worker's next write.
     let mut rival = ledger.writer("accounting", Arc::new(|| true));
@@ -263,12 +253,7 @@ async fn a_commit_is_reported_while_an_open_transaction_hides_it(shared: &'stati
 async fn an_answer_is_written_once_kafka_is_back() -> support::Result<()> {
     let broker = breakable::take().await?;
     let cluster = GrantCluster::create(&broker.bootstrap(), "grants-away", HOUR).await;
-    let worker = cluster.worker("one:1").await;
-    cluster.log_in(&cluster.ledger(KEY).await, 1).await;
-    let first = worker.serial(1).await;
-    cluster.issuer.next(RefreshEffect::Wait);
-    worker.tokens.instead_of(&first, Instant::now()).await.unwrap_err();
-    timeout(LIMIT, cluster.issuer.has_seen(1)).await.unwrap();
+    let (worker, _ledger) = refreshing(&cluster).await;
 
     broker.proxy()?.cut();
     cluster.issuer.answer();
@@ -290,6 +275,17 @@ async fn an_answer_is_written_once_kafka_is_back() -> support::Result<()> {
     worker.stop().await;
     assert!(!is_pending(), "an answer in the topic was left on the disk");
     Ok(())
+}
+
+/// Logs in and starts a refresh whose answer waits; the worker, and what writes to the topic.
+async fn refreshing(cluster: &GrantCluster) -> (GrantWorker, GrantStore) {
+    let (worker, ledger) = (cluster.worker("one:1").await, cluster.ledger(KEY).await);
+    cluster.log_in(&ledger, 1).await;
+    let first = worker.serial(1).await;
+    cluster.issuer.next(RefreshEffect::Wait);
+    worker.tokens.instead_of(&first, Instant::now()).await.unwrap_err();
+    timeout(LIMIT, cluster.issuer.has_seen(1)).await.unwrap();
+    (worker, ledger)
 }
 
 /// Waits until a token is given out, whatever errors come before.

@@ -15,8 +15,8 @@ use tributary::worker::state::statuses::{RunState, Status, Statuses};
 use tributary::worker::topics;
 
 use crate::support::lost::timeout;
-use crate::support::prefix;
 use crate::support::topics::LIMIT;
+use crate::support::{prefix, worker_config};
 
 /// Partitions of every cluster's work topic.
 pub(super) const WORK_PARTITIONS: usize = 8;
@@ -34,25 +34,8 @@ pub(super) struct WorkerGroup {
 
 /// The configuration of every worker of a cluster.
 pub(super) fn config(bootstrap: &str, prefix: &str) -> Arc<config::Worker> {
-    let mut settings = vec![
-        ("CONNECT_BOOTSTRAP_SERVERS".to_owned(), bootstrap.to_owned()),
-        ("CONNECT_GROUP_ID".to_owned(), prefix.to_owned()),
-        ("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL".to_owned(), "http://127.0.0.1:1".to_owned()),
-    ];
-    for (topic, partitions) in [
-        ("CONFIG", 1),
-        ("OFFSET", OFFSET_PARTITIONS as usize),
-        ("STATUS", 2),
-        ("WORK", WORK_PARTITIONS),
-        ("GRANT", 1),
-    ] {
-        let key = |rest: &str| format!("CONNECT_{topic}_STORAGE_{rest}");
-        settings.push((key("TOPIC"), format!("{prefix}-{}", topic.to_lowercase())));
-        settings.push((key("PARTITIONS"), partitions.to_string()));
-        settings.push((key("REPLICATION_FACTOR"), "1".to_owned()));
-    }
-    let environment = settings.into_iter().map(|(key, value)| (key.into(), value.into()));
-    Arc::new(config::Worker::load(None, environment).unwrap().config)
+    let offset = ("OFFSET", OFFSET_PARTITIONS as usize);
+    worker_config(bootstrap, prefix, [offset, ("STATUS", 2), ("WORK", WORK_PARTITIONS), ("GRANT", 1)], &[])
 }
 
 impl WorkerGroup {
