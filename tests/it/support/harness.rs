@@ -74,12 +74,11 @@ pub(crate) struct Test {
 
 impl Test {
     /// Needs nothing from outside; runs beside others.
-    pub(crate) fn plain<Run, Running>(name: &str, run: Run) -> Self
+    pub(crate) fn plain<Running>(name: &str, run: impl FnOnce() -> Running + Send + 'static) -> Self
     where
-        Run: FnOnce() -> Running + Send + 'static,
         Running: Future<Output: TestOutcome> + 'static,
     {
-        Self::new(name, TestKind::Plain, Box::new(move || Box::pin(async move { run().await.into_result() })))
+        Self::new(name, TestKind::Plain, body(run))
     }
 
     /// Uses the shared Kafka and registry, which it must not disturb; runs beside others.
@@ -96,16 +95,11 @@ impl Test {
     }
 
     /// Breaks brokers or registries that no other test uses; runs after all others, at most [`breakable::COUNT`] at a time.
-    pub(crate) fn disturbing<Run, Running>(name: &str, run: Run) -> Self
+    pub(crate) fn disturbing<Running>(name: &str, run: impl FnOnce() -> Running + Send + 'static) -> Self
     where
-        Run: FnOnce() -> Running + Send + 'static,
         Running: Future<Output: TestOutcome> + 'static,
     {
-        Self::new(
-            name,
-            TestKind::Disturbing,
-            Box::new(move || Box::pin(async move { run().await.into_result() })),
-        )
+        Self::new(name, TestKind::Disturbing, body(run))
     }
 
     /// Replaces the time limit [`LIMIT`].
@@ -171,6 +165,13 @@ impl Test {
         TOOK.lock().unwrap_or_else(PoisonError::into_inner).push((began.elapsed(), self.name));
         result.map(|()| Completion::Completed).map_err(Failed::from)
     }
+}
+
+fn body<Running>(run: impl FnOnce() -> Running + Send + 'static) -> TestBody
+where
+    Running: Future<Output: TestOutcome> + 'static,
+{
+    Box::new(move || Box::pin(async move { run().await.into_result() }))
 }
 
 /// The name of a test: its path without this binary and without the directory that groups its module.

@@ -4,7 +4,10 @@ use std::net::Ipv4Addr;
 
 use model::{InvoicingAction, InvoicingEntity, InvoicingHook};
 use tokio::sync::mpsc;
-use tributary::webhooks::{delivery::Family, receiver::HashLimit};
+use tributary::webhooks::{
+    delivery::{Delivery, Family},
+    receiver::HashLimit,
+};
 
 use super::rig::{
     ACCOUNTING, INVOICING, MASTER, PREVIOUS_MASTER, Rig, SECRET, chunk, event, exchange, hook_secret,
@@ -31,6 +34,14 @@ const BODY: &[u8] = br#"{"Entity":"Customer","EntityId":"7","TenantId":"42","Use
 
 fn hook(entity: InvoicingEntity, action: InvoicingAction) -> InvoicingHook {
     InvoicingHook { entity, action }
+}
+
+/// The hook that a delivery is attributed to.
+fn hook_of(delivery: &Delivery) -> InvoicingHook {
+    match &delivery.context.family {
+        Family::Invoicing { hook: Some(found), .. } => InvoicingHook::from(*found),
+        other => panic!("{other:?}"),
+    }
 }
 
 const HOOKS: [(&str, &str); 3] = [
@@ -102,10 +113,7 @@ async fn the_verifying_secret_identifies_the_hook() {
                 assert_eq!(rig.ask(&posted(&signature)).await.status, 200, "{name}");
 
                 let (delivery, _) = rig.taken.drain().pop().unwrap();
-                let Family::Invoicing { hook: Some(found), .. } = &delivery.context.family else {
-                    panic!("{:?}", delivery.context);
-                };
-                assert_eq!(InvoicingHook::from(*found), hook, "{name}");
+                assert_eq!(hook_of(&delivery), hook, "{name}");
                 assert_eq!(delivery.body, BODY);
             }
         }
@@ -186,10 +194,7 @@ async fn each_hook_has_an_address_for_its_own_secrets() {
                 let taken = rig.taken.drain();
                 assert_eq!(taken.len(), usize::from(own == name));
                 for (delivery, _) in taken {
-                    let Family::Invoicing { hook: Some(found), .. } = &delivery.context.family else {
-                        panic!("{:?}", delivery.context);
-                    };
-                    assert_eq!(InvoicingHook::from(*found), InvoicingHook::from_slug(slug).unwrap());
+                    assert_eq!(hook_of(&delivery), InvoicingHook::from_slug(slug).unwrap());
                 }
             }
         }
@@ -342,9 +347,5 @@ async fn an_own_address_identifies_the_hook_of_unsigned_deliveries() {
 
     assert_eq!([listed[0].status, strange[0].status], [200, 401]);
     let (delivery, _) = rig.taken.drain().pop().unwrap();
-    let Family::Invoicing { hook: Some(found), .. } = &delivery.context.family else {
-        panic!("{:?}", delivery.context);
-    };
-    let updated = hook(InvoicingEntity::Customer, InvoicingAction::Updated);
-    assert_eq!(InvoicingHook::from(*found), updated);
+    assert_eq!(hook_of(&delivery), hook(InvoicingEntity::Customer, InvoicingAction::Updated));
 }
