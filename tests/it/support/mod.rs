@@ -10,7 +10,7 @@
 //! | [`process`] | child processes, which die with the test run however it ends |
 //! | [`command`] | our binary as a command |
 //! | [`tributary`] | our worker as a process |
-//! | `stage` | workers that receive deliveries from the simulated provider |
+//! | [`stage`] | workers that receive deliveries from the simulated provider |
 //! | [`scripted`] | a worker with scripted answers |
 //! | [`connect`] | a real Kafka Connect to compare with |
 //! | [`login`], [`browser`] | `tributary auth login` with a simulated person, and with a real browser |
@@ -50,7 +50,6 @@ pub(crate) mod run_directory;
 pub(crate) mod scripted;
 pub(crate) mod secrets;
 pub(crate) mod shared;
-#[cfg(feature = "simulator")]
 pub(crate) mod stage;
 pub(crate) mod topics;
 pub(crate) mod traced;

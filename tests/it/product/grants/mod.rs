@@ -5,26 +5,17 @@
 //! topic.
 
 mod cluster;
-#[cfg(feature = "simulator")]
 mod failed;
-#[cfg(feature = "simulator")]
 mod failpoints;
-#[cfg(feature = "simulator")]
 mod hidden;
 mod issuer;
-#[cfg(feature = "simulator")]
 mod kill;
-#[cfg(feature = "simulator")]
 mod scene;
 mod schedules;
-#[cfg(feature = "simulator")]
 mod spread;
-#[cfg(feature = "simulator")]
 mod stranger;
 mod topic;
-#[cfg(feature = "simulator")]
 mod verdict;
-#[cfg(feature = "simulator")]
 mod warning;
 
 use crate::support::harness::Test;
@@ -33,21 +24,13 @@ pub(crate) fn tests() -> Vec<Test> {
     let parts = [
         topic::tests(),
         schedules::tests(),
-        #[cfg(feature = "simulator")]
         verdict::tests::tests(),
-        #[cfg(feature = "simulator")]
         kill::tests(),
-        #[cfg(feature = "simulator")]
         failpoints::tests(),
-        #[cfg(feature = "simulator")]
         failed::tests(),
-        #[cfg(feature = "simulator")]
         hidden::tests(),
-        #[cfg(feature = "simulator")]
         spread::tests(),
-        #[cfg(feature = "simulator")]
         stranger::tests(),
-        #[cfg(feature = "simulator")]
         warning::tests(),
     ];
     parts.into_iter().flatten().collect()

@@ -7,11 +7,10 @@
 //!
 //! [`delivery`] makes deliveries as the provider does, [`senders`] sends them, [`ledger`] records the answers, [`reader`] reads the
 //! topics, [`judge`] compares both sides. None of these uses code of the product, and the receiver's benchmark uses the same files.
-//! [`histories`] tests the judge; [`kill`], [`failpoints`] and [`in_time`] have it judge a [`worker`] on a [`stage`], `disk` the
+//! [`histories`] tests the judge; [`kill`], [`failpoints`] and [`in_time`] have it judge a [`worker`] on a [`stage`], [`disk`] the
 //! receiver on a bad disk.
 
 pub(crate) mod delivery;
-#[cfg(feature = "simulator")]
 mod disk;
 mod failpoints;
 mod histories;
@@ -27,15 +26,8 @@ pub(crate) mod worker;
 use crate::support::harness::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [
-        histories::tests(),
-        #[cfg(feature = "simulator")]
-        disk::tests(),
-        in_time::tests(),
-        kill::tests(),
-        failpoints::tests(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    [histories::tests(), disk::tests(), in_time::tests(), kill::tests(), failpoints::tests()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
