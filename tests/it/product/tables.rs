@@ -39,9 +39,9 @@ crate::tests! {
 
 /// The newest value of each key.
 #[derive(Debug, Default)]
-struct Values(BTreeMap<String, String>);
+struct NewestValues(BTreeMap<String, String>);
 
-impl Apply for Values {
+impl Apply for NewestValues {
     fn apply(&mut self, record: &Received) {
         let key = String::from_utf8(record.key.as_deref().unwrap_or_default().to_vec()).unwrap();
         match &record.value {
@@ -73,17 +73,17 @@ impl TableTopic {
         Self { kafka: Kafka::plaintext(bootstrap), name: Arc::clone(&self.name) }
     }
 
-    async fn table(&self) -> Table<Values> {
+    async fn table(&self) -> Table<NewestValues> {
         let table = Table::follow(&self.kafka, &self.name, PARTITIONS).await.unwrap();
         timeout(LIMIT, table.caught_up()).await.unwrap();
         table
     }
 
-    async fn writer(&self, takes_back: bool) -> FencedWriter<Values> {
+    async fn writer(&self, takes_back: bool) -> FencedWriter<NewestValues> {
         self.writer_with(takes_back, TransactionOptions::default()).await
     }
 
-    async fn writer_with(&self, takes_back: bool, options: TransactionOptions) -> FencedWriter<Values> {
+    async fn writer_with(&self, takes_back: bool, options: TransactionOptions) -> FencedWriter<NewestValues> {
         self.writer_of(self.table().await, takes_back, options)
     }
 
@@ -93,10 +93,10 @@ impl TableTopic {
 
     fn writer_of(
         &self,
-        table: Table<Values>,
+        table: Table<NewestValues>,
         takes_back: bool,
         options: TransactionOptions,
-    ) -> FencedWriter<Values> {
+    ) -> FencedWriter<NewestValues> {
         let owned = WriterOptions { takes_back, ..self.owned() };
         FencedWriter::new(table, Shards::new(self.kafka.clone(), options), owned)
     }
@@ -117,7 +117,7 @@ impl TableTopic {
     fn add_one(
         &self,
         key: &str,
-    ) -> impl Fn(&Values) -> std::result::Result<(u32, Vec<EncodedRecord>), Infallible> {
+    ) -> impl Fn(&NewestValues) -> std::result::Result<(u32, Vec<EncodedRecord>), Infallible> {
         let (topic, key) = (Arc::clone(&self.name), key.to_owned());
         move |values| {
             let next = values.0.get(&key).map_or(0, |number| number.parse().unwrap()) + 1;
@@ -125,7 +125,7 @@ impl TableTopic {
         }
     }
 
-    /// Values of partition 0, in the order of the log.
+    /// NewestValues of partition 0, in the order of the log.
     async fn log(&self) -> Vec<String> {
         content(&self.kafka, &self.name).await.get(&0).into_iter().flatten().map(text).collect()
     }
@@ -144,7 +144,7 @@ async fn writers_of_one_id_lose_no_write(shared: &'static Shared) {
     let topic = TableTopic::create(shared.bootstrap(), "table-rivals").await;
     let (mut one, mut other) = (topic.writer(true).await, topic.writer(true).await);
 
-    let count = async |writer: &mut FencedWriter<Values>| {
+    let count = async |writer: &mut FencedWriter<NewestValues>| {
         let mut done = 0;
         while done < EACH {
             match writer.write(soon(), topic.add_one("n")).await {
@@ -260,7 +260,7 @@ async fn write_to_several_partitions_is_read_back_as_a_whole(shared: &'static Sh
     let mut writer = topic.writer(true).await;
 
     for number in 0..5 {
-        let decide = |_: &Values| {
+        let decide = |_: &NewestValues| {
             let records = (0..PARTITIONS).map(|partition| {
                 record(&topic.name, partition, &format!("k-{partition}"), number.to_string())
             });
@@ -334,8 +334,8 @@ async fn truncated_topic_is_read_again_from_its_start() -> Result<()> {
     let topic = TableTopic::create_with(Cleanup::Delete, &broker.bootstrap(), "table-truncated").await;
     let past = topic.over(&broker.bootstrap_past_proxy());
     let mut rival = past.writer(true).await;
-    let put = async |writer: &mut FencedWriter<Values>, key: &str| {
-        let decide = |_: &Values| Ok::<_, Infallible>(((), vec![record(&topic.name, 0, key, "1")]));
+    let put = async |writer: &mut FencedWriter<NewestValues>, key: &str| {
+        let decide = |_: &NewestValues| Ok::<_, Infallible>(((), vec![record(&topic.name, 0, key, "1")]));
         writer.write(soon(), decide).await.unwrap();
     };
     put(&mut rival, "before").await;

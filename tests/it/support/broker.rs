@@ -199,7 +199,7 @@ impl Cluster {
     async fn try_start(jars: &'static Jars, size: usize, options: &Options) -> Result<Self> {
         let mut nodes = Vec::with_capacity(size);
         for id in 1..=size {
-            nodes.push(Node::plan(id, options).await?);
+            nodes.push(BrokerNode::plan(id, options).await?);
         }
         let voters: Vec<_> =
             nodes.iter().map(|node| format!("{}@127.0.0.1:{}", node.id, node.ports[2])).collect();
@@ -267,7 +267,7 @@ async fn knows_brokers(bootstrap: &str, count: usize) -> bool {
 }
 
 /// A broker not yet started: its directory, ports and proxy.
-struct Node {
+struct BrokerNode {
     id: usize,
     directory: PathBuf,
     ports: [u16; 3],
@@ -275,7 +275,7 @@ struct Node {
     proxy: Option<Proxy>,
 }
 
-impl Node {
+impl BrokerNode {
     async fn plan(id: usize, options: &Options) -> Result<Self> {
         let ports = ports::free::<3>()?;
         let mut listeners = Vec::new();
@@ -363,7 +363,7 @@ fn spawn(jars: &Jars, name: &str, directory: &Path) -> Result<Process> {
     Process::spawn(name, command, &directory.join("broker.log"))
 }
 
-async fn format(jars: &Jars, node: &Node, cluster_id: &str, options: &Options) -> Result<()> {
+async fn format(jars: &Jars, node: &BrokerNode, cluster_id: &str, options: &Options) -> Result<()> {
     if options.scram.is_empty() {
         return jars.format(&node.directory.join("data"), node.id, cluster_id);
     }

@@ -9,7 +9,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::shape::{self, Shape, Strictness, brief, shorten};
+use super::shape::{self, ObjectShape, Strictness, brief, shorten};
 use super::shapes;
 use super::subject::{Credentials, Subject};
 
@@ -19,11 +19,11 @@ const REBALANCE_STEP: Duration = Duration::from_millis(100);
 const REBALANCE_LIMIT: Duration = Duration::from_secs(20);
 
 /// The result of a check; an error has the expected and the found value.
-pub(crate) type Outcome = Result<(), String>;
+pub(crate) type CheckOutcome = Result<(), String>;
 
 /// A client of one worker.
 #[derive(Clone)]
-pub(crate) struct Client {
+pub(crate) struct RestClient {
     http: reqwest::Client,
     base: String,
     credentials: Option<Credentials>,
@@ -40,7 +40,7 @@ pub(crate) enum Body<'a> {
     Raw(&'a str, &'a str),
 }
 
-impl Client {
+impl RestClient {
     pub(crate) fn new(subject: &Subject) -> Result<Self, String> {
         let http = reqwest::Client::builder().timeout(CALL_LIMIT).no_proxy().build();
         Ok(Self {
@@ -66,37 +66,42 @@ impl Client {
         Self { credentials, ..self.clone() }
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Result<Answer, String> {
+    pub(crate) async fn get(&self, path: &str) -> Result<RestAnswer, String> {
         self.call(Method::GET, path, Body::None).await
     }
 
-    pub(crate) async fn delete(&self, path: &str) -> Result<Answer, String> {
+    pub(crate) async fn delete(&self, path: &str) -> Result<RestAnswer, String> {
         self.call(Method::DELETE, path, Body::None).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Answer, String> {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<RestAnswer, String> {
         self.call(Method::POST, path, Body::Json(body)).await
     }
 
-    pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<Answer, String> {
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<RestAnswer, String> {
         self.call(Method::PUT, path, Body::Json(body)).await
     }
 
-    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Result<Answer, String> {
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Result<RestAnswer, String> {
         self.call(Method::PATCH, path, Body::Json(body)).await
     }
 
     /// A POST without a body.
-    pub(crate) async fn order(&self, path: &str) -> Result<Answer, String> {
+    pub(crate) async fn order(&self, path: &str) -> Result<RestAnswer, String> {
         self.call(Method::POST, path, Body::None).await
     }
 
     /// A PUT without a body.
-    pub(crate) async fn set(&self, path: &str) -> Result<Answer, String> {
+    pub(crate) async fn set(&self, path: &str) -> Result<RestAnswer, String> {
         self.call(Method::PUT, path, Body::None).await
     }
 
-    pub(crate) async fn call(&self, method: Method, path: &str, body: Body<'_>) -> Result<Answer, String> {
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Body<'_>,
+    ) -> Result<RestAnswer, String> {
         let deadline = Instant::now() + REBALANCE_LIMIT;
         loop {
             let answer = self.call_once(method.clone(), path, &body).await?;
@@ -107,7 +112,7 @@ impl Client {
         }
     }
 
-    async fn call_once(&self, method: Method, path: &str, body: &Body<'_>) -> Result<Answer, String> {
+    async fn call_once(&self, method: Method, path: &str, body: &Body<'_>) -> Result<RestAnswer, String> {
         let call = format!("{method} {path}");
         let failed = |error: reqwest::Error| format!("{call}: expected an answer, got {error:?}");
         let mut request =
@@ -131,7 +136,7 @@ impl Client {
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let text = response.text().await.map_err(failed)?;
         let json = serde_json::from_str(&text).unwrap_or(Value::Null);
-        Ok(Answer { call, status, headers, text, json, strictness: self.strictness })
+        Ok(RestAnswer { call, status, headers, text, json, strictness: self.strictness })
     }
 }
 
@@ -150,7 +155,7 @@ pub(crate) fn segment(name: &str) -> String {
 
 /// An answer.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct RestAnswer {
     call: String,
     status: u16,
     headers: HeaderMap,
@@ -160,7 +165,7 @@ pub(crate) struct Answer {
     strictness: Strictness,
 }
 
-impl Answer {
+impl RestAnswer {
     /// A fault of this answer, with its call.
     pub(crate) fn fault(&self, text: &str) -> String {
         format!("{}: {text}", self.call)
@@ -210,13 +215,13 @@ impl Answer {
     }
 
     /// Requires a body of this shape.
-    pub(crate) fn of(self, shape: &Shape) -> Result<Self, String> {
+    pub(crate) fn of(self, shape: &ObjectShape) -> Result<Self, String> {
         self.check(shape, &self.json)?;
         Ok(self)
     }
 
     /// Requires a list of this shape.
-    pub(crate) fn list_of(self, shape: &Shape) -> Result<Self, String> {
+    pub(crate) fn list_of(self, shape: &ObjectShape) -> Result<Self, String> {
         for item in self.list()? {
             self.check(shape, item)?;
         }
@@ -224,7 +229,7 @@ impl Answer {
     }
 
     /// Requires an object in which every value has this shape.
-    pub(crate) fn map_of(self, shape: &Shape) -> Result<Self, String> {
+    pub(crate) fn map_of(self, shape: &ObjectShape) -> Result<Self, String> {
         let Some(members) = self.json.as_object() else {
             return Err(self.fault(&format!("expected an object, got {}", brief(&self.json))));
         };
@@ -235,7 +240,7 @@ impl Answer {
     }
 
     /// Requires this part of the body to have this shape.
-    pub(crate) fn check(&self, shape: &Shape, value: &Value) -> Outcome {
+    pub(crate) fn check(&self, shape: &ObjectShape, value: &Value) -> CheckOutcome {
         shape::compare(shape, value, self.strictness).map_err(|fault| self.fault(&fault))
     }
 

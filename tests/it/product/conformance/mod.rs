@@ -1,7 +1,7 @@
 //! Whether a worker answers as Kafka Connect does: the same checks for a real Connect and for any other worker.
 //!
 //! [`run`] takes a [`Subject`], which is an address and the facts about the worker that its answers do not show. It makes the
-//! [`checks`] in order, since each builds on earlier ones, and returns a [`Report`] with every result. Checks 1 to 80 are Connect's
+//! [`checks`] in order, since each builds on earlier ones, and returns a [`ConformanceReport`] with every result. Checks 1 to 80 are Connect's
 //! REST API, 81 and 82 need a worker with basic authentication and a config provider, and 83 to 85 replay the requests of common
 //! tools and check what those tools need from the answers.
 //!
@@ -31,9 +31,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub(crate) use report::Report;
+pub(crate) use report::ConformanceReport;
 use report::{CheckResult, CheckRow};
-use scene::Scene;
+use scene::CheckScene;
 pub(crate) use subject::Subject;
 
 use crate::support::harness::Test;
@@ -46,16 +46,16 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 /// Makes all checks and cleans up.
-pub(crate) async fn run(subject: &Subject) -> Report {
+pub(crate) async fn run(subject: &Subject) -> ConformanceReport {
     let begun = Instant::now();
-    let (rows, left_behind) = match Scene::new(subject) {
+    let (rows, left_behind) = match CheckScene::new(subject) {
         Ok(scene) => (check_all(&scene, begun + LIMIT).await, scene.clean_up().await.err()),
         Err(fault) => (Vec::new(), Some(fault)),
     };
-    Report { worker: subject.url.clone(), rows, left_behind, took: begun.elapsed() }
+    ConformanceReport { worker: subject.url.clone(), rows, left_behind, took: begun.elapsed() }
 }
 
-async fn check_all(scene: &Scene<'_>, deadline: Instant) -> Vec<CheckRow> {
+async fn check_all(scene: &CheckScene<'_>, deadline: Instant) -> Vec<CheckRow> {
     let mut rows = Vec::new();
     for check in checks::all() {
         let result = if let Some(reason) = (check.left_out)(scene.subject) {

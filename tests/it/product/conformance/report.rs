@@ -23,7 +23,7 @@ pub(crate) struct CheckRow {
 
 /// The result of a run.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct ConformanceReport {
     /// The worker's address.
     pub(crate) worker: String,
     pub(crate) rows: Vec<CheckRow>,
@@ -32,7 +32,7 @@ pub(crate) struct Report {
     pub(crate) took: Duration,
 }
 
-impl Report {
+impl ConformanceReport {
     /// The number of checks that hold.
     pub(crate) fn held(&self) -> usize {
         self.rows.iter().filter(|row| row.result == CheckResult::Held).count()
@@ -54,7 +54,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ConformanceReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for CheckRow { number, sentence, result } in &self.rows {
             match result {

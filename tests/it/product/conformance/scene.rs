@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::client::{Answer, Client, Outcome, segment};
+use super::client::{CheckOutcome, RestAnswer, RestClient, segment};
 use super::shapes;
 use super::subject::Subject;
 use crate::support;
@@ -14,8 +14,8 @@ use crate::support;
 const STEP: Duration = Duration::from_millis(50);
 
 /// One run on one worker.
-pub(crate) struct Scene<'a> {
-    pub(crate) client: Client,
+pub(crate) struct CheckScene<'a> {
+    pub(crate) client: RestClient,
     pub(crate) subject: &'a Subject,
     prefix: String,
     /// Offsets that were read while the connector ran, to be written back once it is stopped.
@@ -24,9 +24,9 @@ pub(crate) struct Scene<'a> {
     pub(crate) root_level: OnceLock<String>,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> CheckScene<'a> {
     pub(crate) fn new(subject: &'a Subject) -> Result<Self, String> {
-        let client = Client::new(subject)?;
+        let client = RestClient::new(subject)?;
         let prefix = support::prefix(&subject.prefix);
         Ok(Self { client, subject, prefix, offsets: OnceLock::new(), root_level: OnceLock::new() })
     }
@@ -74,19 +74,19 @@ impl<'a> Scene<'a> {
     }
 
     /// Creates a connector as most clients do.
-    pub(crate) async fn create(&self, short: &str, config: &Value) -> Result<Answer, String> {
+    pub(crate) async fn create(&self, short: &str, config: &Value) -> Result<RestAnswer, String> {
         self.client.post("/connectors", &json!({ "name": self.name(short), "config": config })).await
     }
 
     /// Creates a connector with the valid configuration and waits until it runs.
-    pub(crate) async fn create_running(&self, client: &Client, short: &str) -> Outcome {
+    pub(crate) async fn create_running(&self, client: &RestClient, short: &str) -> CheckOutcome {
         let body = json!({ "name": self.name(short), "config": self.config() });
         client.post("/connectors", &body).await?.expect(201)?.of(&shapes::INFO)?;
         self.until_running(short).await
     }
 
     /// Repeats `attempt` until it holds; its last fault if it never does.
-    pub(crate) async fn eventually(&self, mut attempt: impl AsyncFnMut() -> Outcome) -> Outcome {
+    pub(crate) async fn eventually(&self, mut attempt: impl AsyncFnMut() -> CheckOutcome) -> CheckOutcome {
         let began = Instant::now();
         loop {
             let Err(fault) = attempt().await else { return Ok(()) };
@@ -98,7 +98,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Waits until the connector and each of its tasks, of which there is at least one, have this state.
-    pub(crate) async fn until_all(&self, short: &str, state: &str) -> Outcome {
+    pub(crate) async fn until_all(&self, short: &str, state: &str) -> CheckOutcome {
         self.eventually(async || {
             let answer = self.status(short).await?.has("/connector/state", &json!(state))?;
             let tasks = answer.list_at("/tasks")?;
@@ -112,12 +112,12 @@ impl<'a> Scene<'a> {
         .await
     }
 
-    pub(crate) async fn until_running(&self, short: &str) -> Outcome {
+    pub(crate) async fn until_running(&self, short: &str) -> CheckOutcome {
         self.until_all(short, "RUNNING").await
     }
 
     /// Waits until the connector is stopped and shows no tasks.
-    pub(crate) async fn until_stopped(&self, short: &str) -> Outcome {
+    pub(crate) async fn until_stopped(&self, short: &str) -> CheckOutcome {
         self.eventually(async || {
             let answer = self.status(short).await?.has("/connector/state", &json!("STOPPED"))?;
             answer.has("/tasks", &json!([])).map(drop)
@@ -126,7 +126,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Waits until connector and status are 404.
-    pub(crate) async fn until_gone(&self, short: &str) -> Outcome {
+    pub(crate) async fn until_gone(&self, short: &str) -> CheckOutcome {
         self.eventually(async || {
             self.client.get(&self.path(short, "")).await?.expect_error(404)?;
             self.client.get(&self.path(short, "/status")).await?.expect_error(404).map(drop)
@@ -134,12 +134,12 @@ impl<'a> Scene<'a> {
         .await
     }
 
-    pub(crate) async fn status(&self, short: &str) -> Result<Answer, String> {
+    pub(crate) async fn status(&self, short: &str) -> Result<RestAnswer, String> {
         self.client.get(&self.path(short, "/status")).await?.expect(200)?.of(&shapes::STATUS)
     }
 
     /// Removes everything that this run created.
-    pub(crate) async fn clean_up(&self) -> Outcome {
+    pub(crate) async fn clean_up(&self) -> CheckOutcome {
         if let Some(level) = self.root_level.get() {
             self.client.put("/admin/loggers/root", &json!({ "level": level })).await?;
         }

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 /// An object's members.
-pub(crate) struct Shape {
+pub(crate) struct ObjectShape {
     /// Its name in the contract, for messages.
     pub(crate) name: &'static str,
     pub(crate) required: &'static [(&'static str, Kind)],
@@ -29,8 +29,8 @@ pub(crate) enum Kind {
     /// An object of any members.
     Map,
     MapOrNull,
-    Of(&'static Shape),
-    ListOf(&'static Shape),
+    Of(&'static ObjectShape),
+    ListOf(&'static ObjectShape),
 }
 
 /// Members beyond those of Kafka Connect that our worker may send.
@@ -52,13 +52,13 @@ pub(crate) enum Strictness {
 }
 
 /// All faults of `value` in one text.
-pub(crate) fn compare(shape: &Shape, value: &Value, strictness: Strictness) -> Result<(), String> {
+pub(crate) fn compare(shape: &ObjectShape, value: &Value, strictness: Strictness) -> Result<(), String> {
     let mut faults = Vec::new();
     look(shape, value, strictness, shape.name, &mut faults);
     if faults.is_empty() { Ok(()) } else { Err(faults.join("; ")) }
 }
 
-fn look(shape: &Shape, value: &Value, strictness: Strictness, path: &str, faults: &mut Vec<String>) {
+fn look(shape: &ObjectShape, value: &Value, strictness: Strictness, path: &str, faults: &mut Vec<String>) {
     let Some(members) = value.as_object() else {
         faults.push(format!("expected {path} to be an object, got {}", brief(value)));
         return;

@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::client::segment;
-use super::report::{CheckResult, CheckRow, Report};
-use super::shape::{Kind, Others, Shape, Strictness, compare, exactly};
+use super::report::{CheckResult, CheckRow, ConformanceReport};
+use super::shape::{Kind, ObjectShape, Others, Strictness, compare, exactly};
 use super::subject::Subject;
 use super::tools::{console, version};
 use super::{checks, run, shapes};
@@ -30,13 +30,13 @@ crate::tests! {
     plain a_worker_that_is_not_there_fails_every_check;
 }
 
-const POINT: Shape = Shape {
+const POINT: ObjectShape = ObjectShape {
     name: "point",
     required: &[("x", Kind::Number), ("label", Kind::TextOrNull)],
     optional: &[("colour", Kind::OneOf(&["red", "blue"]))],
     others: Others::Any,
 };
-const LINE: Shape = Shape {
+const LINE: ObjectShape = ObjectShape {
     name: "line",
     required: &[("points", Kind::ListOf(&POINT)), ("tags", Kind::TextMap)],
     optional: &[],
@@ -44,7 +44,7 @@ const LINE: Shape = Shape {
 };
 
 async fn a_report_lists_every_failure_and_the_total() {
-    let report = Report {
+    let report = ConformanceReport {
         worker: "http://w:1".to_owned(),
         rows: vec![
             CheckRow { number: 1, sentence: "it answers", result: CheckResult::Held },
@@ -74,8 +74,12 @@ async fn a_report_lists_every_failure_and_the_total() {
 
 async fn a_report_is_clean_without_failures_and_leftovers() {
     let held = || vec![CheckRow { number: 1, sentence: "it answers", result: CheckResult::Held }];
-    let report =
-        |rows, left_behind| Report { worker: String::new(), rows, left_behind, took: Duration::from_secs(1) };
+    let report = |rows, left_behind| ConformanceReport {
+        worker: String::new(),
+        rows,
+        left_behind,
+        took: Duration::from_secs(1),
+    };
 
     assert!(report(held(), None).is_clean());
     assert!(!report(held(), Some("a connector".to_owned())).is_clean());

@@ -26,7 +26,7 @@ use super::checker::{Evidence, check, check_certificates};
 use super::evidence;
 use super::lists::{ListedRecords, sum};
 use super::load::Mix;
-use super::scene::{HOOKS, Options, Scene};
+use super::scene::{EnrichScene, HOOKS, Options};
 use crate::support::dice::{Dice, seed};
 use crate::support::stage::Backend;
 use crate::support::{Broker, Error, Result, breakable, cycles};
@@ -100,12 +100,12 @@ async fn act(broker: &mut Broker, seed: u64, cycles: u32) -> Result<()> {
             ("epoch.confirm.ms", "20000"),
         ],
     };
-    let mut scene = Scene::start(backend, "enrich-chaos", options, |settings| {
+    let mut scene = EnrichScene::start(backend, "enrich-chaos", options, |settings| {
         settings.world.companies = 8;
         settings.world.seed = seed;
     })
     .await?;
-    let mut judge = Judge::default();
+    let mut judge = CertificateJudge::default();
     judge.look(&scene);
     scene.warm().await?;
 
@@ -189,7 +189,7 @@ async fn act(broker: &mut Broker, seed: u64, cycles: u32) -> Result<()> {
 
 /// Judges certificates, each once, during the disasters.
 #[derive(Default)]
-struct Judge {
+struct CertificateJudge {
     /// The records that lists showed, in chronological order.
     listed: Vec<ListedRecords>,
     /// Certificates that are judged: list, and end of its reading.
@@ -198,14 +198,14 @@ struct Judge {
     records: usize,
 }
 
-impl Judge {
+impl CertificateJudge {
     /// Notes the records that lists show now.
-    fn look(&mut self, scene: &Scene) {
+    fn look(&mut self, scene: &EnrichScene) {
         self.listed.push(scene.listed());
     }
 
     /// Checks the certificates since the last call against the record topics.
-    async fn judge(&mut self, scene: &Scene) -> Result<()> {
+    async fn judge(&mut self, scene: &EnrichScene) -> Result<()> {
         let mut evidence = Evidence::default();
         let mut fresh = BTreeSet::new();
         let read = scene.until("certificates and records read", async || {
@@ -235,7 +235,7 @@ fn run(number: u32) -> String {
 }
 
 /// Has the provider disable one of the subscriptions.
-fn disable_one(scene: &Scene, dice: &mut Dice) {
+fn disable_one(scene: &EnrichScene, dice: &mut Dice) {
     let provider = scene.provider();
     let mut active = provider.accounting.webhooks();
     active.retain(|one| one.state == WebhookState::Active);
@@ -246,7 +246,7 @@ fn disable_one(scene: &Scene, dice: &mut Dice) {
 }
 
 /// Waits until every subscription is active: a lost delete event could not be noticed.
-async fn until_all_active(scene: &Scene) -> Result<()> {
+async fn until_all_active(scene: &EnrichScene) -> Result<()> {
     let all = async || {
         let webhooks = scene.provider().accounting.webhooks();
         let active = webhooks.iter().filter(|one| one.state == WebhookState::Active);
@@ -256,7 +256,7 @@ async fn until_all_active(scene: &Scene) -> Result<()> {
 }
 
 /// Waits until no gap is open; the number of gaps in each state.
-async fn until_gaps_end(scene: &Scene) -> Result<BTreeMap<String, usize>> {
+async fn until_gaps_end(scene: &EnrichScene) -> Result<BTreeMap<String, usize>> {
     let mut ends = BTreeMap::new();
     scene
         .until("every gap ended", async || {
@@ -276,7 +276,7 @@ async fn until_gaps_end(scene: &Scene) -> Result<BTreeMap<String, usize>> {
 }
 
 /// Kills or freezes a worker until the other has all its tasks, and brings it back.
-async fn strike(scene: &mut Scene, disaster: Disaster, victim: usize) -> Result<()> {
+async fn strike(scene: &mut EnrichScene, disaster: Disaster, victim: usize) -> Result<()> {
     let other = 1 - victim;
     scene.stage.reach(other)?;
     if disaster == Disaster::Kill {
@@ -291,7 +291,7 @@ async fn strike(scene: &mut Scene, disaster: Disaster, victim: usize) -> Result<
 }
 
 /// Sets faults: bad deliveries, and reads that fail in every transient way.
-fn spoil(scene: &Scene) {
+fn spoil(scene: &EnrichScene) {
     let fault = |effect, share| {
         let on = Target {
             method: Some("GET".to_owned()),

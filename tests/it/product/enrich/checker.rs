@@ -1,6 +1,6 @@
 //! The invariants of enrichment: topics match the provider and the events that it sent.
 //!
-//! [`Evidence`], collected from outside when all work is done ─▶ [`check`] ─▶ [`Verdict`].
+//! [`Evidence`], collected from outside when all work is done ─▶ [`check`] ─▶ [`EnrichVerdict`].
 //!
 //! - For each key, in log order: the epoch never decreases (*epoch back*); within an epoch the version never decreases (*version
 //!   back*), and no version of a read by id is published twice (*repeated*), but for the copy that ends a batch. A deleted record
@@ -28,7 +28,7 @@ use serde_json::Value;
 use crate::product::oracle::judge::Faults;
 
 /// A record's key in the topic of its resource.
-pub(super) type Name = (AccountingResource, String);
+pub(super) type RecordName = (AccountingResource, String);
 /// Topic, partition and offset of an event.
 pub(super) type EventPosition = (String, i32, i64);
 
@@ -115,25 +115,25 @@ pub(super) struct Evidence {
     /// Record topics, each partition in its order.
     pub(super) lines: BTreeMap<AccountingResource, Vec<PublishedRecord>>,
     pub(super) events: Vec<PublishedEvent>,
-    pub(super) fences: BTreeMap<Name, Fence>,
+    pub(super) fences: BTreeMap<RecordName, Fence>,
     /// Parked records, and the version up to which each is parked.
-    pub(super) parked: BTreeMap<Name, Option<u64>>,
+    pub(super) parked: BTreeMap<RecordName, Option<u64>>,
     pub(super) letters: Vec<Letter>,
     /// The offset from which events are read, by topic and partition.
     pub(super) settled: BTreeMap<(String, i32), i64>,
     /// Every record that the provider ever had.
-    pub(super) truth: BTreeMap<Name, ProviderState>,
+    pub(super) truth: BTreeMap<RecordName, ProviderState>,
     /// Ids of the deliveries that were answered 200.
     pub(super) accepted: BTreeSet<String>,
     /// Whether the provider was restored to a backup.
     pub(super) restored: bool,
     /// Records that certified lists showed throughout their reading.
-    pub(super) certified: BTreeSet<Name>,
+    pub(super) certified: BTreeSet<RecordName>,
 }
 
 impl Evidence {
     /// The last record of each key.
-    pub(super) fn last(&self) -> BTreeMap<Name, &PublishedRecord> {
+    pub(super) fn last(&self) -> BTreeMap<RecordName, &PublishedRecord> {
         let all =
             self.lines.iter().flat_map(|(resource, lines)| lines.iter().map(move |line| (*resource, line)));
         all.map(|(resource, line)| ((resource, line.key.clone()), line)).collect()
@@ -159,7 +159,7 @@ impl Evidence {
 
 /// The faults of each kind: how many, and the first few.
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct EnrichVerdict {
     events: usize,
     records: usize,
     tombstones: usize,
@@ -169,7 +169,7 @@ pub(super) struct Verdict {
     faults: BTreeMap<&'static str, Faults>,
 }
 
-impl Verdict {
+impl EnrichVerdict {
     /// The number of faults of a kind.
     pub(super) fn count(&self, kind: &str) -> u64 {
         self.faults.get(kind).map_or(0, |faults| faults.count)
@@ -191,7 +191,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for EnrichVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { events, records, tombstones, keys, parked, letters, faults } = self;
         write!(
@@ -213,8 +213,8 @@ impl fmt::Display for Verdict {
 }
 
 /// Checks all invariants.
-pub(super) fn check(evidence: &Evidence) -> Verdict {
-    let mut verdict = Verdict {
+pub(super) fn check(evidence: &Evidence) -> EnrichVerdict {
+    let mut verdict = EnrichVerdict {
         events: evidence.events.len(),
         records: evidence.published(),
         tombstones: evidence.tombstones(),
@@ -243,18 +243,21 @@ pub(super) fn check(evidence: &Evidence) -> Verdict {
 }
 
 /// Checks certificates alone against records and what is parked: for evidence from a time when events are still being processed.
-pub(super) fn check_certificates(evidence: &Evidence) -> Verdict {
-    let mut verdict =
-        Verdict { records: evidence.published(), keys: evidence.last().len(), ..Verdict::default() };
+pub(super) fn check_certificates(evidence: &Evidence) -> EnrichVerdict {
+    let mut verdict = EnrichVerdict {
+        records: evidence.published(),
+        keys: evidence.last().len(),
+        ..EnrichVerdict::default()
+    };
     let excused = evidence.parked.keys().cloned().collect();
     certificates(evidence, &excused, &mut verdict);
     verdict
 }
 
 /// Checks that records of certified lists are there.
-fn certificates(evidence: &Evidence, excused: &BTreeSet<Name>, verdict: &mut Verdict) {
+fn certificates(evidence: &Evidence, excused: &BTreeSet<RecordName>, verdict: &mut EnrichVerdict) {
     let last = evidence.last();
-    let missing = |name: &&Name| !last.contains_key(*name) && !excused.contains(*name);
+    let missing = |name: &&RecordName| !last.contains_key(*name) && !excused.contains(*name);
     for (resource, key) in evidence.certified.iter().filter(missing) {
         verdict.add("certified", || format!("{resource} {key} is missing from its certified list"));
     }
@@ -265,7 +268,7 @@ fn histories(
     evidence: &Evidence,
     resource: AccountingResource,
     lines: &[PublishedRecord],
-    verdict: &mut Verdict,
+    verdict: &mut EnrichVerdict,
 ) {
     let mut before: BTreeMap<&str, &PublishedRecord> = BTreeMap::new();
     for line in lines {
@@ -311,10 +314,10 @@ fn histories(
 }
 
 /// Checks the outcome of each event; the keys that are parked or have a dead letter.
-fn accounts(evidence: &Evidence, verdict: &mut Verdict) -> BTreeSet<Name> {
+fn accounts(evidence: &Evidence, verdict: &mut EnrichVerdict) -> BTreeSet<RecordName> {
     let letters: BTreeSet<&EventPosition> =
         evidence.letters.iter().filter_map(|letter| letter.position.as_ref()).collect();
-    let mut highest: BTreeMap<Name, u64> = BTreeMap::new();
+    let mut highest: BTreeMap<RecordName, u64> = BTreeMap::new();
     let fenced = evidence.fences.iter().map(|(name, fence)| (name.clone(), fence.version));
     let published = evidence.lines.iter().flat_map(|(resource, lines)| {
         lines.iter().filter_map(|line| Some(((*resource, line.key.clone()), line.version?)))
@@ -360,7 +363,7 @@ fn accounts(evidence: &Evidence, verdict: &mut Verdict) -> BTreeSet<Name> {
 }
 
 /// Checks the last value of each key against the provider.
-fn contents(evidence: &Evidence, excused: &BTreeSet<Name>, verdict: &mut Verdict) {
+fn contents(evidence: &Evidence, excused: &BTreeSet<RecordName>, verdict: &mut EnrichVerdict) {
     let last = evidence.last();
     for (name, line) in &last {
         let shown = || format!("{} {line:?}", name.0);
@@ -396,7 +399,7 @@ fn contents(evidence: &Evidence, excused: &BTreeSet<Name>, verdict: &mut Verdict
             }
         }
     }
-    let changed: BTreeSet<Name> = evidence
+    let changed: BTreeSet<RecordName> = evidence
         .events
         .iter()
         .filter(|event| event.kind == EventClass::Changed)
@@ -410,7 +413,7 @@ fn contents(evidence: &Evidence, excused: &BTreeSet<Name>, verdict: &mut Verdict
 }
 
 /// Checks each fence against the last record of its key.
-fn fences(evidence: &Evidence, verdict: &mut Verdict) {
+fn fences(evidence: &Evidence, verdict: &mut EnrichVerdict) {
     let last = evidence.last();
     for (name, line) in &last {
         let fence = evidence.fences.get(name);

@@ -6,7 +6,7 @@
 use simulator::catalog::Resource;
 
 use super::load::Mix;
-use super::scene::{Options, Scene};
+use super::scene::{EnrichScene, Options};
 use crate::support::dice::seed;
 use crate::support::{Result, Shared, cycles};
 
@@ -23,7 +23,7 @@ crate::tests! {
 async fn no_key_has_two_writers_while_workers_come_and_go_under_load(shared: &'static Shared) -> Result<()> {
     let resources = [Resource::Customers, Resource::Accounts, Resource::Journals, Resource::Persons];
     let options = Options { workers: WORKERS, resources: &resources, ..Options::default() };
-    let mut scene = Scene::start(shared.into(), "enrich-crowd", options, |settings| {
+    let mut scene = EnrichScene::start(shared.into(), "enrich-crowd", options, |settings| {
         settings.world.companies = 12;
     })
     .await?;

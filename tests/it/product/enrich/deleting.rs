@@ -14,7 +14,7 @@ use simulator::{
 
 use super::checker::check;
 use super::evidence::{parked, tombstones};
-use super::scene::{CONFIRM, Options, RECORDS, Scene, ours};
+use super::scene::{CONFIRM, EnrichScene, Options, RECORDS, ours};
 use crate::support::dice::seed;
 use crate::support::{Result, Shared, cycles};
 
@@ -29,7 +29,7 @@ crate::tests! {
 
 async fn a_confirmed_delete_is_a_tombstone_that_late_events_keep(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &[Resource::Journals, Resource::Persons], ..Options::default() };
-    let scene = Scene::start(shared.into(), "enrich-deleting", options, |_| {}).await?;
+    let scene = EnrichScene::start(shared.into(), "enrich-deleting", options, |_| {}).await?;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
     scene.warm().await?;
     let gone: Vec<_> = scene.living().into_iter().filter(|place| place.index == 0).collect();
@@ -78,7 +78,8 @@ async fn a_confirmed_delete_is_a_tombstone_that_late_events_keep(shared: &'stati
 async fn every_answer_for_a_deleted_record_is_a_tombstone(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &[Resource::Journals], ..Options::default() };
     let mut scene =
-        Scene::start(shared.into(), "enrich-answers", options, |settings| settings.world.others = 8).await?;
+        EnrichScene::start(shared.into(), "enrich-answers", options, |settings| settings.world.others = 8)
+            .await?;
     let journals = scene.living();
     scene.update(&journals);
     scene.quiesce().await?;
@@ -122,7 +123,8 @@ async fn deletes_beyond_the_daily_limit_wait_and_are_reported(shared: &'static S
     let resources = &[Resource::Journals, Resource::Customers];
     let options = Options { resources, settings: BRAKED, ..Options::default() };
     let scene =
-        Scene::start(shared.into(), "enrich-brake", options, |settings| settings.world.others = 5).await?;
+        EnrichScene::start(shared.into(), "enrich-brake", options, |settings| settings.world.others = 5)
+            .await?;
     let living = scene.living();
     scene.update(&living);
     scene.quiesce().await?;

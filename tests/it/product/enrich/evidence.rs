@@ -16,10 +16,10 @@ use simulator::{
 use tributary::avro::{Decoder, Registry};
 
 use super::checker::{
-    EventClass, EventPosition, Evidence, Fence, Letter, Name, ProviderState, PublishedEvent, PublishedRecord,
-    encoded,
+    EventClass, EventPosition, Evidence, Fence, Letter, ProviderState, PublishedEvent, PublishedRecord,
+    RecordName, encoded,
 };
-use super::scene::{PARTITIONS, Scene, ours};
+use super::scene::{EnrichScene, PARTITIONS, ours};
 use crate::product::simulator::{Client, segment};
 use crate::support::place::header;
 use crate::support::{Error, Result};
@@ -32,7 +32,7 @@ const READS: usize = 20;
 
 /// Collects everything. The provider must answer every read, and must send no event meanwhile. If a repair publishes records
 /// meanwhile, records, fences and dead letters are read again.
-pub(super) async fn collect(scene: &Scene) -> Result<Evidence> {
+pub(super) async fn collect(scene: &EnrichScene) -> Result<Evidence> {
     let decoder = decoder(scene);
     // Offsets before events: every settled event has been written by then.
     let settled = scene.offsets().await?;
@@ -73,24 +73,24 @@ fn count(lines: &BTreeMap<AccountingResource, Vec<PublishedRecord>>) -> usize {
 }
 
 /// Every record of every record topic, each partition in log order.
-pub(super) async fn lines(scene: &Scene) -> Result<BTreeMap<AccountingResource, Vec<PublishedRecord>>> {
+pub(super) async fn lines(scene: &EnrichScene) -> Result<BTreeMap<AccountingResource, Vec<PublishedRecord>>> {
     let decoder = decoder(scene);
     let read = gather(scene, Topic::AccountingRecords, async |one, read| line(&decoder, one, &read).await);
     Ok(read.await?.into_iter().collect())
 }
 
-pub(super) fn decoder(scene: &Scene) -> Decoder {
+pub(super) fn decoder(scene: &EnrichScene) -> Decoder {
     let registry = tributary::config::Registry::open(scene.backend.registry.parse().unwrap());
     Decoder::new(Registry::new(&registry).unwrap())
 }
 
 /// Everything in a topic; nothing if it does not exist.
-pub(super) async fn read(scene: &Scene, topic: &str) -> Result<Vec<Received>> {
+pub(super) async fn read(scene: &EnrichScene, topic: &str) -> Result<Vec<Received>> {
     scene.reader.read(topic).await
 }
 
 /// What is parked, by the state topic.
-pub(super) async fn parked(scene: &Scene) -> Result<BTreeMap<Name, Value>> {
+pub(super) async fn parked(scene: &EnrichScene) -> Result<BTreeMap<RecordName, Value>> {
     let mut parked = BTreeMap::new();
     for (key, value) in state(scene, Topic::State).await? {
         let parts: Vec<&str> = key.split('/').collect();
@@ -105,14 +105,14 @@ pub(super) async fn parked(scene: &Scene) -> Result<BTreeMap<Name, Value>> {
 }
 
 /// Keys of the list state that exists only during a run.
-pub(super) async fn kept_of_lists(scene: &Scene) -> Result<Vec<String>> {
+pub(super) async fn kept_of_lists(scene: &EnrichScene) -> Result<Vec<String>> {
     let all = state(scene, Topic::State).await?;
     let is_kept = |key: &String| ["page/", "over/", "known/"].iter().any(|kind| key.starts_with(kind));
     Ok(all.into_keys().filter(is_kept).collect())
 }
 
 /// The gaps of a connector.
-pub(super) async fn gaps(scene: &Scene, connector: &str) -> Result<Vec<Value>> {
+pub(super) async fn gaps(scene: &EnrichScene, connector: &str) -> Result<Vec<Value>> {
     let all = state(scene, Topic::State).await?;
     let ours =
         all.into_iter().filter(|(key, value)| key.starts_with("gap/") && value["connector"] == connector);
@@ -120,13 +120,13 @@ pub(super) async fn gaps(scene: &Scene, connector: &str) -> Result<Vec<Value>> {
 }
 
 /// All dead letters.
-pub(super) async fn letters(scene: &Scene) -> Result<Vec<Letter>> {
+pub(super) async fn letters(scene: &EnrichScene) -> Result<Vec<Letter>> {
     let letters = read(scene, &scene.topic(Topic::DeadLetters)).await?;
     Ok(letters.iter().map(letter).collect())
 }
 
 /// The last value of each key of a JSON topic.
-async fn state(scene: &Scene, topic: Topic) -> Result<BTreeMap<String, Value>> {
+async fn state(scene: &EnrichScene, topic: Topic) -> Result<BTreeMap<String, Value>> {
     let mut state = BTreeMap::new();
     for record in read(scene, &scene.topic(topic)).await? {
         let key = text(record.key.as_deref());
@@ -141,7 +141,7 @@ async fn state(scene: &Scene, topic: Topic) -> Result<BTreeMap<String, Value>> {
     Ok(state)
 }
 
-async fn fences(scene: &Scene) -> Result<BTreeMap<Name, Fence>> {
+async fn fences(scene: &EnrichScene) -> Result<BTreeMap<RecordName, Fence>> {
     let mut fences = BTreeMap::new();
     // Other resources may be published too, such as companies by a repair, and are not judged.
     let own: Vec<_> = scene.resources.iter().copied().map(ours).collect();
@@ -155,7 +155,7 @@ async fn fences(scene: &Scene) -> Result<BTreeMap<Name, Fence>> {
         let fence = number(&value["epoch"]).zip(number(&value["version"])).zip(value["deleted"].as_bool());
         match (named, fence) {
             (Some(name), Some(((epoch, version), deleted))) => {
-                let name: Name = name;
+                let name: RecordName = name;
                 if own.contains(&name.0) {
                     fences.insert(name, Fence { epoch, version, deleted });
                 }
@@ -168,7 +168,7 @@ async fn fences(scene: &Scene) -> Result<BTreeMap<Name, Fence>> {
 
 /// Reads one topic of each resource and converts each of its records.
 async fn gather<T>(
-    scene: &Scene,
+    scene: &EnrichScene,
     topic: fn(AccountingResource) -> Topic,
     make: impl AsyncFn(AccountingResource, Received) -> Result<T>,
 ) -> Result<Vec<(AccountingResource, Vec<T>)>> {
@@ -246,7 +246,7 @@ fn letter(record: &Received) -> Letter {
 }
 
 /// The ids of the deliveries that were answered 200.
-fn accepted(scene: &Scene) -> BTreeSet<String> {
+fn accepted(scene: &EnrichScene) -> BTreeSet<String> {
     let entries = scene.provider().deliveries.entries(0, usize::MAX).into_iter().map(|(_, entry)| entry);
     let accepted = entries.filter(|entry| {
         (entry.family, entry.purpose, entry.end) == (Family::Accounting, Purpose::Event, Some(End::Accepted))
@@ -256,8 +256,8 @@ fn accepted(scene: &Scene) -> BTreeSet<String> {
 
 /// Every record that the provider ever had of the scene's resources; those with an event or a published record as a read by id shows
 /// them.
-async fn truth(scene: &Scene, evidence: &Evidence) -> Result<BTreeMap<Name, ProviderState>> {
-    let wanted: BTreeSet<Name> = evidence
+async fn truth(scene: &EnrichScene, evidence: &Evidence) -> Result<BTreeMap<RecordName, ProviderState>> {
+    let wanted: BTreeSet<RecordName> = evidence
         .events
         .iter()
         .filter_map(|event| Some((event.resource, event.key.clone()?)))
@@ -311,7 +311,7 @@ async fn truth(scene: &Scene, evidence: &Evidence) -> Result<BTreeMap<Name, Prov
 }
 
 /// Records with a delete event. Those of a deleted company have none.
-fn deleted(evidence: &Evidence) -> BTreeSet<Name> {
+fn deleted(evidence: &Evidence) -> BTreeSet<RecordName> {
     let deleted = evidence.events.iter().filter(|event| event.kind == EventClass::Deleted);
     deleted.filter_map(|event| Some((event.resource, event.key.clone()?))).collect()
 }
@@ -327,7 +327,7 @@ fn numeric(version: &str) -> Option<u64> {
 }
 
 /// The number of tombstones so far.
-pub(super) async fn tombstones(scene: &Scene) -> Result<usize> {
+pub(super) async fn tombstones(scene: &EnrichScene) -> Result<usize> {
     Ok(lines(scene).await?.values().flatten().filter(|line| line.value.is_none()).count())
 }
 

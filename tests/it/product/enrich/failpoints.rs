@@ -9,7 +9,7 @@ use tributary::avro::embedded::Server;
 
 use super::checker::check;
 use super::load::Mix;
-use super::scene::{Options, PARTITIONS, Scene};
+use super::scene::{EnrichScene, Options, PARTITIONS};
 use crate::support::dice::seed;
 use crate::support::stage::Backend;
 use crate::support::{Error, Result, breakable};
@@ -28,7 +28,7 @@ async fn no_record_is_published_twice_at_any_failpoint() -> Result<()> {
     // Short, so that the restarted worker soon owns the tasks.
     let properties = &[("session.timeout.ms", "1500"), ("heartbeat.interval.ms", "300")];
     let options = Options { resources: &[Resource::Customers], properties, ..Options::default() };
-    let mut scene = Scene::start(backend, "enrich-places", options, |settings| {
+    let mut scene = EnrichScene::start(backend, "enrich-places", options, |settings| {
         // Many, so that the next change seldom repairs a record that a crash spoiled.
         (settings.world.customers, settings.world.others) = (200, 0);
     })

@@ -17,7 +17,7 @@ use simulator::catalog::{Kind, Resource};
 use tributary::pipeline::{Layout, Preparer};
 
 use super::checker::{EventPosition, check};
-use super::scene::{Options, PARTITIONS, Scene};
+use super::scene::{EnrichScene, Options, PARTITIONS};
 use crate::support::place::Place;
 use crate::support::{Error, Result, Shared, run_directory};
 
@@ -30,7 +30,7 @@ const CUSTOMERS: AccountingResource = AccountingResource::Customers;
 const JOURNALS: AccountingResource = AccountingResource::Journals;
 
 async fn unusable_events_are_dead_letters_and_block_no_other(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared.into(), "enrich-input", Options::default(), |_| {}).await?;
+    let scene = EnrichScene::start(shared.into(), "enrich-input", Options::default(), |_| {}).await?;
     scene.warm().await?;
     let preparer = preparer(&scene).await?;
     let (customer, journal) = {
@@ -95,7 +95,7 @@ async fn unusable_events_are_dead_letters_and_block_no_other(shared: &'static Sh
 async fn an_oversized_record_is_a_dead_letter_and_blocks_no_other(shared: &'static Shared) -> Result<()> {
     let options = Options { settings: &[("snapshot.lists", "customers")], ..Options::default() };
     // Kafka refuses every customer at least twice, and aborts a transaction each time: few are enough.
-    let scene = Scene::start(shared.into(), "enrich-large", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "enrich-large", options, |settings| {
         (settings.world.companies, settings.world.customers) = (2, 2);
     })
     .await?;
@@ -136,7 +136,7 @@ async fn an_oversized_record_is_a_dead_letter_and_blocks_no_other(shared: &'stat
 }
 
 /// Encodes records for the scene's topics.
-async fn preparer(scene: &Scene) -> Result<Preparer> {
+async fn preparer(scene: &EnrichScene) -> Result<Preparer> {
     let place = Place {
         prefix: scene.prefix.clone(),
         kafka: scene.kafka(),
@@ -172,7 +172,7 @@ fn event(
     preparer.prepare(&outgoing).unwrap()
 }
 
-async fn write(scene: &Scene, record: &EncodedRecord) -> Result<EventPosition> {
+async fn write(scene: &EnrichScene, record: &EncodedRecord) -> Result<EventPosition> {
     let value = record.value.as_deref().unwrap_or_default();
     let offset = scene.produce(&record.topic, record.partition, &record.key, value).await?;
     Ok((record.topic.to_string(), record.partition, offset))
@@ -185,7 +185,7 @@ fn replaced(bytes: &[u8], piece: &[u8], by: &[u8]) -> Vec<u8> {
 }
 
 /// Limits the batches of this topic, and waits until the broker enforces it.
-async fn limit(scene: &Scene, topic: &str, bytes: &str) -> Result<()> {
+async fn limit(scene: &EnrichScene, topic: &str, bytes: &str) -> Result<()> {
     let failed = |error: String| Error(format!("limit {topic} to {bytes} bytes: {error}"));
     let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
         .set("bootstrap.servers", &scene.backend.bootstrap)

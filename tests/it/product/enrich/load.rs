@@ -57,12 +57,12 @@ impl Mix {
 }
 
 /// A task that changes records.
-pub(super) struct Load {
+pub(super) struct ChangeLoad {
     count: watch::Receiver<u64>,
     task: JoinHandle<()>,
 }
 
-impl Load {
+impl ChangeLoad {
     /// Starts `rate` changes a second, drawn from this seed.
     pub(super) fn begin(
         provider: Arc<Provider>,
@@ -101,7 +101,7 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for ChangeLoad {
     fn drop(&mut self) {
         self.task.abort();
     }

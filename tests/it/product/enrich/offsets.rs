@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::checker::check;
 use super::evidence::gaps;
-use super::scene::{Options, PARTITIONS, RECORDS, Scene};
+use super::scene::{EnrichScene, Options, PARTITIONS, RECORDS};
 use crate::support::stage::LIMIT;
 use crate::support::{Error, Result, Shared};
 
@@ -20,7 +20,7 @@ crate::tests! {
 }
 
 async fn reset_offsets_are_reread_and_nothing_is_published(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared.into(), "enrich-reset", Options::default(), |_| {}).await?;
+    let scene = EnrichScene::start(shared.into(), "enrich-reset", Options::default(), |_| {}).await?;
     for _ in 0..2 {
         scene.update(&scene.living());
         scene.quiesce().await?;
@@ -44,7 +44,7 @@ async fn reset_offsets_are_reread_and_nothing_is_published(shared: &'static Shar
 
 async fn an_offset_out_of_range_is_a_gap_and_what_is_there_is_read(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &[Resource::Customers], ..Options::default() };
-    let scene = Scene::start(shared.into(), "enrich-range", options, |_| {}).await?;
+    let scene = EnrichScene::start(shared.into(), "enrich-range", options, |_| {}).await?;
     let all = scene.living();
     scene.update(&all);
     scene.quiesce().await?;
@@ -104,12 +104,12 @@ async fn an_offset_out_of_range_is_a_gap_and_what_is_there_is_read(shared: &'sta
 }
 
 /// Whether `count` events were received.
-async fn received(scene: &Scene, count: usize) -> Result<bool> {
+async fn received(scene: &EnrichScene, count: usize) -> Result<bool> {
     Ok(scene.ends().await?.values().sum::<i64>() >= count as i64)
 }
 
 /// Deletes all records of a topic, as retention does.
-async fn forget(scene: &Scene, topic: &str) -> Result<()> {
+async fn forget(scene: &EnrichScene, topic: &str) -> Result<()> {
     let failed = |error: rdkafka::error::KafkaError| Error(format!("delete records of {topic}: {error}"));
     let admin: AdminClient<DefaultClientContext> =
         ClientConfig::new().set("bootstrap.servers", &scene.backend.bootstrap).create().map_err(failed)?;

@@ -3,7 +3,7 @@
 use simulator::catalog::{Kind, Resource};
 
 use super::checker::{self, Evidence, check};
-use super::scene::{Options, Scene, ours};
+use super::scene::{EnrichScene, Options, ours};
 use crate::support::{Result, Shared};
 
 crate::tests! {
@@ -17,7 +17,7 @@ const TENANT_WIDE: Resource = Resource::IntegrationFiles;
 
 async fn every_record_of_all_nineteen_resources_matches_the_provider(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &Resource::ALL, ..Options::default() };
-    let scene = Scene::start(shared.into(), "enrich-quiet", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "enrich-quiet", options, |settings| {
         settings.world.tenant_resources.insert(TENANT_WIDE);
     })
     .await?;
@@ -75,7 +75,7 @@ fn silent(evidence: &Evidence) -> u64 {
 }
 
 /// Requests for single records so far.
-fn reads(scene: &Scene) -> usize {
+fn reads(scene: &EnrichScene) -> usize {
     let prefixes: Vec<String> = scene.resources.iter().map(|one| format!("{}/", one.prefix())).collect();
     let requests = scene.provider().gateway.requests(0, usize::MAX);
     let by_id = requests.iter().filter(|(_, request)| {

@@ -10,9 +10,9 @@ use simulator::{
     world::Place,
 };
 
-use super::checker::{Name, check};
+use super::checker::{RecordName, check};
 use super::evidence::{gaps, lines, parked, tombstones};
-use super::scene::{CONFIRM, HOOKS, Options, RECORDS, Scene};
+use super::scene::{CONFIRM, EnrichScene, HOOKS, Options, RECORDS};
 use crate::support::{Result, Shared};
 
 crate::tests! {
@@ -32,7 +32,7 @@ fn journals() -> Options<'static> {
 }
 
 async fn a_lagging_replica_loses_no_record_and_makes_no_tombstone(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared.into(), "enrich-lag", journals(), |_| {}).await?;
+    let scene = EnrichScene::start(shared.into(), "enrich-lag", journals(), |_| {}).await?;
     scene.warm().await?;
 
     scene.provider().turn(|knobs| knobs.reads.replica_lag = LAG);
@@ -62,7 +62,7 @@ async fn a_lagging_replica_loses_no_record_and_makes_no_tombstone(shared: &'stat
 }
 
 async fn an_unknown_gateway_path_makes_no_tombstone(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared.into(), "enrich-gateway", journals(), |_| {}).await?;
+    let scene = EnrichScene::start(shared.into(), "enrich-gateway", journals(), |_| {}).await?;
     scene.warm().await?;
     let journals: Vec<Place> =
         scene.living().into_iter().filter(|place| place.resource == Resource::Journals).collect();
@@ -90,7 +90,7 @@ async fn an_unknown_gateway_path_makes_no_tombstone(shared: &'static Shared) -> 
 }
 
 async fn a_refused_company_keeps_its_records_and_blocks_no_other(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared.into(), "enrich-revoked", journals(), |_| {}).await?;
+    let scene = EnrichScene::start(shared.into(), "enrich-revoked", journals(), |_| {}).await?;
     scene.warm().await?;
 
     for status in [404, 403] {
@@ -123,7 +123,7 @@ async fn a_refused_company_keeps_its_records_and_blocks_no_other(shared: &'stati
 }
 
 async fn a_refused_grant_makes_no_tombstone_and_recovers_fully(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared.into(), "enrich-grant", journals(), |_| {}).await?;
+    let scene = EnrichScene::start(shared.into(), "enrich-grant", journals(), |_| {}).await?;
     scene.warm().await?;
 
     let of_company = |number| {
@@ -155,7 +155,7 @@ async fn a_refused_grant_makes_no_tombstone_and_recovers_fully(shared: &'static 
 async fn an_ended_login_fails_tasks_with_a_remedy_and_loses_no_event(shared: &'static Shared) -> Result<()> {
     // The worker notices the end of the login when the token is due and a request needs it.
     let options = Options { settings: &[("companies.refresh.interval.ms", "2000")], ..journals() };
-    let scene = Scene::start(shared.into(), "enrich-login", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "enrich-login", options, |settings| {
         settings.knobs.identity.access_seconds = 8;
     })
     .await?;
@@ -196,7 +196,7 @@ async fn an_ended_login_fails_tasks_with_a_remedy_and_loses_no_event(shared: &'s
 
 async fn an_unreadable_record_is_a_dead_letter_and_gap_at_the_horizon(shared: &'static Shared) -> Result<()> {
     let options = Options { settings: &[("enrich.horizon.ms", "4000")], ..journals() };
-    let scene = Scene::start(shared.into(), "enrich-horizon", options, |_| {}).await?;
+    let scene = EnrichScene::start(shared.into(), "enrich-horizon", options, |_| {}).await?;
     scene.warm().await?;
     let living = scene.living();
     let broken = *living.iter().find(|place| place.resource == Resource::Journals).unwrap();
@@ -220,13 +220,13 @@ async fn an_unreadable_record_is_a_dead_letter_and_gap_at_the_horizon(shared: &'
 }
 
 /// Has the provider answer these requests with this effect. None of them concerns subscriptions, which are not under test.
-fn fail(scene: &Scene, effect: &Effect, on: impl IntoIterator<Item = Target>) {
+fn fail(scene: &EnrichScene, effect: &Effect, on: impl IntoIterator<Item = Target>) {
     let fault = |on| Fault { on, effect: effect.clone(), share: 1.0, times: None, skip: 0 };
     scene.provider().set_faults(on.into_iter().map(fault).collect());
 }
 
 /// Waits until requests have been refused for three times [`CONFIRM`].
-async fn until_refused_for_long(scene: &Scene, since: u64) -> Result<()> {
+async fn until_refused_for_long(scene: &EnrichScene, since: u64) -> Result<()> {
     let long = async || {
         let requests = scene.provider().gateway.requests(since, usize::MAX);
         let mut refused = requests.iter().filter(|(_, request)| request.fault.is_some());
@@ -238,7 +238,7 @@ async fn until_refused_for_long(scene: &Scene, since: u64) -> Result<()> {
 }
 
 /// The last version of each key so far.
-async fn versions(scene: &Scene) -> Result<BTreeMap<Name, u64>> {
+async fn versions(scene: &EnrichScene) -> Result<BTreeMap<RecordName, u64>> {
     let lines = lines(scene).await?.into_iter();
     let each = lines.flat_map(|(resource, lines)| lines.into_iter().map(move |line| (resource, line)));
     Ok(each.filter_map(|(resource, line)| Some(((resource, line.key), line.version?))).collect())

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::checker::{Evidence, check};
 use super::evidence::lines;
-use super::scene::{CONFIRM, Options, Scene};
+use super::scene::{CONFIRM, EnrichScene, Options};
 use crate::support::{Result, Shared};
 
 crate::tests! {
@@ -19,7 +19,7 @@ const UNDONE: usize = 4;
 
 async fn a_restored_company_gets_an_epoch_and_matches_the_provider(shared: &'static Shared) -> Result<()> {
     let options = Options { settings: &[("epoch.confirm.ms", "1000")], ..Options::default() };
-    let scene = Scene::start(shared.into(), "enrich-restored", options, |_| {}).await?;
+    let scene = EnrichScene::start(shared.into(), "enrich-restored", options, |_| {}).await?;
     let all = scene.living();
     let (restored, others): (Vec<Place>, Vec<Place>) = all.iter().partition(|place| place.company == Some(0));
     scene.update(&all);

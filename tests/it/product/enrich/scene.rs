@@ -24,9 +24,9 @@ use simulator::{
 };
 use tokio::time::sleep;
 
-use super::checker::{Evidence, Name, Verdict, check};
+use super::checker::{EnrichVerdict, Evidence, RecordName, check};
 use super::evidence;
-use super::load::{Load, Mix, act, create, living};
+use super::load::{ChangeLoad, Mix, act, create, living};
 use crate::product::simulator::{KEY, start};
 use crate::support::reader::Reader;
 use crate::support::stage::{Backend, LIMIT, STEP, Stage, delivering};
@@ -56,7 +56,7 @@ const SHORT: [(&str, &str); 9] = [
 ];
 
 /// Two connectors of one prefix, their workers and the provider.
-pub(super) struct Scene {
+pub(super) struct EnrichScene {
     pub(super) stage: Stage,
     pub(super) backend: Backend,
     pub(super) prefix: TopicPrefix,
@@ -87,7 +87,7 @@ impl Default for Options<'_> {
     }
 }
 
-impl Scene {
+impl EnrichScene {
     /// Configures both connectors and logs in; waits until all subscriptions are active and all tasks run.
     pub(super) async fn start(
         backend: Backend,
@@ -228,7 +228,7 @@ impl Scene {
     }
 
     /// The resource and the record key. None of the simulator's ids needs to be encoded.
-    pub(super) fn name(&self, place: Place) -> Name {
+    pub(super) fn name(&self, place: Place) -> RecordName {
         let world = self.provider().world();
         let company = match (place.resource, place.company) {
             (Resource::Companies, _) => world.id(place),
@@ -264,8 +264,8 @@ impl Scene {
     }
 
     /// Starts `rate` changes a second, drawn from this seed, until the load is stopped.
-    pub(super) fn load(&self, rate: f64, mix: Mix, seed: u64) -> Load {
-        Load::begin(Arc::clone(self.provider()), self.resources.clone(), rate, mix, seed)
+    pub(super) fn load(&self, rate: f64, mix: Mix, seed: u64) -> ChangeLoad {
+        ChangeLoad::begin(Arc::clone(self.provider()), self.resources.clone(), rate, mix, seed)
     }
 
     /// Replaces the events that were lost: updates those records again, and sends the events of deleted ones again. A provider does
@@ -455,7 +455,7 @@ impl Scene {
     }
 
     /// The checker's verdict on the present evidence.
-    pub(super) async fn verdict(&self) -> Result<Verdict> {
+    pub(super) async fn verdict(&self) -> Result<EnrichVerdict> {
         Ok(check(&self.evidence().await?))
     }
 

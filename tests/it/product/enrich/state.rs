@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::checker::check;
-use super::scene::{Options, Scene};
+use super::scene::{EnrichScene, Options};
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
@@ -11,7 +11,7 @@ crate::tests! {
 }
 
 async fn a_lost_state_directory_republishes_nothing_unchanged_or_old(shared: &'static Shared) -> Result<()> {
-    let mut scene = Scene::start(shared.into(), "enrich-state", Options::default(), |_| {}).await?;
+    let mut scene = EnrichScene::start(shared.into(), "enrich-state", Options::default(), |_| {}).await?;
     let all = scene.living();
     for _ in 0..3 {
         scene.update(&all);

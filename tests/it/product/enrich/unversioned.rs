@@ -6,7 +6,7 @@ use model::{AccountingResource, RunKind, SchemaKind};
 use simulator::{catalog::Resource, knobs::LeftOut, world::Place};
 
 use super::evidence::{letters, lines, parked};
-use super::scene::{Options, Scene, ours};
+use super::scene::{EnrichScene, Options, ours};
 use crate::support::{Result, Shared};
 
 crate::tests! {
@@ -23,7 +23,7 @@ async fn records_without_version_or_id_arrive_and_none_stays_stale(shared: &'sta
     let resources = undocumented();
     assert_eq!(resources.len(), 16);
     let options = Options { resources: &resources, ..Options::default() };
-    let scene = Scene::start(shared.into(), "enrich-unversioned", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "enrich-unversioned", options, |settings| {
         settings.world.others = 2;
         let records = &mut settings.knobs.reads.records;
         records.without_id = resources.iter().copied().collect();
@@ -70,7 +70,7 @@ async fn records_without_version_or_id_arrive_and_none_stays_stale(shared: &'sta
 async fn an_unversioned_record_is_republished_only_if_it_changed(shared: &'static Shared) -> Result<()> {
     let resources = [Resource::Journals];
     let options = Options { resources: &resources, ..Options::default() };
-    let scene = Scene::start(shared.into(), "enrich-unversioned-known", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "enrich-unversioned-known", options, |settings| {
         settings.world.others = 3;
         settings.knobs.reads.records.without_sequence = resources.into();
     })
@@ -105,11 +105,11 @@ async fn an_unversioned_record_is_republished_only_if_it_changed(shared: &'stati
     Ok(())
 }
 
-type Published = BTreeMap<super::checker::Name, (Vec<u64>, serde_json::Value)>;
+type PublishedVersions = BTreeMap<super::checker::RecordName, (Vec<u64>, serde_json::Value)>;
 
 /// The versions of each key in log order, and its last value.
-async fn published(scene: &Scene) -> Result<Published> {
-    let mut found = Published::new();
+async fn published(scene: &EnrichScene) -> Result<PublishedVersions> {
+    let mut found = PublishedVersions::new();
     for (resource, lines) in lines(scene).await? {
         for line in lines {
             let (versions, last) = found.entry((resource, line.key)).or_default();
@@ -120,12 +120,12 @@ async fn published(scene: &Scene) -> Result<Published> {
     Ok(found)
 }
 
-fn total(published: &Published) -> usize {
+fn total(published: &PublishedVersions) -> usize {
     published.values().map(|(versions, _)| versions.len()).sum()
 }
 
 /// A record as a read by id shows it now.
-fn shown(scene: &Scene, place: Place) -> Option<serde_json::Value> {
+fn shown(scene: &EnrichScene, place: Place) -> Option<serde_json::Value> {
     let provider = scene.provider();
     let shape = simulator::reads::Shape::record(&provider.knobs().reads, place.resource);
     let world = provider.world();

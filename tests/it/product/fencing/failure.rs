@@ -10,7 +10,7 @@ use kafka::{Error, Failure, Hook, LARGEST_RECORD, Lease, TransactionOptions};
 use model::EncodedRecord;
 use tokio::sync::mpsc;
 
-use super::shard::Shard;
+use super::shard::FencedShard;
 use crate::support::gate::gate;
 use crate::support::{Result, Shared, breakable, topics};
 
@@ -23,7 +23,7 @@ crate::tests! {
 }
 
 async fn an_oversized_record_aborts_its_batch_and_keeps_the_producer(shared: &'static Shared) {
-    let shard = Shard::create(shared.bootstrap(), "fencing-large", &[]).await;
+    let shard = FencedShard::create(shared.bootstrap(), "fencing-large", &[]).await;
     let mut producer = shard.take().await;
 
     let failure = producer.commit(oversized(&shard, LARGEST_RECORD)).await.unwrap_err();
@@ -36,7 +36,8 @@ async fn an_oversized_record_aborts_its_batch_and_keeps_the_producer(shared: &'s
 
 /// The rest of the batch is in the log, and librdkafka's sequence number of the partition is wrong afterwards.
 async fn a_refused_record_aborts_its_batch_and_rebuilds_the_producer(shared: &'static Shared) {
-    let shard = Shard::create(shared.bootstrap(), "fencing-refused", &[("max.message.bytes", "20000")]).await;
+    let shard =
+        FencedShard::create(shared.bootstrap(), "fencing-refused", &[("max.message.bytes", "20000")]).await;
     let mut producer = shard.take().await;
     producer.commit(shard.batch("first")).await.unwrap();
 
@@ -51,7 +52,7 @@ async fn a_refused_record_aborts_its_batch_and_rebuilds_the_producer(shared: &'s
 }
 
 /// A batch with one record of this many bytes in the middle.
-fn oversized(shard: &Shard, size: usize) -> Vec<EncodedRecord> {
+fn oversized(shard: &FencedShard, size: usize) -> Vec<EncodedRecord> {
     let mut batch = shard.batch("aborted");
     batch[7].value = Some(topics::noise(size).into());
     batch
@@ -59,7 +60,7 @@ fn oversized(shard: &Shard, size: usize) -> Vec<EncodedRecord> {
 
 async fn a_hanging_commit_within_the_lease_rebuilds_the_producer() -> Result<()> {
     let broker = breakable::take().await?;
-    let shard = Shard::create(&broker.bootstrap(), "fencing-rebuilt", &[]).await;
+    let shard = FencedShard::create(&broker.bootstrap(), "fencing-rebuilt", &[]).await;
     let (hook, held) = gate();
     // A writer that has given up on its commit first checks its lease.
     let (asked, mut lease_asked) = mpsc::unbounded_channel();
@@ -89,8 +90,8 @@ async fn a_hanging_commit_within_the_lease_rebuilds_the_producer() -> Result<()>
 
 async fn a_hanging_commit_past_the_lease_spares_the_successor() -> Result<()> {
     let broker = breakable::take().await?;
-    let shard = Shard::create(&broker.bootstrap(), "fencing-over", &[]).await;
-    let past_proxy = Shard::new(&broker.bootstrap_past_proxy(), &shard.prefix);
+    let shard = FencedShard::create(&broker.bootstrap(), "fencing-over", &[]).await;
+    let past_proxy = FencedShard::new(&broker.bootstrap_past_proxy(), &shard.prefix);
     let (hook, held) = gate();
     let owned = Arc::new(AtomicBool::new(true));
     let lease = Arc::clone(&owned);
@@ -119,7 +120,7 @@ async fn a_hanging_commit_past_the_lease_spares_the_successor() -> Result<()> {
 
 async fn a_commit_whose_broker_dies_completes_once_it_is_back() -> Result<()> {
     let mut broker = breakable::take().await?;
-    let shard = Shard::create(&broker.bootstrap(), "fencing-died", &[]).await;
+    let shard = FencedShard::create(&broker.bootstrap(), "fencing-died", &[]).await;
     let (hook, held) = gate();
     let patient = Duration::from_secs(90);
     let options = TransactionOptions {

@@ -2,7 +2,7 @@
 
 use kafka::TransactionOptions;
 
-use super::shard::Shard;
+use super::shard::FencedShard;
 use crate::support::gate::gate;
 use crate::support::topics::{PARTITIONS, content_of, text};
 use crate::support::{Result, Shared};
@@ -12,7 +12,7 @@ crate::tests! {
 }
 
 async fn reading_to_the_end_waits_for_open_batches_of_others(shared: &'static Shared) -> Result<()> {
-    let shard = Shard::create(shared.bootstrap(), "fencing-open", &[]).await;
+    let shard = FencedShard::create(shared.bootstrap(), "fencing-open", &[]).await;
     let (hook, gate) = gate();
     let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
     let mut slow = shard.take_as("slow", options).await;

@@ -14,12 +14,12 @@ const RECORDS: usize = 3;
 const PARTITION: i32 = 1;
 
 /// A shard and its topics.
-pub(super) struct Shard {
+pub(super) struct FencedShard {
     pub(super) kafka: Kafka,
     pub(super) prefix: String,
 }
 
-impl Shard {
+impl FencedShard {
     /// A shard whose topics exist.
     pub(super) fn new(bootstrap: &str, prefix: &str) -> Self {
         Self { kafka: Kafka::plaintext(bootstrap), prefix: prefix.to_owned() }

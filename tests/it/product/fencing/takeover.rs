@@ -1,7 +1,7 @@
 //! A writer loses its shard while it is frozen or dead: its uncommitted records are never visible.
 
-use super::shard::Shard;
-use super::writer::Writer;
+use super::shard::FencedShard;
+use super::writer::WriterProcess;
 use crate::support::{Result, Shared, cycles};
 
 crate::tests! {
@@ -12,8 +12,8 @@ crate::tests! {
 }
 
 async fn a_writer_frozen_inside_its_batch_is_refused_all_of_it(shared: &'static Shared) -> Result<()> {
-    let shard = Shard::create(shared.bootstrap(), "fencing-inside", &[]).await;
-    let writer = Writer::start(&shard).await?;
+    let shard = FencedShard::create(shared.bootstrap(), "fencing-inside", &[]).await;
+    let writer = WriterProcess::start(&shard).await?;
     writer.hold("frozen").await?;
 
     writer.freeze()?;
@@ -28,8 +28,8 @@ async fn a_writer_frozen_inside_its_batch_is_refused_all_of_it(shared: &'static 
 }
 
 async fn a_writer_frozen_before_its_first_batch_is_refused(shared: &'static Shared) -> Result<()> {
-    let shard = Shard::create(shared.bootstrap(), "fencing-before", &[]).await;
-    let writer = Writer::start(&shard).await?;
+    let shard = FencedShard::create(shared.bootstrap(), "fencing-before", &[]).await;
+    let writer = WriterProcess::start(&shard).await?;
 
     writer.freeze()?;
     let mut successor = shard.take().await;
@@ -42,8 +42,8 @@ async fn a_writer_frozen_before_its_first_batch_is_refused(shared: &'static Shar
 }
 
 async fn a_writer_frozen_between_batches_is_refused_the_second(shared: &'static Shared) -> Result<()> {
-    let shard = Shard::create(shared.bootstrap(), "fencing-between", &[]).await;
-    let writer = Writer::start(&shard).await?;
+    let shard = FencedShard::create(shared.bootstrap(), "fencing-between", &[]).await;
+    let writer = WriterProcess::start(&shard).await?;
     writer.commit("first", "committed").await?;
 
     writer.freeze()?;
@@ -59,11 +59,11 @@ async fn a_writer_frozen_between_batches_is_refused_the_second(shared: &'static 
 }
 
 async fn a_killed_writers_batch_stays_invisible_its_successor_writes(shared: &'static Shared) -> Result<()> {
-    let shard = Shard::create(shared.bootstrap(), "fencing-killed", &[]).await;
+    let shard = FencedShard::create(shared.bootstrap(), "fencing-killed", &[]).await;
     let mut expected = Vec::new();
 
     for cycle in 0..cycles("WRITERS", 2) {
-        let writer = Writer::start(&shard).await?;
+        let writer = WriterProcess::start(&shard).await?;
         let committed = format!("committed-{cycle}");
         writer.commit(&committed, "committed").await?;
         writer.hold(&format!("open-{cycle}")).await?;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kafka::{Failure, TransactionOptions};
 use rustix::process::Signal;
 
-use super::shard::Shard;
+use super::shard::FencedShard;
 use crate::support::process::Process;
 use crate::support::topics::LIMIT;
 use crate::support::{Result, run_directory};
@@ -22,13 +22,13 @@ const PREFIX: &str = "TRIBUTARY_TEST_WRITER_PREFIX";
 
 /// The main function of the copy.
 pub(crate) fn writer() -> ExitCode {
-    let shard = Shard::new(&std::env::var(WRITER).unwrap(), &std::env::var(PREFIX).unwrap());
+    let shard = FencedShard::new(&std::env::var(WRITER).unwrap(), &std::env::var(PREFIX).unwrap());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(obey(&shard));
     ExitCode::SUCCESS
 }
 
-async fn obey(shard: &Shard) {
+async fn obey(shard: &FencedShard) {
     let holding = Arc::new(AtomicBool::new(false));
     let hold = Arc::clone(&holding);
     let before_commit = Arc::new(move || {
@@ -62,11 +62,11 @@ fn read_command() -> Option<(String, String)> {
 }
 
 /// The handle of that process.
-pub(super) struct Writer(Process);
+pub(super) struct WriterProcess(Process);
 
-impl Writer {
+impl WriterProcess {
     /// Starts one and waits until it owns the shard.
-    pub(super) async fn start(shard: &Shard) -> Result<Self> {
+    pub(super) async fn start(shard: &FencedShard) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.env(WRITER, &shard.kafka.bootstrap_servers).env(PREFIX, &shard.prefix);
         let log = run_directory::create("writer")?.join("log");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::scene::Scene;
+use super::scene::GrantScene;
 use crate::product::ingest::delivery::{Delivery, signature};
 use crate::support::{Result, Shared};
 
@@ -26,7 +26,7 @@ async fn a_revoked_login_fails_the_task_but_no_delivery(shared: &'static Shared)
         // Nothing listens there; subscriptions are created and wait.
         ("webhook.advertised.url", "https://hooks.example.com"),
     ];
-    let scene = Scene::start(shared, "grants-failed", 1, &receives, |settings| {
+    let scene = GrantScene::start(shared, "grants-failed", 1, &receives, |settings| {
         // Nothing calls the API: the worker notices the end of the login when the token is due.
         settings.knobs.identity.access_seconds = 8;
     })
@@ -68,7 +68,7 @@ async fn a_revoked_login_fails_the_task_but_no_delivery(shared: &'static Shared)
 }
 
 /// The status of a signed delivery, once the connector receives at all.
-async fn deliver(scene: &Scene, id: &str) -> u16 {
+async fn deliver(scene: &GrantScene, id: &str) -> u16 {
     let said = scene.stage.workers[0].said();
     let (_, address) = said.lines().find_map(|line| line.split_once(" receives deliveries on ")).unwrap();
     let url = format!("http://{address}/webhooks/accounting/{CONNECTOR}/customers");

@@ -10,7 +10,7 @@ use futures::future::try_join_all;
 use tributary::avro::embedded::Server;
 
 use super::kill::now_ms;
-use super::scene::{ReportedGrants, Scene};
+use super::scene::{GrantScene, ReportedGrants};
 use super::verdict::{GrantHistory, GrantVerdict};
 use crate::support::stage::Backend;
 use crate::support::{Error, Result, breakable};
@@ -33,7 +33,7 @@ async fn a_grant_is_lost_only_between_rotation_and_first_copy() -> Result<()> {
     let backend = Backend { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
     // Short, so that the restarted worker soon owns the grants.
     let properties = [("session.timeout.ms", "1500"), ("heartbeat.interval.ms", "300")];
-    let mut scene = Scene::start(backend, "grants-places", 1, &properties, |_| {}).await?;
+    let mut scene = GrantScene::start(backend, "grants-places", 1, &properties, |_| {}).await?;
     try_join_all(FAILPOINTS.iter().map(|name| scene.connect(name, &[]))).await?;
     scene.stage.workers[0].kill();
 

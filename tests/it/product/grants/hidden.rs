@@ -7,7 +7,7 @@ use simulator::knobs::{Effect, Endpoint, IdentityFault, Status, Tells};
 use tributary::config;
 
 use super::cluster::KEY as ENCRYPTION_KEY;
-use super::scene::Scene;
+use super::scene::GrantScene;
 use crate::product::simulator::KEY;
 use crate::support::secrets::Secrets;
 use crate::support::topics::bytes_of;
@@ -42,7 +42,7 @@ async fn no_token_or_key_is_in_a_workers_output_or_files(shared: &'static Shared
     }
     let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (*key, &**value)).collect();
     let properties = [("log.filter", "trace"), ("webhook.advertised.url", "https://hooks.example.com")];
-    let scene = Scene::start(shared, "grants-hidden", 1, &properties, |settings| {
+    let scene = GrantScene::start(shared, "grants-hidden", 1, &properties, |settings| {
         settings.knobs.identity.access_seconds = 4;
     })
     .await?;

@@ -13,7 +13,7 @@ use model::Moment;
 use simulator::knobs::Latency;
 
 use super::cluster::LIMIT;
-use super::scene::{ReportedGrant, ReportedGrants, Scene};
+use super::scene::{GrantScene, ReportedGrant, ReportedGrants};
 use super::verdict::{GrantHistory, GrantVerdict};
 use crate::support::dice::{Dice, seed};
 use crate::support::{Error, Result, Shared, cycles};
@@ -39,7 +39,7 @@ crate::tests! {
 async fn only_a_kill_between_rotation_and_commit_loses_a_grant(shared: &'static Shared) -> Result<()> {
     let (seed, began) = (seed(), Instant::now());
     let mut dice = Dice(seed);
-    let mut scene = Scene::start(shared, "grants-kill", 1, &[], |settings| {
+    let mut scene = GrantScene::start(shared, "grants-kill", 1, &[], |settings| {
         settings.knobs.identity.access_seconds = 2;
         settings.knobs.identity.latency = Latency::Uniform { from: 0.0, to: REQUEST_MS as f64 };
         settings.knobs.identity.answer_latency = Latency::Uniform { from: 0.0, to: ANSWER_MS as f64 };
@@ -100,7 +100,7 @@ async fn only_a_kill_between_rotation_and_commit_loses_a_grant(shared: &'static 
 }
 
 /// Kills the worker after `after_ms`, notes when, and starts it again.
-async fn kill(scene: &mut Scene, kills: &mut Vec<(i64, i64)>, after_ms: u64) -> Result<()> {
+async fn kill(scene: &mut GrantScene, kills: &mut Vec<(i64, i64)>, after_ms: u64) -> Result<()> {
     tokio::time::sleep(Duration::from_millis(after_ms)).await;
     let begun = now_ms();
     scene.stage.workers[0].kill();
@@ -109,12 +109,12 @@ async fn kill(scene: &mut Scene, kills: &mut Vec<(i64, i64)>, after_ms: u64) -> 
 }
 
 /// Answers that the present worker has found on its disk and written to the topic.
-fn salvaged_by(scene: &Scene) -> usize {
+fn salvaged_by(scene: &GrantScene) -> usize {
     scene.stage.workers[0].said().matches("found an answer of the provider").count()
 }
 
 /// Waits until the present worker has refreshed each grant once more, or it is lost.
-async fn refreshed(scene: &Scene) -> Result<ReportedGrants> {
+async fn refreshed(scene: &GrantScene) -> Result<ReportedGrants> {
     let is_known = |reported: &ReportedGrants| {
         GRANTS.iter().all(|name| reported.get(*name).is_some_and(|one| one.state != "unread"))
     };
@@ -129,7 +129,7 @@ async fn refreshed(scene: &Scene) -> Result<ReportedGrants> {
 }
 
 /// Waits until the provider is shown another token.
-async fn presented(scene: &Scene) {
+async fn presented(scene: &GrantScene) {
     let identity = &scene.stage.simulator.provider().identity;
     let before = identity.exchange_count();
     while identity.exchange_count() == before {

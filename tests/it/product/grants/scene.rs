@@ -30,7 +30,7 @@ use crate::support::{Result, lost, prefix};
 const TASK_LIMIT: Duration = Duration::from_secs(60);
 
 /// A provider whose clock runs, and workers of one group.
-pub(super) struct Scene {
+pub(super) struct GrantScene {
     pub(super) stage: Stage,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct ReportedGrant {
     pub(super) problem: String,
 }
 
-impl Scene {
+impl GrantScene {
     /// `count` healthy workers, with `properties` over those they need.
     pub(super) async fn start(
         backend: impl Into<Backend>,

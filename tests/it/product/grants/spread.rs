@@ -8,7 +8,7 @@ use kafka::partition_of;
 use tokio::time::{Instant, sleep};
 
 use super::kill::now_ms;
-use super::scene::{CommittedGrant, ReportedGrants, Scene};
+use super::scene::{CommittedGrant, GrantScene, ReportedGrants};
 use super::verdict::{GrantHistory, GrantVerdict};
 use crate::support::{Error, Result, Shared};
 
@@ -29,7 +29,7 @@ const STEP: Duration = Duration::from_millis(50);
 async fn one_of_three_workers_refreshes_each_grant_until_it_dies(shared: &'static Shared) -> Result<()> {
     let partitions = GRANTS.to_string();
     let properties = [("work.storage.partitions", &*partitions), ("grant.storage.partitions", "3")];
-    let mut scene = Scene::start(shared, "grants-spread", WORKERS, &properties, |settings| {
+    let mut scene = GrantScene::start(shared, "grants-spread", WORKERS, &properties, |settings| {
         settings.knobs.identity.access_seconds = LIFE;
     })
     .await?;
@@ -96,7 +96,7 @@ fn names() -> Vec<String> {
 }
 
 /// Waits until each grant has been refreshed `times` more.
-async fn refreshed(scene: &Scene, names: &[&str], times: u64) -> Result<ReportedGrants> {
+async fn refreshed(scene: &GrantScene, names: &[&str], times: u64) -> Result<ReportedGrants> {
     let is_known = |reported: &ReportedGrants| {
         names.iter().all(|name| reported.get(*name).is_some_and(|one| one.state == "ready"))
     };
@@ -111,7 +111,7 @@ async fn refreshed(scene: &Scene, names: &[&str], times: u64) -> Result<Reported
 }
 
 /// Waits until none of these grants is being refreshed, with most of the lifetime of their tokens left.
-async fn quiet(scene: &Scene, names: &[&str]) -> Result<()> {
+async fn quiet(scene: &GrantScene, names: &[&str]) -> Result<()> {
     let end = Instant::now() + LIMIT;
     loop {
         let written = scene.written().await;
@@ -144,7 +144,7 @@ fn owners(
 }
 
 /// The id of a worker, as others know it.
-fn worker_id(scene: &Scene, worker: usize) -> Result<String> {
+fn worker_id(scene: &GrantScene, worker: usize) -> Result<String> {
     let said = scene.stage.workers[worker].said();
     let line = said.lines().find_map(|line| line.split_once(" listens on "));
     let (id, _) = line.ok_or_else(|| scene.stage.workers[worker].error("it does not say who it is"))?;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::scene::Scene;
+use super::scene::GrantScene;
 use crate::product::simulator::KEY;
 use crate::support::{Result, Shared};
 
@@ -15,7 +15,7 @@ crate::tests! {
 }
 
 async fn a_stranger_gets_neither_token_nor_key(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared, "grants-stranger", 1, &[], |_| {}).await?;
+    let scene = GrantScene::start(shared, "grants-stranger", 1, &[], |_| {}).await?;
     scene.connect("north", &[]).await?;
     scene.log_in("north").await?;
     let home = scene.stage.simulator.base_url();

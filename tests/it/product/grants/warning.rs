@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::scene::Scene;
+use super::scene::GrantScene;
 use crate::support::{Result, Shared};
 
 crate::tests! {
@@ -16,7 +16,7 @@ const STEP: Duration = Duration::from_millis(50);
 const DAY: f64 = 86_400.0;
 
 async fn a_login_ending_within_a_week_shows_in_log_metric_and_status(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared, "grants-warning", 1, &[], |_| {}).await?;
+    let scene = GrantScene::start(shared, "grants-warning", 1, &[], |_| {}).await?;
     let lifetime = |days| [("oauth.login.lifetime.days", days)];
     let (long, short) = (lifetime("8"), lifetime("6"));
     tokio::try_join!(scene.connect("long", &long), scene.connect("short", &short))?;
@@ -48,7 +48,7 @@ async fn a_login_ending_within_a_week_shows_in_log_metric_and_status(shared: &'s
 }
 
 /// Waits until the worker has logged this; the lines with it.
-async fn until_said(scene: &Scene, what: &str) -> Result<Vec<String>> {
+async fn until_said(scene: &GrantScene, what: &str) -> Result<Vec<String>> {
     let end = Instant::now() + LIMIT;
     loop {
         let said = scene.stage.workers[0].said();
@@ -64,7 +64,7 @@ async fn until_said(scene: &Scene, what: &str) -> Result<Vec<String>> {
 }
 
 /// Waits until the metrics show when a login ends, in seconds since 1970.
-async fn until_measured(scene: &Scene, name: &str) -> Result<f64> {
+async fn until_measured(scene: &GrantScene, name: &str) -> Result<f64> {
     let end = Instant::now() + LIMIT;
     let wanted = [format!("grant=\"{name}\""), "token=\"login\"".to_owned()];
     loop {

@@ -8,7 +8,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use super::assigned::{
     AssignedTopic, Claims, PARTITIONS, SESSION, TAKEOVER, complete, owned, settled, until,
 };
-use super::member::{HoldingSpan, Member};
+use super::member::{HoldingSpan, MemberProcess};
 use crate::support::topics::LIMIT;
 use crate::support::tries::Tries;
 use crate::support::{Proxy, Result, Shared, breakable, cycles, lost};
@@ -29,7 +29,7 @@ async fn partitions_of_a_killed_member_move_soon_after_its_session(shared: &'sta
     let mut tries = Tries::of("partitions of a killed member are owned within the session");
     let mut fastest = Duration::MAX;
     for cycle in 0..cycles("TAKEOVERS", 2) {
-        let victim = Member::start(shared.bootstrap(), &topic, &format!("victim-{cycle}")).await?;
+        let victim = MemberProcess::start(shared.bootstrap(), &topic, &format!("victim-{cycle}")).await?;
         let share = until("both share", LIMIT, || shared_with(&victim, &owned(&survivor))).await;
         let killed = Instant::now();
         victim.kill();
@@ -50,7 +50,7 @@ async fn partitions_of_a_killed_member_move_soon_after_its_session(shared: &'sta
 async fn a_frozen_member_holds_nothing_and_its_claims_are_lower(shared: &'static Shared) -> Result<()> {
     let topic = AssignedTopic::create(shared.bootstrap(), "group-frozen").await;
     let successor = topic.join(shared.bootstrap(), "successor").await;
-    let frozen = Member::start_eager(shared.bootstrap(), &topic, "frozen").await?;
+    let frozen = MemberProcess::start_eager(shared.bootstrap(), &topic, "frozen").await?;
 
     for cycle in 1..=cycles("FREEZES", 1) as usize {
         let share = until("both share", LIMIT, || shared_with(&frozen, &owned(&successor))).await;
@@ -133,9 +133,9 @@ async fn no_two_members_ever_hold_the_same_partition() -> Result<()> {
     let proxy = broker.proxy()?;
     let topic = AssignedTopic::create(&past, "group-churn").await;
     let mut spans: Vec<HoldingSpan> = Vec::new();
-    let remote = Member::start(&through, &topic, "remote").await?;
-    let mut near = Member::start(&past, &topic, "near-0").await?;
-    let mut far = Member::start(&past, &topic, "far-0").await?;
+    let remote = MemberProcess::start(&through, &topic, "remote").await?;
+    let mut near = MemberProcess::start(&past, &topic, "near-0").await?;
+    let mut far = MemberProcess::start(&past, &topic, "far-0").await?;
 
     for cycle in 1..=cycles("CHURN", 1) {
         share(&[&remote, &near, &far]).await;
@@ -150,14 +150,14 @@ async fn no_two_members_ever_hold_the_same_partition() -> Result<()> {
         share(&[&remote, &near, &far]).await;
 
         spans.extend(near.kill());
-        near = Member::start(&past, &topic, &format!("near-{cycle}")).await?;
+        near = MemberProcess::start(&past, &topic, &format!("near-{cycle}")).await?;
         share(&[&remote, &near, &far]).await;
 
         // On a slow link two members could both take themselves for the owner.
         proxy.slow(Duration::from_millis(60), 1 << 20);
         spans.extend(far.leave().await?);
         share(&[&remote, &near]).await;
-        far = Member::start(&past, &topic, &format!("far-{cycle}")).await?;
+        far = MemberProcess::start(&past, &topic, &format!("far-{cycle}")).await?;
         share(&[&remote, &near, &far]).await;
         proxy.cut();
         share(&[&near, &far]).await;
@@ -223,13 +223,13 @@ fn rises(before: &HoldingSpan, after: &HoldingSpan) -> bool {
 }
 
 /// The partitions that the member holds, once it and the other share all of them.
-fn shared_with(member: &Member, other: &Claims) -> Option<Claims> {
+fn shared_with(member: &MemberProcess, other: &Claims) -> Option<Claims> {
     let held = member.held();
     (!held.is_empty() && !other.is_empty() && complete(&[held.clone(), other.clone()])).then_some(held)
 }
 
 /// Waits until these members hold all partitions together, each at least one.
-async fn share(members: &[&Member]) {
+async fn share(members: &[&MemberProcess]) {
     let names: Vec<_> = members.iter().map(|member| member.name()).collect();
     let all = || {
         let shares: Vec<Claims> = members.iter().map(|member| member.held()).collect();

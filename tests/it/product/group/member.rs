@@ -120,12 +120,12 @@ pub(super) struct HoldingSpan {
 }
 
 /// The handle of that process.
-pub(super) struct Member {
+pub(super) struct MemberProcess {
     process: Process,
     name: String,
 }
 
-impl Member {
+impl MemberProcess {
     /// Starts one and waits until it has joined; partitions come later.
     pub(super) async fn start(bootstrap: &str, topic: &AssignedTopic, name: &str) -> Result<Self> {
         Self::start_as(bootstrap, topic, name, false).await

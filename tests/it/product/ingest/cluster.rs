@@ -55,14 +55,14 @@ impl IngestCluster {
     }
 
     /// A healthy worker on a new disk.
-    pub(super) async fn start(&self) -> Result<Worker> {
+    pub(super) async fn start(&self) -> Result<IngestWorker> {
         let worker = self.spawn(&run_directory::create("ingest")?).await?;
         worker.until_healthy().await?;
         Ok(worker)
     }
 
     /// A worker on this disk that receives, with or without Kafka.
-    pub(super) async fn spawn(&self, directory: &Path) -> Result<Worker> {
+    pub(super) async fn spawn(&self, directory: &Path) -> Result<IngestWorker> {
         let properties = directory.join("worker.properties");
         fs::write(&properties, self.properties(directory)).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
@@ -79,7 +79,7 @@ impl IngestCluster {
         let certificate = Certificate::from_pem(&fs::read(&self.certificate).unwrap()).unwrap();
         let http = Client::builder().no_proxy().tls_certs_only([certificate]).timeout(LIMIT).build().unwrap();
         let (rest, hooks) = (format!("http://{rest}"), format!("https://{hooks}"));
-        Ok(Worker { process, rest, hooks, http, directory: directory.to_owned() })
+        Ok(IngestWorker { process, rest, hooks, http, directory: directory.to_owned() })
     }
 
     /// A connector that receives changes of customers.
@@ -161,7 +161,7 @@ impl IngestCluster {
 }
 
 /// A worker process.
-pub(super) struct Worker {
+pub(super) struct IngestWorker {
     process: Process,
     rest: String,
     hooks: String,
@@ -169,7 +169,7 @@ pub(super) struct Worker {
     pub(super) directory: PathBuf,
 }
 
-impl Worker {
+impl IngestWorker {
     pub(super) async fn until_healthy(&self) -> Result<()> {
         self.process.ready(START_LIMIT, async || self.health().await.0 == 200).await
     }

@@ -13,7 +13,7 @@ use kafka::Received;
 use model::{AccountingResource, InvoicingEntity, Topic};
 use serde_json::json;
 
-use super::cluster::{CONNECTOR, IngestCluster, Worker, until};
+use super::cluster::{CONNECTOR, IngestCluster, IngestWorker, until};
 use super::delivery::{hex, hmac};
 use crate::support::{Result, Shared};
 
@@ -58,7 +58,7 @@ async fn no_secret_signature_or_body_is_in_a_workers_output(shared: &'static Sha
     worker.change("PUT", "/config", Some(&config)).await;
     worker.until_received(Some("RUNNING")).await;
 
-    let mut sender = Sender { worker: &worker, hidden: Vec::new() };
+    let mut sender = HiddenSender { worker: &worker, hidden: Vec::new() };
     for secret in [ACCOUNTING, PREVIOUS, INVOICING, PREVIOUS_INVOICING, SHORT, LITERAL] {
         sender.hide(secret.as_bytes());
     }
@@ -172,12 +172,12 @@ async fn no_secret_signature_or_body_is_in_a_workers_output(shared: &'static Sha
 }
 
 /// Sends deliveries, and remembers their secrets and signatures.
-struct Sender<'a> {
-    worker: &'a Worker,
+struct HiddenSender<'a> {
+    worker: &'a IngestWorker,
     hidden: Vec<String>,
 }
 
-impl Sender<'_> {
+impl HiddenSender<'_> {
     async fn send(&mut self, path: &str, secret: &str, body: String) -> u16 {
         let digest = hmac(secret.as_bytes(), body.as_bytes());
         self.hide(&digest);

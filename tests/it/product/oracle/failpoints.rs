@@ -4,7 +4,7 @@
 //! Senders keep sending, and each worker starts on the disk of the one that died. While the broker is unreachable every delivery
 //! is spooled; the last worker dies while it drains the spool.
 
-use super::stage::Stage;
+use super::stage::ReceiverStage;
 use crate::support::{Error, Result};
 
 crate::tests! {
@@ -28,7 +28,7 @@ const FAILPOINTS: [(&str, bool); 5] = [
 ];
 
 async fn no_acknowledged_delivery_is_lost_at_any_failpoint() -> Result<()> {
-    let mut stage = Stage::start("places", &[]).await?;
+    let mut stage = ReceiverStage::start("places", &[]).await?;
     let senders = stage.senders(COMPANIES);
     stage.until_acknowledged(u64::from(COMPANIES)).await?;
     stage.worker.kill();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::delivery::{Id, Maker};
-use super::judge::{Appearance, Verdict, judge};
+use super::judge::{Appearance, DeliveryVerdict, judge};
 use super::ledger::{Answer, Entry, Ledger};
 
 crate::tests! {
@@ -49,8 +49,8 @@ fn log(company: Id, ids: &[u128]) -> Vec<Appearance> {
 }
 
 /// Lost, early, foreign, misplaced, damaged, scattered.
-fn faults(verdict: &Verdict) -> [u64; 6] {
-    let Verdict { lost, early, foreign, misplaced, damaged, scattered, .. } = verdict;
+fn faults(verdict: &DeliveryVerdict) -> [u64; 6] {
+    let DeliveryVerdict { lost, early, foreign, misplaced, damaged, scattered, .. } = verdict;
     [lost, early, foreign, misplaced, damaged, scattered].map(|faults| faults.count)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::ledger::Figures;
 use super::senders::Senders;
-use super::stage::{SESSION, Stage};
+use super::stage::{ReceiverStage, SESSION};
 use crate::support::Result;
 use crate::support::tries::Tries;
 
@@ -29,7 +29,7 @@ async fn every_answer_is_200_in_time_through_an_outage_and_a_restart() -> Result
 }
 
 async fn down() -> Result<Figures> {
-    let mut stage = Stage::start("in-time-down", &[]).await?;
+    let mut stage = ReceiverStage::start("in-time-down", &[]).await?;
     let senders = warm(&stage).await?;
 
     stage.broker.kill();
@@ -48,7 +48,7 @@ async fn every_answer_is_200_in_time_while_the_broker_is_frozen() -> Result<()> 
 }
 
 async fn frozen() -> Result<Figures> {
-    let stage = Stage::start("in-time-frozen", &[]).await?;
+    let stage = ReceiverStage::start("in-time-frozen", &[]).await?;
     let senders = warm(&stage).await?;
 
     stage.broker.pause()?;
@@ -65,7 +65,7 @@ async fn every_answer_is_200_in_time_while_the_registry_is_away() -> Result<()> 
 
 /// The worker has to publish with cached schema ids: it is started while the registry is away, which stays away until the verdict.
 async fn registry_away() -> Result<Figures> {
-    let mut stage = Stage::start("in-time-registry", &[]).await?;
+    let mut stage = ReceiverStage::start("in-time-registry", &[]).await?;
     let senders = warm(&stage).await?;
 
     stage.registry.cut();
@@ -85,7 +85,7 @@ async fn a_full_spool_is_answered_503_in_time_until_there_is_room() -> Result<()
 }
 
 async fn full() -> Result<Figures> {
-    let stage = Stage::start("in-time-full", &[("spool.limit.bytes", "1048576")]).await?;
+    let stage = ReceiverStage::start("in-time-full", &[("spool.limit.bytes", "1048576")]).await?;
     let senders = warm(&stage).await?;
 
     assert_eq!(stage.ledger.figures().status(503), 0, "refused before the spool was full");
@@ -118,7 +118,7 @@ async fn in_time(name: &str, case: impl AsyncFn() -> Result<Figures>, known: &[u
 }
 
 /// Waits until deliveries are published without being spooled, so that some are in flight when something breaks.
-async fn warm(stage: &Stage) -> Result<Senders> {
+async fn warm(stage: &ReceiverStage) -> Result<Senders> {
     let senders = stage.senders(COMPANIES);
     stage.until_acknowledged(WARM).await?;
     stage.until_drained().await?;
@@ -127,7 +127,7 @@ async fn warm(stage: &Stage) -> Result<Senders> {
 }
 
 /// Ends the senders, judges, and prints the figures. Every delivery that was sent while the worker listened has an answer.
-async fn finish(case: &str, stage: &Stage, senders: Senders) -> Result<Figures> {
+async fn finish(case: &str, stage: &ReceiverStage, senders: Senders) -> Result<Figures> {
     senders.stop().await;
     let verdict = stage.verdict().await?;
     let figures = stage.ledger.figures();

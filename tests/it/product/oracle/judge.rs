@@ -1,6 +1,6 @@
 //! Compares the topics with the acknowledged deliveries: none lost, none out of order, none made up.
 //!
-//! Deliveries of a [`Ledger`](super::ledger::Ledger) and [`Appearance`]s in the log ─▶ [`judge`] ─▶ [`Verdict`].
+//! Deliveries of a [`Ledger`](super::ledger::Ledger) and [`Appearance`]s in the log ─▶ [`judge`] ─▶ [`DeliveryVerdict`].
 //!
 //! - An acknowledged delivery that is in no topic is *lost*.
 //! - A delivery is *early* if it was sent after another one of its company was acknowledged, and yet appears before it. First
@@ -34,7 +34,7 @@ pub(crate) struct Appearance {
 
 /// Counts and faults.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct DeliveryVerdict {
     pub(crate) sent: u64,
     pub(crate) acknowledged: u64,
     /// Records in the topics.
@@ -59,8 +59,8 @@ pub(crate) struct Faults {
 }
 
 /// Compares both sides. Appearances of one partition come in the order of its log.
-pub(crate) fn judge(entries: &[Entry], appearances: &[Appearance]) -> Verdict {
-    let mut verdict = Verdict { sent: entries.len() as u64, ..Verdict::default() };
+pub(crate) fn judge(entries: &[Entry], appearances: &[Appearance]) -> DeliveryVerdict {
+    let mut verdict = DeliveryVerdict { sent: entries.len() as u64, ..DeliveryVerdict::default() };
     let indices: HashMap<Id, usize> =
         entries.iter().enumerate().map(|(index, entry)| (entry.id, index)).collect();
     let mut first: Vec<Option<u64>> = vec![None; entries.len()];
@@ -91,11 +91,11 @@ pub(crate) fn judge(entries: &[Entry], appearances: &[Appearance]) -> Verdict {
             unseen => *unseen = Some(at as u64),
         }
     }
-    let mut companies: HashMap<Id, Vec<Seen>> = HashMap::new();
+    let mut companies: HashMap<Id, Vec<SeenDelivery>> = HashMap::new();
     for (entry, first) in entries.iter().zip(first) {
         match (entry.acknowledged, first) {
             (Some(acknowledged), Some(first)) => {
-                let seen = Seen { id: entry.id, sent: entry.sent, acknowledged, first };
+                let seen = SeenDelivery { id: entry.id, sent: entry.sent, acknowledged, first };
                 companies.entry(entry.company).or_default().push(seen);
             }
             (Some(_), None) => verdict.lost.add(|| format!("{entry:?}")),
@@ -111,7 +111,7 @@ pub(crate) fn judge(entries: &[Entry], appearances: &[Appearance]) -> Verdict {
 }
 
 /// An acknowledged delivery that is in a topic.
-struct Seen {
+struct SeenDelivery {
     id: Id,
     sent: Duration,
     acknowledged: Duration,
@@ -119,10 +119,10 @@ struct Seen {
 }
 
 /// Finds deliveries that appear before one that was acknowledged before they were sent.
-fn early(seen: &mut [Seen], faults: &mut Faults) {
+fn early(seen: &mut [SeenDelivery], faults: &mut Faults) {
     seen.sort_unstable_by_key(|seen| seen.first);
     // From the end of the log: of all that follow, the one that was acknowledged first.
-    let mut soonest: Option<&Seen> = None;
+    let mut soonest: Option<&SeenDelivery> = None;
     for one in seen.iter().rev() {
         if let Some(later) = soonest.filter(|later| later.acknowledged < one.sent) {
             faults.add(|| {
@@ -138,7 +138,7 @@ fn early(seen: &mut [Seen], faults: &mut Faults) {
     }
 }
 
-impl Verdict {
+impl DeliveryVerdict {
     /// Whether every promise was kept.
     pub(crate) fn is_sound(&self) -> bool {
         self.faults().iter().all(|(_, faults)| faults.count == 0)
@@ -172,7 +172,7 @@ impl Faults {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for DeliveryVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sent, acknowledged, records, copies, unacknowledged, .. } = self;
         let million = *copies as f64 * 1e6 / (*records).max(1) as f64;

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::stage::Stage;
+use super::stage::ReceiverStage;
 use crate::support::dice::{Dice, seed};
 use crate::support::{Result, cycles};
 
@@ -22,7 +22,7 @@ crate::tests! {
 
 /// The state of the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trouble {
+enum BrokerTrouble {
     /// No trouble.
     Up,
     /// It is killed, and restarts with its data.
@@ -38,11 +38,14 @@ enum Trouble {
 }
 
 /// Classes of trouble, as a worker sees them: the broker works, cannot be reached, or does not answer in time.
-const CLASSES: [&[Trouble]; 3] =
-    [&[Trouble::Up], &[Trouble::Down, Trouble::Cut], &[Trouble::Paused, Trouble::Slow, Trouble::Mute]];
+const CLASSES: [&[BrokerTrouble]; 3] = [
+    &[BrokerTrouble::Up],
+    &[BrokerTrouble::Down, BrokerTrouble::Cut],
+    &[BrokerTrouble::Paused, BrokerTrouble::Slow, BrokerTrouble::Mute],
+];
 
 /// A trouble of each class, in drawn order.
-fn troubles(dice: &mut Dice) -> Vec<Trouble> {
+fn troubles(dice: &mut Dice) -> Vec<BrokerTrouble> {
     let mut left = CLASSES.to_vec();
     let mut drawn = Vec::new();
     while !left.is_empty() {
@@ -56,7 +59,7 @@ async fn no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill() -> Result<(
     let seed = seed();
     let mut dice = Dice(seed);
     let began = Instant::now();
-    let mut stage = Stage::start("kill", &[]).await?;
+    let mut stage = ReceiverStage::start("kill", &[]).await?;
     let senders = stage.senders(COMPANIES);
     stage.until_acknowledged(10 * u64::from(COMPANIES)).await?;
 
@@ -65,12 +68,12 @@ async fn no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill() -> Result<(
         if planned.is_empty() {
             planned = troubles(&mut dice);
         }
-        let trouble = planned.pop().unwrap_or(Trouble::Up);
+        let trouble = planned.pop().unwrap_or(BrokerTrouble::Up);
         let (moment, through) = (Duration::from_millis(dice.below(1200)), dice.below(2) == 0);
         if dice.below(3) == 0 {
             stage.until_drained().await?;
         }
-        let failed = |what: &str, stage: &Stage| {
+        let failed = |what: &str, stage: &ReceiverStage| {
             stage.worker.error(&format!("seed {seed}, cycle {cycle}, {trouble:?} for {moment:?}: {what}"))
         };
         begin(trouble, &stage, &mut dice)?;
@@ -98,25 +101,25 @@ async fn no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill() -> Result<(
     Ok(())
 }
 
-fn begin(trouble: Trouble, stage: &Stage, dice: &mut Dice) -> Result<()> {
+fn begin(trouble: BrokerTrouble, stage: &ReceiverStage, dice: &mut Dice) -> Result<()> {
     let proxy = stage.broker.proxy()?;
     match trouble {
-        Trouble::Up => {}
-        Trouble::Down => stage.broker.kill(),
-        Trouble::Paused => stage.broker.pause()?,
-        Trouble::Slow => proxy.slow(Duration::from_millis(20 + dice.below(500)), 200_000),
-        Trouble::Cut => proxy.cut(),
-        Trouble::Mute => proxy.stall_responses(),
+        BrokerTrouble::Up => {}
+        BrokerTrouble::Down => stage.broker.kill(),
+        BrokerTrouble::Paused => stage.broker.pause()?,
+        BrokerTrouble::Slow => proxy.slow(Duration::from_millis(20 + dice.below(500)), 200_000),
+        BrokerTrouble::Cut => proxy.cut(),
+        BrokerTrouble::Mute => proxy.stall_responses(),
     }
     Ok(())
 }
 
-async fn end(trouble: Trouble, stage: &mut Stage) -> Result<()> {
+async fn end(trouble: BrokerTrouble, stage: &mut ReceiverStage) -> Result<()> {
     match trouble {
-        Trouble::Up => {}
-        Trouble::Down => stage.broker.restart().await?,
-        Trouble::Paused => stage.broker.resume()?,
-        Trouble::Slow | Trouble::Cut | Trouble::Mute => stage.broker.proxy()?.heal(),
+        BrokerTrouble::Up => {}
+        BrokerTrouble::Down => stage.broker.restart().await?,
+        BrokerTrouble::Paused => stage.broker.resume()?,
+        BrokerTrouble::Slow | BrokerTrouble::Cut | BrokerTrouble::Mute => stage.broker.proxy()?.heal(),
     }
     Ok(())
 }

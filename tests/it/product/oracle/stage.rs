@@ -8,7 +8,7 @@ use std::time::Duration;
 use tributary::avro::embedded::Server;
 
 use super::delivery::{Id, Maker};
-use super::judge::{Verdict, judge};
+use super::judge::{DeliveryVerdict, judge};
 use super::ledger::Ledger;
 use super::reader::Reader;
 use super::senders::{Senders, client};
@@ -25,7 +25,7 @@ const PACE: Duration = Duration::from_millis(20);
 pub(super) const SESSION: Duration = Duration::from_millis(1500);
 
 /// A receiving worker with its broker, registry and ledger.
-pub(super) struct Stage {
+pub(super) struct ReceiverStage {
     pub(super) broker: breakable::BrokerGuard,
     /// The proxy before the registry.
     pub(super) registry: Proxy,
@@ -36,7 +36,7 @@ pub(super) struct Stage {
     _registry: Server,
 }
 
-impl Stage {
+impl ReceiverStage {
     /// Starts everything, with these settings of the connector over those it needs, and waits until the worker receives.
     pub(super) async fn start(name: &str, connector: &[(&str, &str)]) -> Result<Self> {
         let session = SESSION.as_millis().to_string();
@@ -96,7 +96,7 @@ impl Stage {
 
     /// Waits until all acknowledged deliveries are in the topic and the spool is empty, stops the worker, and judges. The broker must
     /// be reachable.
-    pub(super) async fn verdict(&self) -> Result<Verdict> {
+    pub(super) async fn verdict(&self) -> Result<DeliveryVerdict> {
         let entries = self.ledger.entries();
         let owed: HashSet<Id> =
             entries.iter().filter(|entry| entry.acknowledged.is_some()).map(|entry| entry.id).collect();

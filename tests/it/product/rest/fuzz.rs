@@ -175,7 +175,7 @@ impl Dice {
     }
 }
 
-struct Request {
+struct FuzzRequest {
     /// The bytes to send.
     bytes: Vec<u8>,
     /// For a report.
@@ -183,7 +183,7 @@ struct Request {
 }
 
 /// The request of this turn.
-fn request(dice: &mut Dice, turn: usize, host: &str, topic: &str, reference: &str) -> Request {
+fn request(dice: &mut Dice, turn: usize, host: &str, topic: &str, reference: &str) -> FuzzRequest {
     let is_drawn = turn >= KNOWN.len();
     let (mut method, path, mut query) = KNOWN[if is_drawn { dice.index(KNOWN.len()) } else { turn }];
     let mut target = path.replace('@', if is_drawn { dice.one(&NAMES[..3]) } else { NAMES[0] });
@@ -212,7 +212,7 @@ fn request(dice: &mut Dice, turn: usize, host: &str, topic: &str, reference: &st
     let head = format!(
         "{line} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}Content-Length: {length}\r\n\r\n"
     );
-    Request { bytes: [head.into_bytes(), body].concat(), line }
+    FuzzRequest { bytes: [head.into_bytes(), body].concat(), line }
 }
 
 /// A valid body for a known request.

@@ -33,14 +33,14 @@ crate::tests! {
 }
 
 /// A worker with a connector `records`, and the topics of its prefix.
-struct Scene {
+struct SnapshotScene {
     worker: Worker,
     place: Place,
     ledgers: Ledgers,
     producer: Producer,
 }
 
-impl Scene {
+impl SnapshotScene {
     async fn new(shared: &'static Shared, name: &str) -> Result<Self> {
         let scene = Self::without_topics(shared, name).await?;
         let layout = scene.place.layout([Topic::State]);
@@ -123,7 +123,7 @@ fn progress(run: &str, shard: i32, state: ShardState) -> Progress {
 }
 
 async fn a_request_is_taken_once_however_often_it_is_sent(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::new(shared, "run-asked").await?;
+    let scene = SnapshotScene::new(shared, "run-asked").await?;
     let asked =
         json!({ "id": "nightly:1", "kind": "verify", "lists": ["customers"], "companies": ["a", "b"] });
 
@@ -164,7 +164,7 @@ async fn a_request_is_taken_once_however_often_it_is_sent(shared: &'static Share
 }
 
 async fn an_impossible_run_is_refused_with_the_reason(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::new(shared, "run-refused").await?;
+    let scene = SnapshotScene::new(shared, "run-refused").await?;
     let hooks = json!({
         "connector.class": "WebhookSource", "topic.prefix": "other", "accounting.resources": "customers",
         "accounting.secret": "0123456789abcdef", "subscriptions.manage": "false",
@@ -213,7 +213,7 @@ async fn an_impossible_run_is_refused_with_the_reason(shared: &'static Shared) -
 }
 
 async fn a_run_shows_what_its_shards_write_and_ends_with_the_last(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::new(shared, "run-progress").await?;
+    let scene = SnapshotScene::new(shared, "run-progress").await?;
     let path = "/connectors/records/snapshots/r";
     assert_eq!(scene.post(json!({ "id": "r", "kind": "verify" })).await.status, 202);
 
@@ -254,7 +254,7 @@ async fn a_run_shows_what_its_shards_write_and_ends_with_the_last(shared: &'stat
 }
 
 async fn an_order_applies_until_the_run_ends(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::new(shared, "run-ordered").await?;
+    let scene = SnapshotScene::new(shared, "run-ordered").await?;
     assert_eq!(scene.post(json!({ "id": "r" })).await.status, 202);
 
     let paused = scene.order("r", "pause").await;
@@ -284,7 +284,7 @@ async fn an_order_applies_until_the_run_ends(shared: &'static Shared) -> Result<
 }
 
 async fn the_newest_certificate_of_each_list_is_read_from_its_topic(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::new(shared, "run-proved").await?;
+    let scene = SnapshotScene::new(shared, "run-proved").await?;
     let layout = scene.place.layout([Topic::Certificates]);
     let publisher = scene.place.open(&layout).await.unwrap();
     let of = |run: &str, company: &str, list: &str, ended_at: i64, certified: bool| Certificate {
@@ -347,7 +347,7 @@ async fn the_newest_certificate_of_each_list_is_read_from_its_topic(shared: &'st
 }
 
 async fn without_a_state_topic_there_are_no_runs_and_none_can_start(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::without_topics(shared, "run-early").await?;
+    let scene = SnapshotScene::without_topics(shared, "run-early").await?;
 
     let listed = scene.worker.get("/connectors/records/snapshots").await;
     let proved = scene.worker.get("/connectors/records/certificates").await;

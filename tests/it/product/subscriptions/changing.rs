@@ -4,7 +4,7 @@ use model::{Fingerprint, Phase, Subscription};
 use simulator::accounting::WebhookState;
 use tributary::webhooks::subscriptions::Ledger;
 
-use super::scene::{SECRET, Scene, active};
+use super::scene::{SECRET, SubscriptionScene, active};
 use crate::support::{Result, Shared};
 
 crate::tests! {
@@ -15,7 +15,7 @@ crate::tests! {
 const RESOURCES: (&str, &str) = ("accounting.resources", "customers,accounts");
 
 async fn a_new_secret_adds_a_subscription_before_it_removes_the_old(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared, "subs-rotate", 1, |_| {}).await?;
+    let scene = SubscriptionScene::start(shared, "subs-rotate", 1, |_| {}).await?;
     scene.connect(&[RESOURCES]).await?;
     let ledger = scene.ledger().await?;
     ledger.until(&scene, "both active", |ledger| active(ledger).len() == 2).await?;
@@ -45,7 +45,7 @@ async fn a_new_secret_adds_a_subscription_before_it_removes_the_old(shared: &'st
 }
 
 async fn subscriptions_are_removed_and_recreated_on_request(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared, "subs-wish", 1, |_| {}).await?;
+    let scene = SubscriptionScene::start(shared, "subs-wish", 1, |_| {}).await?;
     scene.connect(&[RESOURCES]).await?;
     let ledger = scene.ledger().await?;
     ledger.until(&scene, "both active", |ledger| active(ledger).len() == 2).await?;

@@ -19,7 +19,7 @@ use simulator::{
 use tokio::time::sleep;
 use tributary::webhooks::subscriptions::Ledger;
 
-use super::scene::{CONNECTOR, HOST, LIMIT, Scene, active};
+use super::scene::{CONNECTOR, HOST, LIMIT, SubscriptionScene, active};
 use crate::support::stage::STEP;
 use crate::support::{Error, Result, Shared, dice, lost};
 
@@ -145,7 +145,7 @@ impl fmt::Display for SelectedCases {
 }
 
 struct CrashStage {
-    scene: Scene,
+    scene: SubscriptionScene,
     secrets: u32,
     moves: u32,
 }
@@ -158,7 +158,7 @@ impl CrashStage {
             settings.knobs.accounting.retries = vec![500; 120];
             settings.knobs.invoicing.receiver_paths = ReceiverPaths::Any;
         };
-        let scene = Scene::start(shared, "subs-crash", 1, patient).await?;
+        let scene = SubscriptionScene::start(shared, "subs-crash", 1, patient).await?;
         let stage = Self { scene, secrets: 1, moves: 0 };
         stage.scene.connect(&stage.settings()).await?;
         stage.until_declared().await?;

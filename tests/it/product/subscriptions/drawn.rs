@@ -8,7 +8,7 @@ use simulator::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::scene::{LIMIT, POLL, Scene, active};
+use super::scene::{LIMIT, POLL, SubscriptionScene, active};
 use crate::support::drawn::{self, DrawnProvider};
 use crate::support::{Error, Result, Shared};
 
@@ -27,7 +27,7 @@ async fn hooks_of_a_drawn_provider_are_active_and_publish(shared: &'static Share
 
 async fn holds(shared: &'static Shared, provider: DrawnProvider) -> Result<()> {
     let name = format!("hooks-{}", provider.name);
-    let scene = Scene::start(shared, &name, 1, |settings| provider.apply(settings)).await?;
+    let scene = SubscriptionScene::start(shared, &name, 1, |settings| provider.apply(settings)).await?;
     let login =
         [("invoicing.login.mail", "ana@example.com"), ("invoicing.login.password", "simulated-password")];
     let hooks = [

@@ -4,7 +4,7 @@ use model::{Gap, GapCause, Phase, Subscription, Target};
 use simulator::knobs::{self, EchoTime, Effect, Fault, ReceiverPaths, Status};
 use tributary::webhooks::subscriptions::Ledger;
 
-use super::scene::{CONNECTOR, Scene, active};
+use super::scene::{CONNECTOR, SubscriptionScene, active};
 use crate::support::{Result, Shared};
 
 crate::tests! {
@@ -36,8 +36,10 @@ async fn a_refused_invoicing_login_does_not_stop_accounting(shared: &'static Sha
     let on =
         knobs::Target { path: Some("/invoicing/api/users/login".to_owned()), ..knobs::Target::default() };
     let fault = Fault { on, effect: Effect::Status(Status::NOT_FOUND), share: 1.0, times: None, skip: 0 };
-    let scene =
-        Scene::start(shared, "subs-no-invoicing", 1, |settings| settings.knobs.faults = vec![fault]).await?;
+    let scene = SubscriptionScene::start(shared, "subs-no-invoicing", 1, |settings| {
+        settings.knobs.faults = vec![fault]
+    })
+    .await?;
     scene.connect(&[HOOKS, SECRET, MAIL, PASSWORD]).await?;
     let ledger = scene.ledger().await?;
 
@@ -53,7 +55,7 @@ async fn a_refused_invoicing_login_does_not_stop_accounting(shared: &'static Sha
 }
 
 async fn a_missing_invoicing_grant_does_not_stop_accounting(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared, "subs-no-grant", 1, |settings| {
+    let scene = SubscriptionScene::start(shared, "subs-no-grant", 1, |settings| {
         settings.knobs.invoicing.identity_scope = Some("inv".to_owned());
     })
     .await?;
@@ -68,7 +70,7 @@ async fn a_missing_invoicing_grant_does_not_stop_accounting(shared: &'static Sha
 }
 
 async fn an_echo_at_another_worker_makes_a_hook_active(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared, "subs-other-echo", 2, |_| {}).await?;
+    let scene = SubscriptionScene::start(shared, "subs-other-echo", 2, |_| {}).await?;
     scene.connect(&[]).await?;
     let ledger = scene.ledger().await?;
     ledger.until(&scene, "accounting active", |ledger| active(ledger).len() == 1).await?;
@@ -88,9 +90,10 @@ async fn an_echo_at_another_worker_makes_a_hook_active(shared: &'static Shared) 
 const ECHO_TIMEOUT: (&str, &str) = ("subscriptions.acknowledge.timeout.ms", "3000");
 
 async fn a_hook_without_echo_is_never_active_and_is_a_gap(shared: &'static Shared) -> Result<()> {
-    let scene =
-        Scene::start(shared, "subs-no-echo", 1, |settings| settings.knobs.invoicing.echo = EchoTime::Never)
-            .await?;
+    let scene = SubscriptionScene::start(shared, "subs-no-echo", 1, |settings| {
+        settings.knobs.invoicing.echo = EchoTime::Never
+    })
+    .await?;
     scene.connect(&[HOOKS, SECRET, MAIL, PASSWORD, ECHO_TIMEOUT]).await?;
     let ledger = scene.ledger().await?;
 
@@ -108,7 +111,7 @@ async fn a_hook_without_echo_is_never_active_and_is_a_gap(shared: &'static Share
 }
 
 async fn a_hook_without_echo_moves_to_the_shared_address(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared, "subs-own-echo", 1, |settings| {
+    let scene = SubscriptionScene::start(shared, "subs-own-echo", 1, |settings| {
         let knobs = &mut settings.knobs.invoicing;
         (knobs.receiver_paths, knobs.echo_paths) = (ReceiverPaths::Any, ReceiverPaths::Documented);
     })

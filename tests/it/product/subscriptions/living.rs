@@ -13,7 +13,7 @@ use simulator::{
 use tokio::net::TcpSocket;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::scene::{CONNECTOR, LIMIT, POLL, Scene, active};
+use super::scene::{CONNECTOR, LIMIT, POLL, SubscriptionScene, active};
 use crate::product::simulator::Client;
 use crate::support::{Error, Result, Shared};
 
@@ -24,7 +24,7 @@ crate::tests! {
 }
 
 async fn declared_subscriptions_become_active_and_no_other_changes(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared, "subs-all", 1, |_| {}).await?;
+    let scene = SubscriptionScene::start(shared, "subs-all", 1, |_| {}).await?;
     let foreign = subscribe_foreign(&scene).await;
 
     let mail = ("invoicing.login.mail", "ana@example.com");
@@ -76,7 +76,7 @@ async fn declared_subscriptions_become_active_and_no_other_changes(shared: &'sta
 }
 
 /// Creates a webhook of another application; its address.
-async fn subscribe_foreign(scene: &Scene) -> String {
+async fn subscribe_foreign(scene: &SubscriptionScene) -> String {
     let client = Client::accounting(&scene.stage.simulator).context("none");
     let url = "https://others.example.com/hooks".to_owned();
     let names = client.get("/accounting/api/customers/webhooks/events").await.ok();
@@ -88,7 +88,7 @@ async fn subscribe_foreign(scene: &Scene) -> String {
 }
 
 /// Has the provider's deliveries fail until it disables the webhook, and restores them; when it was disabled.
-async fn fail_until_disabled(scene: &Scene, webhook: &WebhookTruth) -> Result<Instant> {
+async fn fail_until_disabled(scene: &SubscriptionScene, webhook: &WebhookTruth) -> Result<Instant> {
     // Bound and never listening: no other process gets the port, and every connection is refused.
     let bound = TcpSocket::new_v4().and_then(|socket| {
         socket.bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
@@ -116,7 +116,7 @@ async fn fail_until_disabled(scene: &Scene, webhook: &WebhookTruth) -> Result<In
 }
 
 async fn invoicing_hooks_are_registered_where_the_scopes_are_set(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared, "subs-grant", 1, |settings| {
+    let scene = SubscriptionScene::start(shared, "subs-grant", 1, |settings| {
         settings.knobs.invoicing.identity_scope = Some("inv".to_owned());
     })
     .await?;
@@ -151,7 +151,7 @@ async fn invoicing_hooks_are_registered_where_the_scopes_are_set(shared: &'stati
 }
 
 async fn a_disabled_subscription_is_a_gap_with_a_repair_and_enabled(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared, "subs-disabled", 1, |_| {}).await?;
+    let scene = SubscriptionScene::start(shared, "subs-disabled", 1, |_| {}).await?;
     scene.connect(&[("accounting.resources", "customers,accounts")]).await?;
     let ledger = scene.ledger().await?;
     ledger.until(&scene, "both active", |ledger| active(ledger).len() == 2).await?;

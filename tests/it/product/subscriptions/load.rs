@@ -13,7 +13,7 @@ use simulator::{
 use tokio::time::timeout;
 use tributary::webhooks::subscriptions::Ledger;
 
-use super::scene::{HOST, LIMIT, SECRET, Scene, active};
+use super::scene::{HOST, LIMIT, SECRET, SubscriptionScene, active};
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
@@ -32,7 +32,7 @@ type ChangeId = (String, u64);
 async fn no_delivery_fails_while_secret_and_address_change_under_load(shared: &'static Shared) -> Result<()> {
     // Deliveries to a stopped worker are retried at the other.
     let patient = |settings: &mut Settings| settings.knobs.accounting.retries = vec![200; 100];
-    let mut scene = Scene::start(shared, "subs-load", 2, patient).await?;
+    let mut scene = SubscriptionScene::start(shared, "subs-load", 2, patient).await?;
     let resources = ("accounting.resources", "customers");
     scene.connect(&[resources, OVERLAP]).await?;
     let ledger = scene.ledger().await?;
@@ -94,7 +94,7 @@ async fn no_delivery_fails_while_secret_and_address_change_under_load(shared: &'
 }
 
 /// The ids of all deliveries in the topic.
-async fn published(scene: &Scene, shared: &Shared) -> Result<BTreeSet<String>> {
+async fn published(scene: &SubscriptionScene, shared: &Shared) -> Result<BTreeSet<String>> {
     let prefix = TopicPrefix::new(&*scene.prefix).map_err(|error| Error(error.to_string()))?;
     let topic = Topic::AccountingEvents(AccountingResource::Customers).name(&prefix);
     let mut found = BTreeSet::new();

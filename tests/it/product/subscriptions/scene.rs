@@ -27,12 +27,12 @@ pub(super) const POLL: Duration = Duration::from_millis(300);
 pub(super) const SECRET: &str = "0123456789abcdef-first";
 
 /// A provider whose clock runs, workers of one group, and one connector.
-pub(super) struct Scene {
+pub(super) struct SubscriptionScene {
     pub(super) stage: Stage,
     pub(super) prefix: String,
 }
 
-impl Scene {
+impl SubscriptionScene {
     /// `count` healthy workers that receive; the provider delivers to the first.
     pub(super) async fn start(
         shared: &Shared,
@@ -163,7 +163,7 @@ impl FollowedLedger {
     /// Waits until this holds for the ledger.
     pub(super) async fn until(
         &self,
-        scene: &Scene,
+        scene: &SubscriptionScene,
         what: &str,
         holds: impl Fn(&Ledger) -> bool,
     ) -> Result<Ledger> {

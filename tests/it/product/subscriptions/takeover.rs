@@ -7,7 +7,7 @@ use simulator::accounting::WebhookState;
 use tokio::time::Instant;
 use tributary::webhooks::subscriptions::Ledger;
 
-use super::scene::{Scene, active};
+use super::scene::{SubscriptionScene, active};
 use crate::support::{Result, Shared, lost};
 
 crate::tests! {
@@ -19,7 +19,7 @@ const SESSION: Duration = Duration::from_secs(6);
 const TAKEOVER: Duration = Duration::from_secs(5);
 
 async fn a_takeover_keeps_the_ids_and_creates_nothing_twice(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared, "subs-takeover", 2, |_| {}).await?;
+    let scene = SubscriptionScene::start(shared, "subs-takeover", 2, |_| {}).await?;
     scene.connect(&[("accounting.resources", "customers,accounts,suppliers")]).await?;
     let ledger = scene.ledger().await?;
     let before = ledger.until(&scene, "all active", |ledger| active(ledger).len() == 3).await?;

@@ -16,8 +16,8 @@ pub(crate) use create::{CLASS_NOT_FOUND, expect_start};
 pub(crate) use failure::FAILING;
 use futures::future::LocalBoxFuture;
 
-use super::client::Outcome;
-use super::scene::Scene;
+use super::client::CheckOutcome;
+use super::scene::CheckScene;
 use super::subject::Subject;
 use super::tools;
 
@@ -27,7 +27,7 @@ pub(crate) struct Check {
     pub(crate) sentence: &'static str,
     /// Why the check does not apply to this worker, if it does not.
     pub(crate) left_out: fn(&Subject) -> Option<&'static str>,
-    pub(crate) run: for<'a> fn(&'a Scene<'a>) -> LocalBoxFuture<'a, Outcome>,
+    pub(crate) run: for<'a> fn(&'a CheckScene<'a>) -> LocalBoxFuture<'a, CheckOutcome>,
 }
 
 /// Lists checks: `number "sentence" => function;`, with `unless` and a function for checks that do not apply to every worker.

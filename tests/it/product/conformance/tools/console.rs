@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::listing;
 use crate::product::conformance::checks::FAILING;
-use crate::product::conformance::client::{Client, Outcome, segment};
-use crate::product::conformance::scene::Scene;
+use crate::product::conformance::client::{CheckOutcome, RestClient, segment};
+use crate::product::conformance::scene::CheckScene;
 use crate::product::conformance::shape::brief;
 use crate::product::conformance::shapes;
 
@@ -19,7 +19,7 @@ const HEADERS: &[(&str, &str)] = &[
 const NOBODY: (&str, &str) = ("authorization", "Basic Og==");
 const NAME: &str = "console";
 
-pub(super) async fn replay(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn replay(scene: &CheckScene<'_>) -> CheckOutcome {
     let mut console = scene.client.sending(HEADERS);
     if scene.subject.credentials.is_none() {
         console = console.sending(&[NOBODY]);
@@ -50,7 +50,7 @@ pub(super) async fn replay(scene: &Scene<'_>) -> Outcome {
 }
 
 /// Settings as numbers, as its form has them.
-async fn create(scene: &Scene<'_>, console: &Client) -> Outcome {
+async fn create(scene: &CheckScene<'_>, console: &RestClient) -> CheckOutcome {
     console.get("/connector-plugins").await?.expect(200)?.list_of(&shapes::PLUGIN)?;
     let path = format!("/connector-plugins/{}/config/validate", segment(scene.subject.class()));
     let config = scene.config_with(&json!({ "tasks.max": 1 }));
@@ -61,7 +61,7 @@ async fn create(scene: &Scene<'_>, console: &Client) -> Outcome {
     scene.until_running(NAME).await
 }
 
-async fn show(scene: &Scene<'_>, console: &Client) -> Outcome {
+async fn show(scene: &CheckScene<'_>, console: &RestClient) -> CheckOutcome {
     listing(scene, console, NAME).await?;
     let answer = console.get(&scene.path(FAILING, "/status")).await?.expect(200)?.of(&shapes::STATUS)?;
     let trace = &answer.json["tasks"][0]["trace"];

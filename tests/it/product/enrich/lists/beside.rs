@@ -7,7 +7,7 @@ use simulator::{
 };
 
 use super::super::checker::check;
-use super::super::scene::{Options, PARTITIONS, Scene};
+use super::super::scene::{EnrichScene, Options, PARTITIONS};
 use super::{LISTED, LISTS, sum};
 use crate::support::{Result, Shared};
 
@@ -21,7 +21,7 @@ const SETTINGS: [(&str, &str); 3] =
 
 async fn lists_are_certified_beside_events_and_rereads_write_nothing(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &LISTED, settings: &SETTINGS, ..Options::default() };
-    let scene = Scene::start(shared.into(), "lists", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "lists", options, |settings| {
         settings.knobs.reads.order = ListOrder::Scattered;
     })
     .await?;

@@ -4,7 +4,7 @@ use model::{List, RunKind};
 use simulator::{catalog::Resource, knobs::Effect, world::Place};
 
 use super::super::checker::check;
-use super::super::scene::{Options, PARTITIONS, Scene};
+use super::super::scene::{EnrichScene, Options, PARTITIONS};
 use super::{all_of, sum};
 use crate::support::{Result, Shared};
 
@@ -26,7 +26,7 @@ async fn a_run_reads_new_companies_and_ends_if_it_cannot_know_all(shared: &'stat
         ],
         ..Options::default()
     };
-    let scene = Scene::start(shared.into(), "lists-companies", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "lists-companies", options, |settings| {
         (settings.world.companies, settings.world.customers, settings.world.accounts) = (COMPANIES, 4, 0);
         // Pages are smaller than requested, without notice; all companies are found nevertheless.
         settings.knobs.reads.max_page_size = 3;

@@ -7,7 +7,7 @@ use model::{List, RunKind};
 use simulator::catalog::{Kind, Resource};
 
 use super::super::checker::check;
-use super::super::scene::{Options, RECORDS, Scene};
+use super::super::scene::{EnrichScene, Options, RECORDS};
 use crate::support::drawn::{self, DrawnProvider};
 use crate::support::{Result, Shared};
 
@@ -28,7 +28,7 @@ async fn holds(shared: &'static Shared, provider: DrawnProvider) -> Result<()> {
     let lists = [("snapshot.lists", "companies,customers,accounts,payroll"), ("page.size", "10")];
     let options = Options { resources, settings: &lists, ..Options::default() };
     let name = &provider.name;
-    let scene = Scene::start(shared.into(), &format!("drawn-{name}"), options, |settings| {
+    let scene = EnrichScene::start(shared.into(), &format!("drawn-{name}"), options, |settings| {
         provider.apply(settings);
         let world = &mut settings.world;
         (world.companies, world.customers, world.accounts) = (3, 12, 7);

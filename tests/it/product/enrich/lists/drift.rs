@@ -9,7 +9,7 @@ use simulator::{
 };
 
 use super::super::checker::check;
-use super::super::scene::{Options, Scene};
+use super::super::scene::{EnrichScene, Options};
 use super::sum;
 use crate::support::{Result, Shared};
 
@@ -25,7 +25,7 @@ async fn a_certified_list_misses_nothing_while_records_move(shared: &'static Sha
         settings: &[("snapshot.lists", "companies,customers"), ("page.size", "20")],
         ..Options::default()
     };
-    let scene = Scene::start(shared.into(), "lists-drift", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "lists-drift", options, |settings| {
         (settings.world.companies, settings.world.customers, settings.world.accounts) = (COMPANIES, 200, 0);
         settings.world.others = 0;
         let reads = &mut settings.knobs.reads;

@@ -6,7 +6,7 @@ use model::{AccountingResource, Gap, GapCause, GapState, List, Moment, Repair, T
 use serde_json::{Value, json};
 use simulator::{catalog::Resource, world::Place};
 
-use super::super::scene::{HOOKS, Options, RECORDS, Scene};
+use super::super::scene::{EnrichScene, HOOKS, Options, RECORDS};
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
@@ -18,7 +18,7 @@ async fn a_certified_list_or_a_reread_of_known_records_closes_a_gap(shared: &'st
         settings: &[("snapshot.lists", "companies,customers"), ("page.size", "3")],
         ..Options::default()
     };
-    let scene = Scene::start(shared.into(), "lists-gaps", options, |_| {}).await?;
+    let scene = EnrichScene::start(shared.into(), "lists-gaps", options, |_| {}).await?;
     let all = scene.living();
     scene.update(&all);
     scene.quiesce().await?;
@@ -87,7 +87,7 @@ async fn a_certified_list_or_a_reread_of_known_records_closes_a_gap(shared: &'st
 
 /// Opens a gap and requests its repair, as the reconciler does.
 async fn open_gap(
-    scene: &Scene,
+    scene: &EnrichScene,
     connector: &str,
     resource: AccountingResource,
     from: i64,
@@ -112,7 +112,7 @@ async fn open_gap(
 }
 
 /// The state of each gap of a connector by target; an error unless there are `count` of them.
-async fn states(scene: &Scene, connector: &str, count: usize) -> Result<BTreeMap<String, String>> {
+async fn states(scene: &EnrichScene, connector: &str, count: usize) -> Result<BTreeMap<String, String>> {
     let (status, answer) =
         scene.stage.ask(0, "GET", &format!("/connectors/{connector}/gaps?all=true"), None).await?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

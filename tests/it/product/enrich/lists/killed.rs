@@ -15,7 +15,7 @@ use tributary::avro::embedded::Server;
 
 use super::super::checker::check;
 use super::super::evidence;
-use super::super::scene::{Options, PARTITIONS, RECORDS, Scene};
+use super::super::scene::{EnrichScene, Options, PARTITIONS, RECORDS};
 use super::{LISTED, sum};
 use crate::support::stage::{Backend, LIMIT};
 use crate::support::{Error, Result, breakable, cycles, lost};
@@ -48,7 +48,7 @@ async fn killed_lists_end_with_the_certificates_of_a_calm_run() -> Result<()> {
         settings: &SETTINGS,
         ..Options::default()
     };
-    let mut scene = Scene::start(backend, "lists-killed", options, |settings| {
+    let mut scene = EnrichScene::start(backend, "lists-killed", options, |settings| {
         (settings.world.companies, settings.world.customers, settings.world.accounts) = (companies, 12, 7);
         // So many that payroll is being read at every kill.
         settings.world.payroll_companies = companies * 5 / 2;
@@ -138,7 +138,7 @@ fn is_open(pages: &[u64], at: u64) -> bool {
 }
 
 /// Numbers of the requests for pages of payroll, between two numbers in the journal.
-fn payroll(scene: &Scene, from: u64, to: u64) -> Vec<u64> {
+fn payroll(scene: &EnrichScene, from: u64, to: u64) -> Vec<u64> {
     let all = scene.provider().gateway.requests(from, usize::MAX).into_iter();
     let is_page = |(number, request): &(u64, Request)| *number < to && request.target.starts_with("/payroll");
     let mut read = Vec::new();
@@ -156,7 +156,7 @@ fn note(read: &mut Vec<u64>, number: u64, request: &Request) {
 }
 
 /// Waits until `pages` pages were requested.
-async fn until_read(scene: &Scene, since: u64, pages: u64) -> Result<()> {
+async fn until_read(scene: &EnrichScene, since: u64, pages: u64) -> Result<()> {
     let began = Instant::now();
     while scene.provider().gateway.request_count() < since + pages {
         if lost::fair(began) > LIMIT {
@@ -168,7 +168,7 @@ async fn until_read(scene: &Scene, since: u64, pages: u64) -> Result<()> {
 }
 
 /// Numbers of the requests for pages of each company's lists, between two numbers in the journal.
-fn lists(scene: &Scene, from: u64, to: u64) -> BTreeMap<(List, String), Vec<u64>> {
+fn lists(scene: &EnrichScene, from: u64, to: u64) -> BTreeMap<(List, String), Vec<u64>> {
     let mut found: BTreeMap<(List, String), Vec<u64>> = BTreeMap::new();
     for list in [List::Customers, List::Accounts] {
         for (number, request) in scene.pages(list, from).into_iter().filter(|(number, _)| *number < to) {

@@ -38,9 +38,9 @@ use simulator::{
     world::{Place, RecordState},
 };
 
-use super::checker::Name;
+use super::checker::RecordName;
 use super::evidence;
-use super::scene::{PARTITIONS, RECORDS, Scene};
+use super::scene::{EnrichScene, PARTITIONS, RECORDS};
 use crate::support::harness::Test;
 use crate::support::{Error, Result};
 
@@ -77,7 +77,7 @@ pub(super) struct ListedRecords {
     pub(super) places: BTreeSet<Place>,
 }
 
-impl Scene {
+impl EnrichScene {
     /// The records of the scene's resources that the lists of companies show now.
     pub(super) fn listed(&self) -> ListedRecords {
         let knobs = self.provider().knobs();
@@ -103,7 +103,7 @@ impl Scene {
         &self,
         certificates: &BTreeMap<String, Certificate>,
         before: &[ListedRecords],
-    ) -> BTreeSet<Name> {
+    ) -> BTreeSet<RecordName> {
         let now = self.listed().places;
         let mut owed = BTreeSet::new();
         for one in certificates.values().filter(|one| one.certified && one.filter.is_none()) {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use simulator::catalog::{Kind, Resource};
 
-use super::super::scene::{Options, RECORDS, Scene};
+use super::super::scene::{EnrichScene, Options, RECORDS};
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
@@ -12,7 +12,7 @@ crate::tests! {
 
 async fn lists_are_read_when_the_mode_says_so_and_again_by_schedule(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &[Resource::Customers], ..Options::default() };
-    let scene = Scene::start(shared.into(), "lists-modes", options, |_| {}).await?;
+    let scene = EnrichScene::start(shared.into(), "lists-modes", options, |_| {}).await?;
     let turn = async |settings: &[(&str, &str)]| {
         let all: Vec<_> = [("snapshot.lists", "customers")].iter().chain(settings).copied().collect();
         scene.stage.configure(RECORDS, &scene.fetching(&all)).await
@@ -55,7 +55,7 @@ async fn lists_are_read_when_the_mode_says_so_and_again_by_schedule(shared: &'st
 }
 
 /// Every run.
-async fn runs(scene: &Scene) -> Result<Vec<Value>> {
+async fn runs(scene: &EnrichScene) -> Result<Vec<Value>> {
     let (status, answer) =
         scene.stage.ask(0, "GET", &format!("/connectors/{RECORDS}/snapshots"), None).await?;
     let runs = answer["snapshots"].as_array().filter(|_| status == 200).cloned();
@@ -63,7 +63,7 @@ async fn runs(scene: &Scene) -> Result<Vec<Value>> {
 }
 
 /// Waits until a run with this requester is over and certified.
-async fn until_certified(scene: &Scene, by: &str) -> Result<Value> {
+async fn until_certified(scene: &EnrichScene, by: &str) -> Result<Value> {
     let mut found = None;
     scene
         .until(&format!("a run by {by} certified"), async || {

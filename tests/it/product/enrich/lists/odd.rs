@@ -8,7 +8,7 @@ use simulator::{
 };
 
 use super::super::checker::check;
-use super::super::scene::{Options, RECORDS, Scene};
+use super::super::scene::{EnrichScene, Options, RECORDS};
 use super::sum;
 use crate::support::{Result, Shared};
 
@@ -40,7 +40,7 @@ async fn a_malformed_list_ends_with_the_reason_and_blocks_no_other(shared: &'sta
         ..Options::default()
     };
     let healthy = odd.len() as u32;
-    let scene = Scene::start(shared.into(), "lists-odd", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "lists-odd", options, |settings| {
         (settings.world.companies, settings.world.customers, settings.world.accounts) = (healthy + 1, 12, 0);
         settings.knobs.reads.accounting_pagination = true;
     })

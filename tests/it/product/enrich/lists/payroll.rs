@@ -11,7 +11,7 @@ use simulator::{
 };
 
 use super::super::evidence;
-use super::super::scene::{Options, PARTITIONS, RECORDS, Scene};
+use super::super::scene::{EnrichScene, Options, PARTITIONS, RECORDS};
 use super::sum;
 use crate::support::{Error, Result, Shared};
 
@@ -28,7 +28,7 @@ const OTHERS: u32 = 4;
 
 async fn payroll_is_certified_and_only_changes_are_written_again(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &[Resource::Customers], ..Options::default() };
-    let scene = Scene::start(shared.into(), "lists-payroll", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "lists-payroll", options, |settings| {
         (settings.world.companies, settings.world.payroll_companies) = (OTHERS, COMPANIES as u32);
     })
     .await?;
@@ -147,7 +147,7 @@ async fn payroll_is_certified_and_only_changes_are_written_again(shared: &'stati
 
 async fn payroll_without_a_readable_time_rewrites_only_changes(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &[Resource::Customers], ..Options::default() };
-    let scene = Scene::start(shared.into(), "lists-payroll-unversioned", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "lists-payroll-unversioned", options, |settings| {
         (settings.world.companies, settings.world.payroll_companies) = (OTHERS, 20);
         settings.knobs.reads.records.without_last_update = true;
     })
@@ -187,7 +187,7 @@ async fn payroll_without_a_readable_time_rewrites_only_changes(shared: &'static 
 async fn payroll_waits_for_its_login_and_holds_up_nothing(shared: &'static Shared) -> Result<()> {
     let settings = &[("snapshot.mode", "initial")];
     let options = Options { resources: &[Resource::Customers], settings, ..Options::default() };
-    let scene = Scene::start(shared.into(), "payroll-waits", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "payroll-waits", options, |settings| {
         (settings.world.companies, settings.world.payroll_companies) = (OTHERS, COMPANIES as u32);
     })
     .await?;
@@ -223,7 +223,7 @@ async fn payroll_waits_for_its_login_and_holds_up_nothing(shared: &'static Share
 }
 
 async fn payroll_alone_needs_no_accounting_login(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::prepare(shared.into(), "payroll-alone", &Options::default(), |settings| {
+    let scene = EnrichScene::prepare(shared.into(), "payroll-alone", &Options::default(), |settings| {
         (settings.world.companies, settings.world.payroll_companies) = (OTHERS, COMPANIES as u32);
     })
     .await?;
@@ -258,7 +258,7 @@ async fn payroll_alone_needs_no_accounting_login(shared: &'static Shared) -> Res
 }
 
 /// Runs, or one of them, by REST.
-async fn snapshots(scene: &Scene, rest: &str) -> Result<Value> {
+async fn snapshots(scene: &EnrichScene, rest: &str) -> Result<Value> {
     let path = format!("/connectors/{RECORDS}/snapshots{rest}");
     match scene.stage.ask(0, "GET", &path, None).await? {
         (200, answer) => Ok(answer),
@@ -267,7 +267,7 @@ async fn snapshots(scene: &Scene, rest: &str) -> Result<Value> {
 }
 
 /// Waits until a run is over and certified.
-async fn until_certified(scene: &Scene, id: &str) -> Result<Value> {
+async fn until_certified(scene: &EnrichScene, id: &str) -> Result<Value> {
     let mut found = Value::Null;
     scene
         .until(&format!("run {id} certified"), async || {
@@ -279,7 +279,7 @@ async fn until_certified(scene: &Scene, id: &str) -> Result<Value> {
 }
 
 /// Every record of the topic.
-pub(super) async fn published(scene: &Scene) -> Result<Vec<Value>> {
+pub(super) async fn published(scene: &EnrichScene) -> Result<Vec<Value>> {
     let decoder = evidence::decoder(scene);
     let mut found = Vec::new();
     for record in evidence::read(scene, &scene.topic(Topic::PayrollCompanies)).await? {
@@ -297,7 +297,7 @@ pub(super) fn last(published: &[Value]) -> BTreeMap<u64, Value> {
 }
 
 /// The provider's companies.
-pub(super) fn truth(scene: &Scene) -> BTreeMap<u64, Value> {
+pub(super) fn truth(scene: &EnrichScene) -> BTreeMap<u64, Value> {
     let world = scene.provider().world();
     let rows = world.payroll(ListOrder::Created).into_iter();
     let shown: Vec<Value> = rows

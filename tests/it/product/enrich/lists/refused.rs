@@ -7,7 +7,7 @@ use simulator::{
 };
 
 use super::super::checker::check;
-use super::super::scene::{Options, PARTITIONS, Scene};
+use super::super::scene::{EnrichScene, Options, PARTITIONS};
 use super::{LISTED, LISTS, all_of, sum};
 use crate::support::{Result, Shared};
 
@@ -26,7 +26,7 @@ async fn refused_or_empty_lists_delete_nothing_and_mass_deletes_wait(shared: &'s
         settings: &[("snapshot.mode", "initial"), ("snapshot.lists", "companies,customers,accounts")],
         ..Options::default()
     };
-    let scene = Scene::start(shared.into(), "lists-refused", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "lists-refused", options, |settings| {
         (settings.world.companies, settings.world.customers) = (4, CUSTOMERS);
     })
     .await?;
@@ -115,7 +115,7 @@ async fn refused_or_empty_lists_delete_nothing_and_mass_deletes_wait(shared: &'s
 }
 
 /// How often a run was paused because too many records were missing.
-async fn braked(scene: &Scene) -> Result<f64> {
+async fn braked(scene: &EnrichScene) -> Result<f64> {
     let counted = scene.stage.metric(0, "tributary_snapshot_braked_total").await?;
     Ok(counted.iter().map(|(_, count)| count).sum())
 }

@@ -5,7 +5,7 @@ use model::RunKind;
 use simulator::knobs::{Effect, Fault, Status, Target};
 
 use super::super::checker::check;
-use super::super::scene::{Options, Scene};
+use super::super::scene::{EnrichScene, Options};
 use super::{LISTED, LISTS, sum};
 use crate::support::{Result, Shared};
 
@@ -32,7 +32,7 @@ async fn reads_thin_rows(shared: &'static Shared, unreadable: bool) -> Result<()
         ..Options::default()
     };
     let name = if unreadable { "lists-unread" } else { "lists-thin" };
-    let scene = Scene::start(shared.into(), name, options, |settings| {
+    let scene = EnrichScene::start(shared.into(), name, options, |settings| {
         settings.knobs.reads.thin_rows = true;
         let on = Target { path: Some("/accounting/api/customers/".to_owned()), ..Target::default() };
         let effect = Effect::Status(Status::SERVER_ERROR);

@@ -12,7 +12,7 @@ use simulator::{
 use tokio::time::sleep;
 
 use super::super::evidence;
-use super::super::scene::{Options, RECORDS, Scene};
+use super::super::scene::{EnrichScene, Options, RECORDS};
 use super::{LISTED, sum};
 use crate::support::stage::{LIMIT, STEP};
 use crate::support::{Error, Result, Shared, lost};
@@ -34,7 +34,7 @@ async fn verify_counts_each_difference_once_and_repairs_on_request(shared: &'sta
         ],
         ..Options::default()
     };
-    let scene = Scene::start(shared.into(), "lists-verify", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "lists-verify", options, |settings| {
         settings.world.customers = 12;
     })
     .await?;
@@ -133,7 +133,7 @@ async fn verify_counts_each_difference_once_and_repairs_on_request(shared: &'sta
     scene.assert_measured(&[]).await
 }
 
-impl Scene {
+impl EnrichScene {
     /// Requests a verification of all configured lists by REST until the worker accepts it, and waits for its end.
     async fn verify(&self, id: &str, more: Value) -> Result<Vec<Value>> {
         let mut body = json!({ "id": id, "kind": "verify" });
