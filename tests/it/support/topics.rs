@@ -66,12 +66,14 @@ pub(crate) async fn content_of(kafka: &Kafka, topic: &str, partitions: i32) -> V
 
 /// The bytes of all keys, values and headers committed in a topic, for a search.
 pub(crate) async fn bytes_of(kafka: &Kafka, topic: &str, partitions: i32) -> Vec<u8> {
+    let partitions: Vec<i32> = (0..partitions).collect();
     let mut bytes = Vec::new();
-    for record in content_of(kafka, topic, partitions).await {
+    let each = |record: Received| {
         bytes.extend(record.headers.iter().flat_map(|(_, value)| value.to_vec()));
         bytes.extend(record.key.iter().chain(&record.value).flat_map(|part| part.to_vec()));
         bytes.push(b'\n');
-    }
+    };
+    read_to_end(kafka, topic, &partitions, 2 * LIMIT, each).await.unwrap();
     bytes
 }
 
