@@ -8,28 +8,27 @@
 //!
 //! The name of a test leaves out `product` and `repository`: `product/enrich/chaos.rs` has `enrich::chaos::…`.
 //!
-//! What a test needs decides its kind. A `plain` test needs nothing from outside. A `real` one gets the
-//! shared Apache Kafka and Apicurio registry, started together for the first test that asks and used by all
-//! in parallel, each under its own [`support::prefix`] with three partitions a topic. A `disturbing` one
-//! starts brokers or registries of its own to kill, pause or cut them off, and runs after the others, beside one like it.
+//! The kind of a test says what it needs. A `plain` test needs nothing from outside. A `real` one uses the shared Apache Kafka and
+//! Apicurio registry, which are started for the first test that needs them and used by all in parallel, each under its own
+//! [`support::prefix`] with three partitions a topic. A `disturbing` one kills, pauses or cuts off brokers or registries that no other
+//! test uses; these run after all others, a few at a time.
 //!
-//! The real parts are jars from Maven Central, fetched once into the target directory (`tributary-rig`) and
-//! run on Java 17. `TRIBUTARY_TEST_BOOTSTRAP` and `TRIBUTARY_TEST_REGISTRY` name running ones to use instead. That Kafka must allow short
-//! sessions (`group.min.session.timeout.ms=1500`).
-//! Where they are not to be had, the tests are ignored, and a block at the end of the run says which and what
-//! to install; with `CI` set they fail.
+//! Kafka and the registry are jars from Maven Central, fetched once into the target directory (`tributary-rig`) and run on Java 17.
+//! `TRIBUTARY_TEST_BOOTSTRAP` and `TRIBUTARY_TEST_REGISTRY` name running ones to use instead. That Kafka must allow short sessions
+//! (`group.min.session.timeout.ms=1500`). Without Java and Maven these tests are ignored, and a block at the end of the run lists them
+//! and says what to install; with `CI` set they fail.
 //!
 //! | variable | what it does |
 //! |---|---|
 //! | `TRIBUTARY_TEST_CYCLES_NAME` | cycles of the loop NAME in the table below |
 //! | `TRIBUTARY_TEST_CYCLES` | multiplies the cycles of every loop; 1 unless set |
-//! | `TRIBUTARY_TEST_SEED` | seed of drawn tests, and which fifth of the places `subscriptions::crash` visits; the number of days since 1970 unless set. Each prints the command that repeats it |
+//! | `TRIBUTARY_TEST_SEED` | seed of drawn tests, and which fifth of its cases `subscriptions::crash` runs; the number of days since 1970 unless set. Each prints the command that repeats it |
 //! | `TRIBUTARY_TEST_THREADS` | tests at a time; three times the number of cores unless set |
-//! | `TRIBUTARY_TEST_PLACES` | `all` visits all places where a worker dies in `subscriptions::crash` |
-//! | `TRIBUTARY_TEST_DURATIONS` | a file for how long each test took; `tests/it/durations.tsv` is what the order of a run goes by |
+//! | `TRIBUTARY_TEST_PLACES` | `all` runs all cases of `subscriptions::crash` |
+//! | `TRIBUTARY_TEST_DURATIONS` | a file for how long each test took; `tests/it/durations.tsv` decides the order of a run |
 //! | `TRIBUTARY_TEST_OUTAGE_SECONDS` | how long outages last |
 //! | `TRIBUTARY_TEST_PYTHON` | adds a reader in another language (`tests/peers/interop/run` and `.ci/run` set it); with `CI` set its tests fail without it, unless `TRIBUTARY_CI_MAY_LEAVE_OUT` names `python` |
-//! | `TRIBUTARY_TEST_TRACE` | searches all that is logged at `trace` for secrets |
+//! | `TRIBUTARY_TEST_TRACE` | logs everything at `trace` and searches the logs for secrets |
 //! | `TRIBUTARY_TEST_CONNECT` | adds a real Kafka Connect (`tests/peers/conformance/connect` sets it) |
 //! | `TRIBUTARY_TEST_BROWSER` | adds a login in a browser (`tests/peers/browser` sets it) |
 //!
@@ -50,8 +49,8 @@
 //! | `OVERLAPS` | `rest::edits` | two edits of one connector at once | 8: one has to be refused |
 //! | `TURNS` | `rest::edits` | an edit after the other worker's | 4: two on each |
 //! | `OFFSETS` | `rest::offsets` | an edit of offsets and a resume at once | 2 |
-//! | `SPOOL` | `spool` | a process killed while it appends | 3: a life with what two others left |
-//! | `TAKEOVERS` | `group::failure` | a member killed | 2: the faster one is judged |
+//! | `SPOOL` | `spool` | a process killed while it appends | 3: one opens what two others left |
+//! | `TAKEOVERS` | `group::failure` | a member killed | 2: the faster one counts |
 //! | `FREEZES` | `group::failure` | a member frozen and thawed | 1 |
 //! | `CHURN` | `group::failure` | every way to lose a member | 1 |
 //! | `CLAIMS` | `group::sharing` | a member joins; from the second on, one leaves | 2 |
@@ -73,13 +72,13 @@
 //! | `MODEL` | `src/spool/tests/model.rs` | a drawn life of a spool | 3 |
 //! | `SHELF` | `src/records/fence/tests/reference.rs` | a drawn life of a shard's fences | 4 |
 //!
-//! `cargo test --test it`, `cargo test --test it rig::` and `cargo test --test it -- --list` work as with any
-//! test binary; output is not captured. Time that a busy machine lost is not counted by limits
-//! ([`support::lost`]), and checks that are tried several times are counted ([`support::tries`]). Children die with the run, also when it is killed. Data and logs are
-//! in the target directory's `tmp/tributary-rig`: removed at the end, or after a failure by the next run.
+//! `cargo test --test it`, `cargo test --test it rig::` and `cargo test --test it -- --list` work as with any test binary; output is
+//! not captured. Limits do not count time that a busy machine lost ([`support::lost`]), and checks that pass only after a retry are
+//! counted ([`support::tries`]). Children die with the run, also when it is killed. Data and logs are in the target directory's
+//! `tmp/tributary-rig`; the end of the run removes them, or after a failure the next run.
 //!
-//! A new module: functions `async fn sentence()`, for `real` ones `async fn sentence(shared: &'static
-//! Shared)`, returning nothing or a `Result`; one [`tests!`] list; one line in `tests` of the `mod.rs` above it.
+//! A new module has functions `async fn claim()`, for `real` tests `async fn claim(shared: &'static Shared)`, which return nothing or
+//! a `Result`, one [`tests!`] list, and one line in `tests` of the `mod.rs` above it.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic; the harness reports it")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the harness prints the report")]

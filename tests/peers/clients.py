@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Client libraries that we did not write drive our worker and a real Kafka Connect, with the same result.
+"""Client libraries of others drive our worker and a real Kafka Connect, with the same result.
 
     clients.py BINARY [--only node|python|java]…
 
@@ -56,7 +56,7 @@ def run(command):
 
 
 def drive(command, home, worker, language, change):
-    """The steps of one program against one worker, and what ended it early, if anything did."""
+    """The steps of one program against one worker, and the error that ended it early, if any."""
     subject = {"name": f"by-{language}", "config": worker.connector(f"by-{language}"), "change": change}
     done = subprocess.run(
         [*map(str, command), worker.url, json.dumps(subject)],
@@ -67,7 +67,7 @@ def drive(command, home, worker, language, change):
 
 
 def compare(language, theirs, ours):
-    """Rows of the table, and how many of them differ."""
+    """Rows of the table, and the number of differences."""
     rows, differences = [], 0
     for step in list(theirs) + [step for step in ours if step not in theirs]:
         there, here = (json.dumps(steps.get(step, "not reached")) for steps in (theirs, ours))

@@ -37,7 +37,7 @@ def megabytes(count):
 
 
 def measure(worker, options):
-    """One worker's figures, by name."""
+    """The figures of a worker, by name."""
     figures = {"start-up to healthy": f"{worker.start():.2f} s"}
     time.sleep(IDLE_SECONDS)
     figures[f"RSS idle, {IDLE_SECONDS} s after that"] = megabytes(worker.resident())
@@ -47,7 +47,7 @@ def measure(worker, options):
     begin = time.monotonic()
     config = worker.connector("figures")
     if options.state == "STOPPED":
-        # Nothing is ever written: what creates topics would only make the answer longer than ours.
+        # No record is ever written: settings of topic creation would only make the answer longer than ours.
         config = {key: value for key, value in config.items() if not key.startswith("topic.creation.")}
     for number in range(options.connectors):
         body = {"name": f"connector-{number:03}", "config": config, "initial_state": options.state}
@@ -83,7 +83,7 @@ def all_settled(connection, options):
     answer = rig.ask(connection, "GET", EXPANDED)
     entries = answer.json.values()
     states = {state for entry in entries for state in (entry["status"]["connector"]["state"], *task_states(entry))}
-    # A running connector has its task; whether another one has differs, see the head.
+    # A running connector has its task; for other states this differs, see the head.
     complete = options.state != "RUNNING" or all(task_states(entry) for entry in entries)
     return answer if states == {options.state} and complete and len(entries) == options.connectors else None
 
@@ -101,7 +101,7 @@ def main():
     options = parser.parse_args()
     columns = {}
     for name in ("Kafka Connect", "Tributary"):
-        # A broker of its own for each: neither finds it busy with the other's topics.
+        # A separate broker for each, so that neither is slowed by the other's topics.
         with rig.stage() as (directory, children):
             kafka = rig.Kafka(directory)
             children.append(kafka)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Three workers on one real Kafka: what they share, and what killing, freezing and restarting them or the broker does.
+"""Three workers on one real Kafka: their shared state, and the effects of killing, freezing and restarting them or the broker.
 
     three_workers.py BINARY [--only visible|names|disturbed|rolling|killed-broker|frozen-broker]…
                             [--cycles 20] [--names 100] [--outage 60] [--seed N]
@@ -48,7 +48,7 @@ class Report:
 
 
 class Cluster:
-    """The workers, and what every connector was last told to be."""
+    """The workers, and the requested state of every connector."""
 
     def __init__(self, kafka, workers, options):
         self.kafka, self.workers, self.options = kafka, workers, options
@@ -69,7 +69,7 @@ class Cluster:
         self.wanted.pop(name, None)
 
     def accepted(self, worker, method, path, body=None):
-        """Repeats what is refused for now, as the client of a REST API does, and counts it."""
+        """Retries requests that are refused for now, as REST clients do, and counts them."""
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:
             answer = rig.call(worker.url, method, path, body)
@@ -81,7 +81,7 @@ class Cluster:
             time.sleep(0.1)
 
     def settled(self, workers=None, owners=None):
-        """Whether all `workers` show every connector as it was told to be, each instance on one of `owners`."""
+        """Whether all `workers` show every connector in its requested state, each instance on one of `owners`."""
         workers = workers or self.workers
         ids = {worker.id for worker in owners or workers}
         with contextlib.suppress(*NO_ANSWER, ValueError, KeyError):
@@ -101,7 +101,7 @@ class Cluster:
             raise rig.Fault(f"{fault}\n{self.differences(workers or self.workers)}") from None
 
     def instances(self):
-        """What runs in which worker, by their own word: (connector, task) to [(worker, state), …].
+        """What runs in which worker, as the workers report it: (connector, task) to [(worker, state), …].
 
         The status topic has one record of each task, whatever runs.
         """
@@ -112,7 +112,7 @@ class Cluster:
         return found
 
     def surplus(self):
-        """Tasks that are not in exactly one worker, in the state they were told to be in."""
+        """Tasks that are not in exactly one worker in the requested state."""
         wanted = {(name, task): state for name, state in self.wanted.items() if state != "STOPPED" for task in range(TASKS)}
         found = self.instances()
         return {
@@ -141,7 +141,7 @@ class Cluster:
         return "\n".join(lines)
 
     def count_numbers(self):
-        """Stops all and reads what they wrote: how many numbers, and what is wrong with them.
+        """Stops all and reads the numbers that they wrote: how many, and their faults.
 
         Every task counts from 0. The stored offset must say the same number of records.
         """
@@ -170,7 +170,7 @@ class Cluster:
 
 
 def statuses(worker):
-    """The status of every connector but those whose creation was refused: these are counted, not waited for."""
+    """Waits for the status of every connector but those whose creation was refused, which are only counted."""
     found = rig.call(worker.url, "GET", "/connectors?expand=status", seconds=5).json
     return {name: entry["status"] for name, entry in found.items() if not name.startswith(REFUSED)}
 
@@ -189,7 +189,7 @@ def times(seconds):
 
 
 def visible(cluster, report):
-    """Created on one, seen and commanded on all."""
+    """Connectors that are created on one worker, and shown and commanded on all."""
     seen, obeyed = [], []
     for turn in range(10):
         name = f"visible-{turn}"
@@ -210,7 +210,7 @@ def visible(cluster, report):
 
 
 def names(cluster, report):
-    """The same name on two workers at the same moment."""
+    """The same name created on two workers at the same time."""
     outcomes, slowest = {}, 0
     for turn in range(cluster.options.names):
         name, answers, barrier = f"name-{turn}", [], threading.Barrier(2)
@@ -229,7 +229,7 @@ def names(cluster, report):
         outcome = tuple(sorted(answer.status for answer in answers))
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
         slowest = max([slowest, *(answer.seconds for answer in answers)])
-        # No worker may have another's configuration, nor keep one of a name that nobody was given.
+        # All workers must have the winner's configuration, and none for a name that was refused everywhere.
         won = [answer.json["config"] for answer in answers if answer.status == 201]
         rig.until(f"one configuration of {name}", SETTLE_SECONDS, lambda: has_config(cluster, name, won))
         if won:
@@ -247,14 +247,14 @@ def has_config(cluster, name, won):
 
 
 def disturbed(cluster, report):
-    """Kills and freezes in a row, with commands in the middle of each."""
+    """Consecutive kills and freezes, with commands during each."""
     for number in range(6):
         cluster.create(f"disturbed-{number}", cluster.workers[number % 3])
     cluster.settle("running")
     cluster.refusals, commands, counts = 0, 0, {"kill": 0, "freeze": 0}
     moved, single = {"kill": [], "freeze": []}, []
     for cycle in range(cluster.options.cycles):
-        # Both kinds come up evenly, in an order that the seed gives.
+        # As many of each kind, in an order drawn from the seed.
         kind = min(counts, key=lambda kind: (counts[kind], cluster.random.random()))
         counts[kind] += 1
         victim = cluster.random.choice(cluster.workers)
@@ -270,7 +270,7 @@ def disturbed(cluster, report):
         if kind == "kill":
             victim.start()
         else:
-            # A frozen worker is thawed when the others have long taken its work, and must see that.
+            # A frozen worker is thawed long after the others took its tasks over, and must notice that.
             time.sleep(max(0, begin + FREEZE_SECONDS - time.monotonic()))
             victim.thaw()
         cluster.settle(f"after {kind} {cycle} of {victim.name}")
@@ -279,7 +279,7 @@ def disturbed(cluster, report):
         if seconds:
             sentence = f"after a {kind}, all runs elsewhere within {MOVE_SECONDS} s, commands meanwhile included"
             report.add(sentence, times(seconds), max(seconds) <= MOVE_SECONDS)
-    # Every cycle has waited until all workers show each connector as it was last told, or ended the run.
+    # Every cycle waited until all workers showed each connector in its requested state, or ended the run.
     report.add("no accepted command is lost", f"{commands} commands, {cluster.refusals} refused for now and repeated")
     report.add("after each of them every task is in exactly one worker, by the workers' own word", times(single))
     for name in cluster.wanted:
@@ -296,7 +296,7 @@ def disturbed(cluster, report):
 
 
 def rolling(cluster, report):
-    """Every worker stopped and started in turn, while all three are asked and told things."""
+    """Every worker stopped and started in turn, while all three get requests."""
     for number in range(3):
         cluster.create(f"rolling-{number}", cluster.workers[number])
     cluster.settle("running")
@@ -361,7 +361,7 @@ def frozen_broker(cluster, report):
 
 
 def outage(cluster, report, kind, begin, end):
-    """No broker for a while: reads go on, writes are refused in time, and the same processes recover."""
+    """A broker outage: reads still work, writes are refused in time, and the same processes recover."""
     for number in range(3):
         cluster.create(f"{kind}-{number}", cluster.workers[number])
     cluster.settle("running")
@@ -378,7 +378,7 @@ def outage(cluster, report, kind, begin, end):
 
     def write(number, worker):
         turn = 0
-        # The last one has to be answered before the broker is back.
+        # The last request must be answered before the broker is back.
         while time.monotonic() < deadline - 12:
             turn += 1
             name = f"{REFUSED}{kind}-{number}-{turn}"
@@ -443,7 +443,7 @@ def recovered(cluster, report, kind, before, processes, back):
 
 
 def idle(now, before):
-    """The tasks whose stored count is what it was."""
+    """The tasks whose stored count has not changed."""
     return [f"{name}/{task}" for (name, task), count in before.items() if now.get((name, task), 0) <= count]
 
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# The files that operators get, against the tools that read them and against a worker that runs.
+# Checks the files for operators with the tools that read them, and with a running worker.
 #
 #   tests/tools/check.sh                                # target/release/tributary, or target/debug
-#   tests/tools/check.sh path/to/tributary [SECONDS]    # the demo runs for so long; 30 unless told
-#   PICTURE=board.svg tests/tools/check.sh …            # draws what the board shows of it, as the README has it
+#   tests/tools/check.sh path/to/tributary [SECONDS]    # duration of the demo, 30 by default
+#   PICTURE=board.svg tests/tools/check.sh …            # draws the board of the run, as in the README
 #
-# Needs promtool and prometheus (Debian: apt-get install prometheus), Python 3.9 and curl, and says so where they are missing. docker
-# compose, hadolint, kubectl, kubernetes-validate (PyPI) and systemd-analyze are used where they are found; what was left out is told at
-# the end. Installs nothing, asks nobody but this machine, and leaves nothing behind.
+# Needs promtool and prometheus (Debian: apt-get install prometheus), Python 3.9 and curl. Uses docker compose, hadolint, kubectl,
+# kubernetes-validate (PyPI) and systemd-analyze if they are installed, and lists the checks it left out at the end. Installs nothing,
+# needs no network, and leaves nothing behind.
 #
-# Exit codes: 0 all is well; 1 something is not; 2 a tool is missing.
+# Exit codes: 0 every check passed; 1 a check failed; 2 a tool is missing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -19,7 +19,7 @@ for found in target/release/tributary target/debug/tributary; do
   [ -n "$binary" ] || { [ ! -x "$found" ] || binary=$found; }
 done
 for tool in promtool prometheus python3 curl; do
-  command -v "$tool" >/dev/null || { echo "$tool is missing (Debian: apt-get install prometheus python3 curl)" >&2; exit 2; }
+  command -v "$tool" >/dev/null || { echo "$tool is not installed (Debian: apt-get install prometheus python3 curl)" >&2; exit 2; }
 done
 [ -x "$binary" ] || { echo "no binary: cargo build, or name one" >&2; exit 2; }
 
@@ -63,10 +63,10 @@ step "unit tests of alerts" promtool test rules tests/tools/alerts_test.yml
 optional "docker compose" "docker-compose.yml" docker compose -f docker-compose.yml config --quiet
 optional hadolint "Dockerfile" hadolint Dockerfile
 optional kubectl "Kubernetes, put together" sh -c "kubectl kustomize config/kubernetes >/dev/null"
-# What puts them together is no object of Kubernetes, and has no schema there.
+# kustomization.yaml is no Kubernetes object and has no schema there.
 mapfile -t objects < <(ls config/kubernetes/*.yaml | grep -v /kustomization)
 optional kubernetes-validate "Kubernetes, by its schemas" kubernetes-validate --strict --quiet "${objects[@]}"
-# The binary, user and group of the service are not on every machine.
+# The service's binary, user and group do not exist on every machine.
 sed -E 's#^(ExecStart=)\S+#\1/bin/true#; s/^(User|Group)=.*/\1=root/' config/systemd/tributary.service >"$work/tributary.service"
 optional systemd-analyze "systemd's service" systemd-analyze verify "$work/tributary.service"
 
@@ -91,14 +91,14 @@ prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/data"
 children+=($!)
 
 while kill -0 "$demo" 2>/dev/null && ! grep -q '^\(NOT \)\?verified: ' "$work/demo.log"; do sleep 0.5; done
-# What it has found in the end is on the page that Prometheus asks for next.
+# Prometheus gets the final result with its next scrape.
 sleep 3
 curl -sf -m 5 "http://$address/metrics" >"$work/metrics.txt" || true
 kill -INT "$demo" 2>/dev/null || true
 step "the demo" wait "$demo"
 sed -n '/^PROMISED/,/verified: /p' "$work/demo.log" | sed 's/^/        /'
 
-# Names of Kafka Connect's metrics, and their milliseconds, are as its dashboards know them.
+# The names and milliseconds of Kafka Connect's metrics are those that its dashboards expect.
 lint() { grep -v '^\(# [A-Z]* \)\?kafka_connect_' "$work/metrics.txt" | promtool check metrics; }
 step "/metrics, $(grep -vc '^#\|^$' "$work/metrics.txt") series" lint
 told=yes step "every panel, on Prometheus" \
@@ -106,5 +106,5 @@ told=yes step "every panel, on Prometheus" \
 [ -z "${PICTURE:-}" ] || told=yes step "the board, as a picture" \
   env PYTHONDONTWRITEBYTECODE=1 python3 tests/tools/picture.py "http://127.0.0.1:$port" config/grafana/dashboards/tributary.json "$PICTURE"
 
-for what in "${left_out[@]}"; do echo "left out, for want of its tool: $what"; done
+for what in "${left_out[@]}"; do echo "left out, its tool is not installed: $what"; done
 exit "$failed"

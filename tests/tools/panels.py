@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Asks a Prometheus what every panel of a board asks it, over all that it has.
+"""Runs the queries of every panel of a board on a Prometheus, over all its data.
 
     panels.py http://127.0.0.1:9090 config/grafana/dashboards/tributary.json [RATE_INTERVAL]
 
@@ -30,12 +30,12 @@ def ask(base, path, **parameters):
 
 
 def filled(expression, interval):
-    """As Grafana sends it, with all instances chosen."""
+    """The query as Grafana sends it, with all instances selected."""
     return expression.replace("$__rate_interval", interval).replace("$instance", ".*")
 
 
 def has_data(base, expression, interval):
-    """Whether any series has a number at any time. No zero stands in for what is not there, and none that is there is hidden."""
+    """Whether any series has a number at any time. A missing series is not taken for zero, and a zero counts as a number."""
     expression = filled(expression, interval).removesuffix(" or vector(0)").removesuffix(" > 0")
     now = time.time()
     found = ask(base, "query_range", query=expression, start=now - SPAN_SECONDS, end=now, step="1s")

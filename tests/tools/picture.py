@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws what a board shows, as a Prometheus has it: for people who look at the README before they run anything.
+"""Draws a board with the data of a Prometheus, for the README.
 
     picture.py http://127.0.0.1:9090 config/grafana/dashboards/tributary.json OUT.svg [RATE_INTERVAL]
 
@@ -23,7 +23,7 @@ BACK, PANEL, EDGE, TEXT, FAINT = "#111217", "#181b1f", "#2c2e33", "#ccccdc", "#8
 
 
 def shown(value, unit):
-    """A number as people read it."""
+    """A number in a readable form."""
     if unit == "s":
         for size, name in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
             if abs(value) >= size:
@@ -49,7 +49,7 @@ def step_of(span):
 
 
 def series_of(base, panel, span, interval):
-    """Names with points, those that show something first."""
+    """Series with their points, those with values first."""
     start, end = span
     step = step_of(span)
     found = []
@@ -93,7 +93,7 @@ def draw_graph(found, unit, span, box):
         parts.append(f'<path d="M{left} {line:.0f}H{x + width - 10}" stroke="{EDGE}"/>')
         parts.append(text(left - 5, line + 4, shown(value, unit), 9, FAINT, "end"))
     for index, (_, points) in enumerate(found):
-        # Where there was nothing, nothing is drawn.
+        # Nothing is drawn where data is missing.
         path, before = "", -math.inf
         for at, value in points:
             px, py = place(at, value)
@@ -137,7 +137,7 @@ def main(base, board, out, interval="10s"):
     for panel in panels:
         place = panel["gridPos"]
         if panel["type"] == "row":
-            # Rows that are left out leave no hole.
+            # A row that is left out leaves no space.
             row, first = panel["title"], place["y"]
             if row in ROWS:
                 top = height

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the commands of the README as they stand there: first "A worker against it", then everything else against what that started.
+"""Runs the commands of the README unchanged: first "A worker against it", then all others against the worker that this started.
 
     tests/tools/readme.py                         # target/release/tributary, or target/debug
     tests/tools/readme.py path/to/tributary
@@ -31,7 +31,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BLOCK = "**A worker against it**"
 LIMIT = 420
 
-# What is not run, and who does it.
+# Commands that are not run, and what covers them.
 ELSEWHERE = {
     "cargo ": "the two commands at the top, by .ci/run and whoever tries the README",
     ".ci/run": "itself",
@@ -43,7 +43,7 @@ ELSEWHERE = {
     "tributary run ": "it runs already",
 }
 
-# What is filled in: a pattern, and what stands in its place.
+# Placeholders: a pattern, and its replacement.
 FILLED = [
     (r"https://hooks\.example\.com", "https://localhost"),
     (r"https://h\.example\.com/x", "https://localhost/webhooks/accounting/webhooks"),
@@ -52,21 +52,21 @@ FILLED = [
     (r"(tributary gaps accept webhooks) ID", r'\1 "$gap"'),
     (r"(tributary snapshot status records) ID", r'\1 "$ended"'),
     (r"(tributary snapshot pause records) ID", r'\1 "$begun"'),
-    # Rubbish stays rubbish, and that is told by the exit code.
+    # A malformed delivery is refused, which the exit code shows.
     (r"(tributary dead-letters replay .*)", r"\1; [ $? = 1 ]"),
-    # Nobody sits at this browser.
+    # There is no person at a browser.
     (r"(tributary auth login (?:accounting|payroll) .*)", r"\1 --simulated"),
 ]
 
-# What has to be there before a command, by how the command begins.
+# Preparations for a command, by the start of the command.
 BEFORE = {
-    # A webhook that the provider disables is a gap, and what apply mends.
+    # A webhook that the provider disables is a gap, and apply enables it.
     "tributary subscriptions list": """
         for webhook in $(curl -s "localhost:$SIMULATOR/_control/truth/webhooks" | texts id); do
           ! curl -s -X POST "localhost:$SIMULATOR/_control/webhooks/$webhook/disable" >/dev/null || break
         done""",
     "tributary subscriptions remove": "gap=$(tributary gaps list webhooks --all --json | texts id | head -1)",
-    # Removed are they now: nothing would be told of any more.
+    # The subscriptions are removed now: no event would arrive any more.
     "tributary snapshot start": "tributary subscriptions apply webhooks",
     "tributary snapshot status records ID": "ended=$(tributary snapshot status records --json | texts id | head -1)",
     "tributary snapshot pause": "begun=$(tributary snapshot start records --json | texts id | head -1)",
@@ -75,11 +75,11 @@ BEFORE = {
         tributary snapshot status records "$begun" --watch""",
     "tributary webhooks send --secret-env": """
         export HOOKS=$ACCOUNTING_WEBHOOK_SECRET
-        echo 'not what a delivery is' >delivery.json""",
+        echo 'not a delivery' >delivery.json""",
     "tributary dead-letters show": "letter=$(tributary dead-letters list --connector webhooks --reason Malformed --json | texts place | head -1)",
 }
 
-# The provider stands still for these. Records whose events are still on their way differ for a moment.
+# The provider makes no changes during these. Records whose events are in flight differ for a moment.
 AGAIN = ("tributary verify ",)
 STAND_STILL = """curl -s -X PATCH "localhost:$SIMULATOR/_control/knobs" -d '{"changesPerSecond":0}' >/dev/null"""
 
@@ -101,7 +101,7 @@ run() { # TRIES COMMAND
   failures=$((failures + 1))
   { printf 'BAD %s\n' "$command"; tail -20 out.log | sed 's/^/      /'; } | tee -a bad.log
 }
-# Nothing of this outlives who asked for it.
+# All processes end with this script.
 (while kill -0 "$PPID" 2>/dev/null; do sleep 1; done; kill -KILL -- "-$$") &
 """
 
@@ -113,7 +113,7 @@ def blocks(text):
 
 
 def script(text):
-    """All that is run, and what nobody runs."""
+    """The commands to run, and those that are not run."""
     place = text.index(BLOCK)
     first = next(start for start, _ in blocks(text) if start > place)
     printed = text[first:].split("```sh\n", 1)[1].split("```", 1)[0]
@@ -127,13 +127,13 @@ def script(text):
             if not command or any(f"{command} ".startswith(one) for one in ELSEWHERE):
                 continue
             if command.startswith("export "):
-                # What is the reader's own is there already.
+                # The reader's files exist already.
                 lines += [command] if "…" not in command else []
                 continue
             if not command.startswith(("tributary ", "curl ")):
                 unknown.append(command)
                 continue
-            # The guide, whose blocks are in a list, is for a deployment where all is well.
+            # The guide, whose blocks are in a list, is for a healthy deployment.
             if not text[start:].startswith(" "):
                 lines += [code for begin, code in BEFORE.items() if command.startswith(begin)]
             for pattern, filled in FILLED:
@@ -212,10 +212,10 @@ def main():
             "TRIBUTARY_CA": "hooks.crt",
         }
         if given.name:
-            # Others on this Kafka may use the topics of the shipped file.
+            # Other workers on this Kafka may use the topics of the shipped file.
             for topic in ("config", "offset", "status", "work", "grant"):
                 environment[f"CONNECT_{topic.upper()}_STORAGE_TOPIC"] = f"{given.name}-{topic}"
-        # A group of its own: what the block leaves running goes with it.
+        # A separate process group, so that background processes of the block can be ended with it.
         child = subprocess.Popen(["bash", "readme.sh"], cwd=work, env=environment, start_new_session=True)
         try:
             return 1 if child.wait(LIMIT) else 0
@@ -226,7 +226,7 @@ def main():
 
 
 def end(child):
-    """Ends what a child has begun, and waits until nothing of it is left."""
+    """Ends all processes of a child, and waits until none is left."""
     for which in (signal.SIGTERM, signal.SIGKILL):
         for turn in range(300):
             try:

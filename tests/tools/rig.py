@@ -27,7 +27,7 @@ import urllib.parse
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 POMS = REPOSITORY / "tests/it/support"
-# A busy machine takes ten times what an idle one does.
+# A busy machine takes ten times as long as an idle one.
 START_SECONDS = 120
 # Below the range the kernel takes for outgoing connections: a client that keeps reconnecting to a dead server could
 # otherwise be given the server's port as its own, connect to itself and hold the port against the server.
@@ -38,16 +38,16 @@ CONNECT_JVM = (
     "-Xms256M -Xmx2G -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 "
     "-XX:+ExplicitGCInvokesConcurrent -Djava.awt.headless=true"
 ).split()
-# Half the start-up time, on the few cores there are; brokers and tools are not what is measured.
+# Half the start-up time on few cores; only for brokers and tools, which are not measured.
 BROKER_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xmx512m".split()
 
 
 class Fault(Exception):
-    """Something the script needs is not there or did not start."""
+    """Something that the script needs is missing or did not start."""
 
 
 def until(what, seconds, probe, pause=0.05):
-    """Calls `probe` until it answers something true, which is returned with the seconds it took."""
+    """Calls `probe` until it returns something true; that value and the seconds it took."""
     begin = time.monotonic()
     while True:
         found = probe()
@@ -69,7 +69,7 @@ def free_port():
 
 
 def jars():
-    """Where the jars of Kafka and Kafka Connect are; fetched by Maven if they are not there yet.
+    """The directory with the jars of Kafka and Kafka Connect; Maven fetches them if they are missing.
 
     The same directory, marker and lock as the integration tests use, so that either finds what the other fetched.
     """
@@ -99,7 +99,7 @@ def target():
 
 
 class Child:
-    """One process of ours. `log` gets all it prints."""
+    """A child process; its output goes to `log`."""
 
     def __init__(self, name, command, log, environment=None):
         self.name, self.command, self.log = name, [str(part) for part in command], log
@@ -107,7 +107,7 @@ class Child:
         self.process = None
 
     def spawn(self):
-        # Made before the fork: between fork and exec nothing but the two calls happens.
+        # Prepared before the fork: between fork and exec only the two calls may happen.
         prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 
         def follow_parent():
@@ -155,7 +155,7 @@ class Child:
         return code, time.monotonic() - begin
 
     def ready(self, probe, seconds=START_SECONDS):
-        """Waits for `probe`; how long it took."""
+        """Waits until `probe` holds; how long it took."""
 
         def look():
             if not self.is_alive():
@@ -168,7 +168,7 @@ class Child:
         return "\n".join(pathlib.Path(self.log).read_text(errors="replace").splitlines()[-8:])
 
     def resident(self):
-        """Bytes of memory that are its own or shared and present: VmRSS."""
+        """Resident memory in bytes: VmRSS."""
         for line in pathlib.Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) * 1024
@@ -176,7 +176,7 @@ class Child:
 
 
 class Kafka(Child):
-    """One broker, controller included. It comes back on the same port with the same data."""
+    """One broker with controller. It restarts on the same port with the same data."""
 
     def __init__(self, directory):
         self.jars, self.directory = jars(), directory
@@ -233,7 +233,7 @@ class Kafka(Child):
 
 
 class Worker(Child):
-    """A REST worker: `url`, and healthy once `start` has returned."""
+    """A worker with a REST API at `url`; healthy once `start` has returned."""
 
     port = None
 
@@ -246,7 +246,7 @@ class Worker(Child):
         return f"127.0.0.1:{self.port}"
 
     def start(self):
-        """Seconds from the start of the process until it says that it is healthy."""
+        """Seconds from the start of the process until it is healthy."""
         self.spawn()
         return self.ready(self.healthy)
 
@@ -271,7 +271,7 @@ class Tributary(Worker):
             f"listeners={self.url}\n"
             "rest.advertised.host.name=127.0.0.1\n"
             f"state.dir={own / 'state'}\n"
-            # TestSource writes text; nobody asks the registry.
+            # TestSource writes text, so the registry is never called.
             "value.converter.schema.registry.url=http://127.0.0.1:9/\n" + factors
         )
         command = [binary, "run", "--config", properties]
@@ -298,7 +298,7 @@ class Connect(Worker):
             f"group.id={group}\n"
             "key.converter=org.apache.kafka.connect.json.JsonConverter\n"
             "value.converter=org.apache.kafka.connect.json.JsonConverter\n"
-            # A second, not a minute: offsets are looked at.
+            # A second, not a minute, since offsets are read.
             "offset.flush.interval.ms=1000\n"
             "plugin.discovery=service_load\n"
             f"listeners={self.url}\n" + topics
@@ -320,7 +320,7 @@ class Connect(Worker):
 
 
 class Answer:
-    """What came back, and after how many seconds."""
+    """An answer, and the seconds it took."""
 
     def __init__(self, status, text, seconds):
         self.status, self.text, self.seconds = status, text, seconds
@@ -334,7 +334,7 @@ class Answer:
 
 
 def call(url, method, path, body=None, seconds=15):
-    """One request on a connection of its own; OSError or HTTPException when there is no whole answer."""
+    """One request on a new connection; OSError or HTTPException if there is no complete answer."""
     connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=seconds)
     try:
         return ask(connection, method, path, body)
@@ -374,7 +374,7 @@ def end(children):
 
 
 def rank(values, share):
-    """The value that `share` of all do not exceed."""
+    """The value that `share` of all values do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 

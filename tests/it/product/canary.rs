@@ -1,21 +1,20 @@
-//! A secret behind a reference is in nothing that a running worker says, whichever key refers to it.
+//! A running worker never shows the secret behind a reference, whichever key refers to it.
 //!
-//! Every key of both connectors is set to the reference, alone in a created connector and in pairs that are validated together. The gate
-//! tries a share of the pairs, another one each day; `TRIBUTARY_TEST_CYCLES_CANARY` is the number of shares, `TRIBUTARY_TEST_SEED` says
-//! which comes first.
-//! Then every answer, the log at `trace`, the metrics, the statuses with their traces, the worker's topics and its disk are
-//! searched. What a caller who may only read learns is the same for every secret.
+//! Every key of both connectors is set to the reference, alone in a created connector and in pairs that are validated together. The
+//! gate tries a share of the pairs, another one each day; `TRIBUTARY_TEST_CYCLES_CANARY` is the number of shares,
+//! `TRIBUTARY_TEST_SEED` selects the first. Then every answer, the log at `trace`, the metrics, the statuses with their traces, the
+//! worker's topics and its disk are searched. A caller with read access gets the same answers for every secret.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use kafka::{Received, read_to_end};
 use serde_json::{Value, json};
 use tributary::config;
 
 use crate::support::dice::seed;
 use crate::support::secrets::Secrets;
+use crate::support::topics::bytes_of;
 use crate::support::tributary::Tributary;
 use crate::support::{Result, Shared, cycles, run_directory};
 
@@ -27,11 +26,11 @@ crate::tests! {
 
 const CANARY: &str = "canary-in-a-coal-mine-8c41,canary-in-a-coal-mine-8c41";
 const CLASSES: [&str; 2] = ["WebhookSource", "RecordSource"];
-/// Keys whose values are compared with those of others.
+/// Keys whose values the worker compares with those of other connectors.
 const COMPARED: [&str; 4] =
     ["topic.prefix", "errors.deadletterqueue.topic.name", "invoicing.tenants", "payroll.oauth.grant"];
 const LIMIT: Duration = Duration::from_secs(60);
-/// Shares that the pairs are divided into, and how many of them the gate tries.
+/// Shares of the pairs, and how many of them the gate tries.
 const SHARES: u64 = 24;
 const TRIED: u32 = 1;
 
@@ -59,7 +58,7 @@ fn http() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().timeout(LIMIT).build().unwrap()
 }
 
-/// The keys that the worker itself names, with their types.
+/// The keys that the worker lists for a class, with their types.
 async fn keys(worker: &Tributary, http: &reqwest::Client, class: &str) -> Result<Vec<(String, String)>> {
     let path = format!("/connector-plugins/{class}/config");
     let (_, text) = worker.ask(http, "GET", &path, None).await?;
@@ -97,7 +96,7 @@ async fn no_key_or_pair_of_keys_shows_a_referenced_secret(shared: &'static Share
                 accepted += u32::from(status == 201);
                 said.push((format!("the creation with {key}"), answer.into_bytes()));
             }
-            // All pairs are in the unit tests of the configuration; here those with a secret or a name that others are built from.
+            // The unit tests of the configuration try all pairs; here only those with a secret, or with a key that is compared.
             let others = keys[index + 1..].iter();
             let others = others.filter(|(other, kind)| kind == "PASSWORD" || COMPARED.contains(&&**other));
             for (other, _) in others {
@@ -120,17 +119,11 @@ async fn no_key_or_pair_of_keys_shows_a_referenced_secret(shared: &'static Share
     }
     worker.stop().await?;
     let log = worker.said();
-    assert!(log.contains("TRACE"), "the log does not say all it can");
+    assert!(log.contains("TRACE"), "the log is not at trace");
     said.push(("the log".to_owned(), log.into_bytes()));
     let loaded = config::Worker::load(Some(worker.config()), []).unwrap().config;
     for topic in [&loaded.topics.config, &loaded.topics.status, &loaded.topics.offset] {
-        let mut bytes = Vec::new();
-        let each = |record: Received| {
-            bytes.extend(record.headers.iter().flat_map(|(_, value)| value.to_vec()));
-            bytes.extend(record.key.iter().chain(&record.value).flat_map(|part| part.to_vec()));
-        };
-        let partitions: Vec<i32> = (0..topic.partitions).collect();
-        read_to_end(&loaded.kafka, &topic.name, &partitions, LIMIT, each).await.unwrap();
+        let bytes = bytes_of(&loaded.kafka, &topic.name, topic.partitions).await;
         said.push((topic.name.clone(), bytes));
     }
 
@@ -182,7 +175,7 @@ async fn a_reader_learns_nothing_about_secrets_and_files(shared: &'static Shared
         let changes = [("provider.ssl.ca.location", file.display().to_string())];
         assert_eq!(validate("viewer", "of-the-viewer", &changes).await, Vec::<String>::new());
     }
-    // A caller who may change connectors learns which rule is broken, and not by how much.
+    // A caller with write access learns which rule is broken, and not by how much.
     assert!(seen_by_admin["short"][0].contains("must be 16 to 128 bytes long"), "{seen_by_admin:?}");
     assert!(!seen_by_admin["short"][0].contains("has"), "{seen_by_admin:?}");
     assert!(seen_by_admin["long"][0].contains("nothing was rotated"), "{seen_by_admin:?}");

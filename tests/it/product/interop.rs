@@ -1,8 +1,8 @@
-//! What we publish, read by clients we did not write: Kafka's own console consumer, and confluent-kafka and fastavro on Python.
+//! Published records, read by other clients: Kafka's console consumer, and confluent-kafka and fastavro on Python.
 //!
-//! Python only where `TRIBUTARY_TEST_PYTHON` names an interpreter that has both; `tests/peers/interop/environment` makes one, and
-//! `tests/peers/interop/run` and the gate run this with it. One script gets what must be found as JSON and compares every field, the other
-//! is the example for our users.
+//! Python needs `TRIBUTARY_TEST_PYTHON`, which names an interpreter with both; `tests/peers/interop/environment` makes one, and
+//! `tests/peers/interop/run` and the gate use it. One script gets the expected records as JSON and compares every field, the other is
+//! the example for our users.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -118,7 +118,7 @@ async fn the_example_follows_a_topic_until_it_is_interrupted(shared: &'static Sh
 
     publisher.publish(&invoice.outgoing).await.unwrap();
     follow.ready(LIMIT, async || !lines().is_empty()).await?;
-    // It follows, so this one comes to a reader that waits.
+    // The example is waiting for new records by now.
     publisher.publish(&deleted_invoice()).await.unwrap();
     follow.ready(LIMIT, async || lines().len() > 1).await?;
     follow.signal(Signal::INT)?;
@@ -137,7 +137,7 @@ async fn the_example_follows_a_topic_until_it_is_interrupted(shared: &'static Sh
     Ok(())
 }
 
-/// Runs a script that Ctrl-C ends. Shells have what they start in the background ignore it, and so do the children of that.
+/// Runs a script that handles SIGINT: processes that a shell starts in the background, and their children, ignore it otherwise.
 const INTERRUPTIBLE: &str = "\
 import runpy, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -145,7 +145,7 @@ sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name='__main__')
 ";
 
-/// What the example for our users prints.
+/// The output of the example for our users.
 async fn example(shared: &Shared, way: &str, arguments: &[&str]) -> Result<Vec<Value>> {
     let log = run_directory::create("example")?.join("output.log");
     let process = Process::spawn("consume.py", consume(&[], shared, way, arguments), &log)?;
@@ -171,7 +171,7 @@ async fn kafkas_own_console_shows_keys_versions_and_tombstones(shared: &'static 
     publish(&place).await;
     let topic = place.name(Topic::AccountingRecords(INVOICES));
 
-    // As the README has it, but for the end.
+    // As in the README, but it ends.
     let printed = tool(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         &[

@@ -1,7 +1,7 @@
-//! The spool in a process of its own, which is killed, or whose disk fails for real.
+//! The spool in a process that is killed, or whose disk really fails.
 //!
-//! The copy of this binary appends as fast as it can, many at a time and to several lanes, removes some, and says of each
-//! which was acknowledged: `+lane sequence`, and before each removal `-lane sequence`. What it said is the ledger.
+//! The process is a copy of this binary. It appends as fast as it can, many entries at a time and to several lanes, and removes some.
+//! It prints `+lane sequence` for each acknowledged entry, and `-lane sequence` before each removal; the test reads this output.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,20 +19,20 @@ use crate::support::{Result, cycles, run_directory};
 crate::tests! {
     plain every_acknowledged_entry_is_there_after_a_kill within 1800;
     plain a_second_process_is_refused;
-    plain a_journal_that_cannot_be_written_loses_nothing_acknowledged_and_is_succeeded;
+    plain a_failed_journal_loses_nothing_acknowledged_and_is_replaced;
 }
 
-/// Set for the copy: what it does.
+/// Set for the copy: `append` or `fail`.
 pub(crate) const SPOOLER: &str = "TRIBUTARY_TEST_SPOOLER";
-/// Set for the copy: where its spool is.
+/// Set for the copy: the directory of its spool.
 const DIRECTORY: &str = "TRIBUTARY_TEST_SPOOLER_DIRECTORY";
 const LIMIT: Duration = Duration::from_secs(30);
 const LANES: u64 = 4;
 const AT_ONCE: u64 = 32;
-/// Bytes beyond which the copy can write no file, while its disk fails.
+/// Largest file that the copy can write while its disk fails.
 const LONGEST_FILE: u64 = 256 * 1024;
 
-/// The copy's whole life.
+/// The main function of the copy.
 pub(crate) fn spooler() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let directory = PathBuf::from(std::env::var_os(DIRECTORY).unwrap());
@@ -65,7 +65,7 @@ async fn append_for_ever(directory: &Path) {
     }
 }
 
-/// One entry, acknowledged; every third is removed again.
+/// Appends an entry; every third is removed again.
 async fn append(spool: Spool, sequence: u64) -> std::result::Result<(), Error> {
     let entry = entry(sequence);
     let lane = entry.lane.clone();
@@ -79,7 +79,7 @@ async fn append(spool: Spool, sequence: u64) -> std::result::Result<(), Error> {
 }
 
 async fn append_to_a_failing_disk(directory: &Path) {
-    // Otherwise the first write beyond the limit ends the process; SIGXFSZ has no name there.
+    // SIGXFSZ, which tokio does not name: unhandled, the first write beyond the limit would end the process.
     let _handled = signal(SignalKind::from_raw(25)).unwrap();
     let spool = Spool::open(options(directory)).unwrap().spool;
     let full = getrlimit(Resource::Fsize);
@@ -115,14 +115,14 @@ fn options(directory: &Path) -> Options {
 
 fn entry(sequence: u64) -> Entry {
     let number = (sequence % LANES) as u8;
-    // Of sizes from nothing to several pages, so that batches end anywhere in one.
+    // From empty to several pages, so that batches end anywhere in a page.
     let payload = vec![sequence as u8; (sequence * 37 % 9_000) as usize];
     Entry { lane: Lane { topic: "topic".into(), number }, sequence, payload: payload.into() }
 }
 
-/// Entries that were acknowledged, and those of them whose removal was begun.
-fn ledger(said: &str) -> (BTreeSet<u64>, BTreeSet<u64>) {
-    // The last line may be half a one.
+/// The entries that were acknowledged, and those whose removal has started.
+fn reported(said: &str) -> (BTreeSet<u64>, BTreeSet<u64>) {
+    // The last line may be incomplete.
     let whole = said.rfind('\n').map_or("", |end| &said[..end]);
     let marked = |mark: char| {
         let lines = whole.lines().filter_map(move |line| line.strip_prefix(mark)?.split_once(' '));
@@ -131,7 +131,7 @@ fn ledger(said: &str) -> (BTreeSet<u64>, BTreeSet<u64>) {
     (marked('+'), marked('-'))
 }
 
-/// Reads everything, checks that it is whole and in order.
+/// Reads all entries, and checks that they are complete and in order.
 async fn held(spool: &Spool) -> BTreeSet<u64> {
     let mut held = BTreeSet::new();
     for number in 0..LANES {
@@ -167,10 +167,10 @@ async fn every_acknowledged_entry_is_there_after_a_kill() -> Result<()> {
     for cycle in 0..cycles("SPOOL", 3) {
         let process = start("append", &directory, &home.join(format!("log-{cycle}")))?;
         process.until_said("opened", LIMIT).await?;
-        // Some way into the work, at a moment that is another one each time.
+        // Killed after some appends, another number each time.
         let enough = 200 + u64::from(cycle) * 131 % 1_000;
         let end = Instant::now() + LIMIT;
-        while (ledger(&process.said()).0.len() as u64) < enough {
+        while (reported(&process.said()).0.len() as u64) < enough {
             assert!(Instant::now() < end, "{}", process.error("appended too little"));
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -180,13 +180,13 @@ async fn every_acknowledged_entry_is_there_after_a_kill() -> Result<()> {
         let held = held(&opened.spool).await;
 
         assert!(opened.moved_aside.is_empty(), "a kill breaks nothing");
-        let (acknowledged, removed) = ledger(&process.said());
+        let (acknowledged, removed) = reported(&process.said());
         owed.extend(acknowledged);
         owed.retain(|sequence| !removed.contains(sequence));
         let lost: Vec<_> = owed.difference(&held).collect();
         assert!(lost.is_empty(), "cycle {cycle}: {} of {} lost: {lost:?}", lost.len(), owed.len());
         assert!(opened.spool.highest_sequence() >= *held.last().unwrap());
-        // Not all, so that the next life begins with something, but all that two lives had.
+        // Keep some new entries for the next process, and none that two processes have had.
         let stays = |sequence: &u64| sequence.is_multiple_of(5) && *sequence > before;
         for sequence in held.iter().filter(|sequence| !stays(sequence)) {
             opened.spool.remove(&entry(*sequence).lane, *sequence);
@@ -210,7 +210,7 @@ async fn a_second_process_is_refused() -> Result<()> {
     start("append", &directory, &home.join("log-after"))?.until_said("opened", LIMIT).await
 }
 
-async fn a_journal_that_cannot_be_written_loses_nothing_acknowledged_and_is_succeeded() -> Result<()> {
+async fn a_failed_journal_loses_nothing_acknowledged_and_is_replaced() -> Result<()> {
     let home = run_directory::create("spool-failing")?;
     let directory = home.join("spool");
 
@@ -219,7 +219,7 @@ async fn a_journal_that_cannot_be_written_loses_nothing_acknowledged_and_is_succ
 
     let said = process.said();
     assert!(said.contains("failed: Failed"), "{said}");
-    let (acknowledged, removed) = ledger(&said);
+    let (acknowledged, removed) = reported(&said);
     let opened = Spool::open(options(&directory)).unwrap();
     let held = held(&opened.spool).await;
     assert!(opened.moved_aside.is_empty());

@@ -1,5 +1,5 @@
-//! Tables and the writers that decide on them, against real brokers. Transactions that a broker lost track of are in
-//! `lifecycle::hanging`, re-created topics in `state::tails`.
+//! Tables and the writers that decide on them, on real brokers. `lifecycle::hanging` tests transactions that a broker lost track of,
+//! `state::tails` recreated topics.
 
 use std::{
     collections::BTreeMap,
@@ -27,21 +27,21 @@ crate::tests! {
     real writers_of_one_id_lose_no_write within 120;
     real writer_that_was_replaced_writes_nothing;
     real writer_keeps_its_id_while_another_id_writes_the_table;
-    real hanging_write_of_a_rival_is_ended_by_a_writer_that_keeps_the_id;
+    real a_rivals_hanging_write_is_ended_by_a_writer_keeping_the_id;
     real writer_frozen_in_its_commit_decides_again;
     real refusal_is_decided_on_the_topic_as_of_the_call;
     real write_to_several_partitions_is_read_back_as_a_whole;
     disturbing write_with_a_lost_answer_is_made_once within 120;
     disturbing nothing_is_decided_on_a_table_that_lags within 120;
     disturbing truncated_topic_is_read_again_from_its_start within 120;
-    disturbing plain_writer_goes_on_after_it_has_abandoned_what_waits within 120;
+    disturbing plain_writer_continues_after_abandoning_waiting_records within 120;
 }
 
 /// The newest value of each key.
 #[derive(Debug, Default)]
-struct Values(BTreeMap<String, String>);
+struct NewestValues(BTreeMap<String, String>);
 
-impl Apply for Values {
+impl Apply for NewestValues {
     fn apply(&mut self, record: &Received) {
         let key = String::from_utf8(record.key.as_deref().unwrap_or_default().to_vec()).unwrap();
         match &record.value {
@@ -52,12 +52,12 @@ impl Apply for Values {
 }
 
 /// A compacted topic and one transactional id that writes it.
-struct Place {
+struct TableTopic {
     kafka: Kafka,
-    topic: Arc<str>,
+    name: Arc<str>,
 }
 
-impl Place {
+impl TableTopic {
     async fn create(bootstrap: &str, name: &str) -> Self {
         Self::create_with(Cleanup::Compact, bootstrap, name).await
     }
@@ -65,38 +65,38 @@ impl Place {
     async fn create_with(cleanup: Cleanup, bootstrap: &str, name: &str) -> Self {
         let (kafka, topic) = (Kafka::plaintext(bootstrap), prefix(name));
         create(&kafka, &topic, cleanup, &[]).await;
-        Self { kafka, topic: topic.into() }
+        Self { kafka, name: topic.into() }
     }
 
-    /// The same topic, by another way to the cluster.
+    /// The same topic, with other bootstrap servers.
     fn over(&self, bootstrap: &str) -> Self {
-        Self { kafka: Kafka::plaintext(bootstrap), topic: Arc::clone(&self.topic) }
+        Self { kafka: Kafka::plaintext(bootstrap), name: Arc::clone(&self.name) }
     }
 
-    async fn table(&self) -> Table<Values> {
-        let table = Table::follow(&self.kafka, &self.topic, PARTITIONS).await.unwrap();
+    async fn table(&self) -> Table<NewestValues> {
+        let table = Table::follow(&self.kafka, &self.name, PARTITIONS).await.unwrap();
         timeout(LIMIT, table.caught_up()).await.unwrap();
         table
     }
 
-    async fn writer(&self, takes_back: bool) -> FencedWriter<Values> {
+    async fn writer(&self, takes_back: bool) -> FencedWriter<NewestValues> {
         self.writer_with(takes_back, TransactionOptions::default()).await
     }
 
-    async fn writer_with(&self, takes_back: bool, options: TransactionOptions) -> FencedWriter<Values> {
+    async fn writer_with(&self, takes_back: bool, options: TransactionOptions) -> FencedWriter<NewestValues> {
         self.writer_of(self.table().await, takes_back, options)
     }
 
     fn transactional_id(&self) -> Arc<str> {
-        format!("{}-writer", self.topic).into()
+        format!("{}-writer", self.name).into()
     }
 
     fn writer_of(
         &self,
-        table: Table<Values>,
+        table: Table<NewestValues>,
         takes_back: bool,
         options: TransactionOptions,
-    ) -> FencedWriter<Values> {
+    ) -> FencedWriter<NewestValues> {
         let owned = WriterOptions { takes_back, ..self.owned() };
         FencedWriter::new(table, Shards::new(self.kafka.clone(), options), owned)
     }
@@ -117,17 +117,17 @@ impl Place {
     fn add_one(
         &self,
         key: &str,
-    ) -> impl Fn(&Values) -> std::result::Result<(u32, Vec<EncodedRecord>), Infallible> {
-        let (topic, key) = (Arc::clone(&self.topic), key.to_owned());
+    ) -> impl Fn(&NewestValues) -> std::result::Result<(u32, Vec<EncodedRecord>), Infallible> {
+        let (topic, key) = (Arc::clone(&self.name), key.to_owned());
         move |values| {
             let next = values.0.get(&key).map_or(0, |number| number.parse().unwrap()) + 1;
             Ok((next, vec![record(&topic, 0, &key, next.to_string())]))
         }
     }
 
-    /// Values of partition 0, in the order of the log.
+    /// NewestValues of partition 0, in the order of the log.
     async fn log(&self) -> Vec<String> {
-        content(&self.kafka, &self.topic).await.get(&0).into_iter().flatten().map(text).collect()
+        content(&self.kafka, &self.name).await.get(&0).into_iter().flatten().map(text).collect()
     }
 }
 
@@ -141,13 +141,13 @@ fn numbers(until: u32) -> Vec<String> {
 
 async fn writers_of_one_id_lose_no_write(shared: &'static Shared) {
     const EACH: u32 = 5;
-    let place = Place::create(shared.bootstrap(), "table-rivals").await;
-    let (mut one, mut other) = (place.writer(true).await, place.writer(true).await);
+    let topic = TableTopic::create(shared.bootstrap(), "table-rivals").await;
+    let (mut one, mut other) = (topic.writer(true).await, topic.writer(true).await);
 
-    let count = async |writer: &mut FencedWriter<Values>| {
+    let count = async |writer: &mut FencedWriter<NewestValues>| {
         let mut done = 0;
         while done < EACH {
-            match writer.write(soon(), place.add_one("n")).await {
+            match writer.write(soon(), topic.add_one("n")).await {
                 Ok(_) => done += 1,
                 Err(WriteError::Conflict { .. }) => {}
                 Err(error) => panic!("{error:?}"),
@@ -156,60 +156,60 @@ async fn writers_of_one_id_lose_no_write(shared: &'static Shared) {
     };
     tokio::join!(count(&mut one), count(&mut other));
 
-    assert_eq!(place.log().await, numbers(2 * EACH), "each number once, in order");
+    assert_eq!(topic.log().await, numbers(2 * EACH), "each number once, in order");
 }
 
 async fn writer_that_was_replaced_writes_nothing(shared: &'static Shared) {
-    let place = Place::create(shared.bootstrap(), "table-replaced").await;
-    let (mut before, mut successor) = (place.writer(false).await, place.writer(false).await);
-    before.write(soon(), place.add_one("n")).await.unwrap();
+    let topic = TableTopic::create(shared.bootstrap(), "table-replaced").await;
+    let (mut before, mut successor) = (topic.writer(false).await, topic.writer(false).await);
+    before.write(soon(), topic.add_one("n")).await.unwrap();
 
-    // What the successor writes is no reason to take the id back.
-    successor.write(soon(), place.add_one("n")).await.unwrap();
+    // Records of the successor are no reason to take the id back.
+    successor.write(soon(), topic.add_one("n")).await.unwrap();
     before.table().read_to_end(LIMIT).await.unwrap();
-    let refused = before.write(soon(), place.add_one("n")).await;
-    let again = before.write(soon(), place.add_one("n")).await;
-    let written = successor.write(soon(), place.add_one("n")).await;
+    let refused = before.write(soon(), topic.add_one("n")).await;
+    let again = before.write(soon(), topic.add_one("n")).await;
+    let written = successor.write(soon(), topic.add_one("n")).await;
 
     assert!(matches!(refused, Err(WriteError::Kafka(kafka::Error::Fenced { .. }))), "{refused:?}");
     assert!(matches!(again, Err(WriteError::Kafka(kafka::Error::LeaseEnded { .. }))), "{again:?}");
-    assert_eq!((written.unwrap(), place.log().await), (3, numbers(3)));
+    assert_eq!((written.unwrap(), topic.log().await), (3, numbers(3)));
 }
 
 async fn writer_keeps_its_id_while_another_id_writes_the_table(shared: &'static Shared) {
-    let place = Place::create(shared.bootstrap(), "table-neighbors").await;
+    let topic = TableTopic::create(shared.bootstrap(), "table-neighbors").await;
     let leased = Arc::new(AtomicBool::new(true));
     let asked = Arc::clone(&leased);
     let lease: Lease = Arc::new(move || asked.load(Ordering::SeqCst));
-    let shards = Shards::new(place.kafka.clone(), TransactionOptions::default());
-    let one = WriterOptions { lease, ..place.owned() };
-    let other = WriterOptions { transactional_id: format!("{}-other", place.topic).into(), ..place.owned() };
-    let mut one = FencedWriter::new(place.table().await, shards.clone(), one);
-    let mut other = FencedWriter::new(place.table().await, shards, other);
+    let shards = Shards::new(topic.kafka.clone(), TransactionOptions::default());
+    let one = WriterOptions { lease, ..topic.owned() };
+    let other = WriterOptions { transactional_id: format!("{}-other", topic.name).into(), ..topic.owned() };
+    let mut one = FencedWriter::new(topic.table().await, shards.clone(), one);
+    let mut other = FencedWriter::new(topic.table().await, shards, other);
 
-    one.write(soon(), place.add_one("n")).await.unwrap();
-    other.write(soon(), place.add_one("m")).await.unwrap();
+    one.write(soon(), topic.add_one("n")).await.unwrap();
+    other.write(soon(), topic.add_one("m")).await.unwrap();
     one.table().read_to_end(LIMIT).await.unwrap();
     // Without its lease it could not take the id again.
     leased.store(false, Ordering::SeqCst);
-    let written = one.write(soon(), place.add_one("n")).await;
+    let written = one.write(soon(), topic.add_one("n")).await;
 
     assert_eq!(written.unwrap(), 2);
 }
 
-async fn hanging_write_of_a_rival_is_ended_by_a_writer_that_keeps_the_id(shared: &'static Shared) {
+async fn a_rivals_hanging_write_is_ended_by_a_writer_keeping_the_id(shared: &'static Shared) {
     // Below the 10 s after which the broker ends the rival's transaction by itself.
     const HEALED: Duration = Duration::from_secs(5);
-    let place = Place::create(shared.bootstrap(), "table-hanging").await;
-    let mut writer = place.writer(true).await;
-    writer.write(soon(), place.add_one("n")).await.unwrap();
+    let topic = TableTopic::create(shared.bootstrap(), "table-hanging").await;
+    let mut writer = topic.writer(true).await;
+    writer.write(soon(), topic.add_one("n")).await.unwrap();
     let (hook, held) = gate();
     let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
-    let mut rival = Shards::new(place.kafka.clone(), options)
-        .take(place.transactional_id(), Arc::new(|| true))
+    let mut rival = Shards::new(topic.kafka.clone(), options)
+        .take(topic.transactional_id(), Arc::new(|| true))
         .await
         .unwrap();
-    let open = vec![record(&place.topic, 0, "n", "lost")];
+    let open = vec![record(&topic.name, 0, "n", "lost")];
     let hanging = tokio::spawn(async move { rival.commit(open).await.map(drop) });
     held.reached().await;
 
@@ -220,49 +220,49 @@ async fn hanging_write_of_a_rival_is_ended_by_a_writer_that_keeps_the_id(shared:
 
     assert!(matches!(&seen, Err(WriteError::Refused(seen)) if seen == "1"), "{seen:?}");
     assert!(lost.is_err(), "the rival's write was ended");
-    assert_eq!(place.log().await, numbers(1));
+    assert_eq!(topic.log().await, numbers(1));
 }
 
 async fn writer_frozen_in_its_commit_decides_again(shared: &'static Shared) {
-    let place = Place::create(shared.bootstrap(), "table-frozen").await;
+    let topic = TableTopic::create(shared.bootstrap(), "table-frozen").await;
     let (hook, held) = gate();
     let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
-    let mut frozen = place.writer_with(true, options).await;
-    let mut rival = place.writer(true).await;
+    let mut frozen = topic.writer_with(true, options).await;
+    let mut rival = topic.writer(true).await;
 
-    let late = async { frozen.write(soon(), place.add_one("n")).await.unwrap() };
+    let late = async { frozen.write(soon(), topic.add_one("n")).await.unwrap() };
     let meanwhile = async {
         held.reached().await;
-        let first = rival.write(soon(), place.add_one("n")).await.unwrap();
+        let first = rival.write(soon(), topic.add_one("n")).await.unwrap();
         held.open();
         first
     };
     let (second, first) = tokio::join!(late, meanwhile);
 
-    assert_eq!((first, second, place.log().await), (1, 2, numbers(2)));
+    assert_eq!((first, second, topic.log().await), (1, 2, numbers(2)));
 }
 
 async fn refusal_is_decided_on_the_topic_as_of_the_call(shared: &'static Shared) {
-    let place = Place::create(shared.bootstrap(), "table-refusal").await;
-    let (mut one, mut other) = (place.writer(true).await, place.writer(true).await);
-    // Holds the id, so that it need not read for a write.
-    one.write(soon(), place.add_one("n")).await.unwrap();
+    let topic = TableTopic::create(shared.bootstrap(), "table-refusal").await;
+    let (mut one, mut other) = (topic.writer(true).await, topic.writer(true).await);
+    // It holds the id, so that a write needs no read.
+    one.write(soon(), topic.add_one("n")).await.unwrap();
 
     for number in 2..5 {
-        other.write(soon(), place.add_one("n")).await.unwrap();
+        other.write(soon(), topic.add_one("n")).await.unwrap();
         let seen = one.write(soon(), |values| Err::<((), Vec<_>), _>(values.0["n"].clone())).await;
         assert!(matches!(&seen, Err(WriteError::Refused(seen)) if *seen == number.to_string()), "{seen:?}");
     }
 }
 
 async fn write_to_several_partitions_is_read_back_as_a_whole(shared: &'static Shared) {
-    let place = Place::create(shared.bootstrap(), "table-whole").await;
-    let mut writer = place.writer(true).await;
+    let topic = TableTopic::create(shared.bootstrap(), "table-whole").await;
+    let mut writer = topic.writer(true).await;
 
     for number in 0..5 {
-        let decide = |_: &Values| {
+        let decide = |_: &NewestValues| {
             let records = (0..PARTITIONS).map(|partition| {
-                record(&place.topic, partition, &format!("k-{partition}"), number.to_string())
+                record(&topic.name, partition, &format!("k-{partition}"), number.to_string())
             });
             Ok::<_, Infallible>(((), records.collect()))
         };
@@ -275,13 +275,13 @@ async fn write_to_several_partitions_is_read_back_as_a_whole(shared: &'static Sh
 
 async fn write_with_a_lost_answer_is_made_once() -> Result<()> {
     let broker = breakable::take().await?;
-    let place = Place::create(&broker.bootstrap(), "table-lost").await;
-    let past = place.over(&broker.bootstrap_past_proxy());
+    let topic = TableTopic::create(&broker.bootstrap(), "table-lost").await;
+    let past = topic.over(&broker.bootstrap_past_proxy());
     let watcher = past.table().await;
     let (hook, held) = gate();
     let watchdog = Duration::from_secs(1);
     let options = TransactionOptions { before_commit: Some(hook), watchdog, ..TransactionOptions::default() };
-    let mut writer = place.writer_with(true, options).await;
+    let mut writer = topic.writer_with(true, options).await;
 
     let disturbance = async {
         held.reached().await;
@@ -292,13 +292,13 @@ async fn write_with_a_lost_answer_is_made_once() -> Result<()> {
         while watcher.read(|values| values.0.is_empty()) {
             changes.changed().await.unwrap();
         }
-        // There is no signal for that: the writer first connects again, which needs answers.
+        // There is no signal for this: the writer first connects again, which needs answers.
         tokio::time::sleep(2 * watchdog).await;
         broker.proxy()?.heal();
         Ok(())
     };
     let (written, disturbed) =
-        tokio::join!(writer.write(Instant::now() + 2 * LIMIT, place.add_one("n")), disturbance);
+        tokio::join!(writer.write(Instant::now() + 2 * LIMIT, topic.add_one("n")), disturbance);
     disturbed?;
 
     assert_eq!((written.unwrap(), past.log().await), (1, numbers(1)));
@@ -308,19 +308,19 @@ async fn write_with_a_lost_answer_is_made_once() -> Result<()> {
 async fn nothing_is_decided_on_a_table_that_lags() -> Result<()> {
     const BLIND: Duration = Duration::from_secs(3);
     let broker = breakable::take().await?;
-    let place = Place::create(&broker.bootstrap(), "table-lagging").await;
-    let past = place.over(&broker.bootstrap_past_proxy());
+    let topic = TableTopic::create(&broker.bootstrap(), "table-lagging").await;
+    let past = topic.over(&broker.bootstrap_past_proxy());
     // Its table reads through the proxy, its transactions go past it.
-    let mut behind = past.writer_of(place.table().await, true, TransactionOptions::default());
+    let mut behind = past.writer_of(topic.table().await, true, TransactionOptions::default());
     let mut rival = past.writer(true).await;
-    behind.write(soon(), place.add_one("n")).await.unwrap();
+    behind.write(soon(), topic.add_one("n")).await.unwrap();
 
     broker.proxy()?.stall();
     let refused = behind.write(Instant::now() + BLIND, |_| Err::<((), Vec<_>), _>("refused")).await;
-    rival.write(soon(), place.add_one("n")).await.unwrap();
-    let written = behind.write(Instant::now() + BLIND, place.add_one("n")).await;
+    rival.write(soon(), topic.add_one("n")).await.unwrap();
+    let written = behind.write(Instant::now() + BLIND, topic.add_one("n")).await;
     broker.proxy()?.heal();
-    let later = behind.write(soon(), place.add_one("n")).await.unwrap();
+    let later = behind.write(soon(), topic.add_one("n")).await.unwrap();
 
     assert!(matches!(refused, Err(WriteError::Kafka(_))), "{refused:?}");
     assert!(matches!(written, Err(WriteError::Kafka(_))), "{written:?}");
@@ -331,22 +331,22 @@ async fn nothing_is_decided_on_a_table_that_lags() -> Result<()> {
 async fn truncated_topic_is_read_again_from_its_start() -> Result<()> {
     let broker = breakable::take().await?;
     // Kafka deletes no records of a topic that is only compacted.
-    let place = Place::create_with(Cleanup::Delete, &broker.bootstrap(), "table-truncated").await;
-    let past = place.over(&broker.bootstrap_past_proxy());
+    let topic = TableTopic::create_with(Cleanup::Delete, &broker.bootstrap(), "table-truncated").await;
+    let past = topic.over(&broker.bootstrap_past_proxy());
     let mut rival = past.writer(true).await;
-    let put = async |writer: &mut FencedWriter<Values>, key: &str| {
-        let decide = |_: &Values| Ok::<_, Infallible>(((), vec![record(&place.topic, 0, key, "1")]));
+    let put = async |writer: &mut FencedWriter<NewestValues>, key: &str| {
+        let decide = |_: &NewestValues| Ok::<_, Infallible>(((), vec![record(&topic.name, 0, key, "1")]));
         writer.write(soon(), decide).await.unwrap();
     };
     put(&mut rival, "before").await;
-    let behind = place.table().await;
+    let behind = topic.table().await;
     let mut changes = behind.changes();
 
     broker.proxy()?.stall();
     put(&mut rival, "removed").await;
     put(&mut rival, "kept").await;
     // Record and marker of each of the first two writes.
-    delete_below(&past.kafka, &past.topic, 4).await?;
+    delete_below(&past.kafka, &past.name, 4).await?;
     broker.proxy()?.heal();
 
     let keys = || behind.read(|values| values.0.keys().cloned().collect::<Vec<_>>());
@@ -361,12 +361,12 @@ async fn truncated_topic_is_read_again_from_its_start() -> Result<()> {
     Ok(())
 }
 
-async fn plain_writer_goes_on_after_it_has_abandoned_what_waits() -> Result<()> {
+async fn plain_writer_continues_after_abandoning_waiting_records() -> Result<()> {
     let broker = breakable::take().await?;
-    let place = Place::create(&broker.bootstrap(), "table-plain").await;
-    let past = place.over(&broker.bootstrap_past_proxy());
-    let writer = PlainWriter::new(&place.kafka, 1 << 20);
-    let put = |value: &str| record(&place.topic, 0, "k", value.to_owned());
+    let topic = TableTopic::create(&broker.bootstrap(), "table-plain").await;
+    let past = topic.over(&broker.bootstrap_past_proxy());
+    let writer = PlainWriter::new(&topic.kafka, 1 << 20);
+    let put = |value: &str| record(&topic.name, 0, "k", value.to_owned());
     writer.write(put("1"), soon()).await.unwrap();
 
     broker.proxy()?.cut();

@@ -1,7 +1,7 @@
-//! What the documents say is there: links lead somewhere, commands are commands, keys are keys.
+//! The documents are right: links resolve, commands exist, settings exist.
 //!
-//! Commands are not run here: most need a cluster. Those of the README's blocks are run by `readme`. What is held of all, also of those
-//! within a sentence, is that each can be typed as it stands: the command exists, and has every option that is shown.
+//! Commands are not run here, since most need a cluster; `readme` runs those in the README's blocks. Every command, also within a
+//! sentence, must exist and have every option that is shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,10 +9,10 @@ use std::path::Path;
 use crate::support::command::{stdout, tributary};
 
 crate::tests! {
-    plain every_link_of_the_documents_leads_somewhere;
+    plain every_link_in_the_documents_resolves;
     plain every_command_in_the_documents_can_be_typed;
-    plain every_key_in_the_documents_is_one;
-    plain what_is_wrong_in_a_document_is_found;
+    plain every_setting_in_the_documents_exists;
+    plain errors_in_a_document_are_found;
 }
 
 const DOCUMENTS: [&str; 7] = [
@@ -25,7 +25,7 @@ const DOCUMENTS: [&str; 7] = [
     "docs/provider.md",
 ];
 
-/// Files whose comments say what to type, in backticks.
+/// Files with commands in backticks in their comments.
 const COMMENTED: [&str; 5] = [
     "config/worker.properties",
     "config/kubernetes/kustomization.yaml",
@@ -34,7 +34,7 @@ const COMMENTED: [&str; 5] = [
     "docker-compose.yml",
 ];
 
-/// Names with dots in the documents that are no keys of ours: settings of Kafka's, files, hosts, and members of answers.
+/// Names with dots in the documents that are no settings of ours: settings of Kafka, files, hosts, and members of answers.
 const FOREIGN: [&str; 10] = [
     "allowed.paths",
     "connector.gaps",
@@ -93,7 +93,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(slug).collect()
 }
 
-/// Links of a document that lead nowhere.
+/// Links of a document that do not resolve.
 fn dead_links(document: &str, text: &str) -> Vec<String> {
     let (outside, _) = divided(text, "");
     let (root, anchors) = (Path::new(env!("CARGO_MANIFEST_DIR")), anchors(&outside));
@@ -107,7 +107,7 @@ fn dead_links(document: &str, text: &str) -> Vec<String> {
     links(&outside).into_iter().filter(|target| !leads(target)).map(str::to_owned).collect()
 }
 
-async fn every_link_of_the_documents_leads_somewhere() {
+async fn every_link_in_the_documents_resolves() {
     for document in DOCUMENTS {
         let text = read(document);
         let dead = dead_links(document, &text);
@@ -116,7 +116,7 @@ async fn every_link_of_the_documents_leads_somewhere() {
     assert!(links(&read("README.md")).len() > 30, "the README has hardly any links: are they found?");
 }
 
-/// Arguments of each call of ours in these lines.
+/// The arguments of each `tributary` command in these lines.
 fn calls(lines: &[String]) -> Vec<Vec<String>> {
     let mut calls = Vec::new();
     for line in lines {
@@ -128,7 +128,7 @@ fn calls(lines: &[String]) -> Vec<Vec<String>> {
     calls
 }
 
-/// What a command says of itself, by its words.
+/// The help of a command, by its words.
 #[derive(Default)]
 struct Helps(BTreeMap<Vec<String>, Option<String>>);
 
@@ -143,7 +143,7 @@ impl Helps {
         self.0[words].clone()
     }
 
-    /// What cannot be typed of a call.
+    /// The parts of a command that do not exist.
     async fn wrong(&mut self, call: &[String]) -> Option<String> {
         let mut words: Vec<String> = call.iter().take(1).cloned().collect();
         let mut help = self.of(&words).await;
@@ -179,7 +179,7 @@ async fn every_command_in_the_documents_can_be_typed() {
     assert!(calls.len() > 60, "{} calls found", calls.len());
 }
 
-/// Names that look like keys of a configuration: in backticks, in properties, and members of JSON.
+/// Names that look like settings: in backticks, in properties, and members of JSON.
 fn named_keys(text: &str) -> BTreeSet<String> {
     let (outside, properties) = divided(text, "properties");
     let (_, json) = divided(text, "json");
@@ -196,12 +196,12 @@ fn named_keys(text: &str) -> BTreeSet<String> {
     names.filter(|name| is_key(name)).collect()
 }
 
-/// Those of the names that nobody knows.
+/// The names that are no settings.
 fn unknown_keys(text: &str, reference: &str) -> Vec<String> {
     let known: BTreeSet<&str> =
         reference.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
     let is_known = |name: &String| {
-        // Headers of ours; and keys that go to Kafka's clients as they are.
+        // Record headers; and settings that are passed to Kafka's clients.
         let foreign = FOREIGN.contains(&name.as_str())
             || ["tributary.", "sasl.", "ssl.", "config.providers."]
                 .iter()
@@ -211,7 +211,7 @@ fn unknown_keys(text: &str, reference: &str) -> Vec<String> {
     named_keys(text).into_iter().filter(|name| !is_known(name)).collect()
 }
 
-async fn every_key_in_the_documents_is_one() {
+async fn every_setting_in_the_documents_exists() {
     let reference = read("config/REFERENCE.md");
     for (document, least) in [("README.md", 50), ("SECURITY.md", 30)] {
         let text = read(document);
@@ -221,7 +221,7 @@ async fn every_key_in_the_documents_is_one() {
     }
 }
 
-async fn what_is_wrong_in_a_document_is_found() {
+async fn errors_in_a_document_are_found() {
     let text = "# A title\n[a](#a-title) [b](#nowhere) [c](src/lib.rs) [d](src/none.rs)\n```sh\n[e](none)\n```\n\
                 `group.id` `group.ids` `group.id=x`";
     assert_eq!(dead_links("README.md", text), ["#nowhere", "src/none.rs"]);

@@ -1,10 +1,10 @@
-//! Runs the checks of the fuzz targets over their seeds and over inputs close to them, in every run. `fuzz/run` explores from there.
+//! Runs the fuzz targets on their seeds and on inputs close to them. `fuzz/run` explores from there.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-#[allow(unreachable_pub, reason = "a library of its own, included here")]
+#[allow(unreachable_pub, reason = "a separate library, included here")]
 #[path = "../../../fuzz/src/lib.rs"]
 mod targets;
 
@@ -32,7 +32,7 @@ const TARGETS: [(&str, Target); 6] = [
     }),
 ];
 
-/// Most places of one seed that are changed. A configuration takes milliseconds to check, so that all of its places would take minutes.
+/// Most positions of one seed that are changed. A configuration takes milliseconds to check, so that all positions would take minutes.
 fn places(target: &str) -> usize {
     if target == "configuration" { 40 } else { usize::MAX }
 }
@@ -65,7 +65,7 @@ async fn every_seed_passes_its_fuzz_target() {
     }
 }
 
-/// A target that refuses every seed at its first check would pass, and test nothing.
+/// A target that refuses every seed at its first check would pass and test nothing.
 async fn seeds_reach_the_code_behind_the_first_check() {
     for (name, accepted) in [
         ("AccountingEvent", true),

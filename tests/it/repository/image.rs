@@ -1,5 +1,5 @@
-//! The image as the Dockerfile describes it: pinned bases, no simulator in the release, and its bill of materials. No engine builds it
-//! here, so these tests read the file and run the parts of it that are scripts.
+//! The image by its Dockerfile: pinned bases, no simulator in the release image, and its bill of materials. No engine builds it here:
+//! these tests read the file and run its scripts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ crate::tests! {
     plain the_image_pins_its_bases_by_digest;
     plain an_unpinned_base_ends_the_image_build;
     plain only_the_demo_image_has_the_simulator;
-    plain the_image_carries_the_sbom_of_its_own_features;
+    plain the_image_has_the_sbom_of_its_features;
     plain the_image_build_gets_every_file_that_it_copies;
 }
 
@@ -113,7 +113,7 @@ async fn an_unpinned_base_ends_the_image_build() {
     for name in bases {
         assert!(at(&format!("ARG {name}")) < at(&check), "{name} is empty when it is checked");
     }
-    // Both images take their binary from a stage that is built on this one.
+    // Both images copy their binary from a stage that is based on this one.
     for name in ["build", "build-demo"] {
         assert_eq!(stage(&stages, name).base, "sources");
     }
@@ -146,7 +146,7 @@ async fn only_the_demo_image_has_the_simulator() {
     assert_eq!(builds, ["build: { context: ., target: demo }"]);
 }
 
-async fn the_image_carries_the_sbom_of_its_own_features() {
+async fn the_image_has_the_sbom_of_its_features() {
     let (_, stages) = dockerfile();
 
     assert!(stage(&stages, "build").steps.iter().any(|step| step.ends_with(".ci/sbom /sbom.cdx.json")));

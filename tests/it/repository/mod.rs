@@ -4,21 +4,13 @@ mod docs;
 mod fuzz;
 mod image;
 mod layering;
-#[cfg(feature = "simulator")]
 mod readme;
 
 use crate::support::harness::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [
-        docs::tests(),
-        fuzz::tests(),
-        image::tests(),
-        layering::tests(),
-        #[cfg(feature = "simulator")]
-        readme::tests(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    [docs::tests(), fuzz::tests(), image::tests(), layering::tests(), readme::tests()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

@@ -1,4 +1,4 @@
-//! The commands of the README do what it says: `tests/tools/readme.py` runs them. With `CI` set the test fails where it cannot run.
+//! The commands of the README work as described: `tests/tools/readme.py` runs them. With `CI` set the test fails if it cannot run.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ crate::tests! {
 }
 
 const LIMIT: Duration = Duration::from_secs(500);
-/// Exit code of the script where it may not listen on port 443, the only one that the provider delivers to.
+/// Exit code of the script if it may not listen on port 443, the only one that the provider delivers to.
 const NO_PORT: i32 = 3;
 
 async fn every_command_of_the_readme_does_what_it_says(shared: &'static Shared) -> Result<()> {

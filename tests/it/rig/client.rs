@@ -1,4 +1,4 @@
-//! A Kafka client with nothing of the product in it, to see what the brokers do.
+//! A Kafka client without code of the product, to observe the brokers.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use rdkafka::error::KafkaError;
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
 
-/// What a busy machine may need for one call; nothing waits this long when all is well.
+/// Limit for one call on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-pub(super) fn config(bootstrap: &str) -> ClientConfig {
+fn config(bootstrap: &str) -> ClientConfig {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", bootstrap);
     config.set("reconnect.backoff.ms", "50").set("reconnect.backoff.max.ms", "250");
@@ -28,26 +28,18 @@ pub(super) async fn create_topic(bootstrap: &str, topic: &str, replicas: i32) {
     assert_eq!(created, [Ok(topic.to_owned())]);
 }
 
-/// A producer whose records are given up after `limit`.
-pub(super) fn producer(bootstrap: &str, limit: Duration) -> FutureProducer {
-    let limit = limit.as_millis().to_string();
-    config(bootstrap).set("acks", "all").set("message.timeout.ms", limit).create().unwrap()
-}
-
-/// Writes one record to partition 0 and waits for the brokers' word on it.
-pub(super) async fn send(producer: &FutureProducer, topic: &str, text: &str) -> Result<(), KafkaError> {
-    let record = FutureRecord::<(), _>::to(topic).partition(0).payload(text);
-    producer.send(record, LIMIT).await.map(drop).map_err(|(error, _)| error)
-}
-
-/// As [`send`], from a producer that knows nothing yet.
+/// Writes one record to partition 0 with a new producer and waits for its acknowledgement, at most `limit`.
 pub(super) async fn write(
     bootstrap: &str,
     topic: &str,
     text: &str,
     limit: Duration,
 ) -> Result<(), KafkaError> {
-    send(&producer(bootstrap, limit), topic, text).await
+    let limit = limit.as_millis().to_string();
+    let producer: FutureProducer =
+        config(bootstrap).set("acks", "all").set("message.timeout.ms", limit).create().unwrap();
+    let record = FutureRecord::<(), _>::to(topic).partition(0).payload(text);
+    producer.send(record, LIMIT).await.map(drop).map_err(|(error, _)| error)
 }
 
 /// The first `count` records of partition 0, in order.
@@ -72,7 +64,8 @@ pub(super) async fn read(bootstrap: &str, topic: &str, count: usize) -> Vec<Stri
 }
 
 /// Whether a broker answers this client within `limit`.
-pub(super) async fn answers(config: ClientConfig, limit: Duration) -> bool {
+pub(super) async fn answers(bootstrap: &str, limit: Duration) -> bool {
+    let config = config(bootstrap);
     let asking = tokio::task::spawn_blocking(move || {
         let client: BaseConsumer = config.create().unwrap();
         client.fetch_metadata(None, limit).is_ok()

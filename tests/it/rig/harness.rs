@@ -1,4 +1,4 @@
-//! The harness: what fails a test, and what is said about tests that did not run.
+//! The harness: what fails a test, and the report about tests that did not run.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
@@ -29,7 +29,7 @@ crate::tests! {
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Quiet on purpose: `panic!` would print a backtrace into the report of a run that is well.
+/// Without `panic!`, which would print a backtrace into the report of a successful run.
 async fn a_panic_fails_the_test_with_its_message() {
     let body = || async { std::panic::resume_unwind(Box::new("boom")) };
 
@@ -109,7 +109,7 @@ async fn every_loop_is_in_the_table_and_has_its_own_name() {
     let mut used: BTreeMap<String, BTreeSet<PathBuf>> = BTreeMap::new();
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
-        // Drawn unit tests name it where they take their seeds.
+        // Drawn unit tests name it in a call of `seeds`.
         let calls = ["cycles(\"", "seeds(\""].into_iter().flat_map(|call| text.split(call).skip(1));
         for call in calls {
             used.entry(call.split('"').next().unwrap().to_owned()).or_default().insert(file.clone());

@@ -1,4 +1,4 @@
-//! Lost time: a loaded machine loses some, and no limit lasts forever because of it.
+//! Lost time: a busy machine loses some, and yet every limit ends.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -15,7 +15,7 @@ crate::tests! {
 
 /// How long the cores are kept busy.
 const BUSY: Duration = Duration::from_secs(1);
-/// Less than a machine loses meanwhile whose every core has two threads to run.
+/// Less than a machine loses in that time if every core has two threads to run.
 const LEAST_LOST: Duration = Duration::from_millis(300);
 
 async fn time_is_lost_while_every_core_is_busy() {

@@ -1,4 +1,4 @@
-//! The rig, tried on itself: what other tests build on must not be what fails them.
+//! Tests of the rig itself, which all other tests depend on.
 
 mod brokers;
 mod client;

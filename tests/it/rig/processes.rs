@@ -1,4 +1,4 @@
-//! Children: reported when they end early, alive after the thread that asked for them, dead after the run.
+//! Child processes: reported when they end early, alive after the thread that started them, dead after the run.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -18,7 +18,7 @@ crate::tests! {
 /// Set for a copy of this binary that is to start a child and be killed.
 pub(crate) const SLEEPER: &str = "TRIBUTARY_TEST_SLEEPER";
 
-/// That copy's whole life: starts a child, says its process id, waits for the end.
+/// The main function of the copy: starts a child, prints its process id, and waits to be killed.
 pub(crate) fn sleeper() -> ExitCode {
     let child = sleep().unwrap();
     println!("{}", child.id());
@@ -61,7 +61,7 @@ async fn a_dropped_child_is_gone() -> Result<()> {
     Ok(())
 }
 
-/// On Linux, whose kernel is asked for this; elsewhere a killed run leaves its children behind.
+/// On Linux, by the parent-death signal; elsewhere a killed run leaves its children behind.
 async fn children_die_with_a_killed_run() {
     if !cfg!(target_os = "linux") {
         return;
@@ -89,7 +89,7 @@ fn sleep() -> Result<Process> {
     Process::spawn("sleep", command, &run_directory::create("sleep")?.join("log"))
 }
 
-/// A zombie nobody has waited for is dead as well: whoever adopts it may be slow.
+/// Whether the process is alive. A zombie is dead as well: the process that adopts it may reap it late.
 fn is_there(id: u32) -> bool {
     let status = std::fs::read_to_string(Path::new("/proc").join(id.to_string()).join("status"));
     status.is_ok_and(|status| !status.contains("State:\tZ"))

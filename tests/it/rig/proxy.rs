@@ -1,4 +1,4 @@
-//! The proxy: what it holds arrives later, what it cuts is seen at once.
+//! The proxy: held bytes arrive later, and cut connections end at once.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -11,17 +11,17 @@ use crate::support::Proxy;
 
 crate::tests! {
     plain bytes_pass_an_open_proxy_both_ways;
-    plain what_a_stalled_proxy_holds_arrives_once_healed;
+    plain held_bytes_arrive_once_the_proxy_is_healed;
     plain requests_pass_while_only_responses_are_stalled;
     plain a_cut_closes_connections_and_refuses_new_ones_until_healed;
-    plain a_slow_proxy_takes_the_time_it_was_told_to;
+    plain a_slow_proxy_applies_its_delay_and_rate;
     plain a_dropped_proxy_closes_its_connections;
     plain the_end_of_one_direction_leaves_the_other_open;
 }
 
-/// How long silence is listened to before it counts as silence.
+/// Time without a byte that counts as silence.
 const SILENCE: Duration = Duration::from_millis(150);
-/// Far longer than any of this takes.
+/// Limit for each step.
 const LONG: Duration = Duration::from_secs(10);
 
 async fn bytes_pass_an_open_proxy_both_ways() {
@@ -35,7 +35,7 @@ async fn bytes_pass_an_open_proxy_both_ways() {
     assert_eq!((asked, answered), (b"ask".to_vec(), b"answer".to_vec()));
 }
 
-async fn what_a_stalled_proxy_holds_arrives_once_healed() {
+async fn held_bytes_arrive_once_the_proxy_is_healed() {
     let (proxy, mut client, mut server) = connected().await;
 
     proxy.stall();
@@ -76,7 +76,7 @@ async fn a_cut_closes_connections_and_refuses_new_ones_until_healed() {
     assert_eq!(receive(&mut server, 5).await, b"again");
 }
 
-async fn a_slow_proxy_takes_the_time_it_was_told_to() {
+async fn a_slow_proxy_applies_its_delay_and_rate() {
     let (proxy, mut client, mut server) = connected().await;
     proxy.slow(Duration::from_millis(100), 1_000);
     let started = Instant::now();

@@ -1,4 +1,4 @@
-//! The search for secrets, tried on texts that hold them.
+//! The search for secrets, on texts with and without them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -8,7 +8,7 @@ use crate::support::secrets::Secrets;
 
 crate::tests! {
     plain a_secret_is_found_in_every_form_wherever_it_stands;
-    plain what_only_looks_like_a_secret_is_left_alone;
+    plain text_that_only_resembles_a_secret_is_not_reported;
     plain files_are_searched_as_deep_as_they_lie;
 }
 
@@ -37,7 +37,7 @@ async fn a_secret_is_found_in_every_form_wherever_it_stands() {
     }
 }
 
-async fn what_only_looks_like_a_secret_is_left_alone() {
+async fn text_that_only_resembles_a_secret_is_not_reported() {
     for text in ["", "s3cret", "s3cret/with+signs?and=mor", "S3CRET/WITH+SIGNS?AND=MORE", "[hidden]"] {
         assert_eq!(secrets().found_in("it", text.as_bytes()), Vec::<String>::new(), "{text}");
     }

@@ -1,10 +1,9 @@
-//! Brokers behind proxies that disturbing tests break in turn, one for each test that runs at a time: starting one takes
-//! longer than most of what they do to it.
+//! Brokers behind proxies that disturbing tests break one after the other, one broker for each test that runs at a time: starting
+//! one takes longer than most of what the tests do to it.
 //!
-//! Each test finds its own healed and running, whatever the one before left behind. They live on runtimes of their own, since
-//! that of the first test ends with the test.
+//! [`take`] heals and resumes or restarts the broker, whatever the previous test did to it. Each has its own runtime, since that of
+//! the first test ends with the test.
 
-use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -12,13 +11,13 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::sync::{Mutex, MutexGuard};
 
-use kafka::{Admin, Kafka, TopicSpec};
+use kafka::{Admin, Kafka};
 use model::Cleanup;
 
 use super::place::chain;
-use super::{Broker, Error, Options, Result, lost, prefix};
+use super::{Broker, Error, Options, Result, lost, prefix, topics};
 
-/// What a broker may need to come back to its senses on a busy machine.
+/// Limit for a broker to recover on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 struct Breakable {
@@ -30,21 +29,21 @@ struct Breakable {
 /// How many there are, and how many disturbing tests run at a time.
 pub(crate) const COUNT: usize = 4;
 
-static BROKERS: [Slot; COUNT] =
-    [const { Slot { taken: Mutex::const_new(()), breakable: OnceLock::new() } }; COUNT];
+static BROKERS: [BrokerSlot; COUNT] =
+    [const { BrokerSlot { taken: Mutex::const_new(()), breakable: OnceLock::new() } }; COUNT];
 
-struct Slot {
+struct BrokerSlot {
     taken: Mutex<()>,
     breakable: OnceLock<Result<Breakable>>,
 }
 
-/// A broker that is nobody else's for as long as this is held.
-pub(crate) struct Taken {
+/// A broker that no other test takes while this is held.
+pub(crate) struct BrokerGuard {
     broker: MutexGuard<'static, Broker>,
     _slot: MutexGuard<'static, ()>,
 }
 
-impl Deref for Taken {
+impl Deref for BrokerGuard {
     type Target = Broker;
 
     fn deref(&self) -> &Broker {
@@ -52,17 +51,17 @@ impl Deref for Taken {
     }
 }
 
-impl DerefMut for Taken {
+impl DerefMut for BrokerGuard {
     fn deref_mut(&mut self) -> &mut Broker {
         &mut self.broker
     }
 }
 
-/// A broker, for as long as the guard is held. To be called from disturbing tests only, once in each.
-pub(crate) async fn take() -> Result<Taken> {
+/// A broker, for as long as the guard is held. Only disturbing tests may call this, each once.
+pub(crate) async fn take() -> Result<BrokerGuard> {
     let free = BROKERS.iter().find_map(|slot| Some((slot, slot.taken.try_lock().ok()?)));
     let (slot, _slot) = free.ok_or_else(|| Error("every breakable broker is taken".to_owned()))?;
-    // Starting blocks on a runtime of its own, which a thread of another runtime may not.
+    // Starting blocks on another runtime, which a thread of this one may not.
     let started = tokio::task::spawn_blocking(|| slot.breakable.get_or_init(start)).await;
     let started = started.map_err(|error| Error(format!("start the breakable broker: {error}")))?;
     let mut broker = started.as_ref().map_err(Clone::clone)?.broker.lock().await;
@@ -71,21 +70,13 @@ pub(crate) async fn take() -> Result<Taken> {
         broker.restart().await?;
     }
     creates_topics(&broker).await?;
-    Ok(Taken { broker, _slot })
+    Ok(BrokerGuard { broker, _slot })
 }
 
-/// Waits until it does what most tests begin with: one that has just come back may know itself and still be fenced.
+/// Waits until it creates topics: a broker that has just come back may answer and still be fenced.
 async fn creates_topics(broker: &Broker) -> Result<()> {
-    let spec = TopicSpec {
-        // Once there it would be found there.
-        name: prefix("is-anybody-there"),
-        partitions: 1,
-        may_grow: false,
-        replication_factor: -1,
-        min_message_bytes: 0,
-        cleanup: Cleanup::Compact,
-        configs: BTreeMap::new(),
-    };
+    // A new name each time: an existing topic would be found and not created.
+    let spec = topics::spec(&prefix("breakable"), 1, Cleanup::Compact);
     let admin = Admin::Real(Kafka::plaintext(broker.bootstrap_past_proxy()));
     let began = Instant::now();
     loop {

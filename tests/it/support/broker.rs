@@ -20,15 +20,13 @@ use super::jars::{self, Jars};
 use super::process::Process;
 use super::{Error, Proxy, Result, ports, run_directory};
 
-/// A machine in a busy CI takes ten times what an idle one does.
+/// A busy CI machine takes ten times as long as an idle one.
 const START_LIMIT: Duration = Duration::from_secs(180);
 const STOP_LIMIT: Duration = Duration::from_secs(90);
 const TOOL_LIMIT: Duration = Duration::from_secs(60);
-/// New ports are tried this often when somebody else takes one between our look and the broker's bind.
-const PORT_TRIES: u32 = 3;
 const HEAP: &str = "-Xmx512m";
 
-/// How brokers differ from the plain ones.
+/// How brokers differ from the defaults.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     properties: Vec<(String, String)>,
@@ -89,7 +87,7 @@ impl Broker {
         self.proxy.as_ref().map_or_else(|| self.address(0), |proxy| proxy.address().to_string())
     }
 
-    /// The way past the proxy, for whoever watches what the client under test does.
+    /// The address past the proxy, for a client that observes what the client under test does.
     pub(crate) fn bootstrap_past_proxy(&self) -> String {
         self.address(1)
     }
@@ -131,7 +129,7 @@ impl Broker {
         stop(&self.process).await
     }
 
-    /// How long its log of transactions is right now, by file.
+    /// The current length of its transaction log, by file.
     pub(crate) fn transaction_logs(&self) -> Result<Vec<(PathBuf, u64)>> {
         let failed = |error: std::io::Error| Error(format!("look at the data of {}: {error}", self.name));
         let mut logs = Vec::new();
@@ -146,7 +144,7 @@ impl Broker {
         Ok(logs)
     }
 
-    /// Takes from a dead broker what its log of transactions got since then: its coordinator comes back without it, while
+    /// Cuts the transaction log of a dead broker back to these lengths: its coordinator comes back without what followed, while
     /// partitions keep all their records.
     pub(crate) fn forget_transactions_since(&self, logs: &[(PathBuf, u64)]) -> Result<()> {
         for (log, length) in logs {
@@ -156,7 +154,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Ends what still runs and starts anew on the same ports and data.
+    /// Kills it if it still runs and starts it on the same ports and data.
     pub(crate) async fn restart(&mut self) -> Result<()> {
         self.process.kill();
         self.process = spawn(self.jars, &self.name, &self.directory)?;
@@ -164,7 +162,7 @@ impl Broker {
         self.ready(1).await
     }
 
-    /// Whether it was paused since it was started: it may have missed its own heartbeats, and be fenced for a while.
+    /// Whether it was paused since it was started: it may have missed its heartbeats and be fenced for a while.
     pub(crate) fn was_paused(&self) -> bool {
         self.was_paused.load(Ordering::Relaxed)
     }
@@ -190,17 +188,7 @@ impl Cluster {
     /// sync.
     pub(crate) async fn start(size: usize, options: Options) -> Result<Self> {
         let jars = jars::get()?;
-        let mut tries = 1;
-        loop {
-            let error = match Self::try_start(jars, size, &options).await {
-                Ok(cluster) => return Ok(cluster),
-                Err(error) => error,
-            };
-            if tries == PORT_TRIES || !error.0.contains("Address already in use") {
-                return Err(error);
-            }
-            tries += 1;
-        }
+        ports::retry("Address already in use", async || Self::try_start(jars, size, &options).await).await
     }
 
     /// What a client under test takes as `bootstrap.servers`.
@@ -211,7 +199,7 @@ impl Cluster {
     async fn try_start(jars: &'static Jars, size: usize, options: &Options) -> Result<Self> {
         let mut nodes = Vec::with_capacity(size);
         for id in 1..=size {
-            nodes.push(Node::plan(id, options).await?);
+            nodes.push(BrokerNode::plan(id, options).await?);
         }
         let voters: Vec<_> =
             nodes.iter().map(|node| format!("{}@127.0.0.1:{}", node.id, node.ports[2])).collect();
@@ -244,7 +232,7 @@ pub(crate) async fn tool_with_input(class: &str, arguments: &[&str], input: &str
     let directory = run_directory::create("tool")?;
     let (log, stdin) = (directory.join("output.log"), directory.join("input"));
     let mut command = jars::get()?.kafka("-Xmx128m");
-    // Java takes the bytes of its input as the locale says, which on a bare machine is ASCII.
+    // Java decodes its input by the locale, which on a bare machine is ASCII.
     command.args(["-Dfile.encoding=UTF-8", class]).args(arguments);
     let file = fs::write(&stdin, input).and_then(|()| fs::File::open(&stdin));
     let file = file.map_err(|error| Error(format!("write {}: {error}", stdin.display())))?;
@@ -253,7 +241,7 @@ pub(crate) async fn tool_with_input(class: &str, arguments: &[&str], input: &str
     if !status.success() {
         return Err(process.error(&format!("run {class} {arguments:?}: {status}")));
     }
-    // What it shows of records may be any bytes.
+    // Records that it prints may hold any bytes.
     let printed = fs::read(&log).map_err(|error| Error(format!("read {}: {error}", log.display())))?;
     Ok(String::from_utf8_lossy(&printed).into_owned())
 }
@@ -265,8 +253,7 @@ pub(crate) async fn stop(process: &Process) -> Result<()> {
     process.wait(STOP_LIMIT).await.map(drop)
 }
 
-/// Whether the broker there answers and counts at least `count` in its cluster: an open port alone does not
-/// say so.
+/// Whether the broker there answers and counts at least `count` in its cluster: an open port alone is no proof.
 async fn knows_brokers(bootstrap: &str, count: usize) -> bool {
     if tokio::net::TcpStream::connect(bootstrap).await.is_err() {
         return false;
@@ -279,8 +266,8 @@ async fn knows_brokers(bootstrap: &str, count: usize) -> bool {
     asked.await.ok().flatten().is_some_and(|known| known >= count)
 }
 
-/// A broker not yet started: its place, ports and proxy.
-struct Node {
+/// A broker not yet started: its directory, ports and proxy.
+struct BrokerNode {
     id: usize,
     directory: PathBuf,
     ports: [u16; 3],
@@ -288,7 +275,7 @@ struct Node {
     proxy: Option<Proxy>,
 }
 
-impl Node {
+impl BrokerNode {
     async fn plan(id: usize, options: &Options) -> Result<Self> {
         let ports = ports::free::<3>()?;
         let mut listeners = Vec::new();
@@ -336,10 +323,9 @@ impl Node {
              share.coordinator.state.topic.replication.factor={size}\n\
              share.coordinator.state.topic.min.isr=1\n"
         );
-        // The product creates its topics itself; few internal partitions and no rebalance delay save tens of
-        // seconds; the cleaner, which looks at every partition each time, looks often enough for compaction to be
-        // seen inside a test, with a table of keys that is quick to clear, as it is for every partition; a killed broker is taken back, and its partitions get a new leader, after 3 seconds
-        // instead of 9.
+        // The product creates its topics itself. Few internal partitions and no rebalance delay save tens of seconds. A killed broker
+        // loses its session, and its partitions get a new leader, after 3 seconds instead of 9. The cleaner runs often enough for a
+        // test to see compaction; it clears its key table for every partition, which is quick with a small one.
         text += "auto.create.topics.enable=false\n\
                  offsets.topic.num.partitions=4\n\
                  transaction.state.log.num.partitions=4\n\
@@ -377,7 +363,7 @@ fn spawn(jars: &Jars, name: &str, directory: &Path) -> Result<Process> {
     Process::spawn(name, command, &directory.join("broker.log"))
 }
 
-async fn format(jars: &Jars, node: &Node, cluster_id: &str, options: &Options) -> Result<()> {
+async fn format(jars: &Jars, node: &BrokerNode, cluster_id: &str, options: &Options) -> Result<()> {
     if options.scram.is_empty() {
         return jars.format(&node.directory.join("data"), node.id, cluster_id);
     }
@@ -396,8 +382,7 @@ async fn format(jars: &Jars, node: &Node, cluster_id: &str, options: &Options) -
     }
 }
 
-/// Kafka wants 16 bytes as 22 letters of URL-safe base64; any such text will do, and these letters are a
-/// subset.
+/// Kafka wants 16 bytes as 22 letters of URL-safe base64. These letters are a subset.
 fn cluster_id() -> String {
     let text: String = run_directory::stamp().chars().filter(char::is_ascii_alphanumeric).collect();
     // The last letter carries four bits only; A is the one with none set.

@@ -18,7 +18,7 @@ use super::{Error, Result, run_directory};
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long a page may take.
 const PAGE_LIMIT: Duration = Duration::from_secs(30);
-/// How often a page is looked at.
+/// Between two looks at a page.
 const STEP: Duration = Duration::from_millis(50);
 /// The member under which WebDriver names an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -104,7 +104,7 @@ impl Browser {
 }
 
 impl Drop for Browser {
-    /// The driver ends with the test; the browser is a child of its own, and would be nobody's.
+    /// The driver ends with the test; the browser is the driver's child and would outlive it.
     fn drop(&mut self) {
         let Ok(address) = url::Url::parse(&self.session) else { return };
         let Some(place) = address.socket_addrs(|| None).ok().and_then(|found| found.first().copied()) else {
@@ -126,7 +126,7 @@ fn port_of(said: &str) -> Option<u16> {
     rest.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// No window, nothing of anybody's profile, and no sandbox, which root may not have.
+/// No window, an empty profile, and no sandbox, which root may not have.
 fn capabilities(directory: &Path) -> Value {
     let profile = format!("--user-data-dir={}", directory.join("profile").display());
     let arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", &profile];

@@ -8,7 +8,7 @@ pub(crate) async fn tributary(arguments: &[&str], environment: &[(&str, &str)]) 
     tributary_given(arguments, environment, b"").await
 }
 
-/// The same with something on its standard input.
+/// As [`tributary`], with `input` on its standard input.
 pub(crate) async fn tributary_given(
     arguments: &[&str],
     environment: &[(&str, &str)],
@@ -21,7 +21,7 @@ pub(crate) async fn tributary_given(
     let run = move || {
         let mut child = command.spawn()?;
         let mut stdin = child.stdin.take().unwrap();
-        // One that has ended without reading leaves a broken pipe, and its exit code says why.
+        // If it ends without reading, the pipe breaks, and its exit code says why.
         stdin.write_all(&input).ok();
         drop(stdin);
         child.wait_with_output()
@@ -29,12 +29,12 @@ pub(crate) async fn tributary_given(
     tokio::task::spawn_blocking(run).await.unwrap().unwrap()
 }
 
-/// What it wrote to its standard output.
+/// Its standard output as text.
 pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What it complained of.
+/// Its standard error as text.
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

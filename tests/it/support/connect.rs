@@ -12,12 +12,11 @@ use super::{Error, Result, ports, prefix, run_directory};
 
 /// It answers from its listener long before it has read its topics and is ready.
 const START_LIMIT: Duration = Duration::from_secs(120);
-const PORT_TRIES: u32 = 3;
 
 /// How a worker differs from a plain one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
-    /// Who must name himself, with which password; nobody else gets an answer.
+    /// The user and the password without which requests are refused.
     pub(crate) user: Option<(String, String)>,
     /// Whether `${file:path:key}` is resolved.
     pub(crate) file_provider: bool,
@@ -32,17 +31,7 @@ pub(crate) struct Connect {
 impl Connect {
     /// A worker on the Kafka at `bootstrap` that says it is healthy.
     pub(crate) async fn start(bootstrap: &str, options: Options) -> Result<Self> {
-        let mut tries = 1;
-        loop {
-            let error = match Self::try_start(bootstrap, &options).await {
-                Ok(connect) => return Ok(connect),
-                Err(error) => error,
-            };
-            if tries == PORT_TRIES || !error.0.contains("Failed to bind") {
-                return Err(error);
-            }
-            tries += 1;
-        }
+        ports::retry("Failed to bind", async || Self::try_start(bootstrap, &options).await).await
     }
 
     /// Where its REST API is.
@@ -118,7 +107,7 @@ fn properties(bootstrap: &str, port: u16, options: &Options) -> String {
     text
 }
 
-/// Java's own file for who logs in how, and beside it the one with the password.
+/// Java's login configuration, and beside it the file with the password.
 fn login_file(directory: &Path, user: &str, password: &str) -> Result<PathBuf> {
     let (login, passwords) = (directory.join("login.conf"), directory.join("passwords.properties"));
     // Java reads such files as Latin-1; an escape is an escape in any character set.

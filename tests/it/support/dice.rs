@@ -31,7 +31,7 @@ pub(crate) fn repeat(seed: u64) -> String {
     format!("{SEED}={seed} cargo test --test it -- {}", thread.name().unwrap_or_default())
 }
 
-/// Cycles that are set now: other ones would draw more or less.
+/// The cycle variables that are set, since other numbers of cycles draw other numbers.
 fn set_cycles() -> String {
     let set = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.into_string().ok().filter(|name| name.starts_with(CYCLES))?;

@@ -1,7 +1,7 @@
-//! The providers that a test meets: the strict one, the lenient one, and drawn ones.
+//! The providers that a test runs against: the strict one, the lenient one, and drawn ones.
 //!
-//! The gate draws one, and takes the strict or the lenient one beside it, by the seed of the day. `TRIBUTARY_TEST_CYCLES_DRAWN` is the
-//! number of drawn ones, and `TRIBUTARY_TEST_SEED` the first of them. Each prints the command that meets it again.
+//! The gate draws one and adds the strict or the lenient one, by the seed of the day. `TRIBUTARY_TEST_CYCLES_DRAWN` is the number of
+//! drawn ones, and `TRIBUTARY_TEST_SEED` the seed of the first. Each prints the command that repeats it.
 
 use std::panic::AssertUnwindSafe;
 
@@ -16,9 +16,9 @@ const DRAWN: u32 = 1;
 /// Providers that are tried at the same time: most of a trial is waiting.
 const AT_ONCE: usize = 2;
 
-pub(crate) struct Drawn {
+pub(crate) struct DrawnProvider {
     pub(crate) name: String,
-    /// The seed that leads to this provider.
+    /// The seed that draws this provider.
     seed: u64,
     knobs: Knobs,
 }
@@ -28,9 +28,9 @@ pub(crate) fn count() -> u32 {
     2 + cycles("DRAWN", DRAWN)
 }
 
-fn all() -> Vec<Drawn> {
+fn all() -> Vec<DrawnProvider> {
     let (first, drawn) = (seed(), cycles("DRAWN", DRAWN));
-    let named = |name: &str, seed, knobs| Drawn { name: name.to_owned(), seed, knobs };
+    let named = |name: &str, seed, knobs| DrawnProvider { name: name.to_owned(), seed, knobs };
     let mut all = vec![named("strict", 0, Knobs::default()), named("lenient", 1, Knobs::lenient())];
     if drawn == DRAWN {
         all.retain(|profile| profile.seed == first % 2);
@@ -40,19 +40,19 @@ fn all() -> Vec<Drawn> {
     all
 }
 
-/// Tries every provider; the error of one names it and the command that meets it again.
+/// Tries every provider; an error names the provider and the command that repeats it.
 pub(crate) async fn try_all<Trial: Future<Output = Result<()>>>(
-    trial: impl Fn(Drawn) -> Trial,
+    trial: impl Fn(DrawnProvider) -> Trial,
 ) -> Result<()> {
     let trials = all().into_iter().map(|provider| {
         let (name, command) = (provider.name.clone(), repeat(provider.seed));
         println!("provider {name}; repeat with: {command}");
         let trial = AssertUnwindSafe(Box::pin(trial(provider)));
         async move {
-            let told = |what: &str| Error(format!("provider {name}, repeat with `{command}`: {what}"));
+            let failed = |what: &str| Error(format!("provider {name}, repeat with `{command}`: {what}"));
             match trial.catch_unwind().await {
-                Ok(held) => held.map_err(|error| told(&error.to_string())),
-                Err(_) => Err(told("it panicked, and the message is above")),
+                Ok(held) => held.map_err(|error| failed(&error.to_string())),
+                Err(_) => Err(failed("it panicked, and the message is above")),
             }
         }
     });
@@ -63,9 +63,9 @@ pub(crate) async fn try_all<Trial: Future<Output = Result<()>>>(
     Ok(())
 }
 
-impl Drawn {
-    /// Its answers, with what a scene set about deliveries: how they reach the worker, and how long it may be away.
-    pub(crate) fn turn(&self, settings: &mut Settings) {
+impl DrawnProvider {
+    /// Replaces the knobs by those of this provider, but for deliveries: how they reach the worker, and how often they are retried.
+    pub(crate) fn apply(&self, settings: &mut Settings) {
         let kept = std::mem::replace(&mut settings.knobs, self.knobs.clone());
         settings.knobs.delivery = kept.delivery;
         settings.knobs.accounting.retries = kept.accounting.retries;

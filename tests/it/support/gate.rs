@@ -1,11 +1,11 @@
-//! A gate before a shard's commit, where a writer can be held inside its batch.
+//! A gate before a shard's commit, which holds a writer inside its batch.
 
 use std::sync::{Arc, Mutex, mpsc};
 
 use kafka::Hook;
 use tokio::sync::Notify;
 
-/// Where a writer stands inside its batch, every record acknowledged, until it is let through.
+/// Holds a writer inside its batch, every record acknowledged, until [`Gate::open`].
 pub(crate) struct Gate {
     reached: Notify,
     opened: mpsc::SyncSender<()>,
@@ -33,7 +33,7 @@ impl Gate {
         self.reached.notified().await;
     }
 
-    /// Lets it through.
+    /// Lets the writer commit.
     pub(crate) fn open(&self) {
         self.opened.try_send(()).ok();
     }

@@ -1,8 +1,8 @@
 //! From lists of functions to a test run: kinds, time limits, and the order parallel first, disturbing last.
 //!
 //! A module lists its tests with [`tests!`](crate::tests), the `mod.rs` above it collects the lists and `main`
-//! runs them, so one that is not listed is dead code and a warning. Each test has a thread and a runtime of its
-//! own; a panic, an error or the time limit fails it. Limits do not count time that the machine lost ([`lost`]).
+//! runs them, so one that is not listed is dead code and a warning. Each test has its own thread and runtime;
+//! a panic, an error or the time limit fails it. Limits do not count time that the machine lost ([`lost`]).
 //! Tests that cannot run here are counted as ignored and named at the end; with `CI` set they fail.
 
 use std::cmp::Reverse;
@@ -19,14 +19,14 @@ use libtest_mimic::{Arguments, Completion, Failed, FormatSetting, Trial};
 
 use super::{Error, Shared, breakable, jars, lost, process, run_directory, shared, traced, tries};
 
-/// So many characters of why a test failed are told at once, beside its name: what is told in the end is often cut off.
-const TOLD: usize = 2_000;
+/// Characters of a failure that are printed at once, beside the test's name: the report at the end is often cut off.
+const FAILURE_CHARACTERS: usize = 2_000;
 
-/// For tests that name no other limit: many times what they take, since a busy machine is no fault of theirs.
+/// Default time limit of a test: many times what it takes, since the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(120);
-/// What a test gets beyond its limit to notice it; after that its thread is left behind.
+/// Time beyond its limit that a test has to notice it; after that its thread is abandoned.
 const GRACE: Duration = Duration::from_secs(5);
-/// Tests mostly wait. More of them at a time would take as long in sum, and each of them longer.
+/// Tests mostly wait. With more threads the run takes as long, and each test longer.
 const THREADS_PER_CORE: usize = 3;
 /// Tests named at the end for the time they took.
 const SLOWEST: usize = 12;
@@ -37,25 +37,26 @@ const GROUPS: [&str; 2] = ["product::", "repository::"];
 /// How long each test took, without what it waited for others.
 static TOOK: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
 
-/// Lists a module's tests: `kind name;`, or `kind name within SECONDS;`, kind being one of [`Test`]'s
-/// constructors. `given "VARIABLE"` at the end makes it a test that runs only where that is set.
+/// Lists a module's tests: `kind name;`, where kind is one of [`Test`]'s constructors. `within SECONDS` or `limit (EXPRESSION)` sets
+/// another time limit; a test with `given "VARIABLE"` runs only where that variable is set.
 #[macro_export]
 macro_rules! tests {
-    ($($kind:ident $name:ident $(within $seconds:literal)? $(given $variable:literal)?;)*) => {
+    ($($kind:ident $name:ident $(within $seconds:literal)? $(limit ($limit:expr))? $(given $variable:literal)?;)*) => {
         pub(crate) fn tests() -> Vec<$crate::support::harness::Test> {
             use $crate::support::harness::Test;
             vec![$(
-                Test::$kind(concat!(module_path!(), "::", stringify!($name)), $name)$(.within($seconds))?$(.given($variable))?
+                Test::$kind(concat!(module_path!(), "::", stringify!($name)), $name)
+                    $(.within($seconds))?$(.within($limit))?$(.given($variable))?
             ),*]
         }
     };
 }
 
-type Body = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Result<(), String>>>> + Send>;
+type TestBody = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Result<(), String>>>> + Send>;
 
 /// What a test needs and may disturb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum TestKind {
     Plain,
     Real,
     Disturbing,
@@ -64,50 +65,44 @@ enum Kind {
 /// One test of this binary.
 pub(crate) struct Test {
     name: String,
-    kind: Kind,
+    kind: TestKind,
     limit: Duration,
-    /// Environment variable without which nobody asks for this test.
+    /// Environment variable without which the test is ignored.
     given: Option<&'static str>,
-    body: Body,
+    body: TestBody,
 }
 
 impl Test {
     /// Needs nothing from outside; runs beside others.
-    pub(crate) fn plain<Run, Running>(name: &str, run: Run) -> Self
+    pub(crate) fn plain<Running>(name: &str, run: impl FnOnce() -> Running + Send + 'static) -> Self
     where
-        Run: FnOnce() -> Running + Send + 'static,
-        Running: Future<Output: Outcome> + 'static,
+        Running: Future<Output: TestOutcome> + 'static,
     {
-        Self::new(name, Kind::Plain, Box::new(move || Box::pin(async move { run().await.into_result() })))
+        Self::new(name, TestKind::Plain, body(run))
     }
 
     /// Uses the shared Kafka and registry, which it must not disturb; runs beside others.
     pub(crate) fn real<Run, Running>(name: &str, run: Run) -> Self
     where
         Run: FnOnce(&'static Shared) -> Running + Send + 'static,
-        Running: Future<Output: Outcome> + 'static,
+        Running: Future<Output: TestOutcome> + 'static,
     {
         let body = move || async move {
             let shared = shared::get().map_err(|error| error.to_string())?;
             run(shared).await.into_result()
         };
-        Self::new(name, Kind::Real, Box::new(move || Box::pin(body())))
+        Self::new(name, TestKind::Real, Box::new(move || Box::pin(body())))
     }
 
-    /// Starts brokers or registries of its own to break them; runs after all others, at most [`breakable::COUNT`] at a time.
-    pub(crate) fn disturbing<Run, Running>(name: &str, run: Run) -> Self
+    /// Breaks brokers or registries that no other test uses; runs after all others, at most [`breakable::COUNT`] at a time.
+    pub(crate) fn disturbing<Running>(name: &str, run: impl FnOnce() -> Running + Send + 'static) -> Self
     where
-        Run: FnOnce() -> Running + Send + 'static,
-        Running: Future<Output: Outcome> + 'static,
+        Running: Future<Output: TestOutcome> + 'static,
     {
-        Self::new(
-            name,
-            Kind::Disturbing,
-            Box::new(move || Box::pin(async move { run().await.into_result() })),
-        )
+        Self::new(name, TestKind::Disturbing, body(run))
     }
 
-    /// Another time limit than [`LIMIT`].
+    /// Replaces the time limit [`LIMIT`].
     pub(crate) fn within(mut self, seconds: u64) -> Self {
         self.limit = Duration::from_secs(seconds);
         self
@@ -119,7 +114,7 @@ impl Test {
         self
     }
 
-    fn new(name: &str, kind: Kind, body: Body) -> Self {
+    fn new(name: &str, kind: TestKind, body: TestBody) -> Self {
         Self { name: test_name(name).to_owned(), kind, limit: LIMIT, given: None, body }
     }
 
@@ -136,11 +131,11 @@ impl Test {
                 Ok(Completion::ignored_with(reason))
             };
         }
-        let _turn = Turn::wait(self.kind == Kind::Disturbing);
+        let _permit = RunPermit::wait(self.kind == TestKind::Disturbing);
         let missing = match self.kind {
-            Kind::Plain => None,
-            Kind::Real => shared::missing(),
-            Kind::Disturbing => jars::missing(),
+            TestKind::Plain => None,
+            TestKind::Real => shared::missing(),
+            TestKind::Disturbing => jars::missing(),
         };
         if let Some(reason) = missing {
             shared::note_left_out(&self.name, reason);
@@ -150,27 +145,33 @@ impl Test {
                 Ok(Completion::ignored_with(reason))
             };
         }
-        // Fetching and starting take longer than a test may and are not its fault: they come before its time
-        // begins.
+        // Fetching and starting take longer than a test may: they come before its time begins.
         match self.kind {
-            Kind::Plain => {}
-            Kind::Real => {
+            TestKind::Plain => {}
+            TestKind::Real => {
                 shared::note_use();
-                shared::get().map_err(tell_once)?;
+                shared::get().map_err(report_once)?;
             }
-            Kind::Disturbing => {
+            TestKind::Disturbing => {
                 shared::note_own();
-                jars::get().map_err(tell_once)?;
+                jars::get().map_err(report_once)?;
             }
         }
-        let begun = Instant::now();
+        let began = Instant::now();
         let result = run_limited(&self.name, self.limit, self.body);
         if let Err(why) = &result {
-            println!("{} failed: {}", self.name, why.chars().take(TOLD).collect::<String>());
+            println!("{} failed: {}", self.name, why.chars().take(FAILURE_CHARACTERS).collect::<String>());
         }
-        TOOK.lock().unwrap_or_else(PoisonError::into_inner).push((begun.elapsed(), self.name));
+        TOOK.lock().unwrap_or_else(PoisonError::into_inner).push((began.elapsed(), self.name));
         result.map(|()| Completion::Completed).map_err(Failed::from)
     }
+}
+
+fn body<Running>(run: impl FnOnce() -> Running + Send + 'static) -> TestBody
+where
+    Running: Future<Output: TestOutcome> + 'static,
+{
+    Box::new(move || Box::pin(async move { run().await.into_result() }))
 }
 
 /// The name of a test: its path without this binary and without the directory that groups its module.
@@ -179,7 +180,7 @@ fn test_name(path: &str) -> &str {
     GROUPS.iter().find_map(|group| path.strip_prefix(*group)).unwrap_or(path)
 }
 
-/// Whether CI has to set a variable that tests are given: the gate prepares what it names.
+/// Whether CI has to set this variable of [`Test::given`]: the gate prepares what it names.
 fn must_be_set(variable: &str) -> bool {
     let may_leave_out = std::env::var("TRIBUTARY_CI_MAY_LEAVE_OUT").unwrap_or_default();
     variable == "TRIBUTARY_TEST_PYTHON" && !may_leave_out.split_whitespace().any(|check| check == "python")
@@ -190,23 +191,23 @@ pub(crate) fn is_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| !value.is_empty())
 }
 
-/// Tests that run now: any number of those that disturb nobody, or a few that do.
-struct Turn {
+/// Permission to run: any number of tests that disturb no other, or up to [`breakable::COUNT`] that do.
+struct RunPermit {
     disturbing: bool,
 }
 
-/// How many of each kind run.
+/// How many tests run: those that disturb no other, and those that do.
 static RUNNING: Mutex<[usize; 2]> = Mutex::new([0, 0]);
-static TURNS: Condvar = Condvar::new();
+static PERMIT_RETURNED: Condvar = Condvar::new();
 
-impl Turn {
-    /// Disturbing ones come last in the list, so nobody waits behind them for long.
+impl RunPermit {
+    /// Disturbing tests come last in the list, so the others do not wait behind them for long.
     fn wait(disturbing: bool) -> Self {
         let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         let others = |running: &mut [usize; 2]| {
             running[usize::from(!disturbing)] > 0 || disturbing && running[1] >= breakable::COUNT
         };
-        let mut running = TURNS.wait_while(running, others).unwrap_or_else(PoisonError::into_inner);
+        let mut running = PERMIT_RETURNED.wait_while(running, others).unwrap_or_else(PoisonError::into_inner);
         running[usize::from(disturbing)] += 1;
         if disturbing {
             shared::pause()
@@ -217,50 +218,50 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for RunPermit {
     fn drop(&mut self) {
         RUNNING.lock().unwrap_or_else(PoisonError::into_inner)[usize::from(self.disturbing)] -= 1;
-        TURNS.notify_all();
+        PERMIT_RETURNED.notify_all();
     }
 }
 
-/// The reason in full for the first test it fails; a hundred times the same log would bury the report.
-fn tell_once(error: Error) -> Failed {
-    static TOLD: AtomicBool = AtomicBool::new(false);
-    if TOLD.swap(true, Ordering::Relaxed) {
-        Failed::from("real Kafka did not start; another test that wanted it says why")
+/// The reason in full for the first test that it fails; a hundred copies of a log would bury the report.
+fn report_once(error: Error) -> Failed {
+    static IS_REPORTED: AtomicBool = AtomicBool::new(false);
+    if IS_REPORTED.swap(true, Ordering::Relaxed) {
+        Failed::from("real Kafka did not start; the first test that needed it shows why")
     } else {
         Failed::from(error)
     }
 }
 
-/// What a test body may return: nothing, or a result whose error fails it.
-pub(crate) trait Outcome {
+/// What a test may return: nothing, or a result whose error fails it.
+pub(crate) trait TestOutcome {
     /// The error as text.
     fn into_result(self) -> Result<(), String>;
 }
 
-impl Outcome for () {
+impl TestOutcome for () {
     fn into_result(self) -> Result<(), String> {
         Ok(())
     }
 }
 
-impl<E: Display> Outcome for Result<(), E> {
+impl<E: Display> TestOutcome for Result<(), E> {
     fn into_result(self) -> Result<(), String> {
         self.map_err(|error| error.to_string())
     }
 }
 
-/// Runs the tests the arguments select, prints what is to be said about real Kafka, and ends every child.
+/// Runs the tests that the arguments select, prints the report about real Kafka, and ends every child.
 pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = arguments.test_threads.or_else(threads);
     let mut tests = tests;
-    // The longest first: one that begins last would be waited for alone.
+    // The longest first: the run would wait for a long one that begins last.
     tests.sort_by_key(|test| Reverse(recorded(&test.name)));
     let (disturbing, beside): (Vec<_>, Vec<_>) =
-        tests.into_iter().partition(|test| test.kind == Kind::Disturbing);
+        tests.into_iter().partition(|test| test.kind == TestKind::Disturbing);
     let trials = beside.into_iter().chain(disturbing).map(Test::into_trial).collect();
 
     lost::watch();
@@ -288,17 +289,17 @@ pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// Panics that a test asks for say nothing: among them one that nobody asked for would not be seen.
+/// Hides the messages of panics that tests cause on purpose; they would bury the others.
 fn hush() {
-    let tell = panic::take_hook();
+    let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         if !message(info.payload()).ends_with("panics on request") {
-            tell(info);
+            report(info);
         }
     }));
 }
 
-/// Whether secrets were found in what the run has written, which is then told.
+/// Prints the secrets that were found in the logs of the run; whether there were any.
 fn leaks() -> bool {
     let Some((found, looked)) = traced::found() else { return false };
     eprint!("{looked}");
@@ -326,7 +327,7 @@ fn record(took: &[(Duration, String)]) {
     }
 }
 
-/// Where the time of the run went, for whoever wants to shorten it.
+/// Which tests took longest.
 fn slowest() -> String {
     let mut took = std::mem::take(&mut *TOOK.lock().unwrap_or_else(PoisonError::into_inner));
     took.sort_unstable_by(|one, other| other.cmp(one));
@@ -354,7 +355,7 @@ fn threads() -> Option<usize> {
 }
 
 /// Runs a body on a thread named after the test, so that the panic message names it too.
-pub(crate) fn run_limited(name: &str, limit: Duration, body: Body) -> Result<(), String> {
+pub(crate) fn run_limited(name: &str, limit: Duration, body: TestBody) -> Result<(), String> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn({
         let name = name.to_owned();
@@ -378,7 +379,7 @@ pub(crate) fn run_limited(name: &str, limit: Duration, body: Body) -> Result<(),
     }
 }
 
-fn block_on(name: &str, limit: Duration, body: Body) -> Result<(), String> {
+fn block_on(name: &str, limit: Duration, body: TestBody) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name(name)

@@ -2,7 +2,7 @@
 //! or fetched there by Maven once.
 //!
 //! A version's directory is filled under a temporary name and renamed, under a lock, so that two runs never
-//! see or make half of it. A changed `pom.xml` fetches anew. Without Java 17, or without both jars and Maven,
+//! see or make half of it. After a change of `pom.xml` they are fetched again. Without Java 17, or without both jars and Maven,
 //! the tests that need them are left out.
 
 use std::fs::{self, File};
@@ -25,7 +25,7 @@ const FETCH_LIMIT: Duration = Duration::from_secs(900);
 /// Half the start-up time of the default collector and compiler, on the few cores tests have.
 const JVM: [&str; 2] = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
 
-/// What is on disk and ready to run.
+/// The jars on disk, ready to run.
 pub(crate) struct Jars {
     kafka: PathBuf,
     registry: PathBuf,
@@ -65,7 +65,7 @@ pub(crate) fn get() -> Result<&'static Jars> {
 
 /// `java` with Kafka Connect's class path, ready for a main class; fetched by the first caller.
 pub(crate) async fn connect() -> Result<Command> {
-    // Fetching blocks, and waits on a runtime of its own.
+    // Fetching blocks, and waits on its own runtime.
     tokio::task::spawn_blocking(load_connect)
         .await
         .map_err(|error| Error(format!("load Kafka Connect: {error}")))?
@@ -79,7 +79,7 @@ impl Jars {
         command
     }
 
-    /// Formats the data directory of a broker that has no users of its own.
+    /// Formats the data directory of a broker without SCRAM users.
     pub(crate) fn format(&self, data: &Path, node: usize, cluster_id: &str) -> Result<()> {
         self.prepared.format(data, node, cluster_id)
     }
@@ -205,7 +205,7 @@ fn finish(name: &str, command: Command, log: &Path) -> Result<()> {
     let process = Process::spawn(name, command, log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.map_err(|error| Error(format!("{name}: build a runtime: {error}")))?;
-    // On a thread of its own: benchmarks come here from inside a runtime.
+    // On its own thread: benchmarks call this from inside a runtime.
     let wait = || runtime.block_on(process.wait(FETCH_LIMIT));
     let status = std::thread::scope(|scope| scope.spawn(wait).join().unwrap())?;
     if status.success() { Ok(()) } else { Err(process.error(&format!("{name}: {status}"))) }

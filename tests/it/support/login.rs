@@ -18,12 +18,12 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// Begins one for a connector, which is named by its file or its name.
+    /// Starts one for a connector, given by its file or its name.
     pub(crate) fn begin(connector: &Path, config: &Path, log: &Path, arguments: &[&str]) -> Result<Self> {
         Self::begin_for("accounting", connector, config, log, arguments)
     }
 
-    /// The same for another area.
+    /// As [`Login::begin`], for another API than accounting.
     pub(crate) fn begin_for(
         area: &str,
         connector: &Path,
@@ -63,7 +63,7 @@ impl Login {
         self.process.said()
     }
 
-    /// Does what a person does, until it has ended well; the address at which the browser came back.
+    /// Plays the person until the command succeeds; the address that the browser was redirected to.
     pub(crate) async fn finish(&self, http: &reqwest::Client) -> Result<Url> {
         let callback = enter(http, &self.address().await?).await;
         http.get(callback.clone()).send().await.map_err(|error| Error(format!("come back: {error}")))?;
@@ -74,13 +74,13 @@ impl Login {
     }
 }
 
-/// A browser that goes nowhere by itself.
+/// A browser that follows no redirects.
 pub(crate) fn http() -> reqwest::Client {
     let browser = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
     browser.timeout(LIMIT).build().unwrap()
 }
 
-/// Presses the simulated provider's button; where the browser is sent then.
+/// Presses the simulated provider's button; the address that the browser is redirected to.
 pub(crate) async fn enter(http: &reqwest::Client, address: &Url) -> Url {
     let mut address = address.clone();
     address.query_pairs_mut().append_pair("auto", "1");

@@ -28,15 +28,16 @@ const MOST_SPANS: usize = 100_000;
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 /// Samples that are kept: nearly three hours of them. Time before the oldest counts as not lost.
 const MOST_SAMPLES: usize = 200_000;
-/// A limit lasts at most so many times its length, however busy the machine is.
+/// A limit lasts at most this many times its length, however busy the machine is.
 pub(crate) const LONGEST: u32 = 10;
-/// A promise may take at most so many times its length.
+/// A promise may take at most this many times its length.
 const PROMISE_STRETCH: u32 = 2;
 
-static BOOK: Mutex<Book> = Mutex::new(Book { spans: VecDeque::new(), due: None, samples: VecDeque::new() });
+static LOST: Mutex<LostTime> =
+    Mutex::new(LostTime { spans: VecDeque::new(), due: None, samples: VecDeque::new() });
 static WATCHING: Once = Once::new();
 
-struct Book {
+struct LostTime {
     /// Late wake-ups: when each was due, and when it came.
     spans: VecDeque<(Instant, Instant)>,
     /// When the next wake-up is due: it may be late already.
@@ -45,7 +46,7 @@ struct Book {
     samples: VecDeque<(Instant, Duration)>,
 }
 
-impl Book {
+impl LostTime {
     /// Reads the kernel's figure, unless the last sample is recent.
     fn sample(&mut self) {
         let now = Instant::now();
@@ -68,24 +69,24 @@ pub(crate) fn watch() {
         let _unwatched = thread::Builder::new().name("lost".to_owned()).spawn(|| {
             loop {
                 {
-                    let mut book = book();
-                    book.sample();
-                    book.due = Some(Instant::now() + TICK);
+                    let mut lost = locked();
+                    lost.sample();
+                    lost.due = Some(Instant::now() + TICK);
                 }
                 thread::sleep(TICK);
-                let mut book = book();
-                let span = book.due.take().and_then(|due| late(due, Instant::now()));
-                if book.spans.len() == MOST_SPANS {
-                    book.spans.pop_front();
+                let mut lost = locked();
+                let span = lost.due.take().and_then(|due| late(due, Instant::now()));
+                if lost.spans.len() == MOST_SPANS {
+                    lost.spans.pop_front();
                 }
-                book.spans.extend(span);
+                lost.spans.extend(span);
             }
         });
     });
 }
 
-fn book() -> MutexGuard<'static, Book> {
-    BOOK.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked() -> MutexGuard<'static, LostTime> {
+    LOST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn late(due: Instant, now: Instant) -> Option<(Instant, Instant)> {
@@ -97,7 +98,7 @@ pub(crate) fn pressure() -> Option<Duration> {
     parse_pressure(&fs::read_to_string("/proc/pressure/cpu").ok()?)
 }
 
-/// Apart from [`pressure`] so that a test need not have such a kernel.
+/// Separate from [`pressure`] for tests on kernels without the figure.
 pub(crate) fn parse_pressure(text: &str) -> Option<Duration> {
     let some = text.lines().find(|line| line.starts_with("some "))?;
     let total = some.split_whitespace().find_map(|field| field.strip_prefix("total="))?;
@@ -121,16 +122,16 @@ pub(crate) fn pressure_at(samples: &VecDeque<(Instant, Duration)>, moment: Insta
 
 /// Time that was lost between two moments.
 pub(crate) fn between(from: Instant, to: Instant) -> Duration {
-    let mut book = book();
+    let mut lost = locked();
     // The thread that samples may itself be waiting for a CPU.
-    if !book.samples.is_empty() {
-        book.sample();
+    if !lost.samples.is_empty() {
+        lost.sample();
     }
-    let last = book.due.and_then(|due| late(due, to));
-    let spans = last.iter().chain(book.spans.iter().rev().take_while(|(_, end)| *end > from));
+    let last = lost.due.and_then(|due| late(due, to));
+    let spans = last.iter().chain(lost.spans.iter().rev().take_while(|(_, end)| *end > from));
     let late: Duration =
         spans.map(|(begin, end)| (*end).min(to).saturating_duration_since((*begin).max(from))).sum();
-    let waited = pressure_at(&book.samples, to).saturating_sub(pressure_at(&book.samples, from));
+    let waited = pressure_at(&lost.samples, to).saturating_sub(pressure_at(&lost.samples, from));
     late.max(waited).min(to.saturating_duration_since(from))
 }
 
@@ -140,8 +141,8 @@ pub(crate) fn fair(began: Instant) -> Duration {
     counted(now.saturating_duration_since(began), between(began, now))
 }
 
-/// Time since a moment as a promise counts it, such as an answer within 5 s: as [`fair`], but at least half of the wall time. The worker
-/// itself keeps the machine busy, and must not excuse a slow answer by that.
+/// Time since a moment as a promise counts it, such as an answer within 5 s: as [`fair`], but at least half of the wall time. The
+/// worker itself keeps the machine busy, which is no excuse for a slow answer.
 pub(crate) fn promised(began: Instant) -> Duration {
     let took = began.elapsed();
     fair(began).max(took / PROMISE_STRETCH)
@@ -152,12 +153,12 @@ pub(crate) const fn promised_longest(limit: Duration) -> Duration {
     limit.saturating_mul(PROMISE_STRETCH)
 }
 
-/// What counts of a span of wall time in which so much was lost.
+/// The part of a span of wall time that counts, given how much of it was lost.
 pub(crate) fn counted(took: Duration, lost: Duration) -> Duration {
     took.saturating_sub(lost).max(took / LONGEST)
 }
 
-/// The wall time after which a limit is over in any case: for calls that take a wall-clock timeout of their own.
+/// The wall time after which a limit is over in any case: for calls that take a wall-clock timeout.
 pub(crate) const fn longest(limit: Duration) -> Duration {
     limit.saturating_mul(LONGEST)
 }

@@ -1,7 +1,6 @@
-//! A place to publish to: a prefix of one test's own on a Kafka and a registry, and the way there and back.
+//! Publishing through the product under a prefix that no other test uses, and reading back what was published.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use model::{Topic, TopicPrefix};
 use tributary::{
@@ -9,14 +8,10 @@ use tributary::{
     publish::{self, Layout, Publisher},
 };
 
-use super::{Result, Shared, prefix, run_directory};
+pub(crate) use super::topics::PARTITIONS;
+use super::{Result, Shared, prefix, run_directory, topics};
 
-/// Of every topic a test makes.
-pub(crate) const PARTITIONS: i32 = 3;
-/// What a busy machine may need to read a topic; nothing waits this long when all is well.
-const READ_LIMIT: Duration = Duration::from_secs(30);
-
-/// Where to publish and with what state directory.
+/// Where to publish, and with which state directory.
 pub(crate) struct Place {
     pub(crate) prefix: TopicPrefix,
     pub(crate) kafka: kafka::Kafka,
@@ -26,7 +21,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// On the shared Kafka and registry, under a prefix that begins with `name`.
+    /// On the shared Kafka and registry, under a prefix that starts with `name`.
     pub(crate) fn on(shared: &Shared, name: &str) -> Result<Self> {
         let kafka = kafka::Kafka::plaintext(shared.bootstrap());
         let admin = kafka::Admin::Real(kafka.clone());
@@ -54,7 +49,7 @@ impl Place {
         Layout { partitions: Some(PARTITIONS), ..Layout::new(self.prefix.clone(), topics) }
     }
 
-    /// The ids a starting worker would have.
+    /// The schema ids that a starting worker has.
     pub(crate) async fn ids(&self) -> avro::Ids {
         avro::Ids::open(avro::Registry::new(&self.registry).unwrap(), &self.state_dir).await
     }
@@ -70,14 +65,9 @@ impl Place {
         kafka::Producer::new(&self.kafka, &kafka::ProducerOptions::default()).unwrap()
     }
 
-    /// All of a topic as of now, each partition in its order.
+    /// Everything committed in a topic, each partition in its order.
     pub(crate) async fn read(&self, topic: &str) -> Vec<kafka::Received> {
-        let partitions: Vec<i32> = (0..PARTITIONS).collect();
-        let mut records = Vec::new();
-        kafka::read_to_end(&self.kafka, topic, &partitions, READ_LIMIT, |record| records.push(record))
-            .await
-            .unwrap();
-        records
+        topics::content_of(&self.kafka, topic, PARTITIONS).await
     }
 
     /// Decodes what was read, with schemas from this registry.
@@ -86,7 +76,7 @@ impl Place {
     }
 }
 
-/// The text of an error and of everything that caused it.
+/// The text of an error and of its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |cause| cause.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

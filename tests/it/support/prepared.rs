@@ -22,8 +22,6 @@ const META: &str = "meta.properties";
 const MARKER: &str = "java-version.txt";
 /// What Java exits with after SIGTERM.
 const TERMINATED: i32 = 143;
-/// Attempts with other ports, if another process binds a free port before the broker does.
-const PORT_TRIES: u32 = 3;
 
 /// The directory with these files.
 #[derive(Debug, Clone)]
@@ -44,7 +42,7 @@ impl Prepared {
         let mut tries = 1;
         while !Self::is_made(&directory, version) {
             match make(&directory, version, &kafka) {
-                Err(error) if tries == PORT_TRIES || !error.0.contains("Address already in use") => {
+                Err(error) if tries == ports::ATTEMPTS || !error.0.contains("Address already in use") => {
                     return Err(error);
                 }
                 _ => tries += 1,
@@ -63,7 +61,7 @@ impl Prepared {
         vec![format!("-XX:SharedArchiveFile={}", archive.display()), "-Xlog:disable".to_owned()]
     }
 
-    /// Formats the data directory of a broker that has no users of its own.
+    /// Formats the data directory of a broker without SCRAM users.
     pub(super) fn format(&self, data: &Path, node: usize, cluster_id: &str) -> Result<()> {
         let failed = |error: std::io::Error| Error(format!("format {}: {error}", data.display()));
         fs::create_dir_all(data).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Children that die with the test run: by our hand at its normal end, by the kernel's when it is killed.
+//! Children that die with the test run: [`kill_all`] ends them at its normal end, the kernel when the run is killed.
 //!
 //! The kernel's parent-death signal fires when the *thread* that spawned ends, so all children are spawned by
 //! one thread that never ends; spawned from a test's own thread, a shared broker would die with the first
@@ -34,7 +34,7 @@ impl Process {
         Self::spawn_reading(name, command, Stdio::null(), log)
     }
 
-    /// As [`Process::spawn`], and it hears what it is told with [`Process::tell`].
+    /// As [`Process::spawn`], with a standard input that [`Process::write_line`] writes to.
     pub(crate) fn spawn_listening(name: &str, command: Command, log: &Path) -> Result<Self> {
         Self::spawn_reading(name, command, Stdio::piped(), log)
     }
@@ -52,7 +52,7 @@ impl Process {
         command.stdin(input).stdout(output).stderr(errors);
         traced::follow(&mut command, log);
         let program = command.get_program().to_string_lossy().into_owned();
-        let child = spawn_on_the_lasting_thread(command)
+        let child = spawn_on_permanent_thread(command)
             .map_err(|error| Error(format!("start {name} with {program}: {error}")))?;
         let child = Arc::new(Mutex::new(child));
         live().push(Arc::clone(&child));
@@ -69,7 +69,7 @@ impl Process {
         locked(&self.child).try_wait().ok().flatten()
     }
 
-    /// Sends `signal`; refused when the child has ended, since its number may belong to somebody else by now.
+    /// Sends `signal`; refused when the child has ended, since its process id may have been reused.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         let mut child = locked(&self.child);
         if let Ok(Some(status)) = child.try_wait() {
@@ -84,7 +84,7 @@ impl Process {
         end(&self.child);
     }
 
-    /// Waits for the child's end, for so long of [`lost::fair`] time.
+    /// Waits for the child's end, at most `limit` of [`lost::fair`] time.
     pub(crate) async fn wait(&self, limit: Duration) -> Result<ExitStatus> {
         let began = Instant::now();
         while lost::fair(began) < limit {
@@ -105,7 +105,7 @@ impl Process {
         Err(self.error(&format!("{} was not killed: it ended with {status}", self.name)))
     }
 
-    /// Waits until `probe` says yes, for so long of [`lost::fair`] time, and notices at once when the child ends instead.
+    /// Waits until `probe` holds, at most `limit` of [`lost::fair`] time; fails at once when the child ends instead.
     pub(crate) async fn ready(&self, limit: Duration, mut probe: impl AsyncFnMut() -> bool) -> Result<()> {
         let began = Instant::now();
         while lost::fair(began) < limit {
@@ -121,12 +121,14 @@ impl Process {
     }
 
     /// Writes a line to the child's standard input; a paused child reads it once resumed.
-    pub(crate) fn tell(&self, line: &str) -> Result<()> {
-        let told = match &mut locked(&self.child).stdin {
+    pub(crate) fn write_line(&self, line: &str) -> Result<()> {
+        let written = match &mut locked(&self.child).stdin {
             Some(stdin) => writeln!(stdin, "{line}"),
-            None => Err(io::Error::other("it was not started listening")),
+            None => Err(io::Error::other("it was started without one")),
         };
-        told.map_err(|error| self.error(&format!("tell {} {line:?}: {error}", self.name)))
+        written.map_err(|error| {
+            self.error(&format!("write {line:?} to the standard input of {}: {error}", self.name))
+        })
     }
 
     /// All the child has written so far, to either of its outputs.
@@ -175,7 +177,7 @@ fn live() -> MutexGuard<'static, Vec<Arc<Mutex<Child>>>> {
     locked(&LIVE)
 }
 
-/// A panic of one test leaves the list and the handles as they were: nothing is half done under these locks.
+/// A panic leaves the list and the handles consistent: nothing is half done under these locks.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -190,26 +192,27 @@ fn tail(log: &Path) -> String {
     lines[lines.len().saturating_sub(TAIL)..].join("\n")
 }
 
-struct Order {
+struct SpawnRequest {
     command: Command,
     reply: mpsc::SyncSender<io::Result<Child>>,
 }
 
-fn spawn_on_the_lasting_thread(command: Command) -> io::Result<Child> {
-    static ORDERS: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
-    let orders = ORDERS.get_or_init(|| {
-        let (sender, receiver) = mpsc::channel::<Order>();
+fn spawn_on_permanent_thread(command: Command) -> io::Result<Child> {
+    static REQUESTS: OnceLock<mpsc::Sender<SpawnRequest>> = OnceLock::new();
+    let requests = REQUESTS.get_or_init(|| {
+        let (sender, receiver) = mpsc::channel::<SpawnRequest>();
         // Ends only with the process: the sender is in a static.
         std::thread::spawn(move || {
-            for mut order in receiver {
-                let child = die_with_parent(&mut order.command).spawn();
-                order.reply.send(child).ok();
+            for mut request in receiver {
+                let child = die_with_parent(&mut request.command).spawn();
+                request.reply.send(child).ok();
             }
         });
         sender
     });
     let (reply, answer) = mpsc::sync_channel(1);
-    orders.send(Order { command, reply }).map_err(|_| io::Error::other("the spawning thread is gone"))?;
+    let request = SpawnRequest { command, reply };
+    requests.send(request).map_err(|_| io::Error::other("the spawning thread is gone"))?;
     answer.recv().map_err(|_| io::Error::other("the spawning thread is gone"))?
 }
 

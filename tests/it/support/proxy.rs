@@ -1,6 +1,6 @@
 //! A TCP proxy that misbehaves on request: it stalls, slows or cuts what passes through it.
 //!
-//! Bytes are held, never dropped: after [`Proxy::heal`] a stalled connection goes on where it was.
+//! Bytes are held, never dropped: after [`Proxy::heal`] a stalled connection continues where it was.
 //! Connections and the listener end with the proxy.
 
 use std::io;
@@ -19,7 +19,7 @@ const CHUNK: usize = 8 * 1024;
 
 /// How the proxy treats what passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum ProxyMode {
     Open,
     Stalled { requests: bool },
     Cut,
@@ -35,7 +35,7 @@ enum Direction {
 /// A way to `target` that a test can disturb.
 pub(crate) struct Proxy {
     address: SocketAddr,
-    mode: watch::Sender<Mode>,
+    mode: watch::Sender<ProxyMode>,
     accepting: AbortHandle,
 }
 
@@ -46,7 +46,7 @@ impl Proxy {
         let listener = listener.map_err(|error| Error(format!("open a proxy to {target}: {error}")))?;
         let address =
             listener.local_addr().map_err(|error| Error(format!("open a proxy to {target}: {error}")))?;
-        let (mode, modes) = watch::channel(Mode::Open);
+        let (mode, modes) = watch::channel(ProxyMode::Open);
         let accepting = tokio::spawn(accept(listener, target, modes)).abort_handle();
         Ok(Self { address, mode, accepting })
     }
@@ -58,28 +58,28 @@ impl Proxy {
 
     /// Holds all bytes in both directions; connections stay open and new ones are accepted.
     pub(crate) fn stall(&self) {
-        self.mode.send_replace(Mode::Stalled { requests: true });
+        self.mode.send_replace(ProxyMode::Stalled { requests: true });
     }
 
     /// Holds what the target answers; requests still reach it.
     pub(crate) fn stall_responses(&self) {
-        self.mode.send_replace(Mode::Stalled { requests: false });
+        self.mode.send_replace(ProxyMode::Stalled { requests: false });
     }
 
     /// Closes every connection, and each new one at once, until healed.
     pub(crate) fn cut(&self) {
-        self.mode.send_replace(Mode::Cut);
+        self.mode.send_replace(ProxyMode::Cut);
     }
 
     /// Delays each chunk of at most 8 KiB by `delay` and passes no more than `bytes_per_second` per
     /// direction.
     pub(crate) fn slow(&self, delay: Duration, bytes_per_second: u32) {
-        self.mode.send_replace(Mode::Slow { delay, bytes_per_second: bytes_per_second.max(1) });
+        self.mode.send_replace(ProxyMode::Slow { delay, bytes_per_second: bytes_per_second.max(1) });
     }
 
     /// Passes everything again, what was held first.
     pub(crate) fn heal(&self) {
-        self.mode.send_replace(Mode::Open);
+        self.mode.send_replace(ProxyMode::Open);
     }
 }
 
@@ -90,7 +90,7 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, target: SocketAddr, modes: watch::Receiver<Mode>) {
+async fn accept(listener: TcpListener, target: SocketAddr, modes: watch::Receiver<ProxyMode>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -104,12 +104,12 @@ async fn accept(listener: TcpListener, target: SocketAddr, modes: watch::Receive
 }
 
 /// Any error on either side ends the connection on both, as it would without a proxy between.
-async fn connect(client: TcpStream, target: SocketAddr, mut modes: watch::Receiver<Mode>) {
-    if *modes.borrow() == Mode::Cut {
+async fn connect(client: TcpStream, target: SocketAddr, mut modes: watch::Receiver<ProxyMode>) {
+    if *modes.borrow() == ProxyMode::Cut {
         return;
     }
     let Ok(server) = TcpStream::connect(target).await else { return };
-    // Small answers must not wait for the kernel to collect more: that would be a delay nobody asked for.
+    // Without Nagle's algorithm, which would delay small answers.
     client.set_nodelay(true).ok();
     server.set_nodelay(true).ok();
     let (from_client, to_client) = client.into_split();
@@ -119,7 +119,7 @@ async fn connect(client: TcpStream, target: SocketAddr, mut modes: watch::Receiv
     tokio::select! {
         _ = async { tokio::try_join!(requests, responses) } => {}
         // An error means the proxy is gone, and the connection with it.
-        _ = modes.wait_for(|mode| *mode == Mode::Cut) => {}
+        _ = modes.wait_for(|mode| *mode == ProxyMode::Cut) => {}
     }
 }
 
@@ -127,7 +127,7 @@ async fn pump(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     direction: Direction,
-    mut modes: watch::Receiver<Mode>,
+    mut modes: watch::Receiver<ProxyMode>,
 ) -> io::Result<()> {
     let mut chunk = vec![0; CHUNK];
     loop {
@@ -140,19 +140,19 @@ async fn pump(
     }
 }
 
-/// Returns when `length` bytes may go on in this direction.
-async fn pass(direction: Direction, length: usize, modes: &mut watch::Receiver<Mode>) -> io::Result<()> {
+/// Returns when `length` bytes may pass in this direction.
+async fn pass(direction: Direction, length: usize, modes: &mut watch::Receiver<ProxyMode>) -> io::Result<()> {
     let mode = *modes
         .wait_for(|mode| match mode {
-            Mode::Stalled { requests } => !requests && direction == Direction::Requests,
+            ProxyMode::Stalled { requests } => !requests && direction == Direction::Requests,
             _ => true,
         })
         .await
         .map_err(io::Error::other)?;
-    if let Mode::Slow { delay, bytes_per_second } = mode {
+    if let ProxyMode::Slow { delay, bytes_per_second } = mode {
         let transfer = Duration::from_secs_f64(length as f64 / f64::from(bytes_per_second));
-        // Healing ends the wait too, else a test that slowed a link could not go on.
-        tokio::time::timeout(delay + transfer, modes.wait_for(|mode| *mode == Mode::Open)).await.ok();
+        // Healing ends the wait too; otherwise a test that slowed a link could not continue.
+        tokio::time::timeout(delay + transfer, modes.wait_for(|mode| *mode == ProxyMode::Open)).await.ok();
     }
     Ok(())
 }

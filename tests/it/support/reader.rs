@@ -1,4 +1,4 @@
-//! Reads topics that a test looks at many times. One pair of clients asks for the ends, and only new records are fetched.
+//! Reads topics that a test reads many times. One pair of clients asks for the ends, and only new records are fetched.
 //!
 //! Records are kept, also those that compaction or retention removes later. A test of these reads with
 //! [`topics::content`](super::topics::content).
@@ -24,21 +24,21 @@ const ASKING: Duration = Duration::from_secs(10);
 /// Between two questions whether transactions have ended.
 const STEP: Duration = Duration::from_millis(20);
 
-/// See the module's head.
+/// Reads topics; keeps every record that it has read.
 pub(crate) struct Reader {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<ReaderState>>,
 }
 
-struct Inner {
+struct ReaderState {
     bootstrap: String,
     /// Made by the first reading: one that sees committed records only, and one that sees all.
     clients: Option<(BaseConsumer, BaseConsumer)>,
-    topics: BTreeMap<String, BTreeMap<i32, Read>>,
+    topics: BTreeMap<String, BTreeMap<i32, PartitionRead>>,
 }
 
 /// What was read of a partition.
 #[derive(Default)]
-struct Read {
+struct PartitionRead {
     records: Vec<Received>,
     /// Offset behind the last of them.
     next: i64,
@@ -48,7 +48,7 @@ struct Read {
 
 impl Reader {
     pub(crate) fn new(bootstrap: &str) -> Self {
-        let inner = Inner { bootstrap: bootstrap.to_owned(), clients: None, topics: BTreeMap::new() };
+        let inner = ReaderState { bootstrap: bootstrap.to_owned(), clients: None, topics: BTreeMap::new() };
         Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
@@ -80,7 +80,7 @@ impl Reader {
     async fn ask<T: Send + 'static>(
         &self,
         topic: &str,
-        make: impl FnOnce(&Inner, &str) -> T + Send + 'static,
+        make: impl FnOnce(&ReaderState, &str) -> T + Send + 'static,
     ) -> Result<T> {
         let (inner, name) = (Arc::clone(&self.inner), topic.to_owned());
         let read = tokio::task::spawn_blocking(move || {
@@ -92,15 +92,15 @@ impl Reader {
     }
 }
 
-fn locked(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
+fn locked(inner: &Mutex<ReaderState>) -> MutexGuard<'_, ReaderState> {
     inner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Inner {
+impl ReaderState {
     fn read(&mut self, topic: &str) -> Result<()> {
         let began = Instant::now();
         loop {
-            match self.go_on(topic, began) {
+            match self.fetch_new(topic, began) {
                 Ok(()) => return Ok(()),
                 // A broker that is just coming back.
                 Err(_) if lost::fair(began) < LIMIT => thread::sleep(STEP),
@@ -109,7 +109,7 @@ impl Inner {
         }
     }
 
-    fn go_on(&mut self, topic: &str, began: Instant) -> KafkaResult<()> {
+    fn fetch_new(&mut self, topic: &str, began: Instant) -> KafkaResult<()> {
         let (committed, all) = match &mut self.clients {
             Some(clients) => clients,
             none => none.insert((
@@ -138,7 +138,7 @@ impl Inner {
             let read = topics.entry(*partition).or_default();
             if read.next > *end {
                 // The topic was deleted and created again.
-                *read = Read::default();
+                *read = PartitionRead::default();
             }
             if read.end != *end {
                 wanted.add_partition_offset(topic, *partition, Offset::Offset(read.next))?;
@@ -162,7 +162,7 @@ impl Inner {
 /// Takes records until each of the open partitions was at its end.
 fn fetch(
     client: &BaseConsumer,
-    topic: &mut BTreeMap<i32, Read>,
+    topic: &mut BTreeMap<i32, PartitionRead>,
     mut open: BTreeSet<i32>,
     began: Instant,
 ) -> KafkaResult<()> {

@@ -1,6 +1,6 @@
 //! A real schema registry that a test may break: Apicurio, in memory, with the Confluent-compatible API.
 //!
-//! What it knows is gone after a kill, a stop or a restart; ids start at 1 again.
+//! A kill, a stop or a restart loses all schemas; ids start at 1 again.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,6 @@ use super::{Result, broker, ports, run_directory};
 const BASE_PATH: &str = "/apis/ccompat/v7";
 const START_LIMIT: Duration = Duration::from_secs(180);
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
-const PORT_TRIES: u32 = 3;
 
 /// One registry.
 pub(crate) struct Registry {
@@ -31,21 +30,14 @@ impl Registry {
     /// A registry that answers.
     pub(crate) async fn start() -> Result<Self> {
         let jars = jars::get()?;
-        let mut tries = 1;
-        loop {
+        ports::retry("already in use", async || {
             let directory = run_directory::create("registry")?;
             let [port] = ports::free::<1>()?;
             let process = spawn(jars, port, &directory)?;
             let registry = Self { jars, directory, port, process };
-            let error = match registry.ready().await {
-                Ok(()) => return Ok(registry),
-                Err(error) => error,
-            };
-            if tries == PORT_TRIES || !error.0.contains("already in use") {
-                return Err(error);
-            }
-            tries += 1;
-        }
+            registry.ready().await.map(|()| registry)
+        })
+        .await
     }
 
     /// What a client takes as `schema.registry.url`.
@@ -94,7 +86,7 @@ fn spawn(jars: &Jars, port: u16, directory: &std::path::Path) -> Result<Process>
     Process::spawn("registry", jars.registry(port), &directory.join("registry.log"))
 }
 
-/// Asks by hand: an HTTP client here would bring its own retries and connection pool into the question.
+/// Writes the request by hand: an HTTP client would add its retries and its connection pool.
 async fn answers(port: u16) -> bool {
     let asked = tokio::time::timeout(ANSWER_LIMIT, async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;

@@ -1,4 +1,4 @@
-//! Where a run keeps its data: one directory per run under the target directory, removed when nobody uses it.
+//! The data of a run: one directory per run under the target directory.
 //!
 //! A run holds a lock on its directory's `in-use` file until the process ends, however it ends. The next run
 //! removes every directory whose lock it can take. After a failure the directory stays until then, for its
@@ -13,13 +13,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{Error, Result};
 
-struct Run {
+struct RunDirectory {
     path: PathBuf,
     /// Never read: the lock lasts as long as the file is open.
     _in_use: File,
 }
 
-static RUN: OnceLock<Result<Run>> = OnceLock::new();
+static RUN: OnceLock<Result<RunDirectory>> = OnceLock::new();
 
 /// Text that no other run has: start time and process id.
 pub(crate) fn stamp() -> &'static str {
@@ -52,7 +52,7 @@ pub(crate) fn remove() {
     }
 }
 
-fn open() -> Result<Run> {
+fn open() -> Result<RunDirectory> {
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tributary-rig");
     fs::create_dir_all(&home).map_err(|error| failed("create", &home, &error))?;
     // Two runs that start together must not see each other's directory before its lock is held.
@@ -66,7 +66,7 @@ fn open() -> Result<Run> {
     let in_use =
         File::create(&in_use).and_then(|file| file.try_lock().map(|()| file).map_err(io::Error::from));
     let in_use = in_use.map_err(|error| failed("lock", &path, &error))?;
-    Ok(Run { path, _in_use: in_use })
+    Ok(RunDirectory { path, _in_use: in_use })
 }
 
 fn remove_abandoned(home: &Path) {
@@ -77,7 +77,7 @@ fn remove_abandoned(home: &Path) {
             Err(error) => error.kind() == io::ErrorKind::NotFound,
         };
         if abandoned {
-            // Somebody else's file, or a disk that is full: neither is a reason not to test.
+            // Another user's file or a full disk must not keep the tests from running.
             fs::remove_dir_all(&run).ok();
         }
     }

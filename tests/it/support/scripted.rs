@@ -1,4 +1,4 @@
-//! A worker that answers what it is told to, for tests of commands that ask one.
+//! A worker with scripted answers, for tests of commands that call one.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ use axum::{
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-/// What a worker was asked, and what it answers: the first answer that is left for a path, the last one for ever.
+/// The requests that a worker got, and its answers: for each path in order, the last one repeatedly.
 #[derive(Clone, Default)]
 pub(crate) struct Script {
     asked: Arc<Mutex<Vec<(String, String)>>>,
@@ -20,14 +20,14 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// It answers these: a method and the beginning of a path, a status, a body.
+    /// With these answers: a method and the beginning of a path, a status, a body.
     pub(crate) fn answering(answers: &[(&str, u16, Value)]) -> Self {
         let answers =
             answers.iter().map(|(asked, status, body)| ((*asked).to_owned(), *status, body.clone()));
         Self { answers: Arc::new(Mutex::new(answers.collect())), ..Self::default() }
     }
 
-    /// Where the worker is reached from now on.
+    /// Starts to serve; the address.
     pub(crate) async fn start(&self) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -36,7 +36,7 @@ impl Script {
         url
     }
 
-    /// Everything it was asked, with the body.
+    /// Every request, with its body.
     pub(crate) fn asked(&self) -> Vec<(String, String)> {
         self.asked.lock().unwrap().clone()
     }

@@ -1,4 +1,4 @@
-//! What must not be found anywhere, and the search for it: as it is, in base64 of either alphabet, and percent-encoded.
+//! Secrets, and the search for them: verbatim, in base64 of either alphabet, and percent-encoded.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -8,13 +8,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use url::form_urlencoded;
 
-/// How much of a secret tells that it may begin here; a shorter one would be found by chance.
+/// Bytes of a secret that the search looks up first; fewer would match by chance.
 const SHORTEST: usize = 8;
 
-/// Secrets, under the names by which a report tells of them.
+/// Secrets, with the names that a report uses for them.
 #[derive(Default)]
 pub(crate) struct Secrets {
-    /// By how they begin, so that a text is walked through once for all of them.
+    /// By their first bytes, so that a text is searched once for all of them.
     by_start: HashMap<[u8; SHORTEST], Vec<(String, Vec<u8>)>>,
 }
 
@@ -23,13 +23,13 @@ impl Secrets {
     ///
     /// # Panics
     ///
-    /// If it is so short that finding it would say nothing.
+    /// If it is so short that it would be found by chance.
     pub(crate) fn add(&mut self, name: &str, secret: &str) {
         assert!(secret.len() >= 2 * SHORTEST, "{name} is too short to be looked for");
         self.form(name, "", secret.to_owned());
         self.form(name, " (percent-encoded)", form_urlencoded::byte_serialize(secret.as_bytes()).collect());
-        // In base64 the same bytes look different by what stands before them: three ways, without the ends that neighbours
-        // have a part in.
+        // In base64 the same bytes look different in each of three positions; the ends also depend on the neighbors and are cut
+        // off.
         for shift in 0..3 {
             let padded = [&vec![0; shift][..], secret.as_bytes()].concat();
             let inner = |text: String| text[if shift == 0 { 0 } else { 4 }..text.len() - 3].to_owned();
@@ -46,7 +46,7 @@ impl Secrets {
         }
     }
 
-    /// Where in this text secrets stand: their names, never themselves.
+    /// The secrets in this text: their names, never the secrets.
     pub(crate) fn found_in(&self, place: &str, text: &[u8]) -> Vec<String> {
         let mut found = BTreeSet::new();
         for (at, start) in text.windows(SHORTEST).enumerate() {

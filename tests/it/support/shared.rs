@@ -1,7 +1,7 @@
-//! The one Kafka and registry most tests share: the outside ones the environment names, or started for the
-//! first test that asks.
+//! The Kafka and the registry that most tests share: outside ones that the environment names, or started for the
+//! first test that needs them.
 //!
-//! Also the book-keeping for the end of the run: who used them, who was left out and why.
+//! Also counts for the report at the end of the run: tests that used them, and tests that were left out and why.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -15,7 +15,7 @@ pub(crate) struct Shared {
     bootstrap: String,
     registry: String,
     own: Option<Broker>,
-    /// Held, not used: dropping it would end it.
+    /// Held, not used: dropping it ends it.
     _own_registry: Option<Registry>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn get() -> Result<&'static Shared> {
     SHARED.get_or_init(start).as_ref().map_err(Clone::clone)
 }
 
-/// Freezes the shared broker while only disturbing tests run, which have their own: its log cleaner would keep
+/// Freezes the shared broker while only disturbing tests run, which use others: its log cleaner would keep
 /// scanning all partitions.
 pub(crate) fn pause() {
     if let Some(broker) = own() {
@@ -67,7 +67,7 @@ fn start() -> Result<Shared> {
     if bootstrap.is_none() || registry.is_none() {
         jars::get()?;
     }
-    // Nobody kills this broker, and a busy machine must not make its own controller give it up.
+    // No test kills this broker, and a busy machine must not make its controller fence it.
     let patient = Options::default().property("broker.session.timeout.ms", "18000");
     // Tests that kill workers want their sessions short.
     let patient = patient.property("group.min.session.timeout.ms", "1500");
@@ -92,8 +92,7 @@ fn outside(variable: &str) -> Option<String> {
     std::env::var(variable).ok().filter(|value| !value.is_empty())
 }
 
-#[derive(Default)]
-struct Book {
+struct Usage {
     shared: usize,
     own: usize,
     left_out: Vec<(String, &'static str)>,
@@ -101,24 +100,24 @@ struct Book {
 
 /// A test uses the shared cluster.
 pub(crate) fn note_use() {
-    book().shared += 1;
+    usage().shared += 1;
 }
 
-/// A test starts a cluster of its own.
+/// A test starts its own cluster.
 pub(crate) fn note_own() {
-    book().own += 1;
+    usage().own += 1;
 }
 
 /// A test is left out.
 pub(crate) fn note_left_out(test: &str, reason: &'static str) {
-    book().left_out.push((test.to_owned(), reason));
+    usage().left_out.push((test.to_owned(), reason));
 }
 
-/// What the run has to say at its end about real Kafka; empty when no test of the run wanted it.
+/// The report about real Kafka at the end of a run; empty when no test needed it.
 pub(crate) fn closing(failed: bool) -> String {
-    let book = book();
+    let usage = usage();
     let mut text = String::new();
-    if book.shared + book.own > 0 {
+    if usage.shared + usage.own > 0 {
         let (kafka, registry) = (jars::kafka_version(), jars::registry_version());
         let used = match SHARED.get() {
             Some(Ok(shared)) => {
@@ -130,19 +129,19 @@ pub(crate) fn closing(failed: bool) -> String {
                     "real {kafka} at {}, {registry} at {}: {} used it",
                     shared.bootstrap,
                     shared.registry,
-                    tests(book.shared)
+                    tests(usage.shared)
                 )
             }
-            Some(Err(_)) => format!("real Kafka {kafka} did not start: {} wanted it", tests(book.shared)),
+            Some(Err(_)) => format!("real Kafka {kafka} did not start: {} needed it", tests(usage.shared)),
             None => format!("real Kafka {kafka}: no test used a shared one"),
         };
-        text += &format!("{used}, {} started their own\n", tests(book.own));
+        text += &format!("{used}, {} started their own\n", tests(usage.own));
     }
     if let Some(path) = run_directory::path().filter(|_| failed) {
         text += &format!("logs of brokers and registries until the next run: {}\n", path.display());
     }
-    if !book.left_out.is_empty() {
-        text += &left_out_block(&book.left_out);
+    if !usage.left_out.is_empty() {
+        text += &left_out_block(&usage.left_out);
     }
     text
 }
@@ -170,7 +169,7 @@ fn tests(count: usize) -> String {
     if count == 1 { "1 test".to_owned() } else { format!("{count} tests") }
 }
 
-fn book() -> MutexGuard<'static, Book> {
-    static BOOK: Mutex<Book> = Mutex::new(Book { shared: 0, own: 0, left_out: Vec::new() });
-    BOOK.lock().unwrap_or_else(PoisonError::into_inner)
+fn usage() -> MutexGuard<'static, Usage> {
+    static USAGE: Mutex<Usage> = Mutex::new(Usage { shared: 0, own: 0, left_out: Vec::new() });
+    USAGE.lock().unwrap_or_else(PoisonError::into_inner)
 }

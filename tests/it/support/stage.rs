@@ -17,20 +17,20 @@ use super::{Error, Result, Shared, lost, prefix, run_directory};
 
 /// Nothing waits this long when all is well; time that the machine lost does not count.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
-/// How often a condition is looked at that gives no sign.
+/// Between two checks of a condition that gives no signal.
 pub(crate) const STEP: Duration = Duration::from_millis(50);
-/// The receivers' name, which leads to one of them.
+/// The receivers' host name, which resolves to one of them.
 pub(crate) const HOST: &str = "hooks.example.com";
 const ENCRYPTION_KEY: &str = "the key of the grants here, long enough";
 
-/// The Kafka and the registry to stand on.
+/// The Kafka and the registry of a [`Stage`].
 #[derive(Debug, Clone)]
-pub(crate) struct Ground {
+pub(crate) struct Backend {
     pub(crate) bootstrap: String,
     pub(crate) registry: String,
 }
 
-impl From<&Shared> for Ground {
+impl From<&Shared> for Backend {
     fn from(shared: &Shared) -> Self {
         Self { bootstrap: shared.bootstrap().to_owned(), registry: shared.registry().to_owned() }
     }
@@ -46,10 +46,10 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// So many healthy workers that receive, with these lines of properties over those they need; the first is who the
-    /// provider reaches, which was started with [`delivering`].
+    /// `count` healthy workers that receive, with `properties` over those they need. The provider, which was started with
+    /// [`delivering`], delivers to the first.
     pub(crate) async fn start(
-        ground: &Ground,
+        backend: &Backend,
         name: &str,
         count: usize,
         properties: &[(&str, &str)],
@@ -61,21 +61,21 @@ impl Stage {
         let advertised = format!("https://{HOST}");
         let needed = [
             ("grant.encryption.key", ENCRYPTION_KEY),
-            ("value.converter.schema.registry.url", &*ground.registry),
+            ("value.converter.schema.registry.url", &*backend.registry),
             ("webhook.listeners", "https://127.0.0.1:0"),
             ("webhook.ssl.certificate.location", &*certificate),
             ("webhook.ssl.key.location", &*key),
             ("webhook.advertised.url", &*advertised),
         ];
         let properties = [&needed[..], properties].concat();
-        let workers = (0..count).map(|_| Tributary::start_in(&group, &ground.bootstrap, name, &properties));
+        let workers = (0..count).map(|_| Tributary::start_in(&group, &backend.bootstrap, name, &properties));
         let workers = try_join_all(workers).await?;
         let stage = Self { simulator, workers, group, http: http() };
         stage.reach(0)?;
         Ok(stage)
     }
 
-    /// Deliveries come to this worker from now on.
+    /// Has the provider deliver to this worker from now on.
     pub(crate) fn reach(&self, worker: usize) -> Result<()> {
         let said = self.workers[worker].said();
         let address = said.lines().find_map(|line| line.split_once(" receives deliveries on "));
@@ -85,7 +85,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Both names of the receivers lead here.
+    /// Has both host names of the receivers resolve to this address.
     pub(crate) fn resolve(&self, address: SocketAddr) {
         self.simulator.provider().turn(|knobs| {
             let names = [HOST.to_owned(), format!("other.{HOST}")];
@@ -93,7 +93,7 @@ impl Stage {
         });
     }
 
-    /// Somebody logs in for a connector that exists; where the provider sent the browser back to.
+    /// Logs in for a connector that exists; the address that the provider redirected the browser to.
     pub(crate) async fn login(&self, connector: &str) -> Result<Url> {
         self.login_for("accounting", connector).await
     }
@@ -105,8 +105,8 @@ impl Stage {
         login.finish(&self.http).await
     }
 
-    /// Has a connector with this configuration, as soon as a worker takes it. A try whose answer was late may have made the change that
-    /// the next one finds: 409.
+    /// Configures a connector, and retries until a worker accepts it. An attempt whose answer was late may have made the change,
+    /// which the next attempt finds: 409.
     pub(crate) async fn configure(&self, connector: &str, config: &Value) -> Result<()> {
         let (path, began) = (format!("/connectors/{connector}/config"), Instant::now());
         loop {
@@ -118,7 +118,7 @@ impl Stage {
         }
     }
 
-    /// Asks a worker over its REST API.
+    /// Sends a request to a worker's REST API.
     pub(crate) async fn ask(
         &self,
         worker: usize,
@@ -130,7 +130,7 @@ impl Stage {
         Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
     }
 
-    /// What a worker shows of a metric: its lines, by labels, which may be none.
+    /// The samples of a metric that a worker serves, each with its labels, which may be empty.
     pub(crate) async fn metric(&self, worker: usize, name: &str) -> Result<Vec<(String, f64)>> {
         let (_, text) = self.workers[worker].ask(&self.http, "GET", "/metrics", None).await?;
         let one = |line: &str| {
@@ -144,8 +144,8 @@ impl Stage {
         Ok(text.lines().filter_map(one).collect())
     }
 
-    /// Which worker each task of a connector runs on, by the word of one of them; `None` for one that is nobody's here or does
-    /// not run.
+    /// The worker that each task of a connector runs on, as worker `asked` reports it; `None` for a task that does not run or runs on
+    /// none of these.
     pub(crate) async fn runs_on(&self, asked: usize, connector: &str) -> Result<Vec<Option<usize>>> {
         let (_, status) = self.ask(asked, "GET", &format!("/connectors/{connector}/status"), None).await?;
         let place = |task: &Value| {
@@ -163,14 +163,14 @@ impl Stage {
     }
 }
 
-/// What a provider needs to deliver to workers of a stage: a clock that runs, trust in any certificate, few retries.
+/// Settings of a provider that delivers to workers of a stage: a running clock, trust in any certificate, few retries.
 pub(crate) fn delivering(settings: &mut Settings) {
     settings.frozen_at = None;
     settings.knobs.delivery.trust_any = true;
     settings.knobs.accounting.retries = vec![100, 200];
 }
 
-/// Makes a certificate for the receivers; its file and that of its key.
+/// Makes a certificate for the receivers; the paths of its file and of its key's.
 fn certificate(directory: &Path) -> Result<(String, String)> {
     let certified = rcgen::generate_simple_self_signed([HOST.to_owned()])
         .map_err(|error| Error(format!("make a certificate: {error}")))?;

@@ -1,4 +1,4 @@
-//! Topics of a test: created through the product's admin, filled with made-up records, read back whole.
+//! Topics of a test: created through the product's admin client, filled with records, read back whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,22 +10,28 @@ use model::{Cleanup, EncodedRecord};
 
 use super::{Result, broker::tool, run_directory};
 
-/// Of every topic of a test.
+/// Partitions of every topic that a test creates.
 pub(crate) const PARTITIONS: i32 = 3;
-/// What a busy machine may need for one call; nothing waits this long when all is well.
+/// Limit for one call on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// Creates `topic` with these settings beyond its cleanup policy.
-pub(crate) async fn create(kafka: &Kafka, topic: &str, cleanup: Cleanup, configs: &[(&str, &str)]) {
-    let spec = TopicSpec {
+/// A topic with the broker's defaults.
+pub(crate) fn spec(topic: &str, partitions: i32, cleanup: Cleanup) -> TopicSpec {
+    TopicSpec {
         name: topic.to_owned(),
-        partitions: PARTITIONS,
+        partitions,
         may_grow: false,
         replication_factor: -1,
         min_message_bytes: 0,
         cleanup,
-        configs: configs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-    };
+        configs: BTreeMap::new(),
+    }
+}
+
+/// Creates `topic` with these settings beyond its cleanup policy.
+pub(crate) async fn create(kafka: &Kafka, topic: &str, cleanup: Cleanup, configs: &[(&str, &str)]) {
+    let configs = configs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let spec = TopicSpec { configs, ..spec(topic, PARTITIONS, cleanup) };
     Admin::Real(kafka.clone()).ensure(&[spec]).await.unwrap();
 }
 
@@ -50,12 +56,25 @@ pub(crate) async fn content(kafka: &Kafka, topic: &str) -> BTreeMap<i32, Vec<Rec
     content
 }
 
-/// Everything committed in a topic of so many partitions.
+/// Everything committed in a topic with this number of partitions.
 pub(crate) async fn content_of(kafka: &Kafka, topic: &str, partitions: i32) -> Vec<Received> {
     let partitions: Vec<i32> = (0..partitions).collect();
     let mut content = Vec::new();
     read_to_end(kafka, topic, &partitions, LIMIT, |received| content.push(received)).await.unwrap();
     content
+}
+
+/// The bytes of all keys, values and headers committed in a topic, for a search.
+pub(crate) async fn bytes_of(kafka: &Kafka, topic: &str, partitions: i32) -> Vec<u8> {
+    let partitions: Vec<i32> = (0..partitions).collect();
+    let mut bytes = Vec::new();
+    let each = |record: Received| {
+        bytes.extend(record.headers.iter().flat_map(|(_, value)| value.to_vec()));
+        bytes.extend(record.key.iter().chain(&record.value).flat_map(|part| part.to_vec()));
+        bytes.push(b'\n');
+    };
+    read_to_end(kafka, topic, &partitions, 2 * LIMIT, each).await.unwrap();
+    bytes
 }
 
 /// Deletes the records of partition 0 below an offset, as retention would.
@@ -74,7 +93,7 @@ pub(crate) fn text(received: &Received) -> String {
     String::from_utf8(received.value.clone().unwrap_or_default().to_vec()).unwrap()
 }
 
-/// Bytes that no codec makes fewer, the same each time.
+/// Bytes that no codec compresses, the same each time.
 pub(crate) fn noise(size: usize) -> Vec<u8> {
     let xorshift = |state: &u64| {
         let state = state ^ (state << 13);

@@ -1,9 +1,9 @@
-//! The whole suite looked through for secrets: with `TRIBUTARY_TEST_TRACE` set, every part says all it can, and at the end
-//! of the run what was said is searched.
+//! The search for secrets in the logs of a whole run: with `TRIBUTARY_TEST_TRACE` set, everything logs at `trace`, and the logs are
+//! searched at the end of the run.
 //!
-//! Said is what workers write, panics among it, and what the parts under test log in this process. Looked for is what the
-//! fixtures name with [`hide`] and [`hide_later`], such as every token that a simulated provider has issued. Without the
-//! variable all of this does nothing.
+//! The logs are the output of workers, panics included, and what the library logs in this process. The secrets are those that
+//! fixtures name with [`hide`] and [`hide_later`], such as every token that a simulated provider issued. Without the variable all of
+//! this does nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,16 @@ use super::{Result, run_directory};
 
 const VARIABLE: &str = "TRIBUTARY_TEST_TRACE";
 
-/// Tells secrets, under the names by which a report tells of them.
-type Told = Box<dyn Fn() -> Vec<(String, String)> + Send>;
+/// Returns secrets, each with the name that a report uses for it.
+type SecretSource = Box<dyn Fn() -> Vec<(String, String)> + Send>;
 
 #[derive(Default)]
-struct Kept {
-    secrets: Vec<Told>,
+struct Trace {
+    secrets: Vec<SecretSource>,
     logs: Vec<PathBuf>,
 }
 
-/// Whether the run is looked through.
+/// Whether the logs of this run are searched.
 pub(crate) fn is_on() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|value| !value.is_empty())
 }
@@ -35,27 +35,27 @@ pub(crate) fn hide(name: &str, secret: &str) {
     hide_later(move || vec![pair.clone()]);
 }
 
-/// Names secrets that are asked for at the end of the run.
-pub(crate) fn hide_later(told: impl Fn() -> Vec<(String, String)> + Send + 'static) {
+/// Names secrets that are known only at the end of the run.
+pub(crate) fn hide_later(secrets: impl Fn() -> Vec<(String, String)> + Send + 'static) {
     if is_on() {
-        kept().secrets.push(Box::new(told));
+        trace().secrets.push(Box::new(secrets));
     }
 }
 
-/// Has a child of ours say all it can, and remembers where.
+/// Has a child of our binaries log at `trace`, and remembers the log.
 pub(crate) fn follow(command: &mut Command, log: &Path) {
     let program = Path::new(command.get_program());
     let is_ours = program == Path::new(env!("CARGO_BIN_EXE_tributary"))
         || std::env::current_exe().is_ok_and(|this| program == this);
-    // What is given out by a simulated provider it has to tell those who are to use it.
+    // A simulated provider prints the credentials that it issues.
     let is_provider = command.get_args().any(|argument| argument == "simulate");
     if is_on() && is_ours && !is_provider {
         command.env("RUST_LOG", "trace");
-        kept().logs.push(log.to_owned());
+        trace().logs.push(log.to_owned());
     }
 }
 
-/// Has the parts in this process say all they can.
+/// Has the library in this process log at `trace`.
 pub(crate) fn begin() -> Result<()> {
     if !is_on() {
         return Ok(());
@@ -70,36 +70,36 @@ pub(crate) fn begin() -> Result<()> {
         .finish();
     tracing::subscriber::set_global_default(subscriber)
         .map_err(|error| super::Error(format!("log at trace: {error}")))?;
-    kept().logs.push(log);
+    trace().logs.push(log);
     Ok(())
 }
 
-/// What was found where, and how much was looked through; nothing where nobody asked for it.
+/// The secrets that were found, and a summary of the search; `None` unless the variable is set.
 pub(crate) fn found() -> Option<(Vec<String>, String)> {
     if !is_on() {
         return None;
     }
-    let kept = std::mem::take(&mut *kept());
+    let trace = std::mem::take(&mut *trace());
     let mut secrets = Secrets::default();
     let mut count = 0;
-    for (name, secret) in kept.secrets.iter().flat_map(|told| told()) {
+    for (name, secret) in trace.secrets.iter().flat_map(|secrets| secrets()) {
         secrets.add(&name, &secret);
         count += 1;
     }
     let (mut leaks, mut files, mut bytes) = (Vec::new(), 0, 0);
-    let mut logs = kept.logs;
+    let mut logs = trace.logs;
     logs.sort_unstable();
     logs.dedup();
     for log in logs {
-        // A test that writes another in its place has looked through it.
+        // A test that replaces a log has searched it.
         let Ok(text) = fs::read(&log) else { continue };
         leaks.extend(secrets.found_in(&log.display().to_string(), &text));
         (files, bytes) = (files + 1, bytes + text.len());
     }
-    Some((leaks, format!("{count} secrets were looked for in {files} logs of {bytes} bytes\n")))
+    Some((leaks, format!("searched {files} logs of {bytes} bytes for {count} secrets\n")))
 }
 
-fn kept() -> MutexGuard<'static, Kept> {
-    static KEPT: Mutex<Kept> = Mutex::new(Kept { secrets: Vec::new(), logs: Vec::new() });
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+fn trace() -> MutexGuard<'static, Trace> {
+    static TRACE: Mutex<Trace> = Mutex::new(Trace { secrets: Vec::new(), logs: Vec::new() });
+    TRACE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The product's own binary as a worker: `tributary run` with the class for tests, on topics of its own.
+//! Our binary as a worker: `tributary run` with the test connector class, on topics that no other group uses.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,8 +21,8 @@ pub(crate) struct Tributary {
     config: PathBuf,
     directory: PathBuf,
     process: Process,
-    /// How often it was started; each life has a log of its own.
-    lives: u32,
+    /// How often it was started; each start has its own log.
+    starts: u32,
 }
 
 impl Tributary {
@@ -45,7 +45,7 @@ impl Tributary {
             .map_err(|error| Error(format!("write {}: {error}", config.display())))?;
         let process = spawn(name, &config, &directory, 0, &[])?;
         let mut worker =
-            Self { name: name.to_owned(), url: String::new(), config, directory, process, lives: 1 };
+            Self { name: name.to_owned(), url: String::new(), config, directory, process, starts: 1 };
         worker.ready().await?;
         Ok(worker)
     }
@@ -72,43 +72,43 @@ impl Tributary {
         if status.success() { Ok(()) } else { Err(self.error(&format!("the worker ended with {status}"))) }
     }
 
-    /// Its next life, on the same disk, until it is healthy.
+    /// Starts it on the same disk and waits until it is healthy.
     pub(crate) async fn start_again(&mut self) -> Result<()> {
         self.start_again_with(&[]).await
     }
 
     /// The same with these variables in its environment.
     pub(crate) async fn start_again_with(&mut self, environment: &[(&str, &str)]) -> Result<()> {
-        self.process = spawn(&self.name, &self.config, &self.directory, self.lives, environment)?;
-        self.lives += 1;
+        self.process = spawn(&self.name, &self.config, &self.directory, self.starts, environment)?;
+        self.starts += 1;
         self.ready().await
     }
 
-    /// Its next life, in which it dies where `place` says ([`base::failpoint`]): healthy until then, unless it dies before.
-    pub(crate) async fn start_again_to_die(&mut self, place: &str) -> Result<()> {
-        match self.start_again_with(&[(base::failpoint::VARIABLE, place)]).await {
+    /// Starts it to die at a fail point ([`base::failpoint`]), and waits until it is healthy or dead.
+    pub(crate) async fn start_again_to_die(&mut self, failpoint: &str) -> Result<()> {
+        match self.start_again_with(&[(base::failpoint::VARIABLE, failpoint)]).await {
             Err(error) if self.runs() => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Waits until it has died at its place.
+    /// Waits until it has died at its fail point.
     pub(crate) async fn dead(&self) -> Result<()> {
         self.process.killed(START_LIMIT).await
     }
 
     /// Its process id.
-    #[allow(dead_code, reason = "for the benchmark, which looks at what it takes of the machine")]
+    #[allow(dead_code, reason = "for the benchmark, which measures its memory and CPU time")]
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Where its REST API is.
+    /// The address of its REST API.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Asks its REST API: status and text of the answer.
+    /// Sends a request to its REST API: status and text of the answer.
     pub(crate) async fn ask(
         &self,
         http: &reqwest::Client,
@@ -172,13 +172,13 @@ fn spawn(
     name: &str,
     config: &Path,
     directory: &Path,
-    life: u32,
+    start: u32,
     environment: &[(&str, &str)],
 ) -> Result<Process> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
     command.args(["run", "--config"]).arg(config).env("TRIBUTARY_TEST_PLUGINS", "true");
     command.envs(environment.iter().copied());
-    Process::spawn(name, command, &directory.join(format!("worker-{life}.log")))
+    Process::spawn(name, command, &directory.join(format!("worker-{start}.log")))
 }
 
 fn text(bootstrap: &str, group: &str, state: &str, properties: &[(&str, &str)]) -> String {
@@ -188,9 +188,9 @@ fn text(bootstrap: &str, group: &str, state: &str, properties: &[(&str, &str)]) 
             ("group.id", group),
             ("listeners", "http://127.0.0.1:0"),
             ("state.dir", state),
-            // Asked for nothing: numbers have no schema.
+            // Never called: numbers have no schema.
             ("value.converter.schema.registry.url", "http://127.0.0.1:1"),
-            // Connectors of tests may refer to any secret but the worker's own.
+            // Test connectors may refer to any secret but the worker's.
             ("config.providers", "env,file,dir"),
             ("config.providers.env.param.allowlist.pattern", ".*"),
             ("config.providers.file.param.allowed.paths", "/"),

@@ -1,20 +1,20 @@
-//! Checks that are tried several times, because a machine may stall during any of them.
+//! Checks that are retried, because a machine may stall during any of them.
 //!
-//! Such a check passes with a fault that shows only now and then. The run therefore counts how often the first try failed, prints it
-//! at its end, and fails where more than a share of first tries did.
+//! Such a check would pass with a fault that shows only now and then. The run therefore counts how often the first try failed,
+//! prints it at its end, and fails if more than a third of the first tries failed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// At most one first try in so many may fail.
+/// At most one in this many first tries may fail.
 const MOST_FAILED_ONE_IN: usize = 3;
-/// The share is judged from so many checks on: of fewer, a single stall would be too many.
+/// Checks from which on the share is judged: with fewer, a single stall would be too many.
 const LEAST_CHECKS: usize = 6;
 
-static FIRST_TRIES: Mutex<Counts> = Mutex::new(Counts { checks: 0, failed: Vec::new() });
+static FIRST_TRIES: Mutex<FirstTries> = Mutex::new(FirstTries { checks: 0, failed: Vec::new() });
 
 /// First tries of a run.
 #[derive(Debug)]
-struct Counts {
+struct FirstTries {
     checks: usize,
     /// Names of the checks whose first try failed.
     failed: Vec<String>,
@@ -27,12 +27,12 @@ pub(crate) struct Tries {
 }
 
 impl Tries {
-    /// Of a check of this name.
+    /// Tries of the check with this name.
     pub(crate) fn of(check: impl Into<String>) -> Self {
         Self { check: check.into(), is_first: true }
     }
 
-    /// A try has ended; whether it held, as given.
+    /// Counts a try that has ended; returns whether it held, as given.
     pub(crate) fn held(&mut self, held: bool) -> bool {
         if std::mem::take(&mut self.is_first) {
             let mut counts = counts();
@@ -46,7 +46,7 @@ impl Tries {
     }
 }
 
-fn counts() -> MutexGuard<'static, Counts> {
+fn counts() -> MutexGuard<'static, FirstTries> {
     FIRST_TRIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn closing() -> (String, bool) {
     report(counts.checks, &counts.failed)
 }
 
-/// Apart from [`closing`] so that a test need not fail the run.
+/// Separate from [`closing`] so that a test of it does not fail the run.
 pub(crate) fn report(checks: usize, failed: &[String]) -> (String, bool) {
     if checks == 0 {
         return (String::new(), false);

@@ -1,5 +1,5 @@
-//! A copy of this binary that visits a broker with every Kafka client the product has, with the product's own logs and
-//! metrics, and says how each fared. In a process of its own, because logs and metrics are the process's.
+//! A copy of this binary that uses a broker with every Kafka client of the product, with the product's logs and metrics, and
+//! reports the outcome of each client. It is a separate process, because logs and metrics are the process's.
 
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use base::retry::Retry;
 use kafka::{
-    Admin, Error, Failure, Kafka, Producer, ProducerOptions, Shards, TopicSpec, TransactionOptions,
-    read_to_end,
+    Admin, Error, Failure, Kafka, Producer, ProducerOptions, Shards, TransactionOptions, read_to_end,
 };
 use model::Cleanup;
 use serde::{Deserialize, Serialize};
@@ -23,19 +22,19 @@ use super::{Result, prefix, run_directory};
 pub(crate) const VISIT: &str = "TRIBUTARY_TEST_VISIT";
 /// Set for a copy that is in a hurry: the visit as JSON.
 pub(crate) const HURRY: &str = "TRIBUTARY_TEST_HURRY";
-/// What such a visit takes: its client is at its first connections.
+/// Duration of such a visit: its client is at its first connections.
 const HURRY_TIME: Duration = Duration::from_millis(300);
-/// The most one client may take to say what is wrong.
+/// Limit for one client to report an error.
 const CLIENT_LIMIT: Duration = Duration::from_secs(20);
-/// The same for the transactional one, which takes all of it.
+/// Limit for the transactional client, which takes all of it.
 const INIT_LIMIT: Duration = Duration::from_secs(20);
 /// More than all of them in sum.
 const VISIT_LIMIT: Duration = Duration::from_secs(100);
-/// How often the metrics are looked at.
+/// Between two looks at the metrics.
 const STEP: Duration = Duration::from_millis(25);
 /// Records each producer writes.
 pub(crate) const RECORDS: usize = 10;
-/// How many bytes each of them has at least.
+/// Least size of each record.
 pub(crate) const RECORD_BYTES: usize = 1000;
 
 /// Where to go and how.
@@ -54,18 +53,18 @@ impl Visit {
         Self { bootstrap: bootstrap.to_owned(), topic: prefix("visit"), settings }
     }
 
-    /// Goes there and comes back.
-    pub(crate) async fn run(&self) -> Result<Report> {
+    /// Runs a visit to its end.
+    pub(crate) async fn run(&self) -> Result<VisitReport> {
         let process = self.spawn(VISIT)?;
         let status = process.wait(VISIT_LIMIT).await?;
         let said = process.said();
         if !status.success() {
             return Err(process.error(&format!("visit {}: {status}", self.bootstrap)));
         }
-        Ok(Report(said))
+        Ok(VisitReport(said))
     }
 
-    /// Goes there and leaves before anybody has answered.
+    /// Starts one and ends it before the broker has answered.
     pub(crate) async fn hurry(&self) -> Result<()> {
         let process = self.spawn(HURRY)?;
         let status = process.wait(VISIT_LIMIT).await?;
@@ -87,8 +86,8 @@ impl Visit {
     }
 }
 
-/// All a visit has said: a line for each client, every log line as JSON, and the metrics at its end.
-pub(crate) struct Report(pub(crate) String);
+/// The output of a visit: a line for each client, every log line as JSON, and the metrics at its end.
+pub(crate) struct VisitReport(pub(crate) String);
 
 /// How a client fared.
 #[derive(Debug, PartialEq, Eq)]
@@ -98,11 +97,11 @@ pub(crate) enum Fared {
     Badly(String),
 }
 
-impl Report {
+impl VisitReport {
     /// Client is `admin`, `producer`, `consumer` or `transactional`.
     pub(crate) fn fared(&self, client: &str) -> Fared {
-        let told = self.0.lines().find_map(|line| line.strip_prefix(&format!("{client} fared ")));
-        match told.unwrap_or_else(|| panic!("no word of {client} in {}", self.0)) {
+        let outcome = self.0.lines().find_map(|line| line.strip_prefix(&format!("{client} fared ")));
+        match outcome.unwrap_or_else(|| panic!("no outcome of {client} in {}", self.0)) {
             "well" => Fared::Well,
             badly => Fared::Badly(badly.to_owned()),
         }
@@ -125,19 +124,19 @@ pub(crate) fn visit() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let rendered = runtime.block_on(async {
         let (kafka, topic) = (visit.kafka(), Arc::from(visit.topic));
-        tell("admin", create(&kafka, &topic).await);
+        print("admin", create(&kafka, &topic).await);
         // Kept until the statistics are in.
         let producer = Producer::new(&kafka, &ProducerOptions::default()).unwrap();
         let (produced, committed) = tokio::join!(produce(&producer, &topic), commit(&kafka, &topic));
         let well = produced.is_ok();
-        tell("producer", produced);
-        tell("transactional", committed);
-        tell("consumer", consume(&kafka, &topic).await);
+        print("producer", produced);
+        print("transactional", committed);
+        print("consumer", consume(&kafka, &topic).await);
         let deadline = Instant::now() + CLIENT_LIMIT;
         while well && !has_statistics(&metrics.render()) && Instant::now() < deadline {
             tokio::time::sleep(STEP).await;
         }
-        // While the producer is there: once it is gone its brokers are not counted any more.
+        // While the producer exists: without it its brokers are not counted any more.
         metrics.render()
     });
     println!("{rendered}");
@@ -161,16 +160,7 @@ fn has_statistics(metrics: &str) -> bool {
 }
 
 async fn create(kafka: &Kafka, topic: &Arc<str>) -> std::result::Result<(), Error> {
-    let spec = TopicSpec {
-        name: topic.to_string(),
-        partitions: PARTITIONS,
-        may_grow: false,
-        replication_factor: -1,
-        min_message_bytes: 0,
-        cleanup: Cleanup::Delete,
-        configs: Default::default(),
-    };
-    Admin::Real(kafka.clone()).ensure(&[spec]).await
+    Admin::Real(kafka.clone()).ensure(&[topics::spec(topic, PARTITIONS, Cleanup::Delete)]).await
 }
 
 async fn produce(producer: &Producer, topic: &Arc<str>) -> std::result::Result<(), Error> {
@@ -204,7 +194,7 @@ async fn consume(kafka: &Kafka, topic: &str) -> std::result::Result<(), Error> {
     Ok(())
 }
 
-fn tell(client: &str, outcome: std::result::Result<(), Error>) {
+fn print(client: &str, outcome: std::result::Result<(), Error>) {
     match outcome {
         Ok(()) => println!("{client} fared well"),
         Err(error) => {

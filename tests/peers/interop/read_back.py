@@ -1,4 +1,4 @@
-"""Reads what the product published with clients it shares no code with, and compares every field.
+"""Reads published records with clients that share no code with the product, and compares every field.
 
 Usage: read_back.py BOOTSTRAP REGISTRY_URL EXPECTATIONS
 
@@ -49,7 +49,7 @@ def read(bootstrap, topic, partition, offset):
 
 
 def plain(value):
-    """The value as JSON has it: times as microseconds, which is how the schema declares them."""
+    """The value as JSON: times in microseconds, as the schema declares them."""
     if isinstance(value, datetime.datetime):
         return (value - EPOCH) // MICROSECOND
     if isinstance(value, dict):
@@ -60,7 +60,7 @@ def plain(value):
 
 
 def compare(path, found, wanted, faults):
-    """Adds every difference to `faults`; the number of single values compared."""
+    """Adds every difference to `faults`; the number of compared values."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         for name in sorted(found.keys() ^ wanted.keys()):
             faults.append(f"{path}.{name}: only {'found' if name in found else 'wanted'}")

@@ -25,7 +25,6 @@ use url::Url;
 
 use crate::support::{allowed_hosts, harness::Test};
 
-/// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
     let parts = [bad_input::tests(), exchange::tests(), faults::tests(), token::tests()];
     parts.into_iter().flatten().collect()

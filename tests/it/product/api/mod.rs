@@ -35,7 +35,6 @@ use crate::{
     support::{allowed_hosts, harness::Test},
 };
 
-/// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
     [
         access::tests(),

@@ -225,8 +225,8 @@ async fn a_code_can_be_pasted_and_a_url_needs_its_state(shared: &'static Shared)
     address.query_pairs_mut().append_pair("auto", "1");
     let (_, page) = scene.get(&address).await;
     let code = page.split_once("<code>").unwrap().1.split_once("</code>").unwrap().0;
-    login.process.tell("")?;
-    login.process.tell(code)?;
+    login.process.write_line("")?;
+    login.process.write_line(code)?;
     assert_eq!(login.code().await?, Some(0), "{}", login.said());
     assert_eq!(scene.leaks(&login), Vec::<String>::new());
     drop(login);
@@ -240,7 +240,7 @@ async fn a_code_can_be_pasted_and_a_url_needs_its_state(shared: &'static Shared)
         .await;
         let login = scene.login(&[]);
         let callback = scene.enter(&login.address().await?).await;
-        login.process.tell(callback.as_str())?;
+        login.process.write_line(callback.as_str())?;
 
         assert_eq!(login.code().await?, Some(i32::from(bent)), "{}", login.said());
         assert_eq!(scene.exchanges().len(), usize::from(!bent));

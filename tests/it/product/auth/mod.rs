@@ -21,7 +21,6 @@ use crate::support::login::{self as person, Login, parameter};
 use crate::support::secrets::Secrets;
 use crate::support::{ALLOWED_HOSTS, Result, Shared, prefix, run_directory, traced};
 
-/// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
     [browser::tests(), login::tests(), status::tests()].into_iter().flatten().collect()
 }

@@ -1,7 +1,6 @@
-//! A small client: one call at a time, every answer kept whole, so that a check can say what came.
+//! A small HTTP client that keeps every answer whole, so that a check can show it.
 //!
-//! A worker may answer 409, and Connect also 500, while it rebalances; every client repeats such a call, so
-//! this one does.
+//! A worker may answer 409, and Connect also 500, while it rebalances; this client retries such calls, as other clients do.
 
 use std::time::Duration;
 
@@ -10,21 +9,21 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::shape::{self, Shape, Strictness, brief, shorten};
+use super::shape::{self, ObjectShape, Strictness, brief, shorten};
 use super::shapes;
 use super::subject::{Credentials, Subject};
 
-/// Terraform's client waits no longer.
+/// The timeout of Terraform's client.
 const CALL_LIMIT: Duration = Duration::from_secs(10);
 const REBALANCE_STEP: Duration = Duration::from_millis(100);
 const REBALANCE_LIMIT: Duration = Duration::from_secs(20);
 
-/// What a check answers: nothing, or what was expected and what came.
-pub(crate) type Outcome = Result<(), String>;
+/// The result of a check; an error has the expected and the found value.
+pub(crate) type CheckOutcome = Result<(), String>;
 
-/// The way to one worker.
+/// A client of one worker.
 #[derive(Clone)]
-pub(crate) struct Client {
+pub(crate) struct RestClient {
     http: reqwest::Client,
     base: String,
     credentials: Option<Credentials>,
@@ -32,16 +31,16 @@ pub(crate) struct Client {
     headers: HeaderMap,
 }
 
-/// What goes with a call.
+/// The body of a call.
 pub(crate) enum Body<'a> {
     None,
-    /// JSON, and said to be.
+    /// JSON with its content type.
     Json(&'a Value),
     /// Any bytes under any content type.
     Raw(&'a str, &'a str),
 }
 
-impl Client {
+impl RestClient {
     pub(crate) fn new(subject: &Subject) -> Result<Self, String> {
         let http = reqwest::Client::builder().timeout(CALL_LIMIT).no_proxy().build();
         Ok(Self {
@@ -53,7 +52,7 @@ impl Client {
         })
     }
 
-    /// The same way, with these headers on every call, as a certain tool sends them.
+    /// The same client with additional headers on every call, as a tool sends them.
     pub(crate) fn sending(&self, headers: &[(&'static str, &'static str)]) -> Self {
         let mut client = self.clone();
         for (name, value) in headers {
@@ -62,42 +61,47 @@ impl Client {
         client
     }
 
-    /// The same way under another name, or none.
+    /// The same client with other credentials, or none.
     pub(crate) fn with_credentials(&self, credentials: Option<Credentials>) -> Self {
         Self { credentials, ..self.clone() }
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Result<Answer, String> {
+    pub(crate) async fn get(&self, path: &str) -> Result<RestAnswer, String> {
         self.call(Method::GET, path, Body::None).await
     }
 
-    pub(crate) async fn delete(&self, path: &str) -> Result<Answer, String> {
+    pub(crate) async fn delete(&self, path: &str) -> Result<RestAnswer, String> {
         self.call(Method::DELETE, path, Body::None).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Answer, String> {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<RestAnswer, String> {
         self.call(Method::POST, path, Body::Json(body)).await
     }
 
-    pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<Answer, String> {
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<RestAnswer, String> {
         self.call(Method::PUT, path, Body::Json(body)).await
     }
 
-    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Result<Answer, String> {
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Result<RestAnswer, String> {
         self.call(Method::PATCH, path, Body::Json(body)).await
     }
 
     /// A POST without a body.
-    pub(crate) async fn order(&self, path: &str) -> Result<Answer, String> {
+    pub(crate) async fn order(&self, path: &str) -> Result<RestAnswer, String> {
         self.call(Method::POST, path, Body::None).await
     }
 
     /// A PUT without a body.
-    pub(crate) async fn set(&self, path: &str) -> Result<Answer, String> {
+    pub(crate) async fn set(&self, path: &str) -> Result<RestAnswer, String> {
         self.call(Method::PUT, path, Body::None).await
     }
 
-    pub(crate) async fn call(&self, method: Method, path: &str, body: Body<'_>) -> Result<Answer, String> {
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Body<'_>,
+    ) -> Result<RestAnswer, String> {
         let deadline = Instant::now() + REBALANCE_LIMIT;
         loop {
             let answer = self.call_once(method.clone(), path, &body).await?;
@@ -108,7 +112,7 @@ impl Client {
         }
     }
 
-    async fn call_once(&self, method: Method, path: &str, body: &Body<'_>) -> Result<Answer, String> {
+    async fn call_once(&self, method: Method, path: &str, body: &Body<'_>) -> Result<RestAnswer, String> {
         let call = format!("{method} {path}");
         let failed = |error: reqwest::Error| format!("{call}: expected an answer, got {error:?}");
         let mut request =
@@ -116,7 +120,7 @@ impl Client {
         if let Some(Credentials { user, password }) = &self.credentials {
             request = request.basic_auth(user, Some(password));
         }
-        // Headers of the client's own win: a tool may say more about its JSON than that it is JSON.
+        // Additional headers win: a tool may send a more specific content type.
         let json = |request: reqwest::RequestBuilder| {
             let told = self.headers.contains_key(CONTENT_TYPE);
             if told { request } else { request.header(CONTENT_TYPE, "application/json") }
@@ -132,7 +136,7 @@ impl Client {
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let text = response.text().await.map_err(failed)?;
         let json = serde_json::from_str(&text).unwrap_or(Value::Null);
-        Ok(Answer { call, status, headers, text, json, strictness: self.strictness })
+        Ok(RestAnswer { call, status, headers, text, json, strictness: self.strictness })
     }
 }
 
@@ -149,25 +153,25 @@ pub(crate) fn segment(name: &str) -> String {
     encoded
 }
 
-/// What came back.
+/// An answer.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct RestAnswer {
     call: String,
     status: u16,
     headers: HeaderMap,
     text: String,
-    /// The body, or null where it is no JSON.
+    /// The body, or null if it is no JSON.
     pub(crate) json: Value,
     strictness: Strictness,
 }
 
-impl Answer {
-    /// A fault of this answer, with the call that led to it.
+impl RestAnswer {
+    /// A fault of this answer, with its call.
     pub(crate) fn fault(&self, text: &str) -> String {
         format!("{}: {text}", self.call)
     }
 
-    /// This status and, where there is a body, JSON that is said to be JSON.
+    /// Requires this status and, if there is a body, JSON with its content type.
     pub(crate) fn expect(self, status: u16) -> Result<Self, String> {
         if self.status != status {
             return Err(self.fault(&format!(
@@ -184,7 +188,7 @@ impl Answer {
         Ok(self)
     }
 
-    /// This status and nothing else.
+    /// Requires this status and an empty body.
     pub(crate) fn expect_empty(self, status: u16) -> Result<Self, String> {
         let answer = self.expect(status)?;
         if answer.text.is_empty() {
@@ -194,7 +198,7 @@ impl Answer {
         }
     }
 
-    /// This status and an error body that repeats it.
+    /// Requires this status and an error body that repeats it.
     pub(crate) fn expect_error(self, status: u16) -> Result<Self, String> {
         let answer = self.expect(status)?.of(&shapes::ERROR)?;
         if answer.json["error_code"] == status {
@@ -204,28 +208,28 @@ impl Answer {
         }
     }
 
-    /// An error that Connect answers with 500 although the request is at fault; a worker of ours may say 400.
+    /// Requires an error for a bad request, which Connect answers with 500 and our worker may answer with 400.
     pub(crate) fn expect_refusal(self) -> Result<Self, String> {
         let status = if self.strictness == Strictness::Compatible && self.status == 400 { 400 } else { 500 };
         self.expect_error(status)
     }
 
-    /// A body of this shape.
-    pub(crate) fn of(self, shape: &Shape) -> Result<Self, String> {
+    /// Requires a body of this shape.
+    pub(crate) fn of(self, shape: &ObjectShape) -> Result<Self, String> {
         self.check(shape, &self.json)?;
         Ok(self)
     }
 
-    /// A list of this shape.
-    pub(crate) fn list_of(self, shape: &Shape) -> Result<Self, String> {
+    /// Requires a list of this shape.
+    pub(crate) fn list_of(self, shape: &ObjectShape) -> Result<Self, String> {
         for item in self.list()? {
             self.check(shape, item)?;
         }
         Ok(self)
     }
 
-    /// An object whose every value has this shape.
-    pub(crate) fn map_of(self, shape: &Shape) -> Result<Self, String> {
+    /// Requires an object in which every value has this shape.
+    pub(crate) fn map_of(self, shape: &ObjectShape) -> Result<Self, String> {
         let Some(members) = self.json.as_object() else {
             return Err(self.fault(&format!("expected an object, got {}", brief(&self.json))));
         };
@@ -235,8 +239,8 @@ impl Answer {
         Ok(self)
     }
 
-    /// Part of the body, of this shape.
-    pub(crate) fn check(&self, shape: &Shape, value: &Value) -> Outcome {
+    /// Requires this part of the body to have this shape.
+    pub(crate) fn check(&self, shape: &ObjectShape, value: &Value) -> CheckOutcome {
         shape::compare(shape, value, self.strictness).map_err(|fault| self.fault(&fault))
     }
 
@@ -252,7 +256,7 @@ impl Answer {
         list.ok_or_else(|| self.fault(&format!("expected a list at {pointer}, got {}", shorten(&self.text))))
     }
 
-    /// This value at a JSON pointer.
+    /// Requires this value at a JSON pointer.
     pub(crate) fn has(self, pointer: &str, expected: &Value) -> Result<Self, String> {
         match self.json.pointer(pointer) {
             Some(value) if value == expected => Ok(self),
@@ -263,7 +267,7 @@ impl Answer {
         }
     }
 
-    /// A message with this text in it.
+    /// Requires a message that contains this text.
     pub(crate) fn says(self, text: &str) -> Result<Self, String> {
         if self.message().contains(text) {
             Ok(self)
@@ -272,7 +276,7 @@ impl Answer {
         }
     }
 
-    /// The message of an error, or no text.
+    /// The message of an error, or an empty text.
     pub(crate) fn message(&self) -> &str {
         self.json["message"].as_str().unwrap_or_default()
     }
@@ -285,7 +289,7 @@ impl Answer {
         &self.text
     }
 
-    /// Whether the worker asks for patience: not the conflict of a name that exists.
+    /// Whether the call should be retried; the conflict of an existing name should not.
     fn is_rebalance(&self) -> bool {
         match self.status {
             409 => !self.message().contains("already exists"),

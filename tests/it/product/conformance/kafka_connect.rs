@@ -1,7 +1,7 @@
-//! Apache Kafka Connect itself, started here: if a check fails on it, the check is wrong.
+//! Apache Kafka Connect itself: if a check fails on it, the check is wrong.
 //!
-//! Its connector is the file source of Connect's own distribution, which reads a file of three lines; a
-//! converter that takes no texts makes its task fail.
+//! Its connector is the file source of Connect's distribution, which reads a file of three lines; a converter that accepts no text
+//! makes its task fail.
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,6 @@
-//! The worker of this repository, started here as anyone starts it: every check holds on it.
+//! The worker of this repository, started as a process: every check holds.
 //!
-//! What the suite must know about it is in `tests/peers/conformance/test-source.json`, which serves for a worker that already
-//! runs too.
+//! Its facts are in `tests/peers/conformance/test-source.json`, which can also be used for a running worker.
 
 use std::fs;
 
@@ -35,7 +34,7 @@ async fn our_worker_passes(shared: &'static Shared) -> Result<(), String> {
     check(&worker, &facts, 85).await
 }
 
-/// `asked` is how many checks apply: one that is left out by mistake is no pass.
+/// `asked` is the number of checks that apply, so that one that is left out by mistake is a failure.
 async fn check(worker: &Tributary, facts: &Value, asked: usize) -> Result<(), String> {
     let report = run(&Subject::parse(worker.url(), &facts.to_string())?).await;
 
@@ -45,7 +44,7 @@ async fn check(worker: &Tributary, facts: &Value, asked: usize) -> Result<(), St
     report.into_result().map_err(|fault| worker.error(&fault).to_string())
 }
 
-/// As in the repository, on a worker and a topic nobody has used.
+/// The facts of the file, for a new worker and a new topic.
 fn facts() -> Value {
     let mut facts: Value =
         serde_json::from_str(include_str!("../../../peers/conformance/test-source.json")).unwrap();

@@ -1,49 +1,49 @@
-//! What a run found: every check with its verdict, all failures at once.
+//! The result of a run: every check with its result, all failures at once.
 
 use std::fmt;
 use std::time::Duration;
 
 /// How a check ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum CheckResult {
     Held,
-    /// What was expected and what came.
+    /// The expected and the found value.
     Failed(String),
-    /// Why it was not asked of this worker.
+    /// Why it does not apply to this worker.
     LeftOut(&'static str),
 }
 
-/// One check's line.
+/// The line of a check.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub(crate) struct CheckRow {
     pub(crate) number: u8,
     pub(crate) sentence: &'static str,
-    pub(crate) verdict: Verdict,
+    pub(crate) result: CheckResult,
 }
 
-/// A whole run.
+/// The result of a run.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct ConformanceReport {
     /// The worker's address.
     pub(crate) worker: String,
-    pub(crate) rows: Vec<Row>,
-    /// What could not be removed afterwards.
+    pub(crate) rows: Vec<CheckRow>,
+    /// The connectors that could not be removed afterwards.
     pub(crate) left_behind: Option<String>,
     pub(crate) took: Duration,
 }
 
-impl Report {
-    /// How many checks hold.
+impl ConformanceReport {
+    /// The number of checks that hold.
     pub(crate) fn held(&self) -> usize {
-        self.rows.iter().filter(|row| row.verdict == Verdict::Held).count()
+        self.rows.iter().filter(|row| row.result == CheckResult::Held).count()
     }
 
-    /// How many checks were asked of this worker.
+    /// The number of checks that apply to this worker.
     pub(crate) fn asked(&self) -> usize {
-        self.rows.iter().filter(|row| !matches!(row.verdict, Verdict::LeftOut(_))).count()
+        self.rows.iter().filter(|row| !matches!(row.result, CheckResult::LeftOut(_))).count()
     }
 
-    /// Whether every check asked holds and nothing stayed behind.
+    /// Whether every check that applies holds and nothing was left behind.
     pub(crate) fn is_clean(&self) -> bool {
         self.held() == self.asked() && self.left_behind.is_none()
     }
@@ -54,15 +54,15 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ConformanceReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Row { number, sentence, verdict } in &self.rows {
-            match verdict {
-                Verdict::Held => writeln!(formatter, "{number:>3} ok        {sentence}")?,
-                Verdict::LeftOut(reason) => {
+        for CheckRow { number, sentence, result } in &self.rows {
+            match result {
+                CheckResult::Held => writeln!(formatter, "{number:>3} ok        {sentence}")?,
+                CheckResult::LeftOut(reason) => {
                     writeln!(formatter, "{number:>3} left out  {sentence}: {reason}")?
                 }
-                Verdict::Failed(text) => {
+                CheckResult::Failed(text) => {
                     writeln!(formatter, "{number:>3} FAILED    {sentence}")?;
                     for line in text.lines() {
                         writeln!(formatter, "              {line}")?;

@@ -1,32 +1,32 @@
-//! Where the checks of one run meet: the client, the names, and what an earlier check left for a later one.
+//! The shared state of the checks of a run: the client, the names, and values that earlier checks leave for later ones.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::client::{Answer, Client, Outcome, segment};
+use super::client::{CheckOutcome, RestAnswer, RestClient, segment};
 use super::shapes;
 use super::subject::Subject;
 use crate::support;
 
-/// REST gives no signal: whoever waits asks again.
+/// Between two requests: REST gives no signal of a change.
 const STEP: Duration = Duration::from_millis(50);
 
 /// One run on one worker.
-pub(crate) struct Scene<'a> {
-    pub(crate) client: Client,
+pub(crate) struct CheckScene<'a> {
+    pub(crate) client: RestClient,
     pub(crate) subject: &'a Subject,
     prefix: String,
-    /// Offsets seen while the connector ran, to be written back once it is stopped.
+    /// Offsets that were read while the connector ran, to be written back once it is stopped.
     pub(crate) offsets: OnceLock<Value>,
     /// The root logger's level before it was changed.
     pub(crate) root_level: OnceLock<String>,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> CheckScene<'a> {
     pub(crate) fn new(subject: &'a Subject) -> Result<Self, String> {
-        let client = Client::new(subject)?;
+        let client = RestClient::new(subject)?;
         let prefix = support::prefix(&subject.prefix);
         Ok(Self { client, subject, prefix, offsets: OnceLock::new(), root_level: OnceLock::new() })
     }
@@ -36,7 +36,7 @@ impl<'a> Scene<'a> {
         format!("{}-{short}", self.prefix)
     }
 
-    /// A name no connector has.
+    /// A name that no connector has.
     pub(crate) fn unknown(&self) -> String {
         self.name("unknown")
     }
@@ -60,13 +60,13 @@ impl<'a> Scene<'a> {
         config
     }
 
-    /// The valid configuration with the subject's own change.
+    /// The valid configuration with the subject's change.
     pub(crate) fn changed_config(&self) -> Value {
         let (key, value) = &self.subject.change;
         self.config_with(&json!({ key: value }))
     }
 
-    /// What the worker shall echo for a configuration: all of it and the name.
+    /// The echo of a configuration: all settings and the name.
     pub(crate) fn echo(&self, short: &str, config: &Value) -> Value {
         let mut echo = config.clone();
         echo["name"] = json!(self.name(short));
@@ -74,19 +74,19 @@ impl<'a> Scene<'a> {
     }
 
     /// Creates a connector as most clients do.
-    pub(crate) async fn create(&self, short: &str, config: &Value) -> Result<Answer, String> {
+    pub(crate) async fn create(&self, short: &str, config: &Value) -> Result<RestAnswer, String> {
         self.client.post("/connectors", &json!({ "name": self.name(short), "config": config })).await
     }
 
     /// Creates a connector with the valid configuration and waits until it runs.
-    pub(crate) async fn create_running(&self, client: &Client, short: &str) -> Outcome {
+    pub(crate) async fn create_running(&self, client: &RestClient, short: &str) -> CheckOutcome {
         let body = json!({ "name": self.name(short), "config": self.config() });
         client.post("/connectors", &body).await?.expect(201)?.of(&shapes::INFO)?;
         self.until_running(short).await
     }
 
-    /// Repeats `attempt` until it holds; its last fault when it never does.
-    pub(crate) async fn eventually(&self, mut attempt: impl AsyncFnMut() -> Outcome) -> Outcome {
+    /// Repeats `attempt` until it holds; its last fault if it never does.
+    pub(crate) async fn eventually(&self, mut attempt: impl AsyncFnMut() -> CheckOutcome) -> CheckOutcome {
         let began = Instant::now();
         loop {
             let Err(fault) = attempt().await else { return Ok(()) };
@@ -98,7 +98,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Waits until the connector and each of its tasks, of which there is at least one, have this state.
-    pub(crate) async fn until_all(&self, short: &str, state: &str) -> Outcome {
+    pub(crate) async fn until_all(&self, short: &str, state: &str) -> CheckOutcome {
         self.eventually(async || {
             let answer = self.status(short).await?.has("/connector/state", &json!(state))?;
             let tasks = answer.list_at("/tasks")?;
@@ -112,12 +112,12 @@ impl<'a> Scene<'a> {
         .await
     }
 
-    pub(crate) async fn until_running(&self, short: &str) -> Outcome {
+    pub(crate) async fn until_running(&self, short: &str) -> CheckOutcome {
         self.until_all(short, "RUNNING").await
     }
 
     /// Waits until the connector is stopped and shows no tasks.
-    pub(crate) async fn until_stopped(&self, short: &str) -> Outcome {
+    pub(crate) async fn until_stopped(&self, short: &str) -> CheckOutcome {
         self.eventually(async || {
             let answer = self.status(short).await?.has("/connector/state", &json!("STOPPED"))?;
             answer.has("/tasks", &json!([])).map(drop)
@@ -125,8 +125,8 @@ impl<'a> Scene<'a> {
         .await
     }
 
-    /// Waits until nobody finds the connector any more.
-    pub(crate) async fn until_gone(&self, short: &str) -> Outcome {
+    /// Waits until connector and status are 404.
+    pub(crate) async fn until_gone(&self, short: &str) -> CheckOutcome {
         self.eventually(async || {
             self.client.get(&self.path(short, "")).await?.expect_error(404)?;
             self.client.get(&self.path(short, "/status")).await?.expect_error(404).map(drop)
@@ -134,12 +134,12 @@ impl<'a> Scene<'a> {
         .await
     }
 
-    pub(crate) async fn status(&self, short: &str) -> Result<Answer, String> {
+    pub(crate) async fn status(&self, short: &str) -> Result<RestAnswer, String> {
         self.client.get(&self.path(short, "/status")).await?.expect(200)?.of(&shapes::STATUS)
     }
 
-    /// Removes all this run made, whatever happened.
-    pub(crate) async fn clean_up(&self) -> Outcome {
+    /// Removes everything that this run created.
+    pub(crate) async fn clean_up(&self) -> CheckOutcome {
         if let Some(level) = self.root_level.get() {
             self.client.put("/admin/loggers/root", &json!({ "level": level })).await?;
         }

@@ -1,20 +1,19 @@
-//! What an answer must look like: its members, their kinds, and what else may be there.
+//! The shape of an answer: its members, their types, and which additions are allowed.
 //!
-//! Kafka Connect itself is held to exactly these members. A worker of ours may add some where no known client
-//! minds: see [`Others`].
+//! Kafka Connect must have exactly these members. Our worker may add some where no known client fails: see [`Others`].
 
 use serde_json::{Map, Value};
 
 /// An object's members.
-pub(crate) struct Shape {
-    /// As the contract calls it, for messages.
+pub(crate) struct ObjectShape {
+    /// Its name in the contract, for messages.
     pub(crate) name: &'static str,
     pub(crate) required: &'static [(&'static str, Kind)],
     pub(crate) optional: &'static [(&'static str, Kind)],
     pub(crate) others: Others,
 }
 
-/// What a member's value is.
+/// The type of a member.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Text,
@@ -22,7 +21,7 @@ pub(crate) enum Kind {
     Number,
     NumberOrNull,
     Flag,
-    /// A text out of these; clients with closed enumerations fail on any other.
+    /// One of these texts; clients with closed enumerations fail on any other.
     OneOf(&'static [&'static str]),
     Texts,
     /// An object whose values are all texts.
@@ -30,11 +29,11 @@ pub(crate) enum Kind {
     /// An object of any members.
     Map,
     MapOrNull,
-    Of(&'static Shape),
-    ListOf(&'static Shape),
+    Of(&'static ObjectShape),
+    ListOf(&'static ObjectShape),
 }
 
-/// Members beyond those of Kafka Connect that a worker of ours may send.
+/// Members beyond those of Kafka Connect that our worker may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Others {
     None,
@@ -43,23 +42,23 @@ pub(crate) enum Others {
     Any,
 }
 
-/// Whose answer it is.
+/// The worker that answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strictness {
-    /// Kafka Connect's own: its members and no others, its 500s where a 400 would be right.
+    /// Kafka Connect: its members and no others, and 500 where 400 would be right.
     Upstream,
-    /// A compatible worker's.
+    /// A compatible worker.
     Compatible,
 }
 
-/// All that is wrong with `value`, in one text.
-pub(crate) fn compare(shape: &Shape, value: &Value, strictness: Strictness) -> Result<(), String> {
+/// All faults of `value` in one text.
+pub(crate) fn compare(shape: &ObjectShape, value: &Value, strictness: Strictness) -> Result<(), String> {
     let mut faults = Vec::new();
     look(shape, value, strictness, shape.name, &mut faults);
     if faults.is_empty() { Ok(()) } else { Err(faults.join("; ")) }
 }
 
-fn look(shape: &Shape, value: &Value, strictness: Strictness, path: &str, faults: &mut Vec<String>) {
+fn look(shape: &ObjectShape, value: &Value, strictness: Strictness, path: &str, faults: &mut Vec<String>) {
     let Some(members) = value.as_object() else {
         faults.push(format!("expected {path} to be an object, got {}", brief(value)));
         return;

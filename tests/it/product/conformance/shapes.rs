@@ -1,9 +1,9 @@
-//! The objects of Connect's REST API, by the names its contract gives them.
+//! The objects of Connect's REST API, by their names in its contract.
 
 use super::shape::Kind::{
     Flag, ListOf, Map, MapOrNull, Number, NumberOrNull, Of, OneOf, Text, TextMap, TextOrNull, Texts,
 };
-use super::shape::{Others, Shape};
+use super::shape::{ObjectShape, Others};
 
 /// Of a connector; a task is never STOPPED.
 const CONNECTOR_STATES: &[&str] = &["RUNNING", "PAUSED", "STOPPED", "FAILED", "UNASSIGNED", "RESTARTING"];
@@ -16,28 +16,28 @@ const PLUGIN_TYPES: &[&str] =
 const KEY_TYPES: &[&str] =
     &["BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD"];
 
-pub(crate) const ERROR: Shape = Shape {
+pub(crate) const ERROR: ObjectShape = ObjectShape {
     name: "error",
     required: &[("error_code", Number), ("message", Text)],
     optional: &[],
     others: Others::None,
 };
 
-pub(crate) const SERVER_INFO: Shape = Shape {
+pub(crate) const SERVER_INFO: ObjectShape = ObjectShape {
     name: "server info",
     required: &[("version", Text), ("commit", Text), ("kafka_cluster_id", Text)],
     optional: &[],
     others: Others::Any,
 };
 
-pub(crate) const HEALTH: Shape = Shape {
+pub(crate) const HEALTH: ObjectShape = ObjectShape {
     name: "health",
     required: &[("status", OneOf(&["healthy", "starting", "unhealthy"])), ("message", Text)],
     optional: &[],
     others: Others::None,
 };
 
-pub(crate) const INFO: Shape = Shape {
+pub(crate) const INFO: ObjectShape = ObjectShape {
     name: "info",
     required: &[
         ("name", Text),
@@ -49,21 +49,21 @@ pub(crate) const INFO: Shape = Shape {
     others: Others::Any,
 };
 
-pub(crate) const TASK_ID: Shape = Shape {
+pub(crate) const TASK_ID: ObjectShape = ObjectShape {
     name: "task id",
     required: &[("connector", Text), ("task", Number)],
     optional: &[],
     others: Others::None,
 };
 
-pub(crate) const TASK_INFO: Shape = Shape {
+pub(crate) const TASK_INFO: ObjectShape = ObjectShape {
     name: "task info",
     required: &[("id", Of(&TASK_ID)), ("config", TextMap)],
     optional: &[],
     others: Others::None,
 };
 
-pub(crate) const STATUS: Shape = Shape {
+pub(crate) const STATUS: ObjectShape = ObjectShape {
     name: "status",
     required: &[
         ("name", Text),
@@ -76,44 +76,48 @@ pub(crate) const STATUS: Shape = Shape {
 };
 
 /// Terraform decodes it as a map of texts.
-const CONNECTOR_STATE: Shape = Shape {
+const CONNECTOR_STATE: ObjectShape = ObjectShape {
     name: "connector state",
     required: &[("state", OneOf(CONNECTOR_STATES)), ("worker_id", Text)],
     optional: &[("trace", Text), ("version", Text)],
     others: Others::Texts,
 };
 
-pub(crate) const TASK_STATE: Shape = Shape {
+pub(crate) const TASK_STATE: ObjectShape = ObjectShape {
     name: "task state",
     required: &[("id", Number), ("state", OneOf(TASK_STATES)), ("worker_id", Text)],
     optional: &[("trace", Text), ("version", Text)],
     others: Others::Any,
 };
 
-pub(crate) const EXPANDED: Shape = Shape {
+pub(crate) const EXPANDED: ObjectShape = ObjectShape {
     name: "expanded connector",
     required: &[("info", Of(&INFO)), ("status", Of(&STATUS))],
     optional: &[],
     others: Others::None,
 };
 
-pub(crate) const TOPICS: Shape =
-    Shape { name: "topics", required: &[("topics", Texts)], optional: &[], others: Others::None };
+pub(crate) const TOPICS: ObjectShape =
+    ObjectShape { name: "topics", required: &[("topics", Texts)], optional: &[], others: Others::None };
 
-pub(crate) const OFFSETS: Shape =
-    Shape { name: "offsets", required: &[("offsets", ListOf(&OFFSET))], optional: &[], others: Others::None };
+pub(crate) const OFFSETS: ObjectShape = ObjectShape {
+    name: "offsets",
+    required: &[("offsets", ListOf(&OFFSET))],
+    optional: &[],
+    others: Others::None,
+};
 
-const OFFSET: Shape = Shape {
+const OFFSET: ObjectShape = ObjectShape {
     name: "offset",
     required: &[("partition", Map), ("offset", MapOrNull)],
     optional: &[],
     others: Others::None,
 };
 
-pub(crate) const MESSAGE: Shape =
-    Shape { name: "message", required: &[("message", Text)], optional: &[], others: Others::None };
+pub(crate) const MESSAGE: ObjectShape =
+    ObjectShape { name: "message", required: &[("message", Text)], optional: &[], others: Others::None };
 
-pub(crate) const PLUGIN: Shape = Shape {
+pub(crate) const PLUGIN: ObjectShape = ObjectShape {
     name: "plugin",
     required: &[("class", Text), ("type", OneOf(PLUGIN_TYPES))],
     optional: &[("version", Text)],
@@ -121,7 +125,7 @@ pub(crate) const PLUGIN: Shape = Shape {
 };
 
 /// AKHQ reads `order`, which Connect 4 does not send.
-pub(crate) const KEY_DEFINITION: Shape = Shape {
+pub(crate) const KEY_DEFINITION: ObjectShape = ObjectShape {
     name: "key definition",
     required: &[
         ("name", Text),
@@ -140,7 +144,7 @@ pub(crate) const KEY_DEFINITION: Shape = Shape {
     others: Others::None,
 };
 
-const KEY_VALUE: Shape = Shape {
+const KEY_VALUE: ObjectShape = ObjectShape {
     name: "key value",
     required: &[
         ("name", Text),
@@ -153,14 +157,14 @@ const KEY_VALUE: Shape = Shape {
     others: Others::None,
 };
 
-const VALIDATED_KEY: Shape = Shape {
+const VALIDATED_KEY: ObjectShape = ObjectShape {
     name: "validated key",
     required: &[("definition", Of(&KEY_DEFINITION)), ("value", Of(&KEY_VALUE))],
     optional: &[],
     others: Others::None,
 };
 
-pub(crate) const VALIDATION: Shape = Shape {
+pub(crate) const VALIDATION: ObjectShape = ObjectShape {
     name: "validation",
     required: &[
         ("name", Text),
@@ -172,7 +176,7 @@ pub(crate) const VALIDATION: Shape = Shape {
     others: Others::None,
 };
 
-pub(crate) const LOGGER: Shape = Shape {
+pub(crate) const LOGGER: ObjectShape = ObjectShape {
     name: "logger",
     required: &[("level", Text), ("last_modified", NumberOrNull)],
     optional: &[],

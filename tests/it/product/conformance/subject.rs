@@ -1,4 +1,4 @@
-//! The worker in question, and what a check must know about it that no answer tells.
+//! The worker under test, and the facts about it that its answers do not show.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use super::shape::Strictness;
 /// A connector's settings, without its name.
 pub(crate) type Config = BTreeMap<String, String>;
 
-/// One worker and a connector it can run.
+/// A worker and a connector that it can run.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Subject {
-    /// Where its REST API is, without a slash at the end; from outside the file.
+    /// The address of its REST API, without a trailing slash; not in the file.
     #[serde(skip)]
     pub(crate) url: String,
-    /// Every connector made begins with this and a text of the run's own.
+    /// The names of all connectors start with this and a unique text.
     #[serde(default = "default_prefix")]
     pub(crate) prefix: String,
-    /// A source connector that is valid, runs one task, and publishes at least one record soon after it
-    /// begins without offsets. `connector.class` is the full name.
+    /// A valid source connector that runs one task and publishes a record soon after it starts without offsets. `connector.class` is
+    /// the full name.
     pub(crate) config: Config,
-    /// The topic that connector writes.
+    /// The topic that the connector writes.
     pub(crate) topic: String,
-    /// A key `config` does not have, and a value that is valid and keeps the connector running.
+    /// A key that `config` does not have, and a valid value with which the connector still runs.
     pub(crate) change: (String, String),
     /// Settings that, put over `config`, make the task fail after it started.
     pub(crate) failure: Config,
@@ -37,18 +37,18 @@ pub(crate) struct Subject {
     /// Whether it is new and has no connectors.
     #[serde(default)]
     pub(crate) fresh: bool,
-    /// With which it asks for basic authentication.
+    /// The credentials of a worker with basic authentication.
     #[serde(default)]
     pub(crate) credentials: Option<Credentials>,
-    /// With which it resolves references to secrets.
+    /// The secret of a worker with a config provider.
     #[serde(default)]
-    pub(crate) provider: Option<Provider>,
-    /// How long what is asked for may take to become visible.
+    pub(crate) provider: Option<SecretProvider>,
+    /// Limit for a change to become visible.
     #[serde(skip, default = "default_patience")]
     pub(crate) patience: Duration,
 }
 
-/// Who may ask.
+/// A user with access.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Credentials {
@@ -56,20 +56,20 @@ pub(crate) struct Credentials {
     pub(crate) password: String,
 }
 
-/// A secret outside the configuration, put where the task shows that it got it: in the topic's name.
+/// A secret outside the configuration. It is the topic's name, so that the task shows that it got it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Provider {
+pub(crate) struct SecretProvider {
     /// The key of `config` that names the topic.
     pub(crate) key: String,
-    /// What stands there instead, for example `${file:/etc/secrets:topic}`.
+    /// The reference to set instead, for example `${file:/etc/secrets:topic}`.
     pub(crate) reference: String,
-    /// What the worker finds behind the reference.
+    /// The value that the reference resolves to.
     pub(crate) secret: String,
 }
 
 impl Subject {
-    /// Reads the facts; the address comes apart, since it changes with every start.
+    /// Parses the facts. The address is separate, since it changes with every start.
     pub(crate) fn parse(url: &str, facts: &str) -> Result<Self, String> {
         let mut subject: Self =
             serde_json::from_str(facts).map_err(|error| format!("parse the subject's facts: {error}"))?;
@@ -86,7 +86,7 @@ impl Subject {
         Ok(subject)
     }
 
-    /// Full name of the connector's class.
+    /// The full name of the connector's class.
     pub(crate) fn class(&self) -> &str {
         self.config.get("connector.class").map_or("", String::as_str)
     }
@@ -96,7 +96,7 @@ impl Subject {
         self.class().rsplit('.').next().unwrap_or_default()
     }
 
-    /// The class without its package and the suffix that may be left out.
+    /// The class without its package and the optional suffix.
     pub(crate) fn short_class(&self) -> &str {
         let simple = self.simple_class();
         simple.strip_suffix("Connector").unwrap_or(simple)
@@ -111,7 +111,7 @@ fn default_prefix() -> String {
     "conformance".to_owned()
 }
 
-/// What the contract allows a connector to start in; a loaded machine comes near it.
+/// The time that the contract allows for the start of a connector; a busy machine comes close to it.
 fn default_patience() -> Duration {
     Duration::from_secs(30)
 }

@@ -1,4 +1,4 @@
-//! The suite, tried on itself: a check that cannot fail holds nobody to anything.
+//! Tests of the suite itself: every check can fail.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::client::segment;
-use super::report::{Report, Row, Verdict};
-use super::shape::{Kind, Others, Shape, Strictness, compare, exactly};
+use super::report::{CheckResult, CheckRow, ConformanceReport};
+use super::shape::{Kind, ObjectShape, Others, Strictness, compare, exactly};
 use super::subject::Subject;
 use super::tools::{console, version};
 use super::{checks, run, shapes};
 
 crate::tests! {
-    plain a_report_tells_every_failure_and_the_total;
-    plain a_report_without_failures_is_clean_unless_something_stayed_behind;
+    plain a_report_lists_every_failure_and_the_total;
+    plain a_report_is_clean_without_failures_and_leftovers;
     plain a_shape_finds_what_is_missing_wrong_or_added;
-    plain additions_are_for_compatible_workers_and_where_clients_allow_them;
+    plain only_compatible_workers_may_add_fields_clients_tolerate;
     plain exact_keys_are_neither_more_nor_fewer;
     plain every_check_is_there_once_and_in_order;
     plain facts_that_contradict_themselves_are_refused;
@@ -30,26 +30,30 @@ crate::tests! {
     plain a_worker_that_is_not_there_fails_every_check;
 }
 
-const POINT: Shape = Shape {
+const POINT: ObjectShape = ObjectShape {
     name: "point",
     required: &[("x", Kind::Number), ("label", Kind::TextOrNull)],
     optional: &[("colour", Kind::OneOf(&["red", "blue"]))],
     others: Others::Any,
 };
-const LINE: Shape = Shape {
+const LINE: ObjectShape = ObjectShape {
     name: "line",
     required: &[("points", Kind::ListOf(&POINT)), ("tags", Kind::TextMap)],
     optional: &[],
     others: Others::None,
 };
 
-async fn a_report_tells_every_failure_and_the_total() {
-    let report = Report {
+async fn a_report_lists_every_failure_and_the_total() {
+    let report = ConformanceReport {
         worker: "http://w:1".to_owned(),
         rows: vec![
-            Row { number: 1, sentence: "it answers", verdict: Verdict::Held },
-            Row { number: 12, sentence: "it refuses", verdict: Verdict::Failed("one\ntwo".to_owned()) },
-            Row { number: 81, sentence: "it asks", verdict: Verdict::LeftOut("nobody told it to") },
+            CheckRow { number: 1, sentence: "it answers", result: CheckResult::Held },
+            CheckRow {
+                number: 12,
+                sentence: "it refuses",
+                result: CheckResult::Failed("one\ntwo".to_owned()),
+            },
+            CheckRow { number: 81, sentence: "it asks", result: CheckResult::LeftOut("not configured") },
         ],
         left_behind: Some("connectors a".to_owned()),
         took: Duration::from_millis(1250),
@@ -60,7 +64,7 @@ async fn a_report_tells_every_failure_and_the_total() {
      12 FAILED    it refuses
                   one
                   two
-     81 left out  it asks: nobody told it to
+     81 left out  it asks: not configured
     left behind: connectors a
     1 of 2 checks hold on http://w:1, 1 left out, in 1.2 s
     ");
@@ -68,14 +72,18 @@ async fn a_report_tells_every_failure_and_the_total() {
     assert!(error.contains("FAILED    it refuses"), "{error}");
 }
 
-async fn a_report_without_failures_is_clean_unless_something_stayed_behind() {
-    let held = || vec![Row { number: 1, sentence: "it answers", verdict: Verdict::Held }];
-    let report =
-        |rows, left_behind| Report { worker: String::new(), rows, left_behind, took: Duration::from_secs(1) };
+async fn a_report_is_clean_without_failures_and_leftovers() {
+    let held = || vec![CheckRow { number: 1, sentence: "it answers", result: CheckResult::Held }];
+    let report = |rows, left_behind| ConformanceReport {
+        worker: String::new(),
+        rows,
+        left_behind,
+        took: Duration::from_secs(1),
+    };
 
     assert!(report(held(), None).is_clean());
     assert!(!report(held(), Some("a connector".to_owned())).is_clean());
-    let left_out = Row { number: 2, sentence: "it asks", verdict: Verdict::LeftOut("no need") };
+    let left_out = CheckRow { number: 2, sentence: "it asks", result: CheckResult::LeftOut("no need") };
     assert!(report(vec![left_out], None).is_clean());
 }
 
@@ -102,7 +110,7 @@ async fn a_shape_finds_what_is_missing_wrong_or_added() {
     }
 }
 
-async fn additions_are_for_compatible_workers_and_where_clients_allow_them() {
+async fn only_compatible_workers_may_add_fields_clients_tolerate() {
     let state = |addition: Value| json!({ "state": "RUNNING", "worker_id": "w", "next_attempt": addition });
     let status = |connector| json!({ "name": "n", "connector": connector, "tasks": [], "type": "source" });
 
@@ -201,7 +209,7 @@ async fn a_name_becomes_one_segment_of_a_path() {
     assert_eq!(segment("a b/c?d%é"), "a%20b%2Fc%3Fd%25%C3%A9");
 }
 
-/// Of a run with no time to wait in.
+/// A subject for runs that do not wait.
 fn hurried(url: &str) -> Subject {
     let mut facts = facts();
     facts["credentials"] = json!({ "user": "u", "password": "p" });
@@ -224,8 +232,8 @@ async fn a_worker_that_agrees_to_everything_fails_every_check() {
         server.abort();
         assert_eq!(report.rows.len(), 85);
         let held: Vec<u8> =
-            report.rows.iter().filter(|row| row.verdict == Verdict::Held).map(|row| row.number).collect();
-        // A list, which is what an empty worker answers there.
+            report.rows.iter().filter(|row| row.result == CheckResult::Held).map(|row| row.number).collect();
+        // A list, as an empty worker answers.
         let expected: &[u8] = if body == "[]" { &[3, 4] } else { &[] };
         assert_eq!(held, expected, "{status} {body}\n{report}");
     }

@@ -1,15 +1,15 @@
-//! Everything goes wrong at once, and in the end the topics are what the provider has.
+//! Everything fails at once, and in the end the topics match the provider.
 //!
 //! Webhooks come twice, in another order, late or never; reads are stale, throttled, cut off or fail; every few seconds a worker
-//! is killed, or frozen until another has taken over and then revived, or the broker is. Meanwhile lists are read in full, and
-//! the provider disables a subscription, which is enabled again and leaves a gap that is repaired by reading more. Then all is well
-//! again, what was lost is told by a later change, and the checker judges. `TRIBUTARY_TEST_CYCLES_CHAOS` and `TRIBUTARY_TEST_SEED` say
-//! how often, and what is drawn. Many of them are played in several acts, each with topics and a provider of its own and judged at its end:
-//! what has to be read back would grow with all that was before.
+//! is killed, or frozen until another has taken over and then resumed, or the broker is restarted. Meanwhile lists are read in full,
+//! and the provider disables a subscription, which is enabled again and leaves a gap that is repaired by more reads. Then all faults
+//! end, a later change of each record replaces the lost events, and the checker judges. `TRIBUTARY_TEST_CYCLES_CHAOS` and
+//! `TRIBUTARY_TEST_SEED` set the number of cycles and what is drawn. Many cycles run in several acts, each with new topics and a new
+//! provider and judged at its end: otherwise the evidence would grow with every cycle.
 //!
-//! A cycle ends with a judgment of the certificates it brought, since a later run might repair what an earlier one missed. After the
-//! verdict on events all lists are read once more in peace: the topics must then have every living record that a list shows,
-//! including those that no event told of. Records of resources without a list are judged where an event told of them.
+//! Each cycle judges the certificates since the last one, since a later run might repair what an earlier one missed. After the
+//! verdict on events all lists are read once more without faults: the topics must then have every living record that a list shows,
+//! with or without an event. Records of resources without a list are judged only if they have an event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -24,45 +24,41 @@ use tributary::avro::embedded::EmbeddedRegistry;
 
 use super::checker::{Evidence, check, check_certificates};
 use super::evidence;
-use super::lists::{Listed, sum};
+use super::lists::{ListedRecords, sum};
 use super::load::Mix;
-use super::scene::{HOOKS, Options, Scene};
+use super::scene::{EnrichScene, HOOKS, Options};
 use crate::support::dice::{Dice, seed};
-use crate::support::harness::Test;
-use crate::support::stage::Ground;
+use crate::support::stage::Backend;
 use crate::support::{Broker, Error, Result, breakable, cycles};
 
-/// Disasters of the gate: one of each kind.
+/// Cycles of the gate: one disaster of each kind.
 const CYCLES: u32 = 3;
-/// The most of one act.
-const ACT: u32 = 20;
+/// The most cycles of one act.
+const MOST_CYCLES_OF_ACT: u32 = 20;
 /// Changes a second.
 const RATE: f64 = if cfg!(debug_assertions) { 20.0 } else { 100.0 };
-/// What snapshots read.
+/// The lists that snapshots read.
 const LISTS: [List; 2] = [List::Customers, List::Accounts];
-/// Changes that are told badly before something dies: what a second and a half brings.
-const BADLY: u64 = (1.5 * RATE) as u64;
+/// Changes with bad deliveries before each disaster: one and a half seconds of them.
+const CHANGES_BEFORE_DISASTER: u64 = (1.5 * RATE) as u64;
 
-/// All tests of this module.
-pub(crate) fn tests() -> Vec<Test> {
-    let name = concat!(module_path!(), "::topics_are_what_the_provider_has_whatever_went_wrong_on_the_way");
-    let run = topics_are_what_the_provider_has_whatever_went_wrong_on_the_way;
-    // A cycle takes some ten seconds. The limits of its steps find what hangs.
-    vec![Test::disturbing(name, run).within(300 + 60 * u64::from(cycles("CHAOS", CYCLES)))]
+crate::tests! {
+    // A cycle takes about ten seconds. The limits of its steps find what hangs.
+    disturbing topics_match_the_provider_whatever_went_wrong limit (300 + 60 * u64::from(cycles("CHAOS", CYCLES)));
 }
 
-/// What happens to those who work.
+/// What happens to a worker or the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disaster {
     /// SIGKILL.
     Kill,
     /// SIGSTOP until another has taken over, then SIGCONT.
     Freeze,
-    /// The broker ends or is killed, and comes back with its data.
+    /// The broker is stopped or killed, and restarted with its data.
     Broker,
 }
 
-/// Each comes once before any comes again, in an order that is drawn.
+/// One of each, in drawn order.
 fn disasters(dice: &mut Dice) -> Vec<Disaster> {
     let mut left = vec![Disaster::Kill, Disaster::Freeze, Disaster::Broker];
     let mut drawn = Vec::new();
@@ -72,11 +68,11 @@ fn disasters(dice: &mut Dice) -> Vec<Disaster> {
     drawn
 }
 
-async fn topics_are_what_the_provider_has_whatever_went_wrong_on_the_way() -> Result<()> {
+async fn topics_match_the_provider_whatever_went_wrong() -> Result<()> {
     let mut broker = breakable::take().await?;
     let mut left = cycles("CHAOS", CYCLES);
     for seed in seed().. {
-        let played = left.min(ACT);
+        let played = left.min(MOST_CYCLES_OF_ACT);
         Box::pin(act(&mut broker, seed, played)).await?;
         left -= played;
         if left == 0 {
@@ -86,31 +82,30 @@ async fn topics_are_what_the_provider_has_whatever_went_wrong_on_the_way() -> Re
     Ok(())
 }
 
-/// So many disasters, and what is there afterwards.
+/// Runs `cycles` disasters and judges the result.
 async fn act(broker: &mut Broker, seed: u64, cycles: u32) -> Result<()> {
     let began = Instant::now();
     let mut dice = Dice(seed);
-    let registry =
-        EmbeddedRegistry::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
-    let ground = Ground { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
+    let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
+    let backend = Backend { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
     let options = Options {
         workers: 2,
         resources: &[Resource::Customers, Resource::Accounts, Resource::Journals, Resource::Persons],
         // Short, so that others soon take over, and not so short that a busy machine ends them.
         properties: &[("session.timeout.ms", "3000"), ("heartbeat.interval.ms", "500")],
-        // Far longer than a replica lags here, and short enough for what is suspected to be found innocent.
+        // Far longer than a replica lags here, and short enough for a suspected restore to be refuted within the test.
         settings: &[
             ("snapshot.lists", "customers,accounts"),
             ("page.size", "20"),
             ("epoch.confirm.ms", "20000"),
         ],
     };
-    let mut scene = Scene::start(ground, "enrich-chaos", options, |settings| {
+    let mut scene = EnrichScene::start(backend, "enrich-chaos", options, |settings| {
         settings.world.companies = 8;
         settings.world.seed = seed;
     })
     .await?;
-    let mut judge = Judge::default();
+    let mut judge = CertificateJudge::default();
     judge.look(&scene);
     scene.warm().await?;
 
@@ -121,47 +116,49 @@ async fn act(broker: &mut Broker, seed: u64, cycles: u32) -> Result<()> {
         }
         let disaster = planned.pop().unwrap_or(Disaster::Kill);
         let victim = dice.below(2) as usize;
-        let told =
+        let failed =
             |error: Error| Error(format!("seed {seed}, cycle {cycle}, {disaster:?} of {victim}: {error}"));
         spoil(&scene);
         judge.look(&scene);
-        // One after the other, as a worker that is asked by REST would have it.
+        // One run after the other, as the REST API enforces it.
         if snapshots == 0 || scene.is_over(&run(snapshots - 1)).await.unwrap_or(false) {
-            scene.ask_for(&run(snapshots), RunKind::Snapshot, &LISTS).await.map_err(told)?;
+            scene.ask_for(&run(snapshots), RunKind::Snapshot, &LISTS).await.map_err(failed)?;
             snapshots += 1;
         }
         let mut load = scene.load(RATE, Mix::All, seed);
-        load.reaches(BADLY).await.map_err(told)?;
+        load.reaches(CHANGES_BEFORE_DISASTER).await.map_err(failed)?;
         match disaster {
             Disaster::Broker => {
-                // In order every other time: while it stops, its partitions have no leader and it still decides.
+                // A clean stop half of the time: its partitions lose their leader while it still coordinates transactions.
                 if dice.below(2) == 0 {
-                    broker.stop().await.map_err(told)?;
+                    broker.stop().await.map_err(failed)?;
                 }
-                broker.restart().await.map_err(told)?;
+                broker.restart().await.map_err(failed)?;
             }
-            Disaster::Kill | Disaster::Freeze => strike(&mut scene, disaster, victim).await.map_err(told)?,
+            Disaster::Kill | Disaster::Freeze => {
+                strike(&mut scene, disaster, victim).await.map_err(failed)?
+            }
         }
         changes += load.stop();
-        // A delete that is still under way would be lost with its subscription, and nobody would ever hear of it.
-        scene.until_delivered().await.map_err(told)?;
-        // Only changes that a later one makes up for are lost: of a delete nobody would ever hear again.
+        // A delivery of a delete would be lost for ever with its subscription, since no later change replaces it.
+        scene.until_delivered().await.map_err(failed)?;
+        // Only updates are lost, which a later one replaces; the loss of a delete could not be noticed.
         scene.provider().turn(|knobs| knobs.delivery.lose = 0.2);
         let mut load = scene.load(RATE, Mix::Updates, seed);
         disable_one(&scene, &mut dice);
-        load.reaches(BADLY / 2).await.map_err(told)?;
-        until_all_tell(&scene).await.map_err(told)?;
+        load.reaches(CHANGES_BEFORE_DISASTER / 2).await.map_err(failed)?;
+        until_all_active(&scene).await.map_err(failed)?;
         changes += load.stop();
         scene.provider().turn(|knobs| knobs.delivery.lose = 0.0);
-        judge.judge(&scene).await.map_err(told)?;
+        judge.judge(&scene).await.map_err(failed)?;
     }
     scene.calm();
     scene.until_over(&run(snapshots - 1)).await?;
-    let gaps = until_looked_after(&scene).await?;
+    let gaps = until_gaps_end(&scene).await?;
     judge.judge(&scene).await?;
     let lost = scene.make_up_for_lost();
     scene.quiesce().await?;
-    // Before the last run, which would repair what events had failed to bring.
+    // Before the last run, which would repair records that events failed to update.
     let verdict = scene.verdict().await?;
     judge.look(&scene);
     let progress = scene.run("chaos-last", RunKind::Repair, &LISTS).await?;
@@ -172,8 +169,8 @@ async fn act(broker: &mut Broker, seed: u64, cycles: u32) -> Result<()> {
     let repaired = check(&complete);
 
     println!(
-        "enrich, chaos: seed {seed}, {cycles} disasters in {:.0?}, {snapshots} snapshots, {changes} changes, {lost} records told of \
-         again, gaps {gaps:?}; {} certificates of {} records judged; {verdict}; after the last run: {repaired}",
+        "enrich, chaos: seed {seed}, {cycles} disasters in {:.0?}, {snapshots} snapshots, {changes} changes, {lost} records with \
+         a repeated event, gaps {gaps:?}; {} certificates of {} records judged; {verdict}; after the last run: {repaired}",
         began.elapsed(),
         judge.judged.len(),
         judge.records,
@@ -182,7 +179,7 @@ async fn act(broker: &mut Broker, seed: u64, cycles: u32) -> Result<()> {
     repaired.assert_sound();
     assert_eq!((verdict.letters, repaired.letters), (0, 0), "there are dead letters");
     assert_eq!(sum(&progress, "certified"), sum(&progress, "lists"), "{progress:#?}");
-    assert!(judge.records > 0, "no list was certified while things went wrong");
+    assert!(judge.records > 0, "no list was certified during the disasters");
     let listed = scene.listed().places.len();
     assert_eq!(complete.certified.len(), listed, "of living records in certified lists: {certificates:#?}");
     assert!(gaps.values().sum::<usize>() > 0, "no gap was opened");
@@ -190,25 +187,25 @@ async fn act(broker: &mut Broker, seed: u64, cycles: u32) -> Result<()> {
     Ok(())
 }
 
-/// Judges certificates, each once, while the disasters go on.
+/// Judges certificates, each once, during the disasters.
 #[derive(Default)]
-struct Judge {
-    /// What lists showed, in the order of time.
-    listed: Vec<Listed>,
-    /// Certificates that are judged: list and end of its reading.
+struct CertificateJudge {
+    /// The records that lists showed, in chronological order.
+    listed: Vec<ListedRecords>,
+    /// Certificates that are judged: list, and end of its reading.
     judged: BTreeSet<(String, i64)>,
-    /// Records that they had to have, in sum.
+    /// Records that they required, in sum.
     records: usize,
 }
 
-impl Judge {
-    /// Notes what lists show.
-    fn look(&mut self, scene: &Scene) {
+impl CertificateJudge {
+    /// Notes the records that lists show now.
+    fn look(&mut self, scene: &EnrichScene) {
         self.listed.push(scene.listed());
     }
 
-    /// Holds the certificates since the last time against the record topics.
-    async fn judge(&mut self, scene: &Scene) -> Result<()> {
+    /// Checks the certificates since the last call against the record topics.
+    async fn judge(&mut self, scene: &EnrichScene) -> Result<()> {
         let mut evidence = Evidence::default();
         let mut fresh = BTreeSet::new();
         let read = scene.until("certificates and records read", async || {
@@ -217,7 +214,7 @@ impl Judge {
             fresh = certificates.iter().map(|(list, one)| (list.clone(), one.ended_at)).collect();
             evidence.certified = scene.owed(&certificates, &self.listed);
             if !evidence.certified.is_empty() {
-                // In this order: a record that is no longer parked then is published.
+                // In this order: a record that is no longer parked is published by then.
                 let parked = evidence::parked(scene).await?;
                 evidence.parked = parked.into_keys().map(|name| (name, None)).collect();
                 evidence.lines = evidence::lines(scene).await?;
@@ -232,13 +229,13 @@ impl Judge {
     }
 }
 
-/// A snapshot.
+/// The id of a snapshot.
 fn run(number: u32) -> String {
     format!("chaos-{number}")
 }
 
-/// The provider disables one of the subscriptions.
-fn disable_one(scene: &Scene, dice: &mut Dice) {
+/// Has the provider disable one of the subscriptions.
+fn disable_one(scene: &EnrichScene, dice: &mut Dice) {
     let provider = scene.provider();
     let mut active = provider.accounting.webhooks();
     active.retain(|one| one.state == WebhookState::Active);
@@ -248,8 +245,8 @@ fn disable_one(scene: &Scene, dice: &mut Dice) {
     }
 }
 
-/// Waits until every subscription is active: of a delete that nobody is told of, nobody hears later.
-async fn until_all_tell(scene: &Scene) -> Result<()> {
+/// Waits until every subscription is active: a lost delete event could not be noticed.
+async fn until_all_active(scene: &EnrichScene) -> Result<()> {
     let all = async || {
         let webhooks = scene.provider().accounting.webhooks();
         let active = webhooks.iter().filter(|one| one.state == WebhookState::Active);
@@ -258,11 +255,11 @@ async fn until_all_tell(scene: &Scene) -> Result<()> {
     scene.until("every subscription active again", all).await
 }
 
-/// Waits until no gap is open; how many came to which end.
-async fn until_looked_after(scene: &Scene) -> Result<BTreeMap<String, usize>> {
+/// Waits until no gap is open; the number of gaps in each state.
+async fn until_gaps_end(scene: &EnrichScene) -> Result<BTreeMap<String, usize>> {
     let mut ends = BTreeMap::new();
     scene
-        .until("every gap looked after", async || {
+        .until("every gap ended", async || {
             let path = format!("/connectors/{HOOKS}/gaps?all=true");
             let (status, answer) = scene.stage.ask(0, "GET", &path, None).await?;
             let states = answer.as_array().into_iter().flatten();
@@ -278,8 +275,8 @@ async fn until_looked_after(scene: &Scene) -> Result<BTreeMap<String, usize>> {
     Ok(ends)
 }
 
-/// A worker dies or stands still until the other has all its tasks, and comes back.
-async fn strike(scene: &mut Scene, disaster: Disaster, victim: usize) -> Result<()> {
+/// Kills or freezes a worker until the other has all its tasks, and brings it back.
+async fn strike(scene: &mut EnrichScene, disaster: Disaster, victim: usize) -> Result<()> {
     let other = 1 - victim;
     scene.stage.reach(other)?;
     if disaster == Disaster::Kill {
@@ -293,8 +290,8 @@ async fn strike(scene: &mut Scene, disaster: Disaster, victim: usize) -> Result<
     taken
 }
 
-/// Nothing is told as it should be, and reads fail in every way that passes.
-fn spoil(scene: &Scene) {
+/// Sets faults: bad deliveries, and reads that fail in every transient way.
+fn spoil(scene: &EnrichScene) {
     let fault = |effect, share| {
         let on = Target {
             method: Some("GET".to_owned()),

@@ -1,22 +1,22 @@
-//! Whether what is in the topics is what the provider has and what was told: the invariants of enrichment.
+//! The invariants of enrichment: topics match the provider and the events that it sent.
 //!
-//! [`Evidence`] is what can be seen from outside, taken when nothing moves any more ─▶ [`check`] ─▶ [`Verdict`].
+//! [`Evidence`], collected from outside when all work is done ─▶ [`check`] ─▶ [`EnrichVerdict`].
 //!
-//! - Of each key, in the order of the log, the epoch never decreases (*epoch back*), and within an epoch the version does not
-//!   (*version back*), nor is the same version of a by-id read published twice (*repeated*), but for the copy that ends a batch. What a tombstone has ended does
-//!   not come back at its version (*resurrected*).
-//! - No epoch is raised unless the provider went back (*epoch raised*).
-//! - A key is where its company part belongs (*misplaced*), and headers say what the value says (*mislabelled*).
-//! - The last value of a key is the provider's record member by member (*different*, *behind*, *ahead*); a record that was told
-//!   is there (*missing*), one that is deleted is a tombstone (*undead*), one that lives never was in this epoch
-//!   (*tombstoned*), and there is nothing that the provider does not know (*foreign*).
-//! - Each event lies before the settled offset of its partition (*unsettled*), and something became of it: its key has come to
-//!   its version or beyond, or it is parked, or it is a dead letter, or there is nothing to read for its kind (*unaccounted*).
-//! - What the provider was told is received is among the events (*undelivered*).
-//! - The fence of a key is its last record's (*fence*). A dead letter says why (*unreasoned*).
-//! - A certified list misses no record that it showed throughout its reading, whether or not an event told of it (*certified*).
+//! - For each key, in log order: the epoch never decreases (*epoch back*); within an epoch the version never decreases (*version
+//!   back*), and no version of a read by id is published twice (*repeated*), but for the copy that ends a batch. A deleted record
+//!   does not return at the version of its tombstone (*resurrected*).
+//! - No epoch is raised unless the provider was restored to a backup (*epoch raised*).
+//! - A key is in the partition of its company (*misplaced*), and headers agree with the value (*mislabelled*).
+//! - The last value of a key equals the provider's record member by member (*different*, *behind*, *ahead*). A record with an event
+//!   is in its topic (*missing*), a deleted one is a tombstone (*undead*), a living one has no tombstone in this epoch
+//!   (*tombstoned*), and there is no record that the provider does not know (*foreign*).
+//! - Each event lies before the settled offset of its partition (*unsettled*) and has an outcome: its key has reached its version, or
+//!   it is parked, or it is a dead letter, or its kind needs no read (*unaccounted*).
+//! - Every delivery that was answered 200 is among the events (*undelivered*).
+//! - The fence of a key agrees with its last record (*fence*). A dead letter has a reason (*unreasoned*).
+//! - A certified list misses no record that it showed throughout its reading, with or without an event (*certified*).
 //!
-//! An event that is parked or a dead letter excuses its key from being what the provider has; nothing else does.
+//! A parked event or a dead letter excuses its key from matching the provider; nothing else does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,13 +28,13 @@ use serde_json::Value;
 use crate::product::oracle::judge::Faults;
 
 /// A record's key in the topic of its resource.
-pub(super) type Name = (AccountingResource, String);
+pub(super) type RecordName = (AccountingResource, String);
 /// Topic, partition and offset of an event.
-pub(super) type Spot = (String, i32, i64);
+pub(super) type EventPosition = (String, i32, i64);
 
 /// A record of a record topic.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Line {
+pub(super) struct PublishedRecord {
     pub(super) key: String,
     pub(super) partition: i32,
     pub(super) offset: i64,
@@ -50,41 +50,41 @@ pub(super) struct Line {
     pub(super) value: Option<Value>,
 }
 
-/// What an event says.
+/// An event of an event topic.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Told {
-    pub(super) spot: Spot,
-    /// What it is about; `None` where it does not say.
+pub(super) struct PublishedEvent {
+    pub(super) position: EventPosition,
+    /// The key of its record; `None` if it names none.
     pub(super) key: Option<String>,
     pub(super) resource: AccountingResource,
     /// Its `SequenceVersion`, if that is a number.
     pub(super) version: Option<u64>,
-    pub(super) kind: Kind,
+    pub(super) kind: EventClass,
     /// Its `tributary.id`.
     pub(super) id: String,
 }
 
-/// What an event asks for.
+/// What an event requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum EventClass {
     /// A read.
     Changed,
-    /// A read, and a tombstone if there is nothing.
+    /// A read, and a tombstone if the record is gone.
     Deleted,
     /// Nothing.
     Silent,
-    /// It cannot be told: the event cannot be decoded.
+    /// Unknown: the event cannot be decoded.
     Garbled,
 }
 
 /// A record as the provider has it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Truth {
-    /// It can be read, and this is what a read by id says.
+pub(super) enum ProviderState {
+    /// It exists; the answer to a read by id.
     Alive(Value),
     /// It was deleted.
     Deleted,
-    /// Its company was, and nobody was told of the record.
+    /// It was deleted with its company, without an event for the record.
     Buried,
 }
 
@@ -99,60 +99,67 @@ pub(super) struct Fence {
 /// A dead letter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Letter {
-    /// Of the event it was.
-    pub(super) spot: Option<Spot>,
-    /// What failed.
+    /// The position of its event.
+    pub(super) position: Option<EventPosition>,
+    /// The class of the error.
     pub(super) class: String,
-    /// Why.
+    /// Its message.
     pub(super) message: String,
 }
 
-/// Everything that is judged.
+/// Everything that the checker judges.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Evidence {
-    /// Of every topic.
+    /// Partitions of every topic.
     pub(super) partitions: i32,
     /// Record topics, each partition in its order.
-    pub(super) lines: BTreeMap<AccountingResource, Vec<Line>>,
-    pub(super) events: Vec<Told>,
-    pub(super) fences: BTreeMap<Name, Fence>,
-    /// What is parked, and up to which version.
-    pub(super) parked: BTreeMap<Name, Option<u64>>,
+    pub(super) lines: BTreeMap<AccountingResource, Vec<PublishedRecord>>,
+    pub(super) events: Vec<PublishedEvent>,
+    pub(super) fences: BTreeMap<RecordName, Fence>,
+    /// Parked records, and the version up to which each is parked.
+    pub(super) parked: BTreeMap<RecordName, Option<u64>>,
     pub(super) letters: Vec<Letter>,
-    /// Where reading goes on, by topic and partition of the events.
+    /// The offset from which events are read, by topic and partition.
     pub(super) settled: BTreeMap<(String, i32), i64>,
     /// Every record that the provider ever had.
-    pub(super) truth: BTreeMap<Name, Truth>,
+    pub(super) truth: BTreeMap<RecordName, ProviderState>,
     /// Ids of the deliveries that were answered 200.
     pub(super) accepted: BTreeSet<String>,
-    /// Whether the provider has gone back.
+    /// Whether the provider was restored to a backup.
     pub(super) restored: bool,
     /// Records that certified lists showed throughout their reading.
-    pub(super) certified: BTreeSet<Name>,
+    pub(super) certified: BTreeSet<RecordName>,
 }
 
 impl Evidence {
     /// The last record of each key.
-    pub(super) fn last(&self) -> BTreeMap<Name, &Line> {
+    pub(super) fn last(&self) -> BTreeMap<RecordName, &PublishedRecord> {
         let all =
             self.lines.iter().flat_map(|(resource, lines)| lines.iter().map(move |line| (*resource, line)));
         all.map(|(resource, line)| ((resource, line.key.clone()), line)).collect()
     }
 
-    /// Tombstones, all there are.
+    /// # Panics
+    /// If there is a dead letter or a fault.
+    pub(super) fn assert_clean(&self) {
+        assert!(self.letters.is_empty(), "{:?}", self.letters);
+        check(self).assert_sound();
+    }
+
+    /// The number of tombstones.
     pub(super) fn tombstones(&self) -> usize {
         self.lines.values().flatten().filter(|line| line.value.is_none()).count()
     }
 
-    /// Records, tombstones included.
+    /// The number of records, tombstones included.
     pub(super) fn published(&self) -> usize {
         self.lines.values().map(Vec::len).sum()
     }
 }
 
-/// What came of it all: how many faults of each kind, and the first few.
+/// The faults of each kind: how many, and the first few.
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct EnrichVerdict {
     events: usize,
     records: usize,
     tombstones: usize,
@@ -162,19 +169,19 @@ pub(super) struct Verdict {
     faults: BTreeMap<&'static str, Faults>,
 }
 
-impl Verdict {
-    /// How many faults there are of a kind.
+impl EnrichVerdict {
+    /// The number of faults of a kind.
     pub(super) fn count(&self, kind: &str) -> u64 {
         self.faults.get(kind).map_or(0, |faults| faults.count)
     }
 
-    /// The kinds of fault there are.
+    /// The kinds of fault that were found.
     pub(super) fn kinds(&self) -> Vec<&'static str> {
         self.faults.keys().copied().collect()
     }
 
     /// # Panics
-    /// With all that is wrong.
+    /// With all faults, if there are any.
     pub(super) fn assert_sound(&self) {
         assert!(self.faults.is_empty(), "{self}");
     }
@@ -184,7 +191,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for EnrichVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { events, records, tombstones, keys, parked, letters, faults } = self;
         write!(
@@ -205,9 +212,9 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Holds all of it against each other.
-pub(super) fn check(evidence: &Evidence) -> Verdict {
-    let mut verdict = Verdict {
+/// Checks all invariants.
+pub(super) fn check(evidence: &Evidence) -> EnrichVerdict {
+    let mut verdict = EnrichVerdict {
         events: evidence.events.len(),
         records: evidence.published(),
         tombstones: evidence.tombstones(),
@@ -235,34 +242,42 @@ pub(super) fn check(evidence: &Evidence) -> Verdict {
     verdict
 }
 
-/// Judges certificates alone, by records and what is parked: for evidence taken while events are still under way.
-pub(super) fn check_certificates(evidence: &Evidence) -> Verdict {
-    let mut verdict =
-        Verdict { records: evidence.published(), keys: evidence.last().len(), ..Verdict::default() };
+/// Checks certificates alone against records and what is parked: for evidence from a time when events are still being processed.
+pub(super) fn check_certificates(evidence: &Evidence) -> EnrichVerdict {
+    let mut verdict = EnrichVerdict {
+        records: evidence.published(),
+        keys: evidence.last().len(),
+        ..EnrichVerdict::default()
+    };
     let excused = evidence.parked.keys().cloned().collect();
     certificates(evidence, &excused, &mut verdict);
     verdict
 }
 
-/// Records of certified lists that are missing.
-fn certificates(evidence: &Evidence, excused: &BTreeSet<Name>, verdict: &mut Verdict) {
+/// Checks that records of certified lists are there.
+fn certificates(evidence: &Evidence, excused: &BTreeSet<RecordName>, verdict: &mut EnrichVerdict) {
     let last = evidence.last();
-    let missing = |name: &&Name| !last.contains_key(*name) && !excused.contains(*name);
+    let missing = |name: &&RecordName| !last.contains_key(*name) && !excused.contains(*name);
     for (resource, key) in evidence.certified.iter().filter(missing) {
         verdict.add("certified", || format!("{resource} {key} is missing from its certified list"));
     }
 }
 
-/// What happened to each key of a topic, one record after the other.
-fn histories(evidence: &Evidence, resource: AccountingResource, lines: &[Line], verdict: &mut Verdict) {
-    let mut before: BTreeMap<&str, &Line> = BTreeMap::new();
+/// Checks the records of each key of a topic in log order.
+fn histories(
+    evidence: &Evidence,
+    resource: AccountingResource,
+    lines: &[PublishedRecord],
+    verdict: &mut EnrichVerdict,
+) {
+    let mut before: BTreeMap<&str, &PublishedRecord> = BTreeMap::new();
     for line in lines {
-        let told = || format!("{resource} {line:?}");
+        let shown = || format!("{resource} {line:?}");
         let (company, id) = line.key.split_once('/').unwrap_or((&line.key, ""));
         if line.partition != partition_of(company.as_bytes(), evidence.partitions) {
-            verdict.add("misplaced", told);
+            verdict.add("misplaced", shown);
         }
-        // A record may leave both out, or say no number. What it says is compared with the provider below.
+        // A record may lack both members, and its version may be no number. They are compared with the provider below.
         let says = |member: &str| {
             line.value.as_ref().and_then(|value| value[member].as_str()).filter(|said| !said.is_empty())
         };
@@ -271,38 +286,38 @@ fn histories(evidence: &Evidence, resource: AccountingResource, lines: &[Line], 
             .is_some_and(|said: u64| Some(said) != line.version)
             || says("correlationId").is_some_and(|said| encoded(said) != *id);
         if is_mislabelled || line.version.is_none() || line.epoch.is_none() || line.origin.is_empty() {
-            verdict.add("mislabelled", told);
+            verdict.add("mislabelled", shown);
         }
         if line.epoch > Some(0) && !evidence.restored {
-            verdict.add("epoch raised", told);
+            verdict.add("epoch raised", shown);
         }
         let Some(last) = before.insert(&line.key, line) else { continue };
-        // A batch that Kafka did not tell all partitions of is ended by its last record once more, which says of which batch it is.
-        if line.batch.is_some() && *line == (Line { offset: line.offset, ..last.clone() }) {
+        // If a commit wrote markers to some partitions only, a copy of the batch's last record ends it and names the batch.
+        if line.batch.is_some() && *line == (PublishedRecord { offset: line.offset, ..last.clone() }) {
             continue;
         }
-        let told = || format!("{resource} {line:?} after {last:?}");
+        let shown = || format!("{resource} {line:?} after {last:?}");
         let same_form = line.value.is_some() == last.value.is_some();
         if line.epoch < last.epoch {
-            verdict.add("epoch back", told);
+            verdict.add("epoch back", shown);
         } else if line.epoch == last.epoch && line.version < last.version {
-            verdict.add("version back", told);
+            verdict.add("version back", shown);
         } else if (line.epoch, line.version) == (last.epoch, last.version) {
             if line.value.is_some() && last.value.is_none() {
-                verdict.add("resurrected", told);
-            // A row of a list is followed by the record itself, which may have more.
+                verdict.add("resurrected", shown);
+            // After a row of a list the whole record may follow, which may have more members.
             } else if same_form && !matches!(&*last.origin, "snapshot" | "repair") {
-                verdict.add("repeated", told);
+                verdict.add("repeated", shown);
             }
         }
     }
 }
 
-/// What became of each event. Keys with an event that has not come to its end.
-fn accounts(evidence: &Evidence, verdict: &mut Verdict) -> BTreeSet<Name> {
-    let letters: BTreeSet<&Spot> =
-        evidence.letters.iter().filter_map(|letter| letter.spot.as_ref()).collect();
-    let mut highest: BTreeMap<Name, u64> = BTreeMap::new();
+/// Checks the outcome of each event; the keys that are parked or have a dead letter.
+fn accounts(evidence: &Evidence, verdict: &mut EnrichVerdict) -> BTreeSet<RecordName> {
+    let letters: BTreeSet<&EventPosition> =
+        evidence.letters.iter().filter_map(|letter| letter.position.as_ref()).collect();
+    let mut highest: BTreeMap<RecordName, u64> = BTreeMap::new();
     let fenced = evidence.fences.iter().map(|(name, fence)| (name.clone(), fence.version));
     let published = evidence.lines.iter().flat_map(|(resource, lines)| {
         lines.iter().filter_map(|line| Some(((*resource, line.key.clone()), line.version?)))
@@ -313,20 +328,20 @@ fn accounts(evidence: &Evidence, verdict: &mut Verdict) -> BTreeSet<Name> {
     }
     let mut excused = BTreeSet::new();
     for event in &evidence.events {
-        let (topic, partition, offset) = &event.spot;
+        let (topic, partition, offset) = &event.position;
         let settled = evidence.settled.get(&(topic.clone(), *partition)).copied().unwrap_or(0);
         if settled <= *offset {
-            verdict.add("unsettled", || format!("{event:?}, reading goes on at {settled}"));
+            verdict.add("unsettled", || format!("{event:?}, read from {settled}"));
         }
         let name = event.key.clone().map(|key| (event.resource, key));
-        if letters.contains(&event.spot) {
+        if letters.contains(&event.position) {
             excused.extend(name);
             continue;
         }
-        if event.kind == Kind::Silent {
+        if event.kind == EventClass::Silent {
             continue;
         }
-        let readable = name.zip(event.version).filter(|_| event.kind != Kind::Garbled);
+        let readable = name.zip(event.version).filter(|_| event.kind != EventClass::Garbled);
         let Some((name, version)) = readable else {
             verdict.add("unaccounted", || format!("{event:?} is no dead letter"));
             continue;
@@ -347,18 +362,18 @@ fn accounts(evidence: &Evidence, verdict: &mut Verdict) -> BTreeSet<Name> {
     excused
 }
 
-/// What each key has come to, against what the provider has.
-fn contents(evidence: &Evidence, excused: &BTreeSet<Name>, verdict: &mut Verdict) {
+/// Checks the last value of each key against the provider.
+fn contents(evidence: &Evidence, excused: &BTreeSet<RecordName>, verdict: &mut EnrichVerdict) {
     let last = evidence.last();
     for (name, line) in &last {
-        let told = || format!("{} {line:?}", name.0);
+        let shown = || format!("{} {line:?}", name.0);
         let is_excused = excused.contains(name);
         let Some(truth) = evidence.truth.get(name) else {
-            verdict.add("foreign", told);
+            verdict.add("foreign", shown);
             continue;
         };
         match (truth, &line.value) {
-            (Truth::Alive(truth), Some(value)) => {
+            (ProviderState::Alive(truth), Some(value)) => {
                 let wanted = truth["sequenceVersion"].as_str().and_then(|text| text.parse::<u64>().ok());
                 let kind = match line.version.cmp(&wanted) {
                     std::cmp::Ordering::Less => "behind",
@@ -369,36 +384,36 @@ fn contents(evidence: &Evidence, excused: &BTreeSet<Name>, verdict: &mut Verdict
                     verdict.add(kind, || format!("{} {}: {}", name.0, name.1, difference(value, truth)));
                 }
             }
-            (Truth::Alive(_) | Truth::Buried, None) => {}
-            (Truth::Deleted, Some(_)) if !is_excused => verdict.add("undead", told),
-            (Truth::Deleted | Truth::Buried, _) => {}
+            (ProviderState::Alive(_) | ProviderState::Buried, None) => {}
+            (ProviderState::Deleted, Some(_)) if !is_excused => verdict.add("undead", shown),
+            (ProviderState::Deleted | ProviderState::Buried, _) => {}
         }
     }
     for (resource, lines) in &evidence.lines {
         for line in lines.iter().filter(|line| line.value.is_none()) {
             let name = (*resource, line.key.clone());
-            let lives = matches!(evidence.truth.get(&name), Some(Truth::Alive(_)));
+            let lives = matches!(evidence.truth.get(&name), Some(ProviderState::Alive(_)));
             let came_back = last.get(&name).is_some_and(|last| last.epoch > line.epoch);
             if lives && !came_back || resource.ending() == Ending::Disabled {
                 verdict.add("tombstoned", || format!("{resource} {line:?}"));
             }
         }
     }
-    let told: BTreeSet<Name> = evidence
+    let changed: BTreeSet<RecordName> = evidence
         .events
         .iter()
-        .filter(|event| event.kind == Kind::Changed)
+        .filter(|event| event.kind == EventClass::Changed)
         .filter_map(|event| Some((event.resource, event.key.clone()?)))
         .collect();
-    for name in told.iter().filter(|name| !last.contains_key(name) && !excused.contains(name)) {
-        if let Some(Truth::Alive(truth)) = evidence.truth.get(name) {
+    for name in changed.iter().filter(|name| !last.contains_key(name) && !excused.contains(name)) {
+        if let Some(ProviderState::Alive(truth)) = evidence.truth.get(name) {
             verdict.add("missing", || format!("{} {}: {truth}", name.0, name.1));
         }
     }
 }
 
-/// Each fence against the last record of its key.
-fn fences(evidence: &Evidence, verdict: &mut Verdict) {
+/// Checks each fence against the last record of its key.
+fn fences(evidence: &Evidence, verdict: &mut EnrichVerdict) {
     let last = evidence.last();
     for (name, line) in &last {
         let fence = evidence.fences.get(name);
@@ -417,7 +432,7 @@ fn fences(evidence: &Evidence, verdict: &mut Verdict) {
     }
 }
 
-/// A part of a key.
+/// A part of a key, percent-encoded as in keys.
 pub(super) fn encoded(part: &str) -> String {
     let mut text = String::new();
     for (place, letter) in part.char_indices() {
@@ -431,7 +446,7 @@ pub(super) fn encoded(part: &str) -> String {
     text
 }
 
-/// The members of two objects that are not the same; values are made up, so they may be shown.
+/// The members in which two objects differ. The values are simulated, so they may be shown.
 fn difference(ours: &Value, theirs: &Value) -> String {
     let (Some(ours), Some(theirs)) = (ours.as_object(), theirs.as_object()) else {
         return format!("{ours} is not {theirs}");

@@ -1,33 +1,29 @@
-//! Three workers under load, of which one dies again and again and another joins: the shards move, and no key has two writers.
+//! Three workers under load, one of which is killed and restarted in each cycle: the shards move, and no key has two writers.
 //!
-//! Who wrote a record cannot be seen from outside; that two did would show as a version twice, or as one that goes back.
+//! The writer of a record is not visible from outside; two writers would show as a repeated version, or as one that goes back.
 //! `TRIBUTARY_TEST_CYCLES_CROWD` is the number of kills.
 
 use simulator::catalog::Resource;
 
 use super::load::Mix;
-use super::scene::{Options, Scene};
+use super::scene::{EnrichScene, Options};
 use crate::support::dice::seed;
-use crate::support::harness::Test;
 use crate::support::{Result, Shared, cycles};
 
 /// Kills of the gate: one worker dies, the others take over, and it comes back.
 const CYCLES: u32 = 1;
 const WORKERS: usize = 3;
-/// Changes a second: what a build for debugging manages beside all else, and what is asked for in one for use.
+/// Changes a second: as many as a debug build manages, and the requirement of a release build.
 const RATE: f64 = if cfg!(debug_assertions) { 40.0 } else { 300.0 };
 
-/// All tests of this module.
-pub(crate) fn tests() -> Vec<Test> {
-    let name = concat!(module_path!(), "::no_key_has_two_writers_while_workers_come_and_go_under_load");
-    let limit = 180 + 30 * u64::from(cycles("CROWD", CYCLES));
-    vec![Test::real(name, no_key_has_two_writers_while_workers_come_and_go_under_load).within(limit)]
+crate::tests! {
+    real no_key_has_two_writers_while_workers_come_and_go_under_load limit (180 + 30 * u64::from(cycles("CROWD", CYCLES)));
 }
 
 async fn no_key_has_two_writers_while_workers_come_and_go_under_load(shared: &'static Shared) -> Result<()> {
     let resources = [Resource::Customers, Resource::Accounts, Resource::Journals, Resource::Persons];
     let options = Options { workers: WORKERS, resources: &resources, ..Options::default() };
-    let mut scene = Scene::start(shared.into(), "enrich-crowd", options, |settings| {
+    let mut scene = EnrichScene::start(shared.into(), "enrich-crowd", options, |settings| {
         settings.world.companies = 12;
     })
     .await?;
@@ -48,7 +44,7 @@ async fn no_key_has_two_writers_while_workers_come_and_go_under_load(shared: &'s
 
     println!("enrich, crowd: {} kills, {changes} changes; {verdict}", cycles("CROWD", CYCLES));
     verdict.assert_sound();
-    assert_eq!(verdict.letters, 0, "something was given up");
+    assert_eq!(verdict.letters, 0, "there are dead letters");
     assert!(changes > RATE as u64, "there was no load: {changes}");
     Ok(())
 }

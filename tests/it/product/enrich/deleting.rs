@@ -1,7 +1,7 @@
-//! Records that are deleted: a tombstone once that is certain, and never anything after it.
+//! Deleted records: a tombstone once the delete is confirmed, and nothing after it.
 //!
-//! A provider may answer for a deleted record with six bodies. The gate tries two, other ones each day; `TRIBUTARY_TEST_CYCLES_ANSWERS` is
-//! their number, `TRIBUTARY_TEST_SEED` says which come first.
+//! A provider may answer for a deleted record with six bodies. The gate tries two, other ones each day;
+//! `TRIBUTARY_TEST_CYCLES_ANSWERS` is their number, `TRIBUTARY_TEST_SEED` selects the first.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,8 +13,8 @@ use simulator::{
 };
 
 use super::checker::check;
-use super::evidence::{lines, parked};
-use super::scene::{CONFIRM, Options, RECORDS, Scene, ours};
+use super::evidence::{parked, tombstones};
+use super::scene::{CONFIRM, EnrichScene, Options, RECORDS, ours};
 use crate::support::dice::seed;
 use crate::support::{Result, Shared, cycles};
 
@@ -22,16 +22,14 @@ use crate::support::{Result, Shared, cycles};
 const BODIES: u32 = 2;
 
 crate::tests! {
-    real a_deleted_record_is_a_tombstone_after_its_confirmation_and_nothing_that_was_told_before_brings_it_back within 240;
+    real a_confirmed_delete_is_a_tombstone_that_late_events_keep within 240;
     real every_answer_for_a_deleted_record_is_a_tombstone within 600;
-    real more_deletes_than_a_day_has_wait_for_a_person_and_are_told within 240;
+    real deletes_beyond_the_daily_limit_wait_and_are_reported within 240;
 }
 
-async fn a_deleted_record_is_a_tombstone_after_its_confirmation_and_nothing_that_was_told_before_brings_it_back(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_confirmed_delete_is_a_tombstone_that_late_events_keep(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &[Resource::Journals, Resource::Persons], ..Options::default() };
-    let scene = Scene::start(shared.into(), "enrich-deleting", options, |_| {}).await?;
+    let scene = EnrichScene::start(shared.into(), "enrich-deleting", options, |_| {}).await?;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
     scene.warm().await?;
     let gone: Vec<_> = scene.living().into_iter().filter(|place| place.index == 0).collect();
@@ -54,7 +52,7 @@ async fn a_deleted_record_is_a_tombstone_after_its_confirmation_and_nothing_that
         let name = scene.name(*place);
         let fence = later.fences[&name];
         assert_eq!((fence.version, fence.deleted), (version, true), "{name:?}");
-        // Asked twice at least, and once when it had been gone for long enough.
+        // Read at least twice, the last time after the confirmation time.
         assert!(reads.iter().all(|read| read.status == Some(404)), "{reads:?}");
         let (first, last) = (reads.first().unwrap().at, reads.last().unwrap().at);
         assert!(last.0 - first.0 >= ticks(CONFIRM), "{reads:?}");
@@ -68,9 +66,9 @@ async fn a_deleted_record_is_a_tombstone_after_its_confirmation_and_nothing_that
             after.lines[&resource].iter().partition(|line| line.value.is_some());
         for (op, lines) in [("publish", published), ("delete", deleted)] {
             let wanted = [format!("entity=\"{}\"", resource.name()), format!("op=\"{op}\"")];
-            let told = changes.iter().filter(|(labels, _)| wanted.iter().all(|one| labels.contains(one)));
-            let told: f64 = told.map(|(_, count)| count).sum();
-            assert_eq!(told as usize, lines.len(), "{wanted:?}: {changes:?}");
+            let counts = changes.iter().filter(|(labels, _)| wanted.iter().all(|one| labels.contains(one)));
+            let counted: f64 = counts.map(|(_, count)| count).sum();
+            assert_eq!(counted as usize, lines.len(), "{wanted:?}: {changes:?}");
         }
     }
     assert!(last.iter().any(|(labels, at)| labels.contains("enrichment") && *at > began), "{last:?}");
@@ -80,7 +78,8 @@ async fn a_deleted_record_is_a_tombstone_after_its_confirmation_and_nothing_that
 async fn every_answer_for_a_deleted_record_is_a_tombstone(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &[Resource::Journals], ..Options::default() };
     let mut scene =
-        Scene::start(shared.into(), "enrich-answers", options, |settings| settings.world.others = 8).await?;
+        EnrichScene::start(shared.into(), "enrich-answers", options, |settings| settings.world.others = 8)
+            .await?;
     let journals = scene.living();
     scene.update(&journals);
     scene.quiesce().await?;
@@ -107,12 +106,7 @@ async fn every_answer_for_a_deleted_record_is_a_tombstone(shared: &'static Share
             scene.act(left.next().unwrap(), Kind::Deleted);
             deleted += 1;
             let what = format!("a tombstone after {} with {body:?}", status.get());
-            scene
-                .until(&what, async || {
-                    Ok(lines(&scene).await?.values().flatten().filter(|line| line.value.is_none()).count()
-                        == deleted)
-                })
-                .await?;
+            scene.until(&what, async || Ok(tombstones(&scene).await? == deleted)).await?;
         }
     }
     scene.quiesce().await?;
@@ -120,51 +114,50 @@ async fn every_answer_for_a_deleted_record_is_a_tombstone(shared: &'static Share
 
     println!("enrich, answers: {deleted} kinds of answer, {} tombstones", evidence.tombstones());
     assert_eq!((deleted, evidence.tombstones()), (2 * count, 2 * count));
-    assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
-    check(&evidence).assert_sound();
+    evidence.assert_clean();
     Ok(())
 }
 
-async fn more_deletes_than_a_day_has_wait_for_a_person_and_are_told(shared: &'static Shared) -> Result<()> {
+async fn deletes_beyond_the_daily_limit_wait_and_are_reported(shared: &'static Shared) -> Result<()> {
     const BRAKED: &[(&str, &str)] = &[("tombstones.brake.count", "1"), ("tombstones.brake.percent", "0")];
     let resources = &[Resource::Journals, Resource::Customers];
     let options = Options { resources, settings: BRAKED, ..Options::default() };
     let scene =
-        Scene::start(shared.into(), "enrich-brake", options, |settings| settings.world.others = 5).await?;
+        EnrichScene::start(shared.into(), "enrich-brake", options, |settings| settings.world.others = 5)
+            .await?;
     let living = scene.living();
     scene.update(&living);
     scene.quiesce().await?;
 
-    // All of one company, which are of one shard: one of them may go.
+    // All journals of one company, which are in one shard: the limit lets one of them be deleted.
     let is_one = |place: &Place| (place.resource, place.company) == (Resource::Journals, Some(0));
     let (gone, others): (Vec<Place>, Vec<Place>) = living.iter().partition(|place| is_one(place));
     for place in &gone {
         scene.act(*place, Kind::Deleted);
     }
     scene.update(&others);
-    let mut told = 0.0;
+    let mut reported = 0.0;
     scene
-        .until("all but one braked, and told", async || {
+        .until("all but one braked and reported", async || {
             let braked = parked(&scene).await?.values().filter(|one| one["cause"] == "braked").count();
             let counted = scene.stage.metric(0, "tributary_tombstones_braked_total").await?;
-            told = counted.iter().map(|(_, count)| count).sum();
-            Ok(braked == gone.len() - 1 && told >= braked as f64)
+            reported = counted.iter().map(|(_, count)| count).sum();
+            Ok(braked == gone.len() - 1 && reported >= braked as f64)
         })
         .await?;
-    let during = lines(&scene).await?.values().flatten().filter(|line| line.value.is_none()).count();
-    // As a person does who has looked.
+    let during = tombstones(&scene).await?;
+    // A person raises the limit.
     scene.stage.configure(RECORDS, &scene.fetching(&[])).await?;
     scene.quiesce().await?;
     let after = scene.evidence().await?;
 
     println!(
-        "enrich, brake: {during} of {} deleted until somebody had looked; told {told} times",
+        "enrich, brake: {during} of {} deleted before the limit was raised; reported {reported} times",
         gone.len()
     );
     assert!(gone.len() > 2, "{}", gone.len());
     assert_eq!(during, 1);
     assert_eq!(after.tombstones(), gone.len());
-    assert!(after.letters.is_empty(), "{:?}", after.letters);
-    check(&after).assert_sound();
+    after.assert_clean();
     Ok(())
 }

@@ -1,5 +1,4 @@
-//! What can be seen from outside, gathered: every topic from its start, committed records only, offsets by REST, and the
-//! provider's records by its own API.
+//! Collects the evidence from outside: the committed records of every topic, offsets by REST, and the provider's records by its API.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,27 +15,30 @@ use simulator::{
 };
 use tributary::avro::{Decoder, Registry};
 
-use super::checker::{Evidence, Fence, Kind, Letter, Line, Name, Spot, Told, Truth, encoded};
-use super::scene::{PARTITIONS, Scene, ours};
+use super::checker::{
+    EventClass, EventPosition, Evidence, Fence, Letter, ProviderState, PublishedEvent, PublishedRecord,
+    RecordName, encoded,
+};
+use super::scene::{EnrichScene, PARTITIONS, ours};
 use crate::product::simulator::{Client, segment};
 use crate::support::place::header;
 use crate::support::{Error, Result};
 
-/// Topics read, and records asked for, at the same time.
+/// Topics and provider records that are read at the same time.
 const AT_ONCE: usize = 8;
 
-/// How often everything is read before it is said that records do not stand still.
+/// Attempts to read everything while no record is added.
 const READS: usize = 20;
 
-/// Reads all of it. The provider must answer every read, and must send no event meanwhile. If a repair publishes records during the
-/// reading, records, fences and dead letters are read again.
-pub(super) async fn collect(scene: &Scene) -> Result<Evidence> {
+/// Collects everything. The provider must answer every read, and must send no event meanwhile. If a repair publishes records
+/// meanwhile, records, fences and dead letters are read again.
+pub(super) async fn collect(scene: &EnrichScene) -> Result<Evidence> {
     let decoder = decoder(scene);
-    // Offsets before events: what is settled then was there before.
+    // Offsets before events: every settled event has been written by then.
     let settled = scene.offsets().await?;
     let events =
-        gather(scene, Topic::AccountingEvents, async |one, read| told(&decoder, one, &read).await).await?;
-    let events: Vec<Told> = events.into_iter().flat_map(|(_, events)| events).collect();
+        gather(scene, Topic::AccountingEvents, async |one, read| event(&decoder, one, &read).await).await?;
+    let events: Vec<PublishedEvent> = events.into_iter().flat_map(|(_, events)| events).collect();
     let mut evidence = Evidence {
         partitions: PARTITIONS,
         lines: lines(scene).await?,
@@ -63,68 +65,68 @@ pub(super) async fn collect(scene: &Scene) -> Result<Evidence> {
             return Ok(evidence);
         }
     }
-    Err(scene.stage.error("records never stand still"))
+    Err(scene.stage.error("records are still being published"))
 }
 
-fn count(lines: &BTreeMap<AccountingResource, Vec<Line>>) -> usize {
+fn count(lines: &BTreeMap<AccountingResource, Vec<PublishedRecord>>) -> usize {
     lines.values().map(Vec::len).sum()
 }
 
-/// Every record of every record topic, each partition in its order.
-pub(super) async fn lines(scene: &Scene) -> Result<BTreeMap<AccountingResource, Vec<Line>>> {
+/// Every record of every record topic, each partition in log order.
+pub(super) async fn lines(scene: &EnrichScene) -> Result<BTreeMap<AccountingResource, Vec<PublishedRecord>>> {
     let decoder = decoder(scene);
     let read = gather(scene, Topic::AccountingRecords, async |one, read| line(&decoder, one, &read).await);
     Ok(read.await?.into_iter().collect())
 }
 
-pub(super) fn decoder(scene: &Scene) -> Decoder {
-    let registry = tributary::config::RegistrySettings::open(scene.ground.registry.parse().unwrap());
+pub(super) fn decoder(scene: &EnrichScene) -> Decoder {
+    let registry = tributary::config::Registry::open(scene.backend.registry.parse().unwrap());
     Decoder::new(Registry::new(&registry).unwrap())
 }
 
-/// Everything in a topic of the prefix; nothing where there is none.
-pub(super) async fn read(scene: &Scene, topic: &str) -> Result<Vec<Received>> {
+/// Everything in a topic; nothing if it does not exist.
+pub(super) async fn read(scene: &EnrichScene, topic: &str) -> Result<Vec<Received>> {
     scene.reader.read(topic).await
 }
 
-/// What is parked, as it stands in the state topic.
-pub(super) async fn parked(scene: &Scene) -> Result<BTreeMap<Name, Value>> {
+/// What is parked, by the state topic.
+pub(super) async fn parked(scene: &EnrichScene) -> Result<BTreeMap<RecordName, Value>> {
     let mut parked = BTreeMap::new();
     for (key, value) in state(scene, Topic::State).await? {
         let parts: Vec<&str> = key.split('/').collect();
         let ["parked", _, resource, company, id] = parts[..] else { continue };
         let name = resource.strip_prefix("accounting.").unwrap_or(resource);
         let Ok(resource) = name.parse::<AccountingResource>() else {
-            return Err(Error(format!("{key} is parked for no resource")));
+            return Err(Error(format!("the key of a parked record names no resource: {key}")));
         };
         parked.insert((resource, format!("{company}/{id}")), value);
     }
     Ok(parked)
 }
 
-/// Keys of what is kept of lists while their runs are under way.
-pub(super) async fn kept_of_lists(scene: &Scene) -> Result<Vec<String>> {
+/// Keys of the list state that exists only during a run.
+pub(super) async fn kept_of_lists(scene: &EnrichScene) -> Result<Vec<String>> {
     let all = state(scene, Topic::State).await?;
     let is_kept = |key: &String| ["page/", "over/", "known/"].iter().any(|kind| key.starts_with(kind));
     Ok(all.into_keys().filter(is_kept).collect())
 }
 
-/// Gaps of a connector.
-pub(super) async fn gaps(scene: &Scene, connector: &str) -> Result<Vec<Value>> {
+/// The gaps of a connector.
+pub(super) async fn gaps(scene: &EnrichScene, connector: &str) -> Result<Vec<Value>> {
     let all = state(scene, Topic::State).await?;
     let ours =
         all.into_iter().filter(|(key, value)| key.starts_with("gap/") && value["connector"] == connector);
     Ok(ours.map(|(_, gap)| gap).collect())
 }
 
-/// Dead letters.
-pub(super) async fn letters(scene: &Scene) -> Result<Vec<Letter>> {
+/// All dead letters.
+pub(super) async fn letters(scene: &EnrichScene) -> Result<Vec<Letter>> {
     let letters = read(scene, &scene.topic(Topic::DeadLetters)).await?;
     Ok(letters.iter().map(letter).collect())
 }
 
-/// The last value of each key of a topic of JSON.
-async fn state(scene: &Scene, topic: Topic) -> Result<BTreeMap<String, Value>> {
+/// The last value of each key of a JSON topic.
+async fn state(scene: &EnrichScene, topic: Topic) -> Result<BTreeMap<String, Value>> {
     let mut state = BTreeMap::new();
     for record in read(scene, &scene.topic(topic)).await? {
         let key = text(record.key.as_deref());
@@ -139,12 +141,12 @@ async fn state(scene: &Scene, topic: Topic) -> Result<BTreeMap<String, Value>> {
     Ok(state)
 }
 
-async fn fences(scene: &Scene) -> Result<BTreeMap<Name, Fence>> {
+async fn fences(scene: &EnrichScene) -> Result<BTreeMap<RecordName, Fence>> {
     let mut fences = BTreeMap::new();
-    // Others are published too, as the list of companies by a repair, and are not what is looked at here.
+    // Other resources may be published too, such as companies by a repair, and are not judged.
     let own: Vec<_> = scene.resources.iter().copied().map(ours).collect();
     for (key, value) in state(scene, Topic::Fences).await? {
-        // Companies of payroll have no events, and no version that is a number: their lists are judged by who reads them.
+        // Payroll companies have no events and no numeric version: `lists::payroll` judges them.
         if key.starts_with('~') || key.starts_with("payroll.") {
             continue;
         }
@@ -153,20 +155,20 @@ async fn fences(scene: &Scene) -> Result<BTreeMap<Name, Fence>> {
         let fence = number(&value["epoch"]).zip(number(&value["version"])).zip(value["deleted"].as_bool());
         match (named, fence) {
             (Some(name), Some(((epoch, version), deleted))) => {
-                let name: Name = name;
+                let name: RecordName = name;
                 if own.contains(&name.0) {
                     fences.insert(name, Fence { epoch, version, deleted });
                 }
             }
-            _ => return Err(Error(format!("{key} is fenced by {value}"))),
+            _ => return Err(Error(format!("the fence of {key} cannot be read: {value}"))),
         }
     }
     Ok(fences)
 }
 
-/// Reads one topic of each resource, and makes something of each of its records.
+/// Reads one topic of each resource and converts each of its records.
 async fn gather<T>(
-    scene: &Scene,
+    scene: &EnrichScene,
     topic: fn(AccountingResource) -> Topic,
     make: impl AsyncFn(AccountingResource, Received) -> Result<T>,
 ) -> Result<Vec<(AccountingResource, Vec<T>)>> {
@@ -182,7 +184,7 @@ async fn gather<T>(
     each.buffered(AT_ONCE).try_collect().await
 }
 
-async fn line(decoder: &Decoder, resource: AccountingResource, record: &Received) -> Result<Line> {
+async fn line(decoder: &Decoder, resource: AccountingResource, record: &Received) -> Result<PublishedRecord> {
     let value = match &record.value {
         None => None,
         Some(value) => {
@@ -191,7 +193,7 @@ async fn line(decoder: &Decoder, resource: AccountingResource, record: &Received
             Some(serde_json::from_str(&value.to_json()).unwrap())
         }
     };
-    Ok(Line {
+    Ok(PublishedRecord {
         key: text(record.key.as_deref()),
         partition: record.partition,
         offset: record.offset,
@@ -203,7 +205,7 @@ async fn line(decoder: &Decoder, resource: AccountingResource, record: &Received
     })
 }
 
-async fn told(decoder: &Decoder, resource: AccountingResource, record: &Received) -> Result<Told> {
+async fn event(decoder: &Decoder, resource: AccountingResource, record: &Received) -> Result<PublishedEvent> {
     let bytes = record.value.as_deref().unwrap_or_default();
     let event = match decoder.decode(SchemaKind::AccountingEvent, bytes).await {
         Ok((_, model::Value::AccountingEvent(event))) => Some(event),
@@ -214,37 +216,37 @@ async fn told(decoder: &Decoder, resource: AccountingResource, record: &Received
     let event = event.as_deref();
     let company = text(record.key.as_deref());
     let id = event.and_then(|event| event.correlation_id.as_deref()).filter(|id| !id.is_empty());
-    Ok(Told {
-        spot: (record.topic.to_string(), record.partition, record.offset),
+    Ok(PublishedEvent {
+        position: (record.topic.to_string(), record.partition, record.offset),
         key: id.map(|id| format!("{company}/{}", encoded(id))),
         resource,
         version: event.and_then(|event| event.sequence_version.as_deref()?.parse().ok()),
-        kind: event.map_or(Kind::Garbled, kind),
+        kind: event.map_or(EventClass::Garbled, kind),
         id: header(record, "tributary.id").unwrap_or_default().to_owned(),
     })
 }
 
-fn kind(event: &AccountingEvent) -> Kind {
+fn kind(event: &AccountingEvent) -> EventClass {
     match event.kind() {
-        Some(EventKind::ErrorOccurred | EventKind::Acknowledge) => Kind::Silent,
-        Some(EventKind::Deleted) => Kind::Deleted,
-        _ => Kind::Changed,
+        Some(EventKind::ErrorOccurred | EventKind::Acknowledge) => EventClass::Silent,
+        Some(EventKind::Deleted) => EventClass::Deleted,
+        _ => EventClass::Changed,
     }
 }
 
 fn letter(record: &Received) -> Letter {
     let said = |name: &str| header(record, &format!("__connect.errors.{name}")).unwrap_or_default();
-    let spot: Option<Spot> = said("partition")
+    let position: Option<EventPosition> = said("partition")
         .parse()
         .ok()
         .zip(said("offset").parse().ok())
         .map(|(partition, offset)| (said("topic").to_owned(), partition, offset));
     let (class, message) = (said("exception.class.name").to_owned(), said("exception.message").to_owned());
-    Letter { spot, class, message }
+    Letter { position, class, message }
 }
 
-/// Deliveries that the provider was told are received, by their ids.
-fn accepted(scene: &Scene) -> BTreeSet<String> {
+/// The ids of the deliveries that were answered 200.
+fn accepted(scene: &EnrichScene) -> BTreeSet<String> {
     let entries = scene.provider().deliveries.entries(0, usize::MAX).into_iter().map(|(_, entry)| entry);
     let accepted = entries.filter(|entry| {
         (entry.family, entry.purpose, entry.end) == (Family::Accounting, Purpose::Event, Some(End::Accepted))
@@ -252,9 +254,10 @@ fn accepted(scene: &Scene) -> BTreeSet<String> {
     accepted.filter_map(|entry| entry.about.outgoing).map(|id| id.to_string()).collect()
 }
 
-/// Every record the provider ever had of the scene's resources; those that are told of or published as a read by id shows them.
-async fn truth(scene: &Scene, evidence: &Evidence) -> Result<BTreeMap<Name, Truth>> {
-    let wanted: BTreeSet<Name> = evidence
+/// Every record that the provider ever had of the scene's resources; those with an event or a published record as a read by id shows
+/// them.
+async fn truth(scene: &EnrichScene, evidence: &Evidence) -> Result<BTreeMap<RecordName, ProviderState>> {
+    let wanted: BTreeSet<RecordName> = evidence
         .events
         .iter()
         .filter_map(|event| Some((event.resource, event.key.clone()?)))
@@ -268,14 +271,14 @@ async fn truth(scene: &Scene, evidence: &Evidence) -> Result<BTreeMap<Name, Trut
             control::records(scene.provider(), *one).into_iter().map(move |record| (*one, record))
         })
         .collect();
-    let told = told_deleted(evidence);
+    let deleted = deleted(evidence);
     let form = scene.provider().knobs().reads.records.company_context;
     let each = stream::iter(records).map(|(resource, record)| {
         let company = record.company.clone();
         let part = company.as_deref().unwrap_or(&scene.provider().settings.tenant);
         let name = (ours(resource), format!("{}/{}", encoded(part), encoded(&record.id)));
         let reads = record.readable && wanted.contains(&name);
-        let (client, told) = (&client, &told);
+        let (client, deleted) = (&client, &deleted);
         async move {
             let truth = if reads {
                 let client = match &company {
@@ -293,13 +296,13 @@ async fn truth(scene: &Scene, evidence: &Evidence) -> Result<BTreeMap<Name, Trut
                 if answer.status != 200 {
                     return Err(Error(format!("GET {path}: {answer:?}")));
                 }
-                Truth::Alive(answer.json())
+                ProviderState::Alive(answer.json())
             } else if record.state != RecordState::Deleted {
-                Truth::Alive(Value::Null)
-            } else if told.contains(&name) {
-                Truth::Deleted
+                ProviderState::Alive(Value::Null)
+            } else if deleted.contains(&name) {
+                ProviderState::Deleted
             } else {
-                Truth::Buried
+                ProviderState::Buried
             };
             Ok((name, truth))
         }
@@ -307,20 +310,25 @@ async fn truth(scene: &Scene, evidence: &Evidence) -> Result<BTreeMap<Name, Trut
     each.buffer_unordered(AT_ONCE).try_collect().await
 }
 
-/// What somebody told us is deleted. Records of a deleted company are gone without a word.
-fn told_deleted(evidence: &Evidence) -> BTreeSet<Name> {
-    let deleted = evidence.events.iter().filter(|event| event.kind == Kind::Deleted);
+/// Records with a delete event. Those of a deleted company have none.
+fn deleted(evidence: &Evidence) -> BTreeSet<RecordName> {
+    let deleted = evidence.events.iter().filter(|event| event.kind == EventClass::Deleted);
     deleted.filter_map(|event| Some((event.resource, event.key.clone()?))).collect()
 }
 
-/// A number, bare or as text.
+/// A JSON number, or a number as text.
 fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| numeric(value.as_str()?))
 }
 
-/// The number in a version: all of it, or what stands before the hash of a record that does not tell its own.
+/// The number in a version: all of it, or the part before the content hash of a record without a version.
 fn numeric(version: &str) -> Option<u64> {
     version.split_once('#').map_or(version, |(number, _)| number).parse().ok()
+}
+
+/// The number of tombstones so far.
+pub(super) async fn tombstones(scene: &EnrichScene) -> Result<usize> {
+    Ok(lines(scene).await?.values().flatten().filter(|line| line.value.is_none()).count())
 }
 
 fn text(bytes: Option<&[u8]>) -> String {

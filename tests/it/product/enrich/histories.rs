@@ -1,19 +1,22 @@
-//! The checker on histories made by hand: what is sound passes, and each way to be wrong is found and named.
+//! The checker on made-up histories: a sound one passes, and each kind of fault is found and named.
 
 use kafka::partition_of;
 use model::AccountingResource::{self, Customers, Journals};
 use serde_json::{Value, json};
 
-use super::checker::{Evidence, Fence, Kind, Letter, Line, Told, Truth, check, check_certificates};
+use super::checker::{
+    EventClass, Evidence, Fence, Letter, ProviderState, PublishedEvent, PublishedRecord, check,
+    check_certificates,
+};
 
 crate::tests! {
     plain a_sound_history_passes;
     plain the_copy_that_ends_a_batch_is_no_second_record;
     plain each_way_to_be_wrong_is_found_and_named;
-    plain a_certified_list_must_have_records_no_event_told_of;
-    plain what_is_parked_or_a_dead_letter_excuses_its_key_and_no_other;
-    plain a_later_epoch_may_have_lower_versions_and_bring_back_what_was_deleted;
-    plain all_that_is_wrong_is_told_at_once_with_counts_and_the_first_few;
+    plain a_certified_list_must_have_records_without_events;
+    plain a_parked_or_dead_letter_record_excuses_only_its_key;
+    plain a_later_epoch_may_lower_versions_and_undo_deletes;
+    plain every_fault_is_reported_with_its_count_and_the_first_few;
 }
 
 const PARTITIONS: i32 = 4;
@@ -23,8 +26,8 @@ fn record(version: u64, name: &str) -> Value {
     json!({ "correlationId": "r", "sequenceVersion": version.to_string(), "vatName": name })
 }
 
-fn line(offset: i64, version: u64, epoch: u64, value: Option<Value>) -> Line {
-    Line {
+fn line(offset: i64, version: u64, epoch: u64, value: Option<Value>) -> PublishedRecord {
+    PublishedRecord {
         key: KEY.to_owned(),
         partition: partition_of(b"a:1", PARTITIONS),
         offset,
@@ -36,9 +39,9 @@ fn line(offset: i64, version: u64, epoch: u64, value: Option<Value>) -> Line {
     }
 }
 
-fn told(resource: AccountingResource, offset: i64, version: u64, kind: Kind) -> Told {
-    Told {
-        spot: (format!("p.{resource}.events"), 0, offset),
+fn event(resource: AccountingResource, offset: i64, version: u64, kind: EventClass) -> PublishedEvent {
+    PublishedEvent {
+        position: (format!("p.{resource}.events"), 0, offset),
         key: Some(KEY.to_owned()),
         resource,
         version: Some(version),
@@ -47,7 +50,7 @@ fn told(resource: AccountingResource, offset: i64, version: u64, kind: Kind) -> 
     }
 }
 
-/// A customer that was told of thrice and read twice, and a journal that was read and then deleted.
+/// A customer with three events and two reads, and a journal that was read and then deleted.
 fn sound() -> Evidence {
     let customer = (Customers, KEY.to_owned());
     let journal = (Journals, KEY.to_owned());
@@ -58,25 +61,25 @@ fn sound() -> Evidence {
     );
     evidence.lines.insert(Journals, vec![line(0, 3, 0, Some(record(3, "here"))), line(1, 4, 0, None)]);
     evidence.events = vec![
-        told(Customers, 0, 5, Kind::Changed),
-        told(Customers, 1, 7, Kind::Changed),
-        told(Customers, 2, 9, Kind::Changed),
-        Told { version: None, ..told(Customers, 3, 0, Kind::Silent) },
-        told(Journals, 0, 3, Kind::Changed),
-        told(Journals, 1, 4, Kind::Deleted),
+        event(Customers, 0, 5, EventClass::Changed),
+        event(Customers, 1, 7, EventClass::Changed),
+        event(Customers, 2, 9, EventClass::Changed),
+        PublishedEvent { version: None, ..event(Customers, 3, 0, EventClass::Silent) },
+        event(Journals, 0, 3, EventClass::Changed),
+        event(Journals, 1, 4, EventClass::Deleted),
     ];
     evidence.settled =
         [(("p.customers.events".to_owned(), 0), 4), (("p.journals.events".to_owned(), 0), 2)].into();
     evidence.fences.insert(customer.clone(), Fence { epoch: 0, version: 9, deleted: false });
     evidence.fences.insert(journal.clone(), Fence { epoch: 0, version: 4, deleted: true });
-    evidence.truth.insert(customer, Truth::Alive(record(9, "after")));
-    evidence.truth.insert(journal, Truth::Deleted);
+    evidence.truth.insert(customer, ProviderState::Alive(record(9, "after")));
+    evidence.truth.insert(journal, ProviderState::Deleted);
     evidence.accepted = evidence.events.iter().map(|event| event.id.clone()).collect();
     evidence
 }
 
 /// The customers' records.
-fn lines(evidence: &mut Evidence) -> &mut Vec<Line> {
+fn lines(evidence: &mut Evidence) -> &mut Vec<PublishedRecord> {
     evidence.lines.get_mut(&Customers).unwrap()
 }
 
@@ -94,12 +97,12 @@ async fn the_copy_that_ends_a_batch_is_no_second_record() {
     let mut evidence = sound();
     let last = lines(&mut evidence).last_mut().unwrap();
     last.batch = Some("7".to_owned());
-    let copy = Line { offset: last.offset + 1, ..last.clone() };
+    let copy = PublishedRecord { offset: last.offset + 1, ..last.clone() };
     lines(&mut evidence).push(copy);
     check(&evidence).assert_sound();
 }
 
-/// A name for what is wrong, and what makes it so.
+/// The faults to be found, and the change that causes them.
 type Wrong = (&'static [&'static str], fn(&mut Evidence));
 
 async fn each_way_to_be_wrong_is_found_and_named() {
@@ -113,7 +116,7 @@ async fn each_way_to_be_wrong_is_found_and_named() {
         (&["repeated"], |all| {
             let [_, last] = &mut lines(all)[..] else { return };
             last.batch = Some("7".to_owned());
-            let other = Line { batch: Some("8".to_owned()), ..last.clone() };
+            let other = PublishedRecord { batch: Some("8".to_owned()), ..last.clone() };
             lines(all).push(other);
         }),
         (&["repeated"], |all| {
@@ -132,21 +135,21 @@ async fn each_way_to_be_wrong_is_found_and_named() {
         (&["different"], |all| lines(all)[1].value.as_mut().unwrap()["vatName"] = json!("another")),
         (&["different"], |all| lines(all)[1].value.as_mut().unwrap()["more"] = json!(1)),
         (&["behind"], |all| {
-            all.truth.insert((Customers, KEY.to_owned()), Truth::Alive(record(10, "later")));
+            all.truth.insert((Customers, KEY.to_owned()), ProviderState::Alive(record(10, "later")));
         }),
         (&["ahead"], |all| {
-            all.truth.insert((Customers, KEY.to_owned()), Truth::Alive(record(8, "earlier")));
+            all.truth.insert((Customers, KEY.to_owned()), ProviderState::Alive(record(8, "earlier")));
         }),
         (&["foreign"], |all| {
             all.truth.remove(&(Customers, KEY.to_owned()));
         }),
         (&["undead"], |all| {
-            all.truth.insert((Customers, KEY.to_owned()), Truth::Deleted);
+            all.truth.insert((Customers, KEY.to_owned()), ProviderState::Deleted);
         }),
         (&["tombstoned"], |all| {
-            all.truth.insert((Journals, KEY.to_owned()), Truth::Alive(record(4, "here")));
+            all.truth.insert((Journals, KEY.to_owned()), ProviderState::Alive(record(4, "here")));
         }),
-        // A tombstone that was written over is one all the same.
+        // A tombstone counts although a later record replaced it.
         (&["tombstoned"], |all| lines(all)[0].value = None),
         (&["fence", "missing"], |all| drop(all.lines.remove(&Customers))),
         (&["unsettled"], |all| {
@@ -158,7 +161,7 @@ async fn each_way_to_be_wrong_is_found_and_named() {
         (&["unaccounted"], |all| all.events[1].version = Some(10)),
         (&["unaccounted"], |all| all.events[1].version = None),
         (&["unaccounted"], |all| all.events[1].key = None),
-        (&["unaccounted"], |all| all.events[1].kind = Kind::Garbled),
+        (&["unaccounted"], |all| all.events[1].kind = EventClass::Garbled),
         (&["undelivered"], |all| {
             all.accepted.insert("lost".to_owned());
         }),
@@ -172,7 +175,7 @@ async fn each_way_to_be_wrong_is_found_and_named() {
         }),
         (&["unreasoned"], |all| {
             all.letters.push(Letter {
-                spot: None,
+                position: None,
                 class: "enrich::Foreign".to_owned(),
                 message: String::new(),
             });
@@ -193,36 +196,36 @@ async fn each_way_to_be_wrong_is_found_and_named() {
     }
 }
 
-async fn a_certified_list_must_have_records_no_event_told_of() {
-    let untold = (Customers, "a:1/s".to_owned());
+async fn a_certified_list_must_have_records_without_events() {
+    let without_event = (Customers, "a:1/s".to_owned());
     let mut evidence = sound();
     evidence.certified.insert((Customers, KEY.to_owned()));
     check(&evidence).assert_sound();
-    evidence.certified.insert(untold.clone());
+    evidence.certified.insert(without_event.clone());
 
     for verdict in [check(&evidence), check_certificates(&evidence)] {
         assert_eq!((verdict.kinds(), verdict.count("certified")), (vec!["certified"], 1), "{verdict}");
     }
-    evidence.parked.insert(untold, None);
+    evidence.parked.insert(without_event, None);
     check_certificates(&evidence).assert_sound();
 }
 
-/// A case, what makes it one, and what is still wrong then.
+/// A case, the excuse, and the faults that remain.
 type Excuse<'a> = (&'a str, &'a dyn Fn(&mut Evidence), &'a [&'a str]);
 
-async fn what_is_parked_or_a_dead_letter_excuses_its_key_and_no_other() {
+async fn a_parked_or_dead_letter_record_excuses_only_its_key() {
     let newer = |all: &mut Evidence| {
-        all.events.push(told(Customers, 4, 12, Kind::Changed));
+        all.events.push(event(Customers, 4, 12, EventClass::Changed));
         all.settled.insert(("p.customers.events".to_owned(), 0), 5);
-        all.truth.insert((Customers, KEY.to_owned()), Truth::Alive(record(12, "newest")));
+        all.truth.insert((Customers, KEY.to_owned()), ProviderState::Alive(record(12, "newest")));
     };
     let parked = |all: &mut Evidence, version| {
         all.parked.insert((Customers, KEY.to_owned()), version);
     };
     let letter = |all: &mut Evidence, offset| {
-        let spot = Some(("p.customers.events".to_owned(), 0, offset));
+        let position = Some(("p.customers.events".to_owned(), 0, offset));
         all.letters.push(Letter {
-            spot,
+            position,
             class: "unreadable".to_owned(),
             message: "it was not read".to_owned(),
         });
@@ -230,7 +233,7 @@ async fn what_is_parked_or_a_dead_letter_excuses_its_key_and_no_other() {
     let table: [Excuse<'_>; 7] = [
         ("nothing", &|_| {}, &["behind", "unaccounted"]),
         ("parked", &|all| parked(all, Some(12)), &[]),
-        ("parked, and nobody says up to where", &|all| parked(all, None), &[]),
+        ("parked up to any version", &|all| parked(all, None), &[]),
         ("parked up to an older version", &|all| parked(all, Some(11)), &["unaccounted"]),
         ("a dead letter", &|all| letter(all, 4), &[]),
         ("another's dead letter", &|all| letter(all, 9), &["behind", "unaccounted"]),
@@ -255,14 +258,14 @@ async fn what_is_parked_or_a_dead_letter_excuses_its_key_and_no_other() {
     }
 }
 
-async fn a_later_epoch_may_have_lower_versions_and_bring_back_what_was_deleted() {
+async fn a_later_epoch_may_lower_versions_and_undo_deletes() {
     let mut evidence = sound();
     let mut again = |resource, version, name: &str| {
         let value = record(version, name);
         evidence.lines.get_mut(&resource).unwrap().push(line(9, version, 1, Some(value.clone())));
         let name = (resource, KEY.to_owned());
         evidence.fences.insert(name.clone(), Fence { epoch: 1, version, deleted: false });
-        evidence.truth.insert(name, Truth::Alive(value));
+        evidence.truth.insert(name, ProviderState::Alive(value));
     };
 
     again(Customers, 6, "restored");
@@ -276,7 +279,7 @@ async fn a_later_epoch_may_have_lower_versions_and_bring_back_what_was_deleted()
     assert_eq!((unfounded.kinds(), unfounded.count("epoch raised")), (vec!["epoch raised"], 2));
 }
 
-async fn all_that_is_wrong_is_told_at_once_with_counts_and_the_first_few() {
+async fn every_fault_is_reported_with_its_count_and_the_first_few() {
     let mut evidence = sound();
     evidence.accepted.extend((0..20).map(|number| format!("lost-{number:02}")));
     lines(&mut evidence)[0].partition += 1;
@@ -284,6 +287,6 @@ async fn all_that_is_wrong_is_told_at_once_with_counts_and_the_first_few() {
     let text = check(&evidence).to_string();
 
     assert!(text.contains("21 violations, 1 misplaced, 20 undelivered\n"), "{text}");
-    assert!(text.contains("\n  misplaced: customers Line {"), "{text}");
+    assert!(text.contains("\n  misplaced: customers PublishedRecord {"), "{text}");
     assert!(text.contains("\n  undelivered: lost-04") && !text.contains("lost-05"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! Events that nobody can make anything of, and records that do not fit: told why, put aside, and the rest flows on.
+//! Unusable events and oversized records: each becomes a dead letter with its reason, and blocks no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,25 +16,21 @@ use serde_json::{Value, json};
 use simulator::catalog::{Kind, Resource};
 use tributary::publish::{Layout, Preparer};
 
-use super::{
-    checker::{Spot, check},
-    scene::{Options, PARTITIONS, Scene},
-};
-
-use crate::support::{Error, Result, Shared, place::Place, run_directory};
+use super::checker::{EventPosition, check};
+use super::scene::{EnrichScene, Options, PARTITIONS};
+use crate::support::place::Place;
+use crate::support::{Error, Result, Shared, run_directory};
 
 crate::tests! {
-    real events_that_cannot_be_used_are_dead_letters_with_a_reason_and_the_rest_flows_on within 240;
-    real a_record_larger_than_its_topic_allows_is_a_dead_letter_and_its_neighbours_are_published within 240;
+    real unusable_events_are_dead_letters_and_block_no_other within 240;
+    real an_oversized_record_is_a_dead_letter_and_blocks_no_other within 240;
 }
 
 const CUSTOMERS: AccountingResource = AccountingResource::Customers;
 const JOURNALS: AccountingResource = AccountingResource::Journals;
 
-async fn events_that_cannot_be_used_are_dead_letters_with_a_reason_and_the_rest_flows_on(
-    shared: &'static Shared,
-) -> Result<()> {
-    let scene = Scene::start(shared.into(), "enrich-input", Options::default(), |_| {}).await?;
+async fn unusable_events_are_dead_letters_and_block_no_other(shared: &'static Shared) -> Result<()> {
+    let scene = EnrichScene::start(shared.into(), "enrich-input", Options::default(), |_| {}).await?;
     scene.warm().await?;
     let preparer = preparer(&scene).await?;
     let (customer, journal) = {
@@ -67,13 +63,13 @@ async fn events_that_cannot_be_used_are_dead_letters_with_a_reason_and_the_rest_
             updated("nobody:1:CM:0", &json!({ "CorrelationId": id, "SequenceVersion": "5" }).to_string()),
         ),
     ];
-    let mut spots: BTreeSet<Spot> = BTreeSet::new();
+    let mut spots: BTreeSet<EventPosition> = BTreeSet::new();
     for (_, record) in &bad {
         spots.insert(write(&scene, record).await?);
-        // Something good after each of them, in the same partition.
+        // A good event after each bad one, in the same partition.
         scene.act(customer, Kind::Updated);
     }
-    // A journal that lives is said to be deleted: whoever looks finds it.
+    // An event says that a journal is deleted, and a read finds it.
     let version = scene.act(journal, Kind::Updated).to_string();
     let lie = json!({ "CorrelationId": scene.id(journal), "SequenceVersion": version }).to_string();
     write(&scene, &event(&preparer, JOURNALS, "JournalDeleted", &company, &lie)).await?;
@@ -84,23 +80,22 @@ async fn events_that_cannot_be_used_are_dead_letters_with_a_reason_and_the_rest_
     let verdict = check(&evidence);
     println!("enrich, input: {verdict}");
     verdict.assert_sound();
-    let letters: BTreeSet<Spot> = evidence.letters.iter().filter_map(|letter| letter.spot.clone()).collect();
+    let letters: BTreeSet<EventPosition> =
+        evidence.letters.iter().filter_map(|letter| letter.position.clone()).collect();
     assert_eq!(letters, spots, "{:?}", evidence.letters);
     assert_eq!(evidence.letters.len(), bad.len(), "{:?}", evidence.letters);
     assert_eq!(evidence.tombstones(), 0);
-    // Excused by its dead letters in the checker's eyes, so held against the truth here: nothing of it was left behind.
+    // The checker excuses this key for its dead letters; so compare it with the provider here.
     let newest = evidence.last()[&scene.name(customer)];
     let truth = scene.provider().world().find(Resource::Customers, &id).unwrap().1.sequence;
     assert_eq!(newest.version, Some(truth));
     scene.until_taken_over(&[0]).await
 }
 
-async fn a_record_larger_than_its_topic_allows_is_a_dead_letter_and_its_neighbours_are_published(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn an_oversized_record_is_a_dead_letter_and_blocks_no_other(shared: &'static Shared) -> Result<()> {
     let options = Options { settings: &[("snapshot.lists", "customers")], ..Options::default() };
     // Kafka refuses every customer at least twice, and aborts a transaction each time: few are enough.
-    let scene = Scene::start(shared.into(), "enrich-large", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "enrich-large", options, |settings| {
         (settings.world.companies, settings.world.customers) = (2, 2);
     })
     .await?;
@@ -120,18 +115,19 @@ async fn a_record_larger_than_its_topic_allows_is_a_dead_letter_and_its_neighbou
     let verdict = check(&evidence);
     println!("enrich, large: {verdict}");
     verdict.assert_sound();
-    let told = evidence.events.iter().filter(|event| event.resource == CUSTOMERS);
-    let told: BTreeMap<&Spot, Option<&str>> = told.map(|event| (&event.spot, event.key.as_deref())).collect();
-    let letters: BTreeSet<&Spot> =
-        evidence.letters.iter().filter_map(|letter| letter.spot.as_ref()).collect();
-    assert!(letters.iter().all(|spot| told.contains_key(spot)), "{letters:?}");
+    let events = evidence.events.iter().filter(|event| event.resource == CUSTOMERS);
+    let keys: BTreeMap<&EventPosition, Option<&str>> =
+        events.map(|event| (&event.position, event.key.as_deref())).collect();
+    let letters: BTreeSet<&EventPosition> =
+        evidence.letters.iter().filter_map(|letter| letter.position.as_ref()).collect();
+    assert!(letters.iter().all(|position| keys.contains_key(position)), "{letters:?}");
     // A delivery that was published twice has two letters.
-    let keys: BTreeSet<Option<&str>> = letters.iter().map(|spot| told[spot]).collect();
-    assert_eq!(keys.len(), customers.len(), "{:?}", evidence.letters);
+    let refused: BTreeSet<Option<&str>> = letters.iter().map(|position| keys[position]).collect();
+    assert_eq!(refused.len(), customers.len(), "{:?}", evidence.letters);
     assert_eq!(evidence.lines[&CUSTOMERS], before.lines[&CUSTOMERS]);
     assert_eq!(evidence.lines[&JOURNALS].len(), before.lines[&JOURNALS].len() + journals.len());
 
-    // Lists show them as well, and none says that all of it is published.
+    // Lists show these records too, and none is certified.
     scene.ask_for("large", RunKind::Snapshot, &[List::Customers]).await?;
     let listed = scene.until_over("large").await?;
     let count = |member: &str| listed.iter().filter_map(|one| one[member].as_u64()).sum::<u64>();
@@ -139,13 +135,13 @@ async fn a_record_larger_than_its_topic_allows_is_a_dead_letter_and_its_neighbou
     scene.until_taken_over(&[0]).await
 }
 
-/// What makes records for the scene's topics.
-async fn preparer(scene: &Scene) -> Result<Preparer> {
+/// Encodes records for the scene's topics.
+async fn preparer(scene: &EnrichScene) -> Result<Preparer> {
     let place = Place {
         prefix: scene.prefix.clone(),
         kafka: scene.kafka(),
         admin: Admin::Real(scene.kafka()),
-        registry: tributary::config::RegistrySettings::open(scene.ground.registry.parse().unwrap()),
+        registry: tributary::config::Registry::open(scene.backend.registry.parse().unwrap()),
         state_dir: run_directory::create("enrich-input")?,
     };
     let topics = [Topic::AccountingEvents(CUSTOMERS), Topic::AccountingEvents(JOURNALS)];
@@ -176,26 +172,26 @@ fn event(
     preparer.prepare(&outgoing).unwrap()
 }
 
-async fn write(scene: &Scene, record: &EncodedRecord) -> Result<Spot> {
+async fn write(scene: &EnrichScene, record: &EncodedRecord) -> Result<EventPosition> {
     let value = record.value.as_deref().unwrap_or_default();
     let offset = scene.produce(&record.topic, record.partition, &record.key, value).await?;
     Ok((record.topic.to_string(), record.partition, offset))
 }
 
-/// The first of these pieces becomes another of the same length.
+/// Replaces the first occurrence of a piece by one of the same length.
 fn replaced(bytes: &[u8], piece: &[u8], by: &[u8]) -> Vec<u8> {
     let at = bytes.windows(piece.len()).position(|window| window == piece).unwrap();
     [&bytes[..at], by, &bytes[at + piece.len()..]].concat()
 }
 
-/// The broker takes no larger batches into this topic from now on.
-pub(super) async fn limit(scene: &Scene, topic: &str, bytes: &str) -> Result<()> {
+/// Limits the batches of this topic, and waits until the broker enforces it.
+async fn limit(scene: &EnrichScene, topic: &str, bytes: &str) -> Result<()> {
     let failed = |error: String| Error(format!("limit {topic} to {bytes} bytes: {error}"));
     let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
-        .set("bootstrap.servers", &scene.ground.bootstrap)
+        .set("bootstrap.servers", &scene.backend.bootstrap)
         .create()
         .map_err(|error| failed(error.to_string()))?;
-    // What is not named falls back to the broker's default.
+    // Settings that are not named get the broker's default.
     let config = AlterConfig::new(ResourceSpecifier::Topic(topic))
         .set("cleanup.policy", "compact")
         .set("max.message.bytes", bytes);
@@ -203,8 +199,8 @@ pub(super) async fn limit(scene: &Scene, topic: &str, bytes: &str) -> Result<()>
     for one in altered.map_err(|error| failed(error.to_string()))? {
         one.map_err(|(_, code)| failed(code.to_string()))?;
     }
-    // The broker follows what was decided when it comes to it. Without a key nothing is ever taken into such a topic, but
-    // sizes are looked at first.
+    // The broker applies the change with a delay. A compacted topic accepts no record without a key, but the broker checks sizes
+    // first.
     let large = vec![0; 1_000];
     for partition in 0..PARTITIONS {
         let held = async || {

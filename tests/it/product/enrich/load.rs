@@ -1,4 +1,4 @@
-//! Changes at the provider, one by one and many a second.
+//! Changes at the provider, single ones and many a second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,19 +21,19 @@ use crate::support::{Error, Result, lost};
 pub(super) enum Mix {
     /// Creates, updates, disables, deletes and writes that fail.
     All,
-    /// Updates alone: what is lost of them, a later one makes up for.
+    /// Updates alone: a later one makes up for a lost one.
     Updates,
 }
 
 impl Mix {
-    /// Changes something; whether there was anything.
+    /// Makes one change; whether there was a record to change.
     fn change(self, provider: &Provider, resources: &[Resource], dice: &mut Dice) -> bool {
         let resource = resources[dice.below(resources.len() as u64) as usize];
         let [_, _, end, _] = resource.kinds();
         let kind = match dice.below(100) {
             _ if self == Self::Updates => Kind::Updated,
             0..15 => Kind::Created,
-            // A company would take all its records along, and nobody tells of those.
+            // A deleted company deletes all its records, for which there are no events.
             15..22 if resource != Resource::Companies => end,
             22..25 => Kind::ErrorOccurred,
             _ => Kind::Updated,
@@ -56,14 +56,14 @@ impl Mix {
     }
 }
 
-/// Changes on their way.
-pub(super) struct Load {
+/// A task that changes records.
+pub(super) struct ChangeLoad {
     count: watch::Receiver<u64>,
     task: JoinHandle<()>,
 }
 
-impl Load {
-    /// Changes begin, so many a second, drawn from this seed.
+impl ChangeLoad {
+    /// Starts `rate` changes a second, drawn from this seed.
     pub(super) fn begin(
         provider: Arc<Provider>,
         resources: Vec<Resource>,
@@ -86,7 +86,7 @@ impl Load {
         Self { count, task: tokio::spawn(changing) }
     }
 
-    /// Waits until there were so many.
+    /// Waits until this many changes were made.
     pub(super) async fn reaches(&mut self, count: u64) -> Result<()> {
         let reached = lost::timeout(LIMIT, self.count.wait_for(|made| *made >= count)).await;
         let is_reached = matches!(reached, Some(Ok(_)));
@@ -95,13 +95,13 @@ impl Load {
         if is_reached { Ok(()) } else { Err(Error(format!("{made} changes instead of {count}"))) }
     }
 
-    /// Ends them; how many there were.
+    /// Ends them; the number of changes.
     pub(super) fn stop(self) -> u64 {
         *self.count.borrow()
     }
 }
 
-impl Drop for Load {
+impl Drop for ChangeLoad {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -114,7 +114,7 @@ pub(super) fn living(provider: &Provider, resource: Resource) -> Vec<Place> {
     all.map(|(place, _)| place).collect()
 }
 
-/// Adds a record, if there can be one, and tells of it.
+/// Adds a record and sends its event, if the company may have one.
 pub(super) fn create(
     provider: &Provider,
     resource: Resource,
@@ -126,7 +126,7 @@ pub(super) fn create(
     })
 }
 
-/// Does something to a record, if it can be, and tells of it; its version since.
+/// Changes a record and sends its event, if its state allows that; its new version.
 pub(super) fn act(provider: &Provider, place: Place, kind: Kind) -> Option<u64> {
     provider.change(|world, clock| match world.act(place, kind, clock) {
         Some(change) => (Some(change.row.sequence), vec![Change::Record(change)]),

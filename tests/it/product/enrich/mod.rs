@@ -1,34 +1,33 @@
-//! Enrichment: workers as processes of their own fetch the record behind every event, on real Kafka, from the simulated provider.
+//! Enrichment: worker processes fetch the record behind every event from the simulated provider, on real Kafka.
 //!
 //! ```text
 //! world changes ─▶ webhooks ─▶ workers ─▶ events ─▶ workers ─▶ records, fences, state, dead letters
 //!       └─ truth ──────────────────────▶ checker ◀── read from outside ──────────┘
 //! ```
 //!
-//! A [`scene`] has both connectors and says when all is quiet; [`evidence`] is what can be seen then, and [`checker`] judges it.
-//! [`histories`] tries the checker; everything else has it judge something.
+//! A [`scene`] has both connectors and waits until all work is done; [`evidence`] collects the topics and offsets, and [`checker`]
+//! judges them. [`histories`] tests the checker; every other module has it judge a run.
 
 mod chaos;
 mod checker;
 mod crowd;
 mod deleting;
 mod evidence;
+mod failpoints;
 mod histories;
 mod input;
 mod lists;
 mod load;
 mod offsets;
-mod places;
 mod quiet;
 mod refusals;
 mod restored;
 mod scene;
 mod state;
-mod untold;
+mod unversioned;
 
 use crate::support::harness::Test;
 
-/// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
     let parts = [
         histories::tests(),
@@ -37,12 +36,12 @@ pub(crate) fn tests() -> Vec<Test> {
         refusals::tests(),
         restored::tests(),
         state::tests(),
-        untold::tests(),
+        unversioned::tests(),
         offsets::tests(),
         input::tests(),
         lists::tests(),
         crowd::tests(),
-        places::tests(),
+        failpoints::tests(),
         chaos::tests(),
     ];
     parts.into_iter().flatten().collect()

@@ -1,4 +1,4 @@
-//! Offsets that people set: read again, and nothing new comes of it; out of range, and a gap tells.
+//! Offsets that people edit: old events are read again without effect, and an offset out of range opens a gap.
 
 use model::{AccountingResource, Topic};
 use rdkafka::admin::{AdminClient, AdminOptions};
@@ -10,19 +10,17 @@ use tokio::time::timeout;
 
 use super::checker::check;
 use super::evidence::gaps;
-use super::scene::{Options, PARTITIONS, RECORDS, Scene};
+use super::scene::{EnrichScene, Options, PARTITIONS, RECORDS};
 use crate::support::stage::LIMIT;
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
-    real offsets_that_were_reset_are_read_again_and_nothing_is_published_of_it within 240;
-    real an_offset_out_of_range_on_either_side_is_a_gap_and_what_is_there_is_read within 240;
+    real reset_offsets_are_reread_and_nothing_is_published within 240;
+    real an_offset_out_of_range_is_a_gap_and_what_is_there_is_read within 240;
 }
 
-async fn offsets_that_were_reset_are_read_again_and_nothing_is_published_of_it(
-    shared: &'static Shared,
-) -> Result<()> {
-    let scene = Scene::start(shared.into(), "enrich-reset", Options::default(), |_| {}).await?;
+async fn reset_offsets_are_reread_and_nothing_is_published(shared: &'static Shared) -> Result<()> {
+    let scene = EnrichScene::start(shared.into(), "enrich-reset", Options::default(), |_| {}).await?;
     for _ in 0..2 {
         scene.update(&scene.living());
         scene.quiesce().await?;
@@ -44,11 +42,9 @@ async fn offsets_that_were_reset_are_read_again_and_nothing_is_published_of_it(
     Ok(())
 }
 
-async fn an_offset_out_of_range_on_either_side_is_a_gap_and_what_is_there_is_read(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn an_offset_out_of_range_is_a_gap_and_what_is_there_is_read(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &[Resource::Customers], ..Options::default() };
-    let scene = Scene::start(shared.into(), "enrich-range", options, |_| {}).await?;
+    let scene = EnrichScene::start(shared.into(), "enrich-range", options, |_| {}).await?;
     let all = scene.living();
     scene.update(&all);
     scene.quiesce().await?;
@@ -62,7 +58,7 @@ async fn an_offset_out_of_range_on_either_side_is_a_gap_and_what_is_there_is_rea
         .map(|((_, partition), _)| partition)
         .collect();
 
-    // Beyond the end: somebody has set it wrong.
+    // Beyond the end, as after a wrong edit.
     scene.stop().await?;
     let beyond = json!({ "offsets": [{
         "partition": { "topic": topic, "partition": used[0] },
@@ -77,7 +73,7 @@ async fn an_offset_out_of_range_on_either_side_is_a_gap_and_what_is_there_is_rea
     scene.quiesce().await?;
     let again = scene.evidence().await?;
 
-    // Before the beginning: nobody has read for longer than events are kept.
+    // Before the start, as after a stop that was longer than the retention of events.
     scene.stop().await?;
     let first = gaps(&scene, RECORDS).await?;
     scene.update(&all);
@@ -94,7 +90,7 @@ async fn an_offset_out_of_range_on_either_side_is_a_gap_and_what_is_there_is_rea
 
     check(&again).assert_sound();
     assert_eq!(again.lines, before.lines, "something was published again");
-    // Kafka has forgotten most of what was received; what came since says all of it.
+    // Retention removed most of the received events; those that came since cover every record.
     after.accepted.clear();
     check(&after).assert_sound();
     for gap in gaps(&scene, RECORDS).await? {
@@ -107,16 +103,16 @@ async fn an_offset_out_of_range_on_either_side_is_a_gap_and_what_is_there_is_rea
     Ok(())
 }
 
-/// Whether so many events have ever been received.
-async fn received(scene: &Scene, count: usize) -> Result<bool> {
+/// Whether `count` events were received.
+async fn received(scene: &EnrichScene, count: usize) -> Result<bool> {
     Ok(scene.ends().await?.values().sum::<i64>() >= count as i64)
 }
 
-/// All there is in a topic is gone, as after its retention.
-async fn forget(scene: &Scene, topic: &str) -> Result<()> {
+/// Deletes all records of a topic, as retention does.
+async fn forget(scene: &EnrichScene, topic: &str) -> Result<()> {
     let failed = |error: rdkafka::error::KafkaError| Error(format!("delete records of {topic}: {error}"));
     let admin: AdminClient<DefaultClientContext> =
-        ClientConfig::new().set("bootstrap.servers", &scene.ground.bootstrap).create().map_err(failed)?;
+        ClientConfig::new().set("bootstrap.servers", &scene.backend.bootstrap).create().map_err(failed)?;
     let mut ends = TopicPartitionList::new();
     for partition in 0..PARTITIONS {
         ends.add_partition_offset(topic, partition, Offset::End).map_err(failed)?;

@@ -1,25 +1,23 @@
-//! A provider that behaves: whatever changes in any of the nineteen resources, the topics are what the provider has.
+//! A provider without faults: whatever changes in any of the nineteen resources, the topics match the provider.
 
 use simulator::catalog::{Kind, Resource};
 
 use super::checker::{self, Evidence, check};
-use super::scene::{Options, Scene, ours};
+use super::scene::{EnrichScene, Options, ours};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real every_record_of_all_nineteen_resources_is_what_the_provider_has_once_all_is_quiet within 240;
+    real every_record_of_all_nineteen_resources_matches_the_provider within 240;
 }
 
-/// Changes of one record in a row, which may become one read.
+/// Consecutive changes of one record, which one read may cover.
 const BURST: usize = 5;
-/// Its records belong to no company: events without one, reads with `context: none`.
+/// Its records belong to no company: their events name none, and reads have `context: none`.
 const TENANT_WIDE: Resource = Resource::IntegrationFiles;
 
-async fn every_record_of_all_nineteen_resources_is_what_the_provider_has_once_all_is_quiet(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn every_record_of_all_nineteen_resources_matches_the_provider(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &Resource::ALL, ..Options::default() };
-    let scene = Scene::start(shared.into(), "enrich-quiet", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "enrich-quiet", options, |settings| {
         settings.world.tenant_resources.insert(TENANT_WIDE);
     })
     .await?;
@@ -41,7 +39,7 @@ async fn every_record_of_all_nineteen_resources_is_what_the_provider_has_once_al
         ended.push((*place, end));
         deletes += usize::from(end == Kind::Deleted);
     }
-    // Nobody has heard of this company when its records come.
+    // The worker does not know this company when its records come.
     let company = scene.create(Resource::Companies, None).index;
     for resource in [Resource::Customers, Resource::Accounts, Resource::Journals, Resource::Persons] {
         let place = scene.create(resource, Some(company));
@@ -64,20 +62,20 @@ async fn every_record_of_all_nineteen_resources_is_what_the_provider_has_once_al
     }
     let tenant = format!("{}/", scene.provider().settings.tenant);
     assert!(last.keys().any(|(resource, key)| *resource == ours(TENANT_WIDE) && key.starts_with(&tenant)));
-    // Each event has come to one end.
+    // Each event has one outcome.
     let ends: u64 = outcomes.iter().filter(|(outcome, _)| *outcome != "parked").map(|(_, count)| count).sum();
     assert_eq!(ends, evidence.events.len() as u64, "{outcomes:?}");
     assert_eq!(outcomes.get("filtered").copied().unwrap_or(0), silent(&evidence), "{outcomes:?}");
     Ok(())
 }
 
-/// Events that ask for nothing.
+/// Events that require no read.
 fn silent(evidence: &Evidence) -> u64 {
-    evidence.events.iter().filter(|event| event.kind == checker::Kind::Silent).count() as u64
+    evidence.events.iter().filter(|event| event.kind == checker::EventClass::Silent).count() as u64
 }
 
 /// Requests for single records so far.
-fn reads(scene: &Scene) -> usize {
+fn reads(scene: &EnrichScene) -> usize {
     let prefixes: Vec<String> = scene.resources.iter().map(|one| format!("{}/", one.prefix())).collect();
     let requests = scene.provider().gateway.requests(0, usize::MAX);
     let by_id = requests.iter().filter(|(_, request)| {

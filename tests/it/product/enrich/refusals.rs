@@ -1,4 +1,4 @@
-//! Records that cannot be read and are not gone: whatever the reason, not one tombstone, and all of it once it passes.
+//! Records that cannot be read and are not deleted: no tombstone, whatever the reason, and all records are read once it is over.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +10,29 @@ use simulator::{
     world::Place,
 };
 
-use super::checker::{Name, check};
-use super::evidence::{gaps, lines, parked};
-use super::scene::{CONFIRM, HOOKS, Options, RECORDS, Scene};
+use super::checker::{RecordName, check};
+use super::evidence::{gaps, lines, parked, tombstones};
+use super::scene::{CONFIRM, EnrichScene, HOOKS, Options, RECORDS};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real a_replica_that_lags_longer_than_every_retry_costs_no_record_and_makes_no_tombstone within 240;
-    real a_path_that_the_gateway_does_not_know_makes_no_tombstone_until_the_api_says_so_itself within 240;
-    real a_company_that_is_refused_or_unknown_keeps_its_records_and_holds_up_no_other within 240;
-    real a_grant_that_is_refused_everything_makes_no_tombstone_and_all_is_read_once_it_is_right within 240;
-    real a_login_that_has_ended_fails_the_tasks_with_the_command_that_mends_it_and_costs_no_event within 240;
-    real a_record_that_cannot_be_read_up_to_the_horizon_is_a_dead_letter_and_a_gap_and_never_a_tombstone within 240;
+    real a_lagging_replica_loses_no_record_and_makes_no_tombstone within 240;
+    real an_unknown_gateway_path_makes_no_tombstone within 240;
+    real a_refused_company_keeps_its_records_and_blocks_no_other within 240;
+    real a_refused_grant_makes_no_tombstone_and_recovers_fully within 240;
+    real an_ended_login_fails_tasks_with_a_remedy_and_loses_no_event within 240;
+    real an_unreadable_record_is_a_dead_letter_and_gap_at_the_horizon within 240;
 }
 
-/// Longer than anything here is patient.
+/// Longer than any retry lasts here.
 const LAG: u64 = 3_600_000;
 
 fn journals() -> Options<'static> {
     Options { resources: &[Resource::Journals, Resource::Customers], ..Options::default() }
 }
 
-async fn a_replica_that_lags_longer_than_every_retry_costs_no_record_and_makes_no_tombstone(
-    shared: &'static Shared,
-) -> Result<()> {
-    let scene = Scene::start(shared.into(), "enrich-lag", journals(), |_| {}).await?;
+async fn a_lagging_replica_loses_no_record_and_makes_no_tombstone(shared: &'static Shared) -> Result<()> {
+    let scene = EnrichScene::start(shared.into(), "enrich-lag", journals(), |_| {}).await?;
     scene.warm().await?;
 
     scene.provider().turn(|knobs| knobs.reads.replica_lag = LAG);
@@ -42,7 +40,7 @@ async fn a_replica_that_lags_longer_than_every_retry_costs_no_record_and_makes_n
     let first = scene.living();
     let mut changed: Vec<Place> = first.iter().filter(|place| place.index == 1).copied().collect();
     scene.update(&changed);
-    // The replica has never heard of these: for it they are as good as deleted.
+    // The replica does not know these yet, and answers as for deleted records.
     changed.extend((0..3).map(|company| scene.create(Resource::Journals, Some(company))));
     let deleted: Vec<Place> =
         first.into_iter().filter(|place| place.index == 0 && place.resource == Resource::Journals).collect();
@@ -59,15 +57,12 @@ async fn a_replica_that_lags_longer_than_every_retry_costs_no_record_and_makes_n
     println!("enrich, lag: {waiting} were parked behind a replica of an hour ago");
     assert!(waiting >= changed.len(), "{waiting}");
     assert_eq!((during, evidence.tombstones()), (0, deleted.len()));
-    assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
-    check(&evidence).assert_sound();
+    evidence.assert_clean();
     Ok(())
 }
 
-async fn a_path_that_the_gateway_does_not_know_makes_no_tombstone_until_the_api_says_so_itself(
-    shared: &'static Shared,
-) -> Result<()> {
-    let scene = Scene::start(shared.into(), "enrich-gateway", journals(), |_| {}).await?;
+async fn an_unknown_gateway_path_makes_no_tombstone(shared: &'static Shared) -> Result<()> {
+    let scene = EnrichScene::start(shared.into(), "enrich-gateway", journals(), |_| {}).await?;
     scene.warm().await?;
     let journals: Vec<Place> =
         scene.living().into_iter().filter(|place| place.resource == Resource::Journals).collect();
@@ -88,17 +83,14 @@ async fn a_path_that_the_gateway_does_not_know_makes_no_tombstone_until_the_api_
     scene.quiesce().await?;
     let evidence = scene.evidence().await?;
 
-    assert_eq!(during, 0, "the gateway's word was taken for the API's");
+    assert_eq!(during, 0, "an answer of the gateway was taken for one of the API");
     assert_eq!(evidence.tombstones(), journals.iter().filter(|place| place.index == 0).count());
-    assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
-    check(&evidence).assert_sound();
+    evidence.assert_clean();
     Ok(())
 }
 
-async fn a_company_that_is_refused_or_unknown_keeps_its_records_and_holds_up_no_other(
-    shared: &'static Shared,
-) -> Result<()> {
-    let scene = Scene::start(shared.into(), "enrich-revoked", journals(), |_| {}).await?;
+async fn a_refused_company_keeps_its_records_and_blocks_no_other(shared: &'static Shared) -> Result<()> {
+    let scene = EnrichScene::start(shared.into(), "enrich-revoked", journals(), |_| {}).await?;
     scene.warm().await?;
 
     for status in [404, 403] {
@@ -125,16 +117,13 @@ async fn a_company_that_is_refused_or_unknown_keeps_its_records_and_holds_up_no_
             assert_eq!(seen.get(&scene.name(place)), Some(&version), "{place:?} waited for another company");
         }
         assert_eq!(evidence.tombstones(), 0, "{status:?}");
-        assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
-        check(&evidence).assert_sound();
+        evidence.assert_clean();
     }
     Ok(())
 }
 
-async fn a_grant_that_is_refused_everything_makes_no_tombstone_and_all_is_read_once_it_is_right(
-    shared: &'static Shared,
-) -> Result<()> {
-    let scene = Scene::start(shared.into(), "enrich-grant", journals(), |_| {}).await?;
+async fn a_refused_grant_makes_no_tombstone_and_recovers_fully(shared: &'static Shared) -> Result<()> {
+    let scene = EnrichScene::start(shared.into(), "enrich-grant", journals(), |_| {}).await?;
     scene.warm().await?;
 
     let of_company = |number| {
@@ -151,7 +140,7 @@ async fn a_grant_that_is_refused_everything_makes_no_tombstone_and_all_is_read_o
     until_refused_for_long(&scene, since).await?;
     let during = tombstones(&scene).await?;
     scene.calm();
-    // As a person does who has set it right.
+    // A person restarts the failed tasks.
     scene.command("POST", "restart?includeTasks=true&onlyFailed=true", None, &[202, 204]).await?;
     scene.until_taken_over(&[0]).await?;
     scene.quiesce().await?;
@@ -159,17 +148,14 @@ async fn a_grant_that_is_refused_everything_makes_no_tombstone_and_all_is_read_o
 
     assert_eq!(during, 0);
     assert_eq!(evidence.tombstones(), 3, "one of each company");
-    assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
-    check(&evidence).assert_sound();
+    evidence.assert_clean();
     Ok(())
 }
 
-async fn a_login_that_has_ended_fails_the_tasks_with_the_command_that_mends_it_and_costs_no_event(
-    shared: &'static Shared,
-) -> Result<()> {
-    // That it has ended is found when the token is due and somebody asks.
+async fn an_ended_login_fails_tasks_with_a_remedy_and_loses_no_event(shared: &'static Shared) -> Result<()> {
+    // The worker notices the end of the login when the token is due and a request needs it.
     let options = Options { settings: &[("companies.refresh.interval.ms", "2000")], ..journals() };
-    let scene = Scene::start(shared.into(), "enrich-login", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "enrich-login", options, |settings| {
         settings.knobs.identity.access_seconds = 8;
     })
     .await?;
@@ -193,7 +179,7 @@ async fn a_login_that_has_ended_fails_the_tasks_with_the_command_that_mends_it_a
         let is_deleted = place.resource == Resource::Journals && place.index == 0;
         scene.act(place, if is_deleted { Kind::Deleted } else { Kind::Updated });
     }
-    // A person does what they are told, and nothing else.
+    // The remedy of the message, and nothing else.
     scene.stage.login(HOOKS).await?;
     scene.until_taken_over(&[0]).await?;
     scene.quiesce().await?;
@@ -204,16 +190,13 @@ async fn a_login_that_has_ended_fails_the_tasks_with_the_command_that_mends_it_a
         assert!(trace.contains("LoginNeeded") && trace.contains(&command), "{trace}");
     }
     assert_eq!((before, evidence.tombstones()), (0, 3), "one of each company");
-    assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
-    check(&evidence).assert_sound();
+    evidence.assert_clean();
     Ok(())
 }
 
-async fn a_record_that_cannot_be_read_up_to_the_horizon_is_a_dead_letter_and_a_gap_and_never_a_tombstone(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn an_unreadable_record_is_a_dead_letter_and_gap_at_the_horizon(shared: &'static Shared) -> Result<()> {
     let options = Options { settings: &[("enrich.horizon.ms", "4000")], ..journals() };
-    let scene = Scene::start(shared.into(), "enrich-horizon", options, |_| {}).await?;
+    let scene = EnrichScene::start(shared.into(), "enrich-horizon", options, |_| {}).await?;
     scene.warm().await?;
     let living = scene.living();
     let broken = *living.iter().find(|place| place.resource == Resource::Journals).unwrap();
@@ -228,22 +211,22 @@ async fn a_record_that_cannot_be_read_up_to_the_horizon_is_a_dead_letter_and_a_g
 
     check(&evidence).assert_sound();
     let newest = evidence.events.iter().rev().find(|event| event.key.as_ref() == Some(&scene.name(broken).1));
-    let letters: Vec<_> = evidence.letters.iter().map(|letter| letter.spot.as_ref()).collect();
-    assert_eq!(letters, [newest.map(|event| &event.spot)], "{:?}", evidence.letters);
+    let letters: Vec<_> = evidence.letters.iter().map(|letter| letter.position.as_ref()).collect();
+    assert_eq!(letters, [newest.map(|event| &event.position)], "{:?}", evidence.letters);
     let causes: Vec<_> = gaps.iter().map(|gap| (&gap["cause"], &gap["target"])).collect();
     assert_eq!(causes, [(&json!("unreadable"), &json!("accounting/journals"))], "{gaps:?}");
     assert_eq!(evidence.tombstones(), 0);
     Ok(())
 }
 
-/// This happens to each of these requests. Never to how subscriptions are looked after: those are not what is tried.
-fn fail(scene: &Scene, effect: &Effect, on: impl IntoIterator<Item = Target>) {
+/// Has the provider answer these requests with this effect. None of them concerns subscriptions, which are not under test.
+fn fail(scene: &EnrichScene, effect: &Effect, on: impl IntoIterator<Item = Target>) {
     let fault = |on| Fault { on, effect: effect.clone(), share: 1.0, times: None, skip: 0 };
     scene.provider().set_faults(on.into_iter().map(fault).collect());
 }
 
-/// Waits until requests have been refused for longer than a delete has to be confirmed.
-async fn until_refused_for_long(scene: &Scene, since: u64) -> Result<()> {
+/// Waits until requests have been refused for three times [`CONFIRM`].
+async fn until_refused_for_long(scene: &EnrichScene, since: u64) -> Result<()> {
     let long = async || {
         let requests = scene.provider().gateway.requests(since, usize::MAX);
         let mut refused = requests.iter().filter(|(_, request)| request.fault.is_some());
@@ -251,16 +234,11 @@ async fn until_refused_for_long(scene: &Scene, since: u64) -> Result<()> {
         let last = refused.next_back().map(|(_, request)| request.at.0);
         Ok(first.zip(last).is_some_and(|(first, last)| last - first > ticks(3 * CONFIRM)))
     };
-    scene.until("refused again and again", long).await
-}
-
-/// Tombstones so far, whatever else is under way.
-async fn tombstones(scene: &Scene) -> Result<usize> {
-    Ok(lines(scene).await?.values().flatten().filter(|line| line.value.is_none()).count())
+    scene.until("refused repeatedly", long).await
 }
 
 /// The last version of each key so far.
-async fn versions(scene: &Scene) -> Result<BTreeMap<Name, u64>> {
+async fn versions(scene: &EnrichScene) -> Result<BTreeMap<RecordName, u64>> {
     let lines = lines(scene).await?.into_iter();
     let each = lines.flat_map(|(resource, lines)| lines.into_iter().map(move |line| (resource, line)));
     Ok(each.filter_map(|(resource, line)| Some(((resource, line.key), line.version?))).collect())

@@ -1,4 +1,4 @@
-//! A company that the provider has set back to a backup: versions come a second time, with other contents.
+//! A company that the provider restored to a backup: versions repeat, with other contents.
 
 use std::collections::BTreeSet;
 
@@ -7,21 +7,19 @@ use tokio::time::sleep;
 
 use super::checker::{Evidence, check};
 use super::evidence::lines;
-use super::scene::{CONFIRM, Options, Scene};
+use super::scene::{CONFIRM, EnrichScene, Options};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real a_company_that_was_restored_gets_an_epoch_and_is_what_the_provider_has_again within 240;
+    real a_restored_company_gets_an_epoch_and_matches_the_provider within 240;
 }
 
-/// Changes of each record that a restore undoes. More than it sees right after, so that no version means two contents in a row.
+/// Changes of each record that the restore undoes. More than follow right after, so that no version has two consecutive contents.
 const UNDONE: usize = 4;
 
-async fn a_company_that_was_restored_gets_an_epoch_and_is_what_the_provider_has_again(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_restored_company_gets_an_epoch_and_matches_the_provider(shared: &'static Shared) -> Result<()> {
     let options = Options { settings: &[("epoch.confirm.ms", "1000")], ..Options::default() };
-    let scene = Scene::start(shared.into(), "enrich-restored", options, |_| {}).await?;
+    let scene = EnrichScene::start(shared.into(), "enrich-restored", options, |_| {}).await?;
     let all = scene.living();
     let (restored, others): (Vec<Place>, Vec<Place>) = all.iter().partition(|place| place.company == Some(0));
     scene.update(&all);
@@ -31,10 +29,10 @@ async fn a_company_that_was_restored_gets_an_epoch_and_is_what_the_provider_has_
     scene.quiesce().await?;
     scene.verdict().await?.assert_sound();
 
-    // A late event of the changes above may have led to a look whether the provider went back. There is no other within this time.
+    // A late event of the changes above may have scheduled a check for a restore, which suppresses further checks for this long.
     sleep(CONFIRM).await;
     let undone = scene.provider().change(|world, _| (world.restore(0, backup), Vec::new()));
-    // Nobody is told of a restore; the next change of each record shows it.
+    // A restore sends no event; the next change of each record shows it.
     scene.update(&restored);
     scene
         .until("every restored record in a new epoch", async || {

@@ -1,6 +1,7 @@
-//! A [`Stage`] whose connectors tell of changes and fetch the records behind them; what changes, and when all is quiet again.
+//! A [`Stage`] with a `WebhookSource` that receives events and a `RecordSource` that fetches the records behind them.
 //!
-//! Seen from outside alone: by REST, topics, and the provider's own books and control.
+//! It changes records at the provider and waits until all events are done. It observes workers from outside only: by REST, topics,
+//! and the provider's journal and control.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,24 +24,24 @@ use simulator::{
 };
 use tokio::time::sleep;
 
-use super::checker::{Evidence, Name, Verdict, check};
+use super::checker::{EnrichVerdict, Evidence, RecordName, check};
 use super::evidence;
-use super::load::{Load, Mix, act, create, living};
+use super::load::{ChangeLoad, Mix, act, create, living};
 use crate::product::simulator::{KEY, start};
 use crate::support::reader::Reader;
-use crate::support::stage::{Ground, LIMIT, STEP, Stage, delivering};
+use crate::support::stage::{Backend, LIMIT, STEP, Stage, delivering};
 use crate::support::{Error, Result, lost};
 
-/// Receives.
+/// The `WebhookSource`.
 pub(super) const HOOKS: &str = "hooks";
-/// Fetches.
+/// The `RecordSource`.
 pub(super) const RECORDS: &str = "records";
-/// Of every topic of the prefix, hence shards.
+/// Partitions of every topic of the prefix, and so shards.
 pub(super) const PARTITIONS: i32 = 4;
-/// How long a record has to be gone here.
+/// `tombstones.confirm.ms`.
 pub(super) const CONFIRM: Duration = Duration::from_secs(1);
 
-/// All settings of time, so short that a test sees what they lead to.
+/// All intervals, so short that a test sees their effect.
 const SHORT: [(&str, &str); 9] = [
     ("enrich.window.ms", "50"),
     ("enrich.retry.backoff.ms", "50"),
@@ -54,24 +55,24 @@ const SHORT: [(&str, &str); 9] = [
     ("epoch.confirm.ms", "7200000"),
 ];
 
-/// Two connectors of one prefix, and what they work on.
-pub(super) struct Scene {
+/// Two connectors of one prefix, their workers and the provider.
+pub(super) struct EnrichScene {
     pub(super) stage: Stage,
-    pub(super) ground: Ground,
+    pub(super) backend: Backend,
     pub(super) prefix: TopicPrefix,
-    /// What is subscribed to and fetched.
+    /// The resources that are subscribed to and fetched.
     pub(super) resources: Vec<Resource>,
     producer: FutureProducer,
     pub(super) reader: Reader,
 }
 
-/// How a scene differs from the plain one.
+/// How a scene differs from the default.
 pub(super) struct Options<'a> {
     pub(super) workers: usize,
     pub(super) resources: &'a [Resource],
-    /// Of the workers.
+    /// Properties of the workers.
     pub(super) properties: &'a [(&'a str, &'a str)],
-    /// Of the connector that fetches.
+    /// Settings of the `RecordSource`.
     pub(super) settings: &'a [(&'a str, &'a str)],
 }
 
@@ -86,15 +87,15 @@ impl Default for Options<'_> {
     }
 }
 
-impl Scene {
-    /// Everything subscribed, logged in and running.
+impl EnrichScene {
+    /// Configures both connectors and logs in; waits until all subscriptions are active and all tasks run.
     pub(super) async fn start(
-        ground: Ground,
+        backend: Backend,
         name: &str,
         options: Options<'_>,
         adjust: impl FnOnce(&mut Settings),
     ) -> Result<Self> {
-        let scene = Self::prepare(ground, name, &options, adjust).await?;
+        let scene = Self::prepare(backend, name, &options, adjust).await?;
         scene.stage.configure(HOOKS, &scene.receiving()).await?;
         scene.stage.login(HOOKS).await?;
         scene.stage.configure(RECORDS, &scene.fetching(options.settings)).await?;
@@ -111,27 +112,27 @@ impl Scene {
 
     /// Workers and the provider, without a connector or a login.
     pub(super) async fn prepare(
-        ground: Ground,
+        backend: Backend,
         name: &str,
         options: &Options<'_>,
         adjust: impl FnOnce(&mut Settings),
     ) -> Result<Self> {
         let simulator = start(|settings| {
             delivering(settings);
-            // What was under way to a worker that dies is repeated until there is another.
+            // Deliveries to a dead worker are retried until another takes them.
             settings.knobs.accounting.retries = vec![250; 600];
             adjust(settings);
         })
         .await;
-        let stage = Stage::start(&ground, name, options.workers, options.properties, simulator).await?;
+        let stage = Stage::start(&backend, name, options.workers, options.properties, simulator).await?;
         let prefix = TopicPrefix::new(format!("{}-t", stage.group)).unwrap();
         let producer = ClientConfig::new()
-            .set("bootstrap.servers", &ground.bootstrap)
+            .set("bootstrap.servers", &backend.bootstrap)
             .set("acks", "all")
             .create()
             .map_err(|error| Error(format!("make a producer: {error}")))?;
-        let reader = Reader::new(&ground.bootstrap);
-        Ok(Self { stage, ground, prefix, resources: options.resources.to_vec(), producer, reader })
+        let reader = Reader::new(&backend.bootstrap);
+        Ok(Self { stage, backend, prefix, resources: options.resources.to_vec(), producer, reader })
     }
 
     fn common(&self, class: &str, resources: &str) -> Value {
@@ -168,7 +169,7 @@ impl Scene {
         config
     }
 
-    /// The configuration of the connector that fetches.
+    /// The configuration of the `RecordSource`.
     pub(super) fn fetching(&self, settings: &[(&str, &str)]) -> Value {
         let mut config = self.common("RecordSource", "enrich.resources");
         let plain = [
@@ -190,7 +191,7 @@ impl Scene {
     }
 
     pub(super) fn kafka(&self) -> kafka::Kafka {
-        kafka::Kafka::plaintext(&self.ground.bootstrap)
+        kafka::Kafka::plaintext(&self.backend.bootstrap)
     }
 
     /// Full name of a topic.
@@ -204,30 +205,30 @@ impl Scene {
         each.map(|one| (one, self.topic(Topic::AccountingEvents(one)))).collect()
     }
 
-    /// Adds a record, and tells of it.
+    /// Adds a record and sends its event.
     pub(super) fn create(&self, resource: Resource, company: Option<CompanyNumber>) -> Place {
         create(self.provider(), resource, company).unwrap_or_else(|| panic!("no {resource} for {company:?}"))
     }
 
-    /// Does something to a record, and tells of it; its version since.
+    /// Changes a record and sends its event; its new version.
     pub(super) fn act(&self, place: Place, kind: Kind) -> u64 {
         act(self.provider(), place, kind).unwrap_or_else(|| panic!("{place:?} cannot be {kind:?}"))
     }
 
-    /// These records change, and are told of.
+    /// Updates these records and sends their events.
     pub(super) fn update(&self, places: &[Place]) {
         for place in places {
             self.act(*place, Kind::Updated);
         }
     }
 
-    /// What a record is called by the provider.
+    /// The provider's id of a record.
     pub(super) fn id(&self, place: Place) -> String {
         self.provider().world().id(place)
     }
 
-    /// What a record is called by us. None of the simulator's ids needs to be encoded.
-    pub(super) fn name(&self, place: Place) -> Name {
+    /// The resource and the record key. None of the simulator's ids needs to be encoded.
+    pub(super) fn name(&self, place: Place) -> RecordName {
         let world = self.provider().world();
         let company = match (place.resource, place.company) {
             (Resource::Companies, _) => world.id(place),
@@ -242,14 +243,14 @@ impl Scene {
         self.resources.iter().flat_map(|one| living(self.provider(), *one)).collect()
     }
 
-    /// The first record of each resource in each company changes, and is there: of every resource one has been read.
+    /// Updates the first record of each resource in each company, and waits: every resource has been read once.
     pub(super) async fn warm(&self) -> Result<()> {
         let first = self.living().into_iter().filter(|place| place.index == 0);
         self.update(&first.collect::<Vec<_>>());
         self.quiesce().await
     }
 
-    /// The provider is well and tells everything once, in order and at once.
+    /// Ends all faults: the provider sends every event once, in order and without delay.
     pub(super) fn calm(&self) {
         self.provider().turn(|knobs| {
             knobs.faults.clear();
@@ -262,13 +263,13 @@ impl Scene {
         });
     }
 
-    /// Changes begin, so many a second and drawn from this seed, until what is given back is stopped.
-    pub(super) fn load(&self, rate: f64, mix: Mix, seed: u64) -> Load {
-        Load::begin(Arc::clone(self.provider()), self.resources.clone(), rate, mix, seed)
+    /// Starts `rate` changes a second, drawn from this seed, until the load is stopped.
+    pub(super) fn load(&self, rate: f64, mix: Mix, seed: u64) -> ChangeLoad {
+        ChangeLoad::begin(Arc::clone(self.provider()), self.resources.clone(), rate, mix, seed)
     }
 
-    /// What was told and never arrived is made up for: those records change again, and of those that are gone it is told again. A
-    /// provider does not do that; but of a delete that nobody is told of, nobody ever hears.
+    /// Replaces the events that were lost: updates those records again, and sends the events of deleted ones again. A provider does
+    /// not do that, but without it the loss of a delete event could not be noticed.
     pub(super) fn make_up_for_lost(&self) -> usize {
         use simulator::deliveries::End;
         let entries = self.provider().deliveries.entries(0, usize::MAX);
@@ -285,17 +286,17 @@ impl Scene {
             let gone = records.filter(|(place, row)| {
                 row.state == RecordState::Deleted && lost.contains(&*world.id(*place))
             });
-            let tell = |(place, row): (Place, Row)| {
+            let event = |(place, row): (Place, Row)| {
                 let [_, _, kind, _] = place.resource.kinds();
                 Change::Record(RecordChange { number: world.changes(), place, kind, row })
             };
-            let told: Vec<Change> = gone.map(tell).collect();
-            (told.len(), told)
+            let events: Vec<Change> = gone.map(event).collect();
+            (events.len(), events)
         });
         again.len() + gone
     }
 
-    /// Waits until everything that was told has come to its end: delivered, read, and nothing parked.
+    /// Waits until every event is delivered and processed, and nothing is parked.
     pub(super) async fn quiesce(&self) -> Result<()> {
         self.settle().await?;
         self.until("nothing parked", async || Ok(evidence::parked(self).await?.is_empty())).await
@@ -307,7 +308,7 @@ impl Scene {
         idle.ok_or_else(|| self.stage.error("deliveries never end"))
     }
 
-    /// Waits until everything that was told is delivered and its offset settled; it may be parked.
+    /// Waits until every event is delivered and its offset settled; its record may be parked.
     pub(super) async fn settle(&self) -> Result<()> {
         self.until_delivered().await?;
         for worker in 0..self.stage.workers.len() {
@@ -325,7 +326,7 @@ impl Scene {
         .await
     }
 
-    /// Where each partition of the events ends.
+    /// The end offset of each partition of the events.
     pub(super) async fn ends(&self) -> Result<BTreeMap<(String, i32), i64>> {
         let mut ends = BTreeMap::new();
         for (_, topic) in self.event_topics() {
@@ -335,7 +336,7 @@ impl Scene {
         Ok(ends)
     }
 
-    /// Where reading the events goes on, by REST.
+    /// The offsets from which the events are read, by REST.
     pub(super) async fn offsets(&self) -> Result<BTreeMap<(String, i32), i64>> {
         let asked = self.running()?;
         let (status, answer) =
@@ -357,9 +358,9 @@ impl Scene {
         runs.ok_or_else(|| self.stage.error("no worker runs"))
     }
 
-    /// Waits until every task that fetches runs on one of these workers.
+    /// Waits until every task of the `RecordSource` runs on one of these workers.
     pub(super) async fn until_taken_over(&self, workers: &[usize]) -> Result<()> {
-        let asked = *workers.first().ok_or_else(|| Error("nobody is left".to_owned()))?;
+        let asked = *workers.first().ok_or_else(|| Error("no worker is left".to_owned()))?;
         let all = async || {
             let tasks = self.stage.runs_on(asked, RECORDS).await?;
             Ok(!tasks.is_empty() && tasks.iter().all(|task| task.is_some_and(|one| workers.contains(&one))))
@@ -367,19 +368,19 @@ impl Scene {
         self.until(&format!("every task on {workers:?}"), all).await
     }
 
-    /// The connector that fetches is stopped, and none of its tasks is left.
+    /// Stops the `RecordSource`, and waits until none of its tasks is left.
     pub(super) async fn stop(&self) -> Result<()> {
         self.command("PUT", "stop", None, &[204]).await?;
         self.until("no task left", async || Ok(self.stage.runs_on(0, RECORDS).await?.is_empty())).await
     }
 
-    /// It runs again.
+    /// Resumes the `RecordSource`, and waits until its tasks run.
     pub(super) async fn resume(&self) -> Result<()> {
         self.command("PUT", "resume", None, &[202]).await?;
         self.until_taken_over(&(0..self.stage.workers.len()).collect::<Vec<_>>()).await
     }
 
-    /// Tells the connector that fetches something, until a worker takes it.
+    /// Sends a request for the `RecordSource`, until a worker accepts it.
     pub(super) async fn command(
         &self,
         method: &str,
@@ -392,7 +393,7 @@ impl Scene {
             let (status, answer) = self.stage.ask(0, method, &path, body).await?;
             match status {
                 status if taken.contains(&status) => Ok(true),
-                // Somebody else is writing, or tasks are still stopping.
+                // Another edit is under way, or tasks are still stopping.
                 400 | 409 | 503 => Ok(false),
                 status => Err(Error(format!("{method} {path}: {status} {answer}"))),
             }
@@ -400,30 +401,30 @@ impl Scene {
         .await
     }
 
-    /// Reads by id of a record at the provider since a number in its journal.
+    /// Requests for a record by its id, since a number in the provider's journal.
     pub(super) fn reads_of(&self, place: Place, since: u64) -> Vec<Request> {
         let ending = format!("/{}", crate::product::simulator::segment(&self.id(place)));
         let all = self.provider().gateway.requests(since, usize::MAX).into_iter().map(|(_, request)| request);
         all.filter(|request| request.method == "GET" && request.target.ends_with(&ending)).collect()
     }
 
-    /// Waits until each of these was read again for longer than a delete has to be confirmed.
+    /// Waits until each of these was read repeatedly for three times [`CONFIRM`].
     pub(super) async fn until_read_for_long(&self, places: &[Place], since: u64) -> Result<()> {
         let long = |place: &Place| {
             let reads = self.reads_of(*place, since);
             let span = reads.first().zip(reads.last()).map_or(0, |(first, last)| last.at.0 - first.at.0);
             reads.len() >= 3 && span > simulator::clock::ticks(3 * CONFIRM)
         };
-        self.until("read again and again", async || Ok(places.iter().all(long))).await
+        self.until("read repeatedly", async || Ok(places.iter().all(long))).await
     }
 
-    /// Puts a record straight into a topic; its offset.
+    /// Writes a record to a topic; its offset.
     pub(super) async fn produce(&self, topic: &str, partition: i32, key: &[u8], value: &[u8]) -> Result<i64> {
         let record = FutureRecord::to(topic).partition(partition).key(key).payload(value);
         self.send(record).await.map_err(|code| Error(format!("write to {topic}: {code}")))
     }
 
-    /// Its offset, or why Kafka does not take it.
+    /// Writes a record; its offset, or why Kafka refused it.
     pub(super) async fn send(
         &self,
         record: FutureRecord<'_, [u8], [u8]>,
@@ -434,7 +435,7 @@ impl Scene {
             .map_err(|(error, _)| error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown))
     }
 
-    /// Every event there is, put into its topic once more, as it stands there.
+    /// Writes every event to its topic once more, unchanged; how many there were.
     pub(super) async fn repeat_events(&self) -> Result<usize> {
         let mut count = 0;
         for (_, topic) in self.event_topics() {
@@ -448,17 +449,17 @@ impl Scene {
         Ok(count)
     }
 
-    /// Everything that can be seen from outside.
+    /// Collects everything that is visible from outside.
     pub(super) async fn evidence(&self) -> Result<Evidence> {
         evidence::collect(self).await
     }
 
-    /// What the checker says of it.
-    pub(super) async fn verdict(&self) -> Result<Verdict> {
+    /// The checker's verdict on the present evidence.
+    pub(super) async fn verdict(&self) -> Result<EnrichVerdict> {
         Ok(check(&self.evidence().await?))
     }
 
-    /// Events by what became of them, all workers together since each was last started.
+    /// The number of events of each outcome, of all workers since each was last started.
     pub(super) async fn outcomes(&self) -> Result<BTreeMap<String, u64>> {
         let mut outcomes = BTreeMap::new();
         for worker in 0..self.stage.workers.len() {
@@ -470,18 +471,18 @@ impl Scene {
         Ok(outcomes)
     }
 
-    /// Waits until this is so. An error is a reason to look again: workers die here. Time that the machine lost is not counted: two
-    /// workers and a broker start here while other tests run.
-    pub(super) async fn until(&self, what: &str, mut so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+    /// Waits until this holds. It retries after an error, because workers die in these tests. Time that the machine lost is not
+    /// counted: two workers and a broker start here while other tests run.
+    pub(super) async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
         let began = Instant::now();
         loop {
-            let looked = so().await;
-            if let Ok(true) = looked {
+            let last = holds().await;
+            if let Ok(true) = last {
                 return Ok(());
             }
             if lost::fair(began) > LIMIT {
                 let offsets = self.offsets().await;
-                return Err(self.stage.error(&format!("not {what}: {looked:?}, offsets {offsets:?}")));
+                return Err(self.stage.error(&format!("not {what}: {last:?}, offsets {offsets:?}")));
             }
             sleep(2 * STEP).await;
         }

@@ -1,19 +1,17 @@
-//! The state directory is lost: what stands in Kafka is enough.
+//! The state directory is lost: the topics are enough to continue.
 
 use std::fs;
 
 use super::checker::check;
-use super::scene::{Options, Scene};
+use super::scene::{EnrichScene, Options};
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
-    real a_worker_without_its_state_directory_publishes_nothing_that_has_not_changed_and_no_older_version within 240;
+    real a_lost_state_directory_republishes_nothing_unchanged_or_old within 240;
 }
 
-async fn a_worker_without_its_state_directory_publishes_nothing_that_has_not_changed_and_no_older_version(
-    shared: &'static Shared,
-) -> Result<()> {
-    let mut scene = Scene::start(shared.into(), "enrich-state", Options::default(), |_| {}).await?;
+async fn a_lost_state_directory_republishes_nothing_unchanged_or_old(shared: &'static Shared) -> Result<()> {
+    let mut scene = EnrichScene::start(shared.into(), "enrich-state", Options::default(), |_| {}).await?;
     let all = scene.living();
     for _ in 0..3 {
         scene.update(&all);
@@ -27,7 +25,7 @@ async fn a_worker_without_its_state_directory_publishes_nothing_that_has_not_cha
     scene.stage.workers[0].start_again().await?;
     scene.stage.reach(0)?;
     scene.until_taken_over(&[0]).await?;
-    // What was told before comes again: without what the fence knows all of it would be new.
+    // Old events come again; without fences all of them would be new.
     let repeated = scene.repeat_events().await?;
     scene.quiesce().await?;
     let silent = scene.evidence().await?;
@@ -43,7 +41,7 @@ async fn a_worker_without_its_state_directory_publishes_nothing_that_has_not_cha
     );
     check(&silent).assert_sound();
     check(&after).assert_sound();
-    assert_eq!(silent.lines, before.lines, "something was published that had not changed");
+    assert_eq!(silent.lines, before.lines, "an unchanged record was published");
     assert_eq!(after.published(), before.published() + changed.len());
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Batches that fail without a rival: aborted and gone on with, or unknown and the producer built anew while the lease
-//! runs.
+//! Batches that fail without a second writer: aborted, with the same producer afterwards; or unknown, with a rebuilt producer while
+//! the lease lasts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,22 +10,20 @@ use kafka::{Error, Failure, Hook, LARGEST_RECORD, Lease, TransactionOptions};
 use model::EncodedRecord;
 use tokio::sync::mpsc;
 
-use super::shard::Shard;
+use super::shard::FencedShard;
 use crate::support::gate::gate;
 use crate::support::{Result, Shared, breakable, topics};
 
 crate::tests! {
-    real a_batch_with_a_record_too_large_leaves_nothing_and_the_same_producer_goes_on;
-    real a_batch_with_a_record_the_broker_refuses_leaves_nothing_and_a_new_producer_goes_on;
-    disturbing a_commit_that_hangs_is_unknown_and_the_producer_is_built_anew_while_the_lease_runs within 120;
-    disturbing a_commit_that_hangs_ends_the_writer_when_the_lease_is_gone_and_its_successor_is_left_alone within 120;
-    disturbing a_batch_whose_broker_dies_at_its_commit_is_committed_once_it_is_back within 120;
+    real an_oversized_record_aborts_its_batch_and_keeps_the_producer;
+    real a_refused_record_aborts_its_batch_and_rebuilds_the_producer;
+    disturbing a_hanging_commit_within_the_lease_rebuilds_the_producer within 120;
+    disturbing a_hanging_commit_past_the_lease_spares_the_successor within 120;
+    disturbing a_commit_whose_broker_dies_completes_once_it_is_back within 120;
 }
 
-async fn a_batch_with_a_record_too_large_leaves_nothing_and_the_same_producer_goes_on(
-    shared: &'static Shared,
-) {
-    let shard = Shard::create(shared.bootstrap(), "fencing-large", &[]).await;
+async fn an_oversized_record_aborts_its_batch_and_keeps_the_producer(shared: &'static Shared) {
+    let shard = FencedShard::create(shared.bootstrap(), "fencing-large", &[]).await;
     let mut producer = shard.take().await;
 
     let failure = producer.commit(oversized(&shard, LARGEST_RECORD)).await.unwrap_err();
@@ -36,11 +34,10 @@ async fn a_batch_with_a_record_too_large_leaves_nothing_and_the_same_producer_go
     assert_eq!(shard.batches().await, ["next"]);
 }
 
-/// Here the rest of the batch is in the log, and librdkafka's count of the partition is wrong afterwards.
-async fn a_batch_with_a_record_the_broker_refuses_leaves_nothing_and_a_new_producer_goes_on(
-    shared: &'static Shared,
-) {
-    let shard = Shard::create(shared.bootstrap(), "fencing-refused", &[("max.message.bytes", "20000")]).await;
+/// The rest of the batch is in the log, and librdkafka's sequence number of the partition is wrong afterwards.
+async fn a_refused_record_aborts_its_batch_and_rebuilds_the_producer(shared: &'static Shared) {
+    let shard =
+        FencedShard::create(shared.bootstrap(), "fencing-refused", &[("max.message.bytes", "20000")]).await;
     let mut producer = shard.take().await;
     producer.commit(shard.batch("first")).await.unwrap();
 
@@ -54,22 +51,22 @@ async fn a_batch_with_a_record_the_broker_refuses_leaves_nothing_and_a_new_produ
     assert_eq!(shard.batches().await, ["first", "next"]);
 }
 
-/// A batch of which one record in the middle has this many bytes.
-fn oversized(shard: &Shard, size: usize) -> Vec<EncodedRecord> {
+/// A batch with one record of this many bytes in the middle.
+fn oversized(shard: &FencedShard, size: usize) -> Vec<EncodedRecord> {
     let mut batch = shard.batch("aborted");
     batch[7].value = Some(topics::noise(size).into());
     batch
 }
 
-async fn a_commit_that_hangs_is_unknown_and_the_producer_is_built_anew_while_the_lease_runs() -> Result<()> {
+async fn a_hanging_commit_within_the_lease_rebuilds_the_producer() -> Result<()> {
     let broker = breakable::take().await?;
-    let shard = Shard::create(&broker.bootstrap(), "fencing-rebuilt", &[]).await;
+    let shard = FencedShard::create(&broker.bootstrap(), "fencing-rebuilt", &[]).await;
     let (hook, held) = gate();
-    // The first thing a writer does once it has given up on its commit is to ask for the lease.
+    // A writer that has given up on its commit first checks its lease.
     let (asked, mut lease_asked) = mpsc::unbounded_channel();
     let lease: Lease = Arc::new(move || asked.send(()).is_ok());
     let mut producer = shard.take_with(impatient(hook), lease).await;
-    // Taking the shard has asked as well.
+    // Taking the shard has checked the lease as well.
     while lease_asked.try_recv().is_ok() {}
 
     let disturbance = async {
@@ -91,11 +88,10 @@ async fn a_commit_that_hangs_is_unknown_and_the_producer_is_built_anew_while_the
     Ok(())
 }
 
-async fn a_commit_that_hangs_ends_the_writer_when_the_lease_is_gone_and_its_successor_is_left_alone()
--> Result<()> {
+async fn a_hanging_commit_past_the_lease_spares_the_successor() -> Result<()> {
     let broker = breakable::take().await?;
-    let shard = Shard::create(&broker.bootstrap(), "fencing-over", &[]).await;
-    let past_proxy = Shard::new(&broker.bootstrap_past_proxy(), &shard.prefix);
+    let shard = FencedShard::create(&broker.bootstrap(), "fencing-over", &[]).await;
+    let past_proxy = FencedShard::new(&broker.bootstrap_past_proxy(), &shard.prefix);
     let (hook, held) = gate();
     let owned = Arc::new(AtomicBool::new(true));
     let lease = Arc::clone(&owned);
@@ -122,9 +118,9 @@ async fn a_commit_that_hangs_ends_the_writer_when_the_lease_is_gone_and_its_succ
     Ok(())
 }
 
-async fn a_batch_whose_broker_dies_at_its_commit_is_committed_once_it_is_back() -> Result<()> {
+async fn a_commit_whose_broker_dies_completes_once_it_is_back() -> Result<()> {
     let mut broker = breakable::take().await?;
-    let shard = Shard::create(&broker.bootstrap(), "fencing-died", &[]).await;
+    let shard = FencedShard::create(&broker.bootstrap(), "fencing-died", &[]).await;
     let (hook, held) = gate();
     let patient = Duration::from_secs(90);
     let options = TransactionOptions {
@@ -149,9 +145,9 @@ async fn a_batch_whose_broker_dies_at_its_commit_is_committed_once_it_is_back() 
     Ok(())
 }
 
-/// Gives up on a commit soon.
+/// Options with a short watchdog.
 fn impatient(hook: Hook) -> TransactionOptions {
-    // It begins with the batch: a busy machine must have come to the commit by then.
+    // It starts with the batch: even a busy machine must reach the commit by then.
     let watchdog = Duration::from_secs(4);
     TransactionOptions { before_commit: Some(hook), watchdog, ..TransactionOptions::default() }
 }

@@ -1,5 +1,5 @@
-//! One writer per shard, against a real broker: who has lost its shard cannot write, wherever it was frozen or killed,
-//! and of a batch that was not committed nothing is ever visible in any of its topics.
+//! One writer per shard, on a real broker: a writer that lost its shard cannot write, wherever it was frozen or killed, and no record
+//! of an uncommitted batch is ever visible in any of its topics.
 
 mod failure;
 mod open;

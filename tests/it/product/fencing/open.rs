@@ -1,20 +1,18 @@
-//! Two writers of one partition: what one has committed behind the other's open batch.
+//! Two writers of one partition: one commits while the other's batch is open.
 
-use kafka::{TransactionOptions, read_to_end};
+use kafka::TransactionOptions;
 
-use super::shard::Shard;
+use super::shard::FencedShard;
 use crate::support::gate::gate;
-use crate::support::topics::{LIMIT, PARTITIONS, text};
+use crate::support::topics::{PARTITIONS, content_of, text};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real reading_to_the_end_waits_for_batches_of_others_that_are_still_open;
+    real reading_to_the_end_waits_for_open_batches_of_others;
 }
 
-async fn reading_to_the_end_waits_for_batches_of_others_that_are_still_open(
-    shared: &'static Shared,
-) -> Result<()> {
-    let shard = Shard::create(shared.bootstrap(), "fencing-open", &[]).await;
+async fn reading_to_the_end_waits_for_open_batches_of_others(shared: &'static Shared) -> Result<()> {
+    let shard = FencedShard::create(shared.bootstrap(), "fencing-open", &[]).await;
     let (hook, gate) = gate();
     let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
     let mut slow = shard.take_as("slow", options).await;
@@ -26,12 +24,9 @@ async fn reading_to_the_end_waits_for_batches_of_others_that_are_still_open(
 
     let (kafka, topic) = (shard.kafka.clone(), shard.first_topic());
     let reading = tokio::spawn(async move {
-        let partitions: Vec<i32> = (0..PARTITIONS).collect();
-        let mut texts = Vec::new();
-        read_to_end(&kafka, &topic, &partitions, LIMIT, |record| texts.push(text(&record))).await.unwrap();
-        texts
+        content_of(&kafka, &topic, PARTITIONS).await.iter().map(text).collect::<Vec<String>>()
     });
-    // Another reader, of a topic without anything open, has had all the time this one would need.
+    // Meanwhile another reader has read a topic without open batches to its end.
     shard.read_elsewhere().await;
     assert!(!reading.is_finished(), "it has seen {:?}", reading.await);
     gate.open();

@@ -1,4 +1,4 @@
-//! The shard that writers of these tests fight over, and what readers see of it.
+//! The shard that the writers of these tests compete for, and the batches that readers see.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use model::{Cleanup, EncodedRecord};
 
 use crate::support::{prefix, topics};
 
-/// What a batch is made of: values, fences, offsets and state.
+/// The topics of a batch: values, fences, offsets and state.
 const TOPICS: [&str; 4] = ["accounting.customers", "fences", "offsets", "state"];
-/// Records a batch has in each topic.
+/// Records of a batch in each topic.
 const RECORDS: usize = 3;
 const PARTITION: i32 = 1;
 
-/// A shard with topics of its own.
-pub(super) struct Shard {
+/// A shard and its topics.
+pub(super) struct FencedShard {
     pub(super) kafka: Kafka,
     pub(super) prefix: String,
 }
 
-impl Shard {
-    /// One whose topics exist.
+impl FencedShard {
+    /// A shard whose topics exist.
     pub(super) fn new(bootstrap: &str, prefix: &str) -> Self {
         Self { kafka: Kafka::plaintext(bootstrap), prefix: prefix.to_owned() }
     }
@@ -34,7 +34,7 @@ impl Shard {
         shard
     }
 
-    /// Becomes its owner for as long as nobody else does.
+    /// Becomes its owner until another writer does.
     pub(super) async fn take(&self) -> ShardProducer {
         self.take_with(TransactionOptions::default(), Arc::new(|| true)).await
     }
@@ -44,7 +44,7 @@ impl Shard {
         shards.take(format!("{}-shard-{PARTITION}", self.prefix), lease).await.unwrap()
     }
 
-    /// Takes another id, to write to the same partitions.
+    /// Takes another transactional id, to write to the same partitions.
     pub(super) async fn take_as(&self, name: &str, options: TransactionOptions) -> ShardProducer {
         let shards = Shards::new(self.kafka.clone(), options);
         shards.take(format!("{}-{name}", self.prefix), Arc::new(|| true)).await.unwrap()
@@ -55,14 +55,14 @@ impl Shard {
         self.topics().next().unwrap()
     }
 
-    /// Reads a topic of its own to the end.
+    /// Creates another topic and reads it to its end.
     pub(super) async fn read_elsewhere(&self) {
         let topic = format!("{}.elsewhere", self.prefix);
         topics::create(&self.kafka, &topic, Cleanup::Compact, &[]).await;
         topics::content(&self.kafka, &topic).await;
     }
 
-    /// Records for every topic, each of which says `name`.
+    /// Records for every topic, each with the value `name`.
     pub(super) fn batch(&self, name: &str) -> Vec<EncodedRecord> {
         let keys = 0..RECORDS;
         let records = |topic: Arc<str>| {
@@ -72,9 +72,9 @@ impl Shard {
         self.topics().flat_map(records).collect()
     }
 
-    /// The names of all committed batches in their order, after a look that every topic has all of each.
+    /// The names of all committed batches in order, after a check that every topic has every record of each.
     ///
-    /// The broker answers a commit before readers see it; a new owner is let in only when every batch before is decided.
+    /// The broker answers a commit before readers see it; a new owner gets the shard only when every earlier batch is decided.
     pub(super) async fn batches(&self) -> Vec<String> {
         drop(self.take().await);
         let mut seen = Vec::new();

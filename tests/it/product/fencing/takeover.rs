@@ -1,28 +1,26 @@
-//! A writer loses its shard while it is frozen or dead: what it had not committed is never seen.
+//! A writer loses its shard while it is frozen or dead: its uncommitted records are never visible.
 
-use super::shard::Shard;
-use super::writer::Writer;
+use super::shard::FencedShard;
+use super::writer::WriterProcess;
 use crate::support::{Result, Shared, cycles};
 
 crate::tests! {
-    real a_writer_frozen_inside_its_batch_is_refused_and_none_of_the_batch_is_ever_visible;
+    real a_writer_frozen_inside_its_batch_is_refused_all_of_it;
     real a_writer_frozen_before_its_first_batch_is_refused;
-    real a_writer_frozen_between_batches_keeps_the_first_and_is_refused_the_second;
-    real a_killed_writers_open_batch_is_never_visible_and_its_successor_goes_on within 120;
+    real a_writer_frozen_between_batches_is_refused_the_second;
+    real a_killed_writers_batch_stays_invisible_its_successor_writes within 120;
 }
 
-async fn a_writer_frozen_inside_its_batch_is_refused_and_none_of_the_batch_is_ever_visible(
-    shared: &'static Shared,
-) -> Result<()> {
-    let shard = Shard::create(shared.bootstrap(), "fencing-inside", &[]).await;
-    let writer = Writer::start(&shard).await?;
+async fn a_writer_frozen_inside_its_batch_is_refused_all_of_it(shared: &'static Shared) -> Result<()> {
+    let shard = FencedShard::create(shared.bootstrap(), "fencing-inside", &[]).await;
+    let writer = WriterProcess::start(&shard).await?;
     writer.hold("frozen").await?;
 
     writer.freeze()?;
     let mut successor = shard.take().await;
     successor.commit(shard.batch("successor")).await.unwrap();
     writer.thaw()?;
-    writer.go_on("frozen", "fenced").await?;
+    writer.release("frozen", "fenced").await?;
 
     successor.commit(shard.batch("later")).await.unwrap();
     assert_eq!(shard.batches().await, ["successor", "later"]);
@@ -30,8 +28,8 @@ async fn a_writer_frozen_inside_its_batch_is_refused_and_none_of_the_batch_is_ev
 }
 
 async fn a_writer_frozen_before_its_first_batch_is_refused(shared: &'static Shared) -> Result<()> {
-    let shard = Shard::create(shared.bootstrap(), "fencing-before", &[]).await;
-    let writer = Writer::start(&shard).await?;
+    let shard = FencedShard::create(shared.bootstrap(), "fencing-before", &[]).await;
+    let writer = WriterProcess::start(&shard).await?;
 
     writer.freeze()?;
     let mut successor = shard.take().await;
@@ -43,11 +41,9 @@ async fn a_writer_frozen_before_its_first_batch_is_refused(shared: &'static Shar
     Ok(())
 }
 
-async fn a_writer_frozen_between_batches_keeps_the_first_and_is_refused_the_second(
-    shared: &'static Shared,
-) -> Result<()> {
-    let shard = Shard::create(shared.bootstrap(), "fencing-between", &[]).await;
-    let writer = Writer::start(&shard).await?;
+async fn a_writer_frozen_between_batches_is_refused_the_second(shared: &'static Shared) -> Result<()> {
+    let shard = FencedShard::create(shared.bootstrap(), "fencing-between", &[]).await;
+    let writer = WriterProcess::start(&shard).await?;
     writer.commit("first", "committed").await?;
 
     writer.freeze()?;
@@ -55,21 +51,19 @@ async fn a_writer_frozen_between_batches_keeps_the_first_and_is_refused_the_seco
     successor.commit(shard.batch("successor")).await.unwrap();
     writer.thaw()?;
     writer.commit("second", "fenced").await?;
-    // Over is over: it does not come back with a producer of its own making.
+    // A fenced producer stays unusable and is not rebuilt.
     writer.commit("third", "over").await?;
 
     assert_eq!(shard.batches().await, ["first", "successor"]);
     Ok(())
 }
 
-async fn a_killed_writers_open_batch_is_never_visible_and_its_successor_goes_on(
-    shared: &'static Shared,
-) -> Result<()> {
-    let shard = Shard::create(shared.bootstrap(), "fencing-killed", &[]).await;
+async fn a_killed_writers_batch_stays_invisible_its_successor_writes(shared: &'static Shared) -> Result<()> {
+    let shard = FencedShard::create(shared.bootstrap(), "fencing-killed", &[]).await;
     let mut expected = Vec::new();
 
     for cycle in 0..cycles("WRITERS", 2) {
-        let writer = Writer::start(&shard).await?;
+        let writer = WriterProcess::start(&shard).await?;
         let committed = format!("committed-{cycle}");
         writer.commit(&committed, "committed").await?;
         writer.hold(&format!("open-{cycle}")).await?;

@@ -1,8 +1,7 @@
-//! A writer in a process of its own, so that it can be frozen and killed as a worker is.
+//! A writer process, which can be frozen and killed like a worker.
 //!
-//! It is a copy of this binary that takes the shard and obeys lines: `commit NAME` commits a batch, `hold NAME` does
-//! the same but says `acknowledged` before it asks for the commit, and waits there for another line. It says how each
-//! batch ended.
+//! It is a copy of this binary that takes the shard and reads commands: `commit NAME` commits a batch; `hold NAME` prints
+//! `acknowledged` before the commit and waits for another line. It prints the outcome of each batch.
 
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -11,38 +10,38 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kafka::{Failure, TransactionOptions};
 use rustix::process::Signal;
 
-use super::shard::Shard;
+use super::shard::FencedShard;
 use crate::support::process::Process;
 use crate::support::topics::LIMIT;
 use crate::support::{Result, run_directory};
 
-/// Set for the copy: where Kafka is.
+/// Set for the copy: the bootstrap servers.
 pub(crate) const WRITER: &str = "TRIBUTARY_TEST_WRITER";
 /// Set for the copy: the shard's prefix.
 const PREFIX: &str = "TRIBUTARY_TEST_WRITER_PREFIX";
 
-/// The copy's whole life.
+/// The main function of the copy.
 pub(crate) fn writer() -> ExitCode {
-    let shard = Shard::new(&std::env::var(WRITER).unwrap(), &std::env::var(PREFIX).unwrap());
+    let shard = FencedShard::new(&std::env::var(WRITER).unwrap(), &std::env::var(PREFIX).unwrap());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(obey(&shard));
     ExitCode::SUCCESS
 }
 
-async fn obey(shard: &Shard) {
+async fn obey(shard: &FencedShard) {
     let holding = Arc::new(AtomicBool::new(false));
     let hold = Arc::clone(&holding);
     let before_commit = Arc::new(move || {
         if hold.load(Ordering::Acquire) {
             println!("acknowledged");
-            heard();
+            read_command();
         }
     });
     let options = TransactionOptions { before_commit: Some(before_commit), ..TransactionOptions::default() };
     let mut producer = shard.take_with(options, Arc::new(|| true)).await;
     println!("taken");
-    while let Some((order, name)) = heard() {
-        holding.store(order == "hold", Ordering::Release);
+    while let Some((command, name)) = read_command() {
+        holding.store(command == "hold", Ordering::Release);
         let outcome = match producer.commit(shard.batch(&name)).await {
             Ok(_) => "committed",
             Err(Failure::Aborted { .. }) => "aborted",
@@ -55,19 +54,19 @@ async fn obey(shard: &Shard) {
 }
 
 /// The next line as two words; `None` at the end.
-fn heard() -> Option<(String, String)> {
+fn read_command() -> Option<(String, String)> {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
-    let (order, name) = line.trim().split_once(' ')?;
-    Some((order.to_owned(), name.to_owned()))
+    let (command, name) = line.trim().split_once(' ')?;
+    Some((command.to_owned(), name.to_owned()))
 }
 
-/// That process, as the test sees it.
-pub(super) struct Writer(Process);
+/// The handle of that process.
+pub(super) struct WriterProcess(Process);
 
-impl Writer {
-    /// Starts one and waits until the shard is its own.
-    pub(super) async fn start(shard: &Shard) -> Result<Self> {
+impl WriterProcess {
+    /// Starts one and waits until it owns the shard.
+    pub(super) async fn start(shard: &FencedShard) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.env(WRITER, &shard.kafka.bootstrap_servers).env(PREFIX, &shard.prefix);
         let log = run_directory::create("writer")?.join("log");
@@ -76,21 +75,21 @@ impl Writer {
         Ok(Self(process))
     }
 
-    /// Commits a batch and waits for its end, which must be this one.
+    /// Commits a batch and waits for this outcome.
     pub(super) async fn commit(&self, name: &str, outcome: &str) -> Result<()> {
-        self.0.tell(&format!("commit {name}"))?;
+        self.0.write_line(&format!("commit {name}"))?;
         self.0.until_said(&format!("{name} {outcome}"), LIMIT).await
     }
 
-    /// Brings it into a batch: every record is acknowledged, the commit not yet sent.
+    /// Starts a batch and holds it: every record is acknowledged, the commit not yet sent.
     pub(super) async fn hold(&self, name: &str) -> Result<()> {
-        self.0.tell(&format!("hold {name}"))?;
+        self.0.write_line(&format!("hold {name}"))?;
         self.0.until_said("acknowledged", LIMIT).await
     }
 
-    /// Lets it go on with the batch it holds, which must end like this.
-    pub(super) async fn go_on(&self, name: &str, outcome: &str) -> Result<()> {
-        self.0.tell("go on")?;
+    /// Releases the batch that it holds and waits for this outcome.
+    pub(super) async fn release(&self, name: &str, outcome: &str) -> Result<()> {
+        self.0.write_line("release")?;
         self.0.until_said(&format!("{name} {outcome}"), LIMIT).await
     }
 

@@ -1,20 +1,20 @@
-//! A worker that says all it can, while its grants are refreshed, refused and lost, is looked through for what it must not say.
+//! A worker that logs at `trace` while its grants are refreshed, refused and lost: its output, files and topics show no secret.
 
 use std::fs;
 use std::time::Duration;
 
-use kafka::{Received, read_to_end};
-use simulator::knobs::{Effect, Endpoint, IdentityFault, RetryHint, Status};
+use simulator::knobs::{Effect, Endpoint, IdentityFault, Status, Tells};
 use tributary::config;
 
-use super::ground::{KEY as ENCRYPTION_KEY, LIMIT};
-use super::scene::Scene;
+use super::cluster::KEY as ENCRYPTION_KEY;
+use super::scene::GrantScene;
 use crate::product::simulator::KEY;
 use crate::support::secrets::Secrets;
+use crate::support::topics::bytes_of;
 use crate::support::{Result, Shared, run_directory};
 
 crate::tests! {
-    real no_token_or_key_is_in_what_a_worker_says_or_keeps within 240;
+    real no_token_or_key_is_in_a_workers_output_or_files within 240;
 }
 
 const CONNECTOR: &str = "books";
@@ -24,7 +24,7 @@ const PASSWORD: &str = "of-the-invoicing-account-6Yf1";
 /// A session that has to end, and a busy machine.
 const LONG: Duration = Duration::from_secs(90);
 
-async fn no_token_or_key_is_in_what_a_worker_says_or_keeps(shared: &'static Shared) -> Result<()> {
+async fn no_token_or_key_is_in_a_workers_output_or_files(shared: &'static Shared) -> Result<()> {
     let files = run_directory::create("grants-hidden-secrets")?;
     let named = [
         ("provider.subscription.key", "key", KEY),
@@ -42,17 +42,18 @@ async fn no_token_or_key_is_in_what_a_worker_says_or_keeps(shared: &'static Shar
     }
     let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (*key, &**value)).collect();
     let properties = [("log.filter", "trace"), ("webhook.advertised.url", "https://hooks.example.com")];
-    let scene = Scene::start(shared, "grants-hidden", 1, &properties, |settings| {
+    let scene = GrantScene::start(shared, "grants-hidden", 1, &properties, |settings| {
         settings.knobs.identity.access_seconds = 4;
     })
     .await?;
     scene.connect(CONNECTOR, &settings).await?;
     scene.log_in(CONNECTOR).await?;
-    let refreshed = |serial: u64| move |standing: &super::scene::All| standing[CONNECTOR].serial >= serial;
-    scene.until(0, "logged in", LONG, |standing| standing.contains_key(CONNECTOR)).await?;
+    let refreshed =
+        |serial: u64| move |reported: &super::scene::ReportedGrants| reported[CONNECTOR].serial >= serial;
+    scene.until(0, "logged in", LONG, |reported| reported.contains_key(CONNECTOR)).await?;
     scene.until(0, "refreshed", LONG, refreshed(3)).await?;
 
-    // Refusals of every kind that is told in words, then the end of the login.
+    // Refusals with every kind of body, then the end of the login.
     let fault = |effect| IdentityFault { on: Endpoint::Token, effect, times: Some(1), after_work: false };
     let page = Status::new(404).unwrap();
     let faults = vec![
@@ -62,10 +63,10 @@ async fn no_token_or_key_is_in_what_a_worker_says_or_keeps(shared: &'static Shar
     ];
     let provider = scene.stage.simulator.provider();
     provider.turn(|knobs| knobs.identity.faults = faults);
-    let serial = scene.standing(0).await?[CONNECTOR].serial;
+    let serial = scene.reported(0).await?[CONNECTOR].serial;
     scene.until(0, "refreshed in spite of faults", LONG, refreshed(serial + 2)).await?;
     provider.identity.revoke_all(provider.clock.now());
-    scene.until(0, "lost", LONG, |standing| standing[CONNECTOR].state == "lost").await?;
+    scene.until(0, "lost", LONG, |reported| reported[CONNECTOR].state == "lost").await?;
 
     let mut said = Vec::new();
     for path in [
@@ -81,20 +82,12 @@ async fn no_token_or_key_is_in_what_a_worker_says_or_keeps(shared: &'static Shar
     let worker = config::Worker::load(Some(scene.stage.workers[0].config()), []).unwrap().config;
     let topics = [&worker.topics.grant, &worker.topics.config, &worker.topics.status];
     for topic in topics {
-        let mut bytes = Vec::new();
-        let each = |record: Received| {
-            let headers = record.headers.iter().flat_map(|(_, value)| value.to_vec());
-            bytes.extend(headers);
-            bytes.extend(record.key.iter().chain(&record.value).flat_map(|part| part.to_vec()));
-            bytes.push(b'\n');
-        };
-        let partitions: Vec<i32> = (0..topic.partitions).collect();
-        read_to_end(&worker.kafka, &topic.name, &partitions, LIMIT, each).await.unwrap();
+        let bytes = bytes_of(&worker.kafka, &topic.name, topic.partitions).await;
         said.push((topic.name.clone(), bytes));
     }
     scene.stage.workers[0].stop().await?;
     let log = scene.stage.workers[0].said();
-    // One that is not meant would hold nothing either.
+    // A check that this is the right log, since any other would hold no secret either.
     assert!(log.contains("TRACE") && log.contains("the grant is lost"), "{}", log.len());
     said.push(("the log".to_owned(), log.into_bytes()));
 

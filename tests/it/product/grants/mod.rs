@@ -1,53 +1,36 @@
 //! Grants on real Kafka.
 //!
-//! [`topic`] has workers that do nothing else, in this process, and a provider in memory. The others run the product's binary
-//! against the simulated provider, and are judged by what that provider was shown and what stands in the topic ([`scene`]).
+//! [`topic`] and [`schedules`] run workers that only keep grants, in this process, against a provider in memory. The others run our
+//! binary against the simulated provider; [`verdict`] judges them by the tokens that the provider was shown and the grants in the
+//! topic.
 
-mod bank;
-#[cfg(feature = "simulator")]
+mod cluster;
 mod failed;
-mod ground;
-#[cfg(feature = "simulator")]
+mod failpoints;
 mod hidden;
-#[cfg(feature = "simulator")]
+mod issuer;
 mod kill;
-#[cfg(feature = "simulator")]
-mod places;
-#[cfg(feature = "simulator")]
 mod scene;
 mod schedules;
-#[cfg(feature = "simulator")]
 mod spread;
-#[cfg(feature = "simulator")]
 mod stranger;
 mod topic;
-#[cfg(feature = "simulator")]
 mod verdict;
-#[cfg(feature = "simulator")]
 mod warning;
 
 use crate::support::harness::Test;
 
-/// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
     let parts = [
         topic::tests(),
         schedules::tests(),
-        #[cfg(feature = "simulator")]
         verdict::tests::tests(),
-        #[cfg(feature = "simulator")]
         kill::tests(),
-        #[cfg(feature = "simulator")]
-        places::tests(),
-        #[cfg(feature = "simulator")]
+        failpoints::tests(),
         failed::tests(),
-        #[cfg(feature = "simulator")]
         hidden::tests(),
-        #[cfg(feature = "simulator")]
         spread::tests(),
-        #[cfg(feature = "simulator")]
         stranger::tests(),
-        #[cfg(feature = "simulator")]
         warning::tests(),
     ];
     parts.into_iter().flatten().collect()

@@ -1,4 +1,4 @@
-//! Orders of events in which an answer could get lost, a token could be given to the wrong one, or nobody be told.
+//! Schedules in which an answer could be lost, a token given to another client, or a failure left unreported.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -16,24 +16,24 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tributary::logins::{Files, Pending, store::GrantStore};
 
-use super::{
-    bank::Effect,
-    ground::{Ground, KEY, LIMIT, OTHER_KEY, provider, provider_with},
-};
-
-use crate::support::{self, Shared, breakable, gate::gate, lost::timeout, topics::record};
+use super::cluster::{GrantCluster, GrantWorker, KEY, LIMIT, OTHER_KEY, provider, provider_with};
+use super::issuer::RefreshEffect;
+use crate::support::gate::gate;
+use crate::support::lost::timeout;
+use crate::support::topics::record;
+use crate::support::{self, Shared, breakable};
 
 crate::tests! {
     real a_stop_during_a_refresh_waits_for_the_answer within 120;
-    real a_fault_with_one_grant_does_not_cut_off_the_answer_to_another within 120;
-    real two_grants_of_one_client_share_what_asks_for_them within 120;
+    real a_fault_of_one_grant_does_not_lose_the_answer_for_another within 120;
+    real two_grants_of_one_client_share_one_identity_client within 120;
     real a_connector_of_another_client_gets_no_token_of_this_one within 120;
     real an_answer_that_cannot_be_written_here_keeps_no_other_waiting within 180;
-    real a_token_stays_in_use_while_its_settings_change_and_the_keys_are_away within 120;
-    real a_login_over_a_record_that_nobody_can_read_is_used_at_once within 120;
+    real a_token_stays_in_use_while_settings_change_without_keys within 120;
+    real a_login_over_an_unreadable_record_is_used_at_once within 120;
     real a_disk_that_does_not_answer_holds_up_no_token within 120;
-    real a_rival_for_the_grant_between_answer_and_commit_costs_nothing within 120;
-    real what_is_committed_is_told_also_where_a_neighbour_hides_it within 120;
+    real a_rival_between_answer_and_commit_costs_nothing within 120;
+    real a_commit_is_reported_while_an_open_transaction_hides_it within 120;
     disturbing an_answer_is_written_once_kafka_is_back within 180;
 }
 
@@ -42,57 +42,52 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const HIDDEN: Duration = Duration::from_secs(8);
 
 async fn a_stop_during_a_refresh_waits_for_the_answer(shared: &'static Shared) {
-    let ground = Ground::create(shared.bootstrap(), "grants-stop", HOUR).await;
-    let (worker, ledger) = (ground.worker("one:1").await, ground.ledger(KEY).await);
-    ground.log_in(&ledger, 1).await;
-    let first = worker.serial(1).await;
-    ground.bank.next(Effect::Wait);
-    worker.tokens.instead_of(&first, Instant::now()).await.unwrap_err();
-    timeout(LIMIT, ground.bank.has_seen(1)).await.unwrap();
+    let cluster = GrantCluster::create(shared.bootstrap(), "grants-stop", HOUR).await;
+    let (worker, ledger) = refreshing(&cluster).await;
 
     worker.cancel.cancel();
     let at_rest = worker.grants.clone();
     assert!(at_rest.at_rest().now_or_never().is_none(), "an answer is on its way");
-    ground.bank.answer();
+    cluster.issuer.answer();
     timeout(LIMIT, at_rest.at_rest()).await.unwrap();
     worker.stop().await;
 
     stands(&ledger, "accounting", 2).await;
-    assert_eq!(ground.bank.presented(), ["refresh-1"]);
+    assert_eq!(cluster.issuer.presented(), ["refresh-1"]);
 }
 
-async fn a_fault_with_one_grant_does_not_cut_off_the_answer_to_another(shared: &'static Shared) {
-    let ground = Ground::create(shared.bootstrap(), "grants-fault", HOUR).await;
-    let (worker, ledger) = (ground.worker("one:1").await, ground.ledger(KEY).await);
-    ground.log_in(&ledger, 1).await;
-    ground.log_in_for(&ledger, 1_000, Area::Payroll).await;
+async fn a_fault_of_one_grant_does_not_lose_the_answer_for_another(shared: &'static Shared) {
+    let cluster = GrantCluster::create(shared.bootstrap(), "grants-fault", HOUR).await;
+    let (worker, ledger) = (cluster.worker("one:1").await, cluster.ledger(KEY).await);
+    cluster.log_in(&ledger, 1).await;
+    cluster.log_in_for(&ledger, 1_000, Area::Payroll).await;
     let first = worker.serial(1).await;
     let payroll = worker.grants.tokens(&provider(), Area::Payroll, "books");
     let paid = first_token(&*payroll).await;
-    ground.bank.next(Effect::Wait);
+    cluster.issuer.next(RefreshEffect::Wait);
     worker.tokens.instead_of(&first, Instant::now()).await.unwrap_err();
-    timeout(LIMIT, ground.bank.has_seen(1)).await.unwrap();
+    timeout(LIMIT, cluster.issuer.has_seen(1)).await.unwrap();
 
-    ground.bank.next(Effect::Panic);
+    cluster.issuer.next(RefreshEffect::Panic);
     payroll.instead_of(&paid, Instant::now()).await.unwrap_err();
-    timeout(LIMIT, ground.bank.has_seen(2)).await.unwrap();
-    ground.bank.answer();
+    timeout(LIMIT, cluster.issuer.has_seen(2)).await.unwrap();
+    cluster.issuer.answer();
 
     timeout(LIMIT, worker.running).await.unwrap().unwrap();
     stands(&ledger, "accounting", 2).await;
     worker.membership.leave().await;
 }
 
-async fn two_grants_of_one_client_share_what_asks_for_them(shared: &'static Shared) {
-    let ground = Ground::create(shared.bootstrap(), "grants-two", Duration::from_secs(4)).await;
-    let (worker, ledger) = (ground.worker("one:1").await, ground.ledger(KEY).await);
-    ground.log_in(&ledger, 1).await;
-    ground.log_in_for(&ledger, 1_000, Area::Payroll).await;
+async fn two_grants_of_one_client_share_one_identity_client(shared: &'static Shared) {
+    let cluster = GrantCluster::create(shared.bootstrap(), "grants-two", Duration::from_secs(4)).await;
+    let (worker, ledger) = (cluster.worker("one:1").await, cluster.ledger(KEY).await);
+    cluster.log_in(&ledger, 1).await;
+    cluster.log_in_for(&ledger, 1_000, Area::Payroll).await;
 
-    timeout(2 * LIMIT, ground.bank.has_seen(6)).await.unwrap();
+    timeout(2 * LIMIT, cluster.issuer.has_seen(6)).await.unwrap();
 
-    assert_eq!(ground.bank.made(), 1, "each keeps the provider's keys");
-    let mut presented = ground.bank.presented();
+    assert_eq!(cluster.issuer.made(), 1, "each keeps the provider's keys");
+    let mut presented = cluster.issuer.presented();
     let count = presented.len();
     presented.sort_unstable();
     presented.dedup();
@@ -101,9 +96,9 @@ async fn two_grants_of_one_client_share_what_asks_for_them(shared: &'static Shar
 }
 
 async fn a_connector_of_another_client_gets_no_token_of_this_one(shared: &'static Shared) {
-    let ground = Ground::create(shared.bootstrap(), "grants-other", HOUR).await;
-    let worker = ground.worker("one:1").await;
-    ground.log_in(&ground.ledger(KEY).await, 1).await;
+    let cluster = GrantCluster::create(shared.bootstrap(), "grants-other", HOUR).await;
+    let worker = cluster.worker("one:1").await;
+    cluster.log_in(&cluster.ledger(KEY).await, 1).await;
     let first = worker.serial(1).await;
 
     let staging = provider_with(&[("oauth.client.id", "staging")]);
@@ -118,61 +113,61 @@ async fn a_connector_of_another_client_gets_no_token_of_this_one(shared: &'stati
         assert!(matches!(refusal, Error::Distrusted { .. }), "{refusal}");
     }
     assert!(worker.watch().problem().is_none());
-    assert!(ground.bank.presented().is_empty(), "what another is refused with is not refreshed");
+    assert!(cluster.issuer.presented().is_empty(), "what another is refused with is not refreshed");
     worker.stop().await;
 }
 
 async fn an_answer_that_cannot_be_written_here_keeps_no_other_waiting(shared: &'static Shared) {
-    let ground = Ground::create(shared.bootstrap(), "grants-starved", HOUR).await;
-    let (ours, unknown) = (ground.ledger(KEY).await, ground.ledger(OTHER_KEY).await);
-    // By name the first that is found; its record is under a key that the worker does not have.
-    ground.log_in(&unknown, 1).await;
-    ground.log_in_for(&ours, 1_000, Area::Payroll).await;
+    let cluster = GrantCluster::create(shared.bootstrap(), "grants-starved", HOUR).await;
+    let (ours, unknown) = (cluster.ledger(KEY).await, cluster.ledger(OTHER_KEY).await);
+    // The first by name; its record is sealed with a key that the worker does not have.
+    cluster.log_in(&unknown, 1).await;
+    cluster.log_in_for(&ours, 1_000, Area::Payroll).await;
     let (stuck, good) = (open_intent(&unknown, "accounting").await, open_intent(&ours, "payroll").await);
-    let files = files(&ground, "one");
+    let files = files(&cluster, "one");
     for (grant, number) in [(&stuck, 2), (&good, 1_001)] {
-        files.pend(&pending(&ground, grant, number)).await.unwrap();
+        files.pend(&pending(&cluster, grant, number)).await.unwrap();
     }
 
-    let worker = ground.worker("one").await;
+    let worker = cluster.worker("one").await;
     stands(&ours, "payroll", 2).await;
     let stopping = Instant::now();
     worker.stop().await;
 
-    // A stop gives what is under way 20 seconds.
-    assert!(stopping.elapsed() < Duration::from_secs(18), "one that cannot be written holds up the end");
-    let left = std::fs::read_dir(ground.state_dir("one").join("grants")).unwrap();
+    // A stop waits 20 seconds for writes in flight.
+    assert!(stopping.elapsed() < Duration::from_secs(18), "an unwritable answer delays the stop");
+    let left = std::fs::read_dir(cluster.state_dir("one").join("grants")).unwrap();
     let left: Vec<_> = left.map(|one| one.unwrap().file_name().into_string().unwrap()).collect();
     let is_kept = |name: &&String| name.starts_with("accounting.") && name.ends_with(".pending");
-    assert_eq!(left.iter().filter(is_kept).count(), 1, "whoever has the key may need it: {left:?}");
+    assert_eq!(left.iter().filter(is_kept).count(), 1, "a worker with the key may need it: {left:?}");
     assert!(!left.iter().any(|name| name.starts_with("payroll.") && name.ends_with(".pending")), "{left:?}");
-    assert!(ground.bank.presented().is_empty());
+    assert!(cluster.issuer.presented().is_empty());
 }
 
-async fn a_token_stays_in_use_while_its_settings_change_and_the_keys_are_away(shared: &'static Shared) {
-    let ground = Ground::create(shared.bootstrap(), "grants-edit", HOUR).await;
-    let worker = ground.worker("one:1").await;
-    ground.log_in(&ground.ledger(KEY).await, 1).await;
+async fn a_token_stays_in_use_while_settings_change_without_keys(shared: &'static Shared) {
+    let cluster = GrantCluster::create(shared.bootstrap(), "grants-edit", HOUR).await;
+    let worker = cluster.worker("one:1").await;
+    cluster.log_in(&cluster.ledger(KEY).await, 1).await;
     worker.serial(1).await;
 
-    ground.bank.take_keys_away();
-    ground.edit("provider.connect.timeout.ms", "4000").await;
-    // Only those settings have changed when it asks for the second time.
-    timeout(LIMIT, ground.bank.has_refused_keys()).await.unwrap();
+    cluster.issuer.take_keys_away();
+    cluster.edit("provider.connect.timeout.ms", "4000").await;
+    // Its second check comes after only those settings have changed.
+    timeout(LIMIT, cluster.issuer.has_refused_keys()).await.unwrap();
 
     assert_eq!(worker.tokens.token(Instant::now()).await.unwrap().header.reveal(), "Bearer access-1");
     worker.stop().await;
 }
 
-async fn a_login_over_a_record_that_nobody_can_read_is_used_at_once(shared: &'static Shared) {
-    let ground = Ground::create(shared.bootstrap(), "grants-anew", HOUR).await;
-    let (worker, ledger) = (ground.worker("one:1").await, ground.ledger(KEY).await);
-    ground.log_in(&ledger, 1).await;
+async fn a_login_over_an_unreadable_record_is_used_at_once(shared: &'static Shared) {
+    let cluster = GrantCluster::create(shared.bootstrap(), "grants-overwrite", HOUR).await;
+    let (worker, ledger) = (cluster.worker("one:1").await, cluster.ledger(KEY).await);
+    cluster.log_in(&ledger, 1).await;
     let first = worker.serial(1).await;
-    // The login over this one cannot know that it had a serial.
-    ground.log_in(&ground.ledger(OTHER_KEY).await, 10).await;
+    // The login over this record cannot read its serial.
+    cluster.log_in(&cluster.ledger(OTHER_KEY).await, 10).await;
     assert!(matches!(worker.refusal().await, Error::Unreadable { .. }));
-    ground.log_in(&ledger, 20).await;
+    cluster.log_in(&ledger, 20).await;
     worker.serial(1).await;
 
     let second = worker.tokens.instead_of(&first, Instant::now() + LIMIT).await.unwrap();
@@ -180,18 +175,18 @@ async fn a_login_over_a_record_that_nobody_can_read_is_used_at_once(shared: &'st
     let third = worker.tokens.instead_of(&second, Instant::now() + LIMIT).await.unwrap();
 
     assert_eq!((third.serial, third.header.reveal()), (2, "Bearer access-21"));
-    assert_eq!(ground.bank.presented(), ["refresh-20"]);
+    assert_eq!(cluster.issuer.presented(), ["refresh-20"]);
     worker.stop().await;
 }
 
 async fn a_disk_that_does_not_answer_holds_up_no_token(shared: &'static Shared) {
     let test = move || {
-        // All that waits for the disk does so on the one thread that this runtime has for it.
+        // ReportedGrants that waits for the disk does so on the one thread that this runtime has for it.
         let one = Builder::new_multi_thread().worker_threads(2).max_blocking_threads(1).enable_all().build();
         one.unwrap().block_on(async move {
-            let ground = Ground::create(shared.bootstrap(), "grants-disk", HOUR).await;
-            let worker = ground.worker("one:1").await;
-            ground.log_in(&ground.ledger(KEY).await, 1).await;
+            let cluster = GrantCluster::create(shared.bootstrap(), "grants-disk", HOUR).await;
+            let worker = cluster.worker("one:1").await;
+            cluster.log_in(&cluster.ledger(KEY).await, 1).await;
             let first = worker.serial(1).await;
             let ((hang, hung), (release, held)) = (oneshot::channel(), mpsc::channel::<()>());
             let disk = spawn_blocking(move || {
@@ -212,83 +207,87 @@ async fn a_disk_that_does_not_answer_holds_up_no_token(shared: &'static Shared) 
     spawn_blocking(test).await.unwrap();
 }
 
-async fn a_rival_for_the_grant_between_answer_and_commit_costs_nothing(shared: &'static Shared) {
-    let ground = Ground::create(shared.bootstrap(), "grants-rival", HOUR).await;
-    let (worker, ledger) = (ground.worker("one:1").await, ground.ledger(KEY).await);
-    ground.log_in(&ledger, 1).await;
-    let first = worker.serial(1).await;
-    ground.bank.next(Effect::Wait);
-    worker.tokens.instead_of(&first, Instant::now()).await.unwrap_err();
-    timeout(LIMIT, ground.bank.has_seen(1)).await.unwrap();
+async fn a_rival_between_answer_and_commit_costs_nothing(shared: &'static Shared) {
+    let cluster = GrantCluster::create(shared.bootstrap(), "grants-rival", HOUR).await;
+    let (worker, ledger) = refreshing(&cluster).await;
 
-    // Takes the id, so that the next write of the worker is refused by the broker.
+    // Takes the transactional id, so that the broker refuses the worker's next write.
     let mut rival = ledger.writer("accounting", Arc::new(|| true));
     let found = rival.take(Instant::now() + LIMIT).await.unwrap().unwrap();
     assert!(matches!(found.state, State::Refreshing { .. }));
-    ground.bank.answer();
+    cluster.issuer.answer();
 
     assert_eq!(worker.serial(2).await.header.reveal(), "Bearer access-2");
-    assert_eq!(ground.bank.presented(), ["refresh-1"]);
+    assert_eq!(cluster.issuer.presented(), ["refresh-1"]);
     worker.stop().await;
 }
 
-async fn what_is_committed_is_told_also_where_a_neighbour_hides_it(shared: &'static Shared) {
-    let ground = Ground::create(shared.bootstrap(), "grants-hidden", HOUR).await;
-    let ledger = ground.ledger(KEY).await;
-    ground.log_in(&ledger, 1).await;
+async fn a_commit_is_reported_while_an_open_transaction_hides_it(shared: &'static Shared) {
+    let cluster = GrantCluster::create(shared.bootstrap(), "grants-hidden", HOUR).await;
+    let ledger = cluster.ledger(KEY).await;
+    cluster.log_in(&ledger, 1).await;
     let mut held = ledger.writer("accounting", Arc::new(|| true));
     held.take(Instant::now() + LIMIT).await.unwrap();
-    // Another writer of the partition stands inside its transaction, so that nothing behind it can be read.
+    // Another writer of the partition holds a transaction open, so that nothing after it can be read.
     let (hook, gate) = gate();
     let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
-    let neighbour = Shards::new(ground.config(KEY, None, "neighbour").kafka.clone(), options);
-    let mut neighbour = neighbour.take("neighbour", Arc::new(|| true)).await.unwrap();
+    let other = Shards::new(cluster.config(KEY, None, "other").kafka.clone(), options);
+    let mut other = other.take("other", Arc::new(|| true)).await.unwrap();
     let hiding = record(ledger.table().topic(), 0, "refused/other", "{}");
-    let open = tokio::spawn(async move { neighbour.commit(vec![hiding]).await });
+    let open = tokio::spawn(async move { other.commit(vec![hiding]).await });
     timeout(LIMIT, gate.reached()).await.unwrap();
 
     let log_out = |grant: Option<&Grant>| grant.map(|grant| grant.log_out(7));
     let written = held.write(Instant::now() + HIDDEN, log_out).await.unwrap().unwrap();
 
     assert!(matches!(written.state, State::Out { at_ms: 7 }), "{:?}", written.state);
-    assert!(ledger.grant("accounting").unwrap().unwrap().tokens.is_some(), "it could be read after all");
+    assert!(
+        ledger.grant("accounting").unwrap().unwrap().tokens.is_some(),
+        "the open transaction did not hide it"
+    );
     gate.open();
     open.await.unwrap().unwrap();
 }
 
 async fn an_answer_is_written_once_kafka_is_back() -> support::Result<()> {
     let broker = breakable::take().await?;
-    let ground = Ground::create(&broker.bootstrap(), "grants-away", HOUR).await;
-    let worker = ground.worker("one:1").await;
-    ground.log_in(&ground.ledger(KEY).await, 1).await;
-    let first = worker.serial(1).await;
-    ground.bank.next(Effect::Wait);
-    worker.tokens.instead_of(&first, Instant::now()).await.unwrap_err();
-    timeout(LIMIT, ground.bank.has_seen(1)).await.unwrap();
+    let cluster = GrantCluster::create(&broker.bootstrap(), "grants-away", HOUR).await;
+    let (worker, _ledger) = refreshing(&cluster).await;
 
     broker.proxy()?.cut();
-    ground.bank.answer();
-    // On the disk, while Kafka does not take it.
-    let files = ground.state_dir("one:1").join("grants");
+    cluster.issuer.answer();
+    // The answer is on the disk while Kafka is away.
+    let files = cluster.state_dir("one:1").join("grants");
     let is_pending = || {
         let entries = std::fs::read_dir(&files).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().into_string().unwrap()).any(|name| name.ends_with(".pending"))
     };
     let end = Instant::now() + LIMIT;
     while !is_pending() {
-        assert!(Instant::now() < end, "the answer is nowhere but in memory");
+        assert!(Instant::now() < end, "the answer is only in memory");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     broker.proxy()?.heal();
 
     assert_eq!(worker.serial(2).await.header.reveal(), "Bearer access-2");
-    assert_eq!(ground.bank.presented(), ["refresh-1"]);
+    assert_eq!(cluster.issuer.presented(), ["refresh-1"]);
     worker.stop().await;
-    assert!(!is_pending(), "what is in the topic is not kept");
+    assert!(!is_pending(), "an answer in the topic was left on the disk");
     Ok(())
 }
 
-/// Waits until there is one, whatever is said before.
+/// Logs in and starts a refresh whose answer waits; the worker, and what writes to the topic.
+async fn refreshing(cluster: &GrantCluster) -> (GrantWorker, GrantStore) {
+    let (worker, ledger) = (cluster.worker("one:1").await, cluster.ledger(KEY).await);
+    cluster.log_in(&ledger, 1).await;
+    let first = worker.serial(1).await;
+    cluster.issuer.next(RefreshEffect::Wait);
+    worker.tokens.instead_of(&first, Instant::now()).await.unwrap_err();
+    timeout(LIMIT, cluster.issuer.has_seen(1)).await.unwrap();
+    (worker, ledger)
+}
+
+/// Waits until a token is given out, whatever errors come before.
 async fn first_token(tokens: &dyn Tokens) -> Access {
     let end = Instant::now() + LIMIT;
     loop {
@@ -311,7 +310,7 @@ async fn stands(ledger: &GrantStore, name: &str, serial: u64) {
     timeout(LIMIT, has_it).await.unwrap();
 }
 
-/// Leaves a refresh open, as a worker that dies does.
+/// Leaves a refresh open, as a crashed worker does.
 async fn open_intent(ledger: &GrantStore, name: &str) -> Grant {
     let intent = Intent {
         id: format!("open-{name}"),
@@ -325,11 +324,15 @@ async fn open_intent(ledger: &GrantStore, name: &str) -> Grant {
     held.write(Instant::now() + LIMIT, begin).await.unwrap().unwrap()
 }
 
-fn files(ground: &Ground, worker: &str) -> Files {
-    Files::new(&ground.state_dir(worker), Arc::new(Keyring::new(&KEY.into(), None, &ground.prefix).unwrap()))
+fn files(cluster: &GrantCluster, worker: &str) -> Files {
+    Files::new(
+        &cluster.state_dir(worker),
+        Arc::new(Keyring::new(&KEY.into(), None, &cluster.prefix).unwrap()),
+    )
 }
 
-fn pending(ground: &Ground, grant: &Grant, number: u32) -> Pending {
-    let issued = Issued { refresh: Some(format!("refresh-{number}").into()), ..ground.bank.log_in(number) };
+fn pending(cluster: &GrantCluster, grant: &Grant, number: u32) -> Pending {
+    let issued =
+        Issued { refresh: Some(format!("refresh-{number}").into()), ..cluster.issuer.log_in(number) };
     Pending { name: grant.name.clone(), base: grant.base(grant.intent().unwrap()), issued }
 }

@@ -1,4 +1,4 @@
-//! Several workers and many grants: each has one that refreshes it, and another when that one dies.
+//! Several workers and many grants: one worker refreshes each grant, and another takes over when it dies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,30 +8,28 @@ use kafka::partition_of;
 use tokio::time::{Instant, sleep};
 
 use super::kill::now_ms;
-use super::scene::{Scene, Standing, Written};
-use super::verdict::{Books, Verdict};
+use super::scene::{CommittedGrant, GrantScene, ReportedGrants};
+use super::verdict::{GrantHistory, GrantVerdict};
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
-    real each_grant_is_refreshed_by_one_of_three_workers_and_by_another_when_that_dies within 300;
+    real one_of_three_workers_refreshes_each_grant_until_it_dies within 300;
 }
 
 const WORKERS: usize = 3;
 const GRANTS: i32 = 6;
-/// Seconds that an access token lives: it is refreshed after three quarters of that.
+/// Lifetime of an access token in seconds: it is refreshed after three quarters of that.
 const LIFE: u64 = 8;
-/// Refreshes of each grant that are looked at before the death.
+/// Refreshes of each grant that are observed before the kill.
 const ROUNDS: u64 = 2;
 /// Workers join and leave meanwhile, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 const STEP: Duration = Duration::from_millis(50);
 
-async fn each_grant_is_refreshed_by_one_of_three_workers_and_by_another_when_that_dies(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn one_of_three_workers_refreshes_each_grant_until_it_dies(shared: &'static Shared) -> Result<()> {
     let partitions = GRANTS.to_string();
     let properties = [("work.storage.partitions", &*partitions), ("grant.storage.partitions", "3")];
-    let mut scene = Scene::start(shared, "grants-spread", WORKERS, &properties, |settings| {
+    let mut scene = GrantScene::start(shared, "grants-spread", WORKERS, &properties, |settings| {
         settings.knobs.identity.access_seconds = LIFE;
     })
     .await?;
@@ -39,7 +37,7 @@ async fn each_grant_is_refreshed_by_one_of_three_workers_and_by_another_when_tha
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     try_join_all(names.iter().map(|name| scene.connect(name, &[]))).await?;
     let logins: BTreeMap<&str, u64> = names.iter().copied().zip(scene.log_in_all(&names).await?).collect();
-    // From here on nobody joins: whoever has a grant keeps it.
+    // No worker joins or leaves from here on, so that grants keep their owners.
     let settled = refreshed(&scene, &names, 1).await?;
     refreshed(&scene, &names, ROUNDS).await?;
 
@@ -51,7 +49,7 @@ async fn each_grant_is_refreshed_by_one_of_three_workers_and_by_another_when_tha
     });
     assert_eq!(by_worker.values().copied().collect::<Vec<_>>(), [2; WORKERS], "{owners:?}");
 
-    // Killed while it has nothing under way: no token is lost by that.
+    // Killed while none of its refreshes is in flight, so that no token is lost.
     let (victim, id) = (0, worker_id(&scene, 0)?);
     let theirs: Vec<&str> = names.iter().copied().filter(|name| owners[*name].contains(&id)).collect();
     quiet(&scene, &theirs).await?;
@@ -72,8 +70,8 @@ async fn each_grant_is_refreshed_by_one_of_three_workers_and_by_another_when_tha
     assert!(theirs.iter().all(|name| !heirs[*name].contains(&id)), "{id} is dead: {heirs:?}");
     let identity = &scene.stage.simulator.provider().identity;
     let (issued, exchanges) = (identity.issued(), scene.exchanges());
-    let books = Books { issued: &issued, exchanges: &exchanges, kills: &kills };
-    let mut verdict = Verdict::default();
+    let books = GrantHistory { issued: &issued, exchanges: &exchanges, kills: &kills };
+    let mut verdict = GrantVerdict::default();
     for (name, login) in &logins {
         verdict.add(&books, name, &written[*name], &[*login]);
     }
@@ -84,7 +82,7 @@ async fn each_grant_is_refreshed_by_one_of_three_workers_and_by_another_when_tha
     Ok(())
 }
 
-/// One for each partition of the work topic, so that every worker has as many; on all partitions of the grants topic.
+/// One grant for each partition of the work topic, so that every worker has as many; they cover all partitions of the grants topic.
 fn names() -> Vec<String> {
     let named = |partition: i32| {
         let names = (0..).map(|number| format!("grant-{number}"));
@@ -97,23 +95,23 @@ fn names() -> Vec<String> {
     (0..GRANTS).map(named).collect()
 }
 
-/// Waits until each grant has been refreshed so many times more.
-async fn refreshed(scene: &Scene, names: &[&str], times: u64) -> Result<BTreeMap<String, Standing>> {
-    let is_known = |standing: &BTreeMap<String, Standing>| {
-        names.iter().all(|name| standing.get(*name).is_some_and(|one| one.state == "ready"))
+/// Waits until each grant has been refreshed `times` more.
+async fn refreshed(scene: &GrantScene, names: &[&str], times: u64) -> Result<ReportedGrants> {
+    let is_known = |reported: &ReportedGrants| {
+        names.iter().all(|name| reported.get(*name).is_some_and(|one| one.state == "ready"))
     };
     let before = scene.until(0, "known", LIMIT, is_known).await?;
-    let is_refreshed = |standing: &BTreeMap<String, Standing>| {
+    let is_refreshed = |reported: &ReportedGrants| {
         names.iter().all(|name| {
-            let (before, now) = (&before[*name], &standing[*name]);
+            let (before, now) = (&before[*name], &reported[*name]);
             now.state == "lost" || now.serial >= before.serial + times
         })
     };
     scene.until(0, "refreshed", LIMIT, is_refreshed).await
 }
 
-/// Waits until these grants are at rest, with most of the life of their tokens ahead of them.
-async fn quiet(scene: &Scene, names: &[&str]) -> Result<()> {
+/// Waits until none of these grants is being refreshed, with most of the lifetime of their tokens left.
+async fn quiet(scene: &GrantScene, names: &[&str]) -> Result<()> {
     let end = Instant::now() + LIMIT;
     loop {
         let written = scene.written().await;
@@ -126,27 +124,27 @@ async fn quiet(scene: &Scene, names: &[&str]) -> Result<()> {
             return Ok(());
         }
         if Instant::now() > end {
-            return Err(Error(format!("{names:?} are never at rest")));
+            return Err(Error(format!("{names:?} are always being refreshed")));
         }
         sleep(STEP).await;
     }
 }
 
-/// Who has begun refreshes of each grant, of those that are looked at.
+/// The workers that started refreshes of each grant, by the records that `is_counted` selects.
 fn owners(
-    written: &BTreeMap<String, Vec<Written>>,
-    is_looked_at: impl Fn(&Written, &str) -> bool,
+    written: &BTreeMap<String, Vec<CommittedGrant>>,
+    is_counted: impl Fn(&CommittedGrant, &str) -> bool,
 ) -> BTreeMap<String, BTreeSet<String>> {
-    let begun = |(name, written): (&String, &Vec<Written>)| {
-        let written = written.iter().filter(|one| is_looked_at(one, name));
+    let begun = |(name, written): (&String, &Vec<CommittedGrant>)| {
+        let written = written.iter().filter(|one| is_counted(one, name));
         let owners = written.filter_map(|one| Some(one.grant.intent()?.origin.worker.clone())).collect();
         (name.clone(), owners)
     };
     written.iter().map(begun).collect()
 }
 
-/// The name of a worker, as others know it.
-fn worker_id(scene: &Scene, worker: usize) -> Result<String> {
+/// The id of a worker, as others know it.
+fn worker_id(scene: &GrantScene, worker: usize) -> Result<String> {
     let said = scene.stage.workers[worker].said();
     let line = said.lines().find_map(|line| line.split_once(" listens on "));
     let (id, _) = line.ok_or_else(|| scene.stage.workers[worker].error("it does not say who it is"))?;

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::time::{Instant, sleep};
 
-use super::scene::Scene;
+use super::scene::GrantScene;
 use crate::product::simulator::KEY;
 use crate::support::{Result, Shared};
 
@@ -16,16 +14,13 @@ crate::tests! {
     real a_stranger_gets_neither_token_nor_key within 240;
 }
 
-const LIMIT: Duration = Duration::from_secs(60);
-const STEP: Duration = Duration::from_millis(50);
-
 async fn a_stranger_gets_neither_token_nor_key(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared, "grants-stranger", 1, &[], |_| {}).await?;
+    let scene = GrantScene::start(shared, "grants-stranger", 1, &[], |_| {}).await?;
     scene.connect("north", &[]).await?;
     scene.log_in("north").await?;
     let home = scene.stage.simulator.base_url();
-    let (_, told) = scene.auth(&["status", "--json"]).await;
-    assert!(told.contains(home.origin().ascii_serialization().as_str()), "{told}");
+    let (_, status) = scene.auth(&["status", "--json"]).await;
+    assert!(status.contains(home.origin().ascii_serialization().as_str()), "{status}");
     let stranger = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", stranger.local_addr().unwrap());
     let visits = Arc::new(AtomicUsize::new(0));
@@ -50,7 +45,7 @@ async fn a_stranger_gets_neither_token_nor_key(shared: &'static Shared) -> Resul
 
     // The host is allowed and the client is the login's; only the origin is another.
     scene.stage.configure("stranger", &config).await?;
-    let trace = failed(&scene).await?;
+    let trace = scene.until_task("stranger", "FAILED").await?;
 
     assert!(
         trace.contains("provider.base.url") && trace.contains("tributary auth login accounting"),
@@ -67,20 +62,4 @@ async fn a_stranger_gets_neither_token_nor_key(shared: &'static Shared) -> Resul
     assert_eq!(status, 400, "{answer}");
     assert!(message.contains("provider.base.url") && message.contains("provider.hosts.allowed"), "{message}");
     Ok(())
-}
-
-/// Waits until the stranger's task has failed; its trace.
-async fn failed(scene: &Scene) -> Result<String> {
-    let end = Instant::now() + LIMIT;
-    loop {
-        let status = scene.stage.ask(0, "GET", "/connectors/stranger/status", None).await;
-        let task = status.as_ref().map(|(_, status)| status["tasks"][0].clone()).unwrap_or_default();
-        if task["state"] == "FAILED" {
-            return Ok(task["trace"].as_str().unwrap_or_default().to_owned());
-        }
-        if Instant::now() > end || !scene.stage.workers[0].runs() {
-            return Err(scene.stage.workers[0].error(&format!("the task has not failed: {status:?}")));
-        }
-        sleep(STEP).await;
-    }
 }

@@ -1,35 +1,35 @@
-//! Members die, freeze and lose their network: their partitions are held elsewhere soon, and never at the same time.
+//! Members that die, freeze or lose their network: others soon hold their partitions, and never at the same time.
 
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 
-use super::member::{Member, Span};
-use super::work::{Claims, PARTITIONS, SESSION, TAKEOVER, Work, complete, owned, settled, until};
+use super::assigned::{
+    AssignedTopic, Claims, PARTITIONS, SESSION, TAKEOVER, complete, owned, settled, until,
+};
+use super::member::{HoldingSpan, MemberProcess};
 use crate::support::topics::LIMIT;
 use crate::support::tries::Tries;
 use crate::support::{Proxy, Result, Shared, breakable, cycles, lost};
 
 crate::tests! {
-    real the_partitions_of_a_killed_member_are_owned_elsewhere_within_the_session_and_five_seconds within 120;
-    real a_frozen_member_finds_that_it_holds_nothing_and_its_claims_are_lower_than_its_successors within 120;
-    real a_member_that_the_group_refuses_says_since_when_and_why_until_it_is_let_in;
-    disturbing a_member_cut_off_stops_holding_before_others_begin_and_comes_back within 180;
-    disturbing members_go_on_by_themselves_when_the_broker_has_been_away within 180;
-    disturbing at_no_moment_do_two_members_hold_the_same_partition within 1200;
+    real partitions_of_a_killed_member_move_soon_after_its_session within 120;
+    real a_frozen_member_holds_nothing_and_its_claims_are_lower within 120;
+    real a_refused_member_says_since_when_and_why_until_admitted;
+    disturbing a_cut_off_member_stops_before_others_begin_and_comes_back within 180;
+    disturbing members_resume_by_themselves_after_a_broker_outage within 180;
+    disturbing no_two_members_ever_hold_the_same_partition within 1200;
 }
 
-async fn the_partitions_of_a_killed_member_are_owned_elsewhere_within_the_session_and_five_seconds(
-    shared: &'static Shared,
-) -> Result<()> {
-    let work = Work::create(shared.bootstrap(), "group-killed").await;
-    let survivor = work.join(shared.bootstrap(), "survivor").await;
+async fn partitions_of_a_killed_member_move_soon_after_its_session(shared: &'static Shared) -> Result<()> {
+    let topic = AssignedTopic::create(shared.bootstrap(), "group-killed").await;
+    let survivor = topic.join(shared.bootstrap(), "survivor").await;
 
     let mut tries = Tries::of("partitions of a killed member are owned within the session");
     let mut fastest = Duration::MAX;
     for cycle in 0..cycles("TAKEOVERS", 2) {
-        let victim = Member::start(shared.bootstrap(), &work, &format!("victim-{cycle}")).await?;
+        let victim = MemberProcess::start(shared.bootstrap(), &topic, &format!("victim-{cycle}")).await?;
         let share = until("both share", LIMIT, || shared_with(&victim, &owned(&survivor))).await;
         let killed = Instant::now();
         victim.kill();
@@ -42,17 +42,15 @@ async fn the_partitions_of_a_killed_member_are_owned_elsewhere_within_the_sessio
         let now = owned(&survivor);
         assert!(share.iter().all(|(partition, claim)| now[partition] > *claim), "{share:?}, then {now:?}");
     }
-    // A machine that stalls takes longer now and then.
+    // A busy machine sometimes takes longer.
     assert!(fastest < TAKEOVER, "{fastest:?}");
     Ok(())
 }
 
-async fn a_frozen_member_finds_that_it_holds_nothing_and_its_claims_are_lower_than_its_successors(
-    shared: &'static Shared,
-) -> Result<()> {
-    let work = Work::create(shared.bootstrap(), "group-frozen").await;
-    let successor = work.join(shared.bootstrap(), "successor").await;
-    let frozen = Member::start_eager(shared.bootstrap(), &work, "frozen").await?;
+async fn a_frozen_member_holds_nothing_and_its_claims_are_lower(shared: &'static Shared) -> Result<()> {
+    let topic = AssignedTopic::create(shared.bootstrap(), "group-frozen").await;
+    let successor = topic.join(shared.bootstrap(), "successor").await;
+    let frozen = MemberProcess::start_eager(shared.bootstrap(), &topic, "frozen").await?;
 
     for cycle in 1..=cycles("FREEZES", 1) as usize {
         let share = until("both share", LIMIT, || shared_with(&frozen, &owned(&successor))).await;
@@ -62,7 +60,7 @@ async fn a_frozen_member_finds_that_it_holds_nothing_and_its_claims_are_lower_th
         frozen.thaw()?;
 
         let thawed =
-            until("it looks again", LIMIT, || Some(frozen.thawed()).filter(|t| t.len() == cycle)).await;
+            until("it polls again", LIMIT, || Some(frozen.thawed()).filter(|t| t.len() == cycle)).await;
         assert_eq!(thawed[cycle - 1], 0, "it still held partitions when it came back");
         assert!(share.iter().all(|(partition, claim)| now[partition] > *claim), "{share:?}, then {now:?}");
     }
@@ -70,15 +68,15 @@ async fn a_frozen_member_finds_that_it_holds_nothing_and_its_claims_are_lower_th
     Ok(())
 }
 
-async fn a_member_cut_off_stops_holding_before_others_begin_and_comes_back() -> Result<()> {
+async fn a_cut_off_member_stops_before_others_begin_and_comes_back() -> Result<()> {
     let broker = breakable::take().await?;
     let (through, past) = (broker.bootstrap(), broker.bootstrap_past_proxy());
-    let work = Work::create(&past, "group-cut").await;
-    let victim = work.join(&through, "victim").await;
-    let other = work.join(&past, "other").await;
+    let topic = AssignedTopic::create(&past, "group-cut").await;
+    let victim = topic.join(&through, "victim").await;
+    let other = topic.join(&past, "other").await;
     let proxy = broker.proxy()?;
 
-    // Connections are closed; then they stay open and nothing passes.
+    // First connections are closed, then they stay open and nothing passes.
     for break_it in [Proxy::cut, Proxy::stall] {
         let share = settled(&[&victim, &other]).await.remove(0);
         let broken = Instant::now();
@@ -86,7 +84,7 @@ async fn a_member_cut_off_stops_holding_before_others_begin_and_comes_back() -> 
         let holds = || share.keys().any(|partition| victim.holds(*partition));
         let taken = || share.keys().any(|partition| other.holds(*partition));
         let over = || {
-            // In this order: what is held now was held before.
+            // In this order: a partition that the victim holds now, it also held when the other was asked.
             let is_taken = taken();
             let is_held = holds();
             assert!(!(is_taken && is_held), "the other holds what the victim holds");
@@ -94,10 +92,10 @@ async fn a_member_cut_off_stops_holding_before_others_begin_and_comes_back() -> 
         };
         until("the lease ends", LIMIT, over).await;
         let ended = lost::promised(broken);
-        assert!(ended < SESSION, "the lease has ended only after {ended:?}");
+        assert!(ended < SESSION, "the lease ended only after {ended:?}");
         until("the other owns everything", LIMIT, || complete(&[owned(&other)]).then_some(())).await;
         assert!(!holds());
-        eprintln!("cut off: the lease has ended after {ended:?}, all is owned after {:?}", broken.elapsed());
+        eprintln!("cut off: the lease ended after {ended:?}, all is owned after {:?}", broken.elapsed());
 
         proxy.heal();
         let healed = Instant::now();
@@ -107,11 +105,11 @@ async fn a_member_cut_off_stops_holding_before_others_begin_and_comes_back() -> 
     Ok(())
 }
 
-async fn members_go_on_by_themselves_when_the_broker_has_been_away() -> Result<()> {
+async fn members_resume_by_themselves_after_a_broker_outage() -> Result<()> {
     let mut broker = breakable::take().await?;
     let bootstrap = broker.bootstrap();
-    let work = Work::create(&bootstrap, "group-restart").await;
-    let (a, b) = (work.join(&bootstrap, "a").await, work.join(&bootstrap, "b").await);
+    let topic = AssignedTopic::create(&bootstrap, "group-restart").await;
+    let (a, b) = (topic.join(&bootstrap, "a").await, topic.join(&bootstrap, "b").await);
     settled(&[&a, &b]).await;
     let holding = || (0..PARTITIONS).filter(|partition| a.holds(*partition) || b.holds(*partition)).count();
 
@@ -122,28 +120,28 @@ async fn members_go_on_by_themselves_when_the_broker_has_been_away() -> Result<(
     broker.restart().await?;
     let back = Instant::now();
 
-    assert!(ended < SESSION, "the leases have ended only after {ended:?}");
+    assert!(ended < SESSION, "the leases ended only after {ended:?}");
     until("all is held again", LIMIT, || (holding() == PARTITIONS as usize).then_some(())).await;
     eprintln!("all is held again {:?} after the broker is back", back.elapsed());
     settled(&[&a, &b]).await;
     Ok(())
 }
 
-async fn at_no_moment_do_two_members_hold_the_same_partition() -> Result<()> {
+async fn no_two_members_ever_hold_the_same_partition() -> Result<()> {
     let broker = breakable::take().await?;
     let (through, past) = (broker.bootstrap(), broker.bootstrap_past_proxy());
     let proxy = broker.proxy()?;
-    let work = Work::create(&past, "group-churn").await;
-    let mut spans: Vec<Span> = Vec::new();
-    let remote = Member::start(&through, &work, "remote").await?;
-    let mut near = Member::start(&past, &work, "near-0").await?;
-    let mut far = Member::start(&past, &work, "far-0").await?;
+    let topic = AssignedTopic::create(&past, "group-churn").await;
+    let mut spans: Vec<HoldingSpan> = Vec::new();
+    let remote = MemberProcess::start(&through, &topic, "remote").await?;
+    let mut near = MemberProcess::start(&past, &topic, "near-0").await?;
+    let mut far = MemberProcess::start(&past, &topic, "far-0").await?;
 
     for cycle in 1..=cycles("CHURN", 1) {
         share(&[&remote, &near, &far]).await;
         far.freeze()?;
         share(&[&remote, &near]).await;
-        // A second loss while the first is away.
+        // A second member is lost while the first is away.
         proxy.stall();
         share(&[&near]).await;
         far.thaw()?;
@@ -152,14 +150,14 @@ async fn at_no_moment_do_two_members_hold_the_same_partition() -> Result<()> {
         share(&[&remote, &near, &far]).await;
 
         spans.extend(near.kill());
-        near = Member::start(&past, &work, &format!("near-{cycle}")).await?;
+        near = MemberProcess::start(&past, &topic, &format!("near-{cycle}")).await?;
         share(&[&remote, &near, &far]).await;
 
-        // Slow links are where believing oneself the owner overlaps.
+        // On a slow link two members could both take themselves for the owner.
         proxy.slow(Duration::from_millis(60), 1 << 20);
         spans.extend(far.leave().await?);
         share(&[&remote, &near]).await;
-        far = Member::start(&past, &work, &format!("far-{cycle}")).await?;
+        far = MemberProcess::start(&past, &topic, &format!("far-{cycle}")).await?;
         share(&[&remote, &near, &far]).await;
         proxy.cut();
         share(&[&near, &far]).await;
@@ -173,15 +171,15 @@ async fn at_no_moment_do_two_members_hold_the_same_partition() -> Result<()> {
     let overlaps = overlaps(&mut spans);
     eprintln!("{} spans of {PARTITIONS} partitions, {} overlaps", spans.len(), overlaps.len());
     assert!(overlaps.is_empty(), "{overlaps:#?}");
-    assert!(spans.len() > PARTITIONS as usize * 2, "hardly anything has moved: {} spans", spans.len());
+    assert!(spans.len() > PARTITIONS as usize * 2, "too few partitions moved: {} spans", spans.len());
     let fallen: Vec<_> = spans.windows(2).filter(|pair| !rises(&pair[0], &pair[1])).collect();
     assert!(fallen.is_empty(), "{fallen:#?}");
     Ok(())
 }
 
-async fn a_member_that_the_group_refuses_says_since_when_and_why_until_it_is_let_in(shared: &'static Shared) {
-    let work = Work::create(shared.bootstrap(), "group-refused").await;
-    let other = intruder(shared.bootstrap(), &work.topic);
+async fn a_refused_member_says_since_when_and_why_until_admitted(shared: &'static Shared) {
+    let topic = AssignedTopic::create(shared.bootstrap(), "group-refused").await;
+    let other = intruder(shared.bootstrap(), &topic.name);
     let (gone, still_there) = std::sync::mpsc::channel::<()>();
     let (ready, holds) = tokio::sync::oneshot::channel();
     let polling = std::thread::spawn(move || {
@@ -193,22 +191,23 @@ async fn a_member_that_the_group_refuses_says_since_when_and_why_until_it_is_let
             }
         }
     });
-    lost::timeout(LIMIT, holds).await.expect("the other member is given something").unwrap();
+    lost::timeout(LIMIT, holds).await.expect("the other member is assigned a partition").unwrap();
 
-    let refused = work.join(shared.bootstrap(), "refused").await;
-    let told = |lapse: &kafka::Lapse| lapse.reason.as_deref().is_some_and(|why| why.contains("rotocol"));
-    let lapse = until("it says why", LIMIT, || refused.lapse().filter(told)).await;
+    let refused = topic.join(shared.bootstrap(), "refused").await;
+    let names_cause =
+        |lapse: &kafka::Lapse| lapse.reason.as_deref().is_some_and(|why| why.contains("rotocol"));
+    let lapse = until("it says why", LIMIT, || refused.lapse().filter(names_cause)).await;
     assert!(!lapse.joined && lapse.since <= std::time::SystemTime::now(), "{lapse:?}");
     assert_eq!(refused.rebalances().completed, 0);
     drop(gone);
     tokio::task::spawn_blocking(move || polling.join().unwrap()).await.unwrap();
 
     settled(&[&refused]).await;
-    until("all is well", LIMIT, || refused.lapse().is_none().then_some(())).await;
+    until("the lapse ends", LIMIT, || refused.lapse().is_none().then_some(())).await;
     assert!(refused.rebalances().completed >= 1 && refused.rebalances().last.is_some());
 }
 
-/// A consumer of the same group that shares work in a way no worker does.
+/// A consumer of the same group with an assignment strategy that workers do not support.
 fn intruder(bootstrap: &str, topic: &str) -> BaseConsumer {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", bootstrap).set("group.id", topic);
@@ -217,20 +216,20 @@ fn intruder(bootstrap: &str, topic: &str) -> BaseConsumer {
     consumer
 }
 
-/// Whether the later of two spans has the higher claim. A member whose lease ran again goes on with the one it had.
-fn rises(before: &Span, after: &Span) -> bool {
-    let goes_on = before.member == after.member && before.claim == after.claim;
-    before.partition != after.partition || goes_on || before.claim < after.claim
+/// Whether the later of two spans has the higher claim. A member whose lease is renewed in time keeps its claim.
+fn rises(before: &HoldingSpan, after: &HoldingSpan) -> bool {
+    let is_kept = before.member == after.member && before.claim == after.claim;
+    before.partition != after.partition || is_kept || before.claim < after.claim
 }
 
-/// What the member holds, once it and the other share everything.
-fn shared_with(member: &Member, other: &Claims) -> Option<Claims> {
+/// The partitions that the member holds, once it and the other share all of them.
+fn shared_with(member: &MemberProcess, other: &Claims) -> Option<Claims> {
     let held = member.held();
     (!held.is_empty() && !other.is_empty() && complete(&[held.clone(), other.clone()])).then_some(held)
 }
 
-/// Waits until these members hold everything between them, each a part.
-async fn share(members: &[&Member]) {
+/// Waits until these members hold all partitions together, each at least one.
+async fn share(members: &[&MemberProcess]) {
     let names: Vec<_> = members.iter().map(|member| member.name()).collect();
     let all = || {
         let shares: Vec<Claims> = members.iter().map(|member| member.held()).collect();
@@ -239,11 +238,11 @@ async fn share(members: &[&Member]) {
     until(&format!("{names:?} hold everything"), LIMIT, all).await;
 }
 
-/// Neighbours in time that held a partition at the same moment; sorts by partition and time.
-fn overlaps(spans: &mut [Span]) -> Vec<(Span, Span)> {
+/// Pairs of spans of a partition that overlap; sorts the spans by partition and time.
+fn overlaps(spans: &mut [HoldingSpan]) -> Vec<(HoldingSpan, HoldingSpan)> {
     spans.sort_by_key(|span| (span.partition, span.from));
     let mut overlaps = Vec::new();
-    let mut last: Option<&Span> = None;
+    let mut last: Option<&HoldingSpan> = None;
     for span in &*spans {
         match last {
             Some(before) if before.partition == span.partition && before.to > span.from => {

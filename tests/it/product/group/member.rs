@@ -1,9 +1,9 @@
-//! A member in a process of its own, so that it can be frozen and killed as a worker is.
+//! A member process, which can be frozen and killed like a worker.
 //!
-//! It is a copy of this binary that joins and looks, every millisecond or all the time, which partitions it holds. It
-//! says when that changes: `take PARTITION CLAIM TIME`, `lose PARTITION CLAIM TIME`, both with a moment at which it surely
-//! held the partition, by a clock that all processes share; and `thawed COUNT` when it was frozen, with how many it held
-//! the first time it could look again. Told anything, or at the end of its input, it leaves the group and says `left`.
+//! It is a copy of this binary that joins the group and polls, every millisecond or without a pause, which partitions it holds. It
+//! prints changes: `take PARTITION CLAIM TIME` and `lose PARTITION CLAIM TIME`, each with a time at which it certainly held the
+//! partition, by a clock that all processes share; and `thawed COUNT` after it was frozen, with the number of partitions that it
+//! held at the first poll. At any line of input, or at its end, it leaves the group and prints `left`.
 
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode};
@@ -15,31 +15,31 @@ use kafka::Membership;
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::work::{self, Claims, PARTITIONS, Work};
+use super::assigned::{self, AssignedTopic, Claims, PARTITIONS};
 use crate::support::process::Process;
 use crate::support::topics::LIMIT;
 use crate::support::{Result, run_directory};
 
-/// Set for the copy: where Kafka is.
+/// Set for the copy: the bootstrap servers.
 pub(crate) const MEMBER: &str = "TRIBUTARY_TEST_MEMBER";
 /// Set for the copy: the topic.
 const TOPIC: &str = "TRIBUTARY_TEST_MEMBER_TOPIC";
 /// Set for the copy: its name.
 const NAME: &str = "TRIBUTARY_TEST_MEMBER_NAME";
 
-/// Set for a copy that is to look without a pause.
+/// Set for a copy that polls without a pause.
 const EAGER: &str = "TRIBUTARY_TEST_MEMBER_EAGER";
 
-/// Between two looks.
+/// Between two polls.
 const STEP: Duration = Duration::from_millis(1);
-/// Whoever has not looked for this long was frozen.
+/// A member that has not polled for this long was frozen.
 const FROZEN: Duration = Duration::from_secs(4);
 
-/// The copy's whole life.
+/// The main function of the copy.
 pub(crate) fn member() -> ExitCode {
     let of = |variable: &str| std::env::var(variable).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let membership = runtime.block_on(work::join(&of(MEMBER), &of(TOPIC), &of(NAME)));
+    let membership = runtime.block_on(assigned::join(&of(MEMBER), &of(TOPIC), &of(NAME)));
     println!("joined");
     let over = Arc::new(AtomicBool::new(false));
     let (watched, until) = (membership.clone(), Arc::clone(&over));
@@ -53,14 +53,14 @@ pub(crate) fn member() -> ExitCode {
 }
 
 fn watch(membership: &Membership, over: &AtomicBool) {
-    // The claim of each partition held, and when it was last seen to be.
+    // The claim of each partition that is held, and when that was last seen.
     let mut held: BTreeMap<i32, (i64, Duration)> = BTreeMap::new();
     let eager = std::env::var_os(EAGER).is_some();
     let mut looked = now();
-    // Looks since a freeze, and how many of them found the partition held.
+    // Partitions polled since a freeze, and how many of them were held.
     let mut thawed: Option<(i32, usize)> = None;
     loop {
-        // Before the look: a change to nothing must be said by the last one.
+        // Read before the poll, so that the last poll prints the loss of everything.
         let last = over.load(Ordering::Acquire);
         let owned = membership.owned();
         for partition in 0..PARTITIONS {
@@ -103,15 +103,15 @@ fn watch(membership: &Membership, over: &AtomicBool) {
     }
 }
 
-/// By a clock that all processes of a machine share.
+/// The time by a clock that all processes of a machine share.
 fn now() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.try_into().unwrap())
 }
 
-/// A time throughout which a member held a partition.
+/// A period in which a member held a partition.
 #[derive(Debug, Clone)]
-pub(super) struct Span {
+pub(super) struct HoldingSpan {
     pub(super) member: String,
     pub(super) partition: i32,
     pub(super) claim: i64,
@@ -119,26 +119,26 @@ pub(super) struct Span {
     pub(super) to: Duration,
 }
 
-/// That process, as the test sees it.
-pub(super) struct Member {
+/// The handle of that process.
+pub(super) struct MemberProcess {
     process: Process,
     name: String,
 }
 
-impl Member {
+impl MemberProcess {
     /// Starts one and waits until it has joined; partitions come later.
-    pub(super) async fn start(bootstrap: &str, work: &Work, name: &str) -> Result<Self> {
-        Self::start_as(bootstrap, work, name, false).await
+    pub(super) async fn start(bootstrap: &str, topic: &AssignedTopic, name: &str) -> Result<Self> {
+        Self::start_as(bootstrap, topic, name, false).await
     }
 
-    /// One that looks all the time: once it is thawed, before any other of its threads.
-    pub(super) async fn start_eager(bootstrap: &str, work: &Work, name: &str) -> Result<Self> {
-        Self::start_as(bootstrap, work, name, true).await
+    /// A member that polls without a pause: once it is thawed, it polls before its other threads run.
+    pub(super) async fn start_eager(bootstrap: &str, topic: &AssignedTopic, name: &str) -> Result<Self> {
+        Self::start_as(bootstrap, topic, name, true).await
     }
 
-    async fn start_as(bootstrap: &str, work: &Work, name: &str, eager: bool) -> Result<Self> {
+    async fn start_as(bootstrap: &str, topic: &AssignedTopic, name: &str, eager: bool) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.env(MEMBER, bootstrap).env(TOPIC, &work.topic).env(NAME, name);
+        command.env(MEMBER, bootstrap).env(TOPIC, &topic.name).env(NAME, name);
         if eager {
             command.env(EAGER, "");
         }
@@ -148,43 +148,45 @@ impl Member {
         Ok(Self { process, name: name.to_owned() })
     }
 
-    /// What it holds, as far as it has said.
+    /// The partitions that it holds by its output.
     pub(super) fn held(&self) -> Claims {
         let mut held = Claims::new();
         for line in self.lines() {
             match line {
-                Line::Take { partition, claim, .. } => drop(held.insert(partition, claim)),
-                Line::Lose { partition, .. } => drop(held.remove(&partition)),
-                Line::Thawed { .. } => {}
+                ReportLine::Take { partition, claim, .. } => drop(held.insert(partition, claim)),
+                ReportLine::Lose { partition, .. } => drop(held.remove(&partition)),
+                ReportLine::Thawed { .. } => {}
             }
         }
         held
     }
 
-    /// How many it held the first time it could look after each time it was frozen.
+    /// The number of partitions that it held at its first poll after each freeze.
     pub(super) fn thawed(&self) -> Vec<usize> {
-        let held = |line| if let Line::Thawed { held } = line { Some(held) } else { None };
+        let held = |line| if let ReportLine::Thawed { held } = line { Some(held) } else { None };
         self.lines().into_iter().filter_map(held).collect()
     }
 
-    /// Every time it held a partition. What it has not said to have lost it held until `end`.
-    pub(super) fn spans(&self, end: Option<Duration>) -> Vec<Span> {
-        let mut open: BTreeMap<i32, Span> = BTreeMap::new();
+    /// Every period in which it held a partition. One that it has not reported as lost ends at `end`.
+    pub(super) fn spans(&self, end: Option<Duration>) -> Vec<HoldingSpan> {
+        let mut open: BTreeMap<i32, HoldingSpan> = BTreeMap::new();
         let mut spans = Vec::new();
         for line in self.lines() {
             match line {
-                Line::Take { partition, claim, at } => {
+                ReportLine::Take { partition, claim, at } => {
                     let member = self.name.clone();
-                    open.insert(partition, Span { member, partition, claim, from: at, to: at });
+                    open.insert(partition, HoldingSpan { member, partition, claim, from: at, to: at });
                 }
-                Line::Lose { partition, at } => {
-                    spans.push(Span { to: at, ..open.remove(&partition).unwrap() });
+                ReportLine::Lose { partition, at } => {
+                    spans.push(HoldingSpan { to: at, ..open.remove(&partition).unwrap() });
                 }
-                Line::Thawed { .. } => {}
+                ReportLine::Thawed { .. } => {}
             }
         }
         match end {
-            Some(end) => spans.extend(open.into_values().map(|span| Span { to: end.max(span.from), ..span })),
+            Some(end) => {
+                spans.extend(open.into_values().map(|span| HoldingSpan { to: end.max(span.from), ..span }))
+            }
             None => assert!(open.is_empty(), "{} still holds {open:?}", self.name),
         }
         spans
@@ -202,16 +204,16 @@ impl Member {
         self.process.signal(Signal::CONT)
     }
 
-    /// SIGKILL; gives every time it held a partition.
-    pub(super) fn kill(&self) -> Vec<Span> {
+    /// SIGKILL; the periods in which it held partitions.
+    pub(super) fn kill(&self) -> Vec<HoldingSpan> {
         let last = now();
         self.process.kill();
         self.spans(Some(last))
     }
 
-    /// Lets it leave the group; gives every time it held a partition.
-    pub(super) async fn leave(&self) -> Result<Vec<Span>> {
-        self.process.tell("leave")?;
+    /// Has it leave the group; the periods in which it held partitions.
+    pub(super) async fn leave(&self) -> Result<Vec<HoldingSpan>> {
+        self.process.write_line("leave")?;
         self.process.until_said("left", LIMIT).await.or_else(|error| match self.process.ended() {
             Some(status) if status.success() => Ok(()),
             _ => Err(error),
@@ -219,22 +221,22 @@ impl Member {
         Ok(self.spans(None))
     }
 
-    fn lines(&self) -> Vec<Line> {
+    fn lines(&self) -> Vec<ReportLine> {
         let said = self.process.said();
         // The last line may be half written.
         let whole = &said[..said.rfind('\n').map_or(0, |end| end + 1)];
-        whole.lines().filter_map(Line::parse).collect()
+        whole.lines().filter_map(ReportLine::parse).collect()
     }
 }
 
-enum Line {
+enum ReportLine {
     Take { partition: i32, claim: i64, at: Duration },
     Lose { partition: i32, at: Duration },
     Thawed { held: usize },
 }
 
-impl Line {
-    /// `None` for what librdkafka and others say.
+impl ReportLine {
+    /// `None` for lines of librdkafka and others.
     fn parse(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split(' ').collect();
         let at = |nanos: &str| nanos.parse().ok().map(Duration::from_nanos);

@@ -1,10 +1,10 @@
-//! Partitions shared out by a group, against a real broker: all of them, each to one member, whoever comes, leaves, dies,
-//! is frozen or loses its network; and never two that hold the same one.
+//! Partitions that a group assigns, on a real broker: every partition has one member, whichever member joins, leaves, dies, is frozen
+//! or loses its network; and no two members ever hold the same one.
 
+mod assigned;
 mod failure;
 mod member;
 mod sharing;
-mod work;
 
 pub(crate) use member::{MEMBER, member};
 

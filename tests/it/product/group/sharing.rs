@@ -1,25 +1,25 @@
-//! Members come and go in good order.
+//! Members that join and leave.
 
 use std::time::{Duration, Instant};
 
 use kafka::{Kafka, Received, read_to_end};
 
-use super::work::{Claims, PARTITIONS, Work, complete, owned, settled, until};
+use super::assigned::{AssignedTopic, Claims, PARTITIONS, complete, owned, settled, until};
 use crate::support::topics::LIMIT;
 use crate::support::tries::Tries;
 use crate::support::{Shared, cycles};
 
 crate::tests! {
     real three_members_share_all_partitions_and_no_two_the_same;
-    real a_member_that_leaves_gives_its_partitions_to_the_others_within_two_seconds;
-    real every_change_of_hands_has_a_higher_claim_and_what_stays_keeps_its_own within 120;
-    real nobody_reads_what_is_shared_out_and_the_group_shows_no_lag;
+    real a_leaving_member_hands_its_partitions_over_in_two_seconds;
+    real a_moved_partition_gets_a_higher_claim_and_others_keep_theirs within 120;
+    real the_assigned_topic_is_never_read_and_the_group_has_no_lag;
 }
 
 async fn three_members_share_all_partitions_and_no_two_the_same(shared: &'static Shared) {
-    let work = Work::create(shared.bootstrap(), "group-three").await;
+    let topic = AssignedTopic::create(shared.bootstrap(), "group-three").await;
     let begun = Instant::now();
-    let [a, b, c] = ["a", "b", "c"].map(|name| work.join(shared.bootstrap(), name));
+    let [a, b, c] = ["a", "b", "c"].map(|name| topic.join(shared.bootstrap(), name));
     let (a, b, c) = tokio::join!(a, b, c);
 
     let shares = settled(&[&a, &b, &c]).await;
@@ -33,15 +33,15 @@ async fn three_members_share_all_partitions_and_no_two_the_same(shared: &'static
     }
 }
 
-async fn a_member_that_leaves_gives_its_partitions_to_the_others_within_two_seconds(shared: &'static Shared) {
-    let work = Work::create(shared.bootstrap(), "group-leave").await;
-    let b = work.join(shared.bootstrap(), "b").await;
-    let c = work.join(shared.bootstrap(), "c").await;
+async fn a_leaving_member_hands_its_partitions_over_in_two_seconds(shared: &'static Shared) {
+    let topic = AssignedTopic::create(shared.bootstrap(), "group-leave").await;
+    let b = topic.join(shared.bootstrap(), "b").await;
+    let c = topic.join(shared.bootstrap(), "c").await;
     let mut tries = Tries::of("partitions of a member that left are owned within two seconds");
     let mut times = Vec::new();
-    // A machine that stalls takes longer now and then.
+    // A busy machine sometimes takes longer.
     for round in 0..4 {
-        let a = work.join(shared.bootstrap(), &format!("a-{round}")).await;
+        let a = topic.join(shared.bootstrap(), &format!("a-{round}")).await;
         settled(&[&a, &b, &c]).await;
         let begun = Instant::now();
 
@@ -51,7 +51,7 @@ async fn a_member_that_leaves_gives_its_partitions_to_the_others_within_two_seco
         until("the others own everything", LIMIT, both).await;
 
         let moved = begun.elapsed();
-        eprintln!("a member has left after {left:?}, its partitions are owned after {moved:?}");
+        eprintln!("a member left after {left:?}, its partitions were owned after {moved:?}");
         if tries.held(moved < Duration::from_secs(2)) {
             return;
         }
@@ -60,14 +60,14 @@ async fn a_member_that_leaves_gives_its_partitions_to_the_others_within_two_seco
     panic!("never within two seconds; left and owned after {times:?}");
 }
 
-async fn every_change_of_hands_has_a_higher_claim_and_what_stays_keeps_its_own(shared: &'static Shared) {
-    let work = Work::create(shared.bootstrap(), "group-claims").await;
-    let mut members = vec![work.join(shared.bootstrap(), "first").await];
+async fn a_moved_partition_gets_a_higher_claim_and_others_keep_theirs(shared: &'static Shared) {
+    let topic = AssignedTopic::create(shared.bootstrap(), "group-claims").await;
+    let mut members = vec![topic.join(shared.bootstrap(), "first").await];
     let mut before = settled(&[&members[0]]).await;
     let mut moved = 0;
 
     for cycle in 0..cycles("CLAIMS", 2) {
-        members.push(work.join(shared.bootstrap(), &format!("member-{cycle}")).await);
+        members.push(topic.join(shared.bootstrap(), &format!("member-{cycle}")).await);
         before.push(Claims::new());
         let after = settled(&members.iter().collect::<Vec<_>>()).await;
         moved += compare(&before, &after);
@@ -76,7 +76,7 @@ async fn every_change_of_hands_has_a_higher_claim_and_what_stays_keeps_its_own(s
         if members.len() > 2 {
             members.remove(0).leave().await;
             let after = settled(&members.iter().collect::<Vec<_>>()).await;
-            // Whoever left has nothing: what it had has changed hands.
+            // The member that left owns nothing: all its partitions have moved.
             let mut shares = after.clone();
             shares.insert(0, Claims::new());
             moved += compare(&before, &shares);
@@ -84,10 +84,10 @@ async fn every_change_of_hands_has_a_higher_claim_and_what_stays_keeps_its_own(s
         }
     }
 
-    assert!(moved > 0, "nothing has changed hands");
+    assert!(moved > 0, "no partition has moved");
 }
 
-/// How many partitions have changed hands; each must have a higher claim, and each other one its old one.
+/// The number of partitions that moved; each must have a higher claim, and all others their old one.
 fn compare(before: &[Claims], after: &[Claims]) -> usize {
     let find = |shares: &[Claims], partition: i32| {
         let owner = shares.iter().position(|share| share.contains_key(&partition)).unwrap();
@@ -101,9 +101,9 @@ fn compare(before: &[Claims], after: &[Claims]) -> usize {
     (0..PARTITIONS).filter(changed).count()
 }
 
-async fn nobody_reads_what_is_shared_out_and_the_group_shows_no_lag(shared: &'static Shared) {
-    let work = Work::create(shared.bootstrap(), "group-lag").await;
-    let member = work.join(shared.bootstrap(), "a").await;
+async fn the_assigned_topic_is_never_read_and_the_group_has_no_lag(shared: &'static Shared) {
+    let topic = AssignedTopic::create(shared.bootstrap(), "group-lag").await;
+    let member = topic.join(shared.bootstrap(), "a").await;
     let claims = settled(&[&member]).await.remove(0);
     let kafka = Kafka::plaintext(shared.bootstrap());
 
@@ -112,13 +112,13 @@ async fn nobody_reads_what_is_shared_out_and_the_group_shows_no_lag(shared: &'st
         records.insert(record.partition, record.offset);
     };
     let all: Vec<i32> = (0..PARTITIONS).collect();
-    let ends = read_to_end(&kafka, &work.topic, &all, LIMIT, each).await.unwrap();
+    let ends = read_to_end(&kafka, &topic.name, &all, LIMIT, each).await.unwrap();
 
     assert_eq!(records, claims, "one claim each, and nothing else");
     let expected: Claims = claims.iter().map(|(partition, claim)| (*partition, claim + 1)).collect();
     assert_eq!(ends, expected);
-    // One after the other is committed.
-    let (bootstrap, topic) = (shared.bootstrap().to_owned(), work.topic.clone());
+    // The offsets are committed one after the other.
+    let (bootstrap, topic) = (shared.bootstrap().to_owned(), topic.name.clone());
     let committed = move || committed(&bootstrap, &topic);
     let look = tokio::task::spawn_blocking(move || {
         let end = Instant::now() + LIMIT;
@@ -133,7 +133,7 @@ async fn nobody_reads_what_is_shared_out_and_the_group_shows_no_lag(shared: &'st
     assert_eq!(found, expected);
 }
 
-/// What the group has committed.
+/// The committed offsets of the group.
 fn committed(bootstrap: &str, topic: &str) -> Claims {
     use rdkafka::consumer::{BaseConsumer, Consumer};
     use rdkafka::{ClientConfig, Offset, TopicPartitionList};

@@ -1,9 +1,9 @@
-//! Deliveries as the provider's documentation has them, with a signature of our own making.
+//! Deliveries by the provider's documentation, signed without the product's code.
 
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-/// A change of a customer, or the question whether the address takes deliveries.
+/// A change of a customer, or an Acknowledge.
 #[derive(Debug, Clone)]
 pub(crate) struct Delivery {
     pub(super) id: String,
@@ -56,12 +56,12 @@ impl Delivery {
     }
 }
 
-/// What the header of an accounting delivery has to say.
+/// The value of the signature header of an accounting delivery.
 pub(crate) fn signature(secret: &str, body: &str) -> String {
     format!("sha256={}", hex(&hmac(secret.as_bytes(), body.as_bytes())).to_uppercase())
 }
 
-/// In small letters.
+/// In lower case.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

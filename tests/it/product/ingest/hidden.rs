@@ -1,7 +1,7 @@
-//! Secrets stay secret: a worker that says all it can is looked through for what it must not say.
+//! Secrets stay secret in a worker that logs at `trace`.
 //!
-//! Its log at `trace`, its metrics, its health and what its REST API answers hold no secret, no signature and nothing of a body;
-//! nor do the headers of dead letters, whose bodies are the original. Its disk has the bodies, and no secret or signature.
+//! Its log, its metrics, its health and the answers of its REST API contain no secret, no signature and no part of a body; nor do the
+//! headers of dead letters, whose bodies are the original ones. Its disk has the bodies, and no secret or signature.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,30 +13,30 @@ use kafka::Received;
 use model::{AccountingResource, InvoicingEntity, Topic};
 use serde_json::json;
 
+use super::cluster::{CONNECTOR, IngestCluster, IngestWorker, until};
 use super::delivery::{hex, hmac};
-use super::place::{CONNECTOR, Place, Worker, until};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real no_secret_signature_or_body_is_in_what_a_worker_says within 240;
+    real no_secret_signature_or_body_is_in_a_workers_output within 240;
 }
 
 const ACCOUNTING: &str = "for-accounting-alone-7Qx2";
 const PREVIOUS: &str = "for-accounting-before-8Ry3";
 const INVOICING: &str = "for-invoicing-alone-and-long-enough-9Sz4";
 const PREVIOUS_INVOICING: &str = "for-invoicing-before-and-long-enough-1Ta5";
-/// In a file for a moment; too short to be one.
+/// In a file for a moment; too short for a valid secret.
 const SHORT: &str = "short-2Ub6";
 /// Written into configurations that are refused or only validated.
-const LITERAL: &str = "written-out-by-somebody-3Vc7";
+const LITERAL: &str = "written-out-literally-3Vc7";
 const HOOK: &str = "Customer:Created";
 /// In every body.
 const MARK: &str = "in-bodies-alone-4Wd8";
 
-async fn no_secret_signature_or_body_is_in_what_a_worker_says(shared: &'static Shared) -> Result<()> {
-    let mut place = Place::at(shared.bootstrap(), shared.registry(), "ingest-hidden")?;
-    place.set("log.filter", "trace");
-    let worker = place.start().await?;
+async fn no_secret_signature_or_body_is_in_a_workers_output(shared: &'static Shared) -> Result<()> {
+    let mut cluster = IngestCluster::at(shared.bootstrap(), shared.registry(), "ingest-hidden")?;
+    cluster.set("log.filter", "trace");
+    let worker = cluster.start().await?;
     let secrets = worker.directory.join("secrets");
     fs::create_dir(&secrets).unwrap();
     let write = |name: &str, secret: &str| fs::write(secrets.join(name), secret).unwrap();
@@ -44,7 +44,7 @@ async fn no_secret_signature_or_body_is_in_what_a_worker_says(shared: &'static S
     write("b", PREVIOUS);
     write("c", INVOICING);
     write("d", PREVIOUS_INVOICING);
-    let mut config = place.connector();
+    let mut config = cluster.connector();
     for (key, name) in [
         ("accounting.secret", "a"),
         ("accounting.secret.previous", "b"),
@@ -58,7 +58,7 @@ async fn no_secret_signature_or_body_is_in_what_a_worker_says(shared: &'static S
     worker.change("PUT", "/config", Some(&config)).await;
     worker.until_received(Some("RUNNING")).await;
 
-    let mut sender = Sender { worker: &worker, hidden: Vec::new() };
+    let mut sender = HiddenSender { worker: &worker, hidden: Vec::new() };
     for secret in [ACCOUNTING, PREVIOUS, INVOICING, PREVIOUS_INVOICING, SHORT, LITERAL] {
         sender.hide(secret.as_bytes());
     }
@@ -80,7 +80,7 @@ async fn no_secret_signature_or_body_is_in_what_a_worker_says(shared: &'static S
         ("accounting", &*ours, ACCOUNTING, event("1", ""), 200),
         ("signed with the secret before", &*ours, PREVIOUS, event("2", ""), 200),
         ("forged", &*ours, LITERAL, event("3", ""), 401),
-        ("to nobody", "/webhooks/accounting/others", ACCOUNTING, event("4", ""), 401),
+        ("to an unknown connector", "/webhooks/accounting/others", ACCOUNTING, event("4", ""), 401),
         ("unreadable", &*ours, ACCOUNTING, unread.clone(), 200),
         ("no object", &*ours, ACCOUNTING, format!("\"{MARK}\""), 200),
         ("too large", &*ours, ACCOUNTING, oversized, 413),
@@ -93,19 +93,19 @@ async fn no_secret_signature_or_body_is_in_what_a_worker_says(shared: &'static S
         assert_eq!(sender.send(path, secret, body).await, expected, "{what}");
     }
     let events = async || {
-        let accounting = place.read(Topic::AccountingEvents(AccountingResource::Customers)).await.len();
-        accounting + place.read(Topic::InvoicingEvents(InvoicingEntity::Customer)).await.len()
+        let accounting = cluster.read(Topic::AccountingEvents(AccountingResource::Customers)).await.len();
+        accounting + cluster.read(Topic::InvoicingEvents(InvoicingEntity::Customer)).await.len()
     };
     assert!(until(async || events().await >= 4).await, "{} events", events().await);
     let mut letters = Vec::new();
-    // Where the worker is slow there may be copies.
+    // A slow worker may write copies.
     let bodies =
         |letters: &[Received]| letters.iter().map(|letter| letter.value.clone()).collect::<HashSet<_>>();
-    let buried = until(async || {
-        letters = place.read(Topic::DeadLetters).await;
+    let written = until(async || {
+        letters = cluster.read(Topic::DeadLetters).await;
         bodies(&letters).len() >= 3
     });
-    assert!(buried.await, "{letters:?}");
+    assert!(written.await, "{letters:?}");
     assert_eq!(bodies(&letters).len(), 3, "{letters:?}");
 
     worker.change("PUT", "/pause", None).await;
@@ -145,23 +145,23 @@ async fn no_secret_signature_or_body_is_in_what_a_worker_says(shared: &'static S
     said.push(("the log", worker.stop().await?));
     read_all(&state, &mut files);
 
-    for (place, text) in &said {
-        assert!(!text.is_empty(), "{place} says nothing");
-        find(&hidden, place, text);
-        assert!(!text.contains(MARK), "something of a body is in {place}");
+    for (source, text) in &said {
+        assert!(!text.is_empty(), "{source} says nothing");
+        find(&hidden, source, text);
+        assert!(!text.contains(MARK), "part of a body is in {source}");
     }
     let log = &said.last().unwrap().1;
     for known in ["TRACE", "a delivery was verified", "a request was refused", "sending to the dead letters"]
     {
-        assert!(log.contains(known), "the log does not say all it can: {known}");
+        assert!(log.contains(known), "the log is not complete: {known}");
     }
     for letter in &letters {
         let body = String::from_utf8_lossy(letter.value.as_deref().unwrap());
-        assert!(body.contains(MARK), "a letter is not the original");
+        assert!(body.contains(MARK), "a dead letter is not the original");
         for (name, value) in &letter.headers {
             let value = String::from_utf8_lossy(value);
             find(&hidden, name, &value);
-            assert!(!value.contains(MARK), "something of a body is in {name}");
+            assert!(!value.contains(MARK), "part of a body is in {name}");
         }
     }
     assert!(files.iter().any(|(_, text)| text.contains(MARK)), "no delivery is in the spool");
@@ -171,13 +171,13 @@ async fn no_secret_signature_or_body_is_in_what_a_worker_says(shared: &'static S
     Ok(())
 }
 
-/// Sends, and remembers what must be found nowhere afterwards.
-struct Sender<'a> {
-    worker: &'a Worker,
+/// Sends deliveries, and remembers their secrets and signatures.
+struct HiddenSender<'a> {
+    worker: &'a IngestWorker,
     hidden: Vec<String>,
 }
 
-impl Sender<'_> {
+impl HiddenSender<'_> {
     async fn send(&mut self, path: &str, secret: &str, body: String) -> u16 {
         let digest = hmac(secret.as_bytes(), body.as_bytes());
         self.hide(&digest);
@@ -213,12 +213,12 @@ fn event(id: &str, more: &str) -> String {
 
 /// # Panics
 /// Something that is hidden is there.
-fn find(hidden: &[String], place: &str, text: &str) {
+fn find(hidden: &[String], source: &str, text: &str) {
     for one in hidden {
         let Some(at) = text.find(one) else { continue };
         let line = text[..at].matches('\n').count();
         let line = text.lines().nth(line).unwrap_or_default();
-        panic!("{one} is in {place}: {}", line.chars().take(500).collect::<String>());
+        panic!("{one} is in {source}: {}", line.chars().take(500).collect::<String>());
     }
 }
 

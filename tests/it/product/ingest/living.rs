@@ -1,4 +1,4 @@
-//! Connectors that come, change and go while deliveries come in.
+//! Connectors that are created, changed and deleted while deliveries come in.
 
 use std::fs;
 use std::path::Path;
@@ -9,21 +9,21 @@ use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::client::DefaultClientContext;
 use serde_json::json;
 
+use super::cluster::{CONNECTOR, IngestCluster, SECRET, until};
 use super::delivery::Delivery;
-use super::place::{CONNECTOR, Place, SECRET, until};
 use crate::support::examples::incompressible;
 use crate::support::place::{PARTITIONS, header};
 use crate::support::{Result, Shared};
 
 crate::tests! {
     real a_delivery_over_https_is_in_its_topic_as_it_was_sent within 120;
-    real a_paused_connector_keeps_deliveries_a_stopped_one_refuses_them_and_a_deleted_one_is_gone within 180;
-    real a_rotated_secret_counts_at_once_and_the_one_before_until_it_is_removed within 120;
-    real a_secret_that_changes_in_its_file_counts_and_a_file_that_is_gone_changes_nothing within 120;
-    real a_connector_whose_secret_is_not_there_at_a_start_is_to_be_tried_again_later within 180;
-    real every_worker_receives_whoever_runs_the_task within 180;
+    real a_connector_receives_while_paused_not_stopped_or_deleted within 180;
+    real a_rotated_secret_is_valid_at_once_beside_the_previous_one within 120;
+    real a_changed_secret_file_takes_effect_a_missing_one_does_not within 120;
+    real a_connector_without_its_secret_at_a_start_answers_503 within 180;
+    real every_worker_receives_whichever_runs_the_task within 180;
     real a_paused_connector_holds_up_no_other_of_the_same_prefix within 120;
-    real topics_that_are_deleted_under_a_running_connector_are_made_again_and_nothing_is_lost within 180;
+    real deleted_topics_of_a_running_connector_are_recreated within 180;
     real a_record_that_the_broker_refuses_becomes_a_dead_letter within 120;
 }
 
@@ -32,7 +32,7 @@ const COMPANY: &str = "company:1:CM:a";
 /// dead-letter topic.
 const OVERSIZED: usize = 3 << 20;
 
-/// Writes a file in one step: whoever looks meanwhile finds it as it was.
+/// Replaces a file in one step, so that a reader never sees half of it.
 fn replace(file: &Path, text: &str) {
     let next = file.with_extension("next");
     fs::write(&next, text).unwrap();
@@ -40,9 +40,9 @@ fn replace(file: &Path, text: &str) {
 }
 
 async fn a_delivery_over_https_is_in_its_topic_as_it_was_sent(shared: &'static Shared) -> Result<()> {
-    let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-basic")?;
-    let worker = place.start().await?;
-    let mut config = place.connector();
+    let cluster = IngestCluster::at(shared.bootstrap(), shared.registry(), "ingest-basic")?;
+    let worker = cluster.start().await?;
+    let mut config = cluster.connector();
     config["body.limit.bytes"] = "4096".into();
     worker.change("PUT", "/config", Some(&config)).await;
     worker.until_received(Some("RUNNING")).await;
@@ -57,49 +57,47 @@ async fn a_delivery_over_https_is_in_its_topic_as_it_was_sent(shared: &'static S
     assert_eq!((answer.status().as_u16(), answer.headers().get("set-cookie")), (200, None));
     assert_eq!(answer.text().await.unwrap(), "");
     assert_eq!((asked, oversized), (200, 413));
-    place.until_published(&["delivery-1"]).await;
-    let records = place.read(Topic::AccountingEvents(AccountingResource::Customers)).await;
+    cluster.until_published(&["delivery-1"]).await;
+    let records = cluster.read(Topic::AccountingEvents(AccountingResource::Customers)).await;
     let record = &records[0];
     assert_eq!(record.key.as_deref(), Some(COMPANY.as_bytes()));
     assert_eq!(record.partition, partition_of(COMPANY.as_bytes(), PARTITIONS));
     assert_eq!(header(record, "tributary.origin"), Some("webhook"));
     let value = record.value.as_deref().unwrap();
-    let (_, decoded) = place.topics.decoder().decode(SchemaKind::AccountingEvent, value).await.unwrap();
+    let (_, decoded) = cluster.topics.decoder().decode(SchemaKind::AccountingEvent, value).await.unwrap();
     let Value::AccountingEvent(event) = decoded else { panic!("{decoded:?}") };
     assert_eq!((event.connector.as_str(), event.sequence), (CONNECTOR, Some(7)));
     assert_eq!(event.correlation_id.as_deref(), Some("customer:1"));
-    let acknowledged = until(async || place.state("acknowledge/hooks/webhook-1").await.is_some());
-    assert!(acknowledged.await, "nobody was told of the Acknowledge");
-    let gap = until(async || place.state("gap/hooks/oversized/").await.is_some());
-    assert!(gap.await, "nobody was told of the delivery that was too large");
-    // It may have published before the topic of its status says that it runs.
+    let acknowledged = until(async || cluster.state("acknowledge/hooks/webhook-1").await.is_some());
+    assert!(acknowledged.await, "the Acknowledge was not recorded");
+    let gap = until(async || cluster.state("gap/hooks/oversized/").await.is_some());
+    assert!(gap.await, "no gap was opened for the oversized delivery");
+    // The status topic may show RUNNING after the first record is published.
     let is_running = until(async || {
         let (_, status) = worker.ask("GET", &format!("/connectors/{CONNECTOR}/status"), None).await;
         status["tasks"][0]["state"] == "RUNNING"
     });
-    assert!(is_running.await, "it does not say that it runs");
+    assert!(is_running.await, "its status is not RUNNING");
     Ok(())
 }
 
-async fn a_paused_connector_keeps_deliveries_a_stopped_one_refuses_them_and_a_deleted_one_is_gone(
-    shared: &'static Shared,
-) -> Result<()> {
-    let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-states")?;
-    let worker = place.start().await?;
-    worker.change("PUT", "/config", Some(&place.connector())).await;
+async fn a_connector_receives_while_paused_not_stopped_or_deleted(shared: &'static Shared) -> Result<()> {
+    let cluster = IngestCluster::at(shared.bootstrap(), shared.registry(), "ingest-states")?;
+    let worker = cluster.start().await?;
+    worker.change("PUT", "/config", Some(&cluster.connector())).await;
     worker.until_received(Some("RUNNING")).await;
     let deliver = async |id: &str| worker.deliver(&Delivery::change(id, COMPANY, 1)).await;
     assert_eq!(deliver("running").await, 200);
-    place.until_published(&["running"]).await;
+    cluster.until_published(&["running"]).await;
 
     worker.change("PUT", "/pause", None).await;
     worker.until_received(Some("PAUSED")).await;
     assert_eq!(deliver("paused").await, 200);
     let (_, health) = worker.health().await;
     assert_eq!(health["ingest"]["spool"]["entries"], 1, "{health}");
-    assert_eq!(place.published().await, ["running"]);
+    assert_eq!(cluster.published().await, ["running"]);
     worker.change("PUT", "/resume", None).await;
-    place.until_published(&["running", "paused"]).await;
+    cluster.until_published(&["running", "paused"]).await;
 
     worker.change("PUT", "/stop", None).await;
     worker.until_received(Some("STOPPED")).await;
@@ -108,7 +106,7 @@ async fn a_paused_connector_keeps_deliveries_a_stopped_one_refuses_them_and_a_de
     assert!(refused.headers().contains_key("retry-after"));
     let mut gap = None;
     let opened = until(async || {
-        gap = place.state("gap/hooks/stopped/").await;
+        gap = cluster.state("gap/hooks/stopped/").await;
         gap.is_some()
     });
     assert!(opened.await, "no gap was opened");
@@ -124,17 +122,15 @@ async fn a_paused_connector_keeps_deliveries_a_stopped_one_refuses_them_and_a_de
     worker.change("DELETE", "", None).await;
     worker.until_received(None).await;
     assert_eq!(deliver("after the end").await, 401);
-    place.until_published(&["running", "paused", "before the end"]).await;
+    cluster.until_published(&["running", "paused", "before the end"]).await;
     Ok(())
 }
 
-async fn a_rotated_secret_counts_at_once_and_the_one_before_until_it_is_removed(
-    shared: &'static Shared,
-) -> Result<()> {
-    let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-rotation")?;
-    let worker = place.start().await?;
+async fn a_rotated_secret_is_valid_at_once_beside_the_previous_one(shared: &'static Shared) -> Result<()> {
+    let cluster = IngestCluster::at(shared.bootstrap(), shared.registry(), "ingest-rotation")?;
+    let worker = cluster.start().await?;
     let next = "0123456789abcdef-second";
-    let mut config = place.connector();
+    let mut config = cluster.connector();
     worker.change("PUT", "/config", Some(&config)).await;
     worker.until_received(Some("RUNNING")).await;
     let mut count = 0;
@@ -147,26 +143,24 @@ async fn a_rotated_secret_counts_at_once_and_the_one_before_until_it_is_removed(
     config["accounting.secret"] = next.into();
     config["accounting.secret.previous"] = SECRET.into();
     worker.change("PUT", "/config", Some(&config)).await;
-    assert!(until(async || status(next).await == 200).await, "the new secret does not count");
-    assert_eq!(status(SECRET).await, 200, "the one before does not count any more");
+    assert!(until(async || status(next).await == 200).await, "the new secret is not valid");
+    assert_eq!(status(SECRET).await, 200, "the previous secret is no longer valid");
 
     config.as_object_mut().unwrap().remove("accounting.secret.previous");
     worker.change("PUT", "/config", Some(&config)).await;
-    assert!(until(async || status(SECRET).await == 401).await, "the secret before still counts");
+    assert!(until(async || status(SECRET).await == 401).await, "the previous secret is still valid");
     assert_eq!(status(next).await, 200);
     Ok(())
 }
 
-async fn a_secret_that_changes_in_its_file_counts_and_a_file_that_is_gone_changes_nothing(
-    shared: &'static Shared,
-) -> Result<()> {
-    let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-file")?;
-    let worker = place.start().await?;
+async fn a_changed_secret_file_takes_effect_a_missing_one_does_not(shared: &'static Shared) -> Result<()> {
+    let cluster = IngestCluster::at(shared.bootstrap(), shared.registry(), "ingest-file")?;
+    let worker = cluster.start().await?;
     let file = worker.directory.join("secrets.properties");
     let write = |secret: &str| replace(&file, &format!("other=1\nhooks={secret}\n"));
     let (second, third) = ("0123456789abcdef-second", "0123456789abcdef-third");
     write(SECRET);
-    let mut config = place.connector();
+    let mut config = cluster.connector();
     config["accounting.secret"] = format!("${{file:{}:hooks}}", file.display()).into();
     worker.change("PUT", "/config", Some(&config)).await;
     worker.until_received(Some("RUNNING")).await;
@@ -186,48 +180,46 @@ async fn a_secret_that_changes_in_its_file_counts_and_a_file_that_is_gone_change
 
     write(second);
     assert!(until(async || status(second).await == 200).await, "{}", worker.said());
-    assert_eq!(status(SECRET).await, 401, "the secret before still counts");
+    assert_eq!(status(SECRET).await, 401, "the previous secret is still valid");
 
     fs::remove_file(&file).unwrap();
-    let mut told = None;
-    let tells = until(async || {
-        told = fault().await;
-        told.is_some()
+    let mut reported = None;
+    let is_reported = until(async || {
+        reported = fault().await;
+        reported.is_some()
     });
-    assert!(tells.await, "{}", worker.said());
-    assert_eq!(status(second).await, 200, "the secret went with its file");
+    assert!(is_reported.await, "{}", worker.said());
+    assert_eq!(status(second).await, 200, "the secret was lost with its file");
     write(third);
     assert!(until(async || status(third).await == 200).await, "{}", worker.said());
 
-    assert!(told.unwrap().contains("accounting.secret"));
+    assert!(reported.unwrap().contains("accounting.secret"));
     assert_eq!((status(second).await, fault().await), (401, None));
     let taken: Vec<&str> = taken.iter().map(String::as_str).collect();
-    place.until_published(&taken).await;
+    cluster.until_published(&taken).await;
     let said = worker.stop().await?;
     assert_eq!(said.matches("cannot be received as it is configured").count(), 1, "{said}");
     assert!(!said.contains(second) && !said.contains(third), "{said}");
     Ok(())
 }
 
-async fn a_connector_whose_secret_is_not_there_at_a_start_is_to_be_tried_again_later(
-    shared: &'static Shared,
-) -> Result<()> {
-    let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-late")?;
-    let worker = place.start().await?;
+async fn a_connector_without_its_secret_at_a_start_answers_503(shared: &'static Shared) -> Result<()> {
+    let cluster = IngestCluster::at(shared.bootstrap(), shared.registry(), "ingest-late")?;
+    let worker = cluster.start().await?;
     let directory = worker.directory.clone();
     let file = directory.join("secrets.properties");
     let write = || replace(&file, &format!("hooks={SECRET}\n"));
     write();
-    let mut config = place.connector();
+    let mut config = cluster.connector();
     config["accounting.secret"] = format!("${{file:{}:hooks}}", file.display()).into();
     worker.change("PUT", "/config", Some(&config)).await;
     worker.until_received(Some("RUNNING")).await;
     worker.stop().await?;
     fs::remove_file(&file).unwrap();
 
-    let worker = place.spawn(&directory).await?;
+    let worker = cluster.spawn(&directory).await?;
     let early = worker.send(&Delivery::change("early", COMPANY, 1), SECRET).await;
-    // Nobody is told that a connector is not there before the config topic is read.
+    // Unknown connectors are refused only once the config topic is read.
     let others = async || worker.post("/webhooks/accounting/others").send().await.unwrap().status() == 401;
     assert!(until(others).await, "{}", worker.said());
     let known = worker.send(&Delivery::change("early", COMPANY, 1), SECRET).await;
@@ -239,15 +231,15 @@ async fn a_connector_whose_secret_is_not_there_at_a_start_is_to_be_tried_again_l
     }
     let taken = until(async || worker.deliver(&Delivery::change("later", COMPANY, 2)).await == 200);
     assert!(taken.await, "{}", worker.said());
-    place.until_published(&["later"]).await;
+    cluster.until_published(&["later"]).await;
     Ok(())
 }
 
-async fn every_worker_receives_whoever_runs_the_task(shared: &'static Shared) -> Result<()> {
-    let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-both")?;
-    let first = place.start().await?;
-    let second = place.start().await?;
-    first.change("PUT", "/config", Some(&place.connector())).await;
+async fn every_worker_receives_whichever_runs_the_task(shared: &'static Shared) -> Result<()> {
+    let cluster = IngestCluster::at(shared.bootstrap(), shared.registry(), "ingest-both")?;
+    let first = cluster.start().await?;
+    let second = cluster.start().await?;
+    first.change("PUT", "/config", Some(&cluster.connector())).await;
     let workers = [&first, &second];
     for worker in workers {
         worker.until_received(Some("RUNNING")).await;
@@ -255,11 +247,11 @@ async fn every_worker_receives_whoever_runs_the_task(shared: &'static Shared) ->
 
     for (number, worker) in workers.into_iter().enumerate() {
         assert_eq!(worker.deliver(&Delivery::change(&format!("at-{number}"), COMPANY, 1)).await, 200);
-        let published = until(async || place.published().await.len() == number + 1);
-        assert!(published.await, "{:?}", place.published().await);
+        let published = until(async || cluster.published().await.len() == number + 1);
+        assert!(published.await, "{:?}", cluster.published().await);
     }
 
-    assert_eq!(place.published().await, ["at-0", "at-1"]);
+    assert_eq!(cluster.published().await, ["at-0", "at-1"]);
     let said = second.stop().await?;
     assert!(said.contains("deliveries are in Kafka or in the spool"), "{said}");
     assert_eq!(first.deliver(&Delivery::change("at-the-one-left", COMPANY, 1)).await, 200);
@@ -267,17 +259,17 @@ async fn every_worker_receives_whoever_runs_the_task(shared: &'static Shared) ->
 }
 
 async fn a_paused_connector_holds_up_no_other_of_the_same_prefix(shared: &'static Shared) -> Result<()> {
-    let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-beside")?;
-    let worker = place.start().await?;
-    worker.change("PUT", "/config", Some(&place.connector())).await;
-    let other = worker.ask("PUT", "/connectors/other/config", Some(&place.connector())).await;
+    let cluster = IngestCluster::at(shared.bootstrap(), shared.registry(), "ingest-beside")?;
+    let worker = cluster.start().await?;
+    worker.change("PUT", "/config", Some(&cluster.connector())).await;
+    let other = worker.ask("PUT", "/connectors/other/config", Some(&cluster.connector())).await;
     assert_eq!(other.0, 201, "{other:?}");
     worker.change("PUT", "/pause", None).await;
     worker.until_received(Some("PAUSED")).await;
     let running = async || worker.health().await.1["ingest"]["receivers"]["other"] == "RUNNING";
     assert!(until(running).await, "the other is not received");
 
-    // Of one company: nothing but their connectors tells them apart.
+    // All of one company, so that only the connector distinguishes them.
     for number in 0..10 {
         for connector in [CONNECTOR, "other"] {
             let delivery = Delivery::change(&format!("{connector}-{number}"), COMPANY, number);
@@ -289,7 +281,7 @@ async fn a_paused_connector_holds_up_no_other_of_the_same_prefix(shared: &'stati
     let of = |connector: &str| (0..10).map(|number| format!("{connector}-{number}")).collect::<Vec<_>>();
     let mut found = Vec::new();
     let published = until(async || {
-        found = place.published().await;
+        found = cluster.published().await;
         found.len() >= 10
     });
     assert!(published.await, "{found:?}");
@@ -297,35 +289,33 @@ async fn a_paused_connector_holds_up_no_other_of_the_same_prefix(shared: &'stati
     let kept = async || worker.health().await.1["ingest"]["spool"]["entries"] == 10;
     assert!(until(kept).await, "{}", worker.health().await.1);
     worker.change("PUT", "/resume", None).await;
-    assert!(until(async || place.published().await.len() >= 20).await, "{:?}", place.published().await);
-    assert_eq!(place.published().await[10..], of(CONNECTOR));
+    assert!(until(async || cluster.published().await.len() >= 20).await, "{:?}", cluster.published().await);
+    assert_eq!(cluster.published().await[10..], of(CONNECTOR));
     Ok(())
 }
 
-async fn topics_that_are_deleted_under_a_running_connector_are_made_again_and_nothing_is_lost(
-    shared: &'static Shared,
-) -> Result<()> {
-    let mut place = Place::at(shared.bootstrap(), shared.registry(), "ingest-deleted")?;
-    // How long librdkafka takes a topic that it has just come to know for one that is only not known everywhere yet.
-    place.set("producer.topic.metadata.propagation.max.ms", "500");
-    let worker = place.start().await?;
-    worker.change("PUT", "/config", Some(&place.connector())).await;
+async fn deleted_topics_of_a_running_connector_are_recreated(shared: &'static Shared) -> Result<()> {
+    let mut cluster = IngestCluster::at(shared.bootstrap(), shared.registry(), "ingest-deleted")?;
+    // For this long librdkafka assumes that a new topic which is missing at a broker has only not reached it yet.
+    cluster.set("producer.topic.metadata.propagation.max.ms", "500");
+    let worker = cluster.start().await?;
+    worker.change("PUT", "/config", Some(&cluster.connector())).await;
     worker.until_received(Some("RUNNING")).await;
     assert_eq!(worker.deliver(&Delivery::change("before", COMPANY, 1)).await, 200);
-    place.until_published(&["before"]).await;
+    cluster.until_published(&["before"]).await;
 
-    let topic = place.topics.name(Topic::AccountingEvents(AccountingResource::Customers));
+    let topic = cluster.topics.name(Topic::AccountingEvents(AccountingResource::Customers));
     let mut config = rdkafka::ClientConfig::new();
     let admin: AdminClient<DefaultClientContext> =
         config.set("bootstrap.servers", shared.bootstrap()).create().unwrap();
     admin.delete_topics(&[&topic], &AdminOptions::new()).await.unwrap().pop().unwrap().unwrap();
-    // The controller has deleted it before the broker has: what that takes until then goes with it, and is nobody's loss.
+    // The controller deletes the topic before the broker does, which still accepts records for it until then.
     let gone = until(async || {
-        let is_gone = place.topics.admin.partition_counts(&[&topic]).await.unwrap().is_empty();
+        let is_gone = cluster.topics.admin.partition_counts(&[&topic]).await.unwrap().is_empty();
         is_gone || worker.said().contains("topics of the connector are gone")
     });
     assert!(gone.await, "{}", worker.said());
-    // One after the other: where the first waits for a topic that is gone, the others are behind it.
+    // One after the other: if the first waits for a missing topic, the others wait behind it.
     for number in 0..5 {
         let id = format!("after-{number}");
         assert_eq!(worker.deliver(&Delivery::change(&id, COMPANY, 2 + number)).await, 200);
@@ -334,7 +324,7 @@ async fn topics_that_are_deleted_under_a_running_connector_are_made_again_and_no
     let expected: Vec<_> = (0..5).map(|number| format!("after-{number}")).collect();
     let mut found = Vec::new();
     let published = until(async || {
-        found = place.published().await;
+        found = cluster.published().await;
         found.len() >= 5
     });
     assert!(published.await, "{found:?}\n{}", worker.health().await.1);
@@ -348,9 +338,9 @@ async fn topics_that_are_deleted_under_a_running_connector_are_made_again_and_no
 }
 
 async fn a_record_that_the_broker_refuses_becomes_a_dead_letter(shared: &'static Shared) -> Result<()> {
-    let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-refused")?;
-    let worker = place.start().await?;
-    worker.change("PUT", "/config", Some(&place.connector())).await;
+    let cluster = IngestCluster::at(shared.bootstrap(), shared.registry(), "ingest-refused")?;
+    let worker = cluster.start().await?;
+    worker.change("PUT", "/config", Some(&cluster.connector())).await;
     worker.until_received(Some("RUNNING")).await;
     let user = String::from_utf8(incompressible(OVERSIZED)).unwrap();
     let large = Delivery::change("large", COMPANY, 1).by(user);
@@ -359,23 +349,23 @@ async fn a_record_that_the_broker_refuses_becomes_a_dead_letter(shared: &'static
     let small = worker.deliver(&Delivery::change("small", COMPANY, 2)).await;
 
     assert_eq!((answer, small), (200, 200));
-    place.until_published(&["small"]).await;
+    cluster.until_published(&["small"]).await;
     let mut letters = Vec::new();
     let written = until(async || {
-        letters = place.read(Topic::DeadLetters).await;
+        letters = cluster.read(Topic::DeadLetters).await;
         !letters.is_empty()
     });
     assert!(written.await, "no dead letter\n{}", worker.said());
     // On a slow machine the spool answers first, and the drain writes the same letter again.
     for letter in &letters {
-        assert!(letter.value.as_deref() == Some(large.body().as_bytes()), "the body is not what was sent");
+        assert!(letter.value.as_deref() == Some(large.body().as_bytes()), "the body was changed");
         assert_eq!(letter.key.as_deref(), Some(CONNECTOR.as_bytes()));
         assert_eq!(header(letter, "__connect.errors.connector.name"), Some(CONNECTOR));
         assert_eq!(header(letter, "__connect.errors.stage"), Some("KAFKA_PRODUCE"));
         let class = header(letter, "__connect.errors.exception.class.name");
         assert_eq!(class, Some("kafka::Error::RecordRefused"));
         let trace = header(letter, "__connect.errors.exception.stacktrace").unwrap();
-        let topic = place.topics.name(Topic::AccountingEvents(AccountingResource::Customers));
+        let topic = cluster.topics.name(Topic::AccountingEvents(AccountingResource::Customers));
         assert!(trace.contains(&topic) && trace.contains("too large"), "{trace}");
     }
     let drained = async || worker.health().await.1["ingest"]["spool"]["entries"] == 0;

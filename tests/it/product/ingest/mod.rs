@@ -1,13 +1,13 @@
-//! Ingest in whole workers: what only a worker with its Kafka, its registry and its disk shows.
+//! Ingest in worker processes with Kafka, a registry and a disk.
 //!
-//! Deliveries are made and signed here, from the provider's words alone, and come in over HTTPS; what they became is read back
-//! from the topics. How requests are treated is the receiver's own matter, and tested with it.
+//! The tests make and sign deliveries by the provider's documentation, send them over HTTPS, and read the topics. The tests of
+//! `receiver` show how single requests are handled.
 
+mod cluster;
 pub(crate) mod delivery;
 mod hidden;
 mod living;
 mod outage;
-mod place;
 
 use crate::support::harness::Test;
 

@@ -7,54 +7,54 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 
+use super::cluster::{CONNECTOR, IngestCluster, SECRET, until};
 use super::delivery::Delivery;
-use super::place::{CONNECTOR, Place, SECRET, until};
 use crate::support::tries::Tries;
 use crate::support::{Registry, Result, breakable, run_directory};
 
 crate::tests! {
-    disturbing a_worker_that_starts_without_kafka_and_registry_receives_what_it_received_before within 240;
+    disturbing a_worker_started_without_kafka_and_registry_still_receives within 240;
     plain a_worker_keeps_other_users_out_of_its_state within 120;
-    disturbing a_stop_while_kafka_is_frozen_answers_what_waits_for_it_at_once within 240;
+    disturbing a_stop_while_kafka_is_frozen_answers_waiting_requests within 240;
 }
 
 const COMPANY: &str = "company:1:CM:a";
 
-async fn a_worker_that_starts_without_kafka_and_registry_receives_what_it_received_before() -> Result<()> {
+async fn a_worker_started_without_kafka_and_registry_still_receives() -> Result<()> {
     let mut broker = breakable::take().await?;
     let registry = Registry::start().await?;
-    let place = Place::at(&broker.bootstrap(), &registry.url(), "ingest-outage")?;
-    let worker = place.start().await?;
-    worker.change("PUT", "/config", Some(&place.connector())).await;
+    let cluster = IngestCluster::at(&broker.bootstrap(), &registry.url(), "ingest-outage")?;
+    let worker = cluster.start().await?;
+    worker.change("PUT", "/config", Some(&cluster.connector())).await;
     worker.until_received(Some("RUNNING")).await;
     assert_eq!(worker.deliver(&Delivery::change("before", COMPANY, 1)).await, 200);
-    place.until_published(&["before"]).await;
+    cluster.until_published(&["before"]).await;
     let directory = worker.directory.clone();
     worker.stop().await?;
     registry.kill();
     broker.kill();
 
-    let worker = place.spawn(&directory).await?;
+    let worker = cluster.spawn(&directory).await?;
     let first = worker.deliver(&Delivery::change("during", COMPANY, 2)).await;
     let forged =
         worker.send(&Delivery::change("forged", COMPANY, 3), "fedcba9876543210-other").await.status();
     let (status, health) = worker.health().await;
     worker.kill();
-    let worker = place.spawn(&directory).await?;
+    let worker = cluster.spawn(&directory).await?;
     let second = worker.deliver(&Delivery::change("after a crash", COMPANY, 4)).await;
     broker.restart().await?;
 
     assert_eq!((first, forged.as_u16(), second), (200, 401, 200));
     assert_eq!((status, &health["status"]), (503, &"starting".into()), "{health}");
     assert_eq!(health["ingest"]["spool"]["entries"], 1, "{health}");
-    // The registry stays away: the ids it gave are known.
-    place.until_published(&["before", "during", "after a crash"]).await;
+    // The registry stays away: the worker has cached its ids.
+    cluster.until_published(&["before", "during", "after a crash"]).await;
     Ok(())
 }
 
-/// What an earlier version, or a careless hand, left open to others is closed; what the store makes is never open.
+/// Files with open permissions, left by an earlier version or by mistake, are closed; the store never creates one.
 async fn a_worker_keeps_other_users_out_of_its_state() -> Result<()> {
-    let place = Place::at("127.0.0.1:1", "http://127.0.0.1:1", "ingest-private")?;
+    let cluster = IngestCluster::at("127.0.0.1:1", "http://127.0.0.1:1", "ingest-private")?;
     let directory = run_directory::create("ingest-private")?;
     let state = directory.join("state");
     for part in ["spool", "grants"] {
@@ -69,7 +69,7 @@ async fn a_worker_keeps_other_users_out_of_its_state() -> Result<()> {
         fs::set_permissions(state.join(part), Permissions::from_mode(0o777)).unwrap();
     }
 
-    let worker = place.spawn(&directory).await?;
+    let worker = cluster.spawn(&directory).await?;
     let found = modes(&state);
     worker.kill();
 
@@ -87,30 +87,30 @@ fn modes(under: &Path) -> Vec<(PathBuf, u32)> {
         match path.metadata() {
             Ok(metadata) if metadata.is_dir() => found.extend(modes(&path)),
             Ok(metadata) => found.push((path, metadata.permissions().mode())),
-            // The store removes files of its own meanwhile.
+            // The store may remove files meanwhile.
             Err(_) => {}
         }
     }
     found
 }
 
-/// Without a stop they would be answered 2.5 s after they came. A machine that is so busy that these are over before the stop
-/// is taken up proves nothing, and is asked again.
-async fn a_stop_while_kafka_is_frozen_answers_what_waits_for_it_at_once() -> Result<()> {
+/// Without a stop they would be answered after 2.5 s. If a busy machine takes that long to stop the worker, the round proves nothing
+/// and is repeated.
+async fn a_stop_while_kafka_is_frozen_answers_waiting_requests() -> Result<()> {
     const COUNT: u32 = 8;
     let broker = breakable::take().await?;
     let registry = Registry::start().await?;
-    let place = Place::at(&broker.bootstrap(), &registry.url(), "ingest-hurry")?;
+    let cluster = IngestCluster::at(&broker.bootstrap(), &registry.url(), "ingest-hurry")?;
     let mut tries = Tries::of("a stop answers deliveries that wait for Kafka");
     let mut longest = Vec::new();
     for round in 0..3 {
-        let worker = place.start().await?;
-        worker.change("PUT", "/config", Some(&place.connector())).await;
+        let worker = cluster.start().await?;
+        worker.change("PUT", "/config", Some(&cluster.connector())).await;
         worker.until_received(Some("RUNNING")).await;
         let first = format!("round-{round}");
         assert_eq!(worker.deliver(&Delivery::change(&first, COMPANY, 1)).await, 200);
-        let published = until(async || place.published().await.contains(&first));
-        assert!(published.await, "{:?}", place.published().await);
+        let published = until(async || cluster.published().await.contains(&first));
+        assert!(published.await, "{:?}", cluster.published().await);
 
         broker.pause()?;
         let deliveries =
@@ -133,11 +133,11 @@ async fn a_stop_while_kafka_is_frozen_answers_what_waits_for_it_at_once() -> Res
         let stopping = worker.stop().await;
         broker.resume()?;
 
-        assert!(looked, "they are neither on their way to Kafka nor answered");
+        assert!(looked, "they are neither in flight nor answered");
         stopping?;
         let answers: Vec<_> = join_all(sending).await.into_iter().map(std::result::Result::unwrap).collect();
         assert!(answers.iter().all(|(status, _)| matches!(status, Ok(200))), "{answers:?}");
-        // Those that were over before anybody saw them wait prove nothing.
+        // Deliveries that were answered before the test saw them wait prove nothing.
         let last = if waited { answers.iter().map(|(_, took)| *took).max().unwrap() } else { Duration::MAX };
         longest.push(last);
         if tries.held(last < Duration::from_millis(2_400)) {

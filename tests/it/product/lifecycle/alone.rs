@@ -1,4 +1,4 @@
-//! One worker, and people who change their minds.
+//! One worker, whose connectors are edited, paused, stopped, restarted and deleted.
 
 use std::sync::Arc;
 
@@ -10,26 +10,28 @@ use tributary::{
 
 use super::{cluster::Cluster, worker::Local};
 
+use super::cluster::WorkerGroup;
+use super::worker::LocalWorker;
 use crate::support::Shared;
 
 crate::tests! {
-    real a_connector_gets_its_tasks_and_each_counts_and_tells_its_topic;
-    real paused_tasks_wait_and_go_on_where_they_were;
+    real each_task_of_a_connector_counts_and_reports_its_topic;
+    real paused_tasks_wait_and_resume_where_they_were;
     real a_stopped_connector_has_no_tasks_and_a_deleted_one_no_status;
-    real a_new_configuration_starts_tasks_anew_and_removes_those_it_has_no_more;
-    real every_restart_is_served_once_by_whom_it_concerns;
-    real a_worker_that_stops_ends_its_tasks_and_tells_so;
-    real a_connector_created_paused_or_stopped_has_no_tasks_until_it_is_resumed;
-    real topics_that_were_reset_are_told_again_with_the_next_record;
+    real a_new_configuration_restarts_tasks_and_removes_surplus_ones;
+    real every_restart_is_served_once_by_its_target;
+    real a_stopping_worker_ends_its_tasks_and_reports_it;
+    real a_connector_created_paused_or_stopped_runs_once_resumed;
+    real reset_topics_are_reported_again_with_the_next_record;
 }
 
-async fn start(shared: &Shared, name: &str) -> (Cluster, Local) {
-    let cluster = Cluster::create(shared.bootstrap(), name).await;
-    let worker = Local::start(&cluster.config, "alone:1", Settings::default()).await;
+async fn start(shared: &Shared, name: &str) -> (WorkerGroup, LocalWorker) {
+    let cluster = WorkerGroup::create(shared.bootstrap(), name).await;
+    let worker = LocalWorker::start(&cluster.config, "alone:1", Settings::default()).await;
     (cluster, worker)
 }
 
-async fn a_connector_gets_its_tasks_and_each_counts_and_tells_its_topic(shared: &'static Shared) {
+async fn each_task_of_a_connector_counts_and_reports_its_topic(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "alone-count").await;
 
     cluster.create_connector("counts", &[("tasks.max", "3")]).await;
@@ -40,7 +42,7 @@ async fn a_connector_gets_its_tasks_and_each_counts_and_tells_its_topic(shared: 
         assert_eq!(cluster.task("counts", task).worker_id, "alone:1");
     }
     let topic = cluster.topic("counts");
-    cluster.until("its topic is told", |statuses| statuses.topics("counts") == [topic.as_str()]).await;
+    cluster.until("its topic is reported", |statuses| statuses.topics("counts") == [topic.as_str()]).await;
     let running = worker.handle.running();
     assert!(running.iter().all(|one| one.state == RunState::Running && one.starts > 0), "{running:?}");
     assert_eq!(running.len(), 4);
@@ -48,7 +50,7 @@ async fn a_connector_gets_its_tasks_and_each_counts_and_tells_its_topic(shared: 
     assert_eq!(cluster.check_numbers("counts").await.len(), 3);
 }
 
-async fn paused_tasks_wait_and_go_on_where_they_were(shared: &'static Shared) {
+async fn paused_tasks_wait_and_resume_where_they_were(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "alone-pause").await;
     cluster.create_connector("pauses", &[]).await;
     cluster.create_connector("clock", &[]).await;
@@ -56,7 +58,7 @@ async fn paused_tasks_wait_and_go_on_where_they_were(shared: &'static Shared) {
 
     cluster.set_target("pauses", TargetState::Paused).await;
     cluster.until_states("pauses", RunState::Paused, &[RunState::Paused]).await;
-    // A transaction that was under way when it was told is finished; after that nothing moves while the other counts on.
+    // A transaction in flight is finished; after that nothing moves while the other connector keeps counting.
     let mut tries = 0..5;
     loop {
         let before = cluster.count("pauses", 0);
@@ -64,7 +66,7 @@ async fn paused_tasks_wait_and_go_on_where_they_were(shared: &'static Shared) {
         if cluster.count("pauses", 0) == before {
             break;
         }
-        assert!(tries.next().is_some(), "it counts on");
+        assert!(tries.next().is_some(), "it keeps counting");
     }
     cluster.set_target("pauses", TargetState::Running).await;
 
@@ -94,7 +96,7 @@ async fn a_stopped_connector_has_no_tasks_and_a_deleted_one_no_status(shared: &'
     cluster.check_numbers("stops").await;
 }
 
-async fn a_new_configuration_starts_tasks_anew_and_removes_those_it_has_no_more(shared: &'static Shared) {
+async fn a_new_configuration_restarts_tasks_and_removes_surplus_ones(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "alone-edit").await;
     cluster.create_connector("edits", &[("tasks.max", "3")]).await;
     cluster.until_running("edits", 3).await;
@@ -110,7 +112,7 @@ async fn a_new_configuration_starts_tasks_anew_and_removes_those_it_has_no_more(
     cluster.check_numbers("edits").await;
 }
 
-async fn every_restart_is_served_once_by_whom_it_concerns(shared: &'static Shared) {
+async fn every_restart_is_served_once_by_its_target(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "alone-restart").await;
     cluster.create_connector("again", &[("tasks.max", "2")]).await;
     cluster.until_running("again", 2).await;
@@ -133,7 +135,7 @@ async fn every_restart_is_served_once_by_whom_it_concerns(shared: &'static Share
         })
         .await;
 
-    assert_eq!(starts(Some(0)), first[1], "a task nobody asked for was restarted");
+    assert_eq!(starts(Some(0)), first[1], "a task was restarted without a request");
     let (connectors, tasks) = (worker.handle.connector_startups(), worker.handle.task_startups());
     assert_eq!((connectors.attempts, tasks.attempts), (2, 3));
     cluster.restart("again", true, false, None).await;
@@ -143,7 +145,7 @@ async fn every_restart_is_served_once_by_whom_it_concerns(shared: &'static Share
     cluster.check_numbers("again").await;
 }
 
-async fn a_worker_that_stops_ends_its_tasks_and_tells_so(shared: &'static Shared) {
+async fn a_stopping_worker_ends_its_tasks_and_reports_it(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "alone-end").await;
     cluster.create_connector("ends", &[("tasks.max", "2")]).await;
     cluster.until_running("ends", 2).await;
@@ -153,7 +155,7 @@ async fn a_worker_that_stops_ends_its_tasks_and_tells_so(shared: &'static Shared
 
     cluster.until_states("ends", RunState::Unassigned, &[RunState::Unassigned; 2]).await;
     assert!(handle.running().is_empty());
-    let again = Local::start(&cluster.config, "alone:2", Settings::default()).await;
+    let again = LocalWorker::start(&cluster.config, "alone:2", Settings::default()).await;
     cluster.until_running("ends", 2).await;
     assert_eq!(cluster.task("ends", 0).worker_id, "alone:2");
     cluster.until_counted("ends", 0, 5).await;
@@ -161,7 +163,7 @@ async fn a_worker_that_stops_ends_its_tasks_and_tells_so(shared: &'static Shared
     cluster.check_numbers("ends").await;
 }
 
-async fn a_connector_created_paused_or_stopped_has_no_tasks_until_it_is_resumed(shared: &'static Shared) {
+async fn a_connector_created_paused_or_stopped_runs_once_resumed(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "alone-initial").await;
     let config = cluster.test_source("later", &[]);
 
@@ -179,20 +181,23 @@ async fn a_connector_created_paused_or_stopped_has_no_tasks_until_it_is_resumed(
     worker.stop().await;
 }
 
-async fn topics_that_were_reset_are_told_again_with_the_next_record(shared: &'static Shared) {
+async fn reset_topics_are_reported_again_with_the_next_record(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "alone-topics").await;
-    cluster.create_connector("tells", &[]).await;
-    let topic = cluster.topic("tells");
-    cluster.until("its topic is told", |statuses| !statuses.topics("tells").is_empty()).await;
-    cluster.set_target("tells", TargetState::Paused).await;
-    cluster.until_states("tells", RunState::Paused, &[RunState::Paused]).await;
+    cluster.create_connector("reports", &[]).await;
+    let topic = cluster.topic("reports");
+    cluster.until("its topic is reported", |statuses| !statuses.topics("reports").is_empty()).await;
+    cluster.set_target("reports", TargetState::Paused).await;
+    cluster.until_states("reports", RunState::Paused, &[RunState::Paused]).await;
 
     let (kafka, own) = (&cluster.config.kafka, &cluster.config.topics.status);
-    let writer = tributary::state::writer::StatusWriter::start(kafka, &own.name, own.partitions).unwrap();
-    writer.remove_topic("tells", &topic);
-    cluster.until("its topic is forgotten", |statuses| statuses.topics("tells").is_empty()).await;
-    cluster.set_target("tells", TargetState::Running).await;
+    let writer =
+        tributary::worker::state::writer::StatusWriter::start(kafka, &own.name, own.partitions).unwrap();
+    writer.remove_topic("reports", &topic);
+    cluster.until("its topic is removed", |statuses| statuses.topics("reports").is_empty()).await;
+    cluster.set_target("reports", TargetState::Running).await;
 
-    cluster.until("its topic is told again", |statuses| statuses.topics("tells") == [topic.as_str()]).await;
+    cluster
+        .until("its topic is reported again", |statuses| statuses.topics("reports") == [topic.as_str()])
+        .await;
     worker.stop().await;
 }

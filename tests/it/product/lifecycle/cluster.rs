@@ -1,4 +1,4 @@
-//! What an operator sees and does: edits of the config topic, statuses, and the numbers that tasks have written.
+//! A cluster as an operator sees it: edits of the config topic, statuses, and the numbers that tasks have written.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -18,16 +18,18 @@ use tributary::{
     },
 };
 
-use crate::support::{lost::timeout, prefix, topics::LIMIT};
+use crate::support::lost::timeout;
+use crate::support::topics::LIMIT;
+use crate::support::{prefix, worker_config};
 
-/// Of every cluster's work topic.
+/// Partitions of every cluster's work topic.
 pub(super) const WORK_PARTITIONS: usize = 8;
 
-/// Of every cluster's offset topic.
+/// Partitions of every cluster's offset topic.
 pub(super) const OFFSET_PARTITIONS: i32 = 3;
 
-/// A group of workers, from outside.
-pub(super) struct Cluster {
+/// A group of workers, seen from outside.
+pub(super) struct WorkerGroup {
     pub(super) prefix: String,
     pub(super) config: Arc<config::Worker>,
     pub(super) state: State,
@@ -36,29 +38,12 @@ pub(super) struct Cluster {
 
 /// The configuration of every worker of a cluster.
 pub(super) fn config(bootstrap: &str, prefix: &str) -> Arc<config::Worker> {
-    let mut settings = vec![
-        ("CONNECT_BOOTSTRAP_SERVERS".to_owned(), bootstrap.to_owned()),
-        ("CONNECT_GROUP_ID".to_owned(), prefix.to_owned()),
-        ("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL".to_owned(), "http://127.0.0.1:1".to_owned()),
-    ];
-    for (topic, partitions) in [
-        ("CONFIG", 1),
-        ("OFFSET", OFFSET_PARTITIONS as usize),
-        ("STATUS", 2),
-        ("WORK", WORK_PARTITIONS),
-        ("GRANT", 1),
-    ] {
-        let key = |rest: &str| format!("CONNECT_{topic}_STORAGE_{rest}");
-        settings.push((key("TOPIC"), format!("{prefix}-{}", topic.to_lowercase())));
-        settings.push((key("PARTITIONS"), partitions.to_string()));
-        settings.push((key("REPLICATION_FACTOR"), "1".to_owned()));
-    }
-    let environment = settings.into_iter().map(|(key, value)| (key.into(), value.into()));
-    Arc::new(config::Worker::load(None, environment).unwrap().config)
+    let offset = ("OFFSET", OFFSET_PARTITIONS as usize);
+    worker_config(bootstrap, prefix, [offset, ("STATUS", 2), ("WORK", WORK_PARTITIONS), ("GRANT", 1)], &[])
 }
 
-impl Cluster {
-    /// One without workers yet.
+impl WorkerGroup {
+    /// A group without workers yet.
     pub(super) async fn create(bootstrap: &str, name: &str) -> Self {
         let prefix = prefix(name);
         let config = config(bootstrap, &prefix);
@@ -70,22 +55,22 @@ impl Cluster {
         Self { prefix, config, state, arbiter }
     }
 
-    /// What edits for one more worker.
+    /// The arbiter of one more worker.
     pub(super) fn another_arbiter(&self) -> Arbiter {
         Arbiter::new(&self.config.kafka, self.state.configs.clone(), self.state.offsets.places())
     }
 
-    /// The transactional id that whoever edits the config topic takes.
+    /// The transactional id for edits of the config topic.
     pub(super) fn arbiter_id(&self) -> String {
         format!("{}-arbiter", self.config.topics.config.name)
     }
 
-    /// A connector that counts, in a topic of its own name.
+    /// Creates a connector that writes numbers to a topic named after it.
     pub(super) async fn create_connector(&self, name: &str, pairs: &[(&str, &str)]) {
         self.write(vec![configs::connector(name, Some(&self.test_source(name, pairs)))]).await;
     }
 
-    /// Its configuration.
+    /// The configuration of such a connector.
     pub(super) fn test_source(&self, name: &str, pairs: &[(&str, &str)]) -> Properties {
         let topic = self.topic(name);
         let own = [("name", name), ("connector.class", "TestSource"), ("topic", &topic), ("messages", "100")];
@@ -118,14 +103,14 @@ impl Cluster {
     }
 
     /// Waits until the status topic shows this.
-    pub(super) async fn until(&self, what: &str, shown: impl Fn(&Statuses) -> bool) {
+    pub(super) async fn until(&self, what: &str, holds: impl Fn(&Statuses) -> bool) {
         let mut changes = self.state.statuses.changes();
-        let looking = async {
-            while !self.state.statuses.read(&shown) {
+        let waiting = async {
+            while !self.state.statuses.read(&holds) {
                 changes.changed().await.unwrap();
             }
         };
-        if timeout(LIMIT, looking).await.is_none() {
+        if timeout(LIMIT, waiting).await.is_none() {
             panic!("not within {LIMIT:?}: {what}\n{}", self.shown());
         }
     }
@@ -147,7 +132,7 @@ impl Cluster {
         self.state.statuses.read(|statuses| (*statuses.tasks(name).get(&task).unwrap()).clone())
     }
 
-    /// How far a task has counted, by its stored offset.
+    /// The number that a task has counted to, by its stored offset.
     pub(super) fn count(&self, name: &str, task: u32) -> u64 {
         self.state.offsets.read(|offsets| {
             let mut all = offsets.of(name);
@@ -156,12 +141,12 @@ impl Cluster {
         })
     }
 
-    /// Waits until a task has counted so many more, and says how long that took.
+    /// Waits until a task has counted `more` numbers; how long that took.
     pub(super) async fn until_counted(&self, name: &str, task: u32, more: u64) -> std::time::Duration {
         self.until_counted_to(name, task, self.count(name, task) + more).await
     }
 
-    /// The same, to this number.
+    /// Waits until a task has counted to `wanted`; how long that took.
     pub(super) async fn until_counted_to(&self, name: &str, task: u32, wanted: u64) -> std::time::Duration {
         let begun = Instant::now();
         let mut changes = self.state.offsets.changes();
@@ -177,8 +162,7 @@ impl Cluster {
         begun.elapsed()
     }
 
-    /// Looks that committed numbers of every task are 0, 1, 2 … without a gap and without one twice, and hands back how
-    /// many there are by key.
+    /// Checks that the committed numbers of every task are 0, 1, 2 … without gap or repetition; how many there are by key.
     pub(super) async fn check_numbers(&self, connector: &str) -> BTreeMap<String, u64> {
         let (kafka, topic) = (&self.config.kafka, self.topic(connector));
         let counts = Admin::Real(kafka.clone()).partition_counts(&[topic.as_str()]).await.unwrap();
@@ -195,7 +179,7 @@ impl Cluster {
         next
     }
 
-    /// All statuses, for a test that fails.
+    /// All statuses as text, for a failing test.
     fn shown(&self) -> String {
         self.state.statuses.read(|statuses| {
             let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Failures that pass, failures that need a person, and panics.
+//! Transient failures, permanent failures, and panics.
 
 use std::time::Duration;
 
@@ -11,20 +11,21 @@ use tributary::{
     },
 };
 
-use super::{cluster::Cluster, worker::Local};
-
-use crate::support::{Shared, topics::content_of};
+use super::cluster::WorkerGroup;
+use super::worker::LocalWorker;
+use crate::support::Shared;
+use crate::support::topics::content_of;
 
 crate::tests! {
-    real a_failure_for_good_shows_why_and_what_to_do_and_waits_for_somebody;
-    real a_failure_that_passes_is_followed_by_another_start_and_no_number_is_lost;
-    real a_panic_harms_its_task_alone_and_is_a_failure_for_good_after_a_few;
-    real a_configuration_that_cannot_be_used_fails_the_connector_and_not_its_tasks;
-    real a_task_that_no_grant_can_be_read_for_says_so_and_what_to_do;
+    real a_permanent_failure_shows_reason_and_remedy_and_waits;
+    real a_transient_failure_restarts_the_task_and_loses_no_number;
+    real a_panic_fails_only_its_task_and_for_good_only_after_a_few;
+    real an_unusable_configuration_fails_the_connector_not_its_tasks;
+    real a_task_without_a_readable_grant_reports_the_remedy;
     real no_status_ever_shows_a_secret;
 }
 
-/// Starts again soon, and gives a panic two more chances.
+/// Restarts failed tasks soon, and a panicked task twice.
 fn hasty() -> Settings {
     let wait = Duration::from_millis(100);
     let policy = Policy { first: wait, longest: wait, total: None };
@@ -32,13 +33,13 @@ fn hasty() -> Settings {
     Settings { restarting, ..Settings::default() }
 }
 
-async fn start(shared: &Shared, name: &str) -> (Cluster, Local) {
-    let cluster = Cluster::create(shared.bootstrap(), name).await;
-    let worker = Local::start(&cluster.config, "alone:1", hasty()).await;
+async fn start(shared: &Shared, name: &str) -> (WorkerGroup, LocalWorker) {
+    let cluster = WorkerGroup::create(shared.bootstrap(), name).await;
+    let worker = LocalWorker::start(&cluster.config, "alone:1", hasty()).await;
     (cluster, worker)
 }
 
-/// Whether a task is in this state with a trace that says all of this.
+/// Whether the first task is in this state with a trace that contains all these words.
 fn says<'a>(name: &'a str, state: RunState, words: &'a [&'a str]) -> impl Fn(&Statuses) -> bool + 'a {
     move |statuses| {
         statuses.tasks(name).get(&0).is_some_and(|status| {
@@ -48,14 +49,14 @@ fn says<'a>(name: &'a str, state: RunState, words: &'a [&'a str]) -> impl Fn(&St
     }
 }
 
-async fn a_failure_for_good_shows_why_and_what_to_do_and_waits_for_somebody(shared: &'static Shared) {
+async fn a_permanent_failure_shows_reason_and_remedy_and_waits(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "failing-good").await;
     cluster.create_connector("fails", &[("fail.after", "7")]).await;
 
     let words = ["TestFailure: the test source fails on request", "\nRemedy: remove fail.after"];
     cluster.until("it has failed", says("fails", RunState::Failed, &words)).await;
     assert_eq!(cluster.state.statuses.read(|all| all.connector("fails").unwrap().state), RunState::Running);
-    // Each run writes seven, and fails.
+    // Each start writes seven numbers and fails.
     cluster.until_counted_to("fails", 0, 7).await;
     cluster.restart("fails", true, true, None).await;
     cluster.until_counted_to("fails", 0, 14).await;
@@ -64,7 +65,7 @@ async fn a_failure_for_good_shows_why_and_what_to_do_and_waits_for_somebody(shar
     assert_eq!(cluster.check_numbers("fails").await["fails/0"] % 7, 0);
 }
 
-async fn a_failure_that_passes_is_followed_by_another_start_and_no_number_is_lost(shared: &'static Shared) {
+async fn a_transient_failure_restarts_the_task_and_loses_no_number(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "failing-passing").await;
 
     cluster.create_connector("flaky", &[("fail.after", "5"), ("fail.kind", "passing")]).await;
@@ -77,7 +78,7 @@ async fn a_failure_that_passes_is_followed_by_another_start_and_no_number_is_los
     cluster.check_numbers("flaky").await;
 }
 
-async fn a_panic_harms_its_task_alone_and_is_a_failure_for_good_after_a_few(shared: &'static Shared) {
+async fn a_panic_fails_only_its_task_and_for_good_only_after_a_few(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "failing-panic").await;
     cluster.create_connector("healthy", &[]).await;
     cluster.until_counted("healthy", 0, 1).await;
@@ -93,7 +94,7 @@ async fn a_panic_harms_its_task_alone_and_is_a_failure_for_good_after_a_few(shar
     cluster.check_numbers("healthy").await;
 }
 
-async fn a_configuration_that_cannot_be_used_fails_the_connector_and_not_its_tasks(shared: &'static Shared) {
+async fn an_unusable_configuration_fails_the_connector_not_its_tasks(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "failing-config").await;
     cluster.create_connector("edited", &[]).await;
     cluster.until_running("edited", 1).await;
@@ -110,7 +111,7 @@ async fn a_configuration_that_cannot_be_used_fails_the_connector_and_not_its_tas
     worker.stop().await;
 }
 
-async fn a_task_that_no_grant_can_be_read_for_says_so_and_what_to_do(shared: &'static Shared) {
+async fn a_task_without_a_readable_grant_reports_the_remedy(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "failing-class").await;
     let secret = "0123456789abcdef";
     let config = [

@@ -1,8 +1,8 @@
-//! Transactions that stay open: those of others, and those that a broker has lost track of.
+//! Transactions that stay open: those of other writers, and those that a broker has lost track of.
 //!
-//! A broker that is killed while it ends a transaction may come back in the belief that it has; partitions then never hear
-//! of the end. The same is made here by taking from a dead broker's log of transactions what was written since a moment: its
-//! coordinator comes back without the transaction, its partitions with it.
+//! A broker that is killed while it ends a transaction may restart in the belief that it has ended it; partitions then never get its
+//! marker. The tests cause this by cutting a dead broker's transaction log: its coordinator restarts without the transaction, its
+//! partitions still have it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,32 +24,28 @@ use tributary::{
     },
 };
 
-use super::{cluster::Cluster, worker::Local};
-
-use crate::support::{
-    Result, Shared, breakable,
-    gate::{Gate, gate},
-    topics::{LIMIT, record},
-};
+use super::cluster::WorkerGroup;
+use super::worker::LocalWorker;
+use crate::support::gate::{Gate, gate};
+use crate::support::topics::{LIMIT, record};
+use crate::support::{Result, Shared, breakable};
 
 crate::tests! {
-    real a_transaction_somebody_leaves_open_keeps_only_those_waiting_whose_offsets_are_behind_it;
-    disturbing transactions_a_broker_has_lost_track_of_are_ended_by_the_next_owners within 180;
+    real an_open_transaction_delays_only_tasks_with_offsets_behind_it;
+    disturbing next_owners_end_transactions_the_broker_lost_track_of within 180;
 }
 
 /// Long enough to see that a transaction stays open.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-async fn a_transaction_somebody_leaves_open_keeps_only_those_waiting_whose_offsets_are_behind_it(
-    shared: &'static Shared,
-) {
-    let cluster = Cluster::create(shared.bootstrap(), "hanging-open").await;
+async fn an_open_transaction_delays_only_tasks_with_offsets_behind_it(shared: &'static Shared) {
+    let cluster = WorkerGroup::create(shared.bootstrap(), "hanging-open").await;
     let (waits, free) = (name_in(0), name_in(1));
     let (mut stranger, gate) = hold(&cluster, &format!("{}-stranger", cluster.prefix)).await;
     let foreign = record(&cluster.config.topics.offset.name.as_str().into(), 0, "foreign", "0");
     let open = tokio::spawn(async move { stranger.commit(vec![foreign]).await });
     gate.reached().await;
-    let worker = Local::start(&cluster.config, "alone:1", Settings::default()).await;
+    let worker = LocalWorker::start(&cluster.config, "alone:1", Settings::default()).await;
 
     cluster.create_connector(&waits, &[]).await;
     cluster.create_connector(&free, &[]).await;
@@ -74,10 +70,10 @@ async fn a_transaction_somebody_leaves_open_keeps_only_those_waiting_whose_offse
     cluster.check_numbers(&waits).await;
 }
 
-async fn transactions_a_broker_has_lost_track_of_are_ended_by_the_next_owners() -> Result<()> {
+async fn next_owners_end_transactions_the_broker_lost_track_of() -> Result<()> {
     let mut broker = breakable::take().await?;
-    let cluster = Cluster::create(&broker.bootstrap(), "hanging-lost").await;
-    let worker = Local::start(&cluster.config, "before:1", Settings::default()).await;
+    let cluster = WorkerGroup::create(&broker.bootstrap(), "hanging-lost").await;
+    let worker = LocalWorker::start(&cluster.config, "before:1", Settings::default()).await;
     cluster.create_connector("lost", &[]).await;
     cluster.until_running("lost", 1).await;
     cluster.until_counted("lost", 0, 5).await;
@@ -87,11 +83,11 @@ async fn transactions_a_broker_has_lost_track_of_are_ended_by_the_next_owners() 
     let number = record(&cluster.topic("lost").into(), 0, "lost/0", "1000000");
     let numbers = vec![number, offset(&cluster, "lost", 1_000_001)];
     let edit = record(&cluster.config.topics.config.name.as_str().into(), 0, "connector-unseen", "{}");
-    // Offsets of others, in a partition where nothing of the task hangs.
+    // Offsets of other connectors, in a partition without open transactions of the task.
     let hidden = offset(&cluster, "lost", 0).partition;
     let (unseen, seen) = (name_in((hidden + 1) % 3), name_in((hidden + 1) % 3) + "-seen");
     let edits = vec![offset(&cluster, &unseen, 7), edit];
-    // Both come to be written by the ids of their owners, of which nobody is there now, and say nothing of what else belongs to them.
+    // Both transactions have the ids of owners that do not run now, and no headers that name the rest of the batch.
     let open = [
         leave_open(&broker.bootstrap(), &format!("{}-lost-0", cluster.prefix), numbers).await,
         leave_open(&broker.bootstrap(), &cluster.arbiter_id(), edits).await,
@@ -102,7 +98,7 @@ async fn transactions_a_broker_has_lost_track_of_are_ended_by_the_next_owners() 
     let still = undecided(&cluster, hidden).await;
     assert!(matches!(still, Err(kafka::Error::Undecided { .. })), "there is nothing to end: {still:?}");
 
-    // Two workers that both find the topic undecided do not keep each other from ending it.
+    // Two workers that both find the open transaction do not prevent each other from ending it.
     let (one, other) = (cluster.another_arbiter(), cluster.another_arbiter());
     let edits = async |arbiter: &Arbiter, name: &str| {
         for round in 0..3 {
@@ -118,24 +114,24 @@ async fn transactions_a_broker_has_lost_track_of_are_ended_by_the_next_owners() 
     tokio::join!(edits(&one, "one"), edits(&other, "other"));
     println!("hanging: six edits of two workers behind it took {:?}", begun.elapsed());
     undecided(&cluster, (hidden + 1) % 3).await.unwrap();
-    let worker = Local::start(&cluster.config, "after:2", Settings::default()).await;
+    let worker = LocalWorker::start(&cluster.config, "after:2", Settings::default()).await;
 
     cluster.until_counted("lost", 0, 5).await;
     cluster.until_running("lost", 1).await;
     assert_eq!(cluster.task("lost", 0).worker_id, "after:2");
-    assert!(cluster.count("lost", 0) < 1_000_000, "what was left hanging has become visible");
+    assert!(cluster.count("lost", 0) < 1_000_000, "a hanging record has become visible");
     let edited = cluster.state.configs.read(|configs| configs.connectors().contains_key("unseen"));
-    assert!(!edited, "an edit that was left hanging has become visible");
-    assert_eq!(cluster.count(&unseen, 0), 0, "an edit of offsets that was left hanging has become visible");
+    assert!(!edited, "a hanging edit has become visible");
+    assert_eq!(cluster.count(&unseen, 0), 0, "a hanging edit of offsets has become visible");
     worker.stop().await;
-    // Nothing twice and nothing of what was left hanging, also not by the commits behind it.
+    // No number is repeated, and later commits made no hanging record visible.
     cluster.check_numbers("lost").await;
     undecided(&cluster, hidden).await.unwrap();
     drop(open);
     Ok(())
 }
 
-/// A transaction of a writer that is not ours, with these records in the log and without an end.
+/// Leaves a transaction of a foreign producer open, with these records in the log.
 async fn leave_open(bootstrap: &str, id: &str, records: Vec<EncodedRecord>) -> BaseProducer {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", bootstrap).set("transactional.id", id);
@@ -155,14 +151,14 @@ async fn leave_open(bootstrap: &str, id: &str, records: Vec<EncodedRecord>) -> B
     tokio::task::spawn_blocking(writing).await.unwrap()
 }
 
-/// A writer that stops inside its first batch, with a transaction that the broker leaves alone for long.
-async fn hold(cluster: &Cluster, id: &str) -> (ShardProducer, Arc<Gate>) {
+/// A writer that is held inside its first batch, with a long transaction timeout.
+async fn hold(cluster: &WorkerGroup, id: &str) -> (ShardProducer, Arc<Gate>) {
     let (hook, gate) = gate();
     let options = TransactionOptions {
         before_commit: Some(hook),
         transaction_timeout: Duration::from_secs(300),
         watchdog: Duration::from_secs(300),
-        // Who has been replaced shall say so.
+        // Short, so that a replaced writer reports it.
         rebuild_limit: Duration::from_secs(5),
         ..TransactionOptions::default()
     };
@@ -170,8 +166,8 @@ async fn hold(cluster: &Cluster, id: &str) -> (ShardProducer, Arc<Gate>) {
     (shards.take(id, Arc::new(|| true)).await.unwrap(), gate)
 }
 
-/// Whether a partition of the offset topic is free of open transactions.
-async fn undecided(cluster: &Cluster, partition: i32) -> std::result::Result<(), kafka::Error> {
+/// An error if a partition of the offset topic has open transactions.
+async fn undecided(cluster: &WorkerGroup, partition: i32) -> std::result::Result<(), kafka::Error> {
     let topic = &cluster.config.topics.offset.name;
     let starts = [(partition, Start::Earliest)].into();
     let waits = Waits { also: &[], patience: PATIENCE, limit: LIMIT };
@@ -195,7 +191,7 @@ fn first_task() -> Map<String, Value> {
 }
 
 /// The offset of a connector's first task.
-fn offset(cluster: &Cluster, connector: &str, count: u64) -> EncodedRecord {
+fn offset(cluster: &WorkerGroup, connector: &str, count: u64) -> EncodedRecord {
     let key = String::from_utf8(offset_key(connector)).unwrap();
     let partition = partition_of(key.as_bytes(), super::cluster::OFFSET_PARTITIONS);
     let value = json!({ "count": count }).to_string();

@@ -1,8 +1,8 @@
-//! Connectors and tasks on real workers: what becomes of them when people change them and when workers die.
+//! Connectors and tasks when people edit them and when workers die.
 //!
-//! A worker is everything but the REST API: state topics, arbiter, group and supervisor. `alone` has one inside this
-//! process, `together` several in processes of their own, to be stopped, killed and frozen; `outage` takes the broker away,
-//! `odd` does to the topics what nobody should, `hanging` leaves transactions open in them.
+//! A worker here is everything but the REST API: state topics, arbiter, group and supervisor. `alone` has one in this process,
+//! `together` has several processes that are stopped, killed and frozen. In `failing` tasks fail, in `outage` the broker is away,
+//! `odd` tampers with the topics, and `hanging` leaves transactions open.
 
 mod alone;
 mod cluster;

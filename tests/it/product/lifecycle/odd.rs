@@ -1,4 +1,4 @@
-//! What should not happen to the topics of a cluster, and does: foreign words in the status topic, a work topic that grows.
+//! Tampered topics of a cluster: foreign records in the status topic, and a work topic with more partitions.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -14,29 +14,27 @@ use tributary::{
     },
 };
 
-use super::{
-    cluster::{Cluster, WORK_PARTITIONS},
-    worker::Local,
-};
-
-use crate::support::{Shared, topics::LIMIT};
+use super::cluster::{WORK_PARTITIONS, WorkerGroup};
+use super::worker::LocalWorker;
+use crate::support::Shared;
+use crate::support::topics::LIMIT;
 
 crate::tests! {
-    real a_status_that_cannot_be_or_was_swept_gives_way_to_what_the_owner_says;
-    real a_work_topic_that_has_grown_leaves_everything_where_it_was within 120;
+    real the_owner_replaces_an_impossible_or_swept_status;
+    real a_grown_work_topic_moves_no_task within 120;
 }
 
-async fn a_status_that_cannot_be_or_was_swept_gives_way_to_what_the_owner_says(shared: &'static Shared) {
-    let cluster = Cluster::create(shared.bootstrap(), "odd-status").await;
-    let worker = Local::start(&cluster.config, "alone:1", Settings::default()).await;
+async fn the_owner_replaces_an_impossible_or_swept_status(shared: &'static Shared) {
+    let cluster = WorkerGroup::create(shared.bootstrap(), "odd-status").await;
+    let worker = LocalWorker::start(&cluster.config, "alone:1", Settings::default()).await;
     cluster.create_connector("mine", &[]).await;
     cluster.until_running("mine", 1).await;
-    let true_word = cluster.task("mine", 0);
+    let true_status = cluster.task("mine", 0);
     let (kafka, topic) = (&cluster.config.kafka, &cluster.config.topics.status);
     let writer = StatusWriter::start(kafka, &topic.name, topic.partitions).unwrap();
-    let is_back = |statuses: &Statuses| statuses.tasks("mine").get(&0) == Some(&&true_word);
+    let is_back = |statuses: &Statuses| statuses.tasks("mine").get(&0) == Some(&&true_status);
 
-    // As a work topic that was made anew leaves them, and a late sweep of a connector created again removes them.
+    // A recreated work topic leaves such a status behind, and the late cleanup of a recreated connector removes one.
     let foreign = Status {
         state: RunState::Failed,
         trace: None,
@@ -44,24 +42,24 @@ async fn a_status_that_cannot_be_or_was_swept_gives_way_to_what_the_owner_says(s
         generation: i64::MAX,
         served: None,
     };
-    for (what, removed) in [("a status that cannot be", false), ("a removal under its own claim", true)] {
+    for (what, removed) in [("an impossible status", false), ("a removal under its claim", true)] {
         match removed {
             false => writer.put("mine", Some(0), &foreign),
-            true => writer.remove("mine", Some(0), true_word.generation),
+            true => writer.remove("mine", Some(0), true_status.generation),
         }
         writer.flush(LIMIT).await.unwrap();
         cluster.state.statuses.read_to_end(LIMIT).await.unwrap();
         let begun = Instant::now();
-        cluster.until(&format!("the owner's word is back after {what}"), is_back).await;
-        println!("{} ms after {what} the owner's word was back", begun.elapsed().as_millis());
+        cluster.until(&format!("the owner's status is back after {what}"), is_back).await;
+        println!("{} ms after {what} the owner's status was back", begun.elapsed().as_millis());
     }
 
     cluster.restart("mine", true, false, None).await;
     cluster.until_counted("mine", 0, 5).await;
-    // It tells of the restart that it has seen, too.
+    // The status now also contains the restart that was served.
     let is_same = |one: &Status| {
         (one.state, &one.worker_id, one.generation)
-            == (true_word.state, &true_word.worker_id, true_word.generation)
+            == (true_status.state, &true_status.worker_id, true_status.generation)
     };
     let is_back = |statuses: &Statuses| statuses.tasks("mine").get(&0).is_some_and(|one| is_same(one));
     cluster.until("its state changes as before", is_back).await;
@@ -70,17 +68,17 @@ async fn a_status_that_cannot_be_or_was_swept_gives_way_to_what_the_owner_says(s
     cluster.until_states("mine", RunState::Unassigned, &unassigned).await;
 }
 
-async fn a_work_topic_that_has_grown_leaves_everything_where_it_was(shared: &'static Shared) {
-    let cluster = Cluster::create(shared.bootstrap(), "odd-grown").await;
-    let one = Local::start(&cluster.config, "one:1", Settings::default()).await;
+async fn a_grown_work_topic_moves_no_task(shared: &'static Shared) {
+    let cluster = WorkerGroup::create(shared.bootstrap(), "odd-grown").await;
+    let one = LocalWorker::start(&cluster.config, "one:1", Settings::default()).await;
     cluster.create_connector("grown", &[("tasks.max", "6")]).await;
     cluster.until_running("grown", 6).await;
 
     grow(shared.bootstrap(), &cluster.config.topics.work.name, WORK_PARTITIONS + 5).await;
-    // It joins with all of them in sight, the other may not have heard.
-    let two = Local::start(&cluster.config, "two:2", Settings::default()).await;
+    // It joins when the topic has all partitions; the other worker may not know of them yet.
+    let two = LocalWorker::start(&cluster.config, "two:2", Settings::default()).await;
 
-    let ids = |worker: &Local| -> Vec<Id> {
+    let ids = |worker: &LocalWorker| -> Vec<Id> {
         let running = worker.handle.running().into_iter();
         running.filter(|one| one.state == RunState::Running).map(|one| one.id).collect()
     };
@@ -93,7 +91,7 @@ async fn a_work_topic_that_has_grown_leaves_everything_where_it_was(shared: &'st
     for task in 0..6 {
         cluster.until_counted("grown", task, 10).await;
     }
-    // The group may be about to move some: that may leave one that runs nowhere for a moment, and none that runs twice.
+    // A rebalance may be under way: then a task may run nowhere for a moment, but never twice.
     let (before, there, here) = (ids(&one), ids(&two), ids(&one));
     let twice: Vec<&Id> = here.iter().filter(|id| before.contains(id) && there.contains(id)).collect();
     assert!(twice.is_empty(), "{twice:?} run in both workers");

@@ -1,8 +1,8 @@
-//! A worker, in this process or in one of its own.
+//! A worker in this process, or as another process.
 //!
-//! The process is a copy of this binary. It says `joined` and runs what it is given. Asked `running N` it says which tasks
-//! run in it at that moment, after the same words; at the end of its input, or at any other line, it ends everything in
-//! order, leaves the group and says `stopped`.
+//! The process is a copy of this binary. It prints `joined` and runs the tasks that it is assigned. To a line `running N` it answers
+//! `running N: ` and the tasks that run in it. At any other line, or at the end of its input, it stops all tasks, leaves the group
+//! and prints `stopped`.
 
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -26,34 +26,36 @@ use tributary::{
     state::{State, ledger::Ledgers, statuses::RunState, topics, writer::StatusWriter},
 };
 
-use super::cluster::{self, Cluster};
-use crate::support::{Result, lost, process::Process, run_directory, topics::LIMIT};
+use super::cluster::{self, WorkerGroup};
+use crate::support::process::Process;
+use crate::support::topics::LIMIT;
+use crate::support::{Result, lost, run_directory};
 
-/// Set for the copy: where Kafka is.
+/// Set for the copy: the bootstrap servers.
 pub(crate) const WORKER: &str = "TRIBUTARY_TEST_WORKER";
-/// Set for the copy: the prefix of everything.
+/// Set for the copy: the prefix of group and topics.
 const PREFIX: &str = "TRIBUTARY_TEST_WORKER_PREFIX";
 /// Set for the copy: its id.
 const ID: &str = "TRIBUTARY_TEST_WORKER_ID";
 
-/// Asks the copy what runs in it.
+/// Has the copy print the tasks that run in it.
 const RUNNING: &str = "running ";
 
-/// How long a worker may take to stop.
+/// Limit for the stop of a worker.
 const GRACE: Duration = Duration::from_secs(10);
-/// How often a condition is looked at that gives no sign.
+/// Between two checks of a condition that gives no signal.
 const STEP: Duration = Duration::from_millis(5);
 
-/// The copy's whole life.
+/// The main function of the copy.
 pub(crate) fn worker() -> ExitCode {
     let of = |variable: &str| std::env::var(variable).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let config = cluster::config(&of(WORKER), &of(PREFIX));
-        let local = Local::start(&config, &of(ID), Settings::default()).await;
+        let local = LocalWorker::start(&config, &of(ID), Settings::default()).await;
         println!("joined");
         let handle = local.handle.clone();
-        let heard = tokio::task::spawn_blocking(move || {
+        let answering = tokio::task::spawn_blocking(move || {
             let questions = std::io::stdin().lines().map_while(std::result::Result::ok);
             for question in questions.take_while(|line| line.starts_with(RUNNING)) {
                 let tasks = handle.running().into_iter().filter(|one| one.state == RunState::Running);
@@ -61,22 +63,22 @@ pub(crate) fn worker() -> ExitCode {
                 println!("{question}: {}", tasks.collect::<Vec<_>>().join(" "));
             }
         });
-        heard.await.unwrap();
+        answering.await.unwrap();
         local.stop().await;
         println!("stopped");
     });
     ExitCode::SUCCESS
 }
 
-/// One in this process.
-pub(super) struct Local {
+/// A worker in this process.
+pub(super) struct LocalWorker {
     pub(super) handle: Handle,
     membership: Membership,
     cancel: CancellationToken,
     running: JoinHandle<std::result::Result<(), supervisor::Error>>,
 }
 
-impl Local {
+impl LocalWorker {
     pub(super) async fn start(config: &Arc<config::Worker>, id: &str, settings: Settings) -> Self {
         let (kafka, own) = (&config.kafka, &config.topics);
         let partitions = topics::ensure(&Admin::Real(kafka.clone()), own).await.unwrap();
@@ -95,7 +97,7 @@ impl Local {
             arbiter: Arbiter::new(kafka, state.configs.clone(), state.offsets.places()),
             statuses: StatusWriter::start(kafka, &own.status.name, partitions.status).unwrap(),
             state,
-            // As a cluster remembers them, whatever the topic has by now.
+            // As the cluster was configured, whatever the topic has by now.
             partitions: u32::try_from(cluster::WORK_PARTITIONS).unwrap(),
             membership: membership.clone(),
             worker_id: id.into(),
@@ -115,7 +117,7 @@ impl Local {
         Self { handle, membership, cancel, running }
     }
 
-    /// Waits until what runs here is this.
+    /// Waits until this holds for what runs in this worker.
     pub(super) async fn until(&self, what: &str, wanted: impl Fn(&[Running]) -> bool) {
         let looking = async {
             while !wanted(&self.handle.running()) {
@@ -127,7 +129,7 @@ impl Local {
         }
     }
 
-    /// Ends it in order, within its grace.
+    /// Stops it within [`GRACE`].
     pub(super) async fn stop(self) {
         self.cancel.cancel();
         lost::timeout(GRACE + LIMIT, self.running).await.expect("it stops").unwrap().unwrap();
@@ -135,16 +137,16 @@ impl Local {
     }
 }
 
-/// One in a process of its own.
-pub(super) struct Remote {
+/// A worker process.
+pub(super) struct WorkerProcess {
     process: Process,
     pub(super) id: String,
     asked: AtomicU32,
 }
 
-impl Remote {
+impl WorkerProcess {
     /// Starts one and waits until it has joined the group.
-    pub(super) async fn start(cluster: &Cluster, id: &str) -> Result<Self> {
+    pub(super) async fn start(cluster: &WorkerGroup, id: &str) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.env(WORKER, &cluster.config.kafka.bootstrap_servers).env(PREFIX, &cluster.prefix).env(ID, id);
         let log = run_directory::create("worker")?.join("log");
@@ -154,7 +156,7 @@ impl Remote {
     }
 
     pub(super) async fn stop(&self) -> Result<()> {
-        self.process.tell("stop")?;
+        self.process.write_line("stop")?;
         let status = self.process.wait(LIMIT).await?;
         if status.success() && self.process.said().lines().any(|line| line == "stopped") {
             return Ok(());
@@ -165,7 +167,7 @@ impl Remote {
     /// The tasks that run in it, as `connector/task`.
     pub(super) async fn running(&self) -> Result<Vec<String>> {
         let question = format!("{RUNNING}{}", self.asked.fetch_add(1, Ordering::Relaxed));
-        self.process.tell(&question)?;
+        self.process.write_line(&question)?;
         let mut tasks = None;
         let answered = async || {
             let (said, begin) = (self.process.said(), format!("{question}: "));

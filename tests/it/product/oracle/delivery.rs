@@ -1,8 +1,7 @@
-//! Deliveries as the provider makes them: envelope, ids, signature. Shares nothing with the product.
+//! Deliveries as the provider makes them: envelope, ids, signature. Shares no code with the product.
 //!
-//! Every delivery has an id of its own, from which company and number can be read, so that what turns up in a topic tells
-//! where it came from. A body is a template with a few places that change, so that making one costs little more than its
-//! signature and a generator can make tens of thousands a second.
+//! The id of a delivery contains company and number, so that a record in a topic shows where it came from. A body is a template with
+//! a few variable fields, so that making one costs little more than its signature and a generator can make tens of thousands a second.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use aws_lc_rs::hmac;
 /// The header that carries the signature.
 pub(crate) const SIGNATURE_HEADER: &str = "svc-webhook-signature";
 
-/// Where the places that change stand in the template, all of them digits of fixed width.
+/// Placeholders of the variable fields in the template, which are digits of fixed width.
 const COMPANY: &str = "CCCCCCCC-cccc-4ccc-8ccc-cccccccccccc";
 const OUTGOING: &str = "OOOOOOOO-oooo-4ooo-8ooo-oooooooooooo";
 const RECORD: &str = "RRRRRRRR-rrrr-4rrr-8rrr-rrrrrrrrrrrr";
@@ -21,7 +20,7 @@ const SEQUENCE_WIDTH: usize = SEQUENCE.len();
 
 const CAPITALS: &[u8; 16] = b"0123456789ABCDEF";
 
-/// What the signature header says: `sha256=` and 64 digits.
+/// The value of the signature header: `sha256=` and 64 digits.
 pub(crate) type Signature = [u8; 71];
 
 /// A 128-bit id that is written as a GUID.
@@ -46,7 +45,7 @@ impl Id {
         u128::from_str_radix(text, 16).ok().map(Self)
     }
 
-    /// The text of it, in small letters.
+    /// Its text, in lower case.
     pub(crate) fn text(self) -> [u8; 36] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = [b'-'; 36];
@@ -61,12 +60,12 @@ impl Id {
     }
 }
 
-/// What makes the deliveries of one run.
+/// Makes the deliveries of one run.
 #[derive(Clone)]
 pub(crate) struct Maker {
     template: Arc<Template>,
     key: hmac::Key,
-    /// Told apart from those of other runs.
+    /// Distinguishes ids from those of other runs.
     run: u32,
 }
 
@@ -89,7 +88,7 @@ pub(crate) struct Delivery {
     pub(crate) company: Id,
     /// The exact bytes that are signed.
     pub(crate) body: Vec<u8>,
-    /// What the signature header says.
+    /// The value of the signature header.
     pub(crate) signature: Signature,
 }
 
@@ -117,7 +116,7 @@ impl Maker {
         Delivery { id: self.id(company, number), company: self.company(company), body, signature }
     }
 
-    /// Writes a delivery's body over `body` and hands back what the signature header says.
+    /// Writes a delivery's body over `body`; the value of the signature header.
     pub(crate) fn write(&self, company: u32, number: u64, body: &mut Vec<u8>) -> Signature {
         let template = &*self.template;
         body.clear();
@@ -125,7 +124,7 @@ impl Maker {
         let company_text = self.company(company).text();
         body[template.company..][..36].copy_from_slice(&company_text);
         body[template.outgoing..][..36].copy_from_slice(&self.id(company, number).text());
-        // One record per company is changed again and again, so that the sequence goes up as the provider's does.
+        // One record per company changes all the time, so that its sequence increases as at the provider.
         body[template.record..][..36].copy_from_slice(&company_text);
         let mut rest = number;
         for digit in body[template.sequence..][..SEQUENCE_WIDTH].iter_mut().rev() {
@@ -141,7 +140,7 @@ impl Maker {
         signature
     }
 
-    /// The `JsonData` of a delivery as text, which has to come out of the topic letter by letter.
+    /// The `JsonData` of a delivery as text, which must be in the topic unchanged.
     pub(crate) fn data(&self, company: u32, number: u64) -> Vec<u8> {
         let mut body = Vec::new();
         self.write(company, number, &mut body);

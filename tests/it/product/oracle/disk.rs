@@ -1,7 +1,7 @@
-//! Answered in time and kept, whatever the spool's disk does: receiver, intake and spool in this process, on a disk that is
-//! slow, full or stuck on command, and no Kafka anywhere.
+//! Answers in time, and no loss, whatever the spool's disk does: receiver, intake and spool in this process, without Kafka, on a disk
+//! that is slow, full or stuck on request.
 //!
-//! Everything is behind, so every answer is the disk's. What was acknowledged has to be in the spool, in order.
+//! Every delivery is spooled, so every answer depends on the disk. Acknowledged deliveries must be in the spool, in order.
 
 use std::future::pending;
 use std::pin::Pin;
@@ -30,7 +30,7 @@ use crate::support::{Result, lost, run_directory};
 
 crate::tests! {
     plain every_answer_is_200_in_time_while_each_sync_takes_20_ms;
-    plain a_stuck_disk_is_answered_503_in_time_until_it_goes_on;
+    plain a_stuck_disk_is_answered_503_in_time_until_it_recovers;
     plain a_full_disk_is_answered_503_in_time_until_there_is_room;
     plain writes_that_fail_are_answered_503_in_time_and_lose_nothing;
 }
@@ -38,75 +38,75 @@ crate::tests! {
 const COMPANIES: u32 = 32;
 const ENOUGH: u64 = 10 * COMPANIES as u64;
 const PACE: Duration = Duration::from_millis(5);
-/// Nothing waits this long when all is well; time that the machine lost does not count.
+/// Limit for each step; time that the machine lost does not count.
 const LIMIT: Duration = Duration::from_secs(30);
-/// The same for what the product ends by the wall clock.
+/// The same for limits of the product, which are wall time.
 const ENDING: Duration = lost::longest(LIMIT);
 
 async fn every_answer_is_200_in_time_while_each_sync_takes_20_ms() -> Result<()> {
-    let place = Place::start("disk-slow").await?;
-    place.disk.slow_down(Duration::from_millis(20));
-    let senders = place.senders();
+    let receiver = SpoolingReceiver::start("disk-slow").await?;
+    receiver.disk.slow_down(Duration::from_millis(20));
+    let senders = receiver.senders();
 
-    place.until("answers", |figures| figures.status(200) >= ENOUGH).await;
+    receiver.until("answers", |figures| figures.status(200) >= ENOUGH).await;
 
-    let figures = place.finish("each sync takes 20 ms", senders).await;
+    let figures = receiver.finish("each sync takes 20 ms", senders).await;
     assert!(figures.statuses.keys().eq([&200]), "{figures}");
     Ok(())
 }
 
-async fn a_stuck_disk_is_answered_503_in_time_until_it_goes_on() -> Result<()> {
-    let place = Place::start("disk-stuck").await?;
-    let senders = place.senders();
-    place.until("answers", |figures| figures.status(200) >= ENOUGH).await;
+async fn a_stuck_disk_is_answered_503_in_time_until_it_recovers() -> Result<()> {
+    let receiver = SpoolingReceiver::start("disk-stuck").await?;
+    let senders = receiver.senders();
+    receiver.until("answers", |figures| figures.status(200) >= ENOUGH).await;
 
-    place.disk.hold();
-    place.until("refusals", |figures| figures.status(503) >= u64::from(COMPANIES)).await;
-    place.disk.release();
-    let before = place.ledger.figures().status(200);
-    place.until("more answers", |figures| figures.status(200) >= before + ENOUGH).await;
+    receiver.disk.hold();
+    receiver.until("refusals", |figures| figures.status(503) >= u64::from(COMPANIES)).await;
+    receiver.disk.release();
+    let before = receiver.ledger.figures().status(200);
+    receiver.until("more answers", |figures| figures.status(200) >= before + ENOUGH).await;
 
-    let figures = place.finish("the disk hangs", senders).await;
+    let figures = receiver.finish("the disk hangs", senders).await;
     assert!(figures.statuses.keys().eq([&200, &503]), "{figures}");
     Ok(())
 }
 
 async fn a_full_disk_is_answered_503_in_time_until_there_is_room() -> Result<()> {
-    let place = Place::start("disk-full").await?;
-    let senders = place.senders();
-    place.until("answers", |figures| figures.status(200) >= ENOUGH).await;
+    let receiver = SpoolingReceiver::start("disk-full").await?;
+    let senders = receiver.senders();
+    receiver.until("answers", |figures| figures.status(200) >= ENOUGH).await;
 
-    place.disk.set_free_bytes(Some(0));
-    place.until("refusals", |figures| figures.status(503) >= ENOUGH).await;
-    place.disk.set_free_bytes(None);
-    let before = place.ledger.figures().status(200);
-    place.until("more answers", |figures| figures.status(200) >= before + ENOUGH).await;
+    receiver.disk.set_free_bytes(Some(0));
+    receiver.until("refusals", |figures| figures.status(503) >= ENOUGH).await;
+    receiver.disk.set_free_bytes(None);
+    let before = receiver.ledger.figures().status(200);
+    receiver.until("more answers", |figures| figures.status(200) >= before + ENOUGH).await;
 
-    let figures = place.finish("the disk is full", senders).await;
+    let figures = receiver.finish("the disk is full", senders).await;
     assert!(figures.statuses.keys().eq([&200, &503]), "{figures}");
     Ok(())
 }
 
 async fn writes_that_fail_are_answered_503_in_time_and_lose_nothing() -> Result<()> {
-    let place = Place::start("disk-failing").await?;
-    let senders = place.senders();
+    let receiver = SpoolingReceiver::start("disk-failing").await?;
+    let senders = receiver.senders();
 
     for (cycle, fault) in [Fault::NoSpace, Fault::Write, Fault::Sync].into_iter().enumerate() {
-        let before = place.ledger.figures().status(200);
-        place.until("answers", |figures| figures.status(200) >= before + ENOUGH).await;
-        place.disk.fail_commits(&[fault]);
-        place.until("refusals", |figures| figures.status(503) > cycle as u64).await;
+        let before = receiver.ledger.figures().status(200);
+        receiver.until("answers", |figures| figures.status(200) >= before + ENOUGH).await;
+        receiver.disk.fail_commits(&[fault]);
+        receiver.until("refusals", |figures| figures.status(503) > cycle as u64).await;
     }
-    let before = place.ledger.figures().status(200);
-    place.until("more answers", |figures| figures.status(200) >= before + ENOUGH).await;
+    let before = receiver.ledger.figures().status(200);
+    receiver.until("more answers", |figures| figures.status(200) >= before + ENOUGH).await;
 
-    let figures = place.finish("writes fail", senders).await;
+    let figures = receiver.finish("writes fail", senders).await;
     assert!(figures.statuses.keys().eq([&200, &503]), "{figures}");
     Ok(())
 }
 
-/// A receiver of one connector that nothing can be published for.
-struct Place {
+/// A receiver of one connector without topics, so that every delivery is spooled.
+struct SpoolingReceiver {
     disk: Faulty,
     spool: Spool,
     ledger: Arc<Ledger>,
@@ -116,10 +116,10 @@ struct Place {
     server: Server,
 }
 
-/// Its topics are not there, and never will be.
-struct Nothing;
+/// Reports that the connector's topics do not exist.
+struct NoTopics;
 
-impl Openings for Nothing {
+impl Openings for NoTopics {
     fn ready(&self, _: &Context) -> Option<Arc<Ready>> {
         None
     }
@@ -131,14 +131,14 @@ impl Openings for Nothing {
     }
 }
 
-impl Place {
+impl SpoolingReceiver {
     async fn start(name: &str) -> Result<Self> {
         let disk = Faulty::default();
         let options = SpoolOptions::new(run_directory::create(name)?.join("spool"), 1 << 30);
         let options = SpoolOptions { storage: Arc::new(disk.clone()), ..options };
         let spool = Spool::open(options).unwrap().spool;
         let producers = Producers { kafka: nowhere(), options: ProducerOptions::default() };
-        let intake = Intake::start(producers, spool.clone(), Arc::new(Nothing), 64 << 20, Times::default())
+        let intake = Intake::start(producers, spool.clone(), Arc::new(NoTopics), 64 << 20, Times::default())
             .await
             .unwrap();
         let receivers = Receivers::new();
@@ -173,15 +173,15 @@ impl Place {
         Senders::start(&self.ledger, &self.maker, &self.target, COMPANIES, PACE)
     }
 
-    async fn until(&self, what: &str, so: impl Fn(&Figures) -> bool) {
+    async fn until(&self, what: &str, holds: impl Fn(&Figures) -> bool) {
         let began = Instant::now();
-        while !so(&self.ledger.figures()) {
+        while !holds(&self.ledger.figures()) {
             assert!(lost::fair(began) < LIMIT, "no {what} within {LIMIT:?}: {}", self.ledger.figures());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// Ends everything and judges what is in the spool.
+    /// Ends everything and judges the spool.
     async fn finish(self, case: &str, senders: Senders) -> Figures {
         senders.stop().await;
         let (entries, figures) = (self.ledger.entries(), self.ledger.figures());
@@ -199,7 +199,7 @@ impl Place {
     }
 }
 
-/// What is in the spool, by lane and in sequence.
+/// All entries of the spool, by lane and in sequence.
 async fn appearances(spool: &Spool) -> Vec<Appearance> {
     let mut found = Vec::new();
     for state in spool.lanes().await.unwrap() {
@@ -220,7 +220,7 @@ async fn appearances(spool: &Spool) -> Vec<Appearance> {
     found
 }
 
-/// The GUID that stands behind this name in the delivery's JSON.
+/// The GUID of this member in the delivery's JSON.
 fn member(payload: &[u8], name: &str) -> Option<Id> {
     let name = format!("\"{name}\":\"");
     let at = payload.windows(name.len()).position(|window| window == name.as_bytes())? + name.len();

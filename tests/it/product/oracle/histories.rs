@@ -1,24 +1,24 @@
-//! The judge, tried on histories that were made up: an oracle that cannot say no is none.
+//! The judge on made-up histories: each kind of fault is found.
 
 use std::time::Duration;
 
 use super::delivery::{Id, Maker};
-use super::judge::{Appearance, Verdict, judge};
+use super::judge::{Appearance, DeliveryVerdict, judge};
 use super::ledger::{Answer, Entry, Ledger};
 
 crate::tests! {
     plain a_history_without_faults_is_sound_and_its_copies_are_counted;
     plain an_acknowledged_delivery_that_is_nowhere_is_lost;
-    plain a_delivery_before_one_that_was_acknowledged_before_it_was_sent_is_early;
-    plain a_copy_before_the_first_of_an_earlier_delivery_counts_as_its_first;
+    plain a_delivery_before_an_earlier_acknowledged_one_is_early;
+    plain an_early_copy_counts_as_the_first_of_its_delivery;
     plain deliveries_that_overlap_may_appear_in_either_order;
     plain companies_have_no_order_among_each_other;
-    plain what_nobody_acknowledged_may_be_anywhere_or_nowhere;
-    plain what_nobody_sent_is_foreign;
-    plain a_record_under_another_key_or_with_another_content_or_elsewhere_is_found;
+    plain an_unacknowledged_delivery_may_be_anywhere_or_missing;
+    plain a_record_without_a_sender_is_foreign;
+    plain a_record_with_another_key_content_or_place_is_found;
     plain an_answer_after_five_seconds_acknowledges_nothing;
-    plain what_is_not_answered_while_somebody_listens_is_found;
-    plain a_delivery_tells_its_company_number_and_signature;
+    plain an_unanswered_sending_while_the_receiver_listens_is_found;
+    plain a_delivery_shows_its_company_number_and_signature;
 }
 
 const A: Id = Id(1);
@@ -26,7 +26,7 @@ const B: Id = Id(2);
 /// Longer than any of these tests has taken so far.
 const LATER: Duration = Duration::from_secs(3600);
 
-/// Sent and acknowledged at these seconds.
+/// A delivery that was sent and acknowledged at these seconds.
 fn entry(id: u128, company: Id, sent: u64, acknowledged: impl Into<Option<u64>>) -> Entry {
     let acknowledged = acknowledged.into().map(Duration::from_secs);
     Entry { id: Id(id), company, sent: Duration::from_secs(sent), acknowledged }
@@ -49,8 +49,8 @@ fn log(company: Id, ids: &[u128]) -> Vec<Appearance> {
 }
 
 /// Lost, early, foreign, misplaced, damaged, scattered.
-fn faults(verdict: &Verdict) -> [u64; 6] {
-    let Verdict { lost, early, foreign, misplaced, damaged, scattered, .. } = verdict;
+fn faults(verdict: &DeliveryVerdict) -> [u64; 6] {
+    let DeliveryVerdict { lost, early, foreign, misplaced, damaged, scattered, .. } = verdict;
     [lost, early, foreign, misplaced, damaged, scattered].map(|faults| faults.count)
 }
 
@@ -70,12 +70,12 @@ async fn an_acknowledged_delivery_that_is_nowhere_is_lost() {
     assert!(verdict.to_string().contains("\n  lost: Entry { id: Id(3)"), "{verdict}");
 }
 
-async fn a_delivery_before_one_that_was_acknowledged_before_it_was_sent_is_early() {
+async fn a_delivery_before_an_earlier_acknowledged_one_is_early() {
     for (ids, early) in [
         (&[1, 3, 2, 4][..], 1),
         (&[4, 1, 2, 3], 1),
         (&[4, 3, 2, 1], 3),
-        // Later copies do not mend it.
+        // Later copies do not change that.
         (&[1, 3, 2, 3, 4], 1),
     ] {
         let verdict = judge(&sequence(4), &log(A, ids));
@@ -84,8 +84,8 @@ async fn a_delivery_before_one_that_was_acknowledged_before_it_was_sent_is_early
     }
 }
 
-async fn a_copy_before_the_first_of_an_earlier_delivery_counts_as_its_first() {
-    // 3 is there twice, and the first of them is before 2.
+async fn an_early_copy_counts_as_the_first_of_its_delivery() {
+    // 3 appears twice, first before 2.
     let verdict = judge(&sequence(3), &log(A, &[1, 3, 2, 3]));
 
     assert_eq!((verdict.early.count, verdict.copies), (1, 1));
@@ -107,7 +107,7 @@ async fn companies_have_no_order_among_each_other() {
     assert!(judge(&entries, &found).is_sound());
 }
 
-async fn what_nobody_acknowledged_may_be_anywhere_or_nowhere() {
+async fn an_unacknowledged_delivery_may_be_anywhere_or_missing() {
     let entries = [entry(1, A, 10, 15), entry(2, A, 20, None), entry(3, A, 30, 35), entry(4, A, 40, None)];
 
     let verdict = judge(&entries, &log(A, &[1, 3, 2]));
@@ -116,7 +116,7 @@ async fn what_nobody_acknowledged_may_be_anywhere_or_nowhere() {
     assert_eq!((verdict.sent, verdict.acknowledged, verdict.unacknowledged), (4, 2, 1));
 }
 
-async fn what_nobody_sent_is_foreign() {
+async fn a_record_without_a_sender_is_foreign() {
     let mut found = log(A, &[1, 2, 9]);
     found[1].id = None;
 
@@ -125,7 +125,7 @@ async fn what_nobody_sent_is_foreign() {
     assert_eq!(faults(&verdict), [0, 0, 2, 0, 0, 0]);
 }
 
-async fn a_record_under_another_key_or_with_another_content_or_elsewhere_is_found() {
+async fn a_record_with_another_key_content_or_place_is_found() {
     let mut found = log(A, &[1, 2, 3, 4]);
     found[0].key = Some(B);
     found[1].intact = false;
@@ -133,7 +133,7 @@ async fn a_record_under_another_key_or_with_another_content_or_elsewhere_is_foun
 
     let verdict = judge(&sequence(4), &found);
 
-    // What is misplaced or damaged is not there.
+    // Misplaced and damaged records count as missing.
     assert_eq!(faults(&verdict), [2, 0, 0, 1, 1, 1]);
 }
 
@@ -160,7 +160,7 @@ async fn an_answer_after_five_seconds_acknowledges_nothing() {
     assert_eq!(figures.worst(), secs(6));
 }
 
-async fn what_is_not_answered_while_somebody_listens_is_found() {
+async fn an_unanswered_sending_while_the_receiver_listens_is_found() {
     let ledger = Ledger::new();
     let unanswered = |answer| {
         let before = ledger.figures().unanswered;
@@ -170,10 +170,10 @@ async fn what_is_not_answered_while_somebody_listens_is_found() {
     let none = Duration::ZERO;
 
     assert_eq!([unanswered(Answer::Refused(none)), unanswered(Answer::Broken(none))], [1, 1]);
-    ledger.nobody_listens();
+    ledger.receiver_stops();
     assert_eq!([unanswered(Answer::Refused(none)), unanswered(Answer::Broken(LATER))], [0, 0]);
-    ledger.somebody_listens();
-    // Sent while nobody listened, then after that.
+    ledger.receiver_listens();
+    // Sent while the receiver was stopped, then after that.
     assert_eq!([unanswered(Answer::Broken(LATER)), unanswered(Answer::Refused(LATER))], [0, 0]);
     assert_eq!([unanswered(Answer::Broken(none)), unanswered(Answer::Refused(none))], [1, 1]);
     let figures = ledger.figures();
@@ -181,7 +181,7 @@ async fn what_is_not_answered_while_somebody_listens_is_found() {
 }
 
 /// The signature was computed by `openssl dgst -sha256 -hmac`.
-async fn a_delivery_tells_its_company_number_and_signature() {
+async fn a_delivery_shows_its_company_number_and_signature() {
     let maker = Maker::new("an-oracle-signs-with-this", 7);
 
     let delivery = maker.delivery(3, 42);

@@ -1,4 +1,4 @@
-//! Always answered, always in time: whatever is away, a delivery gets its answer in under five seconds, and the right one.
+//! Every delivery gets the right answer in under five seconds, whichever part is unavailable.
 //!
 //! `TRIBUTARY_TEST_OUTAGE_SECONDS` makes outages longer than three of the worker's session timeouts.
 
@@ -6,31 +6,30 @@ use std::time::Duration;
 
 use super::ledger::Figures;
 use super::senders::Senders;
-use super::stage::{SESSION, Stage};
+use super::stage::{ReceiverStage, SESSION};
 use crate::support::Result;
 use crate::support::tries::Tries;
 
 crate::tests! {
-    disturbing every_answer_is_200_in_time_while_the_broker_is_down_for_three_sessions_and_the_worker_restarts within 600;
+    disturbing every_answer_is_200_in_time_through_an_outage_and_a_restart within 600;
     disturbing every_answer_is_200_in_time_while_the_broker_is_frozen within 600;
-    disturbing every_answer_is_200_in_time_and_events_flow_while_the_registry_is_away within 600;
-    disturbing a_full_spool_is_answered_503_in_time_until_there_is_room_again within 600;
+    disturbing every_answer_is_200_in_time_while_the_registry_is_away within 600;
+    disturbing a_full_spool_is_answered_503_in_time_until_there_is_room within 600;
 }
 
-/// Times that a case is played while answers are late by what the machine took away. A lost delivery, a wrong answer and one that was
-/// late by itself fail the first time.
+/// Attempts at a case while answers are late only because of lost CPU time. A lost delivery, a wrong answer and one that is late
+/// without that excuse fail the first attempt.
 const ROUNDS: usize = 3;
 const COMPANIES: u32 = 16;
-/// Deliveries that show that all companies are received.
+/// Deliveries after which all companies have been received.
 const WARM: u64 = 10 * COMPANIES as u64;
 
-async fn every_answer_is_200_in_time_while_the_broker_is_down_for_three_sessions_and_the_worker_restarts()
--> Result<()> {
+async fn every_answer_is_200_in_time_through_an_outage_and_a_restart() -> Result<()> {
     in_time("broker down", down, &[200]).await
 }
 
 async fn down() -> Result<Figures> {
-    let mut stage = Stage::start("in-time-down", &[]).await?;
+    let mut stage = ReceiverStage::start("in-time-down", &[]).await?;
     let senders = warm(&stage).await?;
 
     stage.broker.kill();
@@ -49,7 +48,7 @@ async fn every_answer_is_200_in_time_while_the_broker_is_frozen() -> Result<()> 
 }
 
 async fn frozen() -> Result<Figures> {
-    let stage = Stage::start("in-time-frozen", &[]).await?;
+    let stage = ReceiverStage::start("in-time-frozen", &[]).await?;
     let senders = warm(&stage).await?;
 
     stage.broker.pause()?;
@@ -60,14 +59,13 @@ async fn frozen() -> Result<Figures> {
     finish("broker frozen", &stage, senders).await
 }
 
-async fn every_answer_is_200_in_time_and_events_flow_while_the_registry_is_away() -> Result<()> {
+async fn every_answer_is_200_in_time_while_the_registry_is_away() -> Result<()> {
     in_time("registry away", registry_away, &[200]).await
 }
 
-/// The worker has to publish with what it remembers of the registry: it is started while that is away, and the registry does
-/// not come back before the verdict.
+/// The worker has to publish with cached schema ids: it is started while the registry is away, which stays away until the verdict.
 async fn registry_away() -> Result<Figures> {
-    let mut stage = Stage::start("in-time-registry", &[]).await?;
+    let mut stage = ReceiverStage::start("in-time-registry", &[]).await?;
     let senders = warm(&stage).await?;
 
     stage.registry.cut();
@@ -82,12 +80,12 @@ async fn registry_away() -> Result<Figures> {
     finish("registry away, worker killed", &stage, senders).await
 }
 
-async fn a_full_spool_is_answered_503_in_time_until_there_is_room_again() -> Result<()> {
+async fn a_full_spool_is_answered_503_in_time_until_there_is_room() -> Result<()> {
     in_time("spool full", full, &[200, 503]).await
 }
 
 async fn full() -> Result<Figures> {
-    let stage = Stage::start("in-time-full", &[("spool.limit.bytes", "1048576")]).await?;
+    let stage = ReceiverStage::start("in-time-full", &[("spool.limit.bytes", "1048576")]).await?;
     let senders = warm(&stage).await?;
 
     assert_eq!(stage.ledger.figures().status(503), 0, "refused before the spool was full");
@@ -102,7 +100,7 @@ async fn full() -> Result<Figures> {
     finish("spool full", &stage, senders).await
 }
 
-/// Plays a case until every answer was in time. Every status must be one of these each time.
+/// Runs a case until every answer is in time. Every status must be one of `known` each time.
 async fn in_time(name: &str, case: impl AsyncFn() -> Result<Figures>, known: &[u16]) -> Result<()> {
     let mut tries = Tries::of(format!("answers in time, {name}"));
     let mut late = Vec::new();
@@ -119,8 +117,8 @@ async fn in_time(name: &str, case: impl AsyncFn() -> Result<Figures>, known: &[u
     panic!("{name}: late in each of {ROUNDS} rounds: {late:#?}");
 }
 
-/// Deliveries flow straight to Kafka, and are on their way there when something breaks.
-async fn warm(stage: &Stage) -> Result<Senders> {
+/// Waits until deliveries are published without being spooled, so that some are in flight when something breaks.
+async fn warm(stage: &ReceiverStage) -> Result<Senders> {
     let senders = stage.senders(COMPANIES);
     stage.until_acknowledged(WARM).await?;
     stage.until_drained().await?;
@@ -128,8 +126,8 @@ async fn warm(stage: &Stage) -> Result<Senders> {
     Ok(senders)
 }
 
-/// Ends the senders, judges, and prints the figures. Whatever was sent while the worker listened has an answer.
-async fn finish(case: &str, stage: &Stage, senders: Senders) -> Result<Figures> {
+/// Ends the senders, judges, and prints the figures. Every delivery that was sent while the worker listened has an answer.
+async fn finish(case: &str, stage: &ReceiverStage, senders: Senders) -> Result<Figures> {
     senders.stop().await;
     let verdict = stage.verdict().await?;
     let figures = stage.ledger.figures();
@@ -139,7 +137,7 @@ async fn finish(case: &str, stage: &Stage, senders: Senders) -> Result<Figures> 
     Ok(figures)
 }
 
-/// No wait for something that happens: for so long nothing is to change.
+/// A sleep, because nothing may change for this time.
 async fn last(time: Duration) {
     tokio::time::sleep(time).await;
 }

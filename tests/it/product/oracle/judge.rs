@@ -1,13 +1,12 @@
-//! Whether what is in the topics is what was acknowledged: nothing lost, nothing before its time, nothing made up.
+//! Compares the topics with the acknowledged deliveries: none lost, none out of order, none made up.
 //!
-//! Deliveries of a [`Ledger`](super::ledger::Ledger) and [`Appearance`]s in the log ─▶ [`judge`] ─▶ [`Verdict`].
+//! Deliveries of a [`Ledger`](super::ledger::Ledger) and [`Appearance`]s in the log ─▶ [`judge`] ─▶ [`DeliveryVerdict`].
 //!
-//! - An acknowledged delivery that is nowhere is *lost*.
-//! - Of two acknowledged deliveries of a company the second is *early* when it was sent after the first was acknowledged
-//!   and yet appears before it. First appearances count: later copies carry the same id, and readers know them by it. Of
-//!   deliveries that were on their way at the same time either may be first.
-//! - A delivery that was sent and never acknowledged may be there or not, wherever; it is counted.
-//! - A record that nobody sent is *foreign*, one under another company's key *misplaced*, one with another content
+//! - An acknowledged delivery that is in no topic is *lost*.
+//! - A delivery is *early* if it was sent after another one of its company was acknowledged, and yet appears before it. First
+//!   appearances count: readers recognize later copies by their id. Deliveries in flight at the same time have no order.
+//! - A delivery that was never acknowledged may be anywhere or missing; it is counted.
+//! - A record that was never sent is *foreign*, one under another company's key *misplaced*, one with another content
 //!   *damaged*, a company in two partitions *scattered*.
 
 use std::collections::{HashMap, HashSet};
@@ -17,15 +16,15 @@ use std::time::Duration;
 use super::delivery::Id;
 use super::ledger::Entry;
 
-/// Of each kind of fault, so many are named.
+/// Faults of each kind that are named.
 const NAMED: usize = 5;
 
 /// A record in a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Appearance {
-    /// Its `tributary.id`; `None` where there is none that any sender gives.
+    /// Its `tributary.id`; `None` if it has none, or one that senders do not use.
     pub(crate) id: Option<Id>,
-    /// Its key; `None` where that is no company of any sender.
+    /// Its key; `None` if it is no company of a sender.
     pub(crate) key: Option<Id>,
     pub(crate) partition: i32,
     pub(crate) offset: i64,
@@ -33,16 +32,16 @@ pub(crate) struct Appearance {
     pub(crate) intact: bool,
 }
 
-/// What came of it all.
+/// Counts and faults.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct DeliveryVerdict {
     pub(crate) sent: u64,
     pub(crate) acknowledged: u64,
     /// Records in the topics.
     pub(crate) records: u64,
     /// Records beyond the first of their delivery.
     pub(crate) copies: u64,
-    /// Deliveries that are there though their sender was never told so.
+    /// Deliveries that are in a topic and were never acknowledged.
     pub(crate) unacknowledged: u64,
     pub(crate) lost: Faults,
     pub(crate) early: Faults,
@@ -60,20 +59,20 @@ pub(crate) struct Faults {
 }
 
 /// Compares both sides. Appearances of one partition come in the order of its log.
-pub(crate) fn judge(entries: &[Entry], appearances: &[Appearance]) -> Verdict {
-    let mut verdict = Verdict { sent: entries.len() as u64, ..Verdict::default() };
-    let places: HashMap<Id, usize> =
-        entries.iter().enumerate().map(|(place, entry)| (entry.id, place)).collect();
+pub(crate) fn judge(entries: &[Entry], appearances: &[Appearance]) -> DeliveryVerdict {
+    let mut verdict = DeliveryVerdict { sent: entries.len() as u64, ..DeliveryVerdict::default() };
+    let indices: HashMap<Id, usize> =
+        entries.iter().enumerate().map(|(index, entry)| (entry.id, index)).collect();
     let mut first: Vec<Option<u64>> = vec![None; entries.len()];
     let mut homes: HashMap<Id, i32> = HashMap::new();
     let mut scattered: HashSet<Id> = HashSet::new();
     for (at, found) in appearances.iter().enumerate() {
         verdict.records += 1;
-        let Some(&place) = found.id.and_then(|id| places.get(&id)) else {
+        let Some(&index) = found.id.and_then(|id| indices.get(&id)) else {
             verdict.foreign.add(|| format!("{found:?}"));
             continue;
         };
-        let entry = &entries[place];
+        let entry = &entries[index];
         if found.key != Some(entry.company) {
             verdict.misplaced.add(|| format!("{found:?} belongs to {:?}", entry.company));
             continue;
@@ -87,16 +86,16 @@ pub(crate) fn judge(entries: &[Entry], appearances: &[Appearance]) -> Verdict {
         {
             verdict.scattered.add(|| format!("{found:?}"));
         }
-        match &mut first[place] {
+        match &mut first[index] {
             Some(_) => verdict.copies += 1,
             unseen => *unseen = Some(at as u64),
         }
     }
-    let mut companies: HashMap<Id, Vec<Seen>> = HashMap::new();
+    let mut companies: HashMap<Id, Vec<SeenDelivery>> = HashMap::new();
     for (entry, first) in entries.iter().zip(first) {
         match (entry.acknowledged, first) {
             (Some(acknowledged), Some(first)) => {
-                let seen = Seen { id: entry.id, sent: entry.sent, acknowledged, first };
+                let seen = SeenDelivery { id: entry.id, sent: entry.sent, acknowledged, first };
                 companies.entry(entry.company).or_default().push(seen);
             }
             (Some(_), None) => verdict.lost.add(|| format!("{entry:?}")),
@@ -111,19 +110,19 @@ pub(crate) fn judge(entries: &[Entry], appearances: &[Appearance]) -> Verdict {
     verdict
 }
 
-/// An acknowledged delivery that is there.
-struct Seen {
+/// An acknowledged delivery that is in a topic.
+struct SeenDelivery {
     id: Id,
     sent: Duration,
     acknowledged: Duration,
     first: u64,
 }
 
-/// Finds those that appear before one that was acknowledged before they were sent.
-fn early(seen: &mut [Seen], faults: &mut Faults) {
+/// Finds deliveries that appear before one that was acknowledged before they were sent.
+fn early(seen: &mut [SeenDelivery], faults: &mut Faults) {
     seen.sort_unstable_by_key(|seen| seen.first);
-    // From the end of the log: the one of all that follow that was acknowledged first.
-    let mut soonest: Option<&Seen> = None;
+    // From the end of the log: of all that follow, the one that was acknowledged first.
+    let mut soonest: Option<&SeenDelivery> = None;
     for one in seen.iter().rev() {
         if let Some(later) = soonest.filter(|later| later.acknowledged < one.sent) {
             faults.add(|| {
@@ -139,7 +138,7 @@ fn early(seen: &mut [Seen], faults: &mut Faults) {
     }
 }
 
-impl Verdict {
+impl DeliveryVerdict {
     /// Whether every promise was kept.
     pub(crate) fn is_sound(&self) -> bool {
         self.faults().iter().all(|(_, faults)| faults.count == 0)
@@ -164,7 +163,7 @@ impl Verdict {
 }
 
 impl Faults {
-    /// One more, which is named if it is one of the first.
+    /// Counts a fault, and names it if it is one of the first.
     pub(crate) fn add(&mut self, name: impl FnOnce() -> String) {
         self.count += 1;
         if self.named.len() < NAMED {
@@ -173,7 +172,7 @@ impl Faults {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for DeliveryVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sent, acknowledged, records, copies, unacknowledged, .. } = self;
         let million = *copies as f64 * 1e6 / (*records).max(1) as f64;

@@ -1,51 +1,51 @@
-//! Killed at any moment, whatever the broker does: what was acknowledged is there afterwards, in order.
+//! A worker that is killed at any moment, in any trouble of the broker: acknowledged deliveries are in the topic afterwards, in order.
 //!
-//! Senders go on through all of it. In each cycle the broker gets into some trouble, the worker is killed some time into
-//! it, and comes back on its disk, into the trouble or after it. In some of the cycles it has drained its spool before, so
-//! that deliveries are on their way to Kafka when the trouble begins; in the others it may not even have found Kafka yet.
-//! `TRIBUTARY_TEST_CYCLES_KILL` is the number of kills, `TRIBUTARY_TEST_SEED` says what is drawn.
+//! Senders never pause. In each cycle the broker gets into some trouble, the worker is killed some time into it, and restarts on its
+//! disk, during the trouble or after it. In some cycles it has drained its spool before, so that deliveries are in flight to Kafka
+//! when the trouble begins; in the others it may not even have connected to Kafka yet. `TRIBUTARY_TEST_CYCLES_KILL` is the number of
+//! kills, `TRIBUTARY_TEST_SEED` the seed of what is drawn.
 
 use std::time::{Duration, Instant};
 
-use super::stage::Stage;
+use super::stage::ReceiverStage;
 use crate::support::dice::{Dice, seed};
-use crate::support::harness::Test;
 use crate::support::{Result, cycles};
 
 /// Kills of the gate: one in each class of trouble.
 const CYCLES: u32 = 3;
 const COMPANIES: u32 = 24;
 
-pub(crate) fn tests() -> Vec<Test> {
-    let name = concat!(module_path!(), "::no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill");
-    // A cycle takes three seconds, on a machine that does other things ten.
-    let limit = 240 + 15 * u64::from(cycles("KILL", CYCLES));
-    vec![Test::disturbing(name, no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill).within(limit)]
+crate::tests! {
+    // A cycle takes three seconds, on a busy machine ten.
+    disturbing no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill limit (240 + 15 * u64::from(cycles("KILL", CYCLES)));
 }
 
-/// What can be the matter with a broker.
+/// The state of the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trouble {
-    /// Nothing.
+enum BrokerTrouble {
+    /// No trouble.
     Up,
-    /// It is killed, and comes back with its data.
+    /// It is killed, and restarts with its data.
     Down,
     /// Connections stay open and nothing answers.
     Paused,
-    /// Everything takes its time.
+    /// The connection is slow.
     Slow,
-    /// No connection holds.
+    /// Every connection is closed at once.
     Cut,
-    /// It takes records and nobody hears of it.
+    /// It takes records, and its answers are held.
     Mute,
 }
 
 /// Classes of trouble, as a worker sees them: the broker works, cannot be reached, or does not answer in time.
-const CLASSES: [&[Trouble]; 3] =
-    [&[Trouble::Up], &[Trouble::Down, Trouble::Cut], &[Trouble::Paused, Trouble::Slow, Trouble::Mute]];
+const CLASSES: [&[BrokerTrouble]; 3] = [
+    &[BrokerTrouble::Up],
+    &[BrokerTrouble::Down, BrokerTrouble::Cut],
+    &[BrokerTrouble::Paused, BrokerTrouble::Slow, BrokerTrouble::Mute],
+];
 
-/// A trouble of each class, in an order that is drawn.
-fn troubles(dice: &mut Dice) -> Vec<Trouble> {
+/// A trouble of each class, in drawn order.
+fn troubles(dice: &mut Dice) -> Vec<BrokerTrouble> {
     let mut left = CLASSES.to_vec();
     let mut drawn = Vec::new();
     while !left.is_empty() {
@@ -59,7 +59,7 @@ async fn no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill() -> Result<(
     let seed = seed();
     let mut dice = Dice(seed);
     let began = Instant::now();
-    let mut stage = Stage::start("kill", &[]).await?;
+    let mut stage = ReceiverStage::start("kill", &[]).await?;
     let senders = stage.senders(COMPANIES);
     stage.until_acknowledged(10 * u64::from(COMPANIES)).await?;
 
@@ -68,16 +68,16 @@ async fn no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill() -> Result<(
         if planned.is_empty() {
             planned = troubles(&mut dice);
         }
-        let trouble = planned.pop().unwrap_or(Trouble::Up);
+        let trouble = planned.pop().unwrap_or(BrokerTrouble::Up);
         let (moment, through) = (Duration::from_millis(dice.below(1200)), dice.below(2) == 0);
         if dice.below(3) == 0 {
             stage.until_drained().await?;
         }
-        let told = |what: &str, stage: &Stage| {
+        let failed = |what: &str, stage: &ReceiverStage| {
             stage.worker.error(&format!("seed {seed}, cycle {cycle}, {trouble:?} for {moment:?}: {what}"))
         };
         begin(trouble, &stage, &mut dice)?;
-        // No wait for something that happens: the moment of the kill is what is drawn.
+        // A sleep, because the moment of the kill is what is drawn.
         tokio::time::sleep(moment).await;
         stage.worker.kill();
         if !through {
@@ -85,7 +85,7 @@ async fn no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill() -> Result<(
         }
         stage.worker.start_again()?;
         let receives = stage.until_acknowledged(u64::from(COMPANIES)).await;
-        receives.map_err(|error| told(&error.to_string(), &stage))?;
+        receives.map_err(|error| failed(&error.to_string(), &stage))?;
         if through {
             end(trouble, &mut stage).await?;
         }
@@ -101,25 +101,25 @@ async fn no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill() -> Result<(
     Ok(())
 }
 
-fn begin(trouble: Trouble, stage: &Stage, dice: &mut Dice) -> Result<()> {
+fn begin(trouble: BrokerTrouble, stage: &ReceiverStage, dice: &mut Dice) -> Result<()> {
     let proxy = stage.broker.proxy()?;
     match trouble {
-        Trouble::Up => {}
-        Trouble::Down => stage.broker.kill(),
-        Trouble::Paused => stage.broker.pause()?,
-        Trouble::Slow => proxy.slow(Duration::from_millis(20 + dice.below(500)), 200_000),
-        Trouble::Cut => proxy.cut(),
-        Trouble::Mute => proxy.stall_responses(),
+        BrokerTrouble::Up => {}
+        BrokerTrouble::Down => stage.broker.kill(),
+        BrokerTrouble::Paused => stage.broker.pause()?,
+        BrokerTrouble::Slow => proxy.slow(Duration::from_millis(20 + dice.below(500)), 200_000),
+        BrokerTrouble::Cut => proxy.cut(),
+        BrokerTrouble::Mute => proxy.stall_responses(),
     }
     Ok(())
 }
 
-async fn end(trouble: Trouble, stage: &mut Stage) -> Result<()> {
+async fn end(trouble: BrokerTrouble, stage: &mut ReceiverStage) -> Result<()> {
     match trouble {
-        Trouble::Up => {}
-        Trouble::Down => stage.broker.restart().await?,
-        Trouble::Paused => stage.broker.resume()?,
-        Trouble::Slow | Trouble::Cut | Trouble::Mute => stage.broker.proxy()?.heal(),
+        BrokerTrouble::Up => {}
+        BrokerTrouble::Down => stage.broker.restart().await?,
+        BrokerTrouble::Paused => stage.broker.resume()?,
+        BrokerTrouble::Slow | BrokerTrouble::Cut | BrokerTrouble::Mute => stage.broker.proxy()?.heal(),
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
-//! What was sent, what was answered, and when: the senders' side of the story.
+//! The senders' record: which deliveries were sent and answered, and when.
 //!
-//! A delivery is one [`Entry`], however often it was sent: a repetition has the same id. Times are those of one clock, so
-//! that whoever judges knows which of two deliveries was acknowledged before the other was sent at all. Whoever ends a receiver
-//! says so before ([`Ledger::nobody_listens`]), and when it is back: every sending between those times must be answered.
+//! A delivery is one [`Entry`], however often it was sent: a repetition has the same id. All times are of one clock, so that the
+//! judge knows whether a delivery was acknowledged before another was sent. A test that stops a receiver calls
+//! [`Ledger::receiver_stops`] before and [`Ledger::receiver_listens`] after it is back; outside of these times every sending must be
+//! answered.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::delivery::Id;
 
-/// The provider takes later answers for none.
+/// The provider ignores later answers.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 
 /// One delivery.
@@ -28,13 +29,13 @@ pub(crate) struct Entry {
 /// How one sending of a delivery ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// This status, after this time; how much of it the machine did not take away; proper as [`Figures::improper`] means it.
+    /// A status: the time to it, that time without what the machine lost, and whether it is not [`Figures::improper`].
     Status { status: u16, took: Duration, own: Duration, proper: bool },
-    /// Nobody listened, which was known after this time.
+    /// The connection was refused, after this time.
     Refused(Duration),
     /// The connection broke before an answer, after this time.
     Broken(Duration),
-    /// No answer came, for this long without what the machine took away.
+    /// No answer came, in this time without what the machine lost.
     Silent(Duration),
 }
 
@@ -42,14 +43,14 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     began: Instant,
-    pages: Mutex<Pages>,
+    records: Mutex<LedgerRecords>,
 }
 
 #[derive(Debug, Default)]
-struct Pages {
+struct LedgerRecords {
     entries: Vec<Entry>,
     figures: Figures,
-    /// When nobody listened, from and to; the last may go on.
+    /// When the receiver was stopped, from and to; the last period may still last.
     away: Vec<(Duration, Option<Duration>)>,
 }
 
@@ -60,82 +61,82 @@ pub(crate) struct Figures {
     pub(crate) statuses: BTreeMap<u16, u64>,
     /// Longest time to an answer of that status.
     pub(crate) worst: BTreeMap<u16, Duration>,
-    /// Sendings that found nobody.
+    /// Sendings whose connection was refused.
     pub(crate) refused: u64,
     /// Sendings whose connection broke.
     pub(crate) broken: u64,
-    /// Those of both kinds that began and ended while somebody listened.
+    /// Refused and broken sendings that began and ended while the receiver listened.
     pub(crate) unanswered: u64,
-    /// Sendings that were answered too late for the provider, or not at all.
+    /// Sendings that were answered after [`LIMIT`], or not at all.
     pub(crate) late: u64,
-    /// Those of them that lost CPU time does not explain.
+    /// Late ones that lost CPU time does not explain.
     pub(crate) slow: u64,
     /// Answers with a body or a cookie, and 503 without Retry-After.
     pub(crate) improper: u64,
 }
 
 impl Ledger {
-    /// An empty one, whose clock starts now.
+    /// An empty ledger, whose clock starts now.
     pub(crate) fn new() -> Self {
-        Self { began: Instant::now(), pages: Mutex::default() }
+        Self { began: Instant::now(), records: Mutex::default() }
     }
 
-    /// A delivery is about to be sent for the first time; the number is its place in this book.
+    /// Records a delivery that is about to be sent for the first time; its index.
     pub(crate) fn sent(&self, id: Id, company: Id) -> usize {
-        let mut pages = self.pages();
-        pages.entries.push(Entry { id, company, sent: self.began.elapsed(), acknowledged: None });
-        pages.entries.len() - 1
+        let mut records = self.records();
+        records.entries.push(Entry { id, company, sent: self.began.elapsed(), acknowledged: None });
+        records.entries.len() - 1
     }
 
-    /// A sending of the delivery at this place has ended; whether that counts as delivered.
-    pub(crate) fn answered(&self, place: usize, answer: Answer) -> bool {
+    /// Records how a sending of the delivery at this index ended; whether it counts as delivered.
+    pub(crate) fn answered(&self, index: usize, answer: Answer) -> bool {
         let now = self.began.elapsed();
-        let mut pages = self.pages();
-        let done = pages.figures.count(answer);
+        let mut records = self.records();
+        let done = records.figures.count(answer);
         if let Answer::Refused(took) | Answer::Broken(took) = answer {
             let overlaps = |(from, to): &(Duration, Option<Duration>)| {
                 *from <= now && to.is_none_or(|to| now.saturating_sub(took) < to)
             };
-            let excused = pages.away.iter().any(overlaps);
-            pages.figures.unanswered += u64::from(!excused);
+            let excused = records.away.iter().any(overlaps);
+            records.figures.unanswered += u64::from(!excused);
         }
         if done {
-            pages.entries[place].acknowledged.get_or_insert(now);
+            records.entries[index].acknowledged.get_or_insert(now);
         }
         done
     }
 
-    /// The receiver is about to end: nobody has to answer what is on its way now, or is sent from here on.
-    pub(crate) fn nobody_listens(&self) {
+    /// The receiver is about to stop: sendings that are in flight or start from now on need no answer.
+    pub(crate) fn receiver_stops(&self) {
         let now = self.began.elapsed();
-        self.pages().away.push((now, None));
+        self.records().away.push((now, None));
     }
 
     /// The receiver listens again.
-    pub(crate) fn somebody_listens(&self) {
+    pub(crate) fn receiver_listens(&self) {
         let now = self.began.elapsed();
-        if let Some((_, to)) = self.pages().away.last_mut() {
+        if let Some((_, to)) = self.records().away.last_mut() {
             to.get_or_insert(now);
         }
     }
 
     /// Answers so far.
     pub(crate) fn figures(&self) -> Figures {
-        self.pages().figures.clone()
+        self.records().figures.clone()
     }
 
     /// Deliveries acknowledged so far.
     pub(crate) fn acknowledged(&self) -> u64 {
-        self.pages().figures.delivered()
+        self.records().figures.delivered()
     }
 
-    /// All of it, once nobody sends any more.
+    /// All deliveries so far.
     pub(crate) fn entries(&self) -> Vec<Entry> {
-        self.pages().entries.clone()
+        self.records().entries.clone()
     }
 
-    fn pages(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    fn records(&self) -> MutexGuard<'_, LedgerRecords> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -186,8 +187,8 @@ impl fmt::Display for Figures {
         let Self { refused, broken, unanswered, late, slow, improper, .. } = self;
         write!(
             f,
-            "{refused} found nobody, {broken} cut off, {unanswered} of these while somebody listened, {late} late or silent, \
-             {slow} of these not for lost CPU time, {improper} improper"
+            "{refused} refused connections, {broken} broken, {unanswered} of these while the receiver listened, {late} late or \
+             silent, {slow} of these not explained by lost CPU time, {improper} improper"
         )
     }
 }

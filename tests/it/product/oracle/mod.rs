@@ -1,24 +1,23 @@
-//! Nothing acknowledged is lost: an oracle for everything that receives deliveries, and the tests that need one.
+//! The oracle that finds lost acknowledged deliveries, and the tests that use it.
 //!
 //! ```text
 //! senders ──signed deliveries──▶ receiver ──▶ topics ──▶ reader
 //!    └── ledger: sent, answered, when ─────▶ judge ◀──────┘
 //! ```
 //!
-//! [`delivery`] makes deliveries as the provider does, [`senders`] sends them, [`ledger`] remembers what was answered,
-//! [`reader`] reads the topics, [`judge`] compares; none of them uses code of the product, and the benchmark of the receiver
-//! uses the same files. [`histories`] tries the judge; [`kill`], [`places`] and [`in_time`] have it judge a [`worker`] on a [`stage`],
-//! `disk` the receiver on a bad disk.
+//! [`delivery`] makes deliveries as the provider does, [`senders`] sends them, [`ledger`] records the answers, [`reader`] reads the
+//! topics, [`judge`] compares both sides. None of these uses code of the product, and the receiver's benchmark uses the same files.
+//! [`histories`] tests the judge; [`kill`], [`failpoints`] and [`in_time`] have it judge a [`worker`] on a [`stage`], [`disk`] the
+//! receiver on a bad disk.
 
 pub(crate) mod delivery;
-#[cfg(feature = "simulator")]
 mod disk;
+mod failpoints;
 mod histories;
 mod in_time;
 pub(crate) mod judge;
 mod kill;
 pub(crate) mod ledger;
-mod places;
 pub(crate) mod reader;
 pub(crate) mod senders;
 mod stage;
@@ -27,15 +26,8 @@ pub(crate) mod worker;
 use crate::support::harness::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [
-        histories::tests(),
-        #[cfg(feature = "simulator")]
-        disk::tests(),
-        in_time::tests(),
-        kill::tests(),
-        places::tests(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    [histories::tests(), disk::tests(), in_time::tests(), kill::tests(), failpoints::tests()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

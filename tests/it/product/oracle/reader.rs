@@ -1,7 +1,7 @@
-//! Reads what is in the topics, with nothing of the product in it.
+//! Reads the topics without code of the product.
 //!
-//! From the beginning of every partition, in the order of the log. A record is known by its `tributary.id`, its key, and
-//! by the provider's `JsonData` standing in its value letter by letter: Avro writes text as it is.
+//! It reads every partition from its start in log order. A record is recognized by its `tributary.id`, its key, and the provider's
+//! `JsonData` in its value, which Avro writes unchanged.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -14,23 +14,23 @@ use super::delivery::{Id, Maker};
 use super::judge::Appearance;
 use crate::support::lost;
 
-/// For one question to a broker: wall time, since the client keeps it.
+/// Limit for one request to a broker: wall time, since the client keeps it.
 const ASKING: Duration = lost::longest(Duration::from_secs(30));
 const POLL: Duration = Duration::from_millis(100);
 
-/// Reads topics; goes on where it was.
+/// Reads topics; each call continues where the last one ended.
 pub(crate) struct Reader {
     consumer: BaseConsumer,
     maker: Maker,
-    /// The topic where deliveries belong; what is in the others is foreign.
+    /// The topic of deliveries; records in other topics are foreign.
     events: String,
-    /// Where each partition goes on.
+    /// The next offset of each partition.
     next: HashMap<(String, i32), i64>,
     appearances: Vec<Appearance>,
 }
 
 impl Reader {
-    /// At the beginning of `events` and of those of `others` that exist.
+    /// A reader at the start of `events` and of those of `others` that exist.
     ///
     /// # Panics
     /// If no broker answers, or there is no topic `events`.
@@ -57,7 +57,7 @@ impl Reader {
         Self { consumer, maker, events: events.to_owned(), next, appearances: Vec::new() }
     }
 
-    /// Reads until all of these have appeared; whether that came true within `limit` of [`lost::fair`] time.
+    /// Reads until all of these have appeared; whether they did within `limit` of [`lost::fair`] time.
     pub(crate) fn until_seen(&mut self, mut owed: HashSet<Id>, limit: Duration) -> bool {
         let began = Instant::now();
         for id in self.appearances.iter().filter_map(|found| found.id) {
@@ -71,7 +71,7 @@ impl Reader {
         owed.is_empty()
     }
 
-    /// Reads to where the topics end now, and hands back everything since the beginning.
+    /// Reads to the present end of the topics; everything since their start.
     ///
     /// # Panics
     /// If the end cannot be reached within `limit` of [`lost::fair`] time.
@@ -93,7 +93,7 @@ impl Reader {
     }
 
     fn poll(&mut self) -> Option<Appearance> {
-        // Errors of a broker that is still coming back pass; the callers' deadlines end them.
+        // Errors of a broker that is still starting pass; the callers' deadlines end them.
         let message = self.consumer.poll(POLL)?.ok()?;
         let found = appearance(&message, &self.maker, message.topic() == self.events);
         self.next.insert((message.topic().to_owned(), message.partition()), message.offset() + 1);

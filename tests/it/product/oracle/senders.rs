@@ -1,8 +1,7 @@
-//! Companies that change things all the time: each has one sender, which sends one delivery after the other.
+//! Companies with one sender each, which sends one delivery after the other.
 //!
-//! Half of the senders send a delivery again until it is taken, as the provider does, with the same id; the others go on
-//! with the next. Half of each kind speak HTTP/1.1, the others HTTP/2 where the receiver offers it. Everything is in the
-//! [`Ledger`].
+//! Half of the senders repeat a delivery with the same id until it is accepted, as the provider does; the others continue with the
+//! next. Half of each kind use HTTP/1.1, the others HTTP/2 where the receiver offers it. The [`Ledger`] records everything.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,8 +16,8 @@ use crate::support::lost;
 
 /// Without an answer after this, a sending is late however busy the machine is.
 const PATIENCE: Duration = lost::promised_longest(LIMIT);
-/// Before a delivery is sent again.
-const AGAIN: Duration = Duration::from_millis(50);
+/// Wait after a delivery that was not accepted.
+const RETRY_BACKOFF: Duration = Duration::from_millis(50);
 
 /// Where deliveries go.
 #[derive(Debug, Clone)]
@@ -36,7 +35,7 @@ pub(crate) struct Senders {
 }
 
 impl Senders {
-    /// So many companies, each with `pace` between an answer and the next delivery.
+    /// Starts a sender for each company, with `pace` between an answer and the next delivery.
     pub(crate) fn start(
         ledger: &Arc<Ledger>,
         maker: &Maker,
@@ -54,7 +53,7 @@ impl Senders {
                 client: clients[company as usize / 2 % 2].clone(),
                 url: target.url.clone(),
                 company,
-                again: company % 2 == 0,
+                retries: company % 2 == 0,
                 pace,
             };
             tasks.spawn(sender.run(stop.clone()));
@@ -62,7 +61,7 @@ impl Senders {
         Self { tasks, stop }
     }
 
-    /// Lets everyone finish what they are sending.
+    /// Ends all senders after the delivery that each is sending.
     pub(crate) async fn stop(mut self) {
         self.stop.cancel();
         while let Some(ended) = self.tasks.join_next().await {
@@ -77,8 +76,8 @@ struct Sender {
     client: Client,
     url: String,
     company: u32,
-    /// Whether a delivery is sent until it is taken.
-    again: bool,
+    /// Whether a delivery is repeated until it is accepted.
+    retries: bool,
     pace: Duration,
 }
 
@@ -86,9 +85,11 @@ impl Sender {
     async fn run(self, stop: CancellationToken) {
         for number in 0.. {
             let delivery = self.maker.delivery(self.company, number);
-            let place = self.ledger.sent(delivery.id, delivery.company);
-            while !self.ledger.answered(place, send(&self.client, &self.url, &delivery).await) {
-                if stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await.is_none() || !self.again {
+            let index = self.ledger.sent(delivery.id, delivery.company);
+            while !self.ledger.answered(index, send(&self.client, &self.url, &delivery).await) {
+                if stop.run_until_cancelled(tokio::time::sleep(RETRY_BACKOFF)).await.is_none()
+                    || !self.retries
+                {
                     break;
                 }
             }
@@ -114,7 +115,7 @@ pub(crate) async fn send(client: &Client, url: &str, delivery: &Delivery) -> Ans
         Ok::<_, reqwest::Error>((status, proper))
     };
     match answered.await {
-        // A worker cannot answer in the time that other processes took from the machine.
+        // A worker cannot answer in CPU time that it did not get.
         Ok((status, proper)) => {
             Answer::Status { status, took: lost::promised(began), own: lost::fair(began), proper }
         }
@@ -124,7 +125,7 @@ pub(crate) async fn send(client: &Client, url: &str, delivery: &Delivery) -> Ans
     }
 }
 
-/// What talks to a receiver.
+/// An HTTP client for a receiver.
 pub(crate) fn client(target: &Target, only_http1: bool) -> Client {
     let mut builder = Client::builder().no_proxy().timeout(PATIENCE);
     if only_http1 {

@@ -1,7 +1,7 @@
-//! The product's binary as a receiver of deliveries, with all it needs beside Kafka and a registry: a connector in a file, a
-//! certificate, a disk of its own that outlives it.
+//! Our binary as a receiver of deliveries, with a connector in a file, a certificate and a disk that outlives it. It needs a Kafka and
+//! a registry.
 //!
-//! It comes back on the same ports and the same `state.dir` however it ended.
+//! It restarts on the same ports and the same `state.dir`, however it ended.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ use super::senders::Target;
 use crate::support::process::Process;
 use crate::support::{Error, Result, ports, prefix, run_directory};
 
-/// What signs its deliveries.
+/// The secret that signs its deliveries.
 pub(crate) const SECRET: &str = "a-secret-that-oracle-and-worker-share";
-/// What a busy machine may need; nothing waits this long when all is well.
+/// Limit for each step on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 const CONNECTOR: &str = "hooks";
 
-/// What workers differ in.
+/// How workers differ.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings<'a> {
     pub(crate) bootstrap: &'a str,
@@ -43,7 +43,7 @@ pub(crate) struct Worker {
     rest: String,
     process: Process,
     /// How often it was started.
-    lives: u32,
+    starts: u32,
 }
 
 impl Worker {
@@ -73,7 +73,7 @@ impl Worker {
             prefix,
             target: Target { url, certificate },
             rest: format!("http://127.0.0.1:{rest}"),
-            lives: 1,
+            starts: 1,
         })
     }
 
@@ -82,29 +82,29 @@ impl Worker {
         &self.target
     }
 
-    /// The topic of what it receives.
+    /// The topic of the events that it receives.
     pub(crate) fn events(&self) -> String {
         format!("{}.accounting.customers.events", self.prefix)
     }
 
-    /// The topic that stays empty.
+    /// The topic of dead letters.
     pub(crate) fn dead_letters(&self) -> String {
         format!("{}.dead-letters", self.prefix)
     }
 
     /// Its process id.
-    #[allow(dead_code, reason = "for the benchmark, which looks at what it takes of the machine")]
+    #[allow(dead_code, reason = "for the benchmark, which measures its memory and CPU time")]
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Waits until this is so, as long as the worker lives.
+    /// Waits until this holds, as long as the worker lives.
     pub(crate) async fn until(&self, what: &str, so: impl AsyncFnMut() -> bool) -> Result<()> {
         let waited = self.process.ready(LIMIT, so).await;
         waited.map_err(|error| Error(format!("wait for {what}: {error}")))
     }
 
-    /// What its metric of this name says, all labels together; `None` while nobody answers.
+    /// The sum of a metric over all labels; `None` while the worker does not answer.
     pub(crate) async fn metric(&self, name: &str) -> Option<f64> {
         let answer = reqwest::get(format!("{}/metrics", self.rest)).await.ok()?;
         let text = answer.text().await.ok()?;
@@ -114,7 +114,7 @@ impl Worker {
         values.reduce(|sum, one| Some(sum? + one?)).flatten()
     }
 
-    /// Whether its connector is received, by its own word.
+    /// Whether it reports that it receives its connector.
     #[allow(dead_code, reason = "the benchmark sends until it is answered")]
     pub(crate) async fn is_received(&self) -> bool {
         let Ok(answer) = reqwest::get(format!("{}/health", self.rest)).await else { return false };
@@ -135,24 +135,24 @@ impl Worker {
         if status.success() { Ok(()) } else { Err(self.error(&format!("the worker ended with {status}"))) }
     }
 
-    /// Its next life, after its end.
+    /// Starts it again, after its end.
     pub(crate) fn start_again(&mut self) -> Result<()> {
-        self.live(None)
+        self.restart(None)
     }
 
-    /// Its next life, in which it dies at `place` ([`base::failpoint`]).
-    pub(crate) fn start_again_to_die(&mut self, place: &str) -> Result<()> {
-        self.live(Some(place))
+    /// Starts it to die at a fail point ([`base::failpoint`]).
+    pub(crate) fn start_again_to_die(&mut self, failpoint: &str) -> Result<()> {
+        self.restart(Some(failpoint))
     }
 
-    /// Waits until it has died at its place.
+    /// Waits until it has died at its fail point.
     pub(crate) async fn dead(&self) -> Result<()> {
         self.process.killed(LIMIT).await
     }
 
-    fn live(&mut self, place: Option<&str>) -> Result<()> {
-        self.process = spawn(&self.directory, self.lives, place)?;
-        self.lives += 1;
+    fn restart(&mut self, failpoint: Option<&str>) -> Result<()> {
+        self.process = spawn(&self.directory, self.starts, failpoint)?;
+        self.starts += 1;
         Ok(())
     }
 
@@ -162,12 +162,12 @@ impl Worker {
     }
 }
 
-fn spawn(directory: &Path, life: u32, place: Option<&str>) -> Result<Process> {
+fn spawn(directory: &Path, start: u32, failpoint: Option<&str>) -> Result<Process> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
     command.arg("run").arg("--config").arg(directory.join("worker.properties"));
     command.env_clear().env("SECRET", SECRET);
-    command.envs(place.map(|place| (base::failpoint::VARIABLE, place)));
-    Process::spawn("tributary", command, &directory.join(format!("log-{life}")))
+    command.envs(failpoint.map(|failpoint| (base::failpoint::VARIABLE, failpoint)));
+    Process::spawn("tributary", command, &directory.join(format!("log-{start}")))
 }
 
 fn connector(prefix: &str, settings: &[(&str, &str)]) -> String {
@@ -207,7 +207,7 @@ fn properties(directory: &Path, prefix: &str, settings: Settings<'_>, rest: u16)
     text
 }
 
-/// Makes a certificate for this machine, names its files in the properties, and hands it back as PEM.
+/// Makes a certificate for this machine and names its files in the properties; the certificate as PEM.
 fn certificate(directory: &Path, properties: &mut String) -> Result<String> {
     let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])
         .map_err(|error| Error(format!("make a certificate: {error}")))?;

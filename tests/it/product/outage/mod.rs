@@ -1,14 +1,13 @@
-//! Brokers that freeze, die, stall or lose connections while the product publishes and reads: every record arrives, once
-//! and in order, and a reader that cannot go on says so.
+//! Brokers that freeze, die, stall or lose connections while the product publishes and reads: every record arrives once and in order,
+//! and a reader that cannot continue reports it.
 //!
-//! `TRIBUTARY_TEST_OUTAGE_SECONDS` sets how long outages last, 3 where it is not set; with it each test also prints its
-//! figures.
+//! `TRIBUTARY_TEST_OUTAGE_SECONDS` sets how long outages last, 3 by default; with it each test also prints its figures.
 
 mod cluster;
+mod missing_markers;
 mod publishing;
 mod reading;
 mod single;
-mod untold;
 
 use std::time::Duration;
 
@@ -17,10 +16,13 @@ use crate::support::harness::Test;
 const SECONDS: &str = "TRIBUTARY_TEST_OUTAGE_SECONDS";
 
 pub(crate) fn tests() -> Vec<Test> {
-    [reading::tests(), single::tests(), cluster::tests(), untold::tests()].into_iter().flatten().collect()
+    [reading::tests(), single::tests(), cluster::tests(), missing_markers::tests()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
-/// How long an outage lasts.
+/// Duration of an outage.
 fn length() -> Duration {
     let seconds = std::env::var(SECONDS).map_or(3, |text| {
         text.trim().parse().unwrap_or_else(|_| panic!("{SECONDS} is {text:?}: set it to whole seconds"))
@@ -28,7 +30,7 @@ fn length() -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Figures are for whoever asked for a certain length.
+/// Whether tests print their figures.
 fn wants_figures() -> bool {
     std::env::var_os(SECONDS).is_some()
 }

@@ -1,4 +1,4 @@
-//! Publishing that goes on while a test breaks things, and what must be in the log afterwards.
+//! Publishing that continues while a test breaks things, and the check of the log afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::support::topics::{self, PARTITIONS};
 const RECOVERY: Duration = Duration::from_secs(60);
 /// Distinct keys, spread over all partitions.
 const KEYS: usize = 20;
-/// Makes the first records take long enough for an outage to begin among them.
+/// So large that an outage can begin while the first records are sent.
 const BODY: usize = 1000;
 
-/// One producer, everything it was given, and a consumer that follows behind.
+/// A producer, all records that it was given, and a consumer that follows.
 pub(super) struct Publishing {
     kafka: Kafka,
     topic: Arc<str>,
@@ -39,8 +39,7 @@ struct Sent {
 }
 
 impl Publishing {
-    /// Creates the topic and is in the middle of publishing once this returns: some records are acknowledged, others on
-    /// their way.
+    /// Creates the topic and starts to publish: when this returns, some records are acknowledged and others in flight.
     pub(super) async fn start(kafka: Kafka, topic: &str) -> Self {
         topics::create(&kafka, topic, Cleanup::Delete, &[]).await;
         let producer = Producer::new(&kafka, &ProducerOptions::default()).unwrap();
@@ -68,7 +67,7 @@ impl Publishing {
         }
     }
 
-    /// Sends more, and waits so long without any of it being acknowledged: an outage that was none would fail here.
+    /// Sends more records and waits for `length`; none of them may be acknowledged in that time, or there is no outage.
     pub(super) async fn outage(&mut self, length: Duration) {
         self.send(500);
         let last = &mut self.sent.last_mut().unwrap().report;
@@ -76,7 +75,7 @@ impl Publishing {
         assert!(acknowledged.is_err(), "acknowledged during the outage: {acknowledged:?}");
     }
 
-    /// As [`Publishing::outage`], where only some of the records are held up.
+    /// As [`Publishing::outage`], for one that delays only some of the records.
     pub(super) async fn partial_outage(&mut self, length: Duration) {
         self.send(500);
         let flushed = self.producer.flush(length).await;
@@ -99,8 +98,8 @@ impl Publishing {
         self.sent[0].report = tokio::spawn(async move { (ack, waited) });
     }
 
-    /// Sends the last records, waits for every acknowledgement, and compares the log, the acknowledgements and what the
-    /// consumer has read with what was sent: the same records, none missing, none twice, each partition in order.
+    /// Sends the last records, waits for every acknowledgement, and compares the sent records with the log, the acknowledgements and
+    /// the records that the consumer read: none is missing or repeated, and each partition is in order.
     pub(super) async fn finish(mut self, outage: &str) {
         let healed = Instant::now();
         self.send(500);
@@ -149,7 +148,7 @@ impl Publishing {
     }
 }
 
-/// Reads a topic from its start for as long as the task lives; the channel has all it has read.
+/// Reads a topic from its start as long as the task lives; the channel has all records.
 async fn follow(kafka: &Kafka, topic: &str) -> (JoinHandle<()>, tokio::sync::watch::Receiver<Vec<Received>>) {
     let assignments = (0..PARTITIONS)
         .map(|partition| Assignment { topic: topic.into(), partition, start: Start::Earliest })

@@ -1,4 +1,4 @@
-//! Reading what is no longer all there: a gap is an error and never a jump, and holes do not keep a reading from ending.
+//! Reading logs with missing records: a deleted range is an error and never skipped, and compaction holes do not prevent the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,14 +16,12 @@ use crate::support::topics::{self, LIMIT};
 use crate::support::{Result, Shared, prefix};
 
 crate::tests! {
-    real a_start_outside_the_log_is_an_error_and_other_partitions_go_on;
-    real a_consumer_whose_next_records_are_deleted_says_so_and_never_jumps;
-    real reading_a_compacted_topic_with_holes_and_an_aborted_end_ends_with_the_last_value_of_each_key within 180;
+    real a_start_outside_the_log_fails_and_stops_no_other_partition;
+    real a_consumer_reports_deleted_records_and_never_skips_them;
+    real a_compacted_topic_with_holes_yields_each_keys_last_value within 180;
 }
 
-async fn a_start_outside_the_log_is_an_error_and_other_partitions_go_on(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_start_outside_the_log_fails_and_stops_no_other_partition(shared: &'static Shared) -> Result<()> {
     let kafka = Kafka::plaintext(shared.bootstrap());
     let topic: Arc<str> = prefix("reading-outside").into();
     topics::create(&kafka, &topic, Cleanup::Delete, &[]).await;
@@ -51,9 +49,7 @@ async fn a_start_outside_the_log_is_an_error_and_other_partitions_go_on(
     Ok(())
 }
 
-async fn a_consumer_whose_next_records_are_deleted_says_so_and_never_jumps(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_consumer_reports_deleted_records_and_never_skips_them(shared: &'static Shared) -> Result<()> {
     let kafka = Kafka::plaintext(shared.bootstrap());
     let topic: Arc<str> = prefix("reading-deleted").into();
     topics::create(&kafka, &topic, Cleanup::Delete, &[]).await;
@@ -76,7 +72,7 @@ async fn a_consumer_whose_next_records_are_deleted_says_so_and_never_jumps(
     let error = loop {
         match timeout(LIMIT, consumer.next()).await.unwrap() {
             Ok(Event::Record(record)) => {
-                assert_eq!(record.offset, next, "a jump");
+                assert_eq!(record.offset, next, "offsets were skipped");
                 next += 1;
             }
             Ok(Event::End { .. }) => panic!("it came to an end at {next}"),
@@ -88,9 +84,7 @@ async fn a_consumer_whose_next_records_are_deleted_says_so_and_never_jumps(
     Ok(())
 }
 
-async fn reading_a_compacted_topic_with_holes_and_an_aborted_end_ends_with_the_last_value_of_each_key(
-    shared: &'static Shared,
-) {
+async fn a_compacted_topic_with_holes_yields_each_keys_last_value(shared: &'static Shared) {
     let kafka = Kafka::plaintext(shared.bootstrap());
     let topic: Arc<str> = prefix("reading-compacted").into();
     let settings =
@@ -104,7 +98,7 @@ async fn reading_a_compacted_topic_with_holes_and_an_aborted_end_ends_with_the_l
         (0..5).map(|key| topics::record(&topic, 0, &format!("key-{key}"), round.to_string())).collect()
     };
 
-    // Segments close, and become fit for compaction, only when something is written after them.
+    // A segment is closed, and can be compacted, only when a later record is written.
     let started = Instant::now();
     let mut rounds = 0;
     while topics::content(&kafka, &topic).await[&0].len() == rounds * 5 {
@@ -118,7 +112,7 @@ async fn reading_a_compacted_topic_with_holes_and_an_aborted_end_ends_with_the_l
     let abandoned_batch = batch(rounds);
     let writing = tokio::spawn(async move { abandoned.commit(abandoned_batch).await });
     held.reached().await;
-    // Who takes the shard aborts what is open, and returns when all before it is decided for readers too.
+    // Taking the shard aborts open transactions, and returns when all earlier ones are decided for readers too.
     drop(shards.take(id(), lease()).await.unwrap());
     let mut read = Vec::new();
     let ends = read_to_end(&kafka, &topic, &[0], LIMIT, |record| read.push(record)).await.unwrap();

@@ -1,16 +1,16 @@
-//! Signed and unreadable: it is the provider's, so it is kept and answered 200, and never breaks anything.
+//! Signed bodies that cannot be parsed: they come from the provider, so they are kept as dead letters and answered 200.
 
 use super::rig::{
     ACCOUNTING, INVOICING, MASTER, Rig, SECRET, accounting, event, hook_secret, request, sign, signed,
 };
 
 crate::tests! {
-    plain what_is_signed_and_cannot_be_read_is_a_dead_letter_and_answered_200;
+    plain a_signed_unreadable_delivery_is_a_dead_letter_and_gets_200;
     plain depth_and_odd_values_are_no_harm_where_they_can_be_kept;
     plain a_body_may_be_as_large_as_its_limit_and_no_larger;
 }
 
-async fn what_is_signed_and_cannot_be_read_is_a_dead_letter_and_answered_200() {
+async fn a_signed_unreadable_delivery_is_a_dead_letter_and_gets_200() {
     let rig = Rig::start().await;
     let whole = event("1");
     let mut not_utf8 = whole.clone();
@@ -63,7 +63,7 @@ async fn depth_and_odd_values_are_no_harm_where_they_can_be_kept() {
         ("deep data in text", format!("{{\"JsonData\":\"{deep}\"}}")),
         ("a thousand members", format!("{{{names}\"a\":1}}")),
         ("a member twice", "{\"OutgoingId\":\"1\",\"OutgoingId\":\"2\"}".to_owned()),
-        ("numbers nobody has", "{\"Timestamp\":1e999999999,\"a\":-0.0e-99999}".to_owned()),
+        ("numbers out of range", "{\"Timestamp\":1e999999999,\"a\":-0.0e-99999}".to_owned()),
         ("half a pair", "{\"OutgoingId\":\"\\ud800\"}".to_owned()),
         ("text of zeros", "{\"OutgoingId\":\"\\u0000\\u0000\"}".to_owned()),
         ("wrong types", "{\"EventType\":7,\"JsonData\":{},\"OutgoingId\":[],\"WebhookId\":null}".to_owned()),
@@ -98,11 +98,11 @@ async fn a_body_may_be_as_large_as_its_limit_and_no_larger() {
             let answer = rig.ask(&request).await;
 
             assert_eq!((answer.status, answer.body.len()), (status, 0), "{length}");
-            // Too large and the provider's own: somebody is told, since it is lost.
+            // Too large and from the provider: reported, since it is lost.
             assert_eq!(rig.oversized.try_recv().is_ok(), status == 413, "{length}");
             assert_eq!(rig.taken.drain().len(), usize::from(status == 200), "{length}");
         }
-        // Of a stranger's nobody is told anything, and it does not learn the limit.
+        // A stranger's is not reported, and the answer does not reveal the limit.
         let forged = rig.ask(&accounting(&sign("the accounting secret of tomorrow", &body), &body)).await;
         assert_eq!(forged.status, 401, "{length}");
         assert!(rig.oversized.try_recv().is_err() && rig.taken.drain().is_empty(), "{length}");
@@ -111,7 +111,7 @@ async fn a_body_may_be_as_large_as_its_limit_and_no_larger() {
     for request in [signed(&beyond), chunked(&beyond)] {
         let answers = rig.send(&request).await;
 
-        // What is left of the body may have reset the connection before the answer was read.
+        // The unread rest of the body may reset the connection before the answer is read.
         assert!(answers.iter().all(|answer| answer.status == 413) && answers.len() < 2, "{answers:?}");
     }
     assert!(rig.oversized.try_recv().is_err() && rig.taken.drain().is_empty());

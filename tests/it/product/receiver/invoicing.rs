@@ -1,10 +1,13 @@
-//! The invoicing API: the echo, one secret for each hook, and deliveries that nobody signs.
+//! The invoicing API: the echo, one secret for each hook, and unsigned deliveries.
 
 use std::net::Ipv4Addr;
 
 use model::{InvoicingAction, InvoicingEntity, InvoicingHook};
 use tokio::sync::mpsc;
-use tributary::webhooks::{delivery::Family, receiver::HashLimit};
+use tributary::webhooks::{
+    delivery::{Delivery, Family},
+    receiver::HashLimit,
+};
 
 use super::rig::{
     ACCOUNTING, INVOICING, MASTER, PREVIOUS_MASTER, Rig, SECRET, chunk, event, exchange, hook_secret,
@@ -13,24 +16,32 @@ use super::rig::{
 
 crate::tests! {
     plain the_echo_is_a_guid_as_it_came_and_never_anything_else;
-    plain the_secret_that_verifies_tells_the_hook;
+    plain the_verifying_secret_identifies_the_hook;
     plain each_hook_has_an_address_for_its_own_secrets;
     plain an_own_address_echoes_where_its_hook_is_configured;
-    plain an_answered_echo_is_told_once_for_each_address;
-    plain an_echo_from_an_unlisted_address_is_not_told;
+    plain an_answered_echo_is_reported_once_for_each_address;
+    plain an_echo_from_an_unlisted_address_is_not_reported;
     plain an_oversized_invoicing_body_is_refused_at_once;
     plain a_source_that_forges_too_much_is_refused_alone;
     plain a_replayed_delivery_has_the_same_id;
     plain no_other_secret_verifies_an_invoicing_delivery;
-    plain the_signature_is_read_from_the_header_that_is_configured_and_no_other;
-    plain unsigned_deliveries_are_taken_from_listed_addresses_alone_and_tell_no_action;
-    plain an_own_address_tells_the_hook_of_an_unsigned_delivery;
+    plain the_signature_comes_only_from_the_configured_header;
+    plain unsigned_deliveries_need_a_listed_address_and_have_no_action;
+    plain an_own_address_identifies_the_hook_of_unsigned_deliveries;
 }
 
-const BODY: &[u8] = br#"{"Entity":"Customer","EntityId":"7","TenantId":"42","User":"somebody","Changes":[]}"#;
+const BODY: &[u8] = br#"{"Entity":"Customer","EntityId":"7","TenantId":"42","User":"ann","Changes":[]}"#;
 
 fn hook(entity: InvoicingEntity, action: InvoicingAction) -> InvoicingHook {
     InvoicingHook { entity, action }
+}
+
+/// The hook that a delivery is attributed to.
+fn hook_of(delivery: &Delivery) -> InvoicingHook {
+    match &delivery.context.family {
+        Family::Invoicing { hook: Some(found), .. } => InvoicingHook::from(*found),
+        other => panic!("{other:?}"),
+    }
 }
 
 const HOOKS: [(&str, &str); 3] = [
@@ -39,7 +50,7 @@ const HOOKS: [(&str, &str); 3] = [
     ("SaleInvoice:Updated", "sale-invoice-updated"),
 ];
 
-/// A delivery to the own address of a hook.
+/// A delivery to the address of a hook.
 fn posted_to(slug: &str, signature: &str) -> Vec<u8> {
     request("POST", &format!("{INVOICING}/{slug}"), &[("ms-signature", signature)], BODY)
 }
@@ -86,7 +97,7 @@ async fn the_echo_is_a_guid_as_it_came_and_never_anything_else() {
     }
 }
 
-async fn the_secret_that_verifies_tells_the_hook() {
+async fn the_verifying_secret_identifies_the_hook() {
     let rig = Rig::start().await;
 
     for master in [MASTER, PREVIOUS_MASTER] {
@@ -102,10 +113,7 @@ async fn the_secret_that_verifies_tells_the_hook() {
                 assert_eq!(rig.ask(&posted(&signature)).await.status, 200, "{name}");
 
                 let (delivery, _) = rig.taken.drain().pop().unwrap();
-                let Family::Invoicing { hook: Some(told), .. } = &delivery.context.family else {
-                    panic!("{:?}", delivery.context);
-                };
-                assert_eq!(InvoicingHook::from(*told), hook, "{name}");
+                assert_eq!(hook_of(&delivery), hook, "{name}");
                 assert_eq!(delivery.body, BODY);
             }
         }
@@ -133,7 +141,7 @@ async fn no_other_secret_verifies_an_invoicing_delivery() {
     assert_eq!(rig.taken.drain().len(), 0);
 }
 
-async fn the_signature_is_read_from_the_header_that_is_configured_and_no_other() {
+async fn the_signature_comes_only_from_the_configured_header() {
     let rig = Rig::with(|setup| {
         setup.set("invoicing.signature.header", "X-Proof");
         setup.set("invoicing.segment", "Here");
@@ -150,7 +158,7 @@ async fn the_signature_is_read_from_the_header_that_is_configured_and_no_other()
     assert_eq!(rig.taken.drain().len(), 1);
 }
 
-async fn unsigned_deliveries_are_taken_from_listed_addresses_alone_and_tell_no_action() {
+async fn unsigned_deliveries_need_a_listed_address_and_have_no_action() {
     let rig = Rig::with(|setup| {
         setup.set("invoicing.signature.policy", "off");
         setup.set("source.addresses", "127.0.0.2");
@@ -186,10 +194,7 @@ async fn each_hook_has_an_address_for_its_own_secrets() {
                 let taken = rig.taken.drain();
                 assert_eq!(taken.len(), usize::from(own == name));
                 for (delivery, _) in taken {
-                    let Family::Invoicing { hook: Some(told), .. } = &delivery.context.family else {
-                        panic!("{:?}", delivery.context);
-                    };
-                    assert_eq!(InvoicingHook::from(*told), InvoicingHook::from_slug(slug).unwrap());
+                    assert_eq!(hook_of(&delivery), InvoicingHook::from_slug(slug).unwrap());
                 }
             }
         }
@@ -205,13 +210,13 @@ async fn each_hook_has_an_address_for_its_own_secrets() {
     assert_eq!(rig.taken.drain().len(), 0);
 }
 
-async fn an_answered_echo_is_told_once_for_each_address() {
-    let (told, mut echoes) = mpsc::channel(8);
-    let rig = Rig::with(|setup| setup.receiver.echoed = Some(told)).await;
+async fn an_answered_echo_is_reported_once_for_each_address() {
+    let (reports, mut echoes) = mpsc::channel(8);
+    let rig = Rig::with(|setup| setup.receiver.echoed = Some(reports)).await;
     let guid = "a".repeat(32);
     let own = format!("{INVOICING}/customer-created");
 
-    // Within a second only the first is told; a question that is refused is not told at all.
+    // Within a second only the first echo of an address is reported; a refused request is never reported.
     for (path, status) in
         [(INVOICING, 200), (INVOICING, 200), (&own, 200), ("/api/webhooks/incoming/Others", 404)]
     {
@@ -227,11 +232,11 @@ async fn an_answered_echo_is_told_once_for_each_address() {
     assert!(echoes.try_recv().is_err());
 }
 
-async fn an_echo_from_an_unlisted_address_is_not_told() {
-    let (told, mut echoes) = mpsc::channel(8);
+async fn an_echo_from_an_unlisted_address_is_not_reported() {
+    let (reports, mut echoes) = mpsc::channel(8);
     let rig = Rig::with(|setup| {
         setup.set("source.addresses", "198.51.100.0/24");
-        setup.receiver.echoed = Some(told);
+        setup.receiver.echoed = Some(reports);
     })
     .await;
 
@@ -258,7 +263,7 @@ async fn an_oversized_invoicing_body_is_refused_at_once() {
     let limit = 2_000;
     let mut rig = Rig::with(|setup| {
         setup.set("invoicing.body.limit.bytes", &limit.to_string());
-        // Nothing may be hashed: a request that tries is answered 503.
+        // No byte may be hashed: a request that needs it is answered 503.
         setup.receiver.hash_limit = HashLimit { burst: 0, per_second: 0, free: 0 };
     })
     .await;
@@ -277,7 +282,7 @@ async fn an_oversized_invoicing_body_is_refused_at_once() {
         for request in [request("POST", path, &[("ms-signature", &signature)], &body), chunked] {
             let answers = rig.send(&request).await;
 
-            // What is left of the body may have reset the connection before the answer was read.
+            // The unread rest of the body may reset the connection before the answer is read.
             assert!(answers.iter().all(|answer| answer.status == 413) && answers.len() < 2, "{answers:?}");
         }
     }
@@ -297,7 +302,7 @@ async fn a_source_that_forges_too_much_is_refused_alone() {
         statuses.push(exchange(rig.connect_from(forger).await, &forged).await[0].status);
     }
 
-    // Two secrets each, so five of them use the budget up.
+    // Each needs two secrets, so five of them use up the budget.
     assert_eq!(statuses, [401, 401, 401, 401, 401, 503]);
     for request in [
         posted_to("customer-created", &good),
@@ -329,7 +334,7 @@ async fn a_replayed_delivery_has_the_same_id() {
     assert_eq!(ids, vec![ids[0].clone(); 3]);
 }
 
-async fn an_own_address_tells_the_hook_of_an_unsigned_delivery() {
+async fn an_own_address_identifies_the_hook_of_unsigned_deliveries() {
     let rig = Rig::with(|setup| {
         setup.set("invoicing.signature.policy", "off");
         setup.set("source.addresses", "127.0.0.2");
@@ -342,9 +347,5 @@ async fn an_own_address_tells_the_hook_of_an_unsigned_delivery() {
 
     assert_eq!([listed[0].status, strange[0].status], [200, 401]);
     let (delivery, _) = rig.taken.drain().pop().unwrap();
-    let Family::Invoicing { hook: Some(told), .. } = &delivery.context.family else {
-        panic!("{:?}", delivery.context);
-    };
-    let updated = hook(InvoicingEntity::Customer, InvoicingAction::Updated);
-    assert_eq!(InvoicingHook::from(*told), updated);
+    assert_eq!(hook_of(&delivery), hook(InvoicingEntity::Customer, InvoicingAction::Updated));
 }

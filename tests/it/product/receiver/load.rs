@@ -1,4 +1,4 @@
-//! Too much at once: bytes, connections, streams. What is too much is turned away, and who is not part of it gets through.
+//! Overload by bytes, connections and streams: the excess is refused, and other deliveries are accepted.
 
 use std::{cell::Cell, net::Ipv4Addr, time::Duration};
 
@@ -19,17 +19,17 @@ use crate::support::lost;
 
 crate::tests! {
     plain strangers_with_large_bodies_keep_no_small_delivery_out;
-    plain new_requests_are_turned_away_while_too_many_verified_bytes_wait;
-    plain ten_thousand_idle_connections_of_one_address_keep_nobody_else_out;
-    plain ten_thousand_idle_connections_of_many_addresses_keep_nobody_out;
-    plain idle_connections_make_room_for_a_delivery_and_deliveries_at_work_do_not;
+    plain new_requests_are_refused_while_too_many_verified_bytes_wait;
+    plain ten_thousand_idle_connections_of_one_address_block_no_other;
+    plain ten_thousand_idle_connections_block_no_delivery;
+    plain only_idle_connections_make_room_for_a_delivery;
     plain a_flood_of_resets_ends_its_own_connection_alone;
     plain a_head_without_end_is_refused;
 }
 
-/// No sender waits longer for an answer.
+/// The provider waits this long for an answer.
 const PROVIDER_WAITS: Duration = Duration::from_secs(5);
-/// Another sender than everybody else here.
+/// An address that no other client here uses.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 fn head(length: usize) -> String {
@@ -47,12 +47,12 @@ async fn strangers_with_large_bodies_keep_no_small_delivery_out() {
     })
     .await;
     let large = signed(&[b' '; 150_000]);
-    // It holds what it has sent, and does not come to an end.
+    // It sends all but the last byte.
     let mut stranger = TcpStream::connect(rig.address).await.unwrap();
     stranger.write_all(head(200_001).as_bytes()).await.unwrap();
     stranger.write_all(&[b' '; 200_000]).await.unwrap();
 
-    // Once that has been read there is no room for another large one, which is told so before it sends anything.
+    // Once that has been read there is no room for another large body, which is refused before it is sent.
     let turned_away = timeout(PATIENCE, async {
         loop {
             let mut second = TcpStream::connect(rig.address).await.unwrap();
@@ -60,7 +60,7 @@ async fn strangers_with_large_bodies_keep_no_small_delivery_out() {
             let mut answer = [0; 12];
             match timeout(Duration::from_millis(100), second.read_exact(&mut answer)).await {
                 Ok(read) => break read.map(|_| answer),
-                // The first is still being read, and this one's body awaited.
+                // The first is still being read, so the receiver waits for this body.
                 Err(_) => continue,
             }
         }
@@ -82,7 +82,7 @@ async fn strangers_with_large_bodies_keep_no_small_delivery_out() {
     assert_eq!(rig.taken.drain().len(), 2);
 }
 
-async fn new_requests_are_turned_away_while_too_many_verified_bytes_wait() {
+async fn new_requests_are_refused_while_too_many_verified_bytes_wait() {
     let rig = Rig::with(|setup| setup.receiver.verified_bytes = 100).await;
     rig.taken.hold(true);
     let (first, second) = (signed(&event("1")), signed(&event("2")));
@@ -103,8 +103,8 @@ async fn new_requests_are_turned_away_while_too_many_verified_bytes_wait() {
     assert_eq!(rig.taken.drain().len(), 2);
 }
 
-/// Of ten thousand idle connections as many as the machine allows beside those that are `served`, with some left for the tests
-/// beside this one. One such crowd at a time: it lasts as long as what is given with it.
+/// The number of idle connections: ten thousand, or as many as the machine allows beside `served` ones and those of other tests. One
+/// test at a time has such a crowd, as long as it holds the guard.
 async fn crowd(served: usize) -> (usize, MutexGuard<'static, ()>) {
     static CROWD: Mutex<()> = Mutex::const_new(());
     let alone = CROWD.lock().await;
@@ -116,20 +116,20 @@ async fn crowd(served: usize) -> (usize, MutexGuard<'static, ()>) {
     (many, alone)
 }
 
-/// A connection from this address that begins a head and does not go on.
+/// A connection from this address that sends the first byte of a head and no more.
 async fn idle(rig: &Rig, from: Ipv4Addr) -> TcpStream {
     let mut stream = rig.connect_from(from).await;
-    // A byte, since a connection beyond the kernel's queue of a busy listener is only made by what is sent on it.
+    // A byte, since only data completes a connection beyond the kernel's queue of a busy listener.
     stream.write_all(b"P").await.ok();
     stream
 }
 
-async fn ten_thousand_idle_connections_of_one_address_keep_nobody_else_out() {
+async fn ten_thousand_idle_connections_of_one_address_block_no_other() {
     const ALLOWED: usize = 100;
     let (many, _alone) = crowd(ALLOWED).await;
     let rig = Rig::with(|setup| {
         setup.server.per_address = ALLOWED;
-        // Those that may stay do, however long the others take on a busy machine.
+        // Longer than the test, so that the allowed connections stay.
         setup.server.head = Duration::from_secs(600);
     })
     .await;
@@ -143,26 +143,26 @@ async fn ten_thousand_idle_connections_of_one_address_keep_nobody_else_out() {
 
     assert_eq!(answers[0].status, 200);
     assert!(elapsed < PROVIDER_WAITS, "{elapsed:?}");
-    // All but those that one address may have are told so.
+    // All connections beyond the limit of an address are ended.
     let reading = idle.iter_mut().map(|stream| async move { stream.read(&mut [0; 1]).await.is_ok() });
     let mut ended = reading.collect::<FuturesUnordered<_>>();
-    let told = timeout(PATIENCE, ended.by_ref().take(many - ALLOWED).count()).await;
-    assert_eq!(told.unwrap(), many - ALLOWED);
+    let count = timeout(PATIENCE, ended.by_ref().take(many - ALLOWED).count()).await;
+    assert_eq!(count.unwrap(), many - ALLOWED);
     assert!(ended.next().now_or_never().is_none(), "more than all but {ALLOWED}");
 }
 
-async fn ten_thousand_idle_connections_of_many_addresses_keep_nobody_out() {
+async fn ten_thousand_idle_connections_block_no_delivery() {
     const PER_ADDRESS: usize = 512;
     const CONNECTIONS: usize = 4_096;
     let (many, _alone) = crowd(CONNECTIONS).await;
-    // As a worker has them that is told nothing else.
+    // The defaults of a worker.
     let rig = Rig::with(|setup| {
         setup.server.connections = CONNECTIONS;
         setup.server.per_address = PER_ADDRESS;
         setup.server.head = Duration::from_secs(15);
     })
     .await;
-    // No address has as many as it may, and together they want more than twice what there is.
+    // No address reaches its limit, and together they try to open more than twice the allowed connections.
     let sender = |number: usize| Ipv4Addr::new(127, 0, 1, (number / (PER_ADDRESS - 12)) as u8);
 
     let (full, done) = (Notify::new(), Cell::new(false));
@@ -204,10 +204,10 @@ async fn ten_thousand_idle_connections_of_many_addresses_keep_nobody_out() {
     );
 }
 
-async fn idle_connections_make_room_for_a_delivery_and_deliveries_at_work_do_not() {
+async fn only_idle_connections_make_room_for_a_delivery() {
     let rig = Rig::with(|setup| {
         setup.server.connections = 4;
-        // Nobody is let go for being idle alone.
+        // Longer than the test, so that being idle alone ends no connection.
         setup.server.head = Duration::from_secs(600);
     })
     .await;
@@ -251,7 +251,7 @@ async fn a_flood_of_resets_ends_its_own_connection_alone() {
     let rig = Rig::start().await;
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
     for stream in (1_u32..4_001).step_by(2) {
-        // A GET of / that is whole, and is taken back at once.
+        // A complete GET of /, and its reset.
         bytes.extend([0, 0, 3, 1, 5]);
         bytes.extend(stream.to_be_bytes());
         bytes.extend([0x82, 0x84, 0x86]);
@@ -263,11 +263,11 @@ async fn a_flood_of_resets_ends_its_own_connection_alone() {
 
     let (mut from, mut to) = flood.split();
     let mut read = Vec::new();
-    // The connection stays open on this side: it is the other that ends it.
+    // The client keeps the connection open, so the server ends it.
     let talk = async { tokio::join!(to.write_all(&bytes), from.read_to_end(&mut read)) };
-    timeout(PATIENCE, talk).await.expect("the flood is borne").1.ok();
+    timeout(PATIENCE, talk).await.expect("the flood does not end the connection").1.ok();
 
-    // "Enhance your calm", in the protocol's words.
+    // ENHANCE_YOUR_CALM.
     let goodbye = [0, 0, 0, 11];
     assert!(read.windows(4).any(|four| four == goodbye), "{read:x?}");
     assert_eq!(rig.ask(&signed(&event("1"))).await.status, 200);

@@ -1,7 +1,7 @@
-//! The public listener against everybody who may reach it: the provider, strangers, and those who pretend.
+//! The public listener and its clients: the provider, strangers, and forgers.
 //!
-//! Over real connections and byte by byte, with a place for deliveries that remembers what got so far. No Kafka: what a
-//! delivery becomes is held elsewhere.
+//! Clients write raw bytes over real connections; a sink records the deliveries that the receiver accepts. No Kafka: other tests show
+//! what becomes of accepted deliveries.
 
 mod content;
 mod invoicing;

@@ -1,4 +1,4 @@
-//! A public listener with its routes, a place where deliveries end, and senders that write whatever bytes they like.
+//! A public listener with its routes, a sink that records deliveries, and clients that write raw bytes.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ use tributary::{
     },
 };
 
-/// Longer than anything here may take; reached only by a test that fails.
+/// Limit for each step; only a failing test reaches it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) const SECRET: &str = "the accounting secret of today";
 pub(super) const PREVIOUS: &str = "the accounting secret of yesterday";
@@ -36,17 +36,17 @@ pub(super) const INVOICING: &str = "/api/webhooks/incoming/Invoicing";
 /// Bytes of the largest accounting delivery here.
 pub(super) const LIMIT: usize = 64 << 10;
 
-/// Where deliveries end: kept for the test, answered as it says.
-pub(super) struct Taken {
+/// Records deliveries, and answers them as the test says.
+pub(super) struct DeliverySink {
     deliveries: Mutex<Vec<(Delivery, Reading)>>,
     outcome: Mutex<Outcome>,
-    /// Whether answers wait, and what lets them go.
+    /// Whether answers wait for [`DeliverySink::release`].
     held: Mutex<bool>,
     came: Notify,
     release: Notify,
 }
 
-impl Take for Taken {
+impl Take for DeliverySink {
     async fn take(&self, delivery: Delivery, reading: Reading, _: Instant) -> Outcome {
         self.deliveries.lock().unwrap().push((delivery, reading));
         let held = *self.held.lock().unwrap();
@@ -58,23 +58,23 @@ impl Take for Taken {
     }
 }
 
-impl Taken {
-    /// What has come since it was last asked.
+impl DeliverySink {
+    /// The deliveries since the last call.
     pub(super) fn drain(&self) -> Vec<(Delivery, Reading)> {
         std::mem::take(&mut *self.deliveries.lock().unwrap())
     }
 
-    /// How deliveries end from now on.
+    /// Sets the outcome of later deliveries.
     pub(super) fn end_with(&self, outcome: Outcome) {
         *self.outcome.lock().unwrap() = outcome;
     }
 
-    /// Whether answers wait for [`Taken::release`].
+    /// Sets whether answers wait for [`DeliverySink::release`].
     pub(super) fn hold(&self, held: bool) {
         *self.held.lock().unwrap() = held;
     }
 
-    /// Lets one held answer go.
+    /// Sends one held answer.
     pub(super) fn release(&self) {
         self.release.notify_one();
     }
@@ -85,14 +85,14 @@ impl Taken {
     }
 }
 
-/// How a rig is set up.
-pub(super) struct Setup {
+/// Settings of a rig.
+pub(super) struct RigSettings {
     pub(super) config: BTreeMap<String, String>,
     pub(super) server: server::Options,
     pub(super) receiver: receiver::Options,
 }
 
-impl Setup {
+impl RigSettings {
     pub(super) fn set(&mut self, key: &str, value: &str) {
         self.config.insert(key.to_owned(), value.to_owned());
     }
@@ -101,7 +101,7 @@ impl Setup {
 /// A listener on loopback with one connector, `hooks`.
 pub(super) struct Rig {
     pub(super) address: SocketAddr,
-    pub(super) taken: Arc<Taken>,
+    pub(super) taken: Arc<DeliverySink>,
     pub(super) acknowledged: mpsc::Receiver<Noted>,
     pub(super) oversized: mpsc::Receiver<Oversized>,
     receivers: Receivers,
@@ -114,7 +114,7 @@ impl Rig {
         Self::with(|_| {}).await
     }
 
-    pub(super) async fn with(change: impl FnOnce(&mut Setup)) -> Self {
+    pub(super) async fn with(change: impl FnOnce(&mut RigSettings)) -> Self {
         for secret in [SECRET, PREVIOUS, MASTER, PREVIOUS_MASTER] {
             crate::support::traced::hide("a secret of a receiver", secret);
         }
@@ -130,10 +130,10 @@ impl Rig {
             ("subscriptions.manage", "false"),
         ];
         let (oversized_sender, oversized) = mpsc::channel(4);
-        let mut setup = Setup {
+        let mut setup = RigSettings {
             config: config.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
             server: server::Options { connections: 4_096, ..server::Options::default() },
-            // Generous, because the machine may be busy; who tests it makes it short.
+            // Generous, because the machine may be busy; tests of this limit shorten it.
             receiver: receiver::Options {
                 body_time: PATIENCE,
                 oversized: Some(oversized_sender),
@@ -145,7 +145,7 @@ impl Rig {
         change(&mut setup);
         let (source, _) = WebhookSource::parse("hooks", &setup.config, &Providers::new([])).unwrap();
         let receivers = Receivers::new();
-        let taken = Arc::new(Taken {
+        let taken = Arc::new(DeliverySink {
             deliveries: Mutex::default(),
             outcome: Mutex::new(Outcome::Durable),
             held: Mutex::new(false),
@@ -166,40 +166,40 @@ impl Rig {
             source,
             _server: server,
         };
-        rig.become_(Taking::All);
+        rig.set_state(Taking::All);
         rig
     }
 
-    /// Changes what becomes of the connector's deliveries.
-    pub(super) fn become_(&self, state: Taking) {
+    /// Sets which deliveries the connector accepts.
+    pub(super) fn set_state(&self, state: Taking) {
         let receiver = Receiver::of(&self.source, "acme.dead-letters".to_owned(), state).unwrap();
         self.receivers.set(vec![Arc::new(receiver)], Vec::new());
     }
 
-    /// From now on the connector cannot be received.
+    /// Makes the connector faulty.
     pub(super) fn fail(&self) {
         let segment = Some("Invoicing".to_owned());
         self.receivers.set(Vec::new(), vec![Faulty { connector: "hooks".to_owned(), segment }]);
     }
 
-    /// Sends bytes that are one request, and reads the one answer.
+    /// Sends one request and reads its answer.
     pub(super) async fn ask(&self, request: &[u8]) -> Answer {
         let answers = self.send(request).await;
         assert_eq!(answers.len(), 1, "{answers:?} to {}", String::from_utf8_lossy(request));
         answers.into_iter().next().unwrap()
     }
 
-    /// Sends bytes over a connection of their own, and reads what comes until it ends.
+    /// Sends bytes over a new connection, and reads all answers until it ends.
     pub(super) async fn send(&self, bytes: &[u8]) -> Vec<Answer> {
         exchange(TcpStream::connect(self.address).await.unwrap(), bytes).await
     }
 
-    /// Sends bytes and no more after them: whoever waits for more has all there is.
+    /// Sends bytes and closes this direction, so that a receiver that waits for more does not hang.
     pub(super) async fn send_and_end(&self, bytes: &[u8]) -> Vec<Answer> {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let mut read = Vec::new();
         let talk = async {
-            // Who refuses early may have closed before all was written.
+            // After an early refusal the connection may close before all is written.
             stream.write_all(bytes).await.ok();
             stream.shutdown().await.ok();
             stream.read_to_end(&mut read).await.ok();
@@ -218,7 +218,7 @@ impl Rig {
     }
 }
 
-/// Writes and reads until the connection ends, which whoever asks for it with `connection: close` may rely on.
+/// Writes and reads until the connection ends, as `connection: close` requires.
 pub(super) async fn exchange(mut stream: TcpStream, bytes: &[u8]) -> Vec<Answer> {
     let (mut from, mut to) = stream.split();
     let mut read = Vec::new();
@@ -226,7 +226,7 @@ pub(super) async fn exchange(mut stream: TcpStream, bytes: &[u8]) -> Vec<Answer>
         // A reset after the answer is the end as well.
         from.read_to_end(&mut read).await.ok();
     };
-    // Who is cut off while writing has its answer already, or gets none.
+    // A client that is cut off while it writes has its answer already, or gets none.
     let writing = async { to.write_all(bytes).await.ok() };
     let both = async { tokio::join!(reading, writing) };
     timeout(PATIENCE, both).await.unwrap_or_else(|_| panic!("no end to {}", String::from_utf8_lossy(bytes)));
@@ -237,7 +237,7 @@ pub(super) async fn exchange(mut stream: TcpStream, bytes: &[u8]) -> Vec<Answer>
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// Lines of the head after the first, but for the date.
+    /// Header lines, without the date.
     pub(super) headers: Vec<String>,
     pub(super) body: Vec<u8>,
 }
@@ -303,7 +303,7 @@ pub(super) fn event(id: &str) -> Vec<u8> {
         "WebhookId": "5e1d0c6e-0b52-4bd0-9d32-1b6f0d0f7a01",
         "OutgoingId": id,
         "TenantId": "17",
-        "ExtraPartitionInformation": {"PartitionClientId": "acc:17:CM:9f", "UserName": "somebody"},
+        "ExtraPartitionInformation": {"PartitionClientId": "acc:17:CM:9f", "UserName": "ann"},
         "EventType": {
             "AppName": "Svc", "Domain": "ACC", "Resource": "Customers", "EventType": "CustomerUpdated",
             "SemanticName": "Svc.ACC.Customers.CustomerUpdated",
@@ -314,7 +314,7 @@ pub(super) fn event(id: &str) -> Vec<u8> {
     serde_json::to_vec(&event).unwrap()
 }
 
-/// A body in one chunk.
+/// Bytes as one chunk.
 pub(super) fn chunk(bytes: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
 }

@@ -1,4 +1,4 @@
-//! Over TLS: both versions of each protocol, and a certificate that is renewed while deliveries come in.
+//! Deliveries over TLS: both versions of each protocol, and a certificate that is renewed meanwhile.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -83,11 +83,11 @@ async fn a_renewed_certificate_is_served_without_ending_a_connection() {
         }
     });
     assert_eq!(renewed.await.unwrap(), 200);
-    // It trusts the old certificate alone, so it would not get in again.
+    // It trusts only the old certificate, so this is the old connection.
     assert_eq!(deliver(&before, &rig).await.unwrap().status(), 200);
     assert!(deliver(&client(&old).build().unwrap(), &rig).await.is_err());
 
-    // Half of a renewal: the key does not fit. Then what is there stays.
+    // Half of a renewal, with a key that does not match: the present certificate stays.
     fs::write(&key, rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
     for _ in 0..20 {
         let next = client(&new).build().unwrap();

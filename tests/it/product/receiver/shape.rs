@@ -1,25 +1,24 @@
-//! Requests that two readers would understand differently: whoever hides one request in the body of another gets nothing
-//! for it.
+//! Request smuggling: requests that a proxy and the receiver could parse differently.
 //!
-//! Behind a proxy that shares one connection among senders, bytes that the proxy takes for a body and we for a request are
-//! somebody else's request. So: what we are not sure about we refuse, and nothing after it on that connection is read.
+//! Behind a proxy that shares one connection among senders, bytes that the proxy takes for a body and the receiver for a request would
+//! count as another sender's request. So the receiver refuses every ambiguous request, and reads nothing after it on that connection.
 
 use super::rig::{ACCOUNTING, Rig, SECRET, event, sign, signed};
 
 crate::tests! {
     plain a_request_hidden_in_another_is_never_taken_for_one;
     plain odd_but_lawful_requests_are_taken_once;
-    plain requests_that_follow_each_other_are_answered_one_by_one_and_in_order;
+    plain pipelined_requests_are_answered_one_by_one_and_in_order;
 }
 
-/// A head up to where the length would stand.
+/// A head up to the content length.
 fn head(signature: &str) -> String {
     format!("POST {ACCOUNTING} HTTP/1.1\r\nhost: a\r\nsvc-webhook-signature: {signature}\r\n")
 }
 
 async fn a_request_hidden_in_another_is_never_taken_for_one() {
     let rig = Rig::start().await;
-    // A good delivery, were it one: it must never be.
+    // A valid delivery, which must never be taken for one.
     let hidden = String::from_utf8(signed(&event("hidden"))).unwrap();
     let (front, size) = (head(&sign(SECRET, b"")), hidden.len());
     let chunked = "transfer-encoding: chunked\r\n";
@@ -71,14 +70,13 @@ async fn a_request_hidden_in_another_is_never_taken_for_one() {
         ("a chunk that takes it in", format!("{front}{chunked}\r\n{size:x}\r\n{hidden}\r\n0\r\n\r\n")),
         ("a method of two words", format!("PO ST{}content-length: 0\r\n\r\n{hidden}", &front[4..])),
         (
-            "a protocol nobody has",
+            "an unknown protocol",
             format!("{front}content-length: 0\r\n\r\n{hidden}").replace("HTTP/1.1", "HTTP/1.7"),
         ),
         ("an invisible first line", format!("\0\r\n{front}content-length: 0\r\n\r\n{hidden}")),
     ];
 
     for (what, bytes) in shapes {
-        // The sender ends its side, so that whoever waits for more does not wait for ever.
         let answers = rig.send_and_end(bytes.as_bytes()).await;
 
         let taken = rig.taken.drain();
@@ -126,8 +124,8 @@ async fn odd_but_lawful_requests_are_taken_once() {
     }
 }
 
-async fn requests_that_follow_each_other_are_answered_one_by_one_and_in_order() {
-    // By a proxy, whose connection a refusal does not end.
+async fn pipelined_requests_are_answered_one_by_one_and_in_order() {
+    // Through a proxy, whose connection a refusal does not end.
     let rig = Rig::with(|setup| setup.receiver.proxies = vec!["127.0.0.0/8".parse().unwrap()]).await;
     let alone = Rig::start().await;
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Those who take their time, and those who never come to an end: each is let go, and nobody waits for them.
+//! Slow clients and requests without end: each is cut off, and no other client waits for them.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ crate::tests! {
     plain a_body_announced_beyond_all_measure_is_not_read;
 }
 
-/// What is short here, and long for a machine that is not busy.
+/// A short limit, and yet a long time on an idle machine.
 const SHORT: Duration = Duration::from_millis(250);
-/// What the sockets of both sides may hold beside what was read.
+/// Bytes that the sockets of both sides may buffer.
 const SOCKETS: u64 = 16 << 20;
 
 fn head(signature: &str, rest: &str) -> String {
     format!("POST {ACCOUNTING} HTTP/1.1\r\nhost: a\r\nsvc-webhook-signature: {signature}\r\n{rest}\r\n\r\n")
 }
 
-/// Sends one byte after another, for as long as they are taken, and gives back what was read meanwhile.
+/// Sends one byte after another until the connection ends; the bytes that were read meanwhile.
 async fn drip(mut stream: TcpStream) -> Vec<u8> {
     let (mut from, mut to) = stream.split();
     let mut read = Vec::new();
@@ -50,7 +50,7 @@ async fn a_head_that_comes_byte_by_byte_is_cut_off() {
     stream.write_all(format!("POST {ACCOUNTING} HTTP/1.1\r\nhost: a\r\nx: ").as_bytes()).await.unwrap();
     let good = async {
         loop {
-            // A busy machine may be too late with this one as well.
+            // On a busy machine this request may be late as well.
             match rig.send(&delivery).await.pop() {
                 Some(answer) if answer.status != 408 => break answer,
                 _ => {}
@@ -59,7 +59,7 @@ async fn a_head_that_comes_byte_by_byte_is_cut_off() {
     };
 
     let (read, good) = tokio::join!(drip(stream), timeout(PATIENCE, good));
-    let good = good.expect("nobody else is answered");
+    let good = good.expect("the other client is not answered");
 
     assert!(began.elapsed() >= SHORT);
     assert!(read.is_empty() || read.starts_with(b"HTTP/1.1 408"), "{}", String::from_utf8_lossy(&read));
@@ -70,12 +70,12 @@ async fn a_body_that_comes_byte_by_byte_is_answered_408_and_cut_off() {
     let rig = Rig::with(|setup| setup.receiver.body_time = SHORT).await;
 
     for length in ["content-length: 60000", "transfer-encoding: chunked"] {
-        // Whether it has a signature, or waits to be refused for having none, it gets no more time.
+        // The limit is the same with and without a valid signature.
         for signature in [&sign(SECRET, b""), "none"] {
             let began = Instant::now();
             let mut stream = TcpStream::connect(rig.address).await.unwrap();
             stream.write_all(head(signature, length).as_bytes()).await.unwrap();
-            // One long chunk, of which no more than a few bytes come.
+            // One long chunk, of which only a few bytes come.
             if length.starts_with('t') {
                 stream.write_all(b"eeee\r\n").await.unwrap();
             }
@@ -139,7 +139,7 @@ async fn a_body_announced_beyond_all_measure_is_not_read() {
     let signature = sign(SECRET, b"");
 
     for length in [4 * LIMIT as u64 + 1, 10 << 30, u64::MAX >> 2] {
-        // Nothing of the body is sent: who answers has not waited for it.
+        // No byte of the body is sent: the answer comes without waiting for it.
         let answer = rig.ask(head(&signature, &format!("content-length: {length}")).as_bytes()).await;
 
         assert_eq!((answer.status, answer.header("connection")), (413, Some("close")), "{length}");

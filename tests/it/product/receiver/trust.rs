@@ -1,4 +1,4 @@
-//! Who is believed: signatures of accounting deliveries, addresses, and what the others learn, which is nothing.
+//! Authentication of accounting deliveries: signatures and addresses; and refusals, which reveal nothing.
 
 use std::net::Ipv4Addr;
 
@@ -15,21 +15,21 @@ use super::rig::{
 };
 
 crate::tests! {
-    plain a_delivery_signed_with_either_secret_is_taken_as_it_is_and_answered_with_nothing_but_200;
-    plain whatever_is_wrong_with_a_signature_the_answer_is_the_same_and_nothing_is_taken;
+    plain a_delivery_signed_with_either_secret_gets_a_bare_200;
+    plain every_signature_fault_gets_the_same_answer_and_takes_nothing;
     plain only_the_routes_of_deliveries_are_there;
-    plain nobody_learns_which_connectors_there_are;
-    plain a_connector_at_fault_is_to_be_tried_again_later;
-    plain what_is_verified_are_the_raw_bytes_whatever_their_encoding;
-    plain a_resource_in_the_path_is_taken_in_our_words_and_in_the_provider_s;
+    plain answers_do_not_reveal_which_connectors_exist;
+    plain a_faulty_connector_answers_503;
+    plain the_raw_bytes_are_verified_whatever_their_encoding;
+    plain a_resource_in_the_path_may_have_our_name_or_the_providers;
     plain a_stopped_connector_refuses_and_a_paused_one_takes;
-    plain what_does_not_become_durable_is_to_be_sent_again_later;
+    plain a_delivery_that_does_not_become_durable_gets_503;
     plain an_acknowledge_is_answered_reported_and_not_taken;
-    plain only_listed_addresses_deliver_and_only_listed_proxies_are_believed;
+    plain only_listed_addresses_deliver_and_listed_proxies_are_trusted;
     plain a_trace_is_kept_where_it_is_one;
 }
 
-async fn a_delivery_signed_with_either_secret_is_taken_as_it_is_and_answered_with_nothing_but_200() {
+async fn a_delivery_signed_with_either_secret_gets_a_bare_200() {
     let rig = Rig::start().await;
     let body = event("1");
     let signatures = [sign(SECRET, &body), sign(PREVIOUS, &body), sign(SECRET, &body).to_lowercase()];
@@ -38,7 +38,7 @@ async fn a_delivery_signed_with_either_secret_is_taken_as_it_is_and_answered_wit
         let answer = rig.ask(&accounting(&signature, &body)).await;
 
         assert_eq!((answer.status, answer.body.len()), (200, 0));
-        // No cookie, no name of a server: this and no more.
+        // No cookie, no server name.
         assert_eq!(answer.headers, ["connection: close", "content-length: 0"]);
         let taken = rig.taken.drain();
         let [(delivery, reading)] = taken.as_slice() else { panic!("{taken:?}") };
@@ -50,13 +50,13 @@ async fn a_delivery_signed_with_either_secret_is_taken_as_it_is_and_answered_wit
     }
 }
 
-async fn whatever_is_wrong_with_a_signature_the_answer_is_the_same_and_nothing_is_taken() {
+async fn every_signature_fault_gets_the_same_answer_and_takes_nothing() {
     let rig = Rig::start().await;
     let elsewhere = Rig::with(|setup| setup.set("source.addresses", "192.0.2.0/24")).await;
     let body = event("1");
     let good = sign(SECRET, &body);
     let digits = &good["sha256=".len()..];
-    // One of them was taken before: a repetition is no proof either.
+    // A valid delivery before, so that a repeated signature is known.
     assert_eq!(rig.ask(&accounting(&good, &body)).await.status, 200);
     rig.taken.drain();
     let longer = [body.as_slice(), b" "].concat();
@@ -151,9 +151,9 @@ async fn only_the_routes_of_deliveries_are_there() {
     assert_eq!(rig.taken.drain().len(), 0);
 }
 
-/// A known address and unknown ones, asked the same: without a signature, with a wrong one, and with a body that is too long to
-/// be read by anybody but who is about to verify it.
-async fn nobody_learns_which_connectors_there_are() {
+/// The same requests to a known address and to unknown ones: without a signature, with a wrong one, and with a body that is too long
+/// to be read before it could be verified.
+async fn answers_do_not_reveal_which_connectors_exist() {
     let rig = Rig::with(|setup| drop(setup.config.remove("body.limit.bytes"))).await;
     let body = event("1");
     let (good, wrong) = (sign(SECRET, &body), sign("the accounting secret of tomorrow", &body));
@@ -167,7 +167,7 @@ async fn nobody_learns_which_connectors_there_are() {
     ];
 
     for state in [Taking::All, Taking::SpoolOnly, Taking::Nothing] {
-        rig.become_(state);
+        rig.set_state(state);
         for (known, unknown) in [
             (
                 ACCOUNTING,
@@ -201,7 +201,7 @@ async fn nobody_learns_which_connectors_there_are() {
                     assert_eq!(answer, expected, "{what}: {path} beside {known}, {state:?}");
                 }
             }
-            // Nor does the secret of one open another.
+            // The secret of one connector is not valid for another.
             for path in unknown {
                 let signed = [("svc-webhook-signature", good.as_str())];
 
@@ -210,11 +210,11 @@ async fn nobody_learns_which_connectors_there_are() {
         }
     }
     assert_eq!(rig.taken.drain().len(), 0);
-    assert_eq!(rig.ask(&signed(&body)).await.status, 503, "who has the secret is told that it is stopped");
+    assert_eq!(rig.ask(&signed(&body)).await.status, 503, "a signed request shows that it is stopped");
 }
 
-/// Its secret is not to be had, so nobody can be verified; 401 or 404 would have the provider give up.
-async fn a_connector_at_fault_is_to_be_tried_again_later() {
+/// Its secret is not available, so no delivery can be verified; after 401 or 404 the provider would not retry.
+async fn a_faulty_connector_answers_503() {
     let rig = Rig::start().await;
     rig.fail();
     let echo = format!("{INVOICING}?echo={}", "a".repeat(32));
@@ -235,7 +235,7 @@ async fn a_connector_at_fault_is_to_be_tried_again_later() {
     assert_eq!((other.status, rig.taken.drain().len()), (401, 0));
 }
 
-async fn what_is_verified_are_the_raw_bytes_whatever_their_encoding() {
+async fn the_raw_bytes_are_verified_whatever_their_encoding() {
     let rig = Rig::start().await;
     let body = event("1");
     let other_bytes = [0x1f, 0x8b, 0x08, 0, 0, 0, 0, 0, 0, 0xff, 0x03, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -259,7 +259,7 @@ async fn what_is_verified_are_the_raw_bytes_whatever_their_encoding() {
     assert!(plain.body == body && read.parts[0].content.is_ok());
 }
 
-async fn a_resource_in_the_path_is_taken_in_our_words_and_in_the_provider_s() {
+async fn a_resource_in_the_path_may_have_our_name_or_the_providers() {
     let rig = Rig::start().await;
     let body = br#"{"TenantId":"17","EventType":{"EventType":"Something"}}"#;
     let headers = [("svc-webhook-signature", sign(SECRET, body))];
@@ -287,7 +287,7 @@ async fn a_stopped_connector_refuses_and_a_paused_one_takes() {
     let echo = request("GET", &format!("{INVOICING}?echo={}", "a".repeat(32)), &[], b"");
 
     for (state, expected) in [(Taking::SpoolOnly, 200), (Taking::Nothing, 503), (Taking::All, 200)] {
-        rig.become_(state);
+        rig.set_state(state);
 
         let answers = [rig.ask(&delivery).await, rig.ask(&echo).await];
 
@@ -299,7 +299,7 @@ async fn a_stopped_connector_refuses_and_a_paused_one_takes() {
     }
 }
 
-async fn what_does_not_become_durable_is_to_be_sent_again_later() {
+async fn a_delivery_that_does_not_become_durable_gets_503() {
     let rig = Rig::start().await;
 
     for outcome in [Outcome::Full, Outcome::Late] {
@@ -333,11 +333,11 @@ async fn an_acknowledge_is_answered_reported_and_not_taken() {
     };
 
     let first = rig.ask(&acknowledge("a", "Customers")).await;
-    // The channel is full: nobody waits, and the provider is told all the same.
+    // The channel is full: the report is dropped, and the provider gets its answer.
     let second = rig.ask(&acknowledge("b", "Customers")).await;
-    let (told, _) = rig.acknowledged.recv().await.unwrap();
+    let (reported, _) = rig.acknowledged.recv().await.unwrap();
     let third = rig.ask(&acknowledge("c", "whatever it calls them")).await;
-    let (told_third, _) = rig.acknowledged.recv().await.unwrap();
+    let (reported_third, _) = rig.acknowledged.recv().await.unwrap();
 
     assert_eq!([first.status, second.status, third.status], [200; 3]);
     let expected = |id: &str, resource, received_at| Acknowledged {
@@ -346,13 +346,14 @@ async fn an_acknowledge_is_answered_reported_and_not_taken() {
         resource: Some(resource),
         received_at,
     };
-    assert_eq!(told, expected("a", AccountingResource::Customers, told.received_at));
-    assert_eq!(told_third, expected("c", AccountingResource::Accounts, told_third.received_at));
-    assert!(told.received_at > 1_700_000_000_000_000 && told_third.received_at >= told.received_at);
+    assert_eq!(reported, expected("a", AccountingResource::Customers, reported.received_at));
+    assert_eq!(reported_third, expected("c", AccountingResource::Accounts, reported_third.received_at));
+    assert!(reported.received_at > 1_700_000_000_000_000);
+    assert!(reported_third.received_at >= reported.received_at);
     assert_eq!(rig.taken.drain().len(), 0);
 }
 
-async fn only_listed_addresses_deliver_and_only_listed_proxies_are_believed() {
+async fn only_listed_addresses_deliver_and_listed_proxies_are_trusted() {
     let rig = Rig::with(|setup| {
         setup.set("source.addresses", "198.51.100.0/24");
         setup.receiver.proxies = vec!["127.0.0.2/32".parse().unwrap()];

@@ -1,17 +1,19 @@
-//! Edits from two workers: one after the other, and at the same moment.
+//! Edits on two workers: one after the other, and at the same time.
 
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tributary::state::configs;
 
-use super::worker::{Group, Outcome, Worker, config};
-use crate::support::{Shared, cycles, lost::timeout, tries::Tries};
+use super::worker::{Group, Worker, config};
+use crate::support::lost::timeout;
+use crate::support::tries::Tries;
+use crate::support::{Result, Shared, cycles};
 
 crate::tests! {
-    real what_one_worker_has_done_another_tells_within_a_second;
+    real an_edit_is_visible_at_another_worker_within_a_second;
     real a_name_taken_on_two_workers_at_once_is_given_once within 300;
-    real of_edits_that_overlap_one_is_done_and_the_other_told_so within 300;
+    real overlapping_edits_are_done_or_answered_409 within 300;
     real edits_one_after_the_other_on_either_worker_are_all_done;
     real five_hundred_connectors_are_listed_in_no_time;
 }
@@ -19,13 +21,13 @@ crate::tests! {
 /// How long a worker may take to read an edit of the other one.
 const AGREED_LIMIT: Duration = Duration::from_secs(60);
 
-/// The fastest of a few: a busy machine may hold up any of them.
-async fn what_one_worker_has_done_another_tells_within_a_second(shared: &'static Shared) -> Outcome {
+/// The fastest of a few, since a busy machine may delay any of them.
+async fn an_edit_is_visible_at_another_worker_within_a_second(shared: &'static Shared) -> Result<()> {
     const SECOND: Duration = Duration::from_secs(1);
     let group = Group::new(shared.bootstrap(), "pair");
     let (one, two) = (group.worker().await, group.worker().await);
 
-    let mut tries = Tries::of("another worker tells of an edit within a second");
+    let mut tries = Tries::of("another worker shows an edit within a second");
     let (mut seen, mut gone) = (Duration::MAX, Duration::MAX);
     for round in 0..5 {
         let path = format!("/connectors/p{round}");
@@ -44,10 +46,10 @@ async fn what_one_worker_has_done_another_tells_within_a_second(shared: &'static
             return Ok(());
         }
     }
-    panic!("it was told after {seen:?} at best, and its end after {gone:?}");
+    panic!("an edit was visible after {seen:?} at best, and a delete after {gone:?}");
 }
 
-async fn a_name_taken_on_two_workers_at_once_is_given_once(shared: &'static Shared) -> Outcome {
+async fn a_name_taken_on_two_workers_at_once_is_given_once(shared: &'static Shared) -> Result<()> {
     let group = Group::new(shared.bootstrap(), "race");
     let (one, two) = (group.worker().await, group.worker().await);
 
@@ -72,7 +74,7 @@ async fn a_name_taken_on_two_workers_at_once_is_given_once(shared: &'static Shar
     Ok(())
 }
 
-async fn of_edits_that_overlap_one_is_done_and_the_other_told_so(shared: &'static Shared) -> Outcome {
+async fn overlapping_edits_are_done_or_answered_409(shared: &'static Shared) -> Result<()> {
     let group = Group::new(shared.bootstrap(), "overlap");
     let (one, two) = (group.worker().await, group.worker().await);
     one.ask("PUT", "/connectors/e/config", Some(config("overlap"))).await;
@@ -101,12 +103,12 @@ async fn of_edits_that_overlap_one_is_done_and_the_other_told_so(shared: &'stati
         let stored = agreed(&one, &two).await;
         assert!(done.contains(&stored.as_str()), "{stored} is none of {done:?}");
     }
-    assert!(refused > 0, "none of them overlapped, or nobody noticed");
+    assert!(refused > 0, "no edits overlapped, or the conflict was not noticed");
     println!("{refused} of {} overlapping edits were refused", 2 * rounds);
     Ok(())
 }
 
-/// The client id that both workers show, once they show the same: each has read its own edit when it answers, but maybe not yet the other's.
+/// The client id, once both workers show the same: when a worker answers it has read its own edit, but maybe not the other's.
 async fn agreed(one: &Worker, two: &Worker) -> String {
     let shown = async |worker: &Worker| {
         worker.get("/connectors/e/config").await.body["oauth.client.id"].as_str().unwrap().to_owned()
@@ -123,7 +125,7 @@ async fn agreed(one: &Worker, two: &Worker) -> String {
     timeout(AGREED_LIMIT, agree).await.expect("the workers show different configurations")
 }
 
-async fn edits_one_after_the_other_on_either_worker_are_all_done(shared: &'static Shared) -> Outcome {
+async fn edits_one_after_the_other_on_either_worker_are_all_done(shared: &'static Shared) -> Result<()> {
     let group = Group::new(shared.bootstrap(), "turns");
     let workers = [group.worker().await, group.worker().await];
     workers[0].ask("PUT", "/connectors/s/config", Some(config("turns"))).await;
@@ -134,7 +136,7 @@ async fn edits_one_after_the_other_on_either_worker_are_all_done(shared: &'stati
 
         let answer = worker.ask("PATCH", "/connectors/s/config", Some(id.clone())).await;
 
-        // Whatever the other worker wrote a moment ago was not in the way, and is not lost.
+        // The other worker's edit a moment ago neither conflicts nor is lost.
         assert_eq!(answer.status, 200, "{answer:?}");
         assert_eq!(answer.body["config"]["oauth.client.id"], id["oauth.client.id"]);
         assert_eq!(worker.get("/connectors/s/config").await.body["oauth.client.id"], id["oauth.client.id"]);
@@ -142,7 +144,7 @@ async fn edits_one_after_the_other_on_either_worker_are_all_done(shared: &'stati
     Ok(())
 }
 
-async fn five_hundred_connectors_are_listed_in_no_time(shared: &'static Shared) -> Outcome {
+async fn five_hundred_connectors_are_listed_in_no_time(shared: &'static Shared) -> Result<()> {
     let worker = Group::new(shared.bootstrap(), "many").worker().await;
     let writes: Vec<configs::Write> = (0..500)
         .flat_map(|number| {
@@ -167,7 +169,7 @@ async fn five_hundred_connectors_are_listed_in_no_time(shared: &'static Shared) 
 
     times.sort_unstable();
     println!("500 connectors expanded: median {:?}, p99 {:?} (debug build)", times[50], times[98]);
-    // Of a hundred a busy machine holds up some.
+    // A busy machine may delay some of the hundred.
     assert!(times[50] < Duration::from_secs(2), "{times:?}");
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! Requests nobody would send, many of them, to a whole worker: each is answered, none with a fault of ours, none with a
-//! secret, and the worker goes on.
+//! Many malformed requests to a worker process: each is answered, none with an internal error or a secret, and the worker keeps
+//! running.
 //!
-//! The first ones are all that the API knows, in their order. The others are drawn from a seed, so a run that fails can be
-//! repeated: each begins as one the API knows; then its method, path, query, headers and body are each, now and then, replaced
-//! by rubbish, so that most get past the first check and few past the last. `TRIBUTARY_TEST_CYCLES_FUZZ` is their number.
+//! The first requests are all that the API knows, in order. The others are drawn from a seed: each starts as a known one, and then
+//! its method, path, query, headers and body are each sometimes replaced by rubbish, so that most pass the first check and few the
+//! last. `TRIBUTARY_TEST_CYCLES_FUZZ` is the number of requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,27 +13,23 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::support::dice::{Dice, seed};
-use crate::support::harness::Test;
 use crate::support::tributary::Tributary;
 use crate::support::{Error, Result, Shared, cycles, prefix, run_directory};
 
 /// Requests of the gate.
 const REQUESTS: u32 = 250;
 
-/// All tests of this module.
-pub(crate) fn tests() -> Vec<Test> {
-    let name = concat!(module_path!(), "::no_request_brings_out_a_fault_or_a_secret");
-    // An edit takes tens of milliseconds, on a machine that does other things ten times as many.
-    let limit = 120 + u64::from(cycles("FUZZ", REQUESTS)) / 4;
-    vec![Test::real(name, no_request_brings_out_a_fault_or_a_secret).within(limit)]
+crate::tests! {
+    // An edit takes tens of milliseconds, on a busy machine ten times as many.
+    real no_request_brings_out_a_fault_or_a_secret limit (120 + u64::from(cycles("FUZZ", REQUESTS)) / 4);
 }
 
-/// Behind a reference: in no answer and no log line, ever.
+/// The value of a reference, which no answer and no log line may show.
 const REFERRED: &str = "referred-hunter2";
-/// Sent as a value: echoed by what was asked for it, told by nothing else.
+/// Sent as a value, which only the echo of a configuration may show.
 const SENT: &str = "sent-hunter2";
 
-/// What the API knows: method, path with the name of a connector at `@`, query.
+/// The requests that the API knows: method, path with the name of a connector at `@`, query.
 const KNOWN: [(&str, &str, &str); 37] = [
     ("PUT", "/connectors/@/config", ""),
     ("PUT", "/connectors/@/config", ""),
@@ -179,15 +175,15 @@ impl Dice {
     }
 }
 
-struct Request {
-    /// As it goes over the wire.
+struct FuzzRequest {
+    /// The bytes to send.
     bytes: Vec<u8>,
     /// For a report.
     line: String,
 }
 
 /// The request of this turn.
-fn request(dice: &mut Dice, turn: usize, host: &str, topic: &str, reference: &str) -> Request {
+fn request(dice: &mut Dice, turn: usize, host: &str, topic: &str, reference: &str) -> FuzzRequest {
     let is_drawn = turn >= KNOWN.len();
     let (mut method, path, mut query) = KNOWN[if is_drawn { dice.index(KNOWN.len()) } else { turn }];
     let mut target = path.replace('@', if is_drawn { dice.one(&NAMES[..3]) } else { NAMES[0] });
@@ -216,10 +212,10 @@ fn request(dice: &mut Dice, turn: usize, host: &str, topic: &str, reference: &st
     let head = format!(
         "{line} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}Content-Length: {length}\r\n\r\n"
     );
-    Request { bytes: [head.into_bytes(), body].concat(), line }
+    FuzzRequest { bytes: [head.into_bytes(), body].concat(), line }
 }
 
-/// A body such a request has.
+/// A valid body for a known request.
 fn fitting(dice: &mut Dice, method: &str, path: &str, topic: &str, reference: &str) -> Vec<u8> {
     let config = format!(
         "{{\"connector.class\":\"TestSource\",\"topic\":\"{topic}\",\"tasks.max\":\"1\",\"secret\":\"{reference}\"}}"
@@ -255,7 +251,7 @@ fn members(dice: &mut Dice) -> String {
     let each = (0..dice.below(5)).map(|_| {
         let sent = format!("\"{SENT}\"");
         let value = if dice.below(4) == 0 { sent.as_str() } else { dice.one(&VALUES) };
-        // A class or a level that does not exist is told again, as in Kafka Connect.
+        // Answers name a class or a level that does not exist, as in Kafka Connect.
         let key = if value == sent { dice.one(&KEYS[1..6]) } else { dice.one(&KEYS) };
         format!("\"{key}\":{value}")
     });
@@ -264,7 +260,7 @@ fn members(dice: &mut Dice) -> String {
 
 async fn send(address: &str, bytes: &[u8]) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
-    // An answer may come, and the connection go, before all of a refused request is sent.
+    // The worker may answer and close the connection before all of a refused request is sent.
     stream.write_all(bytes).await.ok();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await?;
@@ -286,23 +282,23 @@ async fn no_request_brings_out_a_fault_or_a_secret(shared: &'static Shared) -> R
 
     for turn in 0..cycles("FUZZ", REQUESTS) as usize {
         let request = request(&mut dice, turn, &address, &topic, &reference);
-        let told =
+        let failed =
             |what: &str| worker.error(&format!("seed {seed}, request {turn}, {}: {what}", request.line));
         let answer = timeout(Duration::from_secs(15), send(&address, &request.bytes)).await;
-        let answer = answer.map_err(|_| told("no answer"))?.map_err(|error| told(&error.to_string()))?;
+        let answer = answer.map_err(|_| failed("no answer"))?.map_err(|error| failed(&error.to_string()))?;
         // 100-continue may come before the answer proper.
         let answer = answer.strip_prefix("HTTP/1.1 100 Continue\r\n\r\n").unwrap_or(&answer);
         let status: u16 = answer.get(9..12).and_then(|status| status.parse().ok()).unwrap_or_default();
         *answers.entry(status).or_default() += 1;
-        // 503 is the one of the 5xx that may be right: Kafka, or the worker's start, takes its time.
+        // 503 is right while Kafka or the worker's start takes long; no other 5xx is.
         if !matches!(status, 200..300 | 400..500 | 503) {
-            return Err(told(&format!("answered {answer}")));
+            return Err(failed(&format!("answered {answer}")));
         }
         if answer.contains(REFERRED) || status >= 400 && answer.contains(SENT) {
-            return Err(told(&format!("a secret is in {answer}")));
+            return Err(failed(&format!("a secret is in {answer}")));
         }
         if !worker.runs() {
-            return Err(told("the worker has ended"));
+            return Err(failed("the worker has ended"));
         }
     }
 
@@ -315,7 +311,7 @@ async fn no_request_brings_out_a_fault_or_a_secret(shared: &'static Shared) -> R
         assert!(line.is_none(), "{secret} is in the log: {line:?}");
     }
     println!("answers to rubbish by status: {answers:?}");
-    // Otherwise little of the worker was reached.
+    // The requests must reach most parts of the API.
     for status in [200, 201, 202, 204, 400, 404, 405] {
         assert!(answers.contains_key(&status), "nothing was answered {status}: {answers:?}");
     }

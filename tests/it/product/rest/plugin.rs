@@ -1,4 +1,4 @@
-//! A class for these tests: validated as a RecordSource, with writers and offsets of its own.
+//! A connector class for these tests: validated as a RecordSource, with test writers and offsets.
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};

@@ -1,4 +1,4 @@
-//! Subscriptions and gaps over HTTP, from a ledger in memory: members, statuses, and who is told what is wrong.
+//! Subscriptions and gaps over HTTP, from a ledger in memory: members, statuses and error messages.
 
 use std::{
     collections::BTreeSet,
@@ -19,23 +19,23 @@ use tributary::{
 };
 use url::Url;
 
-use super::worker::{Group, Outcome, Worker, config};
-use crate::support::Shared;
+use super::worker::{Group, Worker, config};
+use crate::support::{self, Shared};
 
 crate::tests! {
-    real subscriptions_are_told_and_wishes_are_taken_by_number;
-    real gaps_are_told_and_accepted_once_they_have_ended;
-    real what_has_no_subscriptions_is_told_so;
+    real subscriptions_are_listed_and_commands_name_them_by_number;
+    real gaps_are_listed_and_can_be_accepted_once_they_ended;
+    real a_connector_without_subscriptions_is_refused_commands;
 }
 
-/// Ledgers of one connector, in memory.
+/// The ledger of one connector, in memory.
 #[derive(Debug, Default)]
-struct Kept {
+struct MemoryLedger {
     ledger: Mutex<Ledger>,
 }
 
 #[async_trait]
-impl Ledgers for Kept {
+impl Ledgers for MemoryLedger {
     fn glance(&self, prefix: &TopicPrefix, connector: &str, show: &mut dyn FnMut(&Ledger)) -> bool {
         assert_eq!((prefix.as_str(), connector), ("acme", "hooks"));
         show(&self.ledger.lock().unwrap());
@@ -71,8 +71,8 @@ impl Ledgers for Kept {
 }
 
 /// A worker with a connector `hooks`, and its ledger.
-async fn scene(shared: &'static Shared, name: &str) -> (Worker, Arc<Kept>) {
-    let kept = Arc::new(Kept::default());
+async fn scene(shared: &'static Shared, name: &str) -> (Worker, Arc<MemoryLedger>) {
+    let kept = Arc::new(MemoryLedger::default());
     let advertised_url = Some(Url::parse("https://hooks.example.com").unwrap());
     let subscribing = Subscribing { ledgers: Arc::clone(&kept) as Arc<dyn Ledgers>, advertised_url };
     let worker = Group::new(shared.bootstrap(), name).subscribing(subscribing).await;
@@ -92,10 +92,12 @@ async fn scene(shared: &'static Shared, name: &str) -> (Worker, Arc<Kept>) {
     (worker, kept)
 }
 
-async fn subscriptions_are_told_and_wishes_are_taken_by_number(shared: &'static Shared) -> Outcome {
+async fn subscriptions_are_listed_and_commands_name_them_by_number(
+    shared: &'static Shared,
+) -> support::Result<()> {
     let (worker, _) = scene(shared, "subscriptions").await;
 
-    let told = worker.get("/connectors/hooks/subscriptions").await;
+    let listed = worker.get("/connectors/hooks/subscriptions").await;
     let applied = worker.ask("POST", "/connectors/hooks/subscriptions/apply", None).await;
     let removed = worker.ask("POST", "/connectors/hooks/subscriptions/remove/", None).await;
     let after = worker.get("/connectors/hooks/subscriptions?all=true").await;
@@ -111,7 +113,7 @@ async fn subscriptions_are_told_and_wishes_are_taken_by_number(shared: &'static 
         "subscriptions": [],
         "missing": ["accounting/accounts", "accounting/customers"],
     });
-    assert_eq!((told.status, told.body), (200, expected));
+    assert_eq!((listed.status, listed.body), (200, expected));
     assert_eq!(
         (applied.status, &applied.body["number"], &applied.body["removed"]),
         (202, &json!(1), &json!(false))
@@ -125,7 +127,7 @@ async fn subscriptions_are_told_and_wishes_are_taken_by_number(shared: &'static 
     assert_eq!((plan.body["converged"].clone(), plan.body["problems"].clone()), (json!(false), json!([])));
     assert_eq!(removal.body["steps"][0]["call"], "delete");
 
-    // Members of a status are texts, for a client that decodes them so.
+    // Members of a status are strings, since clients of Kafka Connect decode them as such.
     let status = worker.get("/connectors/hooks/status").await.body;
     assert_eq!(status["connector"]["subscriptions"], "removed by request");
     assert_eq!(status["connector"]["gaps"], "none open");
@@ -152,7 +154,7 @@ async fn subscriptions_are_told_and_wishes_are_taken_by_number(shared: &'static 
     Ok(())
 }
 
-async fn gaps_are_told_and_accepted_once_they_have_ended(shared: &'static Shared) -> Outcome {
+async fn gaps_are_listed_and_can_be_accepted_once_they_ended(shared: &'static Shared) -> support::Result<()> {
     let (worker, kept) = scene(shared, "gaps").await;
     let gap = |cause, to| Gap {
         connector: "hooks".to_owned(),
@@ -172,19 +174,19 @@ async fn gaps_are_told_and_accepted_once_they_have_ended(shared: &'static Shared
     }
     let accept = async |body: Value| worker.ask("POST", "/connectors/hooks/gaps/accept", Some(body)).await;
     let ids = async |query: &str| -> Vec<Value> {
-        let told = worker.get(&format!("/connectors/hooks/gaps{query}")).await;
-        told.body.as_array().unwrap().iter().map(|gap| gap["id"].clone()).collect()
+        let answer = worker.get(&format!("/connectors/hooks/gaps{query}")).await;
+        answer.body.as_array().unwrap().iter().map(|gap| gap["id"].clone()).collect()
     };
 
     assert_eq!(ids("").await, [json!(ended.id()), json!(ongoing.id())]);
     let accepted = accept(json!({ "id": ended.id() })).await;
-    let goes_on = accept(json!({ "id": ongoing.id() })).await;
+    let refused = accept(json!({ "id": ongoing.id() })).await;
     let unknown = accept(json!({ "id": "hooks/spool/7" })).await;
     let nonsense = accept(json!({ "gap": 7 })).await;
 
     assert_eq!((accepted.status, &accepted.body["state"]), (200, &json!("accepted")));
-    assert_eq!((goes_on.status, unknown.status, nonsense.status), (400, 404, 400));
-    assert!(goes_on.message().contains("goes on (what happened)"), "{goes_on:?}");
+    assert_eq!((refused.status, unknown.status, nonsense.status), (400, 404, 400));
+    assert!(refused.message().contains("goes on (what happened)"), "{refused:?}");
     assert_eq!(ids("").await, [json!(ongoing.id())]);
     assert_eq!(ids("?all=true").await.len(), 2);
     let status = worker.get("/connectors/hooks/status").await.body;
@@ -192,17 +194,19 @@ async fn gaps_are_told_and_accepted_once_they_have_ended(shared: &'static Shared
     Ok(())
 }
 
-async fn what_has_no_subscriptions_is_told_so(shared: &'static Shared) -> Outcome {
+async fn a_connector_without_subscriptions_is_refused_commands(
+    shared: &'static Shared,
+) -> support::Result<()> {
     let (worker, _) = scene(shared, "no-subscriptions").await;
     let other = worker.ask("PUT", "/connectors/other/config", Some(config("other"))).await;
     assert_eq!(other.status, 201, "{other:?}");
 
     for path in ["subscriptions", "subscriptions/plan", "gaps"] {
-        let unknown = worker.get(&format!("/connectors/nobody/{path}")).await;
+        let unknown = worker.get(&format!("/connectors/unknown/{path}")).await;
         let other = worker.get(&format!("/connectors/other/{path}")).await;
-        assert_eq!((unknown.status, unknown.message()), (404, "Connector nobody not found"));
+        assert_eq!((unknown.status, unknown.message()), (404, "Connector unknown not found"));
         if path == "gaps" {
-            // A RecordSource has gaps of its own.
+            // A RecordSource has gaps too.
             assert_eq!((other.status, &other.body), (200, &json!([])));
         } else {
             assert_eq!(other.status, 400);

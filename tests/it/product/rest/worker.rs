@@ -1,5 +1,5 @@
-//! A worker of these tests: real topics, tails, arbiter, herder and listener; in place of the supervisor somebody who
-//! writes task configurations and says that everything runs.
+//! A worker with real topics, tails, arbiter, herder and listener. In place of the supervisor a task writes task configurations and
+//! reports that everything runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,8 @@ use tributary::{
 };
 
 use super::plugin::Records;
-use crate::support::{Result, lost, prefix, topics::LIMIT};
+use crate::support::topics::LIMIT;
+use crate::support::{lost, prefix};
 
 /// Workers that share their topics.
 #[derive(Clone)]
@@ -65,40 +66,34 @@ impl Group {
         Self { kafka: Kafka::plaintext(bootstrap), name, topics }
     }
 
-    /// The beginning of its topics' names.
+    /// The prefix of its topics' names.
     pub(crate) fn topic_prefix(&self) -> &str {
         &self.name
     }
 
-    /// One more worker; it has read its topics.
+    /// A worker that has read its topics.
     pub(crate) async fn worker(&self) -> Worker {
-        let worker = self.starting(&self.kafka).await;
-        lost::timeout(LIMIT, worker.state.caught_up()).await.unwrap();
-        worker
+        self.starting(&self.kafka).await.caught_up().await
     }
 
-    /// One that has a `WebhookSource` too, whose ledgers these are; it has read its topics.
+    /// A worker with a `WebhookSource` on these ledgers, which has read its topics.
     pub(crate) async fn subscribing(&self, subscriptions: Subscribing) -> Worker {
         let webhooks: Arc<dyn Plugin> = Arc::new(WebhookSource { providers: Providers::new([]) });
-        let worker = self.made(&self.kafka, vec![webhooks], Some(subscriptions), None).await;
-        lost::timeout(LIMIT, worker.state.caught_up()).await.unwrap();
-        worker
+        self.start(&self.kafka, vec![webhooks], Some(subscriptions), None).await.caught_up().await
     }
 
-    /// One that has a `WebhookSource` too and shows runs from these; it has read its topics.
+    /// A worker with a `WebhookSource` and these runs, which has read its topics.
     pub(crate) async fn snapshotting(&self, snapshots: Arc<dyn Snapshots>) -> Worker {
         let webhooks: Arc<dyn Plugin> = Arc::new(WebhookSource { providers: Providers::new([]) });
-        let worker = self.made(&self.kafka, vec![webhooks], None, Some(snapshots)).await;
-        lost::timeout(LIMIT, worker.state.caught_up()).await.unwrap();
-        worker
+        self.start(&self.kafka, vec![webhooks], None, Some(snapshots)).await.caught_up().await
     }
 
-    /// One that may reach Kafka later.
+    /// A worker that may not have reached Kafka yet.
     pub(crate) async fn starting(&self, kafka: &Kafka) -> Worker {
-        self.made(kafka, Vec::new(), None, None).await
+        self.start(kafka, Vec::new(), None, None).await
     }
 
-    async fn made(
+    async fn start(
         &self,
         kafka: &Kafka,
         more: Vec<Arc<dyn Plugin>>,
@@ -135,7 +130,7 @@ impl Group {
         let options =
             Options { tls: None, connections: 64, handshake: Duration::from_secs(5), ..Options::default() };
         let server = Server::start(listener, protect(router(herder.clone()), security), options).unwrap();
-        // What a change may take is for those to say who measure it.
+        // Long, since tests that measure a change have their own limits.
         let client = Client::builder().timeout(Duration::from_secs(60)).build().unwrap();
         Worker {
             herder,
@@ -162,7 +157,7 @@ pub(crate) struct Worker {
     cancel: CancellationToken,
 }
 
-/// An answer as far as tests look at it.
+/// The parts of an answer that tests use.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -179,6 +174,11 @@ impl Answer {
 }
 
 impl Worker {
+    async fn caught_up(self) -> Self {
+        lost::timeout(LIMIT, self.state.caught_up()).await.unwrap();
+        self
+    }
+
     pub(crate) async fn ask(&self, method: &str, path: &str, body: Option<Value>) -> Answer {
         let body = body.map(|body| body.to_string());
         self.send(method, path, &[("content-type", "application/json")], body).await
@@ -211,13 +211,13 @@ impl Worker {
         Answer { status, location, content_type, body }
     }
 
-    /// Asks until the answer is as wished.
-    pub(crate) async fn until(&self, path: &str, wished: impl Fn(&Answer) -> bool) -> Answer {
+    /// Repeats a GET until this holds for the answer.
+    pub(crate) async fn until(&self, path: &str, holds: impl Fn(&Answer) -> bool) -> Answer {
         let began = Instant::now();
         let mut changes = (self.state.configs.changes(), self.state.statuses.changes());
         loop {
             let answer = self.get(path).await;
-            if wished(&answer) {
+            if holds(&answer) {
                 return answer;
             }
             assert!(lost::fair(began) < LIMIT, "{path} is still {answer:?}");
@@ -229,7 +229,7 @@ impl Worker {
         }
     }
 
-    /// Lets everything run, pause and stop as configured, from here on until the guard is dropped.
+    /// Reports all connectors and tasks as running, paused or stopped as configured, until the guard is dropped.
     pub(crate) fn supervise(&self) -> DropGuard {
         let cancel = self.cancel.child_token();
         let (state, arbiter, statuses) = (self.state.clone(), self.arbiter.clone(), self.statuses.clone());
@@ -251,7 +251,7 @@ impl Worker {
                             });
                             Ok::<_, ()>(((), if same { configs::tasks(name, &wanted) } else { Vec::new() }))
                         };
-                        // A rival's write brings a change, and with it the next turn.
+                        // If another write wins, its change repeats the loop.
                         arbiter.write(LIMIT, decide).await.ok();
                     }
                     let running = match connector.target {
@@ -286,7 +286,7 @@ impl Drop for Worker {
     }
 }
 
-/// Nobody is asked who they are.
+/// Settings without authentication.
 fn open() -> Rest {
     Rest {
         advertised_host: "127.0.0.1".to_owned(),
@@ -313,7 +313,7 @@ pub(crate) fn log_levels() -> Arc<Filters> {
     Arc::new(filters)
 }
 
-/// A configuration in which nothing is wrong. A prefix has one writer, so each connector has its own.
+/// A valid configuration. A prefix has one writer, so each connector needs another prefix.
 pub(crate) fn config(prefix: &str) -> Value {
     serde_json::json!({
         "connector.class": "RecordSource",
@@ -327,7 +327,5 @@ pub(crate) fn config(prefix: &str) -> Value {
     })
 }
 
-/// A secret as text, as somebody may write it.
+/// A secret that is written out in a configuration.
 pub(crate) const SECRET: &str = "hunter2-hunter2-hunter2";
-
-pub(crate) type Outcome<T = ()> = Result<T>;

@@ -1,5 +1,5 @@
-//! Edits of connectors on one worker: each takes its turn, and one that fails fails alone. What holds between workers is shown in
-//! `tables` and `rest`.
+//! Edits of connectors on one worker: they are written in turn, and one that fails does not affect others. `tables` and `rest` test
+//! edits of several workers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,23 +9,21 @@ use futures::poll;
 use kafka::{Received, TransactionOptions};
 use tributary::connect::arbiter::Error;
 
-use super::ground::{Ground, LIMIT, Worker, create};
-use crate::support::{
-    Shared, cycles,
-    gate::{Gate, gate},
-    lost::timeout,
-};
+use super::cluster::{LIMIT, StateCluster, StateWorker, create};
+use crate::support::gate::{Gate, gate};
+use crate::support::lost::timeout;
+use crate::support::{Shared, cycles};
 
 crate::tests! {
-    real a_write_is_read_by_its_own_worker_when_it_returns_and_soon_by_others within 120;
-    real edits_that_wait_are_written_in_turn_and_each_sees_those_before_it;
+    real a_write_is_visible_at_once_here_and_soon_elsewhere within 120;
+    real waiting_edits_are_written_in_turn_and_see_earlier_ones;
     real an_edit_that_kafka_refuses_fails_alone;
     real an_edit_with_time_left_outlives_the_one_before_it;
 }
 
-async fn a_write_is_read_by_its_own_worker_when_it_returns_and_soon_by_others(shared: &'static Shared) {
-    let ground = Ground::create(shared.bootstrap(), "state-own").await;
-    let (one, other) = (ground.worker().await, ground.worker().await);
+async fn a_write_is_visible_at_once_here_and_soon_elsewhere(shared: &'static Shared) {
+    let cluster = StateCluster::create(shared.bootstrap(), "state-own").await;
+    let (one, other) = (cluster.worker().await, cluster.worker().await);
     let (mut took, mut seen) = (Vec::new(), Vec::new());
 
     for round in 0..cycles("WRITES", 2) {
@@ -48,9 +46,9 @@ async fn a_write_is_read_by_its_own_worker_when_it_returns_and_soon_by_others(sh
     println!("state: write by one worker {}, seen by the other {}", figures(&mut took), figures(&mut seen));
 }
 
-async fn edits_that_wait_are_written_in_turn_and_each_sees_those_before_it(shared: &'static Shared) {
-    let ground = Ground::create(shared.bootstrap(), "state-together").await;
-    let (worker, held) = gated(&ground).await;
+async fn waiting_edits_are_written_in_turn_and_see_earlier_ones(shared: &'static Shared) {
+    let cluster = StateCluster::create(shared.bootstrap(), "state-together").await;
+    let (worker, held) = gated(&cluster).await;
     let names = ["a", "b", "a", "c", "first", "d"];
 
     let outcomes = behind_a_held_write(&worker, &held, &names.map(|name| (name, "me"))).await;
@@ -64,16 +62,16 @@ async fn edits_that_wait_are_written_in_turn_and_each_sees_those_before_it(share
             Err(error) => panic!("{name}: {error:?}"),
         }
     }
-    let log = ground.log().await;
+    let log = cluster.log().await;
     assert_eq!(log.len(), 5 * 4, "connector, two tasks and a commit for each");
     let ends = |record: &&Received| record.headers.iter().any(|(name, _)| name == "tributary.batch");
     assert_eq!(log.iter().filter(ends).count(), 5, "one transaction for each edit");
 }
 
 async fn an_edit_that_kafka_refuses_fails_alone(shared: &'static Shared) {
-    let ground = Ground::create(shared.bootstrap(), "state-refused").await;
-    let (worker, held) = gated(&ground).await;
-    // No two lines alike: it must be too large also when it is compressed.
+    let cluster = StateCluster::create(shared.bootstrap(), "state-refused").await;
+    let (worker, held) = gated(&cluster).await;
+    // Incompressible: it must be too large also when it is compressed.
     let large: String =
         (0..1u64 << 17).map(|n| format!("{:x}", n.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();
 
@@ -89,14 +87,14 @@ async fn an_edit_that_kafka_refuses_fails_alone(shared: &'static Shared) {
         "{outcomes:?}"
     );
     assert!(has(&worker, "a") && has(&worker, "b") && !has(&worker, "large"));
-    assert!(ground.keys().await.values().all(|count| *count == 1));
+    assert!(cluster.keys().await.values().all(|count| *count == 1));
 }
 
 async fn an_edit_with_time_left_outlives_the_one_before_it(shared: &'static Shared) {
-    let ground = Ground::create(shared.bootstrap(), "state-outlives").await;
-    let (worker, held) = gated(&ground).await;
+    let cluster = StateCluster::create(shared.bootstrap(), "state-outlives").await;
+    let (worker, held) = gated(&cluster).await;
 
-    // The second waits for its turn until the first gives up, which is held inside its commit.
+    // The first is held inside its commit; the second waits until the first gives up.
     let mut short = Box::pin(worker.arbiter.write(Duration::from_secs(2), create("short", "me")));
     let mut long = Box::pin(worker.arbiter.write(LIMIT, create("long", "me")));
     assert!(poll!(&mut short).is_pending() && poll!(&mut long).is_pending());
@@ -107,19 +105,19 @@ async fn an_edit_with_time_left_outlives_the_one_before_it(shared: &'static Shar
     assert!(ended.is_err(), "{ended:?}");
     outlived.unwrap();
     assert!(has(&worker, "long") && !has(&worker, "short"), "the abandoned transaction was aborted");
-    assert_eq!(ground.keys().await["connector-long"], 1);
+    assert_eq!(cluster.keys().await["connector-long"], 1);
 }
 
-/// A worker whose first write is held before its commit, until it is let through.
-async fn gated(ground: &Ground) -> (Worker, Arc<Gate>) {
+/// A worker whose first write is held before its commit until the gate is opened.
+async fn gated(cluster: &StateCluster) -> (StateWorker, Arc<Gate>) {
     let (hook, held) = gate();
     let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
-    (ground.worker_with(options).await, held)
+    (cluster.worker_with(options).await, held)
 }
 
-/// Creates `first` and holds that write until these wait behind it, connectors with what they say. How those end.
+/// Creates `first`, holds that write until these edits wait behind it, and opens the gate; their outcomes.
 async fn behind_a_held_write(
-    worker: &Worker,
+    worker: &StateWorker,
     held: &Gate,
     edits: &[(&str, &str)],
 ) -> Vec<std::result::Result<(), Error<&'static str>>> {
@@ -128,7 +126,7 @@ async fn behind_a_held_write(
     held.reached().await;
     let mut waiting: Vec<_> =
         edits.iter().map(|(name, by)| Box::pin(worker.arbiter.write(LIMIT, create(name, by)))).collect();
-    // Each has asked for its turn before the next does: this is their order.
+    // Each is queued before the next one, which is their order.
     for one in &mut waiting {
         assert!(poll!(one).is_pending());
     }
@@ -137,11 +135,11 @@ async fn behind_a_held_write(
     join_all(waiting).await
 }
 
-fn has(worker: &Worker, name: &str) -> bool {
+fn has(worker: &StateWorker, name: &str) -> bool {
     worker.state.configs.read(|configs| configs.connectors().contains_key(name))
 }
 
-/// Middle and longest.
+/// Median and longest.
 fn figures(times: &mut [Duration]) -> String {
     times.sort_unstable();
     let (middle, longest) = (times[times.len() / 2], times[times.len() - 1]);

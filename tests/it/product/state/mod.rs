@@ -1,8 +1,7 @@
-//! The worker's state in Kafka, against real brokers: topics that are fit for it, tails that lose nothing, edits that
-//! take turns.
+//! The worker's state in Kafka, on real brokers: its topics, tails that lose nothing, and edits in turn.
 
 mod arbiter;
-mod ground;
+mod cluster;
 mod tails;
 mod topics;
 

@@ -1,4 +1,4 @@
-//! Tails: whole at all times, past markers and holes, through lost brokers and topics created anew.
+//! Tails: consistent at all times, past markers and holes, through broker outages and recreated topics.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,25 +18,28 @@ use tributary::{
     },
 };
 
-use super::ground::{Ground, LIMIT, create};
-use crate::support::{Result, Shared, breakable, broker::tool, cycles, gate::gate, lost::timeout};
+use super::cluster::{LIMIT, StateCluster, create};
+use crate::support::broker::tool;
+use crate::support::gate::gate;
+use crate::support::lost::timeout;
+use crate::support::{Result, Shared, breakable, cycles};
 
 crate::tests! {
-    real what_a_real_connect_wrote_is_read_from_its_topics;
-    real reading_to_the_end_shows_what_was_committed_until_then_past_markers_and_aborted_records;
-    real statuses_and_offsets_are_read_back_by_whoever_wrote_them;
-    real a_topic_created_anew_is_read_anew within 120;
-    disturbing tails_go_on_through_a_restart_of_the_broker_and_tell_of_its_absence within 120;
+    real topics_of_a_real_kafka_connect_are_read;
+    real reading_to_the_end_shows_commits_past_markers_and_aborts;
+    real statuses_and_offsets_are_read_back_by_their_writer;
+    real a_recreated_topic_is_read_from_its_start within 120;
+    disturbing tails_survive_a_broker_restart_and_report_the_outage within 120;
 }
 
-async fn what_a_real_connect_wrote_is_read_from_its_topics(shared: &'static Shared) {
-    let ground = Ground::create(shared.bootstrap(), "state-connect").await;
+async fn topics_of_a_real_kafka_connect_are_read(shared: &'static Shared) {
+    let cluster = StateCluster::create(shared.bootstrap(), "state-connect").await;
     let samples = [
-        (&ground.topics.config.name, include_str!("../../../../src/state/samples/configs.tsv")),
-        (&ground.topics.offset.name, include_str!("../../../../src/state/samples/offsets.tsv")),
-        (&ground.topics.status.name, include_str!("../../../../src/state/samples/statuses.tsv")),
+        (&cluster.topics.config.name, include_str!("../../../../src/worker/state/samples/configs.tsv")),
+        (&cluster.topics.offset.name, include_str!("../../../../src/worker/state/samples/offsets.tsv")),
+        (&cluster.topics.status.name, include_str!("../../../../src/worker/state/samples/statuses.tsv")),
     ];
-    let producer = Producer::new(&ground.kafka, &ProducerOptions::default()).unwrap();
+    let producer = Producer::new(&cluster.kafka, &ProducerOptions::default()).unwrap();
     for (topic, file) in samples {
         for line in file.lines() {
             let fields: Vec<&str> = line.split('\t').collect();
@@ -47,7 +50,7 @@ async fn what_a_real_connect_wrote_is_read_from_its_topics(shared: &'static Shar
         }
     }
 
-    let worker = ground.worker().await;
+    let worker = cluster.worker().await;
 
     let targets: Vec<_> = worker.state.configs.read(|configs| {
         configs.connectors().iter().map(|(name, it)| (name.clone(), it.tasks.len())).collect()
@@ -56,7 +59,7 @@ async fn what_a_real_connect_wrote_is_read_from_its_topics(shared: &'static Shar
     assert_eq!(targets, expected.map(|(name, tasks)| (name.to_owned(), tasks)));
     let foreign =
         worker.state.configs.read(|configs| configs.foreign_classes(|class| class == "WebhookSource"));
-    assert_eq!(foreign.len(), 4, "a worker of ours would not start on it");
+    assert_eq!(foreign.len(), 4, "our worker would start on topics of Kafka Connect");
     assert_eq!(worker.state.offsets.read(|offsets| offsets.of("still").count()), 3);
     worker.state.statuses.read(|statuses| {
         assert_eq!(statuses.connector("still").unwrap().state, RunState::Stopped);
@@ -64,25 +67,23 @@ async fn what_a_real_connect_wrote_is_read_from_its_topics(shared: &'static Shar
     });
 }
 
-async fn reading_to_the_end_shows_what_was_committed_until_then_past_markers_and_aborted_records(
-    shared: &'static Shared,
-) {
-    let ground = Ground::create(shared.bootstrap(), "state-end").await;
-    let topic: Arc<str> = ground.topics.config.name.as_str().into();
-    let tail: Tail<Configs> = Tail::follow(&ground.kafka, &topic, 1).await.unwrap();
+async fn reading_to_the_end_shows_commits_past_markers_and_aborts(shared: &'static Shared) {
+    let cluster = StateCluster::create(shared.bootstrap(), "state-end").await;
+    let topic: Arc<str> = cluster.topics.config.name.as_str().into();
+    let tail: Tail<Configs> = Tail::follow(&cluster.kafka, &topic, 1).await.unwrap();
     let id = || format!("{topic}-writer");
     let lease = || -> Lease { Arc::new(|| true) };
-    let shards = Shards::new(ground.kafka.clone(), TransactionOptions::default());
+    let shards = Shards::new(cluster.kafka.clone(), TransactionOptions::default());
     let mut longest = Duration::ZERO;
 
     for round in 0..cycles("TAILS", 2) {
         let mut producer = shards.take(id(), lease()).await.unwrap();
         let committed = format!("connector-{round}");
         producer.commit(vec![record(&topic, 0, &committed, Some(r#"{"properties":{}}"#))]).await.unwrap();
-        // One that is open at first and then aborted by whoever takes the id.
+        // A transaction that is open until another producer takes its id and so aborts it.
         let (hook, held) = gate();
         let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
-        let mut abandoned = Shards::new(ground.kafka.clone(), options).take(id(), lease()).await.unwrap();
+        let mut abandoned = Shards::new(cluster.kafka.clone(), options).take(id(), lease()).await.unwrap();
         let batch =
             vec![record(&topic, 0, &format!("connector-aborted-{round}"), Some(r#"{"properties":{}}"#))];
         let writing = tokio::spawn(async move { abandoned.commit(batch).await.is_ok() });
@@ -102,11 +103,11 @@ async fn reading_to_the_end_shows_what_was_committed_until_then_past_markers_and
     assert!(longest < LIMIT / 2, "reading to the end took {longest:?}");
 }
 
-async fn statuses_and_offsets_are_read_back_by_whoever_wrote_them(shared: &'static Shared) {
-    let ground = Ground::create(shared.bootstrap(), "state-written").await;
-    let worker = ground.worker().await;
-    let (topics, partitions) = (&ground.topics, ground.partitions);
-    let statuses = StatusWriter::start(&ground.kafka, &topics.status.name, partitions.status).unwrap();
+async fn statuses_and_offsets_are_read_back_by_their_writer(shared: &'static Shared) {
+    let cluster = StateCluster::create(shared.bootstrap(), "state-written").await;
+    let worker = cluster.worker().await;
+    let (topics, partitions) = (&cluster.topics, cluster.partitions);
+    let statuses = StatusWriter::start(&cluster.kafka, &topics.status.name, partitions.status).unwrap();
     let offsets = &worker.state.offsets;
     let map = |text: &str| serde_json::from_str::<serde_json::Map<_, _>>(text).unwrap();
 
@@ -138,27 +139,27 @@ async fn statuses_and_offsets_are_read_back_by_whoever_wrote_them(shared: &'stat
     }
 }
 
-async fn a_topic_created_anew_is_read_anew(shared: &'static Shared) -> Result<()> {
-    let ground = Ground::create(shared.bootstrap(), "state-anew").await;
-    let worker = ground.worker().await;
+async fn a_recreated_topic_is_read_from_its_start(shared: &'static Shared) -> Result<()> {
+    let cluster = StateCluster::create(shared.bootstrap(), "state-recreated").await;
+    let worker = cluster.worker().await;
     for name in ["a", "b", "c"] {
         worker.arbiter.write(LIMIT, create(name, "before")).await.unwrap();
     }
     let mut changes = worker.state.configs.changes();
 
-    let topic = &ground.topics.config.name;
+    let topic = &cluster.topics.config.name;
     let arguments = ["--bootstrap-server", shared.bootstrap(), "--delete", "--topic", topic];
     tool("org.apache.kafka.tools.TopicCommand", &arguments).await?;
-    let admin = Admin::Real(ground.kafka.clone());
+    let admin = Admin::Real(cluster.kafka.clone());
     let end = Instant::now() + LIMIT;
-    // The broker still knows the topic for a moment, and would find nothing to create.
+    // The broker still knows the topic for a moment, and would not create it again.
     while !admin.partition_counts(&[topic]).await.unwrap().is_empty() {
-        assert!(Instant::now() < end, "the topic is not gone");
+        assert!(Instant::now() < end, "the topic was not deleted");
     }
-    while topics::ensure(&admin, &ground.topics).await.is_err() {
-        assert!(Instant::now() < end, "the topic is not there again");
+    while topics::ensure(&admin, &cluster.topics).await.is_err() {
+        assert!(Instant::now() < end, "the topic was not created again");
     }
-    let producer = Producer::new(&ground.kafka, &ProducerOptions::default()).unwrap();
+    let producer = Producer::new(&cluster.kafka, &ProducerOptions::default()).unwrap();
     producer.send(record(topic, 0, "connector-new", Some(r#"{"properties":{}}"#))).unwrap().await.unwrap();
 
     let seen = async {
@@ -168,9 +169,9 @@ async fn a_topic_created_anew_is_read_anew(shared: &'static Shared) -> Result<()
             if names == ["new"] {
                 return;
             }
-            // Between the two the topic is there and has nothing in it.
-            let whole = names == ["a", "b", "c"] || names.is_empty();
-            assert!(whole, "a state that is neither: {names:?}");
+            // In between the topic exists and is empty.
+            let is_consistent = names == ["a", "b", "c"] || names.is_empty();
+            assert!(is_consistent, "an inconsistent state: {names:?}");
             changes.changed().await.unwrap();
         }
     };
@@ -179,26 +180,26 @@ async fn a_topic_created_anew_is_read_anew(shared: &'static Shared) -> Result<()
     Ok(())
 }
 
-async fn tails_go_on_through_a_restart_of_the_broker_and_tell_of_its_absence() -> Result<()> {
+async fn tails_survive_a_broker_restart_and_report_the_outage() -> Result<()> {
     let mut broker = breakable::take().await?;
-    let ground = Ground::create(&broker.bootstrap(), "state-restart").await;
-    let worker = ground.worker().await;
+    let cluster = StateCluster::create(&broker.bootstrap(), "state-restart").await;
+    let worker = cluster.worker().await;
     worker.arbiter.write(LIMIT, create("before", "me")).await.unwrap();
     let configs = &worker.state.configs;
     assert_eq!(configs.silent_for(), None);
 
     broker.kill();
-    let told = async {
+    let reported = async {
         while configs.silent_for().is_none() || worker.state.offsets.silent_for().is_none() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(LIMIT, told).await.expect("nobody told that the broker is away");
+    timeout(LIMIT, reported).await.expect("the outage is not reported");
     assert!(configs.is_caught_up() && configs.read(|configs| configs.connectors().contains_key("before")));
     let started = Instant::now();
     let refused = worker.arbiter.write(Duration::from_secs(3), create("meanwhile", "me")).await;
     assert!(
-        // By its own limit, and not by those of the client.
+        // By its deadline, and not by the limits of the client.
         refused.is_err() && started.elapsed() < LIMIT / 2,
         "{refused:?} {:?}",
         started.elapsed()
@@ -216,7 +217,7 @@ async fn tails_go_on_through_a_restart_of_the_broker_and_tell_of_its_absence() -
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(LIMIT, quiet).await.expect("it is still told that the broker is away");
+    timeout(LIMIT, quiet).await.expect("the outage is still reported");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The worker's own topics: created, verified, refused.
+//! The worker's topics: created, verified, refused.
 
 use std::time::Instant;
 
@@ -6,12 +6,13 @@ use kafka::{Admin, Error, Kafka, TopicSpec};
 use model::Cleanup;
 use tributary::state::topics::{Partitions, ensure, inspect};
 
-use super::ground::{LIMIT, names};
-use crate::support::{Result, Shared, broker::tool, prefix};
+use super::cluster::{LIMIT, names};
+use crate::support::broker::tool;
+use crate::support::{Result, Shared, prefix};
 
 crate::tests! {
     real missing_topics_are_created_compacted_and_found_fit_again;
-    real topics_that_would_forget_or_have_no_order_are_refused_together_and_nothing_is_created;
+    real unfit_topics_are_refused_together_and_none_is_created;
 }
 
 async fn missing_topics_are_created_compacted_and_found_fit_again(shared: &'static Shared) {
@@ -24,16 +25,14 @@ async fn missing_topics_are_created_compacted_and_found_fit_again(shared: &'stat
 
     assert_eq!(created, Partitions { config: 1, offset: 25, status: 5, work: 8, grant: 3 });
     assert_eq!(again, created);
-    // That they are compacted and nothing else: anybody who would need another policy is refused.
+    // They are compacted: a spec with another cleanup policy is refused.
     let mut other = TopicSpec::from(&topics.status);
     other.cleanup = Cleanup::Delete;
     let Error::Topics(found) = admin.inspect(&[other]).await.unwrap_err() else { panic!() };
     assert_eq!(found[0].found, "cleanup.policy=compact");
 }
 
-async fn topics_that_would_forget_or_have_no_order_are_refused_together_and_nothing_is_created(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn unfit_topics_are_refused_together_and_none_is_created(shared: &'static Shared) -> Result<()> {
     let topics = names(&prefix("state-refused"));
     let admin = Admin::Real(Kafka::plaintext(shared.bootstrap()));
     let create = |name: &str, partitions: i32, policy: &str| {
@@ -52,15 +51,15 @@ async fn topics_that_would_forget_or_have_no_order_are_refused_together_and_noth
     let error = ensure(&admin, &topics).await.unwrap_err();
 
     let Error::Topics(refused) = &error else { panic!("{error}") };
-    let told: Vec<_> = refused.iter().map(|it| (&*it.topic, &*it.found, &*it.wanted)).collect();
+    let found: Vec<_> = refused.iter().map(|it| (&*it.topic, &*it.found, &*it.wanted)).collect();
     let expected = [
         (&*topics.config.name, "3 partitions", "1 partition"),
         (&*topics.offset.name, "cleanup.policy=compact,delete", "cleanup.policy=compact"),
     ];
-    assert_eq!(told, expected, "another count of the status topic is no fault");
+    assert_eq!(found, expected, "the status topic may have any number of partitions");
     let missing = [&topics.work, &topics.grant].map(|topic| topic.name.as_str());
     assert!(admin.partition_counts(&missing).await.unwrap().is_empty(), "a topic was created");
-    // The remedies are commands that mend it.
+    // The remedies are commands that make the topics fit.
     for mismatch in refused {
         let (script, class) = match mismatch.topic == topics.config.name {
             true => ("kafka-topics.sh ", "org.apache.kafka.tools.TopicCommand"),
@@ -70,12 +69,12 @@ async fn topics_that_would_forget_or_have_no_order_are_refused_together_and_noth
         tool(class, &arguments.split(' ').collect::<Vec<_>>()).await?;
     }
     let end = Instant::now() + LIMIT;
-    let mended = loop {
+    let fixed = loop {
         match ensure(&admin, &topics).await {
             Ok(partitions) => break partitions,
             Err(error) => assert!(Instant::now() < end, "{error}"),
         }
     };
-    assert_eq!(mended, Partitions { config: 1, offset: 4, status: 2, work: 8, grant: 3 });
+    assert_eq!(fixed, Partitions { config: 1, offset: 4, status: 2, work: 8, grant: 3 });
     Ok(())
 }

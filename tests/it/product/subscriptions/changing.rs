@@ -1,23 +1,21 @@
-//! What is declared changes: another secret, nothing at all, all of it again.
+//! Changes of the declaration: a new secret, the removal of all subscriptions, and their return.
 
 use model::{Fingerprint, Phase, Subscription};
 use simulator::accounting::WebhookState;
 use tributary::state::subscriptions::Ledger;
 
-use super::scene::{SECRET, Scene, active};
+use super::scene::{SECRET, SubscriptionScene, active};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real another_secret_is_a_second_subscription_and_then_the_end_of_the_first within 240;
-    real all_are_removed_when_people_wish_it_and_made_again_when_they_wish_that within 240;
+    real a_new_secret_adds_a_subscription_before_it_removes_the_old within 240;
+    real subscriptions_are_removed_and_recreated_on_request within 240;
 }
 
 const RESOURCES: (&str, &str) = ("accounting.resources", "customers,accounts");
 
-async fn another_secret_is_a_second_subscription_and_then_the_end_of_the_first(
-    shared: &'static Shared,
-) -> Result<()> {
-    let scene = Scene::start(shared, "subs-rotate", 1, |_| {}).await?;
+async fn a_new_secret_adds_a_subscription_before_it_removes_the_old(shared: &'static Shared) -> Result<()> {
+    let scene = SubscriptionScene::start(shared, "subs-rotate", 1, |_| {}).await?;
     scene.connect(&[RESOURCES]).await?;
     let ledger = scene.ledger().await?;
     ledger.until(&scene, "both active", |ledger| active(ledger).len() == 2).await?;
@@ -32,24 +30,22 @@ async fn another_secret_is_a_second_subscription_and_then_the_end_of_the_first(
     };
     let after = ledger.until(&scene, "rotated", is_rotated).await?;
 
-    // No moment was without one: the first ended after the second was active.
+    // There was always a subscription: the first ended after the second was active.
     let ended = |one: &&Subscription| one.phase == Phase::Ended && one.id.is_some();
     for one in after.subscriptions.values().filter(ended) {
         let next = after.living(one.target).next().unwrap();
         assert!(next.active_since.unwrap() <= one.since, "{one:?} ended before {next:?}");
     }
     assert!(after.gaps.is_empty(), "{:?}", after.gaps);
-    let standing = scene.webhooks();
-    assert_eq!(standing.len(), 2);
-    assert!(standing.iter().all(|one| one.state == WebhookState::Active), "{standing:?}");
-    assert!(standing.iter().all(|one| first.iter().all(|before| before.id != one.id)), "{standing:?}");
+    let second = scene.webhooks();
+    assert_eq!(second.len(), 2);
+    assert!(second.iter().all(|one| one.state == WebhookState::Active), "{second:?}");
+    assert!(second.iter().all(|one| first.iter().all(|before| before.id != one.id)), "{second:?}");
     Ok(())
 }
 
-async fn all_are_removed_when_people_wish_it_and_made_again_when_they_wish_that(
-    shared: &'static Shared,
-) -> Result<()> {
-    let scene = Scene::start(shared, "subs-wish", 1, |_| {}).await?;
+async fn subscriptions_are_removed_and_recreated_on_request(shared: &'static Shared) -> Result<()> {
+    let scene = SubscriptionScene::start(shared, "subs-wish", 1, |_| {}).await?;
     scene.connect(&[RESOURCES]).await?;
     let ledger = scene.ledger().await?;
     ledger.until(&scene, "both active", |ledger| active(ledger).len() == 2).await?;
@@ -59,7 +55,7 @@ async fn all_are_removed_when_people_wish_it_and_made_again_when_they_wish_that(
     ledger.until(&scene, "removed", is_done(1)).await?;
     let removed = scene.webhooks();
     ledger.wish(2, false).await;
-    let again = ledger.until(&scene, "made again", is_done(2)).await?;
+    let again = ledger.until(&scene, "created again", is_done(2)).await?;
 
     assert!(removed.is_empty(), "{removed:?}");
     assert_eq!((scene.webhooks().len(), active(&again).len()), (2, 2));

@@ -1,10 +1,10 @@
-//! The worker dies at every step of every plan, and in the end there is one subscription of each and no orphan.
+//! The worker dies at every step of every plan, and in the end there is one subscription for each target and no orphan.
 //!
-//! Each case is one life: started with the place to die at, made to plan something, dead, and started again without. What the
-//! provider has at the end is compared with what was declared.
+//! In each case a worker is started with a fail point, given a reason to plan something, dies, and is started again without. Then the
+//! provider's webhooks are compared with the configuration.
 //!
-//! `TRIBUTARY_TEST_PLACES=all` visits all places. Otherwise a run visits a fifth of them, another one each day, so that five days of
-//! gates visit all; `TRIBUTARY_TEST_SEED` says which.
+//! `TRIBUTARY_TEST_PLACES=all` runs all cases. Otherwise a run takes a fifth of them, another one each day, so that five days of
+//! gates cover all; `TRIBUTARY_TEST_SEED` selects it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,30 +19,27 @@ use simulator::{
 use tokio::time::sleep;
 use tributary::state::subscriptions::Ledger;
 
-use super::scene::{CONNECTOR, HOST, LIMIT, Scene, active};
-use crate::support::{Error, Result, Shared, dice, lost, stage::STEP};
+use super::scene::{CONNECTOR, HOST, LIMIT, SubscriptionScene, active};
+use crate::support::stage::STEP;
+use crate::support::{Error, Result, Shared, dice, lost};
 
 /// Time limit of one case, seconds.
 const CASE_LIMIT: u64 = 60;
-/// Parts that the places are visited in, one a day.
+/// Parts of the cases, one for each day.
 const PARTS: u64 = 5;
-/// Set to `all` to visit all of them.
+/// Set to `all` to run all cases.
 const VARIABLE: &str = "TRIBUTARY_TEST_PLACES";
 
-/// All tests of this module.
-pub(crate) fn tests() -> Vec<crate::support::harness::Test> {
-    let name =
-        concat!(module_path!(), "::a_worker_that_dies_at_any_step_leaves_no_orphan_and_all_that_is_declared");
-    let run = a_worker_that_dies_at_any_step_leaves_no_orphan_and_all_that_is_declared;
-    vec![crate::support::harness::Test::real(name, run).within(180 + CASE_LIMIT * PLACES.len() as u64)]
+crate::tests! {
+    real a_crash_at_any_step_leaves_exactly_what_is_declared limit (180 + CASE_LIMIT * FAILPOINTS.len() as u64);
 }
 
-/// What makes a worker plan something.
+/// The reason for a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
-    /// People want all removed.
+enum PlanCause {
+    /// A person requests the removal of all subscriptions.
     Remove,
-    /// People want all back.
+    /// A person requests all of them again.
     Apply,
     /// A new secret.
     Rotate,
@@ -50,72 +47,70 @@ enum Cause {
     Disable,
     /// The provider pauses a hook.
     Pause,
-    /// Somebody deletes one.
+    /// The provider loses one.
     Lose,
-    /// The receivers have another name, and subscriptions are moved in place.
+    /// The receivers have another host name, and subscriptions are moved in place.
     Move,
-    /// A worker has died between the provider's answer and its own note of it.
+    /// A worker died between the provider's answer and its record of it.
     Orphan,
 }
 
-/// Where to die, and what leads there. Each part has one of the first five, which hurt most.
-const PLACES: [(Cause, &str); 30] = [
-    (Cause::Apply, "subscribe.called"),
-    (Cause::Remove, "delete.called"),
-    (Cause::Orphan, "identify.settled"),
-    (Cause::Disable, "enable.called"),
-    (Cause::Move, "move.called"),
-    (Cause::Apply, "subscribe.before"),
-    (Cause::Apply, "subscribe.settled"),
-    (Cause::Apply, "names.before"),
-    (Cause::Apply, "names.called"),
-    (Cause::Apply, "names.settled"),
-    (Cause::Apply, "read.before"),
-    (Cause::Apply, "read.called"),
-    (Cause::Apply, "read.settled"),
-    (Cause::Remove, "delete.before"),
-    (Cause::Remove, "delete.settled"),
-    (Cause::Rotate, "subscribe.called"),
-    (Cause::Rotate, "delete.before"),
-    (Cause::Rotate, "delete.called"),
-    (Cause::Disable, "enable.before"),
-    (Cause::Disable, "enable.settled"),
-    (Cause::Pause, "list.before"),
-    (Cause::Pause, "list.called"),
-    (Cause::Pause, "list.settled"),
-    (Cause::Pause, "delete.called"),
-    (Cause::Pause, "subscribe.called"),
-    (Cause::Lose, "subscribe.called"),
-    (Cause::Move, "move.before"),
-    (Cause::Move, "move.settled"),
-    (Cause::Orphan, "identify.before"),
-    (Cause::Orphan, "identify.called"),
+/// The fail points, and the reasons to reach them. Each part has one of the first five, which are the worst.
+const FAILPOINTS: [(PlanCause, &str); 30] = [
+    (PlanCause::Apply, "subscribe.called"),
+    (PlanCause::Remove, "delete.called"),
+    (PlanCause::Orphan, "identify.settled"),
+    (PlanCause::Disable, "enable.called"),
+    (PlanCause::Move, "move.called"),
+    (PlanCause::Apply, "subscribe.before"),
+    (PlanCause::Apply, "subscribe.settled"),
+    (PlanCause::Apply, "names.before"),
+    (PlanCause::Apply, "names.called"),
+    (PlanCause::Apply, "names.settled"),
+    (PlanCause::Apply, "read.before"),
+    (PlanCause::Apply, "read.called"),
+    (PlanCause::Apply, "read.settled"),
+    (PlanCause::Remove, "delete.before"),
+    (PlanCause::Remove, "delete.settled"),
+    (PlanCause::Rotate, "subscribe.called"),
+    (PlanCause::Rotate, "delete.before"),
+    (PlanCause::Rotate, "delete.called"),
+    (PlanCause::Disable, "enable.before"),
+    (PlanCause::Disable, "enable.settled"),
+    (PlanCause::Pause, "list.before"),
+    (PlanCause::Pause, "list.called"),
+    (PlanCause::Pause, "list.settled"),
+    (PlanCause::Pause, "delete.called"),
+    (PlanCause::Pause, "subscribe.called"),
+    (PlanCause::Lose, "subscribe.called"),
+    (PlanCause::Move, "move.before"),
+    (PlanCause::Move, "move.settled"),
+    (PlanCause::Orphan, "identify.before"),
+    (PlanCause::Orphan, "identify.called"),
 ];
 
-async fn a_worker_that_dies_at_any_step_leaves_no_orphan_and_all_that_is_declared(
-    shared: &'static Shared,
-) -> Result<()> {
-    let visited = Visited::by_environment();
-    println!("subscriptions, crash: {visited}");
-    let mut stage = Stage::start(shared).await?;
-    let places = visited.places();
-    for (cause, place) in &places {
-        let died = stage.die(*cause, place).await;
-        died.map_err(|error| Error(format!("{cause:?}, {place} ({visited}): {error}")))?;
+async fn a_crash_at_any_step_leaves_exactly_what_is_declared(shared: &'static Shared) -> Result<()> {
+    let selected = SelectedCases::by_environment();
+    println!("subscriptions, crash: {selected}");
+    let mut stage = CrashStage::start(shared).await?;
+    let cases = selected.cases();
+    for (cause, failpoint) in &cases {
+        let died = stage.die(*cause, failpoint).await;
+        died.map_err(|error| Error(format!("{cause:?}, {failpoint} ({selected}): {error}")))?;
     }
-    println!("subscriptions, crash: a worker died at {} places", places.len());
+    println!("subscriptions, crash: a worker died at {} fail points", cases.len());
     Ok(())
 }
 
-/// Which places a run visits.
+/// The cases of a run.
 #[derive(Debug, Clone, Copy)]
-enum Visited {
+enum SelectedCases {
     All,
     /// Every fifth, from this one on.
     Part(u64),
 }
 
-impl Visited {
+impl SelectedCases {
     /// # Panics
     /// If the variable holds anything but `all`.
     fn by_environment() -> Self {
@@ -126,49 +121,51 @@ impl Visited {
         }
     }
 
-    fn places(self) -> Vec<(Cause, &'static str)> {
+    fn cases(self) -> Vec<(PlanCause, &'static str)> {
         match self {
-            Self::All => PLACES.to_vec(),
-            Self::Part(part) => PLACES.into_iter().skip(part as usize).step_by(PARTS as usize).collect(),
+            Self::All => FAILPOINTS.to_vec(),
+            Self::Part(part) => FAILPOINTS.into_iter().skip(part as usize).step_by(PARTS as usize).collect(),
         }
     }
 }
 
-/// With the command that visits the same places again.
-impl fmt::Display for Visited {
+/// With the command that runs the same cases again.
+impl fmt::Display for SelectedCases {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let command = "cargo test --test it -- subscriptions::crash::";
         match self {
-            Self::All => write!(f, "all {} places; again: {VARIABLE}=all {command}", PLACES.len()),
+            Self::All => {
+                write!(f, "all {} fail points; repeat with: {VARIABLE}=all {command}", FAILPOINTS.len())
+            }
             Self::Part(part) => {
-                write!(f, "fifth {} of {PARTS}; again: TRIBUTARY_TEST_SEED={part} {command}", part + 1)
+                write!(f, "fifth {} of {PARTS}; repeat with: TRIBUTARY_TEST_SEED={part} {command}", part + 1)
             }
         }
     }
 }
 
-struct Stage {
-    scene: Scene,
+struct CrashStage {
+    scene: SubscriptionScene,
     secrets: u32,
     moves: u32,
 }
 
-impl Stage {
+impl CrashStage {
     async fn start(shared: &Shared) -> Result<Self> {
-        // An Acknowledge is repeated for longer than a worker is away: one that the provider has given up leaves a subscription
-        // that never sends anything, and of which nobody can learn the id.
+        // The provider retries an Acknowledge for longer than a worker is away: if it gives up, a subscription remains that never
+        // sends anything and whose id is unknown.
         let patient = |settings: &mut Settings| {
             settings.knobs.accounting.retries = vec![500; 120];
             settings.knobs.invoicing.receiver_paths = ReceiverPaths::Any;
         };
-        let scene = Scene::start(shared, "subs-crash", 1, patient).await?;
+        let scene = SubscriptionScene::start(shared, "subs-crash", 1, patient).await?;
         let stage = Self { scene, secrets: 1, moves: 0 };
         stage.scene.connect(&stage.settings()).await?;
-        stage.stands().await?;
+        stage.until_declared().await?;
         Ok(stage)
     }
 
-    /// What the connector is configured with now.
+    /// The present settings of the connector.
     fn settings(&self) -> Vec<(&'static str, &'static str)> {
         let secrets = ["0123456789abcdef-even", "0123456789abcdef-odd"];
         let now = (self.secrets % 2) as usize;
@@ -184,18 +181,18 @@ impl Stage {
             ("subscriptions.move", "change"),
             ("subscriptions.ready.timeout.ms", "200"),
             ("subscriptions.overlap.ms", "100"),
-            // A worker may die after it has answered the echo of a hook and before its note of the echo is in Kafka. The hook is
+            // If a worker dies after it has answered the echo of a hook and before its record of the echo is in Kafka, the hook is
             // deleted and recreated after this time.
             ("subscriptions.acknowledge.timeout.ms", "15000"),
         ]
     }
 
-    /// What the receivers are called now.
+    /// The present host name of the receivers.
     fn host(&self) -> String {
         if self.moves.is_multiple_of(2) { HOST.to_owned() } else { format!("other.{HOST}") }
     }
 
-    /// Says what people want, as soon as the worker takes it. One that has died takes nothing.
+    /// Requests `apply` or `remove` until the worker accepts it; an error if the worker has died.
     async fn wish(&self, what: &str) -> Result<()> {
         let path = format!("/connectors/{CONNECTOR}/subscriptions/{what}");
         let began = Instant::now();
@@ -208,20 +205,20 @@ impl Stage {
         }
     }
 
-    async fn die(&mut self, cause: Cause, place: &str) -> Result<()> {
-        let at = format!("subscriptions.{place}");
-        if cause == Cause::Apply {
+    async fn die(&mut self, cause: PlanCause, failpoint: &str) -> Result<()> {
+        let at = format!("subscriptions.{failpoint}");
+        if cause == PlanCause::Apply {
             self.wish("remove").await?;
-            self.is_empty().await?;
+            self.until_empty().await?;
         }
-        // The provider does nothing of its own while nobody is there to notice it.
+        // Dead while the provider changes something, so that the next worker finds the change at its start.
         self.scene.stage.workers[0].kill();
         match cause {
-            Cause::Move => {
+            PlanCause::Move => {
                 self.moves += 1;
                 self.scene.rename(&self.host())?;
             }
-            Cause::Orphan => {
+            PlanCause::Orphan => {
                 self.scene.stage.workers[0].start_again_to_die("subscriptions.subscribe.called").await?;
                 self.scene.stage.reach(0)?;
                 self.rotate().await?;
@@ -229,16 +226,16 @@ impl Stage {
             }
             _ => {}
         }
-        if cause == Cause::Lose || cause == Cause::Disable {
+        if cause == PlanCause::Lose || cause == PlanCause::Disable {
             let provider = self.scene.stage.simulator.provider();
             let webhook = self.scene.webhooks()[0].id;
-            if cause == Cause::Disable {
+            if cause == PlanCause::Disable {
                 assert!(provider.accounting.disable(webhook));
             } else {
                 assert!(provider.accounting.remove(webhook));
             }
         }
-        if cause == Cause::Pause {
+        if cause == PlanCause::Pause {
             let provider = self.scene.stage.simulator.provider();
             let hook = provider.invoicing.hooks()[0].id;
             assert!(provider.invoicing.pause(hook, true));
@@ -246,9 +243,9 @@ impl Stage {
         self.scene.stage.workers[0].start_again_to_die(&at).await?;
         self.scene.stage.reach(0)?;
         match cause {
-            Cause::Remove => self.wish("remove").await.ok(),
-            Cause::Apply => self.wish("apply").await.ok(),
-            Cause::Rotate => self.rotate().await.ok(),
+            PlanCause::Remove => self.wish("remove").await.ok(),
+            PlanCause::Apply => self.wish("apply").await.ok(),
+            PlanCause::Rotate => self.rotate().await.ok(),
             _ => None,
         };
         self.scene.stage.workers[0].dead().await?;
@@ -256,16 +253,16 @@ impl Stage {
         self.scene.stage.workers[0].start_again().await?;
         self.scene.stage.reach(0)?;
         match cause {
-            Cause::Remove => {
+            PlanCause::Remove => {
                 self.wish("remove").await?;
-                self.is_empty().await?;
+                self.until_empty().await?;
                 self.wish("apply").await?;
             }
-            Cause::Apply => self.wish("apply").await?,
-            Cause::Rotate => self.scene.configure(&self.settings()).await?,
+            PlanCause::Apply => self.wish("apply").await?,
+            PlanCause::Rotate => self.scene.configure(&self.settings()).await?,
             _ => {}
         }
-        self.stands().await
+        self.until_declared().await
     }
 
     async fn rotate(&mut self) -> Result<()> {
@@ -273,35 +270,31 @@ impl Stage {
         self.scene.configure(&self.settings()).await
     }
 
-    /// Waits until nothing of ours is there.
-    async fn is_empty(&self) -> Result<()> {
-        // One that nobody knew of is found by its Acknowledge, and deleted.
+    /// Waits until the provider has none of our subscriptions.
+    async fn until_empty(&self) -> Result<()> {
+        // An unknown one is found by its Acknowledge, and deleted.
         let none = |ledger: &Ledger| {
-            self.ours().is_empty() && !ledger.subscriptions.values().any(|one| one.phase.may_live())
+            self.scene.webhooks().is_empty() && !ledger.subscriptions.values().any(|one| one.phase.may_live())
         };
         self.scene.ledger().await?.until(&self.scene, "all deleted", none).await.map(drop)
     }
 
-    fn ours(&self) -> Vec<WebhookTruth> {
-        self.scene.webhooks()
-    }
-
-    /// Waits until everything is as declared, and holds it against what the provider has.
-    async fn stands(&self) -> Result<()> {
+    /// Waits until everything is as declared, and compares it with the provider.
+    async fn until_declared(&self) -> Result<()> {
         let secret = self.settings()[1].1;
         let wanted = model::Fingerprint::of(secret);
         let done = |ledger: &Ledger| {
-            // The ledger may say what stood before the worker died.
+            // The ledger may still have the state from before the crash.
             let hooks = self.scene.stage.simulator.provider().invoicing.hooks();
             let living = self.scene.webhooks();
-            // One that nobody knew of is found by its Acknowledge, and deleted.
+            // An unknown one is found by its Acknowledge, and deleted.
             if hooks.iter().any(|hook| hook.paused)
                 || living.len() != 2
                 || living.iter().any(|one| one.state != WebhookState::Active)
             {
                 return false;
             }
-            // A move that was cut off is done once it is seen.
+            // The next worker completes a move once it reads the new address.
             let there = format!("https://{}/", self.host());
             let is_known = |one: &WebhookTruth| {
                 one.url.starts_with(&there)
@@ -333,7 +326,7 @@ impl Stage {
         let hooks = self.scene.stage.simulator.provider().invoicing.hooks();
         assert_eq!(hooks.iter().filter(|hook| !hook.paused).count(), 1, "{hooks:?}");
         assert_eq!(hooks.len(), 1, "{hooks:?}");
-        // A question to its own address that a dying or busy worker did not answer in time sends the hook to the shared one.
+        // If a dying or busy worker did not answer the echo at the hook's address in time, the hook moved to the shared one.
         let path = hooks[0].uri.split_once("/api/webhooks/incoming/Invoicing").map(|(_, path)| path);
         assert!(matches!(path, Some("" | "/customer-created")), "{hooks:?}");
         let known: Vec<&str> = ledger

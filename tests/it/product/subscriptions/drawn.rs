@@ -1,5 +1,5 @@
-//! Providers that are drawn: whatever the document leaves open about webhooks, each is subscribed and active, and what is sent to it
-//! is published.
+//! Drawn providers, which vary what the API documentation leaves open about webhooks: all hooks are active, and their notifications
+//! are published.
 
 use kafka::{Kafka, read_to_end};
 use simulator::{
@@ -8,33 +8,26 @@ use simulator::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::scene::{LIMIT, POLL, Scene, active};
-use crate::support::drawn::{self, Drawn};
-use crate::support::harness::Test;
+use super::scene::{LIMIT, POLL, SubscriptionScene, active};
+use crate::support::drawn::{self, DrawnProvider};
 use crate::support::{Error, Result, Shared};
 
-/// What one may take, seconds.
+/// Limit for one provider, seconds.
 const EACH: u64 = 90;
 /// Notifications that are sent.
 const CHANGES: usize = 6;
 
-/// All tests of this module.
-pub(crate) fn tests() -> Vec<Test> {
-    let name =
-        concat!(module_path!(), "::hooks_of_a_drawn_provider_are_active_and_their_notifications_published");
-    let test = Test::real(name, hooks_of_a_drawn_provider_are_active_and_their_notifications_published);
-    vec![test.within(EACH * u64::from(drawn::count()))]
+crate::tests! {
+    real hooks_of_a_drawn_provider_are_active_and_publish limit (EACH * u64::from(drawn::count()));
 }
 
-async fn hooks_of_a_drawn_provider_are_active_and_their_notifications_published(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn hooks_of_a_drawn_provider_are_active_and_publish(shared: &'static Shared) -> Result<()> {
     drawn::try_all(|provider| holds(shared, provider)).await
 }
 
-async fn holds(shared: &'static Shared, provider: Drawn) -> Result<()> {
+async fn holds(shared: &'static Shared, provider: DrawnProvider) -> Result<()> {
     let name = format!("hooks-{}", provider.name);
-    let scene = Scene::start(shared, &name, 1, |settings| provider.turn(settings)).await?;
+    let scene = SubscriptionScene::start(shared, &name, 1, |settings| provider.apply(settings)).await?;
     let login =
         [("invoicing.login.mail", "ana@example.com"), ("invoicing.login.password", "simulated-password")];
     let hooks = [

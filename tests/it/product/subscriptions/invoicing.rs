@@ -1,10 +1,10 @@
-//! Invoicing hooks where the provider does less than its document promises.
+//! Invoicing hooks at a provider that does less than its API documentation promises.
 
 use model::{Gap, GapCause, Phase, Subscription, Target};
 use simulator::knobs::{self, EchoTime, Effect, Fault, ReceiverPaths, Status};
 use tributary::state::subscriptions::Ledger;
 
-use super::scene::{CONNECTOR, Scene, active};
+use super::scene::{CONNECTOR, SubscriptionScene, active};
 use crate::support::{Result, Shared};
 
 crate::tests! {
@@ -12,7 +12,7 @@ crate::tests! {
     real a_missing_invoicing_grant_does_not_stop_accounting within 240;
     real an_echo_at_another_worker_makes_a_hook_active within 240;
     real a_hook_without_echo_is_never_active_and_is_a_gap within 240;
-    real a_hook_without_echo_at_its_own_address_moves_to_the_shared_one within 240;
+    real a_hook_without_echo_moves_to_the_shared_address within 240;
 }
 
 const SECRET: (&str, &str) = ("invoicing.secret", "0123456789abcdef0123456789abcdef");
@@ -26,18 +26,20 @@ fn problems(ledger: &Ledger) -> Vec<&str> {
     hooks.filter(|one| one.phase == Phase::Ended).filter_map(|one| one.problem.as_deref()).collect()
 }
 
-/// Whether the accounting resource is active while both hooks show what they wait for.
+/// Whether the accounting resource is active while both hooks have this problem.
 fn waits_alone(ledger: &Ledger, what: &str) -> bool {
-    let told = problems(ledger).into_iter().filter(|problem| problem.contains(what)).count();
-    told >= 2 && active(ledger).iter().any(|target| target.resource().is_some()) && ledger.start.is_some()
+    let waiting = problems(ledger).into_iter().filter(|problem| problem.contains(what)).count();
+    waiting >= 2 && active(ledger).iter().any(|target| target.resource().is_some()) && ledger.start.is_some()
 }
 
 async fn a_refused_invoicing_login_does_not_stop_accounting(shared: &'static Shared) -> Result<()> {
     let on =
         knobs::Target { path: Some("/invoicing/api/users/login".to_owned()), ..knobs::Target::default() };
     let fault = Fault { on, effect: Effect::Status(Status::NOT_FOUND), share: 1.0, times: None, skip: 0 };
-    let scene =
-        Scene::start(shared, "subs-no-invoicing", 1, |settings| settings.knobs.faults = vec![fault]).await?;
+    let scene = SubscriptionScene::start(shared, "subs-no-invoicing", 1, |settings| {
+        settings.knobs.faults = vec![fault]
+    })
+    .await?;
     scene.connect(&[HOOKS, SECRET, MAIL, PASSWORD]).await?;
     let ledger = scene.ledger().await?;
 
@@ -53,7 +55,7 @@ async fn a_refused_invoicing_login_does_not_stop_accounting(shared: &'static Sha
 }
 
 async fn a_missing_invoicing_grant_does_not_stop_accounting(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared, "subs-no-grant", 1, |settings| {
+    let scene = SubscriptionScene::start(shared, "subs-no-grant", 1, |settings| {
         settings.knobs.invoicing.identity_scope = Some("inv".to_owned());
     })
     .await?;
@@ -68,7 +70,7 @@ async fn a_missing_invoicing_grant_does_not_stop_accounting(shared: &'static Sha
 }
 
 async fn an_echo_at_another_worker_makes_a_hook_active(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::start(shared, "subs-other-echo", 2, |_| {}).await?;
+    let scene = SubscriptionScene::start(shared, "subs-other-echo", 2, |_| {}).await?;
     scene.connect(&[]).await?;
     let ledger = scene.ledger().await?;
     ledger.until(&scene, "accounting active", |ledger| active(ledger).len() == 1).await?;
@@ -76,49 +78,45 @@ async fn an_echo_at_another_worker_makes_a_hook_active(shared: &'static Shared) 
     scene.stage.reach(1 - runs)?;
 
     scene.configure(&[HOOKS, SECRET, MAIL, PASSWORD]).await?;
-    let told = ledger.until(&scene, "all active", |ledger| active(ledger).len() == 3).await?;
+    let echoes = ledger.until(&scene, "all active", |ledger| active(ledger).len() == 3).await?.echoes;
 
     let other = scene.stage.workers[1 - runs].url();
-    assert!(
-        !told.echoes.is_empty() && told.echoes.values().all(|echo| other.ends_with(&echo.worker)),
-        "{:?}",
-        told.echoes
-    );
+    let is_other = !echoes.is_empty() && echoes.values().all(|echo| other.ends_with(&echo.worker));
+    assert!(is_other, "{echoes:?}");
     Ok(())
 }
 
-/// How long an echo is awaited.
-const SOON: (&str, &str) = ("subscriptions.acknowledge.timeout.ms", "3000");
+/// A short wait for the echo.
+const ECHO_TIMEOUT: (&str, &str) = ("subscriptions.acknowledge.timeout.ms", "3000");
 
 async fn a_hook_without_echo_is_never_active_and_is_a_gap(shared: &'static Shared) -> Result<()> {
-    let scene =
-        Scene::start(shared, "subs-no-echo", 1, |settings| settings.knobs.invoicing.echo = EchoTime::Never)
-            .await?;
-    scene.connect(&[HOOKS, SECRET, MAIL, PASSWORD, SOON]).await?;
+    let scene = SubscriptionScene::start(shared, "subs-no-echo", 1, |settings| {
+        settings.knobs.invoicing.echo = EchoTime::Never
+    })
+    .await?;
+    scene.connect(&[HOOKS, SECRET, MAIL, PASSWORD, ECHO_TIMEOUT]).await?;
     let ledger = scene.ledger().await?;
 
-    let told = ledger
+    let found = ledger
         .until(&scene, "two gaps", |ledger| ledger.gaps.len() == 2 && active(ledger).len() == 1)
         .await?;
 
-    let is_told =
+    let is_open =
         |gap: &Gap| gap.cause == GapCause::Awaiting && gap.detail.contains("echo") && gap.to.is_none();
-    assert!(told.gaps.values().all(is_told), "{:?}", told.gaps);
-    let mut hooks = told.subscriptions.values().filter(|one| matches!(one.target, Target::Invoicing(_)));
+    assert!(found.gaps.values().all(is_open), "{:?}", found.gaps);
+    let mut hooks = found.subscriptions.values().filter(|one| matches!(one.target, Target::Invoicing(_)));
     let was_active = |one: &Subscription| one.phase == Phase::Active || one.active_since.is_some();
-    assert!(!hooks.any(was_active), "{:?}", told.subscriptions);
+    assert!(!hooks.any(was_active), "{:?}", found.subscriptions);
     Ok(())
 }
 
-async fn a_hook_without_echo_at_its_own_address_moves_to_the_shared_one(
-    shared: &'static Shared,
-) -> Result<()> {
-    let scene = Scene::start(shared, "subs-own-echo", 1, |settings| {
+async fn a_hook_without_echo_moves_to_the_shared_address(shared: &'static Shared) -> Result<()> {
+    let scene = SubscriptionScene::start(shared, "subs-own-echo", 1, |settings| {
         let knobs = &mut settings.knobs.invoicing;
         (knobs.receiver_paths, knobs.echo_paths) = (ReceiverPaths::Any, ReceiverPaths::Documented);
     })
     .await?;
-    scene.connect(&[HOOKS, SECRET, MAIL, PASSWORD, SOON]).await?;
+    scene.connect(&[HOOKS, SECRET, MAIL, PASSWORD, ECHO_TIMEOUT]).await?;
     let ledger = scene.ledger().await?;
 
     ledger.until(&scene, "all active", |ledger| active(ledger).len() == 3).await?;

@@ -1,4 +1,4 @@
-//! From nothing to all that is declared, and back to it when the provider disables something.
+//! All declared subscriptions become active, and become active again when the provider disables one.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -13,20 +13,18 @@ use simulator::{
 use tokio::net::TcpSocket;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::scene::{CONNECTOR, LIMIT, POLL, Scene, active};
+use super::scene::{CONNECTOR, LIMIT, POLL, SubscriptionScene, active};
 use crate::product::simulator::Client;
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
-    real everything_that_is_declared_is_subscribed_accepted_and_active_and_nothing_else_is_touched within 240;
-    real invoicing_hooks_are_registered_with_a_grant_where_its_scopes_are_set within 240;
-    real one_whose_deliveries_fail_until_it_is_disabled_is_a_gap_is_enabled_and_its_repair_is_asked_for within 240;
+    real declared_subscriptions_become_active_and_no_other_changes within 240;
+    real invoicing_hooks_are_registered_where_the_scopes_are_set within 240;
+    real a_disabled_subscription_is_a_gap_with_a_repair_and_enabled within 240;
 }
 
-async fn everything_that_is_declared_is_subscribed_accepted_and_active_and_nothing_else_is_touched(
-    shared: &'static Shared,
-) -> Result<()> {
-    let scene = Scene::start(shared, "subs-all", 1, |_| {}).await?;
+async fn declared_subscriptions_become_active_and_no_other_changes(shared: &'static Shared) -> Result<()> {
+    let scene = SubscriptionScene::start(shared, "subs-all", 1, |_| {}).await?;
     let foreign = subscribe_foreign(&scene).await;
 
     let mail = ("invoicing.login.mail", "ana@example.com");
@@ -43,13 +41,13 @@ async fn everything_that_is_declared_is_subscribed_accepted_and_active_and_nothi
         .await?;
 
     println!("19 resources and {hooks} hooks were active after {:?}", begun.elapsed());
-    // Each was accepted by a receiver, and told so.
+    // A receiver accepted each, and the Acknowledge was recorded.
     let accounting = || whole.subscriptions.values().filter(|one| one.target.resource().is_some());
     assert_eq!(accounting().filter(|one| one.acknowledged_at.is_some()).count(), 19);
     let start = whole.start.as_ref().unwrap();
     assert_eq!(start.targets.len(), 19);
     assert!(whole.gaps.is_empty(), "{:?}", whole.gaps);
-    // The provider has these, the one of others, and no more.
+    // The provider has these, the foreign one, and no more.
     let (ours, others): (Vec<_>, Vec<_>) =
         scene.webhooks().into_iter().partition(|one| one.application.starts_with("tributary/"));
     assert_eq!((ours.len(), others.len()), (19, 1));
@@ -60,12 +58,12 @@ async fn everything_that_is_declared_is_subscribed_accepted_and_active_and_nothi
     assert_eq!((&others[0].url, others[0].state), (&foreign, WebhookState::AwaitingContract));
     let made = scene.stage.simulator.provider().invoicing.hooks();
     assert_eq!(made.iter().filter(|hook| hook.effective && !hook.paused).count(), hooks, "{made:?}");
-    // The provider takes no address but the documented one.
+    // The provider accepts only the documented address.
     assert!(made.iter().all(|hook| hook.uri.ends_with("/api/webhooks/incoming/Invoicing")), "{made:?}");
     let entities: BTreeSet<String> = made.iter().map(|hook| format!("{:?}", hook.entity)).collect();
     assert_eq!(entities.len(), 18, "{entities:?}");
 
-    // The worker may read its ledger a little later than we do.
+    // The worker may read its ledger later than this test.
     let end = Instant::now() + LIMIT;
     loop {
         let shown = scene.stage.metric(0, "tributary_subscriptions").await?;
@@ -77,26 +75,26 @@ async fn everything_that_is_declared_is_subscribed_accepted_and_active_and_nothi
     }
 }
 
-/// A webhook of somebody else, at an address of theirs.
-async fn subscribe_foreign(scene: &Scene) -> String {
+/// Creates a webhook of another application; its address.
+async fn subscribe_foreign(scene: &SubscriptionScene) -> String {
     let client = Client::accounting(&scene.stage.simulator).context("none");
     let url = "https://others.example.com/hooks".to_owned();
     let names = client.get("/accounting/api/customers/webhooks/events").await.ok();
     let body = serde_json::json!({
-        "thirdPartyApplicationName": "theirs", "url": url, "secret": "a-secret-of-their-own", "eventTypes": names,
+        "thirdPartyApplicationName": "theirs", "url": url, "secret": "a-foreign-secret", "eventTypes": names,
     });
     client.post("/accounting/api/customers/webhooks/subscribe", &body).await.ok();
     url
 }
 
-/// Nobody answers the provider until it disables a webhook; then somebody does again. When that was.
-async fn fail_until_disabled(scene: &Scene, webhook: &WebhookTruth) -> Result<Instant> {
-    // Bound and never listening: the port is nobody else's, and every connection is refused.
-    let nobody = TcpSocket::new_v4().and_then(|socket| {
+/// Has the provider's deliveries fail until it disables the webhook, and restores them; when it was disabled.
+async fn fail_until_disabled(scene: &SubscriptionScene, webhook: &WebhookTruth) -> Result<Instant> {
+    // Bound and never listening: no other process gets the port, and every connection is refused.
+    let bound = TcpSocket::new_v4().and_then(|socket| {
         socket.bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
         Ok((socket.local_addr()?, socket))
     });
-    let (address, _held) = nobody.map_err(|error| Error(format!("bind: {error}")))?;
+    let (address, _held) = bound.map_err(|error| Error(format!("bind: {error}")))?;
     let provider = scene.stage.simulator.provider();
     scene.stage.resolve(address);
     provider.change(|world, clock| {
@@ -107,7 +105,7 @@ async fn fail_until_disabled(scene: &Scene, webhook: &WebhookTruth) -> Result<In
     let state = || scene.webhooks().iter().find(|one| one.id == webhook.id).unwrap().state;
     let is_disabled = async {
         while state() != WebhookState::Disabled {
-            // The simulator gives no sign of it; much shorter than a poll.
+            // The simulator has no signal for this; much shorter than a poll.
             sleep(Duration::from_millis(5)).await;
         }
         Instant::now()
@@ -117,10 +115,8 @@ async fn fail_until_disabled(scene: &Scene, webhook: &WebhookTruth) -> Result<In
     Ok(at)
 }
 
-async fn invoicing_hooks_are_registered_with_a_grant_where_its_scopes_are_set(
-    shared: &'static Shared,
-) -> Result<()> {
-    let scene = Scene::start(shared, "subs-grant", 1, |settings| {
+async fn invoicing_hooks_are_registered_where_the_scopes_are_set(shared: &'static Shared) -> Result<()> {
+    let scene = SubscriptionScene::start(shared, "subs-grant", 1, |settings| {
         settings.knobs.invoicing.identity_scope = Some("inv".to_owned());
     })
     .await?;
@@ -129,7 +125,7 @@ async fn invoicing_hooks_are_registered_with_a_grant_where_its_scopes_are_set(
     let hooks = ("invoicing.hooks", "Customer:Created,Customer:Updated");
     scene.configure(&[("accounting.resources", ""), hooks, secret, scopes]).await?;
 
-    // No login for accounting is missed, and the one that is needed is named.
+    // The task asks for the invoicing login, and not for one for accounting.
     let (path, end) = (format!("/connectors/{CONNECTOR}/status"), Instant::now() + LIMIT);
     loop {
         let (_, status) = scene.stage.ask(0, "GET", &path, None).await?;
@@ -150,17 +146,12 @@ async fn invoicing_hooks_are_registered_with_a_grant_where_its_scopes_are_set(
     let made = provider.invoicing.hooks();
     assert!(made.len() == 2 && made.iter().all(|hook| hook.effective), "{made:?}");
     let requests = provider.gateway.requests(0, usize::MAX);
-    assert!(
-        requests.iter().all(|(_, one)| !one.target.contains("users/login")),
-        "somebody logged in by mail"
-    );
+    assert!(requests.iter().all(|(_, one)| !one.target.contains("users/login")), "there was a login by mail");
     Ok(())
 }
 
-async fn one_whose_deliveries_fail_until_it_is_disabled_is_a_gap_is_enabled_and_its_repair_is_asked_for(
-    shared: &'static Shared,
-) -> Result<()> {
-    let scene = Scene::start(shared, "subs-disabled", 1, |_| {}).await?;
+async fn a_disabled_subscription_is_a_gap_with_a_repair_and_enabled(shared: &'static Shared) -> Result<()> {
+    let scene = SubscriptionScene::start(shared, "subs-disabled", 1, |_| {}).await?;
     scene.connect(&[("accounting.resources", "customers,accounts")]).await?;
     let ledger = scene.ledger().await?;
     ledger.until(&scene, "both active", |ledger| active(ledger).len() == 2).await?;
@@ -172,13 +163,13 @@ async fn one_whose_deliveries_fail_until_it_is_disabled_is_a_gap_is_enabled_and_
     let noticed = disabled.elapsed();
     let repaired = ledger
         .until(&scene, "enabled, and a repair", |ledger| {
-            // Records of one transaction are in several partitions, and may be read one after the other.
+            // The records of a transaction are in several partitions, and may be read one after the other.
             let is_over = ledger.gaps.values().all(|gap| gap.to.is_some());
             active(ledger).len() == 2 && !ledger.repairs.is_empty() && is_over
         })
         .await?;
 
-    println!("noticed after {noticed:?}, enabled and repair asked for after {:?}", disabled.elapsed());
+    println!("noticed after {noticed:?}, enabled and repair requested after {:?}", disabled.elapsed());
     let gap = opened.gaps.values().next().unwrap();
     assert_eq!((gap.cause, gap.state), (GapCause::Disabled, GapState::Open));
     let target = gap.target.unwrap();
@@ -186,19 +177,16 @@ async fn one_whose_deliveries_fail_until_it_is_disabled_is_a_gap_is_enabled_and_
     let repair = &repaired.repairs[&gap.id()];
     assert_eq!((repair.state, repair.target), (RepairState::Requested, Some(target)));
     assert_eq!(repair.from, gap.from);
-    assert!(
-        gap.to.is_none_or(|to| to == repair.to),
-        "its end may be read together with its beginning: {gap:?}"
-    );
+    assert!(gap.to.is_none_or(|to| to == repair.to), "the gap ends elsewhere than its repair: {gap:?}");
     let closed = &repaired.gaps[&gap.id()];
     assert_eq!(
         (closed.state, closed.to),
         (GapState::Open, Some(repair.to)),
         "only a certified read closes it"
     );
-    // A poll as it is set here, and what a busy machine takes for the call and the write.
+    // A poll interval, and the time of a busy machine for the call and the write.
     assert!(noticed < POLL + Duration::from_secs(15), "{noticed:?}");
-    // It is the same one, and the other was left alone.
+    // The webhook is the same, and the other one is unchanged.
     let after = scene.webhooks();
     assert!(after.iter().all(|one| one.state == WebhookState::Active), "{after:?}");
     assert_eq!(

@@ -1,6 +1,6 @@
-//! Subscriptions kept by workers as processes of their own, against the simulated provider, on real Kafka.
+//! Subscriptions that worker processes maintain at the simulated provider, on real Kafka.
 //!
-//! Judged by what the provider has ([`scene`]) and by what stands in the state topic.
+//! The tests compare the provider's webhooks ([`scene`]) and the state topic with the configuration.
 
 mod changing;
 mod crash;
@@ -13,7 +13,6 @@ mod takeover;
 
 use crate::support::harness::Test;
 
-/// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
     let parts = [
         living::tests(),

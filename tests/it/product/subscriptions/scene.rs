@@ -1,4 +1,4 @@
-//! A [`Stage`] with one connector that subscribes, and both sides' books.
+//! A [`Stage`] with one connector that subscribes, and a view of the provider's webhooks and of the ledger.
 
 use std::fs;
 use std::sync::Arc;
@@ -30,18 +30,18 @@ use crate::{
 };
 
 pub(super) const CONNECTOR: &str = "hooks";
-/// How often the provider is asked how a subscription stands.
+/// `subscriptions.poll.interval.ms`.
 pub(super) const POLL: Duration = Duration::from_millis(300);
 pub(super) const SECRET: &str = "0123456789abcdef-first";
 
 /// A provider whose clock runs, workers of one group, and one connector.
-pub(super) struct Scene {
+pub(super) struct SubscriptionScene {
     pub(super) stage: Stage,
     pub(super) prefix: String,
 }
 
-impl Scene {
-    /// So many healthy workers that receive; the first is who the provider reaches.
+impl SubscriptionScene {
+    /// `count` healthy workers that receive; the provider delivers to the first.
     pub(super) async fn start(
         shared: &Shared,
         name: &str,
@@ -49,7 +49,7 @@ impl Scene {
         adjust: impl FnOnce(&mut Settings),
     ) -> Result<Self> {
         let properties = [
-            // Workers are killed here, and the next one waits for the session of the last.
+            // Short, since a restarted worker waits for the session of the killed one.
             ("session.timeout.ms", "2500"),
             ("heartbeat.interval.ms", "500"),
             ("secrets.reload.interval.ms", "1000"),
@@ -65,7 +65,7 @@ impl Scene {
         Ok(Self { stage, prefix })
     }
 
-    /// The receivers have this name from their next life on.
+    /// Sets the host name of the receivers, which they use after a restart.
     pub(super) fn rename(&self, host: &str) -> Result<()> {
         let failed = |error: std::io::Error| Error(format!("rename: {error}"));
         for worker in &self.stage.workers {
@@ -79,13 +79,13 @@ impl Scene {
         Ok(())
     }
 
-    /// Has the connector, with these settings over those it needs, and somebody logged in for it.
+    /// Configures the connector with these settings over those it needs, and logs in for it.
     pub(super) async fn connect(&self, settings: &[(&str, &str)]) -> Result<()> {
         self.configure(settings).await?;
         self.stage.login(CONNECTOR).await.map(drop)
     }
 
-    /// Has the connector with these settings.
+    /// Configures the connector with these settings.
     pub(super) async fn configure(&self, settings: &[(&str, &str)]) -> Result<()> {
         self.stage.configure(CONNECTOR, &self.config(settings)).await
     }
@@ -120,21 +120,21 @@ impl Scene {
         config
     }
 
-    /// Which worker runs the task, by the word of the first that answers.
+    /// The worker that runs the task.
     pub(super) async fn runs_on(&self) -> Result<usize> {
         let tasks = self.stage.runs_on(0, CONNECTOR).await?;
-        let place = tasks.first().copied().flatten();
-        place.ok_or_else(|| self.stage.error("the task is nowhere"))
+        let worker = tasks.first().copied().flatten();
+        worker.ok_or_else(|| self.stage.error("no worker runs the task"))
     }
 
     /// The ledger, followed by this process.
-    pub(super) async fn ledger(&self) -> Result<Watched> {
+    pub(super) async fn ledger(&self) -> Result<FollowedLedger> {
         let worker = Arc::new(config::Worker::load(Some(self.stage.workers[0].config()), []).unwrap().config);
         let ledgers = Ledgers::new(Arc::clone(&worker), Admin::Real(worker.kafka.clone()));
         let (prefix, began) = (TopicPrefix::new(&*self.prefix).unwrap(), Instant::now());
         loop {
             match ledgers.of(&prefix).await {
-                Ok(Some(handle)) => return Ok(Watched { handle, _ledgers: ledgers }),
+                Ok(Some(handle)) => return Ok(FollowedLedger { handle, _ledgers: ledgers }),
                 _ if lost::fair(began) < LIMIT => sleep(STEP).await,
                 other => return Err(self.stage.workers[0].error(&format!("no ledger: {other:?}"))),
             }
@@ -149,49 +149,49 @@ impl Scene {
     }
 }
 
-/// A ledger that is followed.
-pub(super) struct Watched {
+/// A ledger that this process follows.
+pub(super) struct FollowedLedger {
     handle: Handle,
     _ledgers: Ledgers,
 }
 
-impl Watched {
-    /// As it stands.
+impl FollowedLedger {
+    /// The present ledger.
     pub(super) fn now(&self) -> Ledger {
         self.handle.ledger(CONNECTOR)
     }
 
-    /// Writes what a person wishes.
+    /// Writes a person's wish.
     pub(super) async fn wish(&self, number: u64, removed: bool) {
         let wish = Wish { number, removed, at: Moment::now().micros() };
         let change = Change::Wish(wish);
         self.handle.put(&change.key(CONNECTOR), change.value().as_ref()).await.unwrap();
     }
 
-    /// Waits until it says this.
+    /// Waits until this holds for the ledger.
     pub(super) async fn until(
         &self,
-        scene: &Scene,
+        scene: &SubscriptionScene,
         what: &str,
-        so: impl Fn(&Ledger) -> bool,
+        holds: impl Fn(&Ledger) -> bool,
     ) -> Result<Ledger> {
         let mut changes = self.handle.changes();
         let waiting = async {
             loop {
                 changes.borrow_and_update();
                 let ledger = self.now();
-                if so(&ledger) {
+                if holds(&ledger) {
                     return ledger;
                 }
                 changes.changed().await.unwrap();
             }
         };
-        let said = lost::timeout(LIMIT, waiting).await;
-        said.ok_or_else(|| scene.stage.error(&format!("not {what}: {:#?}", short(&self.now()))))
+        let found = lost::timeout(LIMIT, waiting).await;
+        found.ok_or_else(|| scene.stage.error(&format!("not {what}: {:#?}", short(&self.now()))))
     }
 }
 
-/// Phases by target, and what else tells how far things are.
+/// A summary of a ledger for error messages.
 fn short(ledger: &Ledger) -> Vec<String> {
     let subscriptions = ledger.subscriptions.values();
     let mut lines: Vec<String> = subscriptions

@@ -1,4 +1,4 @@
-//! Two workers: one keeps the subscriptions, and when it dies the other does.
+//! Two workers: one maintains the subscriptions, and the other takes over when it dies.
 
 use std::time::Duration;
 
@@ -7,26 +7,24 @@ use simulator::accounting::WebhookState;
 use tokio::time::Instant;
 use tributary::state::subscriptions::Ledger;
 
-use super::scene::{Scene, active};
+use super::scene::{SubscriptionScene, active};
 use crate::support::{Result, Shared, lost};
 
 crate::tests! {
-    real another_worker_takes_over_with_the_ids_there_are_and_makes_nothing_twice within 240;
+    real a_takeover_keeps_the_ids_and_creates_nothing_twice within 240;
 }
 
-/// What a worker may be silent for, by default, and what is given beyond.
+/// The default session timeout of a worker, and the time for the takeover after it.
 const SESSION: Duration = Duration::from_secs(6);
-const BEYOND: Duration = Duration::from_secs(5);
+const TAKEOVER: Duration = Duration::from_secs(5);
 
-async fn another_worker_takes_over_with_the_ids_there_are_and_makes_nothing_twice(
-    shared: &'static Shared,
-) -> Result<()> {
-    let scene = Scene::start(shared, "subs-takeover", 2, |_| {}).await?;
+async fn a_takeover_keeps_the_ids_and_creates_nothing_twice(shared: &'static Shared) -> Result<()> {
+    let scene = SubscriptionScene::start(shared, "subs-takeover", 2, |_| {}).await?;
     scene.connect(&[("accounting.resources", "customers,accounts,suppliers")]).await?;
     let ledger = scene.ledger().await?;
     let before = ledger.until(&scene, "all active", |ledger| active(ledger).len() == 3).await?;
-    // Both receive, and both tell.
-    ledger.until(&scene, "heard of both", |ledger| ledger.heard.len() == 2).await?;
+    // Both workers receive deliveries and report them.
+    ledger.until(&scene, "reports of both", |ledger| ledger.heard.len() == 2).await?;
     let webhooks = scene.webhooks();
     let dies = scene.runs_on().await?;
     let lives = 1 - dies;
@@ -36,23 +34,26 @@ async fn another_worker_takes_over_with_the_ids_there_are_and_makes_nothing_twic
     let killed = Instant::now();
     assert!(scene.stage.simulator.provider().accounting.disable(webhooks[0].id));
     let gap = |ledger: &Ledger| ledger.gaps.values().any(|gap| gap.cause == GapCause::Disabled);
-    ledger.until(&scene, "noticed by the other", gap).await?;
+    ledger.until(&scene, "a gap by the other worker", gap).await?;
     let took = lost::promised(killed.into_std());
     let after = ledger
         .until(&scene, "enabled by the other", |ledger| {
-            // A gap may be read before what it says of its subscription: the provider knows.
+            // The gap may be read before the change of its subscription, so ask the provider.
             let is_enabled = scene.webhooks().iter().all(|one| one.state == WebhookState::Active);
             gap(ledger) && active(ledger).len() == 3 && is_enabled
         })
         .await?;
 
-    println!("the other had noticed it {took:?} after the kill, and mended it after {:?}", killed.elapsed());
-    assert!(took < SESSION + BEYOND, "{took:?}");
+    println!(
+        "the other worker opened the gap {took:?} after the kill, and enabled it after {:?}",
+        killed.elapsed()
+    );
+    assert!(took < SESSION + TAKEOVER, "{took:?}");
     let ids =
         |ledger: &Ledger| ledger.subscriptions.values().filter_map(|one| one.id.clone()).collect::<Vec<_>>();
     assert_eq!(ids(&after), ids(&before));
-    let standing = scene.webhooks();
-    assert_eq!(standing.len(), 3);
-    assert!(standing.iter().all(|one| one.state == WebhookState::Active), "{standing:?}");
+    let webhooks = scene.webhooks();
+    assert_eq!(webhooks.len(), 3);
+    assert!(webhooks.iter().all(|one| one.state == WebhookState::Active), "{webhooks:?}");
     Ok(())
 }

@@ -1,15 +1,15 @@
-//! Checks 79 and 80: a task that fails, and the end of a connector.
+//! Checks 79 and 80: a failed task, and a deleted connector.
 
 use serde_json::json;
 
-use crate::product::conformance::client::Outcome;
-use crate::product::conformance::scene::Scene;
+use crate::product::conformance::client::CheckOutcome;
+use crate::product::conformance::scene::CheckScene;
 use crate::product::conformance::shapes;
 
-/// The connector whose task fails; it stays, for the tools to find.
+/// The connector whose task fails; the checks of the tools use it too.
 pub(crate) const FAILING: &str = "failing";
 
-pub(super) async fn shows(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn shows(scene: &CheckScene<'_>) -> CheckOutcome {
     let config = scene.config_with(&json!(scene.subject.failure));
     scene.create(FAILING, &config).await?.expect(201)?;
     scene
@@ -30,7 +30,7 @@ pub(super) async fn shows(scene: &Scene<'_>) -> Outcome {
         .await
 }
 
-pub(super) async fn delete(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn delete(scene: &CheckScene<'_>) -> CheckOutcome {
     scene.client.delete(&scene.path("t1", "")).await?.expect_empty(204)?;
     scene.until_gone("t1").await?;
     scene.client.delete(&scene.path("t1", "")).await?.expect_error(404).map(drop)

@@ -2,20 +2,20 @@
 
 use serde_json::{Value, json};
 
-use crate::product::conformance::client::{Answer, Outcome};
-use crate::product::conformance::scene::Scene;
+use crate::product::conformance::client::{CheckOutcome, RestAnswer};
+use crate::product::conformance::scene::CheckScene;
 use crate::product::conformance::shape::brief;
 use crate::product::conformance::shapes;
 
 const ROOT: &str = "/admin/loggers/root";
 
-pub(super) async fn all(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn all(scene: &CheckScene<'_>) -> CheckOutcome {
     let root = fetch(scene, ROOT).await?;
     let level = root.json["level"].as_str().unwrap_or_default();
     scene.root_level.get_or_init(|| level.to_owned());
     let answer = scene.client.get("/admin/loggers").await?.expect(200)?.map_of(&shapes::LOGGER)?;
     let listed = answer.json.as_object().is_some_and(|loggers| match scene.subject.strict {
-        // Connect lists those that log4j2 holds at the moment, and that need not be the root.
+        // Connect lists the loggers that log4j2 has at the moment, which may lack the root.
         true => !loggers.is_empty(),
         false => loggers.contains_key("root"),
     });
@@ -25,11 +25,11 @@ pub(super) async fn all(scene: &Scene<'_>) -> Outcome {
     Err(answer.fault(&format!("expected loggers and the root among them, got {}", brief(&answer.json))))
 }
 
-pub(super) async fn unknown(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn unknown(scene: &CheckScene<'_>) -> CheckOutcome {
     scene.client.get("/admin/loggers/no.such").await?.expect_error(404)?.says("no.such").map(drop)
 }
 
-pub(super) async fn put(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn put(scene: &CheckScene<'_>) -> CheckOutcome {
     let level = if known_level(scene)? == "DEBUG" { "INFO" } else { "DEBUG" };
     let answer = scene.client.put(ROOT, &json!({ "level": level })).await?.expect(200)?;
     let root = fetch(scene, ROOT).await;
@@ -40,7 +40,7 @@ pub(super) async fn put(scene: &Scene<'_>) -> Outcome {
         return Err(answer.fault(&format!("expected names of loggers, got {}", brief(&answer.json))));
     }
     let root = root?.has("/level", &json!(level))?;
-    // Connect dates those it names as changed, and the root is among them only while log4j2 holds it.
+    // Connect dates the loggers that it lists as changed; the root is one of them only while log4j2 has it.
     let dated = if scene.subject.strict && !changed.contains(&"root") {
         fetch(scene, &format!("/admin/loggers/{}", changed[0])).await?
     } else {
@@ -52,7 +52,7 @@ pub(super) async fn put(scene: &Scene<'_>) -> Outcome {
     Err(dated.fault(&format!("expected last_modified to be a number, got {}", brief(&dated.json))))
 }
 
-pub(super) async fn cluster(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn cluster(scene: &CheckScene<'_>) -> CheckOutcome {
     restore(scene, "?scope=cluster").await?.expect_empty(204)?;
     for scope in ["", "?scope=cluster"] {
         let path = format!("{ROOT}{scope}");
@@ -62,17 +62,17 @@ pub(super) async fn cluster(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-async fn fetch(scene: &Scene<'_>, path: &str) -> Result<Answer, String> {
+async fn fetch(scene: &CheckScene<'_>, path: &str) -> Result<RestAnswer, String> {
     scene.client.get(path).await?.expect(200)?.of(&shapes::LOGGER)
 }
 
-async fn restore(scene: &Scene<'_>, scope: &str) -> Result<Answer, String> {
+async fn restore(scene: &CheckScene<'_>, scope: &str) -> Result<RestAnswer, String> {
     let level = known_level(scene)?;
     scene.client.put(&format!("{ROOT}{scope}"), &json!({ "level": level })).await
 }
 
-/// Nothing is changed that could not be changed back.
-fn known_level<'a>(scene: &'a Scene<'_>) -> Result<&'a str, String> {
+/// Remembers the level first, so that it can be restored.
+fn known_level<'a>(scene: &'a CheckScene<'_>) -> Result<&'a str, String> {
     let level = scene.root_level.get().map(String::as_str);
     level.ok_or_else(|| "expected the root logger's level from check 75, got none".to_owned())
 }

@@ -1,4 +1,4 @@
-//! The table of checks, in the order in which they are asked.
+//! The table of checks, in order.
 
 mod basics;
 mod change;
@@ -16,22 +16,21 @@ pub(crate) use create::{CLASS_NOT_FOUND, expect_start};
 pub(crate) use failure::FAILING;
 use futures::future::LocalBoxFuture;
 
-use super::client::Outcome;
-use super::scene::Scene;
+use super::client::CheckOutcome;
+use super::scene::CheckScene;
 use super::subject::Subject;
 use super::tools;
 
-/// One thing a worker must do.
+/// One requirement on a worker.
 pub(crate) struct Check {
     pub(crate) number: u8,
     pub(crate) sentence: &'static str,
-    /// Why this worker is not asked, if it is not.
+    /// Why the check does not apply to this worker, if it does not.
     pub(crate) left_out: fn(&Subject) -> Option<&'static str>,
-    pub(crate) run: for<'a> fn(&'a Scene<'a>) -> LocalBoxFuture<'a, Outcome>,
+    pub(crate) run: for<'a> fn(&'a CheckScene<'a>) -> LocalBoxFuture<'a, CheckOutcome>,
 }
 
-/// Lists checks: `number "sentence" => function;`, with `unless` and a function where not every worker is
-/// asked.
+/// Lists checks: `number "sentence" => function;`, with `unless` and a function for checks that do not apply to every worker.
 macro_rules! checks {
     ($($number:literal $sentence:literal => $($function:ident)::+ $(unless $left_out:path)?;)*) => {
         [$(Check {
@@ -48,7 +47,7 @@ macro_rules! checks {
     };
 }
 
-/// All of them.
+/// All checks.
 pub(crate) fn all() -> impl Iterator<Item = Check> {
     api().into_iter().chain(connectors_over_time()).chain(the_rest())
 }
@@ -56,7 +55,7 @@ pub(crate) fn all() -> impl Iterator<Item = Check> {
 #[rustfmt::skip]
 fn api() -> [Check; 42] {
     checks! {
-        1 "GET / tells version, commit and cluster" => basics::server_info;
+        1 "GET / shows version, commit and cluster" => basics::server_info;
         2 "GET /health says healthy" => basics::health;
         3 "GET /connectors is a list of names" => basics::connectors;
         4 "GET /connectors/ is the same list" => basics::connectors_with_slash;
@@ -72,7 +71,7 @@ fn api() -> [Check; 42] {
         14 "a name in the config that differs is 400" => create::other_name;
         15 "an invalid value is 400 and names key and count" => create::invalid_value;
         16 "an empty name is 400" => create::empty_name;
-        17 "blanks around a name are taken off" => create::blanks;
+        17 "blanks around a name are removed" => create::blanks;
         18 "a JSON number in the config becomes a text" => create::number;
         19 "a null in the config is 400" => create::null;
         20 "initial_state STOPPED is honoured" => create::initially_stopped;
@@ -86,7 +85,7 @@ fn api() -> [Check; 42] {
         28 "GET config of an unknown connector is 404" => read::unknown_config;
         29 "status reaches RUNNING" => read::status;
         30 "status of an unknown connector is 404" => read::unknown_status;
-        31 "GET tasks tells id and config of each" => read::tasks;
+        31 "GET tasks shows id and config of each" => read::tasks;
         32 "GET tasks of an unknown connector is 404" => read::unknown_tasks;
         33 "a task's status has no trace while it runs" => read::task_status;
         34 "status of an unknown task is 404" => read::unknown_task;
@@ -117,7 +116,7 @@ fn connectors_over_time() -> [Check; 23] {
         53 "topics has the topic after a record" => topics::topics;
         54 "topics of an unknown connector is an empty list" => topics::unknown;
         55 "topics/reset is 202 and empties the list" => topics::reset;
-        56 "GET offsets tells partitions and offsets" => offsets::get;
+        56 "GET offsets shows partitions and offsets" => offsets::get;
         57 "PATCH offsets of a running connector is 400" => offsets::patch_running;
         58 "DELETE offsets of a paused connector is 400" => offsets::delete_paused;
         59 "stop is 204 and leaves no tasks, twice" => lifecycle::stop;
@@ -144,7 +143,7 @@ fn the_rest() -> [Check; 20] {
         74 "validate hides a password" => plugins::validate_password;
         75 "GET /admin/loggers has levels and the root" => loggers::all;
         76 "an unknown logger is 404" => loggers::unknown;
-        77 "PUT of a level tells the loggers it reached" => loggers::put;
+        77 "PUT of a level lists the loggers it reached" => loggers::put;
         78 "PUT of a level for the cluster is 204, a bad one refused" => loggers::cluster;
         79 "a failed task shows its trace while the connector runs" => failure::shows;
         80 "DELETE is 204 and the connector is gone" => failure::delete;

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::product::conformance::client::{Answer, Outcome};
-use crate::product::conformance::scene::Scene;
+use crate::product::conformance::client::{CheckOutcome, RestAnswer};
+use crate::product::conformance::scene::CheckScene;
 use crate::product::conformance::shapes;
 
-pub(super) async fn get(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn get(scene: &CheckScene<'_>) -> CheckOutcome {
     scene.until_running("t1").await?;
     scene
         .eventually(async || {
@@ -20,36 +20,36 @@ pub(super) async fn get(scene: &Scene<'_>) -> Outcome {
         .await
 }
 
-pub(super) async fn patch_running(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn patch_running(scene: &CheckScene<'_>) -> CheckOutcome {
     let answer = scene.client.patch(&scene.path("t1", "/offsets"), seen(scene)?).await?;
     answer.expect_error(400)?.says("STOPPED").map(drop)
 }
 
-pub(super) async fn delete_paused(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn delete_paused(scene: &CheckScene<'_>) -> CheckOutcome {
     scene.client.set(&scene.path("t1", "/pause")).await?.expect_empty(202)?;
     scene.until_all("t1", "PAUSED").await?;
     scene.client.delete(&scene.path("t1", "/offsets")).await?.expect_error(400)?.says("STOPPED").map(drop)
 }
 
-pub(super) async fn patch_nothing(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn patch_nothing(scene: &CheckScene<'_>) -> CheckOutcome {
     for body in [json!({}), json!({ "offsets": [] })] {
         scene.client.patch(&scene.path("t1", "/offsets"), &body).await?.expect_error(400)?;
     }
     Ok(())
 }
 
-pub(super) async fn patch_list(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn patch_list(scene: &CheckScene<'_>) -> CheckOutcome {
     scene.client.patch(&scene.path("t1", "/offsets"), &json!([])).await?.expect_refusal().map(drop)
 }
 
-pub(super) async fn patch(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn patch(scene: &CheckScene<'_>) -> CheckOutcome {
     let offsets = seen(scene)?;
     let answer = scene.client.patch(&scene.path("t1", "/offsets"), offsets).await?.expect(200)?;
     answer.of(&shapes::MESSAGE)?.says("altered")?;
     scene.eventually(async || fetch(scene).await?.has("", offsets).map(drop)).await
 }
 
-pub(super) async fn delete(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn delete(scene: &CheckScene<'_>) -> CheckOutcome {
     for _ in 0..2 {
         let answer = scene.client.delete(&scene.path("t1", "/offsets")).await?.expect(200)?;
         answer.of(&shapes::MESSAGE)?.says("reset")?;
@@ -58,7 +58,7 @@ pub(super) async fn delete(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn unknown(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn unknown(scene: &CheckScene<'_>) -> CheckOutcome {
     let path = scene.path("unknown", "/offsets");
     let offsets = json!({ "offsets": [{ "partition": { "a": "b" }, "offset": { "c": 1 } }] });
     scene.client.get(&path).await?.expect_error(404)?;
@@ -66,10 +66,10 @@ pub(super) async fn unknown(scene: &Scene<'_>) -> Outcome {
     scene.client.delete(&path).await?.expect_error(404).map(drop)
 }
 
-async fn fetch(scene: &Scene<'_>) -> Result<Answer, String> {
+async fn fetch(scene: &CheckScene<'_>) -> Result<RestAnswer, String> {
     scene.client.get(&scene.path("t1", "/offsets")).await?.expect(200)?.of(&shapes::OFFSETS)
 }
 
-fn seen<'a>(scene: &'a Scene<'_>) -> Result<&'a Value, String> {
+fn seen<'a>(scene: &'a CheckScene<'_>) -> Result<&'a Value, String> {
     scene.offsets.get().ok_or_else(|| "expected offsets from check 56, got none".to_owned())
 }

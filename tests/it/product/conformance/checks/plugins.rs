@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::product::conformance::client::{Answer, Outcome, segment};
-use crate::product::conformance::scene::Scene;
+use crate::product::conformance::client::{CheckOutcome, RestAnswer, segment};
+use crate::product::conformance::scene::CheckScene;
 use crate::product::conformance::shape::brief;
 use crate::product::conformance::shapes::{self, CONNECTOR_PLUGIN_TYPES};
 
-pub(super) async fn connectors(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn connectors(scene: &CheckScene<'_>) -> CheckOutcome {
     let answer = scene.client.get("/connector-plugins").await?.expect(200)?.list_of(&shapes::PLUGIN)?;
     for plugin in answer.list()? {
         if !plugin["type"].as_str().is_some_and(|kind| CONNECTOR_PLUGIN_TYPES.contains(&kind)) {
@@ -26,7 +26,7 @@ pub(super) async fn connectors(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn all(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn all(scene: &CheckScene<'_>) -> CheckOutcome {
     let connectors = scene.client.get("/connector-plugins").await?.expect(200)?;
     let all = scene.client.get("/connector-plugins?connectorsOnly=false").await?.expect(200)?;
     let all = all.list_of(&shapes::PLUGIN)?;
@@ -39,11 +39,11 @@ pub(super) async fn all(scene: &Scene<'_>) -> Outcome {
     Err(all.fault(&format!("expected the connectors too, got none of {}", missing.join(", "))))
 }
 
-fn classes(answer: &Answer) -> Result<BTreeSet<String>, String> {
+fn classes(answer: &RestAnswer) -> Result<BTreeSet<String>, String> {
     Ok(answer.list()?.iter().filter_map(|plugin| plugin["class"].as_str()).map(str::to_owned).collect())
 }
 
-pub(super) async fn keys(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn keys(scene: &CheckScene<'_>) -> CheckOutcome {
     for name in [scene.subject.class(), scene.subject.simple_class()] {
         let path = format!("/connector-plugins/{}/config", segment(name));
         let answer = scene.client.get(&path).await?.expect(200)?.list_of(&shapes::KEY_DEFINITION)?;
@@ -62,27 +62,27 @@ pub(super) async fn keys(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn unknown(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn unknown(scene: &CheckScene<'_>) -> CheckOutcome {
     let answer = scene.client.get("/connector-plugins/Nope/config").await?.expect_error(404)?;
     answer.has("/message", &json!("Unknown plugin Nope.")).map(drop)
 }
 
-pub(super) async fn validate(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn validate(scene: &CheckScene<'_>) -> CheckOutcome {
     valid(scene, scene.subject.class()).await
 }
 
-pub(super) async fn validate_short(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn validate_short(scene: &CheckScene<'_>) -> CheckOutcome {
     valid(scene, scene.subject.simple_class()).await?;
     valid(scene, scene.subject.short_class()).await
 }
 
-async fn valid(scene: &Scene<'_>, plugin: &str) -> Outcome {
+async fn valid(scene: &CheckScene<'_>, plugin: &str) -> CheckOutcome {
     let config = scene.echo("t1", &scene.config());
     let answer = ask(scene, plugin, &config).await?.has("/error_count", &json!(0))?;
     answer.has("/name", &json!(scene.subject.class())).map(drop)
 }
 
-pub(super) async fn validate_bare(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn validate_bare(scene: &CheckScene<'_>) -> CheckOutcome {
     let config = json!({ "connector.class": scene.subject.class(), "topics": "a" });
     let answer = ask(scene, scene.subject.class(), &config).await?;
     let with_errors =
@@ -96,13 +96,13 @@ pub(super) async fn validate_bare(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn validate_other_class(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn validate_other_class(scene: &CheckScene<'_>) -> CheckOutcome {
     let path = "/connector-plugins/NoSuchConnector/config/validate";
     let answer = scene.client.put(path, &scene.config()).await?.expect_error(400)?;
     answer.says("does not match").map(drop)
 }
 
-pub(super) async fn validate_password(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn validate_password(scene: &CheckScene<'_>) -> CheckOutcome {
     let (key, secret) = (&scene.subject.password_key, "a-password-of-the-suite");
     let config = scene.echo("t1", &scene.config_with(&json!({ key: secret })));
     let answer = ask(scene, scene.subject.class(), &config).await?;
@@ -120,7 +120,7 @@ pub(super) async fn validate_password(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-async fn ask(scene: &Scene<'_>, plugin: &str, config: &Value) -> Result<Answer, String> {
+async fn ask(scene: &CheckScene<'_>, plugin: &str, config: &Value) -> Result<RestAnswer, String> {
     let path = format!("/connector-plugins/{}/config/validate", segment(plugin));
     scene.client.put(&path, config).await?.expect(200)?.of(&shapes::VALIDATION)
 }

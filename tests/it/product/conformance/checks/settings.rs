@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::topics::has_topic;
-use crate::product::conformance::client::Outcome;
-use crate::product::conformance::scene::Scene;
+use crate::product::conformance::client::CheckOutcome;
+use crate::product::conformance::scene::CheckScene;
 use crate::product::conformance::subject::{Credentials, Subject};
 
 pub(super) fn no_credentials(subject: &Subject) -> Option<&'static str> {
@@ -15,7 +15,7 @@ pub(super) fn no_provider(subject: &Subject) -> Option<&'static str> {
     subject.provider.is_none().then_some("started without a config provider")
 }
 
-pub(super) async fn basic_auth(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn basic_auth(scene: &CheckScene<'_>) -> CheckOutcome {
     let nobody = scene.client.with_credentials(None);
     let right = scene
         .subject
@@ -25,7 +25,7 @@ pub(super) async fn basic_auth(scene: &Scene<'_>) -> Outcome {
     let wrong = Credentials { password: format!("{}x", right.password), ..right };
     let impostor = scene.client.with_credentials(Some(wrong));
     for path in ["/", "/connectors", "/connector-plugins"] {
-        // Connect's body for it is plain text.
+        // Connect answers with plain text.
         nobody.get(path).await?.expect(401)?;
         impostor.get(path).await?.expect(401)?;
         scene.client.get(path).await?.expect(200)?;
@@ -35,7 +35,7 @@ pub(super) async fn basic_auth(scene: &Scene<'_>) -> Outcome {
     scene.client.get(&scene.path("intruder", "")).await?.expect_error(404).map(drop)
 }
 
-pub(super) async fn secret(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn secret(scene: &CheckScene<'_>) -> CheckOutcome {
     let Some(provider) = &scene.subject.provider else { return Ok(()) };
     let config = scene.config_with(&json!({ &provider.key: provider.reference }));
     let created = scene.create("secret", &config).await?.expect(201)?;

@@ -2,17 +2,17 @@
 
 use serde_json::json;
 
-use crate::product::conformance::client::{Answer, Outcome};
-use crate::product::conformance::scene::Scene;
+use crate::product::conformance::client::{CheckOutcome, RestAnswer};
+use crate::product::conformance::scene::CheckScene;
 use crate::product::conformance::shape::brief;
 use crate::product::conformance::shapes;
 
-pub(super) async fn topics(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn topics(scene: &CheckScene<'_>) -> CheckOutcome {
     has_topic(scene, "t1", &scene.subject.topic).await
 }
 
 /// Waits until the connector is known to have written this topic.
-pub(crate) async fn has_topic(scene: &Scene<'_>, short: &str, topic: &str) -> Outcome {
+pub(crate) async fn has_topic(scene: &CheckScene<'_>, short: &str, topic: &str) -> CheckOutcome {
     scene
         .eventually(async || {
             let answer = fetch(scene, short).await?;
@@ -25,12 +25,12 @@ pub(crate) async fn has_topic(scene: &Scene<'_>, short: &str, topic: &str) -> Ou
         .await
 }
 
-pub(super) async fn unknown(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn unknown(scene: &CheckScene<'_>) -> CheckOutcome {
     is_empty(scene, "unknown").await
 }
 
-/// Paused, or the next record would bring the topic back.
-pub(super) async fn reset(scene: &Scene<'_>) -> Outcome {
+/// The connector is paused; otherwise its next record would add the topic again.
+pub(super) async fn reset(scene: &CheckScene<'_>) -> CheckOutcome {
     scene.client.set(&scene.path("t1", "/pause")).await?.expect_empty(202)?;
     scene.until_all("t1", "PAUSED").await?;
     scene.client.set(&scene.path("t1", "/topics/reset")).await?.expect_empty(202)?;
@@ -39,10 +39,10 @@ pub(super) async fn reset(scene: &Scene<'_>) -> Outcome {
     scene.until_running("t1").await
 }
 
-async fn is_empty(scene: &Scene<'_>, short: &str) -> Outcome {
+async fn is_empty(scene: &CheckScene<'_>, short: &str) -> CheckOutcome {
     fetch(scene, short).await?.has(&format!("/{}/topics", scene.name(short)), &json!([])).map(drop)
 }
 
-async fn fetch(scene: &Scene<'_>, short: &str) -> Result<Answer, String> {
+async fn fetch(scene: &CheckScene<'_>, short: &str) -> Result<RestAnswer, String> {
     scene.client.get(&scene.path(short, "/topics")).await?.expect(200)?.map_of(&shapes::TOPICS)
 }

@@ -4,8 +4,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::listing;
-use crate::product::conformance::client::{Body, Client, Outcome, segment};
-use crate::product::conformance::scene::Scene;
+use crate::product::conformance::client::{Body, CheckOutcome, RestClient, segment};
+use crate::product::conformance::scene::CheckScene;
 use crate::product::conformance::shapes;
 
 /// On every call, also on those without a body.
@@ -13,7 +13,7 @@ const HEADERS: &[(&str, &str)] = &[("accept", "application/json"), ("content-typ
 /// A blank, which its client writes as `%20`.
 const NAME: &str = "akhq form";
 
-pub(super) async fn replay(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn replay(scene: &CheckScene<'_>) -> CheckOutcome {
     let akhq = scene.client.sending(HEADERS);
     probe(scene, &akhq).await?;
     scene.create_running(&akhq, NAME).await?;
@@ -32,8 +32,8 @@ pub(super) async fn replay(scene: &Scene<'_>) -> Outcome {
     scene.until_gone(NAME).await
 }
 
-/// Every plugin is validated with next to nothing, to learn its keys; a definition that is null breaks it.
-async fn probe(scene: &Scene<'_>, akhq: &Client) -> Outcome {
+/// It validates every plugin with almost no settings to learn its keys; a null definition breaks it.
+async fn probe(scene: &CheckScene<'_>, akhq: &RestClient) -> CheckOutcome {
     let plugins = akhq.get("/connector-plugins").await?.expect(200)?.list_of(&shapes::PLUGIN)?;
     for class in plugins.list()?.iter().filter_map(|plugin| plugin["class"].as_str()) {
         let path = format!("/connector-plugins/{}/config/validate", segment(class));
@@ -43,7 +43,7 @@ async fn probe(scene: &Scene<'_>, akhq: &Client) -> Outcome {
     Ok(())
 }
 
-async fn show(scene: &Scene<'_>, akhq: &Client) -> Outcome {
+async fn show(scene: &CheckScene<'_>, akhq: &RestClient) -> CheckOutcome {
     listing(scene, akhq, NAME).await?;
     akhq.get(&scene.path(NAME, "/status")).await?.expect(200)?.of(&shapes::STATUS)?;
     let info = akhq.get(&scene.path(NAME, "")).await?.expect(200)?.of(&shapes::INFO)?;

@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::listing;
 use crate::product::conformance::checks::FAILING;
-use crate::product::conformance::client::{Client, Outcome, segment};
-use crate::product::conformance::scene::Scene;
+use crate::product::conformance::client::{CheckOutcome, RestClient, segment};
+use crate::product::conformance::scene::CheckScene;
 use crate::product::conformance::shape::brief;
 use crate::product::conformance::shapes;
 
@@ -15,11 +15,11 @@ const HEADERS: &[(&str, &str)] = &[
     ("content-type", "application/json"),
     ("user-agent", "CloudHut-Connect-Client"),
 ];
-/// An empty user and password, which it sends when it is given none.
+/// An empty user and password, which it sends if none is configured.
 const NOBODY: (&str, &str) = ("authorization", "Basic Og==");
 const NAME: &str = "console";
 
-pub(super) async fn replay(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn replay(scene: &CheckScene<'_>) -> CheckOutcome {
     let mut console = scene.client.sending(HEADERS);
     if scene.subject.credentials.is_none() {
         console = console.sending(&[NOBODY]);
@@ -45,12 +45,12 @@ pub(super) async fn replay(scene: &Scene<'_>) -> Outcome {
     scene.until_stopped(NAME).await?;
     console.delete(&scene.path(NAME, "")).await?.expect_empty(204)?;
     scene.until_gone(NAME).await?;
-    // Without a code in the body the message is lost on its user.
+    // Without a code in the body it does not show the message.
     console.get(&scene.path(NAME, "")).await?.expect_error(404).map(drop)
 }
 
 /// Settings as numbers, as its form has them.
-async fn create(scene: &Scene<'_>, console: &Client) -> Outcome {
+async fn create(scene: &CheckScene<'_>, console: &RestClient) -> CheckOutcome {
     console.get("/connector-plugins").await?.expect(200)?.list_of(&shapes::PLUGIN)?;
     let path = format!("/connector-plugins/{}/config/validate", segment(scene.subject.class()));
     let config = scene.config_with(&json!({ "tasks.max": 1 }));
@@ -61,7 +61,7 @@ async fn create(scene: &Scene<'_>, console: &Client) -> Outcome {
     scene.until_running(NAME).await
 }
 
-async fn show(scene: &Scene<'_>, console: &Client) -> Outcome {
+async fn show(scene: &CheckScene<'_>, console: &RestClient) -> CheckOutcome {
     listing(scene, console, NAME).await?;
     let answer = console.get(&scene.path(FAILING, "/status")).await?.expect(200)?.of(&shapes::STATUS)?;
     let trace = &answer.json["tasks"][0]["trace"];
@@ -74,7 +74,7 @@ async fn show(scene: &Scene<'_>, console: &Client) -> Outcome {
     console.get(&scene.path(NAME, "/topics")).await?.expect(200)?.map_of(&shapes::TOPICS).map(drop)
 }
 
-/// What its error card makes of a trace: no frames, rather a cause, and what stands behind the first colon.
+/// The text that its error card shows of a trace: no frames, a cause if there is one, and only what follows the first colon.
 pub(crate) fn error_card(trace: &str) -> &str {
     let shown = |line: &&str| !line.ends_with(')') && !line.to_lowercase().ends_with("exception");
     let lines: Vec<_> = trace.lines().map(str::trim).filter(|line| !line.is_empty()).filter(shown).collect();

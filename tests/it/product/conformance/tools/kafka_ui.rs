@@ -3,15 +3,15 @@
 use serde_json::json;
 
 use super::listing;
-use crate::product::conformance::client::{Client, Outcome, segment};
-use crate::product::conformance::scene::Scene;
+use crate::product::conformance::client::{CheckOutcome, RestClient, segment};
+use crate::product::conformance::scene::CheckScene;
 use crate::product::conformance::shapes;
 
 /// Content types come with bodies only.
 const HEADERS: &[(&str, &str)] = &[("accept", "application/json"), ("user-agent", "ReactorNetty/1.2.0")];
 const NAME: &str = "kafka-ui";
 
-pub(super) async fn replay(scene: &Scene<'_>) -> Outcome {
+pub(super) async fn replay(scene: &CheckScene<'_>) -> CheckOutcome {
     let ui = scene.client.sending(HEADERS);
     ui.get("/").await?.expect(200)?.of(&shapes::SERVER_INFO)?;
     create(scene, &ui).await?;
@@ -35,7 +35,7 @@ pub(super) async fn replay(scene: &Scene<'_>) -> Outcome {
     scene.until_gone(NAME).await
 }
 
-async fn create(scene: &Scene<'_>, ui: &Client) -> Outcome {
+async fn create(scene: &CheckScene<'_>, ui: &RestClient) -> CheckOutcome {
     ui.get("/connector-plugins").await?.expect(200)?.list_of(&shapes::PLUGIN)?;
     let path = format!("/connector-plugins/{}/config/validate", segment(scene.subject.class()));
     let config = scene.echo(NAME, &scene.config());
@@ -44,7 +44,7 @@ async fn create(scene: &Scene<'_>, ui: &Client) -> Outcome {
 }
 
 /// The listing, the connector, and each task with its status.
-async fn show(scene: &Scene<'_>, ui: &Client) -> Outcome {
+async fn show(scene: &CheckScene<'_>, ui: &RestClient) -> CheckOutcome {
     listing(scene, ui, NAME).await?;
     ui.get(&scene.path(NAME, "")).await?.expect(200)?.of(&shapes::INFO)?;
     ui.get(&scene.path(NAME, "/config")).await?.expect(200)?;

@@ -6,18 +6,18 @@ use serde_json::json;
 use super::members;
 use crate::product::conformance::checks::topics::has_topic;
 use crate::product::conformance::checks::{CLASS_NOT_FOUND, FAILING, expect_start};
-use crate::product::conformance::client::{Client, Outcome, segment};
-use crate::product::conformance::scene::Scene;
+use crate::product::conformance::client::{CheckOutcome, RestClient, segment};
+use crate::product::conformance::scene::CheckScene;
 use crate::product::conformance::shape::brief;
 use crate::product::conformance::shapes;
 
 /// A MicroProfile REST client sends and takes JSON.
 const HEADERS: &[(&str, &str)] = &[("accept", "application/json"), ("content-type", "application/json")];
-/// The newest feature it looks for is a level for the whole cluster.
+/// The newest feature that it probes: a level for the whole cluster.
 const NEEDED: (u32, u32) = (3, 7);
 const NAME: &str = "kcctl";
 
-pub(crate) async fn replay(scene: &Scene<'_>) -> Outcome {
+pub(crate) async fn replay(scene: &CheckScene<'_>) -> CheckOutcome {
     let kcctl = scene.client.sending(HEADERS);
     info(&kcctl).await?;
     plugins(scene, &kcctl).await?;
@@ -31,7 +31,7 @@ pub(crate) async fn replay(scene: &Scene<'_>) -> Outcome {
     scene.until_gone(NAME).await
 }
 
-async fn info(kcctl: &Client) -> Outcome {
+async fn info(kcctl: &RestClient) -> CheckOutcome {
     let answer = kcctl.get("/").await?.expect(200)?.of(&shapes::SERVER_INFO)?;
     let version = answer.json["version"].as_str().and_then(super::version);
     if version.is_none_or(|version| version < NEEDED) {
@@ -41,15 +41,15 @@ async fn info(kcctl: &Client) -> Outcome {
     Ok(())
 }
 
-async fn plugins(scene: &Scene<'_>, kcctl: &Client) -> Outcome {
+async fn plugins(scene: &CheckScene<'_>, kcctl: &RestClient) -> CheckOutcome {
     let answer = kcctl.get("/connector-plugins?connectorsOnly=false").await?.expect(200)?;
     answer.list_of(&shapes::PLUGIN)?;
     let path = format!("/connector-plugins/{}/config", segment(scene.subject.class()));
     kcctl.get(&path).await?.expect(200)?.list_of(&shapes::KEY_DEFINITION).map(drop)
 }
 
-/// A dry run first, then with an unknown class, then in earnest.
-async fn apply(scene: &Scene<'_>, kcctl: &Client) -> Outcome {
+/// A dry run first, then an unknown class, then the real one.
+async fn apply(scene: &CheckScene<'_>, kcctl: &RestClient) -> CheckOutcome {
     let path = format!("/connector-plugins/{}/config/validate", segment(scene.subject.simple_class()));
     let config = scene.config_with(&json!({ "name": "dummy-name" }));
     let answer = kcctl.put(&path, &config).await?.expect(200)?.of(&shapes::VALIDATION)?;
@@ -67,7 +67,7 @@ async fn apply(scene: &Scene<'_>, kcctl: &Client) -> Outcome {
     scene.until_running(NAME).await
 }
 
-async fn get_and_describe(scene: &Scene<'_>, kcctl: &Client) -> Outcome {
+async fn get_and_describe(scene: &CheckScene<'_>, kcctl: &RestClient) -> CheckOutcome {
     let answer = kcctl.get("/connectors?expand=status").await?.expect(200)?;
     for connector in members(&answer.json) {
         answer.check(&shapes::STATUS, &connector["status"])?;
@@ -91,7 +91,7 @@ async fn get_and_describe(scene: &Scene<'_>, kcctl: &Client) -> Outcome {
 }
 
 /// Reads the config and puts it back changed: not PATCH.
-async fn patch(scene: &Scene<'_>, kcctl: &Client) -> Outcome {
+async fn patch(scene: &CheckScene<'_>, kcctl: &RestClient) -> CheckOutcome {
     let path = scene.path(NAME, "/config");
     let mut config = kcctl.get(&path).await?.expect(200)?.json;
     let (key, value) = &scene.subject.change;
@@ -101,7 +101,7 @@ async fn patch(scene: &Scene<'_>, kcctl: &Client) -> Outcome {
     scene.until_running(NAME).await
 }
 
-async fn restart(scene: &Scene<'_>, kcctl: &Client) -> Outcome {
+async fn restart(scene: &CheckScene<'_>, kcctl: &RestClient) -> CheckOutcome {
     kcctl.order(&scene.path(NAME, "/restart")).await?.expect_empty(204)?;
     scene.until_running(NAME).await?;
     let path = scene.path(NAME, "/restart?includeTasks=true&onlyFailed=false");
@@ -113,14 +113,14 @@ async fn restart(scene: &Scene<'_>, kcctl: &Client) -> Outcome {
     scene.until_all(NAME, "PAUSED").await?;
     kcctl.set(&scene.path(NAME, "/resume")).await?.expect_empty(202)?;
     scene.until_running(NAME).await?;
-    // Without a record there is no offset to look at afterwards.
+    // Without a record there would be no offset afterwards.
     has_topic(scene, NAME, &scene.subject.topic).await?;
     kcctl.set(&scene.path(NAME, "/stop")).await?.expect_empty(204)?;
     scene.until_stopped(NAME).await
 }
 
-/// Of the stopped connector: what is there is written back, then removed.
-async fn offsets(scene: &Scene<'_>, kcctl: &Client) -> Outcome {
+/// Offsets of the stopped connector are written back, then removed.
+async fn offsets(scene: &CheckScene<'_>, kcctl: &RestClient) -> CheckOutcome {
     let path = scene.path(NAME, "/offsets");
     let offsets = kcctl.get(&path).await?.expect(200)?.of(&shapes::OFFSETS)?;
     if offsets.list_at("/offsets")?.is_empty() {
@@ -130,7 +130,7 @@ async fn offsets(scene: &Scene<'_>, kcctl: &Client) -> Outcome {
     kcctl.delete(&path).await?.expect(200)?.of(&shapes::MESSAGE).map(drop)
 }
 
-async fn loggers(scene: &Scene<'_>, kcctl: &Client) -> Outcome {
+async fn loggers(scene: &CheckScene<'_>, kcctl: &RestClient) -> CheckOutcome {
     kcctl.get("/admin/loggers/").await?.expect(200)?.map_of(&shapes::LOGGER)?;
     let root = kcctl.get("/admin/loggers/root").await?.expect(200)?.of(&shapes::LOGGER)?;
     let level = root.json["level"].as_str().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Checks 83 to 85: the calls of the usual tools, with the paths, queries, headers and bodies they send, and
-//! what each of them cannot do without.
+//! Checks 83 to 85: the calls of common tools, with their paths, queries, headers and bodies, and what each tool needs from the
+//! answers.
 
 mod akhq;
 pub(crate) mod console;
@@ -9,13 +9,13 @@ pub(crate) mod terraform;
 
 use serde_json::{Map, Value};
 
-use super::client::{Answer, Client, Outcome};
-use super::scene::Scene;
+use super::client::{CheckOutcome, RestAnswer, RestClient};
+use super::scene::CheckScene;
 use super::shape::brief;
 use super::shapes;
 
-/// The three with a user interface; all their faults, not only the first.
-pub(crate) async fn consoles(scene: &Scene<'_>) -> Outcome {
+/// The three tools with a user interface; the faults of all of them.
+pub(crate) async fn consoles(scene: &CheckScene<'_>) -> CheckOutcome {
     let outcomes = [
         ("kafka-ui", kafka_ui::replay(scene).await),
         ("AKHQ", akhq::replay(scene).await),
@@ -34,9 +34,9 @@ pub(crate) fn version(text: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// The listing with `info` and `status`, both of which every connector must have; eventually, since one that
-/// was made or removed a moment ago may have but one of them.
-async fn listing(scene: &Scene<'_>, tool: &Client, own: &str) -> Outcome {
+/// The listing with `info` and `status`, both of which every connector must have; retried, since a connector that was just created or
+/// removed may have only one of them.
+async fn listing(scene: &CheckScene<'_>, tool: &RestClient, own: &str) -> CheckOutcome {
     let name = scene.name(own);
     scene
         .eventually(async || {
@@ -51,7 +51,7 @@ async fn listing(scene: &Scene<'_>, tool: &Client, own: &str) -> Outcome {
 }
 
 /// The tasks of `info` and of `status` are the same ones: tools join them by number.
-fn joined(answer: &Answer, connector: &Value) -> Outcome {
+fn joined(answer: &RestAnswer, connector: &Value) -> CheckOutcome {
     let numbers = |pointer: &str, key: &str| -> Vec<Value> {
         let tasks = connector.pointer(pointer).and_then(Value::as_array);
         tasks.into_iter().flatten().map(|task| task[key].clone()).collect()

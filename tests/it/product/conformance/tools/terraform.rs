@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::product::conformance::client::{Client, Outcome};
-use crate::product::conformance::scene::Scene;
+use crate::product::conformance::client::{CheckOutcome, RestClient};
+use crate::product::conformance::scene::CheckScene;
 use crate::product::conformance::shapes;
 
 /// Its client names the character set of its JSON.
@@ -11,7 +11,7 @@ const HEADERS: &[(&str, &str)] =
     &[("accept", "application/json"), ("content-type", "application/json; charset=utf-8")];
 const NAME: &str = "terraform";
 
-pub(crate) async fn replay(scene: &Scene<'_>) -> Outcome {
+pub(crate) async fn replay(scene: &CheckScene<'_>) -> CheckOutcome {
     let terraform = scene.client.sending(HEADERS);
     // The provider insists on the name in the config; a number stays one in its request.
     let config = scene.echo(NAME, &scene.config_with(&json!({ "tasks.max": 1 })));
@@ -34,7 +34,7 @@ pub(crate) async fn replay(scene: &Scene<'_>) -> Outcome {
 }
 
 /// As many keys as were sent and the same values as texts: neither defaults nor masks.
-async fn no_difference(scene: &Scene<'_>, terraform: &Client, config: &Value) -> Outcome {
+async fn no_difference(scene: &CheckScene<'_>, terraform: &RestClient, config: &Value) -> CheckOutcome {
     scene
         .eventually(async || {
             let answer = terraform.get(&scene.path(NAME, "/config")).await?.expect(200)?;
@@ -46,7 +46,7 @@ async fn no_difference(scene: &Scene<'_>, terraform: &Client, config: &Value) ->
 }
 
 /// The connector's state is decoded as a map of texts.
-async fn status(scene: &Scene<'_>, terraform: &Client) -> Outcome {
+async fn status(scene: &CheckScene<'_>, terraform: &RestClient) -> CheckOutcome {
     let answer = terraform.get(&scene.path(NAME, "/status")).await?.expect(200)?.of(&shapes::STATUS)?;
     let members = answer.json["connector"].as_object().into_iter().flatten();
     for (key, value) in members {

@@ -1,4 +1,4 @@
-//! Every record is there and proved to be, beside events, and read again nothing is written.
+//! Lists that are read beside events: every record is published and certified, and reading them again writes nothing.
 
 use model::RunKind;
 use simulator::{
@@ -7,23 +7,21 @@ use simulator::{
 };
 
 use super::super::checker::check;
-use super::super::scene::{Options, PARTITIONS, Scene};
+use super::super::scene::{EnrichScene, Options, PARTITIONS};
 use super::{LISTED, LISTS, sum};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real lists_are_read_and_proved_beside_events_and_read_again_they_write_nothing within 240;
+    real lists_are_certified_beside_events_and_rereads_write_nothing within 240;
 }
 
 /// Reads lists from the start.
 const SETTINGS: [(&str, &str); 3] =
     [("snapshot.mode", "initial"), ("snapshot.lists", "companies,customers,accounts"), ("page.size", "5")];
 
-async fn lists_are_read_and_proved_beside_events_and_read_again_they_write_nothing(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn lists_are_certified_beside_events_and_rereads_write_nothing(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &LISTED, settings: &SETTINGS, ..Options::default() };
-    let scene = Scene::start(shared.into(), "lists", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "lists", options, |settings| {
         settings.knobs.reads.order = ListOrder::Scattered;
     })
     .await?;
@@ -57,7 +55,7 @@ async fn lists_are_read_and_proved_beside_events_and_read_again_they_write_nothi
     assert_eq!((sum(&again, "published"), sum(&again, "certified")), (0, sum(&again, "lists")), "{again:#?}");
     assert_eq!(scene.evidence().await?.published(), before);
 
-    // While the lists change, what is proved is there all the same.
+    // While the lists change, the topics still match the provider.
     scene.provider().turn(|knobs| {
         knobs.reads.churn = Churn { inserts: 0.3, deletes: 0.0, updates: 0.5 };
     });

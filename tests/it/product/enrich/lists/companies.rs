@@ -1,37 +1,34 @@
-//! Whose lists are read: also those of a company that only the run itself has seen; and where nobody knows all of them, the run ends
-//! and says so.
+//! A run also reads the lists of a company that it is the first to see. If it cannot know all companies, it ends with the reason.
 
 use model::{List, RunKind};
 use simulator::{catalog::Resource, knobs::Effect, world::Place};
 
 use super::super::checker::check;
-use super::super::scene::{Options, PARTITIONS, Scene};
+use super::super::scene::{EnrichScene, Options, PARTITIONS};
 use super::{all_of, sum};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real lists_of_a_company_that_comes_up_in_a_run_are_read_in_it_and_a_run_that_cannot_know_all_ends within 240;
+    real a_run_reads_new_companies_and_ends_if_it_cannot_know_all within 240;
 }
 
 const COMPANIES: u32 = 7;
 const LISTS: [List; 2] = [List::Companies, List::Customers];
 
-async fn lists_of_a_company_that_comes_up_in_a_run_are_read_in_it_and_a_run_that_cannot_know_all_ends(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_run_reads_new_companies_and_ends_if_it_cannot_know_all(shared: &'static Shared) -> Result<()> {
     let options = Options {
         resources: &[Resource::Companies, Resource::Customers],
         settings: &[
             ("snapshot.lists", "companies,customers"),
             ("page.size", "5"),
-            // It is read at the start, and not again while nobody asks.
+            // The list of companies is read at the start, and then only on request.
             ("companies.refresh.interval.ms", "3600000"),
         ],
         ..Options::default()
     };
-    let scene = Scene::start(shared.into(), "lists-companies", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "lists-companies", options, |settings| {
         (settings.world.companies, settings.world.customers, settings.world.accounts) = (COMPANIES, 4, 0);
-        // Fewer than are asked for, and nobody says so: all companies are found all the same.
+        // Pages are smaller than requested, without notice; all companies are found nevertheless.
         settings.knobs.reads.max_page_size = 3;
     })
     .await?;
@@ -42,7 +39,7 @@ async fn lists_of_a_company_that_comes_up_in_a_run_are_read_in_it_and_a_run_that
         "{first:#?}"
     );
 
-    // A company comes with its customers, and nobody hears of it.
+    // A new company with customers, without events.
     scene.provider().turn(|knobs| knobs.delivery.lose = 1.0);
     let company = scene.create(Resource::Companies, None);
     let customers: Vec<Place> =
@@ -59,7 +56,7 @@ async fn lists_of_a_company_that_comes_up_in_a_run_are_read_in_it_and_a_run_that
         assert_eq!(last[&scene.name(place)].origin, "snapshot", "{place:?}");
     }
 
-    // The list of companies does not heed page numbers: neither the directory nor the run can know all of them.
+    // The list of companies ignores page numbers: neither the directory nor the run can know all of them.
     scene.spoil([(Effect::FirstPage, all_of(List::Companies))]);
     let blind = scene.run("blind", RunKind::Repair, &LISTS).await?;
     scene.calm();
@@ -67,7 +64,7 @@ async fn lists_of_a_company_that_comes_up_in_a_run_are_read_in_it_and_a_run_that
     println!("lists, companies: {:?}", blind[0]["reason"]);
     let known = sum(&blind, "certified");
     assert!(known >= COMPANIES.into() && known <= all, "{blind:#?}");
-    // In each shard the list of companies, and what is behind it.
+    // In each shard also the list of companies, and the companies that it may hide.
     assert_eq!(sum(&blind, "lists"), known + 2 * shards, "{blind:#?}");
     for shard in &blind {
         let reason = shard["reason"].as_str().unwrap_or_default();

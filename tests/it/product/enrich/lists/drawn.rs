@@ -1,5 +1,5 @@
-//! Providers that are drawn: whatever the document leaves open, every record of the source is in its topic, what is certified misses
-//! nothing, and nothing is deleted that is there.
+//! Drawn providers, which vary what the API documentation leaves open: every record of the source is in its topic, certified lists
+//! miss nothing, and no existing record is deleted.
 
 use std::collections::BTreeSet;
 
@@ -7,33 +7,29 @@ use model::{List, RunKind};
 use simulator::catalog::{Kind, Resource};
 
 use super::super::checker::check;
-use super::super::scene::{Options, RECORDS, Scene};
-use crate::support::drawn::{self, Drawn};
-use crate::support::harness::Test;
+use super::super::scene::{EnrichScene, Options, RECORDS};
+use crate::support::drawn::{self, DrawnProvider};
 use crate::support::{Result, Shared};
 
-/// What one may take, seconds.
+/// Limit for one provider, seconds.
 const LIMIT: u64 = 120;
 const PAYROLL: usize = 23;
 
-/// All tests of this module.
-pub(crate) fn tests() -> Vec<Test> {
-    let name = concat!(module_path!(), "::every_record_of_a_drawn_provider_is_in_its_topic");
-    let limit = LIMIT * u64::from(drawn::count());
-    vec![Test::real(name, every_record_of_a_drawn_provider_is_in_its_topic).within(limit)]
+crate::tests! {
+    real every_record_of_a_drawn_provider_is_in_its_topic limit (LIMIT * u64::from(drawn::count()));
 }
 
 async fn every_record_of_a_drawn_provider_is_in_its_topic(shared: &'static Shared) -> Result<()> {
     drawn::try_all(|provider| holds(shared, provider)).await
 }
 
-async fn holds(shared: &'static Shared, provider: Drawn) -> Result<()> {
+async fn holds(shared: &'static Shared, provider: DrawnProvider) -> Result<()> {
     let resources = &[Resource::Companies, Resource::Customers, Resource::Accounts, Resource::Journals];
     let lists = [("snapshot.lists", "companies,customers,accounts,payroll"), ("page.size", "10")];
     let options = Options { resources, settings: &lists, ..Options::default() };
     let name = &provider.name;
-    let scene = Scene::start(shared.into(), &format!("drawn-{name}"), options, |settings| {
-        provider.turn(settings);
+    let scene = EnrichScene::start(shared.into(), &format!("drawn-{name}"), options, |settings| {
+        provider.apply(settings);
         let world = &mut settings.world;
         (world.companies, world.customers, world.accounts) = (3, 12, 7);
         world.payroll_companies = PAYROLL as u32;
@@ -46,13 +42,13 @@ async fn holds(shared: &'static Shared, provider: Drawn) -> Result<()> {
         .await?;
 
     // Records are changed, made, disabled and deleted, and an incremental run reads payroll.
-    let mut told = BTreeSet::new();
+    let mut updated = BTreeSet::new();
     for (number, place) in places.iter().enumerate() {
         let [_, _, end, _] = place.resource.kinds();
         match number % 5 {
             0 => {
                 scene.act(*place, Kind::Updated);
-                told.insert(*place);
+                updated.insert(*place);
             }
             1 if place.resource != Resource::Companies => _ = scene.act(*place, end),
             _ => {}
@@ -65,10 +61,7 @@ async fn holds(shared: &'static Shared, provider: Drawn) -> Result<()> {
         ((), Vec::new())
     });
     scene.quiesce().await?;
-    let asked = serde_json::json!({ "id": "changed", "lists": ["payroll"], "incremental": true });
-    let path = format!("/connectors/{RECORDS}/snapshots");
-    let (status, answer) = scene.stage.ask(0, "POST", &path, Some(&asked)).await?;
-    assert_eq!(status, 202, "{answer}");
+    scene.post_run(serde_json::json!({ "id": "changed", "lists": ["payroll"], "incremental": true })).await?;
     scene.until_over("changed").await?;
 
     let certificates = scene.certificates_of("first").await?;
@@ -79,8 +72,8 @@ async fn holds(shared: &'static Shared, provider: Drawn) -> Result<()> {
     verdict.assert_sound();
     let last = seen.last();
     for place in scene.living() {
-        // What no list shows is told of by events alone.
-        if place.resource != Resource::Journals || told.contains(&place) {
+        // Records without a list are published only if they have an event.
+        if place.resource != Resource::Journals || updated.contains(&place) {
             assert!(last.contains_key(&scene.name(place)), "{place:?} is not in its topic");
         }
     }

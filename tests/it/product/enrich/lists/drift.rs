@@ -1,4 +1,4 @@
-//! Lists that change while they are read: what is proved complete is, and what is not says so.
+//! Lists that change while they are read: a certified list is complete, and any other says why it is not certified.
 
 use std::collections::BTreeSet;
 
@@ -9,29 +9,27 @@ use simulator::{
 };
 
 use super::super::checker::check;
-use super::super::scene::{Options, Scene};
+use super::super::scene::{EnrichScene, Options};
 use super::sum;
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real nothing_is_missing_of_a_certified_list_whatever_came_went_and_moved_while_it_was_read within 240;
+    real a_certified_list_misses_nothing_while_records_move within 240;
 }
 
 const COMPANIES: u32 = 8;
 
-async fn nothing_is_missing_of_a_certified_list_whatever_came_went_and_moved_while_it_was_read(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_certified_list_misses_nothing_while_records_move(shared: &'static Shared) -> Result<()> {
     let options = Options {
         resources: &[Resource::Customers],
         settings: &[("snapshot.lists", "companies,customers"), ("page.size", "20")],
         ..Options::default()
     };
-    let scene = Scene::start(shared.into(), "lists-drift", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "lists-drift", options, |settings| {
         (settings.world.companies, settings.world.customers, settings.world.accounts) = (COMPANIES, 200, 0);
         settings.world.others = 0;
         let reads = &mut settings.knobs.reads;
-        // What changes goes to the end, and what is disabled goes.
+        // Changed records move to the end, and disabled ones disappear.
         (reads.order, reads.disabled) = (ListOrder::Changed, DisabledShows::ById);
     })
     .await?;
@@ -48,21 +46,21 @@ async fn nothing_is_missing_of_a_certified_list_whatever_came_went_and_moved_whi
     let throughout = before.places.intersection(&scene.listed().places).count();
     evidence.certified = scene.owed(&certificates, &[before]);
     let verdict = check(&evidence);
-    let told: BTreeSet<&String> = evidence.events.iter().filter_map(|event| event.key.as_ref()).collect();
-    let untold = evidence.certified.iter().filter(|(_, key)| !told.contains(key)).count();
+    let keys: BTreeSet<&String> = evidence.events.iter().filter_map(|event| event.key.as_ref()).collect();
+    let without_event = evidence.certified.iter().filter(|(_, key)| !keys.contains(key)).count();
     let certified = certificates.values().filter(|one| one.certified && one.company_id.is_some()).count();
 
     println!(
         "lists, drift: {certified} of {} certified, {} passes; they must show {} of the {throughout} records that were there throughout, \
-         {untold} of which no event told; {} events; {verdict}",
+         {without_event} of them without an event; {} events; {verdict}",
         certificates.len(),
         certificates.values().map(|one| one.passes).sum::<i32>(),
         evidence.certified.len(),
         evidence.events.len()
     );
     verdict.assert_sound();
-    assert!(certified > 0 && untold > 100, "{certificates:#?}");
-    // The list of companies is read as well, and grows by that.
+    assert!(certified > 0 && without_event > 100, "{certificates:#?}");
+    // The list of companies is read as well, which adds to the certificates.
     assert_eq!(certificates.len() as u64, sum(&progress, "ended"));
     assert!(certificates.len() as u64 >= COMPANIES.into());
     for one in certificates.values().filter(|one| !one.certified) {

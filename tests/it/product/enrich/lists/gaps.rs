@@ -1,4 +1,4 @@
-//! Gaps that are repaired by lists: closed by what is proved, and otherwise only known to be read again.
+//! Gaps that lists repair: a certified list closes a gap; without a list only known records are read again.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,24 @@ use model::{AccountingResource, Gap, GapCause, GapState, List, Moment, Repair, T
 use serde_json::{Value, json};
 use simulator::{catalog::Resource, world::Place};
 
-use super::super::scene::{HOOKS, Options, RECORDS, Scene};
+use super::super::scene::{EnrichScene, HOOKS, Options, RECORDS};
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
-    real a_gap_is_closed_by_a_proved_list_and_where_there_is_none_what_is_known_is_read_again within 240;
+    real a_certified_list_or_a_reread_of_known_records_closes_a_gap within 240;
 }
 
-async fn a_gap_is_closed_by_a_proved_list_and_where_there_is_none_what_is_known_is_read_again(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_certified_list_or_a_reread_of_known_records_closes_a_gap(shared: &'static Shared) -> Result<()> {
     let options = Options {
         settings: &[("snapshot.lists", "companies,customers"), ("page.size", "3")],
         ..Options::default()
     };
-    let scene = Scene::start(shared.into(), "lists-gaps", options, |_| {}).await?;
+    let scene = EnrichScene::start(shared.into(), "lists-gaps", options, |_| {}).await?;
     let all = scene.living();
     scene.update(&all);
     scene.quiesce().await?;
 
-    // Nobody hears of these: two of each company, known ones of either resource and a new customer.
+    // Without events: in each company a known record of either resource changes, and a customer is new.
     let from = Moment::now().micros();
     scene.provider().turn(|knobs| knobs.delivery.lose = 1.0);
     let lost: Vec<Place> = all.into_iter().filter(|place| place.index == 1).collect();
@@ -36,15 +34,15 @@ async fn a_gap_is_closed_by_a_proved_list_and_where_there_is_none_what_is_known_
     scene.provider().turn(|knobs| knobs.delivery.lose = 0.0);
     let before = scene.evidence().await?;
     for (resource, opened) in [(AccountingResource::Customers, 1), (AccountingResource::Journals, 2)] {
-        tell(&scene, HOOKS, resource, from, opened).await?;
+        open_gap(&scene, HOOKS, resource, from, opened).await?;
     }
-    // One that was found while records were read.
-    tell(&scene, RECORDS, AccountingResource::Customers, from, 3).await?;
-    let (mut heard, mut own) = (BTreeMap::new(), BTreeMap::new());
+    // One that the `RecordSource` opened.
+    open_gap(&scene, RECORDS, AccountingResource::Customers, from, 3).await?;
+    let (mut of_hooks, mut of_records) = (BTreeMap::new(), BTreeMap::new());
     scene
-        .until("both gaps looked after", async || {
-            (heard, own) = (states(&scene, HOOKS, 2).await?, states(&scene, RECORDS, 1).await?);
-            Ok(heard.values().chain(own.values()).all(|state| state != "open"))
+        .until("all gaps ended", async || {
+            (of_hooks, of_records) = (states(&scene, HOOKS, 2).await?, states(&scene, RECORDS, 1).await?);
+            Ok(of_hooks.values().chain(of_records.values()).all(|state| state != "open"))
         })
         .await?;
 
@@ -60,12 +58,19 @@ async fn a_gap_is_closed_by_a_proved_list_and_where_there_is_none_what_is_known_
             counts
         });
 
-    println!("lists, gaps: {heard:?}; {} certificates; written by {written:?}; {verdict}", customers.len());
+    println!(
+        "lists, gaps: {of_hooks:?}; {} certificates; written by {written:?}; {verdict}",
+        customers.len()
+    );
     let state = |state: GapState| state.name().to_owned();
     let expected = [("customers", GapState::Closed), ("journals", GapState::RepairedKnown)];
     let expected = expected.map(|(of, is)| (format!("accounting/{of}"), state(is)));
-    assert_eq!(own, BTreeMap::from([expected[0].clone()]), "a connector shows its own gaps and no others");
-    assert_eq!(heard, expected.into());
+    assert_eq!(
+        of_records,
+        BTreeMap::from([expected[0].clone()]),
+        "a connector shows its own gaps and no others"
+    );
+    assert_eq!(of_hooks, expected.into());
     assert!(customers.len() == 3 && customers.iter().all(|one| one.certified), "{customers:?}");
     verdict.assert_sound();
     let last = evidence.last();
@@ -80,9 +85,9 @@ async fn a_gap_is_closed_by_a_proved_list_and_where_there_is_none_what_is_known_
     Ok(())
 }
 
-/// Says that deliveries may be missing, as who watches subscriptions does.
-async fn tell(
-    scene: &Scene,
+/// Opens a gap and requests its repair, as the reconciler does.
+async fn open_gap(
+    scene: &EnrichScene,
     connector: &str,
     resource: AccountingResource,
     from: i64,
@@ -106,8 +111,8 @@ async fn tell(
     scene.put(&repair.key(), &json!(repair)).await
 }
 
-/// How each gap of a connector stands, by what it is of; there must be so many.
-async fn states(scene: &Scene, connector: &str, count: usize) -> Result<BTreeMap<String, String>> {
+/// The state of each gap of a connector by target; an error unless there are `count` of them.
+async fn states(scene: &EnrichScene, connector: &str, count: usize) -> Result<BTreeMap<String, String>> {
     let (status, answer) =
         scene.stage.ask(0, "GET", &format!("/connectors/{connector}/gaps?all=true"), None).await?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

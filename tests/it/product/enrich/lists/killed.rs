@@ -1,10 +1,10 @@
-//! A worker that is killed again and again while lists are read: they end as if nothing had happened, and little is read twice.
+//! A worker that is killed repeatedly while lists are read: the certificates are those of a calm run, and few pages are read twice.
 //!
-//! Lists of companies, and those that span them: that of companies, and payroll. Requests for the former are counted for each list. Of
-//! payroll every shard reads all pages, and the provider cannot tell shards apart: those are counted together. The list of companies is
-//! read by every task for itself as well, so that what was read of it for the run is not counted.
+//! Requests for the lists of each company are counted for each list. Every shard reads all pages of payroll, and the provider cannot
+//! distinguish shards, so those are counted together. Requests for the list of companies are not counted, since every task also reads
+//! it outside of runs.
 //!
-//! `TRIBUTARY_TEST_CYCLES_LISTS` is the number of kills; more kills come with more companies to read.
+//! `TRIBUTARY_TEST_CYCLES_LISTS` is the number of kills; each kill adds companies to read.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,52 +15,46 @@ use tributary::avro::embedded::EmbeddedRegistry;
 
 use super::super::checker::check;
 use super::super::evidence;
-use super::super::scene::{Options, PARTITIONS, RECORDS, Scene};
+use super::super::scene::{EnrichScene, Options, PARTITIONS, RECORDS};
 use super::{LISTED, sum};
-use crate::support::harness::Test;
-use crate::support::stage::{Ground, LIMIT};
+use crate::support::stage::{Backend, LIMIT};
 use crate::support::{Error, Result, breakable, cycles, lost};
 
 /// Kills of the gate.
 const KILLS: u32 = 1;
-/// Companies for each kill, so that lists are under way at every one; and the most of a run.
+/// Companies for each kill, so that lists are being read at every kill; and the most of a run.
 const COMPANIES: u32 = 60;
 const MOST_COMPANIES: u32 = 1_000;
-/// Pages that a company's two lists take, about.
+/// Approximate number of pages of a company's two lists.
 const PAGES: u64 = 14;
-/// What is read of all of them.
+/// All lists, in small pages.
 const SETTINGS: [(&str, &str); 2] =
     [("snapshot.lists", "companies,customers,accounts,payroll"), ("page.size", "5")];
 
-/// All tests of this module.
-pub(crate) fn tests() -> Vec<Test> {
-    let name =
-        concat!(module_path!(), "::killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run");
-    let run = killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run;
-    vec![Test::disturbing(name, run).within(180 + 30 * u64::from(cycles("LISTS", KILLS)))]
+crate::tests! {
+    disturbing killed_lists_end_with_the_certificates_of_a_calm_run limit (180 + 30 * u64::from(cycles("LISTS", KILLS)));
 }
 
-async fn killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run() -> Result<()> {
+async fn killed_lists_end_with_the_certificates_of_a_calm_run() -> Result<()> {
     let (kills, began) = (cycles("LISTS", KILLS), Instant::now());
     let companies = COMPANIES.saturating_mul(kills).min(MOST_COMPANIES);
     let broker = breakable::take().await?;
-    let registry =
-        EmbeddedRegistry::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
-    let ground = Ground { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
+    let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
+    let backend = Backend { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
     let options = Options {
         resources: &LISTED,
-        // Short, so that the next life soon has its tasks; and no machine stalls for so long that one ends without a kill.
+        // Short, so that the restarted worker soon has its tasks; long enough that no session ends without a kill.
         properties: &[("session.timeout.ms", "3000"), ("heartbeat.interval.ms", "500")],
         settings: &SETTINGS,
         ..Options::default()
     };
-    let mut scene = Scene::start(ground, "lists-killed", options, |settings| {
+    let mut scene = EnrichScene::start(backend, "lists-killed", options, |settings| {
         (settings.world.companies, settings.world.customers, settings.world.accounts) = (companies, 12, 7);
-        // As long that it is under way at every kill.
+        // So many that payroll is being read at every kill.
         settings.world.payroll_companies = companies * 5 / 2;
         settings.world.others = 0;
         settings.journal_limit = 10_000_000;
-        // Some pages are always on their way.
+        // Some requests are always in flight.
         settings.knobs.gateway.latency = Latency::Fixed { milliseconds: 10.0 };
     })
     .await?;
@@ -70,7 +64,7 @@ async fn killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run() 
     scene.ask_for("killed", RunKind::Snapshot, &List::ALL).await?;
     let mut killed_at = Vec::new();
     for kill in 1..=kills {
-        // A third of the way where there is one kill: every list that spans companies is under way then.
+        // With one kill, after a third of the pages: payroll and the list of companies are being read then.
         let enough = u64::from(companies) * PAGES * u64::from(kill) / u64::from(kills + 2);
         until_read(&scene, since, enough).await?;
         scene.stage.workers[0].kill();
@@ -92,7 +86,7 @@ async fn killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run() 
     let (mut again, mut in_flight) = (0, 0);
     for (list, needed) in &needed {
         let read = &read[list];
-        // It was under way at a kill if pages of it were asked for before and after.
+        // It was being read at a kill if pages of it were requested before and after.
         let open = killed_at.iter().filter(|at| is_open(read, **at)).count();
         let more = read.len().saturating_sub(needed.len());
         (again, in_flight) = (again + more, in_flight + open);
@@ -108,8 +102,8 @@ async fn killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run() 
         seen.published() + evidence::read(&scene, &scene.topic(Topic::PayrollCompanies)).await?.len();
 
     println!(
-        "lists, killed: {companies} companies, {kills} kills, {} lists ended in {took:.0?}; {} pages, {in_flight} lists were under \
-         way at a kill and {again} pages were read again; payroll at {payroll_open} kills, {payroll_again} pages; {verdict}",
+        "lists, killed: {companies} companies, {kills} kills, {} lists ended in {took:.0?}; {} pages, {in_flight} lists were being \
+         read at a kill and {again} pages were read again; payroll at {payroll_open} kills, {payroll_again} pages; {verdict}",
         disturbed.len(),
         read.values().map(Vec::len).sum::<usize>(),
     );
@@ -126,25 +120,25 @@ async fn killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run() 
         (sum(&progress, "ended"), sum(&progress, "certified")),
         (sum(&progress, "lists"), sum(&progress, "lists"))
     );
-    // What is counted is what is there, each record once.
-    let told: i64 = disturbed.values().map(|one| one.published).sum();
-    assert_eq!((sum(&progress, "published"), told), (published as u64, published as i64));
+    // Every published record is counted once.
+    let counted: i64 = disturbed.values().map(|one| one.published).sum();
+    assert_eq!((sum(&progress, "published"), counted), (published as u64, published as i64));
     assert_eq!(sum(&calm, "published"), 0);
-    assert!(in_flight > 0, "nothing was under way at a kill");
+    assert!(in_flight > 0, "no list was being read at a kill");
     assert_eq!(most, 0, "more than one page was read again");
-    assert!(payroll_open > 0, "payroll was not under way at a kill");
+    assert!(payroll_open > 0, "payroll was not being read at a kill");
     let shards = PARTITIONS as usize;
-    assert!(payroll_again <= shards * payroll_open, "of payroll {payroll_again} pages were read again");
+    assert!(payroll_again <= shards * payroll_open, "{payroll_again} pages of payroll were read again");
     Ok(())
 }
 
-/// Whether pages of a list were asked for before and after this number in the journal.
+/// Whether pages of a list were requested before and after this number in the journal.
 fn is_open(pages: &[u64], at: u64) -> bool {
     pages.iter().any(|page| *page < at) && pages.iter().any(|page| *page > at)
 }
 
 /// Numbers of the requests for pages of payroll, between two numbers in the journal.
-fn payroll(scene: &Scene, from: u64, to: u64) -> Vec<u64> {
+fn payroll(scene: &EnrichScene, from: u64, to: u64) -> Vec<u64> {
     let all = scene.provider().gateway.requests(from, usize::MAX).into_iter();
     let is_page = |(number, request): &(u64, Request)| *number < to && request.target.starts_with("/payroll");
     let mut read = Vec::new();
@@ -152,7 +146,7 @@ fn payroll(scene: &Scene, from: u64, to: u64) -> Vec<u64> {
     read
 }
 
-/// A page was asked for. A worker that has just started looks for the number of the first page: it asks for page 1, then for page 0.
+/// Notes a request for a page. A worker that has just started probes the number of the first page: it requests page 1, then page 0.
 fn note(read: &mut Vec<u64>, number: u64, request: &Request) {
     if request.target.contains("pageNumber=0&") {
         read.pop();
@@ -161,8 +155,8 @@ fn note(read: &mut Vec<u64>, number: u64, request: &Request) {
     }
 }
 
-/// Waits until so many pages were asked for.
-async fn until_read(scene: &Scene, since: u64, pages: u64) -> Result<()> {
+/// Waits until `pages` pages were requested.
+async fn until_read(scene: &EnrichScene, since: u64, pages: u64) -> Result<()> {
     let began = Instant::now();
     while scene.provider().gateway.request_count() < since + pages {
         if lost::fair(began) > LIMIT {
@@ -174,7 +168,7 @@ async fn until_read(scene: &Scene, since: u64, pages: u64) -> Result<()> {
 }
 
 /// Numbers of the requests for pages of each company's lists, between two numbers in the journal.
-fn lists(scene: &Scene, from: u64, to: u64) -> BTreeMap<(List, String), Vec<u64>> {
+fn lists(scene: &EnrichScene, from: u64, to: u64) -> BTreeMap<(List, String), Vec<u64>> {
     let mut found: BTreeMap<(List, String), Vec<u64>> = BTreeMap::new();
     for list in [List::Customers, List::Accounts] {
         for (number, request) in scene.pages(list, from).into_iter().filter(|(number, _)| *number < to) {
@@ -187,7 +181,7 @@ fn lists(scene: &Scene, from: u64, to: u64) -> BTreeMap<(List, String), Vec<u64>
 
 type Proved = (Method, bool, [Option<i64>; 3], i32, [i64; 2]);
 
-/// What is proved of each list, and by how much.
+/// The verdict and the counts of each certificate.
 fn verdicts(certificates: &BTreeMap<String, Certificate>) -> BTreeMap<&String, Proved> {
     let proved = |one: &Certificate| {
         let counted = [one.listed, one.distinct, one.missing_at_most];

@@ -1,9 +1,14 @@
-//! Lists that are read in full: every record is there and proved to be, or the certificate says why not.
+//! Lists that are read in full: every record is in its topic and certified, or the certificate says why not.
 //!
-//! [`beside`] has all of it once, beside events. What may go wrong is each a file of its own: workers die ([`killed`]), lists move
-//! ([`drift`]), the provider refuses ([`refused`]) or answers nonsense ([`odd`]), rows show less than there is ([`thin`]). What
-//! lists are good for besides: [`verify`], [`gaps`], and the companies of [`payroll`]. Whose lists are read is [`companies`],
-//! and when without being asked is [`modes`].
+//! | module | shows |
+//! |---|---|
+//! | [`beside`] | complete lists, read beside events |
+//! | [`killed`], [`drift`] | workers are killed, and lists move while they are read |
+//! | [`refused`], [`odd`], [`thin`] | the provider refuses, answers nonsense, or shows only parts of records |
+//! | [`verify`], [`gaps`] | lists verify topics and close gaps |
+//! | [`payroll`] | the list of payroll companies |
+//! | [`companies`], [`modes`] | which companies' lists are read, and when |
+//! | [`drawn`] | drawn providers |
 
 mod beside;
 mod companies;
@@ -34,13 +39,12 @@ use simulator::{
     world::{Place, RecordState},
 };
 
-use super::checker::Name;
+use super::checker::RecordName;
 use super::evidence;
-use super::scene::{PARTITIONS, RECORDS, Scene};
+use super::scene::{EnrichScene, PARTITIONS, RECORDS};
 use crate::support::harness::Test;
 use crate::support::{Error, Result};
 
-/// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
     let parts = [
         beside::tests(),
@@ -60,24 +64,24 @@ pub(crate) fn tests() -> Vec<Test> {
     parts.into_iter().flatten().collect()
 }
 
-/// What has a list in the accounting API.
+/// The resources that have a list in the accounting API.
 const LISTED: [Resource; 3] = [Resource::Companies, Resource::Customers, Resource::Accounts];
-/// Their lists.
+/// The lists of [`LISTED`].
 const LISTS: [List; 3] = [List::Companies, List::Customers, List::Accounts];
 
-/// The lists of single companies.
-const OF_COMPANIES: [List; 2] = [List::Customers, List::Accounts];
+/// The lists that each company has.
+const COMPANY_LISTS: [List; 2] = [List::Customers, List::Accounts];
 
-/// Records that the lists of companies showed at some moment.
-pub(super) struct Listed {
-    /// From when on every read shows them, those of a lagging replica included; microseconds since 1970.
+/// The records that the lists of companies show at a moment.
+pub(super) struct ListedRecords {
+    /// From then on every read shows them, also from a lagging replica; microseconds since 1970.
     since: i64,
     pub(super) places: BTreeSet<Place>,
 }
 
-impl Scene {
-    /// What the lists of companies show now, of the scene's resources.
-    pub(super) fn listed(&self) -> Listed {
+impl EnrichScene {
+    /// The records of the scene's resources that the lists of companies show now.
+    pub(super) fn listed(&self) -> ListedRecords {
         let knobs = self.provider().knobs();
         let since = Moment::now().micros() + 1_000 * knobs.reads.replica_lag as i64;
         let shows = |state: RecordState| match state {
@@ -85,42 +89,42 @@ impl Scene {
             RecordState::Disabled => knobs.reads.disabled == DisabledShows::Everywhere,
             RecordState::Deleted => false,
         };
-        let resources = OF_COMPANIES.map(resource).into_iter().filter(|one| self.resources.contains(one));
+        let resources = COMPANY_LISTS.map(resource).into_iter().filter(|one| self.resources.contains(one));
         let world = self.provider().world();
         let mut places = BTreeSet::new();
         for one in resources {
             let shown = world.records(one).filter(|(_, row)| shows(row.state));
             places.extend(shown.map(|(place, _)| place));
         }
-        Listed { since, places }
+        ListedRecords { since, places }
     }
 
-    /// Records that certified lists must have: shown by the last of `before`, which is in the order of time, from before the reading
-    /// of their list began, and shown now.
+    /// Records that certified lists must have: those that are listed now and in the last of `before`, in chronological order, from
+    /// before the reading of their list began.
     pub(super) fn owed(
         &self,
         certificates: &BTreeMap<String, Certificate>,
-        before: &[Listed],
-    ) -> BTreeSet<Name> {
+        before: &[ListedRecords],
+    ) -> BTreeSet<RecordName> {
         let now = self.listed().places;
         let mut owed = BTreeSet::new();
         for one in certificates.values().filter(|one| one.certified && one.filter.is_none()) {
             let Some(company) = one.company_id.as_ref().map(ToString::to_string) else { continue };
-            let Some(list) = OF_COMPANIES.into_iter().find(|list| list.name() == one.list) else { continue };
-            let Some(begun) = before.iter().rev().find(|listed| listed.since <= one.started_at) else {
+            let Some(list) = COMPANY_LISTS.into_iter().find(|list| list.name() == one.list) else { continue };
+            let Some(start) = before.iter().rev().find(|listed| listed.since <= one.started_at) else {
                 continue;
             };
             let is_of_list = |place: &&Place| {
                 let own = |number| self.provider().world().company_id(number) == company;
                 place.resource == resource(list) && place.company.is_some_and(own)
             };
-            let throughout = begun.places.intersection(&now).filter(is_of_list);
+            let throughout = start.places.intersection(&now).filter(is_of_list);
             owed.extend(throughout.map(|place| self.name(*place)));
         }
         owed
     }
 
-    /// How far each shard is with a run.
+    /// The progress of each shard in a run.
     async fn progress(&self, run: &str) -> Result<BTreeMap<i64, Value>> {
         let mut found = BTreeMap::new();
         for record in evidence::read(self, &self.topic(Topic::State)).await? {
@@ -141,7 +145,7 @@ impl Scene {
         Ok(last.len() == PARTITIONS as usize && last.values().all(is_over))
     }
 
-    /// Waits until a run is over in every shard; what they say of it.
+    /// Waits until a run is over in every shard; their progress.
     pub(super) async fn until_over(&self, run: &str) -> Result<Vec<Value>> {
         let what = format!("run {run} over");
         let mut last = BTreeMap::new();
@@ -154,7 +158,7 @@ impl Scene {
         Ok(last.into_values().collect())
     }
 
-    /// Puts a record into the state topic, as whoever asks by REST does.
+    /// Writes a record to the state topic, as the REST API does.
     async fn put(&self, key: &Key, value: &Value) -> Result<()> {
         let Partitioning::By(bytes) = key.partitioning() else { panic!("{key}") };
         let partition = partition_of(bytes, PARTITIONS);
@@ -163,12 +167,12 @@ impl Scene {
         Ok(())
     }
 
-    /// Asks for a run.
+    /// Requests a run of these lists.
     pub(super) async fn ask_for(&self, id: &str, kind: RunKind, lists: &[List]) -> Result<()> {
         self.ask_for_all(id, kind, lists, &[]).await
     }
 
-    /// A run that reads these lists, and every known record of these resources by its id.
+    /// Requests a run of these lists that also reads every known record of these resources by its id.
     pub(super) async fn ask_for_all(
         &self,
         id: &str,
@@ -192,13 +196,22 @@ impl Scene {
         self.put(&run.key(), &json!(run)).await
     }
 
-    /// Lets a run go on that waits for a person.
+    /// Requests a run by REST, which must accept it.
+    async fn post_run(&self, body: Value) -> Result<()> {
+        let path = format!("/connectors/{RECORDS}/snapshots");
+        match self.stage.ask(0, "POST", &path, Some(&body)).await? {
+            (202, _) => Ok(()),
+            (status, answer) => Err(Error(format!("POST {path}: {status} {answer}"))),
+        }
+    }
+
+    /// Resumes a run that waits for a person.
     async fn resume_run(&self, id: &str) -> Result<()> {
         let key = Order::key(RECORDS, &RunId::new(id).unwrap());
         self.put(&key, &json!({ "wanted": "running", "at": Moment::now().micros() })).await
     }
 
-    /// A run of these lists, to its end.
+    /// Requests a run of these lists and waits for its end.
     pub(super) async fn run(&self, id: &str, kind: RunKind, lists: &[List]) -> Result<Vec<Value>> {
         self.ask_for(id, kind, lists).await?;
         self.until_over(id).await
@@ -218,7 +231,7 @@ impl Scene {
         Ok(found)
     }
 
-    /// Those of a run.
+    /// The certificates of a run.
     pub(super) async fn certificates_of(&self, run: &str) -> Result<BTreeMap<String, Certificate>> {
         let mut all = self.certificates().await?;
         all.retain(|_, certificate| certificate.run.as_str() == run);
@@ -239,7 +252,7 @@ impl Scene {
         all.filter(|(_, request)| request.method == "GET" && request.target.starts_with(&path)).collect()
     }
 
-    /// Those of one company.
+    /// Requests for pages of a company's list.
     fn pages_of(&self, company: u32, list: List, since: u64) -> Vec<(u64, Request)> {
         let id = self.provider().world().company_id(company);
         let mut pages = self.pages(list, since);
@@ -247,31 +260,31 @@ impl Scene {
         pages
     }
 
-    /// This goes wrong from now on, and nothing else.
+    /// Replaces all faults by these.
     fn spoil(&self, faults: impl IntoIterator<Item = (Effect, Target)>) {
         let fault = |(effect, on)| Fault { on, effect, share: 1.0, times: None, skip: 0 };
         self.provider().set_faults(faults.into_iter().map(fault).collect());
     }
 
-    /// Pages of a company's list.
+    /// Matches pages of a company's list.
     fn list_of(&self, company: u32, list: List) -> Target {
         let company = Some(self.provider().world().company_id(company));
         Target { company, ..all_of(list) }
     }
 
-    /// All requests of a company.
+    /// Matches all requests for a company.
     fn company(&self, company: u32) -> Target {
         let company = Some(self.provider().world().company_id(company));
         Target { method: Some("GET".to_owned()), company, ..Target::default() }
     }
 }
 
-/// Whether a shard is done with a run.
+/// Whether a shard has finished a run.
 fn is_over(progress: &Value) -> bool {
     progress["state"] == "ended" || progress["state"] == "stopped"
 }
 
-/// Pages of a list, whosever.
+/// Matches pages of a list, of any company.
 fn all_of(list: List) -> Target {
     let path = resource(list).prefix();
     let ending = path.rsplit('/').next().map(str::to_owned);
@@ -286,7 +299,7 @@ fn resource(list: List) -> Resource {
     }
 }
 
-/// Of all shards together.
+/// The sum of a member over all shards.
 pub(super) fn sum(progress: &[Value], member: &str) -> u64 {
     progress.iter().map(|one| one[member].as_u64().unwrap()).sum()
 }

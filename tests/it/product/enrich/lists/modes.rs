@@ -1,9 +1,9 @@
-//! When lists are read without anybody asking: as the mode says, and again by schedule.
+//! When lists are read without a request: by `snapshot.mode`, and by schedule.
 
 use serde_json::{Value, json};
 use simulator::catalog::{Kind, Resource};
 
-use super::super::scene::{Options, RECORDS, Scene};
+use super::super::scene::{EnrichScene, Options, RECORDS};
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
@@ -12,7 +12,7 @@ crate::tests! {
 
 async fn lists_are_read_when_the_mode_says_so_and_again_by_schedule(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &[Resource::Customers], ..Options::default() };
-    let scene = Scene::start(shared.into(), "lists-modes", options, |_| {}).await?;
+    let scene = EnrichScene::start(shared.into(), "lists-modes", options, |_| {}).await?;
     let turn = async |settings: &[(&str, &str)]| {
         let all: Vec<_> = [("snapshot.lists", "customers")].iter().chain(settings).copied().collect();
         scene.stage.configure(RECORDS, &scene.fetching(&all)).await
@@ -35,7 +35,7 @@ async fn lists_are_read_when_the_mode_says_so_and_again_by_schedule(shared: &'st
         assert_eq!((&run["published"], &run["lists"]), (&json!(0), &json!(["customers"])), "{run}");
     }
 
-    // Once and then no more: what happens later is not followed, and a list that is asked for shows it.
+    // Once and then no more: later events are not processed, and a requested list shows the change.
     scene.stop().await?;
     turn(&[("snapshot.mode", "initial_only")]).await?;
     scene.resume().await?;
@@ -43,10 +43,7 @@ async fn lists_are_read_when_the_mode_says_so_and_again_by_schedule(shared: &'st
     let changed = scene.living()[0];
     let version = scene.act(changed, Kind::Updated);
     scene.provider().deliveries.idle().await;
-    let asked = json!({ "id": "by-hand" });
-    let path = format!("/connectors/{RECORDS}/snapshots");
-    let (status, answer) = scene.stage.ask(0, "POST", &path, Some(&asked)).await?;
-    assert_eq!(status, 202, "{answer}");
+    scene.post_run(json!({ "id": "by-hand" })).await?;
     let by_hand = until_certified(&scene, "rest").await?;
     let last = scene.evidence().await?.last()[&scene.name(changed)].version;
 
@@ -57,16 +54,16 @@ async fn lists_are_read_when_the_mode_says_so_and_again_by_schedule(shared: &'st
     Ok(())
 }
 
-/// Every run there is.
-async fn runs(scene: &Scene) -> Result<Vec<Value>> {
+/// Every run.
+async fn runs(scene: &EnrichScene) -> Result<Vec<Value>> {
     let (status, answer) =
         scene.stage.ask(0, "GET", &format!("/connectors/{RECORDS}/snapshots"), None).await?;
     let runs = answer["snapshots"].as_array().filter(|_| status == 200).cloned();
     runs.ok_or_else(|| Error(format!("runs: {status} {answer}")))
 }
 
-/// Waits until a run that was asked for like this is over and proved.
-async fn until_certified(scene: &Scene, by: &str) -> Result<Value> {
+/// Waits until a run with this requester is over and certified.
+async fn until_certified(scene: &EnrichScene, by: &str) -> Result<Value> {
     let mut found = None;
     scene
         .until(&format!("a run by {by} certified"), async || {

@@ -1,4 +1,4 @@
-//! Answers that are no lists, or not the lists they should be: each run ends, and says why it proves nothing.
+//! Malformed lists: each run ends, and its certificate says why it proves nothing.
 
 use model::{List, Method, RunKind};
 use serde_json::Value;
@@ -8,24 +8,22 @@ use simulator::{
 };
 
 use super::super::checker::check;
-use super::super::scene::{Options, RECORDS, Scene};
+use super::super::scene::{EnrichScene, Options, RECORDS};
 use super::sum;
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real a_list_that_makes_no_sense_ends_with_the_reason_and_holds_up_no_other within 240;
+    real a_malformed_list_ends_with_the_reason_and_blocks_no_other within 240;
 }
 
-/// Four passes of three pages and what is behind them, one of each tried eight times; and twice as many where it is looked who is
-/// to blame.
+/// Four passes of three pages and the page after them, one of each pass tried eight times; twice that where smaller pages locate the
+/// bad row.
 const MOST_PAGES: usize = 2 * 4 * (4 + 8);
 
-async fn a_list_that_makes_no_sense_ends_with_the_reason_and_holds_up_no_other(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn a_malformed_list_ends_with_the_reason_and_blocks_no_other(shared: &'static Shared) -> Result<()> {
     let html = Effect::Html { status: Status::OK };
     let broken = Effect::Status(Status::SERVER_ERROR);
-    // What happens to the customers of each company, and what its certificate says.
+    // The fault in the customers of each company, and the start of the reason in its certificate.
     let odd = [
         (Effect::Wrapped, None, "page 1: "),
         (Effect::WithoutIds, None, "page 1: row 1 of page 1 has no id"),
@@ -42,7 +40,7 @@ async fn a_list_that_makes_no_sense_ends_with_the_reason_and_holds_up_no_other(
         ..Options::default()
     };
     let healthy = odd.len() as u32;
-    let scene = Scene::start(shared.into(), "lists-odd", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "lists-odd", options, |settings| {
         (settings.world.companies, settings.world.customers, settings.world.accounts) = (healthy + 1, 12, 0);
         settings.knobs.reads.accounting_pagination = true;
     })
@@ -68,15 +66,15 @@ async fn a_list_that_makes_no_sense_ends_with_the_reason_and_holds_up_no_other(
         assert!(!certificate.certified && why.starts_with(begins), "{effect:?}: {why}");
         assert!(pages <= MOST_PAGES, "{effect:?}: {pages} pages");
     }
-    let (_, told) =
+    let (_, answer) =
         scene.stage.ask(0, "GET", &format!("/connectors/{RECORDS}/certificates?run=odd"), None).await?;
     let named = |one: &&Value| one["anomalies"].as_array().is_some_and(|all| !all.is_empty());
-    let odd_ones = told["certificates"].as_array().into_iter().flatten().filter(named);
-    assert_eq!(odd_ones.count(), odd.len(), "each says what was odd: {told:#}");
+    let odd_ones = answer["certificates"].as_array().into_iter().flatten().filter(named);
+    assert_eq!(odd_ones.count(), odd.len(), "each names its anomaly: {answer:#}");
     let certificate = scene.certificate(healthy, List::Customers).await?;
     assert_eq!((certificate.method, certificate.listed), (Method::Counting, Some(12)));
 
-    // Pages are smaller than asked for, and nobody says so.
+    // Pages are smaller than requested, without notice.
     scene.calm();
     scene.provider().turn(|knobs| knobs.reads.max_page_size = 3);
     let since = scene.provider().gateway.request_count();

@@ -1,4 +1,4 @@
-//! The list of payroll companies: read and counted like any other, and only what has changed is written again.
+//! The list of payroll companies: certified like any other, and only changed companies are written again.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ use simulator::{
 };
 
 use super::super::evidence;
-use super::super::scene::{Options, PARTITIONS, RECORDS, Scene};
+use super::super::scene::{EnrichScene, Options, PARTITIONS, RECORDS};
 use super::sum;
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
-    real payroll_companies_are_certified_and_only_changes_are_written_again within 240;
-    real payroll_without_a_readable_time_arrives_and_only_changes_again within 240;
+    real payroll_is_certified_and_only_changes_are_written_again within 240;
+    real payroll_without_a_readable_time_rewrites_only_changes within 240;
     real payroll_waits_for_its_login_and_holds_up_nothing within 240;
     real payroll_alone_needs_no_accounting_login within 240;
 }
@@ -32,11 +32,9 @@ const COMPANIES: usize = 80;
 /// Companies of the accounting API.
 const OTHERS: u32 = 4;
 
-async fn payroll_companies_are_certified_and_only_changes_are_written_again(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn payroll_is_certified_and_only_changes_are_written_again(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &[Resource::Customers], ..Options::default() };
-    let scene = Scene::start(shared.into(), "lists-payroll", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "lists-payroll", options, |settings| {
         (settings.world.companies, settings.world.payroll_companies) = (OTHERS, COMPANIES as u32);
     })
     .await?;
@@ -46,7 +44,7 @@ async fn payroll_companies_are_certified_and_only_changes_are_written_again(
     scene.stage.configure(RECORDS, &settings).await?;
     scene.resume().await?;
 
-    // While payroll answers nonsense, other lists are read; nobody gives it up.
+    // While payroll answers nonsense, other lists are read, and payroll is retried.
     let payroll = Target { path: Some("/payroll".to_owned()), ..Target::default() };
     scene.spoil([(Effect::Html { status: Status::OK }, payroll)]);
     scene.ask_for("first", RunKind::Snapshot, &[List::Customers, List::Payroll]).await?;
@@ -64,9 +62,9 @@ async fn payroll_companies_are_certified_and_only_changes_are_written_again(
     let published = published(&scene).await?;
     assert_eq!(certificates.len(), PARTITIONS as usize);
     for (key, one) in &certificates {
-        let told = (one.method, one.certified, one.distinct, one.missing_at_most, one.page_base);
+        let found = (one.method, one.certified, one.distinct, one.missing_at_most, one.page_base);
         assert_eq!(
-            told,
+            found,
             (Method::Counting, true, Some(COMPANIES as i64), Some(0), Some(1)),
             "{key}: {one:?}"
         );
@@ -78,7 +76,7 @@ async fn payroll_companies_are_certified_and_only_changes_are_written_again(
     let again = scene.run("again", RunKind::Snapshot, &[List::Payroll]).await?;
     assert_eq!((sum(&again, "published"), sum(&again, "certified")), (0, PARTITIONS as u64), "{again:#?}");
 
-    // One is changed, one is new, and one has left: there is no way to ask for it, so it is named and stays.
+    // One is changed, one is new, and one is gone: it cannot be read by id, so the certificate names it and its record stays.
     let before = truth(&scene);
     scene.provider().change(|world, clock| {
         for (index, kind) in [(Some(3), Kind::Updated), (None, Kind::Created), (Some(5), Kind::Deleted)] {
@@ -108,8 +106,8 @@ async fn payroll_companies_are_certified_and_only_changes_are_written_again(
     assert_eq!(last.remove(&left[0]), before.get(&left[0]).cloned());
     assert_eq!(last, after);
 
-    // Only what has changed is asked for: since a day before the last run that was proved began.
-    // So many that each page shows one of them, and the filter can be held against the first page.
+    // An incremental run requests only changes since a day before the last certified run began. So many change that each page shows
+    // one of them, and the filter can be compared with the first page.
     let updated = (6..COMPANIES as u32).step_by(2);
     scene.provider().change(|world, clock| {
         for index in updated.clone() {
@@ -118,45 +116,24 @@ async fn payroll_companies_are_certified_and_only_changes_are_written_again(
         ((), Vec::new())
     });
     let since = scene.provider().gateway.request_count();
-    let asked = json!({ "id": "changed", "lists": ["payroll"], "incremental": true });
-    let (status, answer) =
-        scene.stage.ask(0, "POST", &format!("/connectors/{RECORDS}/snapshots"), Some(&asked)).await?;
-    assert_eq!(status, 202, "{answer}");
+    scene.post_run(json!({ "id": "changed", "lists": ["payroll"], "incremental": true })).await?;
     let changed = scene.until_over("changed").await?;
     let requests = scene.provider().gateway.requests(since, usize::MAX).into_iter();
     let pages: Vec<String> =
         requests.map(|(_, request)| request.target).filter(|target| target.contains("/payroll")).collect();
 
     println!("lists, payroll: {} rows of what has changed; {pages:?}", sum(&changed, "rows"));
-    // The first page without the filter tells whether the filter is understood.
+    // The first page without the filter shows whether the provider applies the filter.
     let plain = pages.iter().filter(|page| !page.contains("lastUpdate")).count();
     assert!(plain <= PARTITIONS as usize && plain < pages.len(), "{pages:?}");
     assert_eq!(sum(&changed, "published"), updated.len() as u64, "{changed:#?}");
-    // Nothing proves what a filter leaves out.
+    // A filtered list certifies nothing.
     assert_eq!(sum(&changed, "certified"), 0, "{changed:#?}");
     let mut last = self::last(&self::published(&scene).await?);
     last.remove(&left[0]);
     assert_eq!(last, truth(&scene));
 
-    scene.stop().await?;
-    // The fences are lost. They are rebuilt from what was published, payroll's too, so that nothing is published twice.
-    let admin: AdminClient<DefaultClientContext> =
-        ClientConfig::new().set("bootstrap.servers", &scene.ground.bootstrap).create().unwrap();
-    let fences = scene.topic(Topic::Fences);
-    admin.delete_topics(&[&fences], &AdminOptions::new()).await.unwrap().pop().unwrap().unwrap();
-    let kafka = Admin::Real(scene.kafka());
-    scene
-        .until("the fences gone", async || {
-            Ok(kafka.partition_counts(&[&fences]).await.is_ok_and(|there| there.is_empty()))
-        })
-        .await?;
-    let before = self::published(&scene).await?.len();
-    scene.resume().await?;
-    let rebuilt = scene.run("rebuilt", RunKind::Snapshot, &[List::Payroll]).await?;
-    let published = self::published(&scene).await?.len();
-    assert_eq!((sum(&rebuilt, "published"), published), (0, before), "{rebuilt:#?}");
-
-    // A filter that the provider does not take is tried once in a run by each task; here each has one shard.
+    // Each task tries a filter that the provider refuses once in a run; here each has one shard.
     scene.stop().await?;
     let settings = scene.fetching(&[
         ("snapshot.lists", "payroll"),
@@ -174,11 +151,9 @@ async fn payroll_companies_are_certified_and_only_changes_are_written_again(
     Ok(())
 }
 
-async fn payroll_without_a_readable_time_arrives_and_only_changes_again(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn payroll_without_a_readable_time_rewrites_only_changes(shared: &'static Shared) -> Result<()> {
     let options = Options { resources: &[Resource::Customers], ..Options::default() };
-    let scene = Scene::start(shared.into(), "lists-payroll-untold", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "lists-payroll-unversioned", options, |settings| {
         (settings.world.companies, settings.world.payroll_companies) = (OTHERS, 20);
         settings.knobs.reads.records.without_last_update = true;
     })
@@ -194,7 +169,7 @@ async fn payroll_without_a_readable_time_arrives_and_only_changes_again(
         scene.run(&format!("{left_out:?}"), RunKind::Snapshot, &[List::Payroll]).await?;
         let published = published(&scene).await?;
 
-        // Another form of the member is another content; so each is there once more.
+        // Another form of the member is another content; so each company is written once more.
         count += 20;
         assert_eq!((published.len(), last(&published)), (count, truth(&scene)), "{left_out:?}");
     }
@@ -206,9 +181,9 @@ async fn payroll_without_a_readable_time_arrives_and_only_changes_again(
     });
     scene.run("changed", RunKind::Snapshot, &[List::Payroll]).await?;
     assert_eq!(published(&scene).await?.len(), count + 1);
-    // The time is told again: it is newer than no time.
+    // The time is back, which is newer than no time.
     scene.provider().turn(|knobs| knobs.reads.records.without_last_update = false);
-    scene.run("told", RunKind::Snapshot, &[List::Payroll]).await?;
+    scene.run("timed", RunKind::Snapshot, &[List::Payroll]).await?;
     let published = published(&scene).await?;
     assert_eq!((published.len(), last(&published)), (count + 21, truth(&scene)));
     assert_eq!(evidence::letters(&scene).await?, []);
@@ -218,12 +193,12 @@ async fn payroll_without_a_readable_time_arrives_and_only_changes_again(
 async fn payroll_waits_for_its_login_and_holds_up_nothing(shared: &'static Shared) -> Result<()> {
     let settings = &[("snapshot.mode", "initial")];
     let options = Options { resources: &[Resource::Customers], settings, ..Options::default() };
-    let scene = Scene::start(shared.into(), "payroll-waits", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "payroll-waits", options, |settings| {
         (settings.world.companies, settings.world.payroll_companies) = (OTHERS, COMPANIES as u32);
     })
     .await?;
 
-    // All other lists are read and proved, and it is told what payroll waits for.
+    // All other lists are certified, and log and REST say what payroll waits for.
     let initial = until_certified(&scene, "initial").await?;
     assert_eq!(initial["lists"], json!(["companies", "customers", "accounts"]));
     let waiting = snapshots(&scene, "").await?["waiting"].clone();
@@ -237,8 +212,7 @@ async fn payroll_waits_for_its_login_and_holds_up_nothing(shared: &'static Share
     let path = format!("/connectors/{RECORDS}/snapshots");
     let (status, answer) = scene.stage.ask(0, "POST", &path, Some(&named)).await?;
     assert_eq!((status, answer["message"].as_str()), (409, Some(reason)), "{answer}");
-    let asked = json!({ "id": "by-hand" });
-    assert_eq!(scene.stage.ask(0, "POST", &path, Some(&asked)).await?.0, 202);
+    scene.post_run(json!({ "id": "by-hand" })).await?;
     assert_eq!(until_certified(&scene, "by-hand").await?["lists"], initial["lists"]);
     assert!(published(&scene).await?.is_empty());
 
@@ -248,22 +222,21 @@ async fn payroll_waits_for_its_login_and_holds_up_nothing(shared: &'static Share
     assert_eq!(later["lists"], json!(["payroll"]));
     assert_eq!(last(&published(&scene).await?), truth(&scene));
     assert!(snapshots(&scene, "").await?["waiting"].is_null());
-    let asked = json!({ "id": "whole" });
-    assert_eq!(scene.stage.ask(0, "POST", &path, Some(&asked)).await?.0, 202);
+    scene.post_run(json!({ "id": "whole" })).await?;
     let whole = until_certified(&scene, "whole").await?;
     assert_eq!(whole["lists"], json!(["companies", "customers", "accounts", "payroll"]));
     Ok(())
 }
 
 async fn payroll_alone_needs_no_accounting_login(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::prepare(shared.into(), "payroll-alone", &Options::default(), |settings| {
+    let scene = EnrichScene::prepare(shared.into(), "payroll-alone", &Options::default(), |settings| {
         (settings.world.companies, settings.world.payroll_companies) = (OTHERS, COMPANIES as u32);
     })
     .await?;
     let alone = [("snapshot.mode", "initial"), ("snapshot.lists", "payroll"), ("enrich.resources", "")];
     scene.stage.configure(RECORDS, &scene.fetching(&alone)).await?;
 
-    // Without any login it says which one it needs.
+    // Without any login the task names the one it needs.
     let mut trace = String::new();
     scene
         .until("a task failed", async || {
@@ -290,8 +263,8 @@ async fn payroll_alone_needs_no_accounting_login(shared: &'static Shared) -> Res
     Ok(())
 }
 
-/// What REST says of runs, or of one.
-async fn snapshots(scene: &Scene, rest: &str) -> Result<Value> {
+/// Runs, or one of them, by REST.
+async fn snapshots(scene: &EnrichScene, rest: &str) -> Result<Value> {
     let path = format!("/connectors/{RECORDS}/snapshots{rest}");
     match scene.stage.ask(0, "GET", &path, None).await? {
         (200, answer) => Ok(answer),
@@ -300,7 +273,7 @@ async fn snapshots(scene: &Scene, rest: &str) -> Result<Value> {
 }
 
 /// Waits until a run is over and certified.
-async fn until_certified(scene: &Scene, id: &str) -> Result<Value> {
+async fn until_certified(scene: &EnrichScene, id: &str) -> Result<Value> {
     let mut found = Value::Null;
     scene
         .until(&format!("run {id} certified"), async || {
@@ -312,7 +285,7 @@ async fn until_certified(scene: &Scene, id: &str) -> Result<Value> {
 }
 
 /// Every record of the topic.
-pub(super) async fn published(scene: &Scene) -> Result<Vec<Value>> {
+pub(super) async fn published(scene: &EnrichScene) -> Result<Vec<Value>> {
     let decoder = evidence::decoder(scene);
     let mut found = Vec::new();
     for record in evidence::read(scene, &scene.topic(Topic::PayrollCompanies)).await? {
@@ -329,8 +302,8 @@ pub(super) fn last(published: &[Value]) -> BTreeMap<u64, Value> {
     published.iter().map(|one| (one["companyCode"].as_u64().unwrap(), one.clone())).collect()
 }
 
-/// What the provider has.
-pub(super) fn truth(scene: &Scene) -> BTreeMap<u64, Value> {
+/// The provider's companies.
+pub(super) fn truth(scene: &EnrichScene) -> BTreeMap<u64, Value> {
     let world = scene.provider().world();
     let rows = world.payroll(ListOrder::Created).into_iter();
     let shown: Vec<Value> = rows

@@ -1,4 +1,4 @@
-//! Lists that are refused, empty or not offered: nothing is deleted because of it, and the certificate says what is the matter.
+//! Lists that are refused, empty or not offered: no record is deleted, and the certificate has the reason.
 
 use model::{List, RunKind};
 use simulator::{
@@ -7,28 +7,26 @@ use simulator::{
 };
 
 use super::super::checker::check;
-use super::super::scene::{Options, PARTITIONS, Scene};
+use super::super::scene::{EnrichScene, Options, PARTITIONS};
 use super::{LISTED, LISTS, all_of, sum};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real what_is_refused_or_empty_or_not_offered_deletes_nothing_and_too_much_of_it_waits_for_a_person within 240;
+    real refused_or_empty_lists_delete_nothing_and_mass_deletes_wait within 240;
 }
 
-/// Of each company: more than may be missing without a word.
+/// Customers of each company: more than may be missing without the run waiting.
 const CUSTOMERS: u32 = 60;
 /// An empty list.
 const EMPTY: Effect = Effect::Oversized { bytes: 2, status: Status::OK };
 
-async fn what_is_refused_or_empty_or_not_offered_deletes_nothing_and_too_much_of_it_waits_for_a_person(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn refused_or_empty_lists_delete_nothing_and_mass_deletes_wait(shared: &'static Shared) -> Result<()> {
     let options = Options {
         resources: &LISTED,
         settings: &[("snapshot.mode", "initial"), ("snapshot.lists", "companies,customers,accounts")],
         ..Options::default()
     };
-    let scene = Scene::start(shared.into(), "lists-refused", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "lists-refused", options, |settings| {
         (settings.world.companies, settings.world.customers) = (4, CUSTOMERS);
     })
     .await?;
@@ -53,8 +51,8 @@ async fn what_is_refused_or_empty_or_not_offered_deletes_nothing_and_too_much_of
         );
     }
 
-    // Two companies seem to have lost all they had, of one nothing is there by id either; a third is refused; and nobody
-    // knows of a list of accounts, or sees a company.
+    // Two companies seem to have lost all their customers, one of them also by id; a third is refused; there is no list of accounts,
+    // and that of companies is empty.
     let by_id = Target { path: Some(format!("{}/", Resource::Customers.prefix())), ..scene.company(0) };
     scene.spoil([
         (Effect::UnknownPath, all_of(List::Accounts)),
@@ -91,8 +89,8 @@ async fn what_is_refused_or_empty_or_not_offered_deletes_nothing_and_too_much_of
         [(0, true, CUSTOMERS, 0), (1, true, 0, CUSTOMERS), (2, false, 0, 0), (3, true, 0, 0)]
     {
         let customers = scene.certificate(company, List::Customers).await?;
-        let told = (customers.certified, customers.vanished_count, customers.unlisted);
-        assert_eq!(told, (certified, vanished.into(), unlisted.into()), "{company}: {customers:?}");
+        let found = (customers.certified, customers.vanished_count, customers.unlisted);
+        assert_eq!(found, (certified, vanished.into(), unlisted.into()), "{company}: {customers:?}");
         assert_eq!(customers.vanished.len(), vanished as usize);
     }
     let unlisted: i64 =
@@ -110,14 +108,14 @@ async fn what_is_refused_or_empty_or_not_offered_deletes_nothing_and_too_much_of
         certificates.len()
     );
     verdict.assert_sound();
-    // What is there by id and in no list is better known now than from its row.
+    // Records that are found by id but in no list are published once more, now from the read by id.
     let by_id = CUSTOMERS as usize + 3;
     assert_eq!((evidence.tombstones(), evidence.published()), (0, before + by_id));
     Ok(())
 }
 
-/// How often too much was missing.
-async fn braked(scene: &Scene) -> Result<f64> {
+/// How often a run was paused because too many records were missing.
+async fn braked(scene: &EnrichScene) -> Result<f64> {
     let counted = scene.stage.metric(0, "tributary_snapshot_braked_total").await?;
     Ok(counted.iter().map(|(_, count)| count).sum())
 }

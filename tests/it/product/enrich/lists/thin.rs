@@ -1,22 +1,20 @@
-//! Rows that show less than there is: what is published is the whole record all the same.
+//! Rows with only some members of the record: the whole record is published nevertheless.
 
 use futures::future::try_join_all;
 use model::RunKind;
 use simulator::knobs::{Effect, Fault, Status, Target};
 
 use super::super::checker::check;
-use super::super::scene::{Options, Scene};
+use super::super::scene::{EnrichScene, Options};
 use super::{LISTED, LISTS, sum};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real of_rows_that_show_less_than_there_is_the_whole_record_is_published_and_nothing_the_second_time within 240;
+    real partial_rows_publish_the_whole_record_exactly_once within 240;
 }
 
-async fn of_rows_that_show_less_than_there_is_the_whole_record_is_published_and_nothing_the_second_time(
-    shared: &'static Shared,
-) -> Result<()> {
-    // Both at once: most of it is waiting.
+async fn partial_rows_publish_the_whole_record_exactly_once(shared: &'static Shared) -> Result<()> {
+    // Both at once: most of the time is waiting.
     try_join_all([false, true].map(|unreadable| Box::pin(reads_thin_rows(shared, unreadable)))).await?;
     Ok(())
 }
@@ -34,7 +32,7 @@ async fn reads_thin_rows(shared: &'static Shared, unreadable: bool) -> Result<()
         ..Options::default()
     };
     let name = if unreadable { "lists-unread" } else { "lists-thin" };
-    let scene = Scene::start(shared.into(), name, options, |settings| {
+    let scene = EnrichScene::start(shared.into(), name, options, |settings| {
         settings.knobs.reads.thin_rows = true;
         let on = Target { path: Some("/accounting/api/customers/".to_owned()), ..Target::default() };
         let effect = Effect::Status(Status::SERVER_ERROR);

@@ -1,4 +1,4 @@
-//! Topics that are compared with their lists: what differs is counted once, and mended where that is wanted.
+//! Topics that are verified against their lists: each difference is counted once, and repaired on request.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -12,21 +12,19 @@ use simulator::{
 use tokio::time::sleep;
 
 use super::super::evidence;
-use super::super::scene::{Options, RECORDS, Scene};
+use super::super::scene::{EnrichScene, Options, RECORDS};
 use super::{LISTED, sum};
 use crate::support::stage::{LIMIT, STEP};
 use crate::support::{Error, Result, Shared, lost};
 
 crate::tests! {
-    real what_differs_between_lists_and_topics_is_counted_once_and_mended_on_request within 240;
+    real verify_counts_each_difference_once_and_repairs_on_request within 240;
 }
 
 /// Rows of a sample.
 const SAMPLE: u64 = 4;
 
-async fn what_differs_between_lists_and_topics_is_counted_once_and_mended_on_request(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn verify_counts_each_difference_once_and_repairs_on_request(shared: &'static Shared) -> Result<()> {
     let options = Options {
         resources: &LISTED,
         settings: &[
@@ -36,7 +34,7 @@ async fn what_differs_between_lists_and_topics_is_counted_once_and_mended_on_req
         ],
         ..Options::default()
     };
-    let scene = Scene::start(shared.into(), "lists-verify", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "lists-verify", options, |settings| {
         settings.world.customers = 12;
     })
     .await?;
@@ -51,7 +49,7 @@ async fn what_differs_between_lists_and_topics_is_counted_once_and_mended_on_req
     assert_eq!(sum(&healthy, "contents"), sum(&healthy, "rows"), "every row is compared in full");
     scene.assert_measured(&[]).await?;
 
-    // Nobody hears of these.
+    // Changes without events.
     scene.provider().turn(|knobs| knobs.delivery.lose = 1.0);
     let changed: Vec<_> = scene
         .living()
@@ -80,12 +78,12 @@ async fn what_differs_between_lists_and_topics_is_counted_once_and_mended_on_req
     assert_eq!(
         (sum(&sick, "published") + sum(&sampled, "published"), scene.evidence().await?.lines),
         (0, before),
-        "comparing has written"
+        "verifying has written"
     );
-    assert_eq!(scene.certificates().await?, certificates, "comparing proves nothing of what is published");
+    assert_eq!(scene.certificates().await?, certificates, "verifying certifies nothing");
 
-    let mended = scene.verify("mended", json!({ "repair": true })).await?;
-    // From now on the list does not show what is disabled.
+    let repaired = scene.verify("repaired", json!({ "repair": true })).await?;
+    // From now on the list does not show disabled records.
     scene.provider().turn(|knobs| knobs.reads.disabled = DisabledShows::ById);
     let well = scene.verify("well", json!({})).await?;
     scene.quiesce().await?;
@@ -98,16 +96,16 @@ async fn what_differs_between_lists_and_topics_is_counted_once_and_mended_on_req
         sum(&sick, "rows"),
         sum(&sampled, "rows")
     );
-    assert_eq!(counts(&mended, "repaired"), expected, "{mended:#?}");
+    assert_eq!(counts(&repaired, "repaired"), expected, "{repaired:#?}");
     assert_eq!(
-        (counts(&mended, "differences"), sum(&mended, "published")),
+        (counts(&repaired, "differences"), sum(&repaired, "published")),
         (BTreeMap::new(), changed.len() as u64 + 2)
     );
     assert_eq!(evidence.last()[&scene.name(changed[0])].origin, "repair");
     assert_eq!((counts(&well, "differences"), sum(&well, "disabled")), (BTreeMap::new(), 1), "{well:#?}");
     verdict.assert_sound();
 
-    // Somebody else writes to the topic: the fence knows nothing of it.
+    // A foreign write to the topic, which the fence does not know.
     scene.spoil_topic().await?;
     let spoilt = scene.verify("spoilt", json!({})).await?;
     scene.assert_measured(&[(Difference::Content, 1.0)]).await?;
@@ -122,7 +120,7 @@ async fn what_differs_between_lists_and_topics_is_counted_once_and_mended_on_req
     );
     scene.assert_measured(&[]).await?;
 
-    // Keys that nobody at the source ever had: of a company that there is, of one that there is not, and of no shape at all.
+    // Keys that the source never had: of an existing company, of an unknown one, and malformed.
     let strangers = scene.add_strangers().await?;
     let foreign = scene.verify("foreign", json!({ "repair": true })).await?;
     let sampled = scene.verify("foreign-sampled", json!({ "sample": SAMPLE })).await?;
@@ -135,8 +133,8 @@ async fn what_differs_between_lists_and_topics_is_counted_once_and_mended_on_req
     scene.assert_measured(&[]).await
 }
 
-impl Scene {
-    /// A verification of all that is configured, asked for by REST as soon as the worker takes it, to its end.
+impl EnrichScene {
+    /// Requests a verification of all configured lists by REST until the worker accepts it, and waits for its end.
     async fn verify(&self, id: &str, more: Value) -> Result<Vec<Value>> {
         let mut body = json!({ "id": id, "kind": "verify" });
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -151,7 +149,7 @@ impl Scene {
         }
     }
 
-    /// Puts one customer's record under the key of another.
+    /// Writes one customer's record under the key of another.
     async fn spoil_topic(&self) -> Result<()> {
         let topic = self.topic(Topic::AccountingRecords(AccountingResource::Customers));
         let records = evidence::read(self, &topic).await?;
@@ -162,7 +160,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Puts a customer's record under keys that the source never had; how many they are.
+    /// Writes a customer's record under keys that the source never had; the number of keys.
     async fn add_strangers(&self) -> Result<u64> {
         let topic = self.topic(Topic::AccountingRecords(AccountingResource::Customers));
         let records = evidence::read(self, &topic).await?;
@@ -177,7 +175,7 @@ impl Scene {
         Ok(keys.len() as u64)
     }
 
-    /// Every kind has a series, and those that are not 0 are these.
+    /// Waits until every kind has a series, and only these are not 0.
     async fn assert_measured(&self, found: &[(Difference, f64)]) -> Result<()> {
         let expected: BTreeMap<String, f64> = Difference::ALL
             .into_iter()
@@ -200,7 +198,7 @@ impl Scene {
     }
 }
 
-/// By kind, of all shards together.
+/// The sums of a member over all shards, by kind.
 fn counts(progress: &[Value], member: &str) -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
     for (kind, count) in progress.iter().filter_map(|one| one[member].as_object()).flatten() {

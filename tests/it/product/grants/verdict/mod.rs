@@ -1,10 +1,10 @@
-//! Whether the tokens of one grant were kept as promised, by the books of both sides.
+//! Whether the workers kept the tokens of a grant as promised, judged by the records of provider and topic.
 //!
-//! Of every refresh token the provider knows when it was shown, and the topic which intents to show it stood. So:
-//! - nobody shows a token without an intent of its own that stood before;
-//! - nobody shows one a second time unless the first holder was killed, and not while its request could still be on its way;
-//! - what the provider gave stands in the topic, unless its holder was killed right then;
-//! - a grant is lost exactly there.
+//! The provider records when each refresh token was shown, and the topic has the intents to show it. So:
+//! - a worker shows a token only after it has written an intent for this attempt;
+//! - a token is shown a second time only if the first holder was killed, and not while the first request may still be in flight;
+//! - every token that the provider issued is in the topic, unless the holder was killed before it could write it;
+//! - exactly in that case the grant is lost.
 
 pub(super) mod tests;
 
@@ -17,41 +17,47 @@ use simulator::{
     identity::{Exchange, ExchangeKind, ExchangeOutcome, Issued},
 };
 
-use super::scene::Written;
+use super::scene::CommittedGrant;
 
-/// How much later than the death of a client its last request may be looked at, milliseconds.
+/// Longest time from the death of a client to the provider's record of its last request, milliseconds.
 const LATE: i64 = 5_000;
 
-/// What there is to judge by.
-pub(super) struct Books<'a> {
-    /// Every token that the provider gave.
+/// The records of the provider, and the kills.
+pub(super) struct GrantHistory<'a> {
+    /// Every token that the provider issued.
     pub(super) issued: &'a [Issued],
     /// Every token that it was shown.
     pub(super) exchanges: &'a [Exchange],
-    /// When workers were killed, milliseconds since 1970: before, and when they were gone.
+    /// The kills, milliseconds since 1970: before the signal, and when the worker was gone.
     pub(super) kills: &'a [(i64, i64)],
 }
 
-/// What was found.
+/// Counts and faults.
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct GrantVerdict {
     /// Tokens that the provider rotated.
     pub(super) refreshes: usize,
-    /// Tokens that were rotated although the first intent for them came to nothing.
+    /// Tokens that were rotated although their first intent failed.
     pub(super) recovered: usize,
-    /// Tokens that it gave and nobody wrote down.
+    /// Tokens that it issued and that are not in the topic.
     pub(super) cut: usize,
-    /// Logins that were lost.
+    /// Logins that the topic has as lost.
     pub(super) lost: usize,
     /// Tokens that were shown once more.
     pub(super) again: usize,
-    /// What must not be.
+    /// Violations, in words.
     pub(super) faults: Vec<String>,
 }
 
-impl Verdict {
-    /// Adds what is found of a grant, with all that was written of it and the provider's numbers of its logins.
-    pub(super) fn add(&mut self, books: &Books<'_>, name: &str, written: &[Written], logins: &[u64]) {
+impl GrantVerdict {
+    /// Judges a grant by its records in the topic and the provider's numbers of its logins.
+    pub(super) fn add(
+        &mut self,
+        books: &GrantHistory<'_>,
+        name: &str,
+        written: &[CommittedGrant],
+        logins: &[u64],
+    ) {
         let shown: BTreeSet<&str> =
             written.iter().filter_map(|one| Some(one.grant.tokens.as_ref()?.refresh.reveal())).collect();
         let intents = intents(written);
@@ -74,7 +80,7 @@ impl Verdict {
                     .iter()
                     .filter(|exchange| exchange.kind == ExchangeKind::Refresh && exchange.token == **token)
                     .collect();
-                let one = Token { name, index, books, presented };
+                let one = TokenUse { name, index, books, presented };
                 let intents = intents.get(*token).map_or(&[][..], Vec::as_slice);
                 one.check_intents(intents, &mut self.faults);
                 one.check_again(&mut self.faults);
@@ -88,7 +94,7 @@ impl Verdict {
                     one.check_cut(&mut self.faults);
                 }
                 if is_cut != lost.contains(token) {
-                    let is = if is_cut { "was given and not written" } else { "stands in the topic" };
+                    let is = if is_cut { "was issued and not written" } else { "is in the topic" };
                     one.fault(&mut self.faults, &format!("is lost {}, but what followed {is}", !is_cut));
                 }
             }
@@ -102,7 +108,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for GrantVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { refreshes, recovered, cut, lost, again, faults } = self;
         write!(
@@ -115,15 +121,15 @@ impl fmt::Display for Verdict {
 }
 
 /// A refresh token and when it was shown.
-struct Token<'a> {
+struct TokenUse<'a> {
     name: &'a str,
-    /// Its place among those of its login.
+    /// Its index among those of its login.
     index: usize,
-    books: &'a Books<'a>,
+    books: &'a GrantHistory<'a>,
     presented: Vec<&'a Exchange>,
 }
 
-impl Token<'_> {
+impl TokenUse<'_> {
     fn is_rotated(&self) -> bool {
         self.presented.iter().any(|exchange| exchange.outcome == ExchangeOutcome::Rotated)
     }
@@ -131,11 +137,11 @@ impl Token<'_> {
     fn check_intents(&self, intents: &[i64], faults: &mut Vec<String>) {
         for (earlier, exchange) in self.presented.iter().enumerate() {
             let at = milliseconds(exchange.at);
-            let stood = intents.iter().filter(|begun| **begun <= at).count();
-            if stood <= earlier {
+            let written = intents.iter().filter(|begun| **begun <= at).count();
+            if written <= earlier {
                 self.fault(
                     faults,
-                    &format!("was shown at {at} with {earlier} before it, and {stood} intents stood"),
+                    &format!("was shown at {at} with {earlier} before it, and {written} intents written"),
                 );
             }
         }
@@ -145,10 +151,10 @@ impl Token<'_> {
         let mut is_rotated = false;
         for (earlier, exchange) in self.presented.iter().enumerate() {
             let is_expected = match exchange.outcome {
-                ExchangeOutcome::Rotated => !is_rotated,
-                ExchangeOutcome::Reused | ExchangeOutcome::Revoked => is_rotated,
-                // Whoever showed it was gone before anybody looked.
-                ExchangeOutcome::Unavailable => true,
+                Outcome::Rotated => !is_rotated,
+                Outcome::Reused | Outcome::Revoked => is_rotated,
+                // The client was gone before the provider handled the request.
+                Outcome::Unavailable => true,
                 _ => false,
             };
             is_rotated |= exchange.outcome == ExchangeOutcome::Rotated;
@@ -159,7 +165,10 @@ impl Token<'_> {
         for pair in self.presented.windows(2) {
             let [first, second] = [pair[0], pair[1]].map(|exchange| milliseconds(exchange.at));
             if !self.is_killed_between(first, second) {
-                self.fault(faults, &format!("was shown at {first} and {second}, and nobody died between"));
+                self.fault(
+                    faults,
+                    &format!("was shown at {first} and {second}, and no worker was killed between"),
+                );
             }
             if u128::try_from(second - first).unwrap_or(0) < GRACE.as_millis() {
                 self.fault(faults, &format!("was shown again after {} ms", second - first));
@@ -167,7 +176,7 @@ impl Token<'_> {
         }
     }
 
-    /// What it was rotated to nobody has written: only because of a kill, before anything else came of the login.
+    /// The token that it was rotated to is not written: only a kill before the next request of this login may cause that.
     fn check_cut(&self, faults: &mut Vec<String>) {
         let Some(rotated) =
             self.presented.iter().find(|exchange| exchange.outcome == ExchangeOutcome::Rotated)
@@ -180,7 +189,7 @@ impl Token<'_> {
         if !self.is_killed_between(at, next.unwrap_or(i64::MAX)) {
             self.fault(
                 faults,
-                &format!("was rotated at {at}, and nobody wrote down the next though nobody died"),
+                &format!("was rotated at {at}, and the next is not written though no worker was killed"),
             );
         }
     }
@@ -194,8 +203,8 @@ impl Token<'_> {
     }
 }
 
-/// When intents were written first, by the token that they are for.
-fn intents(written: &[Written]) -> BTreeMap<&str, Vec<i64>> {
+/// When each intent was written first, by token.
+fn intents(written: &[CommittedGrant]) -> BTreeMap<&str, Vec<i64>> {
     let mut known = BTreeSet::new();
     let mut intents: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
     for one in written {

@@ -1,4 +1,4 @@
-//! The judge itself, on books that were made up.
+//! The judge on made-up histories.
 
 use std::time::Duration;
 
@@ -11,22 +11,22 @@ use simulator::identity::AnswerFate;
 use super::*;
 
 crate::tests! {
-    plain a_judge_takes_what_may_be;
-    plain a_judge_sees_what_must_not_be;
+    plain a_sound_history_has_no_faults;
+    plain every_kind_of_fault_is_found;
 }
 
 const MINUTE: i64 = 60_000;
 
-/// Both sides' books of one login.
-struct Made {
+/// The records of one login, of provider and topic.
+struct MadeHistory {
     issued: Vec<Issued>,
     exchanges: Vec<Exchange>,
-    written: Vec<Written>,
+    written: Vec<CommittedGrant>,
     kills: Vec<(i64, i64)>,
 }
 
-impl Made {
-    /// Somebody has logged in and has `token-0`.
+impl MadeHistory {
+    /// After a login that was issued `token-0`.
     fn new() -> Self {
         let mut made = Self { issued: vec![], exchanges: vec![], written: vec![], kills: vec![] };
         made.gives(0);
@@ -49,7 +49,7 @@ impl Made {
     }
 
     fn write(&mut self, at_ms: i64, grant: Grant) {
-        self.written.push(Written { at_ms, grant });
+        self.written.push(CommittedGrant { at_ms, grant });
     }
 
     fn last(&self) -> Grant {
@@ -61,7 +61,7 @@ impl Made {
         last.base(last.intent().unwrap())
     }
 
-    /// An intent for the token of now, or another where one stands.
+    /// Writes an intent for the present token, or a recovery if there is one already.
     fn begin(&mut self, at_ms: i64, id: &str) {
         let origin = Origin { worker: "one:1".into(), begun_ms: at_ms };
         let intent = Intent { id: id.into(), cause: Cause::Due, origin, window_ms: 5_000, withdrawn: false };
@@ -92,10 +92,10 @@ impl Made {
         self.write(at_ms, lost);
     }
 
-    fn judged(&self) -> Verdict {
+    fn judged(&self) -> GrantVerdict {
         let Self { issued, exchanges, kills, .. } = self;
-        let mut verdict = Verdict::default();
-        verdict.add(&Books { issued, exchanges, kills }, "north", &self.written, &[1]);
+        let mut verdict = GrantVerdict::default();
+        verdict.add(&GrantHistory { issued, exchanges, kills }, "north", &self.written, &[1]);
         verdict
     }
 }
@@ -110,9 +110,9 @@ fn issued(number: u32) -> provider::auth::grant::Issued {
     }
 }
 
-async fn a_judge_takes_what_may_be() {
-    let mut made = Made::new();
-    // One that went well, one that was killed before it was sent, one that was killed after the rotation.
+async fn a_sound_history_has_no_faults() {
+    let mut made = MadeHistory::new();
+    // One success, one kill before the request, one kill after the rotation.
     made.begin(MINUTE, "a");
     made.present(MINUTE + 10, 0, ExchangeOutcome::Rotated);
     made.answer(MINUTE + 20, 1);
@@ -131,19 +131,19 @@ async fn a_judge_takes_what_may_be() {
     let verdict = made.judged();
 
     assert!(verdict.faults.is_empty(), "{verdict}");
-    let Verdict { refreshes, recovered, cut, lost, again, .. } = verdict;
+    let GrantVerdict { refreshes, recovered, cut, lost, again, .. } = verdict;
     assert_eq!((refreshes, recovered, cut, lost, again), (3, 1, 1, 1, 1));
 }
 
-async fn a_judge_sees_what_must_not_be() {
-    type Story = fn(&mut Made);
+async fn every_kind_of_fault_is_found() {
+    type Story = fn(&mut MadeHistory);
     let stories: [(&str, Story); 6] = [
-        ("0 intents stood", |made| {
-            made.present(MINUTE, 0, ExchangeOutcome::Rotated);
+        ("0 intents written", |made| {
+            made.present(MINUTE, 0, Outcome::Rotated);
             made.begin(MINUTE + 1, "a");
             made.answer(MINUTE + 2, 1);
         }),
-        ("nobody died between", |made| {
+        ("no worker was killed between", |made| {
             made.begin(MINUTE, "a");
             made.present(MINUTE + 10, 0, ExchangeOutcome::Rotated);
             made.begin(2 * MINUTE, "b");
@@ -158,12 +158,12 @@ async fn a_judge_sees_what_must_not_be() {
             made.present(MINUTE + 1_010, 0, ExchangeOutcome::Reused);
             made.lose(MINUTE + 1_020);
         }),
-        ("though nobody died", |made| {
+        ("though no worker was killed", |made| {
             made.begin(MINUTE, "a");
             made.present(MINUTE + 10, 0, ExchangeOutcome::Rotated);
             made.lose(MINUTE + 20);
         }),
-        ("is lost true, but what followed stands", |made| {
+        ("is lost true, but what followed is in the topic", |made| {
             made.begin(MINUTE, "a");
             made.present(MINUTE + 10, 0, ExchangeOutcome::Rotated);
             made.lose(MINUTE + 15);
@@ -171,14 +171,14 @@ async fn a_judge_sees_what_must_not_be() {
             let base = begun.base(begun.intent().unwrap());
             made.write(MINUTE + 20, last.answer(&base, issued(1)).unwrap());
         }),
-        ("is lost false, but what followed was given", |made| {
+        ("is lost false, but what followed was issued", |made| {
             made.begin(MINUTE, "a");
             made.present(MINUTE + 10, 0, ExchangeOutcome::Rotated);
             made.kills.push((MINUTE + 20, MINUTE + 21));
         }),
     ];
     for (fault, story) in stories {
-        let mut made = Made::new();
+        let mut made = MadeHistory::new();
 
         story(&mut made);
 

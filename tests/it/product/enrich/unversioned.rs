@@ -1,4 +1,4 @@
-//! Records that tell neither their version nor their id: each is published under what its event tells, and no stale read stays.
+//! Records without version and id: each is published with those of its event, and no stale read stays.
 
 use std::collections::BTreeMap;
 
@@ -6,24 +6,24 @@ use model::{AccountingResource, RunKind, SchemaKind};
 use simulator::{catalog::Resource, knobs::LeftOut, world::Place};
 
 use super::evidence::{letters, lines, parked};
-use super::scene::{Options, Scene, ours};
+use super::scene::{EnrichScene, Options, ours};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real records_that_tell_less_all_arrive_and_none_stays_stale within 600;
-    real a_known_record_without_version_is_published_again_only_if_it_changed within 240;
+    real records_without_version_or_id_arrive_and_none_stays_stale within 600;
+    real an_unversioned_record_is_republished_only_if_it_changed within 240;
 }
 
-/// Resources whose members the document does not show.
+/// Resources whose members the provider does not document.
 fn undocumented() -> Vec<Resource> {
     Resource::ALL.into_iter().filter(|one| ours(*one).schema() == SchemaKind::Record).collect()
 }
 
-async fn records_that_tell_less_all_arrive_and_none_stays_stale(shared: &'static Shared) -> Result<()> {
+async fn records_without_version_or_id_arrive_and_none_stays_stale(shared: &'static Shared) -> Result<()> {
     let resources = undocumented();
     assert_eq!(resources.len(), 16);
     let options = Options { resources: &resources, ..Options::default() };
-    let scene = Scene::start(shared.into(), "enrich-untold", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "enrich-unversioned", options, |settings| {
         settings.world.others = 2;
         let records = &mut settings.knobs.reads.records;
         records.without_id = resources.iter().copied().collect();
@@ -35,7 +35,7 @@ async fn records_that_tell_less_all_arrive_and_none_stays_stale(shared: &'static
     for (round, left_out) in LeftOut::ALL.into_iter().enumerate() {
         scene.provider().turn(|knobs| {
             knobs.reads.records.left_out = left_out;
-            // Half of the reads come from a replica that is behind, for less time than a record is read once more after.
+            // Half of the reads come from a replica that lags by less than the time until a record is read again.
             (knobs.reads.replica_lag, knobs.reads.replica_share) = (if round == 0 { 0 } else { 300 }, 0.5);
         });
         scene.update(&living);
@@ -52,10 +52,14 @@ async fn records_that_tell_less_all_arrive_and_none_stays_stale(shared: &'static
             assert_eq!(versions.last(), Some(&truth.sequence), "{place:?} {left_out:?}");
             assert_eq!(Some(last), shown(&scene, *place).as_ref(), "{place:?} {left_out:?}");
         }
-        println!("enrich, untold: {left_out:?}, {} records of {} keys", total(&published), published.len());
+        println!(
+            "enrich, unversioned: {left_out:?}, {} records of {} keys",
+            total(&published),
+            published.len()
+        );
     }
 
-    // Events that came before say nothing new.
+    // Repeated events change nothing.
     let before = total(&published(&scene).await?);
     scene.repeat_events().await?;
     scene.quiesce().await?;
@@ -63,12 +67,10 @@ async fn records_that_tell_less_all_arrive_and_none_stays_stale(shared: &'static
     Ok(())
 }
 
-async fn a_known_record_without_version_is_published_again_only_if_it_changed(
-    shared: &'static Shared,
-) -> Result<()> {
+async fn an_unversioned_record_is_republished_only_if_it_changed(shared: &'static Shared) -> Result<()> {
     let resources = [Resource::Journals];
     let options = Options { resources: &resources, ..Options::default() };
-    let scene = Scene::start(shared.into(), "enrich-untold-known", options, |settings| {
+    let scene = EnrichScene::start(shared.into(), "enrich-unversioned-known", options, |settings| {
         settings.world.others = 3;
         settings.knobs.reads.records.without_sequence = resources.into();
     })
@@ -84,7 +86,7 @@ async fn a_known_record_without_version_is_published_again_only_if_it_changed(
     scene.until_over("same").await?;
     assert_eq!(published(&scene).await?, first);
 
-    // Nothing is told of this change.
+    // A change without an event.
     scene.provider().turn(|knobs| knobs.delivery.lose = 1.0);
     scene.update(&living[..1]);
     scene.settle().await?;
@@ -103,11 +105,11 @@ async fn a_known_record_without_version_is_published_again_only_if_it_changed(
     Ok(())
 }
 
-type Published = BTreeMap<super::checker::Name, (Vec<u64>, serde_json::Value)>;
+type PublishedVersions = BTreeMap<super::checker::RecordName, (Vec<u64>, serde_json::Value)>;
 
-/// The versions of each key, in their order, and its last value.
-async fn published(scene: &Scene) -> Result<Published> {
-    let mut found = Published::new();
+/// The versions of each key in log order, and its last value.
+async fn published(scene: &EnrichScene) -> Result<PublishedVersions> {
+    let mut found = PublishedVersions::new();
     for (resource, lines) in lines(scene).await? {
         for line in lines {
             let (versions, last) = found.entry((resource, line.key)).or_default();
@@ -118,12 +120,12 @@ async fn published(scene: &Scene) -> Result<Published> {
     Ok(found)
 }
 
-fn total(published: &Published) -> usize {
+fn total(published: &PublishedVersions) -> usize {
     published.values().map(|(versions, _)| versions.len()).sum()
 }
 
 /// A record as a read by id shows it now.
-fn shown(scene: &Scene, place: Place) -> Option<serde_json::Value> {
+fn shown(scene: &EnrichScene, place: Place) -> Option<serde_json::Value> {
     let provider = scene.provider();
     let shape = simulator::reads::Shape::record(&provider.knobs().reads, place.resource);
     let world = provider.world();

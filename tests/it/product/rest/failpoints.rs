@@ -1,4 +1,4 @@
-//! The worker dies before and after the commit of an edit: the next one has the old state or the new, and every answered edit.
+//! The worker dies before and after the commit of an edit: the next one has the old or the new state, and every answered edit.
 //!
 //! Each worker answers one edit and dies in the next. The connector is stopped, so that no task writes to the config topic.
 
@@ -9,15 +9,15 @@ use crate::support::tributary::Tributary;
 use crate::support::{Error, Result, breakable, prefix};
 
 crate::tests! {
-    disturbing an_edit_that_is_cut_off_stands_as_a_whole_or_not_at_all within 240;
+    disturbing an_interrupted_edit_is_applied_whole_or_not_at_all within 240;
 }
 
-/// Where the worker dies, and whether the edit is committed by then.
-const PLACES: [(&str, bool); 2] = [("sent", false), ("committed", true)];
+/// The fail points, and whether the edit is committed by then.
+const FAILPOINTS: [(&str, bool); 2] = [("sent", false), ("committed", true)];
 /// One writes to the config topic alone, the other to the offset topic in the same transaction.
 const EDITS: [(&str, &str); 2] = [("PUT", "config"), ("PATCH", "offsets")];
 
-async fn an_edit_that_is_cut_off_stands_as_a_whole_or_not_at_all() -> Result<()> {
+async fn an_interrupted_edit_is_applied_whole_or_not_at_all() -> Result<()> {
     let (broker, group, http) = (breakable::take().await?, prefix("places"), http());
     // Short, so that the next worker is soon a member of the group.
     let properties = [("session.timeout.ms", "1500"), ("heartbeat.interval.ms", "300")];
@@ -27,12 +27,12 @@ async fn an_edit_that_is_cut_off_stands_as_a_whole_or_not_at_all() -> Result<()>
     assert_eq!(status, 201, "{answer}");
     worker.kill();
 
-    let mut cut: Option<Cut> = None;
-    let cases = PLACES.into_iter().flat_map(|place| EDITS.map(|edit| (place, edit)));
-    for (number, ((place, is_written), (method, what))) in (1..).zip(cases) {
-        worker.start_again_to_die(&format!("transaction.{group}-config-arbiter.{place}:2")).await?;
-        if let Some(cut) = cut.take() {
-            cut.check(&worker, &http).await?;
+    let mut interrupted: Option<InterruptedEdit> = None;
+    let cases = FAILPOINTS.into_iter().flat_map(|failpoint| EDITS.map(|edit| (failpoint, edit)));
+    for (number, ((failpoint, is_written), (method, what))) in (1..).zip(cases) {
+        worker.start_again_to_die(&format!("transaction.{group}-config-arbiter.{failpoint}:2")).await?;
+        if let Some(interrupted) = interrupted.take() {
+            interrupted.check(&worker, &http).await?;
         }
         let path = format!("/connectors/numbers/{what}");
         let [answered, cut_off] = [2 * number, 2 * number + 1].map(|number| edit(&group, what, number));
@@ -41,35 +41,35 @@ async fn an_edit_that_is_cut_off_stands_as_a_whole_or_not_at_all() -> Result<()>
         let answer = worker.ask(&http, method, &path, Some(&cut_off)).await;
         assert!(
             answer.is_err(),
-            "{method} {what} was answered before the worker died at {place}: {answer:?}"
+            "{method} {what} was answered before the worker died at {failpoint}: {answer:?}"
         );
         worker.dead().await?;
-        cut = Some(Cut { path, place, answered, cut_off, is_written });
+        interrupted = Some(InterruptedEdit { path, failpoint, answered, cut_off, is_written });
     }
     worker.start_again().await?;
-    if let Some(cut) = cut {
-        cut.check(&worker, &http).await?;
+    if let Some(interrupted) = interrupted {
+        interrupted.check(&worker, &http).await?;
     }
-    println!("rest: a worker died at {} places of {} kinds of edit", PLACES.len(), EDITS.len());
+    println!("rest: a worker died at {} fail points of {} kinds of edit", FAILPOINTS.len(), EDITS.len());
     Ok(())
 }
 
 /// An edit in which the worker died, and the answered one before it.
-struct Cut {
+struct InterruptedEdit {
     path: String,
-    place: &'static str,
+    failpoint: &'static str,
     answered: Value,
     cut_off: Value,
-    /// Whether the edit that was cut off is committed.
+    /// Whether the interrupted edit is committed.
     is_written: bool,
 }
 
-impl Cut {
+impl InterruptedEdit {
     async fn check(&self, worker: &Tributary, http: &reqwest::Client) -> Result<()> {
-        let Self { path, place, answered, cut_off, is_written } = self;
+        let Self { path, failpoint, answered, cut_off, is_written } = self;
         let (_, text) = worker.ask(http, "GET", path, None).await?;
-        let stands: Value = serde_json::from_str(&text).map_err(|error| Error(format!("{text}: {error}")))?;
-        assert_eq!(stands, *if *is_written { cut_off } else { answered }, "{path}, {place}");
+        let found: Value = serde_json::from_str(&text).map_err(|error| Error(format!("{text}: {error}")))?;
+        assert_eq!(found, *if *is_written { cut_off } else { answered }, "{path}, {failpoint}");
         Ok(())
     }
 }

@@ -9,28 +9,27 @@ use tributary::avro::embedded::EmbeddedRegistry;
 
 use super::checker::check;
 use super::load::Mix;
-use super::scene::{Options, PARTITIONS, Scene};
+use super::scene::{EnrichScene, Options, PARTITIONS};
 use crate::support::dice::seed;
-use crate::support::stage::Ground;
+use crate::support::stage::Backend;
 use crate::support::{Error, Result, breakable};
 
 crate::tests! {
-    disturbing no_record_is_published_twice_after_any_place within 240;
+    disturbing no_record_is_published_twice_at_any_failpoint within 240;
 }
 
 /// Changes a second.
 const RATE: f64 = 20.0;
 
-async fn no_record_is_published_twice_after_any_place() -> Result<()> {
+async fn no_record_is_published_twice_at_any_failpoint() -> Result<()> {
     let broker = breakable::take().await?;
-    let registry =
-        EmbeddedRegistry::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
-    let ground = Ground { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
-    // Short, so that the next worker soon owns the tasks.
+    let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
+    let backend = Backend { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
+    // Short, so that the restarted worker soon owns the tasks.
     let properties = &[("session.timeout.ms", "1500"), ("heartbeat.interval.ms", "300")];
     let options = Options { resources: &[Resource::Customers], properties, ..Options::default() };
-    let mut scene = Scene::start(ground, "enrich-places", options, |settings| {
-        // Many, so that a record which a death spoiled is seldom repaired by its next change.
+    let mut scene = EnrichScene::start(backend, "enrich-places", options, |settings| {
+        // Many, so that the next change seldom repairs a record that a crash spoiled.
         (settings.world.customers, settings.world.others) = (200, 0);
     })
     .await?;
@@ -38,22 +37,22 @@ async fn no_record_is_published_twice_after_any_place() -> Result<()> {
     let company = key.split('/').next().unwrap_or_default();
     let shard = partition_of(company.as_bytes(), PARTITIONS);
     let transaction = format!("transaction.tributary-{}-shard-{shard}", scene.prefix);
-    let places = [
+    let failpoints = [
         // The batch is in the log and not committed. The second batch, so that one is committed before it.
         format!("{transaction}.sent:2"),
-        // The batch is committed; the worker has not heard of it.
+        // The batch is committed; the worker has not seen the answer.
         format!("{transaction}.committed"),
-        // Its fences are in the local store; the desk has not settled its events.
+        // Its fences are in the local store; its events are not settled.
         "records.kept".to_owned(),
     ];
 
     let load = scene.load(RATE, Mix::Updates, seed());
     scene.stage.workers[0].kill();
-    for place in &places {
-        scene.stage.workers[0].start_again_to_die(place).await?;
+    for failpoint in &failpoints {
+        scene.stage.workers[0].start_again_to_die(failpoint).await?;
         scene.stage.reach(0)?;
         let died = scene.stage.workers[0].dead().await;
-        died.map_err(|error| Error(format!("{place}: {error}")))?;
+        died.map_err(|error| Error(format!("{failpoint}: {error}")))?;
     }
     let changes = load.stop();
     scene.stage.workers[0].start_again().await?;
@@ -66,8 +65,8 @@ async fn no_record_is_published_twice_after_any_place() -> Result<()> {
     let verdict = check(&after);
 
     println!(
-        "enrich, places: a worker died at {} of them, {changes} changes, {repeated} events produced again; {verdict}",
-        places.len()
+        "enrich, failpoints: a worker died at {} of them, {changes} changes, {repeated} events produced again; {verdict}",
+        failpoints.len()
     );
     verdict.assert_sound();
     assert_eq!(verdict.letters, 0, "there are dead letters");

@@ -1,4 +1,4 @@
-//! A set of topics, the workers on it, and a sender that reaches them over HTTPS.
+//! The topics and workers of a group, and a sender that delivers to them over HTTPS.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,17 +16,17 @@ use super::delivery::{Delivery, signature};
 use crate::support::process::Process;
 use crate::support::{Result, lost, place, run_directory, traced};
 
-/// What a busy machine may need; nothing waits this long when all is well.
+/// Limit for each step on a busy machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
-/// A worker takes longer to start than anything it does afterwards.
+/// Limit for the start of a worker.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// No sender waits longer for an answer.
+/// The provider waits this long for an answer.
 pub(super) const PROVIDER_WAITS: Duration = Duration::from_secs(5);
 pub(super) const CONNECTOR: &str = "hooks";
 pub(super) const SECRET: &str = "0123456789abcdef-first";
 
 /// Topics of one group of workers, and of one connector's prefix.
-pub(super) struct Place {
+pub(super) struct IngestCluster {
     pub(super) topics: place::Place,
     bootstrap: String,
     registry: String,
@@ -36,7 +36,7 @@ pub(super) struct Place {
     more: String,
 }
 
-impl Place {
+impl IngestCluster {
     pub(super) fn at(bootstrap: &str, registry: &str, name: &str) -> Result<Self> {
         let kafka = Kafka::plaintext(bootstrap);
         let topics = place::Place::at(kafka.clone(), Admin::Real(kafka), registry, name)?;
@@ -49,25 +49,25 @@ impl Place {
         Ok(Self { topics, bootstrap, registry, certificate, key, more })
     }
 
-    /// Workers that are started from here on have this setting too.
+    /// Sets a property of the workers that are started later.
     pub(super) fn set(&mut self, key: &str, value: &str) {
         self.more += &format!("{key}={value}\n");
     }
 
-    /// A worker that is healthy, with a disk of its own.
-    pub(super) async fn start(&self) -> Result<Worker> {
+    /// A healthy worker on a new disk.
+    pub(super) async fn start(&self) -> Result<IngestWorker> {
         let worker = self.spawn(&run_directory::create("ingest")?).await?;
         worker.until_healthy().await?;
         Ok(worker)
     }
 
-    /// A worker on this disk that receives; whether there is a Kafka is another matter.
-    pub(super) async fn spawn(&self, directory: &Path) -> Result<Worker> {
+    /// A worker on this disk that receives, with or without Kafka.
+    pub(super) async fn spawn(&self, directory: &Path) -> Result<IngestWorker> {
         let properties = directory.join("worker.properties");
         fs::write(&properties, self.properties(directory)).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
         command.args(["run", "--config"]).arg(properties).env_clear();
-        // A log of its own each time: where it listens is read from it.
+        // A new log each time, since its addresses are read from the log.
         let before = fs::read_dir(directory).unwrap().count();
         let process = Process::spawn("ingest", command, &directory.join(format!("log-{before}")))?;
         let said = |what: &str| {
@@ -79,7 +79,7 @@ impl Place {
         let certificate = Certificate::from_pem(&fs::read(&self.certificate).unwrap()).unwrap();
         let http = Client::builder().no_proxy().tls_certs_only([certificate]).timeout(LIMIT).build().unwrap();
         let (rest, hooks) = (format!("http://{rest}"), format!("https://{hooks}"));
-        Ok(Worker { process, rest, hooks, http, directory: directory.to_owned() })
+        Ok(IngestWorker { process, rest, hooks, http, directory: directory.to_owned() })
     }
 
     /// A connector that receives changes of customers.
@@ -96,8 +96,8 @@ impl Place {
         })
     }
 
-    /// Ids of the deliveries that are in their topic, each partition in its order. Where Kafka is slow one may come a second time from
-    /// the spool, behind itself: it counts where it came first.
+    /// Ids of the deliveries in their topic, each partition in its order. If Kafka is slow, the spool may publish one again: only the
+    /// first copy counts.
     pub(super) async fn published(&self) -> Vec<String> {
         let records = self.read(Topic::AccountingEvents(AccountingResource::Customers)).await;
         let ids = records.iter().map(|record| place::header(record, "tributary.id").unwrap().to_owned());
@@ -105,7 +105,7 @@ impl Place {
         ids.filter(|id| seen.insert(id.clone())).collect()
     }
 
-    /// Waits until exactly these are, in this order: for deliveries of one company.
+    /// Waits until exactly these are published in this order, for deliveries of one company.
     pub(super) async fn until_published(&self, ids: &[&str]) {
         let mut found = Vec::new();
         let all = until(async || {
@@ -116,7 +116,7 @@ impl Place {
         assert_eq!(found, ids);
     }
 
-    /// All of a topic; nothing where it does not exist.
+    /// All records of a topic; nothing if it does not exist.
     pub(super) async fn read(&self, topic: Topic) -> Vec<Received> {
         let name = self.topics.name(topic);
         match self.topics.admin.partition_counts(&[&name]).await.unwrap().is_empty() {
@@ -160,8 +160,8 @@ impl Place {
     }
 }
 
-/// A worker in a process of its own.
-pub(super) struct Worker {
+/// A worker process.
+pub(super) struct IngestWorker {
     process: Process,
     rest: String,
     hooks: String,
@@ -169,7 +169,7 @@ pub(super) struct Worker {
     pub(super) directory: PathBuf,
 }
 
-impl Worker {
+impl IngestWorker {
     pub(super) async fn until_healthy(&self) -> Result<()> {
         self.process.ready(START_LIMIT, async || self.health().await.0 == 200).await
     }
@@ -198,7 +198,7 @@ impl Worker {
         (status, serde_json::from_str(&answer.text().await.unwrap()).unwrap_or(Value::Null))
     }
 
-    /// What the REST API answers, as it is.
+    /// The text of an answer of the REST API.
     pub(super) async fn text(&self, method: &str, path: &str, body: Option<&Value>) -> String {
         let mut request = self.http.request(method.parse().unwrap(), format!("{}{path}", self.rest));
         if let Some(body) = body {
@@ -207,18 +207,18 @@ impl Worker {
         request.send().await.unwrap().text().await.unwrap()
     }
 
-    /// A request to the public listener that is still to be sent.
+    /// A request to the public listener, not yet sent.
     pub(super) fn post(&self, path: &str) -> RequestBuilder {
         self.http.post(format!("{}{path}", self.hooks))
     }
 
-    /// Asks for a change, which must be taken.
+    /// Sends a change to the REST API, which must accept it.
     pub(super) async fn change(&self, method: &str, path: &str, body: Option<&Value>) {
         let (status, answer) = self.ask(method, &format!("/connectors/{CONNECTOR}{path}"), body).await;
         assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
     }
 
-    /// Sends a delivery with this secret and gives the answer, which must be in time.
+    /// Sends a delivery signed with this secret; the answer, which must be in time.
     pub(super) async fn send(&self, delivery: &Delivery, secret: &str) -> Response {
         let begun = Instant::now();
         let answer = self.request(CONNECTOR, delivery, secret).send().await.unwrap();
@@ -227,19 +227,19 @@ impl Worker {
         answer
     }
 
-    /// A delivery to this connector that is still to be sent.
+    /// A delivery to this connector, not yet sent.
     pub(super) fn request(&self, connector: &str, delivery: &Delivery, secret: &str) -> RequestBuilder {
         let body = delivery.body();
         let request = self.http.post(format!("{}/webhooks/accounting/{connector}/customers", self.hooks));
         request.header("svc-webhook-signature", signature(secret, &body)).body(body)
     }
 
-    /// The same, for the status alone.
+    /// Sends a delivery; the status of the answer.
     pub(super) async fn deliver(&self, delivery: &Delivery) -> u16 {
         self.send(delivery, SECRET).await.status().as_u16()
     }
 
-    /// What it has said until now.
+    /// Its output so far.
     pub(super) fn said(&self) -> String {
         self.process.said()
     }
@@ -248,7 +248,7 @@ impl Worker {
         self.process.kill();
     }
 
-    /// Ends it in order, and says what it had to say.
+    /// Stops it; its output.
     pub(super) async fn stop(self) -> Result<String> {
         self.process.signal(Signal::TERM)?;
         let status = self.process.wait(LIMIT).await?;
@@ -258,11 +258,11 @@ impl Worker {
     }
 }
 
-/// Looks until it is so, or for as long as a busy machine may need. Whether it was.
-pub(super) async fn until(mut look: impl AsyncFnMut() -> bool) -> bool {
+/// Waits until this holds, at most [`LIMIT`]; whether it did.
+pub(super) async fn until(mut holds: impl AsyncFnMut() -> bool) -> bool {
     let began = Instant::now();
     while lost::fair(began) < LIMIT {
-        if look().await {
+        if holds().await {
             return true;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

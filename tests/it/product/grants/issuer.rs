@@ -1,4 +1,4 @@
-//! A provider in memory that rotates refresh tokens, ends a grant whose token comes twice, and can be told to fail.
+//! A provider in memory that rotates refresh tokens, ends a grant whose token comes twice, and fails on request.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -18,72 +18,72 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tributary::logins::{Fault, Issuer, Issuers};
 
-/// What becomes of the next refreshes.
+/// The effect of a refresh.
 #[derive(Debug, Clone)]
-pub(super) enum Effect {
-    /// The provider rotates, and nobody hears of it.
+pub(super) enum RefreshEffect {
+    /// The provider rotates, and the answer is lost.
     LoseAnswer,
-    /// It is not reached.
+    /// The request is not sent.
     NotSent,
-    /// It is reached, does nothing, and nobody hears of that.
+    /// The provider gets the request, and never answers.
     Hang,
-    /// It refuses with this word.
+    /// It refuses with this error code.
     Refuse(&'static str),
-    /// It rotates, and answers when it is told to.
+    /// It rotates, and answers after [`TestIssuer::answer`].
     Wait,
-    /// Whoever presents the token meets a fault of the program.
+    /// The call panics.
     Panic,
 }
 
-/// Of grants whose tokens have numbers in the same thousand, one ends with the other.
+/// Grants whose tokens have numbers in the same thousand end together.
 const FAMILY: u32 = 1_000;
 
 #[derive(Debug)]
-struct State {
-    /// Numbers of the refresh tokens that are good.
+struct IssuerState {
+    /// Numbers of the valid refresh tokens.
     good: BTreeSet<u32>,
     /// When each token was given.
     given: BTreeMap<u32, i64>,
     presented: Vec<(String, i64)>,
-    /// Issuers that were made.
+    /// The number of issuers that were made.
     made: usize,
-    effects: VecDeque<Effect>,
+    effects: VecDeque<RefreshEffect>,
     life: Duration,
-    /// How old tokens of a login are.
+    /// Age of the tokens of a login.
     age: Duration,
 }
 
 /// The provider. Clones are the same one.
 #[derive(Debug, Clone)]
-pub(super) struct Bank {
-    state: Arc<Mutex<State>>,
-    /// How many tokens were presented.
+pub(super) struct TestIssuer {
+    state: Arc<Mutex<IssuerState>>,
+    /// The number of tokens that were presented.
     count: watch::Sender<usize>,
-    /// Whether checks of tokens are held up.
+    /// Whether checks of tokens wait.
     held: watch::Sender<bool>,
-    /// Whether answers that wait may come.
+    /// Whether answers of [`RefreshEffect::Wait`] are sent.
     answers: watch::Sender<bool>,
-    keys: watch::Sender<Keys>,
+    keys: watch::Sender<KeyAvailability>,
 }
 
-/// Whether the keys that tokens are checked with can be had.
+/// Whether the keys that verify tokens are available.
 #[derive(Debug, Default)]
-struct Keys {
+struct KeyAvailability {
     are_away: bool,
     missed: usize,
 }
 
-impl Keys {
+impl KeyAvailability {
     fn miss(&mut self) -> bool {
         self.missed += usize::from(self.are_away);
         self.are_away
     }
 }
 
-impl Bank {
-    /// One whose access tokens live so long.
+impl TestIssuer {
+    /// With this lifetime of access tokens.
     pub(super) fn new(life: Duration) -> Self {
-        let state = State {
+        let state = IssuerState {
             good: BTreeSet::new(),
             given: BTreeMap::new(),
             presented: Vec::new(),
@@ -101,7 +101,7 @@ impl Bank {
         }
     }
 
-    /// What a login gives: a grant that begins with this refresh token.
+    /// The tokens of a login, which start with the refresh token of this number.
     pub(super) fn log_in(&self, number: u32) -> Issued {
         let Granted { access, refresh, .. } = self.granted(number);
         let mut state = self.state.lock();
@@ -111,16 +111,16 @@ impl Bank {
         Issued { access, expires_in: Some(state.life), refresh, scopes: None, at_ms }
     }
 
-    /// Tokens of the next logins were given so long ago.
+    /// The tokens of later logins have this age.
     pub(super) fn age(&self, age: Duration) {
         self.state.lock().age = age;
     }
 
-    pub(super) fn next(&self, effect: Effect) {
+    pub(super) fn next(&self, effect: RefreshEffect) {
         self.state.lock().effects.push_back(effect);
     }
 
-    /// Its keys take their time from here on, or do not any more.
+    /// Has checks of tokens wait, or not any more.
     pub(super) fn hold_checks(&self, held: bool) {
         self.held.send_replace(held);
     }
@@ -130,7 +130,7 @@ impl Bank {
         self.state.lock().presented.iter().map(|(token, _)| token.clone()).collect()
     }
 
-    /// How old the access token beside it was when each was presented.
+    /// The age of the access token when each refresh token was presented.
     pub(super) fn ages(&self) -> Vec<Duration> {
         let state = self.state.lock();
         let age = |(token, at_ms): &(String, i64)| {
@@ -140,27 +140,27 @@ impl Bank {
         state.presented.iter().map(age).collect()
     }
 
-    /// How many issuers were made.
+    /// The number of issuers that were made.
     pub(super) fn made(&self) -> usize {
         self.state.lock().made
     }
 
-    /// From here on tokens cannot be checked.
+    /// Makes the keys unavailable: tokens cannot be checked any more.
     pub(super) fn take_keys_away(&self) {
         self.keys.send_modify(|keys| keys.are_away = true);
     }
 
-    /// Waits until somebody has wanted to, twice: the first time may have been before the last change.
+    /// Waits until two checks have failed for that: the first may have been before the last change.
     pub(super) async fn has_refused_keys(&self) {
         self.keys.subscribe().wait_for(|keys| keys.missed >= 2).await.unwrap();
     }
 
-    /// Lets the answers come that wait.
+    /// Sends the answers that wait.
     pub(super) fn answer(&self) {
         self.answers.send_replace(true);
     }
 
-    /// Waits until so many were.
+    /// Waits until `count` tokens were presented.
     pub(super) async fn has_seen(&self, count: usize) {
         self.count.subscribe().wait_for(|seen| *seen >= count).await.unwrap();
     }
@@ -195,7 +195,7 @@ fn number(token: &str) -> Option<u32> {
     token.strip_prefix("refresh-")?.parse().ok()
 }
 
-impl Issuers for Bank {
+impl Issuers for TestIssuer {
     fn issuer(&self, _: &Provider) -> Result<Arc<dyn Issuer>, identity::Error> {
         self.state.lock().made += 1;
         Ok(Arc::new(self.clone()))
@@ -203,11 +203,11 @@ impl Issuers for Bank {
 }
 
 #[async_trait]
-impl Issuer for Bank {
-    async fn refresh(&self, token: &Secret, gate: Gate, _: Instant) -> RefreshOutcome {
+impl Issuer for TestIssuer {
+    async fn refresh(&self, token: &Secret, gate: Gate, _: Instant) -> Outcome {
         let effect = self.state.lock().effects.pop_front();
-        if matches!(effect, Some(Effect::NotSent)) || !gate() {
-            return RefreshOutcome::NotSent(identity::Error::Silent);
+        if matches!(effect, Some(RefreshEffect::NotSent)) || !gate() {
+            return Outcome::NotSent(identity::Error::Silent);
         }
         let count = {
             let mut state = self.state.lock();
@@ -216,18 +216,18 @@ impl Issuer for Bank {
         };
         self.count.send_replace(count);
         match effect {
-            Some(Effect::Refuse("invalid_client")) => {
-                return RefreshOutcome::Refused(OAuthCode::InvalidClient);
+            Some(RefreshEffect::Refuse("invalid_client")) => {
+                return Outcome::Refused(OAuthCode::InvalidClient);
             }
-            Some(Effect::Refuse(code)) => return RefreshOutcome::Refused(OAuthCode::Other(code.to_owned())),
-            Some(Effect::Hang) => std::future::pending().await,
-            Some(Effect::Panic) => panic!("a fault of the program, as the test wants it"),
+            Some(RefreshEffect::Refuse(code)) => return Outcome::Refused(OAuthCode::Other(code.to_owned())),
+            Some(RefreshEffect::Hang) => std::future::pending().await,
+            Some(RefreshEffect::Panic) => panic!("the test asked for this panic"),
             _ => {}
         }
         let next = self.rotate(token.reveal());
         match effect {
-            Some(Effect::LoseAnswer) => return RefreshOutcome::Unknown(identity::Error::Silent),
-            Some(Effect::Wait) => drop(self.answers.subscribe().wait_for(|may| *may).await),
+            Some(RefreshEffect::LoseAnswer) => return Outcome::Unknown(identity::Error::Silent),
+            Some(RefreshEffect::Wait) => drop(self.answers.subscribe().wait_for(|may| *may).await),
             _ => {}
         }
         next.map_or_else(

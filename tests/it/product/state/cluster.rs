@@ -1,33 +1,31 @@
-//! The topics a group of workers has in common, and what one of its workers makes of them.
+//! The topics of a group of workers, and a worker's state.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kafka::{Admin, Kafka, Received, TransactionOptions, read_to_end};
-use tributary::{
-    config::worker::{InternalTopic, InternalTopics},
-    connect::arbiter::Arbiter,
-    state::{
-        State,
-        configs::{self, Configs, Properties, Write},
-        topics::{self, Partitions},
-    },
-};
+use kafka::{Admin, Kafka, Received, TransactionOptions};
+use tributary::config::worker::{Topic, Topics};
+use tributary::worker::arbiter::Arbiter;
+use tributary::worker::state::State;
+use tributary::worker::state::configs::{self, Configs, Properties, Write};
+use tributary::worker::topics::{self, Partitions};
 
-use crate::support::{lost::timeout, prefix};
+use crate::support::lost::timeout;
+use crate::support::prefix;
+use crate::support::topics::content_of;
 
-/// What a busy machine may need for one call; nothing waits this long when all is well.
+/// Limit for one call on a busy machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
 /// The topics of one group.
-pub(super) struct Ground {
+pub(super) struct StateCluster {
     pub(super) kafka: Kafka,
     pub(super) topics: InternalTopics,
     pub(super) partitions: Partitions,
 }
 
-impl Ground {
-    /// Creates the topics of a group nobody else is in.
+impl StateCluster {
+    /// Creates the topics of a new group.
     pub(super) async fn create(bootstrap: &str, name: &str) -> Self {
         let (kafka, topics) = (Kafka::plaintext(bootstrap), names(&prefix(name)));
         let partitions = topics::ensure(&Admin::Real(kafka.clone()), &topics).await.unwrap();
@@ -35,25 +33,21 @@ impl Ground {
     }
 
     /// One more worker that has read everything.
-    pub(super) async fn worker(&self) -> Worker {
+    pub(super) async fn worker(&self) -> StateWorker {
         self.worker_with(TransactionOptions::default()).await
     }
 
-    pub(super) async fn worker_with(&self, options: TransactionOptions) -> Worker {
+    pub(super) async fn worker_with(&self, options: TransactionOptions) -> StateWorker {
         let state = State::follow(&self.kafka, &self.topics, &self.partitions).await.unwrap();
         timeout(LIMIT, state.caught_up()).await.unwrap();
         let beside = state.offsets.places();
         let arbiter = Arbiter::with_options(&self.kafka, state.configs.clone(), beside, options);
-        Worker { state, arbiter }
+        StateWorker { state, arbiter }
     }
 
     /// Everything committed in the config topic, in the order of the log.
     pub(super) async fn log(&self) -> Vec<Received> {
-        let mut log = Vec::new();
-        read_to_end(&self.kafka, &self.topics.config.name, &[0], LIMIT, |record| log.push(record))
-            .await
-            .unwrap();
-        log
+        content_of(&self.kafka, &self.topics.config.name, 1).await
     }
 
     /// Every key of the config topic, and how often it was written.
@@ -66,15 +60,15 @@ impl Ground {
     }
 }
 
-/// What a worker has of the state.
-pub(super) struct Worker {
+/// The state of a worker, and its arbiter.
+pub(super) struct StateWorker {
     pub(super) state: State,
     pub(super) arbiter: Arbiter,
 }
 
-/// The five topics of a group, each with more than one partition where it may.
-pub(super) fn names(group: &str) -> InternalTopics {
-    let topic = |kind: &str, partitions| InternalTopic {
+/// The five topics of a group, each with several partitions if that is allowed.
+pub(super) fn names(group: &str) -> Topics {
+    let topic = |kind: &str, partitions| Topic {
         name: format!("{group}-{kind}"),
         partitions,
         replication_factor: -1,
@@ -89,7 +83,7 @@ pub(super) fn names(group: &str) -> InternalTopics {
     }
 }
 
-/// What creates a connector with two tasks, all of which say `by`; refused where there is one of that name.
+/// An edit that creates a connector with two tasks, all with the setting `by`; refused if the name exists.
 pub(super) fn create(
     name: &str,
     by: &str,

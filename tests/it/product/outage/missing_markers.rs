@@ -1,7 +1,7 @@
-//! Partitions without a leader, which Kafka 4.3 does not tell how a transaction ended: a batch is whole for readers, or nobody sees it.
+//! Missing transaction markers: Kafka 4.3 writes none to partitions without a leader. Readers see a batch whole or not at all.
 //!
-//! Of three brokers one keeps the only copy of some partitions. It dies while batches stand before their commit; the others decide, and
-//! take what has no leader for deleted.
+//! One of three brokers has the only replica of some partitions. It dies while batches are held before their commit; the coordinator
+//! on another broker decides them, and takes partitions without a leader for deleted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,37 +18,42 @@ use crate::support::topics::{LIMIT, content_of, record, text};
 use crate::support::{Cluster, Error, Options, Result, prefix};
 
 crate::tests! {
-    disturbing a_batch_is_whole_for_readers_whichever_partitions_were_told within 240;
+    disturbing readers_see_whole_batches_whichever_markers_are_missing within 240;
 }
 
-/// After so long what hangs is given up.
+/// Watchdog of the writer whose commit is held.
 const STUCK: Duration = Duration::from_secs(5);
-/// The case in which no partition is told.
-const NOBODY: &str = "nobody";
+/// The case in which no partition gets a marker.
+const NO_MARKERS: &str = "none";
 
-/// Whose batch it is, and what is in the log at the end.
-struct Case {
+/// A batch of one writer in two topics.
+struct MarkerCase {
     name: &'static str,
-    told: Arc<str>,
-    untold: Arc<str>,
+    /// The topic whose partition gets the marker, except in the case [`NO_MARKERS`].
+    marked: Arc<str>,
+    /// The topic whose partition gets none.
+    unmarked: Arc<str>,
 }
 
-impl Case {
+impl MarkerCase {
     fn new(name: &'static str) -> Self {
-        let prefix = prefix(&format!("outage-untold-{name}"));
-        Self { name, told: format!("{prefix}-told").into(), untold: format!("{prefix}-untold").into() }
+        let prefix = prefix(&format!("outage-markers-{name}"));
+        Self {
+            name,
+            marked: format!("{prefix}-marked").into(),
+            unmarked: format!("{prefix}-unmarked").into(),
+        }
     }
 
-    /// On one broker each, of which the second will die.
+    /// Creates the topics on one broker each, of which the second will die.
     async fn create(&self, bootstrap: &str) -> Result<()> {
         let admin: AdminClient<DefaultClientContext> =
             ClientConfig::new().set("bootstrap.servers", bootstrap).create().map_err(failed)?;
         let on = |topic, broker: &'static [&'static [i32]]| {
             NewTopic::new(topic, 1, TopicReplication::Variable(broker)).set("min.insync.replicas", "1")
         };
-        // Where nobody is to be told both are on the same.
-        let first: &[&[i32]] = if self.name == NOBODY { &[&[3]] } else { &[&[1]] };
-        let topics = [on(&self.told, first), on(&self.untold, &[&[3]])];
+        let first: &[&[i32]] = if self.name == NO_MARKERS { &[&[3]] } else { &[&[1]] };
+        let topics = [on(&self.marked, first), on(&self.unmarked, &[&[3]])];
         let made = admin.create_topics(&topics, &AdminOptions::new()).await.map_err(failed)?;
         made.into_iter()
             .collect::<std::result::Result<Vec<_>, _>>()
@@ -57,18 +62,18 @@ impl Case {
     }
 
     fn id(&self) -> String {
-        format!("{}-writer", self.told)
+        format!("{}-writer", self.marked)
     }
 
-    /// A writer whose batch stands before its commit.
+    /// Starts a writer and holds its batch before the commit.
     async fn hold(&self, kafka: &Kafka) -> Held {
         let (hook, gate) = gate();
         let options = TransactionOptions { before_commit: Some(hook), ..patient() };
         let mut producer = take(kafka, options, &self.id()).await;
         let batch = vec![
-            record(&self.told, 0, "a", "1"),
-            record(&self.untold, 0, "b", "2"),
-            record(&self.untold, 0, "c", "3"),
+            record(&self.marked, 0, "a", "1"),
+            record(&self.unmarked, 0, "b", "2"),
+            record(&self.unmarked, 0, "c", "3"),
         ];
         let committing = tokio::spawn(async move {
             let committed = producer.commit(batch).await;
@@ -79,19 +84,19 @@ impl Case {
     }
 
     fn places(&self) -> [Place; 2] {
-        [(Arc::clone(&self.told), 0), (Arc::clone(&self.untold), 0)]
+        [(Arc::clone(&self.marked), 0), (Arc::clone(&self.unmarked), 0)]
     }
 
     async fn values(&self, kafka: &Kafka) -> [Vec<String>; 2] {
         let of = async |topic| content_of(kafka, topic, 1).await.iter().map(text).collect::<Vec<String>>();
-        [of(&self.told).await, of(&self.untold).await]
+        [of(&self.marked).await, of(&self.unmarked).await]
     }
 
-    /// Whether readers stand still in the partition that was not told.
+    /// Whether readers wait in the partition without a marker.
     async fn hangs(&self, kafka: &Kafka) -> bool {
         let waits = Waits { also: &[], patience: Duration::from_secs(1), limit: LIMIT };
         let start = [(0, Start::Earliest)].into();
-        let read = kafka::read_decided(kafka, &self.untold, &start, &waits, drop).await;
+        let read = kafka::read_decided(kafka, &self.unmarked, &start, &waits, drop).await;
         matches!(read, Err(kafka::Error::Undecided { .. }))
     }
 }
@@ -108,7 +113,7 @@ impl Held {
     }
 }
 
-/// What a broker that is away for seconds does not end.
+/// Timeouts longer than the broker is away.
 fn patient() -> TransactionOptions {
     let minutes = Duration::from_secs(120);
     TransactionOptions { transaction_timeout: minutes, watchdog: minutes, ..TransactionOptions::default() }
@@ -122,58 +127,59 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error(error.to_string())
 }
 
-async fn a_batch_is_whole_for_readers_whichever_partitions_were_told() -> Result<()> {
+async fn readers_see_whole_batches_whichever_markers_are_missing() -> Result<()> {
     let mut cluster = Cluster::start(3, Options::default()).await?;
     let bootstrap = format!("{},{}", cluster.brokers[0].bootstrap(), cluster.brokers[1].bootstrap());
     let kafka = Kafka::plaintext(&bootstrap);
-    let [live, next, again, aborted, nobody] = ["live", "next", "again", "aborted", NOBODY].map(Case::new);
-    let cases = [&live, &next, &again, &aborted, &nobody];
+    let [live, next, again, aborted, none] =
+        ["live", "next", "again", "aborted", NO_MARKERS].map(MarkerCase::new);
+    let cases = [&live, &next, &again, &aborted, &none];
     let (at, through) = (&bootstrap, &kafka);
     let held = try_join_all(cases.map(|case| async move {
         case.create(at).await?;
         Ok::<_, Error>(case.hold(through).await)
     }))
     .await?;
-    let [of_live, of_next, of_again, of_aborted, of_nobody] =
+    let [of_live, of_next, of_again, of_aborted, of_none] =
         <[Held; 5]>::try_from(held).unwrap_or_else(|_| panic!("five are held"));
 
     cluster.brokers[2].kill();
-    until_led(&bootstrap, &live.untold, false).await?;
+    until_led(&bootstrap, &live.unmarked, false).await?;
     let (mut writer, committed) = of_live.commit().await;
     committed.unwrap();
-    for held in [of_next, of_again, of_nobody] {
+    for held in [of_next, of_again, of_none] {
         let (gone, committed) = held.commit().await;
         committed.unwrap();
         drop(gone);
     }
-    // Another owner comes: what stood before its commit is aborted.
+    // A new owner aborts the batch that is held before its commit.
     let mut after_aborted = take(&kafka, patient(), &aborted.id()).await;
     cluster.brokers[2].restart().await?;
     let hanging = try_join_all(cases.map(|case| async move {
-        until_led(at, &case.untold, true).await?;
+        until_led(at, &case.unmarked, true).await?;
         Ok::<_, Error>(case.hangs(through).await)
     }))
     .await?;
     for (case, hangs) in cases.iter().zip(hanging) {
-        assert!(hangs, "{}: Kafka has told everybody, there is nothing to show", case.name);
+        assert!(hangs, "{}: every partition has its marker, so there is nothing to show", case.name);
     }
 
-    // Who has lost a connection writes nothing before it has looked.
-    let more = vec![record(&live.untold, 0, "d", "4")];
+    // A writer that lost a connection writes nothing before it has checked its last batch.
+    let more = vec![record(&live.unmarked, 0, "d", "4")];
     let unsure = writer.commit(more.clone()).await;
     assert!(matches!(unsure, Err(Failure::Rebuilt { .. })), "{unsure:?}");
     writer.settle(&live.places()).await.unwrap();
     writer.commit(more).await.unwrap();
-    // Others write there too, and end what they may have left.
+    // Another writer of the partition ends open transactions that may be its own.
     let mut stranger = take(&kafka, patient(), "stranger").await;
     stranger.settle(&next.places()).await.unwrap();
-    stranger.commit(vec![record(&next.untold, 0, "s", "x")]).await.unwrap();
-    // Whoever comes next finds the batch whole.
-    for case in [&next, &nobody] {
+    stranger.commit(vec![record(&next.unmarked, 0, "s", "x")]).await.unwrap();
+    // The next owner completes the batch.
+    for case in [&next, &none] {
         let mut after = take(&kafka, patient(), &case.id()).await;
         after.settle(&case.places()).await.unwrap();
     }
-    // One that completes it and does not come to its end takes the batch along, which is then written anew.
+    // An owner that is held while it completes the batch loses it to the watchdog, and writes it again.
     let (hook, gate) = gate();
     let options = TransactionOptions { before_commit: Some(hook), watchdog: STUCK, ..patient() };
     let mut after_again = take(&kafka, options, &again.id()).await;
@@ -181,13 +187,13 @@ async fn a_batch_is_whole_for_readers_whichever_partitions_were_told() -> Result
     gate.open();
     after_aborted.settle(&aborted.places()).await.unwrap();
 
-    let is = |told: &[&str], untold: &[&str]| {
-        [told, untold].map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>())
+    let is = |marked: &[&str], unmarked: &[&str]| {
+        [marked, unmarked].map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>())
     };
     assert_eq!(live.values(&kafka).await, is(&["1"], &["2", "3", "3", "4"]));
     assert_eq!(next.values(&kafka).await, is(&["1"], &["2", "3", "x", "3"]));
     assert_eq!(again.values(&kafka).await, is(&["1"], &["2", "3"]));
-    assert_eq!(nobody.values(&kafka).await, is(&["1", "1"], &["2", "3", "3"]));
+    assert_eq!(none.values(&kafka).await, is(&["1", "1"], &["2", "3", "3"]));
     assert_eq!(aborted.values(&kafka).await, is(&[], &[]));
     let (late, committed) = of_aborted.commit().await;
     assert!(matches!(committed, Err(Failure::Fenced { .. })), "{committed:?}");

@@ -1,4 +1,4 @@
-//! Workers that do nothing but keep grants, on topics of their own.
+//! Workers that only keep grants, on topics that no other test uses.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -31,30 +31,28 @@ use tributary::{
     },
 };
 
-use super::bank::Bank;
-use crate::support::{
-    lost::{self, timeout},
-    prefix, traced,
-};
+use super::issuer::TestIssuer;
+use crate::support::lost::{self, timeout};
+use crate::support::{prefix, traced, worker_config};
 
-/// What a busy machine may need for one call; nothing waits this long when all is well.
+/// Limit for one call on a busy machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 pub(super) const KEY: &str = "the first key of the grants, long enough";
 pub(super) const OTHER_KEY: &str = "another key of the grants, long enough";
-/// How often a condition is looked at that gives no sign.
+/// Between two checks of a condition that gives no signal.
 const STEP: Duration = Duration::from_millis(20);
 const WORK_PARTITIONS: u32 = 8;
 
 /// The topics of one cluster, and one connector that names the grants `accounting` and `payroll`.
-pub(super) struct Ground {
+pub(super) struct GrantCluster {
     bootstrap: String,
     pub(super) prefix: String,
-    pub(super) bank: Bank,
+    pub(super) issuer: TestIssuer,
     pub(super) directory: TempDir,
 }
 
 /// One worker.
-pub(super) struct Worker {
+pub(super) struct GrantWorker {
     pub(super) tokens: Arc<dyn Tokens>,
     pub(super) grants: Grants,
     pub(super) membership: Membership,
@@ -62,63 +60,48 @@ pub(super) struct Worker {
     pub(super) running: JoinHandle<()>,
 }
 
-impl Ground {
+impl GrantCluster {
     pub(super) async fn create(bootstrap: &str, name: &str, life: Duration) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let ground =
-            Self { bootstrap: bootstrap.to_owned(), prefix: prefix(name), bank: Bank::new(life), directory };
-        let worker = ground.config(KEY, None, "setup");
-        let partitions = topics::ensure(&Admin::Real(worker.kafka.clone()), &worker.topics).await.unwrap();
-        let state = State::follow(&worker.kafka, &worker.topics, &partitions).await.unwrap();
-        let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.places());
-        let write = |_: &configs::Configs| {
-            Ok::<_, Infallible>(((), vec![configs::connector("books", Some(&connector()))]))
+        let cluster = Self {
+            bootstrap: bootstrap.to_owned(),
+            prefix: prefix(name),
+            issuer: TestIssuer::new(life),
+            directory,
         };
-        arbiter.write(LIMIT, write).await.unwrap();
-        ground
+        cluster.configure(&connector()).await;
+        cluster
     }
 
     /// Changes a setting of the connector.
     pub(super) async fn edit(&self, key: &str, value: &str) {
+        let mut edited = connector();
+        edited.insert(key.to_owned(), value.to_owned());
+        self.configure(&edited).await;
+    }
+
+    async fn configure(&self, config: &Properties) {
         let worker = self.config(KEY, None, "setup");
         let partitions = topics::ensure(&Admin::Real(worker.kafka.clone()), &worker.topics).await.unwrap();
         let state = State::follow(&worker.kafka, &worker.topics, &partitions).await.unwrap();
         let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.places());
-        let mut edited = connector();
-        edited.insert(key.to_owned(), value.to_owned());
-        let write = |_: &configs::Configs| {
-            Ok::<_, Infallible>(((), vec![configs::connector("books", Some(&edited))]))
-        };
+        let write =
+            |_: &configs::Configs| Ok::<_, Infallible>(((), vec![configs::connector("books", Some(config))]));
         arbiter.write(LIMIT, write).await.unwrap();
     }
 
-    /// As one worker has it.
+    /// The configuration of a worker.
     pub(super) fn config(&self, key: &str, previous: Option<&str>, id: &str) -> Arc<config::Worker> {
         traced::hide("the encryption key", key);
-        let mut settings = vec![
-            ("CONNECT_BOOTSTRAP_SERVERS".to_owned(), self.bootstrap.clone()),
-            ("CONNECT_GROUP_ID".to_owned(), self.prefix.clone()),
-            ("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL".to_owned(), "http://127.0.0.1:1".to_owned()),
-            ("CONNECT_GRANT_ENCRYPTION_KEY".to_owned(), key.to_owned()),
-            ("CONNECT_STATE_DIR".to_owned(), self.state_dir(id).display().to_string()),
-        ];
-        let previous =
-            previous.map(|key| ("CONNECT_GRANT_ENCRYPTION_KEY_PREVIOUS".to_owned(), key.to_owned()));
-        settings.extend(previous);
-        for topic in ["CONFIG", "OFFSET", "STATUS", "WORK", "GRANT"] {
-            let key = |rest: &str| format!("CONNECT_{topic}_STORAGE_{rest}");
-            settings.push((key("TOPIC"), format!("{}-{}", self.prefix, topic.to_lowercase())));
-            settings.push((key("REPLICATION_FACTOR"), "1".to_owned()));
-            if topic != "CONFIG" {
-                let count = if topic == "WORK" { WORK_PARTITIONS } else { 1 };
-                settings.push((key("PARTITIONS"), count.to_string()));
-            }
-        }
-        let environment = settings.into_iter().map(|(key, value)| (key.into(), value.into()));
-        Arc::new(config::Worker::load(None, environment).unwrap().config)
+        let state_dir = self.state_dir(id).display().to_string();
+        let previous = previous.map(|key| ("CONNECT_GRANT_ENCRYPTION_KEY_PREVIOUS", key));
+        let settings = [("CONNECT_GRANT_ENCRYPTION_KEY", key), ("CONNECT_STATE_DIR", &*state_dir)];
+        let settings: Vec<(&str, &str)> = settings.into_iter().chain(previous).collect();
+        let partitions = [("OFFSET", 1), ("STATUS", 1), ("WORK", WORK_PARTITIONS as usize), ("GRANT", 1)];
+        worker_config(&self.bootstrap, &self.prefix, partitions, &settings)
     }
 
-    /// Whose the topic is once a worker has been there.
+    /// The owners of the topic once a worker has started.
     pub(super) fn owners(&self) -> Owners {
         let worker = self.config(KEY, None, "setup");
         Owners { group: worker.group.id.clone(), work_topic: worker.topics.work.name.clone() }
@@ -128,14 +111,14 @@ impl Ground {
         self.directory.path().join(id)
     }
 
-    /// What writes to the grants topic without being a worker.
+    /// Writes to the grants topic without a worker.
     pub(super) async fn ledger(&self, key: &str) -> GrantStore {
         let worker = self.config(key, None, "ledger");
         let keys = Arc::new(Keyring::new(&key.into(), None, &self.prefix).unwrap());
         let (blank, topic) = (GrantTable::with_keys(Arc::clone(&keys)), &worker.topics.grant.name);
-        let book = Tail::follow_from(blank, &worker.kafka, topic, 1).await.unwrap();
-        timeout(LIMIT, book.caught_up()).await.unwrap();
-        GrantStore::new(&worker.kafka, book, keys)
+        let table = Tail::follow_from(blank, &worker.kafka, topic, 1).await.unwrap();
+        timeout(LIMIT, table.caught_up()).await.unwrap();
+        GrantStore::new(&worker.kafka, table, keys)
     }
 
     /// Logs in, with the refresh token of this number.
@@ -143,9 +126,9 @@ impl Ground {
         self.log_in_for(ledger, number, Area::Accounting).await
     }
 
-    /// The same for another area, whose grant has its name.
+    /// Logs in for an area, whose grant has its name.
     pub(super) async fn log_in_for(&self, ledger: &GrantStore, number: u32, area: Area) -> Grant {
-        let issued = self.bank.log_in(number);
+        let issued = self.issuer.log_in(number);
         let login = Login {
             id: format!("login-{number}"),
             at_ms: issued.at_ms,
@@ -162,11 +145,11 @@ impl Ground {
         held.write(Instant::now() + LIMIT, log_in).await.unwrap().unwrap()
     }
 
-    pub(super) async fn worker(&self, id: &str) -> Worker {
+    pub(super) async fn worker(&self, id: &str) -> GrantWorker {
         self.worker_with(&self.config(KEY, None, id), id).await
     }
 
-    pub(super) async fn worker_with(&self, worker: &Arc<config::Worker>, id: &str) -> Worker {
+    pub(super) async fn worker_with(&self, worker: &Arc<config::Worker>, id: &str) -> GrantWorker {
         let options = GroupOptions {
             group: worker.group.id.clone(),
             topic: worker.topics.work.name.clone(),
@@ -182,7 +165,7 @@ impl Ground {
             work_partitions: WORK_PARTITIONS,
             configs: Tail::follow(&worker.kafka, &worker.topics.config.name, 1).await.unwrap(),
             worker_id: id.into(),
-            issuers: Arc::new(self.bank.clone()),
+            issuers: Arc::new(self.issuer.clone()),
             adopt: false,
         };
         parts.configs.caught_up().await;
@@ -190,21 +173,21 @@ impl Ground {
         let tokens = grants.tokens(&provider(), Area::Accounting, "books");
         let cancel = CancellationToken::new();
         let running = tokio::spawn(grants.clone().run(parts, cancel.clone()));
-        Worker { tokens, grants, membership, cancel, running }
+        GrantWorker { tokens, grants, membership, cancel, running }
     }
 }
 
-impl Worker {
+impl GrantWorker {
     pub(super) async fn token(&self) -> Result<Access, Error> {
         self.tokens.token(Instant::now() + LIMIT).await
     }
 
-    /// How the grant of the connector stands.
+    /// Watches the grant of the connector.
     pub(super) fn watch(&self) -> Watch {
         self.grants.watch(&provider(), Area::Accounting, "books")
     }
 
-    /// Waits until a token of at least this serial is given out, whatever is said before.
+    /// Waits until a token of at least this serial is given out, whatever errors come before.
     pub(super) async fn serial(&self, serial: u64) -> Access {
         let began = Instant::now().into_std();
         loop {
@@ -217,7 +200,7 @@ impl Worker {
         }
     }
 
-    /// Waits until there is none, and says why.
+    /// Waits until no token is given out; the reason.
     pub(super) async fn refusal(&self) -> Error {
         let began = Instant::now().into_std();
         loop {
@@ -237,7 +220,7 @@ impl Worker {
         self.membership.leave().await;
     }
 
-    /// Ends it in the middle of whatever it does.
+    /// Ends it at once.
     pub(super) async fn kill(self) {
         self.running.abort();
         assert!(self.running.await.unwrap_err().is_cancelled());
@@ -263,7 +246,7 @@ pub(super) fn provider() -> Provider {
     provider_with(&[])
 }
 
-/// As another connector has it.
+/// The provider of a connector with other settings.
 pub(super) fn provider_with(changed: &[(&str, &str)]) -> Provider {
     let mut config = connector();
     config.extend(changed.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
