@@ -71,7 +71,7 @@ impl GrantScene {
         let needed = [
             ("grant.encryption.key", ENCRYPTION_KEY),
             ("value.converter.schema.registry.url", &*backend.registry),
-            ("log.filter", "info,tributary::worker::grants=debug"),
+            ("log.filter", "info,tributary::logins=debug"),
         ];
         let lines = [&needed[..], properties].concat();
         let workers = (0..count).map(|_| Tributary::start_in(&group, &backend.bootstrap, name, &lines));

@@ -190,8 +190,7 @@ async fn reset_topics_are_reported_again_with_the_next_record(shared: &'static S
     cluster.until_states("reports", RunState::Paused, &[RunState::Paused]).await;
 
     let (kafka, own) = (&cluster.config.kafka, &cluster.config.topics.status);
-    let writer =
-        tributary::worker::state::writer::StatusWriter::start(kafka, &own.name, own.partitions).unwrap();
+    let writer = tributary::state::writer::StatusWriter::start(kafka, &own.name, own.partitions).unwrap();
     writer.remove_topic("reports", &topic);
     cluster.until("its topic is removed", |statuses| statuses.topics("reports").is_empty()).await;
     cluster.set_target("reports", TargetState::Running).await;

@@ -2,10 +2,13 @@
 
 use kafka::{Failure, Shards, TransactionOptions};
 use serde_json::{Value, json};
-use tributary::worker::state::statuses::{RunState, Status};
+use tributary::state::statuses::{RunState, Status};
 
-use super::plugin::writer;
-use super::worker::{self, Group, config};
+use super::{
+    plugin::writer,
+    worker::{self, Group, config},
+};
+
 use crate::support::{Result, Shared};
 
 crate::tests! {

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kafka::{Admin, Kafka, Received, TransactionOptions};
-use tributary::config::worker::{Topic, Topics};
-use tributary::worker::arbiter::Arbiter;
-use tributary::worker::state::State;
-use tributary::worker::state::configs::{self, Configs, Properties, Write};
-use tributary::worker::topics::{self, Partitions};
+use tributary::{
+    config::worker::{Topic, Topics},
+    connect::arbiter::Arbiter,
+    state::{
+        State,
+        configs::{self, Configs, Properties, Write},
+        topics::{self, Partitions},
+    },
+};
 
-use crate::support::lost::timeout;
-use crate::support::prefix;
-use crate::support::topics::content_of;
+use crate::support::{lost::timeout, prefix, topics::content_of};
 
 /// Limit for one call on a busy machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);

@@ -35,9 +35,9 @@ crate::tests! {
 async fn topics_of_a_real_kafka_connect_are_read(shared: &'static Shared) {
     let cluster = StateCluster::create(shared.bootstrap(), "state-connect").await;
     let samples = [
-        (&cluster.topics.config.name, include_str!("../../../../src/worker/state/samples/configs.tsv")),
-        (&cluster.topics.offset.name, include_str!("../../../../src/worker/state/samples/offsets.tsv")),
-        (&cluster.topics.status.name, include_str!("../../../../src/worker/state/samples/statuses.tsv")),
+        (&cluster.topics.config.name, include_str!("../../../../src/state/samples/configs.tsv")),
+        (&cluster.topics.offset.name, include_str!("../../../../src/state/samples/offsets.tsv")),
+        (&cluster.topics.status.name, include_str!("../../../../src/state/samples/statuses.tsv")),
     ];
     let producer = Producer::new(&cluster.kafka, &ProducerOptions::default()).unwrap();
     for (topic, file) in samples {
