@@ -169,7 +169,7 @@ impl DemoSystem {
         let lost = found()?.id;
         let begun = Instant::now();
         provider.invoicing.remove(lost);
-        until(CLOSE_LOOK, async || found().filter(|hook| hook.id != lost)).await;
+        poll_until(FAST_POLL, async || found().filter(|hook| hook.id != lost)).await;
         Some(begun.elapsed().as_secs_f64())
     }
 }
