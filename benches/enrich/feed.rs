@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use kafka::{Delivery, Producer};
+use kafka::{DeliveryFuture, Producer};
 use model::{AccountingEvent, CompanyId, Key, Meta, Moment, Origin, Outgoing, Reception, RecordId, Value};
 use serde_json::json;
 use simulator::{
@@ -104,7 +104,7 @@ impl Feed {
         changed.ok_or_else(|| Error(format!("{place:?} cannot be changed")))
     }
 
-    async fn tell(&self, phase: &str, place: Place, version: u64) -> Result<Delivery> {
+    async fn tell(&self, phase: &str, place: Place, version: u64) -> Result<DeliveryFuture> {
         let id = format!("{phase}-{}", self.next.fetch_add(1, Ordering::Relaxed));
         let received_at = Moment::now().micros();
         let outgoing = event(&self.provider, &id, place, version, received_at);

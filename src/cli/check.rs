@@ -31,7 +31,7 @@ use crate::{
         self,
         cluster::Claim,
         plugins::Plugins,
-        state::{Apply, configs::Configs},
+        state::{TableState, configs::Configs},
     },
 };
 

@@ -7,7 +7,7 @@ use kafka::Admin;
 use super::{Environment, Result, load, problem};
 use crate::{
     config::{Connector, Providers, Worker, connector::Document},
-    worker::state::{Apply, configs::Configs},
+    worker::state::{TableState, configs::Configs},
 };
 
 /// How long the config topic may take to be read.

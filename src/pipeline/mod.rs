@@ -66,7 +66,7 @@ pub enum Error {
         transactional_id: String,
         /// What the producer reported: see there what is visible of the batch.
         #[source]
-        source: Box<kafka::Failure>,
+        source: Box<kafka::CommitError>,
     },
     /// A record has no key.
     #[error("{message}")]

@@ -42,7 +42,7 @@ impl ShardWriter {
     ///
     /// # Errors
     /// What became of the transaction.
-    pub async fn commit(&mut self, batch: ShardBatch) -> Result<kafka::Committed, Error> {
+    pub async fn commit(&mut self, batch: ShardBatch) -> Result<kafka::CommittedBatch, Error> {
         let committed = self.producer.commit(batch.records).await;
         let committed = committed.map_err(|source| {
             metrics::publish_failed(Stage::Produce);

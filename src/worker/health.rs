@@ -26,7 +26,7 @@ use axum::{
 use serde_json::json;
 use tokio::{sync::watch, time::timeout};
 
-use kafka::Lapse;
+use kafka::MembershipOutage;
 
 use super::{ingest, rest, scrape::Scrape, state::State};
 use crate::config;
@@ -170,7 +170,7 @@ enum Standing {
 impl Standing {
     /// `patience` is for lapses after the first: a moment without a lease is part of every rebalance, and the group takes a
     /// session to notice who is gone.
-    fn of(lapse: Lapse, patience: Duration) -> Self {
+    fn of(lapse: MembershipOutage, patience: Duration) -> Self {
         let what = match (lapse.joined, lapse.unclaimed) {
             (false, _) => "is not a member of its group".to_owned(),
             (true, 0) => "has no lease on its partitions".to_owned(),
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_worker_is_starting_until_its_first_lease_and_troubled_only_by_a_long_lapse_after_it() {
-        let lapse = |seconds, is_first, reason: Option<&str>| Lapse {
+        let lapse = |seconds, is_first, reason: Option<&str>| MembershipOutage {
             lasted: Duration::from_secs(seconds),
             since: SystemTime::UNIX_EPOCH,
             reason: reason.map(str::to_owned),

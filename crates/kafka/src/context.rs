@@ -27,7 +27,7 @@ use tracing::{debug, error, info, warn};
 
 use base::metrics::{self, Client, ClientStatistics};
 
-use super::{Error, error::Cause, oauth::Tokens, sys};
+use super::{Error, error::KafkaCause, oauth::Tokens, sys};
 
 /// The client that a context belongs to.
 pub(super) trait Handle<R>: Send + Sync {
@@ -136,7 +136,7 @@ impl<R> Context<R> {
     pub(super) fn failed(&self, action: impl Into<String>, error: KafkaError) -> Error {
         let action = action.into();
         let silent = matches!(
-            Cause::from(error.clone()).code(),
+            KafkaCause::from(error.clone()).code(),
             Some(Code::OperationTimedOut | Code::BrokerTransportFailure | Code::AllBrokersDown)
         );
         match &*self.trouble.lock() {

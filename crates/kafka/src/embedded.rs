@@ -3,7 +3,7 @@
 //! It is honest about producing, fetching, groups and lost brokers. It is not about transactions (they isolate nothing),
 //! compaction, topic administration, retention (5 MB a partition) and timestamps: prove those against a real broker.
 //!
-//! The cluster lives on a thread of its own, since its handle may not move between threads, and ends when [`Cluster`] is
+//! The cluster lives on a thread of its own, since its handle may not move between threads, and ends when [`EmbeddedCluster`] is
 //! dropped.
 
 use std::{sync::mpsc, thread, time::Duration};
@@ -23,13 +23,13 @@ const IDLE: Duration = Duration::from_millis(100);
 
 /// A running cluster. Dropping it stops it; clients then see their brokers gone.
 #[derive(Debug)]
-pub struct Cluster {
+pub struct EmbeddedCluster {
     commands: Option<mpsc::Sender<Command>>,
     thread: Option<thread::JoinHandle<()>>,
     bootstrap_servers: String,
 }
 
-impl Cluster {
+impl EmbeddedCluster {
     /// Starts a cluster of this many brokers, at least 1, on ports of its choice.
     pub fn start(brokers: u16) -> Result<Self, Error> {
         let (commands, inbox) = mpsc::channel();
@@ -101,7 +101,7 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for EmbeddedCluster {
     fn drop(&mut self) {
         self.commands.take();
         if let Some(thread) = self.thread.take() {
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_cluster_has_the_brokers_and_topics_asked_for() {
-        let cluster = Cluster::start(3).unwrap();
+        let cluster = EmbeddedCluster::start(3).unwrap();
 
         cluster.create_topic("one", 7).unwrap();
 
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_dropped_cluster_no_longer_listens() {
-        let cluster = Cluster::start(1).unwrap();
+        let cluster = EmbeddedCluster::start(1).unwrap();
         let address = cluster.bootstrap_servers().to_owned();
         assert!(std::net::TcpStream::connect(&address).is_ok());
 

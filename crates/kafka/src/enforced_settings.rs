@@ -12,7 +12,7 @@ use super::{
     role::{Role, Sight},
 };
 
-/// Bytes of records in one batch, unless one record alone is larger; below [`super::SMALLEST_LIMIT`].
+/// Bytes of records in one batch, unless one record alone is larger; below [`super::MIN_MAX_MESSAGE_BYTES`].
 const BATCH_BYTES: usize = 1_000_000;
 /// How long the thread that polls for a group may be stuck before its partitions go to others, unless the session is
 /// longer. The lease ends long before.

@@ -51,7 +51,7 @@ pub enum Error {
         action: String,
         /// Why it failed.
         #[source]
-        source: Cause,
+        source: KafkaCause,
     },
     /// A record was not acknowledged.
     #[error("publish to {topic} partition {partition} ({persisted} in the log)")]
@@ -64,7 +64,7 @@ pub enum Error {
         persisted: Persisted,
         /// Why it failed.
         #[source]
-        source: Cause,
+        source: KafkaCause,
     },
     /// Another owner has taken the transactional id: this instance is over and must not build a new producer.
     #[error("write with transactional id {transactional_id}: a newer owner has taken it over")]
@@ -73,7 +73,7 @@ pub enum Error {
         transactional_id: Arc<str>,
         /// What the broker said.
         #[source]
-        source: Cause,
+        source: KafkaCause,
     },
     /// The shard stopped being ours while its producer was made; whoever has it now may write.
     #[error(
@@ -107,7 +107,7 @@ pub enum Error {
     },
     /// Topics exist but are not what they must be.
     #[error("{}: {}", counted(.0), listed(.0))]
-    Topics(Vec<Mismatch>),
+    Topics(Vec<TopicMismatch>),
     /// The token for OAUTHBEARER could not be had.
     #[error("get a token for sasl.mechanism=OAUTHBEARER from {from}: {reason}")]
     Token {
@@ -206,7 +206,8 @@ impl Error {
 
     /// Whether a record was given up by the client for a reason that lies elsewhere.
     pub(super) fn is_purged(&self) -> bool {
-        let purged = |cause: &Cause| matches!(cause.code(), Some(Code::PurgeQueue | Code::PurgeInflight));
+        let purged =
+            |cause: &KafkaCause| matches!(cause.code(), Some(Code::PurgeQueue | Code::PurgeInflight));
         matches!(self, Self::Delivery { source, .. } if purged(source))
     }
 
@@ -221,18 +222,18 @@ impl Error {
     }
 
     pub(super) fn delivery(topic: &str, partition: i32, persisted: Persisted, source: KafkaError) -> Self {
-        Self::Delivery { topic: topic.to_owned(), partition, persisted, source: Cause::from(source) }
+        Self::Delivery { topic: topic.to_owned(), partition, persisted, source: KafkaCause::from(source) }
     }
 
     pub(super) fn request(action: impl Into<String>, source: KafkaError) -> Self {
-        Self::Request { action: action.into(), source: Cause::from(source) }
+        Self::Request { action: action.into(), source: KafkaCause::from(source) }
     }
 }
 
 /// A topic that exists with other settings than required.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("topic {topic} has {found} and must have {wanted}: {remedy}")]
-pub struct Mismatch {
+pub struct TopicMismatch {
     /// Topic name.
     pub topic: String,
     /// Actual setting.
@@ -299,11 +300,11 @@ impl fmt::Display for Persisted {
 /// Kafka's own reason for a failure.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{error}{}", self.remedy())]
-pub struct Cause {
+pub struct KafkaCause {
     error: KafkaError,
 }
 
-impl Cause {
+impl KafkaCause {
     /// Whether the client is unusable from now on.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
@@ -398,7 +399,7 @@ impl Cause {
     }
 }
 
-impl From<KafkaError> for Cause {
+impl From<KafkaError> for KafkaCause {
     fn from(error: KafkaError) -> Self {
         Self { error }
     }
@@ -415,7 +416,7 @@ fn named(open: &[OpenTransaction]) -> String {
     text
 }
 
-fn counted(mismatches: &[Mismatch]) -> String {
+fn counted(mismatches: &[TopicMismatch]) -> String {
     // One topic may be wrong in two ways.
     let topics: BTreeSet<&str> = mismatches.iter().map(|mismatch| mismatch.topic.as_str()).collect();
     match topics.len() {
@@ -424,8 +425,8 @@ fn counted(mismatches: &[Mismatch]) -> String {
     }
 }
 
-fn listed(mismatches: &[Mismatch]) -> String {
-    mismatches.iter().map(Mismatch::to_string).collect::<Vec<_>>().join("; ")
+fn listed(mismatches: &[TopicMismatch]) -> String {
+    mismatches.iter().map(TopicMismatch::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// Failures as librdkafka reports them, for the tests of those who handle them.

@@ -35,22 +35,24 @@ mod table;
 mod topics;
 mod transaction;
 
-pub use client::{LARGEST_RECORD, SMALLEST_LIMIT, check_settings};
+pub use client::{MAX_RECORD_BYTES, MIN_MAX_MESSAGE_BYTES, check_settings};
 pub use consumer::{
-    Assignment, Consumer, Event, Options as ConsumerOptions, Place, Reading, Received, Start, Waits,
-    read_decided, read_to_end, watermarks, watermarks_of,
+    Assignment, Consumer, ConsumerEvent, ConsumerRecord, Options as ConsumerOptions, ReadLimits, ReadToEnd,
+    StartOffset, TopicPartition, read_to_end, read_to_end_from, watermarks, watermarks_of,
 };
 #[cfg(any(test, feature = "samples"))]
 pub use error::samples;
-pub use error::{Cause, Error, Mismatch, OpenTransaction, Persisted};
-pub use group::{Lapse, Membership, Options as GroupOptions, Owned, Rebalances};
+pub use error::{Error, KafkaCause, OpenTransaction, Persisted, TopicMismatch};
+pub use group::{Membership, MembershipOutage, Options as GroupOptions, OwnedPartitions, Rebalances};
 pub use partition::{murmur2, partition_of};
-pub use producer::{Ack, Delivery, Options as ProducerOptions, Producer, SendError};
+pub use producer::{Ack, DeliveryFuture, Options as ProducerOptions, Producer, SendError};
 pub use settings::Kafka;
 pub use table::{
-    Apply, FencedWriter, PlainWriter, Table, Trouble, WriteError, WriteMark, WriterOptions, write_id,
+    FencedWriter, LastWriteError, PlainWriter, Table, TableState, WriteError, WriteMark, WriterOptions,
+    write_id,
 };
 pub use topics::{Admin, TopicSpec};
 pub use transaction::{
-    Committed, Failure, Hook, Lease, Options as TransactionOptions, ShardProducer, Shards,
+    CommitError, CommitHook, CommittedBatch, Lease, Options as TransactionOptions, ShardProducer,
+    ShardProducers,
 };

@@ -94,7 +94,7 @@ mod tests {
     use rdkafka::producer::{BaseRecord, DeliveryResult};
 
     use super::*;
-    use crate::{client::Settings, embedded::Cluster, role::Role};
+    use crate::{client::Settings, embedded::EmbeddedCluster, role::Role};
 
     /// Tells which thread serves the producer.
     struct Tells(mpsc::Sender<PathBuf>);
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_producer_that_has_nothing_to_do_asks_for_nothing() {
         const TURNS: usize = 6;
-        let cluster = Cluster::start(1).unwrap();
+        let cluster = EmbeddedCluster::start(1).unwrap();
         cluster.create_topic("events", 1).unwrap();
         let settings = Settings::new(&cluster.settings(), &Role::Producer { queue_bytes: 1 << 20 }).unwrap();
         let (told, tells) = mpsc::channel();

@@ -12,7 +12,7 @@ use crate::{
     pipeline::{LetterSignature, LetterSigner},
     webhooks::letter::{self, Piece, Place},
 };
-use kafka::Received;
+use kafka::ConsumerRecord;
 
 /// What a record of a dead-letter topic is.
 pub(super) enum Kind {
@@ -69,7 +69,7 @@ pub(super) struct Wanted {
 }
 
 impl Kind {
-    pub(super) fn of(record: &Received, signer: &LetterSigner) -> Self {
+    pub(super) fn of(record: &ConsumerRecord, signer: &LetterSigner) -> Self {
         if let Some(mark) = Mark::of(record, signer) {
             return Self::Mark(mark);
         }
@@ -107,7 +107,7 @@ impl Kind {
 }
 
 impl Mark {
-    pub(super) fn of(record: &Received, signer: &LetterSigner) -> Option<Self> {
+    pub(super) fn of(record: &ConsumerRecord, signer: &LetterSigner) -> Option<Self> {
         let place = letter::text(&record.headers, letter::REPLAYED)?.parse().ok()?;
         let signature = match signer.verify(record) {
             // Copied from another topic.

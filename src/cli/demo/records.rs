@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kafka::Received;
+use kafka::ConsumerRecord;
 use model::{SequenceVersion, Topic, Version};
 
 /// Compares the events of records with the records that are published.
@@ -37,7 +37,7 @@ impl Enriched {
     /// By what is in the event topics and what is in the record topics. Records of companies that are deleted are `gone`.
     pub(super) fn of(
         events: &[(Topic, String, SequenceVersion)],
-        published: &[(Topic, Received)],
+        published: &[(Topic, ConsumerRecord)],
         gone: &BTreeSet<String>,
     ) -> Self {
         let mut wanted: BTreeMap<(Topic, &str), &SequenceVersion> = BTreeMap::new();
@@ -77,7 +77,7 @@ impl Enriched {
     }
 }
 
-fn told(record: &Received) -> Option<Told> {
+fn told(record: &ConsumerRecord) -> Option<Told> {
     let key = std::str::from_utf8(record.key.as_deref()?).ok()?.to_owned();
     let (_, version) = record.headers.iter().find(|(name, _)| name == "tributary.version")?;
     let version: Version = std::str::from_utf8(version).ok()?.parse().ok()?;
@@ -94,9 +94,9 @@ mod tests {
 
     const TOPIC: Topic = Topic::AccountingRecords(AccountingResource::Customers);
 
-    fn record(key: &str, version: &str, value: Option<&'static [u8]>) -> (Topic, Received) {
+    fn record(key: &str, version: &str, value: Option<&'static [u8]>) -> (Topic, ConsumerRecord) {
         let headers = vec![("tributary.version".to_owned(), Bytes::copy_from_slice(version.as_bytes()))];
-        let record = Received {
+        let record = ConsumerRecord {
             topic: "t".into(),
             partition: 0,
             offset: 0,

@@ -9,7 +9,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use kafka::Received;
+use kafka::ConsumerRecord;
 use model::{AccountingResource, SchemaKind, Topic, TopicPrefix};
 use simulator::{
     accounting::{WebhookState, WebhookTruth},
@@ -216,7 +216,7 @@ impl Stage {
         Ok(Verdict::of(entries, &records))
     }
 
-    pub(super) async fn read(&self, topic: Topic) -> Result<Vec<Received>> {
+    pub(super) async fn read(&self, topic: Topic) -> Result<Vec<ConsumerRecord>> {
         let name = topic.name(&TopicPrefix::new(PREFIX)?);
         let (partitions, mut records): (Vec<i32>, _) = ((0..PARTITIONS).collect(), Vec::new());
         kafka::read_to_end(&self.ground.cluster.settings(), &name, &partitions, LIMIT, |record| {
@@ -235,7 +235,7 @@ impl Stage {
     pub(super) async fn letters(&self) -> Result<Letters> {
         let letters = self.read(Topic::DeadLetters).await?;
         let gone = self.gone();
-        let is_of_gone = |letter: &Received| {
+        let is_of_gone = |letter: &ConsumerRecord| {
             let company = letter.key.as_deref().and_then(|key| std::str::from_utf8(key).ok());
             company.is_some_and(|company| gone.contains(company))
         };

@@ -74,7 +74,7 @@ const PROPERTIES: &str = "worker.properties";
 
 /// What a worker needs around it, running.
 pub(super) struct Ground {
-    pub(super) cluster: Arc<kafka::embedded::Cluster>,
+    pub(super) cluster: Arc<kafka::embedded::EmbeddedCluster>,
     pub(super) registry: avro::embedded::Server,
     pub(super) simulator: Simulator,
     pub(super) directory: ScratchDirectory,
@@ -109,7 +109,7 @@ impl Ground {
         // A notification that has to be repeated comes as soon as a delivery of accounting would.
         settings.knobs.invoicing.retries = settings.knobs.accounting.retries.clone();
         // On two threads: one waits for its thread, the other makes keys and a world.
-        let cluster = spawn_blocking(|| kafka::embedded::Cluster::start(1));
+        let cluster = spawn_blocking(|| kafka::embedded::EmbeddedCluster::start(1));
         let simulator = tokio::spawn(Simulator::start(settings));
         let registry = avro::embedded::Server::start().await?;
         let simulator = simulator.await??;

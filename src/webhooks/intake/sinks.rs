@@ -66,13 +66,17 @@ pub struct Producers {
 
 impl Sinks for Producers {
     type Sink = Producer;
-    type Delivery = kafka::Delivery;
+    type Delivery = kafka::DeliveryFuture;
 
     fn build(&self) -> Result<Producer, kafka::Error> {
         Producer::new(&self.kafka, &self.options)
     }
 
-    fn send(&self, sink: &Producer, record: EncodedRecord) -> Result<kafka::Delivery, kafka::SendError> {
+    fn send(
+        &self,
+        sink: &Producer,
+        record: EncodedRecord,
+    ) -> Result<kafka::DeliveryFuture, kafka::SendError> {
         sink.send(record)
     }
 

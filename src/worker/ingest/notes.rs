@@ -223,7 +223,10 @@ impl Notes {
 }
 
 /// Waits for the report on a record that was sent, or not.
-async fn report(sent: Result<kafka::Delivery, kafka::Error>, until: Instant) -> Result<(), kafka::Error> {
+async fn report(
+    sent: Result<kafka::DeliveryFuture, kafka::Error>,
+    until: Instant,
+) -> Result<(), kafka::Error> {
     let late =
         |_| kafka::Error::Deadline { action: "write to the state topic".to_owned(), limit: WRITE_LIMIT };
     timeout_at(until, sent?).await.map_err(late)?.map(drop)

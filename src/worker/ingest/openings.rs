@@ -305,7 +305,7 @@ fn events() -> impl Iterator<Item = Topic> {
 mod tests {
     use tokio::time::timeout;
 
-    use kafka::embedded::Cluster;
+    use kafka::embedded::EmbeddedCluster;
 
     use super::*;
     use crate::{
@@ -321,7 +321,7 @@ mod tests {
     /// A cluster and a registry in this process.
     struct Bench {
         prefixes: Prefixes,
-        cluster: Arc<Cluster>,
+        cluster: Arc<EmbeddedCluster>,
         spool: Spool,
         _registry: avro::embedded::Server,
         _state: tempfile::TempDir,
@@ -330,7 +330,7 @@ mod tests {
     impl Bench {
         async fn start() -> Self {
             let state = tempfile::tempdir().unwrap();
-            let cluster = Arc::new(Cluster::start(1).unwrap());
+            let cluster = Arc::new(EmbeddedCluster::start(1).unwrap());
             let server = avro::embedded::Server::start().await.unwrap();
             let registry = Registry::new(&config::Registry::open(server.url().clone())).unwrap();
             let ids = avro::Ids::open(registry, state.path()).await;

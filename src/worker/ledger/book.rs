@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 
-use kafka::Received;
+use kafka::ConsumerRecord;
 use model::{Key, Nonce, Order, Paces, Progress, Run, RunId};
 
-use crate::{snapshot::Runs, webhooks::subscriptions::Ledger, worker::state::Apply};
+use crate::{snapshot::Runs, webhooks::subscriptions::Ledger, worker::state::TableState};
 
 /// All of a state topic that is about subscriptions and runs. What else is in it is passed over.
 #[derive(Debug, Clone, Default)]
@@ -116,15 +116,15 @@ impl Book {
     }
 }
 
-impl Apply for Book {
-    fn apply(&mut self, record: &Received) {
+impl TableState for Book {
+    fn apply(&mut self, record: &ConsumerRecord) {
         let key = record.key.as_deref().and_then(|key| std::str::from_utf8(key).ok());
         let taken = match key {
             Some(key) => self.take(key, record.value.as_deref()),
             None => Err("it has no key that is text".to_owned()),
         };
         if let Err(what) = taken {
-            let Received { topic, partition, offset, .. } = record;
+            let ConsumerRecord { topic, partition, offset, .. } = record;
             tracing::warn!(%topic, partition, offset, what, "left out a record of a state topic");
         }
     }

@@ -4,7 +4,7 @@ use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use kafka::{FencedWriter, Lease, Shards, WriteError, WriterOptions};
+use kafka::{FencedWriter, Lease, ShardProducers, WriteError, WriterOptions};
 
 use super::{Handle, book::Book};
 use crate::webhooks::subscriptions::Change;
@@ -35,7 +35,7 @@ impl Writer {
     pub async fn take(
         handle: Handle,
         connector: &str,
-        shards: &Shards,
+        shards: &ShardProducers,
         lease: Lease,
     ) -> Result<Self, kafka::Error> {
         let options = WriterOptions {

@@ -80,7 +80,7 @@ impl Commit {
                 Err(error) => return Err(unwritten(ACTION, error)),
             };
             match source {
-                kafka::Failure::Rebuilt { source } => {
+                kafka::CommitError::Rebuilt { source } => {
                     // What the producer before has left hanging must not become visible with what is written next.
                     self.shared.starts(self.shard, self.writer.producer()).await?;
                     // Every batch says which it is, so that its outcome can be read.
@@ -89,7 +89,7 @@ impl Commit {
                         self.done(id, batch, encoded.fences, &mut written);
                     } else if found == self.last {
                         let Some(wait) = backoff.next_wait(Retry::Later) else {
-                            return Err(Failure::transaction(ACTION, kafka::Failure::Rebuilt { source }));
+                            return Err(Failure::transaction(ACTION, kafka::CommitError::Rebuilt { source }));
                         };
                         sleep(wait).await;
                         tracing::warn!(shard = self.shard, error = %Chain(&source), "a batch is committed again");
@@ -99,7 +99,7 @@ impl Commit {
                         return Err(Failure::passing("ShardTaken", message));
                     }
                 }
-                kafka::Failure::Aborted { source }
+                kafka::CommitError::Aborted { source }
                     if source.refuses_record() && batch.entries.iter().any(Entry::may_be_refused) =>
                 {
                     let causes = vec![Chain(&source).to_string()];
@@ -110,9 +110,9 @@ impl Commit {
                         parts.push_front(part);
                     }
                 }
-                kafka::Failure::Aborted { source } => {
+                kafka::CommitError::Aborted { source } => {
                     let Some(wait) = backoff.next_wait(source.retry()) else {
-                        return Err(Failure::transaction(ACTION, kafka::Failure::Aborted { source }));
+                        return Err(Failure::transaction(ACTION, kafka::CommitError::Aborted { source }));
                     };
                     tracing::warn!(shard = self.shard, error = %Chain(&source), ?wait, "a batch was not taken");
                     sleep(wait).await;

@@ -144,9 +144,9 @@ impl Shared {
                 .prepare(&outgoing)
                 .map_err(|error| Failure::new(Stage::Convert, "avro::Error::Encode", &error))?;
             let size = record.key.len() + record.value.as_ref().map_or(0, Bytes::len);
-            if size > kafka::LARGEST_RECORD {
+            if size > kafka::MAX_RECORD_BYTES {
                 let message =
-                    format!("the record has {size} bytes, and Kafka takes {}", kafka::LARGEST_RECORD);
+                    format!("the record has {size} bytes, and Kafka takes {}", kafka::MAX_RECORD_BYTES);
                 return Err(Failure {
                     stage: Stage::Produce,
                     class: "kafka::Error::RecordRefused",

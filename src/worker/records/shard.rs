@@ -26,7 +26,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use base::{failpoint, metrics, retry::Chain};
-use kafka::Start;
+use kafka::StartOffset;
 use model::{AccountingResource, Key, List, Origin, Stamp};
 use provider::api::{self, Ask};
 
@@ -66,7 +66,7 @@ pub(super) struct Shard {
     number: i32,
     desk: Desk,
     shelf: Shelf,
-    starts: BTreeMap<AccountingResource, Start>,
+    starts: BTreeMap<AccountingResource, StartOffset>,
     lists: Lists,
     turns: Turns,
     /// `None` while a batch is being committed.
@@ -120,7 +120,7 @@ impl Shard {
     }
 
     /// Where each event topic is read on.
-    pub(super) fn starts(&self) -> &BTreeMap<AccountingResource, Start> {
+    pub(super) fn starts(&self) -> &BTreeMap<AccountingResource, StartOffset> {
         &self.starts
     }
 

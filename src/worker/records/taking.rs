@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use base::{metrics, random, retry::Chain};
-use kafka::{Place, ShardProducer, Start};
+use kafka::{ShardProducer, StartOffset, TopicPartition};
 use model::{AccountingResource, Key, Stamp, Topic};
 
 use super::{
@@ -33,7 +33,7 @@ const CHUNK: usize = 5_000;
 
 impl Shared {
     /// Everything a shard writes to, apart from dead letters and gaps, which are single records.
-    pub(super) fn places(&self, shard: i32) -> Vec<Place> {
+    pub(super) fn places(&self, shard: i32) -> Vec<TopicPartition> {
         let values = self.source.enrich_resources.iter().map(|resource| Topic::AccountingRecords(*resource));
         let topics = values.chain([Topic::State, Topic::Fences]);
         topics.map(|topic| (self.preparer.topic_name(topic), shard)).collect()
@@ -52,14 +52,14 @@ impl Shared {
         &self,
         shard: i32,
         producer: &mut ShardProducer,
-    ) -> Result<BTreeMap<AccountingResource, Start>, Failure> {
+    ) -> Result<BTreeMap<AccountingResource, StartOffset>, Failure> {
         let resources = &self.source.enrich_resources;
         let partitions: Vec<_> =
             resources.iter().map(|resource| self.source_partition(*resource, shard)).collect();
         let stored = self.task.stored_offsets(producer, &partitions, &self.places(shard)).await?;
         let start = |stored: Option<serde_json::Map<String, serde_json::Value>>| {
             let offset = stored.and_then(|offset| offset.get("offset")?.as_i64());
-            offset.map_or(Start::Earliest, Start::Offset)
+            offset.map_or(StartOffset::Earliest, StartOffset::Offset)
         };
         Ok(resources.iter().copied().zip(stored.into_iter().map(start)).collect())
     }
@@ -128,7 +128,7 @@ impl Shared {
         for (resource, _) in places.iter().filter(|(_, place)| *place == shard) {
             let topic = Topic::AccountingRecords(*resource);
             let name = self.preparer.topic_name(topic);
-            let each = |record: kafka::Received| stamps.extend(fence::of_value(topic, &record));
+            let each = |record: kafka::ConsumerRecord| stamps.extend(fence::of_value(topic, &record));
             let read = kafka::read_to_end(&self.task.tools.kafka, &name, &[shard], FENCE_LIMIT, each).await;
             read.map_err(|error| Failure::kafka("read what was published", error))?;
         }
@@ -147,7 +147,7 @@ impl Shared {
         let shards = |topic: &Arc<str>| {
             self.shards.iter().map(|shard| (Arc::clone(topic), *shard)).collect::<Vec<_>>()
         };
-        let places: Vec<kafka::Place> = topics.keys().flat_map(shards).collect();
+        let places: Vec<kafka::TopicPartition> = topics.keys().flat_map(shards).collect();
         let marks =
             kafka::watermarks_of(&self.task.tools.kafka, &places, READ_LIMIT).await.map_err(failed)?;
         let filled = marks.into_iter().filter(|(_, (low, high))| high > low);
@@ -160,7 +160,7 @@ impl Shared {
         let topic = self.preparer.topic_name(Topic::State);
         let grant = &self.source.provider.oauth.accounting_grant;
         let mut strange = BTreeMap::new();
-        let each = |record: kafka::Received| {
+        let each = |record: kafka::ConsumerRecord| {
             let (key, value) = (record.key.as_deref(), record.value.as_ref());
             let Some(Ok(key)) = key.map(std::str::from_utf8) else { return };
             match known.apply(shard, key, value, grant, &self.task.connector) {

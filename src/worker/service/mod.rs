@@ -139,7 +139,7 @@ pub struct Process {
     /// Whether topics of another group become this worker's.
     pub adopt: bool,
     /// The cluster in this process, where Kafka is that one: it creates topics by itself only.
-    pub embedded: Option<Arc<kafka::embedded::Cluster>>,
+    pub embedded: Option<Arc<kafka::embedded::EmbeddedCluster>>,
 }
 
 impl Process {

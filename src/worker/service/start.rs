@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
 use base::retry::{Backoff, Chain, Policy, Retry};
-use kafka::{Admin, GroupOptions, Membership, Shards, TransactionOptions};
+use kafka::{Admin, GroupOptions, Membership, ShardProducers, TransactionOptions};
 
 use super::{Error, Process, Running, Service, door::Door, grace};
 use crate::{
@@ -137,7 +137,7 @@ impl Service {
             state: state.clone(),
             arbiter,
             statuses: statuses.clone(),
-            shards: Shards::new(worker.kafka.clone(), TransactionOptions::default()),
+            shards: ShardProducers::new(worker.kafka.clone(), TransactionOptions::default()),
             plugins: process.plugins.clone(),
             providers: worker.providers.clone(),
             loggers: Arc::clone(&process.loggers),

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use kafka::{Received, read_to_end};
+use kafka::{ConsumerRecord, read_to_end};
 use serde_json::{Value, json};
 use tributary::config;
 
@@ -125,7 +125,7 @@ async fn no_key_or_pair_of_keys_shows_a_referenced_secret(shared: &'static Share
     let loaded = config::Worker::load(Some(worker.config()), []).unwrap().config;
     for topic in [&loaded.topics.config, &loaded.topics.status, &loaded.topics.offset] {
         let mut bytes = Vec::new();
-        let each = |record: Received| {
+        let each = |record: ConsumerRecord| {
             bytes.extend(record.headers.iter().flat_map(|(_, value)| value.to_vec()));
             bytes.extend(record.key.iter().chain(&record.value).flat_map(|part| part.to_vec()));
         };

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use base::retry::Retry;
-use kafka::{Kafka, SMALLEST_LIMIT, TopicSpec, partition_of, read_to_end};
+use kafka::{Kafka, MIN_MAX_MESSAGE_BYTES, TopicSpec, partition_of, read_to_end};
 use model::{
     AccountingEvent, AccountingResource, Cleanup, CompanyId, Meta, Origin, Outgoing, Reception, Topic, Value,
 };
@@ -29,7 +29,7 @@ async fn the_java_producer_puts_every_key_where_we_would(shared: &'static Shared
     let place = Place::on(shared, "java")?;
     let topic = format!("{}.keys", place.prefix);
     let (name, cleanup, configs) = (topic.clone(), Cleanup::Delete, BTreeMap::new());
-    let min_message_bytes = SMALLEST_LIMIT;
+    let min_message_bytes = MIN_MAX_MESSAGE_BYTES;
     let spec = TopicSpec {
         name,
         partitions: PARTITIONS,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base::retry::Retry;
 use bytes::Bytes;
-use kafka::{Failure, Shards, TransactionOptions, partition_of};
+use kafka::{CommitError, ShardProducers, TransactionOptions, partition_of};
 use model::{
     AccountingResource, CompanyId, EncodedRecord, Key, Meta, Origin, Outgoing, RecordId, SchemaKind, Topic,
     Value,
@@ -113,7 +113,7 @@ async fn a_batch_with_a_record_its_topic_refuses_leaves_nothing_and_later_ones_g
         headers: Vec::new(),
         timestamp_ms: None,
     };
-    let shards = Shards::new(place.kafka.clone(), TransactionOptions::default());
+    let shards = ShardProducers::new(place.kafka.clone(), TransactionOptions::default());
     let mut shard = shards.take(place.prefix.as_str(), Arc::new(|| true)).await.unwrap();
 
     let refused = shard.commit(vec![record(b"first".into()), record(incompressible(2 << 20))]).await;
@@ -125,7 +125,7 @@ async fn a_batch_with_a_record_its_topic_refuses_leaves_nothing_and_later_ones_g
     }
 
     let failure = refused.unwrap_err();
-    assert!(matches!(failure, Failure::Aborted { .. }), "{}", chain(&failure));
+    assert!(matches!(failure, CommitError::Aborted { .. }), "{}", chain(&failure));
     assert_eq!(failure.retry(), Retry::Never);
     let values: Vec<_> = place.read(&name).await.into_iter().map(|record| record.value.unwrap()).collect();
     assert_eq!(values, ["second"]);

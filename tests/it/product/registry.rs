@@ -156,7 +156,7 @@ async fn ids_of_an_earlier_run_serve_while_the_registry_is_away() -> Result<()> 
 
 /// On the in-process cluster: here only the registry fails.
 fn embedded(registry: &str, name: &str) -> Result<Place> {
-    let cluster = Arc::new(embedded::Cluster::start(1).unwrap());
+    let cluster = Arc::new(embedded::EmbeddedCluster::start(1).unwrap());
     Place::at(cluster.settings(), kafka::Admin::Embedded(cluster), registry, name)
 }
 

@@ -12,8 +12,8 @@ use std::{
 };
 
 use kafka::{
-    Apply, Error, FencedWriter, Kafka, Lease, PlainWriter, Received, Shards, Table, TransactionOptions,
-    WriteError, WriterOptions,
+    ConsumerRecord, Error, FencedWriter, Kafka, Lease, PlainWriter, ShardProducers, Table, TableState,
+    TransactionOptions, WriteError, WriterOptions,
 };
 use model::{Cleanup, EncodedRecord};
 use tokio::time::Instant;
@@ -41,8 +41,8 @@ crate::tests! {
 #[derive(Debug, Default)]
 struct Values(BTreeMap<String, String>);
 
-impl Apply for Values {
-    fn apply(&mut self, record: &Received) {
+impl TableState for Values {
+    fn apply(&mut self, record: &ConsumerRecord) {
         let key = String::from_utf8(record.key.as_deref().unwrap_or_default().to_vec()).unwrap();
         match &record.value {
             Some(_) => drop(self.0.insert(key, text(record))),
@@ -98,7 +98,7 @@ impl Place {
         options: TransactionOptions,
     ) -> FencedWriter<Values> {
         let owned = WriterOptions { takes_back, ..self.owned() };
-        FencedWriter::new(table, Shards::new(self.kafka.clone(), options), owned)
+        FencedWriter::new(table, ShardProducers::new(self.kafka.clone(), options), owned)
     }
 
     fn owned(&self) -> WriterOptions {
@@ -181,7 +181,7 @@ async fn writer_keeps_its_id_while_another_id_writes_the_table(shared: &'static 
     let leased = Arc::new(AtomicBool::new(true));
     let asked = Arc::clone(&leased);
     let lease: Lease = Arc::new(move || asked.load(Ordering::SeqCst));
-    let shards = Shards::new(place.kafka.clone(), TransactionOptions::default());
+    let shards = ShardProducers::new(place.kafka.clone(), TransactionOptions::default());
     let one = WriterOptions { lease, ..place.owned() };
     let other = WriterOptions { transactional_id: format!("{}-other", place.topic).into(), ..place.owned() };
     let mut one = FencedWriter::new(place.table().await, shards.clone(), one);
@@ -205,7 +205,7 @@ async fn hanging_write_of_a_rival_is_ended_by_a_writer_that_keeps_the_id(shared:
     writer.write(soon(), place.add_one("n")).await.unwrap();
     let (hook, held) = gate();
     let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
-    let mut rival = Shards::new(place.kafka.clone(), options)
+    let mut rival = ShardProducers::new(place.kafka.clone(), options)
         .take(place.transactional_id(), Arc::new(|| true))
         .await
         .unwrap();

@@ -69,7 +69,7 @@ impl Place {
     }
 
     /// All of a topic as of now, each partition in its order.
-    pub(crate) async fn read(&self, topic: &str) -> Vec<kafka::Received> {
+    pub(crate) async fn read(&self, topic: &str) -> Vec<kafka::ConsumerRecord> {
         let partitions: Vec<i32> = (0..PARTITIONS).collect();
         let mut records = Vec::new();
         kafka::read_to_end(&self.kafka, topic, &partitions, READ_LIMIT, |record| records.push(record))
@@ -91,7 +91,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// A header's text.
-pub(crate) fn header<'a>(record: &'a kafka::Received, name: &str) -> Option<&'a str> {
+pub(crate) fn header<'a>(record: &'a kafka::ConsumerRecord, name: &str) -> Option<&'a str> {
     let found = record.headers.iter().find(|(known, _)| known == name);
     found.map(|(_, value)| std::str::from_utf8(value).unwrap())
 }

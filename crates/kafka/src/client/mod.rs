@@ -37,11 +37,11 @@ const NEXT_STEP: Duration = Duration::from_millis(20);
 
 /// The largest record a producer takes, in bytes. What a topic takes is often less, and the broker's to judge; a dead
 /// letter, which carries what another topic refused, may be this large.
-pub const LARGEST_RECORD: usize = 32 << 20;
+pub const MAX_RECORD_BYTES: usize = 32 << 20;
 
 /// The least `max.message.bytes` a topic may have, in bytes. The broker judges whole batches by it, and refuses all of one
 /// for what none of its records did; a batch therefore stays below.
-pub const SMALLEST_LIMIT: u64 = 1 << 20;
+pub const MIN_MAX_MESSAGE_BYTES: u64 = 1 << 20;
 
 /// The least librdkafka takes for `message.max.bytes`.
 const SMALLEST_MAX: usize = 1_000;
@@ -50,7 +50,7 @@ const SMALLEST_MAX: usize = 1_000;
 #[must_use]
 pub fn check_settings(kafka: &Kafka) -> Vec<Error> {
     // The figures are the worker's own, so any will do.
-    let (queue_bytes, timeout) = (LARGEST_RECORD, Duration::from_secs(15));
+    let (queue_bytes, timeout) = (MAX_RECORD_BYTES, Duration::from_secs(15));
     let roles = [
         Role::Producer { queue_bytes },
         Role::Transactional { id: "check".into(), queue_bytes, timeout },
@@ -203,7 +203,7 @@ fn defaults(role: &Role) -> Vec<(&'static str, String)> {
     match role {
         Role::Producer { queue_bytes } | Role::Transactional { queue_bytes, .. } => {
             defaults.extend([
-                ("message.max.bytes", (*queue_bytes).clamp(SMALLEST_MAX, LARGEST_RECORD).to_string()),
+                ("message.max.bytes", (*queue_bytes).clamp(SMALLEST_MAX, MAX_RECORD_BYTES).to_string()),
                 ("statistics.interval.ms", "5000".into()),
                 ("queue.buffering.max.ms", "0".into()),
                 ("compression.codec", "lz4".into()),

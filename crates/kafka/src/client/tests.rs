@@ -241,7 +241,7 @@ fn a_bad_value_is_an_error_that_names_the_key() {
 
 #[test]
 fn a_client_that_knows_no_broker_finds_kafka_where_it_is_told_to_look() {
-    let cluster = crate::embedded::Cluster::start(1).unwrap();
+    let cluster = crate::embedded::EmbeddedCluster::start(1).unwrap();
     cluster.create_topic("events", 1).unwrap();
     let mut settings = Settings::new(&cluster.settings(), &consumer()).unwrap();
     settings.config.remove("metadata.broker.list");

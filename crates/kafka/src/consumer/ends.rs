@@ -14,7 +14,7 @@ use rdkafka::{
 };
 
 use super::{
-    Ends, Place,
+    Ends, TopicPartition,
     question::{Client, SHORTEST, check_places, close, create, find_topics, topics_of},
     spare,
 };
@@ -38,7 +38,12 @@ const LOOKED_AT: usize = 4;
 const TELLING: Duration = Duration::from_secs(3);
 
 /// The first offset each partition has, and the one behind the last record that is seen.
-pub(super) fn ends(kafka: &Kafka, places: &[Place], sight: Sight, limit: Duration) -> Result<Ends, Error> {
+pub(super) fn ends(
+    kafka: &Kafka,
+    places: &[TopicPartition],
+    sight: Sight,
+    limit: Duration,
+) -> Result<Ends, Error> {
     let end = Instant::now() + limit;
     let left = || end.saturating_duration_since(Instant::now()).max(SHORTEST);
     spare::ask(kafka, &Role::Query(sight), |client| {
@@ -52,7 +57,7 @@ pub(super) fn ends(kafka: &Kafka, places: &[Place], sight: Sight, limit: Duratio
 /// open after `patience`, or when `nobody_waits`.
 pub(super) fn decided_ends(
     kafka: &Kafka,
-    places: &[Place],
+    places: &[TopicPartition],
     patience: Duration,
     limit: Duration,
     nobody_waits: impl Fn() -> bool,
@@ -71,7 +76,7 @@ pub(super) fn decided_ends(
         let begun = Instant::now();
         loop {
             let ends = ask_all(client, places, left)?;
-            let open: Vec<(&Place, i64)> = ends
+            let open: Vec<(&TopicPartition, i64)> = ends
                 .iter()
                 .filter(|(place, (_, end))| last.get(*place).is_some_and(|(_, last)| end < last))
                 .map(|(place, (_, end))| (place, *end))
@@ -91,11 +96,11 @@ pub(super) fn decided_ends(
 /// What there is to say about the transactions that are open from these offsets on.
 fn open_transactions(
     kafka: &Kafka,
-    open: &[(&Place, i64)],
+    open: &[(&TopicPartition, i64)],
     left: impl Fn() -> Duration,
 ) -> Result<Vec<OpenTransaction>, Error> {
     let looking = create(kafka, &Role::Consumer(None, Sight::All))?;
-    let places: Vec<Place> = open.iter().map(|(place, _)| (*place).clone()).collect();
+    let places: Vec<TopicPartition> = open.iter().map(|(place, _)| (*place).clone()).collect();
     // An assignment on a fresh client would wait half a second. Without an answer the error has no ages.
     check_places(&looking, &places, || LOOK_LIMIT.min(left())).ok();
     let look = |at: usize| if at < LOOKED_AT { LOOK_LIMIT.min(left()) } else { Duration::ZERO };
@@ -107,7 +112,12 @@ fn open_transactions(
 
 /// What there is to say about the transaction that is open from this offset on. Its age is that of its first record, which
 /// only this client sees.
-fn open_transaction(asking: &Client, place: &Place, offset: i64, limit: Duration) -> OpenTransaction {
+fn open_transaction(
+    asking: &Client,
+    place: &TopicPartition,
+    offset: i64,
+    limit: Duration,
+) -> OpenTransaction {
     let (topic, partition) = place;
     let end = Instant::now() + limit;
     let mut list = TopicPartitionList::with_capacity(1);
@@ -130,7 +140,7 @@ fn open_transaction(asking: &Client, place: &Place, offset: i64, limit: Duration
 
 /// The first offset of each partition, and the one behind the last record that is seen, with two requests to each of their
 /// leaders.
-fn ask_all(client: &Client, places: &[Place], left: impl Fn() -> Duration) -> Result<Ends, Error> {
+fn ask_all(client: &Client, places: &[TopicPartition], left: impl Fn() -> Duration) -> Result<Ends, Error> {
     in_steps(left(), |step| {
         ask_patiently(step, |limit| {
             let first = ask_offsets(client, places, Offset::Beginning, limit)?;
@@ -144,11 +154,11 @@ fn ask_all(client: &Client, places: &[Place], left: impl Fn() -> Duration) -> Re
 /// The offset of each partition that is named by its beginning or its end.
 fn ask_offsets(
     client: &Client,
-    places: &[Place],
+    places: &[TopicPartition],
     which: Offset,
     limit: Duration,
-) -> Result<BTreeMap<Place, i64>, (String, KafkaError)> {
-    let named = |(topic, partition): &Place| format!("{topic} partition {partition}");
+) -> Result<BTreeMap<TopicPartition, i64>, (String, KafkaError)> {
+    let named = |(topic, partition): &TopicPartition| format!("{topic} partition {partition}");
     let mut asked = TopicPartitionList::with_capacity(places.len());
     for place in places {
         let added = asked.add_partition_offset(&place.0, place.1, which);
@@ -157,7 +167,7 @@ fn ask_offsets(
     let all = || places.iter().map(named).collect::<Vec<_>>().join(", ");
     let answered = client.offsets_for_times(asked, limit).map_err(|error| (all(), error))?;
     let found = answered.elements();
-    let one = |place: &Place| {
+    let one = |place: &TopicPartition| {
         let element = found.iter().find(|one| one.partition() == place.1 && one.topic() == &*place.0);
         let offset = match element {
             None => Err(KafkaError::OffsetFetch(Code::UnknownPartition)),

@@ -6,7 +6,7 @@
 //!
 //! - No consumer group: who reads what is decided elsewhere, and offsets are kept with the records they belong to.
 //! - Records of open or aborted transactions are never seen.
-//! - [`Event::End`] says that everything that could be read at a moment after the assignment has been handed over: what is
+//! - [`ConsumerEvent::End`] says that everything that could be read at a moment after the assignment has been handed over: what is
 //!   committed behind a transaction that is still open cannot. Whoever needs it waits, with [`read_to_end`]; whoever waits
 //!   for "the last offset" may wait for ever: transaction markers and compaction leave holes.
 //! - An offset the broker no longer has is [`Error::OffsetOutOfRange`], never a jump; that partition then stands still. So it
@@ -85,7 +85,7 @@ impl Default for Options {
 
 /// Where reading a partition starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
+pub enum StartOffset {
     /// At the first record the broker has.
     Earliest,
     /// At this offset, which the broker must have.
@@ -102,18 +102,18 @@ pub struct Assignment {
     /// Partition.
     pub partition: i32,
     /// First offset.
-    pub start: Start,
+    pub start: StartOffset,
 }
 
 impl Assignment {
-    fn place(&self) -> Place {
+    fn place(&self) -> TopicPartition {
         (Arc::clone(&self.topic), self.partition)
     }
 }
 
 /// A record as read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Received {
+pub struct ConsumerRecord {
     /// Topic.
     pub topic: Arc<str>,
     /// Partition.
@@ -130,7 +130,7 @@ pub struct Received {
     pub timestamp_ms: Option<i64>,
 }
 
-impl Received {
+impl ConsumerRecord {
     /// Bytes it holds.
     fn size(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
@@ -140,9 +140,9 @@ impl Received {
 
 /// What reading brings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum ConsumerEvent {
     /// A record.
-    Record(Received),
+    Record(ConsumerRecord),
     /// All there was to read of a partition has been handed over; comes again whenever that is so again.
     End {
         /// Topic.
@@ -154,7 +154,7 @@ pub enum Event {
 
 /// See the module's head. Dropping it ends its thread soon after; [`Consumer::stop`] waits for that.
 pub struct Consumer {
-    events: mpsc::Receiver<Result<Event, Error>>,
+    events: mpsc::Receiver<Result<ConsumerEvent, Error>>,
     shared: Arc<Shared>,
     paused: Paused,
     poller: thread::Thread,
@@ -173,11 +173,11 @@ impl Consumer {
     }
 
     /// The next record or end, in order within each partition. Cancel safe: a dropped call loses nothing.
-    pub async fn next(&mut self) -> Result<Event, Error> {
+    pub async fn next(&mut self) -> Result<ConsumerEvent, Error> {
         let Some(event) = self.events.recv().await else {
             return Err(Error::Stopped { action: "read from Kafka".into() });
         };
-        if let Ok(Event::Record(record)) = &event {
+        if let Ok(ConsumerEvent::Record(record)) = &event {
             self.shared.bytes.fetch_sub(record.size(), Ordering::AcqRel);
         }
         // Only a thread that found no room has to be woken.
@@ -291,27 +291,27 @@ pub async fn read_to_end(
     topic: &str,
     partitions: &[i32],
     limit: Duration,
-    each: impl FnMut(Received),
+    each: impl FnMut(ConsumerRecord),
 ) -> Result<BTreeMap<i32, i64>, Error> {
-    let starts = partitions.iter().map(|partition| (*partition, Start::Earliest)).collect();
-    read_decided(kafka, topic, &starts, &Waits::up_to(limit), each).await
+    let starts = partitions.iter().map(|partition| (*partition, StartOffset::Earliest)).collect();
+    read_to_end_from(kafka, topic, &starts, &ReadLimits::up_to(limit), each).await
 }
 
 /// A partition of a topic.
-pub type Place = (Arc<str>, i32);
+pub type TopicPartition = (Arc<str>, i32);
 
 /// How long a reading to the end waits for what.
 #[derive(Debug, Clone, Copy)]
-pub struct Waits<'a> {
+pub struct ReadLimits<'a> {
     /// Partitions that are not read, whose open transactions have to be decided too.
-    pub also: &'a [Place],
+    pub also: &'a [TopicPartition],
     /// For transactions that are open, once Kafka answers; then they are told: [`Error::Undecided`].
     pub patience: Duration,
     /// For all of it.
     pub limit: Duration,
 }
 
-impl Waits<'_> {
+impl ReadLimits<'_> {
     /// For what is read alone, as long as the limit allows.
     #[must_use]
     pub fn up_to(limit: Duration) -> Self {
@@ -320,34 +320,34 @@ impl Waits<'_> {
 }
 
 /// As [`read_to_end`], each partition from a start of its own, with a say in what is waited for and how long.
-pub async fn read_decided(
+pub async fn read_to_end_from(
     kafka: &Kafka,
     topic: &str,
-    starts: &BTreeMap<i32, Start>,
-    waits: &Waits<'_>,
-    mut each: impl FnMut(Received),
+    starts: &BTreeMap<i32, StartOffset>,
+    waits: &ReadLimits<'_>,
+    mut each: impl FnMut(ConsumerRecord),
 ) -> Result<BTreeMap<i32, i64>, Error> {
-    let mut reading = Reading::begin(kafka, topic, starts, waits).await?;
+    let mut reading = ReadToEnd::begin(kafka, topic, starts, waits).await?;
     while let Some(record) = reading.next().await? {
         each(record);
     }
     Ok(reading.positions)
 }
 
-/// A reading to the end as [`read_decided`] does it, for those who need time between records: what is not taken waits, and the
+/// A reading to the end as [`read_to_end_from`] does it, for those who need time between records: what is not taken waits, and the
 /// broker is asked for no more.
-pub struct Reading {
+pub struct ReadToEnd {
     /// `None` where there is nothing to read.
     consumer: Option<Consumer>,
     /// Partitions whose end has not come.
-    open: BTreeSet<Place>,
+    open: BTreeSet<TopicPartition>,
     positions: BTreeMap<i32, i64>,
     end: Instant,
     /// What to tell when it does not end in time.
     late: Error,
 }
 
-impl Reading {
+impl ReadToEnd {
     /// Finds the ends, which may have to wait for open transactions, and starts to read.
     ///
     /// # Errors
@@ -355,21 +355,21 @@ impl Reading {
     pub async fn begin(
         kafka: &Kafka,
         topic: &str,
-        starts: &BTreeMap<i32, Start>,
-        waits: &Waits<'_>,
+        starts: &BTreeMap<i32, StartOffset>,
+        waits: &ReadLimits<'_>,
     ) -> Result<Self, Error> {
         let partitions: BTreeSet<i32> = starts.keys().copied().collect();
         let action = format!("read {topic} partitions {partitions:?} to the end");
         let topic: Arc<str> = topic.into();
         let starts = starts.iter().map(|(partition, start)| ((Arc::clone(&topic), *partition), *start));
-        let starts: BTreeMap<Place, Start> = starts.collect();
+        let starts: BTreeMap<TopicPartition, StartOffset> = starts.collect();
         let ends = decided_ends(kafka, starts.keys().cloned().collect(), waits);
         Self::open(kafka, starts, Sight::Committed, ends, action, waits.limit).await
     }
 
     async fn open(
         kafka: &Kafka,
-        starts: BTreeMap<Place, Start>,
+        starts: BTreeMap<TopicPartition, StartOffset>,
         sight: Sight,
         ends: impl Future<Output = Result<Ends, Error>>,
         action: String,
@@ -380,14 +380,14 @@ impl Reading {
         let ends = timeout_at(end, ends).await.unwrap_or_else(|_| Err(late.clone()))?;
         // The end that the broker reported before the first fetch: all records below it come before the end is reached.
         let positions = starts.keys().filter_map(|place| Some((place.1, ends.get(place)?.1))).collect();
-        let has_records = |(place, start): &(Place, Start)| match (start, ends.get(place)) {
-            (Start::Earliest, Some((first, next))) => first < next,
-            (Start::Offset(offset), Some((_, next))) => offset != next,
-            (Start::End, Some(_)) => false,
+        let has_records = |(place, start): &(TopicPartition, StartOffset)| match (start, ends.get(place)) {
+            (StartOffset::Earliest, Some((first, next))) => first < next,
+            (StartOffset::Offset(offset), Some((_, next))) => offset != next,
+            (StartOffset::End, Some(_)) => false,
             (_, None) => true,
         };
-        let starts: Vec<(Place, Start)> = starts.into_iter().filter(has_records).collect();
-        let open: BTreeSet<Place> = starts.iter().map(|(place, _)| place.clone()).collect();
+        let starts: Vec<(TopicPartition, StartOffset)> = starts.into_iter().filter(has_records).collect();
+        let open: BTreeSet<TopicPartition> = starts.iter().map(|(place, _)| place.clone()).collect();
         let assignment = |((topic, partition), start)| Assignment { topic, partition, start };
         let assignments: Vec<Assignment> = starts.into_iter().map(assignment).collect();
         let consumer = if assignments.is_empty() {
@@ -405,13 +405,13 @@ impl Reading {
     ///
     /// # Errors
     /// The position is not in the log, what stands there cannot be read, or the time is up.
-    pub async fn next(&mut self) -> Result<Option<Received>, Error> {
+    pub async fn next(&mut self) -> Result<Option<ConsumerRecord>, Error> {
         let Some(consumer) = &mut self.consumer else { return Ok(None) };
         while !self.open.is_empty() {
             let event = timeout_at(self.end, consumer.next()).await;
             match event.unwrap_or_else(|_| Err(self.late.clone()))? {
-                Event::End { topic, partition } => drop(self.open.remove(&(topic, partition))),
-                Event::Record(record) => {
+                ConsumerEvent::End { topic, partition } => drop(self.open.remove(&(topic, partition))),
+                ConsumerEvent::Record(record) => {
                     let position = self.positions.entry(record.partition).or_default();
                     *position = (*position).max(record.offset + 1);
                     return Ok(Some(record));
@@ -428,7 +428,7 @@ impl Reading {
     }
 }
 
-impl fmt::Debug for Reading {
+impl fmt::Debug for ReadToEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reading").field("open", &self.open).finish_non_exhaustive()
     }
@@ -442,7 +442,8 @@ pub async fn watermarks(
     limit: Duration,
 ) -> Result<BTreeMap<i32, (i64, i64)>, Error> {
     let topic: Arc<str> = topic.into();
-    let places: Vec<Place> = partitions.iter().map(|partition| (Arc::clone(&topic), *partition)).collect();
+    let places: Vec<TopicPartition> =
+        partitions.iter().map(|partition| (Arc::clone(&topic), *partition)).collect();
     let found = watermarks_of(kafka, &places, limit).await?;
     Ok(found.into_iter().map(|((_, partition), watermarks)| (partition, watermarks)).collect())
 }
@@ -450,16 +451,16 @@ pub async fn watermarks(
 /// As [`watermarks`], of partitions of any topics.
 pub async fn watermarks_of(
     kafka: &Kafka,
-    places: &[Place],
+    places: &[TopicPartition],
     limit: Duration,
-) -> Result<BTreeMap<Place, (i64, i64)>, Error> {
+) -> Result<BTreeMap<TopicPartition, (i64, i64)>, Error> {
     ends(kafka, places, Sight::Committed, limit).await
 }
 
 /// The first offset each partition has, and the one behind the last record that is seen.
 pub(super) async fn ends(
     kafka: &Kafka,
-    places: &[Place],
+    places: &[TopicPartition],
     sight: Sight,
     limit: Duration,
 ) -> Result<Ends, Error> {
@@ -471,7 +472,11 @@ pub(super) async fn ends(
 }
 
 /// Where these partitions end once every transaction before their ends is decided, and those of other partitions too.
-async fn decided_ends(kafka: &Kafka, mut places: Vec<Place>, waits: &Waits<'_>) -> Result<Ends, Error> {
+async fn decided_ends(
+    kafka: &Kafka,
+    mut places: Vec<TopicPartition>,
+    waits: &ReadLimits<'_>,
+) -> Result<Ends, Error> {
     places.extend_from_slice(waits.also);
     if places.is_empty() {
         return Ok(Ends::new());
@@ -484,7 +489,7 @@ async fn decided_ends(kafka: &Kafka, mut places: Vec<Place>, waits: &Waits<'_>) 
 }
 
 /// Whether Kafka knows such a partition, with a leader or without.
-pub(super) async fn exists(kafka: &Kafka, place: &Place, limit: Duration) -> Result<bool, Error> {
+pub(super) async fn exists(kafka: &Kafka, place: &TopicPartition, limit: Duration) -> Result<bool, Error> {
     let (kafka, (topic, partition)) = (kafka.clone(), place.clone());
     let ask = move || {
         spare::ask(&kafka, &Role::Query(Sight::Committed), |client| match find_topic(client, &topic, limit) {
@@ -499,19 +504,19 @@ pub(super) async fn exists(kafka: &Kafka, place: &Place, limit: Duration) -> Res
 /// Hands over what is seen of partitions from these offsets to their ends as of now.
 pub(super) async fn look(
     kafka: &Kafka,
-    starts: BTreeMap<Place, i64>,
+    starts: BTreeMap<TopicPartition, i64>,
     sight: Sight,
     limit: Duration,
-    mut each: impl FnMut(Received),
+    mut each: impl FnMut(ConsumerRecord),
 ) -> Result<(), Error> {
     if starts.is_empty() {
         return Ok(());
     }
-    let places: Vec<Place> = starts.keys().cloned().collect();
+    let places: Vec<TopicPartition> = starts.keys().cloned().collect();
     let ends = ends(kafka, &places, sight, limit);
-    let starts = starts.into_iter().map(|(place, offset)| (place, Start::Offset(offset))).collect();
+    let starts = starts.into_iter().map(|(place, offset)| (place, StartOffset::Offset(offset))).collect();
     let action = "look at what stands in partitions".to_owned();
-    let mut reading = Reading::open(kafka, starts, sight, ends, action, limit).await?;
+    let mut reading = ReadToEnd::open(kafka, starts, sight, ends, action, limit).await?;
     while let Some(record) = reading.next().await? {
         each(record);
     }
@@ -519,10 +524,10 @@ pub(super) async fn look(
 }
 
 /// First and next offset of partitions.
-type Ends = BTreeMap<Place, (i64, i64)>;
+type Ends = BTreeMap<TopicPartition, (i64, i64)>;
 
 /// The partitions that are read, and whether the caller has paused them.
-type Paused = BTreeMap<Place, Arc<AtomicBool>>;
+type Paused = BTreeMap<TopicPartition, Arc<AtomicBool>>;
 
 /// How full the way from thread to caller is.
 #[derive(Debug, Default)]

@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use base::retry::Retry;
 
 use super::{
-    Assignment, Ends, Event, Options, Paused, Place, Received, Shared, Start,
+    Assignment, ConsumerEvent, ConsumerRecord, Ends, Options, Paused, Shared, StartOffset, TopicPartition,
     ends::WATERMARK_LIMIT,
     question::{Client, SHORTEST, check_places, serve_queued},
 };
@@ -33,7 +33,7 @@ use crate::{
     Error, Kafka,
     client::Settings,
     context::Context,
-    error::Cause,
+    error::KafkaCause,
     role::{Fetch, Role, Sight},
     sys,
 };
@@ -52,7 +52,7 @@ pub(super) struct Order {
     pub(super) sight: Sight,
     /// Where partitions end that are read up to there.
     pub(super) ends: Ends,
-    pub(super) events: mpsc::Sender<Result<Event, Error>>,
+    pub(super) events: mpsc::Sender<Result<ConsumerEvent, Error>>,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -92,7 +92,7 @@ fn open(order: &Order) -> Result<Poller, Error> {
     // Also saves the half second an assignment on a fresh client would wait.
     let end = Instant::now() + options.connect_limit;
     let left = || end.saturating_duration_since(Instant::now()).max(SHORTEST);
-    let places: Vec<Place> = assignments.iter().map(Assignment::place).collect();
+    let places: Vec<TopicPartition> = assignments.iter().map(Assignment::place).collect();
     check_places(&client, &places, left)?;
 
     let mut list = TopicPartitionList::with_capacity(assignments.len());
@@ -100,9 +100,9 @@ fn open(order: &Order) -> Result<Poller, Error> {
     for assignment in assignments {
         let Assignment { topic, partition, start } = assignment;
         let (offset, position) = match start {
-            Start::Earliest => (Offset::Beginning, 0),
-            Start::Offset(offset) => (Offset::Offset(*offset), *offset),
-            Start::End => (Offset::End, 0),
+            StartOffset::Earliest => (Offset::Beginning, 0),
+            StartOffset::Offset(offset) => (Offset::Offset(*offset), *offset),
+            StartOffset::End => (Offset::End, 0),
         };
         let action = || format!("assign {topic} partition {partition}");
         let added = list.add_partition_offset(topic, *partition, offset);
@@ -123,7 +123,7 @@ fn open(order: &Order) -> Result<Poller, Error> {
 
 /// A partition with its queue.
 struct Source {
-    place: Place,
+    place: TopicPartition,
     paused: Arc<AtomicBool>,
     queue: PartitionQueue<Context>,
     /// The next offset we expect at the earliest, for error messages.
@@ -141,7 +141,7 @@ struct Closed;
 struct Poller {
     sources: Vec<Source>,
     client: Arc<Client>,
-    events: mpsc::Sender<Result<Event, Error>>,
+    events: mpsc::Sender<Result<ConsumerEvent, Error>>,
     shared: Arc<Shared>,
 }
 
@@ -191,7 +191,7 @@ impl Poller {
                     let record = received(Arc::clone(topic), &message);
                     let position = record.offset + 1;
                     self.shared.bytes.fetch_add(record.size(), Ordering::AcqRel);
-                    room.send(Ok(Event::Record(record)));
+                    room.send(Ok(ConsumerEvent::Record(record)));
                     drop(message);
                     self.sources[index].position = position;
                 }
@@ -199,7 +199,7 @@ impl Poller {
                 Some(Err(KafkaError::PartitionEOF(_)))
                     if source.least > sys::fetched_end(self.client.client(), topic, *partition) => {}
                 Some(Err(KafkaError::PartitionEOF(_))) => {
-                    room.send(Ok(Event::End { topic: Arc::clone(topic), partition: *partition }));
+                    room.send(Ok(ConsumerEvent::End { topic: Arc::clone(topic), partition: *partition }));
                 }
                 Some(Err(error)) => {
                     drop(room);
@@ -211,7 +211,7 @@ impl Poller {
     }
 
     /// A place for one event; `None` when there is none, and then the caller wakes us when there is.
-    fn room(&self) -> Result<Option<mpsc::Permit<'_, Result<Event, Error>>>, Closed> {
+    fn room(&self) -> Result<Option<mpsc::Permit<'_, Result<ConsumerEvent, Error>>>, Closed> {
         for _ in 0..2 {
             let fits = self.shared.bytes.load(Ordering::Acquire) < self.shared.limit.max(1);
             match self.events.try_reserve() {
@@ -226,7 +226,7 @@ impl Poller {
 
     fn fail(&mut self, index: usize, error: KafkaError) -> Result<(), Closed> {
         let Source { place: (topic, partition), position, .. } = &self.sources[index];
-        let code = Cause::from(error.clone()).code();
+        let code = KafkaCause::from(error.clone()).code();
         if matches!(code, Some(Code::BadMessage | Code::BadCompression)) {
             let action = format!("read {topic} partition {partition} at offset {position} or behind");
             self.sources[index].failed = true;
@@ -253,12 +253,12 @@ impl Poller {
     }
 }
 
-fn received(topic: Arc<str>, message: &BorrowedMessage<'_>) -> Received {
+fn received(topic: Arc<str>, message: &BorrowedMessage<'_>) -> ConsumerRecord {
     let headers = message.headers().map_or_else(Vec::new, |headers| {
         let owned = |value: Option<&[u8]>| value.map_or_else(Bytes::new, Bytes::copy_from_slice);
         headers.iter().map(|header| (header.key.to_owned(), owned(header.value))).collect()
     });
-    Received {
+    ConsumerRecord {
         topic,
         partition: message.partition(),
         offset: message.offset(),

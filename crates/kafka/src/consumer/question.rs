@@ -7,7 +7,7 @@ use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode as Code},
 };
 
-use super::Place;
+use super::TopicPartition;
 use crate::{
     Error, Kafka,
     client::{Settings, in_steps, on_closing_thread},
@@ -49,7 +49,7 @@ pub(super) fn close_here(client: Arc<Client>) {
 /// Checks that each topic and partition exists.
 pub(super) fn check_places(
     client: &Client,
-    places: &[Place],
+    places: &[TopicPartition],
     left: impl Fn() -> Duration,
 ) -> Result<(), Error> {
     let found = find_topics(client, &topics_of(places), left())?;
@@ -63,7 +63,7 @@ pub(super) fn check_places(
 }
 
 /// The topics of these places, each once.
-pub(super) fn topics_of(places: &[Place]) -> Vec<&str> {
+pub(super) fn topics_of(places: &[TopicPartition]) -> Vec<&str> {
     let mut names: Vec<&str> = places.iter().map(|(topic, _)| &**topic).collect();
     names.sort_unstable();
     names.dedup();

@@ -123,12 +123,12 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{embedded::Cluster, role::Sight};
+    use crate::{embedded::EmbeddedCluster, role::Sight};
 
     const ROLE: Role = Role::Query(Sight::All);
 
     /// The address of the client that stands ready, if there is one.
-    fn idle(pool: &'static Pool, cluster: &Cluster) -> Option<usize> {
+    fn idle(pool: &'static Pool, cluster: &EmbeddedCluster) -> Option<usize> {
         let spare = pool.take(&Settings::new(&cluster.settings(), &ROLE).unwrap())?;
         let address = std::ptr::from_ref(&*spare.client).addr();
         pool.keep(spare);
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_client_that_answered_is_asked_again_and_one_that_failed_is_not() {
         static POOL: Pool = Pool::new();
-        let (cluster, other) = (Cluster::start(1).unwrap(), Cluster::start(1).unwrap());
+        let (cluster, other) = (EmbeddedCluster::start(1).unwrap(), EmbeddedCluster::start(1).unwrap());
         let kafka = cluster.settings();
 
         let first = POOL.ask(&kafka, &ROLE, |client| Ok(std::ptr::from_ref(client).addr())).unwrap();
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn an_old_client_is_closed_by_itself() {
         static POOL: Pool = Pool::new();
-        let cluster = Cluster::start(1).unwrap();
+        let cluster = EmbeddedCluster::start(1).unwrap();
         let settings = Settings::new(&cluster.settings(), &ROLE).unwrap();
         let client = open(&settings).unwrap();
         let gone = Arc::downgrade(&client);

@@ -18,7 +18,7 @@ use super::{
     holdings::{Holdings, Renewal},
     rebalance::Client,
 };
-use crate::error::Cause;
+use crate::error::KafkaCause;
 
 /// The longest between two renewals.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -44,7 +44,7 @@ pub(super) fn run(client: &Client, holdings: &Holdings, options: &Options, is_ov
             holdings.renewed(&renewal, begun);
         }
         if let Err(error) = &committed {
-            match Cause::from(error.clone()).code() {
+            match KafkaCause::from(error.clone()).code() {
                 Some(Code::UnknownMemberId) => holdings.lapse(),
                 Some(Code::RebalanceInProgress | Code::IllegalGeneration) => {
                     holdings.rebalancing(renewal.completed);

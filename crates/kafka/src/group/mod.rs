@@ -37,7 +37,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use claim::Claims;
 use holdings::Holdings;
 use rdkafka::consumer::Consumer as _;
-pub use standing::{Lapse, Rebalances};
+pub use standing::{MembershipOutage, Rebalances};
 
 use base::lapse;
 
@@ -66,7 +66,7 @@ pub struct Options {
 }
 
 /// Partitions owned, each with its claim.
-pub type Owned = Arc<BTreeMap<i32, i64>>;
+pub type OwnedPartitions = Arc<BTreeMap<i32, i64>>;
 
 /// A member of a group. Cheap to clone; the last clone dropped leaves the group, and nobody waits for it.
 #[derive(Clone)]
@@ -124,7 +124,7 @@ impl Membership {
 
     /// What is owned now, and a signal for every change. A partition appears here only once its claim is written.
     #[must_use]
-    pub fn owned(&self) -> watch::Receiver<Owned> {
+    pub fn owned(&self) -> watch::Receiver<OwnedPartitions> {
         self.holdings.owned()
     }
 
@@ -143,7 +143,7 @@ impl Membership {
     /// That this member cannot act on all it was given: since when, and why. `None` while it can, and while it is a member
     /// that was given nothing. A rebalance is a lapse of a moment; one that lasts longer than a session needs a look.
     #[must_use]
-    pub fn lapse(&self) -> Option<Lapse> {
+    pub fn lapse(&self) -> Option<MembershipOutage> {
         self.holdings.lapse_of(self.is_member(), lapse::now())
     }
 

@@ -16,7 +16,7 @@ use base::{
 };
 
 use super::{
-    CONNECT_LIMIT, Lapse, Options,
+    CONNECT_LIMIT, MembershipOutage, Options,
     holdings::Holdings,
     lease,
     rebalance::{Changes, Client},
@@ -25,7 +25,7 @@ use crate::{
     Error, Kafka,
     client::{Settings, on_closing_thread},
     consumer::{self, find_topic},
-    error::Cause,
+    error::KafkaCause,
     poll_thread::MORE,
     role::{Role, Sight},
 };
@@ -232,7 +232,7 @@ fn answers(order: &Order) -> bool {
 }
 
 /// Another member in the place of one that does not come back.
-fn join_anew(order: &Order, away: &Lapse) -> Option<Member> {
+fn join_anew(order: &Order, away: &MembershipOutage) -> Option<Member> {
     let group = &order.options.group;
     let (lasted, reason) = (away.lasted, away.reason.as_deref());
     tracing::warn!(
@@ -253,7 +253,7 @@ fn join_anew(order: &Order, away: &Lapse) -> Option<Member> {
 /// librdkafka goes on by itself after all of them; the same one again is no news.
 fn report(order: &Order, error: KafkaError, last: &mut Option<Code>) {
     let Options { group, topic, .. } = &order.options;
-    let code = Cause::from(error.clone()).code();
+    let code = KafkaCause::from(error.clone()).code();
     let error = Error::request(format!("take part in group {group}"), error);
     let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
     if error.retry() == Retry::Later || *last == code {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// That a member cannot act on all it was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lapse {
+pub struct MembershipOutage {
     /// For how long.
     pub lasted: Duration,
     /// Since when, by the clock on the wall.
@@ -106,9 +106,9 @@ impl Standing {
         }
     }
 
-    pub(super) fn lapse(&self, now: Duration, unclaimed: usize) -> Option<Lapse> {
+    pub(super) fn lapse(&self, now: Duration, unclaimed: usize) -> Option<MembershipOutage> {
         let lasted = now.saturating_sub(self.wanting?);
-        Some(Lapse {
+        Some(MembershipOutage {
             lasted,
             since: SystemTime::now().checked_sub(lasted).unwrap_or(SystemTime::UNIX_EPOCH),
             reason: self.reason.clone(),

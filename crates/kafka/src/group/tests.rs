@@ -1,15 +1,15 @@
 use std::{cell::Cell, time::Instant};
 
 use super::*;
-use crate::{Error, embedded::Cluster, read_to_end};
+use crate::{Error, embedded::EmbeddedCluster, read_to_end};
 
 const TOPIC: &str = "work";
 const PARTITIONS: i32 = 32;
 /// Nothing takes this long when all is well.
 const LIMIT: Duration = Duration::from_secs(30);
 
-fn cluster() -> Cluster {
-    let cluster = Cluster::start(1).unwrap();
+fn cluster() -> EmbeddedCluster {
+    let cluster = EmbeddedCluster::start(1).unwrap();
     cluster.create_topic(TOPIC, PARTITIONS).unwrap();
     cluster
 }
@@ -25,18 +25,18 @@ fn options(member: &str) -> Options {
     }
 }
 
-async fn join(cluster: &Cluster, member: &str) -> Membership {
+async fn join(cluster: &EmbeddedCluster, member: &str) -> Membership {
     Membership::join(&cluster.settings(), options(member)).await.unwrap()
 }
 
 /// For the only member of a group: no stall ends its session. Whoever joined after it would wait for most of one.
-async fn join_alone(cluster: &Cluster, member: &str) -> Membership {
+async fn join_alone(cluster: &EmbeddedCluster, member: &str) -> Membership {
     let options = Options { session: Duration::from_secs(20), ..options(member) };
     Membership::join(&cluster.settings(), options).await.unwrap()
 }
 
 /// Waits until what is owned is as wanted.
-async fn until(membership: &Membership, wanted: impl Fn(&Owned) -> bool) -> Owned {
+async fn until(membership: &Membership, wanted: impl Fn(&OwnedPartitions) -> bool) -> OwnedPartitions {
     let mut owned = membership.owned();
     let waited = timeout(LIMIT, owned.wait_for(|owned| wanted(owned))).await;
     waited.unwrap_or_else(|_| panic!("it still owns {membership:?}")).unwrap().clone()
@@ -51,7 +51,7 @@ async fn until_true(what: &str, ask: impl Fn() -> bool) {
     }
 }
 
-fn all(owned: &Owned) -> bool {
+fn all(owned: &OwnedPartitions) -> bool {
     owned.len() == PARTITIONS as usize
 }
 
@@ -77,7 +77,7 @@ async fn a_claim_is_a_record_in_its_partition_that_names_the_worker() {
     let owned = until(&membership, all).await;
 
     let mut found = BTreeMap::new();
-    let each = |record: crate::Received| {
+    let each = |record: crate::ConsumerRecord| {
         let text = |bytes: Option<bytes::Bytes>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
         assert_eq!(text(record.key), record.partition.to_string());
         assert_eq!(text(record.value), r#"{"worker":"host:8083"}"#);
@@ -91,7 +91,7 @@ async fn a_claim_is_a_record_in_its_partition_that_names_the_worker() {
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_takes_a_partition_later_has_a_higher_claim() {
     let cluster = cluster();
-    let mut last: Option<Owned> = None;
+    let mut last: Option<OwnedPartitions> = None;
 
     for member in ["one", "two", "three"] {
         let membership = join(&cluster, member).await;

@@ -1,12 +1,12 @@
 //! The idempotent producer: a record goes in, the broker's acknowledgement comes out.
 //!
 //! Records go through librdkafka's bounded queue to the broker with `acks=all`; a report per record completes its
-//! [`Delivery`] straight from the client's poll thread, without a task in between.
+//! [`DeliveryFuture`] straight from the client's poll thread, without a task in between.
 //!
 //! - Within a partition records reach the log in the order of [`Producer::send`], without gaps and duplicates, for as long
 //!   as the producer lives.
 //! - There is no message timeout: a record is given up only by [`Producer::purge`], by dropping the producer, or by a
-//!   refusal of the broker. Deadlines are the caller's, and letting go of a [`Delivery`] does not take the record back.
+//!   refusal of the broker. Deadlines are the caller's, and letting go of a [`DeliveryFuture`] does not take the record back.
 //! - Nothing here blocks an async thread, dropping the producer included.
 //!
 //! On failure: a full queue gives the record back at once; a lost broker only delays; a [fatal](Producer::fatal) producer
@@ -90,7 +90,7 @@ impl Producer {
     }
 
     /// Queues a record and never waits. Records of one partition keep the order of these calls.
-    pub fn send(&self, record: EncodedRecord) -> Result<Delivery, SendError> {
+    pub fn send(&self, record: EncodedRecord) -> Result<DeliveryFuture, SendError> {
         let (sender, reported) = oneshot::channel();
         let inner = match self.inner() {
             Ok(inner) => inner,
@@ -99,7 +99,7 @@ impl Producer {
         let report = Box::new(Report { sender, _token: self.outstanding.token() });
         let Err((error, _)) = inner.send(base_record(&record, report)) else {
             let (topic, partition) = (Arc::clone(&record.topic), record.partition);
-            return Ok(Delivery { reported, topic, partition });
+            return Ok(DeliveryFuture { reported, topic, partition });
         };
         let error = Error::delivery(&record.topic, record.partition, Persisted::No, error);
         Err(SendError::new(record, error))
@@ -167,13 +167,13 @@ pub struct Ack {
 /// Resolves when the record is acknowledged or given up. Dropping it forgets the report, not the record.
 #[derive(Debug)]
 #[must_use = "a record counts as published only when its delivery says so"]
-pub struct Delivery {
+pub struct DeliveryFuture {
     reported: oneshot::Receiver<Result<Ack, Error>>,
     topic: Arc<str>,
     partition: i32,
 }
 
-impl Future for Delivery {
+impl Future for DeliveryFuture {
     type Output = Result<Ack, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Self::Output> {

@@ -3,7 +3,10 @@ use bytes::Bytes;
 use base::retry::Retry;
 
 use super::*;
-use crate::{Assignment, Consumer, ConsumerOptions, Event, LARGEST_RECORD, Start, embedded::Cluster};
+use crate::{
+    Assignment, Consumer, ConsumerEvent, ConsumerOptions, MAX_RECORD_BYTES, StartOffset,
+    embedded::EmbeddedCluster,
+};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -18,8 +21,8 @@ fn record(partition: i32, value: impl Into<Bytes>) -> EncodedRecord {
     }
 }
 
-fn cluster() -> (Cluster, Producer) {
-    let cluster = Cluster::start(1).unwrap();
+fn cluster() -> (EmbeddedCluster, Producer) {
+    let cluster = EmbeddedCluster::start(1).unwrap();
     cluster.create_topic("events", 2).unwrap();
     let producer = Producer::new(&cluster.settings(), &Options::default()).unwrap();
     (cluster, producer)
@@ -29,7 +32,7 @@ fn cluster() -> (Cluster, Producer) {
 async fn acknowledged_records_of_a_partition_have_the_offsets_of_their_order() {
     let (_cluster, producer) = cluster();
 
-    let deliveries: Vec<Delivery> =
+    let deliveries: Vec<DeliveryFuture> =
         (0..100).map(|n| producer.send(record(1, n.to_string())).unwrap()).collect();
 
     for (offset, delivery) in deliveries.into_iter().enumerate() {
@@ -45,10 +48,10 @@ async fn a_record_whose_delivery_was_dropped_is_published_all_the_same() {
     drop(producer.send(record(0, "kept")).unwrap());
     producer.flush(LIMIT).await.unwrap();
 
-    let assignment = Assignment { topic: "events".into(), partition: 0, start: Start::Earliest };
+    let assignment = Assignment { topic: "events".into(), partition: 0, start: StartOffset::Earliest };
     let mut consumer =
         Consumer::assign(&cluster.settings(), vec![assignment], &ConsumerOptions::default()).await.unwrap();
-    let Event::Record(received) = consumer.next().await.unwrap() else {
+    let ConsumerEvent::Record(received) = consumer.next().await.unwrap() else {
         panic!("the record comes before the end")
     };
     assert_eq!(received.value.as_deref(), Some(b"kept".as_slice()));
@@ -62,7 +65,8 @@ async fn a_lost_broker_delays_records_and_loses_none() {
     producer.send(record(0, "before")).unwrap().await.unwrap();
     cluster.set_reachable(false).unwrap();
 
-    let waiting: Vec<Delivery> = (0..10).map(|n| producer.send(record(0, n.to_string())).unwrap()).collect();
+    let waiting: Vec<DeliveryFuture> =
+        (0..10).map(|n| producer.send(record(0, n.to_string())).unwrap()).collect();
     let early = producer.flush(Duration::from_millis(300)).await;
     cluster.set_reachable(true).unwrap();
 
@@ -100,7 +104,7 @@ async fn a_producer_that_failed_for_good_ends_every_open_delivery() {
 
 #[tokio::test]
 async fn a_full_queue_gives_the_record_back_for_another_try() {
-    let cluster = Cluster::start(1).unwrap();
+    let cluster = EmbeddedCluster::start(1).unwrap();
     cluster.create_topic("events", 1).unwrap();
     cluster.set_reachable(false).unwrap();
     let producer = Producer::new(&cluster.settings(), &Options { queue_bytes: 16 << 10 }).unwrap();
@@ -117,12 +121,12 @@ async fn a_full_queue_gives_the_record_back_for_another_try() {
 async fn a_record_that_can_never_fit_is_given_back_for_good() {
     let (_cluster, producer) = cluster();
 
-    let refused = producer.send(record(0, vec![0; LARGEST_RECORD + 1])).unwrap_err();
+    let refused = producer.send(record(0, vec![0; MAX_RECORD_BYTES + 1])).unwrap_err();
 
     assert_eq!(refused.error.retry(), Retry::Never);
     assert!(refused.error.refuses_record());
     assert_eq!(refused.error.persisted(), Persisted::No);
-    assert_eq!(refused.record.value.as_ref().map(Bytes::len), Some(LARGEST_RECORD + 1));
+    assert_eq!(refused.record.value.as_ref().map(Bytes::len), Some(MAX_RECORD_BYTES + 1));
     assert_eq!(producer.outstanding(), 0);
 }
 

@@ -11,8 +11,8 @@ use std::{
 use futures::FutureExt;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use super::{Apply, Contents, PING_INTERVAL, PING_LIMIT, Shared};
-use crate::{Assignment, Consumer, ConsumerOptions, Error, Event, Start, murmur2};
+use super::{Contents, PING_INTERVAL, PING_LIMIT, Shared, TableState};
+use crate::{Assignment, Consumer, ConsumerEvent, ConsumerOptions, Error, StartOffset, murmur2};
 use base::retry::{Backoff, Chain, Policy, Retry};
 
 /// Events that are taken over together, at most.
@@ -26,7 +26,7 @@ const RETRY: Policy =
     Policy { first: Duration::from_millis(100), longest: Duration::from_secs(5), total: None };
 
 /// Follows until the task is aborted.
-pub(super) async fn run<S: Apply>(shared: Arc<Shared<S>>) {
+pub(super) async fn run<S: TableState>(shared: Arc<Shared<S>>) {
     let mut backoff = Backoff::new(RETRY, u64::from(murmur2(shared.topic.as_bytes())));
     loop {
         let Err(error) = read(&shared, &mut backoff).await;
@@ -47,7 +47,7 @@ pub(super) async fn run<S: Apply>(shared: Arc<Shared<S>>) {
 ///
 /// Two consumers, because librdkafka takes one wait for the life of a client: the first learns soon where the end is, the second does not
 /// ask the broker twenty times a second whether there is more.
-async fn read<S: Apply>(shared: &Shared<S>, backoff: &mut Backoff) -> Result<Infallible, Error> {
+async fn read<S: TableState>(shared: &Shared<S>, backoff: &mut Backoff) -> Result<Infallible, Error> {
     let mut reading = Reading::new(shared);
     let mut consumer = assign(&reading, ConsumerOptions::default().fetch_wait).await?;
     while !take(&mut reading, consumer.next().await, &mut consumer)? {}
@@ -63,7 +63,7 @@ async fn assign<S>(reading: &Reading<'_, S>, fetch_wait: Duration) -> Result<Con
     let assignments = reading.positions.iter().map(|(partition, position)| Assignment {
         topic: Arc::clone(&shared.topic),
         partition: *partition,
-        start: position.map_or(Start::Earliest, Start::Offset),
+        start: position.map_or(StartOffset::Earliest, StartOffset::Offset),
     });
     let options = ConsumerOptions {
         buffer_bytes: BUFFER_BYTES,
@@ -77,7 +77,10 @@ async fn assign<S>(reading: &Reading<'_, S>, fetch_wait: Duration) -> Result<Con
 }
 
 /// Reads on until that fails.
-async fn follow<S: Apply>(reading: &mut Reading<'_, S>, mut consumer: Consumer) -> Result<Infallible, Error> {
+async fn follow<S: TableState>(
+    reading: &mut Reading<'_, S>,
+    mut consumer: Consumer,
+) -> Result<Infallible, Error> {
     let shared = reading.shared;
     let partitions: Vec<i32> = reading.positions.keys().copied().collect();
 
@@ -116,9 +119,9 @@ async fn follow<S: Apply>(reading: &mut Reading<'_, S>, mut consumer: Consumer) 
 
 /// Applies an event together with those that wait already, so that readers see as much of a transaction at once as possible. True
 /// when that made the state whole; an error behind it is left to the next consumer.
-fn take<S: Apply>(
+fn take<S: TableState>(
     reading: &mut Reading<'_, S>,
-    first: Result<Event, Error>,
+    first: Result<ConsumerEvent, Error>,
     consumer: &mut Consumer,
 ) -> Result<bool, Error> {
     hear(reading.shared);
@@ -149,7 +152,7 @@ pub(super) struct Reading<'a, S> {
     positions: BTreeMap<i32, Option<i64>>,
 }
 
-impl<'a, S: Apply> Reading<'a, S> {
+impl<'a, S: TableState> Reading<'a, S> {
     pub(super) fn new(shared: &'a Shared<S>) -> Self {
         let partitions: BTreeSet<i32> = shared.progress.borrow().positions.keys().copied().collect();
         let positions = partitions.iter().map(|partition| (*partition, None)).collect();
@@ -158,12 +161,12 @@ impl<'a, S: Apply> Reading<'a, S> {
     }
 
     /// Takes events over; true when that made the state a whole.
-    pub(super) fn apply(&mut self, events: &[Event]) -> bool {
+    pub(super) fn apply(&mut self, events: &[ConsumerEvent]) -> bool {
         let (mut records, mut ended) = (Vec::new(), Vec::new());
         for event in events {
             match event {
-                Event::Record(record) => records.push(record),
-                Event::End { partition, .. } => ended.push(partition),
+                ConsumerEvent::Record(record) => records.push(record),
+                ConsumerEvent::End { partition, .. } => ended.push(partition),
             }
         }
         self.positions.extend(records.iter().map(|record| (record.partition, Some(record.offset + 1))));

@@ -45,10 +45,11 @@ use model::EncodedRecord;
 
 pub use self::{
     plain::PlainWriter,
-    writer::{FencedWriter, Trouble, WriteError, WriterOptions},
+    writer::{FencedWriter, LastWriteError, WriteError, WriterOptions},
 };
 use crate::{
-    Error, Kafka, OpenTransaction, Place, Received, ShardProducer, Start, Waits, check_settings, read_decided,
+    ConsumerRecord, Error, Kafka, OpenTransaction, ReadLimits, ShardProducer, StartOffset, TopicPartition,
+    check_settings, read_to_end_from,
 };
 
 /// Header with the id of a write.
@@ -65,9 +66,9 @@ const SILENCE: Duration = Duration::from_secs(5);
 const HANGING_AGE: Duration = Duration::from_secs(1);
 
 /// The state that a topic's records add up to.
-pub trait Apply: Default + Send + Sync + 'static {
+pub trait TableState: Default + Send + Sync + 'static {
     /// Applies the next record of its partition. A record that cannot be parsed is logged and skipped; it never stops the table.
-    fn apply(&mut self, record: &Received);
+    fn apply(&mut self, record: &ConsumerRecord);
 
     /// The state before the first record, for a topic that has to be read again.
     #[must_use]
@@ -115,12 +116,12 @@ struct Contents<S> {
     writes: VecDeque<Bytes>,
 }
 
-impl<S: Apply> Contents<S> {
+impl<S: TableState> Contents<S> {
     fn new(state: S) -> Self {
         Self { state, writes: VecDeque::new() }
     }
 
-    fn apply(&mut self, record: &Received) {
+    fn apply(&mut self, record: &ConsumerRecord) {
         self.state.apply(record);
         let Some((_, id)) = record.headers.iter().find(|(name, _)| name == WRITE_HEADER) else { return };
         if self.writes.len() == REMEMBERED_WRITES {
@@ -152,7 +153,7 @@ impl<S> fmt::Debug for Table<S> {
     }
 }
 
-impl<S: Apply> Table<S> {
+impl<S: TableState> Table<S> {
     /// Starts to follow; [`Table::caught_up`] says when everything written before has been read. A broker that is away only
     /// delays it, then and later.
     ///
@@ -194,7 +195,7 @@ impl<S: Apply> Table<S> {
 
     /// All of its partitions.
     #[must_use]
-    pub fn places(&self) -> Vec<Place> {
+    pub fn places(&self) -> Vec<TopicPartition> {
         (0..self.partitions()).map(|partition| (Arc::clone(self.topic()), partition)).collect()
     }
 
@@ -275,14 +276,18 @@ impl<S: Apply> Table<S> {
     /// The broker did not answer, or the records did not come, within the limit.
     pub async fn read_to_end(&self, limit: Duration) -> Result<(), Error> {
         let all: Vec<i32> = (0..self.partitions()).collect();
-        self.read_partitions_to_end(&all, Waits::up_to(limit)).await
+        self.read_partitions_to_end(&all, ReadLimits::up_to(limit)).await
     }
 
     /// The same, for some partitions only: what is open in the others is no reason to wait.
     ///
     /// # Errors
     /// As [`Table::read_to_end`]; transactions that were not decided within their patience are told as such.
-    pub async fn read_partitions_to_end(&self, partitions: &[i32], waits: Waits<'_>) -> Result<(), Error> {
+    pub async fn read_partitions_to_end(
+        &self,
+        partitions: &[i32],
+        waits: ReadLimits<'_>,
+    ) -> Result<(), Error> {
         let limit = waits.limit;
         let read = async {
             // Its own first end may have been reached before the call.
@@ -318,7 +323,7 @@ impl<S: Apply> Table<S> {
         &self,
         producer: &mut ShardProducer,
         partitions: &[i32],
-        waits: Waits<'_>,
+        waits: ReadLimits<'_>,
     ) -> Result<(), Error> {
         let limit = waits.limit;
         let end = Instant::now() + limit;
@@ -326,12 +331,13 @@ impl<S: Apply> Table<S> {
             Err(Error::Undecided { open, .. }) => open,
             other => return other,
         };
-        let places: Vec<Place> = open.iter().map(|one| (Arc::clone(&one.topic), one.partition)).collect();
+        let places: Vec<TopicPartition> =
+            open.iter().map(|one| (Arc::clone(&one.topic), one.partition)).collect();
         let left = || end.saturating_duration_since(Instant::now());
         let settled = timeout(left(), producer.settle(&places)).await;
         let action = || format!("end what was left open in {}", self.shared.topic);
         settled.unwrap_or_else(|_| Err(Error::Deadline { action: action(), limit }))?;
-        let read = self.read_partitions_to_end(partitions, Waits::up_to(left())).await;
+        let read = self.read_partitions_to_end(partitions, ReadLimits::up_to(left())).await;
         let id = producer.transactional_id();
         match &read {
             // Where a batch is missing or written twice after this, it began here.
@@ -362,18 +368,20 @@ impl<S: Apply> Table<S> {
     async fn last_from(
         &self,
         positions: &BTreeMap<i32, Option<i64>>,
-        waits: Waits<'_>,
+        waits: ReadLimits<'_>,
     ) -> Result<BTreeMap<i32, i64>, Error> {
         let starts = positions
             .iter()
-            .map(|(partition, position)| (*partition, position.map_or(Start::Earliest, Start::Offset)))
+            .map(|(partition, position)| {
+                (*partition, position.map_or(StartOffset::Earliest, StartOffset::Offset))
+            })
             .collect();
         let mut last = BTreeMap::new();
-        let each = |record: Received| {
+        let each = |record: ConsumerRecord| {
             last.insert(record.partition, record.offset);
         };
         let Shared { kafka, topic, .. } = &*self.shared;
-        read_decided(kafka, topic, &starts, &waits, each).await?;
+        read_to_end_from(kafka, topic, &starts, &waits, each).await?;
         Ok(last)
     }
 

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use model::EncodedRecord;
 
-use crate::{Ack, Delivery, Error, Kafka, Producer, ProducerOptions};
+use crate::{Ack, DeliveryFuture, Error, Kafka, Producer, ProducerOptions};
 
 /// See the module's head.
 pub struct PlainWriter {
@@ -46,7 +46,7 @@ impl PlainWriter {
     ///
     /// # Errors
     /// The queue is full, the record never fits, or the client cannot be built.
-    pub fn send(&self, record: EncodedRecord) -> Result<Delivery, Error> {
+    pub fn send(&self, record: EncodedRecord) -> Result<DeliveryFuture, Error> {
         self.producer()?.send(record).map_err(|refused| refused.error)
     }
 

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use bytes::Bytes;
 
-use crate::{Ack, Event, Producer, ProducerOptions, embedded::Cluster};
+use crate::{Ack, ConsumerEvent, Producer, ProducerOptions, embedded::EmbeddedCluster};
 use model::EncodedRecord;
 
 use super::*;
@@ -15,14 +15,14 @@ const LIMIT: Duration = Duration::from_secs(20);
 #[derive(Debug, Default)]
 struct Values(Vec<(i32, String)>);
 
-impl Apply for Values {
-    fn apply(&mut self, record: &Received) {
+impl TableState for Values {
+    fn apply(&mut self, record: &ConsumerRecord) {
         let value = record.value.as_deref().unwrap_or_default();
         self.0.push((record.partition, String::from_utf8(value.to_vec()).unwrap()));
     }
 }
 
-async fn put(cluster: &Cluster, partition: i32, value: &str) -> Ack {
+async fn put(cluster: &EmbeddedCluster, partition: i32, value: &str) -> Ack {
     let producer = Producer::new(&cluster.settings(), &ProducerOptions::default()).unwrap();
     let record = EncodedRecord {
         topic: "t".into(),
@@ -35,8 +35,8 @@ async fn put(cluster: &Cluster, partition: i32, value: &str) -> Ack {
     producer.send(record).unwrap().await.unwrap()
 }
 
-fn cluster() -> Cluster {
-    let cluster = Cluster::start(1).unwrap();
+fn cluster() -> EmbeddedCluster {
+    let cluster = EmbeddedCluster::start(1).unwrap();
     cluster.create_topic("t", 2).unwrap();
     cluster
 }
@@ -133,8 +133,8 @@ async fn the_task_ends_with_the_last_clone() {
     timeout(LIMIT, ended).await.unwrap();
 }
 
-fn received(partition: i32, offset: i64, value: &'static str) -> Event {
-    Event::Record(Received {
+fn received(partition: i32, offset: i64, value: &'static str) -> ConsumerEvent {
+    ConsumerEvent::Record(ConsumerRecord {
         topic: "t".into(),
         partition,
         offset,
@@ -145,8 +145,8 @@ fn received(partition: i32, offset: i64, value: &'static str) -> Event {
     })
 }
 
-fn end(partition: i32) -> Event {
-    Event::End { topic: "t".into(), partition }
+fn end(partition: i32) -> ConsumerEvent {
+    ConsumerEvent::End { topic: "t".into(), partition }
 }
 
 #[tokio::test]
@@ -179,8 +179,8 @@ struct Slow;
 
 static SLOW: Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>> = Mutex::new(None);
 
-impl Apply for Slow {
-    fn apply(&mut self, _: &Received) {
+impl TableState for Slow {
+    fn apply(&mut self, _: &ConsumerRecord) {
         if let Some((waits, may)) = &*SLOW.lock() {
             waits.send(()).unwrap();
             may.recv().unwrap();
@@ -247,8 +247,8 @@ fn ids_of_old_writes_are_forgotten() {
 }
 
 /// A record as a reader gets it.
-fn seen(record: &EncodedRecord) -> Received {
-    Received {
+fn seen(record: &EncodedRecord) -> ConsumerRecord {
+    ConsumerRecord {
         topic: "t".into(),
         partition: record.partition,
         offset: 0,

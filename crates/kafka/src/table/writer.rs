@@ -31,8 +31,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use base::retry::{Backoff, Policy, Retry};
 use model::EncodedRecord;
 
-use super::{Apply, Table, WriteMark};
-use crate::{Error, Failure, Lease, Place, ShardProducer, Shards, Waits};
+use super::{Table, TableState, WriteMark};
+use crate::{CommitError, Error, Lease, ReadLimits, ShardProducer, ShardProducers, TopicPartition};
 
 /// Attempts at one write before it gives way to rivals.
 const ATTEMPTS: u32 = 32;
@@ -55,7 +55,7 @@ pub struct WriterOptions {
     pub partitions: Vec<i32>,
     /// Partitions of other topics that it also writes to. They are read at the first taking of the id, before a write to them,
     /// after one whose outcome is not known, and after a connection was lost.
-    pub also: Vec<Place>,
+    pub also: Vec<TopicPartition>,
     /// How long open transactions in these partitions are waited for before those of this id are ended.
     pub patience: Duration,
     /// Whether a writer that was fenced takes the id again. If not, its successor keeps it.
@@ -67,18 +67,18 @@ pub struct WriterOptions {
 /// See the module's head.
 pub struct FencedWriter<S> {
     table: Table<S>,
-    shards: Shards,
+    shards: ShardProducers,
     options: WriterOptions,
     /// The id in our hands.
     held: Option<ShardProducer>,
     /// The newest write of anybody that the table had read when the id was taken or used.
     newest: Option<Bytes>,
     also: Also,
-    trouble: Trouble,
+    trouble: LastWriteError,
 }
 
 /// Why the write under way, or the last one, was not written at once; `None` where it was.
-pub type Trouble = Arc<Mutex<Option<Error>>>;
+pub type LastWriteError = Arc<Mutex<Option<Error>>>;
 
 /// Whether earlier holders of the id may have left transactions open in [`WriterOptions::also`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,10 +146,10 @@ impl WriteError<Infallible> {
 /// A write whose outcome is unknown, and what to return if it is found.
 type Unknown<T> = Option<(WriteMark, T)>;
 
-impl<S: Apply> FencedWriter<S> {
+impl<S: TableState> FencedWriter<S> {
     /// Takes nothing before the first write.
     #[must_use]
-    pub fn new(table: Table<S>, shards: Shards, options: WriterOptions) -> Self {
+    pub fn new(table: Table<S>, shards: ShardProducers, options: WriterOptions) -> Self {
         Self {
             table,
             shards,
@@ -157,7 +157,7 @@ impl<S: Apply> FencedWriter<S> {
             held: None,
             newest: None,
             also: Also::Due,
-            trouble: Trouble::default(),
+            trouble: LastWriteError::default(),
         }
     }
 
@@ -169,7 +169,7 @@ impl<S: Apply> FencedWriter<S> {
 
     /// For those who wait for their turn to write.
     #[must_use]
-    pub fn trouble(&self) -> &Trouble {
+    pub fn trouble(&self) -> &LastWriteError {
         &self.trouble
     }
 
@@ -190,7 +190,7 @@ impl<S: Apply> FencedWriter<S> {
             let WriterOptions { transactional_id, lease, partitions, also, patience, .. } = &self.options;
             let mut producer = self.shards.take(Arc::clone(transactional_id), Arc::clone(lease)).await?;
             let also = if self.also == Also::Due { also.as_slice() } else { &[] };
-            let waits = Waits { also, patience: *patience, limit: left(end) };
+            let waits = ReadLimits { also, patience: *patience, limit: left(end) };
             self.table.read_settled(&mut producer, partitions, waits).await?;
             Ok(producer)
         };
@@ -325,11 +325,15 @@ impl<S: Apply> FencedWriter<S> {
                 }
                 Ok(Ok(result))
             }
-            Ok(Err(Failure::Aborted { source })) => {
+            Ok(Err(CommitError::Aborted { source })) => {
                 self.held = Some(producer);
                 Err(source)
             }
-            Ok(Err(Failure::Rebuilt { source } | Failure::Fenced { source } | Failure::Over { source })) => {
+            Ok(Err(
+                CommitError::Rebuilt { source }
+                | CommitError::Fenced { source }
+                | CommitError::Over { source },
+            )) => {
                 // What was committed before the connection was lost may hang, also beside the table.
                 if matches!(source, Error::Cut { .. }) {
                     self.also = Also::Due;
@@ -342,7 +346,7 @@ impl<S: Apply> FencedWriter<S> {
     }
 
     async fn read_to_end(&self, end: Instant) -> Result<(), Error> {
-        let waits = Waits { also: &[], patience: self.options.patience, limit: left(end) };
+        let waits = ReadLimits { also: &[], patience: self.options.patience, limit: left(end) };
         self.table.read_partitions_to_end(&self.options.partitions, waits).await
     }
 

@@ -23,11 +23,11 @@ use model::Cleanup;
 
 use crate::Kafka;
 use crate::{
-    Error, Mismatch,
+    Error, TopicMismatch,
     client::{Settings, blocking, on_closing_thread},
     consumer::{self, find_topics},
     context::Context,
-    embedded::Cluster,
+    embedded::EmbeddedCluster,
     role::Role,
     sys::Topic,
 };
@@ -55,7 +55,7 @@ pub struct TopicSpec {
     pub replication_factor: i32,
     /// Its cleanup policy; exactly this one, since `compact,delete` would lose keys and `compact` events.
     pub cleanup: Cleanup,
-    /// The least `max.message.bytes` it may have; see [`SMALLEST_LIMIT`](crate::SMALLEST_LIMIT).
+    /// The least `max.message.bytes` it may have; see [`SMALLEST_LIMIT`](crate::MIN_MAX_MESSAGE_BYTES).
     pub min_message_bytes: u64,
     /// Further topic settings. Only used when the topic is created: afterwards they are the operator's.
     pub configs: BTreeMap<String, String>,
@@ -67,7 +67,7 @@ pub enum Admin {
     /// Of a real cluster.
     Real(Kafka),
     /// Of the in-process cluster, which keeps neither policies nor settings: only partition counts are verified.
-    Embedded(Arc<Cluster>),
+    Embedded(Arc<EmbeddedCluster>),
 }
 
 impl Admin {
@@ -123,7 +123,7 @@ impl Admin {
         let (existing, missing): (Vec<&TopicSpec>, Vec<&TopicSpec>) =
             specs.iter().partition(|spec| counts.contains_key(&spec.name));
         let servers = self.bootstrap_servers();
-        let mut mismatches: Vec<Mismatch> = existing
+        let mut mismatches: Vec<TopicMismatch> = existing
             .iter()
             .filter(|spec| !spec.may_grow)
             .filter_map(|spec| {
@@ -287,7 +287,11 @@ impl Session {
     }
 
     /// Compares the settings of existing topics with the required ones.
-    async fn setting_mismatches(&self, servers: &str, specs: &[&TopicSpec]) -> Result<Vec<Mismatch>, Error> {
+    async fn setting_mismatches(
+        &self,
+        servers: &str,
+        specs: &[&TopicSpec],
+    ) -> Result<Vec<TopicMismatch>, Error> {
         let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
         let resources: Vec<ResourceSpecifier<'_>> =
             names.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
@@ -364,13 +368,13 @@ fn agreed(servers: &str, counts: &BTreeMap<String, i32>, wanted: Option<i32>) ->
     // Where nothing is set, the count most topics have is what the others must have.
     let votes = |count: &i32| counts.values().filter(|other| *other == count).count();
     let Some(wanted) = wanted.or(counts.values().copied().max_by_key(votes)) else { return Ok(None) };
-    let mismatches: Vec<Mismatch> =
+    let mismatches: Vec<TopicMismatch> =
         counts.iter().filter_map(|(name, found)| partition_mismatch(servers, name, wanted, *found)).collect();
     if mismatches.is_empty() { Ok(counts.values().next().copied()) } else { Err(Error::Topics(mismatches)) }
 }
 
-fn partition_mismatch(servers: &str, name: &str, wanted: i32, found: i32) -> Option<Mismatch> {
-    (wanted != -1 && found != wanted).then(|| Mismatch {
+fn partition_mismatch(servers: &str, name: &str, wanted: i32, found: i32) -> Option<TopicMismatch> {
+    (wanted != -1 && found != wanted).then(|| TopicMismatch {
         topic: name.to_owned(),
         found: format!("{found} partitions"),
         wanted: format!("{wanted}"),
@@ -382,13 +386,13 @@ fn partition_mismatch(servers: &str, name: &str, wanted: i32, found: i32) -> Opt
     })
 }
 
-fn cleanup_mismatch(servers: &str, spec: &TopicSpec, found: &str) -> Option<Mismatch> {
+fn cleanup_mismatch(servers: &str, spec: &TopicSpec, found: &str) -> Option<TopicMismatch> {
     let wanted = format!("cleanup.policy={}", spec.cleanup.policy());
     (found.trim() != spec.cleanup.policy())
         .then(|| setting_mismatch(servers, spec, format!("cleanup.policy={found}"), wanted.clone(), &wanted))
 }
 
-fn size_mismatch(servers: &str, spec: &TopicSpec, found: Option<u64>) -> Option<Mismatch> {
+fn size_mismatch(servers: &str, spec: &TopicSpec, found: Option<u64>) -> Option<TopicMismatch> {
     let (found, least) = (found?, spec.min_message_bytes);
     let wanted = format!("max.message.bytes={least}");
     let at_least = format!("at least {wanted}");
@@ -402,13 +406,13 @@ fn setting_mismatch(
     found: String,
     wanted: String,
     setting: &str,
-) -> Mismatch {
+) -> TopicMismatch {
     let topic = spec.name.clone();
     let remedy = format!(
         "kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics --entity-name {topic} \
          --add-config {setting}"
     );
-    Mismatch { topic, found, wanted, remedy }
+    TopicMismatch { topic, found, wanted, remedy }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-use crate::SMALLEST_LIMIT;
+use crate::MIN_MAX_MESSAGE_BYTES;
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn spec(name: &str, partitions: i32, cleanup: Cleanup) -> TopicSpec {
         may_grow: false,
         replication_factor: -1,
         cleanup,
-        min_message_bytes: SMALLEST_LIMIT,
+        min_message_bytes: MIN_MAX_MESSAGE_BYTES,
         configs: BTreeMap::new(),
     }
 }
@@ -20,7 +20,7 @@ fn counts(pairs: &[(&str, i32)]) -> BTreeMap<String, i32> {
 
 #[tokio::test]
 async fn missing_topics_are_created_and_existing_ones_left_alone() {
-    let cluster = Arc::new(Cluster::start(1).unwrap());
+    let cluster = Arc::new(EmbeddedCluster::start(1).unwrap());
     cluster.create_topic("old", 3).unwrap();
     let admin = Admin::Embedded(Arc::clone(&cluster));
 
@@ -32,7 +32,7 @@ async fn missing_topics_are_created_and_existing_ones_left_alone() {
 
 #[tokio::test]
 async fn all_topics_with_another_partition_count_are_refused_together() {
-    let cluster = Arc::new(Cluster::start(1).unwrap());
+    let cluster = Arc::new(EmbeddedCluster::start(1).unwrap());
     cluster.create_topic("one", 3).unwrap();
     cluster.create_topic("two", 4).unwrap();
     let admin = Admin::Embedded(cluster);

@@ -37,7 +37,7 @@ use tokio::time::{Instant, sleep};
 use model::EncodedRecord;
 
 use crate::{
-    Error, Kafka, Place, Received,
+    ConsumerRecord, Error, Kafka, TopicPartition,
     consumer::{ends, exists, look},
     murmur2,
     role::Sight,
@@ -69,12 +69,12 @@ struct Manifest {
 }
 
 impl Manifest {
-    fn read(record: &Received) -> Option<Self> {
+    fn read(record: &ConsumerRecord) -> Option<Self> {
         let (_, value) = record.headers.iter().find(|(name, _)| name == HEADER)?;
         serde_json::from_slice(value).ok()
     }
 
-    fn places(&self) -> impl Iterator<Item = Place> {
+    fn places(&self) -> impl Iterator<Item = TopicPartition> {
         let of_topic = |(topic, partitions): (&String, &BTreeSet<i32>)| {
             let topic: Arc<str> = topic.as_str().into();
             partitions.iter().map(move |partition| (Arc::clone(&topic), *partition)).collect::<Vec<_>>()
@@ -127,7 +127,7 @@ fn mark(transactional_id: &str, number: u64) -> [u8; 12] {
 }
 
 /// The number of the batch, of a record that this id has written.
-fn number(transactional_id: &str, record: &Received) -> Option<u64> {
+fn number(transactional_id: &str, record: &ConsumerRecord) -> Option<u64> {
     let (_, of) = record.headers.iter().find(|(name, _)| name == OF)?;
     let number = u64::from_be_bytes(of.get(4..)?.try_into().ok()?);
     (**of == mark(transactional_id, number)).then_some(number)
@@ -135,8 +135,8 @@ fn number(transactional_id: &str, record: &Received) -> Option<u64> {
 
 /// How the open transactions of an id are to be ended.
 pub(super) struct Verdict {
-    pub(super) commit: BTreeMap<Place, Last>,
-    pub(super) abort: BTreeSet<Place>,
+    pub(super) commit: BTreeMap<TopicPartition, Last>,
+    pub(super) abort: BTreeSet<TopicPartition>,
 }
 
 /// Decides about all that this id has left open in these partitions, and about the same batches elsewhere.
@@ -146,15 +146,15 @@ pub(super) struct Verdict {
 pub(super) async fn judge(
     kafka: &Kafka,
     transactional_id: &str,
-    places: &[Place],
+    places: &[TopicPartition],
     limit: Duration,
 ) -> Result<Verdict, Error> {
     let end = Instant::now() + limit;
-    let mut places: BTreeSet<Place> = places.iter().cloned().collect();
-    let mut gone: BTreeSet<Place> = BTreeSet::new();
+    let mut places: BTreeSet<TopicPartition> = places.iter().cloned().collect();
+    let mut gone: BTreeSet<TopicPartition> = BTreeSet::new();
     let found = loop {
         let found = find(kafka, transactional_id, &places, end).await?;
-        let new: BTreeSet<Place> = found
+        let new: BTreeSet<TopicPartition> = found
             .values()
             .flat_map(|last| last.manifest.places())
             .filter(|place| !places.contains(place) && !gone.contains(place))
@@ -176,7 +176,8 @@ pub(super) async fn judge(
         if verdicts.contains_key(&batch) {
             continue;
         }
-        let is_open = |place: &Place| found.get(place).is_some_and(|one| one.manifest.batch == batch);
+        let is_open =
+            |place: &TopicPartition| found.get(place).is_some_and(|one| one.manifest.batch == batch);
         let told = last.manifest.places().filter(|place| !is_open(place) && !gone.contains(place));
         verdicts.insert(batch, is_committed(kafka, &last.manifest, &told.collect::<Vec<_>>(), end).await?);
     }
@@ -194,7 +195,7 @@ pub(super) async fn judge(
 
 /// Whether there is such a partition: a topic may have been deleted since, and says nothing any more. A broker that has just come back
 /// may not know of one yet.
-async fn is_there(kafka: &Kafka, place: &Place, end: Instant) -> Result<bool, Error> {
+async fn is_there(kafka: &Kafka, place: &TopicPartition, end: Instant) -> Result<bool, Error> {
     for _ in 0..ASKED {
         if exists(kafka, place, left(end)).await? {
             return Ok(true);
@@ -223,15 +224,15 @@ pub(super) struct Last {
 async fn find(
     kafka: &Kafka,
     transactional_id: &str,
-    places: &BTreeSet<Place>,
+    places: &BTreeSet<TopicPartition>,
     end: Instant,
-) -> Result<BTreeMap<Place, Last>, Error> {
-    let places: Vec<Place> = places.iter().cloned().collect();
+) -> Result<BTreeMap<TopicPartition, Last>, Error> {
+    let places: Vec<TopicPartition> = places.iter().cloned().collect();
     let stable = ends(kafka, &places, Sight::Committed, left(end)).await?;
     let starts = stable.into_iter().map(|(place, (_, behind))| (place, behind)).collect();
-    let mut found: BTreeMap<Place, Last> = BTreeMap::new();
-    let mut begun: BTreeMap<Place, (u64, Vec<EncodedRecord>)> = BTreeMap::new();
-    let mut first: BTreeMap<Place, bool> = BTreeMap::new();
+    let mut found: BTreeMap<TopicPartition, Last> = BTreeMap::new();
+    let mut begun: BTreeMap<TopicPartition, (u64, Vec<EncodedRecord>)> = BTreeMap::new();
+    let mut first: BTreeMap<TopicPartition, bool> = BTreeMap::new();
     look(kafka, starts, Sight::All, left(end), |record| {
         let place = (Arc::clone(&record.topic), record.partition);
         let number = number(transactional_id, &record);
@@ -263,7 +264,7 @@ async fn find(
 pub(super) async fn to_commit(
     kafka: &Kafka,
     transactional_id: &str,
-    open: &BTreeMap<Place, Last>,
+    open: &BTreeMap<TopicPartition, Last>,
     is_first: bool,
     limit: Duration,
 ) -> Result<Vec<EncodedRecord>, Error> {
@@ -289,7 +290,7 @@ pub(super) async fn to_commit(
 }
 
 /// Whether a record is there for readers.
-async fn is_seen(kafka: &Kafka, place: &Place, offset: i64, limit: Duration) -> Result<bool, Error> {
+async fn is_seen(kafka: &Kafka, place: &TopicPartition, offset: i64, limit: Duration) -> Result<bool, Error> {
     let mut is_seen = false;
     let start = BTreeMap::from([(place.clone(), offset)]);
     look(kafka, start, Sight::Committed, limit, |record| is_seen |= record.offset == offset).await?;
@@ -300,7 +301,7 @@ async fn is_seen(kafka: &Kafka, place: &Place, offset: i64, limit: Duration) -> 
 async fn is_committed(
     kafka: &Kafka,
     manifest: &Manifest,
-    told: &[Place],
+    told: &[TopicPartition],
     end: Instant,
 ) -> Result<bool, Error> {
     let mut is_denied = false;
@@ -308,7 +309,7 @@ async fn is_committed(
         let (mut at, mut is_older) = (Vec::new(), false);
         for back in BACK {
             let start = BTreeMap::from([(place.clone(), low.max(high.saturating_sub(back)))]);
-            let each = |record: Received| {
+            let each = |record: ConsumerRecord| {
                 if Manifest::read(&record).as_ref() == Some(manifest) {
                     at.push(record.offset);
                 }
@@ -332,7 +333,7 @@ async fn is_committed(
 }
 
 /// The same record again.
-fn copy(record: Received) -> EncodedRecord {
+fn copy(record: ConsumerRecord) -> EncodedRecord {
     let headers = record.headers.into_iter().map(|(name, value)| (known(name), value)).collect();
     EncodedRecord {
         topic: record.topic,
@@ -374,8 +375,8 @@ mod tests {
         }
     }
 
-    fn received(record: &EncodedRecord) -> Received {
-        Received {
+    fn received(record: &EncodedRecord) -> ConsumerRecord {
+        ConsumerRecord {
             topic: Arc::clone(&record.topic),
             partition: record.partition,
             offset: 9,
@@ -398,7 +399,7 @@ mod tests {
         let manifest = read[1].clone().unwrap();
         assert!(read[1..].iter().all(|one| one.as_ref() == Some(&manifest)));
         assert_eq!(manifest.by, "shard 0");
-        let places: Vec<Place> = vec![("a".into(), 0), ("a".into(), 1), ("b".into(), 1)];
+        let places: Vec<TopicPartition> = vec![("a".into(), 0), ("a".into(), 1), ("b".into(), 1)];
         assert!(manifest.places().eq(places));
         assert_eq!(batch[1].headers[0].0, "tributary.id", "what it says itself comes first");
         let number = |one: &EncodedRecord, id| number(id, &received(one));

@@ -1,16 +1,16 @@
 //! One writer per shard: batches that are visible as a whole or not at all, refused once another owner has come.
 //!
-//! [`Shards::take`] builds a producer with the shard's transactional id and initialises it, from which moment the broker
+//! [`ShardProducers::take`] builds a producer with the shard's transactional id and initialises it, from which moment the broker
 //! refuses every earlier owner. [`ShardProducer::commit`] hands a batch to the shard's thread ([`worker`]), which begins a
 //! transaction, sends the records, waits for their reports and commits.
 //!
 //! - A batch is committed once, aborted, or *unknown*; the caller is always told which.
 //! - `Fenced` ends the instance. A producer is built anew only after failures that are not fencing, and only while the
 //!   caller's lease says that the shard is still its own: a frozen instance that comes back must not fence its successor.
-//! - After [`Failure::Rebuilt`] nothing may be written before what was read has been read to the end again: the last batch
+//! - After [`CommitError::Rebuilt`] nothing may be written before what was read has been read to the end again: the last batch
 //!   may be in the log.
 //! - Who has lost a connection since its last transaction began writes nothing before it has seen that one in all its partitions;
-//!   where that is not so it is a [`Failure::Rebuilt`] too.
+//!   where that is not so it is a [`CommitError::Rebuilt`] too.
 //! - Calls that block run on the shard's thread; one that hangs past the watchdog is left behind with its producer.
 //!
 //! Now and then a broker loses track of a transaction: its coordinator calls it ended, and partitions never hear of it.
@@ -42,7 +42,7 @@ use base::{
 };
 use model::EncodedRecord;
 
-use super::{Error, LARGEST_RECORD, Place, consumer, role::Sight};
+use super::{Error, MAX_RECORD_BYTES, TopicPartition, consumer, role::Sight};
 use crate::Kafka;
 
 /// How long one look whether the last batch is everywhere may take, how often that is looked for, and how far apart.
@@ -57,7 +57,7 @@ pub type Lease = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Called on the shard's thread when all records of a batch are acknowledged and the commit is about to be sent. A test
 /// blocks here to freeze a writer inside its batch.
-pub type Hook = Arc<dyn Fn() + Send + Sync>;
+pub type CommitHook = Arc<dyn Fn() + Send + Sync>;
 
 /// What shard producers may use.
 #[derive(Clone)]
@@ -76,14 +76,14 @@ pub struct Options {
     pub watchdog: Duration,
     /// How long to go on trying to build a producer anew (default 60 s).
     pub rebuild_limit: Duration,
-    /// See [`Hook`].
-    pub before_commit: Option<Hook>,
+    /// See [`CommitHook`].
+    pub before_commit: Option<CommitHook>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            queue_bytes: LARGEST_RECORD + (8 << 20),
+            queue_bytes: MAX_RECORD_BYTES + (8 << 20),
             transaction_timeout: Duration::from_secs(15),
             init_limit: Duration::from_secs(30),
             concurrent_inits: 8,
@@ -102,13 +102,13 @@ impl fmt::Debug for Options {
 
 /// Makes the shard producers of a worker.
 #[derive(Debug, Clone)]
-pub struct Shards {
+pub struct ShardProducers {
     kafka: Kafka,
     options: Options,
     inits: Arc<Semaphore>,
 }
 
-impl Shards {
+impl ShardProducers {
     /// For all shards this worker may come to own.
     #[must_use]
     pub fn new(kafka: Kafka, options: Options) -> Self {
@@ -158,14 +158,14 @@ impl Shards {
 
 /// What is known of a batch that was committed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommittedBatch {
     /// The offset behind the last record in each partition; a batch has few.
-    behind: Vec<(Place, i64)>,
+    behind: Vec<(TopicPartition, i64)>,
     /// There are records of which the broker did not say where they are.
     is_partial: bool,
 }
 
-impl Committed {
+impl CommittedBatch {
     /// The offset behind the last record of the batch in this partition: whoever has read up to it has all of the batch that is
     /// there. `None` where the batch wrote nothing, or where the broker did not tell.
     #[must_use]
@@ -189,7 +189,7 @@ impl Committed {
 
 /// The one writer of a shard. See the module's head.
 pub struct ShardProducer {
-    shards: Shards,
+    shards: ShardProducers,
     transactional_id: Arc<str>,
     lease: Lease,
     /// `None` once this instance is over.
@@ -198,7 +198,7 @@ pub struct ShardProducer {
     open: bool,
     numbers: Numbers,
     /// Where the last batch is, if it was committed and nothing else was done since.
-    last: Option<Committed>,
+    last: Option<CommittedBatch>,
 }
 
 impl ShardProducer {
@@ -211,8 +211,8 @@ impl ShardProducer {
     /// Writes all of the batch or none of it, and returns once that is decided. An empty batch is nothing to do.
     ///
     /// If this call is dropped before it returns, the batch may or may not be committed; the next call then writes nothing
-    /// and answers [`Failure::Rebuilt`]. So does one before which a connection was lost, unless the last batch is seen everywhere.
-    pub async fn commit(&mut self, mut batch: Vec<EncodedRecord>) -> Result<Committed, Failure> {
+    /// and answers [`CommitError::Rebuilt`]. So does one before which a connection was lost, unless the last batch is seen everywhere.
+    pub async fn commit(&mut self, mut batch: Vec<EncodedRecord>) -> Result<CommittedBatch, CommitError> {
         let action = format!("commit a batch with transactional id {}", self.transactional_id);
         if !self.open && !batch.is_empty() && !self.is_sure().await {
             let source = Error::Cut { transactional_id: Arc::clone(&self.transactional_id) };
@@ -228,13 +228,14 @@ impl ShardProducer {
         let Some(cuts) = worker.cuts() else { return true };
         // What nobody knows the place of cannot be looked for.
         let Some(last) = self.last.as_ref().filter(|last| !last.is_partial) else { return false };
-        let places: Vec<Place> = last.behind.iter().map(|(place, _)| place.clone()).collect();
+        let places: Vec<TopicPartition> = last.behind.iter().map(|(place, _)| place.clone()).collect();
         for _ in 0..SURE_TRIES {
             let ends = consumer::ends(&self.shards.kafka, &places, Sight::Committed, SURE_LIMIT).await;
             // Kafka is away, and building a producer waits for it.
             let Ok(ends) = ends else { return false };
-            let is_seen =
-                |(place, behind): &(Place, i64)| ends.get(place).is_some_and(|(_, end)| end >= behind);
+            let is_seen = |(place, behind): &(TopicPartition, i64)| {
+                ends.get(place).is_some_and(|(_, end)| end >= behind)
+            };
             if last.behind.iter().all(is_seen) {
                 worker.mended(cuts);
                 return true;
@@ -253,14 +254,14 @@ impl ShardProducer {
     ///
     /// # Errors
     /// Another owner has come, the lease has ended, or Kafka did not take it.
-    pub async fn settle(&mut self, places: &[Place]) -> Result<(), Error> {
+    pub async fn settle(&mut self, places: &[TopicPartition]) -> Result<(), Error> {
         let action = format!("end what was left open with transactional id {}", self.transactional_id);
         let (kafka, limit) = (self.shards.kafka.clone(), self.shards.options.watchdog);
         let Verdict { commit: open, abort } = judge(&kafka, &self.transactional_id, places, limit).await?;
-        let committed: Vec<&Place> = open.keys().collect();
+        let committed: Vec<&TopicPartition> = open.keys().collect();
         let mut is_done = open.is_empty();
         if !is_done {
-            let told = |(topic, partition): &Place| format!("{topic}-{partition}");
+            let told = |(topic, partition): &TopicPartition| format!("{topic}-{partition}");
             let places = open.keys().map(told).collect::<Vec<_>>().join(", ");
             let id = &*self.transactional_id;
             tracing::warn!(
@@ -278,7 +279,7 @@ impl ShardProducer {
                 tracing::error!(id, ?committed, error = %Chain(error), "a transaction that these partitions were not told of may be lost there");
             })?;
         }
-        let record = |(topic, partition): &Place| {
+        let record = |(topic, partition): &TopicPartition| {
             EncodedRecord::new(topic, *partition, self.transactional_id.to_string(), None)
         };
         let rest: Vec<EncodedRecord> = abort.iter().map(record).collect();
@@ -299,20 +300,20 @@ impl ShardProducer {
         let may_try = *tries < SETTLE_TRIES;
         match self.hand_over(records, purpose, action).await {
             Ok(_) => Ok(true),
-            Err(Failure::Rebuilt { .. }) if may_try => Ok(false),
+            Err(CommitError::Rebuilt { .. }) if may_try => Ok(false),
             // What was to be committed is aborted with it, and has to be written anew.
-            Err(Failure::Aborted { source })
+            Err(CommitError::Aborted { source })
                 if may_try && purpose == Purpose::Complete && source.retry() != Retry::Never =>
             {
                 Ok(false)
             }
-            Err(Failure::Over { .. }) if !(self.lease)() => {
+            Err(CommitError::Over { .. }) if !(self.lease)() => {
                 Err(Error::LeaseEnded { transactional_id: Arc::clone(&self.transactional_id) })
             }
-            Err(Failure::Rebuilt { .. } | Failure::Over { .. }) => {
+            Err(CommitError::Rebuilt { .. } | CommitError::Over { .. }) => {
                 Err(Error::Deadline { action: action.to_owned(), limit: self.shards.options.watchdog })
             }
-            Err(Failure::Aborted { source } | Failure::Fenced { source }) => Err(source),
+            Err(CommitError::Aborted { source } | CommitError::Fenced { source }) => Err(source),
         }
     }
 
@@ -321,15 +322,15 @@ impl ShardProducer {
         batch: Vec<EncodedRecord>,
         purpose: Purpose,
         action: &str,
-    ) -> Result<Committed, Failure> {
+    ) -> Result<CommittedBatch, CommitError> {
         let stopped = || Error::Stopped { action: action.to_owned() };
-        let Some(worker) = &self.worker else { return Err(Failure::Over { source: stopped() }) };
+        let Some(worker) = &self.worker else { return Err(CommitError::Over { source: stopped() }) };
         if self.open {
             let source = Error::Stopped { action: format!("{action} (the call before was dropped)") };
             return Err(self.rebuild(source).await);
         }
         if batch.is_empty() {
-            return Ok(Committed::default());
+            return Ok(CommittedBatch::default());
         }
 
         let answered = worker.hand_over(batch, purpose);
@@ -350,10 +351,10 @@ impl ShardProducer {
                 };
                 (counted, Ok(committed))
             }
-            Ended::Aborted(source) => (metrics::Transaction::Aborted, Err(Failure::Aborted { source })),
+            Ended::Aborted(source) => (metrics::Transaction::Aborted, Err(CommitError::Aborted { source })),
             Ended::Fenced(source) => {
                 self.worker = None;
-                (metrics::Transaction::Fenced, Err(Failure::Fenced { source }))
+                (metrics::Transaction::Fenced, Err(CommitError::Fenced { source }))
             }
             Ended::Broken(source) => return Err(self.rebuild(source).await),
         };
@@ -363,7 +364,7 @@ impl ShardProducer {
     }
 
     /// Builds a new producer in place of one that failed, as long as the lease allows it.
-    async fn rebuild(&mut self, cause: Error) -> Failure {
+    async fn rebuild(&mut self, cause: Error) -> CommitError {
         // Also ends the old one, or leaves it behind if it hangs.
         self.worker = None;
         let policy = Policy {
@@ -375,18 +376,18 @@ impl ShardProducer {
         tracing::warn!(transactional_id = &*self.transactional_id, error = %cause, "building the shard's producer anew");
         loop {
             let error = match self.shards.start(&self.transactional_id, &self.lease).await {
-                Err(Error::LeaseEnded { .. }) => return Failure::Over { source: cause },
+                Err(Error::LeaseEnded { .. }) => return CommitError::Over { source: cause },
                 Ok(worker) => {
                     self.worker = Some(worker);
                     self.open = false;
                     metrics::transaction_ended(metrics::Transaction::Rebuilt);
-                    return Failure::Rebuilt { source: cause };
+                    return CommitError::Rebuilt { source: cause };
                 }
                 Err(error) => error,
             };
             match backoff.next_wait(error.retry()) {
                 Some(wait) => sleep(wait).await,
-                None => return Failure::Over { source: error },
+                None => return CommitError::Over { source: error },
             }
         }
     }
@@ -403,9 +404,9 @@ impl fmt::Debug for ShardProducer {
 
 /// Why a batch was not, or not certainly, committed.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum CommitError {
     /// None of the batch is visible, and the producer goes on: the batch may be tried again if the verdict allows. Where
-    /// the broker itself refused a record, the next commit writes nothing and answers [`Failure::Rebuilt`].
+    /// the broker itself refused a record, the next commit writes nothing and answers [`CommitError::Rebuilt`].
     #[error("batch aborted, none of it is visible")]
     Aborted {
         /// What went wrong.
@@ -437,9 +438,9 @@ pub enum Failure {
     },
 }
 
-impl Failure {
-    /// Whether the same [`ShardProducer`] may be used again: with the same batch after [`Failure::Aborted`], after a
-    /// reading to the end with [`Failure::Rebuilt`].
+impl CommitError {
+    /// Whether the same [`ShardProducer`] may be used again: with the same batch after [`CommitError::Aborted`], after a
+    /// reading to the end with [`CommitError::Rebuilt`].
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

@@ -8,7 +8,7 @@ use rdkafka::{
     producer::{DeliveryResult, ProducerContext},
 };
 
-use super::Committed;
+use super::CommittedBatch;
 use crate::{Error, context::Context, producer::outcome};
 
 /// Reports of the batch under way.
@@ -28,7 +28,7 @@ struct State {
     failed: Option<Error>,
     /// Given up because another record failed.
     purged: Option<Error>,
-    committed: Committed,
+    committed: CommittedBatch,
 }
 
 impl Tally {
@@ -73,7 +73,7 @@ impl Tally {
     }
 
     /// Where the records of the batch stand.
-    pub(super) fn committed(&self) -> Committed {
+    pub(super) fn committed(&self) -> CommittedBatch {
         mem::take(&mut self.state.lock().committed)
     }
 

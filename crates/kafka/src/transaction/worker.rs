@@ -22,12 +22,12 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use base::failpoint;
 use model::EncodedRecord;
 
-use super::{Committed, Hook, Options, tally::Tally};
+use super::{CommitHook, CommittedBatch, Options, tally::Tally};
 use crate::{
     Error, Kafka, Persisted,
     client::{Settings, start_thread},
     context::Context,
-    error::Cause,
+    error::KafkaCause,
     poll_thread::PolledProducer,
     producer::base_record,
     role::Role,
@@ -45,7 +45,7 @@ const SETTLE_LIMIT: Duration = Duration::from_millis(20);
 /// How a batch ended.
 pub(super) enum Ended {
     /// As its purpose says. Nothing is said of the records of a batch that was to be aborted.
-    Done(Committed),
+    Done(CommittedBatch),
     /// Nothing is visible and the producer goes on, unless a record was sent and refused: then the thread has ended.
     Aborted(Error),
     /// Another owner has come.
@@ -142,7 +142,7 @@ struct Shard {
     producer: Arc<PolledProducer<Context<Tally>>>,
     transactional_id: Arc<str>,
     report_limit: Duration,
-    before_commit: Option<Hook>,
+    before_commit: Option<CommitHook>,
 }
 
 impl Shard {
@@ -194,7 +194,7 @@ impl Shard {
         // The records are in the log by now, without which there would be nothing to abort there.
         if purpose == Purpose::Settle {
             return match self.producer.abort_transaction(ABORT_LIMIT) {
-                Ok(()) => Ended::Done(Committed::default()),
+                Ok(()) => Ended::Done(CommittedBatch::default()),
                 Err(error) => self.over(self.error("abort", error)),
             };
         }
@@ -210,7 +210,7 @@ impl Shard {
                 Ended::Done(self.reports().committed())
             }
             Err(error) => {
-                let abortable = Cause::from(error.clone()).requires_abort();
+                let abortable = KafkaCause::from(error.clone()).requires_abort();
                 let error = self.error("commit", error);
                 if abortable { self.abort(error) } else { self.over(error) }
             }
@@ -285,7 +285,7 @@ impl Shard {
     }
 
     fn error(&self, what: &str, error: KafkaError) -> Error {
-        let source = Cause::from(error);
+        let source = KafkaCause::from(error);
         let transactional_id = Arc::clone(&self.transactional_id);
         if source.is_fenced() {
             return Error::Fenced { transactional_id, source };

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::{sync::OnceCell, time::timeout};
 
 use base::retry::Chain;
-use kafka::{Admin, Producer, ProducerOptions, Received};
+use kafka::{Admin, ConsumerRecord, Producer, ProducerOptions};
 use model::{Outgoing, Topic};
 
 use super::trust;
@@ -57,7 +57,12 @@ impl<'a> Again<'a> {
     }
 
     /// Reads a letter again and publishes what it says now. An error keeps everything else from being published too.
-    pub(super) async fn publish(&mut self, place: Place, first: &Received, body: Bytes) -> Result<Became> {
+    pub(super) async fn publish(
+        &mut self,
+        place: Place,
+        first: &ConsumerRecord,
+        body: Bytes,
+    ) -> Result<Became> {
         let delivery = match letter::delivery(&first.headers, body) {
             Ok(delivery) => delivery,
             Err(unusable) => return Ok(Became::Refused(format!("it cannot be replayed: {unusable}"))),

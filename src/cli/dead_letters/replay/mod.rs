@@ -26,7 +26,7 @@ use std::{
 
 use bytes::Bytes;
 
-use kafka::Received;
+use kafka::ConsumerRecord;
 
 use self::{
     again::{Again, Became},
@@ -65,7 +65,7 @@ pub(super) struct Order {
 pub(super) async fn run(letters: &Letters, order: Order, out: &mut dyn Write) -> Result {
     let only = || (!order.places.is_empty()).then(|| order.places.clone());
     let (mut marks, mut unsigned_marks) = (Marks::of(only()), Marks::of(only()));
-    let note = async |record: Received| {
+    let note = async |record: ConsumerRecord| {
         if let Some(mark) = Mark::of(&record, &letters.signer) {
             match mark.signature {
                 LetterSignature::Signed => marks.insert(mark.place).map_err(failure)?,
@@ -107,7 +107,7 @@ pub(super) async fn run(letters: &Letters, order: Order, out: &mut dyn Write) ->
 /// A letter of which pieces are missing yet.
 struct Open {
     place: Place,
-    first: Received,
+    first: ConsumerRecord,
     joining: Joining,
 }
 
@@ -134,7 +134,7 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    async fn take(&mut self, record: Received) -> Result<ControlFlow<()>> {
+    async fn take(&mut self, record: ConsumerRecord) -> Result<ControlFlow<()>> {
         match Kind::of(&record, &self.letters.signer) {
             Kind::Mark(_) => {}
             Kind::Whole(entry) => {
@@ -149,7 +149,7 @@ impl Replay<'_> {
         Ok(if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
-    async fn take_piece(&mut self, piece: Piece, entry: &Entry, record: Received) -> Result {
+    async fn take_piece(&mut self, piece: Piece, entry: &Entry, record: ConsumerRecord) -> Result {
         let (letter, number) = (piece.letter.clone(), piece.number);
         if !self.open.contains_key(&letter) {
             if number != 1 {
@@ -229,7 +229,12 @@ impl Replay<'_> {
         }
     }
 
-    async fn settle(&mut self, place: Place, first: &Received, body: Result<Bytes, Unusable>) -> Result {
+    async fn settle(
+        &mut self,
+        place: Place,
+        first: &ConsumerRecord,
+        body: Result<Bytes, Unusable>,
+    ) -> Result {
         let became = match body {
             Ok(body) => self.again.publish(place, first, body).await?,
             Err(unusable) => Became::Refused(unusable.to_string()),

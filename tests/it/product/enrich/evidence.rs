@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use kafka::Received;
+use kafka::ConsumerRecord;
 use model::{AccountingEvent, AccountingResource, EventKind, SchemaKind, Topic};
 use serde_json::Value;
 use simulator::{
@@ -83,7 +83,7 @@ pub(super) fn decoder(scene: &Scene) -> Decoder {
 }
 
 /// Everything in a topic of the prefix; nothing where there is none.
-pub(super) async fn read(scene: &Scene, topic: &str) -> Result<Vec<Received>> {
+pub(super) async fn read(scene: &Scene, topic: &str) -> Result<Vec<ConsumerRecord>> {
     scene.reader.read(topic).await
 }
 
@@ -168,7 +168,7 @@ async fn fences(scene: &Scene) -> Result<BTreeMap<Name, Fence>> {
 async fn gather<T>(
     scene: &Scene,
     topic: fn(AccountingResource) -> Topic,
-    make: impl AsyncFn(AccountingResource, Received) -> Result<T>,
+    make: impl AsyncFn(AccountingResource, ConsumerRecord) -> Result<T>,
 ) -> Result<Vec<(AccountingResource, Vec<T>)>> {
     let make = &make;
     let each =
@@ -182,7 +182,7 @@ async fn gather<T>(
     each.buffered(AT_ONCE).try_collect().await
 }
 
-async fn line(decoder: &Decoder, resource: AccountingResource, record: &Received) -> Result<Line> {
+async fn line(decoder: &Decoder, resource: AccountingResource, record: &ConsumerRecord) -> Result<Line> {
     let value = match &record.value {
         None => None,
         Some(value) => {
@@ -203,7 +203,7 @@ async fn line(decoder: &Decoder, resource: AccountingResource, record: &Received
     })
 }
 
-async fn told(decoder: &Decoder, resource: AccountingResource, record: &Received) -> Result<Told> {
+async fn told(decoder: &Decoder, resource: AccountingResource, record: &ConsumerRecord) -> Result<Told> {
     let bytes = record.value.as_deref().unwrap_or_default();
     let event = match decoder.decode(SchemaKind::AccountingEvent, bytes).await {
         Ok((_, model::Value::AccountingEvent(event))) => Some(event),
@@ -232,7 +232,7 @@ fn kind(event: &AccountingEvent) -> Kind {
     }
 }
 
-fn letter(record: &Received) -> Letter {
+fn letter(record: &ConsumerRecord) -> Letter {
     let said = |name: &str| header(record, &format!("__connect.errors.{name}")).unwrap_or_default();
     let spot: Option<Spot> = said("partition")
         .parse()

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::retry::Retry;
-use kafka::{Error, Failure, Hook, LARGEST_RECORD, Lease, TransactionOptions};
+use kafka::{CommitError, CommitHook, Error, Lease, MAX_RECORD_BYTES, TransactionOptions};
 use model::EncodedRecord;
 use tokio::sync::mpsc;
 
@@ -28,10 +28,10 @@ async fn a_batch_with_a_record_too_large_leaves_nothing_and_the_same_producer_go
     let shard = Shard::create(shared.bootstrap(), "fencing-large", &[]).await;
     let mut producer = shard.take().await;
 
-    let failure = producer.commit(oversized(&shard, LARGEST_RECORD)).await.unwrap_err();
+    let failure = producer.commit(oversized(&shard, MAX_RECORD_BYTES)).await.unwrap_err();
     producer.commit(shard.batch("next")).await.unwrap();
 
-    assert!(matches!(failure, Failure::Aborted { .. }), "{failure:?}");
+    assert!(matches!(failure, CommitError::Aborted { .. }), "{failure:?}");
     assert_eq!(failure.retry(), Retry::Never, "{failure:?}");
     assert_eq!(shard.batches().await, ["next"]);
 }
@@ -48,9 +48,9 @@ async fn a_batch_with_a_record_the_broker_refuses_leaves_nothing_and_a_new_produ
     let rebuilt = producer.commit(shard.batch("not written")).await.unwrap_err();
     producer.commit(shard.batch("next")).await.unwrap();
 
-    assert!(matches!(failure, Failure::Aborted { .. }), "{failure:?}");
+    assert!(matches!(failure, CommitError::Aborted { .. }), "{failure:?}");
     assert_eq!(failure.retry(), Retry::Never, "{failure:?}");
-    assert!(matches!(rebuilt, Failure::Rebuilt { .. }), "{rebuilt:?}");
+    assert!(matches!(rebuilt, CommitError::Rebuilt { .. }), "{rebuilt:?}");
     assert_eq!(shard.batches().await, ["first", "next"]);
 }
 
@@ -85,7 +85,7 @@ async fn a_commit_that_hangs_is_unknown_and_the_producer_is_built_anew_while_the
     producer.commit(shard.batch("next")).await.unwrap();
 
     let failure = outcome.unwrap_err();
-    assert!(matches!(&failure, Failure::Rebuilt { source: Error::Deadline { .. } }), "{failure:?}");
+    assert!(matches!(&failure, CommitError::Rebuilt { source: Error::Deadline { .. } }), "{failure:?}");
     // Only the answer was lost: this is why the caller has to look.
     assert_eq!(shard.batches().await, ["unknown", "next"]);
     Ok(())
@@ -116,7 +116,7 @@ async fn a_commit_that_hangs_ends_the_writer_when_the_lease_is_gone_and_its_succ
     successor?.commit(shard.batch("later")).await.unwrap();
 
     let failure = outcome.unwrap_err();
-    assert!(matches!(&failure, Failure::Over { source: Error::Deadline { .. } }), "{failure:?}");
+    assert!(matches!(&failure, CommitError::Over { source: Error::Deadline { .. } }), "{failure:?}");
     assert_eq!(failure.retry(), Retry::Never);
     assert_eq!(shard.batches().await, ["successor", "later"]);
     Ok(())
@@ -150,7 +150,7 @@ async fn a_batch_whose_broker_dies_at_its_commit_is_committed_once_it_is_back() 
 }
 
 /// Gives up on a commit soon.
-fn impatient(hook: Hook) -> TransactionOptions {
+fn impatient(hook: CommitHook) -> TransactionOptions {
     // It begins with the batch: a busy machine must have come to the commit by then.
     let watchdog = Duration::from_secs(4);
     TransactionOptions { before_commit: Some(hook), watchdog, ..TransactionOptions::default() }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use kafka::{Received, read_to_end};
+use kafka::{ConsumerRecord, read_to_end};
 use simulator::knobs::{Effect, Endpoint, IdentityFault, Status, Tells};
 use tributary::config;
 
@@ -82,7 +82,7 @@ async fn no_token_or_key_is_in_what_a_worker_says_or_keeps(shared: &'static Shar
     let topics = [&worker.topics.grant, &worker.topics.config, &worker.topics.status];
     for topic in topics {
         let mut bytes = Vec::new();
-        let each = |record: Received| {
+        let each = |record: ConsumerRecord| {
             let headers = record.headers.iter().flat_map(|(_, value)| value.to_vec());
             bytes.extend(headers);
             bytes.extend(record.key.iter().chain(&record.value).flat_map(|part| part.to_vec()));

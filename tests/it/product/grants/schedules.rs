@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use kafka::{Shards, TransactionOptions};
+use kafka::{ShardProducers, TransactionOptions};
 use provider::{
     auth::grant::{Cause, Grant, Intent, Issued, Origin, State},
     auth::seal::Keyring,
@@ -242,7 +242,7 @@ async fn what_is_committed_is_told_also_where_a_neighbour_hides_it(shared: &'sta
     // Another writer of the partition stands inside its transaction, so that nothing behind it can be read.
     let (hook, gate) = gate();
     let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
-    let neighbour = Shards::new(ground.config(KEY, None, "neighbour").kafka.clone(), options);
+    let neighbour = ShardProducers::new(ground.config(KEY, None, "neighbour").kafka.clone(), options);
     let mut neighbour = neighbour.take("neighbour", Arc::new(|| true)).await.unwrap();
     let hiding = record(ledger.table().topic(), 0, "refused/other", "{}");
     let open = tokio::spawn(async move { neighbour.commit(vec![hiding]).await });

@@ -196,7 +196,8 @@ async fn a_member_that_the_group_refuses_says_since_when_and_why_until_it_is_let
     lost::timeout(LIMIT, holds).await.expect("the other member is given something").unwrap();
 
     let refused = work.join(shared.bootstrap(), "refused").await;
-    let told = |lapse: &kafka::Lapse| lapse.reason.as_deref().is_some_and(|why| why.contains("rotocol"));
+    let told =
+        |lapse: &kafka::MembershipOutage| lapse.reason.as_deref().is_some_and(|why| why.contains("rotocol"));
     let lapse = until("it says why", LIMIT, || refused.lapse().filter(told)).await;
     assert!(!lapse.joined && lapse.since <= std::time::SystemTime::now(), "{lapse:?}");
     assert_eq!(refused.rebalances().completed, 0);

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
-use kafka::Received;
+use kafka::ConsumerRecord;
 use model::{AccountingResource, InvoicingEntity, Topic};
 use serde_json::json;
 
@@ -99,8 +99,9 @@ async fn no_secret_signature_or_body_is_in_what_a_worker_says(shared: &'static S
     assert!(until(async || events().await >= 4).await, "{} events", events().await);
     let mut letters = Vec::new();
     // Where the worker is slow there may be copies.
-    let bodies =
-        |letters: &[Received]| letters.iter().map(|letter| letter.value.clone()).collect::<HashSet<_>>();
+    let bodies = |letters: &[ConsumerRecord]| {
+        letters.iter().map(|letter| letter.value.clone()).collect::<HashSet<_>>()
+    };
     let buried = until(async || {
         letters = place.read(Topic::DeadLetters).await;
         bodies(&letters).len() >= 3

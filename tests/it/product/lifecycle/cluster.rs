@@ -182,7 +182,7 @@ impl Cluster {
         let counts = Admin::Real(kafka.clone()).partition_counts(&[topic.as_str()]).await.unwrap();
         let partitions: Vec<i32> = (0..counts[&topic]).collect();
         let mut next: BTreeMap<String, u64> = BTreeMap::new();
-        let each = |record: kafka::Received| {
+        let each = |record: kafka::ConsumerRecord| {
             let text = |bytes: Option<bytes::Bytes>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
             let expected = next.entry(text(record.key)).or_default();
             let found: u64 = text(record.value).parse().unwrap();

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
-use kafka::{Committed, Failure, Kafka, Place, ShardProducer, Shards, Start, TransactionOptions, Waits};
+use kafka::{
+    CommitError, CommittedBatch, Kafka, ReadLimits, ShardProducer, ShardProducers, StartOffset,
+    TopicPartition, TransactionOptions,
+};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -78,7 +81,7 @@ impl Case {
         Held { gate, committing }
     }
 
-    fn places(&self) -> [Place; 2] {
+    fn places(&self) -> [TopicPartition; 2] {
         [(Arc::clone(&self.told), 0), (Arc::clone(&self.untold), 0)]
     }
 
@@ -89,20 +92,20 @@ impl Case {
 
     /// Whether readers stand still in the partition that was not told.
     async fn hangs(&self, kafka: &Kafka) -> bool {
-        let waits = Waits { also: &[], patience: Duration::from_secs(1), limit: LIMIT };
-        let start = [(0, Start::Earliest)].into();
-        let read = kafka::read_decided(kafka, &self.untold, &start, &waits, drop).await;
+        let waits = ReadLimits { also: &[], patience: Duration::from_secs(1), limit: LIMIT };
+        let start = [(0, StartOffset::Earliest)].into();
+        let read = kafka::read_to_end_from(kafka, &self.untold, &start, &waits, drop).await;
         matches!(read, Err(kafka::Error::Undecided { .. }))
     }
 }
 
 struct Held {
     gate: Arc<Gate>,
-    committing: tokio::task::JoinHandle<(ShardProducer, std::result::Result<Committed, Failure>)>,
+    committing: tokio::task::JoinHandle<(ShardProducer, std::result::Result<CommittedBatch, CommitError>)>,
 }
 
 impl Held {
-    async fn commit(self) -> (ShardProducer, std::result::Result<Committed, Failure>) {
+    async fn commit(self) -> (ShardProducer, std::result::Result<CommittedBatch, CommitError>) {
         self.gate.open();
         self.committing.await.unwrap()
     }
@@ -115,7 +118,7 @@ fn patient() -> TransactionOptions {
 }
 
 async fn take(kafka: &Kafka, options: TransactionOptions, id: &str) -> ShardProducer {
-    Shards::new(kafka.clone(), options).take(id, Arc::new(|| true)).await.unwrap()
+    ShardProducers::new(kafka.clone(), options).take(id, Arc::new(|| true)).await.unwrap()
 }
 
 fn failed(error: impl std::fmt::Display) -> Error {
@@ -161,7 +164,7 @@ async fn a_batch_is_whole_for_readers_whichever_partitions_were_told() -> Result
     // Who has lost a connection writes nothing before it has looked.
     let more = vec![record(&live.untold, 0, "d", "4")];
     let unsure = writer.commit(more.clone()).await;
-    assert!(matches!(unsure, Err(Failure::Rebuilt { .. })), "{unsure:?}");
+    assert!(matches!(unsure, Err(CommitError::Rebuilt { .. })), "{unsure:?}");
     writer.settle(&live.places()).await.unwrap();
     writer.commit(more).await.unwrap();
     // Others write there too, and end what they may have left.
@@ -190,7 +193,7 @@ async fn a_batch_is_whole_for_readers_whichever_partitions_were_told() -> Result
     assert_eq!(nobody.values(&kafka).await, is(&["1", "1"], &["2", "3", "3"]));
     assert_eq!(aborted.values(&kafka).await, is(&[], &[]));
     let (late, committed) = of_aborted.commit().await;
-    assert!(matches!(committed, Err(Failure::Fenced { .. })), "{committed:?}");
+    assert!(matches!(committed, Err(CommitError::Fenced { .. })), "{committed:?}");
     drop(late);
     Ok(())
 }

@@ -12,7 +12,7 @@ mod snapshots;
 mod subscriptions;
 pub(crate) mod worker;
 
-use kafka::{Failure, Shards, TransactionOptions};
+use kafka::{CommitError, ShardProducers, TransactionOptions};
 use serde_json::{Value, json};
 use tributary::worker::state::statuses::{RunState, Status};
 
@@ -150,7 +150,7 @@ mod own {
         worker.ask("PUT", "/connectors/o/pause", None).await;
         let paused = worker.ask("DELETE", offsets, None).await;
         worker.ask("PUT", "/connectors/o/stop", None).await;
-        let frozen = Shards::new(group.kafka.clone(), TransactionOptions::default());
+        let frozen = ShardProducers::new(group.kafka.clone(), TransactionOptions::default());
         let mut frozen = frozen.take(writer("o"), std::sync::Arc::new(|| true)).await.unwrap();
         let foreign = json!({"offsets": [{"partition": {"file": "a"}, "offset": {"position": 7}}]});
         let refused = worker.ask("PATCH", offsets, Some(foreign)).await;
@@ -165,7 +165,7 @@ mod own {
         let topic = format!("{}-grants", group.topic_prefix()).into();
         let late = crate::support::topics::record(&topic, 0, "key", "value");
         let fenced = frozen.commit(vec![late]).await.unwrap_err();
-        assert!(matches!(fenced, Failure::Fenced { .. }), "{fenced:?}");
+        assert!(matches!(fenced, CommitError::Fenced { .. }), "{fenced:?}");
 
         let reset = json!({"offsets": [{"partition": {"topic": "a", "partition": 1}, "offset": null}]});
         assert_eq!(worker.ask("PATCH", offsets, Some(reset)).await.status, 200);

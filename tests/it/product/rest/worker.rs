@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kafka::{Admin, Kafka, Shards, TransactionOptions};
+use kafka::{Admin, Kafka, ShardProducers, TransactionOptions};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
 use server::{Options, Server};
@@ -109,7 +109,7 @@ impl Group {
             state: state.clone(),
             arbiter: arbiter.clone(),
             statuses: statuses.clone(),
-            shards: Shards::new(kafka.clone(), TransactionOptions::default()),
+            shards: ShardProducers::new(kafka.clone(), TransactionOptions::default()),
             plugins: Plugins::new([Arc::new(Records) as Arc<dyn Plugin>].into_iter().chain(more)),
             providers: Providers::new([]),
             loggers: log_levels(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kafka::{Admin, Kafka, Received, TransactionOptions, read_to_end};
+use kafka::{Admin, ConsumerRecord, Kafka, TransactionOptions, read_to_end};
 use tributary::config::worker::{Topic, Topics};
 use tributary::worker::arbiter::Arbiter;
 use tributary::worker::state::State;
@@ -45,7 +45,7 @@ impl Ground {
     }
 
     /// Everything committed in the config topic, in the order of the log.
-    pub(super) async fn log(&self) -> Vec<Received> {
+    pub(super) async fn log(&self) -> Vec<ConsumerRecord> {
         let mut log = Vec::new();
         read_to_end(&self.kafka, &self.topics.config.name, &[0], LIMIT, |record| log.push(record))
             .await

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kafka::{Admin, Lease, Producer, ProducerOptions, Shards, TransactionOptions};
+use kafka::{Admin, Lease, Producer, ProducerOptions, ShardProducers, TransactionOptions};
 use model::EncodedRecord;
 use tributary::config::connector::TargetState;
 use tributary::worker::arbiter::Changes;
@@ -71,7 +71,7 @@ async fn reading_to_the_end_shows_what_was_committed_until_then_past_markers_and
     let tail: Tail<Configs> = Tail::follow(&ground.kafka, &topic, 1).await.unwrap();
     let id = || format!("{topic}-writer");
     let lease = || -> Lease { Arc::new(|| true) };
-    let shards = Shards::new(ground.kafka.clone(), TransactionOptions::default());
+    let shards = ShardProducers::new(ground.kafka.clone(), TransactionOptions::default());
     let mut longest = Duration::ZERO;
 
     for round in 0..cycles("TAILS", 2) {
@@ -81,7 +81,8 @@ async fn reading_to_the_end_shows_what_was_committed_until_then_past_markers_and
         // One that is open at first and then aborted by whoever takes the id.
         let (hook, held) = gate();
         let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
-        let mut abandoned = Shards::new(ground.kafka.clone(), options).take(id(), lease()).await.unwrap();
+        let mut abandoned =
+            ShardProducers::new(ground.kafka.clone(), options).take(id(), lease()).await.unwrap();
         let batch =
             vec![record(&topic, 0, &format!("connector-aborted-{round}"), Some(r#"{"properties":{}}"#))];
         let writing = tokio::spawn(async move { abandoned.commit(batch).await.is_ok() });

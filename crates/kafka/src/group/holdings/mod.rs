@@ -24,8 +24,8 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Owned,
-    standing::{Lapse, Rebalances, Standing},
+    OwnedPartitions,
+    standing::{MembershipOutage, Rebalances, Standing},
 };
 
 /// The most of a session that is kept back, for clocks that differ and for what the holder does after asking.
@@ -43,7 +43,7 @@ pub(super) struct Holdings {
     /// Nanoseconds at which the last poll began.
     polled: AtomicU64,
     state: Mutex<State>,
-    owned: watch::Sender<Owned>,
+    owned: watch::Sender<OwnedPartitions>,
     wanted: Notify,
     woken: Condvar,
 }
@@ -55,14 +55,14 @@ impl Holdings {
             until: AtomicU64::new(0),
             polled: AtomicU64::new(0),
             state: Mutex::new(State { standing: Standing::new(now), ..State::default() }),
-            owned: watch::Sender::new(Owned::default()),
+            owned: watch::Sender::new(OwnedPartitions::default()),
             wanted: Notify::new(),
             woken: Condvar::new(),
         }
     }
 
     /// The partitions owned, and a signal for every change.
-    pub(super) fn owned(&self) -> watch::Receiver<Owned> {
+    pub(super) fn owned(&self) -> watch::Receiver<OwnedPartitions> {
         self.owned.subscribe()
     }
 
@@ -85,7 +85,7 @@ impl Holdings {
 
     /// Since when and why not all that was given may be acted on; `None` while it may. `is_member`: whether the client
     /// still believes so.
-    pub(super) fn lapse_of(&self, is_member: bool, now: Duration) -> Option<Lapse> {
+    pub(super) fn lapse_of(&self, is_member: bool, now: Duration) -> Option<MembershipOutage> {
         let mut state = self.state.lock();
         self.judge(&mut state, is_member, now);
         let unclaimed = state.assigned.len() - state.owned().count();
