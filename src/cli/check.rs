@@ -17,7 +17,7 @@ use std::{
 use clap::Args;
 use serde_json::json;
 
-use base::{durable, random, retry::Chain};
+use base::{durable, random, retry::ErrorChain};
 use kafka::Admin;
 
 use super::{Failure, Files, Result, client::Format, load::Loaded, remedy, schemas};
@@ -296,7 +296,8 @@ impl Report<'_> {
                 let error = error.into();
                 let remedy =
                     remedy::in_check(&*error).map(|remedy| format!("; {remedy}")).unwrap_or_default();
-                self.line("FAILED", subject, &format!("{}{remedy}", Chain(error.as_ref()))).map(|()| false)
+                self.line("FAILED", subject, &format!("{}{remedy}", ErrorChain(error.as_ref())))
+                    .map(|()| false)
             }
         }
     }

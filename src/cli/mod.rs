@@ -45,7 +45,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 use tracing::warn;
 
-use base::{metrics, retry::Chain};
+use base::{metrics, retry::ErrorChain};
 
 use self::{client::Access, load::Loaded};
 use crate::{
@@ -244,7 +244,7 @@ fn run_one(arguments: Vec<OsString>, environment: Environment, out: &mut dyn Wri
         // The reader, such as `head`, has closed the pipe.
         Err(Failure::Outside(error)) if is_closed_pipe(error.as_ref()) => ExitCode::SUCCESS,
         Err(Failure::Outside(error)) => {
-            writeln!(complaints, "error: {}", Chain(error.as_ref())).ok();
+            writeln!(complaints, "error: {}", ErrorChain(error.as_ref())).ok();
             if let Some(remedy) = remedy::of(error.as_ref()) {
                 writeln!(complaints, "remedy: {remedy}").ok();
             }

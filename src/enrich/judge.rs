@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use base::retry::{Chain, Retry};
+use base::retry::{ErrorChain, Retry};
 use model::{Comparison, Ending, Epoch, Rank, SequenceVersion, Stamp, Value, Version};
 use provider::api::{self, By, Reach};
 
@@ -182,7 +182,7 @@ fn untold(work: &Work, stamp: &Stamp, stored: Option<&Stamp>, rules: &Rules) -> 
 fn failed(judge: Judge<'_>, error: api::Error) -> Verdict {
     // Without the provider's own words: it may be copied to headers and gaps.
     let status = error.status.map(|status| format!(" answered {status}")).unwrap_or_default();
-    let why = format!("{}{status}: {}", error.endpoint, Chain(&error.cause));
+    let why = format!("{}{status}: {}", error.endpoint, ErrorChain(&error.cause));
     let is_gone =
         matches!(error.cause, api::Cause::NotFound { by: By::Api } | api::Cause::Gone { by: By::Api });
     if is_gone {

@@ -14,7 +14,7 @@ use tracing::{debug, warn};
 use model::{EncodedRecord, TopicPrefix};
 
 use super::{
-    Stage,
+    PublishStage,
     failure::{Failure, Original},
     signature::{LetterSigner, PREFIX},
 };
@@ -107,11 +107,11 @@ impl DeadLetters {
 }
 
 /// Kafka Connect's own word for the step, since its tools filter by it.
-fn connect_stage(stage: Stage) -> &'static str {
+fn connect_stage(stage: PublishStage) -> &'static str {
     match stage {
-        Stage::Read => "TASK_POLL",
-        Stage::Convert => "VALUE_CONVERTER",
-        Stage::Produce => "KAFKA_PRODUCE",
+        PublishStage::Read => "TASK_POLL",
+        PublishStage::Convert => "VALUE_CONVERTER",
+        PublishStage::Produce => "KAFKA_PRODUCE",
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
 
     fn failure(message: &str) -> Failure {
         Failure {
-            stage: Stage::Convert,
+            stage: PublishStage::Convert,
             class: "avro::Error::Encode",
             message: message.to_owned(),
             causes: vec!["bad byte".to_owned(), "disk".to_owned()],

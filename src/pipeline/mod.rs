@@ -33,7 +33,7 @@ pub use publisher::{Preparer, Publisher};
 pub use signature::{LetterSignature, LetterSigner, MAC, PREFIX};
 pub use transaction::{ShardBatch, ShardWriter};
 
-pub use base::metrics::Stage;
+pub use base::metrics::PublishStage;
 use base::retry::Retry;
 
 use crate::avro;

@@ -155,7 +155,7 @@ mod tests {
     use model::TopicPrefix;
 
     use super::*;
-    use crate::pipeline::{DeadLetters, Failure, Original, Stage};
+    use crate::pipeline::{DeadLetters, Failure, Original, PublishStage};
 
     const KEY: &str = "a key of thirty-two bytes, or more";
     const OTHER_KEY: &str = "another key of thirty-two bytes, or more";
@@ -181,8 +181,12 @@ mod tests {
             value: Bytes::from_static(b"{not json"),
             place: None,
         };
-        let failure =
-            Failure { stage: Stage::Read, class: "x", message: "broken".to_owned(), causes: Vec::new() };
+        let failure = Failure {
+            stage: PublishStage::Read,
+            class: "x",
+            message: "broken".to_owned(),
+            causes: Vec::new(),
+        };
         let own = [("tributary.delivery", Bytes::from_static(b"{}"))];
         let record = letters.record(&original, Some("acme.events"), &failure, &own);
         ConsumerRecord {

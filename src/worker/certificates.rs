@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
-use base::retry::Chain;
+use base::retry::ErrorChain;
 use kafka::{Admin, ConsumerRecord, Kafka, ReadLimits, ReadToEnd, StartOffset, partition_of};
 use model::{Certificate, Key, Partitioning, SchemaKind, Topic, TopicPrefix};
 
@@ -136,7 +136,7 @@ impl Kept {
                 Err(error) if error.retry().is_retriable() => return Err(Error::Registry(error)),
                 // Of somebody else, or of a later version: the others are worth as much without it.
                 Err(error) => {
-                    tracing::warn!(error = %Chain(&error), "left out a certificate that cannot be read");
+                    tracing::warn!(error = %ErrorChain(&error), "left out a certificate that cannot be read");
                 }
             }
         }

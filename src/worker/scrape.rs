@@ -20,7 +20,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use base::metrics::live::{self, Live, Page};
+use base::metrics::live::{self, Live, ScrapePage};
 use kafka::{Membership, Rebalances};
 
 use super::{
@@ -54,7 +54,7 @@ pub(super) struct Scrape {
 impl Scrape {
     /// Everything, as of now.
     pub(super) fn text(&self) -> String {
-        let mut page = Page::default();
+        let mut page = ScrapePage::default();
         let running = self.handle.running();
         instances(&mut page, &running, |id| self.handle.recorder(id)?.measured());
         for one in &running {
@@ -92,7 +92,7 @@ impl Scrape {
         page.to_string()
     }
 
-    fn classes<'a>(&self, page: &mut Page, connectors: impl Iterator<Item = &'a str>) {
+    fn classes<'a>(&self, page: &mut ScrapePage, connectors: impl Iterator<Item = &'a str>) {
         self.state.configs.read(|configs| {
             for name in connectors {
                 let config = configs.connectors().get(name).map(|connector| &connector.config);
@@ -118,7 +118,7 @@ const STATES: [(RunState, &str, Option<&Live>); 6] = [
     (RunState::Restarting, "restarting", Some(&live::CONNECTOR_RESTARTING)),
 ];
 
-fn instances(page: &mut Page, running: &[Running], measured: impl Fn(&Id) -> Option<Measured>) {
+fn instances(page: &mut ScrapePage, running: &[Running], measured: impl Fn(&Id) -> Option<Measured>) {
     let (tasks, connectors): (Vec<&Running>, Vec<&Running>) =
         running.iter().partition(|one| one.id.task.is_some());
     for (state, word, _) in STATES {
@@ -156,7 +156,7 @@ fn instances(page: &mut Page, running: &[Running], measured: impl Fn(&Id) -> Opt
     }
 }
 
-fn task(page: &mut Page, one: &Running, measured: Option<Measured>) {
+fn task(page: &mut ScrapePage, one: &Running, measured: Option<Measured>) {
     let number = one.id.task.unwrap_or_default().to_string();
     let (connector, number) = (&*one.id.connector, number.as_str());
     page.put(&live::CONNECTOR_STATUS, &[connector, word(one.state), number], 1.0);
@@ -233,7 +233,7 @@ const TASK_STARTUPS: StartupMetrics = [
     &live::TASK_FAILURE_PART,
 ];
 
-fn startups(page: &mut Page, metrics: &StartupMetrics, counted: Startups) {
+fn startups(page: &mut ScrapePage, metrics: &StartupMetrics, counted: Startups) {
     let Startups { attempts, successes, failures } = counted;
     // Those that are under way are neither yet.
     let ended = (successes + failures) as f64;
@@ -249,7 +249,7 @@ fn startups(page: &mut Page, metrics: &StartupMetrics, counted: Startups) {
     }
 }
 
-fn group(page: &mut Page, rebalances: Rebalances, now: SystemTime) {
+fn group(page: &mut ScrapePage, rebalances: Rebalances, now: SystemTime) {
     page.put(&live::REBALANCES, &[], rebalances.completed as f64);
     page.put(&live::REBALANCING, &[], f64::from(u8::from(rebalances.under_way)));
     if let Some(generation) = rebalances.generation {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     fn shown(instances_here: &[Running], measured: impl Fn(&Id) -> Option<Measured>) -> String {
-        let mut page = Page::default();
+        let mut page = ScrapePage::default();
         instances(&mut page, instances_here, measured);
         page.to_string()
     }
@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn rebalances_have_a_duration_once_one_was_timed() {
         let shown = |rebalances| {
-            let mut page = Page::default();
+            let mut page = ScrapePage::default();
             group(&mut page, rebalances, SystemTime::UNIX_EPOCH);
             page.to_string()
         };
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn parts_of_starts_are_shown_once_one_has_ended() {
         let shown = |counted| {
-            let mut page = Page::default();
+            let mut page = ScrapePage::default();
             startups(&mut page, &TASK_STARTUPS, counted);
             page.to_string()
         };

@@ -19,12 +19,12 @@ pub const VARIABLE: &str = "TRIBUTARY_FAIL_AT";
 /// Kills the process if the test chose this place. The name is formatted only where a test chose any, so hot paths pass
 /// `format_args!`.
 pub fn reach(name: impl fmt::Display) {
-    static PLACE: OnceLock<Option<Place>> = OnceLock::new();
+    static PLACE: OnceLock<Option<FailPoint>> = OnceLock::new();
 
     if !cfg!(debug_assertions) {
         return;
     }
-    let place = PLACE.get_or_init(|| Place::parse(&env::var(VARIABLE).ok()?));
+    let place = PLACE.get_or_init(|| FailPoint::parse(&env::var(VARIABLE).ok()?));
     if place.as_ref().is_some_and(|place| place.is_reached(&name.to_string())) {
         die();
     }
@@ -32,13 +32,13 @@ pub fn reach(name: impl fmt::Display) {
 
 /// Where to die.
 #[derive(Debug)]
-struct Place {
+struct FailPoint {
     name: String,
     /// How often it is still passed by before that.
     left: AtomicU32,
 }
 
-impl Place {
+impl FailPoint {
     /// `None` where the text names none.
     fn parse(text: &str) -> Option<Self> {
         let (name, times) = text.rsplit_once(':').unwrap_or((text, "1"));
@@ -73,20 +73,20 @@ mod tests {
 
     #[test]
     fn a_place_is_reached_when_it_was_passed_often_enough_and_no_other_is() {
-        let place = Place::parse("a.b.settled:3").unwrap();
+        let place = FailPoint::parse("a.b.settled:3").unwrap();
 
         let reached: Vec<bool> = ["a.b.settled", "a.b.before", "a.b.settled", "a.b.settled"]
             .map(|name| place.is_reached(name))
             .into();
 
         assert_eq!(reached, [false, false, false, true]);
-        assert!(Place::parse("a.b").unwrap().is_reached("a.b"));
+        assert!(FailPoint::parse("a.b").unwrap().is_reached("a.b"));
     }
 
     #[test]
     fn a_text_that_names_no_place_kills_nobody() {
         for text in ["", ":1", "a:0", "a:b"] {
-            assert!(Place::parse(text).is_none(), "{text}");
+            assert!(FailPoint::parse(text).is_none(), "{text}");
         }
     }
 }

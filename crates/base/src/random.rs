@@ -6,15 +6,15 @@ use data_encoding::HEXLOWER;
 /// The machine has no random numbers to give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the machine gives no random numbers")]
-pub struct Exhausted;
+pub struct NoRandomness;
 
 /// So many random bytes.
 ///
 /// # Errors
 /// The machine gives none.
-pub fn bytes<const N: usize>() -> Result<[u8; N], Exhausted> {
+pub fn bytes<const N: usize>() -> Result<[u8; N], NoRandomness> {
     let mut bytes = [0; N];
-    rand::fill(&mut bytes).map_err(|_| Exhausted)?;
+    rand::fill(&mut bytes).map_err(|_| NoRandomness)?;
     Ok(bytes)
 }
 
@@ -22,7 +22,7 @@ pub fn bytes<const N: usize>() -> Result<[u8; N], Exhausted> {
 ///
 /// # Errors
 /// The machine gives none.
-pub fn hex<const N: usize>() -> Result<String, Exhausted> {
+pub fn hex<const N: usize>() -> Result<String, NoRandomness> {
     Ok(HEXLOWER.encode(&bytes::<N>()?))
 }
 
@@ -30,7 +30,7 @@ pub fn hex<const N: usize>() -> Result<String, Exhausted> {
 ///
 /// # Errors
 /// The machine gives none.
-pub fn guid() -> Result<String, Exhausted> {
+pub fn guid() -> Result<String, NoRandomness> {
     Ok(uuid::Builder::from_random_bytes(bytes()?).into_uuid().to_string())
 }
 

@@ -34,7 +34,7 @@ impl Retry {
 
 /// How long to wait between tries, and when to stop trying.
 #[derive(Debug, Clone, Copy)]
-pub struct Policy {
+pub struct BackoffPolicy {
     /// Wait before the second try; it doubles with each further one.
     pub first: Duration,
     /// No single wait is longer than this, unless the other side named a longer one.
@@ -46,7 +46,7 @@ pub struct Policy {
 /// The waits of one operation: doubling, jittered to between half and all of their length, bounded in sum.
 #[derive(Debug)]
 pub struct Backoff {
-    policy: Policy,
+    policy: BackoffPolicy,
     next: Duration,
     spent: Duration,
     jitter: u64,
@@ -55,7 +55,7 @@ pub struct Backoff {
 impl Backoff {
     /// A fresh series of waits. `seed` spreads the jitter of operations that fail at the same moment.
     #[must_use]
-    pub fn new(policy: Policy, seed: u64) -> Self {
+    pub fn new(policy: BackoffPolicy, seed: u64) -> Self {
         Self { policy, next: policy.first, spent: Duration::ZERO, jitter: seed | 1 }
     }
 
@@ -104,9 +104,9 @@ impl Backoff {
 
 /// An error with its causes on one line, for people.
 #[derive(Debug)]
-pub struct Chain<'a>(pub &'a dyn Error);
+pub struct ErrorChain<'a>(pub &'a dyn Error);
 
-impl fmt::Display for Chain<'_> {
+impl fmt::Display for ErrorChain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
         let mut source = self.0.source();
@@ -122,8 +122,8 @@ impl fmt::Display for Chain<'_> {
 mod tests {
     use super::*;
 
-    fn policy(first: u64, longest: u64, total: Option<u64>) -> Policy {
-        Policy {
+    fn policy(first: u64, longest: u64, total: Option<u64>) -> BackoffPolicy {
+        BackoffPolicy {
             first: Duration::from_millis(first),
             longest: Duration::from_millis(longest),
             total: total.map(Duration::from_millis),

@@ -25,7 +25,7 @@ use rdkafka::{
 use serde::Deserialize;
 use tracing::{debug, error, info, warn};
 
-use base::metrics::{self, Client, ClientStatistics};
+use base::metrics::{self, ClientStatistics, KafkaClient};
 
 use super::{Error, error::KafkaCause, oauth::Tokens, sys};
 
@@ -74,7 +74,7 @@ const STOOD: &str = " in state UP";
 
 /// The callbacks of one client. `own` is for those that only its kind has: delivery reports or rebalances.
 pub(super) struct Context<R = ()> {
-    client: Client,
+    client: KafkaClient,
     /// The addresses of `bootstrap.servers`.
     bootstrap: String,
     link: Link<R>,
@@ -88,7 +88,7 @@ pub(super) struct Context<R = ()> {
 
 impl<R> Context<R> {
     pub(super) fn new(
-        client: Client,
+        client: KafkaClient,
         bootstrap: String,
         tokens: Option<Arc<Tokens>>,
         link: Link<R>,
@@ -175,7 +175,7 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
         }
         match level {
             // A shard's producer is fenced in the ordinary course of things; its owner is told by the failed call.
-            Level::Emerg | Level::Alert | Level::Critical if self.client != Client::Transactional => {
+            Level::Emerg | Level::Alert | Level::Critical if self.client != KafkaClient::Transactional => {
                 error!(client, facility, "{message}");
             }
             // What librdkafka calls an error (a refused connection) it mends itself: nobody has to act.
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_request_that_met_silence_is_explained_by_the_trouble_of_the_connection() {
-        let context = Context::new(Client::Admin, String::new(), None, Link::default(), ());
+        let context = Context::new(KafkaClient::Admin, String::new(), None, Link::default(), ());
         let silence = || KafkaError::MetadataFetch(Code::OperationTimedOut);
         assert_eq!(context.failed("list topics", silence()).retry(), Retry::Later);
 

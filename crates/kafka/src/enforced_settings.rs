@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use base::metrics::Client;
+use base::metrics::KafkaClient;
 
 use super::{
     Error,
@@ -41,7 +41,7 @@ impl EnforcedSetting {
     }
 
     /// The user's contradiction to it, if there is one. `user` has librdkafka's name to the user's name and value.
-    pub(super) fn refusal(&self, client: Client, user: &BTreeMap<&str, (&str, &str)>) -> Option<Error> {
+    pub(super) fn refusal(&self, client: KafkaClient, user: &BTreeMap<&str, (&str, &str)>) -> Option<Error> {
         let (key, value) = user.get(self.key).filter(|(_, value)| !self.allows(value))?;
         let remedy = match &self.accepted {
             Accepted::Words([]) => "remove it".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use base::metrics::Client;
+use base::metrics::KafkaClient;
 
 /// How a reader fetches.
 #[derive(Debug, Clone, Copy)]
@@ -43,12 +43,12 @@ pub(super) enum Role {
 
 impl Role {
     /// Its label in metrics and messages.
-    pub(super) fn client(&self) -> Client {
+    pub(super) fn client(&self) -> KafkaClient {
         match self {
-            Self::Producer { .. } => Client::Producer,
-            Self::Transactional { .. } => Client::Transactional,
-            Self::Consumer(..) | Self::Query(_) | Self::Member { .. } => Client::Consumer,
-            Self::Admin => Client::Admin,
+            Self::Producer { .. } => KafkaClient::Producer,
+            Self::Transactional { .. } => KafkaClient::Transactional,
+            Self::Consumer(..) | Self::Query(_) | Self::Member { .. } => KafkaClient::Consumer,
+            Self::Admin => KafkaClient::Admin,
         }
     }
 

@@ -24,7 +24,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-use base::{metrics, retry::Chain};
+use base::{metrics, retry::ErrorChain};
 
 use super::clients::{Clients, trusting};
 
@@ -153,7 +153,7 @@ impl Certificates {
                     }
                 }
                 Err(error) => {
-                    let told = Chain(&error).to_string();
+                    let told = ErrorChain(&error).to_string();
                     if told != failing {
                         metrics::certificate_loaded(false);
                         tracing::error!(
@@ -373,7 +373,7 @@ mod tests {
             if let Some(text) = text {
                 fs::write(&authorities, text).unwrap();
             }
-            let told = Chain(&load().unwrap_err()).to_string();
+            let told = ErrorChain(&load().unwrap_err()).to_string();
             assert!(told.starts_with("read the certificates of client authorities: "), "{told}");
         }
         fs::write(&authorities, authority()).unwrap();
@@ -399,10 +399,10 @@ mod tests {
         let secret = fs::read_to_string(&key).unwrap();
         let unfit = Certificates::load(&chain, &key).unwrap_err();
 
-        let told = Chain(&missing).to_string();
+        let told = ErrorChain(&missing).to_string();
 
         assert!(told.contains(&chain.display().to_string()), "{told}");
         let line = secret.lines().nth(1).unwrap();
-        assert!(!format!("{unfit:?} {}", Chain(&unfit)).contains(line));
+        assert!(!format!("{unfit:?} {}", ErrorChain(&unfit)).contains(line));
     }
 }

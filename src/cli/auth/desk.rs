@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use base::retry::Chain;
+use base::retry::ErrorChain;
 use provider::{
     Provider,
     auth::{
@@ -94,7 +94,7 @@ impl<'a> Desk<'a> {
             Ok(grant) => Page::done(self.grant, grant.login.shown.as_deref()),
             Err(Error::Callback(CallbackError::NotTrusted)) => Page::not_trusted(),
             Err(Error::Callback(error @ CallbackError::Refused { .. })) => Page::refused(&error.to_string()),
-            Err(error) => Page::failed(&Chain(error).to_string()),
+            Err(error) => Page::failed(&ErrorChain(error).to_string()),
         }
     }
 }

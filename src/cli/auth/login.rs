@@ -6,7 +6,7 @@ use clap::Args;
 use tokio::time::{error::Elapsed, timeout};
 use url::Url;
 
-use base::retry::Chain;
+use base::retry::ErrorChain;
 use kafka::Admin;
 use provider::{
     Provider,
@@ -183,7 +183,7 @@ impl Terminal<'_> {
             Err(error) => writeln!(
                 out,
                 "failed tasks were not told to begin again ({}): run `tributary connectors restart {} --tasks --only-failed`",
-                Chain(&error),
+                ErrorChain(&error),
                 self.connector
             ),
         }

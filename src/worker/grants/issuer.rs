@@ -15,7 +15,7 @@ use url::Url;
 use base::{
     circuit::Circuit,
     metrics::ApiHost,
-    retry::{Chain, Retry},
+    retry::{ErrorChain, Retry},
     secret::Secret,
 };
 use provider::{
@@ -123,7 +123,7 @@ impl Issuers for Hosts {
         let host = self.of(&provider.auth_url);
         let identity = Identity::sharing(provider, host.clock.clone(), Arc::clone(&host.circuit))?;
         let check = Check::new(&identity, &provider.oauth).map_err(|error| identity::Error::Setup {
-            what: Chain(&error).to_string(),
+            what: ErrorChain(&error).to_string(),
             source: Box::new(error),
         })?;
         Ok(Arc::new(Service { identity, check, _host: host }))

@@ -1,6 +1,6 @@
 //! What a scrape shows of a ledger: the same on every worker that follows it.
 
-use base::metrics::live::{self, Page};
+use base::metrics::live::{self, ScrapePage};
 use model::{Difference, GapCause, Phase, Run, RunKind, Subscription};
 
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Subscriptions by phase and open gaps by cause.
-pub(super) fn subscriptions(page: &mut Page, connector: &str, ledger: &Ledger, now: i64) {
+pub(super) fn subscriptions(page: &mut ScrapePage, connector: &str, ledger: &Ledger, now: i64) {
     for family in ["accounting", "invoicing"] {
         for phase in Phase::ALL.into_iter().filter(|phase| phase.may_live()) {
             let is_one = |one: &&Subscription| one.target.family() == family && one.phase == phase;
@@ -31,7 +31,7 @@ pub(super) fn subscriptions(page: &mut Page, connector: &str, ledger: &Ledger, n
 ///
 /// Every series is there from the first run on, those of a verification from the first that has ended, with 0 where there is
 /// nothing: an alert needs a series to look at.
-pub(super) fn runs(page: &mut Page, connector: &str, runs: &Runs, shards: i32) {
+pub(super) fn runs(page: &mut ScrapePage, connector: &str, runs: &Runs, shards: i32) {
     let told = |run: &Run| ((run.kind, run.sample.is_some()), runs.standing(&run.id, shards));
     let all: Vec<((RunKind, bool), Standing)> = runs.runs.values().map(told).collect();
     if all.is_empty() {
@@ -117,7 +117,7 @@ mod tests {
         put(&mut all, "c", RunKind::Verify, Some(ShardState::Ended), 15, 9);
         put(&mut all, "d", RunKind::Verify, Some(ShardState::Stopped), 30, 11);
         put(&mut all, "e", RunKind::Snapshot, None, 0, 0);
-        let mut page = Page::default();
+        let mut page = ScrapePage::default();
 
         runs(&mut page, "r", &all, 1);
 
@@ -150,7 +150,7 @@ mod tests {
         let mut all = Runs::default();
         put(&mut all, "s", RunKind::Verify, Some(ShardState::Ended), 20, 0);
         all.runs.values_mut().for_each(|run| run.sample = Some(100));
-        let mut page = Page::default();
+        let mut page = ScrapePage::default();
 
         runs(&mut page, "r", &all, 1);
 
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_connector_without_runs_has_no_series() {
-        let mut page = Page::default();
+        let mut page = ScrapePage::default();
 
         runs(&mut page, "r", &Runs::default(), 1);
 

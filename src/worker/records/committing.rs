@@ -4,19 +4,19 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-use base::retry::{Backoff, Chain, Policy, Retry};
+use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 use kafka::{murmur2, write_id};
 use model::{Key, Stamp, Topic};
 
 use super::{Shared, encoding::Moments, now, taking::unwritten};
 use crate::{
     enrich::{Batch, Entry},
-    pipeline::{self, ShardWriter, Stage},
+    pipeline::{self, PublishStage, ShardWriter},
     worker::plugins::Failure,
 };
 
 /// Waits between tries to commit what the broker refused for now.
-const AGAIN: Policy = Policy {
+const AGAIN: BackoffPolicy = BackoffPolicy {
     first: Duration::from_millis(50),
     longest: Duration::from_secs(5),
     total: Some(Duration::from_secs(120)),
@@ -92,7 +92,7 @@ impl Commit {
                             return Err(Failure::transaction(ACTION, kafka::CommitError::Rebuilt { source }));
                         };
                         sleep(wait).await;
-                        tracing::warn!(shard = self.shard, error = %Chain(&source), "a batch is committed again");
+                        tracing::warn!(shard = self.shard, error = %ErrorChain(&source), "a batch is committed again");
                         parts.push_front(batch);
                     } else {
                         let message = format!("somebody else has written to shard {}", self.shard);
@@ -102,10 +102,10 @@ impl Commit {
                 kafka::CommitError::Aborted { source }
                     if source.refuses_record() && batch.entries.iter().any(Entry::may_be_refused) =>
                 {
-                    let causes = vec![Chain(&source).to_string()];
+                    let causes = vec![ErrorChain(&source).to_string()];
                     let message = "Kafka does not take the record".to_owned();
                     let class = "kafka::Error::RecordRefused";
-                    let failure = pipeline::Failure { stage: Stage::Produce, class, message, causes };
+                    let failure = pipeline::Failure { stage: PublishStage::Produce, class, message, causes };
                     for part in apart(batch, failure).into_iter().rev() {
                         parts.push_front(part);
                     }
@@ -114,7 +114,7 @@ impl Commit {
                     let Some(wait) = backoff.next_wait(source.retry()) else {
                         return Err(Failure::transaction(ACTION, kafka::CommitError::Aborted { source }));
                     };
-                    tracing::warn!(shard = self.shard, error = %Chain(&source), ?wait, "a batch was not taken");
+                    tracing::warn!(shard = self.shard, error = %ErrorChain(&source), ?wait, "a batch was not taken");
                     sleep(wait).await;
                     parts.push_front(batch);
                 }

@@ -16,7 +16,7 @@ use crate::{
     config::connector::record::MOST_SHARDS,
     enrich::{Batch, Change, Entry, GapFound, Parked, Subject},
     fence,
-    pipeline::{self, Failure, ShardBatch, Stage},
+    pipeline::{self, Failure, PublishStage, ShardBatch},
 };
 
 /// A batch as it is committed.
@@ -122,7 +122,7 @@ impl Shared {
             let (outgoing, stamp) = match change {
                 Change::Publish { value, stamp, .. } => {
                     let refused = |error: model::Error| {
-                        Failure::new(Stage::Convert, "model::Error::Unplaceable", &error)
+                        Failure::new(PublishStage::Convert, "model::Error::Unplaceable", &error)
                     };
                     let value = value.value(entry.subject.as_ref()).map_err(refused)?;
                     let meta = meta(entry, stamp);
@@ -142,13 +142,13 @@ impl Shared {
             let record = self
                 .preparer
                 .prepare(&outgoing)
-                .map_err(|error| Failure::new(Stage::Convert, "avro::Error::Encode", &error))?;
+                .map_err(|error| Failure::new(PublishStage::Convert, "avro::Error::Encode", &error))?;
             let size = record.key.len() + record.value.as_ref().map_or(0, Bytes::len);
             if size > kafka::MAX_RECORD_BYTES {
                 let message =
                     format!("the record has {size} bytes, and Kafka takes {}", kafka::MAX_RECORD_BYTES);
                 return Err(Failure {
-                    stage: Stage::Produce,
+                    stage: PublishStage::Produce,
                     class: "kafka::Error::RecordRefused",
                     message,
                     causes: Vec::new(),
@@ -239,7 +239,7 @@ fn meta(entry: &Entry, stamp: &Stamp) -> Meta {
 fn tombstone(subject: &Subject, entry: &Entry, stamp: &Stamp) -> Result<Outgoing, Failure> {
     let meta = meta(entry, stamp);
     let made = Outgoing::tombstone(subject.resource, &subject.company, &subject.id, meta);
-    made.map_err(|error| Failure::new(Stage::Convert, "model::Error", &error))
+    made.map_err(|error| Failure::new(PublishStage::Convert, "model::Error", &error))
 }
 
 #[cfg(test)]

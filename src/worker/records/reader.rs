@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use base::retry::{Backoff, Chain, Policy};
+use base::retry::{Backoff, BackoffPolicy, ErrorChain};
 use kafka::{Assignment, Consumer, ConsumerOptions, ConsumerRecord, StartOffset};
 use model::{AccountingEvent, AccountingResource, GapCause, Origin, SchemaKind, Topic};
 
@@ -39,8 +39,8 @@ const RESERVE: usize = FETCHED + 44;
 /// Events that are fetched and not handed over yet.
 const FETCHED: usize = 256;
 /// Waits for a registry that is away.
-const REGISTRY: Policy =
-    Policy { first: Duration::from_millis(200), longest: Duration::from_secs(10), total: None };
+const REGISTRY: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_millis(200), longest: Duration::from_secs(10), total: None };
 /// How often it is looked whether shards have room again.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -242,10 +242,10 @@ impl Reader {
             };
             match backoff.next_wait(error.retry()) {
                 Some(wait) => {
-                    tracing::warn!(error = %Chain(&error), ?wait, "events wait for their schema");
+                    tracing::warn!(error = %ErrorChain(&error), ?wait, "events wait for their schema");
                     sleep(wait).await;
                 }
-                None => return Err(Chain(&error).to_string()),
+                None => return Err(ErrorChain(&error).to_string()),
             }
         }
     }

@@ -25,7 +25,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use base::{failpoint, metrics, retry::Chain};
+use base::{failpoint, metrics, retry::ErrorChain};
 use kafka::StartOffset;
 use model::{AccountingResource, Key, List, Origin, Stamp};
 use provider::api::{self, Ask};
@@ -342,7 +342,7 @@ impl Shard {
         path_answers: bool,
     ) -> Result<(), Failure> {
         if let Err(error) = &reading {
-            tracing::debug!(record = %subject.key(), resource = %subject.resource, error = %Chain(error), "a record was not read");
+            tracing::debug!(record = %subject.key(), resource = %subject.resource, error = %ErrorChain(error), "a record was not read");
             let path_answers = path_answers || self.desk.knows_path(subject.resource);
             self.shared.warn_unproved(subject, error, path_answers);
         }

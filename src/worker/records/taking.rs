@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use base::{metrics, random, retry::Chain};
+use base::{metrics, random, retry::ErrorChain};
 use kafka::{ShardProducer, StartOffset, TopicPartition};
 use model::{AccountingResource, Key, Stamp, Topic};
 
@@ -184,7 +184,7 @@ impl Shared {
 
 /// The store on this disk cannot be used.
 pub(super) fn unreadable(error: fence::Error) -> Failure {
-    Failure { retry: error.retry(), ..Failure::passing("FenceUnavailable", Chain(&error).to_string()) }
+    Failure { retry: error.retry(), ..Failure::passing("FenceUnavailable", ErrorChain(&error).to_string()) }
 }
 
 /// What became of a batch that was not committed.

@@ -37,7 +37,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use base::{
     durable,
-    retry::{Chain, Retry},
+    retry::{ErrorChain, Retry},
 };
 use kafka::{Admin, Membership};
 use provider::auth::seal;
@@ -294,7 +294,7 @@ impl Service {
         match &ended {
             Ok(()) => self.health.set(Phase::Stopping),
             Err(error) => {
-                let reason = Chain(error).to_string();
+                let reason = ErrorChain(error).to_string();
                 if running.is_some() {
                     tracing::error!(reason, "a part of the worker has ended, and so does the worker");
                 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-use base::retry::{Backoff, Chain, Policy, Retry};
+use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 use kafka::{Admin, GroupOptions, Membership, ShardProducers, TransactionOptions};
 
 use super::{Error, Process, Running, Service, door::Door, grace};
@@ -34,8 +34,8 @@ use crate::{
 /// The directory of the fences below `state.dir`.
 const FENCE: &str = "fence";
 /// Waits between attempts to start while Kafka is away.
-const STARTING: Policy =
-    Policy { first: Duration::from_millis(250), longest: Duration::from_secs(5), total: None };
+const STARTING: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_millis(250), longest: Duration::from_secs(5), total: None };
 /// How long brokers may take to be as many as topics are to have copies; then the configuration is taken to be wrong.
 const BROKERS: Duration = Duration::from_secs(60);
 
@@ -63,8 +63,8 @@ impl Service {
                 error => error.retry(),
             };
             let Some(wait) = backoff.next_wait(verdict) else { return Err(error) };
-            tracing::warn!(error = %Chain(&error), ?wait, "Kafka is not ready, trying again");
-            self.health.set(Phase::Starting(Chain(&error).to_string()));
+            tracing::warn!(error = %ErrorChain(&error), ?wait, "Kafka is not ready, trying again");
+            self.health.set(Phase::Starting(ErrorChain(&error).to_string()));
             sleep(wait).await;
         }
     }

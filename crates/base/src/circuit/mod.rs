@@ -27,39 +27,40 @@ use tokio::{
 
 use crate::{
     metrics::{self, ApiHost},
-    retry::{Backoff, Policy, Retry},
+    retry::{Backoff, BackoffPolicy, Retry},
 };
 
 /// Failures in a row that open it.
 const FAILURES: u32 = 5;
 /// How long it stays open: at least half of this, doubling.
-const REST: Policy = Policy { first: Duration::from_secs(1), longest: Duration::from_secs(30), total: None };
+const REST: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_secs(1), longest: Duration::from_secs(30), total: None };
 
 /// One host's circuit.
 #[derive(Debug)]
 pub struct Circuit {
     host: ApiHost,
-    inner: Mutex<Inner>,
+    inner: Mutex<CircuitInner>,
     /// Counts changes, for those who wait for one.
     changed: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    state: State,
+struct CircuitInner {
+    state: CircuitState,
     rest: Backoff,
     /// How many wait for their turn and may be the probe.
     waiting: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum CircuitState {
     Closed { failures: u32 },
     Open { until: Instant },
     Probing,
 }
 
-impl State {
+impl CircuitState {
     fn is_open(self) -> bool {
         !matches!(self, Self::Closed { .. })
     }
@@ -67,7 +68,7 @@ impl State {
 
 /// What those who wait see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum Readiness {
     /// One may go.
     Free,
     /// None may go until then.
@@ -79,7 +80,7 @@ enum Look {
 /// A request that may go now. Dropped without a word, it says nothing about the host.
 #[derive(Debug)]
 #[must_use]
-pub struct Pass<'a> {
+pub struct RequestPermit<'a> {
     circuit: &'a Circuit,
     probe: bool,
 }
@@ -89,7 +90,7 @@ pub struct Pass<'a> {
 pub struct StaysOpen(pub Option<Duration>);
 
 /// Somebody who waits for their turn.
-struct Waiting<'a>(&'a Circuit);
+struct CircuitWaiter<'a>(&'a Circuit);
 
 impl Circuit {
     /// Of a host that has not failed yet.
@@ -98,7 +99,7 @@ impl Circuit {
         let rest = Backoff::new(REST, RandomState::new().hash_one("circuit"));
         Self {
             host,
-            inner: Mutex::new(Inner { state: State::Closed { failures: 0 }, rest, waiting: 0 }),
+            inner: Mutex::new(CircuitInner { state: CircuitState::Closed { failures: 0 }, rest, waiting: 0 }),
             changed: watch::Sender::new(0),
         }
     }
@@ -109,29 +110,29 @@ impl Circuit {
     /// It stays open beyond `end`.
     pub async fn ready(&self, end: Instant) -> Result<Duration, StaysOpen> {
         let since = Instant::now();
-        if self.inner.lock().look(since) == Look::Free {
+        if self.inner.lock().look(since) == Readiness::Free {
             return Ok(Duration::ZERO);
         }
         let _waiting = self.wait();
-        self.until(end, Inner::look).await?;
+        self.until(end, CircuitInner::look).await?;
         Ok(since.elapsed())
     }
 
     /// Lets a request go, as the probe if it has to be one.
-    pub fn enter(&self) -> Option<Pass<'_>> {
+    pub fn enter(&self) -> Option<RequestPermit<'_>> {
         let probe = self.inner.lock().enter(Instant::now())?;
-        Some(Pass { circuit: self, probe })
+        Some(RequestPermit { circuit: self, probe })
     }
 
     /// Waits until a request may go, and lets it.
     ///
     /// # Errors
     /// It stays open beyond `end`.
-    pub async fn pass(&self, end: Instant) -> Result<Pass<'_>, StaysOpen> {
+    pub async fn pass(&self, end: Instant) -> Result<RequestPermit<'_>, StaysOpen> {
         // Counted until it has entered, so that nobody who goes last is faster.
         let _waiting = self.wait();
         loop {
-            self.until(end, Inner::look).await?;
+            self.until(end, CircuitInner::look).await?;
             if let Some(pass) = self.enter() {
                 return Ok(pass);
             }
@@ -143,44 +144,48 @@ impl Circuit {
     /// # Errors
     /// It stays open beyond `end`, or others wait until then.
     pub async fn ready_last(&self, end: Instant) -> Result<(), StaysOpen> {
-        self.until(end, Inner::look_last).await
+        self.until(end, CircuitInner::look_last).await
     }
 
     /// As [`Self::enter`], for a request that is not to be the probe while another could be.
     ///
     /// # Errors
     /// It may not go now.
-    pub fn enter_last(&self) -> Result<Pass<'_>, StaysOpen> {
+    pub fn enter_last(&self) -> Result<RequestPermit<'_>, StaysOpen> {
         let now = Instant::now();
         let mut inner = self.inner.lock();
         match inner.look_last(now) {
-            Look::Free => match inner.enter(now) {
-                Some(probe) => Ok(Pass { circuit: self, probe }),
+            Readiness::Free => match inner.enter(now) {
+                Some(probe) => Ok(RequestPermit { circuit: self, probe }),
                 None => Err(StaysOpen(None)),
             },
-            Look::Until(until) => Err(StaysOpen(Some(until - now))),
-            Look::Probing => Err(StaysOpen(None)),
+            Readiness::Until(until) => Err(StaysOpen(Some(until - now))),
+            Readiness::Probing => Err(StaysOpen(None)),
         }
     }
 
     /// Waits until a look finds the way free.
-    async fn until(&self, end: Instant, looks: impl Fn(&Inner, Instant) -> Look) -> Result<(), StaysOpen> {
+    async fn until(
+        &self,
+        end: Instant,
+        looks: impl Fn(&CircuitInner, Instant) -> Readiness,
+    ) -> Result<(), StaysOpen> {
         let mut changed = self.changed.subscribe();
         loop {
             changed.mark_unchanged();
             let now = Instant::now();
             let look = looks(&self.inner.lock(), now);
             match look {
-                Look::Free => return Ok(()),
-                Look::Until(until) if until >= end => return Err(StaysOpen(Some(until - now))),
-                Look::Until(until) => {
+                Readiness::Free => return Ok(()),
+                Readiness::Until(until) if until >= end => return Err(StaysOpen(Some(until - now))),
+                Readiness::Until(until) => {
                     tokio::select! {
                         () = sleep_until(until) => {}
                         // The sender is ours.
                         _ = changed.changed() => {}
                     }
                 }
-                Look::Probing => {
+                Readiness::Probing => {
                     if timeout_at(end, changed.changed()).await.is_err() {
                         return Err(StaysOpen(None));
                     }
@@ -189,9 +194,9 @@ impl Circuit {
         }
     }
 
-    fn wait(&self) -> Waiting<'_> {
+    fn wait(&self) -> CircuitWaiter<'_> {
         self.inner.lock().waiting += 1;
-        Waiting(self)
+        CircuitWaiter(self)
     }
 
     /// Whether single requests at most are let through.
@@ -200,7 +205,7 @@ impl Circuit {
     }
 
     /// Takes a change, and tells everybody of one that is.
-    fn change(&self, change: impl FnOnce(&mut Inner)) {
+    fn change(&self, change: impl FnOnce(&mut CircuitInner)) {
         let (was, is) = {
             let mut inner = self.inner.lock();
             let was = inner.state;
@@ -226,20 +231,20 @@ impl Circuit {
     }
 }
 
-impl Inner {
-    fn look(&self, now: Instant) -> Look {
+impl CircuitInner {
+    fn look(&self, now: Instant) -> Readiness {
         match self.state {
-            State::Closed { .. } => Look::Free,
-            State::Open { until } if until <= now => Look::Free,
-            State::Open { until } => Look::Until(until),
-            State::Probing => Look::Probing,
+            CircuitState::Closed { .. } => Readiness::Free,
+            CircuitState::Open { until } if until <= now => Readiness::Free,
+            CircuitState::Open { until } => Readiness::Until(until),
+            CircuitState::Probing => Readiness::Probing,
         }
     }
 
     /// The same for those who go last: the probe's place is taken as long as somebody waits for it.
-    fn look_last(&self, now: Instant) -> Look {
+    fn look_last(&self, now: Instant) -> Readiness {
         match self.look(now) {
-            Look::Free if self.state.is_open() && self.waiting > 0 => Look::Probing,
+            Readiness::Free if self.state.is_open() && self.waiting > 0 => Readiness::Probing,
             look => look,
         }
     }
@@ -247,55 +252,55 @@ impl Inner {
     /// Whether as the probe; `None` for those who have to wait.
     fn enter(&mut self, now: Instant) -> Option<bool> {
         match self.state {
-            State::Closed { .. } => Some(false),
-            State::Open { until } if until <= now => {
-                self.state = State::Probing;
+            CircuitState::Closed { .. } => Some(false),
+            CircuitState::Open { until } if until <= now => {
+                self.state = CircuitState::Probing;
                 Some(true)
             }
-            State::Open { .. } | State::Probing => None,
+            CircuitState::Open { .. } | CircuitState::Probing => None,
         }
     }
 
     fn alive(&mut self) {
         self.rest.reset();
-        self.state = State::Closed { failures: 0 };
+        self.state = CircuitState::Closed { failures: 0 };
     }
 
     fn failing(&mut self, now: Instant, probe: bool) {
         let opens = match &mut self.state {
-            State::Closed { failures } => {
+            CircuitState::Closed { failures } => {
                 *failures += 1;
                 *failures >= FAILURES
             }
             // A request that was on its way when it opened is no news.
-            State::Open { .. } | State::Probing => probe,
+            CircuitState::Open { .. } | CircuitState::Probing => probe,
         };
         if opens {
             let rest = self.rest.next_wait(Retry::Later).unwrap_or(REST.longest);
-            self.state = State::Open { until: now + rest };
+            self.state = CircuitState::Open { until: now + rest };
         }
     }
 
     /// A probe was answered in a way that leaves it open: neither does it close nor does it rest longer for it.
     fn unclear(&mut self, now: Instant) {
-        if self.state == State::Probing {
-            self.state = State::Open { until: now + REST.first };
+        if self.state == CircuitState::Probing {
+            self.state = CircuitState::Open { until: now + REST.first };
         }
     }
 
     /// A probe went away without a word: the next may try at once.
     fn forsaken(&mut self, now: Instant) {
-        if self.state == State::Probing {
-            self.state = State::Open { until: now };
+        if self.state == CircuitState::Probing {
+            self.state = CircuitState::Open { until: now };
         }
     }
 }
 
-impl Pass<'_> {
+impl RequestPermit<'_> {
     /// The host answered.
     pub fn alive(mut self) {
         self.probe = false;
-        self.circuit.change(Inner::alive);
+        self.circuit.change(CircuitInner::alive);
     }
 
     /// The host answered with what may be a failure of the whole or of one record.
@@ -312,7 +317,7 @@ impl Pass<'_> {
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for RequestPermit<'_> {
     fn drop(&mut self) {
         if self.probe {
             self.circuit.change(|inner| inner.forsaken(Instant::now()));
@@ -320,7 +325,7 @@ impl Drop for Pass<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for CircuitWaiter<'_> {
     fn drop(&mut self) {
         let is_last = {
             let mut inner = self.0.inner.lock();

@@ -1,11 +1,11 @@
 use super::*;
 
-fn closed() -> (Inner, Instant) {
+fn closed() -> (CircuitInner, Instant) {
     let rest = Backoff::new(REST, 7);
-    (Inner { state: State::Closed { failures: 0 }, rest, waiting: 0 }, Instant::now())
+    (CircuitInner { state: CircuitState::Closed { failures: 0 }, rest, waiting: 0 }, Instant::now())
 }
 
-fn fail(circuit: &mut Inner, times: u32, now: Instant) {
+fn fail(circuit: &mut CircuitInner, times: u32, now: Instant) {
     for _ in 0..times {
         let probe = circuit.enter(now).unwrap();
         circuit.failing(now, probe);
@@ -13,9 +13,9 @@ fn fail(circuit: &mut Inner, times: u32, now: Instant) {
 }
 
 /// How long it rests.
-fn rest(circuit: &Inner, now: Instant) -> Duration {
+fn rest(circuit: &CircuitInner, now: Instant) -> Duration {
     match circuit.look(now) {
-        Look::Until(until) => until - now,
+        Readiness::Until(until) => until - now,
         other => panic!("{other:?}"),
     }
 }
@@ -41,9 +41,9 @@ fn exactly_one_probe_goes_and_its_answer_lets_all_go() {
     fail(&mut circuit, 5, now);
     let later = now + rest(&circuit, now);
 
-    assert_eq!(circuit.look(later), Look::Free);
+    assert_eq!(circuit.look(later), Readiness::Free);
     assert_eq!((circuit.enter(later), circuit.enter(later)), (Some(true), None));
-    assert_eq!(circuit.look(later + REST.longest), Look::Probing);
+    assert_eq!(circuit.look(later + REST.longest), Readiness::Probing);
     circuit.alive();
 
     assert_eq!((circuit.enter(later), circuit.enter(later)), (Some(false), Some(false)));
@@ -111,7 +111,7 @@ fn what_was_on_its_way_when_it_opened_does_not_lengthen_the_rest() {
 #[tokio::test]
 async fn those_who_wait_go_when_the_probe_was_answered_and_not_before() {
     let circuit = Circuit::new(ApiHost::Api);
-    circuit.inner.lock().state = State::Open { until: Instant::now() };
+    circuit.inner.lock().state = CircuitState::Open { until: Instant::now() };
     let far = Instant::now() + Duration::from_secs(30);
     let probe = circuit.enter().unwrap();
     let soon = Instant::now() + Duration::from_millis(20);
@@ -134,7 +134,7 @@ async fn who_cannot_wait_so_long_is_told_how_long_it_is() {
     }
     // Or the rest may be over before it is asked for.
     let hour = Duration::from_secs(3_600);
-    if let State::Open { until } = &mut circuit.inner.lock().state {
+    if let CircuitState::Open { until } = &mut circuit.inner.lock().state {
         *until += hour;
     }
 
@@ -146,7 +146,7 @@ async fn who_cannot_wait_so_long_is_told_how_long_it_is() {
 /// Half open: the next to come is the probe.
 fn half_open() -> (Circuit, Instant) {
     let circuit = Circuit::new(ApiHost::Identity);
-    circuit.inner.lock().state = State::Open { until: Instant::now() };
+    circuit.inner.lock().state = CircuitState::Open { until: Instant::now() };
     (circuit, Instant::now() + Duration::from_secs(30))
 }
 

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
 
-use super::{ApiArea, ApiHost, ApiOutcome, ApiWait, Drift, Refresh, TokenCheck, labels::value, names::*};
+use super::{
+    ApiArea, ApiHost, ApiOutcome, ApiWait, PageAnomaly, RefreshOutcome, TokenCheck, labels::value, names::*,
+};
 
 /// A request to the provider ended this long after it was sent.
 pub fn api_request_ended(area: ApiArea, outcome: ApiOutcome, elapsed: Duration) {
@@ -33,12 +35,12 @@ pub fn api_circuit_closed(host: ApiHost) {
 }
 
 /// A page was odd in `count` ways of this kind.
-pub fn page_drifted(kind: Drift, count: u64) {
+pub fn page_drifted(kind: PageAnomaly, count: u64) {
     counter!(PAGE_DRIFT.name, "kind" => value(kind)).increment(count);
 }
 
 /// A refresh ended.
-pub fn token_refreshed(outcome: Refresh) {
+pub fn token_refreshed(outcome: RefreshOutcome) {
     counter!(TOKEN_REFRESHES.name, "outcome" => value(outcome)).increment(1);
 }
 

@@ -10,7 +10,7 @@ pub(super) fn value(of: impl Into<&'static str>) -> &'static str {
 /// The step of the publish path at which something failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
-pub enum Stage {
+pub enum PublishStage {
     /// Understanding what was read.
     Read,
     /// Turning a record into bytes.
@@ -40,7 +40,7 @@ pub enum Transaction {
 /// What the registry said about one of our schemas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
-pub enum Registration {
+pub enum RegistrationOutcome {
     /// It has an id from the registry.
     Registered,
     /// The registry was away; the id comes from disk.
@@ -56,7 +56,7 @@ pub enum Registration {
 /// The kind of Kafka client a statistic is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
-pub enum Client {
+pub enum KafkaClient {
     /// The idempotent producer.
     Producer,
     /// A consumer.
@@ -67,7 +67,7 @@ pub enum Client {
     Admin,
 }
 
-impl Client {
+impl KafkaClient {
     /// The label value, also used as the client's role name in logs.
     #[must_use]
     pub fn label(self) -> &'static str {
@@ -102,7 +102,7 @@ pub enum DeliveryEnd {
 /// Why a request to a public listener was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
-pub enum Refusal {
+pub enum RefusalReason {
     /// It is no address of deliveries, or not by that method.
     Route,
     /// No connector is received there.
@@ -224,7 +224,7 @@ pub enum ApiWait {
 /// Oddities of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
-pub enum Drift {
+pub enum PageAnomaly {
     /// Fewer rows than asked for, and more behind it.
     Short,
     /// The same when it was read again.
@@ -244,7 +244,7 @@ pub enum Drift {
 /// How a refresh of a grant ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
-pub enum Refresh {
+pub enum RefreshOutcome {
     /// With new tokens that are kept.
     Refreshed,
     /// The token was certainly not presented.

@@ -228,17 +228,17 @@ live! {
 
 /// One scrape, in Prometheus' text format once it is displayed.
 #[derive(Debug, Default)]
-pub struct Page {
-    families: BTreeMap<&'static str, Family>,
+pub struct ScrapePage {
+    families: BTreeMap<&'static str, MetricFamily>,
 }
 
 #[derive(Debug)]
-struct Family {
+struct MetricFamily {
     metric: &'static Live,
     series: Vec<(String, f64)>,
 }
 
-impl Page {
+impl ScrapePage {
     /// Adds a series with the values of its labels, in the order the metric has them. A value that is no number is left
     /// out: there is nothing to show.
     pub fn put(&mut self, metric: &'static Live, labels: &[&str], value: f64) {
@@ -246,7 +246,7 @@ impl Page {
             return;
         }
         let family =
-            self.families.entry(metric.name).or_insert_with(|| Family { metric, series: Vec::new() });
+            self.families.entry(metric.name).or_insert_with(|| MetricFamily { metric, series: Vec::new() });
         let named: Vec<String> = metric
             .labels
             .iter()
@@ -257,9 +257,9 @@ impl Page {
     }
 }
 
-impl fmt::Display for Page {
+impl fmt::Display for ScrapePage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, Family { metric, series }) in &self.families {
+        for (name, MetricFamily { metric, series }) in &self.families {
             writeln!(f, "# HELP {name} {}", metric.help)?;
             writeln!(f, "# TYPE {name} {}", if metric.is_counter { "counter" } else { "gauge" })?;
             for (labels, value) in series {
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_page_has_each_metric_once_with_its_help_and_labels_that_cannot_break_out() {
-        let mut page = Page::default();
+        let mut page = ScrapePage::default();
         page.put(&RUNNING_RATIO, &["b\"\\\n{}", "0"], 0.5);
         page.put(&TASK_COUNT, &[], 2.0);
         page.put(&RUNNING_RATIO, &["a", "1"], 1.0);

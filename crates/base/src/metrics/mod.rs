@@ -19,7 +19,8 @@ mod spool;
 use std::time::Duration;
 
 pub use self::{
-    access::*, enrich::*, kept::keep, labels::*, names::ALL, reference::reference, snapshot::*, spool::*,
+    access::*, enrich::*, kept::cache_series, labels::*, names::ALL, reference::reference, snapshot::*,
+    spool::*,
 };
 use labels::value;
 use names::*;
@@ -28,7 +29,7 @@ use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gau
 
 /// What a metric measures and how.
 #[derive(Debug, Clone, Copy)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows.
     Counter,
     /// Goes up and down.
@@ -43,7 +44,7 @@ pub struct Metric {
     /// Full Prometheus name.
     pub name: &'static str,
     /// Counter, gauge or histogram.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// One sentence for the reader of a dashboard.
     pub help: &'static str,
     /// Label keys with every value they can take.
@@ -54,16 +55,16 @@ pub struct Metric {
 pub fn register() {
     for metric in ALL {
         match metric.kind {
-            Kind::Counter => describe_counter!(metric.name, metric.help),
-            Kind::Gauge => describe_gauge!(metric.name, metric.help),
-            Kind::Histogram(_) => describe_histogram!(metric.name, metric.help),
+            MetricKind::Counter => describe_counter!(metric.name, metric.help),
+            MetricKind::Gauge => describe_gauge!(metric.name, metric.help),
+            MetricKind::Histogram(_) => describe_histogram!(metric.name, metric.help),
         }
         for labels in label_sets(metric.labels) {
             match metric.kind {
-                Kind::Counter => counter!(metric.name, &labels).absolute(0),
-                Kind::Gauge => gauge!(metric.name, &labels).set(0.0),
+                MetricKind::Counter => counter!(metric.name, &labels).absolute(0),
+                MetricKind::Gauge => gauge!(metric.name, &labels).set(0.0),
                 // A histogram without samples has no series until one is created; creating it is enough.
-                Kind::Histogram(_) => drop(histogram!(metric.name, &labels)),
+                MetricKind::Histogram(_) => drop(histogram!(metric.name, &labels)),
             }
         }
     }
@@ -115,12 +116,12 @@ pub fn published_after(elapsed: Duration) {
 }
 
 /// An attempt to publish failed at this stage.
-pub fn publish_failed(stage: Stage) {
+pub fn publish_failed(stage: PublishStage) {
     counter!(EVENTS_FAILED.name, "stage" => value(stage)).increment(1);
 }
 
 /// A record went to the dead-letter topic, for an error of this class.
-pub fn dead_letter_written(stage: Stage, class: &'static str) {
+pub fn dead_letter_written(stage: PublishStage, class: &'static str) {
     let reason = if REASONS.contains(&class) { class } else { OTHER_REASON };
     counter!(DEAD_LETTERS.name, "stage" => value(stage), "reason" => reason).increment(1);
 }
@@ -131,12 +132,12 @@ pub fn transaction_ended(outcome: Transaction) {
 }
 
 /// The registry was asked for a schema's id.
-pub fn schema_requested(outcome: Registration) {
+pub fn schema_requested(outcome: RegistrationOutcome) {
     counter!(SCHEMA_REGISTRATIONS.name, "outcome" => value(outcome)).increment(1);
 }
 
 /// A window of librdkafka's statistics has ended for a client of this kind.
-pub fn client_statistics(client: Client, window: &ClientStatistics) {
+pub fn client_statistics(client: KafkaClient, window: &ClientStatistics) {
     let client = value(client);
     gauge!(KAFKA_QUEUED_MESSAGES.name, "client" => client).increment(window.queued_messages as f64);
     gauge!(KAFKA_QUEUED_BYTES.name, "client" => client).increment(window.queued_bytes as f64);
@@ -160,7 +161,7 @@ pub fn delivery_ended(family: DeliveryFamily, end: DeliveryEnd, elapsed: Duratio
 }
 
 /// A request to a public listener was refused; `family` is the API whose address it came to.
-pub fn delivery_refused(family: Option<DeliveryFamily>, reason: Refusal) {
+pub fn delivery_refused(family: Option<DeliveryFamily>, reason: RefusalReason) {
     let family = family.map_or("none", value);
     counter!(DELIVERIES_REFUSED.name, "family" => family, "reason" => value(reason)).increment(1);
 }

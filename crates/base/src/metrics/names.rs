@@ -3,8 +3,8 @@
 use strum::VariantNames as _;
 
 use super::{
-    ApiArea, ApiHost, ApiOutcome, ApiWait, Client, DeliveryEnd, DeliveryFamily, Drift, Kind, Metric, Refresh,
-    Refusal, Registration, Stage, TokenCheck, Transaction,
+    ApiArea, ApiHost, ApiOutcome, ApiWait, DeliveryEnd, DeliveryFamily, KafkaClient, Metric, MetricKind,
+    PageAnomaly, PublishStage, RefreshOutcome, RefusalReason, RegistrationOutcome, TokenCheck, Transaction,
 };
 
 const ORIGINS: &[&str] = &["webhook", "enrichment", "snapshot", "repair"];
@@ -150,9 +150,9 @@ macro_rules! kept {
         /// Every metric of the product that is kept.
         pub const ALL: &[Metric] = &[$($constant),*];
     };
-    (@ counter) => { Kind::Counter };
-    (@ gauge) => { Kind::Gauge };
-    (@ histogram $bounds:expr) => { Kind::Histogram($bounds) };
+    (@ counter) => { MetricKind::Counter };
+    (@ gauge) => { MetricKind::Gauge };
+    (@ histogram $bounds:expr) => { MetricKind::Histogram($bounds) };
 }
 
 kept! {
@@ -162,27 +162,27 @@ kept! {
         "Records acknowledged by Kafka, or committed in a transaction, by where they came from.";
     PUBLISH_SECONDS = histogram(LATENCY) "tributary_publish_seconds" &[],
         "Time from handing a record to the producer to Kafka's acknowledgement.";
-    EVENTS_FAILED = counter "tributary_events_failed_total" &[("stage", Stage::VARIANTS)],
+    EVENTS_FAILED = counter "tributary_events_failed_total" &[("stage", PublishStage::VARIANTS)],
         "Failed attempts to publish a record, by the stage that failed; retries count again.";
-    DEAD_LETTERS = counter "tributary_dead_letters_total" &[("stage", Stage::VARIANTS), ("reason", REASONS)],
+    DEAD_LETTERS = counter "tributary_dead_letters_total" &[("stage", PublishStage::VARIANTS), ("reason", REASONS)],
         "Records written to the dead-letter topic, by the stage that refused them and the kind of error.";
     TRANSACTIONS = counter "tributary_kafka_transactions_total" &[("outcome", Transaction::VARIANTS)],
         "Shard transactions by how they ended; `settled` means that one ended what a broker had lost track of, `completed` that it made visible what a broker had committed and not told all partitions of.";
-    SCHEMA_REGISTRATIONS = counter "tributary_schema_registrations_total" &[("outcome", Registration::VARIANTS)],
+    SCHEMA_REGISTRATIONS = counter "tributary_schema_registrations_total" &[("outcome", RegistrationOutcome::VARIANTS)],
         "Schemas asked for at the registry, by outcome; `cached` means the registry was away and the id on disk was used.";
-    KAFKA_QUEUED_MESSAGES = gauge "tributary_kafka_queued_messages" &[("client", Client::VARIANTS)],
+    KAFKA_QUEUED_MESSAGES = gauge "tributary_kafka_queued_messages" &[("client", KafkaClient::VARIANTS)],
         "Messages waiting inside librdkafka, over all clients of a kind; from its statistics.";
-    KAFKA_QUEUED_BYTES = gauge "tributary_kafka_queued_bytes" &[("client", Client::VARIANTS)],
+    KAFKA_QUEUED_BYTES = gauge "tributary_kafka_queued_bytes" &[("client", KafkaClient::VARIANTS)],
         "Bytes waiting inside librdkafka, over all clients of a kind; from its statistics.";
-    KAFKA_SENT_BYTES = counter "tributary_kafka_sent_bytes_total" &[("client", Client::VARIANTS)],
+    KAFKA_SENT_BYTES = counter "tributary_kafka_sent_bytes_total" &[("client", KafkaClient::VARIANTS)],
         "Bytes sent to brokers, by client; from librdkafka's statistics.";
-    KAFKA_RECEIVED_BYTES = counter "tributary_kafka_received_bytes_total" &[("client", Client::VARIANTS)],
+    KAFKA_RECEIVED_BYTES = counter "tributary_kafka_received_bytes_total" &[("client", KafkaClient::VARIANTS)],
         "Bytes received from brokers, by client; from librdkafka's statistics.";
-    KAFKA_REQUEST_ERRORS = counter "tributary_kafka_request_errors_total" &[("client", Client::VARIANTS)],
+    KAFKA_REQUEST_ERRORS = counter "tributary_kafka_request_errors_total" &[("client", KafkaClient::VARIANTS)],
         "Failed requests and timeouts to brokers, by client; from librdkafka's statistics.";
-    KAFKA_BROKERS_UP = gauge "tributary_kafka_brokers_up" &[("client", Client::VARIANTS)],
+    KAFKA_BROKERS_UP = gauge "tributary_kafka_brokers_up" &[("client", KafkaClient::VARIANTS)],
         "Working connections to brokers, over all clients of a kind; from librdkafka's statistics.";
-    KAFKA_ROUND_TRIP = gauge "tributary_kafka_round_trip_seconds" &[("client", Client::VARIANTS)],
+    KAFKA_ROUND_TRIP = gauge "tributary_kafka_round_trip_seconds" &[("client", KafkaClient::VARIANTS)],
         "Slowest broker's average round trip in the last statistics window of a client of this kind.";
     SPOOL_ENTRIES = gauge "tributary_spool_entries" &[],
         "Entries in the spool: accepted and not in Kafka yet.";
@@ -212,7 +212,7 @@ kept! {
         "Broken databases that lie aside in the spool's directory, for people: what could be read of them is counted.";
     DELIVERIES = counter "tributary_deliveries_total" &[("family", DeliveryFamily::VARIANTS), ("outcome", DeliveryEnd::VARIANTS)],
         "Verified deliveries by how they ended: durable and acknowledged were answered 200, full and late 503.";
-    DELIVERIES_REFUSED = counter "tributary_deliveries_refused_total" &[("family", REFUSED_FAMILIES), ("reason", Refusal::VARIANTS)],
+    DELIVERIES_REFUSED = counter "tributary_deliveries_refused_total" &[("family", REFUSED_FAMILIES), ("reason", RefusalReason::VARIANTS)],
         "Requests to the public listeners that were refused, by the API whose address they came to and by reason. Alert on oversized_verified: those were the provider's. unsigned lacks the signature header, signature has one that no secret of the connector made. throttled counts requests of addresses that sent too many bytes without a valid signature.";
     DELIVERIES_REPEATED = counter "tributary_deliveries_repeated_total" &[],
         "Deliveries whose id was seen before, and that were answered by what became of the first.";
@@ -284,9 +284,9 @@ kept! {
         "The rate at which requests are sent now as a part of the budget; below 1 while the provider throttles.";
     API_CIRCUIT_OPEN = gauge "tributary_api_circuit_open" &[("host", ApiHost::VARIANTS)],
         "Hosts of the provider that fail and are asked by single probes only.";
-    PAGE_DRIFT = counter "tributary_page_drift_total" &[("kind", Drift::VARIANTS)],
+    PAGE_DRIFT = counter "tributary_page_drift_total" &[("kind", PageAnomaly::VARIANTS)],
         "Oddities of paged lists: short pages, rows seen before, pages repeated, totals or headers that do not fit, caches.";
-    TOKEN_REFRESHES = counter "tributary_token_refreshes_total" &[("outcome", Refresh::VARIANTS)],
+    TOKEN_REFRESHES = counter "tributary_token_refreshes_total" &[("outcome", RefreshOutcome::VARIANTS)],
         "Refreshes of grants that this worker tried, by how they ended.";
     TOKENS_CHECKED = counter "tributary_tokens_checked_total" &[("outcome", TokenCheck::VARIANTS)],
         "Tokens of the provider that were checked, by result.";

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{ALL, Kind, live};
+use super::{ALL, MetricKind, live};
 
 /// Values of a label that are told one by one; of more their number is told.
 const TOLD: usize = 12;
@@ -23,9 +23,9 @@ pub fn reference() -> String {
     heading(&mut text, "Kept");
     for metric in ALL {
         let kind = match metric.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram(_) => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram(_) => "histogram",
         };
         let labels: Vec<String> = metric.labels.iter().map(|(key, values)| label(key, values)).collect();
         row(&mut text, (metric.name, kind), &labels.join("; "), metric.help);

@@ -18,7 +18,7 @@ use rdkafka::{
 };
 use tokio::sync::oneshot;
 
-use base::{metrics::Client, retry::Retry, secret::HIDDEN};
+use base::{metrics::KafkaClient, retry::Retry, secret::HIDDEN};
 
 use crate::Kafka;
 use crate::{
@@ -77,7 +77,7 @@ pub fn check_settings(kafka: &Kafka) -> Vec<Error> {
 
 /// Everything needed to create one client.
 pub(super) struct Settings {
-    client: Client,
+    client: KafkaClient,
     config: ClientConfig,
     token: Option<oauth::Source>,
 }
@@ -115,7 +115,7 @@ impl Settings {
                 config.set(enforced.key, enforced.value);
             }
         }
-        if client == Client::Transactional {
+        if client == KafkaClient::Transactional {
             // Lost connections are told in log lines alone, whatever of them is shown; see `Context::cuts`.
             let level =
                 if config.get("debug").is_some() { RDKafkaLogLevel::Debug } else { RDKafkaLogLevel::Info };
@@ -250,7 +250,7 @@ fn user_settings<'a>(kafka: &'a Kafka, role: &Role) -> BTreeMap<&'a str, (&'a st
     layers.map(|(key, value)| (canonical(key), (key, value.reveal()))).collect()
 }
 
-fn explain(client: Client, error: KafkaError) -> Error {
+fn explain(client: KafkaClient, error: KafkaError) -> Error {
     let client = client.label();
     match error {
         KafkaError::ClientConfig(_, reason, key, value) => {

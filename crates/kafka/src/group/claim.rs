@@ -10,7 +10,7 @@ use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use base::retry::{Backoff, Chain, Policy, Retry};
+use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 use model::EncodedRecord;
 
 use super::holdings::Holdings;
@@ -19,8 +19,8 @@ use crate::{Error, Kafka, PlainWriter};
 /// Claims are small; one for every partition of a large topic fits.
 const QUEUE_BYTES: usize = 1 << 20;
 /// For as long as the partition is assigned.
-const POLICY: Policy =
-    Policy { first: Duration::from_millis(100), longest: Duration::from_secs(5), total: None };
+const POLICY: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_millis(100), longest: Duration::from_secs(5), total: None };
 
 /// The writer of one member's claims.
 pub(super) struct Claims {
@@ -78,7 +78,7 @@ impl Claims {
             };
             let topic = &*self.topic;
             let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-            holdings.failed(format!("claim partition {partition} of {topic}: {}", Chain(&error)));
+            holdings.failed(format!("claim partition {partition} of {topic}: {}", ErrorChain(&error)));
             if backoff.is_fresh() {
                 tracing::warn!(topic, partition, error = %error, source, "partition not claimed yet");
             } else {

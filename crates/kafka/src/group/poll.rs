@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use base::{
     lapse,
-    retry::{Chain, Retry},
+    retry::{ErrorChain, Retry},
 };
 
 use super::{
@@ -244,7 +244,7 @@ fn join_anew(order: &Order, away: &MembershipOutage) -> Option<Member> {
     match join(order, ASK_LIMIT) {
         Ok(member) => Some(member),
         Err(error) => {
-            tracing::warn!(group, error = %Chain(&error), "the member cannot join anew");
+            tracing::warn!(group, error = %ErrorChain(&error), "the member cannot join anew");
             None
         }
     }
@@ -262,7 +262,7 @@ fn report(order: &Order, error: KafkaError, last: &mut Option<Code>) {
         tracing::error!(group, topic, error = %error, source, "the group cannot share its work");
     }
     *last = code;
-    order.holdings.failed(Chain(&error).to_string());
+    order.holdings.failed(ErrorChain(&error).to_string());
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::{Contents, PING_INTERVAL, PING_LIMIT, Shared, TableState};
 use crate::{Assignment, Consumer, ConsumerEvent, ConsumerOptions, Error, StartOffset, murmur2};
-use base::retry::{Backoff, Chain, Policy, Retry};
+use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 
 /// Events that are taken over together, at most.
 const BATCH: usize = 256;
@@ -22,8 +22,8 @@ const BUFFER_BYTES: usize = 4 << 20;
 /// The longest a consumer may look for its topic before it is replaced.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Waits between consumers that fail.
-const RETRY: Policy =
-    Policy { first: Duration::from_millis(100), longest: Duration::from_secs(5), total: None };
+const RETRY: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_millis(100), longest: Duration::from_secs(5), total: None };
 
 /// Follows until the task is aborted.
 pub(super) async fn run<S: TableState>(shared: Arc<Shared<S>>) {
@@ -32,9 +32,9 @@ pub(super) async fn run<S: TableState>(shared: Arc<Shared<S>>) {
         let Err(error) = read(&shared, &mut backoff).await;
         // One warning for an outage, however many attempts it takes.
         if backoff.is_fresh() {
-            tracing::warn!(topic = &*shared.topic, error = %Chain(&error), "reading the topic anew from its start");
+            tracing::warn!(topic = &*shared.topic, error = %ErrorChain(&error), "reading the topic anew from its start");
         } else {
-            tracing::debug!(topic = &*shared.topic, error = %Chain(&error), "reading the topic failed again");
+            tracing::debug!(topic = &*shared.topic, error = %ErrorChain(&error), "reading the topic failed again");
         }
         // Permanent errors are retried too: an operator fixes them without restarting the worker.
         if let Some(wait) = backoff.next_wait(Retry::Later) {

@@ -28,7 +28,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use base::retry::{Backoff, Policy, Retry};
+use base::retry::{Backoff, BackoffPolicy, Retry};
 use model::EncodedRecord;
 
 use super::{Table, TableState, WriteMark};
@@ -37,8 +37,8 @@ use crate::{CommitError, Error, Lease, ReadLimits, ShardProducer, ShardProducers
 /// Attempts at one write before it gives way to rivals.
 const ATTEMPTS: u32 = 32;
 /// Waits between two attempts: the longest is a few times what a write takes.
-const RETRY: Policy =
-    Policy { first: Duration::from_millis(60), longest: Duration::from_millis(800), total: None };
+const RETRY: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_millis(60), longest: Duration::from_millis(800), total: None };
 /// The longest wait for the write of a rival that has taken the id.
 const RIVAL_WAIT: Duration = Duration::from_millis(400);
 /// Spreads writers that the same rival has fenced.

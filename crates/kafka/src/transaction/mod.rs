@@ -38,7 +38,7 @@ use worker::{Ended, Purpose, Worker};
 
 use base::{
     metrics,
-    retry::{Backoff, Chain, Policy, Retry},
+    retry::{Backoff, BackoffPolicy, ErrorChain, Retry},
 };
 use model::EncodedRecord;
 
@@ -276,7 +276,7 @@ impl ShardProducer {
             let done = self.try_settling(Purpose::Complete, records, &action, &mut tries).await;
             is_done = done.inspect_err(|error| {
                 let id = &*self.transactional_id;
-                tracing::error!(id, ?committed, error = %Chain(error), "a transaction that these partitions were not told of may be lost there");
+                tracing::error!(id, ?committed, error = %ErrorChain(error), "a transaction that these partitions were not told of may be lost there");
             })?;
         }
         let record = |(topic, partition): &TopicPartition| {
@@ -367,7 +367,7 @@ impl ShardProducer {
     async fn rebuild(&mut self, cause: Error) -> CommitError {
         // Also ends the old one, or leaves it behind if it hangs.
         self.worker = None;
-        let policy = Policy {
+        let policy = BackoffPolicy {
             first: Duration::from_millis(100),
             longest: Duration::from_secs(5),
             total: Some(self.shards.options.rebuild_limit),

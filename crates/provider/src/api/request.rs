@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use url::Url;
 
 use base::{
-    circuit::{Pass, StaysOpen},
+    circuit::{RequestPermit, StaysOpen},
     metrics::{self, ApiArea, ApiOutcome, ApiWait},
     random,
     secret::Secret,
@@ -87,14 +87,14 @@ struct Target {
 
 /// A request's turn: it may be sent now.
 struct Turn<'a> {
-    pass: Option<Pass<'a>>,
+    pass: Option<RequestPermit<'a>>,
     permit: Permit,
     access: Option<Access>,
 }
 
 /// A request that was sent, and what its end says about the host.
 struct OnItsWay<'a> {
-    pass: Option<Pass<'a>>,
+    pass: Option<RequestPermit<'a>>,
     since: Instant,
     patience: Duration,
 }

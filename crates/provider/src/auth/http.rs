@@ -284,7 +284,7 @@ mod tests {
             let connected = tokio::select! {
                 accepted = listener.accept() => accepted.is_ok(),
                 sent = client.get(&address).send() => {
-                    let told = base::retry::Chain(&sent.unwrap_err()).to_string();
+                    let told = base::retry::ErrorChain(&sent.unwrap_err()).to_string();
                     assert!(told.contains("provider.hosts.allowed"), "{told}");
                     false
                 }

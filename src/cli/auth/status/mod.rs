@@ -13,7 +13,7 @@ use std::{
 use clap::Args;
 use serde_json::{Value, json};
 
-use base::{durable, retry::Chain};
+use base::{durable, retry::ErrorChain};
 use model::Moment;
 use provider::{
     OAuth,
@@ -108,7 +108,7 @@ async fn found(worker: &Worker) -> Result<(Vec<Known>, bool)> {
             if copies.is_empty() {
                 return Err(Failure::Outside(error));
             }
-            tracing::warn!(error = %Chain(error.as_ref()), "Kafka is away, so this machine's copies are shown");
+            tracing::warn!(error = %ErrorChain(error.as_ref()), "Kafka is away, so this machine's copies are shown");
             Ok((copies, true))
         }
         Err(failure) => Err(failure),

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::{sync::OnceCell, time::timeout};
 
-use base::retry::Chain;
+use base::retry::ErrorChain;
 use kafka::{Admin, ConsumerRecord, Producer, ProducerOptions};
 use model::{Outgoing, Topic};
 
@@ -88,7 +88,7 @@ impl<'a> Again<'a> {
             let publisher = self.publisher(record.topic).await?;
             match publisher.preparer().prepare(record) {
                 Err(error) if error.concerns_one_record() => {
-                    return Ok(Became::Refused(Chain(&error).to_string()));
+                    return Ok(Became::Refused(ErrorChain(&error).to_string()));
                 }
                 made => drop(made?),
             }
@@ -98,7 +98,7 @@ impl<'a> Again<'a> {
             let publishing = timeout(PUBLISH_LIMIT, publisher.publish(record)).await;
             match publishing.map_err(|_| unacknowledged(&record.topic.name(&prefix)))? {
                 Ok(_) => {}
-                Err(error) if is_final(&error) => return Ok(Became::Refused(Chain(&error).to_string())),
+                Err(error) if is_final(&error) => return Ok(Became::Refused(ErrorChain(&error).to_string())),
                 Err(error) => return Err(outside(error)),
             }
         }
@@ -158,7 +158,7 @@ fn unacknowledged(topic: &str) -> Failure {
 fn records(delivery: &Delivery, only: Option<&str>) -> Result<Vec<Outgoing>, String> {
     let mut records = Vec::new();
     for part in delivery.read().parts {
-        records.extend(part.content.map_err(|error| Chain(&error).to_string())?);
+        records.extend(part.content.map_err(|error| ErrorChain(&error).to_string())?);
     }
     if let Some(id) = only {
         records.retain(|record| record.meta.id == id);

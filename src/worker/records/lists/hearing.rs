@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use base::{
     metrics,
-    retry::{Chain, Retry},
+    retry::{ErrorChain, Retry},
 };
 use model::{List, Origin, Progress, RunKind, ShardState};
 use provider::api;
@@ -120,7 +120,7 @@ impl Lists {
         let list = job.collection().map_or("", |collection| collection.list.name());
         metrics::page_read(list, "failed");
         let status = error.status.map(|status| format!(" answered {status}")).unwrap_or_default();
-        let why = format!("{}{status}: {}", error.endpoint, Chain(&error.cause));
+        let why = format!("{}{status}: {}", error.endpoint, ErrorChain(&error.cause));
         job.problem = Some(format!("page {page} of {list}: {why}"));
         let named = error.retry().named_micros();
         let reach = if *is_alone { api::Reach::Record } else { error.reach() };

@@ -210,7 +210,7 @@ pub(super) async fn read(
     fence: Lookup,
 ) -> Read {
     let topic = shared.preparer.topic_name(list.topic());
-    let told = |error: kafka::Error| format!("read {topic}: {}", base::retry::Chain(&error));
+    let told = |error: kafka::Error| format!("read {topic}: {}", base::retry::ErrorChain(&error));
     let starts = [(shard, start)].into();
     let kafka = &shared.task.tools.kafka;
     // Nobody closes it.
@@ -243,7 +243,7 @@ async fn held(decoder: &avro::Decoder, list: List, value: Option<&Bytes>) -> Res
             | avro::Error::Incompatible { .. }
             | avro::Error::Refused { status: 404, .. },
         ) => Ok(record(row_hash(&String::from_utf8_lossy(value)) as u64, false)),
-        Err(error) => Err(format!("decode a record: {}", base::retry::Chain(&error))),
+        Err(error) => Err(format!("decode a record: {}", base::retry::ErrorChain(&error))),
     }
 }
 

@@ -24,7 +24,7 @@ use serde_json::json;
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-use base::retry::Chain;
+use base::retry::ErrorChain;
 use model::{
     AccountingResource, Gap, GapState, Key, List, Moment, Order, Progress, Repair, RepairState, Run, RunId,
     RunKind, Target,
@@ -85,7 +85,7 @@ impl Follower {
             if self.task.number == 0
                 && let Some(Err(error)) = cancel.run_until_cancelled(self.ask(&mut scheduled)).await
             {
-                tracing::warn!(connector = &*self.task.connector, error = %Chain(&error), "a run cannot be asked for yet");
+                tracing::warn!(connector = &*self.task.connector, error = %ErrorChain(&error), "a run cannot be asked for yet");
             }
             // Shards tell often how far they are.
             if cancel.run_until_cancelled(sleep(SHORTEST)).await.is_none() {

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use base::{retry::Chain, secret::Secret};
+use base::{retry::ErrorChain, secret::Secret};
 use model::{InvoicingAction, InvoicingEntity, InvoicingHook};
 use provider::api::{
     Cause, Invoicing,
@@ -137,7 +137,7 @@ async fn a_proxy_that_is_dead_is_told_without_its_password_and_stops_nothing_els
 
     for _ in 0..6 {
         let error = invoicing.create_hook(&new_hook(), &ask()).await.unwrap_err();
-        let shown = format!("{} {error:?}", Chain(&error));
+        let shown = format!("{} {error:?}", ErrorChain(&error));
         assert!(matches!(error.cause, Cause::Unreachable(_)), "{shown}");
         assert!(!shown.contains(PASSWORD), "{shown}");
     }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::UNIX_EPOCH};
 
 use base::{
-    retry::{Chain, Retry},
+    retry::{ErrorChain, Retry},
     secret::Secret,
 };
 use model::{
@@ -224,7 +224,7 @@ async fn a_refused_subscription_says_why_and_not_its_secret() {
 
     assert!(matches!(error.cause, Cause::Refused), "{error:?}");
     assert_eq!((error.retry(), error.acted), (Retry::Never, Acted::No));
-    let shown = Chain(&error).to_string();
+    let shown = ErrorChain(&error).to_string();
     assert!(shown.contains("thirdPartyApplicationName") && !shown.contains("a-secret"), "{shown}");
 }
 
@@ -420,7 +420,7 @@ async fn invoicing_logs_in_by_password_and_manages_its_hooks() {
     let short = NewHook { secret: Secret::new("too-short"), ..new };
     let error = invoicing.create_hook(&short, &ask()).await.unwrap_err();
     assert!(matches!(error.cause, Cause::Refused) && error.excerpt.is_some(), "{error:?}");
-    assert!(!Chain(&error).to_string().contains("too-short"), "{error}");
+    assert!(!ErrorChain(&error).to_string().contains("too-short"), "{error}");
 }
 
 async fn a_wrong_password_is_tried_once() {
@@ -432,7 +432,7 @@ async fn a_wrong_password_is_tried_once() {
     for _ in 0..3 {
         let error = invoicing.hooks(&ask()).await.unwrap_err();
 
-        let shown = Chain(&error).to_string();
+        let shown = ErrorChain(&error).to_string();
         assert_eq!(error.retry(), Retry::Never, "{shown}");
         assert!(shown.contains("invoicing.login.password") && !shown.contains("wrong-password"), "{shown}");
     }

@@ -9,7 +9,7 @@ use kafka::Producer;
 use model::{AccountingResource, EncodedRecord, InvoicingAction, InvoicingEntity, InvoicingHook, Topic};
 use provider::auth::seal::Keyring;
 use sha2::{Digest as _, Sha256};
-use tributary::pipeline::{DeadLetters, Failure, LetterSigner, Original, Stage};
+use tributary::pipeline::{DeadLetters, Failure, LetterSigner, Original, PublishStage};
 use tributary::webhooks::delivery::{Context, Family};
 
 use crate::support::Shared;
@@ -128,7 +128,7 @@ impl Scene {
     /// A letter with these bytes.
     pub(super) fn letter(&self, class: &'static str, headers: &Headers, body: &[u8]) -> EncodedRecord {
         let failure = Failure {
-            stage: Stage::Read,
+            stage: PublishStage::Read,
             class,
             message: "what was wrong then".to_owned(),
             causes: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use base::retry::Policy;
+use base::retry::BackoffPolicy;
 use tributary::worker::state::configs;
 use tributary::worker::state::statuses::{RunState, Statuses};
 use tributary::worker::supervisor::{Restarting, Settings};
@@ -24,7 +24,7 @@ crate::tests! {
 /// Starts again soon, and gives a panic two more chances.
 fn hasty() -> Settings {
     let wait = Duration::from_millis(100);
-    let policy = Policy { first: wait, longest: wait, total: None };
+    let policy = BackoffPolicy { first: wait, longest: wait, total: None };
     let restarting = Restarting { policy, panics: 2, ..Restarting::default() };
     Settings { restarting, ..Settings::default() }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use base::metrics::live::Page;
+use base::metrics::live::ScrapePage;
 use kafka::{Admin, Producer};
 use model::{
     Certificate, CompanyId, List, Meta, Method, Order, Origin, Outgoing, Progress, Run, RunId, ShardState,
@@ -251,7 +251,7 @@ async fn a_run_is_told_as_its_shards_write_it_and_ends_with_the_last_of_them(
     let unknown = scene.worker.get("/connectors/records/snapshots/nobody").await;
     assert_eq!((unknown.status, unknown.message()), (404, "Connector records has no run nobody"));
 
-    let mut page = Page::default();
+    let mut page = ScrapePage::default();
     scene.ledgers.measure(&mut page);
     let page = page.to_string();
     for line in [

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use base::metrics::{self, Kind, live};
+use base::metrics::{self, MetricKind, live};
 use model::{GapCause, Phase};
 use serde_json::Value;
 use tributary::snapshot::State;
@@ -74,9 +74,9 @@ fn offered() -> BTreeMap<String, Series> {
             offered.insert(format!("{}{end}", metric.name), Series { grows, labels });
         };
         match metric.kind {
-            Kind::Counter => add("", true, labels()),
-            Kind::Gauge => add("", false, labels()),
-            Kind::Histogram(bounds) => {
+            MetricKind::Counter => add("", true, labels()),
+            MetricKind::Gauge => add("", false, labels()),
+            MetricKind::Histogram(bounds) => {
                 let mut buckets: BTreeMap<_, _> = labels();
                 // As they are sent, and as Prometheus 3 writes them.
                 let bounds = bounds.iter().flat_map(|bound| [format!("{bound}"), format!("{bound:?}")]);

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use base::{
-    circuit::{Circuit, Pass, StaysOpen},
+    circuit::{Circuit, RequestPermit, StaysOpen},
     metrics::{self, ApiArea, ApiHost},
     retry::Retry,
     secret::Secret,
@@ -449,7 +449,7 @@ fn redirect_url(redirect: &str) -> Result<RedirectUrl, Error> {
 }
 
 /// What the end of a request says about the host.
-fn tell(pass: Pass<'_>, failure: Option<&Error>) {
+fn tell(pass: RequestPermit<'_>, failure: Option<&Error>) {
     match failure {
         None | Some(Error::Malformed { .. } | Error::Refused { .. }) => pass.alive(),
         Some(Error::Unavailable { status, .. }) if *status < 500 => pass.alive(),

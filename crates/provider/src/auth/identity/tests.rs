@@ -211,7 +211,7 @@ async fn no_error_tells_what_the_provider_said() {
             let outcome = refresh(&identity).await;
 
             let (Outcome::Unknown(error) | Outcome::NotSent(error)) = outcome else { panic!("{outcome:?}") };
-            let told = format!("{error:?} {error} {}", base::retry::Chain(&error));
+            let told = format!("{error:?} {error} {}", base::retry::ErrorChain(&error));
             assert!(!told.contains("s3cret") && !told.contains("old+refresh"), "{told}");
         }
     }

@@ -25,7 +25,7 @@ use rustls::pki_types::pem::{PemObject, SectionKind};
 use serde_json::{Map, Value};
 use tokio::{sync::Mutex, time::Instant};
 
-use base::retry::{Chain, Retry};
+use base::retry::{ErrorChain, Retry};
 
 use super::{
     discovery::{self, DOCUMENT_BYTES},
@@ -163,7 +163,7 @@ impl Keys {
                 Err(error) => {
                     // Whoever gets no key is told; whoever gets a former one would never know. Once for each outage.
                     if !found.is_empty() && turn.failure.is_none() {
-                        tracing::warn!(error = %Chain(&error), "fetch the identity service's keys; the former ones stay");
+                        tracing::warn!(error = %ErrorChain(&error), "fetch the identity service's keys; the former ones stay");
                     }
                     turn.not_before = Some(Instant::now() + AGAIN_AFTER_FAILURE);
                     turn.failure = Some(Arc::new(error));
@@ -192,7 +192,7 @@ impl Keys {
             let path = path.to_owned();
             match tokio::task::spawn_blocking(move || read_file(&path)).await {
                 Ok(Ok(new)) => self.publish(new),
-                Ok(Err(error)) => tracing::warn!(error = %Chain(&error), "the former keys stay"),
+                Ok(Err(error)) => tracing::warn!(error = %ErrorChain(&error), "the former keys stay"),
                 // The process ends.
                 Err(_) => {}
             }

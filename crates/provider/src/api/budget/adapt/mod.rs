@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use base::retry::{Backoff, Policy, Retry};
+use base::retry::{Backoff, BackoffPolicy, Retry};
 
 /// Of the setting, for the first second.
 const FIRST: f64 = 0.05;
@@ -69,7 +69,8 @@ const STILL: Duration = Duration::from_secs(1);
 /// A pause that is doubled because nothing passes does not become longer than this by itself.
 const LONGEST_FRUITLESS: Duration = Duration::from_secs(30);
 /// Where the provider refuses and names no wait.
-const UNTOLD: Policy = Policy { first: Duration::from_secs(1), longest: LONGEST_FRUITLESS, total: None };
+const UNTOLD: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_secs(1), longest: LONGEST_FRUITLESS, total: None };
 
 /// The rate of now.
 #[derive(Debug)]
