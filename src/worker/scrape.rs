@@ -74,8 +74,8 @@ impl Scrape {
         startups(&mut page, &TASK_STARTUPS, self.handle.task_startups());
         group(&mut page, self.membership.rebalances(), SystemTime::now());
         page.put(&live::LEASE_LEFT, &[], self.membership.lease_left().as_secs_f64());
-        let lapse = self.membership.lapse().map_or(Duration::ZERO, |lapse| lapse.lasted);
-        page.put(&live::LAPSE, &[], lapse.as_secs_f64());
+        let outage = self.membership.outage().map_or(Duration::ZERO, |outage| outage.lasted);
+        page.put(&live::LAPSE, &[], outage.as_secs_f64());
         page.put(&live::PARTITIONS, &[], self.membership.owned().borrow().len() as f64);
         let State { configs, offsets, statuses } = &self.state;
         for (topic, silence) in [

@@ -7,14 +7,15 @@
 //! | [`secret`] | a value that cannot be printed |
 //! | [`metrics`] | the name, help and labels of every metric |
 //! | [`durable`] | small files that survive a crash |
-//! | [`lapse`] | a clock for durations that also counts time asleep |
+//! | [`boot_clock`] | a clock for durations that also counts time asleep |
 //! | [`random`] | random bytes, ids and secrets |
 //! | [`failpoint`] | the places where a test kills the process |
 
+pub mod boot_clock;
 pub mod circuit;
 pub mod durable;
 pub mod failpoint;
-pub mod lapse;
+
 pub mod metrics;
 pub mod random;
 pub mod retry;

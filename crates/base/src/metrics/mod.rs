@@ -7,8 +7,8 @@
 #![expect(clippy::disallowed_macros, reason = "this file is the one home of metric names")]
 
 mod access;
+mod cached_series;
 mod enrich;
-mod kept;
 mod labels;
 pub mod live;
 mod names;
@@ -19,8 +19,8 @@ mod spool;
 use std::time::Duration;
 
 pub use self::{
-    access::*, enrich::*, kept::cache_series, labels::*, names::ALL, reference::reference, snapshot::*,
-    spool::*,
+    access::*, cached_series::cache_series, enrich::*, labels::*, names::ALL, reference::reference,
+    snapshot::*, spool::*,
 };
 use labels::value;
 use names::*;
@@ -101,7 +101,7 @@ pub struct ClientStatistics {
 
 /// `count` records of this origin are acknowledged or committed.
 pub fn records_published(origin: &'static str, count: u64) {
-    match kept::get() {
+    match cached_series::get() {
         Some(kept) if origin == "webhook" => kept.published.increment(count),
         _ => counter!(RECORDS_PUBLISHED.name, "origin" => origin).increment(count),
     }
@@ -109,7 +109,7 @@ pub fn records_published(origin: &'static str, count: u64) {
 
 /// A record was acknowledged this long after it was handed over.
 pub fn published_after(elapsed: Duration) {
-    match kept::get() {
+    match cached_series::get() {
         Some(kept) => kept.published_after.record(elapsed.as_secs_f64()),
         None => histogram!(PUBLISH_SECONDS.name).record(elapsed.as_secs_f64()),
     }
@@ -150,7 +150,7 @@ pub fn client_statistics(client: KafkaClient, window: &ClientStatistics) {
 
 /// A verified delivery was answered this long after the head of its request.
 pub fn delivery_ended(family: DeliveryFamily, end: DeliveryEnd, elapsed: Duration) {
-    if let (Some(kept), DeliveryEnd::Durable) = (kept::get(), end) {
+    if let (Some(kept), DeliveryEnd::Durable) = (cached_series::get(), end) {
         let series = kept.durable(family);
         series.count.increment(1);
         series.seconds.record(elapsed.as_secs_f64());

@@ -11,7 +11,7 @@ use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode as Code},
 };
 
-use base::lapse;
+use base::boot_clock;
 
 use super::{
     Options,
@@ -34,7 +34,7 @@ pub(super) fn run(client: &Client, holdings: &Holdings, options: &Options, is_ov
             holdings.sleep(INTERVAL);
             continue;
         };
-        let begun = lapse::now();
+        let begun = boot_clock::now();
         let committed = commit(client, topic, &renewal);
         if is_over() {
             return;
@@ -45,7 +45,7 @@ pub(super) fn run(client: &Client, holdings: &Holdings, options: &Options, is_ov
         }
         if let Err(error) = &committed {
             match KafkaCause::from(error.clone()).code() {
-                Some(Code::UnknownMemberId) => holdings.lapse(),
+                Some(Code::UnknownMemberId) => holdings.end_lease(),
                 Some(Code::RebalanceInProgress | Code::IllegalGeneration) => {
                     holdings.rebalancing(renewal.completed);
                 }
@@ -53,7 +53,7 @@ pub(super) fn run(client: &Client, holdings: &Holdings, options: &Options, is_ov
             }
             holdings.failed(format!("renew the lease by a commit to {topic}: {error}"));
         }
-        let running = !holdings.left(lapse::now()).is_zero();
+        let running = !holdings.left(boot_clock::now()).is_zero();
         if running != renewing {
             tell(running, topic, committed.as_ref().err());
             renewing = running;

@@ -19,7 +19,7 @@
 //!   claim has succeeded, so that a claim which was delayed beyond the session is never anybody's.
 //!
 //! On failure: a lost broker or coordinator ends leases by time, and the group goes on by itself once it is back; a member that
-//! does not come back while Kafka is there joins anew with another client. [`Membership::lapse`] tells since when and why. A fault of the program in any of the three leaves the group.
+//! does not come back while Kafka is there joins anew with another client. [`Membership::outage`] tells since when and why. A fault of the program in any of the three leaves the group.
 
 mod claim;
 mod holdings;
@@ -39,7 +39,7 @@ use holdings::Holdings;
 use rdkafka::consumer::Consumer as _;
 pub use standing::{MembershipOutage, Rebalances};
 
-use base::lapse;
+use base::boot_clock;
 
 use crate::{Error, Kafka, client::start_thread};
 
@@ -91,7 +91,7 @@ impl Membership {
 
     async fn join_patiently(kafka: &Kafka, options: Options, patience: Duration) -> Result<Self, Error> {
         let claims = Claims::new(kafka, &options.topic, &options.member)?;
-        let holdings = Arc::new(Holdings::new(options.session, lapse::now()));
+        let holdings = Arc::new(Holdings::new(options.session, boot_clock::now()));
         let (slot, stop) = (poll::Slot::default(), CancellationToken::new());
         // From here on whatever ends this call ends the rest.
         let last = Arc::new(stop.clone().drop_guard());
@@ -131,20 +131,20 @@ impl Membership {
     /// Whether this member may act on a partition right now: owned, lease running, assignment not lost.
     #[must_use]
     pub fn holds(&self, partition: i32) -> bool {
-        self.is_member() && self.holdings.holds(partition, lapse::now())
+        self.is_member() && self.holdings.holds(partition, boot_clock::now())
     }
 
     /// How much longer that is sure, if nothing is heard from the broker.
     #[must_use]
     pub fn lease_left(&self) -> Duration {
-        if self.is_member() { self.holdings.left(lapse::now()) } else { Duration::ZERO }
+        if self.is_member() { self.holdings.left(boot_clock::now()) } else { Duration::ZERO }
     }
 
     /// That this member cannot act on all it was given: since when, and why. `None` while it can, and while it is a member
     /// that was given nothing. A rebalance is a lapse of a moment; one that lasts longer than a session needs a look.
     #[must_use]
-    pub fn lapse(&self) -> Option<MembershipOutage> {
-        self.holdings.lapse_of(self.is_member(), lapse::now())
+    pub fn outage(&self) -> Option<MembershipOutage> {
+        self.holdings.outage(self.is_member(), boot_clock::now())
     }
 
     /// Rebalances of the group that this member has been through.

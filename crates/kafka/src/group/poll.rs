@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use base::{
-    lapse,
+    boot_clock,
     retry::{ErrorChain, Retry},
 };
 
@@ -199,13 +199,13 @@ fn poll(
     let mut last = None;
     // Without leases nothing may be held, so neither may the group count on us.
     while !stop.is_cancelled() && !renewing.is_finished() {
-        holdings.polling(lapse::now());
+        holdings.polling(boot_clock::now());
         if let Some(Err(error)) = client.poll(STEP) {
             report(order, error, &mut last);
         }
         // What is read before a partition is paused is nobody's.
-        let away = holdings.lapse_of(true, lapse::now()).filter(|lapse| !lapse.joined);
-        if patience.is_due(away.as_ref().map(|lapse| lapse.lasted))
+        let away = holdings.outage(true, boot_clock::now()).filter(|outage| !outage.joined);
+        if patience.is_due(away.as_ref().map(|outage| outage.lasted))
             && let Some(away) = away
             && patience.is_over(away.lasted, answers(order))
             && let Some(next) = join_anew(order, &away)

@@ -106,7 +106,7 @@ impl Standing {
         }
     }
 
-    pub(super) fn lapse(&self, now: Duration, unclaimed: usize) -> Option<MembershipOutage> {
+    pub(super) fn outage(&self, now: Duration, unclaimed: usize) -> Option<MembershipOutage> {
         let lasted = now.saturating_sub(self.wanting?);
         Some(MembershipOutage {
             lasted,

@@ -65,7 +65,7 @@ async fn the_only_member_owns_everything_and_holds_what_it_owns() {
     assert!(owned.keys().all(|partition| membership.holds(*partition)), "{membership:?}");
     assert!(!membership.holds(PARTITIONS));
     assert!(membership.lease_left() <= Duration::from_secs(19));
-    assert_eq!(membership.lapse(), None);
+    assert_eq!(membership.outage(), None);
     let rebalances = membership.rebalances();
     assert!(rebalances.completed >= 1 && rebalances.generation.is_some(), "{rebalances:?}");
 }
@@ -118,7 +118,7 @@ async fn a_member_that_left_owns_nothing_and_its_clones_neither() {
     assert!(clone.owned().borrow().is_empty());
     assert!(!clone.holds(0));
     assert_eq!(clone.lease_left(), Duration::ZERO);
-    assert!(!clone.lapse().unwrap().joined);
+    assert!(!clone.outage().unwrap().joined);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -151,7 +151,7 @@ async fn without_brokers_the_lease_ends_within_the_session_and_runs_again_with_t
         !holds
     };
     until_true("the lease goes on", ended).await;
-    until_true("it says why", || membership.lapse().is_some_and(|lapse| lapse.reason.is_some())).await;
+    until_true("it says why", || membership.outage().is_some_and(|outage| outage.reason.is_some())).await;
 
     assert!(held.get() <= Duration::from_millis(1500), "it held for {:?}", held.get());
     cluster.set_reachable(true).unwrap();
@@ -174,7 +174,7 @@ async fn a_member_that_the_group_does_not_take_back_joins_anew() {
     assert!(again.iter().all(|(partition, claim)| *claim > first[partition]), "{first:?}, {again:?}");
     until_true("it does not hold them", || (0..PARTITIONS).all(|partition| membership.holds(partition)))
         .await;
-    assert_eq!(membership.lapse(), None);
+    assert_eq!(membership.outage(), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,7 +24,7 @@ use reqwest::{
     header::{AGE, DATE, HeaderMap, HeaderName, RETRY_AFTER},
 };
 
-use base::{lapse, metrics};
+use base::{boot_clock, metrics};
 use model::Moment;
 
 use crate::{HostPolicy, Transport};
@@ -162,7 +162,7 @@ pub struct ProviderClock(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// What was told last, in milliseconds since 1970, and when that was, by [`lapse`].
+    /// What was told last, in milliseconds since 1970, and when that was, by [`boot_clock`].
     told_ms: RwLock<Option<(i64, Duration)>>,
     /// Milliseconds that the two may differ before somebody should know.
     tolerance: Duration,
@@ -182,7 +182,7 @@ impl ProviderClock {
         let age: i64 = text(headers, &AGE).and_then(|age| age.parse::<u32>().ok()).unwrap_or_default().into();
         // Whole seconds are told, rounded down.
         let told = date.saturating_add(age * 1_000).saturating_add(500);
-        *self.0.told_ms.write() = Some((told, lapse::now()));
+        *self.0.told_ms.write() = Some((told, boot_clock::now()));
         self.compare(told.saturating_sub(local_ms()));
     }
 
@@ -190,13 +190,13 @@ impl ProviderClock {
     pub fn now_ms(&self) -> i64 {
         match *self.0.told_ms.read() {
             None => local_ms(),
-            Some((told_ms, at)) => told_ms.saturating_add(milliseconds(lapse::now().saturating_sub(at))),
+            Some((told_ms, at)) => told_ms.saturating_add(milliseconds(boot_clock::now().saturating_sub(at))),
         }
     }
 
     /// How long ago the provider has told the time; `None` if it never has.
     pub fn told_since(&self) -> Option<Duration> {
-        self.0.told_ms.read().map(|(_, at)| lapse::now().saturating_sub(at))
+        self.0.told_ms.read().map(|(_, at)| boot_clock::now().saturating_sub(at))
     }
 
     /// How far the two clocks may differ, which is also how exactly times in tokens are taken.

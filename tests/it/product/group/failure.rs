@@ -196,16 +196,17 @@ async fn a_member_that_the_group_refuses_says_since_when_and_why_until_it_is_let
     lost::timeout(LIMIT, holds).await.expect("the other member is given something").unwrap();
 
     let refused = work.join(shared.bootstrap(), "refused").await;
-    let told =
-        |lapse: &kafka::MembershipOutage| lapse.reason.as_deref().is_some_and(|why| why.contains("rotocol"));
-    let lapse = until("it says why", LIMIT, || refused.lapse().filter(told)).await;
-    assert!(!lapse.joined && lapse.since <= std::time::SystemTime::now(), "{lapse:?}");
+    let told = |outage: &kafka::MembershipOutage| {
+        outage.reason.as_deref().is_some_and(|why| why.contains("rotocol"))
+    };
+    let outage = until("it says why", LIMIT, || refused.outage().filter(told)).await;
+    assert!(!outage.joined && outage.since <= std::time::SystemTime::now(), "{outage:?}");
     assert_eq!(refused.rebalances().completed, 0);
     drop(gone);
     tokio::task::spawn_blocking(move || polling.join().unwrap()).await.unwrap();
 
     settled(&[&refused]).await;
-    until("all is well", LIMIT, || refused.lapse().is_none().then_some(())).await;
+    until("all is well", LIMIT, || refused.outage().is_none().then_some(())).await;
     assert!(refused.rebalances().completed >= 1 && refused.rebalances().last.is_some());
 }
 

@@ -33,7 +33,7 @@ const LARGEST_MARGIN: Duration = Duration::from_secs(1);
 /// The part of a short session that is kept back.
 const MARGIN_SHARE: u32 = 6;
 
-/// See the module's head. Times are those of [`lapse`](base::lapse).
+/// See the module's head. Times are those of [`boot_clock`](base::boot_clock).
 #[derive(Debug)]
 pub(super) struct Holdings {
     /// How long after a sign of life the broker surely has given nothing to others.
@@ -85,11 +85,11 @@ impl Holdings {
 
     /// Since when and why not all that was given may be acted on; `None` while it may. `is_member`: whether the client
     /// still believes so.
-    pub(super) fn lapse_of(&self, is_member: bool, now: Duration) -> Option<MembershipOutage> {
+    pub(super) fn outage(&self, is_member: bool, now: Duration) -> Option<MembershipOutage> {
         let mut state = self.state.lock();
         self.judge(&mut state, is_member, now);
         let unclaimed = state.assigned.len() - state.owned().count();
-        state.standing.lapse(now, unclaimed)
+        state.standing.outage(now, unclaimed)
     }
 
     /// Rebalances so far.
@@ -161,7 +161,7 @@ impl Holdings {
     pub(super) fn end(&self) {
         let all: Vec<i32> = self.state.lock().assigned.keys().copied().collect();
         self.revoked(all);
-        self.lapse();
+        self.end_lease();
         self.lost();
     }
 
@@ -231,7 +231,7 @@ impl Holdings {
     }
 
     /// The broker no longer knows us: nothing is sure until a commit succeeds again.
-    pub(super) fn lapse(&self) {
+    pub(super) fn end_lease(&self) {
         self.until.store(0, Ordering::Release);
     }
 

@@ -120,7 +120,7 @@ async fn a_lease_is_not_renewed_for_a_thread_that_has_stopped_to_poll() {
 async fn a_member_the_broker_does_not_know_holds_nothing_until_it_does_again() {
     let holdings = holder().await;
 
-    holdings.lapse();
+    holdings.end_lease();
 
     assert!(!holdings.holds(3, seconds(100)));
     holdings.renewed(&holdings.next_renewal().unwrap(), seconds(100));
@@ -149,40 +149,36 @@ fn a_short_session_keeps_back_a_sixth() {
 async fn a_lapse_lasts_from_the_end_of_the_lease_and_says_why_until_the_lease_runs_again() {
     let (holdings, wanted) = given(&[3]).await;
     holdings.settled(Some(7), []);
-    assert_eq!(holdings.lapse_of(true, seconds(101)).unwrap().unclaimed, 1, "given and not its own");
+    assert_eq!(holdings.outage(true, seconds(101)).unwrap().unclaimed, 1, "given and not its own");
     holdings.claimed(3, &wanted[0].1, 40);
     holdings.renewed(&holdings.next_renewal().unwrap(), seconds(100));
-    assert_eq!(holdings.lapse_of(true, seconds(102)), None);
+    assert_eq!(holdings.outage(true, seconds(102)), None);
 
     holdings.failed("no permission to commit".to_owned());
-    let lapse = holdings.lapse_of(true, seconds(125)).unwrap();
+    let lapse = holdings.outage(true, seconds(125)).unwrap();
 
     assert_eq!((lapse.lasted, lapse.joined, lapse.unclaimed), (seconds(20), true, 0), "it ended at 105 s");
     assert_eq!(lapse.reason.as_deref(), Some("no permission to commit"));
     holdings.polling(seconds(130));
     holdings.renewed(&holdings.next_renewal().unwrap(), seconds(130));
-    assert_eq!(holdings.lapse_of(true, seconds(131)), None);
-    let lapse = holdings.lapse_of(true, seconds(200)).unwrap();
+    assert_eq!(holdings.outage(true, seconds(131)), None);
+    let lapse = holdings.outage(true, seconds(200)).unwrap();
     assert_eq!((lapse.lasted, lapse.reason), (seconds(65), None), "what has passed explains nothing");
 }
 
 #[test]
 fn a_member_that_was_given_nothing_stands_well_until_the_group_drops_it() {
     let holdings = Holdings::new(SESSION, seconds(100));
-    assert!(!holdings.lapse_of(true, seconds(103)).unwrap().joined, "nobody has answered yet");
+    assert!(!holdings.outage(true, seconds(103)).unwrap().joined, "nobody has answered yet");
 
     holdings.settled(Some(1), []);
-    assert_eq!(holdings.lapse_of(true, seconds(900)), None);
+    assert_eq!(holdings.outage(true, seconds(900)), None);
     holdings.lost();
 
-    let lapse = holdings.lapse_of(true, seconds(900)).unwrap();
+    let lapse = holdings.outage(true, seconds(900)).unwrap();
     assert_eq!((lapse.lasted, lapse.joined), (seconds(0), false));
     holdings.settled(Some(2), []);
-    assert_eq!(
-        holdings.lapse_of(false, seconds(950)).unwrap().lasted,
-        seconds(50),
-        "the client knows better"
-    );
+    assert_eq!(holdings.outage(false, seconds(950)).unwrap().lasted, seconds(50), "the client knows better");
 }
 
 #[tokio::test]
