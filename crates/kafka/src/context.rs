@@ -27,10 +27,10 @@ use tracing::{debug, error, info, warn};
 
 use base::metrics::{self, ClientStatistics, KafkaClient};
 
-use super::{Error, error::KafkaCause, oauth::Tokens, sys};
+use super::{Error, error::KafkaCause, oauth::TokenCache, sys};
 
 /// The client that a context belongs to.
-pub(super) trait Handle<R>: Send + Sync {
+pub(super) trait ClientHandle<R>: Send + Sync {
     /// The wrapper's own handle.
     fn handle(&self) -> &rdkafka::client::Client<Context<R>>
     where
@@ -41,7 +41,7 @@ pub(super) trait Handle<R>: Send + Sync {
     fn end_if_fatal(&self) {}
 }
 
-impl<R> Handle<R> for BaseConsumer<Context<R>>
+impl<R> ClientHandle<R> for BaseConsumer<Context<R>>
 where
     Context<R>: ConsumerContext,
 {
@@ -50,35 +50,35 @@ where
     }
 }
 
-impl Handle<()> for AdminClient<Context> {
+impl ClientHandle<()> for AdminClient<Context> {
     fn handle(&self) -> &rdkafka::client::Client<Context> {
         self.inner()
     }
 }
 
 /// Records that are queued and those on the wire.
-pub(super) fn everything() -> PurgeConfig {
+pub(super) fn purge_everything() -> PurgeConfig {
     PurgeConfig::default().queue().inflight().non_blocking()
 }
 
 /// The client of a context, known once it has been made; weak, since the client owns the context.
-pub(super) type Link<R> = Arc<OnceLock<Weak<dyn Handle<R>>>>;
+pub(super) type ClientLink<R> = Arc<OnceLock<Weak<dyn ClientHandle<R>>>>;
 
 /// What librdkafka is told while there is no token yet; it is no trouble of the connection.
-const TOKEN_ON_ITS_WAY: &str = "the token is on its way";
+const TOKEN_PENDING: &str = "the token is on its way";
 
 /// The facility of librdkafka's log lines about connections that failed or ended.
-const CUT: &str = "FAIL";
+const DISCONNECT_FACILITY: &str = "FAIL";
 /// What these say of one that stood.
-const STOOD: &str = " in state UP";
+const WAS_UP: &str = " in state UP";
 
 /// The callbacks of one client. `own` is for those that only its kind has: delivery reports or rebalances.
 pub(super) struct Context<R = ()> {
     client: KafkaClient,
     /// The addresses of `bootstrap.servers`.
     bootstrap: String,
-    link: Link<R>,
-    tokens: Option<Arc<Tokens>>,
+    link: ClientLink<R>,
+    tokens: Option<Arc<TokenCache>>,
     /// The statistics of the last window.
     totals: Mutex<ClientStatistics>,
     trouble: Mutex<Option<(Code, String)>>,
@@ -90,8 +90,8 @@ impl<R> Context<R> {
     pub(super) fn new(
         client: KafkaClient,
         bootstrap: String,
-        tokens: Option<Arc<Tokens>>,
-        link: Link<R>,
+        tokens: Option<Arc<TokenCache>>,
+        link: ClientLink<R>,
         own: R,
     ) -> Self {
         let (totals, trouble, cuts) = (Mutex::default(), Mutex::default(), Arc::default());
@@ -116,7 +116,7 @@ impl<R> Context<R> {
 
     /// Does something with the client on a thread of its own: a callback runs on the thread that ends with the client, and
     /// must be left alone by what blocks.
-    fn aside(&self, work: impl FnOnce(&dyn Handle<R>) + Send + 'static)
+    fn aside(&self, work: impl FnOnce(&dyn ClientHandle<R>) + Send + 'static)
     where
         R: 'static,
     {
@@ -170,7 +170,7 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
     fn log(&self, level: Level, facility: &str, message: &str) {
         let client = self.client.label();
         // Others could not be had in the first place.
-        if facility == CUT && message.contains(STOOD) {
+        if facility == DISCONNECT_FACILITY && message.contains(WAS_UP) {
             self.cuts.fetch_add(1, Ordering::AcqRel);
         }
         match level {
@@ -202,7 +202,7 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
         match code {
             // Says that there is trouble, not which.
             None | Some(Code::AllBrokersDown) => {}
-            Some(Code::Authentication) if reason.contains(TOKEN_ON_ITS_WAY) => {}
+            Some(Code::Authentication) if reason.contains(TOKEN_PENDING) => {}
             Some(code) => {
                 *self.trouble.lock() = Some((code, reason.to_owned()));
             }
@@ -210,7 +210,7 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
     }
 
     fn stats_raw(&self, json: &[u8]) {
-        match serde_json::from_slice::<Statistics>(json) {
+        match serde_json::from_slice::<ClientStats>(json) {
             Ok(statistics) => {
                 if statistics.knows_nobody() {
                     // A broker that stops may name no broker at all, itself included. librdkafka believes it, and forgets to ask those
@@ -241,7 +241,7 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
             }
             sys::answer(client.handle(), token);
         });
-        tokens.at_hand().ok_or_else(|| TOKEN_ON_ITS_WAY.into())
+        tokens.at_hand().ok_or_else(|| TOKEN_PENDING.into())
     }
 }
 
@@ -250,17 +250,17 @@ impl ConsumerContext for Context {}
 /// The part of librdkafka's statistics that we show.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Statistics {
+struct ClientStats {
     msg_cnt: i64,
     msg_size: i64,
     tx_bytes: u64,
     rx_bytes: u64,
-    brokers: Option<HashMap<String, Broker>>,
+    brokers: Option<HashMap<String, BrokerStats>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Broker {
+struct BrokerStats {
     nodeid: i64,
     state: String,
     /// `configured`, `learned`, or a place for what has no broker of its own.
@@ -268,19 +268,19 @@ struct Broker {
     txerrs: u64,
     rxerrs: u64,
     req_timeouts: u64,
-    rtt: Option<Window>,
+    rtt: Option<RoundTripStats>,
 }
 
 #[derive(Deserialize)]
-struct Window {
+struct RoundTripStats {
     /// Microseconds.
     avg: u64,
 }
 
-impl Statistics {
+impl ClientStats {
     /// Whether there is no broker left that could be asked for others.
     fn knows_nobody(&self) -> bool {
-        let is_real = |broker: &Broker| matches!(&*broker.source, "configured" | "learned");
+        let is_real = |broker: &BrokerStats| matches!(&*broker.source, "configured" | "learned");
         self.brokers.as_ref().is_some_and(|brokers| !brokers.values().any(is_real))
     }
 
@@ -318,7 +318,7 @@ mod tests {
 
     use super::*;
 
-    fn statistics(sent: u64, errors: u64) -> Statistics {
+    fn statistics(sent: u64, errors: u64) -> ClientStats {
         let json = format!(
             r#"{{"name":"x","msg_cnt":3,"msg_size":300,"tx_bytes":{sent},"rx_bytes":20,"brokers":{{
                 "a:9092/1":{{"nodeid":1,"state":"UP","txerrs":{errors},"rxerrs":1,"req_timeouts":2,"rtt":{{"avg":900}}}},
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_request_that_met_silence_is_explained_by_the_trouble_of_the_connection() {
-        let context = Context::new(KafkaClient::Admin, String::new(), None, Link::default(), ());
+        let context = Context::new(KafkaClient::Admin, String::new(), None, ClientLink::default(), ());
         let silence = || KafkaError::MetadataFetch(Code::OperationTimedOut);
         assert_eq!(context.failed("list topics", silence()).retry(), Retry::Later);
 
@@ -370,11 +370,11 @@ mod tests {
             let brokers =
                 sources.iter().map(|source| format!(r#""{source}":{{"nodeid":-1,"source":"{source}"}}"#));
             let json = format!(r#"{{"brokers":{{{}}}}}"#, brokers.collect::<Vec<_>>().join(","));
-            !serde_json::from_str::<Statistics>(&json).unwrap().knows_nobody()
+            !serde_json::from_str::<ClientStats>(&json).unwrap().knows_nobody()
         };
         assert!(known(&["configured", "logical"]) && known(&["learned"]));
         assert!(!known(&["logical"]) && !known(&[]));
-        let silent: Statistics = serde_json::from_str("{}").unwrap();
+        let silent: ClientStats = serde_json::from_str("{}").unwrap();
         assert!(!silent.knows_nobody(), "nothing is said of brokers");
     }
 

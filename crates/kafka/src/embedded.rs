@@ -19,12 +19,12 @@ use super::{Error, client, sys};
 use crate::Kafka;
 
 /// How long the cluster's thread waits for a command before it serves its client's queue.
-const IDLE: Duration = Duration::from_millis(100);
+const COMMAND_WAIT: Duration = Duration::from_millis(100);
 
 /// A running cluster. Dropping it stops it; clients then see their brokers gone.
 #[derive(Debug)]
 pub struct EmbeddedCluster {
-    commands: Option<mpsc::Sender<Command>>,
+    commands: Option<mpsc::Sender<ClusterCommand>>,
     thread: Option<thread::JoinHandle<()>>,
     bootstrap_servers: String,
 }
@@ -88,11 +88,11 @@ impl EmbeddedCluster {
     fn call(
         &self,
         action: String,
-        call: impl FnOnce(&Mock<'_>) -> Result<(), KafkaError> + Send + 'static,
+        call: impl FnOnce(&MockBrokers<'_>) -> Result<(), KafkaError> + Send + 'static,
     ) -> Result<(), Error> {
         let (answer, answered) = mpsc::channel();
         // The caller waits for the answer below.
-        let command: Command = Box::new(move |cluster| drop(answer.send(call(cluster))));
+        let command: ClusterCommand = Box::new(move |cluster| drop(answer.send(call(cluster))));
         let sent = self.commands.as_ref().and_then(|commands| commands.send(command).ok());
         match sent.and_then(|()| answered.recv().ok()) {
             Some(called) => called.map_err(|error| Error::request(action, error)),
@@ -111,11 +111,15 @@ impl Drop for EmbeddedCluster {
     }
 }
 
-type Mock<'c> = MockCluster<'c, DefaultProducerContext>;
+type MockBrokers<'c> = MockCluster<'c, DefaultProducerContext>;
 
-type Command = Box<dyn FnOnce(&Mock<'_>) + Send>;
+type ClusterCommand = Box<dyn FnOnce(&MockBrokers<'_>) + Send>;
 
-fn run(brokers: u16, started: &mpsc::Sender<Result<String, KafkaError>>, inbox: &mpsc::Receiver<Command>) {
+fn run(
+    brokers: u16,
+    started: &mpsc::Sender<Result<String, KafkaError>>,
+    inbox: &mpsc::Receiver<ClusterCommand>,
+) {
     client::prepare_tls();
     let mut config = ClientConfig::new();
     config.set("test.mock.num.brokers", brokers.to_string()).set("client.id", "tributary-embedded");
@@ -131,7 +135,7 @@ fn run(brokers: u16, started: &mpsc::Sender<Result<String, KafkaError>>, inbox: 
         return;
     }
     loop {
-        match inbox.recv_timeout(IDLE) {
+        match inbox.recv_timeout(COMMAND_WAIT) {
             Ok(command) => command(&cluster),
             Err(mpsc::RecvTimeoutError::Timeout) => owner.poll(Duration::ZERO),
             Err(mpsc::RecvTimeoutError::Disconnected) => return,

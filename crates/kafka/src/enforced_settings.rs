@@ -9,7 +9,7 @@ use base::metrics::KafkaClient;
 
 use super::{
     Error,
-    role::{Role, Sight},
+    role::{ClientRole, Isolation},
 };
 
 /// Bytes of records in one batch, unless one record alone is larger; below [`super::MIN_MAX_MESSAGE_BYTES`].
@@ -22,12 +22,12 @@ const POLL_LIMIT: Duration = Duration::from_secs(30);
 pub(super) struct EnforcedSetting {
     pub(super) key: &'static str,
     pub(super) value: String,
-    accepted: Accepted,
+    accepted: AllowedValues,
     rule: &'static str,
 }
 
 /// What the user may write all the same.
-enum Accepted {
+enum AllowedValues {
     /// These words, which all mean the value; none where the worker alone chooses.
     Words(&'static [&'static str]),
     /// The value or any number below it, which then stays.
@@ -44,9 +44,9 @@ impl EnforcedSetting {
     pub(super) fn refusal(&self, client: KafkaClient, user: &BTreeMap<&str, (&str, &str)>) -> Option<Error> {
         let (key, value) = user.get(self.key).filter(|(_, value)| !self.allows(value))?;
         let remedy = match &self.accepted {
-            Accepted::Words([]) => "remove it".to_owned(),
-            Accepted::Words([word, ..]) => format!("remove it or set it to {word}"),
-            Accepted::AtMost => format!("remove it or set it to at most {}", self.value),
+            AllowedValues::Words([]) => "remove it".to_owned(),
+            AllowedValues::Words([word, ..]) => format!("remove it or set it to {word}"),
+            AllowedValues::AtMost => format!("remove it or set it to at most {}", self.value),
         };
         let (key, value) = (key.to_string(), value.to_string());
         Some(Error::Refused { client: client.label(), key, value, rule: self.rule, remedy })
@@ -54,14 +54,14 @@ impl EnforcedSetting {
 
     /// Whether what the user wrote stays, where it is allowed.
     pub(super) fn leaves_the_users(&self) -> bool {
-        matches!(self.accepted, Accepted::AtMost)
+        matches!(self.accepted, AllowedValues::AtMost)
     }
 
     fn allows(&self, value: &str) -> bool {
         let number = |text: &str| text.trim().parse::<u64>().ok();
         match &self.accepted {
-            Accepted::Words(words) => words.contains(&value),
-            Accepted::AtMost => {
+            AllowedValues::Words(words) => words.contains(&value),
+            AllowedValues::AtMost => {
                 number(value).zip(number(&self.value)).is_some_and(|(is, most)| 0 < is && is <= most)
             }
         }
@@ -86,17 +86,17 @@ fn sets(key: &'static str, value: impl Into<String>) -> EnforcedSetting {
 
 /// A value that users may also write, in one of these words.
 fn accepts(key: &'static str, value: impl Into<String>, words: &'static [&'static str]) -> EnforcedSetting {
-    EnforcedSetting { key, value: value.into(), accepted: Accepted::Words(words), rule: "" }
+    EnforcedSetting { key, value: value.into(), accepted: AllowedValues::Words(words), rule: "" }
 }
 
 /// All that are enforced on a client of this kind against the cluster at `servers`.
-pub(super) fn enforced_settings(role: &Role, servers: &str) -> Vec<EnforcedSetting> {
+pub(super) fn enforced_settings(role: &ClientRole, servers: &str) -> Vec<EnforcedSetting> {
     let mut settings = vec![
         sets("metadata.broker.list", servers)
             .because("all clients of a worker use the cluster of bootstrap.servers"),
     ];
     match role {
-        Role::Producer { queue_bytes } => {
+        ClientRole::Producer { queue_bytes } => {
             settings.extend(of_producers(*queue_bytes));
             settings.extend([
                 accepts("message.timeout.ms", "0", &["0"]).because(IN_ORDER),
@@ -104,7 +104,7 @@ pub(super) fn enforced_settings(role: &Role, servers: &str) -> Vec<EnforcedSetti
                     .because("the worker names its transactional producers after what they write"),
             ]);
         }
-        Role::Transactional { id, queue_bytes, timeout } => {
+        ClientRole::Transactional { id, queue_bytes, timeout } => {
             settings.extend(of_producers(*queue_bytes));
             settings.extend([
                 sets("transactional.id", &**id)
@@ -116,12 +116,12 @@ pub(super) fn enforced_settings(role: &Role, servers: &str) -> Vec<EnforcedSetti
             ]);
         }
         // assign() needs a group's name, though nothing is ever committed to it and it is never joined.
-        Role::Consumer(_, sight) => settings.extend(of_consumers("tributary-reader", *sight)),
-        Role::Query(sight) => settings.extend(of_consumers("", *sight)),
-        Role::Member { group, session, heartbeat } => {
+        ClientRole::Consumer(_, sight) => settings.extend(of_consumers("tributary-reader", *sight)),
+        ClientRole::Query(sight) => settings.extend(of_consumers("", *sight)),
+        ClientRole::Member { group, session, heartbeat } => {
             settings.extend(of_members(group, *session, *heartbeat));
         }
-        Role::Admin => settings.push(no_topics()),
+        ClientRole::Admin => settings.push(no_topics()),
     }
     settings
 }
@@ -144,7 +144,7 @@ fn of_producers(queue_bytes: usize) -> [EnforcedSetting; 8] {
         EnforcedSetting {
             key: "batch.size",
             value: BATCH_BYTES.to_string(),
-            accepted: Accepted::AtMost,
+            accepted: AllowedValues::AtMost,
             rule: "a topic's max.message.bytes is judged per batch, and a batch above it is refused with all its records",
         },
         sets("partitioner", "").because("the company in the key decides the partition"),
@@ -155,10 +155,10 @@ fn of_producers(queue_bytes: usize) -> [EnforcedSetting; 8] {
 }
 
 /// `&["read_committed"]` is what users may set, also where this client itself has to see open transactions.
-fn of_consumers(group: &str, sight: Sight) -> [EnforcedSetting; 7] {
+fn of_consumers(group: &str, sight: Isolation) -> [EnforcedSetting; 7] {
     let isolation = match sight {
-        Sight::Committed => "read_committed",
-        Sight::All => "read_uncommitted",
+        Isolation::Committed => "read_committed",
+        Isolation::All => "read_uncommitted",
     };
     [
         sets("group.id", group).because("readers are assigned their partitions and join no group"),

@@ -406,12 +406,13 @@ impl From<KafkaError> for KafkaCause {
 }
 
 /// Open transactions that are named.
-const NAMED: usize = 4;
+const MAX_NAMED_TRANSACTIONS: usize = 4;
 
 fn named(open: &[OpenTransaction]) -> String {
-    let mut text = open.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    if open.len() > NAMED {
-        text += &format!(" and {} more", open.len() - NAMED);
+    let mut text =
+        open.iter().take(MAX_NAMED_TRANSACTIONS).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if open.len() > MAX_NAMED_TRANSACTIONS {
+        text += &format!(" and {} more", open.len() - MAX_NAMED_TRANSACTIONS);
     }
     text
 }

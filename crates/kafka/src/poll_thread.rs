@@ -22,12 +22,12 @@ use rdkafka::{
     producer::{BaseProducer, Producer as _, ProducerContext},
 };
 
-use super::context::{Context, Handle, everything};
+use super::context::{ClientHandle, Context, purge_everything};
 
 /// How long events are waited for at a time, and so how long ending may take. Busy, it costs up to a millisecond of each turn.
-const TURN: Duration = Duration::from_millis(250);
+const POLL_TIMEOUT: Duration = Duration::from_millis(250);
 /// More than passes between two looks at the clock, less than it takes to wake up.
-pub(super) const MORE: Duration = Duration::from_micros(50);
+pub(super) const POLL_EXTRA: Duration = Duration::from_micros(50);
 
 /// See the module's head. Dropping it waits for the thread, and for what librdkafka still has to say.
 pub(super) struct PolledProducer<C: ProducerContext> {
@@ -44,7 +44,7 @@ impl<C: ProducerContext + 'static> FromClientConfigAndContext<C> for PolledProdu
         let (serving, ends) = (Arc::clone(&producer), Arc::clone(&is_ending));
         let serve = move || {
             while !ends.load(Ordering::Acquire) {
-                serving.poll(TURN + MORE);
+                serving.poll(POLL_TIMEOUT + POLL_EXTRA);
             }
         };
         let thread = thread::Builder::new().name("kafka-serve".into()).spawn(serve);
@@ -61,7 +61,7 @@ impl<C: ProducerContext> Deref for PolledProducer<C> {
     }
 }
 
-impl<R> Handle<R> for PolledProducer<Context<R>>
+impl<R> ClientHandle<R> for PolledProducer<Context<R>>
 where
     Context<R>: ProducerContext,
 {
@@ -71,7 +71,7 @@ where
 
     fn end_if_fatal(&self) {
         if self.client().fatal_error().is_some() {
-            self.purge(everything());
+            self.purge(purge_everything());
         }
     }
 }
@@ -94,12 +94,12 @@ mod tests {
     use rdkafka::producer::{BaseRecord, DeliveryResult};
 
     use super::*;
-    use crate::{client::Settings, embedded::EmbeddedCluster, role::Role};
+    use crate::{client::Settings, embedded::EmbeddedCluster, role::ClientRole};
 
     /// Tells which thread serves the producer.
-    struct Tells(mpsc::Sender<PathBuf>);
+    struct ServingThread(mpsc::Sender<PathBuf>);
 
-    impl ProducerContext for Context<Tells> {
+    impl ProducerContext for Context<ServingThread> {
         type DeliveryOpaque = ();
 
         fn delivery(&self, _: &DeliveryResult<'_>, (): ()) {
@@ -119,9 +119,11 @@ mod tests {
         const TURNS: usize = 6;
         let cluster = EmbeddedCluster::start(1).unwrap();
         cluster.create_topic("events", 1).unwrap();
-        let settings = Settings::new(&cluster.settings(), &Role::Producer { queue_bytes: 1 << 20 }).unwrap();
+        let settings =
+            Settings::new(&cluster.settings(), &ClientRole::Producer { queue_bytes: 1 << 20 }).unwrap();
         let (told, tells) = mpsc::channel();
-        let producer: Arc<PolledProducer<Context<Tells>>> = settings.create(Tells(told)).unwrap();
+        let producer: Arc<PolledProducer<Context<ServingThread>>> =
+            settings.create(ServingThread(told)).unwrap();
         producer
             .send(BaseRecord::to("events").key("key").payload("value"))
             .map_err(|(error, _)| error)
@@ -135,7 +137,7 @@ mod tests {
                 turns.push((now.0 - last.0) / u32::try_from(now.1 - last.1).unwrap());
                 last = now;
             }
-            thread::sleep(TURN / 10);
+            thread::sleep(POLL_TIMEOUT / 10);
         }
 
         // One that spins to the end of a turn takes most of a millisecond for each. The least of them: a machine that is taken away

@@ -6,7 +6,7 @@ use base::metrics::KafkaClient;
 
 /// How a reader fetches.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fetch {
+pub(super) struct FetchOptions {
     /// Partitions that it reads.
     pub(super) partitions: usize,
     /// Bytes that it may fetch ahead, over all of them.
@@ -17,7 +17,7 @@ pub(super) struct Fetch {
 
 /// Which records a reader sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sight {
+pub(super) enum Isolation {
     /// Those of transactions that were committed, up to the first that is open.
     Committed,
     /// Those of open and aborted transactions too.
@@ -26,22 +26,22 @@ pub(super) enum Sight {
 
 /// A kind of client with the figures that differ from one to the next.
 #[derive(Debug, Clone)]
-pub(super) enum Role {
+pub(super) enum ClientRole {
     /// The idempotent producer.
     Producer { queue_bytes: usize },
     /// The producer of one shard.
     Transactional { id: Arc<str>, queue_bytes: usize, timeout: Duration },
     /// A reader; without figures it takes librdkafka's own, for a look at single records.
-    Consumer(Option<Fetch>, Sight),
+    Consumer(Option<FetchOptions>, Isolation),
     /// Queries metadata and offsets; joins no group and fetches nothing.
-    Query(Sight),
+    Query(Isolation),
     /// A member of a group that shares out partitions and reads none.
     Member { group: Arc<str>, session: Duration, heartbeat: Duration },
     /// The topic admin.
     Admin,
 }
 
-impl Role {
+impl ClientRole {
     /// Its label in metrics and messages.
     pub(super) fn client(&self) -> KafkaClient {
         match self {

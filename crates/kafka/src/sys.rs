@@ -94,7 +94,7 @@ pub(super) fn add_brokers<C: ClientContext>(client: &Client<C>, bootstrap: &str)
 }
 
 /// A topic as the metadata of the cluster describes it.
-pub(super) struct Topic {
+pub(super) struct TopicMetadata {
     pub(super) partitions: Vec<i32>,
     pub(super) has_leaders: bool,
 }
@@ -104,8 +104,8 @@ pub(super) fn find_topics<C: ClientContext>(
     client: &Client<C>,
     names: &[&str],
     limit: Duration,
-) -> Result<BTreeMap<String, Result<Topic, Code>>, KafkaError> {
-    let mut handles = Handles(Vec::with_capacity(names.len()));
+) -> Result<BTreeMap<String, Result<TopicMetadata, Code>>, KafkaError> {
+    let mut handles = TopicHandles(Vec::with_capacity(names.len()));
     for name in names {
         let name = CString::new(*name).map_err(|_| KafkaError::MetadataFetch(Code::InvalidTopic))?;
         // SAFETY: the client and the name outlive the call, which copies the name; no configuration is given.
@@ -142,7 +142,7 @@ pub(super) fn find_topics<C: ClientContext>(
                 let count = length(topic.partition_cnt);
                 let partitions =
                     if count == 0 { &[] } else { slice::from_raw_parts(topic.partitions, count) };
-                Ok(Topic {
+                Ok(TopicMetadata {
                     partitions: partitions.iter().map(|partition| partition.id).collect(),
                     has_leaders: partitions.iter().all(|partition| partition.leader >= 0),
                 })
@@ -157,9 +157,9 @@ pub(super) fn find_topics<C: ClientContext>(
 }
 
 /// Topics that a client knows as long as these live.
-struct Handles(Vec<*mut rd::rd_kafka_topic_t>);
+struct TopicHandles(Vec<*mut rd::rd_kafka_topic_t>);
 
-impl Drop for Handles {
+impl Drop for TopicHandles {
     fn drop(&mut self) {
         for handle in &self.0 {
             // SAFETY: each is from a client that outlives this, and given back once.

@@ -23,17 +23,17 @@ use base::{metrics::KafkaClient, retry::Retry, secret::HIDDEN};
 use crate::Kafka;
 use crate::{
     Error,
-    context::{Context, Handle, Link},
+    context::{ClientHandle, ClientLink, Context},
     enforced_settings::enforced_settings,
     oauth,
-    role::{Fetch, Role, Sight},
+    role::{ClientRole, FetchOptions, Isolation},
     sys,
 };
 
 /// How long to wait for an answer before we look whether something is wrong for good.
-const STEP: Duration = Duration::from_secs(2);
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 /// The wait between two of them.
-const NEXT_STEP: Duration = Duration::from_millis(20);
+const ASK_PAUSE: Duration = Duration::from_millis(20);
 
 /// The largest record a producer takes, in bytes. What a topic takes is often less, and the broker's to judge; a dead
 /// letter, which carries what another topic refused, may be this large.
@@ -44,7 +44,7 @@ pub const MAX_RECORD_BYTES: usize = 32 << 20;
 pub const MIN_MAX_MESSAGE_BYTES: u64 = 1 << 20;
 
 /// The least librdkafka takes for `message.max.bytes`.
-const SMALLEST_MAX: usize = 1_000;
+const MIN_MESSAGE_MAX_BYTES: usize = 1_000;
 
 /// Everything that is wrong with the user's settings and shows without a broker: the first fault of each of them.
 #[must_use]
@@ -52,11 +52,14 @@ pub fn check_settings(kafka: &Kafka) -> Vec<Error> {
     // The figures are the worker's own, so any will do.
     let (queue_bytes, timeout) = (MAX_RECORD_BYTES, Duration::from_secs(15));
     let roles = [
-        Role::Producer { queue_bytes },
-        Role::Transactional { id: "check".into(), queue_bytes, timeout },
-        Role::Consumer(Some(Fetch { partitions: 1, bytes: queue_bytes, wait: timeout }), Sight::Committed),
-        Role::Member { group: "check".into(), session: timeout, heartbeat: timeout / 3 },
-        Role::Admin,
+        ClientRole::Producer { queue_bytes },
+        ClientRole::Transactional { id: "check".into(), queue_bytes, timeout },
+        ClientRole::Consumer(
+            Some(FetchOptions { partitions: 1, bytes: queue_bytes, wait: timeout }),
+            Isolation::Committed,
+        ),
+        ClientRole::Member { group: "check".into(), session: timeout, heartbeat: timeout / 3 },
+        ClientRole::Admin,
     ];
     let mut told = BTreeSet::new();
     let mut errors = Vec::new();
@@ -79,15 +82,15 @@ pub fn check_settings(kafka: &Kafka) -> Vec<Error> {
 pub(super) struct Settings {
     client: KafkaClient,
     config: ClientConfig,
-    token: Option<oauth::Source>,
+    token: Option<oauth::TokenSource>,
 }
 
 impl Settings {
     /// The settings of a role, or the first thing that is wrong with the user's.
-    pub(super) fn new(kafka: &Kafka, role: &Role) -> Result<Self, Error> {
+    pub(super) fn new(kafka: &Kafka, role: &ClientRole) -> Result<Self, Error> {
         let client = role.client();
         let mut user = user_settings(kafka, role);
-        let token = oauth::Source::take(client.label(), &mut user)?;
+        let token = oauth::TokenSource::take(client.label(), &mut user)?;
 
         let mut config = ClientConfig::new();
         for (key, value) in defaults(role) {
@@ -100,7 +103,7 @@ impl Settings {
             && let Some(set) = config.get("message.max.bytes").and_then(|value| value.parse::<usize>().ok())
         {
             // Never above the queue: a record that can never fit must be refused, not found to be in the way for ever.
-            config.set("message.max.bytes", set.min(most.max(SMALLEST_MAX)).to_string());
+            config.set("message.max.bytes", set.min(most.max(MIN_MESSAGE_MAX_BYTES)).to_string());
         }
         for enforced in enforced_settings(role, &kafka.bootstrap_servers) {
             if let Some(refusal) = enforced.refusal(client, &user) {
@@ -137,10 +140,10 @@ impl Settings {
     }
 
     /// Everything that is wrong with the user's settings for a role, each looked at alone.
-    fn faults(kafka: &Kafka, role: &Role) -> Vec<Error> {
+    fn faults(kafka: &Kafka, role: &ClientRole) -> Vec<Error> {
         let client = role.client();
         let mut user = user_settings(kafka, role);
-        let token = oauth::Source::take(client.label(), &mut user);
+        let token = oauth::TokenSource::take(client.label(), &mut user);
         let enforced = enforced_settings(role, &kafka.bootstrap_servers);
         let refused = enforced.iter().filter_map(|setting| setting.refusal(client, &user));
         let unusable = user.values().filter_map(|(key, value)| {
@@ -155,7 +158,7 @@ impl Settings {
     pub(super) fn create<R, T>(&self, own: R) -> Result<Arc<T>, Error>
     where
         Context<R>: ClientContext,
-        T: FromClientConfigAndContext<Context<R>> + Handle<R> + 'static,
+        T: FromClientConfigAndContext<Context<R>> + ClientHandle<R> + 'static,
     {
         self.create_with(own, |_| {})
     }
@@ -164,11 +167,11 @@ impl Settings {
     pub(super) fn create_with<R, T>(&self, own: R, prepare: impl FnOnce(&mut T)) -> Result<Arc<T>, Error>
     where
         Context<R>: ClientContext,
-        T: FromClientConfigAndContext<Context<R>> + Handle<R> + 'static,
+        T: FromClientConfigAndContext<Context<R>> + ClientHandle<R> + 'static,
     {
         prepare_tls();
-        let link = Link::<R>::default();
-        let tokens = self.token.clone().map(|source| Arc::new(oauth::Tokens::new(source)));
+        let link = ClientLink::<R>::default();
+        let tokens = self.token.clone().map(|source| Arc::new(oauth::TokenCache::new(source)));
         let bootstrap = self.config.get("metadata.broker.list").unwrap_or_default().to_owned();
         let context = Context::new(self.client, bootstrap, tokens, Arc::clone(&link), own);
         let created = self.config.create_with_context(context).map(|mut client| {
@@ -176,7 +179,8 @@ impl Settings {
             Arc::new(client)
         });
         // Also where there is none, so that nobody waits for one.
-        let client: Weak<dyn Handle<R>> = created.as_ref().map_or_else(|_| Weak::<T>::new(), Arc::downgrade);
+        let client: Weak<dyn ClientHandle<R>> =
+            created.as_ref().map_or_else(|_| Weak::<T>::new(), Arc::downgrade);
         link.set(client).ok();
         created.map_err(|error| explain(self.client, error))
     }
@@ -193,7 +197,7 @@ impl Settings {
 }
 
 /// What we set where the user sets nothing.
-fn defaults(role: &Role) -> Vec<(&'static str, String)> {
+fn defaults(role: &ClientRole) -> Vec<(&'static str, String)> {
     let mut defaults: Vec<(&'static str, String)> = vec![
         ("client.id", format!("tributary-{}", role.client().label())),
         // A broker that comes back is used within a quarter of a second; librdkafka's own limit is ten.
@@ -201,19 +205,22 @@ fn defaults(role: &Role) -> Vec<(&'static str, String)> {
         ("reconnect.backoff.max.ms", "250".into()),
     ];
     match role {
-        Role::Producer { queue_bytes } | Role::Transactional { queue_bytes, .. } => {
+        ClientRole::Producer { queue_bytes } | ClientRole::Transactional { queue_bytes, .. } => {
             defaults.extend([
-                ("message.max.bytes", (*queue_bytes).clamp(SMALLEST_MAX, MAX_RECORD_BYTES).to_string()),
+                (
+                    "message.max.bytes",
+                    (*queue_bytes).clamp(MIN_MESSAGE_MAX_BYTES, MAX_RECORD_BYTES).to_string(),
+                ),
                 ("statistics.interval.ms", "5000".into()),
                 ("queue.buffering.max.ms", "0".into()),
                 ("compression.codec", "lz4".into()),
             ]);
-            if matches!(role, Role::Producer { .. }) {
+            if matches!(role, ClientRole::Producer { .. }) {
                 // Measured fastest with linger 0: records that wait for the one request fill the next batch.
                 defaults.push(("max.in.flight.requests.per.connection", "1".into()));
             }
         }
-        Role::Consumer(Some(fetch), _) => {
+        ClientRole::Consumer(Some(fetch), _) => {
             // Limits hold per partition here, so the whole is divided: half may wait when the other half is fetched.
             let share = fetch.bytes / 2 / fetch.partitions.max(1);
             defaults.extend([
@@ -226,13 +233,13 @@ fn defaults(role: &Role) -> Vec<(&'static str, String)> {
                 ("fetch.queue.backoff.ms", "5".into()),
             ]);
         }
-        Role::Member { session, .. } => defaults.extend([
+        ClientRole::Member { session, .. } => defaults.extend([
             ("statistics.interval.ms", "5000".into()),
             // A renewal that waits longer than a session is worth nothing, and holds up the next.
             ("socket.timeout.ms", session.as_millis().to_string()),
         ]),
         // Nobody serves these clients' queues between calls, so statistics would pile up there.
-        Role::Consumer(None, _) | Role::Query(_) | Role::Admin => {}
+        ClientRole::Consumer(None, _) | ClientRole::Query(_) | ClientRole::Admin => {}
     }
     defaults
 }
@@ -244,7 +251,7 @@ pub(super) fn prepare_tls() {
 }
 
 /// The user's settings for a role: librdkafka's name to the user's name and value.
-fn user_settings<'a>(kafka: &'a Kafka, role: &Role) -> BTreeMap<&'a str, (&'a str, &'a str)> {
+fn user_settings<'a>(kafka: &'a Kafka, role: &ClientRole) -> BTreeMap<&'a str, (&'a str, &'a str)> {
     // One name for each property in each layer, before one layer covers the other.
     let layers = kafka.layers(role.client().label());
     layers.map(|(key, value)| (canonical(key), (key, value.reveal()))).collect()
@@ -295,16 +302,16 @@ pub(super) fn on_closing_thread(close: impl FnOnce() + Send + 'static) {
 
 /// Repeats a question until it is answered, the limit has passed, or what is wrong will not pass: a wrong password looks
 /// like silence, and waiting does not mend it. `ask` gets the time it may take.
-pub(super) fn in_steps<T>(
+pub(super) fn ask_until_answered<T>(
     limit: Duration,
     mut ask: impl FnMut(Duration) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let end = Instant::now() + limit;
     loop {
         let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        match ask(left.min(STEP)) {
+        match ask(left.min(ASK_TIMEOUT)) {
             // Some say no at once, such as a broker that has not heard of a new topic yet.
-            Err(error) if error.retry() != Retry::Never && Instant::now() < end => thread::sleep(NEXT_STEP),
+            Err(error) if error.retry() != Retry::Never && Instant::now() < end => thread::sleep(ASK_PAUSE),
             answer => return answer,
         }
     }

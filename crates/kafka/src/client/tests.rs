@@ -2,16 +2,16 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 
 use super::*;
 
-fn producer() -> Role {
-    Role::Producer { queue_bytes: 1 << 20 }
+fn producer() -> ClientRole {
+    ClientRole::Producer { queue_bytes: 1 << 20 }
 }
 
-fn fetching(partitions: usize) -> Role {
-    let fetch = Fetch { partitions, bytes: 16 << 20, wait: Duration::from_millis(50) };
-    Role::Consumer(Some(fetch), Sight::Committed)
+fn fetching(partitions: usize) -> ClientRole {
+    let fetch = FetchOptions { partitions, bytes: 16 << 20, wait: Duration::from_millis(50) };
+    ClientRole::Consumer(Some(fetch), Isolation::Committed)
 }
 
-fn consumer() -> Role {
+fn consumer() -> ClientRole {
     fetching(4)
 }
 
@@ -21,7 +21,7 @@ fn kafka(producer: &[(&str, &str)], consumer: &[(&str, &str)]) -> Kafka {
     Kafka { producer: owned(producer), consumer: owned(consumer), ..plain }
 }
 
-fn error_text(kafka: &Kafka, role: &Role) -> String {
+fn error_text(kafka: &Kafka, role: &ClientRole) -> String {
     Settings::new(kafka, role).map(|_| ()).unwrap_err().to_string()
 }
 
@@ -75,7 +75,7 @@ fn user_setting_against_an_enforced_one_is_refused() {
 fn every_enforced_setting_refuses_another_value() {
     let roles = [
         producer(),
-        Role::Transactional { id: "t".into(), queue_bytes: 1024, timeout: Duration::from_secs(15) },
+        ClientRole::Transactional { id: "t".into(), queue_bytes: 1024, timeout: Duration::from_secs(15) },
         consumer(),
     ];
 
@@ -151,14 +151,14 @@ fn an_unknown_property_is_named_and_a_java_one_is_translated() {
 
 #[test]
 fn a_question_is_repeated_until_it_is_answered_or_can_never_be() {
-    let silence = || Error::Deadline { action: "ask".into(), limit: STEP };
+    let silence = || Error::Deadline { action: "ask".into(), limit: ASK_TIMEOUT };
     let limit = Duration::from_secs(60);
     let mut answers = [Err(silence()), Err(silence()), Ok(7)].into_iter();
     let mut refusals = [Err(silence()), Err(Error::Stopped { action: "ask".into() })].into_iter();
 
-    let answered = in_steps(limit, |_| answers.next().unwrap());
-    let refused: Result<i32, Error> = in_steps(limit, |_| refusals.next().unwrap());
-    let late: Result<i32, Error> = in_steps(Duration::ZERO, |_| Err(silence()));
+    let answered = ask_until_answered(limit, |_| answers.next().unwrap());
+    let refused: Result<i32, Error> = ask_until_answered(limit, |_| refusals.next().unwrap());
+    let late: Result<i32, Error> = ask_until_answered(Duration::ZERO, |_| Err(silence()));
 
     assert_eq!(answered.ok(), Some(7));
     assert!(matches!(refused, Err(Error::Stopped { .. })), "{refused:?}");
@@ -208,7 +208,7 @@ fn no_setting_of_the_users_can_break_the_group() {
 
 #[test]
 fn a_member_takes_what_readers_are_allowed_and_joins_with_its_own() {
-    let role = Role::Member {
+    let role = ClientRole::Member {
         group: "workers".into(),
         session: Duration::from_secs(60),
         heartbeat: Duration::from_millis(500),
@@ -251,7 +251,8 @@ fn a_client_that_knows_no_broker_finds_kafka_where_it_is_told_to_look() {
 
     sys::add_brokers(client.client(), cluster.bootstrap_servers());
 
-    let metadata = in_steps(Duration::from_secs(20), |_| ask().map_err(|error| Error::request("ask", error)));
+    let metadata =
+        ask_until_answered(Duration::from_secs(20), |_| ask().map_err(|error| Error::request("ask", error)));
     assert_eq!(metadata.unwrap().brokers().len(), 1);
 }
 

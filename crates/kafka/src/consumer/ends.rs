@@ -15,40 +15,40 @@ use rdkafka::{
 
 use super::{
     Ends, TopicPartition,
-    question::{Client, SHORTEST, check_places, close, create, find_topics, topics_of},
+    question::{ConsumerClient, MIN_QUERY_TIMEOUT, check_partitions, close, create, find_topics, topics_of},
     spare,
 };
 use crate::{
     Error, Kafka, OpenTransaction,
-    client::in_steps,
-    role::{Role, Sight},
+    client::ask_until_answered,
+    role::{ClientRole, Isolation},
 };
 
 /// The most time for a broker that does not know a partition yet, and for one that is asked about an offset out of range.
 pub(super) const WATERMARK_LIMIT: Duration = Duration::from_secs(5);
 /// Wait between two times it is asked.
-const BETWEEN_TRIES: Duration = Duration::from_millis(100);
+const UNKNOWN_PARTITION_PAUSE: Duration = Duration::from_millis(100);
 /// Wait between two questions whether transactions have been decided.
-const BETWEEN_ASKING: Duration = Duration::from_millis(20);
+const UNDECIDED_PAUSE: Duration = Duration::from_millis(20);
 /// The most it may take to find out how old an open transaction is.
-const LOOK_LIMIT: Duration = Duration::from_millis(500);
+const AGE_LOOKUP_LIMIT: Duration = Duration::from_millis(500);
 /// Open transactions whose age is looked up.
-const LOOKED_AT: usize = 4;
+const MAX_AGE_LOOKUPS: usize = 4;
 /// The most of a limit that is kept for telling what has been waited for in vain.
-const TELLING: Duration = Duration::from_secs(3);
+const MAX_REPORT_TIME: Duration = Duration::from_secs(3);
 
 /// The first offset each partition has, and the one behind the last record that is seen.
 pub(super) fn ends(
     kafka: &Kafka,
     places: &[TopicPartition],
-    sight: Sight,
+    sight: Isolation,
     limit: Duration,
 ) -> Result<Ends, Error> {
     let end = Instant::now() + limit;
-    let left = || end.saturating_duration_since(Instant::now()).max(SHORTEST);
-    spare::ask(kafka, &Role::Query(sight), |client| {
-        check_places(client, places, left)?;
-        ask_all(client, places, left)
+    let left = || end.saturating_duration_since(Instant::now()).max(MIN_QUERY_TIMEOUT);
+    spare::ask(kafka, &ClientRole::Query(sight), |client| {
+        check_partitions(client, places, left)?;
+        ask_ends(client, places, left)
     })
 }
 
@@ -63,19 +63,19 @@ pub(super) fn decided_ends(
     nobody_waits: impl Fn() -> bool,
 ) -> Result<Ends, Error> {
     let end = Instant::now() + limit;
-    let left = || end.saturating_duration_since(Instant::now()).max(SHORTEST);
-    spare::ask(kafka, &Role::Query(Sight::Committed), |client| {
-        check_places(client, places, left)?;
-        let last = spare::ask(kafka, &Role::Query(Sight::All), |asking| {
+    let left = || end.saturating_duration_since(Instant::now()).max(MIN_QUERY_TIMEOUT);
+    spare::ask(kafka, &ClientRole::Query(Isolation::Committed), |client| {
+        check_partitions(client, places, left)?;
+        let last = spare::ask(kafka, &ClientRole::Query(Isolation::All), |asking| {
             // Who leads the partitions may have changed since this client was last asked. A broker that has just come back may not know
             // them yet: the offsets are asked for patiently.
             find_topics(asking, &topics_of(places), left().min(WATERMARK_LIMIT)).ok();
-            ask_all(asking, places, left)
+            ask_ends(asking, places, left)
         })?;
-        let telling = (limit / 4).min(TELLING);
+        let telling = (limit / 4).min(MAX_REPORT_TIME);
         let begun = Instant::now();
         loop {
-            let ends = ask_all(client, places, left)?;
+            let ends = ask_ends(client, places, left)?;
             let open: Vec<(&TopicPartition, i64)> = ends
                 .iter()
                 .filter(|(place, (_, end))| last.get(*place).is_some_and(|(_, last)| end < last))
@@ -88,7 +88,7 @@ pub(super) fn decided_ends(
             if waited >= patience || left() <= telling || nobody_waits() {
                 return Err(Error::Undecided { open: open_transactions(kafka, &open, left)?, waited });
             }
-            thread::sleep(BETWEEN_ASKING.min(left()));
+            thread::sleep(UNDECIDED_PAUSE.min(left()));
         }
     })
 }
@@ -99,11 +99,11 @@ fn open_transactions(
     open: &[(&TopicPartition, i64)],
     left: impl Fn() -> Duration,
 ) -> Result<Vec<OpenTransaction>, Error> {
-    let looking = create(kafka, &Role::Consumer(None, Sight::All))?;
+    let looking = create(kafka, &ClientRole::Consumer(None, Isolation::All))?;
     let places: Vec<TopicPartition> = open.iter().map(|(place, _)| (*place).clone()).collect();
     // An assignment on a fresh client would wait half a second. Without an answer the error has no ages.
-    check_places(&looking, &places, || LOOK_LIMIT.min(left())).ok();
-    let look = |at: usize| if at < LOOKED_AT { LOOK_LIMIT.min(left()) } else { Duration::ZERO };
+    check_partitions(&looking, &places, || AGE_LOOKUP_LIMIT.min(left())).ok();
+    let look = |at: usize| if at < MAX_AGE_LOOKUPS { AGE_LOOKUP_LIMIT.min(left()) } else { Duration::ZERO };
     let told = open.iter().enumerate();
     let told = told.map(|(at, (place, end))| open_transaction(&looking, place, *end, look(at))).collect();
     close(looking);
@@ -113,7 +113,7 @@ fn open_transactions(
 /// What there is to say about the transaction that is open from this offset on. Its age is that of its first record, which
 /// only this client sees.
 fn open_transaction(
-    asking: &Client,
+    asking: &ConsumerClient,
     place: &TopicPartition,
     offset: i64,
     limit: Duration,
@@ -140,8 +140,12 @@ fn open_transaction(
 
 /// The first offset of each partition, and the one behind the last record that is seen, with two requests to each of their
 /// leaders.
-fn ask_all(client: &Client, places: &[TopicPartition], left: impl Fn() -> Duration) -> Result<Ends, Error> {
-    in_steps(left(), |step| {
+fn ask_ends(
+    client: &ConsumerClient,
+    places: &[TopicPartition],
+    left: impl Fn() -> Duration,
+) -> Result<Ends, Error> {
+    ask_until_answered(left(), |step| {
         ask_patiently(step, |limit| {
             let first = ask_offsets(client, places, Offset::Beginning, limit)?;
             let next = ask_offsets(client, places, Offset::End, limit)?;
@@ -153,7 +157,7 @@ fn ask_all(client: &Client, places: &[TopicPartition], left: impl Fn() -> Durati
 
 /// The offset of each partition that is named by its beginning or its end.
 fn ask_offsets(
-    client: &Client,
+    client: &ConsumerClient,
     places: &[TopicPartition],
     which: Offset,
     limit: Duration,
@@ -182,14 +186,19 @@ fn ask_offsets(
 }
 
 /// Asks the leader of a partition for its offsets.
-pub(super) fn ask(client: &Client, topic: &str, partition: i32, limit: Duration) -> Result<(), Error> {
+pub(super) fn ask_leader(
+    client: &ConsumerClient,
+    topic: &str,
+    partition: i32,
+    limit: Duration,
+) -> Result<(), Error> {
     ask_patiently(limit, |left| {
         let answered = client.fetch_watermarks(topic, partition, left).map(drop);
         answered.map_err(|error| (format!("{topic} partition {partition}"), error))
     })
 }
 
-/// Asks for offsets. A broker that has just come back may not know the partition for a moment: it is asked again for a while. `ask` gets
+/// Asks for offsets. A broker that has just come back may not know the partition for a moment: it is asked again for a while. `ask_leader` gets
 /// the time it may take, and names the partition it failed for.
 fn ask_patiently<T>(
     limit: Duration,
@@ -199,7 +208,7 @@ fn ask_patiently<T>(
     let (end, patient) = (begun + limit, begun + limit.min(WATERMARK_LIMIT));
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        let (place, error) = match ask(left.max(SHORTEST)) {
+        let (place, error) = match ask_leader(left.max(MIN_QUERY_TIMEOUT)) {
             Ok(found) => return Ok(found),
             Err(failed) => failed,
         };
@@ -215,6 +224,6 @@ fn ask_patiently<T>(
         if !passes || Instant::now() >= patient {
             return Err(Error::request(format!("ask for the offsets of {place}"), error));
         }
-        thread::sleep(BETWEEN_TRIES);
+        thread::sleep(UNKNOWN_PARTITION_PAUSE);
     }
 }

@@ -1,4 +1,4 @@
-//! Reading assigned partitions, committed records only; [`look`] can read the others too, to decide about their transactions.
+//! Reading assigned partitions, committed records only; [`read_range`] can read the others too, to decide about their transactions.
 //!
 //! A thread per consumer ([`poll`]) polls librdkafka and hands records over in order through a channel bounded in records
 //! and bytes; [`Consumer::next`] takes them out. When the channel is full the thread stops taking, librdkafka's bounded
@@ -44,7 +44,7 @@ pub(super) use spare::ask;
 use crate::{
     Error, Kafka,
     client::{blocking, start_thread},
-    role::{Role, Sight},
+    role::{ClientRole, Isolation},
 };
 
 /// What a consumer may use.
@@ -155,10 +155,10 @@ pub enum ConsumerEvent {
 /// See the module's head. Dropping it ends its thread soon after; [`Consumer::stop`] waits for that.
 pub struct Consumer {
     events: mpsc::Receiver<Result<ConsumerEvent, Error>>,
-    shared: Arc<Shared>,
+    shared: Arc<BufferState>,
     paused: Paused,
     poller: thread::Thread,
-    client: Weak<question::Client>,
+    client: Weak<question::ConsumerClient>,
     ended: oneshot::Receiver<()>,
 }
 
@@ -169,7 +169,7 @@ impl Consumer {
         assignments: Vec<Assignment>,
         options: &Options,
     ) -> Result<Self, Error> {
-        Self::open(kafka, assignments, options, Sight::Committed, Ends::new()).await
+        Self::open(kafka, assignments, options, Isolation::Committed, Ends::new()).await
     }
 
     /// The next record or end, in order within each partition. Cancel safe: a dropped call loses nothing.
@@ -230,15 +230,15 @@ impl Consumer {
         kafka: &Kafka,
         assignments: Vec<Assignment>,
         options: &Options,
-        sight: Sight,
+        sight: Isolation,
         ends: Ends,
     ) -> Result<Self, Error> {
         let (sender, events) = mpsc::channel(options.buffer_records.max(1));
-        let shared = Arc::new(Shared { limit: options.buffer_bytes, ..Shared::default() });
+        let shared = Arc::new(BufferState { limit: options.buffer_bytes, ..BufferState::default() });
         let paused: Paused =
             assignments.iter().map(|assignment| (assignment.place(), Arc::default())).collect();
         let (end, ended) = oneshot::channel();
-        let order = poll::Order {
+        let order = poll::ReaderArgs {
             kafka: kafka.clone(),
             options: options.clone(),
             assignments,
@@ -253,7 +253,7 @@ impl Consumer {
             // The receiver may have been dropped.
             end.send(()).ok();
         };
-        let poll::Opened { poller, client } =
+        let poll::RunningReader { poller, client } =
             start_thread("kafka-consumer", "start to read from Kafka", run).await??;
         Ok(Self { events, shared, paused, poller, client, ended })
     }
@@ -364,13 +364,13 @@ impl ReadToEnd {
         let starts = starts.iter().map(|(partition, start)| ((Arc::clone(&topic), *partition), *start));
         let starts: BTreeMap<TopicPartition, StartOffset> = starts.collect();
         let ends = decided_ends(kafka, starts.keys().cloned().collect(), waits);
-        Self::open(kafka, starts, Sight::Committed, ends, action, waits.limit).await
+        Self::open(kafka, starts, Isolation::Committed, ends, action, waits.limit).await
     }
 
     async fn open(
         kafka: &Kafka,
         starts: BTreeMap<TopicPartition, StartOffset>,
-        sight: Sight,
+        sight: Isolation,
         ends: impl Future<Output = Result<Ends, Error>>,
         action: String,
         limit: Duration,
@@ -454,14 +454,14 @@ pub async fn watermarks_of(
     places: &[TopicPartition],
     limit: Duration,
 ) -> Result<BTreeMap<TopicPartition, (i64, i64)>, Error> {
-    ends(kafka, places, Sight::Committed, limit).await
+    ends(kafka, places, Isolation::Committed, limit).await
 }
 
 /// The first offset each partition has, and the one behind the last record that is seen.
 pub(super) async fn ends(
     kafka: &Kafka,
     places: &[TopicPartition],
-    sight: Sight,
+    sight: Isolation,
     limit: Duration,
 ) -> Result<Ends, Error> {
     if places.is_empty() {
@@ -492,20 +492,22 @@ async fn decided_ends(
 pub(super) async fn exists(kafka: &Kafka, place: &TopicPartition, limit: Duration) -> Result<bool, Error> {
     let (kafka, (topic, partition)) = (kafka.clone(), place.clone());
     let ask = move || {
-        spare::ask(&kafka, &Role::Query(Sight::Committed), |client| match find_topic(client, &topic, limit) {
-            Ok(found) => Ok(found.partitions.contains(&partition)),
-            Err(error) if error.lacks_topic() => Ok(false),
-            Err(error) => Err(error),
+        spare::ask(&kafka, &ClientRole::Query(Isolation::Committed), |client| {
+            match find_topic(client, &topic, limit) {
+                Ok(found) => Ok(found.partitions.contains(&partition)),
+                Err(error) if error.lacks_topic() => Ok(false),
+                Err(error) => Err(error),
+            }
         })
     };
     blocking("ask for a partition", ask).await?
 }
 
 /// Hands over what is seen of partitions from these offsets to their ends as of now.
-pub(super) async fn look(
+pub(super) async fn read_range(
     kafka: &Kafka,
     starts: BTreeMap<TopicPartition, i64>,
-    sight: Sight,
+    sight: Isolation,
     limit: Duration,
     mut each: impl FnMut(ConsumerRecord),
 ) -> Result<(), Error> {
@@ -531,7 +533,7 @@ type Paused = BTreeMap<TopicPartition, Arc<AtomicBool>>;
 
 /// How full the way from thread to caller is.
 #[derive(Debug, Default)]
-struct Shared {
+struct BufferState {
     /// Bytes waiting to be taken.
     bytes: AtomicUsize,
     /// Bytes that may wait.

@@ -2,7 +2,7 @@
 //!
 //! Every partition has a queue of its own, split off before the assignment, because librdkafka's wrapper tells neither the
 //! topic of an end nor the partition of an error; on its own queue both are known. The thread sleeps until a queue has
-//! something, the caller has made room, or [`IDLE`] has passed.
+//! something, the caller has made room, or [`IDLE_WAIT`] has passed.
 
 use std::{
     sync::{
@@ -25,51 +25,52 @@ use tokio::sync::{mpsc, oneshot};
 use base::retry::Retry;
 
 use super::{
-    Assignment, ConsumerEvent, ConsumerRecord, Ends, Options, Paused, Shared, StartOffset, TopicPartition,
+    Assignment, BufferState, ConsumerEvent, ConsumerRecord, Ends, Options, Paused, StartOffset,
+    TopicPartition,
     ends::WATERMARK_LIMIT,
-    question::{Client, SHORTEST, check_places, serve_queued},
+    question::{ConsumerClient, MIN_QUERY_TIMEOUT, check_partitions, serve_queued},
 };
 use crate::{
     Error, Kafka,
     client::Settings,
     context::Context,
     error::KafkaCause,
-    role::{Fetch, Role, Sight},
+    role::{ClientRole, FetchOptions, Isolation},
     sys,
 };
 
 /// How often log lines, statistics and token requests are served when nothing else happens.
-const IDLE: Duration = Duration::from_millis(100);
+const IDLE_WAIT: Duration = Duration::from_millis(100);
 /// Records taken from one partition before the next has its turn.
-const TURN: usize = 64;
+const RECORDS_PER_TURN: usize = 64;
 
 /// What the thread is to do.
-pub(super) struct Order {
+pub(super) struct ReaderArgs {
     pub(super) kafka: Kafka,
     pub(super) options: Options,
     pub(super) assignments: Vec<Assignment>,
     pub(super) paused: Paused,
-    pub(super) sight: Sight,
+    pub(super) sight: Isolation,
     /// Where partitions end that are read up to there.
     pub(super) ends: Ends,
     pub(super) events: mpsc::Sender<Result<ConsumerEvent, Error>>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<BufferState>,
 }
 
 /// A running thread.
-pub(super) struct Opened {
+pub(super) struct RunningReader {
     /// To be unparked.
     pub(super) poller: Thread,
-    pub(super) client: Weak<Client>,
+    pub(super) client: Weak<ConsumerClient>,
 }
 
 /// Opens the client, reports how that went, and polls until the caller has gone.
-pub(super) fn run(order: Order, opened: oneshot::Sender<Result<Opened, Error>>) {
+pub(super) fn run(order: ReaderArgs, opened: oneshot::Sender<Result<RunningReader, Error>>) {
     match open(&order) {
         Err(error) => drop(opened.send(Err(error))),
         Ok(mut poller) => {
             let client = Arc::downgrade(&poller.client);
-            if opened.send(Ok(Opened { poller: thread::current(), client })).is_ok() {
+            if opened.send(Ok(RunningReader { poller: thread::current(), client })).is_ok() {
                 // An error says that the caller is gone.
                 poller.run().ok();
                 // A reader that lives shortly would otherwise take its warnings along.
@@ -79,21 +80,25 @@ pub(super) fn run(order: Order, opened: oneshot::Sender<Result<Opened, Error>>) 
     }
 }
 
-fn open(order: &Order) -> Result<Poller, Error> {
-    let Order { kafka, options, assignments, ends, .. } = order;
-    let fetch =
-        Fetch { partitions: assignments.len(), bytes: options.prefetch_bytes, wait: options.fetch_wait };
-    let settings = Settings::new(kafka, &Role::Consumer(Some(fetch), order.sight))?;
+fn open(order: &ReaderArgs) -> Result<Poller, Error> {
+    let ReaderArgs { kafka, options, assignments, ends, .. } = order;
+    let fetch = FetchOptions {
+        partitions: assignments.len(),
+        bytes: options.prefetch_bytes,
+        wait: options.fetch_wait,
+    };
+    let settings = Settings::new(kafka, &ClientRole::Consumer(Some(fetch), order.sight))?;
     let thread = thread::current();
-    let client: Arc<Client> = settings
-        .create_with((), |client: &mut Client| client.set_nonempty_callback(move || thread.unpark()))?;
+    let client: Arc<ConsumerClient> = settings.create_with((), |client: &mut ConsumerClient| {
+        client.set_nonempty_callback(move || thread.unpark())
+    })?;
     settings.hand_token(client.client())?;
 
     // Also saves the half second an assignment on a fresh client would wait.
     let end = Instant::now() + options.connect_limit;
-    let left = || end.saturating_duration_since(Instant::now()).max(SHORTEST);
+    let left = || end.saturating_duration_since(Instant::now()).max(MIN_QUERY_TIMEOUT);
     let places: Vec<TopicPartition> = assignments.iter().map(Assignment::place).collect();
-    check_places(&client, &places, left)?;
+    check_partitions(&client, &places, left)?;
 
     let mut list = TopicPartitionList::with_capacity(assignments.len());
     let mut sources = Vec::with_capacity(assignments.len());
@@ -115,14 +120,14 @@ fn open(order: &Order) -> Result<Poller, Error> {
         let place = assignment.place();
         let least = ends.get(&place).map(|(_, high)| *high);
         let paused = order.paused.get(&place).cloned().unwrap_or_default();
-        sources.push(Source { place, paused, queue, position, least, failed: false });
+        sources.push(AssignedPartition { place, paused, queue, position, least, failed: false });
     }
     client.assign(&list).map_err(|error| Error::request("assign partitions", error))?;
     Ok(Poller { sources, client, events: order.events.clone(), shared: Arc::clone(&order.shared) })
 }
 
 /// A partition with its queue.
-struct Source {
+struct AssignedPartition {
     place: TopicPartition,
     paused: Arc<AtomicBool>,
     queue: PartitionQueue<Context>,
@@ -135,31 +140,31 @@ struct Source {
 }
 
 /// The caller is gone.
-struct Closed;
+struct ReceiverGone;
 
 /// Fields are dropped in this order: the queues belong to the client.
 struct Poller {
-    sources: Vec<Source>,
-    client: Arc<Client>,
+    sources: Vec<AssignedPartition>,
+    client: Arc<ConsumerClient>,
     events: mpsc::Sender<Result<ConsumerEvent, Error>>,
-    shared: Arc<Shared>,
+    shared: Arc<BufferState>,
 }
 
 impl Poller {
-    fn run(&mut self) -> Result<(), Closed> {
+    fn run(&mut self) -> Result<(), ReceiverGone> {
         loop {
             let mut is_busy = self.serve_client()?;
             for index in 0..self.sources.len() {
                 is_busy |= self.serve_partition(index)?;
             }
             if !is_busy {
-                thread::park_timeout(IDLE);
+                thread::park_timeout(IDLE_WAIT);
             }
         }
     }
 
     /// Serves log lines, statistics, token requests and errors that belong to no partition. Returns whether there were any.
-    fn serve_client(&self) -> Result<bool, Closed> {
+    fn serve_client(&self) -> Result<bool, ReceiverGone> {
         match self.client.poll(Duration::ZERO) {
             Some(Err(error)) => {
                 let error = Error::request("read from Kafka", error);
@@ -170,15 +175,15 @@ impl Poller {
                 }
                 Ok(true)
             }
-            _ if self.events.is_closed() => Err(Closed),
+            _ if self.events.is_closed() => Err(ReceiverGone),
             // Every partition has a queue of its own, so no record comes this way.
             polled => Ok(polled.is_some()),
         }
     }
 
     /// Returns whether there was anything to take.
-    fn serve_partition(&mut self, index: usize) -> Result<bool, Closed> {
-        for taken in 0..TURN {
+    fn serve_partition(&mut self, index: usize) -> Result<bool, ReceiverGone> {
+        for taken in 0..RECORDS_PER_TURN {
             let source = &self.sources[index];
             if source.failed || source.paused.load(Ordering::Acquire) {
                 return Ok(taken > 0);
@@ -211,12 +216,12 @@ impl Poller {
     }
 
     /// A place for one event; `None` when there is none, and then the caller wakes us when there is.
-    fn room(&self) -> Result<Option<mpsc::Permit<'_, Result<ConsumerEvent, Error>>>, Closed> {
+    fn room(&self) -> Result<Option<mpsc::Permit<'_, Result<ConsumerEvent, Error>>>, ReceiverGone> {
         for _ in 0..2 {
             let fits = self.shared.bytes.load(Ordering::Acquire) < self.shared.limit.max(1);
             match self.events.try_reserve() {
                 Ok(room) if fits => return Ok(Some(room)),
-                Err(mpsc::error::TrySendError::Closed(())) => return Err(Closed),
+                Err(mpsc::error::TrySendError::Closed(())) => return Err(ReceiverGone),
                 // The caller may have made room before it could know that we wait: look once more.
                 _ => self.shared.stalled.store(true, Ordering::Release),
             }
@@ -224,8 +229,8 @@ impl Poller {
         Ok(None)
     }
 
-    fn fail(&mut self, index: usize, error: KafkaError) -> Result<(), Closed> {
-        let Source { place: (topic, partition), position, .. } = &self.sources[index];
+    fn fail(&mut self, index: usize, error: KafkaError) -> Result<(), ReceiverGone> {
+        let AssignedPartition { place: (topic, partition), position, .. } = &self.sources[index];
         let code = KafkaCause::from(error.clone()).code();
         if matches!(code, Some(Code::BadMessage | Code::BadCompression)) {
             let action = format!("read {topic} partition {partition} at offset {position} or behind");
@@ -243,13 +248,13 @@ impl Poller {
     }
 
     /// Tells the caller, unless librdkafka mends it by itself.
-    fn report(&self, error: Error) -> Result<(), Closed> {
+    fn report(&self, error: Error) -> Result<(), ReceiverGone> {
         if error.retry() == Retry::Later {
             tracing::debug!(error = %error, "reading is held up");
             return Ok(());
         }
         // Rare, and the caller has to know: waiting for room here is right.
-        self.events.blocking_send(Err(error)).map_err(|_| Closed)
+        self.events.blocking_send(Err(error)).map_err(|_| ReceiverGone)
     }
 }
 

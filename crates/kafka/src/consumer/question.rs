@@ -10,51 +10,51 @@ use rdkafka::{
 use super::TopicPartition;
 use crate::{
     Error, Kafka,
-    client::{Settings, in_steps, on_closing_thread},
+    client::{Settings, ask_until_answered, on_closing_thread},
     context::Context,
-    role::Role,
-    sys::{self, Topic},
+    role::ClientRole,
+    sys::{self, TopicMetadata},
 };
 
 /// Events served at once at most, when the reason of a failed start or the last log lines may be among them.
-const QUEUED_EVENTS: usize = 10_000;
+const MAX_SERVED_EVENTS: usize = 10_000;
 /// The least time a question gets.
-pub(super) const SHORTEST: Duration = Duration::from_millis(1);
+pub(super) const MIN_QUERY_TIMEOUT: Duration = Duration::from_millis(1);
 /// The client that asks, and the one that reads.
-pub(crate) type Client<R = ()> = BaseConsumer<Context<R>>;
+pub(crate) type ConsumerClient<R = ()> = BaseConsumer<Context<R>>;
 
 /// Creates a consumer for queries, with its token. Its queue is only polled when a query fails and by [`close`].
-pub(super) fn create(kafka: &Kafka, role: &Role) -> Result<Arc<Client>, Error> {
+pub(super) fn create(kafka: &Kafka, role: &ClientRole) -> Result<Arc<ConsumerClient>, Error> {
     open(&Settings::new(kafka, role)?)
 }
 
 /// As [`create`], with its settings at hand.
-pub(super) fn open(settings: &Settings) -> Result<Arc<Client>, Error> {
-    let client: Arc<Client> = settings.create(())?;
+pub(super) fn open(settings: &Settings) -> Result<Arc<ConsumerClient>, Error> {
+    let client: Arc<ConsumerClient> = settings.create(())?;
     settings.hand_token(client.client())?;
     Ok(client)
 }
 
 /// Closes a consumer made by [`create`], after logging the lines in its queue.
-pub(super) fn close(client: Arc<Client>) {
+pub(super) fn close(client: Arc<ConsumerClient>) {
     on_closing_thread(move || close_here(client));
 }
 
 /// As [`close`], on the calling thread, which has to wait for librdkafka.
-pub(super) fn close_here(client: Arc<Client>) {
+pub(super) fn close_here(client: Arc<ConsumerClient>) {
     serve_queued(&client);
     drop(client);
 }
 
 /// Checks that each topic and partition exists.
-pub(super) fn check_places(
-    client: &Client,
+pub(super) fn check_partitions(
+    client: &ConsumerClient,
     places: &[TopicPartition],
     left: impl Fn() -> Duration,
 ) -> Result<(), Error> {
     let found = find_topics(client, &topics_of(places), left())?;
     for (topic, partition) in places {
-        if !known(topic, found.get(&**topic).map(Result::as_ref))?.partitions.contains(partition) {
+        if !known_topic(topic, found.get(&**topic).map(Result::as_ref))?.partitions.contains(partition) {
             let action = format!("find partition {partition} of topic {topic}");
             return Err(Error::request(action, KafkaError::MetadataFetch(Code::UnknownPartition)));
         }
@@ -71,15 +71,19 @@ pub(super) fn topics_of(places: &[TopicPartition]) -> Vec<&str> {
 }
 
 /// Reads the metadata of a topic, which must exist. To be called before anybody else polls the client.
-pub(crate) fn find_topic<R>(client: &Client<R>, name: &str, limit: Duration) -> Result<Topic, Error>
+pub(crate) fn find_topic<R>(
+    client: &ConsumerClient<R>,
+    name: &str,
+    limit: Duration,
+) -> Result<TopicMetadata, Error>
 where
     Context<R>: ConsumerContext,
 {
-    known(name, find_topics(client, &[name], limit)?.remove(name))
+    known_topic(name, find_topics(client, &[name], limit)?.remove(name))
 }
 
 /// What is known of a topic, or the error if that is nothing.
-fn known<T, C: Borrow<Code>>(name: &str, found: Option<Result<T, C>>) -> Result<T, Error> {
+fn known_topic<T, C: Borrow<Code>>(name: &str, found: Option<Result<T, C>>) -> Result<T, Error> {
     let found = found.map_or(Err(Code::UnknownTopic), |found| found.map_err(|code| *code.borrow()));
     found.map_err(|code| Error::request(format!("find topic {name}"), KafkaError::MetadataFetch(code)))
 }
@@ -87,10 +91,10 @@ fn known<T, C: Borrow<Code>>(name: &str, found: Option<Result<T, C>>) -> Result<
 /// Reads the metadata of topics with one request: for each what the broker tells of it. To be called before anybody else polls the client.
 /// A broker that is starting may answer that it knows neither brokers nor topics: it is asked again.
 pub(crate) fn find_topics<R>(
-    client: &Client<R>,
+    client: &ConsumerClient<R>,
     names: &[&str],
     limit: Duration,
-) -> Result<BTreeMap<String, Result<Topic, Code>>, Error>
+) -> Result<BTreeMap<String, Result<TopicMetadata, Code>>, Error>
 where
     Context<R>: ConsumerContext,
 {
@@ -101,7 +105,7 @@ where
         [name] => format!("find topic {name}"),
         several => format!("find topics {}", several.join(", ")),
     };
-    in_steps(limit, |step| {
+    ask_until_answered(limit, |step| {
         sys::find_topics(client.client(), names, step).map_err(|error| {
             // The reason may be in the queue, which has not been polled yet.
             serve_queued(client);
@@ -112,7 +116,7 @@ where
 
 /// Serves the events in the client's own queue, log lines above all, one a poll. A poll does not tell an event from an empty queue.
 pub(super) fn serve_queued(client: &BaseConsumer<impl ConsumerContext>) {
-    for _ in 0..QUEUED_EVENTS {
+    for _ in 0..MAX_SERVED_EVENTS {
         if !sys::has_events(client.client()) {
             return;
         }

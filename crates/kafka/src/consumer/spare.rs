@@ -12,57 +12,57 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::question::{Client, close, close_here, open};
-use crate::{Error, Kafka, client::Settings, role::Role};
+use super::question::{ConsumerClient, close, close_here, open};
+use crate::{Error, Kafka, client::Settings, role::ClientRole};
 
 /// The age up to which a client is asked again.
-const OLDEST: Duration = Duration::from_secs(5);
+const MAX_CLIENT_AGE: Duration = Duration::from_secs(5);
 /// The longest the thread that closes them sleeps at a time.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 /// Idle clients, those of all settings together.
-const MOST: usize = 16;
+const MAX_IDLE_CLIENTS: usize = 16;
 
 /// Idle clients of this process.
-static POOL: Pool = Pool::new();
+static POOL: ClientPool = ClientPool::new();
 
-struct Pool(Mutex<Idle>);
+struct ClientPool(Mutex<IdleClients>);
 
-struct Idle {
-    spares: Vec<Spare>,
+struct IdleClients {
+    spares: Vec<IdleClient>,
     /// A thread closes those that are too old.
     is_watched: bool,
 }
 
-struct Spare {
+struct IdleClient {
     settings: Settings,
     born: Instant,
-    client: Arc<Client>,
+    client: Arc<ConsumerClient>,
 }
 
 /// Asks with an idle client, or else with a new one. One that failed to answer is asked nothing more.
 pub(crate) fn ask<T>(
     kafka: &Kafka,
-    role: &Role,
-    question: impl FnOnce(&Client) -> Result<T, Error>,
+    role: &ClientRole,
+    question: impl FnOnce(&ConsumerClient) -> Result<T, Error>,
 ) -> Result<T, Error> {
     POOL.ask(kafka, role, question)
 }
 
-impl Pool {
+impl ClientPool {
     const fn new() -> Self {
-        Self(Mutex::new(Idle { spares: Vec::new(), is_watched: false }))
+        Self(Mutex::new(IdleClients { spares: Vec::new(), is_watched: false }))
     }
 
     fn ask<T>(
         &'static self,
         kafka: &Kafka,
-        role: &Role,
-        question: impl FnOnce(&Client) -> Result<T, Error>,
+        role: &ClientRole,
+        question: impl FnOnce(&ConsumerClient) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let settings = Settings::new(kafka, role)?;
         let spare = match self.take(&settings) {
             Some(spare) => spare,
-            None => Spare { born: Instant::now(), client: open(&settings)?, settings },
+            None => IdleClient { born: Instant::now(), client: open(&settings)?, settings },
         };
         let answer = question(&spare.client);
         // A new token would come through the queue.
@@ -74,16 +74,17 @@ impl Pool {
         answer
     }
 
-    fn take(&self, settings: &Settings) -> Option<Spare> {
+    fn take(&self, settings: &Settings) -> Option<IdleClient> {
         let mut idle = self.0.lock();
-        let young = |spare: &Spare| spare.born.elapsed() < OLDEST && spare.settings.is_same(settings);
+        let young =
+            |spare: &IdleClient| spare.born.elapsed() < MAX_CLIENT_AGE && spare.settings.is_same(settings);
         let found = idle.spares.iter().position(young)?;
         Some(idle.spares.swap_remove(found))
     }
 
-    fn keep(&'static self, spare: Spare) {
+    fn keep(&'static self, spare: IdleClient) {
         let mut idle = self.0.lock();
-        if idle.spares.len() >= MOST || spare.born.elapsed() >= OLDEST {
+        if idle.spares.len() >= MAX_IDLE_CLIENTS || spare.born.elapsed() >= MAX_CLIENT_AGE {
             drop(idle);
             return close(spare.client);
         }
@@ -94,7 +95,8 @@ impl Pool {
         drop(idle);
         if let Err(error) = thread::Builder::new().name("kafka-close".into()).spawn(|| self.watch()) {
             tracing::warn!(%error, "no thread to close Kafka clients on");
-            let left = mem::replace(&mut *self.0.lock(), Idle { spares: Vec::new(), is_watched: false });
+            let left =
+                mem::replace(&mut *self.0.lock(), IdleClients { spares: Vec::new(), is_watched: false });
             drop(left);
         }
     }
@@ -103,8 +105,8 @@ impl Pool {
     fn watch(&self) {
         loop {
             let mut idle = self.0.lock();
-            let old: Vec<Spare> =
-                idle.spares.extract_if(.., |spare| spare.born.elapsed() >= OLDEST).collect();
+            let old: Vec<IdleClient> =
+                idle.spares.extract_if(.., |spare| spare.born.elapsed() >= MAX_CLIENT_AGE).collect();
             let next = idle.spares.iter().map(|spare| spare.born).min();
             idle.is_watched = next.is_some() || !old.is_empty();
             let is_done = !idle.is_watched;
@@ -113,9 +115,9 @@ impl Pool {
             if is_done {
                 return;
             }
-            let wait = next.map_or(Duration::ZERO, |born| OLDEST.saturating_sub(born.elapsed()));
+            let wait = next.map_or(Duration::ZERO, |born| MAX_CLIENT_AGE.saturating_sub(born.elapsed()));
             // An older one may be put back meanwhile.
-            thread::sleep(wait.min(LONGEST_SLEEP));
+            thread::sleep(wait.min(MAX_SLEEP));
         }
     }
 }
@@ -123,12 +125,12 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{embedded::EmbeddedCluster, role::Sight};
+    use crate::{embedded::EmbeddedCluster, role::Isolation};
 
-    const ROLE: Role = Role::Query(Sight::All);
+    const ROLE: ClientRole = ClientRole::Query(Isolation::All);
 
     /// The address of the client that stands ready, if there is one.
-    fn idle(pool: &'static Pool, cluster: &EmbeddedCluster) -> Option<usize> {
+    fn idle(pool: &'static ClientPool, cluster: &EmbeddedCluster) -> Option<usize> {
         let spare = pool.take(&Settings::new(&cluster.settings(), &ROLE).unwrap())?;
         let address = std::ptr::from_ref(&*spare.client).addr();
         pool.keep(spare);
@@ -137,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_client_that_answered_is_asked_again_and_one_that_failed_is_not() {
-        static POOL: Pool = Pool::new();
+        static POOL: ClientPool = ClientPool::new();
         let (cluster, other) = (EmbeddedCluster::start(1).unwrap(), EmbeddedCluster::start(1).unwrap());
         let kafka = cluster.settings();
 
@@ -156,17 +158,17 @@ mod tests {
 
     #[test]
     fn an_old_client_is_closed_by_itself() {
-        static POOL: Pool = Pool::new();
+        static POOL: ClientPool = ClientPool::new();
         let cluster = EmbeddedCluster::start(1).unwrap();
         let settings = Settings::new(&cluster.settings(), &ROLE).unwrap();
         let client = open(&settings).unwrap();
         let gone = Arc::downgrade(&client);
-        let born = Instant::now().checked_sub(OLDEST - Duration::from_secs(1)).unwrap();
+        let born = Instant::now().checked_sub(MAX_CLIENT_AGE - Duration::from_secs(1)).unwrap();
 
-        POOL.keep(Spare { settings, born, client });
+        POOL.keep(IdleClient { settings, born, client });
         assert_eq!(gone.strong_count(), 1, "it was kept");
         while gone.strong_count() > 0 {
-            assert!(born.elapsed() < 4 * OLDEST);
+            assert!(born.elapsed() < 4 * MAX_CLIENT_AGE);
             thread::yield_now();
         }
     }

@@ -13,23 +13,23 @@ use tokio_util::sync::CancellationToken;
 use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 use model::EncodedRecord;
 
-use super::holdings::Holdings;
+use super::holdings::Ownership;
 use crate::{Error, Kafka, PlainWriter};
 
 /// Claims are small; one for every partition of a large topic fits.
 const QUEUE_BYTES: usize = 1 << 20;
 /// For as long as the partition is assigned.
-const POLICY: BackoffPolicy =
+const CLAIM_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(100), longest: Duration::from_secs(5), total: None };
 
 /// The writer of one member's claims.
-pub(super) struct Claims {
+pub(super) struct ClaimWriter {
     writer: PlainWriter,
     topic: Arc<str>,
     value: Bytes,
 }
 
-impl Claims {
+impl ClaimWriter {
     pub(super) fn new(kafka: &Kafka, topic: &str, member: &str) -> Result<Self, Error> {
         let value = serde_json::json!({ "worker": member }).to_string();
         let writer = PlainWriter::new(kafka, QUEUE_BYTES);
@@ -43,7 +43,7 @@ impl Claims {
     }
 
     /// Claims what is assigned until stopped.
-    pub(super) async fn run(&self, holdings: &Holdings, stop: &CancellationToken) {
+    pub(super) async fn run(&self, holdings: &Ownership, stop: &CancellationToken) {
         let mut claims = FuturesUnordered::new();
         loop {
             tokio::select! {
@@ -58,7 +58,7 @@ impl Claims {
         }
     }
 
-    async fn claim(&self, holdings: &Holdings, partition: i32, revoked: CancellationToken) {
+    async fn claim(&self, holdings: &Ownership, partition: i32, revoked: CancellationToken) {
         let claimed = revoked.run_until_cancelled(self.write(holdings, partition)).await;
         if let Some(claim) = claimed {
             holdings.claimed(partition, &revoked, claim);
@@ -66,8 +66,8 @@ impl Claims {
     }
 
     /// The offset of the claim, however long that takes.
-    async fn write(&self, holdings: &Holdings, partition: i32) -> i64 {
-        let mut backoff = Backoff::new(POLICY, u64::from(partition.unsigned_abs()));
+    async fn write(&self, holdings: &Ownership, partition: i32) -> i64 {
+        let mut backoff = Backoff::new(CLAIM_BACKOFF, u64::from(partition.unsigned_abs()));
         loop {
             let error = match self.writer.send(self.record(partition)) {
                 Err(error) => error,
@@ -85,7 +85,7 @@ impl Claims {
                 tracing::debug!(topic, partition, error = %error, source, "partition not claimed yet");
             }
             // Also what only a person mends: once it is mended, the work must go on without a restart.
-            sleep(backoff.next_wait(Retry::Later).unwrap_or(POLICY.longest)).await;
+            sleep(backoff.next_wait(Retry::Later).unwrap_or(CLAIM_BACKOFF.longest)).await;
         }
     }
 

@@ -15,23 +15,28 @@ use base::boot_clock;
 
 use super::{
     Options,
-    holdings::{Holdings, Renewal},
-    rebalance::Client,
+    holdings::{LeaseRenewal, Ownership},
+    rebalance::MemberClient,
 };
 use crate::error::KafkaCause;
 
 /// The longest between two renewals.
-const INTERVAL: Duration = Duration::from_millis(500);
+const RENEWAL_INTERVAL: Duration = Duration::from_millis(500);
 /// The pause after a commit that failed, as every one does for a moment while the group settles.
-const RETRY: Duration = Duration::from_millis(100);
+const RENEWAL_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Renews until it is over. One commit may take as long as a session.
-pub(super) fn run(client: &Client, holdings: &Holdings, options: &Options, is_over: impl Fn() -> bool) {
+pub(super) fn run(
+    client: &MemberClient,
+    holdings: &Ownership,
+    options: &Options,
+    is_over: impl Fn() -> bool,
+) {
     let Options { topic, heartbeat, .. } = options;
     let mut renewing = false;
     while !is_over() {
         let Some(renewal) = holdings.next_renewal() else {
-            holdings.sleep(INTERVAL);
+            holdings.sleep(RENEWAL_INTERVAL);
             continue;
         };
         let begun = boot_clock::now();
@@ -58,11 +63,15 @@ pub(super) fn run(client: &Client, holdings: &Holdings, options: &Options, is_ov
             tell(running, topic, committed.as_ref().err());
             renewing = running;
         }
-        holdings.sleep(if committed.is_ok() { INTERVAL.min(*heartbeat) } else { RETRY });
+        holdings.sleep(if committed.is_ok() {
+            RENEWAL_INTERVAL.min(*heartbeat)
+        } else {
+            RENEWAL_RETRY_PAUSE
+        });
     }
 }
 
-fn commit(client: &Client, topic: &str, renewal: &Renewal) -> Result<(), KafkaError> {
+fn commit(client: &MemberClient, topic: &str, renewal: &LeaseRenewal) -> Result<(), KafkaError> {
     let mut list = TopicPartitionList::with_capacity(1);
     // Behind the claim, so that whoever looks at the group sees no lag where nobody is meant to read.
     list.add_partition_offset(topic, renewal.partition, Offset::Offset(renewal.claim + 1))?;

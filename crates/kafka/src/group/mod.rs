@@ -34,8 +34,8 @@ use futures::FutureExt as _;
 use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use claim::Claims;
-use holdings::Holdings;
+use claim::ClaimWriter;
+use holdings::Ownership;
 use rdkafka::consumer::Consumer as _;
 pub use standing::{MembershipOutage, Rebalances};
 
@@ -46,7 +46,7 @@ use crate::{Error, Kafka, client::start_thread};
 /// The longest the topic may take to be found.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 /// How many sessions, and how long at least, the group may not count on a member before it joins anew.
-const PATIENCE: (u32, Duration) = (4, Duration::from_secs(15));
+const REJOIN_AFTER: (u32, Duration) = (4, Duration::from_secs(15));
 /// The longest leaving is waited for; without a broker it takes its time, and nobody there to be told.
 const LEAVE_LIMIT: Duration = Duration::from_secs(3);
 
@@ -71,8 +71,8 @@ pub type OwnedPartitions = Arc<BTreeMap<i32, i64>>;
 /// A member of a group. Cheap to clone; the last clone dropped leaves the group, and nobody waits for it.
 #[derive(Clone)]
 pub struct Membership {
-    holdings: Arc<Holdings>,
-    slot: poll::Slot,
+    holdings: Arc<Ownership>,
+    slot: poll::ClientSlot,
     stop: CancellationToken,
     ended: watch::Receiver<bool>,
     _last: Arc<DropGuard>,
@@ -84,19 +84,19 @@ impl Membership {
     /// # Errors
     /// The client cannot be built, or the topic cannot be found in time.
     pub async fn join(kafka: &Kafka, options: Options) -> Result<Self, Error> {
-        let (sessions, least) = PATIENCE;
+        let (sessions, least) = REJOIN_AFTER;
         let patience = (options.session * sessions).max(least);
         Self::join_patiently(kafka, options, patience).await
     }
 
     async fn join_patiently(kafka: &Kafka, options: Options, patience: Duration) -> Result<Self, Error> {
-        let claims = Claims::new(kafka, &options.topic, &options.member)?;
-        let holdings = Arc::new(Holdings::new(options.session, boot_clock::now()));
-        let (slot, stop) = (poll::Slot::default(), CancellationToken::new());
+        let claims = ClaimWriter::new(kafka, &options.topic, &options.member)?;
+        let holdings = Arc::new(Ownership::new(options.session, boot_clock::now()));
+        let (slot, stop) = (poll::ClientSlot::default(), CancellationToken::new());
         // From here on whatever ends this call ends the rest.
         let last = Arc::new(stop.clone().drop_guard());
         let action = format!("join group {}", options.group);
-        let order = poll::Order {
+        let order = poll::MemberArgs {
             kafka: kafka.clone(),
             options,
             patience,

@@ -17,56 +17,56 @@ use base::{
 
 use super::{
     CONNECT_LIMIT, MembershipOutage, Options,
-    holdings::Holdings,
+    holdings::Ownership,
     lease,
-    rebalance::{Changes, Client},
+    rebalance::{MemberClient, RebalanceListener},
 };
 use crate::{
     Error, Kafka,
     client::{Settings, on_closing_thread},
     consumer::{self, find_topic},
     error::KafkaCause,
-    poll_thread::MORE,
-    role::{Role, Sight},
+    poll_thread::POLL_EXTRA,
+    role::{ClientRole, Isolation},
 };
 
 /// The longest one poll waits: how late a stop may be noticed. A little more than whole milliseconds, for the reason in
 /// [`poll_thread`](super::super::poll_thread).
-const STEP: Duration = Duration::from_millis(100).saturating_add(MORE);
+const POLL_WAIT: Duration = Duration::from_millis(100).saturating_add(POLL_EXTRA);
 /// As long as a renewal is still under way at the end, events are served in steps of this length.
-const LAST_STEP: Duration = Duration::from_millis(10);
+const FINAL_POLL_WAIT: Duration = Duration::from_millis(10);
 
 /// The most that Kafka is asked whether it is there, for a member that may have to join anew.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
 /// How often it has to have answered before that, at first and at most.
-const LOOKS: u32 = 3;
-const MOST_LOOKS: u32 = 100;
+const MIN_CHECKS: u32 = 3;
+const MAX_CHECKS: u32 = 100;
 
 /// Where others find the client for as long as it is a member. Whoever looks must not keep it: ending it blocks, and is
 /// for the thread that polls.
-pub(super) type Slot = Arc<RwLock<Option<Arc<Client>>>>;
+pub(super) type ClientSlot = Arc<RwLock<Option<Arc<MemberClient>>>>;
 
 /// What the thread is to do.
-pub(super) struct Order {
+pub(super) struct MemberArgs {
     pub(super) kafka: Kafka,
     pub(super) options: Options,
     /// How long the group may not count on the member before it joins anew.
     pub(super) patience: Duration,
-    pub(super) holdings: Arc<Holdings>,
-    pub(super) slot: Slot,
+    pub(super) holdings: Arc<Ownership>,
+    pub(super) slot: ClientSlot,
     pub(super) stop: CancellationToken,
 }
 
 /// Joins, reports that the topic was found, and polls until stopped.
-pub(super) fn run(order: &Order, joined: oneshot::Sender<Result<(), Error>>) {
+pub(super) fn run(order: &MemberArgs, joined: oneshot::Sender<Result<(), Error>>) {
     // Whatever ends this thread, a fault of the program too: nothing may be held by a member that does not poll.
-    let over = Over(order);
+    let over = ThreadEnd(order);
     let mut member = match join(order, CONNECT_LIMIT) {
         Err(error) => return drop(joined.send(Err(error))),
         Ok(member) => member,
     };
     if joined.send(Ok(())).is_ok() {
-        let mut patience = Patience::new(order.patience / LOOKS);
+        let mut patience = RejoinBackoff::new(order.patience / MIN_CHECKS);
         while let Some(next) = serve(order, &member, &mut patience) {
             leave_behind(order, std::mem::replace(&mut member, next));
         }
@@ -79,14 +79,14 @@ pub(super) fn run(order: &Order, joined: oneshot::Sender<Result<(), Error>>) {
 }
 
 /// One client that takes part in the group.
-struct Member {
-    client: Arc<Client>,
+struct GroupMember {
+    client: Arc<MemberClient>,
     /// Cancelled once another client has taken its place.
     replaced: CancellationToken,
 }
 
 /// Polls and renews until stopped (`None`), or until another client has joined in this one's place.
-fn serve(order: &Order, member: &Member, patience: &mut Patience) -> Option<Member> {
+fn serve(order: &MemberArgs, member: &GroupMember, patience: &mut RejoinBackoff) -> Option<GroupMember> {
     let (client, holdings, options) =
         (Arc::clone(&member.client), Arc::clone(&order.holdings), order.options.clone());
     let (stop, replaced) = (order.stop.clone(), member.replaced.clone());
@@ -106,7 +106,7 @@ fn serve(order: &Order, member: &Member, patience: &mut Patience) -> Option<Memb
 }
 
 /// Ends a replaced member aside: that tells the group, or hangs where the client hung before.
-fn leave_behind(order: &Order, member: Member) {
+fn leave_behind(order: &MemberArgs, member: GroupMember) {
     member.replaced.cancel();
     order.holdings.end();
     on_closing_thread(move || drop(member));
@@ -117,7 +117,7 @@ fn leave_behind(order: &Order, member: Member) {
 ///
 /// Only time in which Kafka answers counts, looked for in steps. Each next time is twice as long: a group that takes long must not be
 /// begun anew by its members again and again.
-struct Patience {
+struct RejoinBackoff {
     step: Duration,
     /// How long it has to be away before the next look.
     due: Duration,
@@ -126,9 +126,9 @@ struct Patience {
     needed: u32,
 }
 
-impl Patience {
+impl RejoinBackoff {
     fn new(step: Duration) -> Self {
-        Self { step, due: step, answers: 0, needed: LOOKS }
+        Self { step, due: step, answers: 0, needed: MIN_CHECKS }
     }
 
     /// Whether to look now at a member that has been away for so long; `None`: it is not.
@@ -145,18 +145,18 @@ impl Patience {
         self.answers = if has_answered { self.answers + 1 } else { 0 };
         let is_over = self.answers >= self.needed;
         if is_over {
-            (self.answers, self.needed) = (0, (self.needed * 2).min(MOST_LOOKS));
+            (self.answers, self.needed) = (0, (self.needed * 2).min(MAX_CHECKS));
         }
         is_over
     }
 }
 
 /// The end of the thread.
-struct Over<'a>(&'a Order);
+struct ThreadEnd<'a>(&'a MemberArgs);
 
-impl Drop for Over<'_> {
+impl Drop for ThreadEnd<'_> {
     fn drop(&mut self) {
-        let Order { slot, holdings, stop, .. } = self.0;
+        let MemberArgs { slot, holdings, stop, .. } = self.0;
         // Still there after a fault only: the group then learns of it by the session.
         slot.write().take();
         if thread::panicking() {
@@ -167,16 +167,16 @@ impl Drop for Over<'_> {
     }
 }
 
-fn join(order: &Order, limit: Duration) -> Result<Member, Error> {
-    let Order { kafka, options, .. } = order;
-    let role = Role::Member {
+fn join(order: &MemberArgs, limit: Duration) -> Result<GroupMember, Error> {
+    let MemberArgs { kafka, options, .. } = order;
+    let role = ClientRole::Member {
         group: options.group.as_str().into(),
         session: options.session,
         heartbeat: options.heartbeat,
     };
     let settings = Settings::new(kafka, &role)?;
     let replaced = CancellationToken::new();
-    let client: Arc<Client> = settings.create(Changes {
+    let client: Arc<MemberClient> = settings.create(RebalanceListener {
         holdings: Arc::clone(&order.holdings),
         group: options.group.clone(),
         replaced: replaced.clone(),
@@ -186,21 +186,21 @@ fn join(order: &Order, limit: Duration) -> Result<Member, Error> {
     let action = || format!("join group {} for topic {}", options.group, options.topic);
     client.subscribe(&[&options.topic]).map_err(|error| Error::request(action(), error))?;
     *order.slot.write() = Some(Arc::clone(&client));
-    Ok(Member { client, replaced })
+    Ok(GroupMember { client, replaced })
 }
 
 fn poll(
-    order: &Order,
-    client: &Client,
+    order: &MemberArgs,
+    client: &MemberClient,
     renewing: &thread::JoinHandle<()>,
-    patience: &mut Patience,
-) -> Option<Member> {
-    let Order { holdings, stop, .. } = order;
+    patience: &mut RejoinBackoff,
+) -> Option<GroupMember> {
+    let MemberArgs { holdings, stop, .. } = order;
     let mut last = None;
     // Without leases nothing may be held, so neither may the group count on us.
     while !stop.is_cancelled() && !renewing.is_finished() {
         holdings.polling(boot_clock::now());
-        if let Some(Err(error)) = client.poll(STEP) {
+        if let Some(Err(error)) = client.poll(POLL_WAIT) {
             report(order, error, &mut last);
         }
         // What is read before a partition is paused is nobody's.
@@ -220,19 +220,19 @@ fn poll(
     holdings.wake();
     // Its commit must not be the last to know the client. Commits have limits of their own.
     while !renewing.is_finished() {
-        drop(client.poll(LAST_STEP));
+        drop(client.poll(FINAL_POLL_WAIT));
     }
     None
 }
 
 /// Whether Kafka is there. The member itself may have lost sight of it, so another client asks.
-fn answers(order: &Order) -> bool {
-    let role = Role::Query(Sight::Committed);
+fn answers(order: &MemberArgs) -> bool {
+    let role = ClientRole::Query(Isolation::Committed);
     consumer::ask(&order.kafka, &role, |client| find_topic(client, &order.options.topic, ASK_LIMIT)).is_ok()
 }
 
 /// Another member in the place of one that does not come back.
-fn join_anew(order: &Order, away: &MembershipOutage) -> Option<Member> {
+fn join_anew(order: &MemberArgs, away: &MembershipOutage) -> Option<GroupMember> {
     let group = &order.options.group;
     let (lasted, reason) = (away.lasted, away.reason.as_deref());
     tracing::warn!(
@@ -251,7 +251,7 @@ fn join_anew(order: &Order, away: &MembershipOutage) -> Option<Member> {
 }
 
 /// librdkafka goes on by itself after all of them; the same one again is no news.
-fn report(order: &Order, error: KafkaError, last: &mut Option<Code>) {
+fn report(order: &MemberArgs, error: KafkaError, last: &mut Option<Code>) {
     let Options { group, topic, .. } = &order.options;
     let code = KafkaCause::from(error.clone()).code();
     let error = Error::request(format!("take part in group {group}"), error);
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     /// When a member joins anew that is away from the beginning, while Kafka answers in these seconds.
-    fn joins(patience: &mut Patience, answers: impl Fn(u64) -> bool) -> Vec<u64> {
+    fn joins(patience: &mut RejoinBackoff, answers: impl Fn(u64) -> bool) -> Vec<u64> {
         let joins = |second: &u64| {
             let away = Duration::from_secs(*second);
             patience.is_due(Some(away)) && patience.is_over(away, answers(*second))
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_member_that_stays_away_joins_anew_each_time_after_twice_as_long() {
-        let mut patience = Patience::new(Duration::from_secs(3));
+        let mut patience = RejoinBackoff::new(Duration::from_secs(3));
         assert_eq!(joins(&mut patience, |_| true), [9, 27, 63]);
         assert!(!patience.is_due(None));
         assert_eq!(joins(&mut patience, |_| true), [9, 27, 63], "it has been back meanwhile");
@@ -288,9 +288,9 @@ mod tests {
 
     #[test]
     fn nobody_joins_anew_before_kafka_has_been_there_for_a_while() {
-        let mut patience = Patience::new(Duration::from_secs(3));
+        let mut patience = RejoinBackoff::new(Duration::from_secs(3));
         assert_eq!(joins(&mut patience, |second| second > 50), [57, 75]);
-        let mut patience = Patience::new(Duration::from_secs(3));
+        let mut patience = RejoinBackoff::new(Duration::from_secs(3));
         assert!(joins(&mut patience, |second| second % 9 > 0).is_empty());
     }
 }

@@ -8,23 +8,23 @@ use rdkafka::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::holdings::Holdings;
+use super::holdings::Ownership;
 use crate::{context::Context, sys};
 
 /// A client that reports its rebalances.
-pub(super) type Client = BaseConsumer<Context<Changes>>;
+pub(super) type MemberClient = BaseConsumer<Context<RebalanceListener>>;
 
 /// Tells the holdings what the group assigns and revokes.
-pub(super) struct Changes {
-    pub(super) holdings: Arc<Holdings>,
+pub(super) struct RebalanceListener {
+    pub(super) holdings: Arc<Ownership>,
     pub(super) group: String,
     /// Cancelled once another member has taken this one's place; its rebalances no longer count.
     pub(super) replaced: CancellationToken,
 }
 
-impl ConsumerContext for Context<Changes> {
-    fn pre_rebalance(&self, consumer: &Client, rebalance: &Rebalance<'_>) {
-        let Changes { holdings, group, replaced } = &self.own;
+impl ConsumerContext for Context<RebalanceListener> {
+    fn pre_rebalance(&self, consumer: &MemberClient, rebalance: &Rebalance<'_>) {
+        let RebalanceListener { holdings, group, replaced } = &self.own;
         let Rebalance::Revoke(partitions) = rebalance else { return };
         if replaced.is_cancelled() {
             return;
@@ -38,8 +38,8 @@ impl ConsumerContext for Context<Changes> {
         }
     }
 
-    fn post_rebalance(&self, consumer: &Client, rebalance: &Rebalance<'_>) {
-        let Changes { holdings, group, replaced } = &self.own;
+    fn post_rebalance(&self, consumer: &MemberClient, rebalance: &Rebalance<'_>) {
+        let RebalanceListener { holdings, group, replaced } = &self.own;
         let Rebalance::Assign(partitions) = rebalance else { return };
         if replaced.is_cancelled() {
             return;

@@ -44,7 +44,7 @@ pub struct Rebalances {
 
 /// What is remembered to answer both.
 #[derive(Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct MembershipHealth {
     /// The group has settled with this member, and it has not been thrown out since.
     pub(super) joined: bool,
     pub(super) rebalances: Rebalances,
@@ -58,7 +58,7 @@ pub(super) struct Standing {
     wanting: Option<Duration>,
 }
 
-impl Standing {
+impl MembershipHealth {
     pub(super) fn new(now: Duration) -> Self {
         let rebalances = Rebalances { under_way: true, ..Rebalances::default() };
         Self { rebalances, begun: Some(Instant::now()), wanting: Some(now), ..Self::default() }

@@ -2,7 +2,7 @@
 //! keeps fresh.
 //!
 //! librdkafka asks for a token well before the last one ends, in a callback on the thread that also serves delivery reports.
-//! The callback therefore answers at once with the token at hand ([`Tokens`]); the request runs on a thread of its own, is
+//! The callback therefore answers at once with the token at hand ([`TokenCache`]); the request runs on a thread of its own, is
 //! bounded in time, and its token is handed over when it comes. On failure librdkafka asks again ten seconds later. Neither
 //! token nor secret is ever part of an error.
 
@@ -35,7 +35,7 @@ const ANSWER_LIMIT: usize = 64 * 1024;
 
 /// Where tokens come from.
 #[derive(Debug, Clone)]
-pub(super) enum Source {
+pub(super) enum TokenSource {
     /// A client-credentials grant.
     Endpoint {
         url: Url,
@@ -48,7 +48,7 @@ pub(super) enum Source {
     File(PathBuf),
 }
 
-impl Source {
+impl TokenSource {
     /// Takes the settings that are ours out of the user's, keyed by librdkafka's names; `None` when another mechanism is
     /// used.
     pub(super) fn take(
@@ -159,7 +159,7 @@ impl Source {
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let body = runtime.map_err(|error| error.to_string())?.block_on(exchange)?;
-        let grant: Grant = serde_json::from_slice(&body)
+        let grant: TokenResponse = serde_json::from_slice(&body)
             .map_err(|_| "its answer is not a JSON object with access_token".to_owned())?;
         grant.into_token(client_id)
     }
@@ -175,27 +175,27 @@ impl Source {
 
 /// The tokens of one client: the last one, and whether the next is on its way.
 #[derive(Debug)]
-pub(super) struct Tokens {
-    source: Source,
-    last: Mutex<Option<Token>>,
+pub(super) struct TokenCache {
+    source: TokenSource,
+    last: Mutex<Option<CachedToken>>,
     fetching: AtomicBool,
 }
 
 #[derive(Clone)]
-struct Token {
+struct CachedToken {
     text: Secret,
     principal_name: String,
     lifetime_ms: i64,
 }
 
-impl std::fmt::Debug for Token {
+impl std::fmt::Debug for CachedToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Token").field("lifetime_ms", &self.lifetime_ms).finish_non_exhaustive()
     }
 }
 
-impl Tokens {
-    pub(super) fn new(source: Source) -> Self {
+impl TokenCache {
+    pub(super) fn new(source: TokenSource) -> Self {
         Self { source, last: Mutex::default(), fetching: AtomicBool::new(false) }
     }
 
@@ -216,7 +216,7 @@ impl Tokens {
         }
         let fetched = self.source.fetch();
         if let Ok(token) = &fetched {
-            *self.last.lock() = Some(Token {
+            *self.last.lock() = Some(CachedToken {
                 text: token.token.clone().into(),
                 principal_name: token.principal_name.clone(),
                 lifetime_ms: token.lifetime_ms,
@@ -229,13 +229,13 @@ impl Tokens {
 
 /// What a token endpoint answers.
 #[derive(Deserialize)]
-struct Grant {
+struct TokenResponse {
     access_token: String,
     /// Seconds, as a number or, from some issuers, as text.
     expires_in: Option<serde_json::Value>,
 }
 
-impl Grant {
+impl TokenResponse {
     fn into_token(self, client_id: &str) -> Result<OAuthToken, String> {
         // A token that is no JWT is fine as long as the endpoint says how long it lives.
         let claims = claims(&self.access_token).unwrap_or_default();
@@ -259,13 +259,13 @@ impl Grant {
 
 /// The claims that matter to a Kafka client.
 #[derive(Default, Deserialize)]
-struct Claims {
+struct JwtClaims {
     sub: Option<String>,
     /// Seconds since 1970; some issuers write fractions.
     exp: Option<f64>,
 }
 
-fn claims(token: &str) -> Option<Claims> {
+fn claims(token: &str) -> Option<JwtClaims> {
     let payload = token.split('.').nth(1)?;
     let json = URL_SAFE_NO_PAD.decode(payload.trim_end_matches('=')).ok()?;
     serde_json::from_slice(&json).ok()

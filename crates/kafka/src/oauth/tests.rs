@@ -8,10 +8,10 @@ fn jwt(claims: &str) -> String {
     format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims))
 }
 
-fn take(settings: &[(&'static str, &'static str)]) -> Result<Option<Source>, Error> {
+fn take(settings: &[(&'static str, &'static str)]) -> Result<Option<TokenSource>, Error> {
     let mut user: BTreeMap<&str, (&str, &str)> =
         settings.iter().map(|(key, value)| (*key, (*key, *value))).collect();
-    let source = Source::take("producer", &mut user);
+    let source = TokenSource::take("producer", &mut user);
     assert!(user.keys().all(|key| !key.starts_with("sasl.oauthbearer.")), "librdkafka would refuse {user:?}");
     source
 }
@@ -30,8 +30,8 @@ fn serve(router: Router) -> Url {
     Url::parse(&format!("http://{}/token", addressed.recv().unwrap())).unwrap()
 }
 
-fn endpoint(url: Url) -> Source {
-    Source::Endpoint {
+fn endpoint(url: Url) -> TokenSource {
+    TokenSource::Endpoint {
         url,
         client_id: "worker".into(),
         client_secret: "hunter2".into(),
@@ -105,7 +105,8 @@ fn a_refusal_or_a_redirect_is_an_error_without_the_secret() {
 
 #[test]
 fn a_token_that_is_no_jwt_is_the_clients_own_and_needs_expires_in() {
-    let grant = |expires_in: Option<serde_json::Value>| Grant { access_token: "opaque".into(), expires_in };
+    let grant =
+        |expires_in: Option<serde_json::Value>| TokenResponse { access_token: "opaque".into(), expires_in };
 
     assert_eq!(
         grant(Some(60.into())).into_token("worker").map(|token| token.principal_name).ok().as_deref(),
@@ -117,7 +118,7 @@ fn a_token_that_is_no_jwt_is_the_clients_own_and_needs_expires_in() {
 #[test]
 fn a_file_holds_a_jwt_and_is_read_anew_each_time() {
     let path = std::env::temp_dir().join(format!("tributary-token-{}", std::process::id()));
-    let source = Source::File(path.clone());
+    let source = TokenSource::File(path.clone());
     fs::write(&path, jwt(r#"{"sub":"first","exp":4000000000}"#) + "\n").unwrap();
     let first = source.fetch().unwrap();
 
@@ -134,7 +135,7 @@ fn a_file_holds_a_jwt_and_is_read_anew_each_time() {
 #[test]
 fn expires_in_may_be_text_or_enormous_and_must_be_seconds() {
     let lifetime = |json: &str| {
-        let grant: Grant =
+        let grant: TokenResponse =
             serde_json::from_str(&format!(r#"{{"access_token":"opaque","expires_in":{json}}}"#)).unwrap();
         grant.into_token("worker").map(|token| token.lifetime_ms - now_ms())
     };
@@ -147,9 +148,9 @@ fn expires_in_may_be_text_or_enormous_and_must_be_seconds() {
 #[test]
 fn the_token_at_hand_is_given_at_once_while_the_next_is_fetched() {
     let router = Router::new().route("/token", post(|| async { std::future::pending::<String>().await }));
-    let tokens = Arc::new(Tokens::new(endpoint(serve(router))));
+    let tokens = Arc::new(TokenCache::new(endpoint(serve(router))));
     assert!(tokens.at_hand().is_none());
-    let token = |lifetime_ms| Token { text: "t".into(), principal_name: "p".into(), lifetime_ms };
+    let token = |lifetime_ms| CachedToken { text: "t".into(), principal_name: "p".into(), lifetime_ms };
     *tokens.last.lock() = Some(token(now_ms() + 60_000));
     let fetcher = Arc::clone(&tokens);
     thread::spawn(move || fetcher.next());

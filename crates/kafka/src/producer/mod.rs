@@ -35,10 +35,10 @@ use model::EncodedRecord;
 use crate::Kafka;
 use crate::{
     Error, Persisted,
-    client::{Settings, blocking, in_steps, on_closing_thread},
-    context::{Context, everything},
+    client::{Settings, ask_until_answered, blocking, on_closing_thread},
+    context::{Context, purge_everything},
     poll_thread::PolledProducer,
-    role::Role,
+    role::ClientRole,
     sys,
 };
 
@@ -55,12 +55,12 @@ impl Default for Options {
     }
 }
 
-type Client = PolledProducer<Context>;
+type ProducerClient = PolledProducer<Context>;
 
 /// See the module's head. Share it behind an `Arc`.
 pub struct Producer {
     /// Only `None` once the producer is being dropped.
-    inner: Option<Arc<Client>>,
+    inner: Option<Arc<ProducerClient>>,
     /// Has a token for every record without a report.
     outstanding: TaskTracker,
 }
@@ -68,7 +68,7 @@ pub struct Producer {
 impl Producer {
     /// Creates the client; connections are made in the background.
     pub fn new(kafka: &Kafka, options: &Options) -> Result<Self, Error> {
-        let settings = Settings::new(kafka, &Role::Producer { queue_bytes: options.queue_bytes })?;
+        let settings = Settings::new(kafka, &ClientRole::Producer { queue_bytes: options.queue_bytes })?;
         let outstanding = TaskTracker::new();
         // An open tracker could not be waited for; a closed one still hands out tokens.
         outstanding.close();
@@ -80,7 +80,7 @@ impl Producer {
         let producer = Arc::clone(self.inner()?);
         let fetch = move || {
             topics.iter().try_for_each(|topic| {
-                in_steps(limit, |step| {
+                ask_until_answered(limit, |step| {
                     let fetched = producer.client().fetch_metadata(Some(topic), step).map(drop);
                     fetched.map_err(|error| producer.context().failed(format!("find topic {topic}"), error))
                 })
@@ -96,7 +96,7 @@ impl Producer {
             Ok(inner) => inner,
             Err(error) => return Err(SendError::new(record, error)),
         };
-        let report = Box::new(Report { sender, _token: self.outstanding.token() });
+        let report = Box::new(DeliveryReport { sender, _token: self.outstanding.token() });
         let Err((error, _)) = inner.send(base_record(&record, report)) else {
             let (topic, partition) = (Arc::clone(&record.topic), record.partition);
             return Ok(DeliveryFuture { reported, topic, partition });
@@ -120,7 +120,7 @@ impl Producer {
     /// Gives up every record that is not yet reported. Those on the wire are reported as [`Persisted::Possibly`].
     pub fn purge(&self) {
         if let Some(inner) = &self.inner {
-            inner.purge(everything());
+            inner.purge(purge_everything());
         }
     }
 
@@ -134,7 +134,7 @@ impl Producer {
         Some(Error::request(action, KafkaError::Global(RDKafkaErrorCode::Fatal)))
     }
 
-    fn inner(&self) -> Result<&Arc<Client>, Error> {
+    fn inner(&self) -> Result<&Arc<ProducerClient>, Error> {
         self.inner.as_ref().ok_or_else(|| Error::Stopped { action: "publish".into() })
     }
 }
@@ -227,16 +227,16 @@ pub(super) fn base_record<D: rdkafka::IntoOpaque>(
 }
 
 /// What travels with a record and comes back with its report.
-pub(super) struct Report {
+pub(super) struct DeliveryReport {
     sender: oneshot::Sender<Result<Ack, Error>>,
     /// Counts the record as outstanding for as long as it exists.
     _token: TaskTrackerToken,
 }
 
 impl ProducerContext for Context {
-    type DeliveryOpaque = Box<Report>;
+    type DeliveryOpaque = Box<DeliveryReport>;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, report: Box<Report>) {
+    fn delivery(&self, result: &DeliveryResult<'_>, report: Box<DeliveryReport>) {
         // The caller may have dropped its delivery.
         report.sender.send(outcome(result)).ok();
     }

@@ -11,23 +11,23 @@ use std::{
 use futures::FutureExt;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use super::{Contents, PING_INTERVAL, PING_LIMIT, Shared, TableState};
+use super::{PING_INTERVAL, PING_LIMIT, SharedTable, TableContents, TableState};
 use crate::{Assignment, Consumer, ConsumerEvent, ConsumerOptions, Error, StartOffset, murmur2};
 use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 
 /// Events that are taken over together, at most.
-const BATCH: usize = 256;
+const MAX_EVENTS: usize = 256;
 /// Bytes a consumer may hold: these topics are small, and there are several.
 const BUFFER_BYTES: usize = 4 << 20;
 /// The longest a consumer may look for its topic before it is replaced.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Waits between consumers that fail.
-const RETRY: BackoffPolicy =
+const FOLLOW_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(100), longest: Duration::from_secs(5), total: None };
 
 /// Follows until the task is aborted.
-pub(super) async fn run<S: TableState>(shared: Arc<Shared<S>>) {
-    let mut backoff = Backoff::new(RETRY, u64::from(murmur2(shared.topic.as_bytes())));
+pub(super) async fn run<S: TableState>(shared: Arc<SharedTable<S>>) {
+    let mut backoff = Backoff::new(FOLLOW_BACKOFF, u64::from(murmur2(shared.topic.as_bytes())));
     loop {
         let Err(error) = read(&shared, &mut backoff).await;
         // One warning for an outage, however many attempts it takes.
@@ -47,8 +47,8 @@ pub(super) async fn run<S: TableState>(shared: Arc<Shared<S>>) {
 ///
 /// Two consumers, because librdkafka takes one wait for the life of a client: the first learns soon where the end is, the second does not
 /// ask the broker twenty times a second whether there is more.
-async fn read<S: TableState>(shared: &Shared<S>, backoff: &mut Backoff) -> Result<Infallible, Error> {
-    let mut reading = Reading::new(shared);
+async fn read<S: TableState>(shared: &SharedTable<S>, backoff: &mut Backoff) -> Result<Infallible, Error> {
+    let mut reading = TableReader::new(shared);
     let mut consumer = assign(&reading, ConsumerOptions::default().fetch_wait).await?;
     while !take(&mut reading, consumer.next().await, &mut consumer)? {}
     drop(consumer);
@@ -58,7 +58,7 @@ async fn read<S: TableState>(shared: &Shared<S>, backoff: &mut Backoff) -> Resul
 }
 
 /// A consumer that starts where the reading is.
-async fn assign<S>(reading: &Reading<'_, S>, fetch_wait: Duration) -> Result<Consumer, Error> {
+async fn assign<S>(reading: &TableReader<'_, S>, fetch_wait: Duration) -> Result<Consumer, Error> {
     let shared = reading.shared;
     let assignments = reading.positions.iter().map(|(partition, position)| Assignment {
         topic: Arc::clone(&shared.topic),
@@ -73,12 +73,12 @@ async fn assign<S>(reading: &Reading<'_, S>, fetch_wait: Duration) -> Result<Con
         ..ConsumerOptions::default()
     };
     let consumer = Consumer::assign(&shared.kafka, assignments.collect(), &options).await;
-    consumer.inspect(|_| hear(shared))
+    consumer.inspect(|_| note_contact(shared))
 }
 
 /// Reads on until that fails.
 async fn follow<S: TableState>(
-    reading: &mut Reading<'_, S>,
+    reading: &mut TableReader<'_, S>,
     mut consumer: Consumer,
 ) -> Result<Infallible, Error> {
     let shared = reading.shared;
@@ -103,7 +103,7 @@ async fn follow<S: TableState>(
                 answer = &mut question => {
                     match answer {
                         Ok(()) => {
-                            hear(shared);
+                            note_contact(shared);
                             asked = turn.next().unwrap_or_default();
                         }
                         Err(error) => {
@@ -120,11 +120,11 @@ async fn follow<S: TableState>(
 /// Applies an event together with those that wait already, so that readers see as much of a transaction at once as possible. True
 /// when that made the state whole; an error behind it is left to the next consumer.
 fn take<S: TableState>(
-    reading: &mut Reading<'_, S>,
+    reading: &mut TableReader<'_, S>,
     first: Result<ConsumerEvent, Error>,
     consumer: &mut Consumer,
 ) -> Result<bool, Error> {
-    hear(reading.shared);
+    note_contact(reading.shared);
     let (mut events, mut failed) = (Vec::new(), None);
     let mut next = Some(first);
     while let Some(event) = next.take() {
@@ -132,7 +132,7 @@ fn take<S: TableState>(
             Ok(event) => events.push(event),
             Err(error) => failed = Some(error),
         }
-        if failed.is_none() && events.len() < BATCH {
+        if failed.is_none() && events.len() < MAX_EVENTS {
             next = consumer.next().now_or_never();
         }
     }
@@ -140,24 +140,24 @@ fn take<S: TableState>(
     failed.filter(|_| !is_whole).map_or(Ok(is_whole), Err)
 }
 
-fn hear<S>(shared: &Shared<S>) {
+fn note_contact<S>(shared: &SharedTable<S>) {
     *shared.heard.lock() = Instant::now();
 }
 
 /// What one consumer has brought.
-pub(super) struct Reading<'a, S> {
-    shared: &'a Shared<S>,
+pub(super) struct TableReader<'a, S> {
+    shared: &'a SharedTable<S>,
     /// The state nobody sees yet, and partitions that have not been at their end.
-    aside: Option<(Contents<S>, BTreeSet<i32>)>,
+    aside: Option<(TableContents<S>, BTreeSet<i32>)>,
     positions: BTreeMap<i32, Option<i64>>,
 }
 
-impl<'a, S: TableState> Reading<'a, S> {
-    pub(super) fn new(shared: &'a Shared<S>) -> Self {
+impl<'a, S: TableState> TableReader<'a, S> {
+    pub(super) fn new(shared: &'a SharedTable<S>) -> Self {
         let partitions: BTreeSet<i32> = shared.progress.borrow().positions.keys().copied().collect();
         let positions = partitions.iter().map(|partition| (*partition, None)).collect();
         let blank = shared.contents.read().state.blank();
-        Self { shared, aside: Some((Contents::new(blank), partitions)), positions }
+        Self { shared, aside: Some((TableContents::new(blank), partitions)), positions }
     }
 
     /// Takes events over; true when that made the state a whole.

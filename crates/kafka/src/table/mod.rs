@@ -61,7 +61,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(2);
 /// Time limit for such a check.
 const PING_LIMIT: Duration = Duration::from_secs(2);
 /// Time without an answer after which the broker counts as silent: one unanswered check, and some room.
-const SILENCE: Duration = Duration::from_secs(5);
+const SILENT_AFTER: Duration = Duration::from_secs(5);
 /// A transaction at least this old was left hanging; a younger one may belong to a healthy writer.
 const HANGING_AGE: Duration = Duration::from_secs(1);
 
@@ -111,12 +111,12 @@ pub fn write_id() -> Bytes {
 }
 
 /// The state, and the ids of the newest writes in it.
-struct Contents<S> {
+struct TableContents<S> {
     state: S,
     writes: VecDeque<Bytes>,
 }
 
-impl<S: TableState> Contents<S> {
+impl<S: TableState> TableContents<S> {
     fn new(state: S) -> Self {
         Self { state, writes: VecDeque::new() }
     }
@@ -137,7 +137,7 @@ impl<S: TableState> Contents<S> {
 
 /// A topic that is followed (read committed). Cheap to clone.
 pub struct Table<S> {
-    shared: Arc<Shared<S>>,
+    shared: Arc<SharedTable<S>>,
     task: Arc<AbortOnDropHandle<()>>,
 }
 
@@ -175,11 +175,11 @@ impl<S: TableState> Table<S> {
         }
         let partitions = partitions.max(1);
         let positions = (0..partitions).map(|partition| (partition, None)).collect();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedTable {
             kafka: kafka.clone(),
             topic: topic.into(),
-            contents: RwLock::new(Contents::new(blank)),
-            progress: watch::Sender::new(Progress { caught_up: false, positions }),
+            contents: RwLock::new(TableContents::new(blank)),
+            progress: watch::Sender::new(ReadProgress { caught_up: false, positions }),
             changes: watch::Sender::new(0),
             heard: Mutex::new(Instant::now()),
         });
@@ -217,7 +217,7 @@ impl<S: TableState> Table<S> {
         self.contents(|contents| look(&contents.state))
     }
 
-    fn contents<T>(&self, look: impl FnOnce(&Contents<S>) -> T) -> T {
+    fn contents<T>(&self, look: impl FnOnce(&TableContents<S>) -> T) -> T {
         look(&self.shared.contents.read())
     }
 
@@ -361,7 +361,7 @@ impl<S: TableState> Table<S> {
     #[must_use]
     pub fn silent_for(&self) -> Option<Duration> {
         let silent = self.shared.heard.lock().elapsed();
-        (silent > SILENCE).then_some(silent)
+        (silent > SILENT_AFTER).then_some(silent)
     }
 
     /// The last record of each partition that has one behind its position.
@@ -380,37 +380,37 @@ impl<S: TableState> Table<S> {
         let each = |record: ConsumerRecord| {
             last.insert(record.partition, record.offset);
         };
-        let Shared { kafka, topic, .. } = &*self.shared;
+        let SharedTable { kafka, topic, .. } = &*self.shared;
         read_to_end_from(kafka, topic, &starts, &waits, each).await?;
         Ok(last)
     }
 
-    async fn progressed(&self, wanted: impl FnMut(&Progress) -> bool) {
+    async fn progressed(&self, wanted: impl FnMut(&ReadProgress) -> bool) {
         // The sender lives as long as we do.
         self.shared.progress.subscribe().wait_for(wanted).await.ok();
     }
 }
 
 /// What the task writes and the clones read.
-struct Shared<S> {
+struct SharedTable<S> {
     kafka: Kafka,
     topic: Arc<str>,
-    contents: RwLock<Contents<S>>,
+    contents: RwLock<TableContents<S>>,
     /// How far `contents` has been read; changes after it.
-    progress: watch::Sender<Progress>,
+    progress: watch::Sender<ReadProgress>,
     changes: watch::Sender<u64>,
     /// When the broker was last heard from.
     heard: Mutex<Instant>,
 }
 
 #[derive(Debug, Clone)]
-struct Progress {
+struct ReadProgress {
     caught_up: bool,
     /// The offset behind the last record read, by partition; `None` where there was none.
     positions: BTreeMap<i32, Option<i64>>,
 }
 
-impl Progress {
+impl ReadProgress {
     fn is_past(&self, partition: i32, offset: i64) -> bool {
         self.positions.get(&partition).copied().flatten().is_some_and(|position| position > offset)
     }

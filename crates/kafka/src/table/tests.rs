@@ -222,7 +222,7 @@ fn write_is_known_once_its_end_in_each_partition_is_read() {
     let mut records = [record("t", 0), record("t", 1), record("u", 0), record("t", 0)];
     let mark = WriteMark::put(&mut records, "t");
     let other = WriteMark::put(&mut [record("t", 0)], "t");
-    let mut contents = Contents::new(Values::default());
+    let mut contents = TableContents::new(Values::default());
 
     let mut known = Vec::new();
     for record in records.iter().filter(|record| &*record.topic == "t") {
@@ -236,7 +236,7 @@ fn write_is_known_once_its_end_in_each_partition_is_read() {
 
 #[test]
 fn ids_of_old_writes_are_forgotten() {
-    let mut contents = Contents::new(Values::default());
+    let mut contents = TableContents::new(Values::default());
     for _ in 0..2 * REMEMBERED_WRITES {
         let mut records = [record("t", 0)];
         WriteMark::put(&mut records, "t");

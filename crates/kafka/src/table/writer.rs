@@ -37,12 +37,12 @@ use crate::{CommitError, Error, Lease, ReadLimits, ShardProducer, ShardProducers
 /// Attempts at one write before it gives way to rivals.
 const ATTEMPTS: u32 = 32;
 /// Waits between two attempts: the longest is a few times what a write takes.
-const RETRY: BackoffPolicy =
+const WRITE_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(60), longest: Duration::from_millis(800), total: None };
 /// The longest wait for the write of a rival that has taken the id.
 const RIVAL_WAIT: Duration = Duration::from_millis(400);
 /// Spreads writers that the same rival has fenced.
-const SPREAD: Duration = Duration::from_millis(30);
+const MAX_RIVAL_JITTER: Duration = Duration::from_millis(30);
 
 /// What a writer owns and how it behaves.
 #[derive(Clone)]
@@ -73,7 +73,7 @@ pub struct FencedWriter<S> {
     held: Option<ShardProducer>,
     /// The newest write of anybody that the table had read when the id was taken or used.
     newest: Option<Bytes>,
-    also: Also,
+    also: OtherPartitions,
     trouble: LastWriteError,
 }
 
@@ -82,7 +82,7 @@ pub type LastWriteError = Arc<Mutex<Option<Error>>>;
 
 /// Whether earlier holders of the id may have left transactions open in [`WriterOptions::also`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Also {
+enum OtherPartitions {
     /// The next taking of the id has to end them.
     Due,
     /// The last taking did not look.
@@ -144,7 +144,7 @@ impl WriteError<Infallible> {
 }
 
 /// A write whose outcome is unknown, and what to return if it is found.
-type Unknown<T> = Option<(WriteMark, T)>;
+type UnknownWrite<T> = Option<(WriteMark, T)>;
 
 impl<S: TableState> FencedWriter<S> {
     /// Takes nothing before the first write.
@@ -156,7 +156,7 @@ impl<S: TableState> FencedWriter<S> {
             options,
             held: None,
             newest: None,
-            also: Also::Due,
+            also: OtherPartitions::Due,
             trouble: LastWriteError::default(),
         }
     }
@@ -189,7 +189,7 @@ impl<S: TableState> FencedWriter<S> {
         let taking = async {
             let WriterOptions { transactional_id, lease, partitions, also, patience, .. } = &self.options;
             let mut producer = self.shards.take(Arc::clone(transactional_id), Arc::clone(lease)).await?;
-            let also = if self.also == Also::Due { also.as_slice() } else { &[] };
+            let also = if self.also == OtherPartitions::Due { also.as_slice() } else { &[] };
             let waits = ReadLimits { also, patience: *patience, limit: left(end) };
             self.table.read_settled(&mut producer, partitions, waits).await?;
             Ok(producer)
@@ -197,7 +197,11 @@ impl<S: TableState> FencedWriter<S> {
         let producer = timeout_at(end, taking).await.unwrap_or_else(|_| Err(self.late(limit)))?;
         self.held = Some(producer);
         self.newest = self.table.last_write();
-        self.also = if self.also == Also::Due { Also::Settled } else { Also::Skipped };
+        self.also = if self.also == OtherPartitions::Due {
+            OtherPartitions::Settled
+        } else {
+            OtherPartitions::Skipped
+        };
         Ok(())
     }
 
@@ -207,7 +211,7 @@ impl<S: TableState> FencedWriter<S> {
     /// As [`FencedWriter::write`].
     pub async fn settle(&mut self, end: Instant) -> Result<(), WriteError<Infallible>> {
         self.held = None;
-        self.also = Also::Due;
+        self.also = OtherPartitions::Due;
         self.write(end, |_| Ok(((), Vec::new()))).await
     }
 
@@ -221,7 +225,7 @@ impl<S: TableState> FencedWriter<S> {
         end: Instant,
         decide: impl Fn(&S) -> Result<(T, Vec<EncodedRecord>), R>,
     ) -> Result<T, WriteError<R>> {
-        let mut backoff = Backoff::new(RETRY, seed());
+        let mut backoff = Backoff::new(WRITE_BACKOFF, seed());
         let mut unknown = None;
         let mut last: Option<Error> = None;
         *self.trouble.lock() = None;
@@ -265,7 +269,7 @@ impl<S: TableState> FencedWriter<S> {
         &mut self,
         end: Instant,
         decide: &impl Fn(&S) -> Result<(T, Vec<EncodedRecord>), R>,
-        unknown: &mut Unknown<T>,
+        unknown: &mut UnknownWrite<T>,
     ) -> Result<Result<T, R>, Error> {
         let limit = left(end);
         let is_kept = self.held.is_some();
@@ -289,8 +293,10 @@ impl<S: TableState> FencedWriter<S> {
         }
         let topic = Arc::clone(self.table.topic());
         let is_beside = |records: &[EncodedRecord]| records.iter().any(|record| record.topic != topic);
-        if self.also == Also::Skipped && decided.as_ref().is_ok_and(|(_, records)| is_beside(records)) {
-            self.also = Also::Due;
+        if self.also == OtherPartitions::Skipped
+            && decided.as_ref().is_ok_and(|(_, records)| is_beside(records))
+        {
+            self.also = OtherPartitions::Due;
             self.take(end).await?;
             decided = self.table.read(decide);
         }
@@ -305,7 +311,7 @@ impl<S: TableState> FencedWriter<S> {
         let Some(mut producer) = self.held.take() else { return Err(self.late(limit)) };
         let also = self.also;
         if is_beside(&records) {
-            self.also = Also::Due;
+            self.also = OtherPartitions::Due;
         }
         let mark = WriteMark::put(&mut records, &topic);
         match timeout_at(end, producer.commit(records)).await {
@@ -336,7 +342,7 @@ impl<S: TableState> FencedWriter<S> {
             )) => {
                 // What was committed before the connection was lost may hang, also beside the table.
                 if matches!(source, Error::Cut { .. }) {
-                    self.also = Also::Due;
+                    self.also = OtherPartitions::Due;
                 }
                 *unknown = Some((mark, result));
                 Err(source)
@@ -360,7 +366,7 @@ impl<S: TableState> FencedWriter<S> {
         let written =
             async { while self.table.last_write() == self.newest && changes.changed().await.is_ok() {} };
         timeout(wait.max(RIVAL_WAIT).min(left(end)), written).await.ok();
-        sleep(SPREAD.mul_f64(chance())).await;
+        sleep(MAX_RIVAL_JITTER.mul_f64(jitter())).await;
     }
 
     /// Whether another attempt cannot help.
@@ -398,7 +404,7 @@ fn seed() -> u64 {
 }
 
 /// Between 0 and 1.
-fn chance() -> f64 {
+fn jitter() -> f64 {
     let mixed = seed().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
     mixed as f64 / f64::from(u32::MAX)
 }

@@ -28,8 +28,8 @@ use crate::{
     consumer::{self, find_topics},
     context::Context,
     embedded::EmbeddedCluster,
-    role::Role,
-    sys::Topic,
+    role::ClientRole,
+    sys::TopicMetadata,
 };
 
 /// The most one admin request may take; librdkafka's own limit is a minute.
@@ -37,7 +37,7 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(15);
 /// The most we wait for created topics to have leaders.
 const LEADER_LIMIT: Duration = Duration::from_secs(30);
 /// The longest name a topic can have. librdkafka refuses names of more than 512 bytes, and empty ones.
-const LONGEST_NAME: usize = 249;
+const MAX_NAME_BYTES: usize = 249;
 /// Pause between two looks for leaders.
 const LEADER_PAUSE: Duration = Duration::from_millis(50);
 
@@ -74,13 +74,13 @@ impl Admin {
     /// Makes sure that all these topics exist and are what they must be, new ones with leaders. Creates nothing if one that
     /// exists does not fit.
     pub async fn ensure(&self, specs: &[TopicSpec]) -> Result<(), Error> {
-        let session = Session::new(self);
+        let session = AdminSession::new(self);
         let end = Instant::now() + LEADER_LIMIT;
         let mut missing = self.verify(&session, specs).await?;
         while !missing.is_empty() {
             // The controller may have topics that this broker does not know yet: they are verified before any is created.
             let mut awaited = match self {
-                Self::Real(_) => session.create(&missing, Create::Check).await?,
+                Self::Real(_) => session.create(&missing, CreateMode::Check).await?,
                 Self::Embedded(_) => Vec::new(),
             };
             if awaited.is_empty() {
@@ -108,22 +108,22 @@ impl Admin {
 
     /// Verifies those of the topics that exist, changes nothing, and names those that do not.
     pub async fn inspect(&self, specs: &[TopicSpec]) -> Result<Vec<String>, Error> {
-        let session = Session::new(self);
+        let session = AdminSession::new(self);
         let missing = self.verify(&session, specs).await?;
         Ok(missing.into_iter().map(|spec| spec.name.clone()).collect())
     }
 
     async fn verify<'a>(
         &self,
-        session: &Session,
+        session: &AdminSession,
         specs: &'a [TopicSpec],
     ) -> Result<Vec<&'a TopicSpec>, Error> {
         let found = session.find(specs.iter().map(|spec| spec.name.clone()).collect()).await?;
         let counts = partition_counts(found);
-        let (existing, missing): (Vec<&TopicSpec>, Vec<&TopicSpec>) =
+        let (existing_topic, missing): (Vec<&TopicSpec>, Vec<&TopicSpec>) =
             specs.iter().partition(|spec| counts.contains_key(&spec.name));
         let servers = self.bootstrap_servers();
-        let mut mismatches: Vec<TopicMismatch> = existing
+        let mut mismatches: Vec<TopicMismatch> = existing_topic
             .iter()
             .filter(|spec| !spec.may_grow)
             .filter_map(|spec| {
@@ -131,15 +131,15 @@ impl Admin {
                 partition_mismatch(servers, &spec.name, spec.partitions, found)
             })
             .collect();
-        if let (Self::Real(_), false) = (self, existing.is_empty()) {
-            mismatches.extend(session.setting_mismatches(servers, &existing).await?);
+        if let (Self::Real(_), false) = (self, existing_topic.is_empty()) {
+            mismatches.extend(session.setting_mismatches(servers, &existing_topic).await?);
         }
         if mismatches.is_empty() { Ok(missing) } else { Err(Error::Topics(mismatches)) }
     }
 
     /// Partition counts of those of the named topics that exist.
     pub async fn partition_counts(&self, names: &[&str]) -> Result<BTreeMap<String, i32>, Error> {
-        let session = Session::new(self);
+        let session = AdminSession::new(self);
         let found = session.find(names.iter().map(|name| (*name).to_owned()).collect()).await?;
         Ok(partition_counts(found))
     }
@@ -148,7 +148,7 @@ impl Admin {
     pub async fn cluster_id(&self) -> Result<Option<String>, Error> {
         let kafka = self.kafka();
         let fetch = move || {
-            let told = consumer::ask(&kafka, &Role::Admin, |client| {
+            let told = consumer::ask(&kafka, &ClientRole::Admin, |client| {
                 let late =
                     || Error::Deadline { action: "ask for the cluster's id".into(), limit: REQUEST_LIMIT };
                 client.client().fetch_cluster_id(REQUEST_LIMIT).ok_or_else(late)
@@ -164,12 +164,12 @@ impl Admin {
     /// The partition count that the existing ones of the named topics agree on, `None` if none exists. Topics that are
     /// partitioned alike must stay alike, so a new one takes this count; a `wanted` count they do not have is refused.
     pub async fn common_partitions(&self, names: &[&str], wanted: Option<i32>) -> Result<Option<i32>, Error> {
-        agreed(self.bootstrap_servers(), &self.partition_counts(names).await?, wanted)
+        agreed_partitions(self.bootstrap_servers(), &self.partition_counts(names).await?, wanted)
     }
 
-    async fn create(&self, session: &Session, missing: &[&TopicSpec]) -> Result<(), Error> {
+    async fn create(&self, session: &AdminSession, missing: &[&TopicSpec]) -> Result<(), Error> {
         let cluster = match self {
-            Self::Real(_) => return session.create(missing, Create::Now).await.map(drop),
+            Self::Real(_) => return session.create(missing, CreateMode::Now).await.map(drop),
             Self::Embedded(cluster) => cluster,
         };
         for spec in missing {
@@ -198,20 +198,20 @@ impl Admin {
 
 /// What a request for new topics does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Create {
+enum CreateMode {
     /// Only validates.
     Check,
     Now,
 }
 
 /// How one task reaches Kafka.
-struct Session {
+struct AdminSession {
     kafka: Kafka,
     /// Created when it is first needed. It is not kept, because its log queue is not polled and would grow.
     admin: OnceCell<Arc<AdminClient<Context>>>,
 }
 
-impl Session {
+impl AdminSession {
     fn new(admin: &Admin) -> Self {
         Self { kafka: admin.kafka(), admin: OnceCell::new() }
     }
@@ -219,7 +219,7 @@ impl Session {
     async fn admin(&self) -> Result<Arc<AdminClient<Context>>, Error> {
         let kafka = self.kafka.clone();
         let open = move || {
-            let settings = Settings::new(&kafka, &Role::Admin)?;
+            let settings = Settings::new(&kafka, &ClientRole::Admin)?;
             let admin: Arc<AdminClient<Context>> = settings.create(())?;
             // librdkafka requests a token through the client's queue, which is not polled.
             settings.hand_token(admin.inner())?;
@@ -231,42 +231,45 @@ impl Session {
     }
 
     /// Those of the named topics that exist.
-    async fn find(&self, names: Vec<String>) -> Result<BTreeMap<String, Topic>, Error> {
+    async fn find(&self, names: Vec<String>) -> Result<BTreeMap<String, TopicMetadata>, Error> {
         let kafka = self.kafka.clone();
         let find_all = move || {
-            let is_name = |name: &&str| !name.is_empty() && name.len() <= LONGEST_NAME;
+            let is_name = |name: &&str| !name.is_empty() && name.len() <= MAX_NAME_BYTES;
             let names: Vec<&str> = names.iter().map(String::as_str).filter(is_name).collect();
             // It queries metadata by topic name, which never creates a topic.
-            let found =
-                consumer::ask(&kafka, &Role::Admin, |client| find_topics(client, &names, REQUEST_LIMIT))?;
-            let existing =
-                found.into_iter().map(|(name, found)| Ok(existing(&name, found)?.map(|found| (name, found))));
-            existing.filter_map(Result::transpose).collect()
+            let found = consumer::ask(&kafka, &ClientRole::Admin, |client| {
+                find_topics(client, &names, REQUEST_LIMIT)
+            })?;
+            let existing_topic = found
+                .into_iter()
+                .map(|(name, found)| Ok(existing_topic(&name, found)?.map(|found| (name, found))));
+            existing_topic.filter_map(Result::transpose).collect()
         };
         blocking("find topics", find_all).await?
     }
 
     /// Creates topics, or checks that they could be created. Returns those that exist.
-    async fn create(&self, missing: &[&TopicSpec], create: Create) -> Result<Vec<String>, Error> {
+    async fn create(&self, missing: &[&TopicSpec], create: CreateMode) -> Result<Vec<String>, Error> {
         let topics: Vec<NewTopic<'_>> = missing.iter().map(|spec| new_topic(spec)).collect();
         let names = missing.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(", ");
-        let options = options().operation_timeout(Some(REQUEST_LIMIT)).validate_only(create == Create::Check);
+        let options =
+            options().operation_timeout(Some(REQUEST_LIMIT)).validate_only(create == CreateMode::Check);
         let created = self.admin().await?.create_topics(&topics, &options).await;
         let results = created.map_err(|error| Error::request(format!("create topics {names}"), error))?;
-        let mut existing = Vec::new();
+        let mut existing_topic = Vec::new();
         for result in results {
             match result {
                 Ok(_) => {}
-                Err((topic, Code::TopicAlreadyExists)) => existing.push(topic),
+                Err((topic, Code::TopicAlreadyExists)) => existing_topic.push(topic),
                 Err((topic, code)) => {
-                    let described =
-                        missing.iter().find(|spec| spec.name == topic).map(|spec| described(spec));
-                    let action = format!("create topic {topic} {}", described.unwrap_or_default());
+                    let described_spec =
+                        missing.iter().find(|spec| spec.name == topic).map(|spec| described_spec(spec));
+                    let action = format!("create topic {topic} {}", described_spec.unwrap_or_default());
                     return Err(Error::request(action, KafkaError::AdminOp(code)));
                 }
             }
         }
-        Ok(existing)
+        Ok(existing_topic)
     }
 
     /// Waits until every named topic is known and led.
@@ -296,8 +299,8 @@ impl Session {
         let resources: Vec<ResourceSpecifier<'_>> =
             names.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
         let action = || format!("read the settings of topics {}", names.join(", "));
-        let described = self.admin().await?.describe_configs(&resources, &options()).await;
-        let results = described.map_err(|error| Error::request(action(), error))?;
+        let described_spec = self.admin().await?.describe_configs(&resources, &options()).await;
+        let results = described_spec.map_err(|error| Error::request(action(), error))?;
         let mut mismatches = Vec::new();
         for (spec, result) in specs.iter().zip(results) {
             let action = || format!("read the settings of topic {}", spec.name);
@@ -315,7 +318,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for AdminSession {
     fn drop(&mut self) {
         let admin = self.admin.take();
         on_closing_thread(move || drop(admin));
@@ -324,7 +327,7 @@ impl Drop for Session {
 
 /// The metadata of a topic, if it exists. A topic that this worker may not describe counts as missing: the worker need not be allowed to
 /// describe topics that it does not use.
-fn existing(name: &str, found: Result<Topic, Code>) -> Result<Option<Topic>, Error> {
+fn existing_topic(name: &str, found: Result<TopicMetadata, Code>) -> Result<Option<TopicMetadata>, Error> {
     match found {
         Ok(topic) => Ok((!topic.partitions.is_empty()).then_some(topic)),
         Err(
@@ -339,8 +342,8 @@ fn existing(name: &str, found: Result<Topic, Code>) -> Result<Option<Topic>, Err
     }
 }
 
-fn partition_counts(topics: BTreeMap<String, Topic>) -> BTreeMap<String, i32> {
-    let count = |topic: Topic| i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
+fn partition_counts(topics: BTreeMap<String, TopicMetadata>) -> BTreeMap<String, i32> {
+    let count = |topic: TopicMetadata| i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
     topics.into_iter().map(|(name, topic)| (name, count(topic))).collect()
 }
 
@@ -351,7 +354,7 @@ fn new_topic(spec: &TopicSpec) -> NewTopic<'_> {
 }
 
 /// What was asked for, for the error that refuses it.
-fn described(spec: &TopicSpec) -> String {
+fn described_spec(spec: &TopicSpec) -> String {
     let mut text = format!("with {} partitions, cleanup.policy={}", spec.partitions, spec.cleanup.policy());
     if spec.replication_factor >= 0 {
         text += &format!(", replication factor {}", spec.replication_factor);
@@ -364,7 +367,11 @@ fn options() -> AdminOptions {
     AdminOptions::new().request_timeout(Some(REQUEST_LIMIT))
 }
 
-fn agreed(servers: &str, counts: &BTreeMap<String, i32>, wanted: Option<i32>) -> Result<Option<i32>, Error> {
+fn agreed_partitions(
+    servers: &str,
+    counts: &BTreeMap<String, i32>,
+    wanted: Option<i32>,
+) -> Result<Option<i32>, Error> {
     // Where nothing is set, the count most topics have is what the others must have.
     let votes = |count: &i32| counts.values().filter(|other| *other == count).count();
     let Some(wanted) = wanted.or(counts.values().copied().max_by_key(votes)) else { return Ok(None) };

@@ -82,15 +82,16 @@ fn a_policy_that_fits_is_no_mismatch() {
 
 #[test]
 fn existing_topics_decide_the_partition_count_of_new_ones() {
-    assert_eq!(agreed("b", &counts(&[("a", 6), ("b", 6)]), None).unwrap(), Some(6));
-    assert_eq!(agreed("b", &counts(&[("a", 6)]), Some(6)).unwrap(), Some(6));
-    assert_eq!(agreed("b", &counts(&[]), None).unwrap(), None);
-    assert_eq!(agreed("b", &counts(&[]), Some(6)).unwrap(), None);
+    assert_eq!(agreed_partitions("b", &counts(&[("a", 6), ("b", 6)]), None).unwrap(), Some(6));
+    assert_eq!(agreed_partitions("b", &counts(&[("a", 6)]), Some(6)).unwrap(), Some(6));
+    assert_eq!(agreed_partitions("b", &counts(&[]), None).unwrap(), None);
+    assert_eq!(agreed_partitions("b", &counts(&[]), Some(6)).unwrap(), None);
 }
 
 #[test]
 fn existing_topics_that_disagree_are_named() {
-    let error = agreed("b", &counts(&[("a", 6), ("b", 6), ("c", 4)]), None).unwrap_err().to_string();
+    let error =
+        agreed_partitions("b", &counts(&[("a", 6), ("b", 6), ("c", 4)]), None).unwrap_err().to_string();
 
     assert!(error.starts_with("1 topic is not"), "{error}");
     assert!(error.contains("topic c has 4 partitions and must have 6"), "{error}");
@@ -98,7 +99,8 @@ fn existing_topics_that_disagree_are_named() {
 
 #[test]
 fn a_setting_decides_which_of_the_existing_topics_is_wrong() {
-    let error = agreed("b", &counts(&[("a", 6), ("b", 6), ("c", 4)]), Some(4)).unwrap_err().to_string();
+    let error =
+        agreed_partitions("b", &counts(&[("a", 6), ("b", 6), ("c", 4)]), Some(4)).unwrap_err().to_string();
 
     assert!(error.contains("topic a has 6 partitions and must have 4"), "{error}");
     assert!(error.contains("topic b has 6") && !error.contains("topic c"), "{error}");

@@ -1,7 +1,7 @@
 //! What a transaction says of itself, and what is to become of one that was left hanging.
 //!
-//! Every record of a batch says whose it is and of which batch ([`OF`]). The last that a batch writes to a partition carries a
-//! [`Manifest`] as well: everywhere the batch writes. A partition has the records of a producer in their order, so that where this record
+//! Every record of a batch says whose it is and of which batch ([`BATCH_HEADER`]). The last that a batch writes to a partition carries a
+//! [`BatchManifest`] as well: everywhere the batch writes. A partition has the records of a producer in their order, so that where this record
 //! is, all of the batch that belongs there is; where every partition of the manifest has it, the batch is whole.
 //!
 //! A coordinator that has decided tells every partition. Kafka 4.3 takes one that has no leader in that moment for deleted, and never
@@ -38,28 +38,28 @@ use model::EncodedRecord;
 
 use crate::{
     ConsumerRecord, Error, Kafka, TopicPartition,
-    consumer::{ends, exists, look},
+    consumer::{ends, exists, read_range},
     murmur2,
-    role::Sight,
+    role::Isolation,
 };
 
 /// Where the manifest is.
-pub(super) const HEADER: &str = "tributary.batch";
+pub(super) const MANIFEST_HEADER: &str = "tributary.batch";
 
 /// Where every record says of which batch it is: four bytes for the id and eight for the batch's number.
-pub(super) const OF: &str = "tributary.of";
+pub(super) const BATCH_HEADER: &str = "tributary.of";
 
 /// How many of the last records of a partition are looked through for one that is not open there: few are enough where nobody else
 /// writes, and many where others do.
-const BACK: [i64; 3] = [500, 50_000, i64::MAX];
+const TAIL_LENGTHS: [i64; 3] = [500, 50_000, i64::MAX];
 
 /// How often, and how far apart, a partition has to be unknown to be gone.
-const ASKED: u32 = 6;
-const BETWEEN_ASKING: Duration = Duration::from_millis(500);
+const EXISTS_TRIES: u32 = 6;
+const EXISTS_PAUSE: Duration = Duration::from_millis(500);
 
 /// What the last record of a batch says in each of its partitions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct Manifest {
+struct BatchManifest {
     /// The transactional id.
     by: String,
     /// No other batch of the same id has this number, and later ones have higher ones.
@@ -68,9 +68,9 @@ struct Manifest {
     at: BTreeMap<String, BTreeSet<i32>>,
 }
 
-impl Manifest {
+impl BatchManifest {
     fn read(record: &ConsumerRecord) -> Option<Self> {
-        let (_, value) = record.headers.iter().find(|(name, _)| name == HEADER)?;
+        let (_, value) = record.headers.iter().find(|(name, _)| name == MANIFEST_HEADER)?;
         serde_json::from_slice(value).ok()
     }
 
@@ -85,9 +85,9 @@ impl Manifest {
 
 /// The numbers of batches: microseconds since 1970, and always higher than the one before.
 #[derive(Debug, Default)]
-pub(super) struct Numbers(u64);
+pub(super) struct BatchNumbers(u64);
 
-impl Numbers {
+impl BatchNumbers {
     fn next(&mut self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.0 = u64::try_from(since.as_micros()).unwrap_or(u64::MAX).max(self.0.saturating_add(1));
@@ -96,13 +96,17 @@ impl Numbers {
 }
 
 /// Has a batch say what it is.
-pub(super) fn sign(transactional_id: &str, numbers: &mut Numbers, batch: &mut [EncodedRecord]) {
-    let number = numbers.next();
-    let of = Bytes::copy_from_slice(&mark(transactional_id, number));
+pub(super) fn add_batch_headers(
+    transactional_id: &str,
+    numbers: &mut BatchNumbers,
+    batch: &mut [EncodedRecord],
+) {
+    let batch_number = numbers.next();
+    let of = Bytes::copy_from_slice(&batch_id(transactional_id, batch_number));
     let mut at: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
     let mut last = Vec::new();
     for (index, record) in batch.iter_mut().enumerate().rev() {
-        record.headers.push((OF, of.clone()));
+        record.headers.push((BATCH_HEADER, of.clone()));
         let partitions = match at.get_mut(&*record.topic) {
             Some(partitions) => partitions,
             None => at.entry(record.topic.to_string()).or_default(),
@@ -111,31 +115,31 @@ pub(super) fn sign(transactional_id: &str, numbers: &mut Numbers, batch: &mut [E
             last.push(index);
         }
     }
-    let manifest = Manifest { by: transactional_id.to_owned(), batch: number, at };
+    let manifest = BatchManifest { by: transactional_id.to_owned(), batch: batch_number, at };
     // Text and numbers: there is nothing in it that JSON cannot say.
     let Ok(manifest) = serde_json::to_vec(&manifest).map(Bytes::from) else { return };
     for index in last {
-        batch[index].headers.push((HEADER, manifest.clone()));
+        batch[index].headers.push((MANIFEST_HEADER, manifest.clone()));
     }
 }
 
-fn mark(transactional_id: &str, number: u64) -> [u8; 12] {
-    let mut mark = [0; 12];
-    mark[..4].copy_from_slice(&murmur2(transactional_id.as_bytes()).to_be_bytes());
-    mark[4..].copy_from_slice(&number.to_be_bytes());
-    mark
+fn batch_id(transactional_id: &str, number: u64) -> [u8; 12] {
+    let mut batch_id = [0; 12];
+    batch_id[..4].copy_from_slice(&murmur2(transactional_id.as_bytes()).to_be_bytes());
+    batch_id[4..].copy_from_slice(&batch_number.to_be_bytes());
+    batch_id
 }
 
 /// The number of the batch, of a record that this id has written.
-fn number(transactional_id: &str, record: &ConsumerRecord) -> Option<u64> {
-    let (_, of) = record.headers.iter().find(|(name, _)| name == OF)?;
-    let number = u64::from_be_bytes(of.get(4..)?.try_into().ok()?);
-    (**of == mark(transactional_id, number)).then_some(number)
+fn batch_number(transactional_id: &str, record: &ConsumerRecord) -> Option<u64> {
+    let (_, of) = record.headers.iter().find(|(name, _)| name == BATCH_HEADER)?;
+    let batch_number = u64::from_be_bytes(of.get(4..)?.try_into().ok()?);
+    (**of == batch_id(transactional_id, batch_number)).then_some(batch_number)
 }
 
 /// How the open transactions of an id are to be ended.
-pub(super) struct Verdict {
-    pub(super) commit: BTreeMap<TopicPartition, Last>,
+pub(super) struct HangingTransactions {
+    pub(super) commit: BTreeMap<TopicPartition, HangingBatch>,
     pub(super) abort: BTreeSet<TopicPartition>,
 }
 
@@ -143,17 +147,17 @@ pub(super) struct Verdict {
 ///
 /// Where somebody else's transaction comes first nobody can tell what behind it is decided: such a partition is left as it is, for when
 /// that one has been.
-pub(super) async fn judge(
+pub(super) async fn find_hanging(
     kafka: &Kafka,
     transactional_id: &str,
     places: &[TopicPartition],
     limit: Duration,
-) -> Result<Verdict, Error> {
+) -> Result<HangingTransactions, Error> {
     let end = Instant::now() + limit;
     let mut places: BTreeSet<TopicPartition> = places.iter().cloned().collect();
     let mut gone: BTreeSet<TopicPartition> = BTreeSet::new();
     let found = loop {
-        let found = find(kafka, transactional_id, &places, end).await?;
+        let found = find_open_batches(kafka, transactional_id, &places, end).await?;
         let new: BTreeSet<TopicPartition> = found
             .values()
             .flat_map(|last| last.manifest.places())
@@ -163,7 +167,7 @@ pub(super) async fn judge(
             break found;
         }
         for place in new {
-            if is_there(kafka, &place, end).await? {
+            if partition_exists(kafka, &place, end).await? {
                 places.insert(place)
             } else {
                 gone.insert(place)
@@ -190,17 +194,17 @@ pub(super) async fn judge(
         }
         is_kept
     });
-    Ok(Verdict { commit, abort: places })
+    Ok(HangingTransactions { commit, abort: places })
 }
 
 /// Whether there is such a partition: a topic may have been deleted since, and says nothing any more. A broker that has just come back
 /// may not know of one yet.
-async fn is_there(kafka: &Kafka, place: &TopicPartition, end: Instant) -> Result<bool, Error> {
-    for _ in 0..ASKED {
+async fn partition_exists(kafka: &Kafka, place: &TopicPartition, end: Instant) -> Result<bool, Error> {
+    for _ in 0..EXISTS_TRIES {
         if exists(kafka, place, left(end)).await? {
             return Ok(true);
         }
-        sleep(BETWEEN_ASKING).await;
+        sleep(EXISTS_PAUSE).await;
     }
     Ok(false)
 }
@@ -210,8 +214,8 @@ fn left(end: Instant) -> Duration {
 }
 
 /// The last batch of an id in a partition, of those behind the first transaction that is not decided there.
-pub(super) struct Last {
-    manifest: Manifest,
+pub(super) struct HangingBatch {
+    manifest: BatchManifest,
     /// All that the batch has there, its last record last.
     records: Vec<EncodedRecord>,
     /// Where its last record is.
@@ -221,29 +225,29 @@ pub(super) struct Last {
 }
 
 /// By partition.
-async fn find(
+async fn find_open_batches(
     kafka: &Kafka,
     transactional_id: &str,
     places: &BTreeSet<TopicPartition>,
     end: Instant,
-) -> Result<BTreeMap<TopicPartition, Last>, Error> {
+) -> Result<BTreeMap<TopicPartition, HangingBatch>, Error> {
     let places: Vec<TopicPartition> = places.iter().cloned().collect();
-    let stable = ends(kafka, &places, Sight::Committed, left(end)).await?;
+    let stable = ends(kafka, &places, Isolation::Committed, left(end)).await?;
     let starts = stable.into_iter().map(|(place, (_, behind))| (place, behind)).collect();
-    let mut found: BTreeMap<TopicPartition, Last> = BTreeMap::new();
+    let mut found: BTreeMap<TopicPartition, HangingBatch> = BTreeMap::new();
     let mut begun: BTreeMap<TopicPartition, (u64, Vec<EncodedRecord>)> = BTreeMap::new();
     let mut first: BTreeMap<TopicPartition, bool> = BTreeMap::new();
-    look(kafka, starts, Sight::All, left(end), |record| {
+    read_range(kafka, starts, Isolation::All, left(end), |record| {
         let place = (Arc::clone(&record.topic), record.partition);
-        let number = number(transactional_id, &record);
-        let is_first = *first.entry(place.clone()).or_insert(number.is_some());
-        let Some(number) = number else { return };
-        let (manifest, offset) = (Manifest::read(&record), record.offset);
-        let batch = begun.entry(place.clone()).or_insert_with(|| (number, Vec::new()));
-        if batch.0 != number {
-            *batch = (number, Vec::new());
+        let batch_number = batch_number(transactional_id, &record);
+        let is_first = *first.entry(place.clone()).or_insert(batch_number.is_some());
+        let Some(batch_number) = batch_number else { return };
+        let (manifest, offset) = (BatchManifest::read(&record), record.offset);
+        let batch = begun.entry(place.clone()).or_insert_with(|| (batch_number, Vec::new()));
+        if batch.0 != batch_number {
+            *batch = (batch_number, Vec::new());
         }
-        batch.1.push(copy(record));
+        batch.1.push(to_encoded(record));
         if let Some(manifest) = manifest {
             let records = begun.remove(&place).map(|(_, records)| records).unwrap_or_default();
             // Behind a batch there may be a copy of its last record.
@@ -251,7 +255,7 @@ async fn find(
                 last.manifest.batch != manifest.batch || last.records.len() < records.len()
             });
             if is_more {
-                found.insert(place, Last { manifest, records, offset, is_first });
+                found.insert(place, HangingBatch { manifest, records, offset, is_first });
             }
         }
     })
@@ -261,10 +265,10 @@ async fn find(
 
 /// What commits these: at first the last record of each partition. Where that was tried before and its outcome is not known, a partition
 /// may have it by now, or may have given up all of the batch, which then has to be written anew.
-pub(super) async fn to_commit(
+pub(super) async fn commit_records(
     kafka: &Kafka,
     transactional_id: &str,
-    open: &BTreeMap<TopicPartition, Last>,
+    open: &BTreeMap<TopicPartition, HangingBatch>,
     is_first: bool,
     limit: Duration,
 ) -> Result<Vec<EncodedRecord>, Error> {
@@ -272,7 +276,7 @@ pub(super) async fn to_commit(
         return Ok(open.values().filter_map(|one| one.records.last().cloned()).collect());
     }
     let end = Instant::now() + limit;
-    let still = find(kafka, transactional_id, &open.keys().cloned().collect(), end).await?;
+    let still = find_open_batches(kafka, transactional_id, &open.keys().cloned().collect(), end).await?;
     let mut records = Vec::new();
     for (place, one) in open {
         match still.get(place) {
@@ -293,29 +297,31 @@ pub(super) async fn to_commit(
 async fn is_seen(kafka: &Kafka, place: &TopicPartition, offset: i64, limit: Duration) -> Result<bool, Error> {
     let mut is_seen = false;
     let start = BTreeMap::from([(place.clone(), offset)]);
-    look(kafka, start, Sight::Committed, limit, |record| is_seen |= record.offset == offset).await?;
+    read_range(kafka, start, Isolation::Committed, limit, |record| is_seen |= record.offset == offset)
+        .await?;
     Ok(is_seen)
 }
 
 /// Whether a batch that is open in some partitions was committed, as far as those say that were told.
 async fn is_committed(
     kafka: &Kafka,
-    manifest: &Manifest,
+    manifest: &BatchManifest,
     told: &[TopicPartition],
     end: Instant,
 ) -> Result<bool, Error> {
     let mut is_denied = false;
-    for (place, (low, high)) in ends(kafka, told, Sight::All, left(end)).await? {
+    for (place, (low, high)) in ends(kafka, told, Isolation::All, left(end)).await? {
         let (mut at, mut is_older) = (Vec::new(), false);
-        for back in BACK {
+        for back in TAIL_LENGTHS {
             let start = BTreeMap::from([(place.clone(), low.max(high.saturating_sub(back)))]);
             let each = |record: ConsumerRecord| {
-                if Manifest::read(&record).as_ref() == Some(manifest) {
+                if BatchManifest::read(&record).as_ref() == Some(manifest) {
                     at.push(record.offset);
                 }
-                is_older |= number(&manifest.by, &record).is_some_and(|number| number < manifest.batch);
+                is_older |= batch_number(&manifest.by, &record)
+                    .is_some_and(|batch_number| batch_number < manifest.batch);
             };
-            look(kafka, start, Sight::All, left(end), each).await?;
+            read_range(kafka, start, Isolation::All, left(end), each).await?;
             if !at.is_empty() || is_older {
                 break;
             }
@@ -333,8 +339,8 @@ async fn is_committed(
 }
 
 /// The same record again.
-fn copy(record: ConsumerRecord) -> EncodedRecord {
-    let headers = record.headers.into_iter().map(|(name, value)| (known(name), value)).collect();
+fn to_encoded(record: ConsumerRecord) -> EncodedRecord {
+    let headers = record.headers.into_iter().map(|(name, value)| (header_name(name), value)).collect();
     EncodedRecord {
         topic: record.topic,
         partition: record.partition,
@@ -346,16 +352,16 @@ fn copy(record: ConsumerRecord) -> EncodedRecord {
 }
 
 /// A header's name for as long as the process lives. There are as many as this program ever writes, since these are its own records.
-fn known(name: String) -> &'static str {
+fn header_name(name: String) -> &'static str {
     static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
     let mut names = NAMES.lock();
     let names = names.get_or_insert_default();
     match names.get(&*name) {
-        Some(known) => known,
+        Some(header_name) => header_name,
         None => {
             let known: &'static str = name.leak();
-            names.insert(known);
-            known
+            names.insert(header_name);
+            header_name
         }
     }
 }
@@ -389,12 +395,13 @@ mod tests {
 
     #[test]
     fn the_last_record_of_each_partition_says_where_all_of_its_batch_is() {
-        let mut numbers = Numbers::default();
+        let mut numbers = BatchNumbers::default();
         let mut batch = [record("a", 0, "1"), record("a", 1, "2"), record("a", 0, "3"), record("b", 1, "4")];
 
-        sign("shard 0", &mut numbers, &mut batch);
+        add_batch_headers("shard 0", &mut numbers, &mut batch);
 
-        let read: Vec<Option<Manifest>> = batch.iter().map(|one| Manifest::read(&received(one))).collect();
+        let read: Vec<Option<BatchManifest>> =
+            batch.iter().map(|one| BatchManifest::read(&received(one))).collect();
         assert_eq!(read[0], None, "another of the same partition comes behind it");
         let manifest = read[1].clone().unwrap();
         assert!(read[1..].iter().all(|one| one.as_ref() == Some(&manifest)));
@@ -402,14 +409,14 @@ mod tests {
         let places: Vec<TopicPartition> = vec![("a".into(), 0), ("a".into(), 1), ("b".into(), 1)];
         assert!(manifest.places().eq(places));
         assert_eq!(batch[1].headers[0].0, "tributary.id", "what it says itself comes first");
-        let number = |one: &EncodedRecord, id| number(id, &received(one));
-        assert!(batch.iter().all(|one| number(one, "shard 0") == Some(manifest.batch)));
-        assert!(batch.iter().all(|one| number(one, "shard 1").is_none()), "it is somebody else's");
+        let batch_number = |one: &EncodedRecord, id| batch_number(id, &received(one));
+        assert!(batch.iter().all(|one| batch_number(one, "shard 0") == Some(manifest.batch)));
+        assert!(batch.iter().all(|one| batch_number(one, "shard 1").is_none()), "it is somebody else's");
     }
 
     #[test]
     fn no_two_batches_of_a_producer_have_the_same_number() {
-        let mut numbers = Numbers::default();
+        let mut numbers = BatchNumbers::default();
         let drawn: Vec<u64> = (0..1_000).map(|_| numbers.next()).collect();
         assert!(drawn.is_sorted_by(|one, next| one < next));
     }
@@ -417,16 +424,16 @@ mod tests {
     #[test]
     fn a_copy_is_the_record_as_it_was() {
         let mut batch = [record("a", 3, "1")];
-        sign("shard", &mut Numbers::default(), &mut batch);
-        assert_eq!(copy(received(&batch[0])), batch[0]);
+        add_batch_headers("shard", &mut BatchNumbers::default(), &mut batch);
+        assert_eq!(to_encoded(received(&batch[0])), batch[0]);
     }
 
     #[test]
     fn what_is_no_manifest_is_none() {
         let mut strange = received(&record("a", 0, "1"));
-        assert_eq!((Manifest::read(&strange), number("shard", &strange)), (None, None));
-        strange.headers.push((OF.to_owned(), Bytes::from_static(b"7")));
-        strange.headers.push((HEADER.to_owned(), Bytes::from_static(b"7")));
-        assert_eq!((Manifest::read(&strange), number("shard", &strange)), (None, None));
+        assert_eq!((BatchManifest::read(&strange), batch_number("shard", &strange)), (None, None));
+        strange.headers.push((BATCH_HEADER.to_owned(), Bytes::from_static(b"7")));
+        strange.headers.push((MANIFEST_HEADER.to_owned(), Bytes::from_static(b"7")));
+        assert_eq!((BatchManifest::read(&strange), batch_number("shard", &strange)), (None, None));
     }
 }

@@ -33,8 +33,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use hanging_transaction::{Numbers, Verdict, judge, sign, to_commit};
-use worker::{Ended, Purpose, Worker};
+use hanging_transaction::{
+    BatchNumbers, HangingTransactions, add_batch_headers, commit_records, find_hanging,
+};
+use worker::{BatchOutcome, BatchPurpose, ProducerThread};
 
 use base::{
     metrics,
@@ -42,13 +44,13 @@ use base::{
 };
 use model::EncodedRecord;
 
-use super::{Error, MAX_RECORD_BYTES, TopicPartition, consumer, role::Sight};
+use super::{Error, MAX_RECORD_BYTES, TopicPartition, consumer, role::Isolation};
 use crate::Kafka;
 
 /// How long one look whether the last batch is everywhere may take, how often that is looked for, and how far apart.
-const SURE_LIMIT: Duration = Duration::from_secs(5);
-const SURE_TRIES: u32 = 5;
-const BETWEEN_SURE: Duration = Duration::from_millis(200);
+const VISIBILITY_LIMIT: Duration = Duration::from_secs(5);
+const VISIBILITY_TRIES: u32 = 5;
+const VISIBILITY_PAUSE: Duration = Duration::from_millis(200);
 /// How often settling is tried with a new producer.
 const SETTLE_TRIES: u32 = 3;
 
@@ -131,14 +133,14 @@ impl ShardProducers {
             lease,
             worker: Some(worker),
             open: false,
-            numbers: Numbers::default(),
+            numbers: BatchNumbers::default(),
             last: None,
         })
     }
 
     /// Asks the lease once its turn has come and once more at the end, since both take their time: a worker is only
     /// started, and only kept, while the shard is the caller's.
-    async fn start(&self, transactional_id: &Arc<str>, lease: &Lease) -> Result<Worker, Error> {
+    async fn start(&self, transactional_id: &Arc<str>, lease: &Lease) -> Result<ProducerThread, Error> {
         let stopped = || Error::Stopped { action: format!("initialise transactional id {transactional_id}") };
         let owned = || {
             if lease() {
@@ -149,7 +151,7 @@ impl ShardProducers {
         };
         let turn = Arc::clone(&self.inits).acquire_owned().await.map_err(|_| stopped())?;
         owned()?;
-        let worker = Worker::start(&self.kafka, &self.options, transactional_id, turn).await?;
+        let worker = ProducerThread::start(&self.kafka, &self.options, transactional_id, turn).await?;
         // A successor that has come meanwhile is fenced now, and comes again.
         owned()?;
         Ok(worker)
@@ -193,10 +195,10 @@ pub struct ShardProducer {
     transactional_id: Arc<str>,
     lease: Lease,
     /// `None` once this instance is over.
-    worker: Option<Worker>,
+    worker: Option<ProducerThread>,
     /// A batch was handed over and its outcome has not been seen: the call that waited for it was dropped.
     open: bool,
-    numbers: Numbers,
+    numbers: BatchNumbers,
     /// Where the last batch is, if it was committed and nothing else was done since.
     last: Option<CommittedBatch>,
 }
@@ -218,8 +220,8 @@ impl ShardProducer {
             let source = Error::Cut { transactional_id: Arc::clone(&self.transactional_id) };
             return Err(self.rebuild(source).await);
         }
-        sign(&self.transactional_id, &mut self.numbers, &mut batch);
-        self.hand_over(batch, Purpose::Commit, &action).await
+        add_batch_headers(&self.transactional_id, &mut self.numbers, &mut batch);
+        self.hand_over(batch, BatchPurpose::Commit, &action).await
     }
 
     /// Whether the last batch has reached all its partitions, for who has lost a connection since it was begun.
@@ -229,8 +231,9 @@ impl ShardProducer {
         // What nobody knows the place of cannot be looked for.
         let Some(last) = self.last.as_ref().filter(|last| !last.is_partial) else { return false };
         let places: Vec<TopicPartition> = last.behind.iter().map(|(place, _)| place.clone()).collect();
-        for _ in 0..SURE_TRIES {
-            let ends = consumer::ends(&self.shards.kafka, &places, Sight::Committed, SURE_LIMIT).await;
+        for _ in 0..VISIBILITY_TRIES {
+            let ends =
+                consumer::ends(&self.shards.kafka, &places, Isolation::Committed, VISIBILITY_LIMIT).await;
             // Kafka is away, and building a producer waits for it.
             let Ok(ends) = ends else { return false };
             let is_seen = |(place, behind): &(TopicPartition, i64)| {
@@ -241,7 +244,7 @@ impl ShardProducer {
                 return true;
             }
             // What others have open in a shared partition is soon decided.
-            sleep(BETWEEN_SURE).await;
+            sleep(VISIBILITY_PAUSE).await;
         }
         false
     }
@@ -257,7 +260,8 @@ impl ShardProducer {
     pub async fn settle(&mut self, places: &[TopicPartition]) -> Result<(), Error> {
         let action = format!("end what was left open with transactional id {}", self.transactional_id);
         let (kafka, limit) = (self.shards.kafka.clone(), self.shards.options.watchdog);
-        let Verdict { commit: open, abort } = judge(&kafka, &self.transactional_id, places, limit).await?;
+        let HangingTransactions { commit: open, abort } =
+            find_hanging(&kafka, &self.transactional_id, places, limit).await?;
         let committed: Vec<&TopicPartition> = open.keys().collect();
         let mut is_done = open.is_empty();
         if !is_done {
@@ -272,8 +276,8 @@ impl ShardProducer {
         }
         let mut tries = 0;
         while !is_done {
-            let records = to_commit(&kafka, &self.transactional_id, &open, tries == 0, limit).await?;
-            let done = self.try_settling(Purpose::Complete, records, &action, &mut tries).await;
+            let records = commit_records(&kafka, &self.transactional_id, &open, tries == 0, limit).await?;
+            let done = self.try_settling(BatchPurpose::Complete, records, &action, &mut tries).await;
             is_done = done.inspect_err(|error| {
                 let id = &*self.transactional_id;
                 tracing::error!(id, ?committed, error = %ErrorChain(error), "a transaction that these partitions were not told of may be lost there");
@@ -284,14 +288,14 @@ impl ShardProducer {
         };
         let rest: Vec<EncodedRecord> = abort.iter().map(record).collect();
         let mut tries = 0;
-        while !self.try_settling(Purpose::Settle, rest.clone(), &action, &mut tries).await? {}
+        while !self.try_settling(BatchPurpose::Settle, rest.clone(), &action, &mut tries).await? {}
         Ok(())
     }
 
     /// Whether it is done; where it is not, a new producer stands ready for another try.
     async fn try_settling(
         &mut self,
-        purpose: Purpose,
+        purpose: BatchPurpose,
         records: Vec<EncodedRecord>,
         action: &str,
         tries: &mut u32,
@@ -303,7 +307,7 @@ impl ShardProducer {
             Err(CommitError::Rebuilt { .. }) if may_try => Ok(false),
             // What was to be committed is aborted with it, and has to be written anew.
             Err(CommitError::Aborted { source })
-                if may_try && purpose == Purpose::Complete && source.retry() != Retry::Never =>
+                if may_try && purpose == BatchPurpose::Complete && source.retry() != Retry::Never =>
             {
                 Ok(false)
             }
@@ -320,7 +324,7 @@ impl ShardProducer {
     async fn hand_over(
         &mut self,
         batch: Vec<EncodedRecord>,
-        purpose: Purpose,
+        purpose: BatchPurpose,
         action: &str,
     ) -> Result<CommittedBatch, CommitError> {
         let stopped = || Error::Stopped { action: action.to_owned() };
@@ -338,25 +342,27 @@ impl ShardProducer {
         let watchdog = self.shards.options.watchdog;
         let ended = match timeout(watchdog, answered).await {
             Ok(Ok(ended)) => ended,
-            Ok(Err(_)) => Ended::Broken(stopped()),
-            Err(_) => Ended::Broken(Error::Deadline { action: action.to_owned(), limit: watchdog }),
+            Ok(Err(_)) => BatchOutcome::Broken(stopped()),
+            Err(_) => BatchOutcome::Broken(Error::Deadline { action: action.to_owned(), limit: watchdog }),
         };
         let (counted, outcome) = match ended {
-            Ended::Done(committed) => {
-                self.last = (purpose == Purpose::Commit).then(|| committed.clone());
+            BatchOutcome::Done(committed) => {
+                self.last = (purpose == BatchPurpose::Commit).then(|| committed.clone());
                 let counted = match purpose {
-                    Purpose::Commit => metrics::Transaction::Committed,
-                    Purpose::Complete => metrics::Transaction::Completed,
-                    Purpose::Settle => metrics::Transaction::Settled,
+                    BatchPurpose::Commit => metrics::Transaction::Committed,
+                    BatchPurpose::Complete => metrics::Transaction::Completed,
+                    BatchPurpose::Settle => metrics::Transaction::Settled,
                 };
                 (counted, Ok(committed))
             }
-            Ended::Aborted(source) => (metrics::Transaction::Aborted, Err(CommitError::Aborted { source })),
-            Ended::Fenced(source) => {
+            BatchOutcome::Aborted(source) => {
+                (metrics::Transaction::Aborted, Err(CommitError::Aborted { source }))
+            }
+            BatchOutcome::Fenced(source) => {
                 self.worker = None;
                 (metrics::Transaction::Fenced, Err(CommitError::Fenced { source }))
             }
-            Ended::Broken(source) => return Err(self.rebuild(source).await),
+            BatchOutcome::Broken(source) => return Err(self.rebuild(source).await),
         };
         self.open = false;
         metrics::transaction_ended(counted);

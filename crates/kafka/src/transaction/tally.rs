@@ -13,13 +13,13 @@ use crate::{Error, context::Context, producer::outcome};
 
 /// Reports of the batch under way.
 #[derive(Default)]
-pub(super) struct Tally {
-    state: Mutex<State>,
+pub(super) struct DeliveryReports {
+    state: Mutex<ReportState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct ReportState {
     /// Number of the batch; each record carries that of its own.
     batch: usize,
     open: usize,
@@ -31,12 +31,12 @@ struct State {
     committed: CommittedBatch,
 }
 
-impl Tally {
+impl DeliveryReports {
     /// Starts to count for a new batch and gives its number.
     pub(super) fn begin(&self) -> usize {
         let mut state = self.state.lock();
         let batch = state.batch.wrapping_add(1);
-        *state = State { batch, ..State::default() };
+        *state = ReportState { batch, ..ReportState::default() };
         batch
     }
 
@@ -92,7 +92,7 @@ impl Tally {
     }
 
     /// Waits until the state is as wanted or a record has failed, whose error it then is.
-    fn wait(&self, end: Instant, wanted: impl Fn(&State) -> bool) -> Result<bool, Error> {
+    fn wait(&self, end: Instant, wanted: impl Fn(&ReportState) -> bool) -> Result<bool, Error> {
         let mut state =
             self.wait_while(end, |state| state.failed.is_none() && state.purged.is_none() && !wanted(state));
         match state.failed.take().or_else(|| state.purged.take()) {
@@ -106,7 +106,7 @@ impl Tally {
         self.wait_while(end, |state| state.failed.is_none() && state.open > 0).failed.take()
     }
 
-    fn wait_while(&self, end: Instant, waits: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+    fn wait_while(&self, end: Instant, waits: impl Fn(&ReportState) -> bool) -> MutexGuard<'_, ReportState> {
         let left = end.saturating_duration_since(Instant::now());
         let mut state = self.state.lock();
         self.changed.wait_while_for(&mut state, |state| waits(state), left);
@@ -114,7 +114,7 @@ impl Tally {
     }
 }
 
-impl ProducerContext for Context<Tally> {
+impl ProducerContext for Context<DeliveryReports> {
     type DeliveryOpaque = usize;
 
     fn delivery(&self, report: &DeliveryResult<'_>, batch: usize) {
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_complete_only_when_every_record_is_reported() {
-        let tally = Tally::default();
+        let tally = DeliveryReports::default();
         let batch = tally.begin();
         tally.add();
         tally.add();
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_first_failure_ends_the_wait_before_the_rest_is_reported() {
-        let tally = Tally::default();
+        let tally = DeliveryReports::default();
         let batch = tally.begin();
         (0..3).for_each(|_| tally.add());
 
@@ -175,7 +175,7 @@ mod tests {
     fn the_record_that_failed_is_the_reason_also_when_those_given_up_with_it_are_reported_first() {
         let reason = || KafkaError::MessageProduction(Code::PurgeQueue);
         let purged = || Error::delivery("given up", 0, Persisted::No, reason());
-        let tally = Tally::default();
+        let tally = DeliveryReports::default();
         let batch = tally.begin();
         (0..3).for_each(|_| tally.add());
         tally.count(batch, Err(purged()));
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_batch_knows_the_offset_behind_its_last_record_of_each_place_and_nothing_of_the_batch_before() {
-        let tally = Tally::default();
+        let tally = DeliveryReports::default();
         let before = tally.begin();
         tally.stands(before, "records", 2, 70);
         let batch = tally.begin();
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_report_from_another_thread_ends_the_wait_for_room() {
-        let tally = Arc::new(Tally::default());
+        let tally = Arc::new(DeliveryReports::default());
         let batch = tally.begin();
         tally.add();
         let reporter = Arc::clone(&tally);
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_new_batch_knows_nothing_of_the_failures_before_however_late_they_are_reported() {
-        let tally = Tally::default();
+        let tally = DeliveryReports::default();
         let aborted = tally.begin();
         tally.add();
         tally.add();

@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use base::failpoint;
 use model::EncodedRecord;
 
-use super::{CommitHook, CommittedBatch, Options, tally::Tally};
+use super::{CommitHook, CommittedBatch, Options, tally::DeliveryReports};
 use crate::{
     Error, Kafka, Persisted,
     client::{Settings, start_thread},
@@ -30,20 +30,20 @@ use crate::{
     error::KafkaCause,
     poll_thread::PolledProducer,
     producer::base_record,
-    role::Role,
+    role::ClientRole,
 };
 
 /// The most we wait for reports beyond the transaction's timeout, at which librdkafka gives records up by itself.
-const REPORT_SLACK: Duration = Duration::from_secs(10);
+const REPORT_MARGIN: Duration = Duration::from_secs(10);
 /// The most an abort may take.
 const ABORT_LIMIT: Duration = Duration::from_secs(30);
 /// The most we wait, once a batch is aborted, for the report of the record that failed it.
-const REASON_LIMIT: Duration = Duration::from_secs(1);
+const CAUSE_LIMIT: Duration = Duration::from_secs(1);
 /// The most we wait for the poll thread to let go of the last report.
-const SETTLE_LIMIT: Duration = Duration::from_millis(20);
+const LAST_REPORT_LIMIT: Duration = Duration::from_millis(20);
 
 /// How a batch ended.
-pub(super) enum Ended {
+pub(super) enum BatchOutcome {
     /// As its purpose says. Nothing is said of the records of a batch that was to be aborted.
     Done(CommittedBatch),
     /// Nothing is visible and the producer goes on, unless a record was sent and refused: then the thread has ended.
@@ -55,8 +55,8 @@ pub(super) enum Ended {
 }
 
 /// The handle of a running, initialised worker.
-pub(super) struct Worker {
-    batches: mpsc::Sender<Batch>,
+pub(super) struct ProducerThread {
+    batches: mpsc::Sender<QueuedBatch>,
     /// Connections that its client has lost.
     cuts: Arc<AtomicU64>,
     /// How many of those have done no harm.
@@ -65,7 +65,7 @@ pub(super) struct Worker {
 
 /// What a batch is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum BatchPurpose {
     /// To be seen.
     Commit,
     /// To be seen, and with it what stands open in its partitions.
@@ -74,13 +74,13 @@ pub(super) enum Purpose {
     Settle,
 }
 
-struct Batch {
+struct QueuedBatch {
     records: Vec<EncodedRecord>,
-    purpose: Purpose,
-    answer: oneshot::Sender<Ended>,
+    purpose: BatchPurpose,
+    answer: oneshot::Sender<BatchOutcome>,
 }
 
-impl Worker {
+impl ProducerThread {
     /// Starts the thread and initialises the transactional id. The turn ends with the initialisation, also when nobody
     /// waits for it any more.
     pub(super) async fn start(
@@ -90,7 +90,7 @@ impl Worker {
         turn: OwnedSemaphorePermit,
     ) -> Result<Self, Error> {
         let (batches, inbox) = mpsc::channel();
-        let role = Role::Transactional {
+        let role = ClientRole::Transactional {
             id: Arc::clone(transactional_id),
             queue_bytes: options.queue_bytes,
             timeout: options.transaction_timeout,
@@ -98,7 +98,7 @@ impl Worker {
         let settings = Settings::new(kafka, &role)?;
         let (options, id) = (options.clone(), Arc::clone(transactional_id));
         let run = move |started: oneshot::Sender<Result<Arc<AtomicU64>, Error>>| {
-            let shard = Shard::init(&settings, &options, id);
+            let shard = BatchWriter::init(&settings, &options, id);
             drop(turn);
             match shard {
                 Err(error) => drop(started.send(Err(error))),
@@ -130,27 +130,27 @@ impl Worker {
     pub(super) fn hand_over(
         &self,
         records: Vec<EncodedRecord>,
-        purpose: Purpose,
-    ) -> oneshot::Receiver<Ended> {
+        purpose: BatchPurpose,
+    ) -> oneshot::Receiver<BatchOutcome> {
         let (answer, answered) = oneshot::channel();
-        self.batches.send(Batch { records, purpose, answer }).ok();
+        self.batches.send(QueuedBatch { records, purpose, answer }).ok();
         answered
     }
 }
 
-struct Shard {
-    producer: Arc<PolledProducer<Context<Tally>>>,
+struct BatchWriter {
+    producer: Arc<PolledProducer<Context<DeliveryReports>>>,
     transactional_id: Arc<str>,
     report_limit: Duration,
     before_commit: Option<CommitHook>,
 }
 
-impl Shard {
+impl BatchWriter {
     fn init(settings: &Settings, options: &Options, transactional_id: Arc<str>) -> Result<Self, Error> {
         let shard = Self {
-            producer: settings.create(Tally::default())?,
+            producer: settings.create(DeliveryReports::default())?,
             transactional_id,
-            report_limit: options.transaction_timeout + REPORT_SLACK,
+            report_limit: options.transaction_timeout + REPORT_MARGIN,
             before_commit: options.before_commit.clone(),
         };
         let initialised = shard.producer.init_transactions(options.init_limit);
@@ -161,19 +161,19 @@ impl Shard {
         Ok(shard)
     }
 
-    fn reports(&self) -> &Tally {
+    fn reports(&self) -> &DeliveryReports {
         &self.producer.context().own
     }
 
-    fn run(&self, inbox: &mpsc::Receiver<Batch>) {
-        while let Ok(Batch { records, purpose, answer }) = inbox.recv() {
+    fn run(&self, inbox: &mpsc::Receiver<QueuedBatch>) {
+        while let Ok(QueuedBatch { records, purpose, answer }) = inbox.recv() {
             let ended = self.write(&records, purpose);
             let over = match ended {
-                Ended::Done(_) => false,
+                BatchOutcome::Done(_) => false,
                 // librdkafka counts on from a record that the broker refused, and stumbles over the gap for up to the
                 // transaction's timeout: not with this client again.
-                Ended::Aborted(_) => self.reports().has_failures(),
-                Ended::Fenced(_) | Ended::Broken(_) => true,
+                BatchOutcome::Aborted(_) => self.reports().has_failures(),
+                BatchOutcome::Fenced(_) | BatchOutcome::Broken(_) => true,
             };
             // Nobody waits any more: the next commit finds the batch open and takes it as unknown.
             drop(answer.send(ended));
@@ -183,7 +183,7 @@ impl Shard {
         }
     }
 
-    fn write(&self, records: &[EncodedRecord], purpose: Purpose) -> Ended {
+    fn write(&self, records: &[EncodedRecord], purpose: BatchPurpose) -> BatchOutcome {
         let batch = self.reports().begin();
         if let Err(error) = self.producer.begin_transaction() {
             return self.over(self.error("begin a transaction", error));
@@ -192,9 +192,9 @@ impl Shard {
             return self.abort(error);
         }
         // The records are in the log by now, without which there would be nothing to abort there.
-        if purpose == Purpose::Settle {
+        if purpose == BatchPurpose::Settle {
             return match self.producer.abort_transaction(ABORT_LIMIT) {
-                Ok(()) => Ended::Done(CommittedBatch::default()),
+                Ok(()) => BatchOutcome::Done(CommittedBatch::default()),
                 Err(error) => self.over(self.error("abort", error)),
             };
         }
@@ -207,7 +207,7 @@ impl Shard {
         match self.producer.commit_transaction(Timeout::Never) {
             Ok(()) => {
                 self.reach("committed");
-                Ended::Done(self.reports().committed())
+                BatchOutcome::Done(self.reports().committed())
             }
             Err(error) => {
                 let abortable = KafkaCause::from(error.clone()).requires_abort();
@@ -251,13 +251,13 @@ impl Shard {
     /// The report of the last record reaches us a moment before librdkafka counts it as done; a commit that still finds it
     /// open would sleep a tenth of a second.
     fn settle(&self) {
-        let end = Instant::now() + SETTLE_LIMIT;
+        let end = Instant::now() + LAST_REPORT_LIMIT;
         while self.producer.in_flight_count() > 0 && Instant::now() < end {
             thread::yield_now();
         }
     }
 
-    fn abort(&self, cause: Error) -> Ended {
+    fn abort(&self, cause: Error) -> BatchOutcome {
         // A fatal client cannot abort; and a record fails with all sorts of codes when the owner is fenced.
         if let Some(fatal) = self.fatal() {
             return self.over(fatal);
@@ -266,16 +266,20 @@ impl Shard {
             // librdkafka gives up the rest of a batch when one record fails, and may report the rest first: the verdict
             // must be about the record, or a batch that can never pass would be tried for ever.
             Ok(()) if cause.is_purged() => {
-                Ended::Aborted(self.reports().reason(Instant::now() + REASON_LIMIT).unwrap_or(cause))
+                BatchOutcome::Aborted(self.reports().reason(Instant::now() + CAUSE_LIMIT).unwrap_or(cause))
             }
-            Ok(()) => Ended::Aborted(cause),
+            Ok(()) => BatchOutcome::Aborted(cause),
             Err(error) => self.over(self.error("abort", error)),
         }
     }
 
-    fn over(&self, error: Error) -> Ended {
+    fn over(&self, error: Error) -> BatchOutcome {
         let error = self.fatal().unwrap_or(error);
-        if matches!(error, Error::Fenced { .. }) { Ended::Fenced(error) } else { Ended::Broken(error) }
+        if matches!(error, Error::Fenced { .. }) {
+            BatchOutcome::Fenced(error)
+        } else {
+            BatchOutcome::Broken(error)
+        }
     }
 
     /// The client's own verdict about itself, which outranks what a single call said.

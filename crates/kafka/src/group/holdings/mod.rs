@@ -25,36 +25,39 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     OwnedPartitions,
-    standing::{MembershipOutage, Rebalances, Standing},
+    standing::{MembershipHealth, MembershipOutage, Rebalances},
 };
 
 /// The most of a session that is kept back, for clocks that differ and for what the holder does after asking.
-const LARGEST_MARGIN: Duration = Duration::from_secs(1);
+const MAX_LEASE_MARGIN: Duration = Duration::from_secs(1);
 /// The part of a short session that is kept back.
-const MARGIN_SHARE: u32 = 6;
+const LEASE_MARGIN_SHARE: u32 = 6;
 
 /// See the module's head. Times are those of [`boot_clock`](base::boot_clock).
 #[derive(Debug)]
-pub(super) struct Holdings {
+pub(super) struct Ownership {
     /// How long after a sign of life the broker surely has given nothing to others.
     lease: Duration,
     /// Nanoseconds until which the lease runs.
     until: AtomicU64,
     /// Nanoseconds at which the last poll began.
     polled: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<OwnershipState>,
     owned: watch::Sender<OwnedPartitions>,
     wanted: Notify,
     woken: Condvar,
 }
 
-impl Holdings {
+impl Ownership {
     pub(super) fn new(session: Duration, now: Duration) -> Self {
         Self {
-            lease: session - LARGEST_MARGIN.min(session / MARGIN_SHARE),
+            lease: session - MAX_LEASE_MARGIN.min(session / LEASE_MARGIN_SHARE),
             until: AtomicU64::new(0),
             polled: AtomicU64::new(0),
-            state: Mutex::new(State { standing: Standing::new(now), ..State::default() }),
+            state: Mutex::new(OwnershipState {
+                standing: MembershipHealth::new(now),
+                ..OwnershipState::default()
+            }),
             owned: watch::Sender::new(OwnedPartitions::default()),
             wanted: Notify::new(),
             woken: Condvar::new(),
@@ -117,9 +120,9 @@ impl Holdings {
         self.assigned(partitions);
     }
 
-    fn judge(&self, state: &mut State, is_member: bool, now: Duration) {
+    fn judge(&self, state: &mut OwnershipState, is_member: bool, now: Duration) {
         let until = Duration::from_nanos(self.until.load(Ordering::Acquire));
-        let owns_all = state.assigned.values().all(|assigned| matches!(assigned.step, Step::Owned(_)));
+        let owns_all = state.assigned.values().all(|assigned| matches!(assigned.step, ClaimStep::Owned(_)));
         let leased = state.assigned.is_empty() || until > now;
         // A lease that has run out did so before anybody looked.
         let ran_out = owns_all && !state.assigned.is_empty() && !until.is_zero();
@@ -130,7 +133,7 @@ impl Holdings {
     fn assigned(&self, partitions: impl IntoIterator<Item = i32>) {
         let mut state = self.state.lock();
         for partition in partitions {
-            let before = state.assigned.insert(partition, Assigned::default());
+            let before = state.assigned.insert(partition, AssignedClaim::default());
             if let Some(before) = before {
                 before.revoked.cancel();
             }
@@ -182,38 +185,38 @@ impl Holdings {
         if !revoked.is_cancelled()
             && let Some(assigned) = state.assigned.get_mut(&partition)
         {
-            assigned.step = Step::Written(claim);
+            assigned.step = ClaimStep::Written(claim);
         }
         drop(state);
         self.wake();
     }
 
-    /// Blocks until a claim has been written, or [`Holdings::wake`] was called, since the last call, at most this long.
+    /// Blocks until a claim has been written, or [`Ownership::wake`] was called, since the last call, at most this long.
     pub(super) fn sleep(&self, limit: Duration) {
         let mut state = self.state.lock();
         self.woken.wait_while_for(&mut state, |state| !state.woken, limit);
         state.woken = false;
     }
 
-    /// Ends a [`Holdings::sleep`].
+    /// Ends a [`Ownership::sleep`].
     pub(super) fn wake(&self) {
         self.state.lock().woken = true;
         self.woken.notify_one();
     }
 
     /// What to commit next as a sign of life: each partition in turn. `None` without a claim.
-    pub(super) fn next_renewal(&self) -> Option<Renewal> {
+    pub(super) fn next_renewal(&self) -> Option<LeaseRenewal> {
         let mut state = self.state.lock();
         let claims: BTreeMap<i32, i64> = state.claims().collect();
         let later = claims.range((Bound::Excluded(state.last_committed), Bound::Unbounded)).next();
         let (partition, claim) = later.or_else(|| claims.first_key_value())?;
         state.last_committed = *partition;
         let completed = state.standing.rebalances.completed;
-        Some(Renewal { partition: *partition, claim: *claim, proves: claims, completed })
+        Some(LeaseRenewal { partition: *partition, claim: *claim, proves: claims, completed })
     }
 
     /// A commit of that renewal, begun at this time, has succeeded.
-    pub(super) fn renewed(&self, renewal: &Renewal, begun: Duration) {
+    pub(super) fn renewed(&self, renewal: &LeaseRenewal, begun: Duration) {
         let since = begun.min(Duration::from_nanos(self.polled.load(Ordering::Acquire)));
         // Before anything becomes ours by it: what is owned is held.
         self.until.store(nanos(since + self.lease), Ordering::Release);
@@ -221,9 +224,9 @@ impl Holdings {
         for (partition, claim) in &renewal.proves {
             // An offset is given once, so this is the same assignment and no later one.
             if let Some(assigned) = state.assigned.get_mut(partition)
-                && assigned.step == Step::Written(*claim)
+                && assigned.step == ClaimStep::Written(*claim)
             {
-                assigned.step = Step::Owned(*claim);
+                assigned.step = ClaimStep::Owned(*claim);
             }
         }
         state.standing.calm();
@@ -235,7 +238,7 @@ impl Holdings {
         self.until.store(0, Ordering::Release);
     }
 
-    fn publish(&self, state: &State) {
+    fn publish(&self, state: &OwnershipState) {
         let owned: BTreeMap<i32, i64> = state.owned().collect();
         self.owned.send_if_modified(|known| {
             let changed = **known != owned;
@@ -249,7 +252,7 @@ impl Holdings {
 
 /// A commit that shows the coordinator that we live, and us that it has given our partitions to nobody.
 #[derive(Debug)]
-pub(super) struct Renewal {
+pub(super) struct LeaseRenewal {
     /// The partition to commit.
     pub(super) partition: i32,
     /// Its claim.
@@ -261,20 +264,20 @@ pub(super) struct Renewal {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    assigned: BTreeMap<i32, Assigned>,
+struct OwnershipState {
+    assigned: BTreeMap<i32, AssignedClaim>,
     last_committed: i32,
     /// Whoever renews the lease is to look again.
     woken: bool,
-    standing: Standing,
+    standing: MembershipHealth,
 }
 
-impl State {
+impl OwnershipState {
     fn ask(&mut self) -> Vec<(i32, CancellationToken)> {
-        let wanted = self.assigned.iter_mut().filter(|(_, assigned)| assigned.step == Step::Wanted);
+        let wanted = self.assigned.iter_mut().filter(|(_, assigned)| assigned.step == ClaimStep::Wanted);
         wanted
             .map(|(partition, assigned)| {
-                assigned.step = Step::Asked;
+                assigned.step = ClaimStep::Asked;
                 (*partition, assigned.revoked.clone())
             })
             .collect()
@@ -282,27 +285,27 @@ impl State {
 
     fn claims(&self) -> impl Iterator<Item = (i32, i64)> {
         self.assigned.iter().filter_map(|(partition, assigned)| match assigned.step {
-            Step::Written(claim) | Step::Owned(claim) => Some((*partition, claim)),
-            Step::Wanted | Step::Asked => None,
+            ClaimStep::Written(claim) | ClaimStep::Owned(claim) => Some((*partition, claim)),
+            ClaimStep::Wanted | ClaimStep::Asked => None,
         })
     }
 
     fn owned(&self) -> impl Iterator<Item = (i32, i64)> {
         self.assigned.iter().filter_map(|(partition, assigned)| match assigned.step {
-            Step::Owned(claim) => Some((*partition, claim)),
+            ClaimStep::Owned(claim) => Some((*partition, claim)),
             _ => None,
         })
     }
 }
 
 #[derive(Debug, Default)]
-struct Assigned {
+struct AssignedClaim {
     revoked: CancellationToken,
-    step: Step,
+    step: ClaimStep,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum ClaimStep {
     #[default]
     Wanted,
     Asked,

@@ -7,20 +7,20 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 /// Given these, asked for their claims.
-async fn given(partitions: &[i32]) -> (Holdings, Vec<(i32, CancellationToken)>) {
-    let holdings = Holdings::new(SESSION, seconds(100));
+async fn given(partitions: &[i32]) -> (Ownership, Vec<(i32, CancellationToken)>) {
+    let holdings = Ownership::new(SESSION, seconds(100));
     holdings.polling(seconds(100));
     holdings.assigned(partitions.iter().copied());
     let wanted = holdings.wanted().await;
     (holdings, wanted)
 }
 
-fn owned(holdings: &Holdings) -> BTreeMap<i32, i64> {
+fn owned(holdings: &Ownership) -> BTreeMap<i32, i64> {
     (**holdings.owned().borrow()).clone()
 }
 
 /// One partition, owned since 100 s.
-async fn holder() -> Holdings {
+async fn holder() -> Ownership {
     let (holdings, wanted) = given(&[3]).await;
     holdings.claimed(3, &wanted[0].1, 40);
     holdings.renewed(&holdings.next_renewal().unwrap(), seconds(100));
@@ -141,8 +141,8 @@ async fn partitions_are_committed_in_turn() {
 
 #[test]
 fn a_short_session_keeps_back_a_sixth() {
-    assert_eq!(Holdings::new(Duration::from_millis(1500), seconds(0)).lease, Duration::from_millis(1250));
-    assert_eq!(Holdings::new(seconds(30), seconds(0)).lease, seconds(29));
+    assert_eq!(Ownership::new(Duration::from_millis(1500), seconds(0)).lease, Duration::from_millis(1250));
+    assert_eq!(Ownership::new(seconds(30), seconds(0)).lease, seconds(29));
 }
 
 #[tokio::test]
@@ -168,7 +168,7 @@ async fn a_lapse_lasts_from_the_end_of_the_lease_and_says_why_until_the_lease_ru
 
 #[test]
 fn a_member_that_was_given_nothing_stands_well_until_the_group_drops_it() {
-    let holdings = Holdings::new(SESSION, seconds(100));
+    let holdings = Ownership::new(SESSION, seconds(100));
     assert!(!holdings.outage(true, seconds(103)).unwrap().joined, "nobody has answered yet");
 
     holdings.settled(Some(1), []);
