@@ -38,7 +38,7 @@ pub(super) trait ClientHandle<R>: Send + Sync {
 
     /// Purges every record without a report, if the client has failed fatally: librdkafka itself drops what is queued, and
     /// waits forever for an answer to what is on the wire.
-    fn end_if_fatal(&self) {}
+    fn purge_if_fatal(&self) {}
 }
 
 impl<R> ClientHandle<R> for BaseConsumer<Context<R>>
@@ -82,7 +82,7 @@ pub(super) struct Context<R = ()> {
     /// The statistics of the last window.
     totals: Mutex<ClientStatistics>,
     trouble: Mutex<Option<(Code, String)>>,
-    cuts: Arc<AtomicU64>,
+    disconnects: Arc<AtomicU64>,
     pub(super) own: R,
 }
 
@@ -94,8 +94,8 @@ impl<R> Context<R> {
         link: ClientLink<R>,
         own: R,
     ) -> Self {
-        let (totals, trouble, cuts) = (Mutex::default(), Mutex::default(), Arc::default());
-        Self { client, bootstrap, link, tokens, totals, trouble, cuts, own }
+        let (totals, trouble, disconnects) = (Mutex::default(), Mutex::default(), Arc::default());
+        Self { client, bootstrap, link, tokens, totals, trouble, disconnects, own }
     }
 
     /// The addresses of `bootstrap.servers`.
@@ -105,8 +105,8 @@ impl<R> Context<R> {
     }
 
     /// How often a connection that stood was lost, or all brokers were.
-    pub(super) fn cuts(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.cuts)
+    pub(super) fn disconnects(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.disconnects)
     }
 
     /// Fetches a token, if the client needs one and has not asked yet. Blocks.
@@ -116,7 +116,7 @@ impl<R> Context<R> {
 
     /// Does something with the client on a thread of its own: a callback runs on the thread that ends with the client, and
     /// must be left alone by what blocks.
-    fn aside(&self, work: impl FnOnce(&dyn ClientHandle<R>) + Send + 'static)
+    fn on_own_thread(&self, work: impl FnOnce(&dyn ClientHandle<R>) + Send + 'static)
     where
         R: 'static,
     {
@@ -171,7 +171,7 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
         let client = self.client.label();
         // Others could not be had in the first place.
         if facility == DISCONNECT_FACILITY && message.contains(WAS_UP) {
-            self.cuts.fetch_add(1, Ordering::AcqRel);
+            self.disconnects.fetch_add(1, Ordering::AcqRel);
         }
         match level {
             // A shard's producer is fenced in the ordinary course of things; its owner is told by the failed call.
@@ -193,11 +193,11 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
         let code = error.rdkafka_error_code();
         // Of brokers that are taken from the list the log says nothing.
         if code == Some(Code::AllBrokersDown) {
-            self.cuts.fetch_add(1, Ordering::AcqRel);
+            self.disconnects.fetch_add(1, Ordering::AcqRel);
         }
         // A failure for good comes under the code of its cause; only lost connections are too frequent to look.
         if !matches!(code, None | Some(Code::AllBrokersDown | Code::BrokerTransportFailure | Code::Resolve)) {
-            self.aside(|client| client.end_if_fatal());
+            self.on_own_thread(|client| client.purge_if_fatal());
         }
         match code {
             // Says that there is trouble, not which.
@@ -212,15 +212,15 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
     fn stats_raw(&self, json: &[u8]) {
         match serde_json::from_slice::<ClientStats>(json) {
             Ok(statistics) => {
-                if statistics.knows_nobody() {
+                if statistics.has_no_brokers() {
                     // A broker that stops may name no broker at all, itself included. librdkafka believes it, and forgets to ask those
                     // that it was given at first: it would never ask anybody for anything again.
                     warn!(
                         client = self.client.label(),
-                        "the client has lost sight of all brokers: it looks for them anew"
+                        "the client has lost isolation of all brokers: it looks for them anew"
                     );
                     let bootstrap = self.bootstrap.clone();
-                    self.aside(move |client| sys::add_brokers(client.handle(), &bootstrap));
+                    self.on_own_thread(move |client| sys::add_brokers(client.handle(), &bootstrap));
                 }
                 let mut totals = self.totals.lock();
                 metrics::client_statistics(self.client, &statistics.window(&mut totals));
@@ -234,14 +234,14 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
             return Err("sasl.oauthbearer.token.endpoint.url is not set".into());
         };
         let (fetcher, label) = (Arc::clone(tokens), self.client.label());
-        self.aside(move |client| {
+        self.on_own_thread(move |client| {
             let Some(token) = fetcher.next() else { return };
             if let Err(error) = &token {
                 warn!(client = label, %error, "no token for Kafka");
             }
             sys::answer(client.handle(), token);
         });
-        tokens.at_hand().ok_or_else(|| TOKEN_PENDING.into())
+        tokens.current().ok_or_else(|| TOKEN_PENDING.into())
     }
 }
 
@@ -279,7 +279,7 @@ struct RoundTripStats {
 
 impl ClientStats {
     /// Whether there is no broker left that could be asked for others.
-    fn knows_nobody(&self) -> bool {
+    fn has_no_brokers(&self) -> bool {
         let is_real = |broker: &BrokerStats| matches!(&*broker.source, "configured" | "learned");
         self.brokers.as_ref().is_some_and(|brokers| !brokers.values().any(is_real))
     }
@@ -365,17 +365,17 @@ mod tests {
     }
 
     #[test]
-    fn a_client_without_any_real_broker_knows_nobody() {
+    fn a_client_without_any_real_broker_has_no_brokers() {
         let known = |sources: &[&str]| {
             let brokers =
                 sources.iter().map(|source| format!(r#""{source}":{{"nodeid":-1,"source":"{source}"}}"#));
             let json = format!(r#"{{"brokers":{{{}}}}}"#, brokers.collect::<Vec<_>>().join(","));
-            !serde_json::from_str::<ClientStats>(&json).unwrap().knows_nobody()
+            !serde_json::from_str::<ClientStats>(&json).unwrap().has_no_brokers()
         };
         assert!(known(&["configured", "logical"]) && known(&["learned"]));
         assert!(!known(&["logical"]) && !known(&[]));
         let silent: ClientStats = serde_json::from_str("{}").unwrap();
-        assert!(!silent.knows_nobody(), "nothing is said of brokers");
+        assert!(!silent.has_no_brokers(), "nothing is said of brokers");
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl EnforcedSetting {
     }
 
     /// Whether what the user wrote stays, where it is allowed.
-    pub(super) fn leaves_the_users(&self) -> bool {
+    pub(super) fn keeps_user_value(&self) -> bool {
         matches!(self.accepted, AllowedValues::AtMost)
     }
 
@@ -97,7 +97,7 @@ pub(super) fn enforced_settings(role: &ClientRole, servers: &str) -> Vec<Enforce
     ];
     match role {
         ClientRole::Producer { queue_bytes } => {
-            settings.extend(of_producers(*queue_bytes));
+            settings.extend(producer_settings(*queue_bytes));
             settings.extend([
                 accepts("message.timeout.ms", "0", &["0"]).because(IN_ORDER),
                 sets("transactional.id", "")
@@ -105,7 +105,7 @@ pub(super) fn enforced_settings(role: &ClientRole, servers: &str) -> Vec<Enforce
             ]);
         }
         ClientRole::Transactional { id, queue_bytes, timeout } => {
-            settings.extend(of_producers(*queue_bytes));
+            settings.extend(producer_settings(*queue_bytes));
             settings.extend([
                 sets("transactional.id", &**id)
                     .because("the id names the shard, so that the broker can refuse every earlier owner"),
@@ -116,12 +116,14 @@ pub(super) fn enforced_settings(role: &ClientRole, servers: &str) -> Vec<Enforce
             ]);
         }
         // assign() needs a group's name, though nothing is ever committed to it and it is never joined.
-        ClientRole::Consumer(_, sight) => settings.extend(of_consumers("tributary-reader", *sight)),
-        ClientRole::Query(sight) => settings.extend(of_consumers("", *sight)),
-        ClientRole::Member { group, session, heartbeat } => {
-            settings.extend(of_members(group, *session, *heartbeat));
+        ClientRole::Consumer(_, isolation) => {
+            settings.extend(consumer_settings("tributary-reader", *isolation))
         }
-        ClientRole::Admin => settings.push(no_topics()),
+        ClientRole::Query(isolation) => settings.extend(consumer_settings("", *isolation)),
+        ClientRole::Member { group, session, heartbeat } => {
+            settings.extend(member_settings(group, *session, *heartbeat));
+        }
+        ClientRole::Admin => settings.push(no_topic_creation()),
     }
     settings
 }
@@ -130,11 +132,11 @@ fn ms(duration: Duration) -> String {
     duration.as_millis().to_string()
 }
 
-fn no_topics() -> EnforcedSetting {
+fn no_topic_creation() -> EnforcedSetting {
     accepts("allow.auto.create.topics", "false", FALSE).because(AS_NEEDED)
 }
 
-fn of_producers(queue_bytes: usize) -> [EnforcedSetting; 8] {
+fn producer_settings(queue_bytes: usize) -> [EnforcedSetting; 8] {
     [
         accepts("enable.idempotence", "true", TRUE).because(LOSSLESS),
         accepts("request.required.acks", "-1", &["-1", "all"]).because(LOSSLESS),
@@ -150,15 +152,15 @@ fn of_producers(queue_bytes: usize) -> [EnforcedSetting; 8] {
         sets("partitioner", "").because("the company in the key decides the partition"),
         sets("queue.buffering.max.kbytes", (queue_bytes / 1024).max(1).to_string())
             .because("the worker bounds its memory itself, see intake.memory.bytes"),
-        no_topics(),
+        no_topic_creation(),
     ]
 }
 
 /// `&["read_committed"]` is what users may set, also where this client itself has to see open transactions.
-fn of_consumers(group: &str, sight: Isolation) -> [EnforcedSetting; 7] {
-    let isolation = match sight {
-        Isolation::Committed => "read_committed",
-        Isolation::All => "read_uncommitted",
+fn consumer_settings(group: &str, isolation: Isolation) -> [EnforcedSetting; 7] {
+    let isolation = match isolation {
+        Isolation::ReadCommitted => "read_committed",
+        Isolation::ReadUncommitted => "read_uncommitted",
     };
     [
         sets("group.id", group).because("readers are assigned their partitions and join no group"),
@@ -172,12 +174,12 @@ fn of_consumers(group: &str, sight: Isolation) -> [EnforcedSetting; 7] {
             .because("an offset out of range opens a gap and is never a silent jump"),
         accepts("enable.partition.eof", "true", TRUE)
             .because("a read to the end stops at the end that librdkafka reports"),
-        no_topics(),
+        no_topic_creation(),
     ]
 }
 
 /// The words are those allowed to readers, who get the same settings of the user's; the values are what a member needs.
-fn of_members(group: &str, session: Duration, heartbeat: Duration) -> [EnforcedSetting; 11] {
+fn member_settings(group: &str, session: Duration, heartbeat: Duration) -> [EnforcedSetting; 11] {
     [
         sets("group.id", group).because("the worker's group.id names the group that shares its work"),
         sets("group.instance.id", "").because("a worker that leaves must give up its work at once"),
@@ -195,6 +197,6 @@ fn of_members(group: &str, session: Duration, heartbeat: Duration) -> [EnforcedS
             .because("commits prove that a worker still owns its work"),
         accepts("auto.offset.reset", "latest", &["error", "none"]).because(NOT_READ),
         accepts("enable.partition.eof", "false", TRUE).because(NOT_READ),
-        no_topics(),
+        no_topic_creation(),
     ]
 }

@@ -87,7 +87,7 @@ pub enum Error {
     #[error(
         "write with transactional id {transactional_id}: a connection was lost since the last transaction began"
     )]
-    Cut {
+    Disconnected {
         /// The shard's id.
         transactional_id: Arc<str>,
     },
@@ -152,9 +152,10 @@ impl Error {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Request { source, .. } | Self::Delivery { source, .. } => source.retry(),
-            Self::Token { .. } | Self::Deadline { .. } | Self::Undecided { .. } | Self::Cut { .. } => {
-                Retry::Later
-            }
+            Self::Token { .. }
+            | Self::Deadline { .. }
+            | Self::Undecided { .. }
+            | Self::Disconnected { .. } => Retry::Later,
             Self::Refused { .. }
             | Self::Setting { .. }
             | Self::Create { .. }

@@ -69,7 +69,7 @@ where
         self.client()
     }
 
-    fn end_if_fatal(&self) {
+    fn purge_if_fatal(&self) {
         if self.client().fatal_error().is_some() {
             self.purge(purge_everything());
         }

@@ -19,9 +19,9 @@ pub(super) struct FetchOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Isolation {
     /// Those of transactions that were committed, up to the first that is open.
-    Committed,
+    ReadCommitted,
     /// Those of open and aborted transactions too.
-    All,
+    ReadUncommitted,
 }
 
 /// A kind of client with the figures that differ from one to the next.

@@ -56,7 +56,7 @@ pub fn check_settings(kafka: &Kafka) -> Vec<Error> {
         ClientRole::Transactional { id: "check".into(), queue_bytes, timeout },
         ClientRole::Consumer(
             Some(FetchOptions { partitions: 1, bytes: queue_bytes, wait: timeout }),
-            Isolation::Committed,
+            Isolation::ReadCommitted,
         ),
         ClientRole::Member { group: "check".into(), session: timeout, heartbeat: timeout / 3 },
         ClientRole::Admin,
@@ -109,7 +109,7 @@ impl Settings {
             if let Some(refusal) = enforced.refusal(client, &user) {
                 return Err(refusal);
             }
-            if enforced.leaves_the_users() && user.contains_key(enforced.key) {
+            if enforced.keeps_user_value() && user.contains_key(enforced.key) {
                 continue;
             }
             if enforced.value.is_empty() {
@@ -119,7 +119,7 @@ impl Settings {
             }
         }
         if client == KafkaClient::Transactional {
-            // Lost connections are told in log lines alone, whatever of them is shown; see `Context::cuts`.
+            // Lost connections are told in log lines alone, whatever of them is shown; see `Context::disconnects`.
             let level =
                 if config.get("debug").is_some() { RDKafkaLogLevel::Debug } else { RDKafkaLogLevel::Info };
             config.set_log_level(level);

@@ -8,7 +8,7 @@ fn producer() -> ClientRole {
 
 fn fetching(partitions: usize) -> ClientRole {
     let fetch = FetchOptions { partitions, bytes: 16 << 20, wait: Duration::from_millis(50) };
-    ClientRole::Consumer(Some(fetch), Isolation::Committed)
+    ClientRole::Consumer(Some(fetch), Isolation::ReadCommitted)
 }
 
 fn consumer() -> ClientRole {
@@ -81,7 +81,7 @@ fn every_enforced_setting_refuses_another_value() {
 
     for role in roles {
         for enforced in enforced_settings(&role, "127.0.0.1:1") {
-            let wrong = if enforced.leaves_the_users() { "2000000000" } else { "77" };
+            let wrong = if enforced.keeps_user_value() { "2000000000" } else { "77" };
             let other = kafka(&[(enforced.key, wrong)], &[(enforced.key, wrong)]);
 
             assert!(matches!(Settings::new(&other, &role), Err(Error::Refused { .. })), "{}", enforced.key);

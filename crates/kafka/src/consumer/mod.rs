@@ -15,10 +15,10 @@
 //! On failure: lost brokers only delay; what will not pass by itself (no such topic, no permission) comes out of
 //! [`Consumer::next`], which may be called again.
 
-mod ends;
+mod client_pool;
+mod end_offsets;
 mod poll;
-mod question;
-mod spare;
+mod query;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,8 +38,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub(super) use question::{find_topic, find_topics};
-pub(super) use spare::ask;
+pub(super) use client_pool::ask;
+pub(super) use query::{find_topic, find_topics};
 
 use crate::{
     Error, Kafka,
@@ -158,7 +158,7 @@ pub struct Consumer {
     shared: Arc<BufferState>,
     paused: Paused,
     poller: thread::Thread,
-    client: Weak<question::ConsumerClient>,
+    client: Weak<query::ConsumerClient>,
     ended: oneshot::Receiver<()>,
 }
 
@@ -169,7 +169,7 @@ impl Consumer {
         assignments: Vec<Assignment>,
         options: &Options,
     ) -> Result<Self, Error> {
-        Self::open(kafka, assignments, options, Isolation::Committed, Ends::new()).await
+        Self::open(kafka, assignments, options, Isolation::ReadCommitted, Ends::new()).await
     }
 
     /// The next record or end, in order within each partition. Cancel safe: a dropped call loses nothing.
@@ -212,7 +212,7 @@ impl Consumer {
             let stopped = Error::Stopped { action: action.clone() };
             let ask = move || {
                 let client = client.upgrade().ok_or(stopped)?;
-                ends::ask(&client, &topic, partition, limit)
+                end_offsets::ask_leader(&client, &topic, partition, limit)
             };
             blocking(&action, ask).await?
         }
@@ -230,7 +230,7 @@ impl Consumer {
         kafka: &Kafka,
         assignments: Vec<Assignment>,
         options: &Options,
-        sight: Isolation,
+        isolation: Isolation,
         ends: Ends,
     ) -> Result<Self, Error> {
         let (sender, events) = mpsc::channel(options.buffer_records.max(1));
@@ -238,18 +238,18 @@ impl Consumer {
         let paused: Paused =
             assignments.iter().map(|assignment| (assignment.place(), Arc::default())).collect();
         let (end, ended) = oneshot::channel();
-        let order = poll::ReaderArgs {
+        let args = poll::ReaderArgs {
             kafka: kafka.clone(),
             options: options.clone(),
             assignments,
             paused: paused.clone(),
-            sight,
+            isolation,
             ends,
             events: sender,
             shared: Arc::clone(&shared),
         };
         let run = move |opened| {
-            poll::run(order, opened);
+            poll::run(args, opened);
             // The receiver may have been dropped.
             end.send(()).ok();
         };
@@ -364,13 +364,13 @@ impl ReadToEnd {
         let starts = starts.iter().map(|(partition, start)| ((Arc::clone(&topic), *partition), *start));
         let starts: BTreeMap<TopicPartition, StartOffset> = starts.collect();
         let ends = decided_ends(kafka, starts.keys().cloned().collect(), waits);
-        Self::open(kafka, starts, Isolation::Committed, ends, action, waits.limit).await
+        Self::open(kafka, starts, Isolation::ReadCommitted, ends, action, waits.limit).await
     }
 
     async fn open(
         kafka: &Kafka,
         starts: BTreeMap<TopicPartition, StartOffset>,
-        sight: Isolation,
+        isolation: Isolation,
         ends: impl Future<Output = Result<Ends, Error>>,
         action: String,
         limit: Duration,
@@ -395,7 +395,7 @@ impl ReadToEnd {
         } else {
             let connect_limit = end.saturating_duration_since(Instant::now());
             let options = Options { connect_limit, ..Options::default() };
-            let opened = timeout_at(end, Consumer::open(kafka, assignments, &options, sight, ends)).await;
+            let opened = timeout_at(end, Consumer::open(kafka, assignments, &options, isolation, ends)).await;
             Some(opened.unwrap_or_else(|_| Err(late.clone()))?)
         };
         Ok(Self { consumer, open, positions, end, late })
@@ -454,21 +454,22 @@ pub async fn watermarks_of(
     places: &[TopicPartition],
     limit: Duration,
 ) -> Result<BTreeMap<TopicPartition, (i64, i64)>, Error> {
-    ends(kafka, places, Isolation::Committed, limit).await
+    ends(kafka, places, Isolation::ReadCommitted, limit).await
 }
 
 /// The first offset each partition has, and the one behind the last record that is seen.
 pub(super) async fn ends(
     kafka: &Kafka,
     places: &[TopicPartition],
-    sight: Isolation,
+    isolation: Isolation,
     limit: Duration,
 ) -> Result<Ends, Error> {
     if places.is_empty() {
         return Ok(Ends::new());
     }
     let (kafka, places) = (kafka.clone(), places.to_vec());
-    blocking("ask for the ends of partitions", move || ends::ends(&kafka, &places, sight, limit)).await?
+    blocking("ask for the ends of partitions", move || end_offsets::ends(&kafka, &places, isolation, limit))
+        .await?
 }
 
 /// Where these partitions end once every transaction before their ends is decided, and those of other partitions too.
@@ -484,7 +485,7 @@ async fn decided_ends(
     let (kafka, patience, limit) = (kafka.clone(), waits.patience, waits.limit);
     let dropped = CancellationToken::new();
     let _guard = dropped.clone().drop_guard();
-    let ask = move || ends::decided_ends(&kafka, &places, patience, limit, || dropped.is_cancelled());
+    let ask = move || end_offsets::decided_ends(&kafka, &places, patience, limit, || dropped.is_cancelled());
     blocking("ask for the ends of partitions", ask).await?
 }
 
@@ -492,7 +493,7 @@ async fn decided_ends(
 pub(super) async fn exists(kafka: &Kafka, place: &TopicPartition, limit: Duration) -> Result<bool, Error> {
     let (kafka, (topic, partition)) = (kafka.clone(), place.clone());
     let ask = move || {
-        spare::ask(&kafka, &ClientRole::Query(Isolation::Committed), |client| {
+        client_pool::ask(&kafka, &ClientRole::Query(Isolation::ReadCommitted), |client| {
             match find_topic(client, &topic, limit) {
                 Ok(found) => Ok(found.partitions.contains(&partition)),
                 Err(error) if error.lacks_topic() => Ok(false),
@@ -507,7 +508,7 @@ pub(super) async fn exists(kafka: &Kafka, place: &TopicPartition, limit: Duratio
 pub(super) async fn read_range(
     kafka: &Kafka,
     starts: BTreeMap<TopicPartition, i64>,
-    sight: Isolation,
+    isolation: Isolation,
     limit: Duration,
     mut each: impl FnMut(ConsumerRecord),
 ) -> Result<(), Error> {
@@ -515,10 +516,10 @@ pub(super) async fn read_range(
         return Ok(());
     }
     let places: Vec<TopicPartition> = starts.keys().cloned().collect();
-    let ends = ends(kafka, &places, sight, limit);
+    let ends = ends(kafka, &places, isolation, limit);
     let starts = starts.into_iter().map(|(place, offset)| (place, StartOffset::Offset(offset))).collect();
     let action = "look at what stands in partitions".to_owned();
-    let mut reading = ReadToEnd::open(kafka, starts, sight, ends, action, limit).await?;
+    let mut reading = ReadToEnd::open(kafka, starts, isolation, ends, action, limit).await?;
     while let Some(record) = reading.next().await? {
         each(record);
     }

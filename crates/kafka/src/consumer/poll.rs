@@ -27,8 +27,8 @@ use base::retry::Retry;
 use super::{
     Assignment, BufferState, ConsumerEvent, ConsumerRecord, Ends, Options, Paused, StartOffset,
     TopicPartition,
-    ends::WATERMARK_LIMIT,
-    question::{ConsumerClient, MIN_QUERY_TIMEOUT, check_partitions, serve_queued},
+    end_offsets::WATERMARK_LIMIT,
+    query::{ConsumerClient, MIN_QUERY_TIMEOUT, check_partitions, serve_queued},
 };
 use crate::{
     Error, Kafka,
@@ -50,7 +50,7 @@ pub(super) struct ReaderArgs {
     pub(super) options: Options,
     pub(super) assignments: Vec<Assignment>,
     pub(super) paused: Paused,
-    pub(super) sight: Isolation,
+    pub(super) isolation: Isolation,
     /// Where partitions end that are read up to there.
     pub(super) ends: Ends,
     pub(super) events: mpsc::Sender<Result<ConsumerEvent, Error>>,
@@ -65,8 +65,8 @@ pub(super) struct RunningReader {
 }
 
 /// Opens the client, reports how that went, and polls until the caller has gone.
-pub(super) fn run(order: ReaderArgs, opened: oneshot::Sender<Result<RunningReader, Error>>) {
-    match open(&order) {
+pub(super) fn run(args: ReaderArgs, opened: oneshot::Sender<Result<RunningReader, Error>>) {
+    match open(&args) {
         Err(error) => drop(opened.send(Err(error))),
         Ok(mut poller) => {
             let client = Arc::downgrade(&poller.client);
@@ -80,14 +80,14 @@ pub(super) fn run(order: ReaderArgs, opened: oneshot::Sender<Result<RunningReade
     }
 }
 
-fn open(order: &ReaderArgs) -> Result<Poller, Error> {
-    let ReaderArgs { kafka, options, assignments, ends, .. } = order;
+fn open(args: &ReaderArgs) -> Result<Poller, Error> {
+    let ReaderArgs { kafka, options, assignments, ends, .. } = args;
     let fetch = FetchOptions {
         partitions: assignments.len(),
         bytes: options.prefetch_bytes,
         wait: options.fetch_wait,
     };
-    let settings = Settings::new(kafka, &ClientRole::Consumer(Some(fetch), order.sight))?;
+    let settings = Settings::new(kafka, &ClientRole::Consumer(Some(fetch), args.isolation))?;
     let thread = thread::current();
     let client: Arc<ConsumerClient> = settings.create_with((), |client: &mut ConsumerClient| {
         client.set_nonempty_callback(move || thread.unpark())
@@ -119,11 +119,11 @@ fn open(order: &ReaderArgs) -> Result<Poller, Error> {
         queue.set_nonempty_callback(move || thread.unpark());
         let place = assignment.place();
         let least = ends.get(&place).map(|(_, high)| *high);
-        let paused = order.paused.get(&place).cloned().unwrap_or_default();
+        let paused = args.paused.get(&place).cloned().unwrap_or_default();
         sources.push(AssignedPartition { place, paused, queue, position, least, failed: false });
     }
     client.assign(&list).map_err(|error| Error::request("assign partitions", error))?;
-    Ok(Poller { sources, client, events: order.events.clone(), shared: Arc::clone(&order.shared) })
+    Ok(Poller { sources, client, events: args.events.clone(), shared: Arc::clone(&args.shared) })
 }
 
 /// A partition with its queue.
@@ -142,7 +142,7 @@ struct AssignedPartition {
 /// The caller is gone.
 struct ReceiverGone;
 
-/// Fields are dropped in this order: the queues belong to the client.
+/// Fields are dropped in this args: the queues belong to the client.
 struct Poller {
     sources: Vec<AssignedPartition>,
     client: Arc<ConsumerClient>,

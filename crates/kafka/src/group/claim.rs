@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 use model::EncodedRecord;
 
-use super::holdings::Ownership;
+use super::ownership::Ownership;
 use crate::{Error, Kafka, PlainWriter};
 
 /// Claims are small; one for every partition of a large topic fits.
@@ -43,14 +43,14 @@ impl ClaimWriter {
     }
 
     /// Claims what is assigned until stopped.
-    pub(super) async fn run(&self, holdings: &Ownership, stop: &CancellationToken) {
+    pub(super) async fn run(&self, ownership: &Ownership, stop: &CancellationToken) {
         let mut claims = FuturesUnordered::new();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                wanted = holdings.wanted() => {
-                    claims.extend(wanted.into_iter().map(|(partition, revoked)| {
-                        self.claim(holdings, partition, revoked)
+                unclaimed = ownership.unclaimed_partitions() => {
+                    claims.extend(unclaimed.into_iter().map(|(partition, revoked)| {
+                        self.claim(ownership, partition, revoked)
                     }));
                 }
                 Some(()) = claims.next() => {}
@@ -58,15 +58,15 @@ impl ClaimWriter {
         }
     }
 
-    async fn claim(&self, holdings: &Ownership, partition: i32, revoked: CancellationToken) {
-        let claimed = revoked.run_until_cancelled(self.write(holdings, partition)).await;
+    async fn claim(&self, ownership: &Ownership, partition: i32, revoked: CancellationToken) {
+        let claimed = revoked.run_until_cancelled(self.write(ownership, partition)).await;
         if let Some(claim) = claimed {
-            holdings.claimed(partition, &revoked, claim);
+            ownership.claimed(partition, &revoked, claim);
         }
     }
 
     /// The offset of the claim, however long that takes.
-    async fn write(&self, holdings: &Ownership, partition: i32) -> i64 {
+    async fn write(&self, ownership: &Ownership, partition: i32) -> i64 {
         let mut backoff = Backoff::new(CLAIM_BACKOFF, u64::from(partition.unsigned_abs()));
         loop {
             let error = match self.writer.send(self.record(partition)) {
@@ -78,7 +78,7 @@ impl ClaimWriter {
             };
             let topic = &*self.topic;
             let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-            holdings.failed(format!("claim partition {partition} of {topic}: {}", ErrorChain(&error)));
+            ownership.note_failure(format!("claim partition {partition} of {topic}: {}", ErrorChain(&error)));
             if backoff.is_fresh() {
                 tracing::warn!(topic, partition, error = %error, source, "partition not claimed yet");
             } else {

@@ -15,7 +15,7 @@ use base::boot_clock;
 
 use super::{
     Options,
-    holdings::{LeaseRenewal, Ownership},
+    ownership::{LeaseRenewal, Ownership},
     rebalance::MemberClient,
 };
 use crate::error::KafkaCause;
@@ -28,15 +28,15 @@ const RENEWAL_RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Renews until it is over. One commit may take as long as a session.
 pub(super) fn run(
     client: &MemberClient,
-    holdings: &Ownership,
+    ownership: &Ownership,
     options: &Options,
     is_over: impl Fn() -> bool,
 ) {
     let Options { topic, heartbeat, .. } = options;
     let mut renewing = false;
     while !is_over() {
-        let Some(renewal) = holdings.next_renewal() else {
-            holdings.sleep(RENEWAL_INTERVAL);
+        let Some(renewal) = ownership.next_renewal() else {
+            ownership.sleep(RENEWAL_INTERVAL);
             continue;
         };
         let begun = boot_clock::now();
@@ -46,24 +46,24 @@ pub(super) fn run(
         }
         // A client that has just lost its membership commits as one that never had any, which an empty group accepts.
         if committed.is_ok() && !client.assignment_lost() {
-            holdings.renewed(&renewal, begun);
+            ownership.renewed(&renewal, begun);
         }
         if let Err(error) = &committed {
             match KafkaCause::from(error.clone()).code() {
-                Some(Code::UnknownMemberId) => holdings.end_lease(),
+                Some(Code::UnknownMemberId) => ownership.end_lease(),
                 Some(Code::RebalanceInProgress | Code::IllegalGeneration) => {
-                    holdings.rebalancing(renewal.completed);
+                    ownership.rebalancing(renewal.completed);
                 }
                 _ => {}
             }
-            holdings.failed(format!("renew the lease by a commit to {topic}: {error}"));
+            ownership.note_failure(format!("renew the lease by a commit to {topic}: {error}"));
         }
-        let running = !holdings.left(boot_clock::now()).is_zero();
+        let running = !ownership.left(boot_clock::now()).is_zero();
         if running != renewing {
             tell(running, topic, committed.as_ref().err());
             renewing = running;
         }
-        holdings.sleep(if committed.is_ok() {
+        ownership.sleep(if committed.is_ok() {
             RENEWAL_INTERVAL.min(*heartbeat)
         } else {
             RENEWAL_RETRY_PAUSE

@@ -1,7 +1,7 @@
 //! Membership in a consumer group that shares out partitions nobody reads: who owns what, and for how long that is sure.
 //!
 //! ```text
-//! group ─▶ poll (thread) ─▶ holdings ─▶ claim (task) ──record──▶ the partition itself
+//! group ─▶ poll (thread) ─▶ ownership ─▶ claim (task) ──record──▶ the partition itself
 //!                              ▲  │                                  │ offset
 //!                              │  └─▶ lease (thread) ──commit──▶ coordinator
 //!                              └──────── owned, and until when ◀─────┘
@@ -9,7 +9,7 @@
 //!
 //! [`poll`] polls an ordinary consumer (cooperative-sticky) on the topic and does nothing else; [`claim`] writes a record
 //! to every partition that was assigned; [`lease`] renews the lease by a synchronous commit of one partition.
-//! [`holdings`] keeps what they learn. Nobody reads the topic: its partitions are paused. Ownership alone is not
+//! [`ownership`] keeps what they learn. Nobody reads the topic: its partitions are paused. Ownership alone is not
 //! exclusive: two members may both believe they own a partition for a moment. So
 //!
 //! - what goes to Kafka is fenced there, by transactional ids;
@@ -22,11 +22,11 @@
 //! does not come back while Kafka is there joins anew with another client. [`Membership::outage`] tells since when and why. A fault of the program in any of the three leaves the group.
 
 mod claim;
-mod holdings;
+mod health;
 mod lease;
+mod ownership;
 mod poll;
 mod rebalance;
-mod standing;
 
 use std::{collections::BTreeMap, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -35,9 +35,9 @@ use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use claim::ClaimWriter;
-use holdings::Ownership;
+pub use health::{MembershipOutage, Rebalances};
+use ownership::Ownership;
 use rdkafka::consumer::Consumer as _;
-pub use standing::{MembershipOutage, Rebalances};
 
 use base::boot_clock;
 
@@ -71,7 +71,7 @@ pub type OwnedPartitions = Arc<BTreeMap<i32, i64>>;
 /// A member of a group. Cheap to clone; the last clone dropped leaves the group, and nobody waits for it.
 #[derive(Clone)]
 pub struct Membership {
-    holdings: Arc<Ownership>,
+    ownership: Arc<Ownership>,
     slot: poll::ClientSlot,
     stop: CancellationToken,
     ended: watch::Receiver<bool>,
@@ -85,72 +85,72 @@ impl Membership {
     /// The client cannot be built, or the topic cannot be found in time.
     pub async fn join(kafka: &Kafka, options: Options) -> Result<Self, Error> {
         let (sessions, least) = REJOIN_AFTER;
-        let patience = (options.session * sessions).max(least);
-        Self::join_patiently(kafka, options, patience).await
+        let rejoin_after = (options.session * sessions).max(least);
+        Self::join_with(kafka, options, rejoin_after).await
     }
 
-    async fn join_patiently(kafka: &Kafka, options: Options, patience: Duration) -> Result<Self, Error> {
+    async fn join_with(kafka: &Kafka, options: Options, rejoin_after: Duration) -> Result<Self, Error> {
         let claims = ClaimWriter::new(kafka, &options.topic, &options.member)?;
-        let holdings = Arc::new(Ownership::new(options.session, boot_clock::now()));
+        let ownership = Arc::new(Ownership::new(options.session, boot_clock::now()));
         let (slot, stop) = (poll::ClientSlot::default(), CancellationToken::new());
         // From here on whatever ends this call ends the rest.
         let last = Arc::new(stop.clone().drop_guard());
         let action = format!("join group {}", options.group);
-        let order = poll::MemberArgs {
+        let args = poll::MemberArgs {
             kafka: kafka.clone(),
             options,
-            patience,
-            holdings: Arc::clone(&holdings),
+            rejoin_after,
+            ownership: Arc::clone(&ownership),
             slot: Arc::clone(&slot),
             stop: stop.clone(),
         };
         let (end, ended) = watch::channel(false);
         let poll = move |joined| {
-            poll::run(&order, joined);
+            poll::run(&args, joined);
             end.send_replace(true);
         };
         let found = async { start_thread("kafka-group", &action, poll).await? };
         tokio::try_join!(found, claims.warm_up(CONNECT_LIMIT))?;
-        let (wanted, until) = (Arc::clone(&holdings), stop.clone());
+        let (for_claims, until) = (Arc::clone(&ownership), stop.clone());
         tokio::spawn(async move {
             // With a fault nothing would ever be claimed again: better not be a member, and say why.
-            if AssertUnwindSafe(claims.run(&wanted, &until)).catch_unwind().await.is_err() {
-                wanted.failed("the task that writes claims has a fault, see the log".to_owned());
+            if AssertUnwindSafe(claims.run(&for_claims, &until)).catch_unwind().await.is_err() {
+                for_claims.note_failure("the task that writes claims has a fault, see the log".to_owned());
                 until.cancel();
             }
         });
-        Ok(Self { holdings, slot, stop, ended, _last: last })
+        Ok(Self { ownership, slot, stop, ended, _last: last })
     }
 
     /// What is owned now, and a signal for every change. A partition appears here only once its claim is written.
     #[must_use]
     pub fn owned(&self) -> watch::Receiver<OwnedPartitions> {
-        self.holdings.owned()
+        self.ownership.owned()
     }
 
     /// Whether this member may act on a partition right now: owned, lease running, assignment not lost.
     #[must_use]
     pub fn holds(&self, partition: i32) -> bool {
-        self.is_member() && self.holdings.holds(partition, boot_clock::now())
+        self.is_member() && self.ownership.holds(partition, boot_clock::now())
     }
 
     /// How much longer that is sure, if nothing is heard from the broker.
     #[must_use]
     pub fn lease_left(&self) -> Duration {
-        if self.is_member() { self.holdings.left(boot_clock::now()) } else { Duration::ZERO }
+        if self.is_member() { self.ownership.left(boot_clock::now()) } else { Duration::ZERO }
     }
 
     /// That this member cannot act on all it was given: since when, and why. `None` while it can, and while it is a member
     /// that was given nothing. A rebalance is a lapse of a moment; one that lasts longer than a session needs a look.
     #[must_use]
     pub fn outage(&self) -> Option<MembershipOutage> {
-        self.holdings.outage(self.is_member(), boot_clock::now())
+        self.ownership.outage(self.is_member(), boot_clock::now())
     }
 
     /// Rebalances of the group that this member has been through.
     #[must_use]
     pub fn rebalances(&self) -> Rebalances {
-        self.holdings.rebalances()
+        self.ownership.rebalances()
     }
 
     /// Waits until this is no membership any more: it was left, or a fault has ended it.
@@ -177,7 +177,7 @@ impl Membership {
 impl fmt::Debug for Membership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Membership")
-            .field("owned", &*self.holdings.owned().borrow())
+            .field("owned", &*self.ownership.owned().borrow())
             .field("lease_left", &self.lease_left())
             .finish_non_exhaustive()
     }

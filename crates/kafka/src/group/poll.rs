@@ -16,9 +16,8 @@ use base::{
 };
 
 use super::{
-    CONNECT_LIMIT, MembershipOutage, Options,
-    holdings::Ownership,
-    lease,
+    CONNECT_LIMIT, MembershipOutage, Options, lease,
+    ownership::Ownership,
     rebalance::{MemberClient, RebalanceListener},
 };
 use crate::{
@@ -51,28 +50,28 @@ pub(super) struct MemberArgs {
     pub(super) kafka: Kafka,
     pub(super) options: Options,
     /// How long the group may not count on the member before it joins anew.
-    pub(super) patience: Duration,
-    pub(super) holdings: Arc<Ownership>,
+    pub(super) rejoin_after: Duration,
+    pub(super) ownership: Arc<Ownership>,
     pub(super) slot: ClientSlot,
     pub(super) stop: CancellationToken,
 }
 
 /// Joins, reports that the topic was found, and polls until stopped.
-pub(super) fn run(order: &MemberArgs, joined: oneshot::Sender<Result<(), Error>>) {
+pub(super) fn run(args: &MemberArgs, joined: oneshot::Sender<Result<(), Error>>) {
     // Whatever ends this thread, a fault of the program too: nothing may be held by a member that does not poll.
-    let over = ThreadEnd(order);
-    let mut member = match join(order, CONNECT_LIMIT) {
+    let over = ThreadEnd(args);
+    let mut member = match join(args, CONNECT_LIMIT) {
         Err(error) => return drop(joined.send(Err(error))),
         Ok(member) => member,
     };
     if joined.send(Ok(())).is_ok() {
-        let mut patience = RejoinBackoff::new(order.patience / MIN_CHECKS);
-        while let Some(next) = serve(order, &member, &mut patience) {
-            leave_behind(order, std::mem::replace(&mut member, next));
+        let mut rejoin = RejoinBackoff::new(args.rejoin_after / MIN_CHECKS);
+        while let Some(next) = serve(args, &member, &mut rejoin) {
+            close_replaced(args, std::mem::replace(&mut member, next));
         }
     }
     // In any case, or whoever lets go of the slot last would end the client.
-    order.slot.write().take();
+    args.slot.write().take();
     // Tells the group, after a last call of ours to give everything back.
     drop(member);
     drop(over);
@@ -86,29 +85,29 @@ struct GroupMember {
 }
 
 /// Polls and renews until stopped (`None`), or until another client has joined in this one's place.
-fn serve(order: &MemberArgs, member: &GroupMember, patience: &mut RejoinBackoff) -> Option<GroupMember> {
-    let (client, holdings, options) =
-        (Arc::clone(&member.client), Arc::clone(&order.holdings), order.options.clone());
-    let (stop, replaced) = (order.stop.clone(), member.replaced.clone());
+fn serve(args: &MemberArgs, member: &GroupMember, rejoin: &mut RejoinBackoff) -> Option<GroupMember> {
+    let (client, ownership, options) =
+        (Arc::clone(&member.client), Arc::clone(&args.ownership), args.options.clone());
+    let (stop, replaced) = (args.stop.clone(), member.replaced.clone());
     let is_over = move || stop.is_cancelled() || replaced.is_cancelled();
     let renewing = thread::Builder::new()
         .name("kafka-lease".into())
-        .spawn(move || lease::run(&client, &holdings, &options, is_over));
+        .spawn(move || lease::run(&client, &ownership, &options, is_over));
     match renewing {
-        Ok(renewing) => poll(order, &member.client, &renewing, patience),
+        Ok(renewing) => poll(args, &member.client, &renewing, rejoin),
         // Without leases nothing may be held: better not be a member.
         Err(error) => {
             tracing::error!(%error, "no thread to renew the lease on");
-            order.holdings.failed(format!("no thread to renew the lease on: {error}"));
+            args.ownership.note_failure(format!("no thread to renew the lease on: {error}"));
             None
         }
     }
 }
 
 /// Ends a replaced member aside: that tells the group, or hangs where the client hung before.
-fn leave_behind(order: &MemberArgs, member: GroupMember) {
+fn close_replaced(args: &MemberArgs, member: GroupMember) {
     member.replaced.cancel();
-    order.holdings.end();
+    args.ownership.end();
     on_closing_thread(move || drop(member));
 }
 
@@ -120,32 +119,32 @@ fn leave_behind(order: &MemberArgs, member: GroupMember) {
 struct RejoinBackoff {
     step: Duration,
     /// How long it has to be away before the next look.
-    due: Duration,
+    next_check: Duration,
     /// Looks at which Kafka has answered, one after the other.
-    answers: u32,
-    needed: u32,
+    answered_checks: u32,
+    required_checks: u32,
 }
 
 impl RejoinBackoff {
     fn new(step: Duration) -> Self {
-        Self { step, due: step, answers: 0, needed: MIN_CHECKS }
+        Self { step, next_check: step, answered_checks: 0, required_checks: MIN_CHECKS }
     }
 
     /// Whether to look now at a member that has been away for so long; `None`: it is not.
-    fn is_due(&mut self, away: Option<Duration>) -> bool {
+    fn is_check_due(&mut self, away: Option<Duration>) -> bool {
         if away.is_none() {
             *self = Self::new(self.step);
         }
-        away.is_some_and(|away| away >= self.due)
+        away.is_some_and(|away| away >= self.next_check)
     }
 
     /// Whether it has lasted long enough, now that Kafka has answered, or not.
-    fn is_over(&mut self, away: Duration, has_answered: bool) -> bool {
-        self.due = away + self.step;
-        self.answers = if has_answered { self.answers + 1 } else { 0 };
-        let is_over = self.answers >= self.needed;
+    fn is_exhausted(&mut self, away: Duration, has_answered: bool) -> bool {
+        self.next_check = away + self.step;
+        self.answered_checks = if has_answered { self.answered_checks + 1 } else { 0 };
+        let is_over = self.answered_checks >= self.required_checks;
         if is_over {
-            (self.answers, self.needed) = (0, (self.needed * 2).min(MAX_CHECKS));
+            (self.answered_checks, self.required_checks) = (0, (self.required_checks * 2).min(MAX_CHECKS));
         }
         is_over
     }
@@ -156,19 +155,19 @@ struct ThreadEnd<'a>(&'a MemberArgs);
 
 impl Drop for ThreadEnd<'_> {
     fn drop(&mut self) {
-        let MemberArgs { slot, holdings, stop, .. } = self.0;
+        let MemberArgs { slot, ownership, stop, .. } = self.0;
         // Still there after a fault only: the group then learns of it by the session.
         slot.write().take();
         if thread::panicking() {
-            holdings.failed("the thread that polls for the group has a fault, see the log".to_owned());
+            ownership.note_failure("the thread that polls for the group has a fault, see the log".to_owned());
         }
-        holdings.end();
+        ownership.end();
         stop.cancel();
     }
 }
 
-fn join(order: &MemberArgs, limit: Duration) -> Result<GroupMember, Error> {
-    let MemberArgs { kafka, options, .. } = order;
+fn join(args: &MemberArgs, limit: Duration) -> Result<GroupMember, Error> {
+    let MemberArgs { kafka, options, .. } = args;
     let role = ClientRole::Member {
         group: options.group.as_str().into(),
         session: options.session,
@@ -177,7 +176,7 @@ fn join(order: &MemberArgs, limit: Duration) -> Result<GroupMember, Error> {
     let settings = Settings::new(kafka, &role)?;
     let replaced = CancellationToken::new();
     let client: Arc<MemberClient> = settings.create(RebalanceListener {
-        holdings: Arc::clone(&order.holdings),
+        ownership: Arc::clone(&args.ownership),
         group: options.group.clone(),
         replaced: replaced.clone(),
     })?;
@@ -185,39 +184,39 @@ fn join(order: &MemberArgs, limit: Duration) -> Result<GroupMember, Error> {
     find_topic(&client, &options.topic, limit)?;
     let action = || format!("join group {} for topic {}", options.group, options.topic);
     client.subscribe(&[&options.topic]).map_err(|error| Error::request(action(), error))?;
-    *order.slot.write() = Some(Arc::clone(&client));
+    *args.slot.write() = Some(Arc::clone(&client));
     Ok(GroupMember { client, replaced })
 }
 
 fn poll(
-    order: &MemberArgs,
+    args: &MemberArgs,
     client: &MemberClient,
     renewing: &thread::JoinHandle<()>,
-    patience: &mut RejoinBackoff,
+    rejoin: &mut RejoinBackoff,
 ) -> Option<GroupMember> {
-    let MemberArgs { holdings, stop, .. } = order;
+    let MemberArgs { ownership, stop, .. } = args;
     let mut last = None;
     // Without leases nothing may be held, so neither may the group count on us.
     while !stop.is_cancelled() && !renewing.is_finished() {
-        holdings.polling(boot_clock::now());
+        ownership.polling(boot_clock::now());
         if let Some(Err(error)) = client.poll(POLL_WAIT) {
-            report(order, error, &mut last);
+            report(args, error, &mut last);
         }
         // What is read before a partition is paused is nobody's.
-        let away = holdings.outage(true, boot_clock::now()).filter(|outage| !outage.joined);
-        if patience.is_due(away.as_ref().map(|outage| outage.lasted))
+        let away = ownership.outage(true, boot_clock::now()).filter(|outage| !outage.joined);
+        if rejoin.is_check_due(away.as_ref().map(|outage| outage.lasted))
             && let Some(away) = away
-            && patience.is_over(away.lasted, answers(order))
-            && let Some(next) = join_anew(order, &away)
+            && rejoin.is_exhausted(away.lasted, is_kafka_reachable(args))
+            && let Some(next) = join_again(args, &away)
         {
             return Some(next);
         }
     }
     if !stop.is_cancelled() {
-        tracing::error!(group = order.options.group, "the thread that renews the lease has ended by itself");
-        holdings.failed("the thread that renews the lease has a fault, see the log".to_owned());
+        tracing::error!(group = args.options.group, "the thread that renews the lease has ended by itself");
+        ownership.note_failure("the thread that renews the lease has a fault, see the log".to_owned());
     }
-    holdings.wake();
+    ownership.wake();
     // Its commit must not be the last to know the client. Commits have limits of their own.
     while !renewing.is_finished() {
         drop(client.poll(FINAL_POLL_WAIT));
@@ -225,15 +224,15 @@ fn poll(
     None
 }
 
-/// Whether Kafka is there. The member itself may have lost sight of it, so another client asks.
-fn answers(order: &MemberArgs) -> bool {
-    let role = ClientRole::Query(Isolation::Committed);
-    consumer::ask(&order.kafka, &role, |client| find_topic(client, &order.options.topic, ASK_LIMIT)).is_ok()
+/// Whether Kafka is there. The member itself may have lost isolation of it, so another client asks.
+fn is_kafka_reachable(args: &MemberArgs) -> bool {
+    let role = ClientRole::Query(Isolation::ReadCommitted);
+    consumer::ask(&args.kafka, &role, |client| find_topic(client, &args.options.topic, ASK_LIMIT)).is_ok()
 }
 
 /// Another member in the place of one that does not come back.
-fn join_anew(order: &MemberArgs, away: &MembershipOutage) -> Option<GroupMember> {
-    let group = &order.options.group;
+fn join_again(args: &MemberArgs, away: &MembershipOutage) -> Option<GroupMember> {
+    let group = &args.options.group;
     let (lasted, reason) = (away.lasted, away.reason.as_deref());
     tracing::warn!(
         group,
@@ -241,7 +240,7 @@ fn join_anew(order: &MemberArgs, away: &MembershipOutage) -> Option<GroupMember>
         reason,
         "Kafka is there and the group has not taken this member back: it joins anew"
     );
-    match join(order, ASK_LIMIT) {
+    match join(args, ASK_LIMIT) {
         Ok(member) => Some(member),
         Err(error) => {
             tracing::warn!(group, error = %ErrorChain(&error), "the member cannot join anew");
@@ -251,8 +250,8 @@ fn join_anew(order: &MemberArgs, away: &MembershipOutage) -> Option<GroupMember>
 }
 
 /// librdkafka goes on by itself after all of them; the same one again is no news.
-fn report(order: &MemberArgs, error: KafkaError, last: &mut Option<Code>) {
-    let Options { group, topic, .. } = &order.options;
+fn report(args: &MemberArgs, error: KafkaError, last: &mut Option<Code>) {
+    let Options { group, topic, .. } = &args.options;
     let code = KafkaCause::from(error.clone()).code();
     let error = Error::request(format!("take part in group {group}"), error);
     let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
@@ -262,7 +261,7 @@ fn report(order: &MemberArgs, error: KafkaError, last: &mut Option<Code>) {
         tracing::error!(group, topic, error = %error, source, "the group cannot share its work");
     }
     *last = code;
-    order.holdings.failed(ErrorChain(&error).to_string());
+    args.ownership.note_failure(ErrorChain(&error).to_string());
 }
 
 #[cfg(test)]
@@ -270,27 +269,27 @@ mod tests {
     use super::*;
 
     /// When a member joins anew that is away from the beginning, while Kafka answers in these seconds.
-    fn joins(patience: &mut RejoinBackoff, answers: impl Fn(u64) -> bool) -> Vec<u64> {
+    fn joins(rejoin: &mut RejoinBackoff, answers: impl Fn(u64) -> bool) -> Vec<u64> {
         let joins = |second: &u64| {
             let away = Duration::from_secs(*second);
-            patience.is_due(Some(away)) && patience.is_over(away, answers(*second))
+            rejoin.is_check_due(Some(away)) && rejoin.is_exhausted(away, answers(*second))
         };
         (0..100).filter(joins).collect()
     }
 
     #[test]
     fn a_member_that_stays_away_joins_anew_each_time_after_twice_as_long() {
-        let mut patience = RejoinBackoff::new(Duration::from_secs(3));
-        assert_eq!(joins(&mut patience, |_| true), [9, 27, 63]);
-        assert!(!patience.is_due(None));
-        assert_eq!(joins(&mut patience, |_| true), [9, 27, 63], "it has been back meanwhile");
+        let mut rejoin = RejoinBackoff::new(Duration::from_secs(3));
+        assert_eq!(joins(&mut rejoin, |_| true), [9, 27, 63]);
+        assert!(!rejoin.is_check_due(None));
+        assert_eq!(joins(&mut rejoin, |_| true), [9, 27, 63], "it has been back meanwhile");
     }
 
     #[test]
     fn nobody_joins_anew_before_kafka_has_been_there_for_a_while() {
-        let mut patience = RejoinBackoff::new(Duration::from_secs(3));
-        assert_eq!(joins(&mut patience, |second| second > 50), [57, 75]);
-        let mut patience = RejoinBackoff::new(Duration::from_secs(3));
-        assert!(joins(&mut patience, |second| second % 9 > 0).is_empty());
+        let mut rejoin = RejoinBackoff::new(Duration::from_secs(3));
+        assert_eq!(joins(&mut rejoin, |second| second > 50), [57, 75]);
+        let mut rejoin = RejoinBackoff::new(Duration::from_secs(3));
+        assert!(joins(&mut rejoin, |second| second % 9 > 0).is_empty());
     }
 }

@@ -8,15 +8,15 @@ use rdkafka::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::holdings::Ownership;
+use super::ownership::Ownership;
 use crate::{context::Context, sys};
 
 /// A client that reports its rebalances.
 pub(super) type MemberClient = BaseConsumer<Context<RebalanceListener>>;
 
-/// Tells the holdings what the group assigns and revokes.
+/// Tells the ownership what the group assigns and revokes.
 pub(super) struct RebalanceListener {
-    pub(super) holdings: Arc<Ownership>,
+    pub(super) ownership: Arc<Ownership>,
     pub(super) group: String,
     /// Cancelled once another member has taken this one's place; its rebalances no longer count.
     pub(super) replaced: CancellationToken,
@@ -24,14 +24,14 @@ pub(super) struct RebalanceListener {
 
 impl ConsumerContext for Context<RebalanceListener> {
     fn pre_rebalance(&self, consumer: &MemberClient, rebalance: &Rebalance<'_>) {
-        let RebalanceListener { holdings, group, replaced } = &self.own;
+        let RebalanceListener { ownership, group, replaced } = &self.own;
         let Rebalance::Revoke(partitions) = rebalance else { return };
         if replaced.is_cancelled() {
             return;
         }
-        holdings.revoked(numbers(partitions));
+        ownership.revoked(numbers(partitions));
         if consumer.assignment_lost() {
-            holdings.lost();
+            ownership.lost();
         }
         if partitions.count() > 0 {
             tracing::info!(group, partitions = ?numbers(partitions), "partitions revoked");
@@ -39,7 +39,7 @@ impl ConsumerContext for Context<RebalanceListener> {
     }
 
     fn post_rebalance(&self, consumer: &MemberClient, rebalance: &Rebalance<'_>) {
-        let RebalanceListener { holdings, group, replaced } = &self.own;
+        let RebalanceListener { ownership, group, replaced } = &self.own;
         let Rebalance::Assign(partitions) = rebalance else { return };
         if replaced.is_cancelled() {
             return;
@@ -51,7 +51,7 @@ impl ConsumerContext for Context<RebalanceListener> {
                 tracing::debug!(group, %error, "partitions are not paused");
             }
         }
-        holdings.settled(sys::group_generation(consumer.client()), numbers(partitions));
+        ownership.rebalanced(sys::group_generation(consumer.client()), numbers(partitions));
     }
 }
 

@@ -162,13 +162,13 @@ async fn without_brokers_the_lease_ends_within_the_session_and_runs_again_with_t
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_the_group_does_not_take_back_joins_anew() {
     let cluster = cluster();
-    let patience = Duration::from_millis(600);
+    let rejoin_after = Duration::from_millis(600);
     let settings = cluster.settings();
-    let membership = Membership::join_patiently(&settings, options("one"), patience).await.unwrap();
+    let membership = Membership::join_with(&settings, options("one"), rejoin_after).await.unwrap();
     let first = until(&membership, all).await;
 
     // As after a session that ended, and with a client that never joins again.
-    membership.holdings.end();
+    membership.ownership.end();
 
     let again = until(&membership, |owned| all(owned) && !Arc::ptr_eq(owned, &first)).await;
     assert!(again.iter().all(|(partition, claim)| *claim > first[partition]), "{first:?}, {again:?}");

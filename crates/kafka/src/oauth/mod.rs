@@ -200,7 +200,7 @@ impl TokenCache {
     }
 
     /// The last token, while it lives.
-    pub(super) fn at_hand(&self) -> Option<OAuthToken> {
+    pub(super) fn current(&self) -> Option<OAuthToken> {
         let last = self.last.lock().clone().filter(|token| token.lifetime_ms > now_ms())?;
         Some(OAuthToken {
             token: last.text.reveal().to_owned(),

@@ -146,10 +146,10 @@ fn expires_in_may_be_text_or_enormous_and_must_be_seconds() {
 }
 
 #[test]
-fn the_token_at_hand_is_given_at_once_while_the_next_is_fetched() {
+fn the_token_current_is_given_at_once_while_the_next_is_fetched() {
     let router = Router::new().route("/token", post(|| async { std::future::pending::<String>().await }));
     let tokens = Arc::new(TokenCache::new(endpoint(serve(router))));
-    assert!(tokens.at_hand().is_none());
+    assert!(tokens.current().is_none());
     let token = |lifetime_ms| CachedToken { text: "t".into(), principal_name: "p".into(), lifetime_ms };
     *tokens.last.lock() = Some(token(now_ms() + 60_000));
     let fetcher = Arc::clone(&tokens);
@@ -158,10 +158,10 @@ fn the_token_at_hand_is_given_at_once_while_the_next_is_fetched() {
         thread::yield_now();
     }
 
-    let at_hand = tokens.at_hand();
+    let current = tokens.current();
 
-    assert_eq!(at_hand.map(|token| token.principal_name).as_deref(), Some("p"));
+    assert_eq!(current.map(|token| token.principal_name).as_deref(), Some("p"));
     assert!(tokens.next().is_none(), "one request at a time");
     *tokens.last.lock() = Some(token(now_ms() - 1));
-    assert!(tokens.at_hand().is_none(), "it has ended");
+    assert!(tokens.current().is_none(), "it has ended");
 }

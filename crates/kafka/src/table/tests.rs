@@ -156,7 +156,7 @@ async fn a_topic_half_read_is_never_seen_neither_at_first_nor_when_it_is_read_an
     let tail: Table<Values> = Table::follow(&cluster.settings(), "t", 2).await.unwrap();
     let seen = || (tail.is_caught_up(), [values(&tail, 0), values(&tail, 1)].concat());
 
-    let mut first = follow::Reading::new(&tail.shared);
+    let mut first = follow::TableReader::new(&tail.shared);
     assert!(!first.apply(&[received(0, 4, "a"), end(0), received(0, 5, "b")]));
     assert_eq!(seen(), (false, vec![]));
     assert!(first.apply(&[received(1, 0, "c"), end(1)]));
@@ -165,7 +165,7 @@ async fn a_topic_half_read_is_never_seen_neither_at_first_nor_when_it_is_read_an
     assert_eq!(seen().1.len(), 4);
     tail.read_past(1, 7, LIMIT).await.unwrap();
 
-    let mut anew = follow::Reading::new(&tail.shared);
+    let mut anew = follow::TableReader::new(&tail.shared);
     anew.apply(&[received(0, 0, "x"), end(0)]);
     assert_eq!(seen().1.len(), 4, "the state of before");
     assert!(anew.apply(&[end(1)]));

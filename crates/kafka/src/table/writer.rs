@@ -84,9 +84,9 @@ pub type LastWriteError = Arc<Mutex<Option<Error>>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OtherPartitions {
     /// The next taking of the id has to end them.
-    Due,
+    Unsettled,
     /// The last taking did not look.
-    Skipped,
+    Unchecked,
     /// The last taking ended them.
     Settled,
 }
@@ -156,7 +156,7 @@ impl<S: TableState> FencedWriter<S> {
             options,
             held: None,
             newest: None,
-            also: OtherPartitions::Due,
+            also: OtherPartitions::Unsettled,
             trouble: LastWriteError::default(),
         }
     }
@@ -189,7 +189,7 @@ impl<S: TableState> FencedWriter<S> {
         let taking = async {
             let WriterOptions { transactional_id, lease, partitions, also, patience, .. } = &self.options;
             let mut producer = self.shards.take(Arc::clone(transactional_id), Arc::clone(lease)).await?;
-            let also = if self.also == OtherPartitions::Due { also.as_slice() } else { &[] };
+            let also = if self.also == OtherPartitions::Unsettled { also.as_slice() } else { &[] };
             let waits = ReadLimits { also, patience: *patience, limit: left(end) };
             self.table.read_settled(&mut producer, partitions, waits).await?;
             Ok(producer)
@@ -197,10 +197,10 @@ impl<S: TableState> FencedWriter<S> {
         let producer = timeout_at(end, taking).await.unwrap_or_else(|_| Err(self.late(limit)))?;
         self.held = Some(producer);
         self.newest = self.table.last_write();
-        self.also = if self.also == OtherPartitions::Due {
+        self.also = if self.also == OtherPartitions::Unsettled {
             OtherPartitions::Settled
         } else {
-            OtherPartitions::Skipped
+            OtherPartitions::Unchecked
         };
         Ok(())
     }
@@ -211,7 +211,7 @@ impl<S: TableState> FencedWriter<S> {
     /// As [`FencedWriter::write`].
     pub async fn settle(&mut self, end: Instant) -> Result<(), WriteError<Infallible>> {
         self.held = None;
-        self.also = OtherPartitions::Due;
+        self.also = OtherPartitions::Unsettled;
         self.write(end, |_| Ok(((), Vec::new()))).await
     }
 
@@ -293,10 +293,10 @@ impl<S: TableState> FencedWriter<S> {
         }
         let topic = Arc::clone(self.table.topic());
         let is_beside = |records: &[EncodedRecord]| records.iter().any(|record| record.topic != topic);
-        if self.also == OtherPartitions::Skipped
+        if self.also == OtherPartitions::Unchecked
             && decided.as_ref().is_ok_and(|(_, records)| is_beside(records))
         {
-            self.also = OtherPartitions::Due;
+            self.also = OtherPartitions::Unsettled;
             self.take(end).await?;
             decided = self.table.read(decide);
         }
@@ -311,7 +311,7 @@ impl<S: TableState> FencedWriter<S> {
         let Some(mut producer) = self.held.take() else { return Err(self.late(limit)) };
         let also = self.also;
         if is_beside(&records) {
-            self.also = OtherPartitions::Due;
+            self.also = OtherPartitions::Unsettled;
         }
         let mark = WriteMark::put(&mut records, &topic);
         match timeout_at(end, producer.commit(records)).await {
@@ -341,8 +341,8 @@ impl<S: TableState> FencedWriter<S> {
                 | CommitError::Over { source },
             )) => {
                 // What was committed before the connection was lost may hang, also beside the table.
-                if matches!(source, Error::Cut { .. }) {
-                    self.also = OtherPartitions::Due;
+                if matches!(source, Error::Disconnected { .. }) {
+                    self.also = OtherPartitions::Unsettled;
                 }
                 *unknown = Some((mark, result));
                 Err(source)

@@ -101,8 +101,8 @@ pub(super) fn add_batch_headers(
     numbers: &mut BatchNumbers,
     batch: &mut [EncodedRecord],
 ) {
-    let batch_number = numbers.next();
-    let of = Bytes::copy_from_slice(&batch_id(transactional_id, batch_number));
+    let number = numbers.next();
+    let of = Bytes::copy_from_slice(&batch_id(transactional_id, number));
     let mut at: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
     let mut last = Vec::new();
     for (index, record) in batch.iter_mut().enumerate().rev() {
@@ -115,7 +115,7 @@ pub(super) fn add_batch_headers(
             last.push(index);
         }
     }
-    let manifest = BatchManifest { by: transactional_id.to_owned(), batch: batch_number, at };
+    let manifest = BatchManifest { by: transactional_id.to_owned(), batch: number, at };
     // Text and numbers: there is nothing in it that JSON cannot say.
     let Ok(manifest) = serde_json::to_vec(&manifest).map(Bytes::from) else { return };
     for index in last {
@@ -124,17 +124,17 @@ pub(super) fn add_batch_headers(
 }
 
 fn batch_id(transactional_id: &str, number: u64) -> [u8; 12] {
-    let mut batch_id = [0; 12];
-    batch_id[..4].copy_from_slice(&murmur2(transactional_id.as_bytes()).to_be_bytes());
-    batch_id[4..].copy_from_slice(&batch_number.to_be_bytes());
-    batch_id
+    let mut id = [0; 12];
+    id[..4].copy_from_slice(&murmur2(transactional_id.as_bytes()).to_be_bytes());
+    id[4..].copy_from_slice(&number.to_be_bytes());
+    id
 }
 
 /// The number of the batch, of a record that this id has written.
 fn batch_number(transactional_id: &str, record: &ConsumerRecord) -> Option<u64> {
     let (_, of) = record.headers.iter().find(|(name, _)| name == BATCH_HEADER)?;
-    let batch_number = u64::from_be_bytes(of.get(4..)?.try_into().ok()?);
-    (**of == batch_id(transactional_id, batch_number)).then_some(batch_number)
+    let number = u64::from_be_bytes(of.get(4..)?.try_into().ok()?);
+    (**of == batch_id(transactional_id, number)).then_some(number)
 }
 
 /// How the open transactions of an id are to be ended.
@@ -232,20 +232,20 @@ async fn find_open_batches(
     end: Instant,
 ) -> Result<BTreeMap<TopicPartition, HangingBatch>, Error> {
     let places: Vec<TopicPartition> = places.iter().cloned().collect();
-    let stable = ends(kafka, &places, Isolation::Committed, left(end)).await?;
+    let stable = ends(kafka, &places, Isolation::ReadCommitted, left(end)).await?;
     let starts = stable.into_iter().map(|(place, (_, behind))| (place, behind)).collect();
     let mut found: BTreeMap<TopicPartition, HangingBatch> = BTreeMap::new();
     let mut begun: BTreeMap<TopicPartition, (u64, Vec<EncodedRecord>)> = BTreeMap::new();
     let mut first: BTreeMap<TopicPartition, bool> = BTreeMap::new();
-    read_range(kafka, starts, Isolation::All, left(end), |record| {
+    read_range(kafka, starts, Isolation::ReadUncommitted, left(end), |record| {
         let place = (Arc::clone(&record.topic), record.partition);
-        let batch_number = batch_number(transactional_id, &record);
-        let is_first = *first.entry(place.clone()).or_insert(batch_number.is_some());
-        let Some(batch_number) = batch_number else { return };
+        let number = batch_number(transactional_id, &record);
+        let is_first = *first.entry(place.clone()).or_insert(number.is_some());
+        let Some(number) = number else { return };
         let (manifest, offset) = (BatchManifest::read(&record), record.offset);
-        let batch = begun.entry(place.clone()).or_insert_with(|| (batch_number, Vec::new()));
-        if batch.0 != batch_number {
-            *batch = (batch_number, Vec::new());
+        let batch = begun.entry(place.clone()).or_insert_with(|| (number, Vec::new()));
+        if batch.0 != number {
+            *batch = (number, Vec::new());
         }
         batch.1.push(to_encoded(record));
         if let Some(manifest) = manifest {
@@ -297,7 +297,7 @@ pub(super) async fn commit_records(
 async fn is_seen(kafka: &Kafka, place: &TopicPartition, offset: i64, limit: Duration) -> Result<bool, Error> {
     let mut is_seen = false;
     let start = BTreeMap::from([(place.clone(), offset)]);
-    read_range(kafka, start, Isolation::Committed, limit, |record| is_seen |= record.offset == offset)
+    read_range(kafka, start, Isolation::ReadCommitted, limit, |record| is_seen |= record.offset == offset)
         .await?;
     Ok(is_seen)
 }
@@ -310,7 +310,7 @@ async fn is_committed(
     end: Instant,
 ) -> Result<bool, Error> {
     let mut is_denied = false;
-    for (place, (low, high)) in ends(kafka, told, Isolation::All, left(end)).await? {
+    for (place, (low, high)) in ends(kafka, told, Isolation::ReadUncommitted, left(end)).await? {
         let (mut at, mut is_older) = (Vec::new(), false);
         for back in TAIL_LENGTHS {
             let start = BTreeMap::from([(place.clone(), low.max(high.saturating_sub(back)))]);
@@ -318,10 +318,9 @@ async fn is_committed(
                 if BatchManifest::read(&record).as_ref() == Some(manifest) {
                     at.push(record.offset);
                 }
-                is_older |= batch_number(&manifest.by, &record)
-                    .is_some_and(|batch_number| batch_number < manifest.batch);
+                is_older |= batch_number(&manifest.by, &record).is_some_and(|number| number < manifest.batch);
             };
-            read_range(kafka, start, Isolation::All, left(end), each).await?;
+            read_range(kafka, start, Isolation::ReadUncommitted, left(end), each).await?;
             if !at.is_empty() || is_older {
                 break;
             }
@@ -357,11 +356,11 @@ fn header_name(name: String) -> &'static str {
     let mut names = NAMES.lock();
     let names = names.get_or_insert_default();
     match names.get(&*name) {
-        Some(header_name) => header_name,
+        Some(known) => known,
         None => {
             let known: &'static str = name.leak();
-            names.insert(header_name);
-            header_name
+            names.insert(known);
+            known
         }
     }
 }
@@ -409,9 +408,9 @@ mod tests {
         let places: Vec<TopicPartition> = vec![("a".into(), 0), ("a".into(), 1), ("b".into(), 1)];
         assert!(manifest.places().eq(places));
         assert_eq!(batch[1].headers[0].0, "tributary.id", "what it says itself comes first");
-        let batch_number = |one: &EncodedRecord, id| batch_number(id, &received(one));
-        assert!(batch.iter().all(|one| batch_number(one, "shard 0") == Some(manifest.batch)));
-        assert!(batch.iter().all(|one| batch_number(one, "shard 1").is_none()), "it is somebody else's");
+        let number = |one: &EncodedRecord, id| batch_number(id, &received(one));
+        assert!(batch.iter().all(|one| number(one, "shard 0") == Some(manifest.batch)));
+        assert!(batch.iter().all(|one| number(one, "shard 1").is_none()), "it is somebody else's");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One writer per shard: batches that are visible as a whole or not at all, refused once another owner has come.
 //!
 //! [`ShardProducers::take`] builds a producer with the shard's transactional id and initialises it, from which moment the broker
-//! refuses every earlier owner. [`ShardProducer::commit`] hands a batch to the shard's thread ([`worker`]), which begins a
+//! refuses every earlier owner. [`ShardProducer::commit`] hands a batch to the shard's thread ([`producer_thread`]), which begins a
 //! transaction, sends the records, waits for their reports and commits.
 //!
 //! - A batch is committed once, aborted, or *unknown*; the caller is always told which.
@@ -22,9 +22,9 @@
 //! A transaction the broker itself aborted because it was open longer than `transaction.timeout.ms` (a frozen process) is
 //! reported as fencing too: librdkafka cannot tell the two apart, and ending the instance is right for both.
 
+mod delivery_reports;
 mod hanging_transaction;
-mod tally;
-mod worker;
+mod producer_thread;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -36,7 +36,7 @@ use tokio::{
 use hanging_transaction::{
     BatchNumbers, HangingTransactions, add_batch_headers, commit_records, find_hanging,
 };
-use worker::{BatchOutcome, BatchPurpose, ProducerThread};
+use producer_thread::{BatchOutcome, BatchPurpose, ProducerThread};
 
 use base::{
     metrics,
@@ -132,7 +132,7 @@ impl ShardProducers {
             transactional_id,
             lease,
             worker: Some(worker),
-            open: false,
+            has_unseen_outcome: false,
             numbers: BatchNumbers::default(),
             last: None,
         })
@@ -177,7 +177,7 @@ impl CommittedBatch {
     }
 
     /// A record stands at this offset. Below 0 the broker has it and did not say where.
-    fn stands(&mut self, topic: &str, partition: i32, offset: i64) {
+    fn note_offset(&mut self, topic: &str, partition: i32, offset: i64) {
         if offset < 0 {
             self.is_partial = true;
             return;
@@ -197,7 +197,7 @@ pub struct ShardProducer {
     /// `None` once this instance is over.
     worker: Option<ProducerThread>,
     /// A batch was handed over and its outcome has not been seen: the call that waited for it was dropped.
-    open: bool,
+    has_unseen_outcome: bool,
     numbers: BatchNumbers,
     /// Where the last batch is, if it was committed and nothing else was done since.
     last: Option<CommittedBatch>,
@@ -216,8 +216,8 @@ impl ShardProducer {
     /// and answers [`CommitError::Rebuilt`]. So does one before which a connection was lost, unless the last batch is seen everywhere.
     pub async fn commit(&mut self, mut batch: Vec<EncodedRecord>) -> Result<CommittedBatch, CommitError> {
         let action = format!("commit a batch with transactional id {}", self.transactional_id);
-        if !self.open && !batch.is_empty() && !self.is_sure().await {
-            let source = Error::Cut { transactional_id: Arc::clone(&self.transactional_id) };
+        if !self.has_unseen_outcome && !batch.is_empty() && !self.is_last_batch_visible().await {
+            let source = Error::Disconnected { transactional_id: Arc::clone(&self.transactional_id) };
             return Err(self.rebuild(source).await);
         }
         add_batch_headers(&self.transactional_id, &mut self.numbers, &mut batch);
@@ -225,22 +225,22 @@ impl ShardProducer {
     }
 
     /// Whether the last batch has reached all its partitions, for who has lost a connection since it was begun.
-    async fn is_sure(&mut self) -> bool {
+    async fn is_last_batch_visible(&mut self) -> bool {
         let Some(worker) = &mut self.worker else { return true };
-        let Some(cuts) = worker.cuts() else { return true };
+        let Some(disconnects) = worker.new_disconnects() else { return true };
         // What nobody knows the place of cannot be looked for.
         let Some(last) = self.last.as_ref().filter(|last| !last.is_partial) else { return false };
         let places: Vec<TopicPartition> = last.behind.iter().map(|(place, _)| place.clone()).collect();
         for _ in 0..VISIBILITY_TRIES {
             let ends =
-                consumer::ends(&self.shards.kafka, &places, Isolation::Committed, VISIBILITY_LIMIT).await;
+                consumer::ends(&self.shards.kafka, &places, Isolation::ReadCommitted, VISIBILITY_LIMIT).await;
             // Kafka is away, and building a producer waits for it.
             let Ok(ends) = ends else { return false };
             let is_seen = |(place, behind): &(TopicPartition, i64)| {
                 ends.get(place).is_some_and(|(_, end)| end >= behind)
             };
             if last.behind.iter().all(is_seen) {
-                worker.mended(cuts);
+                worker.mark_handled(disconnects);
                 return true;
             }
             // What others have open in a shared partition is soon decided.
@@ -277,7 +277,7 @@ impl ShardProducer {
         let mut tries = 0;
         while !is_done {
             let records = commit_records(&kafka, &self.transactional_id, &open, tries == 0, limit).await?;
-            let done = self.try_settling(BatchPurpose::Complete, records, &action, &mut tries).await;
+            let done = self.try_settling(BatchPurpose::CommitHanging, records, &action, &mut tries).await;
             is_done = done.inspect_err(|error| {
                 let id = &*self.transactional_id;
                 tracing::error!(id, ?committed, error = %ErrorChain(error), "a transaction that these partitions were not told of may be lost there");
@@ -288,7 +288,7 @@ impl ShardProducer {
         };
         let rest: Vec<EncodedRecord> = abort.iter().map(record).collect();
         let mut tries = 0;
-        while !self.try_settling(BatchPurpose::Settle, rest.clone(), &action, &mut tries).await? {}
+        while !self.try_settling(BatchPurpose::AbortHanging, rest.clone(), &action, &mut tries).await? {}
         Ok(())
     }
 
@@ -307,7 +307,7 @@ impl ShardProducer {
             Err(CommitError::Rebuilt { .. }) if may_try => Ok(false),
             // What was to be committed is aborted with it, and has to be written anew.
             Err(CommitError::Aborted { source })
-                if may_try && purpose == BatchPurpose::Complete && source.retry() != Retry::Never =>
+                if may_try && purpose == BatchPurpose::CommitHanging && source.retry() != Retry::Never =>
             {
                 Ok(false)
             }
@@ -329,7 +329,7 @@ impl ShardProducer {
     ) -> Result<CommittedBatch, CommitError> {
         let stopped = || Error::Stopped { action: action.to_owned() };
         let Some(worker) = &self.worker else { return Err(CommitError::Over { source: stopped() }) };
-        if self.open {
+        if self.has_unseen_outcome {
             let source = Error::Stopped { action: format!("{action} (the call before was dropped)") };
             return Err(self.rebuild(source).await);
         }
@@ -338,7 +338,7 @@ impl ShardProducer {
         }
 
         let answered = worker.hand_over(batch, purpose);
-        (self.open, self.last) = (true, None);
+        (self.has_unseen_outcome, self.last) = (true, None);
         let watchdog = self.shards.options.watchdog;
         let ended = match timeout(watchdog, answered).await {
             Ok(Ok(ended)) => ended,
@@ -350,8 +350,8 @@ impl ShardProducer {
                 self.last = (purpose == BatchPurpose::Commit).then(|| committed.clone());
                 let counted = match purpose {
                     BatchPurpose::Commit => metrics::Transaction::Committed,
-                    BatchPurpose::Complete => metrics::Transaction::Completed,
-                    BatchPurpose::Settle => metrics::Transaction::Settled,
+                    BatchPurpose::CommitHanging => metrics::Transaction::Completed,
+                    BatchPurpose::AbortHanging => metrics::Transaction::Settled,
                 };
                 (counted, Ok(committed))
             }
@@ -364,7 +364,7 @@ impl ShardProducer {
             }
             BatchOutcome::Broken(source) => return Err(self.rebuild(source).await),
         };
-        self.open = false;
+        self.has_unseen_outcome = false;
         metrics::transaction_ended(counted);
         outcome
     }
@@ -385,7 +385,7 @@ impl ShardProducer {
                 Err(Error::LeaseEnded { .. }) => return CommitError::Over { source: cause },
                 Ok(worker) => {
                     self.worker = Some(worker);
-                    self.open = false;
+                    self.has_unseen_outcome = false;
                     metrics::transaction_ended(metrics::Transaction::Rebuilt);
                     return CommitError::Rebuilt { source: cause };
                 }

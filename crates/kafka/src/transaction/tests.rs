@@ -166,7 +166,7 @@ async fn without_a_lease_no_producer_is_built_anew_and_the_instance_is_over() {
     let failure = timeout(SOON, producer.commit(vec![record("1")])).await.unwrap().unwrap_err();
     let after = timeout(SOON, producer.commit(vec![record("2")])).await.unwrap().unwrap_err();
 
-    let reasons = |source: &Error| matches!(source, Error::Deadline { .. } | Error::Cut { .. });
+    let reasons = |source: &Error| matches!(source, Error::Deadline { .. } | Error::Disconnected { .. });
     assert!(matches!(&failure, CommitError::Over { source } if reasons(source)), "{failure:?}");
     assert!(matches!(after, CommitError::Over { .. }), "{after:?}");
     assert_eq!(after.retry(), Retry::Never);

@@ -23,14 +23,14 @@
 
 mod difference;
 mod gap;
-mod heard;
+mod receiver;
 mod run;
 mod subscription;
 mod target;
 
 pub use difference::Difference;
 pub use gap::{Accepted, Gap, GapCause, GapState, Repair, RepairState};
-pub use heard::{Acknowledge, Echo, Heard, Pace, Paces, Traffic};
+pub use receiver::{Acknowledge, Echo, Heard, Pace, Paces, Traffic};
 pub use run::{ListProgress, Order, Progress, Run, RunKind, ShardState, Wanted};
 pub use subscription::{Done, Nonce, Note, Phase, Start, Started, Subscription, Wish};
 pub use target::{Fingerprint, Target};

@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use base::failpoint;
 use model::EncodedRecord;
 
-use super::{CommitHook, CommittedBatch, Options, tally::DeliveryReports};
+use super::{CommitHook, CommittedBatch, Options, delivery_reports::DeliveryReports};
 use crate::{
     Error, Kafka, Persisted,
     client::{Settings, start_thread},
@@ -58,9 +58,9 @@ pub(super) enum BatchOutcome {
 pub(super) struct ProducerThread {
     batches: mpsc::Sender<QueuedBatch>,
     /// Connections that its client has lost.
-    cuts: Arc<AtomicU64>,
+    disconnects: Arc<AtomicU64>,
     /// How many of those have done no harm.
-    before: u64,
+    handled_disconnects: u64,
 }
 
 /// What a batch is for.
@@ -69,9 +69,9 @@ pub(super) enum BatchPurpose {
     /// To be seen.
     Commit,
     /// To be seen, and with it what stands open in its partitions.
-    Complete,
+    CommitHanging,
     /// To be aborted, and with it what stands open in its partitions.
-    Settle,
+    AbortHanging,
 }
 
 struct QueuedBatch {
@@ -103,27 +103,27 @@ impl ProducerThread {
             match shard {
                 Err(error) => drop(started.send(Err(error))),
                 Ok(shard) => {
-                    if started.send(Ok(shard.producer.context().cuts())).is_ok() {
+                    if started.send(Ok(shard.producer.context().disconnects())).is_ok() {
                         shard.run(&inbox);
                     }
                 }
             }
         };
         let action = format!("initialise transactional id {transactional_id}");
-        let cuts = start_thread("kafka-shard", &action, run).await??;
-        let before = cuts.load(Ordering::Acquire);
-        Ok(Self { batches, cuts, before })
+        let disconnects = start_thread("kafka-shard", &action, run).await??;
+        let handled_disconnects = disconnects.load(Ordering::Acquire);
+        Ok(Self { batches, disconnects, handled_disconnects })
     }
 
     /// How many connections were lost so far, if there is one of which nobody knows yet what it has done.
-    pub(super) fn cuts(&self) -> Option<u64> {
-        let cuts = self.cuts.load(Ordering::Acquire);
-        (cuts != self.before).then_some(cuts)
+    pub(super) fn new_disconnects(&self) -> Option<u64> {
+        let disconnects = self.disconnects.load(Ordering::Acquire);
+        (disconnects != self.handled_disconnects).then_some(disconnects)
     }
 
     /// So many have done no harm.
-    pub(super) fn mended(&mut self, cuts: u64) {
-        self.before = cuts;
+    pub(super) fn mark_handled(&mut self, disconnects: u64) {
+        self.handled_disconnects = disconnects;
     }
 
     /// Hands a batch over. When the thread has ended, there is no answer.
@@ -168,7 +168,7 @@ impl BatchWriter {
     fn run(&self, inbox: &mpsc::Receiver<QueuedBatch>) {
         while let Ok(QueuedBatch { records, purpose, answer }) = inbox.recv() {
             let ended = self.write(&records, purpose);
-            let over = match ended {
+            let is_over = match ended {
                 BatchOutcome::Done(_) => false,
                 // librdkafka counts on from a record that the broker refused, and stumbles over the gap for up to the
                 // transaction's timeout: not with this client again.
@@ -177,7 +177,7 @@ impl BatchWriter {
             };
             // Nobody waits any more: the next commit finds the batch open and takes it as unknown.
             drop(answer.send(ended));
-            if over {
+            if is_over {
                 return;
             }
         }
@@ -186,39 +186,39 @@ impl BatchWriter {
     fn write(&self, records: &[EncodedRecord], purpose: BatchPurpose) -> BatchOutcome {
         let batch = self.reports().begin();
         if let Err(error) = self.producer.begin_transaction() {
-            return self.over(self.error("begin a transaction", error));
+            return self.end(self.error("begin a transaction", error));
         }
         if let Err(error) = self.send(batch, records).and_then(|()| self.drain()) {
             return self.abort(error);
         }
         // The records are in the log by now, without which there would be nothing to abort there.
-        if purpose == BatchPurpose::Settle {
+        if purpose == BatchPurpose::AbortHanging {
             return match self.producer.abort_transaction(ABORT_LIMIT) {
                 Ok(()) => BatchOutcome::Done(CommittedBatch::default()),
-                Err(error) => self.over(self.error("abort", error)),
+                Err(error) => self.end(self.error("abort", error)),
             };
         }
         if let Some(hook) = &self.before_commit {
             hook();
         }
-        self.reach("sent");
-        self.settle();
+        self.fail_point("sent");
+        self.await_last_report();
         // For ever, because a commit that timed out is neither: the caller's watchdog bounds it.
         match self.producer.commit_transaction(Timeout::Never) {
             Ok(()) => {
-                self.reach("committed");
+                self.fail_point("committed");
                 BatchOutcome::Done(self.reports().committed())
             }
             Err(error) => {
                 let abortable = KafkaCause::from(error.clone()).requires_abort();
                 let error = self.error("commit", error);
-                if abortable { self.abort(error) } else { self.over(error) }
+                if abortable { self.abort(error) } else { self.end(error) }
             }
         }
     }
 
     /// The name has the transactional id, because a process has many of these producers and a test chooses one.
-    fn reach(&self, step: &str) {
+    fn fail_point(&self, step: &str) {
         failpoint::reach(format_args!("transaction.{}.{step}", self.transactional_id));
     }
 
@@ -227,9 +227,9 @@ impl BatchWriter {
         let end = Instant::now() + self.report_limit;
         for record in records {
             loop {
-                self.reports().add();
+                self.reports().expect_one();
                 let Err((error, _)) = self.producer.send(base_record(record, batch)) else { break };
-                self.reports().take_back();
+                self.reports().expect_one_less();
                 let full = error.rdkafka_error_code() == Some(Code::QueueFull);
                 if !full || Instant::now() >= end || !self.reports().wait_for_one(end)? {
                     return Err(Error::delivery(&record.topic, record.partition, Persisted::No, error));
@@ -250,7 +250,7 @@ impl BatchWriter {
 
     /// The report of the last record reaches us a moment before librdkafka counts it as done; a commit that still finds it
     /// open would sleep a tenth of a second.
-    fn settle(&self) {
+    fn await_last_report(&self) {
         let end = Instant::now() + LAST_REPORT_LIMIT;
         while self.producer.in_flight_count() > 0 && Instant::now() < end {
             thread::yield_now();
@@ -260,20 +260,20 @@ impl BatchWriter {
     fn abort(&self, cause: Error) -> BatchOutcome {
         // A fatal client cannot abort; and a record fails with all sorts of codes when the owner is fenced.
         if let Some(fatal) = self.fatal() {
-            return self.over(fatal);
+            return self.end(fatal);
         }
         match self.producer.abort_transaction(ABORT_LIMIT) {
             // librdkafka gives up the rest of a batch when one record fails, and may report the rest first: the verdict
             // must be about the record, or a batch that can never pass would be tried for ever.
-            Ok(()) if cause.is_purged() => {
-                BatchOutcome::Aborted(self.reports().reason(Instant::now() + CAUSE_LIMIT).unwrap_or(cause))
-            }
+            Ok(()) if cause.is_purged() => BatchOutcome::Aborted(
+                self.reports().first_failure(Instant::now() + CAUSE_LIMIT).unwrap_or(cause),
+            ),
             Ok(()) => BatchOutcome::Aborted(cause),
-            Err(error) => self.over(self.error("abort", error)),
+            Err(error) => self.end(self.error("abort", error)),
         }
     }
 
-    fn over(&self, error: Error) -> BatchOutcome {
+    fn end(&self, error: Error) -> BatchOutcome {
         let error = self.fatal().unwrap_or(error);
         if matches!(error, Error::Fenced { .. }) {
             BatchOutcome::Fenced(error)

@@ -14,9 +14,8 @@ use rdkafka::{
 };
 
 use super::{
-    Ends, TopicPartition,
-    question::{ConsumerClient, MIN_QUERY_TIMEOUT, check_partitions, close, create, find_topics, topics_of},
-    spare,
+    Ends, TopicPartition, client_pool,
+    query::{ConsumerClient, MIN_QUERY_TIMEOUT, check_partitions, close, create, find_topics, topics_of},
 };
 use crate::{
     Error, Kafka, OpenTransaction,
@@ -41,12 +40,12 @@ const MAX_REPORT_TIME: Duration = Duration::from_secs(3);
 pub(super) fn ends(
     kafka: &Kafka,
     places: &[TopicPartition],
-    sight: Isolation,
+    isolation: Isolation,
     limit: Duration,
 ) -> Result<Ends, Error> {
     let end = Instant::now() + limit;
     let left = || end.saturating_duration_since(Instant::now()).max(MIN_QUERY_TIMEOUT);
-    spare::ask(kafka, &ClientRole::Query(sight), |client| {
+    client_pool::ask(kafka, &ClientRole::Query(isolation), |client| {
         check_partitions(client, places, left)?;
         ask_ends(client, places, left)
     })
@@ -64,9 +63,9 @@ pub(super) fn decided_ends(
 ) -> Result<Ends, Error> {
     let end = Instant::now() + limit;
     let left = || end.saturating_duration_since(Instant::now()).max(MIN_QUERY_TIMEOUT);
-    spare::ask(kafka, &ClientRole::Query(Isolation::Committed), |client| {
+    client_pool::ask(kafka, &ClientRole::Query(Isolation::ReadCommitted), |client| {
         check_partitions(client, places, left)?;
-        let last = spare::ask(kafka, &ClientRole::Query(Isolation::All), |asking| {
+        let last = client_pool::ask(kafka, &ClientRole::Query(Isolation::ReadUncommitted), |asking| {
             // Who leads the partitions may have changed since this client was last asked. A broker that has just come back may not know
             // them yet: the offsets are asked for patiently.
             find_topics(asking, &topics_of(places), left().min(WATERMARK_LIMIT)).ok();
@@ -99,7 +98,7 @@ fn open_transactions(
     open: &[(&TopicPartition, i64)],
     left: impl Fn() -> Duration,
 ) -> Result<Vec<OpenTransaction>, Error> {
-    let looking = create(kafka, &ClientRole::Consumer(None, Isolation::All))?;
+    let looking = create(kafka, &ClientRole::Consumer(None, Isolation::ReadUncommitted))?;
     let places: Vec<TopicPartition> = open.iter().map(|(place, _)| (*place).clone()).collect();
     // An assignment on a fresh client would wait half a second. Without an answer the error has no ages.
     check_partitions(&looking, &places, || AGE_LOOKUP_LIMIT.min(left())).ok();
@@ -198,7 +197,7 @@ pub(super) fn ask_leader(
     })
 }
 
-/// Asks for offsets. A broker that has just come back may not know the partition for a moment: it is asked again for a while. `ask_leader` gets
+/// Asks for offsets. A broker that has just come back may not know the partition for a moment: it is asked again for a while. `ask` gets
 /// the time it may take, and names the partition it failed for.
 fn ask_patiently<T>(
     limit: Duration,
@@ -208,7 +207,7 @@ fn ask_patiently<T>(
     let (end, patient) = (begun + limit, begun + limit.min(WATERMARK_LIMIT));
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        let (place, error) = match ask_leader(left.max(MIN_QUERY_TIMEOUT)) {
+        let (place, error) = match ask(left.max(MIN_QUERY_TIMEOUT)) {
             Ok(found) => return Ok(found),
             Err(failed) => failed,
         };

@@ -40,15 +40,15 @@ impl DeliveryReports {
         batch
     }
 
-    pub(super) fn add(&self) {
+    pub(super) fn expect_one(&self) {
         self.state.lock().open += 1;
     }
 
-    pub(super) fn take_back(&self) {
+    pub(super) fn expect_one_less(&self) {
         self.state.lock().open -= 1;
     }
 
-    fn count(&self, batch: usize, result: Result<(), Error>) {
+    fn record(&self, batch: usize, result: Result<(), Error>) {
         let mut state = self.state.lock();
         // Records of an aborted batch are reported as purged when the next one may have begun: not its concern.
         if batch != state.batch {
@@ -65,10 +65,10 @@ impl DeliveryReports {
     }
 
     /// Where a record of the batch stands; told before the record is counted, after which nobody may ask any more.
-    fn stands(&self, batch: usize, topic: &str, partition: i32, offset: i64) {
+    fn note_offset(&self, batch: usize, topic: &str, partition: i32, offset: i64) {
         let mut state = self.state.lock();
         if batch == state.batch {
-            state.committed.stands(topic, partition, offset);
+            state.committed.note_offset(topic, partition, offset);
         }
     }
 
@@ -102,7 +102,7 @@ impl DeliveryReports {
     }
 
     /// The failure that made librdkafka give up the rest, if it is reported in time.
-    pub(super) fn reason(&self, end: Instant) -> Option<Error> {
+    pub(super) fn first_failure(&self, end: Instant) -> Option<Error> {
         self.wait_while(end, |state| state.failed.is_none() && state.open > 0).failed.take()
     }
 
@@ -119,9 +119,9 @@ impl ProducerContext for Context<DeliveryReports> {
 
     fn delivery(&self, report: &DeliveryResult<'_>, batch: usize) {
         if let Ok(message) = report {
-            self.own.stands(batch, message.topic(), message.partition(), message.offset());
+            self.own.note_offset(batch, message.topic(), message.partition(), message.offset());
         }
-        self.own.count(batch, outcome(report).map(drop));
+        self.own.record(batch, outcome(report).map(drop));
     }
 }
 
@@ -144,29 +144,29 @@ mod tests {
 
     #[test]
     fn a_batch_is_complete_only_when_every_record_is_reported() {
-        let tally = DeliveryReports::default();
-        let batch = tally.begin();
-        tally.add();
-        tally.add();
+        let reports = DeliveryReports::default();
+        let batch = reports.begin();
+        reports.expect_one();
+        reports.expect_one();
 
-        tally.count(batch, Ok(()));
-        assert!(!tally.wait_for_all(soon()).unwrap());
+        reports.record(batch, Ok(()));
+        assert!(!reports.wait_for_all(soon()).unwrap());
 
-        tally.count(batch, Ok(()));
-        assert!(tally.wait_for_all(soon()).unwrap());
+        reports.record(batch, Ok(()));
+        assert!(reports.wait_for_all(soon()).unwrap());
     }
 
     #[test]
     fn the_first_failure_ends_the_wait_before_the_rest_is_reported() {
-        let tally = DeliveryReports::default();
-        let batch = tally.begin();
-        (0..3).for_each(|_| tally.add());
+        let reports = DeliveryReports::default();
+        let batch = reports.begin();
+        (0..3).for_each(|_| reports.expect_one());
 
-        tally.count(batch, Err(failure("first")));
-        tally.count(batch, Err(failure("second")));
+        reports.record(batch, Err(failure("first")));
+        reports.record(batch, Err(failure("second")));
 
         let limit = Instant::now() + Duration::from_secs(10);
-        let error = tally.wait_for_all(limit).unwrap_err();
+        let error = reports.wait_for_all(limit).unwrap_err();
         assert!(error.to_string().contains("first"), "{error}");
         assert!(Instant::now() < limit, "it waited for the third report");
     }
@@ -175,34 +175,34 @@ mod tests {
     fn the_record_that_failed_is_the_reason_also_when_those_given_up_with_it_are_reported_first() {
         let reason = || KafkaError::MessageProduction(Code::PurgeQueue);
         let purged = || Error::delivery("given up", 0, Persisted::No, reason());
-        let tally = DeliveryReports::default();
-        let batch = tally.begin();
-        (0..3).for_each(|_| tally.add());
-        tally.count(batch, Err(purged()));
+        let reports = DeliveryReports::default();
+        let batch = reports.begin();
+        (0..3).for_each(|_| reports.expect_one());
+        reports.record(batch, Err(purged()));
 
-        let first = tally.wait_for_all(soon()).unwrap_err();
-        tally.count(batch, Err(purged()));
-        tally.count(batch, Err(failure("the cause")));
+        let first = reports.wait_for_all(soon()).unwrap_err();
+        reports.record(batch, Err(purged()));
+        reports.record(batch, Err(failure("the cause")));
 
         assert!(first.is_purged(), "{first}");
-        let reason = tally.reason(soon()).unwrap();
+        let reason = reports.first_failure(soon()).unwrap();
         assert!(reason.to_string().contains("the cause"), "{reason}");
     }
 
     #[test]
     fn a_batch_knows_the_offset_behind_its_last_record_of_each_place_and_nothing_of_the_batch_before() {
-        let tally = DeliveryReports::default();
-        let before = tally.begin();
-        tally.stands(before, "records", 2, 70);
-        let batch = tally.begin();
+        let reports = DeliveryReports::default();
+        let before = reports.begin();
+        reports.note_offset(before, "records", 2, 70);
+        let batch = reports.begin();
 
-        tally.stands(before, "records", 2, 71);
+        reports.note_offset(before, "records", 2, 71);
         for (topic, partition, offset) in
             [("records", 0, 5), ("fences", 0, 9), ("records", 0, 4), ("records", 1, 0), ("state", 0, -1001)]
         {
-            tally.stands(batch, topic, partition, offset);
+            reports.note_offset(batch, topic, partition, offset);
         }
-        let committed = tally.committed();
+        let committed = reports.committed();
 
         for (topic, partition, behind) in [
             ("records", 0, Some(6)),
@@ -217,13 +217,13 @@ mod tests {
 
     #[test]
     fn a_report_from_another_thread_ends_the_wait_for_room() {
-        let tally = Arc::new(DeliveryReports::default());
-        let batch = tally.begin();
-        tally.add();
-        let reporter = Arc::clone(&tally);
+        let reports = Arc::new(DeliveryReports::default());
+        let batch = reports.begin();
+        reports.expect_one();
+        let reporter = Arc::clone(&reports);
 
-        let thread = thread::spawn(move || reporter.count(batch, Ok(())));
-        let came = tally.wait_for_one(Instant::now() + Duration::from_secs(60)).unwrap();
+        let thread = thread::spawn(move || reporter.record(batch, Ok(())));
+        let came = reports.wait_for_one(Instant::now() + Duration::from_secs(60)).unwrap();
 
         thread.join().unwrap();
         assert!(came);
@@ -231,18 +231,18 @@ mod tests {
 
     #[test]
     fn a_new_batch_knows_nothing_of_the_failures_before_however_late_they_are_reported() {
-        let tally = DeliveryReports::default();
-        let aborted = tally.begin();
-        tally.add();
-        tally.add();
-        tally.count(aborted, Err(failure("before")));
+        let reports = DeliveryReports::default();
+        let aborted = reports.begin();
+        reports.expect_one();
+        reports.expect_one();
+        reports.record(aborted, Err(failure("before")));
 
-        let batch = tally.begin();
-        tally.add();
-        tally.count(aborted, Err(failure("before, reported late")));
+        let batch = reports.begin();
+        reports.expect_one();
+        reports.record(aborted, Err(failure("before, reported late")));
 
-        assert!(!tally.wait_for_all(soon()).unwrap(), "its own record is still open");
-        tally.count(batch, Ok(()));
-        assert!(tally.wait_for_all(soon()).unwrap());
+        assert!(!reports.wait_for_all(soon()).unwrap(), "its own record is still open");
+        reports.record(batch, Ok(()));
+        assert!(reports.wait_for_all(soon()).unwrap());
     }
 }

@@ -53,19 +53,19 @@ pub(super) struct MembershipHealth {
     /// The last failure that may explain a lapse.
     pub(super) reason: Option<String>,
     /// It has stood well before.
-    proven: bool,
-    /// The clock's time since when something has been wanting.
-    wanting: Option<Duration>,
+    was_healthy: bool,
+    /// The clock's time since when something has been failing_since.
+    failing_since: Option<Duration>,
 }
 
 impl MembershipHealth {
     pub(super) fn new(now: Duration) -> Self {
         let rebalances = Rebalances { under_way: true, ..Rebalances::default() };
-        Self { rebalances, begun: Some(Instant::now()), wanting: Some(now), ..Self::default() }
+        Self { rebalances, begun: Some(Instant::now()), failing_since: Some(now), ..Self::default() }
     }
 
     /// The group has settled.
-    pub(super) fn settled(&mut self, generation: Option<i32>) {
+    pub(super) fn rebalanced(&mut self, generation: Option<i32>) {
         self.joined = true;
         let rebalances = &mut self.rebalances;
         if let Some(begun) = self.begun.take() {
@@ -87,7 +87,7 @@ impl MembershipHealth {
     }
 
     /// None is, whatever was heard before.
-    pub(super) fn calm(&mut self) {
+    pub(super) fn rebalance_over(&mut self) {
         (self.rebalances.under_way, self.begun) = (false, None);
     }
 
@@ -98,23 +98,23 @@ impl MembershipHealth {
     }
 
     /// Takes note of whether all is well, or since when it has not been as far as is known from outside.
-    pub(super) fn judge(&mut self, well: bool, since: Duration) {
+    pub(super) fn update(&mut self, well: bool, since: Duration) {
         if well {
-            (self.wanting, self.reason, self.proven) = (None, None, true);
+            (self.failing_since, self.reason, self.was_healthy) = (None, None, true);
         } else {
-            self.wanting.get_or_insert(since);
+            self.failing_since.get_or_insert(since);
         }
     }
 
     pub(super) fn outage(&self, now: Duration, unclaimed: usize) -> Option<MembershipOutage> {
-        let lasted = now.saturating_sub(self.wanting?);
+        let lasted = now.saturating_sub(self.failing_since?);
         Some(MembershipOutage {
             lasted,
             since: SystemTime::now().checked_sub(lasted).unwrap_or(SystemTime::UNIX_EPOCH),
             reason: self.reason.clone(),
             unclaimed,
             joined: self.joined,
-            is_first: !self.proven,
+            is_first: !self.was_healthy,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! What a member has been given, which of it is its own, and how long that is sure.
 //!
-//! A partition goes through four steps: *wanted* (assigned), *asked* (its claim is being written), *written* (the claim
+//! A partition goes through four steps: *unclaimed* (assigned), *writing* (its claim is being written), *written* (the claim
 //! stands in the log) and *owned* (a commit that began after the claim was written has succeeded). The last step is what
 //! makes claims tell who came later: a claim that was delayed, and landed behind a successor's, never becomes ownership,
 //! since the commit after it fails.
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     OwnedPartitions,
-    standing::{MembershipHealth, MembershipOutage, Rebalances},
+    health::{MembershipHealth, MembershipOutage, Rebalances},
 };
 
 /// The most of a session that is kept back, for clocks that differ and for what the holder does after asking.
@@ -44,7 +44,7 @@ pub(super) struct Ownership {
     polled: AtomicU64,
     state: Mutex<OwnershipState>,
     owned: watch::Sender<OwnedPartitions>,
-    wanted: Notify,
+    newly_assigned: Notify,
     woken: Condvar,
 }
 
@@ -55,11 +55,11 @@ impl Ownership {
             until: AtomicU64::new(0),
             polled: AtomicU64::new(0),
             state: Mutex::new(OwnershipState {
-                standing: MembershipHealth::new(now),
+                health: MembershipHealth::new(now),
                 ..OwnershipState::default()
             }),
             owned: watch::Sender::new(OwnedPartitions::default()),
-            wanted: Notify::new(),
+            newly_assigned: Notify::new(),
             woken: Condvar::new(),
         }
     }
@@ -83,51 +83,51 @@ impl Ownership {
     pub(super) fn polling(&self, now: Duration) {
         self.polled.store(nanos(now), Ordering::Release);
         // So that a lapse nobody asks about has its true beginning.
-        self.judge(&mut self.state.lock(), true, now);
+        self.update_health(&mut self.state.lock(), true, now);
     }
 
     /// Since when and why not all that was given may be acted on; `None` while it may. `is_member`: whether the client
     /// still believes so.
     pub(super) fn outage(&self, is_member: bool, now: Duration) -> Option<MembershipOutage> {
         let mut state = self.state.lock();
-        self.judge(&mut state, is_member, now);
+        self.update_health(&mut state, is_member, now);
         let unclaimed = state.assigned.len() - state.owned().count();
-        state.standing.outage(now, unclaimed)
+        state.health.outage(now, unclaimed)
     }
 
     /// Rebalances so far.
     pub(super) fn rebalances(&self) -> Rebalances {
-        self.state.lock().standing.rebalances
+        self.state.lock().health.rebalances
     }
 
     /// Something failed that may explain a lapse.
-    pub(super) fn failed(&self, reason: String) {
-        self.state.lock().standing.reason = Some(reason);
+    pub(super) fn note_failure(&self, reason: String) {
+        self.state.lock().health.reason = Some(reason);
     }
 
     /// The coordinator said, about a commit begun after so many rebalances, that another one is under way.
     pub(super) fn rebalancing(&self, completed: u64) {
-        let standing = &mut self.state.lock().standing;
+        let health = &mut self.state.lock().health;
         // An answer from before the last one is no news.
-        if standing.rebalances.completed == completed {
-            standing.rebalancing();
+        if health.rebalances.completed == completed {
+            health.rebalancing();
         }
     }
 
     /// The group has settled on a generation, and gives these; often none.
-    pub(super) fn settled(&self, generation: Option<i32>, partitions: impl IntoIterator<Item = i32>) {
-        self.state.lock().standing.settled(generation);
+    pub(super) fn rebalanced(&self, generation: Option<i32>, partitions: impl IntoIterator<Item = i32>) {
+        self.state.lock().health.rebalanced(generation);
         self.assigned(partitions);
     }
 
-    fn judge(&self, state: &mut OwnershipState, is_member: bool, now: Duration) {
+    fn update_health(&self, state: &mut OwnershipState, is_member: bool, now: Duration) {
         let until = Duration::from_nanos(self.until.load(Ordering::Acquire));
         let owns_all = state.assigned.values().all(|assigned| matches!(assigned.step, ClaimStep::Owned(_)));
         let leased = state.assigned.is_empty() || until > now;
         // A lease that has run out did so before anybody looked.
         let ran_out = owns_all && !state.assigned.is_empty() && !until.is_zero();
         let since = if ran_out { until.min(now) } else { now };
-        state.standing.judge(is_member && state.standing.joined && owns_all && leased, since);
+        state.health.update(is_member && state.health.joined && owns_all && leased, since);
     }
 
     fn assigned(&self, partitions: impl IntoIterator<Item = i32>) {
@@ -140,7 +140,7 @@ impl Ownership {
         }
         self.publish(&state);
         drop(state);
-        self.wanted.notify_one();
+        self.newly_assigned.notify_one();
     }
 
     /// The group takes these, or they are lost.
@@ -157,7 +157,7 @@ impl Ownership {
 
     /// The group no longer counts on this member.
     pub(super) fn lost(&self) {
-        self.state.lock().standing.lost();
+        self.state.lock().health.lost();
     }
 
     /// Nothing is ours any more.
@@ -169,13 +169,13 @@ impl Ownership {
     }
 
     /// Partitions whose claim is to be written, each with what tells that it no longer is. Each is handed out once.
-    pub(super) async fn wanted(&self) -> Vec<(i32, CancellationToken)> {
+    pub(super) async fn unclaimed_partitions(&self) -> Vec<(i32, CancellationToken)> {
         loop {
-            let wanted = self.state.lock().ask();
-            if !wanted.is_empty() {
-                return wanted;
+            let unclaimed = self.state.lock().start_claims();
+            if !unclaimed.is_empty() {
+                return unclaimed;
             }
-            self.wanted.notified().await;
+            self.newly_assigned.notified().await;
         }
     }
 
@@ -211,7 +211,7 @@ impl Ownership {
         let later = claims.range((Bound::Excluded(state.last_committed), Bound::Unbounded)).next();
         let (partition, claim) = later.or_else(|| claims.first_key_value())?;
         state.last_committed = *partition;
-        let completed = state.standing.rebalances.completed;
+        let completed = state.health.rebalances.completed;
         Some(LeaseRenewal { partition: *partition, claim: *claim, proves: claims, completed })
     }
 
@@ -229,7 +229,7 @@ impl Ownership {
                 assigned.step = ClaimStep::Owned(*claim);
             }
         }
-        state.standing.calm();
+        state.health.rebalance_over();
         self.publish(&state);
     }
 
@@ -269,15 +269,16 @@ struct OwnershipState {
     last_committed: i32,
     /// Whoever renews the lease is to look again.
     woken: bool,
-    standing: MembershipHealth,
+    health: MembershipHealth,
 }
 
 impl OwnershipState {
-    fn ask(&mut self) -> Vec<(i32, CancellationToken)> {
-        let wanted = self.assigned.iter_mut().filter(|(_, assigned)| assigned.step == ClaimStep::Wanted);
-        wanted
+    fn start_claims(&mut self) -> Vec<(i32, CancellationToken)> {
+        let unclaimed =
+            self.assigned.iter_mut().filter(|(_, assigned)| assigned.step == ClaimStep::Unclaimed);
+        unclaimed
             .map(|(partition, assigned)| {
-                assigned.step = ClaimStep::Asked;
+                assigned.step = ClaimStep::Writing;
                 (*partition, assigned.revoked.clone())
             })
             .collect()
@@ -286,7 +287,7 @@ impl OwnershipState {
     fn claims(&self) -> impl Iterator<Item = (i32, i64)> {
         self.assigned.iter().filter_map(|(partition, assigned)| match assigned.step {
             ClaimStep::Written(claim) | ClaimStep::Owned(claim) => Some((*partition, claim)),
-            ClaimStep::Wanted | ClaimStep::Asked => None,
+            ClaimStep::Unclaimed | ClaimStep::Writing => None,
         })
     }
 
@@ -307,8 +308,8 @@ struct AssignedClaim {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum ClaimStep {
     #[default]
-    Wanted,
-    Asked,
+    Unclaimed,
+    Writing,
     Written(i64),
     Owned(i64),
 }

@@ -12,7 +12,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::question::{ConsumerClient, close, close_here, open};
+use super::query::{ConsumerClient, close, close_here, open};
 use crate::{Error, Kafka, client::Settings, role::ClientRole};
 
 /// The age up to which a client is asked again.
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::{embedded::EmbeddedCluster, role::Isolation};
 
-    const ROLE: ClientRole = ClientRole::Query(Isolation::All);
+    const ROLE: ClientRole = ClientRole::Query(Isolation::ReadUncommitted);
 
     /// The address of the client that stands ready, if there is one.
     fn idle(pool: &'static ClientPool, cluster: &EmbeddedCluster) -> Option<usize> {
