@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use kafka::{DeliveryFuture, Producer};
-use model::{AccountingEvent, CompanyId, Key, Meta, Moment, Origin, Outgoing, Reception, RecordId, Value};
+use model::{
+    AccountingEvent, CompanyId, Key, Moment, Origin, Outgoing, Reception, RecordId, RecordMeta, Value,
+};
 use serde_json::json;
 use simulator::{
     Provider,
@@ -152,7 +154,7 @@ fn event(provider: &Provider, id: &str, place: Place, version: u64, received_at:
     });
     let reception = Reception { connector: "hooks", received_at };
     let event = AccountingEvent::from_json(body.to_string().as_bytes(), RESOURCE, reception).unwrap();
-    Outgoing::new(event.into(), Meta::new(id, Origin::Webhook)).unwrap()
+    Outgoing::new(event.into(), RecordMeta::new(id, Origin::Webhook)).unwrap()
 }
 
 /// What a record is called in the record topic.

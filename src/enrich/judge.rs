@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use base::retry::{ErrorChain, Retry};
-use model::{Comparison, Ending, Epoch, Rank, SequenceVersion, Stamp, Value, Version};
+use model::{Comparison, Epoch, Rank, RemovalKind, SequenceVersion, Stamp, Value, Version};
 use provider::api::{self, By, Reach};
 
 use super::{Cause, Change, Content, Outcome, Rules, Subject, work::Work};
@@ -213,7 +213,7 @@ fn gone(judge: Judge<'_>, why: String) -> Verdict {
             _ => Verdict::Again(Cause::Unreadable, why),
         };
     };
-    if subject.resource.ending() == Ending::Disabled {
+    if subject.resource.ending() == RemovalKind::Disabled {
         return Verdict::Again(Cause::Unreadable, format!("{why}; records of this kind are never deleted"));
     }
     // What happened after the delete is not answered by it.

@@ -11,7 +11,7 @@ use super::{
 named! {
     /// How a list was proved complete.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-    pub enum Method {
+    pub enum CertificateMethod {
         /// It fits on one page.
         Single = "single",
         /// Its keys ascend strictly from page to page. Not written any more: nothing proves that the provider understands such a filter.
@@ -23,9 +23,9 @@ named! {
     }
 }
 
-shown_as_name!(Method);
-read_as_name!(Method: "certificate method");
-written_as_text!(Method);
+shown_as_name!(CertificateMethod);
+read_as_name!(CertificateMethod: "certificate method");
+written_as_text!(CertificateMethod);
 
 /// The record of `schemas/Certificate.avsc`; times are microseconds since 1970.
 ///
@@ -47,7 +47,7 @@ pub struct Certificate {
     /// Whether the list is proved complete.
     pub certified: bool,
     /// How.
-    pub method: Method,
+    pub method: CertificateMethod,
     /// Why not.
     pub reason: Option<String>,
     /// Passes over the list, void ones included.
@@ -129,7 +129,7 @@ impl Certificate {
             company_id: None,
             shard: None,
             certified: false,
-            method: Method::None,
+            method: CertificateMethod::None,
             reason: None,
             passes: 0,
             page_size: 0,

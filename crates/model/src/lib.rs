@@ -41,7 +41,7 @@ mod trace;
 mod value;
 mod version;
 
-pub use certificate::{Certificate, Method};
+pub use certificate::{Certificate, CertificateMethod};
 pub use encoded::EncodedRecord;
 pub use entity::{InvoicingAction, InvoicingEntity, InvoicingHook};
 pub use error::Error;
@@ -50,16 +50,17 @@ pub use ids::{CompanyId, PayrollCompanyCode, RecordId, RunId, TenantId, WebhookI
 pub use invoicing::{InvoicingChange, InvoicingContext, InvoicingEnvelope, InvoicingEvent};
 pub use key::{Key, Partitioning};
 pub use ledger::{
-    Accepted, Acknowledge, Difference, Done, Echo, Fingerprint, Gap, GapCause, GapState, Heard, ListProgress,
-    Nonce, Note, Order, Pace, Paces, Phase, Progress, Repair, RepairState, Run, RunKind, ShardState, Start,
-    Started, Subscription, Target, Traffic, Wanted, Wish,
+    Acknowledge, DeliveryInterval, DeliveryIntervals, DesiredRunState, Difference, Echo, Fingerprint, Gap,
+    GapAccepted, GapCause, GapState, HistoryEntry, ListProgress, Nonce, ReceiverReport, Repair, RepairState,
+    Run, RunCommand, RunKind, RunProgress, ShardState, StreamStart, Subscription, SubscriptionCommand,
+    SubscriptionCommandDone, SubscriptionPhase, Target, TargetStart, Traffic,
 };
 pub use list::List;
 pub use members::Extra;
-pub use outgoing::{Meta, Origin, Outgoing};
+pub use outgoing::{Origin, Outgoing, RecordMeta};
 pub use quote::{QUOTE_LIMIT, Quote, is_printable, without_quotes};
 pub use record::{Account, Company, Customer, PayrollCompany, Record};
-pub use resource::{AccountingResource, Area, Ending};
+pub use resource::{AccountingResource, Area, RemovalKind};
 pub use schema::SchemaKind;
 pub use time::Moment;
 pub use topic::{Cleanup, Topic, TopicPrefix};

@@ -77,9 +77,9 @@ pub type Extra = BTreeMap<String, String>;
 
 /// The members of one object. See the module's head.
 #[derive(Default)]
-pub(super) struct Members<'a>(Vec<Member<'a>>);
+pub(super) struct Members<'a>(Vec<ObjectMember<'a>>);
 
-struct Member<'a> {
+struct ObjectMember<'a> {
     label: Cow<'a, str>,
     value: &'a RawValue,
     taken: bool,
@@ -176,7 +176,7 @@ impl<'a> Members<'a> {
         extra
     }
 
-    fn last(&self, name: &str) -> Option<&Member<'a>> {
+    fn last(&self, name: &str) -> Option<&ObjectMember<'a>> {
         self.0.iter().rev().find(|member| member.label == name)
     }
 
@@ -203,7 +203,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
                 // Most objects that are read have fewer; growing from nothing would move each member several times.
                 let mut members = Vec::with_capacity(12);
                 while let Some((name, value)) = map.next_entry::<&'de RawValue, &'de RawValue>()? {
-                    members.push(Member { label: label(name.get()), value, taken: false });
+                    members.push(ObjectMember { label: label(name.get()), value, taken: false });
                 }
                 Ok(Members(members))
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    AccountingResource, CompanyId, Ending, Epoch, Error, Key, RecordId, Topic, Traceparent, Value,
+    AccountingResource, CompanyId, Epoch, Error, Key, RecordId, RemovalKind, Topic, Traceparent, Value,
     names::named,
 };
 
@@ -19,14 +19,14 @@ pub struct Outgoing {
     /// `None` is a tombstone.
     pub value: Option<Arc<Value>>,
     /// Where it came from.
-    pub meta: Meta,
+    pub meta: RecordMeta,
     /// Milliseconds since 1970; `None` lets the producer stamp it.
     pub timestamp_ms: Option<i64>,
 }
 
 /// What the headers say.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Meta {
+pub struct RecordMeta {
     /// Stable id of the delivery or page item: a repetition has the same.
     pub id: String,
     /// What made us publish it.
@@ -54,7 +54,7 @@ named! {
     }
 }
 
-impl Meta {
+impl RecordMeta {
     /// Id and origin; the rest is filled in as it becomes known.
     pub fn new(id: impl Into<String>, origin: Origin) -> Self {
         Self { id: id.into(), origin, version: None, epoch: None, traceparent: None }
@@ -68,7 +68,7 @@ impl Outgoing {
     /// # Errors
     /// The key cannot be made ([`Value::key`]), a record's version cannot be compared ([`Value::version`]),
     /// or a [`Record`](super::Record) is of a resource whose topic holds another schema.
-    pub fn new(value: Value, meta: Meta) -> Result<Self, Error> {
+    pub fn new(value: Value, meta: RecordMeta) -> Result<Self, Error> {
         Self::shared(Arc::new(value), meta)
     }
 
@@ -76,7 +76,7 @@ impl Outgoing {
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn shared(value: Arc<Value>, meta: Meta) -> Result<Self, Error> {
+    pub fn shared(value: Arc<Value>, meta: RecordMeta) -> Result<Self, Error> {
         let key = value.key()?;
         Self::under(key, value, meta)
     }
@@ -85,7 +85,7 @@ impl Outgoing {
     ///
     /// # Errors
     /// As [`Self::new`], but for the key.
-    pub fn under(key: Key, value: Arc<Value>, meta: Meta) -> Result<Self, Error> {
+    pub fn under(key: Key, value: Arc<Value>, meta: RecordMeta) -> Result<Self, Error> {
         let topic = value.topic();
         if topic.schema() != Some(value.schema()) {
             return Err(Error::Unplaceable { schema: value.schema(), member: "a resource of this schema" });
@@ -102,7 +102,7 @@ impl Outgoing {
         Ok(Self {
             topic,
             key,
-            meta: Meta { version: version.or(meta.version), ..meta },
+            meta: RecordMeta { version: version.or(meta.version), ..meta },
             value: Some(value),
             timestamp_ms: received_at.map(|micros| micros.div_euclid(1_000)),
         })
@@ -117,9 +117,9 @@ impl Outgoing {
         resource: AccountingResource,
         company: &CompanyId,
         id: &RecordId,
-        meta: Meta,
+        meta: RecordMeta,
     ) -> Result<Self, Error> {
-        if resource.ending() == Ending::Disabled {
+        if resource.ending() == RemovalKind::Disabled {
             return Err(Error::NeverDeleted { resource: resource.name() });
         }
         let key = Key::record(company, id);

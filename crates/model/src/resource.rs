@@ -76,7 +76,7 @@ impl Area {
 
 /// How a record of a resource ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Ending {
+pub enum RemovalKind {
     /// It can be deleted.
     Deleted,
     /// It is only ever disabled: no tombstone may be written for it.
@@ -122,13 +122,13 @@ impl AccountingResource {
 
     /// Whether its records can be deleted or only disabled.
     #[must_use]
-    pub const fn ending(self) -> Ending {
+    pub const fn ending(self) -> RemovalKind {
         self.row().3
     }
 
     /// The table: area, path below that of the area, schema, ending.
-    const fn row(self) -> (Area, &'static str, SchemaKind, Ending) {
-        use {Area as A, Ending as E, SchemaKind as S};
+    const fn row(self) -> (Area, &'static str, SchemaKind, RemovalKind) {
+        use {Area as A, RemovalKind as E, SchemaKind as S};
         match self {
             Self::Accounts => (A::Accounting, "accounts", S::Account, E::Disabled),
             Self::Charges => (A::Accounting, "charges", S::Record, E::Deleted),
@@ -192,8 +192,10 @@ mod tests {
 
     #[test]
     fn only_accounts_customers_and_suppliers_are_never_deleted() {
-        let disabled: Vec<_> =
-            AccountingResource::all().filter(|r| r.ending() == Ending::Disabled).map(|r| r.name()).collect();
+        let disabled: Vec<_> = AccountingResource::all()
+            .filter(|r| r.ending() == RemovalKind::Disabled)
+            .map(|r| r.name())
+            .collect();
 
         assert_eq!(disabled, ["accounts", "customers", "suppliers"]);
     }

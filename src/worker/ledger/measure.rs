@@ -1,7 +1,7 @@
 //! What a scrape shows of a ledger: the same on every worker that follows it.
 
 use base::metrics::live::{self, ScrapePage};
-use model::{Difference, GapCause, Phase, Run, RunKind, Subscription};
+use model::{Difference, GapCause, Run, RunKind, Subscription, SubscriptionPhase};
 
 use crate::{
     snapshot::{Runs, Standing, State},
@@ -11,7 +11,7 @@ use crate::{
 /// Subscriptions by phase and open gaps by cause.
 pub(super) fn subscriptions(page: &mut ScrapePage, connector: &str, ledger: &Ledger, now: i64) {
     for family in ["accounting", "invoicing"] {
-        for phase in Phase::ALL.into_iter().filter(|phase| phase.may_live()) {
+        for phase in SubscriptionPhase::ALL.into_iter().filter(|phase| phase.may_live()) {
             let is_one = |one: &&Subscription| one.target.family() == family && one.phase == phase;
             let count = ledger.subscriptions.values().filter(is_one).count();
             page.put(&live::SUBSCRIPTIONS, &[connector, family, phase.name()], count as f64);
@@ -68,7 +68,7 @@ pub(super) fn runs(page: &mut ScrapePage, connector: &str, runs: &Runs, shards: 
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use model::{List, Progress, RunId, ShardState};
+    use model::{List, RunId, RunProgress, ShardState};
 
     use super::*;
 
@@ -96,7 +96,7 @@ mod tests {
         };
         runs.runs.insert(id.clone(), run.clone());
         let Some(state) = state else { return };
-        let progress = Progress {
+        let progress = RunProgress {
             lists: 5,
             ended: 2,
             certified: 2,
@@ -104,7 +104,7 @@ mod tests {
             differences: BTreeMap::from([("missing".to_owned(), missing)]),
             updated_at: ended_at,
             ended_at: state.is_over().then_some(ended_at),
-            ..Progress::new(&run, 0, state, 1)
+            ..RunProgress::new(&run, 0, state, 1)
         };
         runs.progress.insert((id, 0), progress);
     }

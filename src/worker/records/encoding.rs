@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value as Json};
 
 use model::{
-    AccountingResource, Certificate, EncodedRecord, Gap, GapState, Key, Meta, Origin, Outgoing, Repair,
+    AccountingResource, Certificate, EncodedRecord, Gap, GapState, Key, Origin, Outgoing, RecordMeta, Repair,
     Stamp, Target, Topic,
 };
 
@@ -98,7 +98,7 @@ impl Shared {
         (certificate, asked_at): &(Certificate, i64),
     ) -> Result<EncodedRecord, pipeline::Error> {
         let id = Collection::certificate_id(&certificate.run, *asked_at);
-        let meta = Meta::new(id, Origin::Snapshot);
+        let meta = RecordMeta::new(id, Origin::Snapshot);
         let value = model::Value::Certificate(Box::new(certificate.clone()));
         let outgoing = Outgoing::new(value, meta)
             .map_err(|error| pipeline::Error::Unplaceable { message: error.to_string() })?;
@@ -230,10 +230,10 @@ impl Shared {
     }
 }
 
-fn meta(entry: &Entry, stamp: &Stamp) -> Meta {
+fn meta(entry: &Entry, stamp: &Stamp) -> RecordMeta {
     let event = &entry.event;
     let (version, epoch) = (Some(stamp.version.to_string()), Some(stamp.epoch));
-    Meta { version, epoch, traceparent: event.trace, ..Meta::new(event.id.clone(), event.origin) }
+    RecordMeta { version, epoch, traceparent: event.trace, ..RecordMeta::new(event.id.clone(), event.origin) }
 }
 
 fn tombstone(subject: &Subject, entry: &Entry, stamp: &Stamp) -> Result<Outgoing, Failure> {

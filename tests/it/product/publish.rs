@@ -10,8 +10,8 @@ use base::retry::Retry;
 use bytes::Bytes;
 use kafka::{CommitError, ShardProducers, TransactionOptions, partition_of};
 use model::{
-    AccountingResource, CompanyId, EncodedRecord, Key, Meta, Origin, Outgoing, RecordId, SchemaKind, Topic,
-    Value,
+    AccountingResource, CompanyId, EncodedRecord, Key, Origin, Outgoing, RecordId, RecordMeta, SchemaKind,
+    Topic, Value,
 };
 
 use crate::support::examples::{COMPANY, Placed, incompressible, one_of_everything};
@@ -79,10 +79,13 @@ async fn a_tombstone_follows_its_record_under_the_same_key_without_a_value(
     let json = br#"{"correlationId": "charge/1", "sequenceVersion": "4"}"#;
     let value = Value::from_resource_json(json, resource, &company).unwrap();
     let publisher = place.open(&place.layout([topic])).await.unwrap();
-    let mut deleted = Meta::new("o-5", Origin::Enrichment);
+    let mut deleted = RecordMeta::new("o-5", Origin::Enrichment);
     deleted.version = Some("5".into());
 
-    publisher.publish(&Outgoing::new(value, Meta::new("o-4", Origin::Enrichment)).unwrap()).await.unwrap();
+    publisher
+        .publish(&Outgoing::new(value, RecordMeta::new("o-4", Origin::Enrichment)).unwrap())
+        .await
+        .unwrap();
     publisher.publish(&Outgoing::tombstone(resource, &company, &id, deleted).unwrap()).await.unwrap();
 
     let found = place.read(&place.name(topic)).await;
@@ -139,7 +142,7 @@ async fn a_value_of_another_schema_never_reaches_a_topic(shared: &'static Shared
     let company = CompanyId::new(COMPANY).unwrap();
     let json = br#"{"correlationId": "account-1", "sequenceVersion": "1"}"#;
     let account = Value::from_resource_json(json, AccountingResource::Accounts, &company).unwrap();
-    let mut misplaced = Outgoing::new(account, Meta::new("o-1", Origin::Snapshot)).unwrap();
+    let mut misplaced = Outgoing::new(account, RecordMeta::new("o-1", Origin::Snapshot)).unwrap();
     misplaced.topic = topic;
 
     let refused = publisher.publish(&misplaced).await;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use base::retry::Retry;
 use kafka::embedded;
-use model::{AccountingResource, CompanyId, Meta, Origin, Outgoing, SchemaKind, Topic, Value};
+use model::{AccountingResource, CompanyId, Origin, Outgoing, RecordMeta, SchemaKind, Topic, Value};
 use serde_json::json;
 use tributary::avro::{Encoder, Ids, Subject};
 use tributary::pipeline::{self, Publisher};
@@ -165,5 +165,5 @@ fn customer(sequence: &str) -> Outgoing {
     let company = CompanyId::new("acc:1:CM:company").unwrap();
     let resource = AccountingResource::Customers;
     let value = Value::from_resource_json(json.to_string().as_bytes(), resource, &company).unwrap();
-    Outgoing::new(value, Meta::new(sequence, Origin::Enrichment)).unwrap()
+    Outgoing::new(value, RecordMeta::new(sequence, Origin::Enrichment)).unwrap()
 }

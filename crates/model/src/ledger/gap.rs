@@ -116,12 +116,12 @@ impl Gap {
 
 /// A person has taken note of a gap. Not a member of the gap: whoever finds out more of it must not write over that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Accepted {
+pub struct GapAccepted {
     /// When.
     pub at: i64,
 }
 
-impl Accepted {
+impl GapAccepted {
     /// Its key in the state topic, by [`Gap::id`].
     #[must_use]
     pub fn key(connector: &str, gap: &str) -> Key {

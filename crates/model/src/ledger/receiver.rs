@@ -54,7 +54,7 @@ impl Echo {
 /// What one worker has heard of one connector, and which secrets it knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Heard {
+pub struct ReceiverReport {
     /// The worker.
     pub worker: String,
     /// When this was written.
@@ -81,7 +81,7 @@ pub struct Heard {
     pub hooks: BTreeMap<Target, Traffic>,
 }
 
-impl Heard {
+impl ReceiverReport {
     /// Its key in the state topic.
     #[must_use]
     pub fn key(connector: &str, worker: &str) -> Key {
@@ -98,19 +98,19 @@ pub struct Traffic {
     pub resource: Option<AccountingResource>,
     /// When the last one was durable.
     pub last: i64,
-    /// How many there were since [`Heard::since`].
+    /// How many there were since [`ReceiverReport::since`].
     pub count: u64,
 }
 
 /// How often deliveries come, by target.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Paces {
+pub struct DeliveryIntervals {
     /// Each target that was ever heard of.
     #[serde(flatten)]
-    pub targets: BTreeMap<Target, Pace>,
+    pub targets: BTreeMap<Target, DeliveryInterval>,
 }
 
-impl Paces {
+impl DeliveryIntervals {
     /// Its key in the state topic.
     #[must_use]
     pub fn key(connector: &str) -> Key {
@@ -121,7 +121,7 @@ impl Paces {
 /// How often deliveries of one target come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Pace {
+pub struct DeliveryInterval {
     /// When the first was heard that counts.
     pub since: i64,
     /// When the last was.

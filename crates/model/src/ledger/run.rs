@@ -89,9 +89,9 @@ impl Run {
 /// What shall become of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Order {
+pub struct RunCommand {
     /// This.
-    pub wanted: Wanted,
+    pub wanted: DesiredRunState,
     /// When it was said.
     pub at: i64,
 }
@@ -99,7 +99,7 @@ pub struct Order {
 /// What shall become of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Wanted {
+pub enum DesiredRunState {
     /// It goes on.
     #[default]
     Running,
@@ -109,7 +109,7 @@ pub enum Wanted {
     Stopped,
 }
 
-impl Order {
+impl RunCommand {
     /// The kind of its keys.
     pub const KIND: &'static str = "order";
 
@@ -123,7 +123,7 @@ impl Order {
 /// How far a shard has come with a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Progress {
+pub struct RunProgress {
     /// Whose run.
     pub connector: String,
     /// Which.
@@ -247,7 +247,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-impl Progress {
+impl RunProgress {
     /// The kind of its keys.
     pub const KIND: &'static str = "progress";
 
@@ -315,8 +315,8 @@ mod tests {
         let id = RunId::new("a/b").unwrap();
 
         assert_eq!(Run::key_of("c/d", &id).as_str(), "snapshot/c%2Fd/a%2Fb");
-        assert_eq!(Order::key("c/d", &id).as_str(), "order/c%2Fd/a%2Fb");
-        assert_eq!(Progress::key_of(3, "c/d", &id).as_str(), "progress/3/c%2Fd/a%2Fb");
+        assert_eq!(RunCommand::key("c/d", &id).as_str(), "order/c%2Fd/a%2Fb");
+        assert_eq!(RunProgress::key_of(3, "c/d", &id).as_str(), "progress/3/c%2Fd/a%2Fb");
     }
 
     #[test]
@@ -327,11 +327,11 @@ mod tests {
             );
             serde_json::from_str(&text).unwrap()
         };
-        let progress = Progress::new(&run(1), 0, ShardState::Ended, 5);
+        let progress = RunProgress::new(&run(1), 0, ShardState::Ended, 5);
 
         assert!(progress.is_of(&run(1)) && !progress.is_of(&run(2)));
         let text = serde_json::to_string(&progress).unwrap().replace(r#""requestedAt":1,"#, "");
-        let earlier: Progress = serde_json::from_str(&text).unwrap();
+        let earlier: RunProgress = serde_json::from_str(&text).unwrap();
         assert!(earlier.is_of(&run(1)) && earlier.is_of(&run(2)), "nobody knows");
     }
 

@@ -46,7 +46,7 @@ pub struct Subscription {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub events: BTreeSet<String>,
     /// How far it has come.
-    pub phase: Phase,
+    pub phase: SubscriptionPhase,
     /// Since when it is in this phase.
     pub since: i64,
     /// When it was first meant to be.
@@ -68,12 +68,12 @@ pub struct Subscription {
     pub problem: Option<String>,
     /// What became of it, oldest first; the last few.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub history: Vec<Note>,
+    pub history: Vec<HistoryEntry>,
 }
 
 /// A line of a subscription's history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Note {
+pub struct HistoryEntry {
     /// When.
     pub at: i64,
     /// What happened.
@@ -84,7 +84,7 @@ named! {
     /// How far a subscription has come.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
-    pub enum Phase {
+    pub enum SubscriptionPhase {
         /// The provider may have been asked for it; whether it exists is unknown.
         Intended = "intended",
         /// It is there, and the provider waits for the receiver to accept it.
@@ -100,7 +100,7 @@ named! {
     }
 }
 
-impl Phase {
+impl SubscriptionPhase {
     /// Whether there may be something at the provider.
     #[must_use]
     pub const fn may_live(self) -> bool {
@@ -108,7 +108,7 @@ impl Phase {
     }
 }
 
-shown_as_name!(Phase);
+shown_as_name!(SubscriptionPhase);
 
 impl Subscription {
     /// One that is meant to be from now on, and of which nothing else is known.
@@ -131,7 +131,7 @@ impl Subscription {
             spelled: None,
             fingerprint,
             events: BTreeSet::new(),
-            phase: Phase::Intended,
+            phase: SubscriptionPhase::Intended,
             since: now,
             intended_at: now,
             acknowledged_at: None,
@@ -156,12 +156,12 @@ impl Subscription {
     }
 
     /// Puts it into a phase, if it is in another.
-    pub fn enter(&mut self, phase: Phase, at: i64, what: impl Into<String>) {
+    pub fn enter(&mut self, phase: SubscriptionPhase, at: i64, what: impl Into<String>) {
         if self.phase != phase {
             (self.phase, self.since) = (phase, at);
         }
         self.active_since = match phase {
-            Phase::Active => self.active_since.or(Some(at)),
+            SubscriptionPhase::Active => self.active_since.or(Some(at)),
             _ => None,
         };
         self.note(at, what);
@@ -172,7 +172,7 @@ impl Subscription {
         let what = what.into();
         match self.history.last_mut() {
             Some(last) if last.what == what => last.at = at,
-            _ => self.history.push(Note { at, what }),
+            _ => self.history.push(HistoryEntry { at, what }),
         }
         let surplus = self.history.len().saturating_sub(NOTES);
         self.history.drain(..surplus);
@@ -231,25 +231,25 @@ impl fmt::Display for Nonce {
 /// From when on every declared subscription of a connector has been active: whoever reads lists begins after it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Start {
+pub struct StreamStart {
     /// Whose.
     pub connector: String,
     /// When all of them were there for the first time.
     pub at: i64,
     /// Each declared target, and the subscription that its stream began with.
-    pub targets: BTreeMap<Target, Started>,
+    pub targets: BTreeMap<Target, TargetStart>,
 }
 
 /// Where the stream of one target begins: with the subscription that stands now, never with one before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Started {
+pub struct TargetStart {
     /// Its nonce.
     pub nonce: Nonce,
     /// Since when it is active.
     pub since: i64,
 }
 
-impl Start {
+impl StreamStart {
     /// Its key in the state topic.
     #[must_use]
     pub fn key(connector: &str) -> Key {
@@ -260,7 +260,7 @@ impl Start {
 /// What people want of a connector's subscriptions beside its configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Wish {
+pub struct SubscriptionCommand {
     /// Counts the wishes: who has done one says so by its number.
     pub number: u64,
     /// All are to be deleted, and none made, until somebody wishes otherwise.
@@ -271,14 +271,14 @@ pub struct Wish {
 
 /// The last wish that was done. Not a member of the wish: whoever does one must not write over the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Done {
+pub struct SubscriptionCommandDone {
     /// Its number.
     pub number: u64,
     /// When.
     pub at: i64,
 }
 
-impl Done {
+impl SubscriptionCommandDone {
     /// Its key in the state topic.
     #[must_use]
     pub fn key(connector: &str) -> Key {
@@ -286,7 +286,7 @@ impl Done {
     }
 }
 
-impl Wish {
+impl SubscriptionCommand {
     /// Its key in the state topic.
     #[must_use]
     pub fn key(connector: &str) -> Key {
@@ -335,17 +335,17 @@ mod tests {
         }
 
         assert_eq!(subscription.history.len(), NOTES);
-        assert_eq!(subscription.history.last(), Some(&Note { at: 49, what: "line 24".into() }));
+        assert_eq!(subscription.history.last(), Some(&HistoryEntry { at: 49, what: "line 24".into() }));
     }
 
     #[test]
     fn it_is_active_since_it_became_so_until_it_is_not() {
         let mut one = subscription();
-        one.enter(Phase::Active, 5, "active");
-        one.enter(Phase::Active, 9, "active");
+        one.enter(SubscriptionPhase::Active, 5, "active");
+        one.enter(SubscriptionPhase::Active, 9, "active");
         assert_eq!((one.active_since, one.since), (Some(5), 5));
 
-        one.enter(Phase::Disabled, 11, "disabled");
+        one.enter(SubscriptionPhase::Disabled, 11, "disabled");
         assert_eq!((one.active_since, one.since), (None, 11));
     }
 }

@@ -42,7 +42,7 @@ fn invoicing(json: &str, hook: Option<InvoicingHook>) -> Result<Vec<InvoicingEve
 }
 
 fn place(value: impl Into<Value>) -> Result<(String, String), Error> {
-    let outgoing = Outgoing::new(value.into(), Meta::new("id", Origin::Webhook))?;
+    let outgoing = Outgoing::new(value.into(), RecordMeta::new("id", Origin::Webhook))?;
     Ok((outgoing.topic.suffix(), outgoing.key.to_string()))
 }
 
@@ -313,9 +313,11 @@ fn a_record_that_cannot_be_placed_or_compared_is_refused_by_name() {
 fn an_event_is_published_even_if_its_version_is_not_a_number() {
     let json = r#"{"TenantId":"t","JsonData":"{\"SequenceVersion\":\"x\"}"}"#;
 
-    let outgoing =
-        Outgoing::new(event(json, AccountingResource::Charges).into(), Meta::new("id", Origin::Webhook))
-            .unwrap();
+    let outgoing = Outgoing::new(
+        event(json, AccountingResource::Charges).into(),
+        RecordMeta::new("id", Origin::Webhook),
+    )
+    .unwrap();
 
     assert_eq!(outgoing.meta.version, None);
     assert_eq!(outgoing.timestamp_ms, Some(1_714_979_289_123));
@@ -337,10 +339,10 @@ fn the_payroll_version_follows_the_content_and_not_the_order_of_members() {
 fn headers_say_where_a_record_came_from() {
     let customer =
         Customer::from_json(br#"{"correlationId":"1","sequenceVersion":"0042"}"#, &company()).unwrap();
-    let meta = Meta {
+    let meta = RecordMeta {
         epoch: Some(Epoch(3)),
         traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().ok(),
-        ..Meta::new("delivery-1", Origin::Enrichment)
+        ..RecordMeta::new("delivery-1", Origin::Enrichment)
     };
 
     let headers = Outgoing::new(customer.into(), meta).unwrap().headers();
@@ -363,11 +365,14 @@ fn headers_say_where_a_record_came_from() {
 fn what_is_never_deleted_gets_no_tombstone() {
     let id = RecordId::new("1").unwrap();
     for resource in AccountingResource::all() {
-        let tombstone = Outgoing::tombstone(resource, &company(), &id, Meta::new("id", Origin::Enrichment));
+        let tombstone =
+            Outgoing::tombstone(resource, &company(), &id, RecordMeta::new("id", Origin::Enrichment));
 
         match resource.ending() {
-            Ending::Disabled => assert_eq!(tombstone, Err(Error::NeverDeleted { resource: resource.name() })),
-            Ending::Deleted => assert_eq!(tombstone.unwrap().value, None),
+            RemovalKind::Disabled => {
+                assert_eq!(tombstone, Err(Error::NeverDeleted { resource: resource.name() }))
+            }
+            RemovalKind::Deleted => assert_eq!(tombstone.unwrap().value, None),
         }
     }
 }

@@ -178,7 +178,7 @@ fn certificate() -> BoxedStrategy<(String, Value)> {
     (
         any::<Option<i32>>(),
         any::<bool>(),
-        select(Method::ALL.to_vec()),
+        select(CertificateMethod::ALL.to_vec()),
         any::<[i32; 2]>(),
         numbers,
         maybe,

@@ -8,7 +8,7 @@ use base::{
     metrics,
     retry::{ErrorChain, Retry},
 };
-use model::{List, Origin, Progress, RunKind, ShardState};
+use model::{List, Origin, RunKind, RunProgress, ShardState};
 use provider::api;
 
 use super::{
@@ -300,7 +300,7 @@ impl Lists {
 
 /// Whether a person has said, once a list of the run was braked and all of this one was read, that it goes on. An order from before
 /// was about something else.
-fn is_released(progress: &Progress, ordered_at: i64, answered: i64) -> bool {
+fn is_released(progress: &RunProgress, ordered_at: i64, answered: i64) -> bool {
     ordered_at > answered && progress.braked_at.is_some_and(|since| ordered_at > since)
 }
 
@@ -326,7 +326,7 @@ mod tests {
             // It was read anew since.
             (Some(7), 8, 8, false),
         ] {
-            let progress = Progress { braked_at, ..Progress::new(&run, 0, ShardState::Paused, 1) };
+            let progress = RunProgress { braked_at, ..RunProgress::new(&run, 0, ShardState::Paused, 1) };
 
             let found = is_released(&progress, ordered_at, answered);
 

@@ -26,8 +26,8 @@ use tokio_util::sync::CancellationToken;
 
 use base::retry::ErrorChain;
 use model::{
-    AccountingResource, Gap, GapState, Key, List, Moment, Order, Progress, Repair, RepairState, Run, RunId,
-    RunKind, Target,
+    AccountingResource, Gap, GapState, Key, List, Moment, Repair, RepairState, Run, RunCommand, RunId,
+    RunKind, RunProgress, Target,
 };
 
 use super::{
@@ -296,8 +296,8 @@ async fn logged_in(login: &mut Option<Watch>) {
 /// to be over. What an interruption leaves is small.
 fn keys_of(run: &Run, shards: i32) -> Vec<Key> {
     let (connector, id) = (&run.connector, &run.id);
-    let progress = (0..shards).map(|shard| Progress::key_of(shard, connector, id));
-    [run.key(), Order::key(connector, id)].into_iter().chain(progress).collect()
+    let progress = (0..shards).map(|shard| RunProgress::key_of(shard, connector, id));
+    [run.key(), RunCommand::key(connector, id)].into_iter().chain(progress).collect()
 }
 
 /// The oldest of many runs that are over.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use base::metrics::live::ScrapePage;
 use kafka::{Admin, Producer};
 use model::{
-    Certificate, CompanyId, List, Meta, Method, Order, Origin, Outgoing, Progress, Run, RunId, ShardState,
-    Topic,
+    Certificate, CertificateMethod, CompanyId, List, Origin, Outgoing, RecordMeta, Run, RunCommand, RunId,
+    RunProgress, ShardState, Topic,
 };
 use serde_json::{Value, json};
 use tributary::avro::Registry;
@@ -78,7 +78,7 @@ impl Scene {
     }
 
     /// What a shard says.
-    async fn progress(&self, progress: &Progress) {
+    async fn progress(&self, progress: &RunProgress) {
         let topic: Arc<str> = self.place.name(Topic::State).into();
         let value = serde_json::to_vec(progress).unwrap();
         let record = record(&topic, progress.shard, progress.key().as_str(), value);
@@ -111,7 +111,7 @@ fn id(text: &str) -> RunId {
     RunId::new(text).unwrap()
 }
 
-fn progress(run: &str, shard: i32, state: ShardState) -> Progress {
+fn progress(run: &str, shard: i32, state: ShardState) -> RunProgress {
     let ended = if state.is_over() { 2 } else { 1 };
     serde_json::from_value(json!({
         "connector": "records", "run": run, "shard": shard, "state": state, "lists": 2, "ended": ended, "certified": ended,
@@ -281,13 +281,13 @@ async fn an_order_stands_until_the_run_is_over(shared: &'static Shared) -> Outco
     assert_eq!(resumed.body.get("reason"), None);
     assert_eq!(stopped.body["reason"], "told to stop; not every shard has");
     assert_eq!((late.status, unknown.status), (409, 404));
-    let orders = scene.written(Order::key("records", &id("r")).as_str()).await;
+    let orders = scene.written(RunCommand::key("records", &id("r")).as_str()).await;
     let wanted: Vec<&Value> = orders.iter().map(|order| &order["wanted"]).collect();
     assert_eq!(wanted, ["paused", "running", "stopped"]);
 
     for shard in 0..PARTITIONS {
         let reason = Some("told to".to_owned());
-        scene.progress(&Progress { reason, ..progress("r", shard, ShardState::Stopped) }).await;
+        scene.progress(&RunProgress { reason, ..progress("r", shard, ShardState::Stopped) }).await;
     }
     let over =
         scene.worker.until("/connectors/records/snapshots/r", |told| told.body["state"] == "stopped").await;
@@ -304,7 +304,7 @@ async fn certificates_are_read_from_their_topic_the_newest_of_each_list(shared: 
     let publisher = scene.place.open(&layout).await.unwrap();
     let of = |run: &str, company: &str, list: &str, ended_at: i64, certified: bool| Certificate {
         certified,
-        method: if certified { Method::Counting } else { Method::None },
+        method: if certified { CertificateMethod::Counting } else { CertificateMethod::None },
         reason: (!certified).then(|| "it drifts".to_owned()),
         cut_after: Some(1_500_000),
         ended_at,
@@ -324,7 +324,7 @@ async fn certificates_are_read_from_their_topic_the_newest_of_each_list(shared: 
         foreign,
     ];
     for certificate in certificates {
-        let outgoing = Outgoing::new(certificate.into(), Meta::new("c", Origin::Snapshot)).unwrap();
+        let outgoing = Outgoing::new(certificate.into(), RecordMeta::new("c", Origin::Snapshot)).unwrap();
         publisher.publish(&outgoing).await.unwrap();
     }
     let read =

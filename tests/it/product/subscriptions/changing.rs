@@ -1,6 +1,6 @@
 //! What is declared changes: another secret, nothing at all, all of it again.
 
-use model::{Fingerprint, Phase, Subscription};
+use model::{Fingerprint, Subscription, SubscriptionPhase};
 use simulator::accounting::WebhookState;
 use tributary::webhooks::subscriptions::Ledger;
 
@@ -33,7 +33,7 @@ async fn another_secret_is_a_second_subscription_and_then_the_end_of_the_first(
     let after = ledger.until(&scene, "rotated", is_rotated).await?;
 
     // No moment was without one: the first ended after the second was active.
-    let ended = |one: &&Subscription| one.phase == Phase::Ended && one.id.is_some();
+    let ended = |one: &&Subscription| one.phase == SubscriptionPhase::Ended && one.id.is_some();
     for one in after.subscriptions.values().filter(ended) {
         let next = after.living(one.target).next().unwrap();
         assert!(next.active_since.unwrap() <= one.since, "{one:?} ended before {next:?}");

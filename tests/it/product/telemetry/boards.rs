@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use base::metrics::{self, MetricKind, live};
-use model::{GapCause, Phase};
+use model::{GapCause, SubscriptionPhase};
 use serde_json::Value;
 use tributary::snapshot::State;
 
@@ -100,7 +100,9 @@ fn offered() -> BTreeMap<String, Series> {
 /// Values of a label that come from a closed set elsewhere.
 fn known(metric: &str, label: &str) -> Option<BTreeSet<String>> {
     let names: Vec<&str> = match (metric, label) {
-        ("tributary_subscriptions", "phase") => Phase::ALL.iter().map(|phase| phase.name()).collect(),
+        ("tributary_subscriptions", "phase") => {
+            SubscriptionPhase::ALL.iter().map(|phase| phase.name()).collect()
+        }
         ("tributary_gaps_open" | "tributary_gap_open_seconds", "cause") => {
             GapCause::ALL.iter().map(|cause| cause.name()).collect()
         }

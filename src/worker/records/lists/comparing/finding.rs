@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Comparison, Difference, Epoch, Key, Progress, Rank, Run, Stamp, Value, Version};
+use model::{Comparison, Difference, Epoch, Key, Rank, Run, RunProgress, Stamp, Value, Version};
 
 use super::{
     super::{
@@ -31,7 +31,7 @@ pub(in super::super) enum Finding {
 }
 
 impl Finding {
-    pub(in super::super) fn count(self, progress: &mut Progress) {
+    pub(in super::super) fn count(self, progress: &mut RunProgress) {
         match self {
             Self::Same | Self::Again => {}
             Self::Disabled => progress.disabled += 1,

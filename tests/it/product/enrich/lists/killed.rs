@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use model::{Certificate, List, Method, RunKind, Topic};
+use model::{Certificate, CertificateMethod, List, RunKind, Topic};
 use simulator::{gateway::Request, knobs::Latency};
 use tributary::avro::embedded::Server;
 
@@ -119,7 +119,7 @@ async fn killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run() 
     }
     assert_eq!(disturbed.len(), 2 * companies as usize + 2 * PARTITIONS as usize);
     assert_eq!(verdicts(&disturbed), verdicts(&undisturbed));
-    assert!(disturbed.values().all(|one| one.certified && one.method != Method::None));
+    assert!(disturbed.values().all(|one| one.certified && one.method != CertificateMethod::None));
     assert_eq!(sum(&progress, "lists"), disturbed.len() as u64, "{progress:#?}");
     assert_eq!(
         (sum(&progress, "ended"), sum(&progress, "certified")),
@@ -184,7 +184,7 @@ fn lists(scene: &Scene, from: u64, to: u64) -> BTreeMap<(List, String), Vec<u64>
     found
 }
 
-type Proved = (Method, bool, [Option<i64>; 3], i32, [i64; 2]);
+type Proved = (CertificateMethod, bool, [Option<i64>; 3], i32, [i64; 2]);
 
 /// What is proved of each list, and by how much.
 fn verdicts(certificates: &BTreeMap<String, Certificate>) -> BTreeMap<&String, Proved> {

@@ -22,8 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kafka::partition_of;
 use model::{
-    AccountingResource, Certificate, Key, List, Moment, Order, Partitioning, Run, RunId, RunKind, SchemaKind,
-    Topic,
+    AccountingResource, Certificate, Key, List, Moment, Partitioning, Run, RunCommand, RunId, RunKind,
+    SchemaKind, Topic,
 };
 use serde_json::{Value, json};
 use simulator::{
@@ -192,7 +192,7 @@ impl Scene {
 
     /// Lets a run go on that waits for a person.
     async fn resume_run(&self, id: &str) -> Result<()> {
-        let key = Order::key(RECORDS, &RunId::new(id).unwrap());
+        let key = RunCommand::key(RECORDS, &RunId::new(id).unwrap());
         self.put(&key, &json!({ "wanted": "running", "at": Moment::now().micros() })).await
     }
 

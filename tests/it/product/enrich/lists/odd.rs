@@ -1,6 +1,6 @@
 //! Answers that are no lists, or not the lists they should be: each run ends, and says why it proves nothing.
 
-use model::{List, Method, RunKind};
+use model::{CertificateMethod, List, RunKind};
 use serde_json::Value;
 use simulator::{
     catalog::Resource,
@@ -74,7 +74,7 @@ async fn a_list_that_makes_no_sense_ends_with_the_reason_and_holds_up_no_other(
     let odd_ones = told["certificates"].as_array().into_iter().flatten().filter(named);
     assert_eq!(odd_ones.count(), odd.len(), "each says what was odd: {told:#}");
     let certificate = scene.certificate(healthy, List::Customers).await?;
-    assert_eq!((certificate.method, certificate.listed), (Method::Counting, Some(12)));
+    assert_eq!((certificate.method, certificate.listed), (CertificateMethod::Counting, Some(12)));
 
     // Pages are smaller than asked for, and nobody says so.
     scene.calm();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{List, Method, RunKind, SchemaKind, Topic};
+use model::{CertificateMethod, List, RunKind, SchemaKind, Topic};
 use serde_json::{Value, json};
 use simulator::{
     catalog::{Kind, Resource},
@@ -61,7 +61,7 @@ async fn payroll_companies_are_certified_and_only_changes_are_written_again(
         let told = (one.method, one.certified, one.distinct, one.missing_at_most, one.page_base);
         assert_eq!(
             told,
-            (Method::Counting, true, Some(COMPANIES as i64), Some(0), Some(1)),
+            (CertificateMethod::Counting, true, Some(COMPANIES as i64), Some(0), Some(1)),
             "{key}: {one:?}"
         );
     }
