@@ -90,7 +90,7 @@ impl Metrics {
         let handle = recorder.handle();
         ::metrics::set_global_recorder(recorder).map_err(|error| Error::Metrics(error.into()))?;
         metrics::register();
-        metrics::keep();
+        metrics::cache_series();
         Ok(Self(handle))
     }
 

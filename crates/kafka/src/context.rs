@@ -29,15 +29,15 @@ use base::metrics::{self, ClientStatistics, KafkaClient};
 
 use super::{Error, error::KafkaCause, oauth::TokenCache, sys};
 
-/// The client that a context belongs to.
+/// The client of a context.
 pub(super) trait ClientHandle<R>: Send + Sync {
     /// The wrapper's own handle.
     fn handle(&self) -> &rdkafka::client::Client<Context<R>>
     where
         Context<R>: ClientContext;
 
-    /// Purges every record without a report, if the client has failed fatally: librdkafka itself drops what is queued, and
-    /// waits forever for an answer to what is on the wire.
+    /// Purges every record without a delivery report if the client has failed fatally: librdkafka itself drops queued
+    /// records, but waits forever for answers to requests in flight.
     fn purge_if_fatal(&self) {}
 }
 
@@ -56,30 +56,30 @@ impl ClientHandle<()> for AdminClient<Context> {
     }
 }
 
-/// Records that are queued and those on the wire.
+/// Purges queued records and those in flight.
 pub(super) fn purge_everything() -> PurgeConfig {
     PurgeConfig::default().queue().inflight().non_blocking()
 }
 
-/// The client of a context, known once it has been made; weak, since the client owns the context.
+/// The client of a context, set once it has been created; weak, since the client owns the context.
 pub(super) type ClientLink<R> = Arc<OnceLock<Weak<dyn ClientHandle<R>>>>;
 
-/// What librdkafka is told while there is no token yet; it is no trouble of the connection.
-const TOKEN_PENDING: &str = "the token is on its way";
+/// Our answer to librdkafka while no token has arrived yet; it is not a connection failure.
+const TOKEN_PENDING: &str = "the token is being fetched";
 
-/// The facility of librdkafka's log lines about connections that failed or ended.
+/// Facility of librdkafka's log lines about connections that failed or closed.
 const DISCONNECT_FACILITY: &str = "FAIL";
-/// What these say of one that stood.
+/// Part of these lines if the connection had been established.
 const WAS_UP: &str = " in state UP";
 
-/// The callbacks of one client. `own` is for those that only its kind has: delivery reports or rebalances.
+/// The callbacks of one client. `own` is the state of those that only its kind has: delivery reports or rebalances.
 pub(super) struct Context<R = ()> {
     client: KafkaClient,
     /// The addresses of `bootstrap.servers`.
     bootstrap: String,
     link: ClientLink<R>,
     tokens: Option<Arc<TokenCache>>,
-    /// The statistics of the last window.
+    /// Statistics of the last window.
     totals: Mutex<ClientStatistics>,
     trouble: Mutex<Option<(Code, String)>>,
     disconnects: Arc<AtomicU64>,
@@ -104,18 +104,17 @@ impl<R> Context<R> {
         &self.bootstrap
     }
 
-    /// How often a connection that stood was lost, or all brokers were.
+    /// How often an established connection was lost, or all brokers were down.
     pub(super) fn disconnects(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.disconnects)
     }
 
-    /// Fetches a token, if the client needs one and has not asked yet. Blocks.
+    /// Fetches a token if the client needs one and no fetch is running. Blocks.
     pub(super) fn first_token(&self) -> Option<Result<OAuthToken, Error>> {
         self.tokens.as_ref()?.next()
     }
 
-    /// Does something with the client on a thread of its own: a callback runs on the thread that ends with the client, and
-    /// must be left alone by what blocks.
+    /// Uses the client on a separate thread: callbacks run on a thread of the client, which must not block.
     fn on_own_thread(&self, work: impl FnOnce(&dyn ClientHandle<R>) + Send + 'static)
     where
         R: 'static,
@@ -127,12 +126,12 @@ impl<R> Context<R> {
             }
         });
         if let Err(error) = spawned {
-            warn!(client = self.client.label(), %error, "no thread for the client's own work");
+            warn!(client = self.client.label(), %error, "cannot start a thread for work of a Kafka client");
         }
     }
 
-    /// An error for a request that failed. One that only ran out of time is given the reason the connection had: a wrong
-    /// password looks like silence otherwise.
+    /// The error of a failed request. A timeout gets the last connection error as its reason: otherwise a wrong password
+    /// looks like a silent broker.
     pub(super) fn failed(&self, action: impl Into<String>, error: KafkaError) -> Error {
         let action = action.into();
         let silent = matches!(
@@ -149,7 +148,7 @@ impl<R> Context<R> {
 }
 
 impl<R> Drop for Context<R> {
-    /// A client that ends takes its part of the gauges along.
+    /// A closing client subtracts its part of the gauges.
     fn drop(&mut self) {
         let totals = self.totals.get_mut();
         let gone = ClientStatistics {
@@ -169,16 +168,16 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
 
     fn log(&self, level: Level, facility: &str, message: &str) {
         let client = self.client.label();
-        // Others could not be had in the first place.
+        // Connections that were never up do not count.
         if facility == DISCONNECT_FACILITY && message.contains(WAS_UP) {
             self.disconnects.fetch_add(1, Ordering::AcqRel);
         }
         match level {
-            // A shard's producer is fenced in the ordinary course of things; its owner is told by the failed call.
+            // Fencing of a shard's producer is normal; the failed call reports it.
             Level::Emerg | Level::Alert | Level::Critical if self.client != KafkaClient::Transactional => {
                 error!(client, facility, "{message}");
             }
-            // What librdkafka calls an error (a refused connection) it mends itself: nobody has to act.
+            // librdkafka recovers by itself from what it logs as an error (a refused connection): no action is needed.
             Level::Emerg | Level::Alert | Level::Critical | Level::Error | Level::Warning => {
                 warn!(client, facility, "{message}");
             }
@@ -188,19 +187,19 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        // The log callback has the same news; whoever uses the client gets those that end it.
+        // The log callback reports the same; calls on the client return the fatal ones.
         debug!(client = self.client.label(), %error, reason, "client error");
         let code = error.rdkafka_error_code();
-        // Of brokers that are taken from the list the log says nothing.
+        // The log does not mention brokers that were removed from the list.
         if code == Some(Code::AllBrokersDown) {
             self.disconnects.fetch_add(1, Ordering::AcqRel);
         }
-        // A failure for good comes under the code of its cause; only lost connections are too frequent to look.
+        // A fatal error arrives with the code of its cause, so every code is checked except frequent connection errors.
         if !matches!(code, None | Some(Code::AllBrokersDown | Code::BrokerTransportFailure | Code::Resolve)) {
             self.on_own_thread(|client| client.purge_if_fatal());
         }
         match code {
-            // Says that there is trouble, not which.
+            // Gives no reason.
             None | Some(Code::AllBrokersDown) => {}
             Some(Code::Authentication) if reason.contains(TOKEN_PENDING) => {}
             Some(code) => {
@@ -213,8 +212,8 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
         match serde_json::from_slice::<ClientStats>(json) {
             Ok(statistics) => {
                 if statistics.has_no_brokers() {
-                    // A broker that stops may name no broker at all, itself included. librdkafka believes it, and forgets to ask those
-                    // that it was given at first: it would never ask anybody for anything again.
+                    // A stopping broker may answer with an empty broker list. librdkafka then drops every broker, the bootstrap
+                    // servers included, and never sends another request.
                     warn!(
                         client = self.client.label(),
                         "the client has lost isolation of all brokers: it looks for them anew"
@@ -225,7 +224,9 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
                 let mut totals = self.totals.lock();
                 metrics::client_statistics(self.client, &statistics.window(&mut totals));
             }
-            Err(error) => debug!(client = self.client.label(), %error, "statistics not understood"),
+            Err(error) => {
+                debug!(client = self.client.label(), %error, "cannot parse librdkafka's statistics")
+            }
         }
     }
 
@@ -237,7 +238,7 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
         self.on_own_thread(move |client| {
             let Some(token) = fetcher.next() else { return };
             if let Err(error) = &token {
-                warn!(client = label, %error, "no token for Kafka");
+                warn!(client = label, %error, "cannot get a token for Kafka; librdkafka asks again");
             }
             sys::answer(client.handle(), token);
         });
@@ -247,7 +248,7 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
 
 impl ConsumerContext for Context {}
 
-/// The part of librdkafka's statistics that we show.
+/// The part of librdkafka's statistics that we export.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ClientStats {
@@ -263,7 +264,7 @@ struct ClientStats {
 struct BrokerStats {
     nodeid: i64,
     state: String,
-    /// `configured`, `learned`, or a place for what has no broker of its own.
+    /// `configured`, `learned`, or an internal or logical entry that is no broker.
     source: String,
     txerrs: u64,
     rxerrs: u64,
@@ -278,13 +279,13 @@ struct RoundTripStats {
 }
 
 impl ClientStats {
-    /// Whether there is no broker left that could be asked for others.
+    /// Whether no broker is left that could be asked for metadata.
     fn has_no_brokers(&self) -> bool {
         let is_real = |broker: &BrokerStats| matches!(&*broker.source, "configured" | "learned");
         self.brokers.as_ref().is_some_and(|brokers| !brokers.values().any(is_real))
     }
 
-    /// Growth since the last call, of gauges too, which may be negative. `last` has their values.
+    /// Change since the last call; that of gauges may be negative. `last` holds the previous values.
     fn window(&self, last: &mut ClientStatistics) -> ClientStatistics {
         let brokers = || self.brokers.iter().flat_map(HashMap::values);
         let round_trips = brokers().filter_map(|broker| Some(broker.rtt.as_ref()?.avg));
@@ -294,7 +295,7 @@ impl ClientStats {
             sent_bytes: self.tx_bytes,
             received_bytes: self.rx_bytes,
             request_errors: brokers().map(|broker| broker.txerrs + broker.rxerrs + broker.req_timeouts).sum(),
-            // Bootstrap and coordinator connections have no id of their own and would count a broker twice.
+            // Bootstrap and coordinator connections have no node id and would count a broker twice.
             brokers_up: brokers().map(|broker| i64::from(broker.nodeid >= 0 && broker.state == "UP")).sum(),
             round_trip: Duration::from_micros(round_trips.max().unwrap_or(0)),
         };
@@ -304,7 +305,7 @@ impl ClientStats {
             queued_bytes: now.queued_bytes - before.queued_bytes,
             sent_bytes: now.sent_bytes.saturating_sub(before.sent_bytes),
             received_bytes: now.received_bytes.saturating_sub(before.received_bytes),
-            // A broker that left the list takes its errors along: the sum may fall.
+            // The errors of a removed broker are no longer in the sum, so it may fall.
             request_errors: now.request_errors.saturating_sub(before.request_errors),
             brokers_up: now.brokers_up - before.brokers_up,
             round_trip: now.round_trip,
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_tells_what_grew_since_the_last() {
+    fn window_reports_the_change_since_the_last() {
         let mut totals = ClientStatistics::default();
         let first = statistics(100, 5).window(&mut totals);
         assert_eq!((first.queued_messages, first.queued_bytes, first.brokers_up), (3, 300, 1));
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_met_silence_is_explained_by_the_trouble_of_the_connection() {
+    fn timeout_names_the_last_connection_error() {
         let context = Context::new(KafkaClient::Admin, String::new(), None, ClientLink::default(), ());
         let silence = || KafkaError::MetadataFetch(Code::OperationTimedOut);
         assert_eq!(context.failed("list topics", silence()).retry(), Retry::Later);
@@ -365,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_without_any_real_broker_has_no_brokers() {
+    fn client_without_a_real_broker_has_no_brokers() {
         let known = |sources: &[&str]| {
             let brokers =
                 sources.iter().map(|source| format!(r#""{source}":{{"nodeid":-1,"source":"{source}"}}"#));
@@ -375,11 +376,11 @@ mod tests {
         assert!(known(&["configured", "logical"]) && known(&["learned"]));
         assert!(!known(&["logical"]) && !known(&[]));
         let silent: ClientStats = serde_json::from_str("{}").unwrap();
-        assert!(!silent.has_no_brokers(), "nothing is said of brokers");
+        assert!(!silent.has_no_brokers(), "statistics without a broker list prove nothing");
     }
 
     #[test]
-    fn a_sum_that_falls_counts_as_no_growth() {
+    fn falling_error_sum_counts_as_no_growth() {
         let mut totals = ClientStatistics::default();
         statistics(100, 5).window(&mut totals);
 

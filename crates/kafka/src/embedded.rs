@@ -1,10 +1,9 @@
-//! A Kafka cluster inside this process: librdkafka's own, over real sockets, for the demo and for tests.
+//! An in-process Kafka cluster: librdkafka's mock cluster, over real sockets, for the demo and for tests.
 //!
-//! It is honest about producing, fetching, groups and lost brokers. It is not about transactions (they isolate nothing),
-//! compaction, topic administration, retention (5 MB a partition) and timestamps: prove those against a real broker.
+//! Producing, fetching, groups and lost brokers behave as in Kafka. Transactions (no isolation), compaction, topic
+//! administration, retention (5 MB per partition) and timestamps do not: test those against a real broker.
 //!
-//! The cluster lives on a thread of its own, since its handle may not move between threads, and ends when [`EmbeddedCluster`] is
-//! dropped.
+//! The cluster has its own thread, since its handle may not move between threads. Dropping [`EmbeddedCluster`] stops it.
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -18,10 +17,10 @@ use rdkafka::{
 use super::{Error, client, sys};
 use crate::Kafka;
 
-/// How long the cluster's thread waits for a command before it serves its client's queue.
+/// How long the cluster's thread waits for a command before it polls its client.
 const COMMAND_WAIT: Duration = Duration::from_millis(100);
 
-/// A running cluster. Dropping it stops it; clients then see their brokers gone.
+/// A running cluster. Dropping it stops it; clients then lose their brokers.
 #[derive(Debug)]
 pub struct EmbeddedCluster {
     commands: Option<mpsc::Sender<ClusterCommand>>,
@@ -30,7 +29,7 @@ pub struct EmbeddedCluster {
 }
 
 impl EmbeddedCluster {
-    /// Starts a cluster of this many brokers, at least 1, on ports of its choice.
+    /// Starts a cluster of this many brokers, at least 1, on free ports.
     pub fn start(brokers: u16) -> Result<Self, Error> {
         let (commands, inbox) = mpsc::channel();
         let (started, start) = mpsc::channel();
@@ -52,24 +51,23 @@ impl EmbeddedCluster {
         &self.bootstrap_servers
     }
 
-    /// Settings with which our clients use this cluster well.
+    /// Settings for clients of this cluster.
     #[must_use]
     pub fn settings(&self) -> Kafka {
         let mut kafka = Kafka::plaintext(&self.bootstrap_servers);
-        // Its brokers never wake a waiting fetch, so waiting only delays.
+        // Its brokers never wake a waiting fetch, so waiting would only delay.
         kafka.consumer.insert("fetch.wait.max.ms".into(), "1".into());
         kafka
     }
 
-    /// Creates a topic. One that exists (perhaps because a client asked for it) is an error with a `TopicAlreadyExists`
-    /// cause.
+    /// Creates a topic. If it exists (perhaps because a client asked for it), the error's cause is `TopicAlreadyExists`.
     pub fn create_topic(&self, name: &str, partitions: i32) -> Result<(), Error> {
         let topic = name.to_owned();
         let action = format!("create topic {name} with {partitions} partitions");
         self.call(action, move |cluster| cluster.create_topic(&topic, partitions, 1))
     }
 
-    /// Cuts every broker off, or lets them all be reached again.
+    /// Disconnects all brokers, or makes them reachable again.
     pub fn set_reachable(&self, reachable: bool) -> Result<(), Error> {
         const ALL: i32 = -1;
         self.call("change whether brokers are reachable".into(), move |cluster| match reachable {
@@ -78,7 +76,7 @@ impl EmbeddedCluster {
         })
     }
 
-    /// Lets every answer of every broker wait this long.
+    /// Delays every broker response by this long.
     #[cfg(test)]
     pub(super) fn delay_answers(&self, delay: Duration) {
         const ALL: i32 = -1;
@@ -105,7 +103,7 @@ impl Drop for EmbeddedCluster {
     fn drop(&mut self) {
         self.commands.take();
         if let Some(thread) = self.thread.take() {
-            // A panic of that thread has been reported by the panic hook; there is nothing left to clean up.
+            // The panic hook has reported a panic of that thread; there is nothing left to clean up.
             drop(thread.join());
         }
     }
@@ -148,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_has_the_brokers_and_topics_asked_for() {
+    fn cluster_has_the_requested_brokers_and_topics() {
         let cluster = EmbeddedCluster::start(3).unwrap();
 
         cluster.create_topic("one", 7).unwrap();
@@ -159,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_cluster_no_longer_listens() {
+    fn dropped_cluster_stops_listening() {
         let cluster = EmbeddedCluster::start(1).unwrap();
         let address = cluster.bootstrap_servers().to_owned();
         assert!(std::net::TcpStream::connect(&address).is_ok());

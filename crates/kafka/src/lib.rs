@@ -5,17 +5,17 @@
 //! Vec<EncodedRecord> ─▶ ShardProducer ──one transaction──▶ record topics, fences, offsets   (one writer per shard)
 //! topics ─▶ Consumer ──read committed──▶ Received        read_to_end: a compacted topic as of now
 //! compacted topic ─▶ Table ──▶ its state in memory ──decide──▶ FencedWriter ─▶ the topic   (PlainWriter where nothing is decided)
-//! work topic ─▶ Membership ──▶ partitions that are this worker's alone, with a lease
-//! TopicSpec ─▶ Admin ──▶ topics that exist and are what they must be
+//! work topic ─▶ Membership ──▶ partitions that only this worker owns, with a lease
+//! TopicSpec ─▶ Admin ──▶ topics that exist with the required settings
 //! ```
 //!
-//! - A record's partition is decided by its maker ([`partition_of`]), never by the client.
-//! - Calls that block run on threads of their own, never on the runtime's.
-//! - Queues are bounded: producers give records back, consumers stop fetching.
+//! - The code that builds a record computes its partition ([`partition_of`]), never the client.
+//! - Blocking calls run on their own threads, never on the runtime's.
+//! - Queues are bounded: a full producer returns the record, a full consumer stops fetching.
 //! - Settings that the guarantees depend on are enforced ([`Error::Refused`]); all others pass through to librdkafka.
 //!
-//! On failure every error answers [`Error::retry`]; [`Error::is_fatal`] says that the client itself is over, and
-//! [`Error::persisted`] whether a record whose publication failed may be in the log all the same.
+//! On failure every error answers [`Error::retry`]; [`Error::is_fatal`] says that the client is unusable, and
+//! [`Error::persisted`] whether a record that failed to publish may still be in the log.
 
 mod client;
 mod consumer;

@@ -1,8 +1,8 @@
-//! A producer, and the thread that serves its events: reports, log lines, questions for a token.
+//! A producer with the thread that polls it: delivery reports, log lines, token requests.
 //!
-//! rdkafka's own, `ThreadedProducer`, asks for events for a tenth of a second at a time. librdkafka takes whole milliseconds, so the
-//! last one of every turn is spent asking without waiting: a hundredth of a core for each producer that has nothing to do, and there is
-//! one for every shard. Here a turn is a whole number of milliseconds and a little more, so that a quiet one has no rest.
+//! rdkafka's `ThreadedProducer` polls with a timeout of 100 ms. librdkafka waits in whole milliseconds, so it spends the last
+//! millisecond of every poll spinning: 1 % of a core per idle producer, and there is one producer per shard. Here the timeout
+//! is slightly more than a whole number of milliseconds, which leaves no remainder to spin in.
 
 use std::{
     ops::Deref,
@@ -24,16 +24,16 @@ use rdkafka::{
 
 use super::context::{ClientHandle, Context, purge_everything};
 
-/// How long events are waited for at a time, and so how long ending may take. Busy, it costs up to a millisecond of each turn.
+/// Timeout of one poll, and so the longest a shutdown waits. A busy producer spins up to 1 ms per poll.
 const POLL_TIMEOUT: Duration = Duration::from_millis(250);
-/// More than passes between two looks at the clock, less than it takes to wake up.
+/// Added to timeouts: longer than the time between two reads of the clock, shorter than a thread takes to wake up.
 pub(super) const POLL_EXTRA: Duration = Duration::from_micros(50);
 
-/// See the module's head. Dropping it waits for the thread, and for what librdkafka still has to say.
+/// See the module's head. Dropping it waits for the thread and for librdkafka's last events.
 pub(super) struct PolledProducer<C: ProducerContext> {
     producer: Arc<BaseProducer<C>>,
     is_ending: Arc<AtomicBool>,
-    /// Only `None` once it is being dropped.
+    /// `None` only while it is being dropped.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -82,7 +82,7 @@ impl<C: ProducerContext> Drop for PolledProducer<C> {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::warn!("the thread that serves a producer ended by itself");
+            tracing::warn!("the thread that polls a producer panicked, see the log");
         }
     }
 }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::{client::Settings, embedded::EmbeddedCluster, role::ClientRole};
 
-    /// Tells which thread serves the producer.
+    /// Reports which thread polls the producer.
     struct ServingThread(mpsc::Sender<PathBuf>);
 
     impl ProducerContext for Context<ServingThread> {
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// Time that a thread has had a processor for, and how often it was given one.
+    /// CPU time of a thread, and how often it was scheduled.
     fn used(thread: &std::path::Path) -> (Duration, u64) {
         let text = fs::read_to_string(thread.join("schedstat")).unwrap();
         let numbers: Vec<u64> = text.split_whitespace().map(|number| number.parse().unwrap()).collect();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_producer_that_has_nothing_to_do_asks_for_nothing() {
+    fn idle_producer_does_not_spin() {
         const TURNS: usize = 6;
         let cluster = EmbeddedCluster::start(1).unwrap();
         cluster.create_topic("events", 1).unwrap();
@@ -140,8 +140,8 @@ mod tests {
             thread::sleep(POLL_TIMEOUT / 10);
         }
 
-        // One that spins to the end of a turn takes most of a millisecond for each. The least of them: a machine that is taken away
-        // meanwhile counts as used.
+        // A thread that spins to the end of a poll uses most of a millisecond each time. The minimum counts: if the machine
+        // is paused, the pause counts as CPU time.
         let least = turns.iter().min().unwrap();
         assert!(*least < Duration::from_micros(400), "{turns:?}");
     }

@@ -1,7 +1,7 @@
-//! Clients that have answered a question and may be asked the next one.
+//! A pool of idle query clients.
 //!
-//! Taking a shard asks several questions in a row, about each of its topics. A new client for each would spend most of that time
-//! connecting. The log lines of an idle client pile up in its queue, so none is kept for long.
+//! Taking a shard makes several queries in a row, for each of its topics; a new client for each would spend most of the time
+//! connecting. The log lines of an idle client pile up in its queue, so clients are not kept long.
 
 use std::{
     mem,
@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 use super::query::{ConsumerClient, close, close_here, open};
 use crate::{Error, Kafka, client::Settings, role::ClientRole};
 
-/// The age up to which a client is asked again.
+/// Age at which a client is closed.
 const MAX_CLIENT_AGE: Duration = Duration::from_secs(5);
-/// The longest the thread that closes them sleeps at a time.
+/// Longest sleep of the thread that closes old clients.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
-/// Idle clients, those of all settings together.
+/// Most idle clients, over all settings.
 const MAX_IDLE_CLIENTS: usize = 16;
 
 /// Idle clients of this process.
@@ -29,7 +29,7 @@ struct ClientPool(Mutex<IdleClients>);
 
 struct IdleClients {
     spares: Vec<IdleClient>,
-    /// A thread closes those that are too old.
+    /// Whether a thread is running that closes old clients.
     is_watched: bool,
 }
 
@@ -39,7 +39,7 @@ struct IdleClient {
     client: Arc<ConsumerClient>,
 }
 
-/// Asks with an idle client, or else with a new one. One that failed to answer is asked nothing more.
+/// Runs a query on an idle client or a new one. A client whose query failed is closed.
 pub(crate) fn ask<T>(
     kafka: &Kafka,
     role: &ClientRole,
@@ -65,7 +65,7 @@ impl ClientPool {
             None => IdleClient { born: Instant::now(), client: open(&settings)?, settings },
         };
         let answer = question(&spare.client);
-        // A new token would come through the queue.
+        // A client with tokens is not kept: its token requests arrive on the queue, which is not polled.
         if answer.is_ok() && !spare.settings.has_token() {
             self.keep(spare)
         } else {
@@ -94,14 +94,14 @@ impl ClientPool {
         }
         drop(idle);
         if let Err(error) = thread::Builder::new().name("kafka-close".into()).spawn(|| self.watch()) {
-            tracing::warn!(%error, "no thread to close Kafka clients on");
+            tracing::warn!(%error, "cannot start a thread to close idle Kafka clients; closing them now");
             let left =
                 mem::replace(&mut *self.0.lock(), IdleClients { spares: Vec::new(), is_watched: false });
             drop(left);
         }
     }
 
-    /// Closes what is too old until nothing is left.
+    /// Closes old clients until none is left.
     fn watch(&self) {
         loop {
             let mut idle = self.0.lock();
@@ -116,7 +116,7 @@ impl ClientPool {
                 return;
             }
             let wait = next.map_or(Duration::ZERO, |born| MAX_CLIENT_AGE.saturating_sub(born.elapsed()));
-            // An older one may be put back meanwhile.
+            // An older client may be returned meanwhile.
             thread::sleep(wait.min(MAX_SLEEP));
         }
     }
@@ -129,7 +129,7 @@ mod tests {
 
     const ROLE: ClientRole = ClientRole::Query(Isolation::ReadUncommitted);
 
-    /// The address of the client that stands ready, if there is one.
+    /// The address of the idle client, if there is one.
     fn idle(pool: &'static ClientPool, cluster: &EmbeddedCluster) -> Option<usize> {
         let spare = pool.take(&Settings::new(&cluster.settings(), &ROLE).unwrap())?;
         let address = std::ptr::from_ref(&*spare.client).addr();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_answered_is_asked_again_and_one_that_failed_is_not() {
+    fn client_is_reused_unless_its_query_failed() {
         static POOL: ClientPool = ClientPool::new();
         let (cluster, other) = (EmbeddedCluster::start(1).unwrap(), EmbeddedCluster::start(1).unwrap());
         let kafka = cluster.settings();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_client_is_closed_by_itself() {
+    fn old_client_is_closed() {
         static POOL: ClientPool = ClientPool::new();
         let cluster = EmbeddedCluster::start(1).unwrap();
         let settings = Settings::new(&cluster.settings(), &ROLE).unwrap();

@@ -1,4 +1,4 @@
-//! Where partitions begin and end, also behind transactions that are still open.
+//! First and end offsets of partitions, also behind open transactions.
 
 use std::{
     collections::BTreeMap,
@@ -23,20 +23,20 @@ use crate::{
     role::{ClientRole, Isolation},
 };
 
-/// The most time for a broker that does not know a partition yet, and for one that is asked about an offset out of range.
+/// Time limit for a broker that does not know a partition yet, and for the watermarks after an out-of-range offset.
 pub(super) const WATERMARK_LIMIT: Duration = Duration::from_secs(5);
-/// Wait between two times it is asked.
+/// Pause between two such queries.
 const UNKNOWN_PARTITION_PAUSE: Duration = Duration::from_millis(100);
-/// Wait between two questions whether transactions have been decided.
+/// Pause between two checks whether transactions have ended.
 const UNDECIDED_PAUSE: Duration = Duration::from_millis(20);
-/// The most it may take to find out how old an open transaction is.
+/// Time limit for reading the age of an open transaction.
 const AGE_LOOKUP_LIMIT: Duration = Duration::from_millis(500);
-/// Open transactions whose age is looked up.
+/// Most open transactions whose age is read.
 const MAX_AGE_LOOKUPS: usize = 4;
-/// The most of a limit that is kept for telling what has been waited for in vain.
+/// Most time reserved at the end of a limit for describing the open transactions.
 const MAX_REPORT_TIME: Duration = Duration::from_secs(3);
 
-/// The first offset each partition has, and the one behind the last record that is seen.
+/// The first offset of each partition, and the offset after its last visible record.
 pub(super) fn ends(
     kafka: &Kafka,
     places: &[TopicPartition],
@@ -51,23 +51,23 @@ pub(super) fn ends(
     })
 }
 
-/// The ends, once they are behind everything that was in the log before this call. What is committed behind a transaction
-/// that is still open cannot be read yet, and the broker then tells an end before it. The error names the transactions that are still
-/// open after `patience`, or when `nobody_waits`.
+/// The ends, once they are behind everything that was in the log before this call: while a transaction is open, the broker
+/// reports its start as the end (the last stable offset). The error names the transactions that are still open after
+/// `patience`, or when `is_cancelled`.
 pub(super) fn decided_ends(
     kafka: &Kafka,
     places: &[TopicPartition],
     patience: Duration,
     limit: Duration,
-    nobody_waits: impl Fn() -> bool,
+    is_cancelled: impl Fn() -> bool,
 ) -> Result<Ends, Error> {
     let end = Instant::now() + limit;
     let left = || end.saturating_duration_since(Instant::now()).max(MIN_QUERY_TIMEOUT);
     client_pool::ask(kafka, &ClientRole::Query(Isolation::ReadCommitted), |client| {
         check_partitions(client, places, left)?;
         let last = client_pool::ask(kafka, &ClientRole::Query(Isolation::ReadUncommitted), |asking| {
-            // Who leads the partitions may have changed since this client was last asked. A broker that has just come back may not know
-            // them yet: the offsets are asked for patiently.
+            // The leaders may have changed since this client's last query. A restarted broker may not know the partitions yet, so
+            // the query for their offsets is repeated.
             find_topics(asking, &topics_of(places), left().min(WATERMARK_LIMIT)).ok();
             ask_ends(asking, places, left)
         })?;
@@ -84,7 +84,7 @@ pub(super) fn decided_ends(
                 return Ok(ends);
             }
             let waited = begun.elapsed();
-            if waited >= patience || left() <= telling || nobody_waits() {
+            if waited >= patience || left() <= telling || is_cancelled() {
                 return Err(Error::Undecided { open: open_transactions(kafka, &open, left)?, waited });
             }
             thread::sleep(UNDECIDED_PAUSE.min(left()));
@@ -92,7 +92,7 @@ pub(super) fn decided_ends(
     })
 }
 
-/// What there is to say about the transactions that are open from these offsets on.
+/// Describes the transactions that are open from these offsets on.
 fn open_transactions(
     kafka: &Kafka,
     open: &[(&TopicPartition, i64)],
@@ -100,7 +100,7 @@ fn open_transactions(
 ) -> Result<Vec<OpenTransaction>, Error> {
     let looking = create(kafka, &ClientRole::Consumer(None, Isolation::ReadUncommitted))?;
     let places: Vec<TopicPartition> = open.iter().map(|(place, _)| (*place).clone()).collect();
-    // An assignment on a fresh client would wait half a second. Without an answer the error has no ages.
+    // Avoids the 500 ms that an assignment on a new client would wait. Without an answer the error has no ages.
     check_partitions(&looking, &places, || AGE_LOOKUP_LIMIT.min(left())).ok();
     let look = |at: usize| if at < MAX_AGE_LOOKUPS { AGE_LOOKUP_LIMIT.min(left()) } else { Duration::ZERO };
     let told = open.iter().enumerate();
@@ -109,8 +109,8 @@ fn open_transactions(
     Ok(told)
 }
 
-/// What there is to say about the transaction that is open from this offset on. Its age is that of its first record, which
-/// only this client sees.
+/// Describes the transaction that is open from this offset on. Its age is that of its first record, which only a
+/// read-uncommitted client sees.
 fn open_transaction(
     asking: &ConsumerClient,
     place: &TopicPartition,
@@ -125,9 +125,9 @@ fn open_transaction(
         .and_then(|()| asking.assign(&list));
     let mut open_for = None;
     while assigned.is_ok() && open_for.is_none() && Instant::now() < end {
-        // Compaction takes no record of an open transaction, so it is the first from there on.
+        // Compaction removes no record of an open transaction, so its first record is the next one.
         let Some(Ok(record)) = asking.poll(end.saturating_duration_since(Instant::now())) else { continue };
-        // One of the partition before may still be on its way.
+        // A record of the previous partition may still be queued.
         if record.partition() == *partition && record.topic() == &**topic {
             let written = record.timestamp().to_millis().and_then(|millis| u64::try_from(millis).ok());
             let written = written.map(|millis| UNIX_EPOCH + Duration::from_millis(millis));
@@ -137,8 +137,7 @@ fn open_transaction(
     OpenTransaction { topic: Arc::clone(topic), partition: *partition, offset, open_for: open_for.flatten() }
 }
 
-/// The first offset of each partition, and the one behind the last record that is seen, with two requests to each of their
-/// leaders.
+/// The first and end offsets of partitions, with two requests to each leader.
 fn ask_ends(
     client: &ConsumerClient,
     places: &[TopicPartition],
@@ -154,7 +153,7 @@ fn ask_ends(
     })
 }
 
-/// The offset of each partition that is named by its beginning or its end.
+/// The first or the end offset of each partition.
 fn ask_offsets(
     client: &ConsumerClient,
     places: &[TopicPartition],
@@ -184,7 +183,7 @@ fn ask_offsets(
     places.iter().map(one).collect()
 }
 
-/// Asks the leader of a partition for its offsets.
+/// Queries the offsets of a partition from its leader.
 pub(super) fn ask_leader(
     client: &ConsumerClient,
     topic: &str,
@@ -197,8 +196,8 @@ pub(super) fn ask_leader(
     })
 }
 
-/// Asks for offsets. A broker that has just come back may not know the partition for a moment: it is asked again for a while. `ask` gets
-/// the time it may take, and names the partition it failed for.
+/// Queries offsets, repeatedly while the broker does not know the partition: a restarted one may not for a moment. `ask`
+/// gets the time it may take, and returns the name of the partition that failed.
 fn ask_patiently<T>(
     limit: Duration,
     ask: impl Fn(Duration) -> Result<T, (String, KafkaError)>,

@@ -1,19 +1,21 @@
-//! Reading assigned partitions, committed records only; [`read_range`] can read the others too, to decide about their transactions.
+//! Reads assigned partitions, committed records only; [`read_range`] can also read uncommitted ones, to decide about their
+//! transactions.
 //!
-//! A thread per consumer ([`poll`]) polls librdkafka and hands records over in order through a channel bounded in records
-//! and bytes; [`Consumer::next`] takes them out. When the channel is full the thread stops taking, librdkafka's bounded
-//! prefetch fills up, and the broker is asked for no more.
+//! One thread per consumer ([`poll`]) polls librdkafka and sends records in order through a channel bounded in records and
+//! bytes; [`Consumer::next`] receives them. When the channel is full the thread stops polling, librdkafka's bounded prefetch
+//! fills up, and fetching stops.
 //!
-//! - No consumer group: who reads what is decided elsewhere, and offsets are kept with the records they belong to.
-//! - Records of open or aborted transactions are never seen.
-//! - [`ConsumerEvent::End`] says that everything that could be read at a moment after the assignment has been handed over: what is
-//!   committed behind a transaction that is still open cannot. Whoever needs it waits, with [`read_to_end`]; whoever waits
-//!   for "the last offset" may wait for ever: transaction markers and compaction leave holes.
-//! - An offset the broker no longer has is [`Error::OffsetOutOfRange`], never a jump; that partition then stands still. So it
-//!   does when what stands in the log is damaged.
+//! - There is no consumer group: partitions are assigned by the caller, and offsets are stored with the records they belong
+//!   to.
+//! - Records of open or aborted transactions are never returned.
+//! - [`ConsumerEvent::End`] means that everything readable at some moment after the assignment has been returned. Records
+//!   committed behind an open transaction are not readable; [`read_to_end`] waits for them. Do not wait for "the last
+//!   offset": transaction markers and compaction leave holes, so no record may ever have it.
+//! - An offset that the broker no longer has is [`Error::OffsetOutOfRange`], never a silent jump; that partition then stops.
+//!   A damaged batch stops its partition too.
 //!
-//! On failure: lost brokers only delay; what will not pass by itself (no such topic, no permission) comes out of
-//! [`Consumer::next`], which may be called again.
+//! On failure: lost brokers only delay; permanent errors (no such topic, no permission) are returned by [`Consumer::next`],
+//! which may be called again.
 
 mod client_pool;
 mod end_offsets;
@@ -47,27 +49,27 @@ use crate::{
     role::{ClientRole, Isolation},
 };
 
-/// What a consumer may use.
+/// Limits of a consumer.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Records that may wait to be taken (default 1024, at least 1).
+    /// Records that may be buffered (default 1024, at least 1).
     pub buffer_records: usize,
-    /// Bytes of records that may wait to be taken (default 16 MiB). One record above it still passes, alone.
+    /// Bytes of records that may be buffered (default 16 MiB). A larger record still passes, alone.
     pub buffer_bytes: usize,
     /// Bytes librdkafka may fetch ahead, over all partitions (default 16 MiB).
     pub prefetch_bytes: usize,
-    /// How long the broker waits for records before it answers that there are none (default 10 ms). The end of a partition is reported one
-    /// such wait after its last record. An idle reader asks again after each wait, so the default is for readers that stop at the end;
-    /// one that goes on takes [`Options::FOLLOW_WAIT`] or [`Options::RESUME_WAIT`].
+    /// How long the broker waits for records before it returns an empty fetch (default 10 ms). The end of a partition is
+    /// reported one such wait after its last record. An idle reader fetches again after each wait, so the default suits readers
+    /// that stop at the end; others use [`Options::FOLLOW_WAIT`] or [`Options::RESUME_WAIT`].
     pub fetch_wait: Duration,
-    /// The longest the topics may take to be found (default 30 s).
+    /// Time limit for finding the topics (default 30 s).
     pub connect_limit: Duration,
 }
 
 impl Options {
-    /// For readers that follow a topic. New records come at once; only the ends of partitions are reported late.
+    /// For readers that follow a topic. New records arrive at once; only the ends of partitions are reported later.
     pub const FOLLOW_WAIT: Duration = Duration::from_millis(500);
-    /// For readers that pause partitions: one that is resumed waits as long at most for its next record.
+    /// For readers that pause partitions: a resumed partition waits at most this long for its next record.
     pub const RESUME_WAIT: Duration = Duration::from_millis(250);
 }
 
@@ -90,7 +92,7 @@ pub enum StartOffset {
     Earliest,
     /// At this offset, which the broker must have.
     Offset(i64),
-    /// Behind the last record.
+    /// After the last record.
     End,
 }
 
@@ -111,7 +113,7 @@ impl Assignment {
     }
 }
 
-/// A record as read.
+/// A record that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerRecord {
     /// Topic.
@@ -124,26 +126,26 @@ pub struct ConsumerRecord {
     pub key: Option<Bytes>,
     /// Value; `None` is a tombstone.
     pub value: Option<Bytes>,
-    /// Headers in their order; one without a value is empty here.
+    /// Headers in order; one without a value has an empty value here.
     pub headers: Vec<(String, Bytes)>,
     /// Milliseconds since 1970, if it has one.
     pub timestamp_ms: Option<i64>,
 }
 
 impl ConsumerRecord {
-    /// Bytes it holds.
+    /// Bytes in memory.
     fn size(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
         self.key.as_ref().map_or(0, Bytes::len) + self.value.as_ref().map_or(0, Bytes::len) + headers
     }
 }
 
-/// What reading brings.
+/// What a consumer returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConsumerEvent {
     /// A record.
     Record(ConsumerRecord),
-    /// All there was to read of a partition has been handed over; comes again whenever that is so again.
+    /// The end of a partition was reached; repeated each time it is reached again.
     End {
         /// Topic.
         topic: Arc<str>,
@@ -152,7 +154,7 @@ pub enum ConsumerEvent {
     },
 }
 
-/// See the module's head. Dropping it ends its thread soon after; [`Consumer::stop`] waits for that.
+/// See the module's head. Its thread ends soon after it is dropped; [`Consumer::stop`] waits for that.
 pub struct Consumer {
     events: mpsc::Receiver<Result<ConsumerEvent, Error>>,
     shared: Arc<BufferState>,
@@ -180,26 +182,26 @@ impl Consumer {
         if let Ok(ConsumerEvent::Record(record)) = &event {
             self.shared.bytes.fetch_sub(record.size(), Ordering::AcqRel);
         }
-        // Only a thread that found no room has to be woken.
+        // Only a thread that found the buffer full needs to be woken.
         if self.shared.stalled.swap(false, Ordering::AcqRel) {
             self.poller.unpark();
         }
         event
     }
 
-    /// Hands over no more records of a partition until it is resumed; those already waiting still come. `false` if the
-    /// partition is not assigned.
+    /// Stops returning records of a partition until it is resumed, except those already buffered. `false` if the partition is
+    /// not assigned.
     pub fn pause(&self, topic: &str, partition: i32) -> bool {
         self.set_paused(topic, partition, true)
     }
 
-    /// Goes on where the partition was paused, without reading anything twice.
+    /// Resumes a partition where it was paused, without reading anything twice.
     pub fn resume(&self, topic: &str, partition: i32) -> bool {
         self.set_paused(topic, partition, false)
     }
 
-    /// Asks the broker that leads a partition whether it is there, over the connections that reading uses. At the end of
-    /// its partitions a consumer hears nothing for as long as nothing is written; this tells that from a lost broker.
+    /// Checks that the leader of a partition answers, over the connections used for reading. At the end of its partitions a
+    /// consumer receives nothing until something is written; this distinguishes that from a lost broker.
     pub fn ping(
         &self,
         topic: &str,
@@ -218,11 +220,11 @@ impl Consumer {
         }
     }
 
-    /// Ends reading and waits until the client is gone.
+    /// Stops reading and waits until the client is closed.
     pub async fn stop(mut self) {
         self.events.close();
         self.poller.unpark();
-        // An error means that the thread is gone already.
+        // An error means that the thread has already ended.
         (&mut self.ended).await.ok();
     }
 
@@ -274,18 +276,18 @@ impl fmt::Debug for Consumer {
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        // The thread sees the closed channel and ends the client itself: closing it blocks.
+        // The thread sees the closed channel and closes the client, which blocks.
         self.events.close();
         self.poller.unpark();
     }
 }
 
-/// Reads partitions of a topic from the start to the end as of now, hands each record to `each`, and returns the offset up
-/// to which each partition has been read. Meant for compacted topics, whose content is the last record of each key.
+/// Reads partitions of a topic from the start to the current end, passes each record to `each`, and returns the offset up
+/// to which each partition was read. Meant for compacted topics, whose content is the last record of each key.
 ///
-/// Everything that was committed before the call is handed over. A transaction that anybody has open hides what others
-/// committed behind it, so this waits until those that were open at the call are decided: at most `transaction.timeout.ms`
-/// of a writer that has died, unless its successor comes first.
+/// Reads everything committed before the call. An open transaction hides what other writers committed behind it, so this
+/// waits until the transactions that were open at the call have ended: for a dead writer at most its
+/// `transaction.timeout.ms`, unless its successor ends them first.
 pub async fn read_to_end(
     kafka: &Kafka,
     topic: &str,
@@ -300,26 +302,26 @@ pub async fn read_to_end(
 /// A partition of a topic.
 pub type TopicPartition = (Arc<str>, i32);
 
-/// How long a reading to the end waits for what.
+/// What a read to the end waits for, and how long.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadLimits<'a> {
-    /// Partitions that are not read, whose open transactions have to be decided too.
+    /// Partitions that are not read but whose open transactions must have ended too.
     pub also: &'a [TopicPartition],
-    /// For transactions that are open, once Kafka answers; then they are told: [`Error::Undecided`].
+    /// How long to wait for open transactions once Kafka answers; then they are returned as [`Error::Undecided`].
     pub patience: Duration,
-    /// For all of it.
+    /// Time limit of the whole read.
     pub limit: Duration,
 }
 
 impl ReadLimits<'_> {
-    /// For what is read alone, as long as the limit allows.
+    /// Waits only for the partitions that are read, as long as the limit allows.
     #[must_use]
     pub fn up_to(limit: Duration) -> Self {
         Self { also: &[], patience: limit, limit }
     }
 }
 
-/// As [`read_to_end`], each partition from a start of its own, with a say in what is waited for and how long.
+/// As [`read_to_end`], with a start offset per partition and explicit limits.
 pub async fn read_to_end_from(
     kafka: &Kafka,
     topic: &str,
@@ -334,24 +336,24 @@ pub async fn read_to_end_from(
     Ok(reading.positions)
 }
 
-/// A reading to the end as [`read_to_end_from`] does it, for those who need time between records: what is not taken waits, and the
-/// broker is asked for no more.
+/// [`read_to_end_from`] record by record, for callers that need time between records: the buffer is bounded, and fetching
+/// stops while it is full.
 pub struct ReadToEnd {
-    /// `None` where there is nothing to read.
+    /// `None` if there is nothing to read.
     consumer: Option<Consumer>,
-    /// Partitions whose end has not come.
+    /// Partitions whose end has not been reached.
     open: BTreeSet<TopicPartition>,
     positions: BTreeMap<i32, i64>,
     end: Instant,
-    /// What to tell when it does not end in time.
+    /// The error returned when the time limit passes.
     late: Error,
 }
 
 impl ReadToEnd {
-    /// Finds the ends, which may have to wait for open transactions, and starts to read.
+    /// Finds the ends, which may wait for open transactions, and starts to read.
     ///
     /// # Errors
-    /// What is read is not there or cannot be read now, or a transaction stays open.
+    /// A partition does not exist or cannot be read now, or a transaction stays open.
     pub async fn begin(
         kafka: &Kafka,
         topic: &str,
@@ -378,7 +380,7 @@ impl ReadToEnd {
         let end = Instant::now() + limit;
         let late = Error::Deadline { action, limit };
         let ends = timeout_at(end, ends).await.unwrap_or_else(|_| Err(late.clone()))?;
-        // The end that the broker reported before the first fetch: all records below it come before the end is reached.
+        // The end reported before the first fetch: all records below it arrive before the end event.
         let positions = starts.keys().filter_map(|place| Some((place.1, ends.get(place)?.1))).collect();
         let has_records = |(place, start): &(TopicPartition, StartOffset)| match (start, ends.get(place)) {
             (StartOffset::Earliest, Some((first, next))) => first < next,
@@ -401,10 +403,10 @@ impl ReadToEnd {
         Ok(Self { consumer, open, positions, end, late })
     }
 
-    /// The next record; `None` once all have come. Cancel safe: a dropped call loses nothing.
+    /// The next record; `None` after the last. Cancel safe: a dropped call loses nothing.
     ///
     /// # Errors
-    /// The position is not in the log, what stands there cannot be read, or the time is up.
+    /// The offset is not in the log, its batch cannot be read, or the time limit has passed.
     pub async fn next(&mut self) -> Result<Option<ConsumerRecord>, Error> {
         let Some(consumer) = &mut self.consumer else { return Ok(None) };
         while !self.open.is_empty() {
@@ -421,7 +423,7 @@ impl ReadToEnd {
         Ok(None)
     }
 
-    /// How far each partition has been read, once all records have come; before that, where it will be read to at least.
+    /// How far each partition has been read, once `next` has returned `None`; before that, how far it will be read at least.
     #[must_use]
     pub fn positions(&self) -> &BTreeMap<i32, i64> {
         &self.positions
@@ -434,7 +436,7 @@ impl fmt::Debug for ReadToEnd {
     }
 }
 
-/// The first offset each partition of a topic has, and the one behind its last committed record.
+/// The first offset of each partition of a topic, and the offset after its last committed record.
 pub async fn watermarks(
     kafka: &Kafka,
     topic: &str,
@@ -448,7 +450,7 @@ pub async fn watermarks(
     Ok(found.into_iter().map(|((_, partition), watermarks)| (partition, watermarks)).collect())
 }
 
-/// As [`watermarks`], of partitions of any topics.
+/// As [`watermarks`], for partitions of any topics.
 pub async fn watermarks_of(
     kafka: &Kafka,
     places: &[TopicPartition],
@@ -457,7 +459,7 @@ pub async fn watermarks_of(
     ends(kafka, places, Isolation::ReadCommitted, limit).await
 }
 
-/// The first offset each partition has, and the one behind the last record that is seen.
+/// The first offset of each partition, and the offset after its last visible record.
 pub(super) async fn ends(
     kafka: &Kafka,
     places: &[TopicPartition],
@@ -472,7 +474,8 @@ pub(super) async fn ends(
         .await?
 }
 
-/// Where these partitions end once every transaction before their ends is decided, and those of other partitions too.
+/// Where these partitions end once every transaction before their ends, and before those of the other partitions, has
+/// ended.
 async fn decided_ends(
     kafka: &Kafka,
     mut places: Vec<TopicPartition>,
@@ -489,7 +492,7 @@ async fn decided_ends(
     blocking("ask for the ends of partitions", ask).await?
 }
 
-/// Whether Kafka knows such a partition, with a leader or without.
+/// Whether Kafka knows this partition, with or without a leader.
 pub(super) async fn exists(kafka: &Kafka, place: &TopicPartition, limit: Duration) -> Result<bool, Error> {
     let (kafka, (topic, partition)) = (kafka.clone(), place.clone());
     let ask = move || {
@@ -504,7 +507,7 @@ pub(super) async fn exists(kafka: &Kafka, place: &TopicPartition, limit: Duratio
     blocking("ask for a partition", ask).await?
 }
 
-/// Hands over what is seen of partitions from these offsets to their ends as of now.
+/// Reads the visible records of partitions from these offsets to their current ends.
 pub(super) async fn read_range(
     kafka: &Kafka,
     starts: BTreeMap<TopicPartition, i64>,
@@ -518,7 +521,7 @@ pub(super) async fn read_range(
     let places: Vec<TopicPartition> = starts.keys().cloned().collect();
     let ends = ends(kafka, &places, isolation, limit);
     let starts = starts.into_iter().map(|(place, offset)| (place, StartOffset::Offset(offset))).collect();
-    let action = "look at what stands in partitions".to_owned();
+    let action = "read partitions to their current ends".to_owned();
     let mut reading = ReadToEnd::open(kafka, starts, isolation, ends, action, limit).await?;
     while let Some(record) = reading.next().await? {
         each(record);
@@ -526,20 +529,20 @@ pub(super) async fn read_range(
     Ok(())
 }
 
-/// First and next offset of partitions.
+/// First and end offset by partition.
 type Ends = BTreeMap<TopicPartition, (i64, i64)>;
 
-/// The partitions that are read, and whether the caller has paused them.
+/// The partitions that are read, each with its pause flag.
 type Paused = BTreeMap<TopicPartition, Arc<AtomicBool>>;
 
-/// How full the way from thread to caller is.
+/// Fill level of the buffer between thread and caller.
 #[derive(Debug, Default)]
 struct BufferState {
-    /// Bytes waiting to be taken.
+    /// Bytes that are buffered.
     bytes: AtomicUsize,
-    /// Bytes that may wait.
+    /// Bytes that may be buffered.
     limit: usize,
-    /// The thread found no room and waits for some.
+    /// The thread found the buffer full and waits for space.
     stalled: AtomicBool,
 }
 

@@ -1,8 +1,8 @@
 //! The thread that polls librdkafka for one consumer.
 //!
-//! Every partition has a queue of its own, split off before the assignment, because librdkafka's wrapper tells neither the
-//! topic of an end nor the partition of an error; on its own queue both are known. The thread sleeps until a queue has
-//! something, the caller has made room, or [`IDLE_WAIT`] has passed.
+//! Every partition has its own queue, split off before the assignment, because rdkafka's wrapper reports neither the topic
+//! of an end nor the partition of an error; with separate queues both are known. The thread sleeps until a queue has an
+//! event, the caller has made space, or [`IDLE_WAIT`] has passed.
 
 use std::{
     sync::{
@@ -39,19 +39,19 @@ use crate::{
     sys,
 };
 
-/// How often log lines, statistics and token requests are served when nothing else happens.
+/// How often an idle reader serves log lines, statistics and token requests.
 const IDLE_WAIT: Duration = Duration::from_millis(100);
-/// Records taken from one partition before the next has its turn.
+/// Records read from one partition before the next one's turn.
 const RECORDS_PER_TURN: usize = 64;
 
-/// What the thread is to do.
+/// The arguments of the thread.
 pub(super) struct ReaderArgs {
     pub(super) kafka: Kafka,
     pub(super) options: Options,
     pub(super) assignments: Vec<Assignment>,
     pub(super) paused: Paused,
     pub(super) isolation: Isolation,
-    /// Where partitions end that are read up to there.
+    /// Where to stop, for partitions that are read to an end.
     pub(super) ends: Ends,
     pub(super) events: mpsc::Sender<Result<ConsumerEvent, Error>>,
     pub(super) shared: Arc<BufferState>,
@@ -59,21 +59,21 @@ pub(super) struct ReaderArgs {
 
 /// A running thread.
 pub(super) struct RunningReader {
-    /// To be unparked.
+    /// The thread, to be unparked.
     pub(super) poller: Thread,
     pub(super) client: Weak<ConsumerClient>,
 }
 
-/// Opens the client, reports how that went, and polls until the caller has gone.
+/// Opens the client, reports the result, and polls until the receiver is dropped.
 pub(super) fn run(args: ReaderArgs, opened: oneshot::Sender<Result<RunningReader, Error>>) {
     match open(&args) {
         Err(error) => drop(opened.send(Err(error))),
         Ok(mut poller) => {
             let client = Arc::downgrade(&poller.client);
             if opened.send(Ok(RunningReader { poller: thread::current(), client })).is_ok() {
-                // An error says that the caller is gone.
+                // An error means that the receiver was dropped.
                 poller.run().ok();
-                // A reader that lives shortly would otherwise take its warnings along.
+                // Otherwise the warnings of a short-lived reader would be lost.
                 serve_queued(&poller.client);
             }
         }
@@ -94,7 +94,7 @@ fn open(args: &ReaderArgs) -> Result<Poller, Error> {
     })?;
     settings.hand_token(client.client())?;
 
-    // Also saves the half second an assignment on a fresh client would wait.
+    // Also avoids the 500 ms that an assignment on a new client would wait.
     let end = Instant::now() + options.connect_limit;
     let left = || end.saturating_duration_since(Instant::now()).max(MIN_QUERY_TIMEOUT);
     let places: Vec<TopicPartition> = assignments.iter().map(Assignment::place).collect();
@@ -131,15 +131,15 @@ struct AssignedPartition {
     place: TopicPartition,
     paused: Arc<AtomicBool>,
     queue: PartitionQueue<Context>,
-    /// The next offset we expect at the earliest, for error messages.
+    /// The lowest offset the next record can have, for error messages.
     position: i64,
-    /// Where the end was before the first fetch, if it was asked for. A leader that is new to it may report an earlier one.
+    /// The end before the first fetch, if it was queried. A new leader may report a lower one.
     least: Option<i64>,
-    /// Its offset was out of range, or what stands there cannot be read: nothing behind it may be taken for the next.
+    /// Its offset was out of range or its batch unreadable: later records must not be returned as the next ones.
     failed: bool,
 }
 
-/// The caller is gone.
+/// The caller has dropped the consumer.
 struct ReceiverGone;
 
 /// Fields are dropped in this args: the queues belong to the client.
@@ -163,12 +163,12 @@ impl Poller {
         }
     }
 
-    /// Serves log lines, statistics, token requests and errors that belong to no partition. Returns whether there were any.
+    /// Serves log lines, statistics, token requests and errors of no partition. Returns whether there were any.
     fn serve_client(&self) -> Result<bool, ReceiverGone> {
         match self.client.poll(Duration::ZERO) {
             Some(Err(error)) => {
                 let error = Error::request("read from Kafka", error);
-                // A reader joins no group: librdkafka's protocol only requires a name.
+                // A reader joins no group; librdkafka only requires a group id.
                 let is_group = matches!(&error, Error::Request { source, .. } if source.code() == Some(Code::GroupAuthorizationFailed));
                 if !is_group {
                     self.report(error)?;
@@ -176,12 +176,12 @@ impl Poller {
                 Ok(true)
             }
             _ if self.events.is_closed() => Err(ReceiverGone),
-            // Every partition has a queue of its own, so no record comes this way.
+            // Every partition has its own queue, so no record arrives here.
             polled => Ok(polled.is_some()),
         }
     }
 
-    /// Returns whether there was anything to take.
+    /// Returns whether there was an event.
     fn serve_partition(&mut self, index: usize) -> Result<bool, ReceiverGone> {
         for taken in 0..RECORDS_PER_TURN {
             let source = &self.sources[index];
@@ -200,7 +200,7 @@ impl Poller {
                     drop(message);
                     self.sources[index].position = position;
                 }
-                // Another end is reported once more is known.
+                // The leader will report the end again once it knows more.
                 Some(Err(KafkaError::PartitionEOF(_)))
                     if source.least > sys::fetched_end(self.client.client(), topic, *partition) => {}
                 Some(Err(KafkaError::PartitionEOF(_))) => {
@@ -215,14 +215,14 @@ impl Poller {
         Ok(true)
     }
 
-    /// A place for one event; `None` when there is none, and then the caller wakes us when there is.
+    /// Space for one event; `None` if the buffer is full, and then the caller wakes us when there is space.
     fn room(&self) -> Result<Option<mpsc::Permit<'_, Result<ConsumerEvent, Error>>>, ReceiverGone> {
         for _ in 0..2 {
             let fits = self.shared.bytes.load(Ordering::Acquire) < self.shared.limit.max(1);
             match self.events.try_reserve() {
                 Ok(room) if fits => return Ok(Some(room)),
                 Err(mpsc::error::TrySendError::Closed(())) => return Err(ReceiverGone),
-                // The caller may have made room before it could know that we wait: look once more.
+                // The caller may have made space before it saw that we wait: check once more.
                 _ => self.shared.stalled.store(true, Ordering::Release),
             }
         }
@@ -247,13 +247,13 @@ impl Poller {
         self.report(Error::OffsetOutOfRange { topic, partition, offset, low, high })
     }
 
-    /// Tells the caller, unless librdkafka mends it by itself.
+    /// Reports an error to the caller, unless librdkafka recovers from it by itself.
     fn report(&self, error: Error) -> Result<(), ReceiverGone> {
         if error.retry() == Retry::Later {
-            tracing::debug!(error = %error, "reading is held up");
+            tracing::debug!(error = %error, "cannot read for now; librdkafka retries");
             return Ok(());
         }
-        // Rare, and the caller has to know: waiting for room here is right.
+        // Rare, and must reach the caller, so waiting for space is right.
         self.events.blocking_send(Err(error)).map_err(|_| ReceiverGone)
     }
 }

@@ -1,4 +1,4 @@
-//! Clients for questions, and which topics there are.
+//! Clients for queries, and topic metadata.
 
 use std::{borrow::Borrow, collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -16,11 +16,11 @@ use crate::{
     sys::{self, TopicMetadata},
 };
 
-/// Events served at once at most, when the reason of a failed start or the last log lines may be among them.
+/// Most events served at once when the reason of a failure or the last log lines may be queued.
 const MAX_SERVED_EVENTS: usize = 10_000;
-/// The least time a question gets.
+/// Shortest timeout of a query.
 pub(super) const MIN_QUERY_TIMEOUT: Duration = Duration::from_millis(1);
-/// The client that asks, and the one that reads.
+/// The client for queries and for reading.
 pub(crate) type ConsumerClient<R = ()> = BaseConsumer<Context<R>>;
 
 /// Creates a consumer for queries, with its token. Its queue is only polled when a query fails and by [`close`].
@@ -28,19 +28,19 @@ pub(super) fn create(kafka: &Kafka, role: &ClientRole) -> Result<Arc<ConsumerCli
     open(&Settings::new(kafka, role)?)
 }
 
-/// As [`create`], with its settings at hand.
+/// As [`create`], with given settings.
 pub(super) fn open(settings: &Settings) -> Result<Arc<ConsumerClient>, Error> {
     let client: Arc<ConsumerClient> = settings.create(())?;
     settings.hand_token(client.client())?;
     Ok(client)
 }
 
-/// Closes a consumer made by [`create`], after logging the lines in its queue.
+/// Closes a consumer made by [`create`] after serving its queued log lines.
 pub(super) fn close(client: Arc<ConsumerClient>) {
     on_closing_thread(move || close_here(client));
 }
 
-/// As [`close`], on the calling thread, which has to wait for librdkafka.
+/// As [`close`], on the calling thread, which waits for librdkafka.
 pub(super) fn close_here(client: Arc<ConsumerClient>) {
     serve_queued(&client);
     drop(client);
@@ -62,7 +62,7 @@ pub(super) fn check_partitions(
     Ok(())
 }
 
-/// The topics of these places, each once.
+/// The topics of these partitions, without duplicates.
 pub(super) fn topics_of(places: &[TopicPartition]) -> Vec<&str> {
     let mut names: Vec<&str> = places.iter().map(|(topic, _)| &**topic).collect();
     names.sort_unstable();
@@ -70,7 +70,7 @@ pub(super) fn topics_of(places: &[TopicPartition]) -> Vec<&str> {
     names
 }
 
-/// Reads the metadata of a topic, which must exist. To be called before anybody else polls the client.
+/// Reads the metadata of a topic, which must exist. Call it before another thread polls the client.
 pub(crate) fn find_topic<R>(
     client: &ConsumerClient<R>,
     name: &str,
@@ -82,14 +82,14 @@ where
     known_topic(name, find_topics(client, &[name], limit)?.remove(name))
 }
 
-/// What is known of a topic, or the error if that is nothing.
+/// A topic's metadata, or the error if it is missing.
 fn known_topic<T, C: Borrow<Code>>(name: &str, found: Option<Result<T, C>>) -> Result<T, Error> {
     let found = found.map_or(Err(Code::UnknownTopic), |found| found.map_err(|code| *code.borrow()));
     found.map_err(|code| Error::request(format!("find topic {name}"), KafkaError::MetadataFetch(code)))
 }
 
-/// Reads the metadata of topics with one request: for each what the broker tells of it. To be called before anybody else polls the client.
-/// A broker that is starting may answer that it knows neither brokers nor topics: it is asked again.
+/// Reads the metadata of topics with one request. Call it before another thread polls the client. A starting broker may
+/// answer with neither brokers nor topics; the request is then repeated.
 pub(crate) fn find_topics<R>(
     client: &ConsumerClient<R>,
     names: &[&str],
@@ -107,14 +107,15 @@ where
     };
     ask_until_answered(limit, |step| {
         sys::find_topics(client.client(), names, step).map_err(|error| {
-            // The reason may be in the queue, which has not been polled yet.
+            // The reason may be in the queue, which was not polled yet.
             serve_queued(client);
             client.context().failed(action(), error)
         })
     })
 }
 
-/// Serves the events in the client's own queue, log lines above all, one a poll. A poll does not tell an event from an empty queue.
+/// Serves the events in the client's queue, mostly log lines, one per poll. `poll` returns the same for an event and for an
+/// empty queue, hence the separate check.
 pub(super) fn serve_queued(client: &BaseConsumer<impl ConsumerContext>) {
     for _ in 0..MAX_SERVED_EVENTS {
         if !sys::has_events(client.client()) {

@@ -1,7 +1,7 @@
-//! Writes the claims: one record for each partition that was assigned, to that partition itself.
+//! Writes claims: one record per assigned partition, to that partition itself.
 //!
-//! The log orders claims as nobody else could. A claim is tried until it is written or its partition has been revoked,
-//! each on its own: a partition without a leader holds up no other.
+//! The log orders the claims. Each claim is retried until it is written or its partition is revoked, independently of the
+//! others: a partition without a leader delays no other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,13 +16,13 @@ use model::EncodedRecord;
 use super::ownership::Ownership;
 use crate::{Error, Kafka, PlainWriter};
 
-/// Claims are small; one for every partition of a large topic fits.
+/// Enough for one small claim per partition of a large topic.
 const QUEUE_BYTES: usize = 1 << 20;
-/// For as long as the partition is assigned.
+/// Retries as long as the partition is assigned.
 const CLAIM_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(100), longest: Duration::from_secs(5), total: None };
 
-/// The writer of one member's claims.
+/// Writes one member's claims.
 pub(super) struct ClaimWriter {
     writer: PlainWriter,
     topic: Arc<str>,
@@ -37,12 +37,12 @@ impl ClaimWriter {
         Ok(Self { writer, topic: topic.into(), value: value.into() })
     }
 
-    /// Connects, so that the first claim does not wait for it.
+    /// Connects in advance, so that the first claim is fast.
     pub(super) async fn warm_up(&self, limit: Duration) -> Result<(), Error> {
         self.writer.warm_up(vec![self.topic.to_string()], limit).await
     }
 
-    /// Claims what is assigned until stopped.
+    /// Claims assigned partitions until stopped.
     pub(super) async fn run(&self, ownership: &Ownership, stop: &CancellationToken) {
         let mut claims = FuturesUnordered::new();
         loop {
@@ -65,7 +65,7 @@ impl ClaimWriter {
         }
     }
 
-    /// The offset of the claim, however long that takes.
+    /// Writes a claim, retrying until it succeeds, and returns its offset.
     async fn write(&self, ownership: &Ownership, partition: i32) -> i64 {
         let mut backoff = Backoff::new(CLAIM_BACKOFF, u64::from(partition.unsigned_abs()));
         loop {
@@ -80,17 +80,17 @@ impl ClaimWriter {
             let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             ownership.note_failure(format!("claim partition {partition} of {topic}: {}", ErrorChain(&error)));
             if backoff.is_fresh() {
-                tracing::warn!(topic, partition, error = %error, source, "partition not claimed yet");
+                tracing::warn!(topic, partition, error = %error, source, "cannot claim the partition; retrying");
             } else {
-                tracing::debug!(topic, partition, error = %error, source, "partition not claimed yet");
+                tracing::debug!(topic, partition, error = %error, source, "cannot claim the partition; retrying");
             }
-            // Also what only a person mends: once it is mended, the work must go on without a restart.
+            // Permanent errors are retried too: once a person has fixed the cause, work must continue without a restart.
             sleep(backoff.next_wait(Retry::Later).unwrap_or(CLAIM_BACKOFF.longest)).await;
         }
     }
 
     fn record(&self, partition: i32) -> EncodedRecord {
-        // One key a partition: compaction leaves the last claim.
+        // One key per partition: compaction keeps the last claim.
         EncodedRecord::new(&self.topic, partition, partition.to_string(), Some(self.value.clone()))
     }
 }

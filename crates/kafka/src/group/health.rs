@@ -1,60 +1,60 @@
-//! How a member stands to its group: whether it may act on all it was given, and if not, since when and why.
+//! The health of a membership: whether the member can act on all its partitions, and if not, since when and why.
 //!
-//! A member stands well while the group has settled with it and everything it was given is its own, by a running lease;
-//! one that was given nothing stands well without a lease. A short lapse is part of every rebalance.
+//! A member is healthy while it is in the group and owns all assigned partitions with a running lease; without partitions it
+//! needs no lease. Every rebalance is a short outage.
 
 use std::time::{Duration, Instant, SystemTime};
 
-/// That a member cannot act on all it was given.
+/// A member cannot act on all its assigned partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MembershipOutage {
-    /// For how long.
+    /// For how long already.
     pub lasted: Duration,
-    /// Since when, by the clock on the wall.
+    /// Since when, by the system clock.
     pub since: SystemTime,
-    /// What Kafka said last: why the group refuses this member, a claim is not written or the lease not renewed. `None`
-    /// while nothing but silence has been heard.
+    /// The last error: why the group refuses this member, a claim is not written or the lease not renewed. `None` if there was
+    /// no error, only silence.
     pub reason: Option<String>,
-    /// Partitions that were given and are not this member's own yet.
+    /// Partitions that are assigned and not owned yet.
     pub unclaimed: usize,
-    /// Whether the group counts on this member at all.
+    /// Whether the member is in the group.
     pub joined: bool,
-    /// Whether it is the first: this member has never stood well yet.
+    /// Whether the member has never been healthy before.
     pub is_first: bool,
 }
 
-/// Rebalances of the group that a member has been through.
+/// Rebalances that a member has taken part in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rebalances {
-    /// Completed, since it joined first.
+    /// Completed ones since it first joined.
     pub completed: u64,
-    /// When the last one was.
+    /// When the last one completed.
     pub last: Option<SystemTime>,
-    /// The generation of the group it led to: Kafka Connect's `epoch`.
+    /// The resulting generation of the group: Kafka Connect's `epoch`.
     pub generation: Option<i32>,
-    /// Whether one is under way, as far as this member has heard.
+    /// Whether one is in progress, as far as this member knows.
     pub under_way: bool,
-    /// Those whose beginning this member has heard of: only they have a duration.
+    /// Those whose start this member noticed: only they have a duration.
     pub timed: u32,
-    /// How long those took together.
+    /// Their total duration.
     pub took: Duration,
     /// The longest of them.
     pub longest: Duration,
 }
 
-/// What is remembered to answer both.
+/// The state behind both.
 #[derive(Debug, Default)]
 pub(super) struct MembershipHealth {
-    /// The group has settled with this member, and it has not been thrown out since.
+    /// The member is in the group.
     pub(super) joined: bool,
     pub(super) rebalances: Rebalances,
-    /// When the one under way began.
+    /// When the rebalance in progress started.
     begun: Option<Instant>,
-    /// The last failure that may explain a lapse.
+    /// The last failure that may explain an outage.
     pub(super) reason: Option<String>,
-    /// It has stood well before.
+    /// It has been healthy before.
     was_healthy: bool,
-    /// The clock's time since when something has been failing_since.
+    /// Since when it has been unhealthy, by [`boot_clock`](base::boot_clock).
     failing_since: Option<Duration>,
 }
 
@@ -64,7 +64,7 @@ impl MembershipHealth {
         Self { rebalances, begun: Some(Instant::now()), failing_since: Some(now), ..Self::default() }
     }
 
-    /// The group has settled.
+    /// A rebalance has completed.
     pub(super) fn rebalanced(&mut self, generation: Option<i32>) {
         self.joined = true;
         let rebalances = &mut self.rebalances;
@@ -80,24 +80,24 @@ impl MembershipHealth {
         rebalances.under_way = false;
     }
 
-    /// A rebalance is under way, as was heard just now.
+    /// A rebalance is in progress.
     pub(super) fn rebalancing(&mut self) {
         self.rebalances.under_way = true;
         self.begun.get_or_insert_with(Instant::now);
     }
 
-    /// None is, whatever was heard before.
+    /// No rebalance is in progress.
     pub(super) fn rebalance_over(&mut self) {
         (self.rebalances.under_way, self.begun) = (false, None);
     }
 
-    /// The group no longer counts on this member.
+    /// The group has dropped this member.
     pub(super) fn lost(&mut self) {
         self.joined = false;
         self.rebalancing();
     }
 
-    /// Takes note of whether all is well, or since when it has not been as far as is known from outside.
+    /// Updates the health; `since` is when it became unhealthy, if it is.
     pub(super) fn update(&mut self, well: bool, since: Duration) {
         if well {
             (self.failing_since, self.reason, self.was_healthy) = (None, None, true);

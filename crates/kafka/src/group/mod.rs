@@ -1,4 +1,4 @@
-//! Membership in a consumer group that shares out partitions nobody reads: who owns what, and for how long that is sure.
+//! Membership in a consumer group that only assigns partitions: which ones this member owns, and until when that is certain.
 //!
 //! ```text
 //! group ─▶ poll (thread) ─▶ ownership ─▶ claim (task) ──record──▶ the partition itself
@@ -7,19 +7,20 @@
 //!                              └──────── owned, and until when ◀─────┘
 //! ```
 //!
-//! [`poll`] polls an ordinary consumer (cooperative-sticky) on the topic and does nothing else; [`claim`] writes a record
-//! to every partition that was assigned; [`lease`] renews the lease by a synchronous commit of one partition.
-//! [`ownership`] keeps what they learn. Nobody reads the topic: its partitions are paused. Ownership alone is not
-//! exclusive: two members may both believe they own a partition for a moment. So
+//! [`poll`] polls an ordinary consumer (cooperative-sticky) on the topic and does nothing else; [`claim`] writes a record to
+//! every assigned partition; [`lease`] renews the lease by a synchronous commit of one partition; [`ownership`] holds the
+//! shared state. The topic's partitions are paused and never read. An assignment alone is not exclusive: for a moment two
+//! members may both believe that they own a partition. So
 //!
-//! - what goes to Kafka is fenced there, by transactional ids;
-//! - what goes anywhere else asks [`Membership::holds`] first: owned, lease running, assignment not lost;
-//! - each ownership has a *claim*: the offset of a record written to the partition when it was taken, higher than every
-//!   claim before it. Whoever compares claims knows who came later. A partition is owned only once a commit after its
-//!   claim has succeeded, so that a claim which was delayed beyond the session is never anybody's.
+//! - writes to Kafka are fenced by transactional ids;
+//! - all other effects check [`Membership::holds`] first: owned, lease running, assignment not lost;
+//! - each ownership has a *claim*: the offset of a record written to the partition when it was assigned, higher than every
+//!   earlier claim, so the higher claim is the later owner. A partition is owned only once a commit after its claim has
+//!   succeeded: a claim that was delayed beyond the session never becomes an ownership.
 //!
-//! On failure: a lost broker or coordinator ends leases by time, and the group goes on by itself once it is back; a member that
-//! does not come back while Kafka is there joins anew with another client. [`Membership::outage`] tells since when and why. A fault of the program in any of the three leaves the group.
+//! On failure: while the broker or coordinator is lost, leases expire; the group recovers by itself when it returns. A member
+//! that does not recover while Kafka answers rejoins with a new client. [`Membership::outage`] says since when and why. A
+//! panic in one of the three leaves the group.
 
 mod claim;
 mod health;
@@ -43,32 +44,32 @@ use base::boot_clock;
 
 use crate::{Error, Kafka, client::start_thread};
 
-/// The longest the topic may take to be found.
+/// Time limit for finding the topic.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
-/// How many sessions, and how long at least, the group may not count on a member before it joins anew.
+/// A member that the group has dropped rejoins with a new client after this many sessions, but not before this time.
 const REJOIN_AFTER: (u32, Duration) = (4, Duration::from_secs(15));
-/// The longest leaving is waited for; without a broker it takes its time, and nobody there to be told.
+/// Time limit for leaving the group; without a broker it takes long, and the session ends instead.
 const LEAVE_LIMIT: Duration = Duration::from_secs(3);
 
-/// How to be a member.
+/// Settings of a member.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// `group.id`.
     pub group: String,
-    /// The topic whose partitions are shared out.
+    /// The topic whose partitions are assigned.
     pub topic: String,
     /// `session.timeout.ms`: after this long without a heartbeat the partitions go to others.
     pub session: Duration,
     /// `heartbeat.interval.ms`.
     pub heartbeat: Duration,
-    /// What claims say about their owner: the worker's id.
+    /// The worker's id, written into its claims.
     pub member: String,
 }
 
-/// Partitions owned, each with its claim.
+/// Owned partitions, each with its claim.
 pub type OwnedPartitions = Arc<BTreeMap<i32, i64>>;
 
-/// A member of a group. Cheap to clone; the last clone dropped leaves the group, and nobody waits for it.
+/// A member of a group. Cheap to clone; dropping the last clone leaves the group in the background.
 #[derive(Clone)]
 pub struct Membership {
     ownership: Arc<Ownership>,
@@ -79,7 +80,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Joins. Returns once the topic is found; partitions come as the group settles.
+    /// Joins the group. Returns once the topic is found; partitions follow with the rebalance.
     ///
     /// # Errors
     /// The client cannot be built, or the topic cannot be found in time.
@@ -93,7 +94,7 @@ impl Membership {
         let claims = ClaimWriter::new(kafka, &options.topic, &options.member)?;
         let ownership = Arc::new(Ownership::new(options.session, boot_clock::now()));
         let (slot, stop) = (poll::ClientSlot::default(), CancellationToken::new());
-        // From here on whatever ends this call ends the rest.
+        // From here on, however this call ends, the thread and the task end too.
         let last = Arc::new(stop.clone().drop_guard());
         let action = format!("join group {}", options.group);
         let args = poll::MemberArgs {
@@ -113,16 +114,16 @@ impl Membership {
         tokio::try_join!(found, claims.warm_up(CONNECT_LIMIT))?;
         let (for_claims, until) = (Arc::clone(&ownership), stop.clone());
         tokio::spawn(async move {
-            // With a fault nothing would ever be claimed again: better not be a member, and say why.
+            // After a panic no partition would ever be claimed again: leave the group and report why.
             if AssertUnwindSafe(claims.run(&for_claims, &until)).catch_unwind().await.is_err() {
-                for_claims.note_failure("the task that writes claims has a fault, see the log".to_owned());
+                for_claims.note_failure("the task that writes claims panicked, see the log".to_owned());
                 until.cancel();
             }
         });
         Ok(Self { ownership, slot, stop, ended, _last: last })
     }
 
-    /// What is owned now, and a signal for every change. A partition appears here only once its claim is written.
+    /// The owned partitions, and a signal for every change. A partition appears only once its claim is written.
     #[must_use]
     pub fn owned(&self) -> watch::Receiver<OwnedPartitions> {
         self.ownership.owned()
@@ -134,41 +135,41 @@ impl Membership {
         self.is_member() && self.ownership.holds(partition, boot_clock::now())
     }
 
-    /// How much longer that is sure, if nothing is heard from the broker.
+    /// How much longer the lease runs without an answer from the broker.
     #[must_use]
     pub fn lease_left(&self) -> Duration {
         if self.is_member() { self.ownership.left(boot_clock::now()) } else { Duration::ZERO }
     }
 
-    /// That this member cannot act on all it was given: since when, and why. `None` while it can, and while it is a member
-    /// that was given nothing. A rebalance is a lapse of a moment; one that lasts longer than a session needs a look.
+    /// Since when and why this member cannot act on all its assigned partitions. `None` while it can, or while it is a member
+    /// without partitions. Every rebalance is a short outage; one longer than a session needs attention.
     #[must_use]
     pub fn outage(&self) -> Option<MembershipOutage> {
         self.ownership.outage(self.is_member(), boot_clock::now())
     }
 
-    /// Rebalances of the group that this member has been through.
+    /// Rebalances that this member has taken part in.
     #[must_use]
     pub fn rebalances(&self) -> Rebalances {
         self.ownership.rebalances()
     }
 
-    /// Waits until this is no membership any more: it was left, or a fault has ended it.
+    /// Waits until the membership has ended: the group was left, or a thread panicked.
     pub async fn ended(&self) {
-        // Without its sender the thread is gone as well.
+        // An error means that the sender's thread has ended too.
         self.ended.clone().wait_for(|ended| *ended).await.ok();
     }
 
-    /// Leaves the group, so that others take over at once. Other clones own nothing any more either.
+    /// Leaves the group, so that others take over at once. All clones then own nothing.
     pub async fn leave(mut self) {
         self.stop.cancel();
-        // An error means that the thread is gone already; a late one goes on by itself.
+        // An error means that the thread has already ended; a late one finishes in the background.
         if timeout(LEAVE_LIMIT, self.ended.wait_for(|ended| *ended)).await.is_err() {
-            tracing::warn!(limit = ?LEAVE_LIMIT, "the group has not been left in time, the session ends instead");
+            tracing::warn!(limit = ?LEAVE_LIMIT, "leaving the group timed out; the coordinator drops this member when its session ends");
         }
     }
 
-    /// Cheap, and for any thread: the client knows of a lost assignment before the thread that polls has heard of it.
+    /// Cheap and safe on any thread: the client knows of a lost assignment before the polling thread does.
     fn is_member(&self) -> bool {
         self.slot.read().as_ref().is_some_and(|client| !client.assignment_lost())
     }

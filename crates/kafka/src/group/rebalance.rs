@@ -1,4 +1,4 @@
-//! What the group assigns to a member and revokes from it, as librdkafka reports it on the thread that polls.
+//! The partitions the group assigns and revokes, as librdkafka reports them on the polling thread.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use tokio_util::sync::CancellationToken;
 use super::ownership::Ownership;
 use crate::{context::Context, sys};
 
-/// A client that reports its rebalances.
+/// A consumer with a rebalance listener.
 pub(super) type MemberClient = BaseConsumer<Context<RebalanceListener>>;
 
-/// Tells the ownership what the group assigns and revokes.
+/// Reports assigned and revoked partitions to the ownership.
 pub(super) struct RebalanceListener {
     pub(super) ownership: Arc<Ownership>,
     pub(super) group: String,
-    /// Cancelled once another member has taken this one's place; its rebalances no longer count.
+    /// Cancelled once another client has replaced this one; its rebalances are then ignored.
     pub(super) replaced: CancellationToken,
 }
 
@@ -46,16 +46,16 @@ impl ConsumerContext for Context<RebalanceListener> {
         }
         if partitions.count() > 0 {
             tracing::info!(group, partitions = ?numbers(partitions), "partitions assigned");
-            // Records of a partition that is not paused are fetched and dropped, nothing worse.
+            // Harmless: records of a partition that is not paused are fetched and dropped.
             if let Err(error) = consumer.pause(partitions) {
-                tracing::debug!(group, %error, "partitions are not paused");
+                tracing::debug!(group, %error, "cannot pause the partitions; their records are fetched and dropped");
             }
         }
         ownership.rebalanced(sys::group_generation(consumer.client()), numbers(partitions));
     }
 }
 
-/// There is one topic only.
+/// The partition numbers; the group has only one topic.
 fn numbers(partitions: &TopicPartitionList) -> Vec<i32> {
     partitions.elements().iter().map(|element| element.partition()).collect()
 }

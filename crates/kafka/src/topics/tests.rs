@@ -93,7 +93,7 @@ fn existing_topics_that_disagree_are_named() {
     let error =
         agreed_partitions("b", &counts(&[("a", 6), ("b", 6), ("c", 4)]), None).unwrap_err().to_string();
 
-    assert!(error.starts_with("1 topic is not"), "{error}");
+    assert!(error.starts_with("1 topic has wrong settings"), "{error}");
     assert!(error.contains("topic c has 4 partitions and must have 6"), "{error}");
 }
 

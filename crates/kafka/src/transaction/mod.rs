@@ -1,6 +1,6 @@
 //! One writer per shard: batches that are visible as a whole or not at all, refused once another owner has come.
 //!
-//! [`ShardProducers::take`] builds a producer with the shard's transactional id and initialises it, from which moment the broker
+//! [`ShardProducers::take`] builds a producer with the shard's transactional id and initializes it, from which moment the broker
 //! refuses every earlier owner. [`ShardProducer::commit`] hands a batch to the shard's thread ([`producer_thread`]), which begins a
 //! transaction, sends the records, waits for their reports and commits.
 //!
@@ -69,9 +69,9 @@ pub struct Options {
     pub queue_bytes: usize,
     /// `transaction.timeout.ms` (default 15 s): how long an abandoned batch may hold back readers.
     pub transaction_timeout: Duration,
-    /// The longest one initialisation may take before it is tried again (default 30 s).
+    /// The longest one initialization may take before it is tried again (default 30 s).
     pub init_limit: Duration,
-    /// Producers that may initialise at once (default 8): each makes the coordinator write.
+    /// Producers that may initialize at once (default 8): each makes the coordinator write.
     pub concurrent_inits: usize,
     /// How long a batch may take before its outcome counts as unknown and the producer is built anew (default 60 s, well
     /// above the transaction's own timeout).
@@ -141,7 +141,7 @@ impl ShardProducers {
     /// Asks the lease once its turn has come and once more at the end, since both take their time: a worker is only
     /// started, and only kept, while the shard is the caller's.
     async fn start(&self, transactional_id: &Arc<str>, lease: &Lease) -> Result<ProducerThread, Error> {
-        let stopped = || Error::Stopped { action: format!("initialise transactional id {transactional_id}") };
+        let stopped = || Error::Stopped { action: format!("initialize transactional id {transactional_id}") };
         let owned = || {
             if lease() {
                 Ok(())

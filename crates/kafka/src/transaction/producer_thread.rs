@@ -54,7 +54,7 @@ pub(super) enum BatchOutcome {
     Broken(Error),
 }
 
-/// The handle of a running, initialised worker.
+/// The handle of a running, initialized worker.
 pub(super) struct ProducerThread {
     batches: mpsc::Sender<QueuedBatch>,
     /// Connections that its client has lost.
@@ -81,7 +81,7 @@ struct QueuedBatch {
 }
 
 impl ProducerThread {
-    /// Starts the thread and initialises the transactional id. The turn ends with the initialisation, also when nobody
+    /// Starts the thread and initializes the transactional id. The turn ends with the initialization, also when nobody
     /// waits for it any more.
     pub(super) async fn start(
         kafka: &Kafka,
@@ -109,7 +109,7 @@ impl ProducerThread {
                 }
             }
         };
-        let action = format!("initialise transactional id {transactional_id}");
+        let action = format!("initialize transactional id {transactional_id}");
         let disconnects = start_thread("kafka-shard", &action, run).await??;
         let handled_disconnects = disconnects.load(Ordering::Acquire);
         Ok(Self { batches, disconnects, handled_disconnects })
@@ -153,8 +153,8 @@ impl BatchWriter {
             report_limit: options.transaction_timeout + REPORT_MARGIN,
             before_commit: options.before_commit.clone(),
         };
-        let initialised = shard.producer.init_transactions(options.init_limit);
-        initialised.map_err(|error| match shard.error("initialise", error.clone()) {
+        let initialized = shard.producer.init_transactions(options.init_limit);
+        initialized.map_err(|error| match shard.error("initialize", error.clone()) {
             Error::Request { action, .. } => shard.producer.context().failed(action, error),
             fenced => fenced,
         })?;

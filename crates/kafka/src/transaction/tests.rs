@@ -186,7 +186,7 @@ async fn an_empty_batch_is_nothing_to_do() {
 async fn a_shard_whose_lease_has_ended_is_not_taken() {
     let cluster = cluster();
     let shards = ShardProducers::new(cluster.settings(), Options::default());
-    // Ended before the turn came, and ended while the id was initialised.
+    // Ended before the turn came, and ended while the id was initialized.
     for answers in [0, 1] {
         let asked = std::sync::atomic::AtomicUsize::new(0);
         let lease: Lease = Arc::new(move || asked.fetch_add(1, Ordering::SeqCst) < answers);
@@ -199,7 +199,7 @@ async fn a_shard_whose_lease_has_ended_is_not_taken() {
 }
 
 #[tokio::test]
-async fn a_take_that_is_dropped_keeps_its_turn_until_the_initialisation_has_ended() {
+async fn a_take_that_is_dropped_keeps_its_turn_until_the_initialization_has_ended() {
     let cluster = cluster();
     cluster.set_reachable(false).unwrap();
     let shards =

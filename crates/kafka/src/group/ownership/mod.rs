@@ -1,13 +1,12 @@
-//! What a member has been given, which of it is its own, and how long that is sure.
+//! The partitions assigned to a member, which of them it owns, and until when that is certain.
 //!
-//! A partition goes through four steps: *unclaimed* (assigned), *writing* (its claim is being written), *written* (the claim
-//! stands in the log) and *owned* (a commit that began after the claim was written has succeeded). The last step is what
-//! makes claims tell who came later: a claim that was delayed, and landed behind a successor's, never becomes ownership,
-//! since the commit after it fails.
+//! A partition has four steps: *unclaimed* (assigned), *writing* (its claim is being written), *written* (the claim is in the
+//! log) and *owned* (a commit that began after the claim was written has succeeded). The last step makes the order of claims
+//! reliable: a delayed claim that lands behind a successor's never becomes an ownership, because the commit after it fails.
 //!
-//! - A revoked partition is forgotten at once, whatever its step; what is still under way for it changes nothing.
-//! - The lease runs from before a commit, or from the last poll if that was earlier: a thread that no longer polls cannot
-//!   hear that its partitions are wanted elsewhere.
+//! - A revoked partition is dropped at once, whatever its step; a claim still in flight for it changes nothing.
+//! - The lease starts before the commit is sent, or at the last poll if that was earlier: a thread that does not poll would
+//!   not notice a revocation.
 
 use std::{
     collections::BTreeMap,
@@ -28,19 +27,19 @@ use super::{
     health::{MembershipHealth, MembershipOutage, Rebalances},
 };
 
-/// The most of a session that is kept back, for clocks that differ and for what the holder does after asking.
+/// Most of a session that is deducted from the lease, for clock drift and for the time between a check and the action.
 const MAX_LEASE_MARGIN: Duration = Duration::from_secs(1);
-/// The part of a short session that is kept back.
+/// The fraction of a short session that is deducted (one sixth).
 const LEASE_MARGIN_SHARE: u32 = 6;
 
 /// See the module's head. Times are those of [`boot_clock`](base::boot_clock).
 #[derive(Debug)]
 pub(super) struct Ownership {
-    /// How long after a sign of life the broker surely has given nothing to others.
+    /// How long after a successful commit the group certainly reassigns nothing.
     lease: Duration,
-    /// Nanoseconds until which the lease runs.
+    /// When the lease ends, in nanoseconds.
     until: AtomicU64,
-    /// Nanoseconds at which the last poll began.
+    /// When the last poll began, in nanoseconds.
     polled: AtomicU64,
     state: Mutex<OwnershipState>,
     owned: watch::Sender<OwnedPartitions>,
@@ -64,7 +63,7 @@ impl Ownership {
         }
     }
 
-    /// The partitions owned, and a signal for every change.
+    /// The owned partitions, and a signal for every change.
     pub(super) fn owned(&self) -> watch::Receiver<OwnedPartitions> {
         self.owned.subscribe()
     }
@@ -82,12 +81,12 @@ impl Ownership {
     /// A poll begins.
     pub(super) fn polling(&self, now: Duration) {
         self.polled.store(nanos(now), Ordering::Release);
-        // So that a lapse nobody asks about has its true beginning.
+        // So that an outage has its true start even if `outage` is not called.
         self.update_health(&mut self.state.lock(), true, now);
     }
 
-    /// Since when and why not all that was given may be acted on; `None` while it may. `is_member`: whether the client
-    /// still believes so.
+    /// Since when and why the member cannot act on all its partitions; `None` while it can. `is_member`: whether the client
+    /// still believes it is one.
     pub(super) fn outage(&self, is_member: bool, now: Duration) -> Option<MembershipOutage> {
         let mut state = self.state.lock();
         self.update_health(&mut state, is_member, now);
@@ -100,21 +99,21 @@ impl Ownership {
         self.state.lock().health.rebalances
     }
 
-    /// Something failed that may explain a lapse.
+    /// Records a failure that may explain an outage.
     pub(super) fn note_failure(&self, reason: String) {
         self.state.lock().health.reason = Some(reason);
     }
 
-    /// The coordinator said, about a commit begun after so many rebalances, that another one is under way.
+    /// The coordinator answered a commit, sent after `completed` rebalances, that another rebalance is in progress.
     pub(super) fn rebalancing(&self, completed: u64) {
         let health = &mut self.state.lock().health;
-        // An answer from before the last one is no news.
+        // An answer to a commit from before the last rebalance is outdated.
         if health.rebalances.completed == completed {
             health.rebalancing();
         }
     }
 
-    /// The group has settled on a generation, and gives these; often none.
+    /// A rebalance has completed and assigned these partitions; often none.
     pub(super) fn rebalanced(&self, generation: Option<i32>, partitions: impl IntoIterator<Item = i32>) {
         self.state.lock().health.rebalanced(generation);
         self.assigned(partitions);
@@ -124,7 +123,7 @@ impl Ownership {
         let until = Duration::from_nanos(self.until.load(Ordering::Acquire));
         let owns_all = state.assigned.values().all(|assigned| matches!(assigned.step, ClaimStep::Owned(_)));
         let leased = state.assigned.is_empty() || until > now;
-        // A lease that has run out did so before anybody looked.
+        // An expired lease ended before this check.
         let ran_out = owns_all && !state.assigned.is_empty() && !until.is_zero();
         let since = if ran_out { until.min(now) } else { now };
         state.health.update(is_member && state.health.joined && owns_all && leased, since);
@@ -143,24 +142,24 @@ impl Ownership {
         self.newly_assigned.notify_one();
     }
 
-    /// The group takes these, or they are lost.
+    /// These partitions were revoked or lost.
     pub(super) fn revoked(&self, partitions: impl IntoIterator<Item = i32>) {
         let mut state = self.state.lock();
         for partition in partitions {
             if let Some(assigned) = state.assigned.remove(&partition) {
-                // Under the lock, so that whoever holds it and sees the token alive knows the partition is still this one.
+                // Under the lock: while it is held, a live token means that the assignment is still the same.
                 assigned.revoked.cancel();
             }
         }
         self.publish(&state);
     }
 
-    /// The group no longer counts on this member.
+    /// The group has dropped this member.
     pub(super) fn lost(&self) {
         self.state.lock().health.lost();
     }
 
-    /// Nothing is ours any more.
+    /// Revokes everything and ends the lease.
     pub(super) fn end(&self) {
         let all: Vec<i32> = self.state.lock().assigned.keys().copied().collect();
         self.revoked(all);
@@ -168,7 +167,7 @@ impl Ownership {
         self.lost();
     }
 
-    /// Partitions whose claim is to be written, each with what tells that it no longer is. Each is handed out once.
+    /// Waits for partitions whose claim must be written. Each is returned once, with a token that its revocation cancels.
     pub(super) async fn unclaimed_partitions(&self) -> Vec<(i32, CancellationToken)> {
         loop {
             let unclaimed = self.state.lock().start_claims();
@@ -179,7 +178,7 @@ impl Ownership {
         }
     }
 
-    /// A partition's claim stands in the log, at this offset.
+    /// A partition's claim is in the log, at this offset.
     pub(super) fn claimed(&self, partition: i32, revoked: &CancellationToken, claim: i64) {
         let mut state = self.state.lock();
         if !revoked.is_cancelled()
@@ -191,7 +190,7 @@ impl Ownership {
         self.wake();
     }
 
-    /// Blocks until a claim has been written, or [`Ownership::wake`] was called, since the last call, at most this long.
+    /// Blocks until a claim has been written or [`Ownership::wake`] called since the last call, at most this long.
     pub(super) fn sleep(&self, limit: Duration) {
         let mut state = self.state.lock();
         self.woken.wait_while_for(&mut state, |state| !state.woken, limit);
@@ -204,7 +203,7 @@ impl Ownership {
         self.woken.notify_one();
     }
 
-    /// What to commit next as a sign of life: each partition in turn. `None` without a claim.
+    /// The next commit that renews the lease: each partition in turn. `None` without a claim.
     pub(super) fn next_renewal(&self) -> Option<LeaseRenewal> {
         let mut state = self.state.lock();
         let claims: BTreeMap<i32, i64> = state.claims().collect();
@@ -215,14 +214,14 @@ impl Ownership {
         Some(LeaseRenewal { partition: *partition, claim: *claim, proves: claims, completed })
     }
 
-    /// A commit of that renewal, begun at this time, has succeeded.
+    /// The commit of this renewal, sent at `begun`, has succeeded.
     pub(super) fn renewed(&self, renewal: &LeaseRenewal, begun: Duration) {
         let since = begun.min(Duration::from_nanos(self.polled.load(Ordering::Acquire)));
-        // Before anything becomes ours by it: what is owned is held.
+        // Before any partition becomes owned by it, so that owned partitions are always held.
         self.until.store(nanos(since + self.lease), Ordering::Release);
         let mut state = self.state.lock();
         for (partition, claim) in &renewal.proves {
-            // An offset is given once, so this is the same assignment and no later one.
+            // Offsets are unique, so this is the same assignment and not a later one.
             if let Some(assigned) = state.assigned.get_mut(partition)
                 && assigned.step == ClaimStep::Written(*claim)
             {
@@ -233,7 +232,7 @@ impl Ownership {
         self.publish(&state);
     }
 
-    /// The broker no longer knows us: nothing is sure until a commit succeeds again.
+    /// The coordinator no longer knows this member: the lease ends until a commit succeeds again.
     pub(super) fn end_lease(&self) {
         self.until.store(0, Ordering::Release);
     }
@@ -250,16 +249,16 @@ impl Ownership {
     }
 }
 
-/// A commit that shows the coordinator that we live, and us that it has given our partitions to nobody.
+/// A commit that renews the session and proves that no partition was reassigned.
 #[derive(Debug)]
 pub(super) struct LeaseRenewal {
     /// The partition to commit.
     pub(super) partition: i32,
     /// Its claim.
     pub(super) claim: i64,
-    /// Claims that stood in the log before the commit began.
+    /// Claims that were in the log before the commit was sent.
     proves: BTreeMap<i32, i64>,
-    /// Rebalances completed by then.
+    /// Rebalances completed before it.
     pub(super) completed: u64,
 }
 
@@ -267,7 +266,7 @@ pub(super) struct LeaseRenewal {
 struct OwnershipState {
     assigned: BTreeMap<i32, AssignedClaim>,
     last_committed: i32,
-    /// Whoever renews the lease is to look again.
+    /// The renewing thread must check for work.
     woken: bool,
     health: MembershipHealth,
 }
@@ -314,7 +313,7 @@ enum ClaimStep {
     Owned(i64),
 }
 
-/// 584 years fit.
+/// A `u64` of nanoseconds holds 584 years.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
