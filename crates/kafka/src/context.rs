@@ -216,7 +216,7 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
                     // servers included, and never sends another request.
                     warn!(
                         client = self.client.label(),
-                        "the client has lost isolation of all brokers: it looks for them anew"
+                        "the client has no broker left; adding the bootstrap servers again"
                     );
                     let bootstrap = self.bootstrap.clone();
                     self.on_own_thread(move |client| sys::add_brokers(client.handle(), &bootstrap));

@@ -142,7 +142,7 @@ struct AssignedPartition {
 /// The caller has dropped the consumer.
 struct ReceiverGone;
 
-/// Fields are dropped in this args: the queues belong to the client.
+/// Fields are dropped in this order: the queues borrow from the client.
 struct Poller {
     sources: Vec<AssignedPartition>,
     client: Arc<ConsumerClient>,

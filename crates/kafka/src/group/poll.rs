@@ -227,7 +227,7 @@ fn poll(
     None
 }
 
-/// Whether Kafka is there. The member itself may have lost isolation of it, so another client asks.
+/// Whether Kafka answers. The member's client may have lost all brokers, so another one asks.
 fn is_kafka_reachable(args: &MemberArgs) -> bool {
     let role = ClientRole::Query(Isolation::ReadCommitted);
     consumer::ask(&args.kafka, &role, |client| find_topic(client, &args.options.topic, ASK_LIMIT)).is_ok()

@@ -29,7 +29,7 @@ fn cluster() -> (EmbeddedCluster, Producer) {
 }
 
 #[tokio::test]
-async fn acknowledged_records_of_a_partition_have_the_offsets_of_their_order() {
+async fn offsets_follow_the_order_of_sends() {
     let (_cluster, producer) = cluster();
 
     let deliveries: Vec<DeliveryFuture> =
@@ -42,7 +42,7 @@ async fn acknowledged_records_of_a_partition_have_the_offsets_of_their_order() {
 }
 
 #[tokio::test]
-async fn a_record_whose_delivery_was_dropped_is_published_all_the_same() {
+async fn dropping_the_future_does_not_cancel_the_record() {
     let (cluster, producer) = cluster();
 
     drop(producer.send(record(0, "kept")).unwrap());
@@ -60,7 +60,7 @@ async fn a_record_whose_delivery_was_dropped_is_published_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_lost_broker_delays_records_and_loses_none() {
+async fn lost_broker_delays_records_and_loses_none() {
     let (cluster, producer) = cluster();
     producer.send(record(0, "before")).unwrap().await.unwrap();
     cluster.set_reachable(false).unwrap();
@@ -79,8 +79,8 @@ async fn a_lost_broker_delays_records_and_loses_none() {
 }
 
 #[tokio::test]
-async fn a_producer_that_failed_for_good_ends_every_open_delivery() {
-    // Nobody tells when a request has left, so a record that had not is given longer the next time.
+async fn fatal_failure_ends_every_open_delivery() {
+    // It cannot be observed when a request has been sent, so the next attempt waits longer.
     for patience in [50, 200, 800, 3200] {
         let (cluster, producer) = cluster();
         producer.send(record(0, "before")).unwrap().await.unwrap();
@@ -103,7 +103,7 @@ async fn a_producer_that_failed_for_good_ends_every_open_delivery() {
 }
 
 #[tokio::test]
-async fn a_full_queue_gives_the_record_back_for_another_try() {
+async fn full_queue_returns_the_record_for_a_retry() {
     let cluster = EmbeddedCluster::start(1).unwrap();
     cluster.create_topic("events", 1).unwrap();
     cluster.set_reachable(false).unwrap();
@@ -118,7 +118,7 @@ async fn a_full_queue_gives_the_record_back_for_another_try() {
 }
 
 #[tokio::test]
-async fn a_record_that_can_never_fit_is_given_back_for_good() {
+async fn record_that_never_fits_is_refused_finally() {
     let (_cluster, producer) = cluster();
 
     let refused = producer.send(record(0, vec![0; MAX_RECORD_BYTES + 1])).unwrap_err();
@@ -131,7 +131,7 @@ async fn a_record_that_can_never_fit_is_given_back_for_good() {
 }
 
 #[tokio::test]
-async fn purged_records_that_never_left_are_reported_as_not_in_the_log() {
+async fn purged_unsent_records_are_reported_as_not_in_the_log() {
     let (cluster, producer) = cluster();
     cluster.set_reachable(false).unwrap();
     let delivery = producer.send(record(0, "never")).unwrap();
@@ -144,7 +144,7 @@ async fn purged_records_that_never_left_are_reported_as_not_in_the_log() {
 }
 
 #[tokio::test]
-async fn dropping_a_producer_in_trouble_does_not_hold_up_the_thread() {
+async fn dropping_a_stuck_producer_does_not_block() {
     let mut tries = Vec::new();
     // Others may take the processor away now and then; a wait for the client would be in every try.
     for _ in 0..5 {

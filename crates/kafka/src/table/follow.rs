@@ -1,4 +1,4 @@
-//! The task that reads: the whole topic, then what is added to it, and after a failure all of it again.
+//! The task that reads the topic: all of it, then what is appended, and after a failure all of it again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,11 +15,11 @@ use super::{PING_INTERVAL, PING_LIMIT, SharedTable, TableContents, TableState};
 use crate::{Assignment, Consumer, ConsumerEvent, ConsumerOptions, Error, StartOffset, murmur2};
 use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 
-/// Events that are taken over together, at most.
+/// Most events that are applied together.
 const MAX_EVENTS: usize = 256;
-/// Bytes a consumer may hold: these topics are small, and there are several.
+/// Bytes a consumer may buffer: these topics are small, and there are several.
 const BUFFER_BYTES: usize = 4 << 20;
-/// The longest a consumer may look for its topic before it is replaced.
+/// Time limit for finding the topic, after which the consumer is replaced.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Waits between consumers that fail.
 const FOLLOW_BACKOFF: BackoffPolicy =
@@ -32,7 +32,7 @@ pub(super) async fn run<S: TableState>(shared: Arc<SharedTable<S>>) {
         let Err(error) = read(&shared, &mut backoff).await;
         // One warning for an outage, however many attempts it takes.
         if backoff.is_fresh() {
-            tracing::warn!(topic = &*shared.topic, error = %ErrorChain(&error), "reading the topic anew from its start");
+            tracing::warn!(topic = &*shared.topic, error = %ErrorChain(&error), "reading the topic failed; reading it again from its start");
         } else {
             tracing::debug!(topic = &*shared.topic, error = %ErrorChain(&error), "reading the topic failed again");
         }
@@ -43,10 +43,10 @@ pub(super) async fn run<S: TableState>(shared: Arc<SharedTable<S>>) {
     }
 }
 
-/// Reads the whole topic and follows it until that fails.
+/// Reads the whole topic and follows it until an error.
 ///
-/// Two consumers, because librdkafka takes one wait for the life of a client: the first learns soon where the end is, the second does not
-/// ask the broker twenty times a second whether there is more.
+/// Uses two consumers, because librdkafka's fetch wait is fixed per client: the first finds the end quickly, the second does
+/// not fetch many times per second from an idle topic.
 async fn read<S: TableState>(shared: &SharedTable<S>, backoff: &mut Backoff) -> Result<Infallible, Error> {
     let mut reading = TableReader::new(shared);
     let mut consumer = assign(&reading, ConsumerOptions::default().fetch_wait).await?;
@@ -57,7 +57,7 @@ async fn read<S: TableState>(shared: &SharedTable<S>, backoff: &mut Backoff) -> 
     follow(&mut reading, consumer).await
 }
 
-/// A consumer that starts where the reading is.
+/// A consumer that starts at the reader's positions.
 async fn assign<S>(reading: &TableReader<'_, S>, fetch_wait: Duration) -> Result<Consumer, Error> {
     let shared = reading.shared;
     let assignments = reading.positions.iter().map(|(partition, position)| Assignment {
@@ -76,7 +76,7 @@ async fn assign<S>(reading: &TableReader<'_, S>, fetch_wait: Duration) -> Result
     consumer.inspect(|_| note_contact(shared))
 }
 
-/// Reads on until that fails.
+/// Follows the topic until an error.
 async fn follow<S: TableState>(
     reading: &mut TableReader<'_, S>,
     mut consumer: Consumer,
@@ -86,7 +86,7 @@ async fn follow<S: TableState>(
 
     let mut ask = interval(PING_INTERVAL);
     ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // Each leader in turn; one that does not answer is asked again.
+    // Each leader in turn; one that does not answer is pinged again.
     let mut turn = partitions.iter().copied().cycle();
     let mut asked = turn.next().unwrap_or_default();
     loop {
@@ -117,8 +117,8 @@ async fn follow<S: TableState>(
     }
 }
 
-/// Applies an event together with those that wait already, so that readers see as much of a transaction at once as possible. True
-/// when that made the state whole; an error behind it is left to the next consumer.
+/// Applies an event together with those already buffered, so that readers see as much of a transaction at once as possible.
+/// True if that completed the state; an error after it is left to the next consumer.
 fn take<S: TableState>(
     reading: &mut TableReader<'_, S>,
     first: Result<ConsumerEvent, Error>,
@@ -144,10 +144,10 @@ fn note_contact<S>(shared: &SharedTable<S>) {
     *shared.heard.lock() = Instant::now();
 }
 
-/// What one consumer has brought.
+/// Applies the events of a consumer.
 pub(super) struct TableReader<'a, S> {
     shared: &'a SharedTable<S>,
-    /// The state nobody sees yet, and partitions that have not been at their end.
+    /// The state that is not visible yet, and the partitions whose end has not been reached.
     aside: Option<(TableContents<S>, BTreeSet<i32>)>,
     positions: BTreeMap<i32, Option<i64>>,
 }
@@ -160,7 +160,7 @@ impl<'a, S: TableState> TableReader<'a, S> {
         Self { shared, aside: Some((TableContents::new(blank), partitions)), positions }
     }
 
-    /// Takes events over; true when that made the state a whole.
+    /// Applies events; true if that completed the state.
     pub(super) fn apply(&mut self, events: &[ConsumerEvent]) -> bool {
         let (mut records, mut ended) = (Vec::new(), Vec::new());
         for event in events {

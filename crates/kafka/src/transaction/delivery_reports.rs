@@ -1,4 +1,4 @@
-//! What librdkafka reports of the records of a batch, and waiting for it.
+//! Delivery reports of a batch's records, and waiting for them.
 
 use std::{mem, time::Instant};
 
@@ -11,7 +11,7 @@ use rdkafka::{
 use super::CommittedBatch;
 use crate::{Error, context::Context, producer::outcome};
 
-/// Reports of the batch under way.
+/// Reports of the current batch.
 #[derive(Default)]
 pub(super) struct DeliveryReports {
     state: Mutex<ReportState>,
@@ -20,19 +20,19 @@ pub(super) struct DeliveryReports {
 
 #[derive(Default)]
 struct ReportState {
-    /// Number of the batch; each record carries that of its own.
+    /// Number of the batch; each record carries its batch's number.
     batch: usize,
     open: usize,
-    /// A record was sent and not acknowledged.
+    /// A record was sent and refused.
     failures: bool,
     failed: Option<Error>,
-    /// Given up because another record failed.
+    /// The first record purged because another one failed.
     purged: Option<Error>,
     committed: CommittedBatch,
 }
 
 impl DeliveryReports {
-    /// Starts to count for a new batch and gives its number.
+    /// Starts a new batch and returns its number.
     pub(super) fn begin(&self) -> usize {
         let mut state = self.state.lock();
         let batch = state.batch.wrapping_add(1);
@@ -50,7 +50,7 @@ impl DeliveryReports {
 
     fn record(&self, batch: usize, result: Result<(), Error>) {
         let mut state = self.state.lock();
-        // Records of an aborted batch are reported as purged when the next one may have begun: not its concern.
+        // Purged records of an aborted batch may be reported after the next one has started; ignore them.
         if batch != state.batch {
             return;
         }
@@ -64,7 +64,7 @@ impl DeliveryReports {
         self.changed.notify_all();
     }
 
-    /// Where a record of the batch stands; told before the record is counted, after which nobody may ask any more.
+    /// Notes a record's offset. Called before `record`, because `committed` may be read right after that.
     fn note_offset(&self, batch: usize, topic: &str, partition: i32, offset: i64) {
         let mut state = self.state.lock();
         if batch == state.batch {
@@ -72,7 +72,7 @@ impl DeliveryReports {
         }
     }
 
-    /// Where the records of the batch stand.
+    /// The positions of the batch's records.
     pub(super) fn committed(&self) -> CommittedBatch {
         mem::take(&mut self.state.lock().committed)
     }
@@ -81,7 +81,7 @@ impl DeliveryReports {
         self.state.lock().failures
     }
 
-    /// `false` when none came in time.
+    /// `false` if no report arrived in time.
     pub(super) fn wait_for_one(&self, end: Instant) -> Result<bool, Error> {
         let before = self.state.lock().open;
         self.wait(end, |state| state.open < before || before == 0)
@@ -91,7 +91,7 @@ impl DeliveryReports {
         self.wait(end, |state| state.open == 0)
     }
 
-    /// Waits until the state is as wanted or a record has failed, whose error it then is.
+    /// Waits for a condition, or for the failure of a record, which is returned as the error.
     fn wait(&self, end: Instant, wanted: impl Fn(&ReportState) -> bool) -> Result<bool, Error> {
         let mut state =
             self.wait_while(end, |state| state.failed.is_none() && state.purged.is_none() && !wanted(state));
@@ -101,7 +101,7 @@ impl DeliveryReports {
         }
     }
 
-    /// The failure that made librdkafka give up the rest, if it is reported in time.
+    /// The failure that made librdkafka purge the rest, if it is reported in time.
     pub(super) fn first_failure(&self, end: Instant) -> Option<Error> {
         self.wait_while(end, |state| state.failed.is_none() && state.open > 0).failed.take()
     }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_complete_only_when_every_record_is_reported() {
+    fn batch_is_complete_when_every_record_is_reported() {
         let reports = DeliveryReports::default();
         let batch = reports.begin();
         reports.expect_one();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_failure_ends_the_wait_before_the_rest_is_reported() {
+    fn first_failure_ends_the_wait() {
         let reports = DeliveryReports::default();
         let batch = reports.begin();
         (0..3).for_each(|_| reports.expect_one());
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_record_that_failed_is_the_reason_also_when_those_given_up_with_it_are_reported_first() {
+    fn failed_record_is_the_reason_though_purged_ones_come_first() {
         let reason = || KafkaError::MessageProduction(Code::PurgeQueue);
         let purged = || Error::delivery("given up", 0, Persisted::No, reason());
         let reports = DeliveryReports::default();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_knows_the_offset_behind_its_last_record_of_each_place_and_nothing_of_the_batch_before() {
+    fn batch_knows_its_next_offset_in_each_partition() {
         let reports = DeliveryReports::default();
         let before = reports.begin();
         reports.note_offset(before, "records", 2, 70);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_from_another_thread_ends_the_wait_for_room() {
+    fn report_from_another_thread_ends_the_wait() {
         let reports = Arc::new(DeliveryReports::default());
         let batch = reports.begin();
         reports.expect_one();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_batch_knows_nothing_of_the_failures_before_however_late_they_are_reported() {
+    fn late_reports_of_an_aborted_batch_are_ignored() {
         let reports = DeliveryReports::default();
         let aborted = reports.begin();
         reports.expect_one();

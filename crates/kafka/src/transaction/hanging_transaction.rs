@@ -1,27 +1,29 @@
-//! What a transaction says of itself, and what is to become of one that was left hanging.
+//! Finds hanging transactions and decides whether to commit or abort them.
 //!
-//! Every record of a batch says whose it is and of which batch ([`BATCH_HEADER`]). The last that a batch writes to a partition carries a
-//! [`BatchManifest`] as well: everywhere the batch writes. A partition has the records of a producer in their order, so that where this record
-//! is, all of the batch that belongs there is; where every partition of the manifest has it, the batch is whole.
+//! Every record of a batch carries the transactional id and batch number ([`BATCH_HEADER`]). The last record of a batch in each
+//! partition also carries a [`BatchManifest`] with all partitions of the batch. A partition keeps a producer's records in order,
+//! so if this record is there, the whole part of the batch is; if every partition of the manifest has it, the batch is complete.
 //!
-//! A coordinator that has decided tells every partition. Kafka 4.3 takes one that has no leader in that moment for deleted, and never
-//! tells it: its broker is stopping, or has just come back. Readers of that partition stand still before the batch, while those of
-//! others may have it. What was decided is not to be had from the coordinator any more, and follows from what is in the logs:
+//! When a transaction ends, its coordinator writes a marker to every partition. Kafka 4.3 treats a partition that has no leader
+//! at that moment (its broker is stopping, or has just restarted) as deleted and never writes the marker. Consumers of that
+//! partition are then stuck before the batch, while consumers of the others may have it. The coordinator no longer knows the
+//! outcome; it follows from the logs:
 //!
-//! | the batch | in partitions that were told | so |
+//! | the batch is | in partitions with the marker it is | decision |
 //! |---|---|---|
-//! | is not whole | | its commit was never asked for: abort |
-//! | is whole | is seen in one | commit |
-//! | is whole | is not seen | abort |
-//! | is whole | there are none | commit: its owner may have been told so, and nothing of it is missing |
+//! | incomplete | | abort: its commit was never requested |
+//! | complete | visible in one | commit |
+//! | complete | not visible | abort |
+//! | complete | (no partition has the marker) | commit: its owner may have seen the commit succeed, and nothing is missing |
 //!
-//! A batch is committed by writing its last record of each such partition once more, and committing that: the end of a transaction ends
-//! all that its producer has open in a partition. So readers get that one record twice, manifest and all. Where that is aborted the whole
-//! batch is in that partition, and is written anew.
+//! A hanging batch is committed by writing its last record in each such partition again and committing that: the marker ends
+//! everything its producer has open in the partition. So consumers get that record twice, with its manifest. If this commit is
+//! aborted, the whole batch is aborted in that partition and is written again.
 //!
-//! Of two batches that hang in the same partition one could not be aborted without the other. So who has lost a connection since its
-//! last transaction began looks first ([`super::ShardProducer::commit`]). What stays is a batch that was begun before the connection was
-//! lost, in the moment in which a broker that stops has no leaders and still answers, and is then aborted: it takes one before it along.
+//! If two batches hang in the same partition, one cannot be aborted without the other. So after a lost connection a commit first
+//! checks the last transaction ([`super::ShardProducer::commit`]). One case remains: a batch that begins before the connection
+//! is lost, while a stopping broker leads no partition but still answers, and that is then aborted; its abort also aborts a batch
+//! that hangs before it.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -43,26 +45,26 @@ use crate::{
     role::Isolation,
 };
 
-/// Where the manifest is.
+/// Header with the manifest.
 pub(super) const MANIFEST_HEADER: &str = "tributary.batch";
 
-/// Where every record says of which batch it is: four bytes for the id and eight for the batch's number.
+/// Header that names a record's batch: 4 bytes for the transactional id and 8 for the batch number.
 pub(super) const BATCH_HEADER: &str = "tributary.of";
 
-/// How many of the last records of a partition are looked through for one that is not open there: few are enough where nobody else
-/// writes, and many where others do.
+/// How many of a partition's last offsets are searched, in turn, for a batch that is not open there: few are enough if no other
+/// writer uses the partition.
 const TAIL_LENGTHS: [i64; 3] = [500, 50_000, i64::MAX];
 
-/// How often, and how far apart, a partition has to be unknown to be gone.
+/// A partition counts as deleted when this many checks, with this pause, do not find it.
 const EXISTS_TRIES: u32 = 6;
 const EXISTS_PAUSE: Duration = Duration::from_millis(500);
 
-/// What the last record of a batch says in each of its partitions.
+/// The manifest in the last record of a batch in each of its partitions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct BatchManifest {
     /// The transactional id.
     by: String,
-    /// No other batch of the same id has this number, and later ones have higher ones.
+    /// Unique per transactional id; later batches have higher numbers.
     batch: u64,
     /// Partitions by topic.
     at: BTreeMap<String, BTreeSet<i32>>,
@@ -83,7 +85,7 @@ impl BatchManifest {
     }
 }
 
-/// The numbers of batches: microseconds since 1970, and always higher than the one before.
+/// Batch numbers: microseconds since 1970, strictly increasing.
 #[derive(Debug, Default)]
 pub(super) struct BatchNumbers(u64);
 
@@ -95,7 +97,7 @@ impl BatchNumbers {
     }
 }
 
-/// Has a batch say what it is.
+/// Adds the batch header to every record and the manifest to the last record in each partition.
 pub(super) fn add_batch_headers(
     transactional_id: &str,
     numbers: &mut BatchNumbers,
@@ -116,7 +118,7 @@ pub(super) fn add_batch_headers(
         }
     }
     let manifest = BatchManifest { by: transactional_id.to_owned(), batch: number, at };
-    // Text and numbers: there is nothing in it that JSON cannot say.
+    // Serializing text and numbers cannot fail.
     let Ok(manifest) = serde_json::to_vec(&manifest).map(Bytes::from) else { return };
     for index in last {
         batch[index].headers.push((MANIFEST_HEADER, manifest.clone()));
@@ -130,23 +132,23 @@ fn batch_id(transactional_id: &str, number: u64) -> [u8; 12] {
     id
 }
 
-/// The number of the batch, of a record that this id has written.
+/// The batch number of a record, if this id has written it.
 fn batch_number(transactional_id: &str, record: &ConsumerRecord) -> Option<u64> {
     let (_, of) = record.headers.iter().find(|(name, _)| name == BATCH_HEADER)?;
     let number = u64::from_be_bytes(of.get(4..)?.try_into().ok()?);
     (**of == batch_id(transactional_id, number)).then_some(number)
 }
 
-/// How the open transactions of an id are to be ended.
+/// How to end the hanging transactions of an id.
 pub(super) struct HangingTransactions {
     pub(super) commit: BTreeMap<TopicPartition, HangingBatch>,
     pub(super) abort: BTreeSet<TopicPartition>,
 }
 
-/// Decides about all that this id has left open in these partitions, and about the same batches elsewhere.
+/// Decides about the open transactions of this id in these partitions, and about the same batches in other partitions.
 ///
-/// Where somebody else's transaction comes first nobody can tell what behind it is decided: such a partition is left as it is, for when
-/// that one has been.
+/// A partition in which another id's transaction is open first is left alone: whether what is behind it has ended cannot be
+/// known until that one has.
 pub(super) async fn find_hanging(
     kafka: &Kafka,
     transactional_id: &str,
@@ -188,7 +190,7 @@ pub(super) async fn find_hanging(
     let mut commit = found;
     commit.retain(|place, last| {
         let is_kept = last.is_first && verdicts.get(&last.manifest.batch) == Some(&true);
-        // Another id's transaction that comes first must be decided before this one.
+        // Another id's transaction that is open first must end before this one.
         if is_kept || !last.is_first {
             places.remove(place);
         }
@@ -197,8 +199,8 @@ pub(super) async fn find_hanging(
     Ok(HangingTransactions { commit, abort: places })
 }
 
-/// Whether there is such a partition: a topic may have been deleted since, and says nothing any more. A broker that has just come back
-/// may not know of one yet.
+/// Whether the partition exists: its topic may have been deleted since. A restarted broker may not know it yet, hence the
+/// repeated checks.
 async fn partition_exists(kafka: &Kafka, place: &TopicPartition, end: Instant) -> Result<bool, Error> {
     for _ in 0..EXISTS_TRIES {
         if exists(kafka, place, left(end)).await? {
@@ -213,18 +215,18 @@ fn left(end: Instant) -> Duration {
     end.saturating_duration_since(Instant::now())
 }
 
-/// The last batch of an id in a partition, of those behind the first transaction that is not decided there.
+/// The last batch of an id in a partition, from the first open transaction on.
 pub(super) struct HangingBatch {
     manifest: BatchManifest,
-    /// All that the batch has there, its last record last.
+    /// The batch's records there, in order.
     records: Vec<EncodedRecord>,
-    /// Where its last record is.
+    /// Offset of its last record.
     offset: i64,
-    /// That transaction is this id's.
+    /// Whether the first open transaction there is of this id.
     is_first: bool,
 }
 
-/// By partition.
+/// Finds, by partition, the last batch of an id that is not known to have ended.
 async fn find_open_batches(
     kafka: &Kafka,
     transactional_id: &str,
@@ -250,7 +252,7 @@ async fn find_open_batches(
         batch.1.push(to_encoded(record));
         if let Some(manifest) = manifest {
             let records = begun.remove(&place).map(|(_, records)| records).unwrap_or_default();
-            // Behind a batch there may be a copy of its last record.
+            // A copy of a batch's last record may follow it.
             let is_more = found.get(&place).is_none_or(|last| {
                 last.manifest.batch != manifest.batch || last.records.len() < records.len()
             });
@@ -263,8 +265,8 @@ async fn find_open_batches(
     Ok(found)
 }
 
-/// What commits these: at first the last record of each partition. Where that was tried before and its outcome is not known, a partition
-/// may have it by now, or may have given up all of the batch, which then has to be written anew.
+/// The records whose commit completes these batches: at the first attempt the last record in each partition. After an attempt
+/// with an unknown outcome, a partition may have it, or may have aborted the whole batch, which must then be written again.
 pub(super) async fn commit_records(
     kafka: &Kafka,
     transactional_id: &str,
@@ -281,7 +283,7 @@ pub(super) async fn commit_records(
     for (place, one) in open {
         match still.get(place) {
             Some(last) if last.is_first => records.extend(one.records.last().cloned()),
-            // Somebody else's comes first, and nobody can tell.
+            // Another id's transaction is open first, so the outcome cannot be known yet.
             Some(_) => {
                 let action = format!("complete a transaction in {} partition {}", place.0, place.1);
                 return Err(Error::Deadline { action, limit });
@@ -293,7 +295,7 @@ pub(super) async fn commit_records(
     Ok(records)
 }
 
-/// Whether a record is there for readers.
+/// Whether a record is visible to read-committed consumers.
 async fn is_seen(kafka: &Kafka, place: &TopicPartition, offset: i64, limit: Duration) -> Result<bool, Error> {
     let mut is_seen = false;
     let start = BTreeMap::from([(place.clone(), offset)]);
@@ -302,7 +304,7 @@ async fn is_seen(kafka: &Kafka, place: &TopicPartition, offset: i64, limit: Dura
     Ok(is_seen)
 }
 
-/// Whether a batch that is open in some partitions was committed, as far as those say that were told.
+/// Whether a batch that hangs in some partitions was committed, judging by those that have the marker.
 async fn is_committed(
     kafka: &Kafka,
     manifest: &BatchManifest,
@@ -325,19 +327,19 @@ async fn is_committed(
                 break;
             }
         }
-        // A copy may be aborted where the record itself is seen.
+        // A copy may be aborted although the record itself is visible.
         for offset in &at {
             if is_seen(kafka, &place, *offset, left(end)).await? {
                 return Ok(true);
             }
         }
-        // Given up there, or never written; a record that is not there any more says nothing.
+        // Aborted there or never written. If the log was truncated past it (low > 0), a missing record proves nothing.
         is_denied |= !at.is_empty() || is_older || low == 0;
     }
     Ok(!is_denied)
 }
 
-/// The same record again.
+/// The record as it was written.
 fn to_encoded(record: ConsumerRecord) -> EncodedRecord {
     let headers = record.headers.into_iter().map(|(name, value)| (header_name(name), value)).collect();
     EncodedRecord {
@@ -350,7 +352,7 @@ fn to_encoded(record: ConsumerRecord) -> EncodedRecord {
     }
 }
 
-/// A header's name for as long as the process lives. There are as many as this program ever writes, since these are its own records.
+/// Leaks a header's name, since `EncodedRecord` needs `'static` names. Only our own records are read, so there are few.
 fn header_name(name: String) -> &'static str {
     static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
     let mut names = NAMES.lock();
@@ -393,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_record_of_each_partition_says_where_all_of_its_batch_is() {
+    fn last_record_of_each_partition_has_the_manifest() {
         let mut numbers = BatchNumbers::default();
         let mut batch = [record("a", 0, "1"), record("a", 1, "2"), record("a", 0, "3"), record("b", 1, "4")];
 
@@ -401,34 +403,34 @@ mod tests {
 
         let read: Vec<Option<BatchManifest>> =
             batch.iter().map(|one| BatchManifest::read(&received(one))).collect();
-        assert_eq!(read[0], None, "another of the same partition comes behind it");
+        assert_eq!(read[0], None, "a later record has the same partition");
         let manifest = read[1].clone().unwrap();
         assert!(read[1..].iter().all(|one| one.as_ref() == Some(&manifest)));
         assert_eq!(manifest.by, "shard 0");
         let places: Vec<TopicPartition> = vec![("a".into(), 0), ("a".into(), 1), ("b".into(), 1)];
         assert!(manifest.places().eq(places));
-        assert_eq!(batch[1].headers[0].0, "tributary.id", "what it says itself comes first");
+        assert_eq!(batch[1].headers[0].0, "tributary.id", "its own headers come first");
         let number = |one: &EncodedRecord, id| batch_number(id, &received(one));
         assert!(batch.iter().all(|one| number(one, "shard 0") == Some(manifest.batch)));
-        assert!(batch.iter().all(|one| number(one, "shard 1").is_none()), "it is somebody else's");
+        assert!(batch.iter().all(|one| number(one, "shard 1").is_none()), "it is of another id");
     }
 
     #[test]
-    fn no_two_batches_of_a_producer_have_the_same_number() {
+    fn batch_numbers_strictly_increase() {
         let mut numbers = BatchNumbers::default();
         let drawn: Vec<u64> = (0..1_000).map(|_| numbers.next()).collect();
         assert!(drawn.is_sorted_by(|one, next| one < next));
     }
 
     #[test]
-    fn a_copy_is_the_record_as_it_was() {
+    fn copy_equals_the_written_record() {
         let mut batch = [record("a", 3, "1")];
         add_batch_headers("shard", &mut BatchNumbers::default(), &mut batch);
         assert_eq!(to_encoded(received(&batch[0])), batch[0]);
     }
 
     #[test]
-    fn what_is_no_manifest_is_none() {
+    fn malformed_headers_are_ignored() {
         let mut strange = received(&record("a", 0, "1"));
         assert_eq!((BatchManifest::read(&strange), batch_number("shard", &strange)), (None, None));
         strange.headers.push((BATCH_HEADER.to_owned(), Bytes::from_static(b"7")));

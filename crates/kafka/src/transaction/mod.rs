@@ -1,26 +1,25 @@
-//! One writer per shard: batches that are visible as a whole or not at all, refused once another owner has come.
+//! One transactional writer per shard: a batch becomes visible as a whole or not at all, and the broker fences earlier owners.
 //!
-//! [`ShardProducers::take`] builds a producer with the shard's transactional id and initializes it, from which moment the broker
-//! refuses every earlier owner. [`ShardProducer::commit`] hands a batch to the shard's thread ([`producer_thread`]), which begins a
-//! transaction, sends the records, waits for their reports and commits.
+//! [`ShardProducers::take`] creates a producer with the shard's transactional id and initializes it; from then on the broker
+//! refuses every earlier owner. [`ShardProducer::commit`] passes a batch to the shard's thread ([`producer_thread`]), which
+//! begins a transaction, sends the records, waits for their delivery reports and commits.
 //!
-//! - A batch is committed once, aborted, or *unknown*; the caller is always told which.
-//! - `Fenced` ends the instance. A producer is built anew only after failures that are not fencing, and only while the
-//!   caller's lease says that the shard is still its own: a frozen instance that comes back must not fence its successor.
-//! - After [`CommitError::Rebuilt`] nothing may be written before what was read has been read to the end again: the last batch
-//!   may be in the log.
-//! - Who has lost a connection since its last transaction began writes nothing before it has seen that one in all its partitions;
-//!   where that is not so it is a [`CommitError::Rebuilt`] too.
-//! - Calls that block run on the shard's thread; one that hangs past the watchdog is left behind with its producer.
+//! - A batch is committed once, aborted, or its outcome is *unknown*; the result always says which.
+//! - Fencing ends the instance. A producer is rebuilt only after other failures, and only while the caller's lease says that
+//!   it still owns the shard: an instance that was frozen must not fence its successor.
+//! - After [`CommitError::Rebuilt`] the caller must read to the end again before it writes: the last batch may be in the log.
+//! - If a connection was lost since the last transaction began, the next commit first checks that this transaction is visible
+//!   in all its partitions; if not, it returns [`CommitError::Rebuilt`] without writing.
+//! - Blocking calls run on the shard's thread; a call that hangs past the watchdog is abandoned together with its producer.
 //!
-//! Now and then a broker loses track of a transaction: its coordinator calls it ended, and partitions never hear of it.
-//! Taking the id over does not end it, and readers see nothing behind it for ever. [`ShardProducer::settle`] does: the id has
-//! kept its producer's number, so that the end of a new transaction in the same partition ends the old one as well. Whether
-//! that one is committed or aborted follows from what the batch says of itself and from where it is ([`hanging_transaction`]), so that a
-//! batch stays whole whichever partitions were told.
+//! Sometimes a transaction hangs: its coordinator considers it ended, but a partition never gets the marker. Taking over the
+//! id does not end it, and consumers see nothing behind it, forever. [`ShardProducer::settle`] ends it: the id keeps its
+//! producer id, so the end of a new transaction in the same partition ends the hanging one too. Whether to commit or abort it
+//! follows from the batch's manifest and from the partitions the batch is in ([`hanging_transaction`]), so that a batch stays
+//! whole whichever partitions got the marker.
 //!
-//! A transaction the broker itself aborted because it was open longer than `transaction.timeout.ms` (a frozen process) is
-//! reported as fencing too: librdkafka cannot tell the two apart, and ending the instance is right for both.
+//! If the broker aborts a transaction that was open longer than `transaction.timeout.ms` (a frozen process), librdkafka
+//! reports that as fencing too: it cannot tell the two apart, and ending the instance is right for both.
 
 mod delivery_reports;
 mod hanging_transaction;
@@ -47,36 +46,36 @@ use model::EncodedRecord;
 use super::{Error, MAX_RECORD_BYTES, TopicPartition, consumer, role::Isolation};
 use crate::Kafka;
 
-/// How long one look whether the last batch is everywhere may take, how often that is looked for, and how far apart.
+/// Time limit, number and pause of checks whether the last batch is visible in all its partitions.
 const VISIBILITY_LIMIT: Duration = Duration::from_secs(5);
 const VISIBILITY_TRIES: u32 = 5;
 const VISIBILITY_PAUSE: Duration = Duration::from_millis(200);
-/// How often settling is tried with a new producer.
+/// How many producers settling tries.
 const SETTLE_TRIES: u32 = 3;
 
-/// Says whether the shard is still the caller's. Asked before and after each attempt to build a producer.
+/// Returns whether the caller still owns the shard. Checked before and after each attempt to create a producer.
 pub type Lease = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Called on the shard's thread when all records of a batch are acknowledged and the commit is about to be sent. A test
-/// blocks here to freeze a writer inside its batch.
+/// Called on the shard's thread when all records of a batch are acknowledged, before the commit is sent. Tests block here to
+/// freeze a writer inside its transaction.
 pub type CommitHook = Arc<dyn Fn() + Send + Sync>;
 
-/// What shard producers may use.
+/// Limits of shard producers.
 #[derive(Clone)]
 pub struct Options {
-    /// Bytes of records one producer may queue (default 40 MiB, so that the largest record fits). A larger batch goes through in
+    /// Bytes of records one producer may queue (default 40 MiB, so that the largest record fits). A larger batch is sent in
     /// parts, still as one transaction.
     pub queue_bytes: usize,
-    /// `transaction.timeout.ms` (default 15 s): how long an abandoned batch may hold back readers.
+    /// `transaction.timeout.ms` (default 15 s): how long an abandoned transaction may block consumers.
     pub transaction_timeout: Duration,
-    /// The longest one initialization may take before it is tried again (default 30 s).
+    /// Time limit of one initialization before it is retried (default 30 s).
     pub init_limit: Duration,
-    /// Producers that may initialize at once (default 8): each makes the coordinator write.
+    /// Most concurrent initializations (default 8): each makes the coordinator write.
     pub concurrent_inits: usize,
-    /// How long a batch may take before its outcome counts as unknown and the producer is built anew (default 60 s, well
-    /// above the transaction's own timeout).
+    /// How long a batch may take before its outcome counts as unknown and the producer is rebuilt (default 60 s, well above
+    /// the transaction timeout).
     pub watchdog: Duration,
-    /// How long to go on trying to build a producer anew (default 60 s).
+    /// How long to retry rebuilding a producer (default 60 s).
     pub rebuild_limit: Duration,
     /// See [`CommitHook`].
     pub before_commit: Option<CommitHook>,
@@ -102,7 +101,7 @@ impl fmt::Debug for Options {
     }
 }
 
-/// Makes the shard producers of a worker.
+/// Creates the shard producers of a worker.
 #[derive(Debug, Clone)]
 pub struct ShardProducers {
     kafka: Kafka,
@@ -111,15 +110,15 @@ pub struct ShardProducers {
 }
 
 impl ShardProducers {
-    /// For all shards this worker may come to own.
+    /// For all shards of this worker.
     #[must_use]
     pub fn new(kafka: Kafka, options: Options) -> Self {
         let inits = Arc::new(Semaphore::new(options.concurrent_inits.max(1)));
         Self { kafka, options, inits }
     }
 
-    /// Takes a shard over: once this returns, the broker refuses every earlier owner of the transactional id, and what they left open is
-    /// aborted, but for what the broker has lost track of ([`ShardProducer::settle`]). [`Error::LeaseEnded`] if the lease ended before that.
+    /// Takes over a shard: once this returns, the broker refuses every earlier owner of the transactional id and has aborted their
+    /// open transactions, except hanging ones ([`ShardProducer::settle`]). [`Error::LeaseEnded`] if the lease ended before that.
     pub async fn take(
         &self,
         transactional_id: impl Into<Arc<str>>,
@@ -138,8 +137,8 @@ impl ShardProducers {
         })
     }
 
-    /// Asks the lease once its turn has come and once more at the end, since both take their time: a worker is only
-    /// started, and only kept, while the shard is the caller's.
+    /// Checks the lease after waiting for its turn and again after the initialization, since both take time: the thread is only
+    /// started, and only kept, while the caller owns the shard.
     async fn start(&self, transactional_id: &Arc<str>, lease: &Lease) -> Result<ProducerThread, Error> {
         let stopped = || Error::Stopped { action: format!("initialize transactional id {transactional_id}") };
         let owned = || {
@@ -152,31 +151,31 @@ impl ShardProducers {
         let turn = Arc::clone(&self.inits).acquire_owned().await.map_err(|_| stopped())?;
         owned()?;
         let worker = ProducerThread::start(&self.kafka, &self.options, transactional_id, turn).await?;
-        // A successor that has come meanwhile is fenced now, and comes again.
+        // A new owner that took the id meanwhile is now fenced and will take it again.
         owned()?;
         Ok(worker)
     }
 }
 
-/// What is known of a batch that was committed.
+/// The positions of a committed batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommittedBatch {
-    /// The offset behind the last record in each partition; a batch has few.
+    /// The offset after the last record in each partition; a batch has few partitions.
     behind: Vec<(TopicPartition, i64)>,
-    /// There are records of which the broker did not say where they are.
+    /// The broker did not return the offset of some records.
     is_partial: bool,
 }
 
 impl CommittedBatch {
-    /// The offset behind the last record of the batch in this partition: whoever has read up to it has all of the batch that is
-    /// there. `None` where the batch wrote nothing, or where the broker did not tell.
+    /// The offset after the batch's last record in this partition. `None` if the batch wrote nothing there or the broker returned
+    /// no offset.
     #[must_use]
     pub fn behind(&self, topic: &str, partition: i32) -> Option<i64> {
         let found = self.behind.iter().find(|((name, one), _)| **name == *topic && *one == partition);
         found.map(|(_, behind)| *behind)
     }
 
-    /// A record stands at this offset. Below 0 the broker has it and did not say where.
+    /// Notes the offset of a record; negative if the broker did not return it.
     fn note_offset(&mut self, topic: &str, partition: i32, offset: i64) {
         if offset < 0 {
             self.is_partial = true;
@@ -189,17 +188,17 @@ impl CommittedBatch {
     }
 }
 
-/// The one writer of a shard. See the module's head.
+/// The writer of a shard. See the module's head.
 pub struct ShardProducer {
     shards: ShardProducers,
     transactional_id: Arc<str>,
     lease: Lease,
-    /// `None` once this instance is over.
+    /// `None` once this instance has ended.
     worker: Option<ProducerThread>,
-    /// A batch was handed over and its outcome has not been seen: the call that waited for it was dropped.
+    /// The outcome of the last batch was not seen, because the call that waited for it was dropped.
     has_unseen_outcome: bool,
     numbers: BatchNumbers,
-    /// Where the last batch is, if it was committed and nothing else was done since.
+    /// The positions of the last batch, if it was committed and nothing was done since.
     last: Option<CommittedBatch>,
 }
 
@@ -210,10 +209,11 @@ impl ShardProducer {
         &self.transactional_id
     }
 
-    /// Writes all of the batch or none of it, and returns once that is decided. An empty batch is nothing to do.
+    /// Writes all of the batch or none of it, and returns once that is decided. Does nothing for an empty batch.
     ///
-    /// If this call is dropped before it returns, the batch may or may not be committed; the next call then writes nothing
-    /// and answers [`CommitError::Rebuilt`]. So does one before which a connection was lost, unless the last batch is seen everywhere.
+    /// If this call is dropped before it returns, the batch may or may not be committed; the next call then writes nothing and
+    /// returns [`CommitError::Rebuilt`]. So does the first call after a lost connection, unless the last batch is visible
+    /// everywhere.
     pub async fn commit(&mut self, mut batch: Vec<EncodedRecord>) -> Result<CommittedBatch, CommitError> {
         let action = format!("commit a batch with transactional id {}", self.transactional_id);
         if !self.has_unseen_outcome && !batch.is_empty() && !self.is_last_batch_visible().await {
@@ -224,17 +224,17 @@ impl ShardProducer {
         self.hand_over(batch, BatchPurpose::Commit, &action).await
     }
 
-    /// Whether the last batch has reached all its partitions, for who has lost a connection since it was begun.
+    /// Whether the last batch is visible in all its partitions; checked only after a lost connection.
     async fn is_last_batch_visible(&mut self) -> bool {
         let Some(worker) = &mut self.worker else { return true };
         let Some(disconnects) = worker.new_disconnects() else { return true };
-        // What nobody knows the place of cannot be looked for.
+        // Records without a known offset cannot be checked.
         let Some(last) = self.last.as_ref().filter(|last| !last.is_partial) else { return false };
         let places: Vec<TopicPartition> = last.behind.iter().map(|(place, _)| place.clone()).collect();
         for _ in 0..VISIBILITY_TRIES {
             let ends =
                 consumer::ends(&self.shards.kafka, &places, Isolation::ReadCommitted, VISIBILITY_LIMIT).await;
-            // Kafka is away, and building a producer waits for it.
+            // Kafka is unreachable; rebuilding the producer waits for it.
             let Ok(ends) = ends else { return false };
             let is_seen = |(place, behind): &(TopicPartition, i64)| {
                 ends.get(place).is_some_and(|(_, end)| end >= behind)
@@ -243,20 +243,20 @@ impl ShardProducer {
                 worker.mark_handled(disconnects);
                 return true;
             }
-            // What others have open in a shared partition is soon decided.
+            // Transactions of other writers in a shared partition end soon.
             sleep(VISIBILITY_PAUSE).await;
         }
         false
     }
 
-    /// Ends for good what an earlier owner of the id may have left hanging in these partitions, and what nobody would ever
-    /// end otherwise: by a commit where a batch is whole in the log and no partition says otherwise, else by an abort. Where there is
-    /// nothing it leaves a record nobody sees.
+    /// Ends transactions that an earlier owner of the id may have left hanging in these partitions: with a commit if a batch is
+    /// complete in the log and no partition contradicts that, else with an abort. A partition without one gets a record that
+    /// is aborted.
     ///
-    /// To be called before the first [`ShardProducer::commit`]: that would make visible what was left in its partitions.
+    /// Call it before the first [`ShardProducer::commit`], which would make the hanging records in its partitions visible.
     ///
     /// # Errors
-    /// Another owner has come, the lease has ended, or Kafka did not take it.
+    /// Another owner has taken the id, the lease has ended, or Kafka did not accept the transaction.
     pub async fn settle(&mut self, places: &[TopicPartition]) -> Result<(), Error> {
         let action = format!("end what was left open with transactional id {}", self.transactional_id);
         let (kafka, limit) = (self.shards.kafka.clone(), self.shards.options.watchdog);
@@ -271,7 +271,7 @@ impl ShardProducer {
             tracing::warn!(
                 id,
                 places,
-                "Kafka did not tell these partitions that a transaction was committed"
+                "these partitions lack the commit marker of a hanging transaction; committing it again"
             );
         }
         let mut tries = 0;
@@ -280,7 +280,7 @@ impl ShardProducer {
             let done = self.try_settling(BatchPurpose::CommitHanging, records, &action, &mut tries).await;
             is_done = done.inspect_err(|error| {
                 let id = &*self.transactional_id;
-                tracing::error!(id, ?committed, error = %ErrorChain(error), "a transaction that these partitions were not told of may be lost there");
+                tracing::error!(id, ?committed, error = %ErrorChain(error), "cannot commit a hanging transaction; its records may be lost in these partitions");
             })?;
         }
         let record = |(topic, partition): &TopicPartition| {
@@ -292,7 +292,7 @@ impl ShardProducer {
         Ok(())
     }
 
-    /// Whether it is done; where it is not, a new producer stands ready for another try.
+    /// Whether it is done; if not, a new producer is ready for another attempt.
     async fn try_settling(
         &mut self,
         purpose: BatchPurpose,
@@ -305,7 +305,7 @@ impl ShardProducer {
         match self.hand_over(records, purpose, action).await {
             Ok(_) => Ok(true),
             Err(CommitError::Rebuilt { .. }) if may_try => Ok(false),
-            // What was to be committed is aborted with it, and has to be written anew.
+            // The hanging transaction was aborted with it, so its records must be written again.
             Err(CommitError::Aborted { source })
                 if may_try && purpose == BatchPurpose::CommitHanging && source.retry() != Retry::Never =>
             {
@@ -330,7 +330,7 @@ impl ShardProducer {
         let stopped = || Error::Stopped { action: action.to_owned() };
         let Some(worker) = &self.worker else { return Err(CommitError::Over { source: stopped() }) };
         if self.has_unseen_outcome {
-            let source = Error::Stopped { action: format!("{action} (the call before was dropped)") };
+            let source = Error::Stopped { action: format!("{action} (the previous call was dropped)") };
             return Err(self.rebuild(source).await);
         }
         if batch.is_empty() {
@@ -369,9 +369,9 @@ impl ShardProducer {
         outcome
     }
 
-    /// Builds a new producer in place of one that failed, as long as the lease allows it.
+    /// Creates a new producer in place of a failed one, as long as the lease allows it.
     async fn rebuild(&mut self, cause: Error) -> CommitError {
-        // Also ends the old one, or leaves it behind if it hangs.
+        // Ends the old one, or abandons it if it hangs.
         self.worker = None;
         let policy = BackoffPolicy {
             first: Duration::from_millis(100),
@@ -379,7 +379,7 @@ impl ShardProducer {
             total: Some(self.shards.options.rebuild_limit),
         };
         let mut backoff = Backoff::new(policy, u64::from(super::murmur2(self.transactional_id.as_bytes())));
-        tracing::warn!(transactional_id = &*self.transactional_id, error = %cause, "building the shard's producer anew");
+        tracing::warn!(transactional_id = &*self.transactional_id, error = %cause, "rebuilding the shard's producer");
         loop {
             let error = match self.shards.start(&self.transactional_id, &self.lease).await {
                 Err(Error::LeaseEnded { .. }) => return CommitError::Over { source: cause },
@@ -408,35 +408,35 @@ impl fmt::Debug for ShardProducer {
     }
 }
 
-/// Why a batch was not, or not certainly, committed.
+/// Why a batch was not, or perhaps not, committed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
-    /// None of the batch is visible, and the producer goes on: the batch may be tried again if the verdict allows. Where
-    /// the broker itself refused a record, the next commit writes nothing and answers [`CommitError::Rebuilt`].
+    /// None of the batch is visible, and the producer is still usable: the batch may be retried if [`CommitError::retry`]
+    /// allows. If the broker refused a record, the next commit writes nothing and returns [`CommitError::Rebuilt`].
     #[error("batch aborted, none of it is visible")]
     Aborted {
         /// What went wrong.
         #[source]
         source: Error,
     },
-    /// Whether the batch is visible is unknown. A new producer stands ready; read to the end and check again before the
-    /// next commit.
-    #[error("outcome of the batch unknown, producer built anew")]
+    /// Whether the batch is visible is unknown. A new producer is ready; read to the end and decide again before the next
+    /// commit.
+    #[error("outcome of the batch unknown, producer rebuilt")]
     Rebuilt {
         /// What went wrong.
         #[source]
         source: Error,
     },
-    /// Another owner has the shard. None of the batch is visible, and this instance is over.
+    /// Another owner has the shard. None of the batch is visible, and this instance has ended.
     #[error("batch refused, the shard has a newer owner")]
     Fenced {
         /// What the broker said.
         #[source]
         source: Error,
     },
-    /// The producer failed and no new one was built: the lease had ended, or it could not be done. Whether the batch is
-    /// visible is unknown, and this instance is over.
-    #[error("outcome of the batch unknown, the shard has to be taken anew")]
+    /// The producer failed and was not rebuilt, because the lease had ended or creating it failed. Whether the batch is
+    /// visible is unknown, and this instance has ended.
+    #[error("outcome of the batch unknown, the shard must be taken again")]
     Over {
         /// What went wrong.
         #[source]
@@ -445,8 +445,8 @@ pub enum CommitError {
 }
 
 impl CommitError {
-    /// Whether the same [`ShardProducer`] may be used again: with the same batch after [`CommitError::Aborted`], after a
-    /// reading to the end with [`CommitError::Rebuilt`].
+    /// Whether the same [`ShardProducer`] may be used again: after [`CommitError::Aborted`] with the same batch, after
+    /// [`CommitError::Rebuilt`] once the topics were read to the end.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

@@ -1,6 +1,6 @@
-//! The thread of one shard producer, where its blocking calls run one after the other.
+//! The thread of one shard producer, which runs its blocking calls one after the other.
 //!
-//! The thread ends, and its client with it, when the handle is dropped and no call hangs.
+//! The thread ends and closes its client when the handle is dropped, unless a call hangs.
 
 use std::{
     sync::{
@@ -33,44 +33,44 @@ use crate::{
     role::ClientRole,
 };
 
-/// The most we wait for reports beyond the transaction's timeout, at which librdkafka gives records up by itself.
+/// How long to wait for reports beyond the transaction timeout, at which librdkafka drops records by itself.
 const REPORT_MARGIN: Duration = Duration::from_secs(10);
-/// The most an abort may take.
+/// Time limit of an abort.
 const ABORT_LIMIT: Duration = Duration::from_secs(30);
-/// The most we wait, once a batch is aborted, for the report of the record that failed it.
+/// How long to wait, after an abort, for the report of the record that caused it.
 const CAUSE_LIMIT: Duration = Duration::from_secs(1);
-/// The most we wait for the poll thread to let go of the last report.
+/// How long to wait until librdkafka counts the last report as delivered.
 const LAST_REPORT_LIMIT: Duration = Duration::from_millis(20);
 
 /// How a batch ended.
 pub(super) enum BatchOutcome {
-    /// As its purpose says. Nothing is said of the records of a batch that was to be aborted.
+    /// Committed or aborted, as its purpose says. The positions of an aborted batch are empty.
     Done(CommittedBatch),
-    /// Nothing is visible and the producer goes on, unless a record was sent and refused: then the thread has ended.
+    /// Nothing is visible and the producer is usable, unless the broker refused a record: then the thread has ended.
     Aborted(Error),
-    /// Another owner has come.
+    /// Another owner has taken the id.
     Fenced(Error),
     /// The producer is unusable; whether the batch is visible is unknown.
     Broken(Error),
 }
 
-/// The handle of a running, initialized worker.
+/// The handle of a running, initialized producer.
 pub(super) struct ProducerThread {
     batches: mpsc::Sender<QueuedBatch>,
-    /// Connections that its client has lost.
+    /// Connections its client has lost.
     disconnects: Arc<AtomicU64>,
-    /// How many of those have done no harm.
+    /// How many of them have been handled.
     handled_disconnects: u64,
 }
 
-/// What a batch is for.
+/// How to end a batch's transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BatchPurpose {
-    /// To be seen.
+    /// Commit it.
     Commit,
-    /// To be seen, and with it what stands open in its partitions.
+    /// Commit it, and with it the hanging transaction in its partitions.
     CommitHanging,
-    /// To be aborted, and with it what stands open in its partitions.
+    /// Abort it, and with it any hanging transaction in its partitions.
     AbortHanging,
 }
 
@@ -81,8 +81,8 @@ struct QueuedBatch {
 }
 
 impl ProducerThread {
-    /// Starts the thread and initializes the transactional id. The turn ends with the initialization, also when nobody
-    /// waits for it any more.
+    /// Starts the thread and initializes the transactional id. The turn ends with the initialization, even if the caller has
+    /// stopped waiting.
     pub(super) async fn start(
         kafka: &Kafka,
         options: &Options,
@@ -115,18 +115,18 @@ impl ProducerThread {
         Ok(Self { batches, disconnects, handled_disconnects })
     }
 
-    /// How many connections were lost so far, if there is one of which nobody knows yet what it has done.
+    /// How many connections were lost so far, if some were not handled yet.
     pub(super) fn new_disconnects(&self) -> Option<u64> {
         let disconnects = self.disconnects.load(Ordering::Acquire);
         (disconnects != self.handled_disconnects).then_some(disconnects)
     }
 
-    /// So many have done no harm.
+    /// Marks this many lost connections as handled.
     pub(super) fn mark_handled(&mut self, disconnects: u64) {
         self.handled_disconnects = disconnects;
     }
 
-    /// Hands a batch over. When the thread has ended, there is no answer.
+    /// Queues a batch. The receiver fails if the thread has ended.
     pub(super) fn hand_over(
         &self,
         records: Vec<EncodedRecord>,
@@ -170,12 +170,12 @@ impl BatchWriter {
             let ended = self.write(&records, purpose);
             let is_over = match ended {
                 BatchOutcome::Done(_) => false,
-                // librdkafka counts on from a record that the broker refused, and stumbles over the gap for up to the
-                // transaction's timeout: not with this client again.
+                // After a refused record librdkafka continues its sequence numbers, and fails on the gap for up to the
+                // transaction timeout: do not reuse this client.
                 BatchOutcome::Aborted(_) => self.reports().has_failures(),
                 BatchOutcome::Fenced(_) | BatchOutcome::Broken(_) => true,
             };
-            // Nobody waits any more: the next commit finds the batch open and takes it as unknown.
+            // If the caller has stopped waiting, the next commit treats the outcome as unknown.
             drop(answer.send(ended));
             if is_over {
                 return;
@@ -191,7 +191,7 @@ impl BatchWriter {
         if let Err(error) = self.send(batch, records).and_then(|()| self.drain()) {
             return self.abort(error);
         }
-        // The records are in the log by now, without which there would be nothing to abort there.
+        // The records are in the log now; without them the partitions would get no abort marker.
         if purpose == BatchPurpose::AbortHanging {
             return match self.producer.abort_transaction(ABORT_LIMIT) {
                 Ok(()) => BatchOutcome::Done(CommittedBatch::default()),
@@ -203,7 +203,7 @@ impl BatchWriter {
         }
         self.fail_point("sent");
         self.await_last_report();
-        // For ever, because a commit that timed out is neither: the caller's watchdog bounds it.
+        // No timeout, because the outcome of a commit that timed out is unknown; the caller's watchdog bounds it.
         match self.producer.commit_transaction(Timeout::Never) {
             Ok(()) => {
                 self.fail_point("committed");
@@ -217,7 +217,7 @@ impl BatchWriter {
         }
     }
 
-    /// The name has the transactional id, because a process has many of these producers and a test chooses one.
+    /// The name contains the transactional id, so that a test can choose one of the process's producers.
     fn fail_point(&self, step: &str) {
         failpoint::reach(format_args!("transaction.{}.{step}", self.transactional_id));
     }
@@ -248,8 +248,8 @@ impl BatchWriter {
         Err(Error::Deadline { action, limit: self.report_limit })
     }
 
-    /// The report of the last record reaches us a moment before librdkafka counts it as done; a commit that still finds it
-    /// open would sleep a tenth of a second.
+    /// Waits until librdkafka counts the last record as delivered, shortly after its report: a commit that comes too early would
+    /// sleep 100 ms.
     fn await_last_report(&self) {
         let end = Instant::now() + LAST_REPORT_LIMIT;
         while self.producer.in_flight_count() > 0 && Instant::now() < end {
@@ -258,13 +258,13 @@ impl BatchWriter {
     }
 
     fn abort(&self, cause: Error) -> BatchOutcome {
-        // A fatal client cannot abort; and a record fails with all sorts of codes when the owner is fenced.
+        // A fatal client cannot abort; and records of a fenced owner fail with various codes.
         if let Some(fatal) = self.fatal() {
             return self.end(fatal);
         }
         match self.producer.abort_transaction(ABORT_LIMIT) {
-            // librdkafka gives up the rest of a batch when one record fails, and may report the rest first: the verdict
-            // must be about the record, or a batch that can never pass would be tried for ever.
+            // When one record fails, librdkafka purges the rest of the batch and may report the rest first. The error must
+            // be that of the record, or a batch that can never succeed would be retried forever.
             Ok(()) if cause.is_purged() => BatchOutcome::Aborted(
                 self.reports().first_failure(Instant::now() + CAUSE_LIMIT).unwrap_or(cause),
             ),
@@ -282,10 +282,10 @@ impl BatchWriter {
         }
     }
 
-    /// The client's own verdict about itself, which outranks what a single call said.
+    /// The client's fatal error, which takes precedence over the error of a single call.
     fn fatal(&self) -> Option<Error> {
         let (code, reason) = self.producer.client().fatal_error()?;
-        Some(self.error(&format!("go on ({reason})"), KafkaError::Global(code)))
+        Some(self.error(&format!("continue ({reason})"), KafkaError::Global(code)))
     }
 
     fn error(&self, what: &str, error: KafkaError) -> Error {

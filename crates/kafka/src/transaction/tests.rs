@@ -44,7 +44,7 @@ fn owned() -> Lease {
 }
 
 #[tokio::test]
-async fn a_committed_batch_is_in_the_log_in_its_order() {
+async fn committed_batch_is_in_the_log_in_order() {
     let cluster = cluster();
     let shards = ShardProducers::new(cluster.settings(), Options::default());
     let mut producer = shards.take("shard-0", owned()).await.unwrap();
@@ -56,7 +56,7 @@ async fn a_committed_batch_is_in_the_log_in_its_order() {
 }
 
 #[tokio::test]
-async fn a_commit_tells_the_offset_from_which_a_reader_has_none_of_the_batch_left_to_read() {
+async fn commit_returns_the_offset_after_the_batch() {
     let cluster = cluster();
     let shards = ShardProducers::new(cluster.settings(), Options::default());
     let mut producer = shards.take("shard-0", owned()).await.unwrap();
@@ -77,7 +77,7 @@ async fn a_commit_tells_the_offset_from_which_a_reader_has_none_of_the_batch_lef
 }
 
 #[tokio::test]
-async fn a_batch_larger_than_the_queue_goes_through_in_parts() {
+async fn batch_larger_than_the_queue_is_sent_in_parts() {
     let cluster = cluster();
     let options = Options { queue_bytes: 16 << 10, ..Options::default() };
     let mut producer =
@@ -90,7 +90,7 @@ async fn a_batch_larger_than_the_queue_goes_through_in_parts() {
 }
 
 #[tokio::test]
-async fn a_record_that_can_never_fit_aborts_the_batch_and_the_producer_goes_on() {
+async fn record_that_never_fits_aborts_only_its_batch() {
     let cluster = cluster();
     let mut producer =
         ShardProducers::new(cluster.settings(), Options::default()).take("s", owned()).await.unwrap();
@@ -103,7 +103,7 @@ async fn a_record_that_can_never_fit_aborts_the_batch_and_the_producer_goes_on()
     producer.commit(vec![record("2")]).await.unwrap();
 }
 
-/// A hook that says when it is reached, and holds the writer until it is told to go on.
+/// A hook that reports when it is reached and blocks the writer until it is released.
 fn gate() -> (CommitHook, mpsc::Receiver<()>, mpsc::Sender<()>) {
     let (reached, at) = mpsc::channel();
     let (go, wait) = mpsc::channel::<()>();
@@ -116,7 +116,7 @@ fn gate() -> (CommitHook, mpsc::Receiver<()>, mpsc::Sender<()>) {
 }
 
 #[tokio::test]
-async fn a_batch_that_hangs_past_the_watchdog_is_unknown_and_the_producer_is_built_anew() {
+async fn producer_is_rebuilt_after_a_batch_hangs_past_the_watchdog() {
     let cluster = cluster();
     let (hook, _at, go) = gate();
     let options =
@@ -134,7 +134,7 @@ async fn a_batch_that_hangs_past_the_watchdog_is_unknown_and_the_producer_is_bui
 }
 
 #[tokio::test]
-async fn a_commit_that_was_dropped_makes_the_next_one_say_that_the_outcome_is_unknown() {
+async fn commit_after_a_dropped_one_reports_an_unknown_outcome() {
     let cluster = cluster();
     let (hook, at, go) = gate();
     let options = Options { before_commit: Some(hook), ..Options::default() };
@@ -152,7 +152,7 @@ async fn a_commit_that_was_dropped_makes_the_next_one_say_that_the_outcome_is_un
 }
 
 #[tokio::test]
-async fn without_a_lease_no_producer_is_built_anew_and_the_instance_is_over() {
+async fn without_a_lease_no_producer_is_rebuilt() {
     let cluster = cluster();
     let options = Options { watchdog: Duration::from_millis(300), ..Options::default() };
     let leased = Arc::new(AtomicBool::new(true));
@@ -160,7 +160,7 @@ async fn without_a_lease_no_producer_is_built_anew_and_the_instance_is_over() {
     let lease: Lease = Arc::new(move || asked.load(Ordering::Acquire));
     let mut producer = ShardProducers::new(cluster.settings(), options).take("s", lease).await.unwrap();
     leased.store(false, Ordering::Release);
-    // Whoever tries to build one now hangs.
+    // Creating a producer would hang now.
     cluster.set_reachable(false).unwrap();
 
     let failure = timeout(SOON, producer.commit(vec![record("1")])).await.unwrap().unwrap_err();
@@ -173,7 +173,7 @@ async fn without_a_lease_no_producer_is_built_anew_and_the_instance_is_over() {
 }
 
 #[tokio::test]
-async fn an_empty_batch_is_nothing_to_do() {
+async fn empty_batch_does_nothing() {
     let cluster = cluster();
     let mut producer =
         ShardProducers::new(cluster.settings(), Options::default()).take("s", owned()).await.unwrap();
@@ -183,7 +183,7 @@ async fn an_empty_batch_is_nothing_to_do() {
 }
 
 #[tokio::test]
-async fn a_shard_whose_lease_has_ended_is_not_taken() {
+async fn shard_is_not_taken_after_its_lease_has_ended() {
     let cluster = cluster();
     let shards = ShardProducers::new(cluster.settings(), Options::default());
     // Ended before the turn came, and ended while the id was initialized.
@@ -199,7 +199,7 @@ async fn a_shard_whose_lease_has_ended_is_not_taken() {
 }
 
 #[tokio::test]
-async fn a_take_that_is_dropped_keeps_its_turn_until_the_initialization_has_ended() {
+async fn dropped_take_keeps_its_turn_until_it_is_initialized() {
     let cluster = cluster();
     cluster.set_reachable(false).unwrap();
     let shards =
