@@ -1,5 +1,5 @@
-//! What every client shares: librdkafka's log lines become ours, its statistics become metrics, its question for a token
-//! is answered, and a producer that failed for good gives up what it still holds.
+//! The callbacks that all clients share: librdkafka's log lines become ours, its statistics become metrics, token requests are
+//! answered, and a producer that failed fatally drops its queued records.
 
 use std::{
     collections::HashMap,

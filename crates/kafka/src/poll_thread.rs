@@ -121,9 +121,9 @@ mod tests {
         cluster.create_topic("events", 1).unwrap();
         let settings =
             Settings::new(&cluster.settings(), &ClientRole::Producer { queue_bytes: 1 << 20 }).unwrap();
-        let (told, tells) = mpsc::channel();
+        let (reported, tells) = mpsc::channel();
         let producer: Arc<PolledProducer<Context<ServingThread>>> =
-            settings.create(ServingThread(told)).unwrap();
+            settings.create(ServingThread(reported)).unwrap();
         producer
             .send(BaseRecord::to("events").key("key").payload("value"))
             .map_err(|(error, _)| error)

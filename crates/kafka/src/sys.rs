@@ -221,7 +221,7 @@ pub(super) fn murmur2_partition(key: &[u8], partitions: i32) -> i32 {
 
 /// Makes a producer fail fatally, as a broker's answer would.
 #[cfg(test)]
-pub(super) fn fail_for_good<C: ClientContext>(client: &Client<C>) {
+pub(super) fn fail_fatally<C: ClientContext>(client: &Client<C>) {
     use rdkafka::bindings::{rd_kafka_resp_err_t, rd_kafka_test_fatal_error};
     // SAFETY: the client is alive for the whole call, which copies the text.
     unsafe {

@@ -61,7 +61,7 @@ pub fn check_settings(kafka: &Kafka) -> Vec<Error> {
         ClientRole::Member { group: "check".into(), session: timeout, heartbeat: timeout / 3 },
         ClientRole::Admin,
     ];
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     let mut errors = Vec::new();
     for role in &roles {
         for error in Settings::faults(kafka, role) {
@@ -70,7 +70,7 @@ pub fn check_settings(kafka: &Kafka) -> Vec<Error> {
                 other => other.to_string(),
             };
             // A shared setting would be reported once per client.
-            if told.insert(kafka.key_of(role.client().label(), &setting)) {
+            if reported.insert(kafka.key_of(role.client().label(), &setting)) {
                 errors.push(error);
             }
         }

@@ -103,10 +103,11 @@ fn open_transactions(
     // Avoids the 500 ms that an assignment on a new client would wait. Without an answer the error has no ages.
     check_partitions(&looking, &places, || AGE_LOOKUP_LIMIT.min(left())).ok();
     let look = |at: usize| if at < MAX_AGE_LOOKUPS { AGE_LOOKUP_LIMIT.min(left()) } else { Duration::ZERO };
-    let told = open.iter().enumerate();
-    let told = told.map(|(at, (place, end))| open_transaction(&looking, place, *end, look(at))).collect();
+    let reported = open.iter().enumerate();
+    let reported =
+        reported.map(|(at, (place, end))| open_transaction(&looking, place, *end, look(at))).collect();
     close(looking);
-    Ok(told)
+    Ok(reported)
 }
 
 /// Describes the transaction that is open from this offset on. Its age is that of its first record, which only a

@@ -53,7 +53,7 @@ async fn values(consumer: &mut Consumer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn each_end_names_its_topic_and_comes_after_all_records_of_its_partition() {
+async fn end_comes_after_all_records_of_its_partition() {
     let cluster = filled(50).await;
     let all = ["a", "b"]
         .iter()
@@ -82,7 +82,7 @@ async fn each_end_names_its_topic_and_comes_after_all_records_of_its_partition()
 }
 
 #[tokio::test]
-async fn reading_starts_where_it_was_told_to() {
+async fn reading_starts_at_the_assigned_offset() {
     let cluster = filled(3).await;
 
     for (start, expected) in [
@@ -100,7 +100,7 @@ async fn reading_starts_where_it_was_told_to() {
 }
 
 #[tokio::test]
-async fn an_offset_the_broker_does_not_have_is_an_error_that_names_the_partition() {
+async fn offset_out_of_range_is_an_error_that_names_the_partition() {
     let cluster = filled(3).await;
     let assignments = vec![from("a", 0, StartOffset::Earliest), from("b", 1, StartOffset::Offset(99))];
     let mut consumer = Consumer::assign(&cluster.settings(), assignments, &Options::default()).await.unwrap();
@@ -117,7 +117,7 @@ async fn an_offset_the_broker_does_not_have_is_an_error_that_names_the_partition
 }
 
 #[tokio::test]
-async fn a_partition_that_does_not_exist_is_named_before_anything_is_read() {
+async fn missing_partition_is_named_before_reading() {
     let cluster = filled(1).await;
 
     let partition =
@@ -128,7 +128,7 @@ async fn a_partition_that_does_not_exist_is_named_before_anything_is_read() {
 }
 
 #[tokio::test]
-async fn a_caller_that_does_not_take_records_holds_reading_up_and_loses_nothing() {
+async fn slow_caller_delays_reading_and_loses_nothing() {
     let cluster = filled(500).await;
     let small = Options { buffer_records: 4, buffer_bytes: 20, ..Options::default() };
     let mut consumer =
@@ -147,7 +147,7 @@ async fn a_caller_that_does_not_take_records_holds_reading_up_and_loses_nothing(
 }
 
 #[tokio::test]
-async fn bytes_that_may_wait_are_bounded_too() {
+async fn buffered_bytes_are_bounded() {
     let cluster = filled(500).await;
     // Keys and values of one record are 11 to 13 bytes, so the third finds the limit reached.
     let small = Options { buffer_bytes: 20, ..Options::default() };
@@ -171,7 +171,7 @@ async fn bytes_that_may_wait_are_bounded_too() {
 }
 
 #[tokio::test]
-async fn a_paused_partition_is_silent_while_the_other_goes_on_and_resumes_without_a_gap() {
+async fn paused_partition_resumes_without_a_gap() {
     let cluster = filled(300).await;
     let assignments = vec![from("a", 0, StartOffset::Earliest), from("a", 1, StartOffset::Earliest)];
     let tight = Options { buffer_records: 1, ..Options::default() };
@@ -205,7 +205,7 @@ async fn a_paused_partition_is_silent_while_the_other_goes_on_and_resumes_withou
 const TAKEN_BEFORE_THE_PAUSE: usize = 2;
 
 #[tokio::test]
-async fn reading_to_the_end_returns_what_there_is_and_how_far_it_goes() {
+async fn read_to_end_returns_all_records_and_positions() {
     let cluster = filled(20).await;
     let mut records = Vec::new();
 
@@ -217,7 +217,7 @@ async fn reading_to_the_end_returns_what_there_is_and_how_far_it_goes() {
 }
 
 #[tokio::test]
-async fn an_empty_topic_is_read_to_its_end_at_once() {
+async fn read_to_end_of_an_empty_topic_ends_at_once() {
     let cluster = filled(0).await;
 
     let positions = read_to_end(&cluster.settings(), "a", &[0], LIMIT, |_| panic!("nothing to read")).await;
@@ -226,7 +226,7 @@ async fn an_empty_topic_is_read_to_its_end_at_once() {
 }
 
 #[tokio::test]
-async fn reading_to_the_end_gives_up_at_its_limit() {
+async fn read_to_end_fails_at_its_limit() {
     let cluster = filled(1).await;
     cluster.set_reachable(false).unwrap();
 
@@ -237,7 +237,7 @@ async fn reading_to_the_end_gives_up_at_its_limit() {
 }
 
 #[tokio::test]
-async fn watermarks_are_the_first_and_the_next_offset() {
+async fn watermarks_are_first_and_next_offset() {
     let cluster = filled(5).await;
 
     let found = watermarks(&cluster.settings(), "a", &[0, 1], LIMIT).await.unwrap();
@@ -246,7 +246,7 @@ async fn watermarks_are_the_first_and_the_next_offset() {
 }
 
 #[tokio::test]
-async fn reading_from_a_place_in_the_middle_brings_what_is_behind_it_and_ends() {
+async fn read_from_an_offset_returns_the_later_records() {
     let cluster = filled(10).await;
     let starts = [(0, StartOffset::Offset(7)), (1, StartOffset::Offset(10))].into();
     let mut read = Vec::new();
@@ -260,7 +260,7 @@ async fn reading_from_a_place_in_the_middle_brings_what_is_behind_it_and_ends() 
 }
 
 #[tokio::test]
-async fn a_reading_waits_for_its_caller_and_ends_behind_the_last_record() {
+async fn read_to_end_waits_for_its_caller() {
     let cluster = filled(30).await;
     let starts = [(0, StartOffset::Earliest), (1, StartOffset::Offset(28))].into();
 
@@ -277,7 +277,7 @@ async fn a_reading_waits_for_its_caller_and_ends_behind_the_last_record() {
 }
 
 #[tokio::test]
-async fn a_ping_is_answered_while_the_broker_is_there_and_fails_once_it_is_not() {
+async fn ping_fails_without_the_broker() {
     let cluster = filled(1).await;
     let options = Options::default();
     let consumer = Consumer::assign(&cluster.settings(), vec![from("a", 0, StartOffset::Earliest)], &options)

@@ -60,7 +60,7 @@ pub(super) fn run(
         }
         let running = !ownership.left(boot_clock::now()).is_zero();
         if running != renewing {
-            tell(running, topic, committed.as_ref().err());
+            log_change(running, topic, committed.as_ref().err());
             renewing = running;
         }
         ownership.sleep(if committed.is_ok() {
@@ -78,7 +78,7 @@ fn commit(client: &MemberClient, topic: &str, renewal: &LeaseRenewal) -> Result<
     client.commit(&list, CommitMode::Sync)
 }
 
-fn tell(running: bool, topic: &str, error: Option<&KafkaError>) {
+fn log_change(running: bool, topic: &str, error: Option<&KafkaError>) {
     if running {
         tracing::info!(topic, "lease acquired");
     } else {

@@ -29,7 +29,7 @@ async fn join(cluster: &EmbeddedCluster, member: &str) -> Membership {
     Membership::join(&cluster.settings(), options(member)).await.unwrap()
 }
 
-/// For the only member of a group: no stall ends its session. Whoever joined after it would wait for most of one.
+/// For the only member of a group: a long session, which no stall can end. A second member would wait for most of it.
 async fn join_alone(cluster: &EmbeddedCluster, member: &str) -> Membership {
     let options = Options { session: Duration::from_secs(20), ..options(member) };
     Membership::join(&cluster.settings(), options).await.unwrap()
@@ -56,7 +56,7 @@ fn all(owned: &OwnedPartitions) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_only_member_owns_everything_and_holds_what_it_owns() {
+async fn only_member_owns_and_holds_everything() {
     let cluster = cluster();
 
     let membership = join_alone(&cluster, "one").await;
@@ -71,7 +71,7 @@ async fn the_only_member_owns_everything_and_holds_what_it_owns() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_is_a_record_in_its_partition_that_names_the_worker() {
+async fn claim_is_a_record_that_names_the_worker() {
     let cluster = cluster();
     let membership = join_alone(&cluster, "host:8083").await;
     let owned = until(&membership, all).await;
@@ -89,7 +89,7 @@ async fn a_claim_is_a_record_in_its_partition_that_names_the_worker() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_takes_a_partition_later_has_a_higher_claim() {
+async fn later_owner_has_a_higher_claim() {
     let cluster = cluster();
     let mut last: Option<OwnedPartitions> = None;
 
@@ -105,7 +105,7 @@ async fn whoever_takes_a_partition_later_has_a_higher_claim() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_that_left_owns_nothing_and_its_clones_neither() {
+async fn member_that_left_owns_nothing_nor_do_its_clones() {
     let cluster = cluster();
     let membership = join_alone(&cluster, "one").await;
     until(&membership, all).await;
@@ -122,7 +122,7 @@ async fn a_member_that_left_owns_nothing_and_its_clones_neither() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_that_is_dropped_leaves_too() {
+async fn dropped_member_leaves_the_group() {
     let cluster = cluster();
     let first = join(&cluster, "one").await;
     until(&first, all).await;
@@ -135,7 +135,7 @@ async fn a_member_that_is_dropped_leaves_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_brokers_the_lease_ends_within_the_session_and_runs_again_with_them() {
+async fn lease_ends_without_brokers_and_runs_again_with_them() {
     let cluster = cluster();
     let membership = join(&cluster, "one").await;
     until(&membership, all).await;
@@ -150,7 +150,7 @@ async fn without_brokers_the_lease_ends_within_the_session_and_runs_again_with_t
         held.set(if holds { before } else { held.get() });
         !holds
     };
-    until_true("the lease goes on", ended).await;
+    until_true("the lease ends", ended).await;
     until_true("it says why", || membership.outage().is_some_and(|outage| outage.reason.is_some())).await;
 
     assert!(held.get() <= Duration::from_millis(1500), "it held for {:?}", held.get());
@@ -160,7 +160,7 @@ async fn without_brokers_the_lease_ends_within_the_session_and_runs_again_with_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_that_the_group_does_not_take_back_joins_anew() {
+async fn dropped_member_rejoins_with_a_new_client() {
     let cluster = cluster();
     let rejoin_after = Duration::from_millis(600);
     let settings = cluster.settings();
@@ -178,7 +178,7 @@ async fn a_member_that_the_group_does_not_take_back_joins_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leaving_without_brokers_does_not_wait_for_them() {
+async fn leaving_does_not_wait_for_brokers() {
     let cluster = cluster();
     let membership = join(&cluster, "one").await;
     until(&membership, all).await;
@@ -191,7 +191,7 @@ async fn leaving_without_brokers_does_not_wait_for_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_setting_that_would_break_the_group_is_refused() {
+async fn setting_that_would_break_the_group_is_refused() {
     let cluster = cluster();
     let mut settings = cluster.settings();
     settings.consumer.insert("group.instance.id".into(), "mine".into());

@@ -16,7 +16,7 @@ fn take(settings: &[(&'static str, &'static str)]) -> Result<Option<TokenSource>
     source
 }
 
-/// Serves one router on a port of its own until the test ends.
+/// Serves one router on a free port until the test ends.
 fn serve(router: Router) -> Url {
     let (address, addressed) = mpsc::channel();
     thread::spawn(move || {
@@ -41,13 +41,13 @@ fn endpoint(url: Url) -> TokenSource {
 }
 
 #[test]
-fn another_mechanism_needs_no_token() {
+fn other_mechanisms_need_no_token() {
     assert!(take(&[("sasl.mechanisms", "SCRAM-SHA-512")]).unwrap().is_none());
     assert!(take(&[]).unwrap().is_none());
 }
 
 #[test]
-fn a_missing_or_odd_endpoint_is_an_error_that_names_the_key() {
+fn missing_or_bad_endpoint_is_an_error_that_names_the_key() {
     const KEY: &str = "sasl.oauthbearer.token.endpoint.url";
     for settings in [
         vec![("sasl.mechanisms", "OAUTHBEARER")],
@@ -61,7 +61,7 @@ fn a_missing_or_odd_endpoint_is_an_error_that_names_the_key() {
 }
 
 #[test]
-fn an_endpoint_without_credentials_is_refused() {
+fn endpoint_without_credentials_is_refused() {
     let settings =
         [("sasl.mechanisms", "OAUTHBEARER"), ("sasl.oauthbearer.token.endpoint.url", "https://issuer/token")];
 
@@ -71,7 +71,7 @@ fn an_endpoint_without_credentials_is_refused() {
 }
 
 #[test]
-fn a_grant_is_asked_for_with_credentials_and_scope_and_lives_as_long_as_it_says() {
+fn grant_sends_credentials_and_scope_and_honors_expires_in() {
     let token = jwt(r#"{"sub":"the-worker","exp":1}"#);
     let answer = Arc::new(token.clone());
     let router = Router::new().route(
@@ -93,7 +93,7 @@ fn a_grant_is_asked_for_with_credentials_and_scope_and_lives_as_long_as_it_says(
 }
 
 #[test]
-fn a_refusal_or_a_redirect_is_an_error_without_the_secret() {
+fn refusal_or_redirect_is_an_error_without_the_secret() {
     let router = Router::new().route("/token", post(|| async { Redirect::temporary("/elsewhere") }));
 
     let Err(error) = endpoint(serve(router)).fetch() else { panic!("a redirect is no token") };
@@ -104,7 +104,7 @@ fn a_refusal_or_a_redirect_is_an_error_without_the_secret() {
 }
 
 #[test]
-fn a_token_that_is_no_jwt_is_the_clients_own_and_needs_expires_in() {
+fn opaque_token_needs_expires_in() {
     let grant =
         |expires_in: Option<serde_json::Value>| TokenResponse { access_token: "opaque".into(), expires_in };
 
@@ -116,7 +116,7 @@ fn a_token_that_is_no_jwt_is_the_clients_own_and_needs_expires_in() {
 }
 
 #[test]
-fn a_file_holds_a_jwt_and_is_read_anew_each_time() {
+fn jwt_file_is_read_each_time() {
     let path = std::env::temp_dir().join(format!("tributary-token-{}", std::process::id()));
     let source = TokenSource::File(path.clone());
     fs::write(&path, jwt(r#"{"sub":"first","exp":4000000000}"#) + "\n").unwrap();
@@ -133,7 +133,7 @@ fn a_file_holds_a_jwt_and_is_read_anew_each_time() {
 }
 
 #[test]
-fn expires_in_may_be_text_or_enormous_and_must_be_seconds() {
+fn expires_in_may_be_text_or_huge_but_must_be_seconds() {
     let lifetime = |json: &str| {
         let grant: TokenResponse =
             serde_json::from_str(&format!(r#"{{"access_token":"opaque","expires_in":{json}}}"#)).unwrap();
@@ -146,7 +146,7 @@ fn expires_in_may_be_text_or_enormous_and_must_be_seconds() {
 }
 
 #[test]
-fn the_token_current_is_given_at_once_while_the_next_is_fetched() {
+fn cached_token_is_returned_while_the_next_is_fetched() {
     let router = Router::new().route("/token", post(|| async { std::future::pending::<String>().await }));
     let tokens = Arc::new(TokenCache::new(endpoint(serve(router))));
     assert!(tokens.current().is_none());

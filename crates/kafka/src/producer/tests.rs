@@ -89,7 +89,7 @@ async fn fatal_failure_ends_every_open_delivery() {
         let queued = producer.send(record(0, "behind it")).unwrap();
         tokio::time::sleep(Duration::from_millis(patience)).await;
 
-        sys::fail_for_good(producer.inner().unwrap().client());
+        sys::fail_fatally(producer.inner().unwrap().client());
 
         let on_the_wire = timeout(LIMIT, on_the_wire).await.unwrap().unwrap_err();
         timeout(LIMIT, queued).await.unwrap().unwrap_err();

@@ -148,14 +148,14 @@ impl Admin {
     pub async fn cluster_id(&self) -> Result<Option<String>, Error> {
         let kafka = self.kafka();
         let fetch = move || {
-            let told = consumer::ask(&kafka, &ClientRole::Admin, |client| {
+            let reported = consumer::ask(&kafka, &ClientRole::Admin, |client| {
                 let late =
                     || Error::Deadline { action: "ask for the cluster's id".into(), limit: REQUEST_LIMIT };
                 client.client().fetch_cluster_id(REQUEST_LIMIT).ok_or_else(late)
             });
-            match told {
+            match reported {
                 Err(Error::Deadline { .. }) => Ok(None),
-                told => told.map(Some),
+                reported => reported.map(Some),
             }
         };
         blocking("ask for the cluster's id", fetch).await?

@@ -184,8 +184,9 @@ pub(super) async fn find_hanging(
         }
         let is_open =
             |place: &TopicPartition| found.get(place).is_some_and(|one| one.manifest.batch == batch);
-        let told = last.manifest.places().filter(|place| !is_open(place) && !gone.contains(place));
-        verdicts.insert(batch, is_committed(kafka, &last.manifest, &told.collect::<Vec<_>>(), end).await?);
+        let with_marker = last.manifest.places().filter(|place| !is_open(place) && !gone.contains(place));
+        verdicts
+            .insert(batch, is_committed(kafka, &last.manifest, &with_marker.collect::<Vec<_>>(), end).await?);
     }
     let mut commit = found;
     commit.retain(|place, last| {
@@ -308,11 +309,11 @@ async fn is_seen(kafka: &Kafka, place: &TopicPartition, offset: i64, limit: Dura
 async fn is_committed(
     kafka: &Kafka,
     manifest: &BatchManifest,
-    told: &[TopicPartition],
+    with_marker: &[TopicPartition],
     end: Instant,
 ) -> Result<bool, Error> {
     let mut is_denied = false;
-    for (place, (low, high)) in ends(kafka, told, Isolation::ReadUncommitted, left(end)).await? {
+    for (place, (low, high)) in ends(kafka, with_marker, Isolation::ReadUncommitted, left(end)).await? {
         let (mut at, mut is_older) = (Vec::new(), false);
         for back in TAIL_LENGTHS {
             let start = BTreeMap::from([(place.clone(), low.max(high.saturating_sub(back)))]);

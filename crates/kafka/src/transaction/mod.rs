@@ -19,7 +19,7 @@
 //! whole whichever partitions got the marker.
 //!
 //! If the broker aborts a transaction that was open longer than `transaction.timeout.ms` (a frozen process), librdkafka
-//! reports that as fencing too: it cannot tell the two apart, and ending the instance is right for both.
+//! reports that as fencing too: it cannot distinguish the two, and ending the instance is right for both.
 
 mod delivery_reports;
 mod hanging_transaction;
@@ -265,8 +265,8 @@ impl ShardProducer {
         let committed: Vec<&TopicPartition> = open.keys().collect();
         let mut is_done = open.is_empty();
         if !is_done {
-            let told = |(topic, partition): &TopicPartition| format!("{topic}-{partition}");
-            let places = open.keys().map(told).collect::<Vec<_>>().join(", ");
+            let reported = |(topic, partition): &TopicPartition| format!("{topic}-{partition}");
+            let places = open.keys().map(reported).collect::<Vec<_>>().join(", ");
             let id = &*self.transactional_id;
             tracing::warn!(
                 id,

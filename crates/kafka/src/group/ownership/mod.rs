@@ -214,7 +214,7 @@ impl Ownership {
         Some(LeaseRenewal { partition: *partition, claim: *claim, proves: claims, completed })
     }
 
-    /// The commit of this renewal, sent at `begun`, has succeeded.
+    /// The commit of this renewal, sent at that time, has succeeded.
     pub(super) fn renewed(&self, renewal: &LeaseRenewal, begun: Duration) {
         let since = begun.min(Duration::from_nanos(self.polled.load(Ordering::Acquire)));
         // Before any partition becomes owned by it, so that owned partitions are always held.

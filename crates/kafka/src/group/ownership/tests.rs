@@ -28,7 +28,7 @@ async fn holder() -> Ownership {
 }
 
 #[tokio::test]
-async fn a_partition_is_owned_once_a_commit_after_its_claim_has_succeeded() {
+async fn commit_after_the_claim_makes_a_partition_owned() {
     let (ownership, unclaimed) = given(&[3]).await;
     assert!(ownership.next_renewal().is_none(), "there is nothing to commit without a claim");
     ownership.claimed(3, &unclaimed[0].1, 40);
@@ -42,7 +42,7 @@ async fn a_partition_is_owned_once_a_commit_after_its_claim_has_succeeded() {
 }
 
 #[tokio::test]
-async fn a_commit_that_began_before_a_claim_was_written_does_not_prove_it() {
+async fn commit_from_before_the_claim_does_not_prove_it() {
     let (ownership, unclaimed) = given(&[3, 4]).await;
     ownership.claimed(3, &unclaimed[0].1, 40);
     let begun = ownership.next_renewal().unwrap();
@@ -54,7 +54,7 @@ async fn a_commit_that_began_before_a_claim_was_written_does_not_prove_it() {
 }
 
 #[tokio::test]
-async fn a_claim_that_arrives_after_its_partition_was_revoked_is_forgotten_even_if_it_is_assigned_again() {
+async fn claim_of_a_revoked_assignment_is_ignored() {
     let (ownership, unclaimed) = given(&[3]).await;
     ownership.revoked([3]);
     ownership.assigned([3]);
@@ -63,15 +63,11 @@ async fn a_claim_that_arrives_after_its_partition_was_revoked_is_forgotten_even_
 
     assert!(unclaimed[0].1.is_cancelled());
     assert!(ownership.next_renewal().is_none());
-    assert_eq!(
-        ownership.unclaimed_partitions().await.len(),
-        1,
-        "the new assignment wants a claim of its own"
-    );
+    assert_eq!(ownership.unclaimed_partitions().await.len(), 1, "the new assignment needs a new claim");
 }
 
 #[tokio::test]
-async fn a_commit_proves_nothing_about_a_partition_that_was_given_back_meanwhile() {
+async fn commit_proves_nothing_about_a_revoked_partition() {
     let (ownership, unclaimed) = given(&[3]).await;
     ownership.claimed(3, &unclaimed[0].1, 40);
     let begun = ownership.next_renewal().unwrap();
@@ -86,7 +82,7 @@ async fn a_commit_proves_nothing_about_a_partition_that_was_given_back_meanwhile
 }
 
 #[tokio::test]
-async fn a_revoked_partition_is_neither_owned_nor_held_and_the_change_is_told() {
+async fn revoked_partition_is_not_owned_and_signals_a_change() {
     let ownership = holder().await;
     let mut changes = ownership.owned();
     changes.mark_unchanged();
@@ -99,7 +95,7 @@ async fn a_revoked_partition_is_neither_owned_nor_held_and_the_change_is_told() 
 }
 
 #[tokio::test]
-async fn a_lease_ends_a_second_before_the_session_that_began_with_the_commit() {
+async fn lease_ends_one_second_before_the_session() {
     let ownership = holder().await;
 
     assert!(ownership.holds(3, Duration::from_millis(104_999)));
@@ -109,7 +105,7 @@ async fn a_lease_ends_a_second_before_the_session_that_began_with_the_commit() {
 }
 
 #[tokio::test]
-async fn a_lease_is_not_renewed_for_a_thread_that_has_stopped_to_poll() {
+async fn lease_is_not_renewed_without_polls() {
     let ownership = holder().await;
 
     ownership.renewed(&ownership.next_renewal().unwrap(), seconds(104));
@@ -121,7 +117,7 @@ async fn a_lease_is_not_renewed_for_a_thread_that_has_stopped_to_poll() {
 }
 
 #[tokio::test]
-async fn a_member_the_broker_does_not_know_holds_nothing_until_it_does_again() {
+async fn member_unknown_to_the_broker_holds_nothing() {
     let ownership = holder().await;
 
     ownership.end_lease();
@@ -144,13 +140,13 @@ async fn partitions_are_committed_in_turn() {
 }
 
 #[test]
-fn a_short_session_keeps_back_a_sixth() {
+fn margin_of_a_short_session_is_one_sixth() {
     assert_eq!(Ownership::new(Duration::from_millis(1500), seconds(0)).lease, Duration::from_millis(1250));
     assert_eq!(Ownership::new(seconds(30), seconds(0)).lease, seconds(29));
 }
 
 #[tokio::test]
-async fn a_lapse_lasts_from_the_end_of_the_lease_and_says_why_until_the_lease_runs_again() {
+async fn outage_lasts_from_the_end_of_the_lease_to_its_renewal() {
     let (ownership, unclaimed) = given(&[3]).await;
     ownership.rebalanced(Some(7), []);
     assert_eq!(ownership.outage(true, seconds(101)).unwrap().unclaimed, 1, "given and not its own");
@@ -167,13 +163,13 @@ async fn a_lapse_lasts_from_the_end_of_the_lease_and_says_why_until_the_lease_ru
     ownership.renewed(&ownership.next_renewal().unwrap(), seconds(130));
     assert_eq!(ownership.outage(true, seconds(131)), None);
     let outage = ownership.outage(true, seconds(200)).unwrap();
-    assert_eq!((outage.lasted, outage.reason), (seconds(65), None), "what has passed explains nothing");
+    assert_eq!((outage.lasted, outage.reason), (seconds(65), None), "an old failure is no reason");
 }
 
 #[test]
-fn a_member_that_was_given_nothing_stands_well_until_the_group_drops_it() {
+fn member_without_partitions_is_healthy_until_dropped() {
     let ownership = Ownership::new(SESSION, seconds(100));
-    assert!(!ownership.outage(true, seconds(103)).unwrap().joined, "nobody has answered yet");
+    assert!(!ownership.outage(true, seconds(103)).unwrap().joined, "no answer yet");
 
     ownership.rebalanced(Some(1), []);
     assert_eq!(ownership.outage(true, seconds(900)), None);
@@ -186,7 +182,7 @@ fn a_member_that_was_given_nothing_stands_well_until_the_group_drops_it() {
 }
 
 #[tokio::test]
-async fn rebalances_are_counted_and_an_answer_from_before_the_last_does_not_start_another() {
+async fn outdated_answer_does_not_start_a_rebalance() {
     let ownership = holder().await;
     ownership.rebalanced(Some(7), []);
     let before = ownership.next_renewal().unwrap();
