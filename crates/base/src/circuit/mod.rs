@@ -1,18 +1,18 @@
-//! A host that fails is left alone for a while, then asked by one request at a time until it answers.
+//! A circuit breaker: a failing host gets no requests for a while, then one probe at a time until it answers.
 //!
 //! ```text
 //! closed ──five failures──▶ open, for a while ──▶ half open: one probe ──answer──▶ closed
 //!                              ▲──────────failure, twice as long──┘
 //! ```
 //!
-//! Five failures in a row (no connection, no answer, 502 to 504) open the circuit for a second, then two, up to thirty. After
-//! that exactly one request goes as a probe while the others wait. Any answer below 500 closes it: 401 and 429 are answers.
-//! A probe that neither succeeds nor fails because its caller went away leaves its place to the next. One that is answered
-//! with a 500, which may be about one record or about all, is followed by the next after a second.
+//! Five failures in a row (no connection, no answer, 502 to 504) open the circuit for 1 s, then 2 s, up to 30 s. After that one
+//! request is sent as the probe while the others wait. Any response below 500 closes the circuit, also 401 and 429. If the
+//! probe's caller goes away, another request becomes the probe. If the response is a 500, which may concern one record or
+//! the whole host, the next probe follows after 1 s.
 //!
-//! - There are requests that had better not be the probe, since nobody can tell what became of one that failed: a refresh
-//!   token. They go last ([`Circuit::ready_last`]): while another request waits, that one is the probe; alone, they are.
-//! - On failure nothing is kept: a process begins with every circuit closed.
+//! - Some requests should not be the probe, because the outcome of a failed one is unknown: token refreshes. They yield
+//!   ([`Circuit::ready_last`]): while another request waits, that one becomes the probe.
+//! - The state is not persisted: a process starts with every circuit closed.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -30,10 +30,10 @@ use crate::{
     retry::{Backoff, BackoffPolicy, Retry},
 };
 
-/// Failures in a row that open it.
-const FAILURES: u32 = 5;
-/// How long it stays open: at least half of this, doubling.
-const REST: BackoffPolicy =
+/// Failures in a row that open the circuit.
+const OPENING_FAILURES: u32 = 5;
+/// How long it stays open: between half and all of this, doubling.
+const OPEN_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_secs(1), longest: Duration::from_secs(30), total: None };
 
 /// One host's circuit.
@@ -41,15 +41,15 @@ const REST: BackoffPolicy =
 pub struct Circuit {
     host: ApiHost,
     inner: Mutex<CircuitInner>,
-    /// Counts changes, for those who wait for one.
+    /// A counter of changes, to wait for the next one.
     changed: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
 struct CircuitInner {
     state: CircuitState,
-    rest: Backoff,
-    /// How many wait for their turn and may be the probe.
+    open_backoff: Backoff,
+    /// Number of waiting requests that may be the probe.
     waiting: usize,
 }
 
@@ -66,18 +66,18 @@ impl CircuitState {
     }
 }
 
-/// What those who wait see.
+/// Whether a request may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Readiness {
-    /// One may go.
+    /// It may be sent.
     Free,
-    /// None may go until then.
+    /// Not before this time.
     Until(Instant),
-    /// The probe is on its way.
+    /// A probe is in flight.
     Probing,
 }
 
-/// A request that may go now. Dropped without a word, it says nothing about the host.
+/// Permission to send a request now. Dropping it without reporting a result says nothing about the host.
 #[derive(Debug)]
 #[must_use]
 pub struct RequestPermit<'a> {
@@ -85,29 +85,34 @@ pub struct RequestPermit<'a> {
     probe: bool,
 }
 
-/// It stays open beyond the end, for so long where that is known.
+/// The circuit stays open beyond the deadline; for how long, if known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StaysOpen(pub Option<Duration>);
 
-/// Somebody who waits for their turn.
+/// Counts a waiting request while it exists.
 struct CircuitWaiter<'a>(&'a Circuit);
 
 impl Circuit {
-    /// Of a host that has not failed yet.
+    /// A closed circuit.
     #[must_use]
     pub fn new(host: ApiHost) -> Self {
-        let rest = Backoff::new(REST, RandomState::new().hash_one("circuit"));
+        let open_backoff = Backoff::new(OPEN_BACKOFF, RandomState::new().hash_one("circuit"));
         Self {
             host,
-            inner: Mutex::new(CircuitInner { state: CircuitState::Closed { failures: 0 }, rest, waiting: 0 }),
+            inner: Mutex::new(CircuitInner {
+                state: CircuitState::Closed { failures: 0 },
+                open_backoff,
+                waiting: 0,
+            }),
             changed: watch::Sender::new(0),
         }
     }
 
-    /// Waits until a request has a chance to go, and tells how long that took. Others may be quicker: ask [`Self::enter`].
+    /// Waits until a request may be sent, and returns how long that took. Another one may be faster, so call [`Self::enter`]
+    /// then.
     ///
     /// # Errors
-    /// It stays open beyond `end`.
+    /// The circuit stays open beyond `end`.
     pub async fn ready(&self, end: Instant) -> Result<Duration, StaysOpen> {
         let since = Instant::now();
         if self.inner.lock().look(since) == Readiness::Free {
@@ -118,18 +123,18 @@ impl Circuit {
         Ok(since.elapsed())
     }
 
-    /// Lets a request go, as the probe if it has to be one.
+    /// Permission to send a request, as the probe if the circuit is open.
     pub fn enter(&self) -> Option<RequestPermit<'_>> {
         let probe = self.inner.lock().enter(Instant::now())?;
         Some(RequestPermit { circuit: self, probe })
     }
 
-    /// Waits until a request may go, and lets it.
+    /// Waits for permission to send a request.
     ///
     /// # Errors
-    /// It stays open beyond `end`.
+    /// The circuit stays open beyond `end`.
     pub async fn pass(&self, end: Instant) -> Result<RequestPermit<'_>, StaysOpen> {
-        // Counted until it has entered, so that nobody who goes last is faster.
+        // Counted until it has entered, so that no yielding request is faster.
         let _waiting = self.wait();
         loop {
             self.until(end, CircuitInner::look).await?;
@@ -139,18 +144,18 @@ impl Circuit {
         }
     }
 
-    /// As [`Self::ready`], for a request that is not to be the probe while another could be.
+    /// As [`Self::ready`], for a request that yields: it is not the probe while another waits.
     ///
     /// # Errors
-    /// It stays open beyond `end`, or others wait until then.
+    /// The circuit stays open beyond `end`, or others wait until then.
     pub async fn ready_last(&self, end: Instant) -> Result<(), StaysOpen> {
         self.until(end, CircuitInner::look_last).await
     }
 
-    /// As [`Self::enter`], for a request that is not to be the probe while another could be.
+    /// As [`Self::enter`], for a request that yields: it is not the probe while another waits.
     ///
     /// # Errors
-    /// It may not go now.
+    /// It may not be sent now.
     pub fn enter_last(&self) -> Result<RequestPermit<'_>, StaysOpen> {
         let now = Instant::now();
         let mut inner = self.inner.lock();
@@ -164,7 +169,7 @@ impl Circuit {
         }
     }
 
-    /// Waits until a look finds the way free.
+    /// Waits until a request may be sent.
     async fn until(
         &self,
         end: Instant,
@@ -199,12 +204,12 @@ impl Circuit {
         CircuitWaiter(self)
     }
 
-    /// Whether single requests at most are let through.
+    /// Whether only probes are sent.
     pub fn is_open(&self) -> bool {
         self.inner.lock().state.is_open()
     }
 
-    /// Takes a change, and tells everybody of one that is.
+    /// Applies a change; logs it and wakes the waiting requests if the state has changed.
     fn change(&self, change: impl FnOnce(&mut CircuitInner)) {
         let (was, is) = {
             let mut inner = self.inner.lock();
@@ -219,11 +224,14 @@ impl Circuit {
             (false, true) => {
                 metrics::api_circuit_opened(self.host);
                 let host = self.host.label();
-                tracing::warn!(host, "the provider does not answer; it is asked by single requests only");
+                tracing::warn!(
+                    host,
+                    "the provider does not answer; circuit opened, sending single probes only"
+                );
             }
             (true, false) => {
                 metrics::api_circuit_closed(self.host);
-                tracing::info!(host = self.host.label(), "the provider answers again");
+                tracing::info!(host = self.host.label(), "the provider answers again; circuit closed");
             }
             _ => {}
         }
@@ -241,7 +249,7 @@ impl CircuitInner {
         }
     }
 
-    /// The same for those who go last: the probe's place is taken as long as somebody waits for it.
+    /// The same for a request that yields: while another waits, that one becomes the probe.
     fn look_last(&self, now: Instant) -> Readiness {
         match self.look(now) {
             Readiness::Free if self.state.is_open() && self.waiting > 0 => Readiness::Probing,
@@ -249,7 +257,7 @@ impl CircuitInner {
         }
     }
 
-    /// Whether as the probe; `None` for those who have to wait.
+    /// Whether the request is the probe; `None` if it must wait.
     fn enter(&mut self, now: Instant) -> Option<bool> {
         match self.state {
             CircuitState::Closed { .. } => Some(false),
@@ -262,7 +270,7 @@ impl CircuitInner {
     }
 
     fn alive(&mut self) {
-        self.rest.reset();
+        self.open_backoff.reset();
         self.state = CircuitState::Closed { failures: 0 };
     }
 
@@ -270,26 +278,26 @@ impl CircuitInner {
         let opens = match &mut self.state {
             CircuitState::Closed { failures } => {
                 *failures += 1;
-                *failures >= FAILURES
+                *failures >= OPENING_FAILURES
             }
-            // A request that was on its way when it opened is no news.
+            // A request that was in flight when the circuit opened changes nothing.
             CircuitState::Open { .. } | CircuitState::Probing => probe,
         };
         if opens {
-            let rest = self.rest.next_wait(Retry::Later).unwrap_or(REST.longest);
+            let rest = self.open_backoff.next_wait(Retry::Later).unwrap_or(OPEN_BACKOFF.longest);
             self.state = CircuitState::Open { until: now + rest };
         }
     }
 
-    /// A probe was answered in a way that leaves it open: neither does it close nor does it rest longer for it.
+    /// The probe's response was inconclusive: the circuit stays open, without a longer wait.
     fn unclear(&mut self, now: Instant) {
         if self.state == CircuitState::Probing {
-            self.state = CircuitState::Open { until: now + REST.first };
+            self.state = CircuitState::Open { until: now + OPEN_BACKOFF.first };
         }
     }
 
-    /// A probe went away without a word: the next may try at once.
-    fn forsaken(&mut self, now: Instant) {
+    /// The probe was dropped without a result: the next may be sent at once.
+    fn abandoned(&mut self, now: Instant) {
         if self.state == CircuitState::Probing {
             self.state = CircuitState::Open { until: now };
         }
@@ -303,7 +311,7 @@ impl RequestPermit<'_> {
         self.circuit.change(CircuitInner::alive);
     }
 
-    /// The host answered with what may be a failure of the whole or of one record.
+    /// The response may concern the whole host or one record.
     pub fn unclear(mut self) {
         if std::mem::take(&mut self.probe) {
             self.circuit.change(|inner| inner.unclear(Instant::now()));
@@ -320,7 +328,7 @@ impl RequestPermit<'_> {
 impl Drop for RequestPermit<'_> {
     fn drop(&mut self) {
         if self.probe {
-            self.circuit.change(|inner| inner.forsaken(Instant::now()));
+            self.circuit.change(|inner| inner.abandoned(Instant::now()));
         }
     }
 }
@@ -332,7 +340,7 @@ impl Drop for CircuitWaiter<'_> {
             inner.waiting -= 1;
             inner.waiting == 0 && inner.state.is_open()
         };
-        // Whoever goes last may have its turn now.
+        // A yielding request may be sent now.
         if is_last {
             self.0.changed.send_modify(|count| *count += 1);
         }

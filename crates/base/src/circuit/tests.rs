@@ -21,7 +21,7 @@ fn rest(circuit: &CircuitInner, now: Instant) -> Duration {
 }
 
 #[test]
-fn five_failures_in_a_row_open_it_and_an_answer_between_them_begins_anew() {
+fn five_failures_in_a_row_open_the_circuit() {
     let (mut circuit, now) = closed();
 
     fail(&mut circuit, 4, now);
@@ -36,7 +36,7 @@ fn five_failures_in_a_row_open_it_and_an_answer_between_them_begins_anew() {
 }
 
 #[test]
-fn exactly_one_probe_goes_and_its_answer_lets_all_go() {
+fn exactly_one_probe_is_sent_until_it_is_answered() {
     let (mut circuit, now) = closed();
     fail(&mut circuit, 5, now);
     let later = now + rest(&circuit, now);
@@ -50,7 +50,7 @@ fn exactly_one_probe_goes_and_its_answer_lets_all_go() {
 }
 
 #[test]
-fn a_probe_that_fails_doubles_the_rest_up_to_half_a_minute_and_an_answer_begins_anew() {
+fn failed_probe_doubles_the_wait_up_to_30_seconds() {
     let (mut circuit, mut now) = closed();
     fail(&mut circuit, 5, now);
 
@@ -71,7 +71,7 @@ fn a_probe_that_fails_doubles_the_rest_up_to_half_a_minute_and_an_answer_begins_
 }
 
 #[test]
-fn a_probe_that_says_nothing_leaves_its_place_to_the_next() {
+fn dropped_probe_is_replaced_by_the_next() {
     let (mut circuit, now) = closed();
     fail(&mut circuit, 5, now);
     let later = now + rest(&circuit, now);
@@ -83,7 +83,7 @@ fn a_probe_that_says_nothing_leaves_its_place_to_the_next() {
 }
 
 #[test]
-fn a_probe_that_is_answered_unclearly_rests_a_second_however_often() {
+fn inconclusive_probe_waits_one_second_each_time() {
     let (mut circuit, now) = closed();
     fail(&mut circuit, 5, now);
     let mut later = now + rest(&circuit, now);
@@ -97,7 +97,7 @@ fn a_probe_that_is_answered_unclearly_rests_a_second_however_often() {
 }
 
 #[test]
-fn what_was_on_its_way_when_it_opened_does_not_lengthen_the_rest() {
+fn earlier_request_does_not_lengthen_the_wait() {
     let (mut circuit, now) = closed();
     let late = circuit.enter(now).unwrap();
     fail(&mut circuit, 5, now);
@@ -109,7 +109,7 @@ fn what_was_on_its_way_when_it_opened_does_not_lengthen_the_rest() {
 }
 
 #[tokio::test]
-async fn those_who_wait_go_when_the_probe_was_answered_and_not_before() {
+async fn waiting_requests_are_sent_once_the_probe_is_answered() {
     let circuit = Circuit::new(ApiHost::Api);
     circuit.inner.lock().state = CircuitState::Open { until: Instant::now() };
     let far = Instant::now() + Duration::from_secs(30);
@@ -127,7 +127,7 @@ async fn those_who_wait_go_when_the_probe_was_answered_and_not_before() {
 }
 
 #[tokio::test]
-async fn who_cannot_wait_so_long_is_told_how_long_it_is() {
+async fn short_deadline_fails_with_the_remaining_time() {
     let circuit = Circuit::new(ApiHost::Api);
     for _ in 0..FAILURES {
         circuit.enter().unwrap().failing();
@@ -151,7 +151,7 @@ fn half_open() -> (Circuit, Instant) {
 }
 
 #[tokio::test]
-async fn who_goes_last_is_the_probe_when_nobody_else_waits() {
+async fn yielding_request_is_the_probe_if_no_other_waits() {
     let (circuit, far) = half_open();
 
     circuit.ready_last(far).await.unwrap();
@@ -163,7 +163,7 @@ async fn who_goes_last_is_the_probe_when_nobody_else_waits() {
 }
 
 #[tokio::test]
-async fn who_goes_last_leaves_the_probe_to_another_that_waits() {
+async fn yielding_request_leaves_the_probe_to_another() {
     let (circuit, far) = half_open();
     let soon = Instant::now() + Duration::from_millis(20);
     let other = circuit.wait();
@@ -186,7 +186,7 @@ async fn who_goes_last_leaves_the_probe_to_another_that_waits() {
 }
 
 #[tokio::test]
-async fn who_goes_last_has_its_turn_when_the_other_went_away() {
+async fn yielding_request_proceeds_when_the_other_is_dropped() {
     let (circuit, far) = half_open();
     let other = circuit.wait();
 

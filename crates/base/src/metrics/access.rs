@@ -1,4 +1,4 @@
-//! Requests to the provider: waits, outcomes, refreshes, token checks, pages.
+//! Metrics of requests to the provider: waits, outcomes, refreshes, token checks, pages.
 
 use std::time::Duration;
 
@@ -14,27 +14,27 @@ pub fn api_request_ended(area: ApiArea, outcome: ApiOutcome, elapsed: Duration) 
     histogram!(API_REQUEST_SECONDS.name, "area" => value(area)).record(elapsed.as_secs_f64());
 }
 
-/// A request of this lane has waited for something. `lane` is one of the three.
+/// A request has waited before it was sent. `lane` is one of the metric's.
 pub fn api_waited(lane: &'static str, reason: ApiWait, waited: Duration) {
     histogram!(API_WAIT_SECONDS.name, "lane" => lane, "reason" => value(reason)).record(waited.as_secs_f64());
 }
 
-/// The present request rate as a part of the budget.
+/// The current request rate as a fraction of the budget.
 pub fn api_budget_ratio(ratio: f64) {
     gauge!(API_BUDGET_RATIO.name).set(ratio);
 }
 
-/// A host gets probes only from now on.
+/// A host's circuit has opened.
 pub fn api_circuit_opened(host: ApiHost) {
     gauge!(API_CIRCUIT_OPEN.name, "host" => value(host)).increment(1.0);
 }
 
-/// A host gets all requests again, or its client is gone.
+/// A host's circuit has closed, or its client was dropped.
 pub fn api_circuit_closed(host: ApiHost) {
     gauge!(API_CIRCUIT_OPEN.name, "host" => value(host)).decrement(1.0);
 }
 
-/// A page was odd in `count` ways of this kind.
+/// A page had `count` anomalies of this kind.
 pub fn page_drifted(kind: PageAnomaly, count: u64) {
     counter!(PAGE_DRIFT.name, "kind" => value(kind)).increment(count);
 }

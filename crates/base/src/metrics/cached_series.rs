@@ -1,7 +1,7 @@
-//! Series that every delivery moves, looked up once: to find a series by name and labels costs more than to move it.
+//! Series that every delivery updates, cached: finding a series by name and labels costs more than updating it.
 //!
-//! They are kept from when the process has its recorder ([`cache_series`]). Until then, and under a recorder of one test, there are
-//! none, and each move looks its series up.
+//! They are cached once the process has its recorder ([`cache_series`]). Until then, and under a test's own recorder, each
+//! update looks up its series.
 
 use std::sync::OnceLock;
 
@@ -14,13 +14,13 @@ static KEPT: OnceLock<CachedSeries> = OnceLock::new();
 pub(super) struct CachedSeries {
     /// Records of webhooks that were published.
     pub(super) published: Counter,
-    /// How long that took.
+    /// How long their acknowledgement took.
     pub(super) published_after: Histogram,
     accounting: Durable,
     invoicing: Durable,
 }
 
-/// Deliveries of one API that ended well.
+/// Durable deliveries of one API.
 pub(super) struct Durable {
     pub(super) count: Counter,
     pub(super) seconds: Histogram,
@@ -35,7 +35,7 @@ impl CachedSeries {
     }
 }
 
-/// Keeps series of the recorder that is in force for the whole process.
+/// Caches the series of the process's global recorder.
 pub fn cache_series() {
     let durable = |family: DeliveryFamily| Durable {
         count: counter!(DELIVERIES.name, "family" => value(family), "outcome" => "durable"),

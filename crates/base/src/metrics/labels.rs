@@ -1,4 +1,4 @@
-//! Labels with a closed set of values: the values are the variants' names in snake case.
+//! Labels with a fixed set of values: the variants' names in snake case.
 
 use strum::{IntoStaticStr, VariantNames};
 
@@ -11,11 +11,11 @@ pub(super) fn value(of: impl Into<&'static str>) -> &'static str {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum PublishStage {
-    /// Understanding what was read.
+    /// Parsing what was read.
     Read,
     /// Turning a record into bytes.
     Convert,
-    /// Handing bytes to Kafka.
+    /// Sending bytes to Kafka.
     Produce,
 }
 
@@ -25,31 +25,31 @@ pub enum PublishStage {
 pub enum Transaction {
     /// All of it is visible.
     Committed,
-    /// None of it is visible; the producer goes on.
+    /// None of it is visible; the producer is still usable.
     Aborted,
     /// Another owner took the shard.
     Fenced,
     /// The producer failed fatally and a new one took its place.
     Rebuilt,
-    /// It ended a transaction that an earlier owner had left hanging; none of it was meant to be visible.
+    /// It aborted transactions that an earlier owner may have left hanging.
     Settled,
     /// It completed a committed batch on partitions that lacked the marker.
     Completed,
 }
 
-/// What the registry said about one of our schemas.
+/// Result of a schema registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum RegistrationOutcome {
     /// It has an id from the registry.
     Registered,
-    /// The registry was away; the id comes from disk.
+    /// The registry was unreachable; the id comes from disk.
     Cached,
     /// Refused by the compatibility rule.
     Incompatible,
     /// Refused our credentials.
     Unauthorised,
-    /// No usable answer.
+    /// No usable response.
     Unavailable,
 }
 
@@ -75,7 +75,7 @@ impl KafkaClient {
     }
 }
 
-/// The API a delivery is of.
+/// The API that sent a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum DeliveryFamily {
@@ -91,9 +91,9 @@ pub enum DeliveryFamily {
 pub enum DeliveryEnd {
     /// Kafka or the spool has it.
     Durable,
-    /// It asked whether its address takes deliveries.
+    /// It was an Acknowledge, which checks the receiver address.
     Acknowledged,
-    /// There was no room for it.
+    /// Memory and spool were full.
     Full,
     /// Neither Kafka nor the disk answered in time.
     Late,
@@ -103,35 +103,35 @@ pub enum DeliveryEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum RefusalReason {
-    /// It is no address of deliveries, or not by that method.
+    /// The path is not a receiver address, or the method is wrong.
     Route,
-    /// No connector is received there.
+    /// No connector uses this address.
     Unknown,
-    /// It is not known yet whether a connector is received there.
+    /// It is not known yet whether a connector uses this address.
     Starting,
-    /// The connector cannot be received as it is configured.
+    /// The connector's configuration does not allow receiving.
     Faulty,
     /// The connector is stopped.
     Stopped,
-    /// Too many bytes are on their way already.
+    /// Too many bytes are in flight.
     Shed,
     /// Its address has sent too many bytes without a valid signature.
     Throttled,
-    /// Nothing may be delivered from that address.
+    /// The sender's address is not allowed.
     Source,
     /// It lacks the signature header.
     Unsigned,
-    /// No secret of the connector made its signature, or its header holds no signature.
+    /// The signature matches no secret of the connector, or the header holds none.
     Signature,
-    /// It asked for something to be echoed that is no GUID.
+    /// The requested echo is not a GUID.
     Echo,
-    /// The body did not come in time.
+    /// The body did not arrive in time.
     Slow,
-    /// The body did not come whole.
+    /// The body was incomplete.
     Broken,
-    /// The body was too long to find out whose it is.
+    /// The body was too long to be verified.
     Oversized,
-    /// The provider's own, and larger than the connector takes.
+    /// Verified, but larger than the connector accepts.
     OversizedVerified,
 }
 
@@ -161,7 +161,7 @@ impl ApiArea {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum ApiHost {
-    /// That of the APIs.
+    /// The API host.
     Api,
     /// The identity service.
     Identity,
@@ -179,9 +179,9 @@ impl ApiHost {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum ApiOutcome {
-    /// With an answer that can be used.
+    /// With a usable response.
     Ok,
-    /// The request itself is not taken.
+    /// The request itself was refused.
     Refused,
     /// 401.
     Unauthorized,
@@ -199,9 +199,9 @@ pub enum ApiOutcome {
     Unreachable,
     /// No answer in time.
     Timeout,
-    /// An answer that is none.
+    /// A response that cannot be parsed.
     Malformed,
-    /// An answer that is too large.
+    /// A response that is too large.
     Oversized,
 }
 
@@ -213,31 +213,31 @@ pub enum ApiWait {
     Budget,
     /// The company's budget.
     Company,
-    /// The provider has named a pause.
+    /// The provider requested a pause.
     Throttled,
-    /// The host fails.
+    /// The host's circuit is open.
     Circuit,
-    /// A token is on its way.
+    /// A token is being fetched.
     Token,
 }
 
-/// Oddities of a page.
+/// Anomalies of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum PageAnomaly {
-    /// Fewer rows than asked for, and more behind it.
+    /// Fewer rows than requested, though more pages follow.
     Short,
-    /// The same when it was read again.
+    /// Short again when it was read a second time.
     Clamped,
-    /// A row that an earlier page had.
+    /// A row of an earlier page.
     Duplicate,
     /// The same rows as the page before.
     Repeated,
-    /// The reported total changed, or does not fit.
+    /// The reported total changed or does not match.
     Total,
     /// The paging header cannot be read.
     Header,
-    /// It came from a cache on the way.
+    /// It came from an intermediate cache.
     Cached,
 }
 
@@ -245,17 +245,17 @@ pub enum PageAnomaly {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum RefreshOutcome {
-    /// With new tokens that are kept.
+    /// With new tokens.
     Refreshed,
-    /// The token was certainly not presented.
+    /// The token was certainly not sent.
     NotSent,
-    /// The client or the request was refused, the grant was not.
+    /// The client or the request was refused, but not the grant.
     Refused,
     /// The outcome is unknown: the provider may have acted.
     Unknown,
-    /// A refresh with an unknown outcome was tried again with success.
+    /// A refresh with an unknown outcome was retried with success.
     Recovered,
-    /// An answer that came late was still of use.
+    /// A late response was still usable.
     Salvaged,
     /// The grant is lost.
     Lost,

@@ -1,10 +1,10 @@
-//! Every metric: name, kind, help text, labels with all their values, and the functions that move it.
+//! Every metric: name, kind, help text, labels with all their values, and the functions that update it.
 //!
-//! Nobody else names a metric (clippy refuses the macros elsewhere). All series are registered at start with zero, so an
-//! alert on a rate works before the first event. Labels have a closed set of values; company ids are never labels.
-//! [`live`] has those whose labels are names of connectors: they are read at every scrape and not kept.
+//! Metrics are named only here (clippy refuses the macros elsewhere). All series are registered at start with zero, so an
+//! alert on a rate works before the first event. Labels have a fixed set of values; company ids are never labels. [`live`] has
+//! the metrics with connector names as labels, which are read at every scrape.
 
-#![expect(clippy::disallowed_macros, reason = "this file is the one home of metric names")]
+#![expect(clippy::disallowed_macros, reason = "metric names are defined only in this module")]
 
 mod access;
 mod cached_series;
@@ -63,7 +63,7 @@ pub fn register() {
             match metric.kind {
                 MetricKind::Counter => counter!(metric.name, &labels).absolute(0),
                 MetricKind::Gauge => gauge!(metric.name, &labels).set(0.0),
-                // A histogram without samples has no series until one is created; creating it is enough.
+                // Creating a histogram is enough to show its series.
                 MetricKind::Histogram(_) => drop(histogram!(metric.name, &labels)),
             }
         }
@@ -79,13 +79,13 @@ fn label_sets(labels: &[(&'static str, &'static [&'static str])]) -> Vec<Vec<(&'
     })
 }
 
-/// What changed in one client between two windows of librdkafka's statistics. Several clients of a kind share a series,
-/// so each adds its part.
+/// Changes of one client between two windows of librdkafka's statistics. Clients of a kind share a series, so each adds its
+/// part.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ClientStatistics {
-    /// Messages more or less in the client's queue.
+    /// Change in the number of queued messages.
     pub queued_messages: i64,
-    /// Bytes more or less in the client's queue.
+    /// Change in the number of queued bytes.
     pub queued_bytes: i64,
     /// Bytes sent since the last window.
     pub sent_bytes: u64,
@@ -93,7 +93,7 @@ pub struct ClientStatistics {
     pub received_bytes: u64,
     /// Failed or timed-out requests since the last window.
     pub request_errors: u64,
-    /// Working connections to brokers more or less.
+    /// Change in the number of working broker connections.
     pub brokers_up: i64,
     /// Slowest broker's average round trip.
     pub round_trip: Duration,
@@ -107,7 +107,7 @@ pub fn records_published(origin: &'static str, count: u64) {
     }
 }
 
-/// A record was acknowledged this long after it was handed over.
+/// A record was acknowledged this long after it was sent.
 pub fn published_after(elapsed: Duration) {
     match cached_series::get() {
         Some(kept) => kept.published_after.record(elapsed.as_secs_f64()),
@@ -166,12 +166,12 @@ pub fn delivery_refused(family: Option<DeliveryFamily>, reason: RefusalReason) {
     counter!(DELIVERIES_REFUSED.name, "family" => family, "reason" => value(reason)).increment(1);
 }
 
-/// A delivery's id had been seen before.
+/// A delivery with a known id arrived.
 pub fn delivery_repeated() {
     counter!(DELIVERIES_REPEATED.name).increment(1);
 }
 
-/// An Acknowledge was answered, and could not be passed on.
+/// An Acknowledge was answered but could not be recorded.
 pub fn acknowledgement_dropped() {
     counter!(ACKNOWLEDGEMENTS_DROPPED.name).increment(1);
 }
@@ -181,33 +181,33 @@ pub fn connection_refused() {
     counter!(CONNECTIONS_REFUSED.name).increment(1);
 }
 
-/// A connection without a request was closed for a new one.
+/// An idle connection was closed for a new one.
 pub fn connection_gave_way() {
     counter!(CONNECTIONS_GAVE_WAY.name).increment(1);
 }
 
-/// A listener's certificate changed on disk, and was taken up or not.
+/// A listener's certificate changed on disk and was loaded or refused.
 pub fn certificate_loaded(taken: bool) {
     let outcome = if taken { "taken" } else { "refused" };
     counter!(CERTIFICATES_LOADED.name, "outcome" => outcome).increment(1);
 }
 
-/// Listeners, `rest` or `webhook`, serve a chain that ends then; seconds since 1970.
+/// When the certificate chain of a listener (`rest` or `webhook`) expires, in seconds since 1970.
 pub fn certificate_expires(listener: &'static str, at: i64) {
     gauge!(CERTIFICATE_EXPIRY.name, "listener" => listener).set(at as f64);
 }
 
-/// Kafka has a gap of this cause.
+/// A gap of this cause was written to Kafka.
 pub fn gap_written(cause: &'static str) {
     counter!(GAPS_WRITTEN.name, "cause" => cause).increment(1);
 }
 
-/// So many gaps wait for Kafka.
+/// `count` gaps are waiting to be written to Kafka.
 pub fn gaps_unwritten(count: usize) {
     gauge!(GAPS_UNWRITTEN.name).set(count as f64);
 }
 
-/// The provider was asked something about a subscription; `outcome` is `done`, `gone`, `refused` or `failed`.
+/// A call to the provider about a subscription ended; `outcome` is `done`, `gone`, `refused` or `failed`.
 pub fn subscription_called(call: &'static str, outcome: &'static str) {
     counter!(CALLS_OF_SUBSCRIPTIONS.name, "call" => call, "outcome" => outcome).increment(1);
 }
@@ -226,7 +226,7 @@ pub fn rest_answered(route: Option<&str>, changes: bool, status: u16, elapsed: D
     histogram!(REST_SECONDS.name, "effect" => effect).record(elapsed.as_secs_f64());
 }
 
-/// Whether requests to paths of this pattern are counted apart.
+/// Whether requests to this route are counted separately.
 #[must_use]
 pub fn knows_route(route: &str) -> bool {
     ROUTES.contains(&route)

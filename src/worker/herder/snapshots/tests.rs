@@ -41,7 +41,7 @@ impl Snapshots for Kept {
         self.told(|told| match parts[0].as_str() {
             Run::KIND => drop(told.runs.runs.insert(id, serde_json::from_value(value.clone()).unwrap())),
             RunCommand::KIND => {
-                drop(told.runs.orders.insert(id, serde_json::from_value(value.clone()).unwrap()))
+                told.runs.orders.insert(id, serde_json::from_value(value.clone()).unwrap());
             }
             other => panic!("{other}"),
         });
