@@ -1,8 +1,8 @@
 use super::*;
 
 fn closed() -> (CircuitInner, Instant) {
-    let rest = Backoff::new(REST, 7);
-    (CircuitInner { state: CircuitState::Closed { failures: 0 }, rest, waiting: 0 }, Instant::now())
+    let open_backoff = Backoff::new(OPEN_BACKOFF, 7);
+    (CircuitInner { state: CircuitState::Closed { failures: 0 }, open_backoff, waiting: 0 }, Instant::now())
 }
 
 fn fail(circuit: &mut CircuitInner, times: u32, now: Instant) {
@@ -43,7 +43,7 @@ fn exactly_one_probe_is_sent_until_it_is_answered() {
 
     assert_eq!(circuit.look(later), Readiness::Free);
     assert_eq!((circuit.enter(later), circuit.enter(later)), (Some(true), None));
-    assert_eq!(circuit.look(later + REST.longest), Readiness::Probing);
+    assert_eq!(circuit.look(later + OPEN_BACKOFF.longest), Readiness::Probing);
     circuit.alive();
 
     assert_eq!((circuit.enter(later), circuit.enter(later)), (Some(false), Some(false)));
@@ -67,7 +67,7 @@ fn failed_probe_doubles_the_wait_up_to_30_seconds() {
     }
     circuit.alive();
     fail(&mut circuit, 5, now);
-    assert!(rest(&circuit, now) <= REST.first);
+    assert!(rest(&circuit, now) <= OPEN_BACKOFF.first);
 }
 
 #[test]
@@ -91,8 +91,8 @@ fn inconclusive_probe_waits_one_second_each_time() {
     for _ in 0..5 {
         assert_eq!(circuit.enter(later), Some(true));
         circuit.unclear(later);
-        assert_eq!((circuit.enter(later), rest(&circuit, later)), (None, REST.first));
-        later += REST.first;
+        assert_eq!((circuit.enter(later), rest(&circuit, later)), (None, OPEN_BACKOFF.first));
+        later += OPEN_BACKOFF.first;
     }
 }
 
@@ -129,7 +129,7 @@ async fn waiting_requests_are_sent_once_the_probe_is_answered() {
 #[tokio::test]
 async fn short_deadline_fails_with_the_remaining_time() {
     let circuit = Circuit::new(ApiHost::Api);
-    for _ in 0..FAILURES {
+    for _ in 0..OPENING_FAILURES {
         circuit.enter().unwrap().failing();
     }
     // Or the rest may be over before it is asked for.
@@ -140,7 +140,7 @@ async fn short_deadline_fails_with_the_remaining_time() {
 
     let StaysOpen(left) = circuit.ready(Instant::now()).await.unwrap_err();
 
-    assert!(left.is_some_and(|left| (hour / 2..=hour + REST.first).contains(&left)), "{left:?}");
+    assert!(left.is_some_and(|left| (hour / 2..=hour + OPEN_BACKOFF.first).contains(&left)), "{left:?}");
 }
 
 /// Half open: the next to come is the probe.
