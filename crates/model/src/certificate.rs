@@ -1,4 +1,4 @@
-//! What a snapshot proved about a list.
+//! The certificate of a snapshot: what it proved about a list.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ named! {
     pub enum CertificateMethod {
         /// It fits on one page.
         Single = "single",
-        /// Its keys ascend strictly from page to page. Not written any more: nothing proves that the provider understands such a filter.
+        /// Its keys ascend strictly from page to page. No longer written: it is unproven that the provider supports such a filter.
         Keyset = "keyset",
         /// Its rows were counted against the distinct ids read.
         Counting = "counting",
@@ -29,8 +29,7 @@ written_as_text!(CertificateMethod);
 
 /// The record of `schemas/Certificate.avsc`; times are microseconds since 1970.
 ///
-/// Exactly one of `company_id` and `shard` is there: a list belongs to a company, or spans companies and was
-/// read by a shard.
+/// Exactly one of `company_id` and `shard` is set: a list belongs to a company, or spans companies and was read by a shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Certificate {
@@ -52,9 +51,9 @@ pub struct Certificate {
     pub reason: Option<String>,
     /// Passes over the list, void ones included.
     pub passes: i32,
-    /// Rows asked for per page in the last pass.
+    /// Requested page size in the last pass.
     pub page_size: i32,
-    /// The number that the provider gives the first page of the list; `None` where that is not known.
+    /// The number of the list's first page at the provider; `None` if unknown.
     #[serde(default)]
     pub page_base: Option<i32>,
     /// Pages read in all passes.

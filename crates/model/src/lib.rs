@@ -1,19 +1,17 @@
-//! Plain data: what the provider says, and what becomes of it, without any I/O.
+//! Plain data without I/O: the provider's events and records, and the records we write.
 //!
-//! The path of data: bytes that arrived become an event or a record ([`AccountingEvent`], [`Customer`] …),
-//! any of them is a [`Value`], a value gets its topic, key and headers as [`Outgoing`], and leaves the crate
-//! as [`EncodedRecord`].
+//! Received bytes are parsed into an event or a record ([`AccountingEvent`], [`Customer`] …). Each is a [`Value`], which gets its
+//! topic, key and headers as [`Outgoing`] and leaves the crate as [`EncodedRecord`].
 //!
-//! Invariants, each held by a test:
+//! Invariants, each checked by a test:
 //!
-//! - nothing the provider sent is lost: JSON → struct → JSON gives every member back, repeated and unknown
-//!   ones included;
+//! - nothing the provider sent is lost: JSON → struct → JSON keeps every member, also repeated and unknown ones;
 //! - the company part of a record's key is the key of its events ([`Key`]);
 //! - versions compare as numbers, never as text or by our clock ([`Stamp`]);
 //! - names, paths, topics and schemas come from one table each ([`AccountingResource`], [`InvoicingEntity`]).
 //!
-//! On failure: an [`Error`] that names the thing and the rule. Trying again never helps. Nothing here panics,
-//! logs or waits, and nothing of ours is imported, so that every other crate may use this one.
+//! On failure: an [`Error`] that names the input and the rule; a retry never helps. Nothing here panics, logs or waits. This
+//! crate imports none of our other crates, so that all of them may use it.
 
 mod certificate;
 mod encoded;

@@ -1,25 +1,25 @@
-//! What `{prefix}.state` says of subscriptions and of lists: which there are, what was heard by them, what may be missing, what is
-//! read.
+//! The records about subscriptions and lists in `{prefix}.state`: subscriptions, received deliveries, gaps, and runs that read
+//! lists.
 //!
 //! | key | value | written by |
 //! |---|---|---|
 //! | `subscription/{connector}/{nonce}` | [`Subscription`] | the reconciler |
-//! | `acknowledge/{connector}/{webhookId}` | [`Acknowledge`] | the worker it came to |
-//! | `echo/{connector}` and, of the own address of a hook, `/{hook}` | [`Echo`] | the worker it came to |
-//! | `heard/{connector}/{worker}` | [`ReceiverReport`] | each worker, every so often |
+//! | `acknowledge/{connector}/{webhookId}` | [`Acknowledge`] | the worker that received it |
+//! | `echo/{connector}` and, for a hook's own address, `/{hook}` | [`Echo`] | the worker that received it |
+//! | `heard/{connector}/{worker}` | [`ReceiverReport`] | each worker, periodically |
 //! | `pace/{connector}` | [`DeliveryIntervals`] | the reconciler |
-//! | `gap/{connector}/{cause}/{openedAt}` and, of one target, `/{target}` | [`Gap`] | whoever finds it |
-//! | `run/{connector}/{gap}` | [`Repair`] | the reconciler; who reads it does it |
+//! | `gap/{connector}/{cause}/{openedAt}` and, for one target, `/{target}` | [`Gap`] | the worker that finds it |
+//! | `run/{connector}/{gap}` | [`Repair`] | the reconciler |
 //! | `start/{connector}` | [`StreamStart`] | the reconciler |
 //! | `wish/{connector}` | [`SubscriptionCommand`] | people, by REST |
 //! | `done/{connector}` | [`SubscriptionCommandDone`] | the reconciler |
 //! | `accepted/{connector}/{gap}` | [`GapAccepted`] | people, by REST |
-//! | `snapshot/{connector}/{run}` | [`Run`] | people, by REST, and the first task for a mode, a schedule or a gap |
+//! | `snapshot/{connector}/{run}` | [`Run`] | people, by REST, and the first task for a snapshot mode, a schedule or a gap |
 //! | `order/{connector}/{run}` | [`RunCommand`] | people, by REST |
-//! | `progress/{shard}/{connector}/{run}` | [`RunProgress`] | the shard, with what it has read |
+//! | `progress/{shard}/{connector}/{run}` | [`RunProgress`] | the shard, in the transaction with the records it has read |
 //!
-//! Times are microseconds since 1970. A member that is not known here is passed over, so that an older worker reads what a newer
-//! one has written. There are fingerprints of secrets in it and no secrets.
+//! Times are microseconds since 1970. Unknown members are ignored, so that older workers can read records of newer ones. The
+//! records contain fingerprints of secrets, never secrets.
 
 mod difference;
 mod gap;

@@ -1,4 +1,4 @@
-//! What holds across the module: nothing is lost, every value fits its schema and lands where it belongs.
+//! Tests across the crate: nothing is lost, every value fits its schema and gets the right topic and key.
 
 mod strategies;
 
@@ -128,7 +128,7 @@ proptest! {
 }
 
 #[test]
-fn a_delivery_is_read_with_its_typed_twins() {
+fn delivery_is_parsed_with_its_typed_fields() {
     let event = event(DELIVERY, AccountingResource::Customers);
 
     assert_eq!(event.company_id, Some(company()));
@@ -143,7 +143,7 @@ fn a_delivery_is_read_with_its_typed_twins() {
 }
 
 #[test]
-fn json_data_that_is_no_object_is_kept_and_read_as_nothing() {
+fn json_data_that_is_not_an_object_is_kept() {
     for data in ["", "not json", "[1]", "\"text\""] {
         let json = format!("{{\"JsonData\":{}}}", serde_json::to_string(data).unwrap());
 
@@ -155,7 +155,7 @@ fn json_data_that_is_no_object_is_kept_and_read_as_nothing() {
 }
 
 #[test]
-fn accounting_events_are_keyed_by_company_and_by_tenant_where_there_is_none() {
+fn accounting_events_are_keyed_by_company_or_else_tenant() {
     use AccountingResource::{Companies, Customers, InputInvoices};
     for (json, resource, topic, key) in [
         (DELIVERY, Customers, "accounting.customers.events", "a:1:CM:b"),
@@ -176,7 +176,7 @@ fn accounting_events_are_keyed_by_company_and_by_tenant_where_there_is_none() {
 }
 
 #[test]
-fn invoicing_events_are_keyed_by_the_mapped_company_and_else_by_tenant() {
+fn invoicing_events_are_keyed_by_mapped_company_or_else_tenant() {
     let mapped = invoicing(r#"{"Entity":"SaleInvoice","TenantId":"mapped"}"#, None).unwrap().remove(0);
     let other = invoicing(r#"{"Entity":"SaleInvoice","TenantId":"t/1"}"#, None).unwrap().remove(0);
     let nobody = invoicing(r#"{"Entity":"SaleInvoice"}"#, None).unwrap().remove(0);
@@ -187,7 +187,7 @@ fn invoicing_events_are_keyed_by_the_mapped_company_and_else_by_tenant() {
 }
 
 #[test]
-fn the_action_comes_from_the_hook_then_the_body_and_is_else_unknown() {
+fn action_comes_from_the_hook_then_the_body() {
     let hook = InvoicingHook { entity: InvoicingEntity::Due, action: InvoicingAction::Created };
     for (json, hook, resource, action) in [
         (r#"{"Entity":"Bank"}"#, Some(hook), "bank", "created"),
@@ -210,7 +210,7 @@ fn the_action_comes_from_the_hook_then_the_body_and_is_else_unknown() {
 }
 
 #[test]
-fn a_body_that_names_its_entity_is_flat_whatever_else_it_holds() {
+fn body_with_an_entity_is_flat() {
     let flat = invoicing(r#"{"Entity":"Bank","Notifications":[{"Entity":"Due"}]}"#, None).unwrap();
     let hook = InvoicingHook { entity: InvoicingEntity::Due, action: InvoicingAction::Created };
     let empty = invoicing(r#"{"Notifications":[]}"#, Some(hook)).unwrap();
@@ -221,7 +221,7 @@ fn a_body_that_names_its_entity_is_flat_whatever_else_it_holds() {
 }
 
 #[test]
-fn the_entity_of_an_unverified_body_is_found_or_left_open() {
+fn entity_of_an_unverified_body_is_found_if_known() {
     for (json, named) in [
         (r#"{"Entity":"Bank","Notifications":[{"Entity":"Due"}]}"#, Some(InvoicingEntity::Bank)),
         ("\u{feff}{\"a\":[[{}]],\"Entity\":\"\\u0042ank\"}", Some(InvoicingEntity::Bank)),
@@ -243,7 +243,7 @@ fn the_entity_of_an_unverified_body_is_found_or_left_open() {
 }
 
 #[test]
-fn the_number_of_notifications_is_bounded() {
+fn number_of_notifications_is_bounded() {
     let many = vec![r#"{"Entity":"Due"}"#; 257].join(",");
 
     let error = invoicing(&format!("{{\"Notifications\":[{many}]}}"), None).unwrap_err();
@@ -252,7 +252,7 @@ fn the_number_of_notifications_is_bounded() {
 }
 
 #[test]
-fn records_of_every_resource_land_in_their_topic_under_company_and_id() {
+fn records_get_their_topic_and_are_keyed_by_company_and_id() {
     let json = br#"{"correlationId":"r/1","sequenceVersion":"7"}"#;
     for resource in AccountingResource::all() {
         let value = Value::from_resource_json(json, resource, &company()).unwrap();
@@ -264,7 +264,7 @@ fn records_of_every_resource_land_in_their_topic_under_company_and_id() {
 }
 
 #[test]
-fn a_company_record_and_a_company_event_share_their_partition() {
+fn company_record_and_company_event_share_a_partition() {
     let record = Value::from(Company::from_json(br#"{"correlationId":"cust-1"}"#).unwrap()).key().unwrap();
     let event = Value::from(event(DELIVERY, AccountingResource::Companies)).key().unwrap();
 
@@ -272,7 +272,7 @@ fn a_company_record_and_a_company_event_share_their_partition() {
 }
 
 #[test]
-fn payroll_companies_are_keyed_by_their_code_alone() {
+fn payroll_companies_are_keyed_by_code() {
     let company =
         PayrollCompany::from_json(br#"{"companyCode":42,"lastUpdate":"2024-05-06T07:08:09.123Z"}"#).unwrap();
 
@@ -296,7 +296,7 @@ fn certificates_are_keyed_by_company_or_shard_and_list() {
 }
 
 #[test]
-fn a_record_that_cannot_be_placed_or_compared_is_refused_by_name() {
+fn record_without_key_or_version_is_refused_by_name() {
     let customer = |json: &str| Customer::from_json(json.as_bytes(), &company()).unwrap();
     let stray =
         Record::from_json(br#"{"correlationId":"1"}"#, AccountingResource::Customers, &company()).unwrap();
@@ -310,7 +310,7 @@ fn a_record_that_cannot_be_placed_or_compared_is_refused_by_name() {
 }
 
 #[test]
-fn an_event_is_published_even_if_its_version_is_not_a_number() {
+fn event_is_published_though_its_version_is_not_a_number() {
     let json = r#"{"TenantId":"t","JsonData":"{\"SequenceVersion\":\"x\"}"}"#;
 
     let outgoing = Outgoing::new(
@@ -324,7 +324,7 @@ fn an_event_is_published_even_if_its_version_is_not_a_number() {
 }
 
 #[test]
-fn the_payroll_version_follows_the_content_and_not_the_order_of_members() {
+fn payroll_version_ignores_the_order_of_members() {
     let version = |json: &str| Value::from(PayrollCompany::from_json(json.as_bytes()).unwrap()).version();
     let first = version(r#"{"companyCode":1,"lastUpdate":"2024-05-06T07:08:09Z","new":1}"#).unwrap().unwrap();
 
@@ -336,7 +336,7 @@ fn the_payroll_version_follows_the_content_and_not_the_order_of_members() {
 }
 
 #[test]
-fn headers_say_where_a_record_came_from() {
+fn headers_have_id_origin_version_and_trace() {
     let customer =
         Customer::from_json(br#"{"correlationId":"1","sequenceVersion":"0042"}"#, &company()).unwrap();
     let meta = RecordMeta {
@@ -362,7 +362,7 @@ fn headers_say_where_a_record_came_from() {
 }
 
 #[test]
-fn what_is_never_deleted_gets_no_tombstone() {
+fn disabled_only_resources_get_no_tombstone() {
     let id = RecordId::new("1").unwrap();
     for resource in AccountingResource::all() {
         let tombstone =
@@ -378,7 +378,7 @@ fn what_is_never_deleted_gets_no_tombstone() {
 }
 
 #[test]
-fn the_documents_own_shapes_leave_nothing_over() {
+fn documented_shapes_leave_no_extra_members() {
     let company_json =
         br#"{"vatName":"n","vatNumber":"v","state":"Enabled","chartOfAccountId":1,"accountLength":8,
         "correlationId":"a:1:CM:b","version":"2024-05-06T07:08:09.1234567Z","sequenceVersion":"42"}"#;
@@ -403,7 +403,7 @@ fn the_documents_own_shapes_leave_nothing_over() {
 }
 
 #[test]
-fn every_schema_file_is_known_and_documented_to_the_last_field() {
+fn every_schema_field_is_known_and_documented() {
     let mut files: Vec<_> = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -434,7 +434,7 @@ fn every_schema_file_is_known_and_documented_to_the_last_field() {
 }
 
 #[test]
-fn a_version_that_is_there_and_cannot_be_used_is_an_error_and_never_no_version() {
+fn unusable_version_is_an_error() {
     let versions = |json: &str| {
         let event = format!(r#"{{"JsonData":{}}}"#, serde_json::json!(json.replace("sequence", "Sequence")));
         let reception = Reception { connector: "c", received_at: 0 };
@@ -464,7 +464,7 @@ fn a_version_that_is_there_and_cannot_be_used_is_an_error_and_never_no_version()
 }
 
 #[test]
-fn payroll_without_a_readable_time_is_known_by_content() {
+fn payroll_without_a_valid_time_is_versioned_by_content() {
     let version = |json: &str| {
         Value::from(PayrollCompany::from_json(json.as_bytes()).unwrap()).version().unwrap().unwrap()
     };
@@ -480,7 +480,7 @@ fn payroll_without_a_readable_time_is_known_by_content() {
 }
 
 #[test]
-fn a_record_without_version_has_that_of_its_event_and_content() {
+fn record_without_version_gets_that_of_event_and_content() {
     let told = SequenceVersion::parse("7").ok();
     let of = |json: &str, resource| Value::from_resource_json(json.as_bytes(), resource, &company()).unwrap();
     for resource in AccountingResource::all() {
@@ -500,7 +500,7 @@ fn a_record_without_version_has_that_of_its_event_and_content() {
 }
 
 #[test]
-fn a_record_without_id_has_the_one_it_is_read_by() {
+fn record_without_id_gets_the_one_it_is_read_by() {
     let id = RecordId::new("r").unwrap();
     for resource in AccountingResource::all() {
         for (json, expected) in [

@@ -175,7 +175,7 @@ impl Suspect {
         self.subject.is_some()
             && match self.kind {
                 Difference::Ahead | Difference::Deleted | Difference::Content => true,
-                kind => repair && kind.can_be_mended(),
+                kind => repair && kind.can_be_repaired(),
             }
     }
 }
