@@ -158,9 +158,9 @@ impl Value {
             }
             Self::PayrollCompany(company) => {
                 let json = self.canonical();
-                let told = company.last_update.as_deref();
-                let told = told.and_then(|time| Version::payroll(time, json.as_bytes()).ok());
-                return Ok(Some(told.unwrap_or_else(|| Version::content(None, json.as_bytes()))));
+                let version = company.last_update.as_deref();
+                let version = version.and_then(|time| Version::payroll(time, json.as_bytes()).ok());
+                return Ok(Some(version.unwrap_or_else(|| Version::content(None, json.as_bytes()))));
             }
             Self::InvoicingEvent(_) | Self::Certificate(_) => return Ok(None),
         };
@@ -174,9 +174,9 @@ impl Value {
     /// The version of a record that was read by id for an event of this version: the record's own, or the event's with a hash of
     /// the content. A version that cannot be compared counts as none.
     #[must_use]
-    pub fn version_or(&self, told: Option<&SequenceVersion>) -> Version {
+    pub fn version_or(&self, event_number: Option<&SequenceVersion>) -> Version {
         let own = self.version().ok().flatten();
-        own.unwrap_or_else(|| Version::content(told.cloned(), self.canonical().as_bytes()))
+        own.unwrap_or_else(|| Version::content(event_number.cloned(), self.canonical().as_bytes()))
     }
 
     /// Adds the id it was read by, if the provider left it out or sent it empty.

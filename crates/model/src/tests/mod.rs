@@ -474,27 +474,28 @@ fn payroll_without_a_valid_time_is_versioned_by_content() {
         let one = version(&format!(r#"{{"companyCode":1{time}}}"#));
         let other = version(&format!(r#"{{"companyName":"n","companyCode":1{time}}}"#));
 
-        assert!(matches!(one, Version::Content { told: None, .. }), "{time}: {one:?}");
+        assert!(matches!(one, Version::Content { event_number: None, .. }), "{time}: {one:?}");
         assert_ne!(one, other, "{time}");
     }
 }
 
 #[test]
 fn record_without_version_gets_that_of_event_and_content() {
-    let told = SequenceVersion::parse("7").ok();
+    let event_number = SequenceVersion::parse("7").ok();
     let of = |json: &str, resource| Value::from_resource_json(json.as_bytes(), resource, &company()).unwrap();
     for resource in AccountingResource::all() {
         for version in
             ["", r#","sequenceVersion":null"#, r#","sequenceVersion":"""#, r#","sequenceVersion":"v7""#]
         {
-            let one = of(&format!(r#"{{"a":1,"b":2{version}}}"#), resource).version_or(told.as_ref());
-            let same = of(&format!(r#"{{"b":2,"a":1{version}}}"#), resource).version_or(told.as_ref());
+            let one = of(&format!(r#"{{"a":1,"b":2{version}}}"#), resource).version_or(event_number.as_ref());
+            let same =
+                of(&format!(r#"{{"b":2,"a":1{version}}}"#), resource).version_or(event_number.as_ref());
             let other = of(&format!(r#"{{"a":1,"b":3{version}}}"#), resource).version_or(None);
 
-            assert_eq!((one.number(), &one), (told.as_ref(), &same), "{resource} {version}");
+            assert_eq!((one.number(), &one), (event_number.as_ref(), &same), "{resource} {version}");
             assert!(other.number().is_none() && !other.has_content_of(&one), "{resource} {version}");
         }
-        let tells = of(r#"{"sequenceVersion":"9"}"#, resource).version_or(told.as_ref());
+        let tells = of(r#"{"sequenceVersion":"9"}"#, resource).version_or(event_number.as_ref());
         assert_eq!(tells, Version::Sequence(SequenceVersion::parse("9").unwrap()), "{resource}");
     }
 }

@@ -132,7 +132,7 @@ pub enum Version {
     /// The version of a record without one.
     Content {
         /// The `SequenceVersion` of the event that led to the reading, if any.
-        told: Option<SequenceVersion>,
+        event_number: Option<SequenceVersion>,
         /// The first 128 bits of the content's SHA-256.
         content: [u8; 16],
     },
@@ -149,16 +149,16 @@ impl Version {
 
     /// The version of a record without one.
     #[must_use]
-    pub fn content(told: Option<SequenceVersion>, content: &[u8]) -> Self {
-        Self::Content { told, content: hash(content) }
+    pub fn content(event_number: Option<SequenceVersion>, content: &[u8]) -> Self {
+        Self::Content { event_number, content: hash(content) }
     }
 
     /// The number that is compared first, if any.
     #[must_use]
     pub const fn number(&self) -> Option<&SequenceVersion> {
         match self {
-            Self::Sequence(number) | Self::Content { told: Some(number), .. } => Some(number),
-            Self::Payroll { .. } | Self::Content { told: None, .. } => None,
+            Self::Sequence(number) | Self::Content { event_number: Some(number), .. } => Some(number),
+            Self::Payroll { .. } | Self::Content { event_number: None, .. } => None,
         }
     }
 
@@ -193,9 +193,9 @@ impl fmt::Display for Version {
             Self::Payroll { last_update, content, .. } => {
                 write!(f, "{last_update}#{:032x}", u128::from_be_bytes(*content))
             }
-            Self::Content { told, content } => {
-                let told = told.as_ref().map_or("", SequenceVersion::as_str);
-                write!(f, "{told}#{:032x}", u128::from_be_bytes(*content))
+            Self::Content { event_number, content } => {
+                let event_number = event_number.as_ref().map_or("", SequenceVersion::as_str);
+                write!(f, "{event_number}#{:032x}", u128::from_be_bytes(*content))
             }
         }
     }
@@ -207,7 +207,7 @@ impl FromStr for Version {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let Some((told, content)) = text.split_once('#') else {
+        let Some((event_number, content)) = text.split_once('#') else {
             return SequenceVersion::parse(text).map(Self::Sequence);
         };
         let lower_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -217,10 +217,10 @@ impl FromStr for Version {
         let hash =
             u128::from_str_radix(content, 16).map_err(|_| Error::NotAVersion { given: excerpt(text) })?;
         let content = hash.to_be_bytes();
-        match SequenceVersion::parse(told) {
-            Ok(number) => Ok(Self::Content { told: Some(number), content }),
-            Err(_) if told.is_empty() => Ok(Self::Content { told: None, content }),
-            Err(_) => Self::payroll_of(told, content),
+        match SequenceVersion::parse(event_number) {
+            Ok(number) => Ok(Self::Content { event_number: Some(number), content }),
+            Err(_) if event_number.is_empty() => Ok(Self::Content { event_number: None, content }),
+            Err(_) => Self::payroll_of(event_number, content),
         }
     }
 }
@@ -274,11 +274,12 @@ impl Stamp {
     pub fn reading(version: Version, rank: Rank, stored: Option<&Self>) -> Self {
         let epoch = stored.map_or(Epoch::default(), |stored| stored.epoch);
         let version = match (version, stored.map(|stored| &stored.version)) {
-            (Version::Content { told: None, content }, Some(Version::Payroll { last_update, at, .. })) => {
-                Version::Payroll { last_update: last_update.clone(), at: *at, content }
-            }
-            (Version::Content { told: None, content }, Some(stored)) => {
-                Version::Content { told: stored.number().cloned(), content }
+            (
+                Version::Content { event_number: None, content },
+                Some(Version::Payroll { last_update, at, .. }),
+            ) => Version::Payroll { last_update: last_update.clone(), at: *at, content },
+            (Version::Content { event_number: None, content }, Some(stored)) => {
+                Version::Content { event_number: stored.number().cloned(), content }
             }
             (version, _) => version,
         };
@@ -330,8 +331,8 @@ impl Version {
             (Payroll { at, content, .. }, Payroll { at: stored_at, content: stored_content, .. }) => {
                 Some(at.cmp(stored_at).then_with(|| by_content(content, stored_content)))
             }
-            (Payroll { .. }, Content { told: None, .. }) => Some(Ordering::Greater),
-            (Content { told: None, .. }, Payroll { .. }) => Some(Ordering::Less),
+            (Payroll { .. }, Content { event_number: None, .. }) => Some(Ordering::Greater),
+            (Content { event_number: None, .. }, Payroll { .. }) => Some(Ordering::Less),
             (Payroll { .. }, _) | (_, Payroll { .. }) => None,
             (own, other) => {
                 let by_content = || match (own, other) {

@@ -92,9 +92,12 @@ fn comparison_follows_its_table() {
 #[test]
 fn older_reading_never_wins_without_a_version() {
     use Comparison as C;
-    let untold = |told: &str, content: &str| {
-        let told = SequenceVersion::parse(told).ok();
-        Stamp { version: Version::content(told, content.as_bytes()), ..stamp(1, "1", Rank::ById, false) }
+    let untold = |event_number: &str, content: &str| {
+        let event_number = SequenceVersion::parse(event_number).ok();
+        Stamp {
+            version: Version::content(event_number, content.as_bytes()),
+            ..stamp(1, "1", Rank::ById, false)
+        }
     };
     let tells = |version: &str, rank| stamp(1, version, rank, false);
     let dead = |stamp: Stamp| Stamp { deleted: true, ..stamp };
@@ -208,7 +211,7 @@ fn stamp_is_written_as_in_the_fences_topic() {
 
 #[test]
 fn incomparable_stamp_is_refused() {
-    for (json, told) in [
+    for (json, event_number) in [
         (r#"{"epoch":0,"version":"12","rank":3,"deleted":false}"#, "unknown rank `3`"),
         (r#"{"epoch":0,"version":"12","rank":0,"deleted":false}"#, "unknown rank `0`"),
         (r#"{"epoch":0,"version":"twelve","rank":2,"deleted":false}"#, "`twelve` is not a number"),
@@ -218,7 +221,7 @@ fn incomparable_stamp_is_refused() {
         (r#"{"epoch":0,"version":"12","rank":2}"#, "missing field `deleted`"),
     ] {
         let error = serde_json::from_str::<Stamp>(json).unwrap_err().to_string();
-        assert!(error.contains(told), "{json}: {error}");
+        assert!(error.contains(event_number), "{json}: {error}");
     }
 }
 
@@ -237,7 +240,7 @@ fn any_version() -> impl Strategy<Value = Version> {
         let number = number.map(|number| sequence(&number.to_string()));
         match number {
             Some(number) if tells => Version::Sequence(number),
-            told => Version::content(told, &[content]),
+            event_number => Version::content(event_number, &[content]),
         }
     })
 }

@@ -141,7 +141,9 @@ impl Compared<'_> {
 fn is_tied(stamp: &Stamp, before: Option<&Stamp>) -> bool {
     match (&stamp.version, before.map(|before| &before.version)) {
         (Version::Payroll { at, .. }, Some(Version::Payroll { at: before, .. })) => at == before,
-        (Version::Content { told, .. }, Some(Version::Content { told: before, .. })) => told == before,
+        (Version::Content { event_number, .. }, Some(Version::Content { event_number: before, .. })) => {
+            event_number == before
+        }
         _ => false,
     }
 }
