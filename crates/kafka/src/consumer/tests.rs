@@ -128,25 +128,6 @@ async fn missing_partition_is_named_before_reading() {
 }
 
 #[tokio::test]
-async fn slow_caller_delays_reading_and_loses_nothing() {
-    let cluster = filled(500).await;
-    let small = Options { buffer_records: 4, buffer_bytes: 20, ..Options::default() };
-    let mut consumer =
-        Consumer::assign(&cluster.settings(), vec![from("a", 0, StartOffset::Earliest)], &small)
-            .await
-            .unwrap();
-    let first = next(&mut consumer).await;
-    assert!(matches!(first, ConsumerEvent::Record(record) if record.offset == 0));
-
-    let waiting = consumer.events.len();
-    let rest = values(&mut consumer).await;
-
-    assert!(waiting <= 4, "{waiting} records wait where 4 may");
-    assert_eq!(rest.len(), 499);
-    assert_eq!(rest.last().map(String::as_str), Some("a0-499"));
-}
-
-#[tokio::test]
 async fn buffered_bytes_are_bounded() {
     let cluster = filled(500).await;
     // Keys and values of one record are 11 to 13 bytes, so the third finds the limit reached.
@@ -203,18 +184,6 @@ async fn paused_partition_resumes_without_a_gap() {
 
 /// One may be waiting in the channel and one in the thread's hand when the pause comes.
 const TAKEN_BEFORE_THE_PAUSE: usize = 2;
-
-#[tokio::test]
-async fn read_to_end_returns_all_records_and_positions() {
-    let cluster = filled(20).await;
-    let mut records = Vec::new();
-
-    let positions =
-        read_to_end(&cluster.settings(), "b", &[0, 1], LIMIT, |record| records.push(record)).await.unwrap();
-
-    assert_eq!(records.len(), 40);
-    assert_eq!(positions, BTreeMap::from([(0, 20), (1, 20)]));
-}
 
 #[tokio::test]
 async fn read_to_end_of_an_empty_topic_ends_at_once() {

@@ -44,18 +44,6 @@ fn owned() -> Lease {
 }
 
 #[tokio::test]
-async fn committed_batch_is_in_the_log_in_order() {
-    let cluster = cluster();
-    let shards = ShardProducers::new(cluster.settings(), Options::default());
-    let mut producer = shards.take("shard-0", owned()).await.unwrap();
-
-    producer.commit(vec![record("1"), record("2")]).await.unwrap();
-    producer.commit(vec![record("3")]).await.unwrap();
-
-    assert_eq!(values(&cluster).await, ["1", "2", "3"]);
-}
-
-#[tokio::test]
 async fn commit_returns_the_offset_after_the_batch() {
     let cluster = cluster();
     let shards = ShardProducers::new(cluster.settings(), Options::default());
