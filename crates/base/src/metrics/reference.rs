@@ -20,7 +20,7 @@ are names of connectors, tasks and the like, so they come and go with them. Comp
 #[must_use]
 pub fn reference() -> String {
     let mut text = HEAD.to_owned();
-    heading(&mut text, "Kept");
+    heading(&mut text, "Registered at start");
     for metric in ALL {
         let kind = match metric.kind {
             MetricKind::Counter => "counter",
