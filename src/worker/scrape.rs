@@ -20,7 +20,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use base::metrics::live::{self, Live, ScrapePage};
+use base::metrics::live::{self, ScrapePage, ScrapedMetric};
 use kafka::{Membership, Rebalances};
 
 use super::{
@@ -75,7 +75,7 @@ impl Scrape {
         group(&mut page, self.membership.rebalances(), SystemTime::now());
         page.put(&live::LEASE_LEFT, &[], self.membership.lease_left().as_secs_f64());
         let outage = self.membership.outage().map_or(Duration::ZERO, |outage| outage.lasted);
-        page.put(&live::LAPSE, &[], outage.as_secs_f64());
+        page.put(&live::GROUP_OUTAGE, &[], outage.as_secs_f64());
         page.put(&live::PARTITIONS, &[], self.membership.owned().borrow().len() as f64);
         let State { configs, offsets, statuses } = &self.state;
         for (topic, silence) in [
@@ -83,7 +83,7 @@ impl Scrape {
             ("offset", offsets.silent_for()),
             ("status", statuses.silent_for()),
         ] {
-            page.put(&live::SILENCE, &[topic], silence.unwrap_or_default().as_secs_f64());
+            page.put(&live::TOPIC_SILENCE, &[topic], silence.unwrap_or_default().as_secs_f64());
         }
         let now = since_1970(SystemTime::now()).as_millis();
         self.access.measure();
@@ -109,7 +109,7 @@ impl Scrape {
 
 /// States as the metrics of Kafka Connect write them, and where tasks in them are counted by connector. A task is never
 /// stopped.
-const STATES: [(RunState, &str, Option<&Live>); 6] = [
+const STATES: [(RunState, &str, Option<&ScrapedMetric>); 6] = [
     (RunState::Running, "running", Some(&live::CONNECTOR_RUNNING)),
     (RunState::Paused, "paused", Some(&live::CONNECTOR_PAUSED)),
     (RunState::Stopped, "stopped", None),
@@ -185,7 +185,12 @@ fn task(page: &mut ScrapePage, one: &Running, measured: Option<Measured>) {
             put(metric, value);
         }
     }
-    let spreads: [(Option<Spread>, Option<&'static Live>, &'static Live, &'static Live); 5] = [
+    let spreads: [(
+        Option<Spread>,
+        Option<&'static ScrapedMetric>,
+        &'static ScrapedMetric,
+        &'static ScrapedMetric,
+    ); 5] = [
         (measured.polls, None, &live::POLL_MAX, &live::POLL_AVG),
         (measured.batches, None, &live::BATCH_MAX, &live::BATCH_AVG),
         (measured.actives, None, &live::ACTIVE_MAX, &live::ACTIVE_AVG),
@@ -216,7 +221,7 @@ fn task(page: &mut ScrapePage, one: &Running, measured: Option<Measured>) {
 }
 
 /// Attempts, successes, failures, and the parts of the last two.
-type StartupMetrics = [&'static Live; 5];
+type StartupMetrics = [&'static ScrapedMetric; 5];
 
 const CONNECTOR_STARTUPS: StartupMetrics = [
     &live::CONNECTOR_ATTEMPTS,

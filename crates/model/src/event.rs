@@ -8,7 +8,7 @@ use super::{
 };
 
 /// Longest plausible delivery time in microseconds: a day of redeliveries.
-const LONGEST_DELIVERY: i64 = 86_400_000_000;
+const MAX_DELIVERY_MICROS: i64 = 86_400_000_000;
 
 /// Where and when a delivery was received.
 #[derive(Debug, Clone, Copy)]
@@ -202,7 +202,7 @@ impl AccountingEvent {
     /// `Timestamp` after the receipt is not plausible: the provider may use a local time that is ahead.
     #[must_use]
     pub fn happened_at(&self) -> i64 {
-        let earliest = self.received_at.saturating_sub(LONGEST_DELIVERY);
+        let earliest = self.received_at.saturating_sub(MAX_DELIVERY_MICROS);
         let can_be = |at: &i64| (earliest..=self.received_at).contains(at);
         self.timestamp_at.filter(can_be).unwrap_or(self.received_at)
     }

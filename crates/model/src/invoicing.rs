@@ -12,11 +12,11 @@ use serde_json::value::RawValue;
 use super::{
     CompanyId, Error, Extra, InvoicingAction, InvoicingEntity, InvoicingHook, SchemaKind, TenantId,
     event::Reception,
-    members::{Members, Object, provider_object, without_mark},
+    members::{Members, Object, provider_object, without_bom},
 };
 
 /// Most notifications per delivery, since each event carries a copy of the envelope.
-const MOST_NOTIFICATIONS: usize = 256;
+const MAX_NOTIFICATIONS: usize = 256;
 
 /// What the receiver knows about a delivery besides its body.
 #[derive(Debug, Clone, Copy)]
@@ -106,8 +106,8 @@ impl InvoicingEvent {
         let Some(notifications) = notifications else {
             return Ok(vec![Self::from_members(body, None, context)?]);
         };
-        if notifications.len() > MOST_NOTIFICATIONS {
-            return Err(Error::TooManyNotifications { given: notifications.len(), most: MOST_NOTIFICATIONS });
+        if notifications.len() > MAX_NOTIFICATIONS {
+            return Err(Error::TooManyNotifications { given: notifications.len(), most: MAX_NOTIFICATIONS });
         }
         let mut envelope = InvoicingEnvelope {
             id: body.text("Id"),
@@ -129,11 +129,11 @@ impl InvoicingEvent {
     /// parsed. For use before the body is verified: nothing of the body is kept.
     #[must_use]
     pub fn entity_named(json: &[u8]) -> Option<InvoicingEntity> {
-        let body: Named<'_> = serde_json::from_slice(without_mark(json)).ok()?;
+        let body: EntityMembers<'_> = serde_json::from_slice(without_bom(json)).ok()?;
         let raw = match (body.entity, body.notifications) {
             (Some(raw), _) => raw,
             (None, notifications) => {
-                serde_json::from_str::<First<'_>>(notifications?.get()).ok()?.0?.entity?
+                serde_json::from_str::<FirstElement<'_>>(notifications?.get()).ok()?.0?.entity?
             }
         };
         serde_json::from_str::<String>(raw.get()).ok()?.parse().ok()
@@ -197,7 +197,7 @@ impl InvoicingEvent {
 
 /// The members that name the entity of an unverified body.
 #[derive(Deserialize)]
-struct Named<'a> {
+struct EntityMembers<'a> {
     #[serde(rename = "Entity", borrow, default)]
     entity: Option<&'a RawValue>,
     #[serde(rename = "Notifications", borrow, default)]
@@ -205,14 +205,14 @@ struct Named<'a> {
 }
 
 /// The first element of an array; the others are skipped.
-struct First<'a>(Option<Named<'a>>);
+struct FirstElement<'a>(Option<EntityMembers<'a>>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for FirstElement<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
 
         impl<'de> de::Visitor<'de> for Visitor {
-            type Value = First<'de>;
+            type Value = FirstElement<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an array")
@@ -221,7 +221,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
             fn visit_seq<A: de::SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
                 let first = elements.next_element()?;
                 while elements.next_element::<de::IgnoredAny>()?.is_some() {}
-                Ok(First(first))
+                Ok(FirstElement(first))
             }
         }
 

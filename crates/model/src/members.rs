@@ -85,7 +85,7 @@ struct ObjectMember<'a> {
 
 impl<'a> Members<'a> {
     pub(super) fn parse(schema: SchemaKind, json: &'a [u8]) -> Result<Self, Error> {
-        let json = without_mark(json);
+        let json = without_bom(json);
         // Checked here because serde_json's error would quote the value.
         let first = json.iter().find(|byte| !byte.is_ascii_whitespace());
         if first.is_some_and(|byte| *byte != b'{') && serde_json::from_slice::<&RawValue>(json).is_ok() {
@@ -253,7 +253,7 @@ impl Object {
 }
 
 /// JSON without a byte order mark, which JSON parsers refuse.
-pub(super) fn without_mark(json: &[u8]) -> &[u8] {
+pub(super) fn without_bom(json: &[u8]) -> &[u8] {
     json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json)
 }
 

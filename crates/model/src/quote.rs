@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt};
 const OPEN: char = '⟪';
 const CLOSE: char = '⟫';
 /// Replaces a hidden quote.
-const LEFT_OUT: &str = "[hidden]";
+const HIDDEN_QUOTE: &str = "[hidden]";
 
 /// Most characters of a quote.
 pub const QUOTE_LIMIT: usize = 200;
@@ -47,7 +47,7 @@ pub fn without_quotes(text: &str) -> Cow<'_, str> {
     while let Some((before, quote)) = rest.split_once(OPEN) {
         kept.push_str(before);
         kept.extend([OPEN, CLOSE]);
-        kept.insert_str(kept.len() - CLOSE.len_utf8(), LEFT_OUT);
+        kept.insert_str(kept.len() - CLOSE.len_utf8(), HIDDEN_QUOTE);
         let end = quote.find([CLOSE, '"', '\n']).unwrap_or(quote.len());
         rest = &quote[end..];
         rest = rest.strip_prefix(CLOSE).unwrap_or(rest);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     AccountingResource, CompanyId, Error, Moment, SchemaKind,
     event::sequence,
-    members::{Members, Object, provider_object, without_mark},
+    members::{Members, Object, provider_object, without_bom},
 };
 
 provider_object! {
@@ -165,7 +165,7 @@ impl Record {
     /// # Errors
     /// The text is not a JSON object.
     pub fn from_json(json: &[u8], resource: AccountingResource, company: &CompanyId) -> Result<Self, Error> {
-        let json = without_mark(json);
+        let json = without_bom(json);
         let mut members = Members::parse(SchemaKind::Record, json)?;
         let (version, sequence_version) = (members.text("version"), members.digits("sequenceVersion"));
         Ok(Self {

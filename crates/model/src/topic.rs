@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr, sync::LazyLock};
 use super::{AccountingResource, Error, InvoicingEntity, SchemaKind, error::excerpt};
 
 /// Longest topic name in Kafka.
-const LONGEST_NAME: usize = 249;
+const MAX_NAME_BYTES: usize = 249;
 
 /// One of our topics, for any prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,7 +135,7 @@ impl TopicPrefix {
     pub fn check(prefix: &str) -> Result<(), Error> {
         static LONGEST: LazyLock<usize> = LazyLock::new(|| {
             let suffix = Topic::all().map(|topic| topic.suffix().len()).max().unwrap_or(0);
-            LONGEST_NAME - ".".len() - suffix
+            MAX_NAME_BYTES - ".".len() - suffix
         });
         let rule = if prefix.is_empty() {
             "is empty"

@@ -16,7 +16,7 @@ pub struct Traceparent {
 }
 
 /// Length of `00-<32>-<16>-<2>`.
-const LENGTH: usize = 55;
+const TRACEPARENT_BYTES: usize = 55;
 
 impl Traceparent {
     /// From its parts.
@@ -63,7 +63,9 @@ impl FromStr for Traceparent {
     fn from_str(text: &str) -> Result<Self, Error> {
         let refuse = |rule| Err(Error::Traceparent { rule });
         let bytes = text.as_bytes();
-        let Some((head, rest)) = bytes.split_at_checked(LENGTH) else { return refuse("is too short") };
+        let Some((head, rest)) = bytes.split_at_checked(TRACEPARENT_BYTES) else {
+            return refuse("is too short");
+        };
         if [2, 35, 52].into_iter().any(|place| head[place] != b'-') {
             return refuse("has its dashes in the wrong places");
         }

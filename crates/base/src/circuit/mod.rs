@@ -11,7 +11,7 @@
 //! the whole host, the next probe follows after 1 s.
 //!
 //! - Some requests should not be the probe, because the outcome of a failed one is unknown: token refreshes. They yield
-//!   ([`Circuit::ready_last`]): while another request waits, that one becomes the probe.
+//!   ([`Circuit::ready_yielding`]): while another request waits, that one becomes the probe.
 //! - The state is not persisted: a process starts with every circuit closed.
 
 use std::{
@@ -148,18 +148,18 @@ impl Circuit {
     ///
     /// # Errors
     /// The circuit stays open beyond `end`, or others wait until then.
-    pub async fn ready_last(&self, end: Instant) -> Result<(), StaysOpen> {
-        self.until(end, CircuitInner::look_last).await
+    pub async fn ready_yielding(&self, end: Instant) -> Result<(), StaysOpen> {
+        self.until(end, CircuitInner::look_yielding).await
     }
 
     /// As [`Self::enter`], for a request that yields: it is not the probe while another waits.
     ///
     /// # Errors
     /// It may not be sent now.
-    pub fn enter_last(&self) -> Result<RequestPermit<'_>, StaysOpen> {
+    pub fn enter_yielding(&self) -> Result<RequestPermit<'_>, StaysOpen> {
         let now = Instant::now();
         let mut inner = self.inner.lock();
-        match inner.look_last(now) {
+        match inner.look_yielding(now) {
             Readiness::Free => match inner.enter(now) {
                 Some(probe) => Ok(RequestPermit { circuit: self, probe }),
                 None => Err(StaysOpen(None)),
@@ -250,7 +250,7 @@ impl CircuitInner {
     }
 
     /// The same for a request that yields: while another waits, that one becomes the probe.
-    fn look_last(&self, now: Instant) -> Readiness {
+    fn look_yielding(&self, now: Instant) -> Readiness {
         match self.look(now) {
             Readiness::Free if self.state.is_open() && self.waiting > 0 => Readiness::Probing,
             look => look,
@@ -269,12 +269,12 @@ impl CircuitInner {
         }
     }
 
-    fn alive(&mut self) {
+    fn succeeded(&mut self) {
         self.open_backoff.reset();
         self.state = CircuitState::Closed { failures: 0 };
     }
 
-    fn failing(&mut self, now: Instant, probe: bool) {
+    fn failed(&mut self, now: Instant, probe: bool) {
         let opens = match &mut self.state {
             CircuitState::Closed { failures } => {
                 *failures += 1;
@@ -290,7 +290,7 @@ impl CircuitInner {
     }
 
     /// The probe's response was inconclusive: the circuit stays open, without a longer wait.
-    fn unclear(&mut self, now: Instant) {
+    fn inconclusive(&mut self, now: Instant) {
         if self.state == CircuitState::Probing {
             self.state = CircuitState::Open { until: now + OPEN_BACKOFF.first };
         }
@@ -306,22 +306,22 @@ impl CircuitInner {
 
 impl RequestPermit<'_> {
     /// The host answered.
-    pub fn alive(mut self) {
+    pub fn succeeded(mut self) {
         self.probe = false;
-        self.circuit.change(CircuitInner::alive);
+        self.circuit.change(CircuitInner::succeeded);
     }
 
     /// The response may concern the whole host or one record.
-    pub fn unclear(mut self) {
+    pub fn inconclusive(mut self) {
         if std::mem::take(&mut self.probe) {
-            self.circuit.change(|inner| inner.unclear(Instant::now()));
+            self.circuit.change(|inner| inner.inconclusive(Instant::now()));
         }
     }
 
     /// The host failed.
-    pub fn failing(mut self) {
+    pub fn failed(mut self) {
         let probe = std::mem::take(&mut self.probe);
-        self.circuit.change(|inner| inner.failing(Instant::now(), probe));
+        self.circuit.change(|inner| inner.failed(Instant::now(), probe));
     }
 }
 

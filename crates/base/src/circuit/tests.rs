@@ -8,7 +8,7 @@ fn closed() -> (CircuitInner, Instant) {
 fn fail(circuit: &mut CircuitInner, times: u32, now: Instant) {
     for _ in 0..times {
         let probe = circuit.enter(now).unwrap();
-        circuit.failing(now, probe);
+        circuit.failed(now, probe);
     }
 }
 
@@ -25,7 +25,7 @@ fn five_failures_in_a_row_open_the_circuit() {
     let (mut circuit, now) = closed();
 
     fail(&mut circuit, 4, now);
-    circuit.alive();
+    circuit.succeeded();
     fail(&mut circuit, 4, now);
     assert_eq!(circuit.enter(now), Some(false));
     fail(&mut circuit, 1, now);
@@ -44,7 +44,7 @@ fn exactly_one_probe_is_sent_until_it_is_answered() {
     assert_eq!(circuit.look(later), Readiness::Free);
     assert_eq!((circuit.enter(later), circuit.enter(later)), (Some(true), None));
     assert_eq!(circuit.look(later + OPEN_BACKOFF.longest), Readiness::Probing);
-    circuit.alive();
+    circuit.succeeded();
 
     assert_eq!((circuit.enter(later), circuit.enter(later)), (Some(false), Some(false)));
 }
@@ -65,7 +65,7 @@ fn failed_probe_doubles_the_wait_up_to_30_seconds() {
     for (rest, whole) in rests.iter().zip([1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]) {
         assert!((whole / 2..=whole).contains(rest), "{rests:?}");
     }
-    circuit.alive();
+    circuit.succeeded();
     fail(&mut circuit, 5, now);
     assert!(rest(&circuit, now) <= OPEN_BACKOFF.first);
 }
@@ -90,7 +90,7 @@ fn inconclusive_probe_waits_one_second_each_time() {
 
     for _ in 0..5 {
         assert_eq!(circuit.enter(later), Some(true));
-        circuit.unclear(later);
+        circuit.inconclusive(later);
         assert_eq!((circuit.enter(later), rest(&circuit, later)), (None, OPEN_BACKOFF.first));
         later += OPEN_BACKOFF.first;
     }
@@ -103,7 +103,7 @@ fn earlier_request_does_not_lengthen_the_wait() {
     fail(&mut circuit, 5, now);
     let before = circuit.look(now);
 
-    circuit.failing(now + Duration::from_millis(10), late);
+    circuit.failed(now + Duration::from_millis(10), late);
 
     assert_eq!(circuit.look(now), before);
 }
@@ -119,7 +119,7 @@ async fn waiting_requests_are_sent_once_the_probe_is_answered() {
 
     let (waited, ()) = tokio::join!(circuit.ready(far), async {
         tokio::task::yield_now().await;
-        probe.alive();
+        probe.succeeded();
     });
 
     waited.unwrap();
@@ -130,7 +130,7 @@ async fn waiting_requests_are_sent_once_the_probe_is_answered() {
 async fn short_deadline_fails_with_the_remaining_time() {
     let circuit = Circuit::new(ApiHost::Api);
     for _ in 0..OPENING_FAILURES {
-        circuit.enter().unwrap().failing();
+        circuit.enter().unwrap().failed();
     }
     // Or the rest may be over before it is asked for.
     let hour = Duration::from_secs(3_600);
@@ -154,12 +154,12 @@ fn half_open() -> (Circuit, Instant) {
 async fn yielding_request_is_the_probe_if_no_other_waits() {
     let (circuit, far) = half_open();
 
-    circuit.ready_last(far).await.unwrap();
-    let probe = circuit.enter_last().unwrap();
+    circuit.ready_yielding(far).await.unwrap();
+    let probe = circuit.enter_yielding().unwrap();
 
     assert!(circuit.enter().is_none(), "it is the one probe");
-    probe.alive();
-    assert!(circuit.enter_last().is_ok_and(|pass| !pass.probe));
+    probe.succeeded();
+    assert!(circuit.enter_yielding().is_ok_and(|pass| !pass.probe));
 }
 
 #[tokio::test]
@@ -167,22 +167,22 @@ async fn yielding_request_leaves_the_probe_to_another() {
     let (circuit, far) = half_open();
     let soon = Instant::now() + Duration::from_millis(20);
     let other = circuit.wait();
-    assert_eq!(circuit.enter_last().unwrap_err(), StaysOpen(None));
-    assert_eq!(circuit.ready_last(soon).await, Err(StaysOpen(None)));
+    assert_eq!(circuit.enter_yielding().unwrap_err(), StaysOpen(None));
+    assert_eq!(circuit.ready_yielding(soon).await, Err(StaysOpen(None)));
 
-    let (last, pass) = tokio::join!(circuit.ready_last(far), async {
+    let (last, pass) = tokio::join!(circuit.ready_yielding(far), async {
         tokio::task::yield_now().await;
         let pass = circuit.pass(far).await.unwrap();
         drop(other);
         tokio::task::yield_now().await;
         let was_probe = pass.probe;
-        pass.alive();
+        pass.succeeded();
         was_probe
     });
 
     last.unwrap();
     assert!(pass, "the one that waited was the probe");
-    assert!(circuit.enter_last().is_ok_and(|pass| !pass.probe));
+    assert!(circuit.enter_yielding().is_ok_and(|pass| !pass.probe));
 }
 
 #[tokio::test]
@@ -190,11 +190,11 @@ async fn yielding_request_proceeds_when_the_other_is_dropped() {
     let (circuit, far) = half_open();
     let other = circuit.wait();
 
-    let (last, ()) = tokio::join!(circuit.ready_last(far), async {
+    let (last, ()) = tokio::join!(circuit.ready_yielding(far), async {
         tokio::task::yield_now().await;
         drop(other);
     });
 
     last.unwrap();
-    assert!(circuit.enter_last().is_ok_and(|pass| pass.probe));
+    assert!(circuit.enter_yielding().is_ok_and(|pass| pass.probe));
 }

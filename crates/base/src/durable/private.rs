@@ -18,7 +18,7 @@ use std::{
 };
 
 /// Permission bits of group and others.
-const OF_OTHERS: u32 = 0o077;
+const GROUP_AND_OTHERS: u32 = 0o077;
 const ROOT: u32 = 0;
 
 /// Why a directory or file cannot be used.
@@ -76,9 +76,9 @@ pub fn private_directory(path: &Path) -> io::Result<()> {
     let link = fs::symlink_metadata(path)?;
     // If a parent directory belongs to another user, that user could have put a link here.
     if link.is_symlink() && link.uid() != ROOT {
-        check_owner(path, link.uid(), us())?;
+        check_owner(path, link.uid(), effective_user())?;
     }
-    tighten(path, &fs::metadata(path)?)
+    make_private(path, &fs::metadata(path)?)
 }
 
 /// As [`private_directory`], with its contents, except symbolic links. Blocks.
@@ -99,7 +99,7 @@ pub fn private_tree(path: &Path) -> io::Result<()> {
             if metadata.is_symlink() {
                 continue;
             }
-            tighten(&path, &metadata)?;
+            make_private(&path, &metadata)?;
             if metadata.is_dir() {
                 open.push(path);
             }
@@ -118,7 +118,7 @@ pub fn state_directory(path: &Path) -> io::Result<Option<ForeignOwner>> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let found = foreign_owner(path)?;
     if found.is_none() {
-        tighten(path, &fs::metadata(path)?)?;
+        make_private(path, &fs::metadata(path)?)?;
     }
     Ok(found)
 }
@@ -133,7 +133,7 @@ pub fn foreign_owner(path: &Path) -> io::Result<Option<ForeignOwner>> {
         return Err(io::ErrorKind::NotADirectory.into());
     }
     let found = ForeignOwner { owner: metadata.uid(), mode: metadata.mode() & 0o7777 };
-    Ok(us().filter(|us| *us != found.owner).map(|_| found))
+    Ok(effective_user().filter(|us| *us != found.owner).map(|_| found))
 }
 
 /// Whether [`private_directory`] would accept a directory's owner. Changes nothing. Blocks.
@@ -141,7 +141,7 @@ pub fn foreign_owner(path: &Path) -> io::Result<Option<ForeignOwner>> {
 /// # Errors
 /// It cannot be examined or belongs to another user.
 pub fn check_directory(path: &Path) -> io::Result<()> {
-    check_owner(path, fs::metadata(path)?.uid(), us())
+    check_owner(path, fs::metadata(path)?.uid(), effective_user())
 }
 
 /// Ensures that an opened file is ours and private. Root may use files of other users, for CLI commands. Blocks.
@@ -149,23 +149,23 @@ pub fn check_directory(path: &Path) -> io::Result<()> {
 /// # Errors
 /// It belongs to another user or keeps permissions for others.
 pub fn private_file(path: &Path, file: &File) -> io::Result<()> {
-    let (metadata, us) = (file.metadata()?, us());
+    let (metadata, us) = (file.metadata()?, effective_user());
     if us == Some(ROOT) && metadata.uid() != ROOT {
         return Ok(());
     }
     check_owner(path, metadata.uid(), us)?;
-    without_others(path, metadata.mode(), |mode| file.set_permissions(mode))
+    remove_others(path, metadata.mode(), |mode| file.set_permissions(mode))
 }
 
 /// Makes files that libraries create private from the start, by the process's umask.
 pub fn create_private_files() {
     #[cfg(target_os = "linux")]
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(OF_OTHERS));
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(GROUP_AND_OTHERS));
 }
 
-fn tighten(path: &Path, metadata: &Metadata) -> io::Result<()> {
-    check_owner(path, metadata.uid(), us())?;
-    without_others(path, metadata.mode(), |mode| fs::set_permissions(path, mode))
+fn make_private(path: &Path, metadata: &Metadata) -> io::Result<()> {
+    check_owner(path, metadata.uid(), effective_user())?;
+    remove_others(path, metadata.mode(), |mode| fs::set_permissions(path, mode))
 }
 
 fn check_owner(path: &Path, owner: u32, us: Option<u32>) -> io::Result<()> {
@@ -176,16 +176,16 @@ fn check_owner(path: &Path, owner: u32, us: Option<u32>) -> io::Result<()> {
 }
 
 /// Removes the permissions of group and others.
-fn without_others(path: &Path, mode: u32, set: impl FnOnce(Permissions) -> io::Result<()>) -> io::Result<()> {
+fn remove_others(path: &Path, mode: u32, set: impl FnOnce(Permissions) -> io::Result<()>) -> io::Result<()> {
     let mode = mode & 0o7777;
-    if mode & OF_OTHERS == 0 {
+    if mode & GROUP_AND_OTHERS == 0 {
         return Ok(());
     }
     let refused = |source| NotPrivate::Mode { path: path.to_owned(), mode, source };
-    set(Permissions::from_mode(mode & !OF_OTHERS)).map_err(refused)?;
+    set(Permissions::from_mode(mode & !GROUP_AND_OTHERS)).map_err(refused)?;
     // Some file systems accept a mode and ignore it.
     let kept = fs::metadata(path)?.mode() & 0o7777;
-    if kept & OF_OTHERS != 0 {
+    if kept & GROUP_AND_OTHERS != 0 {
         return Err(refused(io::Error::other("the file system keeps it")).into());
     }
     Ok(())
@@ -193,12 +193,12 @@ fn without_others(path: &Path, mode: u32, set: impl FnOnce(Permissions) -> io::R
 
 /// The effective user id, on Linux.
 #[cfg(target_os = "linux")]
-fn us() -> Option<u32> {
+fn effective_user() -> Option<u32> {
     Some(rustix::process::geteuid().as_raw())
 }
 
 #[cfg(not(target_os = "linux"))]
-fn us() -> Option<u32> {
+fn effective_user() -> Option<u32> {
     None
 }
 
@@ -288,7 +288,7 @@ mod tests {
         let refuse = |_: Permissions| Err(io::ErrorKind::ReadOnlyFilesystem.into());
 
         for (what, set) in [("refuses", refuse as fn(_) -> _), ("ignores", |_| Ok(()))] {
-            let message = without_others(home.path(), 0o2770, set).unwrap_err().to_string();
+            let message = remove_others(home.path(), 0o2770, set).unwrap_err().to_string();
             assert!(
                 message.contains("mode 2770") && message.contains("chmod -R go-rwx"),
                 "{what}: {message}"

@@ -15,7 +15,7 @@ use std::{
 
 /// A metric whose series are read at every scrape.
 #[derive(Debug)]
-pub struct Live {
+pub struct ScrapedMetric {
     /// Full Prometheus name.
     pub name: &'static str,
     /// Whether it only grows.
@@ -30,7 +30,7 @@ macro_rules! live {
     ($($constant:ident = $kind:ident $name:literal $labels:expr, $help:literal;)*) => {
         $(
             #[doc = $help]
-            pub const $constant: Live = Live {
+            pub const $constant: ScrapedMetric = ScrapedMetric {
                 name: $name,
                 is_counter: live!(@ $kind),
                 help: $help,
@@ -38,7 +38,7 @@ macro_rules! live {
             };
         )*
         /// Every metric that is read at a scrape.
-        pub const ALL: &[Live] = &[$($constant),*];
+        pub const ALL: &[ScrapedMetric] = &[$($constant),*];
     };
     (@ counter) => { true };
     (@ gauge) => { false };
@@ -67,10 +67,10 @@ live! {
         "Time since a task last read the list of companies completely; before the first time, since it started to try. Without it, events of unknown companies wait.";
     LEASE_LEFT = gauge "tributary_group_lease_seconds" NONE,
         "How much longer this worker may act on its partitions without an answer from Kafka; 0 while it may not.";
-    LAPSE = gauge "tributary_group_lapse_seconds" NONE,
+    GROUP_OUTAGE = gauge "tributary_group_lapse_seconds" NONE,
         "How long this worker has been unable to act on all its partitions; 0 while it can.";
     PARTITIONS = gauge "tributary_group_partitions" NONE, "Partitions of the work topic that this worker owns.";
-    SILENCE = gauge "tributary_tail_silence_seconds" TOPIC,
+    TOPIC_SILENCE = gauge "tributary_tail_silence_seconds" TOPIC,
         "How long Kafka has not answered the reader of one of the worker's internal topics; 0 while it does.";
     GRANT_STATE = gauge "tributary_grant_state" &["grant", "state"],
         "Always 1; the label state has the state of a grant that a connector names.";
@@ -233,13 +233,13 @@ pub struct ScrapePage {
 
 #[derive(Debug)]
 struct MetricFamily {
-    metric: &'static Live,
+    metric: &'static ScrapedMetric,
     series: Vec<(String, f64)>,
 }
 
 impl ScrapePage {
     /// Adds a series with its label values, in the metric's order. Values that are not finite are left out.
-    pub fn put(&mut self, metric: &'static Live, labels: &[&str], value: f64) {
+    pub fn put(&mut self, metric: &'static ScrapedMetric, labels: &[&str], value: f64) {
         if !value.is_finite() {
             return;
         }
@@ -288,7 +288,7 @@ mod tests {
         let names: BTreeSet<&str> = ALL.iter().map(|metric| metric.name).collect();
 
         assert_eq!(names.len(), ALL.len());
-        for Live { name, is_counter, help, labels } in ALL {
+        for ScrapedMetric { name, is_counter, help, labels } in ALL {
             assert!(name.starts_with("tributary_") || name.starts_with("kafka_connect_"), "{name}");
             assert_eq!(*is_counter, name.ends_with("_total"), "{name}");
             assert!(help.ends_with('.') && !help.contains(['\n', '\\']), "{name}: {help}");

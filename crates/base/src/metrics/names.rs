@@ -91,12 +91,13 @@ pub(super) const OTHER: &str = "other";
 /// Those, and requests to the address of neither.
 const REFUSED_FAMILIES: &[&str] = &["accounting", "invoicing", "none"];
 const STATUSES: &[&str] = &["2xx", "4xx", "5xx"];
-const LATENCY: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const LATENCY_BUCKETS: &[f64] =
+    &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 /// A sender gives up after five seconds: what comes close to that gets buckets.
-const ANSWERED: &[f64] =
+const ANSWER_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 2.5, 3.0, 4.0, 5.0, 10.0];
 /// Parked records take longer than a minute.
-const END_TO_END_LATENCY: &[f64] =
+const END_TO_END_BUCKETS: &[f64] =
     &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 86_400.0];
 pub(super) const ENRICH_OUTCOMES: &[&str] = &[
     "published",
@@ -141,7 +142,7 @@ const LISTS: &[&str] = &["companies", "customers", "accounts", "payroll"];
 const METHODS: &[&str] = &["single", "counting", "none"];
 const LANES: &[&str] = &["webhook", "repair", "snapshot"];
 /// Up to the longest that a request may wait for its turn.
-const WAITS: &[f64] = &[0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 3_600.0];
+const WAIT_BUCKETS: &[f64] = &[0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 3_600.0];
 
 macro_rules! kept {
     ($($constant:ident = $kind:ident $(($bounds:expr))? $name:literal $labels:expr, $help:literal;)*) => {
@@ -160,7 +161,7 @@ kept! {
         "Always 1; the label has the running version.";
     RECORDS_PUBLISHED = counter "tributary_records_published_total" &[("origin", ORIGINS)],
         "Records acknowledged by Kafka, or committed in a transaction, by origin.";
-    PUBLISH_SECONDS = histogram(LATENCY) "tributary_publish_seconds" &[],
+    PUBLISH_SECONDS = histogram(LATENCY_BUCKETS) "tributary_publish_seconds" &[],
         "Time from sending a record to Kafka's acknowledgement.";
     EVENTS_FAILED = counter "tributary_events_failed_total" &[("stage", PublishStage::VARIANTS)],
         "Failed attempts to publish a record, by the stage that failed; retries count again.";
@@ -198,7 +199,7 @@ kept! {
         "Entries written to the spool and synced.";
     SPOOL_REMOVED = counter "tributary_spool_removed_total" &[],
         "Entries removed from the spool because they are in Kafka; its rate is the drain rate.";
-    SPOOL_COMMIT_SECONDS = histogram(LATENCY) "tributary_spool_commit_seconds" &[],
+    SPOOL_COMMIT_SECONDS = histogram(LATENCY_BUCKETS) "tributary_spool_commit_seconds" &[],
         "Time to write and sync one batch of the spool; its count is the number of commits.";
     SPOOL_FAILURES = counter "tributary_spool_failures_total" &[],
         "Databases of the spool that failed to write or to sync and were replaced by fresh ones.";
@@ -216,7 +217,7 @@ kept! {
         "Refused requests to the public listeners, by the API of the address and by reason. Alert on oversized_verified: those were sent by the provider. unsigned lacks the signature header; the header of signature matches no secret of the connector. throttled counts requests from addresses that sent too many bytes without a valid signature.";
     DELIVERIES_REPEATED = counter "tributary_deliveries_repeated_total" &[],
         "Deliveries with a known id, which were answered with the result of the first.";
-    DELIVERY_SECONDS = histogram(ANSWERED) "tributary_delivery_seconds" &[("family", DeliveryFamily::VARIANTS)],
+    DELIVERY_SECONDS = histogram(ANSWER_BUCKETS) "tributary_delivery_seconds" &[("family", DeliveryFamily::VARIANTS)],
         "Time from the head of a delivery's request to its answer, for verified ones; the provider waits 5 seconds.";
     ACKNOWLEDGEMENTS_DROPPED = counter "tributary_acknowledgements_dropped_total" &[],
         "Acknowledge events that were answered and then dropped, because too many were waiting to be recorded.";
@@ -238,7 +239,7 @@ kept! {
         "Records of events that are waiting to be read or committed, without parked ones.";
     ENRICH_PARKED = gauge "tributary_enrich_parked_records" &[],
         "Records of events that are parked in the state topic until they can be read.";
-    END_TO_END = histogram(END_TO_END_LATENCY) "tributary_end_to_end_latency_seconds" &[("op", OPERATIONS)],
+    END_TO_END = histogram(END_TO_END_BUCKETS) "tributary_end_to_end_latency_seconds" &[("op", OPERATIONS)],
         "Time from the change that an event reports, by the provider's timestamp if plausible and else by its delivery, to the commit of the resulting record; of several events the first counts. A delete waits until it is confirmed.";
     STALE_READS = counter "tributary_stale_reads_total" &[],
         "Reads by id that returned an older version than the event announced: a replica of the provider is behind.";
@@ -272,13 +273,13 @@ kept! {
         "Calls to the provider about subscriptions, by call and outcome.";
     REST_REQUESTS = counter "tributary_rest_requests_total" &[("route", ROUTES), ("status", STATUSES)],
         "Requests to the admin listeners, by route and status class.";
-    REST_SECONDS = histogram(LATENCY) "tributary_rest_request_seconds" &[("effect", &["read", "change"])],
+    REST_SECONDS = histogram(LATENCY_BUCKETS) "tributary_rest_request_seconds" &[("effect", &["read", "change"])],
         "Time from a request's head to the head of its response, by whether it reads or changes something.";
     API_REQUESTS = counter "tributary_api_requests_total" &[("area", ApiArea::VARIANTS), ("outcome", ApiOutcome::VARIANTS)],
         "Requests to the provider, by area and outcome.";
-    API_REQUEST_SECONDS = histogram(LATENCY) "tributary_api_request_seconds" &[("area", ApiArea::VARIANTS)],
+    API_REQUEST_SECONDS = histogram(LATENCY_BUCKETS) "tributary_api_request_seconds" &[("area", ApiArea::VARIANTS)],
         "Time from sending a request to the last byte of its response.";
-    API_WAIT_SECONDS = histogram(WAITS) "tributary_api_wait_seconds" &[("lane", LANES), ("reason", ApiWait::VARIANTS)],
+    API_WAIT_SECONDS = histogram(WAIT_BUCKETS) "tributary_api_wait_seconds" &[("lane", LANES), ("reason", ApiWait::VARIANTS)],
         "Time that requests waited before they were sent, by lane and reason.";
     API_BUDGET_RATIO = gauge "tributary_api_budget_ratio" &[],
         "The current request rate as a fraction of the budget; below 1 while the provider throttles.";

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Most history entries of a subscription.
-const NOTES: usize = 20;
+const MAX_HISTORY: usize = 20;
 
 /// One subscription at the provider, or the intent to create one. The provider's state is authoritative, not this record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,7 +173,7 @@ impl Subscription {
             Some(last) if last.what == what => last.at = at,
             _ => self.history.push(HistoryEntry { at, what }),
         }
-        let surplus = self.history.len().saturating_sub(NOTES);
+        let surplus = self.history.len().saturating_sub(MAX_HISTORY);
         self.history.drain(..surplus);
     }
 }
@@ -333,7 +333,7 @@ mod tests {
             subscription.note(at, format!("line {}", at / 2));
         }
 
-        assert_eq!(subscription.history.len(), NOTES);
+        assert_eq!(subscription.history.len(), MAX_HISTORY);
         assert_eq!(subscription.history.last(), Some(&HistoryEntry { at: 49, what: "line 24".into() }));
     }
 

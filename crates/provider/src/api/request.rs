@@ -395,14 +395,14 @@ impl OnItsWay<'_> {
     /// Tells the circuit what an outcome says about the host.
     fn end<T>(mut self, outcome: &Result<T, Error>) {
         let Some(pass) = self.pass.take() else { return };
-        let Err(error) = outcome else { return pass.alive() };
+        let Err(error) = outcome else { return pass.succeeded() };
         match (error.status, &error.cause) {
             (Some(502..=504), _)
             | (_, Cause::Unreachable(_) | Cause::Cut(_))
-            | (_, Cause::Timeout { limit: Limit::Connect | Limit::Read | Limit::Request }) => pass.failing(),
-            (Some(status), _) if status < 500 => pass.alive(),
+            | (_, Cause::Timeout { limit: Limit::Connect | Limit::Read | Limit::Request }) => pass.failed(),
+            (Some(status), _) if status < 500 => pass.succeeded(),
             // It may be about one record.
-            (Some(_), _) => pass.unclear(),
+            (Some(_), _) => pass.inconclusive(),
             // The caller's time was up: what that says is a question of how long it was.
             (None, Cause::Timeout { .. }) => self.pass = Some(pass),
             (None, _) => {}
@@ -416,7 +416,7 @@ impl Drop for OnItsWay<'_> {
         if let Some(pass) = self.pass.take()
             && self.since.elapsed() >= self.patience
         {
-            pass.failing();
+            pass.failed();
         }
     }
 }

@@ -338,13 +338,13 @@ impl Identity {
     /// # Errors
     /// It is left alone for longer.
     pub async fn ready(&self) -> Result<(), Error> {
-        Ok(self.0.wire.circuit.ready_last(Instant::now() + PATIENCE).await?)
+        Ok(self.0.wire.circuit.ready_yielding(Instant::now() + PATIENCE).await?)
     }
 
     /// Presents a refresh token, once, if `gate` lets it; listens until `end`. Whoever drops the future before it is done
     /// does not know what became of the token.
     pub async fn refresh(&self, token: &Secret, gate: Gate, end: Instant) -> Outcome {
-        let pass = match self.0.wire.circuit.enter_last() {
+        let pass = match self.0.wire.circuit.enter_yielding() {
             Ok(pass) => pass,
             Err(stays_open) => return Outcome::NotSent(stays_open.into()),
         };
@@ -451,10 +451,10 @@ fn redirect_url(redirect: &str) -> Result<RedirectUrl, Error> {
 /// What the end of a request says about the host.
 fn tell(pass: RequestPermit<'_>, failure: Option<&Error>) {
     match failure {
-        None | Some(Error::Malformed { .. } | Error::Refused { .. }) => pass.alive(),
-        Some(Error::Unavailable { status, .. }) if *status < 500 => pass.alive(),
+        None | Some(Error::Malformed { .. } | Error::Refused { .. }) => pass.succeeded(),
+        Some(Error::Unavailable { status, .. }) if *status < 500 => pass.succeeded(),
         Some(Error::Unreachable(_) | Error::Silent | Error::Unavailable { status: 502..=504, .. }) => {
-            pass.failing();
+            pass.failed();
         }
         // Nothing: the time may have been too short, and other statuses may be about what was asked.
         Some(Error::Late | Error::Resting { .. } | Error::Unavailable { .. } | Error::Setup { .. }) => {
