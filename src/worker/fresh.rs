@@ -28,7 +28,7 @@ pub(super) async fn read_configs(
     arbiter: &Arbiter,
     limit: Duration,
 ) -> Result<(), kafka::Error> {
-    let waits = ReadLimits { also: &[], patience: PATIENCE.min(limit / 2), limit };
+    let waits = ReadLimits { other_partitions: &[], transaction_wait: PATIENCE.min(limit / 2), limit };
     match configs.read_partitions_to_end(&[PARTITION], waits).await {
         Err(kafka::Error::Undecided { .. }) => {}
         other => return other,

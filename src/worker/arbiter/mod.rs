@@ -83,8 +83,8 @@ impl Arbiter {
             transactional_id: Arc::clone(&transactional_id),
             lease: Arc::new(|| true),
             partitions: vec![PARTITION],
-            also: beside,
-            patience: PATIENCE,
+            other_partitions: beside,
+            transaction_wait: PATIENCE,
             takes_back: true,
             must_read_back: true,
         };

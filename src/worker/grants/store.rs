@@ -162,8 +162,8 @@ impl GrantStore {
             transactional_id: transactional_id.into(),
             lease,
             partitions: vec![partition],
-            also: Vec::new(),
-            patience: PATIENCE,
+            other_partitions: Vec::new(),
+            transaction_wait: PATIENCE,
             takes_back: true,
             must_read_back: false,
         };

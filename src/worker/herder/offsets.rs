@@ -169,7 +169,7 @@ impl Herder {
         let doing = "read the offset topic to its end";
         let tail = &self.parts.state.offsets;
         let limit = budget.left().min(FRESH);
-        let waits = ReadLimits { also: &[], patience: PATIENCE.min(limit / 2), limit };
+        let waits = ReadLimits { other_partitions: &[], transaction_wait: PATIENCE.min(limit / 2), limit };
         let open = match tail.read_partitions_to_end(partitions, waits).await {
             Err(kafka::Error::Undecided { open, .. }) => open,
             other => return other.map_err(Error::kafka(doing)),

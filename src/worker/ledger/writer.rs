@@ -42,8 +42,8 @@ impl Writer {
             transactional_id: format!("tributary-{}-subscriptions-{connector}", handle.prefix).into(),
             lease,
             partitions: (0..handle.tail.partitions()).collect(),
-            also: Vec::new(),
-            patience: PATIENCE,
+            other_partitions: Vec::new(),
+            transaction_wait: PATIENCE,
             takes_back: false,
             must_read_back: true,
         };

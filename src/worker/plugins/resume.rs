@@ -40,7 +40,7 @@ impl Task {
     ) -> Result<Vec<Option<Map<String, Value>>>, Failure> {
         let tail = &self.tools.offsets;
         let places = self.offset_partitions(partitions);
-        let waits = ReadLimits { also: writes, patience: PATIENCE, limit: READ_LIMIT };
+        let waits = ReadLimits { other_partitions: writes, transaction_wait: PATIENCE, limit: READ_LIMIT };
         let read = tail.read_settled(producer, &places, waits).await;
         read.map_err(|error| Failure::kafka("read the task's offset", error))?;
         Ok(tail.read(|offsets| {

@@ -70,7 +70,7 @@ impl Commit {
             let source = match self.writer.commit(encoded.batch).await {
                 Ok(committed) => {
                     let topic = self.shared.preparer.topic_name(Topic::Fences);
-                    written.behind = committed.behind(&topic, self.shard).or(written.behind);
+                    written.behind = committed.next_offset(&topic, self.shard).or(written.behind);
                     self.done(id, batch, encoded.fences, &mut written);
                     // Each part that the broker refuses may cost a wait: they are not waits for the same thing.
                     backoff.reset();

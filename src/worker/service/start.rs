@@ -77,7 +77,7 @@ impl Service {
         if let Some(feed) = &self.feed {
             feed.follow(state.configs.clone());
         }
-        let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.places());
+        let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.topic_partitions());
         // Being at the end of what can be read is not enough: an open write hides what was committed behind it.
         let topic = &worker.topics.config.name;
         self.health.set(Phase::Starting(format!("waiting until every write to {topic} is decided")));

@@ -106,8 +106,8 @@ impl Place {
             transactional_id: self.transactional_id(),
             lease: Arc::new(|| true),
             partitions: (0..PARTITIONS).collect(),
-            also: Vec::new(),
-            patience: Duration::from_millis(100),
+            other_partitions: Vec::new(),
+            transaction_wait: Duration::from_millis(100),
             takes_back: true,
             must_read_back: true,
         }

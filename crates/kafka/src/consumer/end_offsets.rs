@@ -53,11 +53,11 @@ pub(super) fn ends(
 
 /// The ends, once they are behind everything that was in the log before this call: while a transaction is open, the broker
 /// reports its start as the end (the last stable offset). The error names the transactions that are still open after
-/// `patience`, or when `is_cancelled`.
+/// `transaction_wait`, or when `is_cancelled`.
 pub(super) fn decided_ends(
     kafka: &Kafka,
     places: &[TopicPartition],
-    patience: Duration,
+    transaction_wait: Duration,
     limit: Duration,
     is_cancelled: impl Fn() -> bool,
 ) -> Result<Ends, Error> {
@@ -84,7 +84,7 @@ pub(super) fn decided_ends(
                 return Ok(ends);
             }
             let waited = begun.elapsed();
-            if waited >= patience || left() <= telling || is_cancelled() {
+            if waited >= transaction_wait || left() <= telling || is_cancelled() {
                 return Err(Error::Undecided { open: open_transactions(kafka, &open, left)?, waited });
             }
             thread::sleep(UNDECIDED_PAUSE.min(left()));

@@ -9,7 +9,7 @@
 //!   to.
 //! - Records of open or aborted transactions are never returned.
 //! - [`ConsumerEvent::End`] means that everything readable at some moment after the assignment has been returned. Records
-//!   committed behind an open transaction are not readable; [`read_to_end`] waits for them. Do not wait for "the last
+//!   committed behind an open transaction are not readable; [`read_to_end`] limits for them. Do not wait for "the last
 //!   offset": transaction markers and compaction leave holes, so no record may ever have it.
 //! - An offset that the broker no longer has is [`Error::OffsetOutOfRange`], never a silent jump; that partition then stops.
 //!   A damaged batch stops its partition too.
@@ -58,7 +58,7 @@ pub struct Options {
     pub buffer_bytes: usize,
     /// Bytes librdkafka may fetch ahead, over all partitions (default 16 MiB).
     pub prefetch_bytes: usize,
-    /// How long the broker waits for records before it returns an empty fetch (default 10 ms). The end of a partition is
+    /// How long the broker limits for records before it returns an empty fetch (default 10 ms). The end of a partition is
     /// reported one such wait after its last record. An idle reader fetches again after each wait, so the default suits readers
     /// that stop at the end; others use [`Options::FOLLOW_WAIT`] or [`Options::RESUME_WAIT`].
     pub fetch_wait: Duration,
@@ -69,7 +69,7 @@ pub struct Options {
 impl Options {
     /// For readers that follow a topic. New records arrive at once; only the ends of partitions are reported later.
     pub const FOLLOW_WAIT: Duration = Duration::from_millis(500);
-    /// For readers that pause partitions: a resumed partition waits at most this long for its next record.
+    /// For readers that pause partitions: a resumed partition limits at most this long for its next record.
     pub const RESUME_WAIT: Duration = Duration::from_millis(250);
 }
 
@@ -108,7 +108,7 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    fn place(&self) -> TopicPartition {
+    fn topic_partition(&self) -> TopicPartition {
         (Arc::clone(&self.topic), self.partition)
     }
 }
@@ -154,7 +154,7 @@ pub enum ConsumerEvent {
     },
 }
 
-/// See the module's head. Its thread ends soon after it is dropped; [`Consumer::stop`] waits for that.
+/// See the module's head. Its thread ends soon after it is dropped; [`Consumer::stop`] limits for that.
 pub struct Consumer {
     events: mpsc::Receiver<Result<ConsumerEvent, Error>>,
     shared: Arc<BufferState>,
@@ -220,7 +220,7 @@ impl Consumer {
         }
     }
 
-    /// Stops reading and waits until the client is closed.
+    /// Stops reading and limits until the client is closed.
     pub async fn stop(mut self) {
         self.events.close();
         self.poller.unpark();
@@ -238,7 +238,7 @@ impl Consumer {
         let (sender, events) = mpsc::channel(options.buffer_records.max(1));
         let shared = Arc::new(BufferState { limit: options.buffer_bytes, ..BufferState::default() });
         let paused: Paused =
-            assignments.iter().map(|assignment| (assignment.place(), Arc::default())).collect();
+            assignments.iter().map(|assignment| (assignment.topic_partition(), Arc::default())).collect();
         let (end, ended) = oneshot::channel();
         let args = poll::ReaderArgs {
             kafka: kafka.clone(),
@@ -286,7 +286,7 @@ impl Drop for Consumer {
 /// to which each partition was read. Meant for compacted topics, whose content is the last record of each key.
 ///
 /// Reads everything committed before the call. An open transaction hides what other writers committed behind it, so this
-/// waits until the transactions that were open at the call have ended: for a dead writer at most its
+/// limits until the transactions that were open at the call have ended: for a dead writer at most its
 /// `transaction.timeout.ms`, unless its successor ends them first.
 pub async fn read_to_end(
     kafka: &Kafka,
@@ -302,13 +302,13 @@ pub async fn read_to_end(
 /// A partition of a topic.
 pub type TopicPartition = (Arc<str>, i32);
 
-/// What a read to the end waits for, and how long.
+/// What a read to the end limits for, and how long.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadLimits<'a> {
     /// Partitions that are not read but whose open transactions must have ended too.
-    pub also: &'a [TopicPartition],
+    pub other_partitions: &'a [TopicPartition],
     /// How long to wait for open transactions once Kafka answers; then they are returned as [`Error::Undecided`].
-    pub patience: Duration,
+    pub transaction_wait: Duration,
     /// Time limit of the whole read.
     pub limit: Duration,
 }
@@ -317,7 +317,7 @@ impl ReadLimits<'_> {
     /// Waits only for the partitions that are read, as long as the limit allows.
     #[must_use]
     pub fn up_to(limit: Duration) -> Self {
-        Self { also: &[], patience: limit, limit }
+        Self { other_partitions: &[], transaction_wait: limit, limit }
     }
 }
 
@@ -326,10 +326,10 @@ pub async fn read_to_end_from(
     kafka: &Kafka,
     topic: &str,
     starts: &BTreeMap<i32, StartOffset>,
-    waits: &ReadLimits<'_>,
+    limits: &ReadLimits<'_>,
     mut each: impl FnMut(ConsumerRecord),
 ) -> Result<BTreeMap<i32, i64>, Error> {
-    let mut reading = ReadToEnd::begin(kafka, topic, starts, waits).await?;
+    let mut reading = ReadToEnd::begin(kafka, topic, starts, limits).await?;
     while let Some(record) = reading.next().await? {
         each(record);
     }
@@ -358,15 +358,15 @@ impl ReadToEnd {
         kafka: &Kafka,
         topic: &str,
         starts: &BTreeMap<i32, StartOffset>,
-        waits: &ReadLimits<'_>,
+        limits: &ReadLimits<'_>,
     ) -> Result<Self, Error> {
         let partitions: BTreeSet<i32> = starts.keys().copied().collect();
         let action = format!("read {topic} partitions {partitions:?} to the end");
         let topic: Arc<str> = topic.into();
         let starts = starts.iter().map(|(partition, start)| ((Arc::clone(&topic), *partition), *start));
         let starts: BTreeMap<TopicPartition, StartOffset> = starts.collect();
-        let ends = decided_ends(kafka, starts.keys().cloned().collect(), waits);
-        Self::open(kafka, starts, Isolation::ReadCommitted, ends, action, waits.limit).await
+        let ends = decided_ends(kafka, starts.keys().cloned().collect(), limits);
+        Self::open(kafka, starts, Isolation::ReadCommitted, ends, action, limits.limit).await
     }
 
     async fn open(
@@ -479,16 +479,18 @@ pub(super) async fn ends(
 async fn decided_ends(
     kafka: &Kafka,
     mut places: Vec<TopicPartition>,
-    waits: &ReadLimits<'_>,
+    limits: &ReadLimits<'_>,
 ) -> Result<Ends, Error> {
-    places.extend_from_slice(waits.also);
+    places.extend_from_slice(limits.other_partitions);
     if places.is_empty() {
         return Ok(Ends::new());
     }
-    let (kafka, patience, limit) = (kafka.clone(), waits.patience, waits.limit);
+    let (kafka, transaction_wait, limit) = (kafka.clone(), limits.transaction_wait, limits.limit);
     let dropped = CancellationToken::new();
     let _guard = dropped.clone().drop_guard();
-    let ask = move || end_offsets::decided_ends(&kafka, &places, patience, limit, || dropped.is_cancelled());
+    let ask = move || {
+        end_offsets::decided_ends(&kafka, &places, transaction_wait, limit, || dropped.is_cancelled())
+    };
     blocking("ask for the ends of partitions", ask).await?
 }
 
@@ -542,7 +544,7 @@ struct BufferState {
     bytes: AtomicUsize,
     /// Bytes that may be buffered.
     limit: usize,
-    /// The thread found the buffer full and waits for space.
+    /// The thread found the buffer full and limits for space.
     stalled: AtomicBool,
 }
 

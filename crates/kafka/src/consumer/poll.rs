@@ -97,7 +97,7 @@ fn open(args: &ReaderArgs) -> Result<Poller, Error> {
     // Also avoids the 500 ms that an assignment on a new client would wait.
     let end = Instant::now() + options.connect_limit;
     let left = || end.saturating_duration_since(Instant::now()).max(MIN_QUERY_TIMEOUT);
-    let places: Vec<TopicPartition> = assignments.iter().map(Assignment::place).collect();
+    let places: Vec<TopicPartition> = assignments.iter().map(Assignment::topic_partition).collect();
     check_partitions(&client, &places, left)?;
 
     let mut list = TopicPartitionList::with_capacity(assignments.len());
@@ -117,7 +117,7 @@ fn open(args: &ReaderArgs) -> Result<Poller, Error> {
             .ok_or_else(|| Error::request(action(), KafkaError::Subscription("no such partition".into())))?;
         let thread = thread::current();
         queue.set_nonempty_callback(move || thread.unpark());
-        let place = assignment.place();
+        let place = assignment.topic_partition();
         let least = ends.get(&place).map(|(_, high)| *high);
         let paused = args.paused.get(&place).cloned().unwrap_or_default();
         sources.push(AssignedPartition { place, paused, queue, position, least, failed: false });

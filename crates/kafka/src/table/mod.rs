@@ -154,7 +154,7 @@ impl<S> fmt::Debug for Table<S> {
 }
 
 impl<S: TableState> Table<S> {
-    /// Starts to follow; [`Table::caught_up`] waits until everything written before has been read. An unreachable broker only
+    /// Starts to follow; [`Table::caught_up`] limits until everything written before has been read. An unreachable broker only
     /// delays.
     ///
     /// # Errors
@@ -195,7 +195,7 @@ impl<S: TableState> Table<S> {
 
     /// All of its partitions.
     #[must_use]
-    pub fn places(&self) -> Vec<TopicPartition> {
+    pub fn topic_partitions(&self) -> Vec<TopicPartition> {
         (0..self.partitions()).map(|partition| (Arc::clone(self.topic()), partition)).collect()
     }
 
@@ -286,19 +286,19 @@ impl<S: TableState> Table<S> {
     pub async fn read_partitions_to_end(
         &self,
         partitions: &[i32],
-        waits: ReadLimits<'_>,
+        limits: ReadLimits<'_>,
     ) -> Result<(), Error> {
-        let limit = waits.limit;
+        let limit = limits.limit;
         let read = async {
             // The first read may have ended before the call.
             self.caught_up().await;
             let mut positions = self.shared.progress.borrow().positions.clone();
             positions.retain(|partition, _| partitions.contains(partition));
-            let last = match self.last_from(&positions, waits).await {
+            let last = match self.last_from(&positions, limits).await {
                 // The log was truncated past our position.
                 Err(Error::OffsetOutOfRange { .. }) => {
                     let start = positions.into_keys().map(|partition| (partition, None)).collect();
-                    self.last_from(&start, waits).await?
+                    self.last_from(&start, limits).await?
                 }
                 other => other?,
             };
@@ -311,8 +311,8 @@ impl<S: TableState> Table<S> {
     }
 
     /// Reads partitions to their end for a writer that has just taken its transactional id, so that no earlier transaction of the
-    /// id can still be in progress. A transaction that stays open longer than `patience`, in these partitions or in those in
-    /// `also`, hangs if it is of this id, and is ended. Transactions of other ids are waited for in the partitions that are read
+    /// id can still be in progress. A transaction that stays open longer than `transaction_wait`, in these partitions or in those in
+    /// `other_partitions`, hangs if it is of this id, and is ended. Transactions of other ids are waited for in the partitions that are read
     /// and ignored in the others; settling does not affect them.
     ///
     /// Nothing may be written before this has succeeded: a commit would make hanging records in the same partition visible.
@@ -323,11 +323,11 @@ impl<S: TableState> Table<S> {
         &self,
         producer: &mut ShardProducer,
         partitions: &[i32],
-        waits: ReadLimits<'_>,
+        limits: ReadLimits<'_>,
     ) -> Result<(), Error> {
-        let limit = waits.limit;
+        let limit = limits.limit;
         let end = Instant::now() + limit;
-        let open = match self.read_partitions_to_end(partitions, waits).await {
+        let open = match self.read_partitions_to_end(partitions, limits).await {
             Err(Error::Undecided { open, .. }) => open,
             other => return other,
         };
@@ -364,7 +364,7 @@ impl<S: TableState> Table<S> {
     async fn last_from(
         &self,
         positions: &BTreeMap<i32, Option<i64>>,
-        waits: ReadLimits<'_>,
+        limits: ReadLimits<'_>,
     ) -> Result<BTreeMap<i32, i64>, Error> {
         let starts = positions
             .iter()
@@ -377,7 +377,7 @@ impl<S: TableState> Table<S> {
             last.insert(record.partition, record.offset);
         };
         let SharedTable { kafka, topic, .. } = &*self.shared;
-        read_to_end_from(kafka, topic, &starts, &waits, each).await?;
+        read_to_end_from(kafka, topic, &starts, &limits, each).await?;
         Ok(last)
     }
 

@@ -56,9 +56,9 @@ pub struct WriterOptions {
     pub partitions: Vec<i32>,
     /// Partitions of other topics that it also writes to. Their open transactions are settled when the id is first taken, before
     /// a write to them, after a write with an unknown outcome, and after a lost connection.
-    pub also: Vec<TopicPartition>,
+    pub other_partitions: Vec<TopicPartition>,
     /// How long to wait for open transactions in these partitions before those of this id are ended.
-    pub patience: Duration,
+    pub transaction_wait: Duration,
     /// Whether a fenced writer takes the id again. If not, its successor keeps it.
     pub takes_back: bool,
     /// Whether it is an error if the table has not read a committed write before the deadline.
@@ -74,14 +74,14 @@ pub struct FencedWriter<S> {
     held: Option<ShardProducer>,
     /// The table's last write when the id was taken or used.
     newest: Option<Bytes>,
-    also: OtherPartitions,
+    others: OtherPartitions,
     trouble: LastWriteError,
 }
 
 /// The last failed attempt of the current or last write; `None` if it succeeded.
 pub type LastWriteError = Arc<Mutex<Option<Error>>>;
 
-/// Whether earlier holders of the id may have left transactions hanging in [`WriterOptions::also`].
+/// Whether earlier holders of the id may have left transactions hanging in [`WriterOptions::other_partitions`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OtherPartitions {
     /// The next `take` must end them.
@@ -157,7 +157,7 @@ impl<S: TableState> FencedWriter<S> {
             options,
             held: None,
             newest: None,
-            also: OtherPartitions::Unsettled,
+            others: OtherPartitions::Unsettled,
             trouble: LastWriteError::default(),
         }
     }
@@ -188,17 +188,21 @@ impl<S: TableState> FencedWriter<S> {
         self.newest = self.table.last_write();
         let limit = left(end);
         let taking = async {
-            let WriterOptions { transactional_id, lease, partitions, also, patience, .. } = &self.options;
+            let WriterOptions {
+                transactional_id, lease, partitions, other_partitions, transaction_wait, ..
+            } = &self.options;
             let mut producer = self.shards.take(Arc::clone(transactional_id), Arc::clone(lease)).await?;
-            let also = if self.also == OtherPartitions::Unsettled { also.as_slice() } else { &[] };
-            let waits = ReadLimits { also, patience: *patience, limit: left(end) };
-            self.table.read_settled(&mut producer, partitions, waits).await?;
+            let other_partitions =
+                if self.others == OtherPartitions::Unsettled { other_partitions.as_slice() } else { &[] };
+            let limits =
+                ReadLimits { other_partitions, transaction_wait: *transaction_wait, limit: left(end) };
+            self.table.read_settled(&mut producer, partitions, limits).await?;
             Ok(producer)
         };
         let producer = timeout_at(end, taking).await.unwrap_or_else(|_| Err(self.late(limit)))?;
         self.held = Some(producer);
         self.newest = self.table.last_write();
-        self.also = if self.also == OtherPartitions::Unsettled {
+        self.others = if self.others == OtherPartitions::Unsettled {
             OtherPartitions::Settled
         } else {
             OtherPartitions::Unchecked
@@ -212,7 +216,7 @@ impl<S: TableState> FencedWriter<S> {
     /// As [`FencedWriter::write`].
     pub async fn settle(&mut self, end: Instant) -> Result<(), WriteError<Infallible>> {
         self.held = None;
-        self.also = OtherPartitions::Unsettled;
+        self.others = OtherPartitions::Unsettled;
         self.write(end, |_| Ok(((), Vec::new()))).await
     }
 
@@ -294,10 +298,10 @@ impl<S: TableState> FencedWriter<S> {
         }
         let topic = Arc::clone(self.table.topic());
         let is_beside = |records: &[EncodedRecord]| records.iter().any(|record| record.topic != topic);
-        if self.also == OtherPartitions::Unchecked
+        if self.others == OtherPartitions::Unchecked
             && decided.as_ref().is_ok_and(|(_, records)| is_beside(records))
         {
-            self.also = OtherPartitions::Unsettled;
+            self.others = OtherPartitions::Unsettled;
             self.take(end).await?;
             decided = self.table.read(decide);
         }
@@ -310,14 +314,14 @@ impl<S: TableState> FencedWriter<S> {
         }
         // Taken out, so that the next call takes the id again if this one is dropped.
         let Some(mut producer) = self.held.take() else { return Err(self.late(limit)) };
-        let also = self.also;
+        let others = self.others;
         if is_beside(&records) {
-            self.also = OtherPartitions::Unsettled;
+            self.others = OtherPartitions::Unsettled;
         }
         let mark = WriteMark::put(&mut records, &topic);
         match timeout_at(end, producer.commit(records)).await {
             Ok(Ok(_)) => {
-                self.also = also;
+                self.others = others;
                 match self.table.read_back(&mark, left(end)).await {
                     Ok(()) => {
                         self.held = Some(producer);
@@ -343,7 +347,7 @@ impl<S: TableState> FencedWriter<S> {
             )) => {
                 // A transaction from before the lost connection may hang, also in the other partitions.
                 if matches!(source, Error::Disconnected { .. }) {
-                    self.also = OtherPartitions::Unsettled;
+                    self.others = OtherPartitions::Unsettled;
                 }
                 *unknown = Some((mark, result));
                 Err(source)
@@ -354,7 +358,7 @@ impl<S: TableState> FencedWriter<S> {
 
     async fn read_to_end(&self, end: Instant) -> Result<(), Error> {
         let waits = ReadLimits { also: &[], patience: self.options.patience, limit: left(end) };
-        self.table.read_partitions_to_end(&self.options.partitions, waits).await
+        self.table.read_partitions_to_end(&self.options.partitions, limits).await
     }
 
     /// Waits before the next attempt; after fencing, until the rival's write has been read, because taking the id back at once

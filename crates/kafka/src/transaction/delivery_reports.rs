@@ -204,14 +204,14 @@ mod tests {
         }
         let committed = reports.committed();
 
-        for (topic, partition, behind) in [
+        for (topic, partition, next) in [
             ("records", 0, Some(6)),
             ("records", 1, Some(1)),
             ("fences", 0, Some(10)),
             ("records", 2, None),
             ("state", 0, None),
         ] {
-            assert_eq!(committed.behind(topic, partition), behind, "{topic} {partition}");
+            assert_eq!(committed.next_offset(topic, partition), next, "{topic} {partition}");
         }
     }
 

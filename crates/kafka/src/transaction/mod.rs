@@ -161,7 +161,7 @@ impl ShardProducers {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommittedBatch {
     /// The offset after the last record in each partition; a batch has few partitions.
-    behind: Vec<(TopicPartition, i64)>,
+    next_offsets: Vec<(TopicPartition, i64)>,
     /// The broker did not return the offset of some records.
     is_partial: bool,
 }
@@ -170,9 +170,9 @@ impl CommittedBatch {
     /// The offset after the batch's last record in this partition. `None` if the batch wrote nothing there or the broker returned
     /// no offset.
     #[must_use]
-    pub fn behind(&self, topic: &str, partition: i32) -> Option<i64> {
-        let found = self.behind.iter().find(|((name, one), _)| **name == *topic && *one == partition);
-        found.map(|(_, behind)| *behind)
+    pub fn next_offset(&self, topic: &str, partition: i32) -> Option<i64> {
+        let found = self.next_offsets.iter().find(|((name, one), _)| **name == *topic && *one == partition);
+        found.map(|(_, next)| *next)
     }
 
     /// Notes the offset of a record; negative if the broker did not return it.
@@ -181,9 +181,9 @@ impl CommittedBatch {
             self.is_partial = true;
             return;
         }
-        match self.behind.iter_mut().find(|((name, one), _)| **name == *topic && *one == partition) {
-            Some((_, behind)) => *behind = (*behind).max(offset + 1),
-            None => self.behind.push(((topic.into(), partition), offset + 1)),
+        match self.next_offsets.iter_mut().find(|((name, one), _)| **name == *topic && *one == partition) {
+            Some((_, next)) => *next = (*next).max(offset + 1),
+            None => self.next_offsets.push(((topic.into(), partition), offset + 1)),
         }
     }
 }
@@ -230,16 +230,15 @@ impl ShardProducer {
         let Some(disconnects) = worker.new_disconnects() else { return true };
         // Records without a known offset cannot be checked.
         let Some(last) = self.last.as_ref().filter(|last| !last.is_partial) else { return false };
-        let places: Vec<TopicPartition> = last.behind.iter().map(|(place, _)| place.clone()).collect();
+        let places: Vec<TopicPartition> = last.next_offsets.iter().map(|(place, _)| place.clone()).collect();
         for _ in 0..VISIBILITY_TRIES {
             let ends =
                 consumer::ends(&self.shards.kafka, &places, Isolation::ReadCommitted, VISIBILITY_LIMIT).await;
             // Kafka is unreachable; rebuilding the producer waits for it.
             let Ok(ends) = ends else { return false };
-            let is_seen = |(place, behind): &(TopicPartition, i64)| {
-                ends.get(place).is_some_and(|(_, end)| end >= behind)
-            };
-            if last.behind.iter().all(is_seen) {
+            let is_seen =
+                |(place, next): &(TopicPartition, i64)| ends.get(place).is_some_and(|(_, end)| end >= next);
+            if last.next_offsets.iter().all(is_seen) {
                 worker.mark_handled(disconnects);
                 return true;
             }

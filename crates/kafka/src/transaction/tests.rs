@@ -50,18 +50,18 @@ async fn commit_returns_the_offset_after_the_batch() {
     let mut producer = shards.take("shard-0", owned()).await.unwrap();
 
     let first = producer.commit(vec![record("1"), record("2")]).await.unwrap();
-    let behind = first.behind("records", 0).unwrap();
+    let next = first.next_offset("records", 0).unwrap();
     let second = producer.commit(vec![record("3")]).await.unwrap();
     let nothing = producer.commit(Vec::new()).await.unwrap();
 
     let mut rest = Vec::new();
-    let starts = [(0, crate::StartOffset::Offset(behind))].into();
+    let starts = [(0, crate::StartOffset::Offset(next))].into();
     let each = |record: crate::ConsumerRecord| rest.extend(record.value);
-    let waits = crate::ReadLimits::up_to(LIMIT);
-    let ends = crate::read_to_end_from(&cluster.settings(), "records", &starts, &waits, each).await.unwrap();
+    let limits = crate::ReadLimits::up_to(LIMIT);
+    let ends = crate::read_to_end_from(&cluster.settings(), "records", &starts, &limits, each).await.unwrap();
     assert_eq!(rest, ["3"]);
-    assert_eq!(second.behind("records", 0), ends.get(&0).copied());
-    assert_eq!((first.behind("records", 1), nothing.behind("records", 0)), (None, None));
+    assert_eq!(second.next_offset("records", 0), ends.get(&0).copied());
+    assert_eq!((first.next_offset("records", 1), nothing.next_offset("records", 0)), (None, None));
 }
 
 #[tokio::test]

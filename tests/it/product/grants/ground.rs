@@ -62,7 +62,7 @@ impl Ground {
         let worker = ground.config(KEY, None, "setup");
         let partitions = topics::ensure(&Admin::Real(worker.kafka.clone()), &worker.topics).await.unwrap();
         let state = State::follow(&worker.kafka, &worker.topics, &partitions).await.unwrap();
-        let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.places());
+        let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.topic_partitions());
         let write = |_: &configs::Configs| {
             Ok::<_, Infallible>(((), vec![configs::connector("books", Some(&connector()))]))
         };
@@ -75,7 +75,7 @@ impl Ground {
         let worker = self.config(KEY, None, "setup");
         let partitions = topics::ensure(&Admin::Real(worker.kafka.clone()), &worker.topics).await.unwrap();
         let state = State::follow(&worker.kafka, &worker.topics, &partitions).await.unwrap();
-        let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.places());
+        let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.topic_partitions());
         let mut edited = connector();
         edited.insert(key.to_owned(), value.to_owned());
         let write = |_: &configs::Configs| {

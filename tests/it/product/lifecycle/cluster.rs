@@ -64,13 +64,13 @@ impl Cluster {
         let partitions = topics::ensure(&admin, &config.topics).await.unwrap();
         let state = State::follow(&config.kafka, &config.topics, &partitions).await.unwrap();
         state.caught_up().await;
-        let arbiter = Arbiter::new(&config.kafka, state.configs.clone(), state.offsets.places());
+        let arbiter = Arbiter::new(&config.kafka, state.configs.clone(), state.offsets.topic_partitions());
         Self { prefix, config, state, arbiter }
     }
 
     /// What edits for one more worker.
     pub(super) fn another_arbiter(&self) -> Arbiter {
-        Arbiter::new(&self.config.kafka, self.state.configs.clone(), self.state.offsets.places())
+        Arbiter::new(&self.config.kafka, self.state.configs.clone(), self.state.offsets.topic_partitions())
     }
 
     /// The transactional id that whoever edits the config topic takes.

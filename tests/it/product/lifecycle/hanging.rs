@@ -166,7 +166,7 @@ async fn hold(cluster: &Cluster, id: &str) -> (ShardProducer, Arc<Gate>) {
 async fn undecided(cluster: &Cluster, partition: i32) -> std::result::Result<(), kafka::Error> {
     let topic = &cluster.config.topics.offset.name;
     let starts = [(partition, StartOffset::Earliest)].into();
-    let waits = ReadLimits { also: &[], patience: PATIENCE, limit: LIMIT };
+    let waits = ReadLimits { other_partitions: &[], transaction_wait: PATIENCE, limit: LIMIT };
     kafka::read_to_end_from(&cluster.config.kafka, topic, &starts, &waits, drop).await.map(drop)
 }
 

@@ -96,7 +96,7 @@ impl Local {
         let membership = Membership::join(kafka, options).await.unwrap();
         let supervisor = Supervisor::new(Parts {
             plugins: Plugins::of(config, true),
-            arbiter: Arbiter::new(kafka, state.configs.clone(), state.offsets.places()),
+            arbiter: Arbiter::new(kafka, state.configs.clone(), state.offsets.topic_partitions()),
             statuses: StatusWriter::start(kafka, &own.status.name, partitions.status).unwrap(),
             state,
             // As a cluster remembers them, whatever the topic has by now.

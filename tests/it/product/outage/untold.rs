@@ -92,7 +92,8 @@ impl Case {
 
     /// Whether readers stand still in the partition that was not told.
     async fn hangs(&self, kafka: &Kafka) -> bool {
-        let waits = ReadLimits { also: &[], patience: Duration::from_secs(1), limit: LIMIT };
+        let waits =
+            ReadLimits { other_partitions: &[], transaction_wait: Duration::from_secs(1), limit: LIMIT };
         let start = [(0, StartOffset::Earliest)].into();
         let read = kafka::read_to_end_from(kafka, &self.untold, &start, &waits, drop).await;
         matches!(read, Err(kafka::Error::Undecided { .. }))

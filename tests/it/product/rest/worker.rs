@@ -101,7 +101,7 @@ impl Group {
         let admin = Admin::Real(self.kafka.clone());
         let partitions = topics::ensure(&admin, &self.topics).await.unwrap();
         let state = State::follow(kafka, &self.topics, &partitions).await.unwrap();
-        let arbiter = Arbiter::new(kafka, state.configs.clone(), state.offsets.places());
+        let arbiter = Arbiter::new(kafka, state.configs.clone(), state.offsets.topic_partitions());
         let statuses = StatusWriter::start(kafka, &self.topics.status.name, partitions.status).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -39,7 +39,7 @@ impl Ground {
     pub(super) async fn worker_with(&self, options: TransactionOptions) -> Worker {
         let state = State::follow(&self.kafka, &self.topics, &self.partitions).await.unwrap();
         timeout(LIMIT, state.caught_up()).await.unwrap();
-        let beside = state.offsets.places();
+        let beside = state.offsets.topic_partitions();
         let arbiter = Arbiter::with_options(&self.kafka, state.configs.clone(), beside, options);
         Worker { state, arbiter }
     }
