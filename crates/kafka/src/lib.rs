@@ -17,6 +17,17 @@
 //! On failure every error answers [`Error::retry`]; [`Error::is_fatal`] says that the client is unusable, and
 //! [`Error::persisted`] whether a record that failed to publish may still be in the log.
 
+/// Implements `Debug` with the name of the type alone.
+macro_rules! opaque_debug {
+    ($type:ident $(<$state:ident>)?) => {
+        impl $(<$state>)? std::fmt::Debug for $type $(<$state>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($type)).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
 mod client;
 mod consumer;
 mod context;

@@ -9,7 +9,7 @@
 //!   to.
 //! - Records of open or aborted transactions are never returned.
 //! - [`ConsumerEvent::End`] means that everything readable at some moment after the assignment has been returned. Records
-//!   committed behind an open transaction are not readable; [`read_to_end`] limits for them. Do not wait for "the last
+//!   committed behind an open transaction are not readable; [`read_to_end`] waits for them. Do not wait for "the last
 //!   offset": transaction markers and compaction leave holes, so no record may ever have it.
 //! - An offset that the broker no longer has is [`Error::OffsetOutOfRange`], never a silent jump; that partition then stops.
 //!   A damaged batch stops its partition too.
@@ -24,7 +24,6 @@ mod query;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -58,7 +57,7 @@ pub struct Options {
     pub buffer_bytes: usize,
     /// Bytes librdkafka may fetch ahead, over all partitions (default 16 MiB).
     pub prefetch_bytes: usize,
-    /// How long the broker limits for records before it returns an empty fetch (default 10 ms). The end of a partition is
+    /// How long the broker waits for records before it returns an empty fetch (default 10 ms). The end of a partition is
     /// reported one such wait after its last record. An idle reader fetches again after each wait, so the default suits readers
     /// that stop at the end; others use [`Options::FOLLOW_WAIT`] or [`Options::RESUME_WAIT`].
     pub fetch_wait: Duration,
@@ -69,7 +68,7 @@ pub struct Options {
 impl Options {
     /// For readers that follow a topic. New records arrive at once; only the ends of partitions are reported later.
     pub const FOLLOW_WAIT: Duration = Duration::from_millis(500);
-    /// For readers that pause partitions: a resumed partition limits at most this long for its next record.
+    /// For readers that pause partitions: a resumed partition waits at most this long for its next record.
     pub const RESUME_WAIT: Duration = Duration::from_millis(250);
 }
 
@@ -154,7 +153,7 @@ pub enum ConsumerEvent {
     },
 }
 
-/// See the module's head. Its thread ends soon after it is dropped; [`Consumer::stop`] limits for that.
+/// See the module's head. Its thread ends soon after it is dropped; [`Consumer::stop`] waits for that.
 pub struct Consumer {
     events: mpsc::Receiver<Result<ConsumerEvent, Error>>,
     shared: Arc<BufferState>,
@@ -220,7 +219,7 @@ impl Consumer {
         }
     }
 
-    /// Stops reading and limits until the client is closed.
+    /// Stops reading and waits until the client is closed.
     pub async fn stop(mut self) {
         self.events.close();
         self.poller.unpark();
@@ -268,11 +267,7 @@ impl Consumer {
     }
 }
 
-impl fmt::Debug for Consumer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Consumer").field("paused", &self.paused).finish_non_exhaustive()
-    }
-}
+opaque_debug!(Consumer);
 
 impl Drop for Consumer {
     fn drop(&mut self) {
@@ -286,7 +281,7 @@ impl Drop for Consumer {
 /// to which each partition was read. Meant for compacted topics, whose content is the last record of each key.
 ///
 /// Reads everything committed before the call. An open transaction hides what other writers committed behind it, so this
-/// limits until the transactions that were open at the call have ended: for a dead writer at most its
+/// waits until the transactions that were open at the call have ended: for a dead writer at most its
 /// `transaction.timeout.ms`, unless its successor ends them first.
 pub async fn read_to_end(
     kafka: &Kafka,
@@ -302,7 +297,7 @@ pub async fn read_to_end(
 /// A partition of a topic.
 pub type TopicPartition = (Arc<str>, i32);
 
-/// What a read to the end limits for, and how long.
+/// What a read to the end waits for, and how long.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadLimits<'a> {
     /// Partitions that are not read but whose open transactions must have ended too.
@@ -430,11 +425,7 @@ impl ReadToEnd {
     }
 }
 
-impl fmt::Debug for ReadToEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reading").field("open", &self.open).finish_non_exhaustive()
-    }
-}
+opaque_debug!(ReadToEnd);
 
 /// The first offset of each partition of a topic, and the offset after its last committed record.
 pub async fn watermarks(
@@ -544,7 +535,7 @@ struct BufferState {
     bytes: AtomicUsize,
     /// Bytes that may be buffered.
     limit: usize,
-    /// The thread found the buffer full and limits for space.
+    /// The thread found the buffer full and waits for space.
     stalled: AtomicBool,
 }
 

@@ -29,7 +29,7 @@ mod ownership;
 mod poll;
 mod rebalance;
 
-use std::{collections::BTreeMap, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt as _;
 use tokio::{sync::watch, time::timeout};
@@ -175,14 +175,7 @@ impl Membership {
     }
 }
 
-impl fmt::Debug for Membership {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Membership")
-            .field("owned", &*self.ownership.owned().borrow())
-            .field("lease_left", &self.lease_left())
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Membership);
 
 #[cfg(test)]
 mod tests;

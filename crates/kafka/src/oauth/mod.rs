@@ -189,11 +189,7 @@ struct CachedToken {
     lifetime_ms: i64,
 }
 
-impl std::fmt::Debug for CachedToken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Token").field("lifetime_ms", &self.lifetime_ms).finish_non_exhaustive()
-    }
-}
+opaque_debug!(CachedToken);
 
 impl TokenCache {
     pub(super) fn new(source: TokenSource) -> Self {

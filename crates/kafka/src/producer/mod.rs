@@ -13,7 +13,6 @@
 //! rebuilt, and its open deliveries fail with an error that says whether the record may be in the log.
 
 use std::{
-    fmt,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -139,11 +138,7 @@ impl Producer {
     }
 }
 
-impl fmt::Debug for Producer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Producer").field("outstanding", &self.outstanding()).finish_non_exhaustive()
-    }
-}
+opaque_debug!(Producer);
 
 impl Drop for Producer {
     fn drop(&mut self) {

@@ -24,7 +24,6 @@ mod writer;
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -147,11 +146,7 @@ impl<S> Clone for Table<S> {
     }
 }
 
-impl<S> fmt::Debug for Table<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Table").field("topic", &self.shared.topic).finish_non_exhaustive()
-    }
-}
+opaque_debug!(Table<S>);
 
 impl<S: TableState> Table<S> {
     /// Starts to follow; [`Table::caught_up`] limits until everything written before has been read. An unreachable broker only

@@ -3,7 +3,7 @@
 //! Records are acknowledged by all in-sync replicas, in the order of the calls within a partition. On failure the caller
 //! retries; the next call replaces a fatally failed producer.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
@@ -86,8 +86,4 @@ impl PlainWriter {
     }
 }
 
-impl fmt::Debug for PlainWriter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlainWriter").field("outstanding", &self.outstanding()).finish_non_exhaustive()
-    }
-}
+opaque_debug!(PlainWriter);

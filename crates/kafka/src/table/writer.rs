@@ -20,7 +20,6 @@
 
 use std::{
     convert::Infallible,
-    fmt,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -390,13 +389,7 @@ impl<S: TableState> FencedWriter<S> {
     }
 }
 
-impl<S> fmt::Debug for FencedWriter<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FencedWriter")
-            .field("transactional_id", &self.options.transactional_id)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(FencedWriter<S>);
 
 fn left(end: Instant) -> Duration {
     end.saturating_duration_since(Instant::now())

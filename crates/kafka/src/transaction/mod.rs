@@ -25,7 +25,7 @@ mod delivery_reports;
 mod hanging_transaction;
 mod producer_thread;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::Semaphore,
@@ -95,11 +95,7 @@ impl Default for Options {
     }
 }
 
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options").finish_non_exhaustive()
-    }
-}
+opaque_debug!(Options);
 
 /// Creates the shard producers of a worker.
 #[derive(Debug, Clone)]
@@ -398,14 +394,7 @@ impl ShardProducer {
     }
 }
 
-impl fmt::Debug for ShardProducer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShardProducer")
-            .field("transactional_id", &self.transactional_id)
-            .field("over", &self.worker.is_none())
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(ShardProducer);
 
 /// Why a batch was not, or perhaps not, committed.
 #[derive(Debug, thiserror::Error)]
