@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use metrics::{Counter, Histogram, counter, histogram};
 
-use super::{DeliveryFamily, labels::value, names::*};
+use super::{DeliveryFamily, names::*};
 
 static KEPT: OnceLock<CachedSeries> = OnceLock::new();
 
@@ -38,8 +38,8 @@ impl CachedSeries {
 /// Caches the series of the process's global recorder.
 pub fn cache_series() {
     let durable = |family: DeliveryFamily| Durable {
-        count: counter!(DELIVERIES.name, "family" => value(family), "outcome" => "durable"),
-        seconds: histogram!(DELIVERY_SECONDS.name, "family" => value(family)),
+        count: counter!(DELIVERIES.name, "family" => family.label(), "outcome" => "durable"),
+        seconds: histogram!(DELIVERY_SECONDS.name, "family" => family.label()),
     };
     KEPT.get_or_init(|| CachedSeries {
         published: counter!(RECORDS_PUBLISHED.name, "origin" => "webhook"),

@@ -22,7 +22,6 @@ pub use self::{
     access::*, cached_series::cache_series, enrich::*, labels::*, names::ALL, reference::reference,
     snapshot::*, spool::*,
 };
-use labels::value;
 use names::*;
 
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
@@ -117,28 +116,28 @@ pub fn published_after(elapsed: Duration) {
 
 /// An attempt to publish failed at this stage.
 pub fn publish_failed(stage: PublishStage) {
-    counter!(EVENTS_FAILED.name, "stage" => value(stage)).increment(1);
+    counter!(EVENTS_FAILED.name, "stage" => stage.label()).increment(1);
 }
 
 /// A record went to the dead-letter topic, for an error of this class.
 pub fn dead_letter_written(stage: PublishStage, class: &'static str) {
     let reason = if REASONS.contains(&class) { class } else { OTHER_REASON };
-    counter!(DEAD_LETTERS.name, "stage" => value(stage), "reason" => reason).increment(1);
+    counter!(DEAD_LETTERS.name, "stage" => stage.label(), "reason" => reason).increment(1);
 }
 
 /// A shard transaction ended.
 pub fn transaction_ended(outcome: Transaction) {
-    counter!(TRANSACTIONS.name, "outcome" => value(outcome)).increment(1);
+    counter!(TRANSACTIONS.name, "outcome" => outcome.label()).increment(1);
 }
 
 /// The registry was asked for a schema's id.
 pub fn schema_requested(outcome: RegistrationOutcome) {
-    counter!(SCHEMA_REGISTRATIONS.name, "outcome" => value(outcome)).increment(1);
+    counter!(SCHEMA_REGISTRATIONS.name, "outcome" => outcome.label()).increment(1);
 }
 
 /// A window of librdkafka's statistics has ended for a client of this kind.
 pub fn client_statistics(client: KafkaClient, window: &ClientStatistics) {
-    let client = value(client);
+    let client = client.label();
     gauge!(KAFKA_QUEUED_MESSAGES.name, "client" => client).increment(window.queued_messages as f64);
     gauge!(KAFKA_QUEUED_BYTES.name, "client" => client).increment(window.queued_bytes as f64);
     counter!(KAFKA_SENT_BYTES.name, "client" => client).increment(window.sent_bytes);
@@ -156,14 +155,14 @@ pub fn delivery_ended(family: DeliveryFamily, end: DeliveryEnd, elapsed: Duratio
         series.seconds.record(elapsed.as_secs_f64());
         return;
     }
-    counter!(DELIVERIES.name, "family" => value(family), "outcome" => value(end)).increment(1);
-    histogram!(DELIVERY_SECONDS.name, "family" => value(family)).record(elapsed.as_secs_f64());
+    counter!(DELIVERIES.name, "family" => family.label(), "outcome" => end.label()).increment(1);
+    histogram!(DELIVERY_SECONDS.name, "family" => family.label()).record(elapsed.as_secs_f64());
 }
 
 /// A request to a public listener was refused; `family` is the API whose address it came to.
 pub fn delivery_refused(family: Option<DeliveryFamily>, reason: RefusalReason) {
-    let family = family.map_or("none", value);
-    counter!(DELIVERIES_REFUSED.name, "family" => family, "reason" => value(reason)).increment(1);
+    let family = family.map_or("none", DeliveryFamily::label);
+    counter!(DELIVERIES_REFUSED.name, "family" => family, "reason" => reason.label()).increment(1);
 }
 
 /// A delivery with a known id arrived.
