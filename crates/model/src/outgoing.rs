@@ -1,4 +1,4 @@
-//! A record on its way out: what is published, where, and the headers that say where it came from.
+//! A record to publish: its topic, key, value, and the headers that say where it came from.
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ fn fail(circuit: &mut CircuitInner, times: u32, now: Instant) {
     }
 }
 
-/// How long it rests.
+/// How long it stays open.
 fn rest(circuit: &CircuitInner, now: Instant) -> Duration {
     match circuit.look(now) {
         Readiness::Until(until) => until - now,
@@ -132,7 +132,7 @@ async fn short_deadline_fails_with_the_remaining_time() {
     for _ in 0..OPENING_FAILURES {
         circuit.enter().unwrap().failed();
     }
-    // Or the rest may be over before it is asked for.
+    // Otherwise the circuit may be half open before it is checked.
     let hour = Duration::from_secs(3_600);
     if let CircuitState::Open { until } = &mut circuit.inner.lock().state {
         *until += hour;
@@ -143,7 +143,7 @@ async fn short_deadline_fails_with_the_remaining_time() {
     assert!(left.is_some_and(|left| (hour / 2..=hour + OPEN_BACKOFF.first).contains(&left)), "{left:?}");
 }
 
-/// Half open: the next to come is the probe.
+/// Half open: the next request is the probe.
 fn half_open() -> (Circuit, Instant) {
     let circuit = Circuit::new(ApiHost::Identity);
     circuit.inner.lock().state = CircuitState::Open { until: Instant::now() };

@@ -87,9 +87,9 @@ labels! {
     pub enum DeliveryEnd {
         /// Kafka or the spool has it.
         Durable,
-        /// It was an Acknowledge, which checks the receiver address.
+        /// It checked whether its address accepts deliveries.
         Acknowledged,
-        /// Memory and spool were full.
+        /// There was no space for it.
         Full,
         /// Neither Kafka nor the disk answered in time.
         Late,

@@ -144,7 +144,7 @@ async fn buffered_bytes_are_bounded() {
             most = most.max(consumer.events.len());
         }
     };
-    // A thread that is not woken when there is room again looks only ten times a second: that would take 25 s.
+    // A thread that is not woken when there is space checks only ten times a second: that would take 25 s.
     timeout(Duration::from_secs(20), read).await.unwrap();
 
     assert!(most <= 2, "{most} records waited");
@@ -182,7 +182,7 @@ async fn paused_partition_resumes_without_a_gap() {
     assert!(offsets.iter().all(|offsets| offsets.iter().copied().eq(0..300)));
 }
 
-/// One may be waiting in the channel and one in the thread's hand when the pause comes.
+/// When the pause arrives, one may be in the channel and one with the thread.
 const TAKEN_BEFORE_THE_PAUSE: usize = 2;
 
 #[tokio::test]

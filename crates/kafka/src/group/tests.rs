@@ -5,7 +5,7 @@ use crate::{Error, embedded::EmbeddedCluster, read_to_end};
 
 const TOPIC: &str = "work";
 const PARTITIONS: i32 = 32;
-/// Nothing takes this long when all is well.
+/// Limit that no passing test reaches.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn cluster() -> EmbeddedCluster {
@@ -14,7 +14,7 @@ fn cluster() -> EmbeddedCluster {
     cluster
 }
 
-/// The session the in-process cluster does well with.
+/// A session that works with the in-process cluster.
 fn options(member: &str) -> Options {
     Options {
         group: "workers".into(),
@@ -35,14 +35,14 @@ async fn join_alone(cluster: &EmbeddedCluster, member: &str) -> Membership {
     Membership::join(&cluster.settings(), options).await.unwrap()
 }
 
-/// Waits until what is owned is as wanted.
+/// Waits until the owned partitions meet a condition.
 async fn until(membership: &Membership, wanted: impl Fn(&OwnedPartitions) -> bool) -> OwnedPartitions {
     let mut owned = membership.owned();
     let waited = timeout(LIMIT, owned.wait_for(|owned| wanted(owned))).await;
     waited.unwrap_or_else(|_| panic!("it still owns {membership:?}")).unwrap().clone()
 }
 
-/// Asks until the answer is yes.
+/// Polls until the answer is true.
 async fn until_true(what: &str, ask: impl Fn() -> bool) {
     let end = Instant::now() + LIMIT;
     while !ask() {
@@ -113,7 +113,7 @@ async fn member_that_left_owns_nothing_nor_do_its_clones() {
 
     membership.leave().await;
 
-    // On a busy machine it may end later than leaving waits for.
+    // On a busy machine it may end after the limit for leaving.
     timeout(LIMIT, clone.ended()).await.unwrap();
     assert!(clone.owned().borrow().is_empty());
     assert!(!clone.holds(0));
@@ -142,7 +142,7 @@ async fn lease_ends_without_brokers_and_runs_again_with_them() {
 
     cluster.set_reachable(false).unwrap();
     let cut = Instant::now();
-    // Only a look that found it held says anything: this thread may be late.
+    // This thread may be late, so only a check that found the partition held counts.
     let held = Cell::new(Duration::ZERO);
     let ended = || {
         let before = cut.elapsed();
@@ -167,7 +167,7 @@ async fn dropped_member_rejoins_with_a_new_client() {
     let membership = Membership::join_with(&settings, options("one"), rejoin_after).await.unwrap();
     let first = until(&membership, all).await;
 
-    // As after a session that ended, and with a client that never joins again.
+    // As after an ended session, with a client that never rejoins.
     membership.ownership.end();
 
     let again = until(&membership, |owned| all(owned) && !Arc::ptr_eq(owned, &first)).await;

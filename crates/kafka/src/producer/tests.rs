@@ -146,7 +146,7 @@ async fn purged_unsent_records_are_reported_as_not_in_the_log() {
 #[tokio::test]
 async fn dropping_a_stuck_producer_does_not_block() {
     let mut tries = Vec::new();
-    // Others may take the processor away now and then; a wait for the client would be in every try.
+    // Other processes may delay single attempts; a wait for the client would delay all.
     for _ in 0..5 {
         let (cluster, producer) = cluster();
         cluster.set_reachable(false).unwrap();

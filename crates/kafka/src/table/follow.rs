@@ -46,7 +46,7 @@ pub(super) async fn run<S: TableState>(shared: Arc<SharedTable<S>>) {
 /// Reads the whole topic and follows it until an error.
 ///
 /// Uses two consumers, because librdkafka's fetch wait is fixed per client: the first finds the end quickly, the second does
-/// not fetch many times per second from an idle topic.
+/// not fetch twenty times a second from an idle topic.
 async fn read<S: TableState>(shared: &SharedTable<S>, backoff: &mut Backoff) -> Result<Infallible, Error> {
     let mut reading = TableReader::new(shared);
     let mut consumer = assign(&reading, ConsumerOptions::default().fetch_wait).await?;

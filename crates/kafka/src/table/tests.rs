@@ -1,4 +1,4 @@
-//! What the in-process cluster can show; transactions and restarts are shown against a real broker.
+//! Tests on the in-process cluster; transactions and restarts are tested on a real broker.
 
 use std::sync::mpsc;
 
@@ -11,7 +11,7 @@ use super::*;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Every value, in the order it came.
+/// Every value in order of arrival.
 #[derive(Debug, Default)]
 struct Values(Vec<(i32, String)>);
 
@@ -246,7 +246,7 @@ fn ids_of_old_writes_are_forgotten() {
     assert_eq!(contents.writes.len(), REMEMBERED_WRITES);
 }
 
-/// A record as a reader gets it.
+/// A record as a consumer reads it.
 fn seen(record: &EncodedRecord) -> ConsumerRecord {
     ConsumerRecord {
         topic: "t".into(),

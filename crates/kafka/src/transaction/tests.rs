@@ -1,4 +1,4 @@
-//! What the in-process cluster can show; it isolates nothing, so visibility and fencing are proven against a real broker.
+//! Tests on the in-process cluster; it has no isolation, so visibility and fencing are tested on a real broker.
 
 use std::sync::{
     Mutex,
@@ -12,7 +12,7 @@ use super::*;
 use crate::{embedded::EmbeddedCluster, read_to_end};
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// Well below every limit that a wrong turn would wait for.
+/// Well below every limit that a faulty implementation would wait for.
 const SOON: Duration = Duration::from_secs(8);
 
 fn record(value: impl Into<Bytes>) -> EncodedRecord {
@@ -116,7 +116,7 @@ async fn producer_is_rebuilt_after_a_batch_hangs_past_the_watchdog() {
     assert!(matches!(&failure, CommitError::Rebuilt { source: Error::Deadline { .. } }), "{failure:?}");
     assert_eq!(failure.retry(), Retry::Later);
     drop(go);
-    // The watchdog was for the one that hangs.
+    // The short watchdog was for the hanging batch.
     producer.shards.options.watchdog = LIMIT;
     producer.commit(vec![record("2")]).await.unwrap();
 }

@@ -129,7 +129,7 @@ impl GapAccepted {
     }
 }
 
-/// The request to read the lists of a gap again. Snapshots process it; writing it again changes nothing.
+/// The request to read again what a gap may have lost. The tasks that read lists execute it; writing it again changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Repair {

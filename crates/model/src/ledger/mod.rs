@@ -9,14 +9,14 @@
 //! | `heard/{connector}/{worker}` | [`ReceiverReport`] | each worker, periodically |
 //! | `pace/{connector}` | [`DeliveryIntervals`] | the reconciler |
 //! | `gap/{connector}/{cause}/{openedAt}` and, for one target, `/{target}` | [`Gap`] | the worker that finds it |
-//! | `run/{connector}/{gap}` | [`Repair`] | the reconciler |
+//! | `run/{connector}/{gap}` | [`Repair`] | the reconciler; the tasks that read lists execute it |
 //! | `start/{connector}` | [`StreamStart`] | the reconciler |
 //! | `wish/{connector}` | [`SubscriptionCommand`] | people, by REST |
 //! | `done/{connector}` | [`SubscriptionCommandDone`] | the reconciler |
 //! | `accepted/{connector}/{gap}` | [`GapAccepted`] | people, by REST |
 //! | `snapshot/{connector}/{run}` | [`Run`] | people, by REST, and the first task for a snapshot mode, a schedule or a gap |
 //! | `order/{connector}/{run}` | [`RunCommand`] | people, by REST |
-//! | `progress/{shard}/{connector}/{run}` | [`RunProgress`] | the shard, in the transaction with the records it has read |
+//! | `progress/{shard}/{connector}/{run}` | [`RunProgress`] | the shard, with the records it has read |
 //!
 //! Times are microseconds since 1970. Unknown members are ignored, so that older workers can read records of newer ones. The
 //! records contain fingerprints of secrets, never secrets.

@@ -6,7 +6,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Given these, asked for their claims.
+/// Assigned these partitions, with their claims being written.
 async fn given(partitions: &[i32]) -> (Ownership, Vec<(i32, CancellationToken)>) {
     let ownership = Ownership::new(SESSION, seconds(100));
     ownership.polling(seconds(100));
@@ -19,7 +19,7 @@ fn owned(ownership: &Ownership) -> BTreeMap<i32, i64> {
     (**ownership.owned().borrow()).clone()
 }
 
-/// One partition, owned since 100 s.
+/// Owns one partition since second 100.
 async fn holder() -> Ownership {
     let (ownership, unclaimed) = given(&[3]).await;
     ownership.claimed(3, &unclaimed[0].1, 40);
