@@ -356,7 +356,8 @@ impl<S: TableState> FencedWriter<S> {
     }
 
     async fn read_to_end(&self, end: Instant) -> Result<(), Error> {
-        let waits = ReadLimits { also: &[], patience: self.options.patience, limit: left(end) };
+        let transaction_wait = self.options.transaction_wait;
+        let limits = ReadLimits { other_partitions: &[], transaction_wait, limit: left(end) };
         self.table.read_partitions_to_end(&self.options.partitions, limits).await
     }
 
