@@ -77,7 +77,7 @@ fn dropped_probe_is_replaced_by_the_next() {
     let later = now + rest(&circuit, now);
     assert_eq!(circuit.enter(later), Some(true));
 
-    circuit.forsaken(later);
+    circuit.abandoned(later);
 
     assert_eq!((circuit.enter(later), circuit.enter(later)), (Some(true), None));
 }
