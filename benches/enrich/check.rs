@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use kafka::{Received, read_to_end};
+use kafka::{ConsumerRecord, read_to_end};
 use tokio::time::{Instant, sleep};
 
 use crate::feed::Feed;
@@ -70,8 +70,9 @@ pub(crate) async fn count(site: &Site) -> Result<u64> {
 async fn look(site: &Site, feed: &Feed) -> Result<Verdict> {
     let mut verdict = Verdict::default();
     let mut last: HashMap<String, (u64, u64)> = HashMap::new();
-    let number = |record: &Received, name| header(record, name).and_then(|text| text.parse::<u64>().ok());
-    let each = |record: Received| {
+    let number =
+        |record: &ConsumerRecord, name| header(record, name).and_then(|text| text.parse::<u64>().ok());
+    let each = |record: ConsumerRecord| {
         verdict.records += 1;
         let key = String::from_utf8_lossy(record.key.as_deref().unwrap_or_default()).into_owned();
         let Some(version) = number(&record, "tributary.version") else {

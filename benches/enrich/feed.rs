@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use kafka::{Delivery, Producer};
-use model::{AccountingEvent, CompanyId, Key, Meta, Moment, Origin, Outgoing, Reception, RecordId, Value};
+use kafka::{DeliveryFuture, Producer};
+use model::{
+    AccountingEvent, CompanyId, Key, Moment, Origin, Outgoing, Reception, RecordId, RecordMeta, Value,
+};
 use serde_json::json;
 use simulator::{
     Provider,
@@ -108,7 +110,7 @@ impl Feed {
         changed.ok_or_else(|| Error(format!("{place:?} cannot be changed")))
     }
 
-    async fn tell(&self, phase: &str, place: Place, version: u64) -> Result<Delivery> {
+    async fn tell(&self, phase: &str, place: Place, version: u64) -> Result<DeliveryFuture> {
         let id = format!("{phase}-{}", self.next.fetch_add(1, Ordering::Relaxed));
         let received_at = Moment::now().micros();
         let outgoing = event(&self.provider, &id, place, version, received_at);
@@ -156,7 +158,7 @@ fn event(provider: &Provider, id: &str, place: Place, version: u64, received_at:
     });
     let reception = Reception { connector: "hooks", received_at };
     let event = AccountingEvent::from_json(body.to_string().as_bytes(), RESOURCE, reception).unwrap();
-    Outgoing::new(event.into(), Meta::new(id, Origin::Webhook)).unwrap()
+    Outgoing::new(event.into(), RecordMeta::new(id, Origin::Webhook)).unwrap()
 }
 
 /// What a record is called in the record topic.

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kafka::{Admin, Shards, TopicSpec, TransactionOptions};
+use kafka::{Admin, ShardProducers, TopicSpec, TransactionOptions};
 use model::{Cleanup, CompanyId, EncodedRecord, Epoch, Key, Rank, RecordId, Stamp, Topic, TopicPrefix};
 use serde::{Deserialize, Serialize};
 use tributary::{
@@ -119,7 +119,7 @@ async fn fill(order: &Order) -> Result<()> {
     };
     let made = Admin::Real(kafka.clone()).ensure(&[spec]).await;
     made.map_err(|error| Error(format!("make {topic}: {error}")))?;
-    let shards = Shards::new(kafka, TransactionOptions::default());
+    let shards = ShardProducers::new(kafka, TransactionOptions::default());
     let producer = shards.take(format!("{}-shard-{SHARD}", order.prefix), Arc::new(|| true)).await;
     let mut writer = ShardWriter::new(producer.map_err(|error| Error(format!("take a shard: {error}")))?);
     let record = |key, value| EncodedRecord {

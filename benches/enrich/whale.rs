@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kafka::{Assignment, Consumer, ConsumerOptions, Event, Start, partition_of};
+use kafka::{Assignment, Consumer, ConsumerEvent, ConsumerOptions, StartOffset, partition_of};
 use model::Moment;
 use simulator::world::{CompanyNumber, Place};
 use tokio::time::{Instant, sleep};
@@ -187,7 +187,7 @@ fn quantile(sorted: &[f64], part: f64) -> f64 {
 /// A reader of what is committed to the record topic from now on.
 async fn open(site: &Site) -> Result<Consumer> {
     let topic: Arc<str> = site.records().into();
-    let assignment = |partition| Assignment { topic: Arc::clone(&topic), partition, start: Start::End };
+    let assignment = |partition| Assignment { topic: Arc::clone(&topic), partition, start: StartOffset::End };
     let assignments = (0..site.partitions).map(assignment).collect();
     let opened = Consumer::assign(&site.kafka, assignments, &ConsumerOptions::default()).await;
     opened.map_err(|error| Error(format!("read {topic}: {error}")))
@@ -197,7 +197,7 @@ async fn watch(mut consumer: Consumer, seen: Seen, stop: CancellationToken) -> R
     while let Some(next) = stop.run_until_cancelled(consumer.next()).await {
         let next = next.map_err(|error| Error(format!("read the record topic: {error}")))?;
         let at = Moment::now().micros();
-        if let Event::Record(record) = next
+        if let ConsumerEvent::Record(record) = next
             && let Some(id) = header(&record, "tributary.id")
         {
             // A repetition is no news.

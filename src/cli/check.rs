@@ -16,7 +16,7 @@ use std::{
 use clap::Args;
 use serde_json::json;
 
-use base::{durable, random, retry::Chain};
+use base::{durable, random, retry::ErrorChain};
 use kafka::Admin;
 
 use super::{CommandError, ConfigFiles, Result, client::OutputArgs, load::LoadedConfig, remedy, schemas};
@@ -27,7 +27,7 @@ use crate::{
     plugin::Plugins,
     publish::Layout,
     spool,
-    state::{Apply, configs::Configs, topics},
+    state::{TableState, configs::Configs, topics},
     store::{Fjall, Storage as _},
     worker,
 };
@@ -294,7 +294,8 @@ impl CheckReport<'_> {
                 let error = error.into();
                 let remedy =
                     remedy::in_check(&*error).map(|remedy| format!("; {remedy}")).unwrap_or_default();
-                self.line("FAILED", subject, &format!("{}{remedy}", Chain(error.as_ref()))).map(|()| false)
+                self.line("FAILED", subject, &format!("{}{remedy}", ErrorChain(error.as_ref())))
+                    .map(|()| false)
             }
         }
     }

@@ -44,7 +44,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 use tracing::warn;
 
-use base::{metrics, retry::Chain};
+use base::{metrics, retry::ErrorChain};
 
 use self::{client::ConnectionArgs, load::LoadedConfig};
 use crate::{
@@ -236,7 +236,7 @@ pub fn run(
         // The reader, such as `head`, has closed the pipe.
         Err(CommandError::Outside(error)) if is_closed_pipe(error.as_ref()) => ExitCode::SUCCESS,
         Err(CommandError::Outside(error)) => {
-            writeln!(stderr, "error: {}", Chain(error.as_ref())).ok();
+            writeln!(stderr, "error: {}", ErrorChain(error.as_ref())).ok();
             if let Some(remedy) = remedy::of(error.as_ref()) {
                 writeln!(stderr, "remedy: {remedy}").ok();
             }

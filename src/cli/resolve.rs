@@ -7,7 +7,7 @@ use kafka::Admin;
 use super::{Environment, Result, load, problem};
 use crate::{
     config::{Connector, Providers, Worker, connector::ConnectorDocument},
-    state::{Apply, configs::Configs},
+    state::{TableState, configs::Configs},
 };
 
 const READ_TIMEOUT: Duration = Duration::from_secs(30);

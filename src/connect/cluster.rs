@@ -250,7 +250,7 @@ mod tests {
     use super::*;
     use crate::{
         plugin::samples,
-        state::{Apply as _, samples::received},
+        state::{TableState as _, samples::received},
     };
 
     fn configs(records: &[(&str, &str)]) -> Configs {

@@ -7,7 +7,7 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use kafka::Waits;
+use kafka::ReadLimits;
 
 use super::arbiter::{Arbiter, PARTITION};
 use crate::state::{Tail, configs::Configs};
@@ -26,7 +26,7 @@ pub(crate) async fn read_configs(
     arbiter: &Arbiter,
     limit: Duration,
 ) -> Result<(), kafka::Error> {
-    let waits = Waits { also: &[], patience: PATIENCE.min(limit / 2), limit };
+    let waits = ReadLimits { other_partitions: &[], transaction_wait: PATIENCE.min(limit / 2), limit };
     match configs.read_partitions_to_end(&[PARTITION], waits).await {
         Err(kafka::Error::Undecided { .. }) => {}
         other => return other,

@@ -15,7 +15,7 @@ use url::Url;
 use base::{
     circuit::Circuit,
     metrics::ApiHost,
-    retry::{Chain, Retry},
+    retry::{ErrorChain, Retry},
     secret::Secret,
 };
 use provider::{

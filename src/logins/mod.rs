@@ -69,7 +69,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use base::retry::Chain;
+use base::retry::ErrorChain;
 use kafka::Membership;
 use model::List;
 use provider::{
@@ -146,8 +146,8 @@ impl Grants {
             Ok(None) => return Ok(Self::default()),
             Ok(Some(keys)) => Arc::new(keys),
             Err(error) => {
-                tracing::error!(error = %Chain(&error), "grants cannot be read");
-                let fault = format!("make use of grant.encryption.key: {}", Chain(&error));
+                tracing::error!(error = %ErrorChain(&error), "grants cannot be read");
+                let fault = format!("make use of grant.encryption.key: {}", ErrorChain(&error));
                 return Ok(Self { shared: None, fault: Some(fault.into()) });
             }
         };

@@ -35,8 +35,8 @@ use tokio::{
 
 use base::{
     failpoint,
-    metrics::{self, Refresh},
-    retry::{Backoff, Chain, Policy, Retry},
+    metrics::{self, RefreshOutcome},
+    retry::{Backoff, BackoffPolicy, ErrorChain, Retry},
 };
 use kafka::Lease;
 use provider::auth::{
@@ -67,8 +67,8 @@ const LOOK: Duration = Duration::from_secs(20);
 /// The longest one attempt to write what came of it may take.
 const WRITE: Duration = Duration::from_secs(30);
 /// Waits between those.
-const AGAIN: Policy =
-    Policy { first: Duration::from_millis(200), longest: Duration::from_secs(5), total: None };
+const AGAIN: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_millis(200), longest: Duration::from_secs(5), total: None };
 /// How long the disk may take to be done with an answer that is in Kafka.
 const TIDY: Duration = Duration::from_secs(2);
 /// How long a stop waits for a refresh that is under way: until the answer can be there, and some time to write it.
@@ -112,7 +112,7 @@ impl Attempt<'_> {
     pub(super) async fn run(&self, next: Next) -> Ended {
         // Before anything is announced: what cannot be sent need not be withdrawn.
         if let Err(error) = self.issuer.ready().await {
-            tracing::debug!(grant = self.name, error = %Chain(&error), "a refresh waits");
+            tracing::debug!(grant = self.name, error = %ErrorChain(&error), "a refresh waits");
             return Ended::Again(error.retry());
         }
         let mut writer = self.shared.store.writer(self.name, Arc::clone(&self.lease));
@@ -179,7 +179,7 @@ impl Attempt<'_> {
         writer.insist();
         let withdraw = |grant: Option<&Grant>| grant?.withdraw(&grant?.base(intent)).ok();
         if let Err(error) = writer.write(Instant::now() + WRITE, withdraw).await {
-            tracing::debug!(grant = self.name, error = %Chain(&error), "an intent may stand that nobody has");
+            tracing::debug!(grant = self.name, error = %ErrorChain(&error), "an intent may stand that nobody has");
         }
     }
 
@@ -216,7 +216,11 @@ impl Attempt<'_> {
         match outcome {
             RefreshOutcome::Granted(granted) => {
                 failpoint::reach("grants.rotated");
-                let refresh = if cause == Cause::Recovery { Refresh::Recovered } else { Refresh::Refreshed };
+                let refresh = if cause == Cause::Recovery {
+                    RefreshOutcome::Recovered
+                } else {
+                    RefreshOutcome::Refreshed
+                };
                 let issued = issued(granted, self.issuer.now_ms());
                 let pending = Pending { name: name.to_owned(), base, issued };
                 let (files, kept) = (self.shared.files.clone(), pending.clone());
@@ -234,7 +238,7 @@ impl Attempt<'_> {
                 Ended::Stands
             }
             RefreshOutcome::Refused(code @ OAuthCode::InvalidGrant) => {
-                metrics::token_refreshed(Refresh::Lost);
+                metrics::token_refreshed(RefreshOutcome::Lost);
                 let (at_ms, code) = (wall_ms(), code.to_string());
                 let lose = |grant: &Grant| grant.lose(&base, &code, at_ms);
                 if let Ok(Some(Grant { state: State::Lost { at_ms: at, origin, reason }, .. })) =
@@ -252,22 +256,22 @@ impl Attempt<'_> {
                 Ended::Stands
             }
             RefreshOutcome::Refused(code) => {
-                metrics::token_refreshed(Refresh::Refused);
+                metrics::token_refreshed(RefreshOutcome::Refused);
                 tracing::error!(grant = name, %code, "the identity service refuses the OAuth client");
                 insist(writer, name, |grant| grant.withdraw(&base)).await.ok();
                 Ended::Client(code.to_string())
             }
             RefreshOutcome::NotSent(error) => {
-                metrics::token_refreshed(Refresh::NotSent);
-                tracing::warn!(grant = name, error = %Chain(&error), "a refresh has not reached the identity service");
+                metrics::token_refreshed(RefreshOutcome::NotSent);
+                tracing::warn!(grant = name, error = %ErrorChain(&error), "a refresh has not reached the identity service");
                 insist(writer, name, |grant| grant.withdraw(&base)).await.ok();
                 Ended::Again(error.retry())
             }
             RefreshOutcome::Unknown(error) => {
-                metrics::token_refreshed(Refresh::Unknown);
+                metrics::token_refreshed(RefreshOutcome::Unknown);
                 tracing::warn!(
                     grant = name,
-                    error = %Chain(&error),
+                    error = %ErrorChain(&error),
                     "nobody knows whether the identity service has refreshed; the stored token is tried once more"
                 );
                 Ended::Open { intent: base.intent, begun: start }
@@ -276,7 +280,7 @@ impl Attempt<'_> {
     }
 
     fn failed(&self, what: &str, error: &Error) -> Ended {
-        tracing::warn!(grant = self.name, error = %Chain(error), what, "a refresh was not begun");
+        tracing::warn!(grant = self.name, error = %ErrorChain(error), what, "a refresh was not begun");
         Ended::Again(error.retry())
     }
 }
@@ -286,7 +290,7 @@ async fn keep_answer(
     shared: &Shared,
     writer: &mut GrantWriter,
     pending: Pending,
-    outcome: Refresh,
+    outcome: RefreshOutcome,
     disk: Option<JoinHandle<()>>,
 ) {
     let Pending { name, base, issued } = pending;
@@ -329,15 +333,15 @@ async fn insist(
             Err(error @ Error::Kafka(_)) => error,
             ended => {
                 if let Err(error) = &ended {
-                    tracing::error!(grant = name, error = %Chain(error), "what came of a refresh cannot be written here");
+                    tracing::error!(grant = name, error = %ErrorChain(error), "what came of a refresh cannot be written here");
                 }
                 return ended;
             }
         };
         if backoff.is_fresh() {
-            tracing::error!(grant = name, error = %Chain(&error), "what came of a refresh is not in Kafka yet; trying on");
+            tracing::error!(grant = name, error = %ErrorChain(&error), "what came of a refresh is not in Kafka yet; trying on");
         } else {
-            tracing::debug!(grant = name, error = %Chain(&error), "what came of a refresh is not in Kafka yet");
+            tracing::debug!(grant = name, error = %ErrorChain(&error), "what came of a refresh is not in Kafka yet");
         }
         sleep(backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest)).await;
     }
@@ -351,7 +355,7 @@ pub(super) async fn salvage(shared: &Shared, pending: Pending) {
     );
     let _under_way = shared.under_way.token();
     let mut writer = shared.store.writer(&pending.name, Arc::new(|| true));
-    keep_answer(shared, &mut writer, pending, Refresh::Salvaged, None).await;
+    keep_answer(shared, &mut writer, pending, RefreshOutcome::Salvaged, None).await;
 }
 
 /// What is left of the lease when the window closes.

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use base::retry::{Backoff, Chain, Policy, Retry};
+use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 use kafka::{Lease, murmur2, partition_of};
 use provider::auth::grant::{Cause, Grant};
 
@@ -23,8 +23,8 @@ use super::{
 };
 
 /// Waits between attempts that failed for a reason that passes.
-const AGAIN: Policy =
-    Policy { first: Duration::from_millis(500), longest: Duration::from_secs(60), total: None };
+const AGAIN: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_millis(500), longest: Duration::from_secs(60), total: None };
 /// When a client that the provider refused is tried again, if no configuration changes before. Sooner where its access token ends
 /// sooner: until then nothing is missing.
 const CLIENT: Duration = Duration::from_secs(300);
@@ -175,7 +175,7 @@ impl Refresher {
         match writer.write(Instant::now() + RESEAL, |grant| grant.cloned()).await {
             Ok(_) => tracing::info!(grant = name, "the grant is encrypted with the new key"),
             Err(error) => {
-                tracing::warn!(grant = name, error = %Chain(&error), "the grant keeps its old key for now");
+                tracing::warn!(grant = name, error = %ErrorChain(&error), "the grant keeps its old key for now");
                 self.pause(Retry::Later);
             }
         }

@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use base::retry::Chain;
+use base::retry::ErrorChain;
 use kafka::{Kafka, PlainWriter};
 use model::EncodedRecord;
 
@@ -66,7 +66,7 @@ impl RefusalReporter {
         }
         let local = Arc::clone(local);
         let failed = move |error: kafka::Error| {
-            tracing::warn!(grant = local.name, error = %Chain(&error), "that a token was refused could not be told");
+            tracing::warn!(grant = local.name, error = %ErrorChain(&error), "that a token was refused could not be told");
             // Not a report that was sent since.
             local.reported.lock().take_if(|last| *last == report);
         };

@@ -20,7 +20,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use base::{random, retry::Chain};
+use base::{random, retry::ErrorChain};
 use kafka::{Membership, write_id};
 use provider::auth::identity;
 
@@ -154,7 +154,7 @@ impl Shared {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(error = %Chain(&error), "whose the grants topic is could not be written yet");
+                    tracing::warn!(error = %ErrorChain(&error), "whose the grants topic is could not be written yet");
                     sleep(CLAIM_PAUSE).await;
                 }
             }

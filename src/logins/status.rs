@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use base::metrics::live::{self, Page};
+use base::metrics::live::{self, ScrapePage};
 use model::Moment;
 use provider::auth::{Area, grant::Grant};
 
@@ -49,7 +49,7 @@ impl Grants {
     }
 
     /// Puts them on a page of metrics.
-    pub fn measure(&self, page: &mut Page, now_ms: i64) {
+    pub fn measure(&self, page: &mut ScrapePage, now_ms: i64) {
         for one in self.statuses() {
             page.put(&live::GRANT_STATE, &[&one.name, one.state], 1.0);
             let ends = [

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use base::retry::Retry;
-use kafka::{FencedWriter, Kafka, Lease, Shards, TransactionOptions, WriterOptions};
+use kafka::{FencedWriter, Kafka, Lease, ShardProducers, TransactionOptions, WriterOptions};
 use model::{EncodedRecord, Moment};
 use provider::auth::{
     grant::Grant,
@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone)]
 pub struct GrantStore {
     table: Tail<GrantTable>,
-    shards: Shards,
+    shards: ShardProducers,
     keys: Arc<Keyring>,
 }
 
@@ -81,7 +81,7 @@ impl GrantStore {
             init_limit: INIT_LIMIT,
             ..TransactionOptions::default()
         };
-        Self { table, shards: Shards::new(kafka.clone(), options), keys }
+        Self { table, shards: ShardProducers::new(kafka.clone(), options), keys }
     }
 
     /// What it follows.
@@ -162,8 +162,8 @@ impl GrantStore {
             transactional_id: transactional_id.into(),
             lease,
             partitions: vec![partition],
-            also: Vec::new(),
-            patience: PATIENCE,
+            other_partitions: Vec::new(),
+            transaction_wait: PATIENCE,
             takes_back: true,
             must_read_back: false,
         };

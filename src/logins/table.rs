@@ -12,10 +12,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use kafka::{Received, partition_of};
+use kafka::{ConsumerRecord, partition_of};
 use provider::auth::seal::{Envelope, Keyring};
 
-use crate::state::Apply;
+use crate::state::TableState;
 
 /// Key of the record that says whose the topic is.
 pub(super) const CLUSTER: &str = "cluster";
@@ -161,15 +161,15 @@ fn follows(newest: &Envelope, next: &Envelope, ours: &str, owner: Option<&str>) 
     }
 }
 
-impl Apply for GrantTable {
+impl TableState for GrantTable {
     fn blank(&self) -> Self {
         Self { keys: self.keys.clone(), ..Self::default() }
     }
 
-    fn apply(&mut self, record: &Received) {
+    fn apply(&mut self, record: &ConsumerRecord) {
         let key = record.key.as_deref().and_then(|key| std::str::from_utf8(key).ok());
         let strange = |what: &str| {
-            let Received { topic, partition, offset, .. } = record;
+            let ConsumerRecord { topic, partition, offset, .. } = record;
             tracing::warn!(%topic, partition, offset, what, "left out a record of the grants topic");
         };
         let Some(key) = key else { return strange("it has no key") };
@@ -188,7 +188,7 @@ impl Apply for GrantTable {
             match &envelope {
                 None => strange("it is no encrypted grant"),
                 Some(envelope) if self.is_old(name, envelope) => {
-                    let Received { topic, partition, offset, .. } = record;
+                    let ConsumerRecord { topic, partition, offset, .. } = record;
                     tracing::error!(%topic, partition, offset, grant = name,
                         "an old record of a grant was written again, or one by an older version; the newer one stays");
                     return;

@@ -8,7 +8,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use base::retry::Chain;
+use base::retry::ErrorChain;
 use provider::auth::{self, Access, Error};
 
 use super::{
@@ -170,7 +170,7 @@ impl Watch {
         let Some(shared) = &self.tokens.shared else { return };
         if let Err(error) = shared.store.table().read_to_end(CATCH_UP).await {
             let grant = &self.tokens.local.name;
-            tracing::warn!(grant, error = %Chain(&error), "what is known of a grant may be old");
+            tracing::warn!(grant, error = %ErrorChain(&error), "what is known of a grant may be old");
         }
     }
 

@@ -60,12 +60,12 @@ impl Failure {
     }
 
     /// What became of a batch. Whatever happened to the writer, the next instance takes a new one.
-    pub fn transaction(action: impl Into<String>, source: kafka::Failure) -> Self {
+    pub fn transaction(action: impl Into<String>, source: kafka::CommitError) -> Self {
         let retry = match &source {
-            kafka::Failure::Aborted { source } => source.retry(),
-            kafka::Failure::Rebuilt { .. } | kafka::Failure::Fenced { .. } | kafka::Failure::Over { .. } => {
-                Retry::Later
-            }
+            kafka::CommitError::Aborted { source } => source.retry(),
+            kafka::CommitError::Rebuilt { .. }
+            | kafka::CommitError::Fenced { .. }
+            | kafka::CommitError::Over { .. } => Retry::Later,
         };
         let remedy = (!retry.is_retriable()).then(|| KAFKA_REMEDY.to_owned());
         Self { kind: "KafkaError", message: action.into(), remedy, retry, source: Some(Box::new(source)) }
@@ -118,14 +118,14 @@ mod tests {
 
         assert_eq!(Failure::kafka("write", stopped()).retry, Retry::Later);
         assert_eq!(
-            Failure::transaction("write", kafka::Failure::Over { source: stopped() }).retry,
+            Failure::transaction("write", kafka::CommitError::Over { source: stopped() }).retry,
             Retry::Later
         );
         assert_eq!(Failure::kafka("read", kafka::samples::unknown_partition()).retry, Retry::Later);
         let refused = Failure::kafka("write", kafka::samples::unauthorised());
         assert_eq!(refused.retry, Retry::Never);
         assert!(refused.remedy.is_some_and(|remedy| remedy.contains("what Kafka refuses")));
-        let aborted = kafka::Failure::Aborted { source: kafka::samples::unauthorised() };
+        let aborted = kafka::CommitError::Aborted { source: kafka::samples::unauthorised() };
         assert_eq!(Failure::transaction("write", aborted).retry, Retry::Never);
     }
 

@@ -167,7 +167,7 @@ pub struct Tools {
     /// How to reach Kafka.
     pub kafka: kafka::Kafka,
     /// Makes transactional producers; shared, so that not all tasks of a worker initialise one at the same moment.
-    pub shards: kafka::Shards,
+    pub shards: kafka::ShardProducers,
     /// How references are resolved.
     pub providers: config::Providers,
     /// The worker's whole configuration.

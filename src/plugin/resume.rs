@@ -15,7 +15,7 @@ use std::{collections::BTreeSet, time::Duration};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use kafka::{Place, ShardProducer, Waits, partition_of};
+use kafka::{ReadLimits, ShardProducer, TopicPartition, partition_of};
 use model::EncodedRecord;
 
 use super::{Failure, Task};
@@ -36,11 +36,11 @@ impl Task {
         &self,
         producer: &mut ShardProducer,
         partitions: &[Map<String, Value>],
-        writes: &[Place],
+        writes: &[TopicPartition],
     ) -> Result<Vec<Option<Map<String, Value>>>, Failure> {
         let tail = &self.tools.offsets;
         let places = self.offset_partitions(partitions);
-        let waits = Waits { also: writes, patience: PATIENCE, limit: READ_LIMIT };
+        let waits = ReadLimits { other_partitions: writes, transaction_wait: PATIENCE, limit: READ_LIMIT };
         let read = tail.read_settled(producer, &places, waits).await;
         read.map_err(|error| Failure::kafka("read the task's offset", error))?;
         Ok(tail.read(|offsets| {

@@ -14,7 +14,7 @@ use tracing::{debug, warn};
 use model::{EncodedRecord, TopicPrefix};
 
 use super::{
-    Stage,
+    PublishStage,
     failure::{Failure, Original},
     signature::{LetterSigner, PREFIX},
 };
@@ -23,7 +23,7 @@ use super::{
 const TEXT_LIMIT: usize = 4096;
 
 /// Longest body, in bytes: with its key and headers it has to be a record that a producer takes.
-const BODY_LIMIT: usize = kafka::LARGEST_RECORD - (128 << 10);
+const BODY_LIMIT: usize = kafka::MAX_RECORD_BYTES - (128 << 10);
 
 /// How many bytes a body had that was cut.
 const CUT: &str = "tributary.cut.from";
@@ -107,11 +107,11 @@ impl DeadLetters {
 }
 
 /// Kafka Connect's own word for the step, since its tools filter by it.
-fn connect_stage(stage: Stage) -> &'static str {
+fn connect_stage(stage: PublishStage) -> &'static str {
     match stage {
-        Stage::Read => "TASK_POLL",
-        Stage::Convert => "VALUE_CONVERTER",
-        Stage::Produce => "KAFKA_PRODUCE",
+        PublishStage::Read => "TASK_POLL",
+        PublishStage::Convert => "VALUE_CONVERTER",
+        PublishStage::Produce => "KAFKA_PRODUCE",
     }
 }
 
@@ -134,7 +134,7 @@ fn bounded(text: &str) -> &str {
 mod tests {
     use std::collections::BTreeMap;
 
-    use kafka::LARGEST_RECORD;
+    use kafka::MAX_RECORD_BYTES;
 
     use super::*;
 
@@ -152,7 +152,7 @@ mod tests {
 
     fn failure(message: &str) -> Failure {
         Failure {
-            stage: Stage::Convert,
+            stage: PublishStage::Convert,
             class: "avro::Error::Encode",
             message: message.to_owned(),
             causes: vec!["bad byte".to_owned(), "disk".to_owned()],
@@ -169,12 +169,12 @@ mod tests {
 
         let whole = dead_letters().record(&body(BODY_LIMIT), None, &failure("large"), &[]);
         let cut =
-            dead_letters().record(&body(LARGEST_RECORD + 1), None, &failure(&"large".repeat(5_000)), &[]);
+            dead_letters().record(&body(MAX_RECORD_BYTES + 1), None, &failure(&"large".repeat(5_000)), &[]);
 
         assert_eq!(whole.value.as_ref().map(Bytes::len), Some(BODY_LIMIT));
         assert_eq!(headers(&whole).get(CUT), None);
-        assert_eq!(headers(&cut)[CUT], (LARGEST_RECORD + 1).to_string());
-        assert!(cut.size() <= LARGEST_RECORD, "{}", cut.size());
+        assert_eq!(headers(&cut)[CUT], (MAX_RECORD_BYTES + 1).to_string());
+        assert!(cut.size() <= MAX_RECORD_BYTES, "{}", cut.size());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::Stage;
+use super::PublishStage;
 
 /// The bytes a record was made of, and where they were found.
 #[derive(Debug, Clone, Default)]
@@ -19,7 +19,7 @@ pub struct Original {
 #[derive(Debug, Clone)]
 pub struct Failure {
     /// The step that failed.
-    pub stage: Stage,
+    pub stage: PublishStage,
     /// Kind of error, as a stable name (`avro::Error::Encode`).
     pub class: &'static str,
     /// What happened, without the data itself: provider data and secrets do not belong into headers.
@@ -30,7 +30,7 @@ pub struct Failure {
 
 impl Failure {
     /// A failure with the causes of `error` written out.
-    pub fn new(stage: Stage, class: &'static str, error: &dyn std::error::Error) -> Self {
+    pub fn new(stage: PublishStage, class: &'static str, error: &dyn std::error::Error) -> Self {
         let causes =
             std::iter::successors(error.source(), |cause| cause.source()).map(ToString::to_string).collect();
         Self { stage, class, message: error.to_string(), causes }

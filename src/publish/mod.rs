@@ -33,7 +33,7 @@ pub use publisher::{Preparer, Publisher};
 pub use signature::{LetterSignature, LetterSigner, MAC, PREFIX};
 pub use transaction::{ShardBatch, ShardWriter};
 
-pub use base::metrics::Stage;
+pub use base::metrics::PublishStage;
 use base::retry::Retry;
 
 use crate::avro;
@@ -66,7 +66,7 @@ pub enum Error {
         transactional_id: String,
         /// What the producer reported: see there what is visible of the batch.
         #[source]
-        source: Box<kafka::Failure>,
+        source: Box<kafka::CommitError>,
     },
     /// A record has no key.
     #[error("{message}")]

@@ -27,7 +27,7 @@ pub const DEFAULT_PARTITIONS: i32 = 12;
 /// A reader that was away this long (7 days) still sees every tombstone; Kafka's day is shorter than a long snapshot.
 const DELETE_RETENTION_MS: &str = "604800000";
 /// Dead letters carry bodies as they came, also those that were too large for their own topic; headers come on top.
-const DEAD_LETTER_BYTES: u64 = kafka::LARGEST_RECORD as u64 + (1 << 20);
+const DEAD_LETTER_BYTES: u64 = kafka::MAX_RECORD_BYTES as u64 + (1 << 20);
 
 /// The topics one connector needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl Layout {
             may_grow: false,
             replication_factor: self.replication_factor,
             cleanup: topic.cleanup(),
-            min_message_bytes: kafka::SMALLEST_LIMIT,
+            min_message_bytes: kafka::MIN_MAX_MESSAGE_BYTES,
             configs,
         }
     }

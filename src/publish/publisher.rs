@@ -7,7 +7,7 @@ use bytes::Bytes;
 use base::metrics;
 use model::{EncodedRecord, Key, Moment, Outgoing, Partitioning, Topic, TopicPrefix};
 
-use super::{Error, Stage};
+use super::{Error, PublishStage};
 use crate::avro;
 
 /// Kafka removes records by their timestamp. A record that waited longer than this for its publication, in the spool or as a dead letter,
@@ -104,7 +104,7 @@ impl Publisher {
     /// Publishes one record and waits for its acknowledgement. No deadline of its own: that is the caller's.
     pub async fn publish(&self, record: &Outgoing) -> Result<kafka::Ack, Error> {
         let encoded = self.preparer.prepare(record).map_err(|source| {
-            metrics::publish_failed(Stage::Convert);
+            metrics::publish_failed(PublishStage::Convert);
             Error::Convert {
                 topic: self.preparer.topic_name(record.topic).to_string(),
                 source: Box::new(source),
@@ -112,7 +112,7 @@ impl Publisher {
         })?;
         let topic = Arc::clone(&encoded.topic);
         let failed = |source| {
-            metrics::publish_failed(Stage::Produce);
+            metrics::publish_failed(PublishStage::Produce);
             Error::Produce { topic: topic.to_string(), source: Box::new(source) }
         };
         let sent_at = Instant::now();

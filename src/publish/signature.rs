@@ -21,7 +21,7 @@ use std::{
 use bytes::Bytes;
 use tracing::warn;
 
-use kafka::Received;
+use kafka::ConsumerRecord;
 use model::EncodedRecord;
 use provider::auth::seal::{self, BadSignature, Keyring};
 
@@ -116,7 +116,7 @@ impl LetterSigner {
 
     /// Whether a worker wrote this record as it is.
     #[must_use]
-    pub fn verify(&self, record: &Received) -> LetterSignature {
+    pub fn verify(&self, record: &ConsumerRecord) -> LetterSignature {
         let mut signatures = record.headers.iter().filter(|(name, _)| name == MAC).map(|(_, value)| value);
         let signature = match (signatures.next(), signatures.next()) {
             (None, _) => return LetterSignature::Unsigned,
@@ -155,7 +155,7 @@ mod tests {
     use model::TopicPrefix;
 
     use super::*;
-    use crate::publish::{DeadLetters, Failure, Original, Stage};
+    use crate::publish::{DeadLetters, Failure, Original, PublishStage};
 
     const KEY: &str = "a key of thirty-two bytes, or more";
     const OTHER_KEY: &str = "another key of thirty-two bytes, or more";
@@ -166,7 +166,7 @@ mod tests {
     }
 
     /// A letter as a consumer gets it.
-    fn letter(signer: LetterSigner) -> Received {
+    fn letter(signer: LetterSigner) -> ConsumerRecord {
         let letters = DeadLetters {
             topic: "acme.dead-letters".into(),
             partitions: 3,
@@ -181,11 +181,15 @@ mod tests {
             value: Bytes::from_static(b"{not json"),
             place: None,
         };
-        let failure =
-            Failure { stage: Stage::Read, class: "x", message: "broken".to_owned(), causes: Vec::new() };
+        let failure = Failure {
+            stage: PublishStage::Read,
+            class: "x",
+            message: "broken".to_owned(),
+            causes: Vec::new(),
+        };
         let own = [("tributary.delivery", Bytes::from_static(b"{}"))];
         let record = letters.record(&original, Some("acme.events"), &failure, &own);
-        Received {
+        ConsumerRecord {
             topic: record.topic,
             partition: record.partition,
             offset: 0,
@@ -211,7 +215,7 @@ mod tests {
 
     #[test]
     fn every_change_of_a_signed_letter_is_noticed() {
-        type Change = fn(&mut Received);
+        type Change = fn(&mut ConsumerRecord);
         let changes: [(&str, Change); 10] = [
             ("value", |one| one.value = Some(Bytes::from_static(b"{}"))),
             ("no value", |one| one.value = None),
@@ -239,7 +243,7 @@ mod tests {
         );
     }
 
-    fn put(record: &mut Received, name: &str, text: &'static str) {
+    fn put(record: &mut ConsumerRecord, name: &str, text: &'static str) {
         let found = record.headers.iter_mut().find(|(known, _)| known == name).unwrap();
         found.1 = Bytes::from_static(text.as_bytes());
     }

@@ -3,7 +3,7 @@
 use base::metrics;
 use model::{EncodedRecord, Origin};
 
-use super::{Error, Stage};
+use super::{Error, PublishStage};
 
 /// What one transaction carries. Values are made by a [`Preparer`](super::Preparer), one by one: what cannot be encoded concerns
 /// one record and not its batch.
@@ -42,10 +42,10 @@ impl ShardWriter {
     ///
     /// # Errors
     /// What became of the transaction.
-    pub async fn commit(&mut self, batch: ShardBatch) -> Result<kafka::Committed, Error> {
+    pub async fn commit(&mut self, batch: ShardBatch) -> Result<kafka::CommittedBatch, Error> {
         let committed = self.producer.commit(batch.records).await;
         let committed = committed.map_err(|source| {
-            metrics::publish_failed(Stage::Produce);
+            metrics::publish_failed(PublishStage::Produce);
             Error::Transaction {
                 transactional_id: self.producer.transactional_id().to_owned(),
                 source: Box::new(source),

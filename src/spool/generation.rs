@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 
-use base::{metrics, retry::Chain};
+use base::{metrics, retry::ErrorChain};
 
 use super::{
     Foreign,
@@ -166,7 +166,7 @@ impl Generation {
             tracing::warn!(
                 database = self.number,
                 topic = &*lane.topic,
-                error = %Chain(error),
+                error = %ErrorChain(error),
                 "spool could not look an entry up; its lane is counted anew"
             );
         }

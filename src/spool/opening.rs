@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use base::{durable, retry::Chain};
+use base::{durable, retry::ErrorChain};
 
 use super::{
     Error, Missing, Options,
@@ -65,7 +65,7 @@ impl Found {
     fn cannot_now(&mut self, number: u64, error: &store::Error) {
         tracing::error!(
             database = %self.directory.folder(number).display(),
-            error = %Chain(error),
+            error = %ErrorChain(error),
             "spool database cannot be opened now; it stays where it is and the next start tries again"
         );
         self.leave([number]);
@@ -74,14 +74,14 @@ impl Found {
     /// Copies what can be had of the database, and sets it aside then.
     fn replace(&mut self, options: &Options, number: u64, error: &store::Error) {
         let database = self.directory.folder(number).display().to_string();
-        let error = Chain(error).to_string();
+        let error = ErrorChain(error).to_string();
         tracing::error!(database, error, "spool database cannot be opened; what can be had of it is copied");
         let missing = Missing::in_folder(self.directory.folder(number));
         let copy = match salvage(options, &self.directory, number) {
             Ok(copy) => Some(copy),
             Err(error) if is_passing(&error) => return self.cannot_now(number, &error),
             Err(error) => {
-                tracing::error!(database, error = %Chain(&error), "spool can salvage nothing of the database");
+                tracing::error!(database, error = %ErrorChain(&error), "spool can salvage nothing of the database");
                 None
             }
         };

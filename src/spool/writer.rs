@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use base::{
     failpoint, metrics,
-    retry::{Backoff, Chain, Policy, Retry},
+    retry::{Backoff, BackoffPolicy, ErrorChain, Retry},
 };
 
 use super::{
@@ -46,8 +46,8 @@ const WASTE: u64 = 4;
 /// How long a drained database may still be read from before its removal is left to the next start.
 const LONGEST_READ: Duration = Duration::from_secs(30);
 /// Waits between attempts to open a fresh database.
-const REOPEN: Policy =
-    Policy { first: Duration::from_millis(100), longest: Duration::from_secs(30), total: None };
+const REOPEN: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_millis(100), longest: Duration::from_secs(30), total: None };
 
 pub(super) struct Writer {
     shared: Arc<Shared>,
@@ -123,7 +123,7 @@ impl Writer {
             if let Err(error) = generation.database().commit(Vec::new(), true) {
                 tracing::error!(
                     database = generation.number,
-                    error = %Chain(&error),
+                    error = %ErrorChain(&error),
                     "spool could not sync at its end; removed entries may come back as duplicates"
                 );
             }
@@ -211,7 +211,7 @@ impl Writer {
         metrics::spool_failed();
         tracing::error!(
             database = %path.display(),
-            error = %Chain(error),
+            error = %ErrorChain(error),
             "spool database failed: nothing more is written to it, what it holds is still read"
         );
         self.shared.failures.send_modify(|failures| {
@@ -280,7 +280,7 @@ impl Writer {
                     return;
                 }
                 Err(error) => {
-                    tracing::error!(error = %Chain(&error), "spool could not open a fresh database");
+                    tracing::error!(error = %ErrorChain(&error), "spool could not open a fresh database");
                     refusal(&Arc::new(error))
                 }
             }
@@ -378,7 +378,7 @@ impl Writer {
         let Some(generation) = wasteful.cloned() else { return };
         let compact = move || {
             if let Err(error) = generation.database().compact() {
-                tracing::warn!(database = generation.number, error = %Chain(&error), "spool compaction failed");
+                tracing::warn!(database = generation.number, error = %ErrorChain(&error), "spool compaction failed");
             }
         };
         self.compaction = thread::Builder::new().name("spool-compaction".to_owned()).spawn(compact).ok();

@@ -21,7 +21,7 @@ pub mod subscriptions;
 pub mod topics;
 pub mod writer;
 
-pub use kafka::{Apply, Table as Tail};
+pub use kafka::{Table as Tail, TableState};
 
 use kafka::Kafka;
 
@@ -79,17 +79,17 @@ impl State {
 pub(crate) mod samples {
     use bytes::Bytes;
 
-    use kafka::Received;
+    use kafka::ConsumerRecord;
 
-    use super::Apply;
+    use super::TableState;
 
     /// What Kafka Connect 4.3.1 wrote: lines of partition, offset, key and value.
-    pub(super) fn records(file: &str) -> Vec<Received> {
+    pub(super) fn records(file: &str) -> Vec<ConsumerRecord> {
         let line = |line: &str| {
             let fields: Vec<&str> = line.split('\t').collect();
             let [partition, offset, key, value] = fields[..] else { panic!("{line}") };
             let value = (value != "null").then_some(value);
-            Received {
+            ConsumerRecord {
                 partition: partition.parse().unwrap(),
                 ..received(offset.parse().unwrap(), key, value)
             }
@@ -97,9 +97,9 @@ pub(crate) mod samples {
         file.lines().map(line).collect()
     }
 
-    pub(crate) fn received(offset: i64, key: &str, value: Option<&str>) -> Received {
+    pub(crate) fn received(offset: i64, key: &str, value: Option<&str>) -> ConsumerRecord {
         let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
-        Received {
+        ConsumerRecord {
             topic: "topic".into(),
             partition: 0,
             offset,
@@ -111,7 +111,7 @@ pub(crate) mod samples {
     }
 
     /// What records with these keys and values add up to, at offsets from 0.
-    pub(super) fn state<S: Apply>(records: &[(&str, Option<&str>)]) -> S {
+    pub(super) fn state<S: TableState>(records: &[(&str, Option<&str>)]) -> S {
         let mut state = S::default();
         for (offset, (key, value)) in (0..).zip(records) {
             state.apply(&received(offset, key, *value));

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ListProgress, Order, Progress, Run, RunId, ShardState, Wanted};
+use model::{DesiredRunState, ListProgress, Run, RunCommand, RunId, RunProgress, ShardState};
 
 /// Reasons that are told; there are rarely two that differ.
 const REASONS: usize = 3;
@@ -21,9 +21,9 @@ pub struct Runs {
     /// What was asked for.
     pub runs: BTreeMap<RunId, Run>,
     /// What shall become of it, where anybody has said.
-    pub orders: BTreeMap<RunId, Order>,
+    pub orders: BTreeMap<RunId, RunCommand>,
     /// How far each shard is.
-    pub progress: BTreeMap<(RunId, i32), Progress>,
+    pub progress: BTreeMap<(RunId, i32), RunProgress>,
 }
 
 /// How a run stands.
@@ -127,26 +127,27 @@ impl Runs {
 
     /// What shall become of a run.
     #[must_use]
-    pub fn wanted(&self, id: &RunId) -> Wanted {
+    pub fn wanted(&self, id: &RunId) -> DesiredRunState {
         self.orders.get(id).map(|order| order.wanted).unwrap_or_default()
     }
 
     /// How a run stands, where the state topic has so many shards.
     #[must_use]
     pub fn standing(&self, id: &RunId, shards: i32) -> Standing {
-        let all: Vec<&Progress> = self.of(id, shards).collect();
+        let all: Vec<&RunProgress> = self.of(id, shards).collect();
         let over = all.iter().filter(|one| one.state.is_over()).count();
         let shards_ended = i32::try_from(over).unwrap_or(i32::MAX);
         let order = self.orders.get(id);
         let state = state(&all, shards_ended >= shards && shards > 0, order);
-        let sum =
-            |number: fn(&Progress) -> u64| all.iter().fold(0_u64, |sum, one| sum.saturating_add(number(one)));
+        let sum = |number: fn(&RunProgress) -> u64| {
+            all.iter().fold(0_u64, |sum, one| sum.saturating_add(number(one)))
+        };
         let (lists, lists_certified) = (sum(|one| one.lists), sum(|one| one.certified));
         let are_offered = all.iter().any(|one| one.accounts_proved);
         let unoffered = if are_offered { 0 } else { sum(|one| one.unoffered) };
         // What nobody offers proves nothing by itself.
         let is_proved = lists_certified + unoffered == lists && (lists_certified > 0 || unoffered == 0);
-        let by_kind = |counts: fn(&Progress) -> &BTreeMap<String, u64>| {
+        let by_kind = |counts: fn(&RunProgress) -> &BTreeMap<String, u64>| {
             let mut sums = BTreeMap::<String, u64>::new();
             for (kind, count) in all.iter().flat_map(|one| counts(one)) {
                 let total = sums.entry(kind.clone()).or_default();
@@ -202,23 +203,23 @@ impl Runs {
     }
 
     /// What shards that there are say of a run.
-    fn of(&self, id: &RunId, shards: i32) -> impl Iterator<Item = &Progress> {
+    fn of(&self, id: &RunId, shards: i32) -> impl Iterator<Item = &RunProgress> {
         let run = self.runs.get(id);
         let all = self.progress.range((id.clone(), 0)..(id.clone(), shards.max(0)));
-        let is_own = move |progress: &&Progress| run.is_none_or(|run| progress.is_of(run));
+        let is_own = move |progress: &&RunProgress| run.is_none_or(|run| progress.is_of(run));
         all.map(|(_, progress)| progress).filter(is_own)
     }
 }
 
 /// Whether a shard waits, and nobody has told it to go on since.
-fn waits(one: &Progress, order: Option<&Order>) -> bool {
+fn waits(one: &RunProgress, order: Option<&RunCommand>) -> bool {
     let is_resumed = order.is_some_and(|order| {
-        order.wanted == Wanted::Running && one.braked_at.is_none_or(|braked| braked < order.at)
+        order.wanted == DesiredRunState::Running && one.braked_at.is_none_or(|braked| braked < order.at)
     });
     one.state == ShardState::Paused && !is_resumed
 }
 
-fn state(all: &[&Progress], is_over: bool, order: Option<&Order>) -> State {
+fn state(all: &[&RunProgress], is_over: bool, order: Option<&RunCommand>) -> State {
     let wanted = order.map(|order| order.wanted).unwrap_or_default();
     if is_over {
         let stopped = all.iter().any(|one| one.state == ShardState::Stopped);
@@ -228,7 +229,7 @@ fn state(all: &[&Progress], is_over: bool, order: Option<&Order>) -> State {
     match (all.is_empty(), begun.peek().is_none()) {
         (true, _) => State::Waiting,
         // All that have begun are over; what the others do is what is wanted of them.
-        (false, true) if wanted == Wanted::Paused => State::Paused,
+        (false, true) if wanted == DesiredRunState::Paused => State::Paused,
         (false, true) => State::Running,
         (false, false) if begun.all(|one| waits(one, order)) => State::Paused,
         (false, false) => State::Running,
@@ -236,7 +237,7 @@ fn state(all: &[&Progress], is_over: bool, order: Option<&Order>) -> State {
 }
 
 /// What shards say, else what was ordered and is not yet done.
-fn reason(all: &[&Progress], state: State, order: Option<&Order>) -> Option<String> {
+fn reason(all: &[&RunProgress], state: State, order: Option<&RunCommand>) -> Option<String> {
     let wanted = order.map(|order| order.wanted).unwrap_or_default();
     let told: BTreeSet<&str> = all
         .iter()
@@ -247,10 +248,10 @@ fn reason(all: &[&Progress], state: State, order: Option<&Order>) -> Option<Stri
         return Some(told.into_iter().take(REASONS).collect::<Vec<_>>().join("; "));
     }
     match (wanted, state) {
-        (Wanted::Stopped, State::Waiting | State::Running | State::Paused) => {
+        (DesiredRunState::Stopped, State::Waiting | State::Running | State::Paused) => {
             Some("told to stop; not every shard has".to_owned())
         }
-        (Wanted::Paused, State::Waiting | State::Running) => {
+        (DesiredRunState::Paused, State::Waiting | State::Running) => {
             Some("told to pause; not every shard has".to_owned())
         }
         _ => None,
@@ -283,8 +284,8 @@ mod tests {
         }
     }
 
-    fn progress(shard: i32, state: ShardState) -> Progress {
-        Progress {
+    fn progress(shard: i32, state: ShardState) -> RunProgress {
+        RunProgress {
             lists: 3,
             ended: if state.is_over() { 3 } else { 1 },
             certified: if state.is_over() { 3 } else { 1 },
@@ -304,14 +305,14 @@ mod tests {
             started_at: 100 - i64::from(shard),
             updated_at: 200 + i64::from(shard),
             ended_at: state.is_over().then_some(300 + i64::from(shard)),
-            ..Progress::new(&run("r", 0), shard, state, 0)
+            ..RunProgress::new(&run("r", 0), shard, state, 0)
         }
     }
 
-    fn runs(wanted: Option<Wanted>, shards: &[(i32, ShardState)]) -> Runs {
+    fn runs(wanted: Option<DesiredRunState>, shards: &[(i32, ShardState)]) -> Runs {
         let mut runs = Runs::default();
         runs.runs.insert(id("r"), run("r", 5));
-        runs.orders.extend(wanted.map(|wanted| (id("r"), Order { wanted, at: 6 })));
+        runs.orders.extend(wanted.map(|wanted| (id("r"), RunCommand { wanted, at: 6 })));
         runs.progress.extend(shards.iter().map(|&(shard, state)| ((id("r"), shard), progress(shard, state))));
         runs
     }
@@ -319,19 +320,19 @@ mod tests {
     #[test]
     fn the_state_of_a_run_follows_from_its_shards_and_what_is_wanted_of_those_that_have_not_begun() {
         use ShardState::{Ended, Paused, Running, Stopped};
-        type Case<'a> = (Option<Wanted>, &'a [(i32, ShardState)], State);
+        type Case<'a> = (Option<DesiredRunState>, &'a [(i32, ShardState)], State);
         let table: &[Case<'_>] = &[
             (None, &[], State::Waiting),
-            (Some(Wanted::Paused), &[], State::Waiting),
+            (Some(DesiredRunState::Paused), &[], State::Waiting),
             (None, &[(0, Running)], State::Running),
             (None, &[(0, Ended)], State::Running),
-            (Some(Wanted::Paused), &[(0, Ended)], State::Paused),
-            (Some(Wanted::Paused), &[(0, Paused), (1, Running)], State::Running),
-            (Some(Wanted::Paused), &[(0, Paused), (1, Ended)], State::Paused),
+            (Some(DesiredRunState::Paused), &[(0, Ended)], State::Paused),
+            (Some(DesiredRunState::Paused), &[(0, Paused), (1, Running)], State::Running),
+            (Some(DesiredRunState::Paused), &[(0, Paused), (1, Ended)], State::Paused),
             (None, &[(0, Paused), (1, Paused)], State::Paused),
             (None, &[(0, Ended), (1, Ended)], State::Ended),
             (None, &[(0, Ended), (1, Stopped)], State::Stopped),
-            (Some(Wanted::Stopped), &[(0, Stopped), (1, Running)], State::Running),
+            (Some(DesiredRunState::Stopped), &[(0, Stopped), (1, Running)], State::Running),
             // A shard that there is not does not count.
             (None, &[(0, Ended), (7, Ended)], State::Running),
         ];
@@ -371,11 +372,11 @@ mod tests {
     #[test]
     fn a_resumed_run_runs_before_its_shards_have_heard_of_it() {
         for (wanted, braked_at, expected) in [
-            (Some(Wanted::Paused), None, State::Paused),
-            (Some(Wanted::Running), None, State::Running),
-            (Some(Wanted::Running), Some(5), State::Running),
+            (Some(DesiredRunState::Paused), None, State::Paused),
+            (Some(DesiredRunState::Running), None, State::Running),
+            (Some(DesiredRunState::Running), Some(5), State::Running),
             // Too much is missing since then: it needs a person again.
-            (Some(Wanted::Running), Some(7), State::Paused),
+            (Some(DesiredRunState::Running), Some(7), State::Paused),
             (None, Some(5), State::Paused),
         ] {
             let mut runs = runs(wanted, &[(0, ShardState::Paused)]);
@@ -423,8 +424,8 @@ mod tests {
         for shard in [0, 1] {
             brake.progress.get_mut(&(id("r"), shard)).unwrap().reason = Some("the brake".to_owned());
         }
-        let ordered = runs(Some(Wanted::Stopped), &[(0, ShardState::Running)]);
-        let done = runs(Some(Wanted::Paused), &[(0, ShardState::Paused), (1, ShardState::Paused)]);
+        let ordered = runs(Some(DesiredRunState::Stopped), &[(0, ShardState::Running)]);
+        let done = runs(Some(DesiredRunState::Paused), &[(0, ShardState::Paused), (1, ShardState::Paused)]);
 
         assert_eq!(brake.standing(&id("r"), 2).reason.as_deref(), Some("the brake"));
         assert_eq!(

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Accepted, Acknowledge, Done, Echo, Gap, GapState, Heard, Key, Nonce, Paces, Phase, Repair, Start,
-    Subscription, Target, Traffic, Wish,
+    Acknowledge, DeliveryIntervals, Echo, Gap, GapAccepted, GapState, Key, Nonce, ReceiverReport, Repair,
+    StreamStart, Subscription, SubscriptionCommand, SubscriptionCommandDone, SubscriptionPhase, Target,
+    Traffic,
 };
 
 /// What the state topic says of one connector's subscriptions.
@@ -17,21 +18,21 @@ pub struct Ledger {
     /// By slug of the hook whose own address was asked; the empty text for the shared address.
     pub echoes: BTreeMap<String, Echo>,
     /// By worker.
-    pub heard: BTreeMap<String, Heard>,
+    pub heard: BTreeMap<String, ReceiverReport>,
     /// How often deliveries come.
-    pub paces: Paces,
+    pub paces: DeliveryIntervals,
     /// By [`Gap::id`].
     pub gaps: BTreeMap<String, Gap>,
     /// By the gap they mend.
     pub repairs: BTreeMap<String, Repair>,
     /// Where the stream begins.
-    pub start: Option<Start>,
+    pub start: Option<StreamStart>,
     /// What people want.
-    pub wish: Option<Wish>,
+    pub wish: Option<SubscriptionCommand>,
     /// What was done of that.
-    pub done: Option<Done>,
+    pub done: Option<SubscriptionCommandDone>,
     /// Gaps that people have taken note of, by [`Gap::id`]; each is [`GapState::Accepted`] in `gaps`.
-    pub accepted: BTreeMap<String, Accepted>,
+    pub accepted: BTreeMap<String, GapAccepted>,
 }
 
 /// Something to be written to the state topic.
@@ -46,21 +47,21 @@ pub enum Change {
     /// Nor what a worker has heard.
     ForgetHeard(String),
     /// How often deliveries come.
-    Paces(Paces),
+    Paces(DeliveryIntervals),
     /// A gap stands so.
     Gap(Gap),
     /// A repair is asked for.
     Repair(Repair),
     /// The stream begins here.
-    Start(Start),
+    Start(StreamStart),
     /// There is no stream any more.
     ForgetStart,
     /// People want something.
-    Wish(Wish),
+    Wish(SubscriptionCommand),
     /// A wish is done.
-    Done(Done),
+    Done(SubscriptionCommandDone),
     /// People have taken note of a gap.
-    Accept(String, Accepted),
+    Accept(String, GapAccepted),
 }
 
 impl Change {
@@ -71,14 +72,14 @@ impl Change {
             Self::Put(subscription) => subscription.key(),
             Self::Forget(nonce) => Key::state("subscription", &[connector, nonce.as_str()]),
             Self::ForgetAcknowledge(id) => Acknowledge::key(connector, id),
-            Self::ForgetHeard(worker) => Heard::key(connector, worker),
-            Self::Paces(_) => Paces::key(connector),
+            Self::ForgetHeard(worker) => ReceiverReport::key(connector, worker),
+            Self::Paces(_) => DeliveryIntervals::key(connector),
             Self::Gap(gap) => gap.key(),
             Self::Repair(repair) => repair.key(),
-            Self::Start(_) | Self::ForgetStart => Start::key(connector),
-            Self::Wish(_) => Wish::key(connector),
-            Self::Done(_) => Done::key(connector),
-            Self::Accept(gap, _) => Accepted::key(connector, gap),
+            Self::Start(_) | Self::ForgetStart => StreamStart::key(connector),
+            Self::Wish(_) => SubscriptionCommand::key(connector),
+            Self::Done(_) => SubscriptionCommandDone::key(connector),
+            Self::Accept(gap, _) => GapAccepted::key(connector, gap),
         }
     }
 
@@ -132,7 +133,7 @@ impl Ledger {
     }
 
     /// People have taken note of a gap.
-    pub fn accept(&mut self, id: String, accepted: Option<Accepted>) {
+    pub fn accept(&mut self, id: String, accepted: Option<GapAccepted>) {
         let Some(accepted) = accepted else {
             self.accepted.remove(&id);
             return;
@@ -157,7 +158,7 @@ impl Ledger {
 
     /// Those of a target that the provider sends deliveries of.
     pub(crate) fn active(&self, target: Target) -> impl Iterator<Item = &Subscription> {
-        self.living(target).filter(|one| one.phase == Phase::Active)
+        self.living(target).filter(|one| one.phase == SubscriptionPhase::Active)
     }
 
     /// The subscription with this id of the provider's, if it is or was one of ours.
@@ -169,7 +170,7 @@ impl Ledger {
     /// What was heard of a subscription, by all workers.
     #[must_use]
     pub fn traffic(&self, subscription: &Subscription) -> Option<Traffic> {
-        let of = |heard: &Heard| match subscription.target {
+        let of = |heard: &ReceiverReport| match subscription.target {
             Target::Accounting(_) => heard.webhooks.get(subscription.id.as_deref()?).copied(),
             target @ Target::Invoicing(_) => heard.hooks.get(&target).copied(),
         };

@@ -124,7 +124,7 @@ fn explained(error: Error, topics: &InternalTopics) -> Error {
 mod tests {
     use std::sync::Arc;
 
-    use kafka::embedded::Cluster;
+    use kafka::embedded::EmbeddedCluster;
 
     use super::*;
 
@@ -146,7 +146,7 @@ mod tests {
 
     #[tokio::test]
     async fn missing_topics_are_created_and_those_there_keep_their_count() {
-        let cluster = Arc::new(Cluster::start(1).unwrap());
+        let cluster = Arc::new(EmbeddedCluster::start(1).unwrap());
         cluster.create_topic("s", 7).unwrap();
         let admin = Admin::Embedded(cluster);
 
@@ -159,7 +159,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_config_topic_with_more_than_one_partition_is_refused_and_nothing_created() {
-        let cluster = Arc::new(Cluster::start(1).unwrap());
+        let cluster = Arc::new(EmbeddedCluster::start(1).unwrap());
         cluster.create_topic("c", 3).unwrap();
         let admin = Admin::Embedded(cluster);
 
@@ -182,7 +182,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_missing_is_named_and_not_created_by_a_look() {
-        let admin = Admin::Embedded(Arc::new(Cluster::start(1).unwrap()));
+        let admin = Admin::Embedded(Arc::new(EmbeddedCluster::start(1).unwrap()));
 
         let missing = inspect(&admin, &topics(5)).await.unwrap();
 

@@ -17,7 +17,7 @@ use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberI
 
 pub use self::filters::{EffectiveLevel, Filters, LoggerError, logger_name};
 
-use base::metrics::{self, Kind};
+use base::metrics::{self, MetricKind};
 
 use crate::config::worker::LogFormat;
 
@@ -90,7 +90,7 @@ impl Metrics {
         let handle = recorder.handle();
         ::metrics::set_global_recorder(recorder).map_err(|error| Error::Metrics(error.into()))?;
         metrics::register();
-        metrics::keep();
+        metrics::cache_series();
         Ok(Self(handle))
     }
 
@@ -114,7 +114,7 @@ impl Metrics {
 fn recorder() -> Result<PrometheusRecorder, Error> {
     let mut builder = PrometheusBuilder::new();
     for metric in metrics::ALL {
-        if let Kind::Histogram(buckets) = metric.kind {
+        if let MetricKind::Histogram(buckets) = metric.kind {
             builder = builder
                 .set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), buckets)
                 .map_err(|error| Error::Metrics(error.into()))?;
@@ -164,7 +164,7 @@ mod tests {
     fn counters_end_in_total_and_nothing_else_does() {
         for metric in metrics::ALL {
             assert_eq!(
-                matches!(metric.kind, Kind::Counter),
+                matches!(metric.kind, MetricKind::Counter),
                 metric.name.ends_with("_total"),
                 "{}",
                 metric.name

@@ -16,8 +16,8 @@ use sha2::{Digest, Sha256};
 
 use model::{
     AccountingEvent, AccountingResource, CompanyId, Error as ModelError, EventKind, InvoicingAction,
-    InvoicingContext, InvoicingEntity, InvoicingEvent, InvoicingHook, Meta, Origin, Outgoing, Partitioning,
-    Reception, TenantId, TopicPrefix, Traceparent, Value,
+    InvoicingContext, InvoicingEntity, InvoicingEvent, InvoicingHook, Origin, Outgoing, Partitioning,
+    Reception, RecordMeta, TenantId, TopicPrefix, Traceparent, Value,
 };
 
 use crate::spool::Lane;
@@ -307,10 +307,10 @@ impl Delivery {
         Part { lane, positions: Vec::new(), content: Err(error) }
     }
 
-    fn meta(&self, id: String) -> Meta {
+    fn meta(&self, id: String) -> RecordMeta {
         let traceparent =
             self.context.traceparent.as_deref().and_then(|text| text.parse::<Traceparent>().ok());
-        Meta { traceparent, ..Meta::new(id, Origin::Webhook) }
+        RecordMeta { traceparent, ..RecordMeta::new(id, Origin::Webhook) }
     }
 
     /// Of a delivery that brings no id. That of an invoicing delivery follows from the connector, the hook and the body, so a replayed

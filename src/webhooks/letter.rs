@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn letters_that_differ_in_anything_have_different_ids() {
         let failure = |message: &str| Failure {
-            stage: crate::publish::Stage::Produce,
+            stage: crate::publish::PublishStage::Produce,
             class: "kafka::Error",
             message: message.to_owned(),
             causes: Vec::new(),

@@ -15,8 +15,8 @@ use std::{
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
-use base::retry::Chain;
-use kafka::{Admin, Kafka, Reading, Received, Start, Waits, partition_of};
+use base::retry::ErrorChain;
+use kafka::{Admin, ConsumerRecord, Kafka, ReadLimits, ReadToEnd, StartOffset, partition_of};
 use model::{Certificate, Key, Partitioning, SchemaKind, Topic, TopicPrefix};
 
 use crate::{
@@ -84,10 +84,12 @@ impl Kept {
         wanted: &CertificateFilter,
         until: Instant,
     ) -> Result<bool, Error> {
-        let starts: BTreeMap<i32, Start> =
-            places(wanted, partitions).into_iter().map(|partition| (partition, Start::Earliest)).collect();
-        let waits = Waits::up_to(until.saturating_duration_since(Instant::now()));
-        let mut reading = Reading::begin(kafka, topic, &starts, &waits).await?;
+        let starts: BTreeMap<i32, StartOffset> = places(wanted, partitions)
+            .into_iter()
+            .map(|partition| (partition, StartOffset::Earliest))
+            .collect();
+        let waits = ReadLimits::up_to(until.saturating_duration_since(Instant::now()));
+        let mut reading = ReadToEnd::begin(kafka, topic, &starts, &waits).await?;
         loop {
             match timeout_at(until, reading.next()).await {
                 Ok(Ok(Some(record))) => self.take(record, wanted),
@@ -98,7 +100,7 @@ impl Kept {
         }
     }
 
-    fn take(&mut self, record: Received, wanted: &CertificateFilter) {
+    fn take(&mut self, record: ConsumerRecord, wanted: &CertificateFilter) {
         let Some(key) = record.key else { return };
         if !may_fit(&key, wanted) {
             return;
@@ -134,7 +136,7 @@ impl Kept {
                 Err(error) if error.retry().is_retriable() => return Err(Error::Registry(error)),
                 // Of somebody else, or of a later version: the others are worth as much without it.
                 Err(error) => {
-                    tracing::warn!(error = %Chain(&error), "left out a certificate that cannot be read");
+                    tracing::warn!(error = %ErrorChain(&error), "left out a certificate that cannot be read");
                 }
             }
         }

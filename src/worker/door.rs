@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use base::retry::Chain;
+use base::retry::ErrorChain;
 use model::{Nonce, TopicPrefix};
 
 use crate::{
@@ -97,7 +97,7 @@ impl herder::Ledgers for Door {
 
 /// Why there is no plan: what Kafka or the configuration has to do with it is told as such.
 fn unplanned(failure: &Failure) -> Error {
-    let told = Chain(failure).to_string();
+    let told = ErrorChain(failure).to_string();
     let source = failure.source.as_ref();
     let source = source.and_then(|source| match source.downcast_ref::<ledger::Error>() {
         Some(ledger::Error::Kafka { source, .. }) => Some(source),

@@ -26,7 +26,7 @@ use axum::{
 use serde_json::json;
 use tokio::{sync::watch, time::timeout};
 
-use kafka::Lapse;
+use kafka::MembershipOutage;
 
 use super::scrape::Scrape;
 use crate::{config, connect::rest, state::State, webhooks::ingest};
@@ -152,7 +152,7 @@ impl Health {
             let seconds = silence.as_secs();
             return Standing::Troubled(format!("Kafka has not answered this worker for {seconds} s"));
         }
-        parts.scrape.membership.lapse().map_or(Standing::Well, |lapse| Standing::of(lapse, 2 * longest))
+        parts.scrape.membership.outage().map_or(Standing::Well, |outage| Standing::of(outage, 2 * longest))
     }
 }
 
@@ -170,17 +170,17 @@ enum Standing {
 impl Standing {
     /// `patience` is for lapses after the first: a moment without a lease is part of every rebalance, and the group takes a
     /// session to notice who is gone.
-    fn of(lapse: Lapse, patience: Duration) -> Self {
-        let what = match (lapse.joined, lapse.unclaimed) {
+    fn of(outage: MembershipOutage, patience: Duration) -> Self {
+        let what = match (outage.joined, outage.unclaimed) {
             (false, _) => "is not a member of its group".to_owned(),
             (true, 0) => "has no lease on its partitions".to_owned(),
             (true, unclaimed) => format!("cannot claim {unclaimed} of its partitions"),
         };
-        let reason = lapse.reason.map_or_else(String::new, |reason| format!(": {reason}"));
-        let seconds = lapse.lasted.as_secs();
-        if lapse.is_first {
+        let reason = outage.reason.map_or_else(String::new, |reason| format!(": {reason}"));
+        let seconds = outage.lasted.as_secs();
+        if outage.is_first {
             Self::Joining(format!("for {seconds} s it {what}{reason}"))
-        } else if lapse.lasted > patience {
+        } else if outage.lasted > patience {
             Self::Troubled(format!("Nothing new can run here: for {seconds} s this worker {what}{reason}"))
         } else {
             Self::Well
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_worker_is_starting_until_its_first_lease_and_troubled_only_by_a_long_lapse_after_it() {
-        let lapse = |seconds, is_first, reason: Option<&str>| Lapse {
+        let outage = |seconds, is_first, reason: Option<&str>| MembershipOutage {
             lasted: Duration::from_secs(seconds),
             since: SystemTime::UNIX_EPOCH,
             reason: reason.map(str::to_owned),
@@ -236,12 +236,12 @@ mod tests {
             joined: false,
             is_first,
         };
-        let standing = |lapse| Standing::of(lapse, Duration::from_secs(12));
+        let standing = |outage| Standing::of(outage, Duration::from_secs(12));
 
-        let joining = standing(lapse(0, true, None));
-        let refused = standing(lapse(60, true, Some("not authorized")));
-        let moment = standing(lapse(12, false, None));
-        let long = standing(lapse(13, false, None));
+        let joining = standing(outage(0, true, None));
+        let refused = standing(outage(60, true, Some("not authorized")));
+        let moment = standing(outage(12, false, None));
+        let long = standing(outage(13, false, None));
 
         assert_eq!(joining, Standing::Joining("for 0 s it is not a member of its group".to_owned()));
         assert!(

@@ -42,7 +42,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use base::{
     durable,
-    retry::{Chain, Retry},
+    retry::{ErrorChain, Retry},
 };
 use kafka::{Admin, Membership};
 use provider::auth::seal;
@@ -147,7 +147,7 @@ pub struct Process {
     /// Whether topics of another group become this worker's.
     pub adopt: bool,
     /// The cluster in this process, where Kafka is that one: it creates topics by itself only.
-    pub embedded: Option<Arc<kafka::embedded::Cluster>>,
+    pub embedded: Option<Arc<kafka::embedded::EmbeddedCluster>>,
 }
 
 impl Process {
@@ -302,7 +302,7 @@ impl Service {
         match &ended {
             Ok(()) => self.health.set(Phase::Stopping),
             Err(error) => {
-                let reason = Chain(error).to_string();
+                let reason = ErrorChain(error).to_string();
                 if running.is_some() {
                     tracing::error!(reason, "a part of the worker has ended, and so does the worker");
                 }

@@ -20,7 +20,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use base::metrics::live::{self, Live, Page};
+use base::metrics::live::{self, ScrapePage, ScrapedMetric};
 use kafka::{Membership, Rebalances};
 
 use crate::{
@@ -53,7 +53,7 @@ pub(super) struct Scrape {
 impl Scrape {
     /// Everything, as of now.
     pub(super) fn text(&self) -> String {
-        let mut page = Page::default();
+        let mut page = ScrapePage::default();
         let running = self.handle.running();
         instances(&mut page, &running, |id| self.handle.recorder(id)?.measured());
         for one in &running {
@@ -73,8 +73,8 @@ impl Scrape {
         startups(&mut page, &TASK_STARTUPS, self.handle.task_startups());
         group(&mut page, self.membership.rebalances(), SystemTime::now());
         page.put(&live::LEASE_LEFT, &[], self.membership.lease_left().as_secs_f64());
-        let lapse = self.membership.lapse().map_or(Duration::ZERO, |lapse| lapse.lasted);
-        page.put(&live::LAPSE, &[], lapse.as_secs_f64());
+        let outage = self.membership.outage().map_or(Duration::ZERO, |outage| outage.lasted);
+        page.put(&live::GROUP_OUTAGE, &[], outage.as_secs_f64());
         page.put(&live::PARTITIONS, &[], self.membership.owned().borrow().len() as f64);
         let State { configs, offsets, statuses } = &self.state;
         for (topic, silence) in [
@@ -82,7 +82,7 @@ impl Scrape {
             ("offset", offsets.silent_for()),
             ("status", statuses.silent_for()),
         ] {
-            page.put(&live::SILENCE, &[topic], silence.unwrap_or_default().as_secs_f64());
+            page.put(&live::TOPIC_SILENCE, &[topic], silence.unwrap_or_default().as_secs_f64());
         }
         let now = since_1970(SystemTime::now()).as_millis();
         self.access.measure();
@@ -91,7 +91,7 @@ impl Scrape {
         page.to_string()
     }
 
-    fn classes<'a>(&self, page: &mut Page, connectors: impl Iterator<Item = &'a str>) {
+    fn classes<'a>(&self, page: &mut ScrapePage, connectors: impl Iterator<Item = &'a str>) {
         self.state.configs.read(|configs| {
             for name in connectors {
                 let config = configs.connectors().get(name).map(|connector| &connector.config);
@@ -108,7 +108,7 @@ impl Scrape {
 
 /// States as the metrics of Kafka Connect write them, and where tasks in them are counted by connector. A task is never
 /// stopped.
-const STATES: [(RunState, &str, Option<&Live>); 6] = [
+const STATES: [(RunState, &str, Option<&ScrapedMetric>); 6] = [
     (RunState::Running, "running", Some(&live::CONNECTOR_RUNNING)),
     (RunState::Paused, "paused", Some(&live::CONNECTOR_PAUSED)),
     (RunState::Stopped, "stopped", None),
@@ -117,7 +117,7 @@ const STATES: [(RunState, &str, Option<&Live>); 6] = [
     (RunState::Restarting, "restarting", Some(&live::CONNECTOR_RESTARTING)),
 ];
 
-fn instances(page: &mut Page, running: &[Running], measured: impl Fn(&Id) -> Option<Measured>) {
+fn instances(page: &mut ScrapePage, running: &[Running], measured: impl Fn(&Id) -> Option<Measured>) {
     let (tasks, connectors): (Vec<&Running>, Vec<&Running>) =
         running.iter().partition(|one| one.id.task.is_some());
     for (state, word, _) in STATES {
@@ -155,7 +155,7 @@ fn instances(page: &mut Page, running: &[Running], measured: impl Fn(&Id) -> Opt
     }
 }
 
-fn task(page: &mut Page, one: &Running, measured: Option<Measured>) {
+fn task(page: &mut ScrapePage, one: &Running, measured: Option<Measured>) {
     let number = one.id.task.unwrap_or_default().to_string();
     let (connector, number) = (&*one.id.connector, number.as_str());
     page.put(&live::CONNECTOR_STATUS, &[connector, word(one.state), number], 1.0);
@@ -184,7 +184,12 @@ fn task(page: &mut Page, one: &Running, measured: Option<Measured>) {
             put(metric, value);
         }
     }
-    let spreads: [(Option<Spread>, Option<&'static Live>, &'static Live, &'static Live); 5] = [
+    let spreads: [(
+        Option<Spread>,
+        Option<&'static ScrapedMetric>,
+        &'static ScrapedMetric,
+        &'static ScrapedMetric,
+    ); 5] = [
         (measured.polls, None, &live::POLL_MAX, &live::POLL_AVG),
         (measured.batches, None, &live::BATCH_MAX, &live::BATCH_AVG),
         (measured.actives, None, &live::ACTIVE_MAX, &live::ACTIVE_AVG),
@@ -215,7 +220,7 @@ fn task(page: &mut Page, one: &Running, measured: Option<Measured>) {
 }
 
 /// Attempts, successes, failures, and the parts of the last two.
-type StartupMetrics = [&'static Live; 5];
+type StartupMetrics = [&'static ScrapedMetric; 5];
 
 const CONNECTOR_STARTUPS: StartupMetrics = [
     &live::CONNECTOR_ATTEMPTS,
@@ -232,7 +237,7 @@ const TASK_STARTUPS: StartupMetrics = [
     &live::TASK_FAILURE_PART,
 ];
 
-fn startups(page: &mut Page, metrics: &StartupMetrics, counted: Startups) {
+fn startups(page: &mut ScrapePage, metrics: &StartupMetrics, counted: Startups) {
     let Startups { attempts, successes, failures } = counted;
     // Those that are under way are neither yet.
     let ended = (successes + failures) as f64;
@@ -248,7 +253,7 @@ fn startups(page: &mut Page, metrics: &StartupMetrics, counted: Startups) {
     }
 }
 
-fn group(page: &mut Page, rebalances: Rebalances, now: SystemTime) {
+fn group(page: &mut ScrapePage, rebalances: Rebalances, now: SystemTime) {
     page.put(&live::REBALANCES, &[], rebalances.completed as f64);
     page.put(&live::REBALANCING, &[], f64::from(u8::from(rebalances.under_way)));
     if let Some(generation) = rebalances.generation {
@@ -291,7 +296,7 @@ mod tests {
     }
 
     fn shown(instances_here: &[Running], measured: impl Fn(&Id) -> Option<Measured>) -> String {
-        let mut page = Page::default();
+        let mut page = ScrapePage::default();
         instances(&mut page, instances_here, measured);
         page.to_string()
     }
@@ -351,7 +356,7 @@ mod tests {
     #[test]
     fn rebalances_have_a_duration_once_one_was_timed() {
         let shown = |rebalances| {
-            let mut page = Page::default();
+            let mut page = ScrapePage::default();
             group(&mut page, rebalances, SystemTime::UNIX_EPOCH);
             page.to_string()
         };
@@ -373,7 +378,7 @@ mod tests {
     #[test]
     fn parts_of_starts_are_shown_once_one_has_ended() {
         let shown = |counted| {
-            let mut page = Page::default();
+            let mut page = ScrapePage::default();
             startups(&mut page, &TASK_STARTUPS, counted);
             page.to_string()
         };

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use base::retry::Chain;
+use base::retry::ErrorChain;
 use kafka::{Admin, Kafka};
 use model::{Key, List, TopicPrefix};
 
@@ -95,7 +95,7 @@ impl herder::Snapshots for Desk {
                 Error::Kafka { doing: "read the topic of certificates", source: Box::new(source) }
             }
             certificates::Error::Registry(source) => {
-                Error::Registry { doing: "decode certificates", told: Chain(&source).to_string() }
+                Error::Registry { doing: "decode certificates", told: ErrorChain(&source).to_string() }
             }
         })
     }
@@ -110,7 +110,7 @@ pub(super) fn refused(doing: &'static str, error: ledger::Error) -> Error {
     match error {
         ledger::Error::Kafka { source, .. } => Error::Kafka { doing, source: Box::new(source) },
         ledger::Error::Topic(source) => {
-            tracing::error!(error = %Chain(&source), "the state topic cannot be used");
+            tracing::error!(error = %ErrorChain(&source), "the state topic cannot be used");
             Error::Internal { doing: "use the state topic" }
         }
     }

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-use base::retry::{Backoff, Chain, Policy, Retry};
-use kafka::{Admin, GroupOptions, Membership, Shards, TransactionOptions};
+use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
+use kafka::{Admin, GroupOptions, Membership, ShardProducers, TransactionOptions};
 
 use super::{Error, Process, Running, Service, door::Door, grace};
 use crate::{
@@ -26,8 +26,8 @@ use crate::{
 };
 
 /// Waits between attempts to start while Kafka is away.
-const STARTING: Policy =
-    Policy { first: Duration::from_millis(250), longest: Duration::from_secs(5), total: None };
+const STARTING: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_millis(250), longest: Duration::from_secs(5), total: None };
 /// How long brokers may take to be as many as topics are to have copies; then the configuration is taken to be wrong.
 const BROKERS: Duration = Duration::from_secs(60);
 
@@ -55,8 +55,8 @@ impl Service {
                 error => error.retry(),
             };
             let Some(wait) = backoff.next_wait(verdict) else { return Err(error) };
-            tracing::warn!(error = %Chain(&error), ?wait, "Kafka is not ready, trying again");
-            self.health.set(Phase::Starting(Chain(&error).to_string()));
+            tracing::warn!(error = %ErrorChain(&error), ?wait, "Kafka is not ready, trying again");
+            self.health.set(Phase::Starting(ErrorChain(&error).to_string()));
             sleep(wait).await;
         }
     }
@@ -69,7 +69,7 @@ impl Service {
         if let Some(feed) = &self.feed {
             feed.follow(state.configs.clone());
         }
-        let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.places());
+        let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.topic_partitions());
         // Being at the end of what can be read is not enough: an open write hides what was committed behind it.
         let topic = &worker.topics.config.name;
         self.health.set(Phase::Starting(format!("waiting until every write to {topic} is decided")));
@@ -124,7 +124,7 @@ impl Service {
             state: state.clone(),
             arbiter,
             statuses: statuses.clone(),
-            shards: Shards::new(worker.kafka.clone(), TransactionOptions::default()),
+            shards: ShardProducers::new(worker.kafka.clone(), TransactionOptions::default()),
             plugins: process.plugins.clone(),
             providers: worker.providers.clone(),
             loggers: Arc::clone(&process.loggers),

@@ -1,9 +1,9 @@
-//! Places where a test lets the process die: between two steps that a crash must not come between unnoticed.
+//! Fail points: tests kill the process between two steps that must tolerate a crash.
 //!
-//! `TRIBUTARY_FAIL_AT=name` kills the process when it first reaches `name`, `name:3` when it does so for the third time. It is
-//! SIGKILL: nothing is flushed and no handler runs. Only builds with debug assertions look at it; in others this is nothing.
+//! `TRIBUTARY_FAIL_AT=name` kills the process when it first reaches `name`, `name:3` the third time. The signal is SIGKILL:
+//! nothing is flushed and no handler runs. Builds without debug assertions ignore it.
 //!
-//! A name is `area.step`, or `area.which.step` where one process has several of a kind, such as transactions.
+//! A name is `area.step`, or `area.which.step` if a process has several of a kind, such as transactions.
 
 use std::{
     env, fmt,
@@ -13,33 +13,33 @@ use std::{
     },
 };
 
-/// The variable that names the place.
+/// The environment variable with the name.
 pub const VARIABLE: &str = "TRIBUTARY_FAIL_AT";
 
-/// Kills the process if the test chose this place. The name is formatted only where a test chose any, so hot paths pass
+/// Kills the process if the test chose this point. The name is formatted only if a test chose any, so hot paths pass
 /// `format_args!`.
 pub fn reach(name: impl fmt::Display) {
-    static PLACE: OnceLock<Option<Place>> = OnceLock::new();
+    static PLACE: OnceLock<Option<FailPoint>> = OnceLock::new();
 
     if !cfg!(debug_assertions) {
         return;
     }
-    let place = PLACE.get_or_init(|| Place::parse(&env::var(VARIABLE).ok()?));
+    let place = PLACE.get_or_init(|| FailPoint::parse(&env::var(VARIABLE).ok()?));
     if place.as_ref().is_some_and(|place| place.is_reached(&name.to_string())) {
         die();
     }
 }
 
-/// Where to die.
+/// Where to kill the process.
 #[derive(Debug)]
-struct Place {
+struct FailPoint {
     name: String,
-    /// How often it is still passed by before that.
+    /// How many more times it is passed before that.
     left: AtomicU32,
 }
 
-impl Place {
-    /// `None` where the text names none.
+impl FailPoint {
+    /// `None` if the text is not a name.
     fn parse(text: &str) -> Option<Self> {
         let (name, times) = text.rsplit_once(':').unwrap_or((text, "1"));
         let times: u32 = times.parse().ok()?;
@@ -57,7 +57,7 @@ impl Place {
 fn die() -> ! {
     use rustix::process::{Signal, getpid, kill_process};
 
-    // It does not return from this, unless somebody forbids it.
+    // Does not return, unless the signal is not permitted.
     kill_process(getpid(), Signal::KILL).ok();
     std::process::abort()
 }
@@ -72,21 +72,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_reached_when_it_was_passed_often_enough_and_no_other_is() {
-        let place = Place::parse("a.b.settled:3").unwrap();
+    fn fail_point_is_reached_the_nth_time_it_is_passed() {
+        let place = FailPoint::parse("a.b.settled:3").unwrap();
 
         let reached: Vec<bool> = ["a.b.settled", "a.b.before", "a.b.settled", "a.b.settled"]
             .map(|name| place.is_reached(name))
             .into();
 
         assert_eq!(reached, [false, false, false, true]);
-        assert!(Place::parse("a.b").unwrap().is_reached("a.b"));
+        assert!(FailPoint::parse("a.b").unwrap().is_reached("a.b"));
     }
 
     #[test]
-    fn a_text_that_names_no_place_kills_nobody() {
+    fn malformed_name_is_ignored() {
         for text in ["", ":1", "a:0", "a:b"] {
-            assert!(Place::parse(text).is_none(), "{text}");
+            assert!(FailPoint::parse(text).is_none(), "{text}");
         }
     }
 }

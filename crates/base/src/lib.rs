@@ -2,19 +2,20 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`retry`] | the verdict on a failure, and the backoff that obeys it |
-//! | [`circuit`] | a host that fails gets no requests for a while |
+//! | [`retry`] | whether to retry an error, and the backoff |
+//! | [`circuit`] | a circuit breaker for the provider's hosts |
 //! | [`secret`] | a value that cannot be printed |
 //! | [`metrics`] | the name, help and labels of every metric |
 //! | [`durable`] | small files that survive a crash |
-//! | [`lapse`] | a clock for durations that also counts time asleep |
+//! | [`boot_clock`] | a clock for durations that also counts suspended time |
 //! | [`random`] | random bytes, ids and secrets |
-//! | [`failpoint`] | the places where a test kills the process |
+//! | [`failpoint`] | points where a test kills the process |
 
+pub mod boot_clock;
 pub mod circuit;
 pub mod durable;
 pub mod failpoint;
-pub mod lapse;
+
 pub mod metrics;
 pub mod random;
 pub mod retry;

@@ -1,36 +1,36 @@
-//! Random bytes and what is made of them: ids that nobody has drawn before, secrets that nobody can guess. One source for all.
+//! Random bytes from a secure source, for unique ids and unguessable secrets.
 
 use aws_lc_rs::rand;
 use data_encoding::HEXLOWER;
 
-/// The machine has no random numbers to give.
+/// The system's random number generator failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the machine gives no random numbers")]
-pub struct Exhausted;
+#[error("the system's random number generator failed")]
+pub struct NoRandomness;
 
-/// So many random bytes.
+/// `N` random bytes.
 ///
 /// # Errors
-/// The machine gives none.
-pub fn bytes<const N: usize>() -> Result<[u8; N], Exhausted> {
+/// The generator failed.
+pub fn bytes<const N: usize>() -> Result<[u8; N], NoRandomness> {
     let mut bytes = [0; N];
-    rand::fill(&mut bytes).map_err(|_| Exhausted)?;
+    rand::fill(&mut bytes).map_err(|_| NoRandomness)?;
     Ok(bytes)
 }
 
-/// So many random bytes as hexadecimal digits.
+/// `N` random bytes as hexadecimal digits.
 ///
 /// # Errors
-/// The machine gives none.
-pub fn hex<const N: usize>() -> Result<String, Exhausted> {
+/// The generator failed.
+pub fn hex<const N: usize>() -> Result<String, NoRandomness> {
     Ok(HEXLOWER.encode(&bytes::<N>()?))
 }
 
-/// A fresh GUID, all of it random but the six bits that say so.
+/// A random (version 4) GUID.
 ///
 /// # Errors
-/// The machine gives none.
-pub fn guid() -> Result<String, Exhausted> {
+/// The generator failed.
+pub fn guid() -> Result<String, NoRandomness> {
     Ok(uuid::Builder::from_random_bytes(bytes()?).into_uuid().to_string())
 }
 
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guid_has_its_dashes_version_and_variant_and_is_never_drawn_twice() {
+    fn guid_has_version_4_and_is_unique() {
         let (one, other) = (guid().unwrap(), guid().unwrap());
 
         assert_ne!(one, other);
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_are_two_for_each_byte() {
+    fn hex_has_two_digits_per_byte() {
         assert_eq!(hex::<32>().unwrap().len(), 64);
     }
 }

@@ -1,28 +1,29 @@
-//! The verdict on a failure, and the backoff that obeys it.
+//! Whether to retry an error, and the backoff.
 //!
-//! `retry()` of an error says whether another attempt may succeed. Callers act on that [`Retry`] and never on the error's text. [`Backoff`] turns "again, later" into bounded, jittered waits.
+//! An error's `retry()` says whether another attempt may succeed. Callers act on this [`Retry`], never on the error's text.
+//! [`Backoff`] provides bounded, jittered waits.
 
 use std::{error::Error, fmt, time::Duration};
 
-/// What may be done about a failure. Of several failures the greatest verdict holds.
+/// Whether an error may be retried. Of several errors the greatest value counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Retry {
-    /// The cause passes by itself: try again after the backoff's own wait.
+    /// The cause is temporary: retry after the backoff's wait.
     Later,
-    /// As [`Retry::Later`], but the other side named the wait.
+    /// As [`Retry::Later`], but the other side named the wait (`Retry-After`).
     After(Duration),
-    /// Trying the same thing again gives the same answer; a person, a new input or a dead letter is needed.
+    /// A retry gives the same result; a person, another input or a dead letter is needed.
     Never,
 }
 
 impl Retry {
-    /// Whether trying again can help.
+    /// Whether a retry can help.
     #[must_use]
     pub fn is_retriable(self) -> bool {
         self != Self::Never
     }
 
-    /// The wait that the other side named, in microseconds; `None` where it did not.
+    /// The wait that the other side named, in microseconds, if it did.
     #[must_use]
     pub fn named_micros(self) -> Option<i64> {
         match self {
@@ -32,34 +33,34 @@ impl Retry {
     }
 }
 
-/// How long to wait between tries, and when to stop trying.
+/// How long to wait between attempts, and when to stop.
 #[derive(Debug, Clone, Copy)]
-pub struct Policy {
-    /// Wait before the second try; it doubles with each further one.
+pub struct BackoffPolicy {
+    /// Wait before the second attempt; doubles with each further one.
     pub first: Duration,
-    /// No single wait is longer than this, unless the other side named a longer one.
+    /// Longest single wait, unless the other side named a longer one.
     pub longest: Duration,
-    /// Once this much time has been spent waiting, the last error is final; zero never waits, `None` waits for ever.
+    /// Total wait after which the last error is final; zero never waits, `None` waits forever.
     pub total: Option<Duration>,
 }
 
-/// The waits of one operation: doubling, jittered to between half and all of their length, bounded in sum.
+/// The waits of one operation: doubling, jittered to between 50 % and 100 %, bounded in total.
 #[derive(Debug)]
 pub struct Backoff {
-    policy: Policy,
+    policy: BackoffPolicy,
     next: Duration,
     spent: Duration,
     jitter: u64,
 }
 
 impl Backoff {
-    /// A fresh series of waits. `seed` spreads the jitter of operations that fail at the same moment.
+    /// A new series of waits. `seed` spreads operations that fail at the same moment.
     #[must_use]
-    pub fn new(policy: Policy, seed: u64) -> Self {
+    pub fn new(policy: BackoffPolicy, seed: u64) -> Self {
         Self { policy, next: policy.first, spent: Duration::ZERO, jitter: seed | 1 }
     }
 
-    /// The wait before the next try, or `None` when the verdict or the policy says to stop.
+    /// The wait before the next attempt, or `None` to stop.
     pub fn next_wait(&mut self, verdict: Retry) -> Option<Duration> {
         let wait = match verdict {
             Retry::Never => return None,
@@ -72,7 +73,7 @@ impl Backoff {
         };
         let wait = match self.policy.total.map(|total| total.saturating_sub(self.spent)) {
             Some(Duration::ZERO) => return None,
-            // The last wait is cut to what is left.
+            // The last wait is cut to the remaining time.
             Some(left) => wait.min(left),
             None => wait,
         };
@@ -80,19 +81,19 @@ impl Backoff {
         Some(wait)
     }
 
-    /// Whether nothing has been waited for yet.
+    /// Whether there has been no wait yet.
     #[must_use]
     pub fn is_fresh(&self) -> bool {
         self.spent.is_zero()
     }
 
-    /// Forgets the waits so far; called after a success.
+    /// Starts over; call it after a success.
     pub fn reset(&mut self) {
         self.next = self.policy.first;
         self.spent = Duration::ZERO;
     }
 
-    /// Between half and all of `whole`: xorshift is enough to keep a crowd from marching in step.
+    /// Between half and all of `whole`; xorshift is random enough to spread retries.
     fn jittered(&mut self, whole: Duration) -> Duration {
         self.jitter ^= self.jitter << 13;
         self.jitter ^= self.jitter >> 7;
@@ -102,11 +103,11 @@ impl Backoff {
     }
 }
 
-/// An error with its causes on one line, for people.
+/// Shows an error with its causes on one line.
 #[derive(Debug)]
-pub struct Chain<'a>(pub &'a dyn Error);
+pub struct ErrorChain<'a>(pub &'a dyn Error);
 
-impl fmt::Display for Chain<'_> {
+impl fmt::Display for ErrorChain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
         let mut source = self.0.source();
@@ -122,8 +123,8 @@ impl fmt::Display for Chain<'_> {
 mod tests {
     use super::*;
 
-    fn policy(first: u64, longest: u64, total: Option<u64>) -> Policy {
-        Policy {
+    fn policy(first: u64, longest: u64, total: Option<u64>) -> BackoffPolicy {
+        BackoffPolicy {
             first: Duration::from_millis(first),
             longest: Duration::from_millis(longest),
             total: total.map(Duration::from_millis),
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_double_up_to_the_longest_and_keep_at_least_half() {
+    fn waits_double_up_to_the_longest() {
         let mut backoff = Backoff::new(policy(100, 400, None), 7);
 
         let waits: Vec<_> = (0..5).map(|_| backoff.next_wait(Retry::Later).unwrap().as_millis()).collect();
@@ -145,19 +146,19 @@ mod tests {
     }
 
     #[test]
-    fn a_final_verdict_is_never_waited_for() {
+    fn permanent_error_is_never_retried() {
         assert_eq!(Backoff::new(policy(1, 1, None), 1).next_wait(Retry::Never), None);
     }
 
     #[test]
-    fn a_named_wait_is_obeyed_even_above_the_longest() {
+    fn named_wait_may_exceed_the_longest() {
         let named = Duration::from_secs(9);
 
         assert_eq!(Backoff::new(policy(1, 10, None), 1).next_wait(Retry::After(named)), Some(named));
     }
 
     #[test]
-    fn waiting_stops_at_the_total_and_starts_anew_after_a_success() {
+    fn waiting_stops_at_the_total_and_restarts_after_reset() {
         let mut backoff = Backoff::new(policy(100, 100, Some(150)), 3);
         let first_series: Vec<_> = std::iter::from_fn(|| backoff.next_wait(Retry::Later)).take(10).collect();
         assert_eq!(first_series.iter().sum::<Duration>(), Duration::from_millis(150), "{first_series:?}");

@@ -1,5 +1,5 @@
-//! What every client shares: librdkafka's log lines become ours, its statistics become metrics, its question for a token
-//! is answered, and a producer that failed for good gives up what it still holds.
+//! The callbacks that all clients share: librdkafka's log lines become ours, its statistics become metrics, token requests are
+//! answered, and a producer that failed fatally drops its queued records.
 
 use std::{
     collections::HashMap,
@@ -25,23 +25,23 @@ use rdkafka::{
 use serde::Deserialize;
 use tracing::{debug, error, info, warn};
 
-use base::metrics::{self, Client, ClientStatistics};
+use base::metrics::{self, ClientStatistics, KafkaClient};
 
-use super::{Error, error::Cause, oauth::Tokens, sys};
+use super::{Error, error::KafkaCause, oauth::TokenCache, sys};
 
-/// The client that a context belongs to.
-pub(super) trait Handle<R>: Send + Sync {
+/// The client of a context.
+pub(super) trait ClientHandle<R>: Send + Sync {
     /// The wrapper's own handle.
     fn handle(&self) -> &rdkafka::client::Client<Context<R>>
     where
         Context<R>: ClientContext;
 
-    /// Purges every record without a report, if the client has failed fatally: librdkafka itself drops what is queued, and
-    /// waits forever for an answer to what is on the wire.
-    fn end_if_fatal(&self) {}
+    /// Purges every record without a delivery report if the client has failed fatally: librdkafka itself drops queued
+    /// records, but waits forever for answers to requests in flight.
+    fn purge_if_fatal(&self) {}
 }
 
-impl<R> Handle<R> for BaseConsumer<Context<R>>
+impl<R> ClientHandle<R> for BaseConsumer<Context<R>>
 where
     Context<R>: ConsumerContext,
 {
@@ -50,52 +50,52 @@ where
     }
 }
 
-impl Handle<()> for AdminClient<Context> {
+impl ClientHandle<()> for AdminClient<Context> {
     fn handle(&self) -> &rdkafka::client::Client<Context> {
         self.inner()
     }
 }
 
-/// Records that are queued and those on the wire.
-pub(super) fn everything() -> PurgeConfig {
+/// Purges queued records and those in flight.
+pub(super) fn purge_everything() -> PurgeConfig {
     PurgeConfig::default().queue().inflight().non_blocking()
 }
 
-/// The client of a context, known once it has been made; weak, since the client owns the context.
-pub(super) type Link<R> = Arc<OnceLock<Weak<dyn Handle<R>>>>;
+/// The client of a context, set once it has been created; weak, since the client owns the context.
+pub(super) type ClientLink<R> = Arc<OnceLock<Weak<dyn ClientHandle<R>>>>;
 
-/// What librdkafka is told while there is no token yet; it is no trouble of the connection.
-const TOKEN_ON_ITS_WAY: &str = "the token is on its way";
+/// Our answer to librdkafka while no token has arrived yet; it is not a connection failure.
+const TOKEN_PENDING: &str = "the token is being fetched";
 
-/// The facility of librdkafka's log lines about connections that failed or ended.
-const CUT: &str = "FAIL";
-/// What these say of one that stood.
-const STOOD: &str = " in state UP";
+/// Facility of librdkafka's log lines about connections that failed or closed.
+const DISCONNECT_FACILITY: &str = "FAIL";
+/// Part of these lines if the connection had been established.
+const WAS_UP: &str = " in state UP";
 
-/// The callbacks of one client. `own` is for those that only its kind has: delivery reports or rebalances.
+/// The callbacks of one client. `own` is the state of those that only its kind has: delivery reports or rebalances.
 pub(super) struct Context<R = ()> {
-    client: Client,
+    client: KafkaClient,
     /// The addresses of `bootstrap.servers`.
     bootstrap: String,
-    link: Link<R>,
-    tokens: Option<Arc<Tokens>>,
-    /// The statistics of the last window.
+    link: ClientLink<R>,
+    tokens: Option<Arc<TokenCache>>,
+    /// Statistics of the last window.
     totals: Mutex<ClientStatistics>,
     trouble: Mutex<Option<(Code, String)>>,
-    cuts: Arc<AtomicU64>,
+    disconnects: Arc<AtomicU64>,
     pub(super) own: R,
 }
 
 impl<R> Context<R> {
     pub(super) fn new(
-        client: Client,
+        client: KafkaClient,
         bootstrap: String,
-        tokens: Option<Arc<Tokens>>,
-        link: Link<R>,
+        tokens: Option<Arc<TokenCache>>,
+        link: ClientLink<R>,
         own: R,
     ) -> Self {
-        let (totals, trouble, cuts) = (Mutex::default(), Mutex::default(), Arc::default());
-        Self { client, bootstrap, link, tokens, totals, trouble, cuts, own }
+        let (totals, trouble, disconnects) = (Mutex::default(), Mutex::default(), Arc::default());
+        Self { client, bootstrap, link, tokens, totals, trouble, disconnects, own }
     }
 
     /// The addresses of `bootstrap.servers`.
@@ -104,19 +104,18 @@ impl<R> Context<R> {
         &self.bootstrap
     }
 
-    /// How often a connection that stood was lost, or all brokers were.
-    pub(super) fn cuts(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.cuts)
+    /// How often an established connection was lost, or all brokers were down.
+    pub(super) fn disconnects(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.disconnects)
     }
 
-    /// Fetches a token, if the client needs one and has not asked yet. Blocks.
+    /// Fetches a token if the client needs one and no fetch is running. Blocks.
     pub(super) fn first_token(&self) -> Option<Result<OAuthToken, Error>> {
         self.tokens.as_ref()?.next()
     }
 
-    /// Does something with the client on a thread of its own: a callback runs on the thread that ends with the client, and
-    /// must be left alone by what blocks.
-    fn aside(&self, work: impl FnOnce(&dyn Handle<R>) + Send + 'static)
+    /// Uses the client on a separate thread: callbacks run on a thread of the client, which must not block.
+    fn on_own_thread(&self, work: impl FnOnce(&dyn ClientHandle<R>) + Send + 'static)
     where
         R: 'static,
     {
@@ -127,16 +126,16 @@ impl<R> Context<R> {
             }
         });
         if let Err(error) = spawned {
-            warn!(client = self.client.label(), %error, "no thread for the client's own work");
+            warn!(client = self.client.label(), %error, "cannot start a thread for work of a Kafka client");
         }
     }
 
-    /// An error for a request that failed. One that only ran out of time is given the reason the connection had: a wrong
-    /// password looks like silence otherwise.
+    /// The error of a failed request. A timeout gets the last connection error as its reason: otherwise a wrong password
+    /// looks like a silent broker.
     pub(super) fn failed(&self, action: impl Into<String>, error: KafkaError) -> Error {
         let action = action.into();
         let silent = matches!(
-            Cause::from(error.clone()).code(),
+            KafkaCause::from(error.clone()).code(),
             Some(Code::OperationTimedOut | Code::BrokerTransportFailure | Code::AllBrokersDown)
         );
         match &*self.trouble.lock() {
@@ -149,7 +148,7 @@ impl<R> Context<R> {
 }
 
 impl<R> Drop for Context<R> {
-    /// A client that ends takes its part of the gauges along.
+    /// A closing client subtracts its part of the gauges.
     fn drop(&mut self) {
         let totals = self.totals.get_mut();
         let gone = ClientStatistics {
@@ -169,16 +168,16 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
 
     fn log(&self, level: Level, facility: &str, message: &str) {
         let client = self.client.label();
-        // Others could not be had in the first place.
-        if facility == CUT && message.contains(STOOD) {
-            self.cuts.fetch_add(1, Ordering::AcqRel);
+        // Connections that were never up do not count.
+        if facility == DISCONNECT_FACILITY && message.contains(WAS_UP) {
+            self.disconnects.fetch_add(1, Ordering::AcqRel);
         }
         match level {
-            // A shard's producer is fenced in the ordinary course of things; its owner is told by the failed call.
-            Level::Emerg | Level::Alert | Level::Critical if self.client != Client::Transactional => {
+            // Fencing of a shard's producer is normal; the failed call reports it.
+            Level::Emerg | Level::Alert | Level::Critical if self.client != KafkaClient::Transactional => {
                 error!(client, facility, "{message}");
             }
-            // What librdkafka calls an error (a refused connection) it mends itself: nobody has to act.
+            // librdkafka recovers by itself from what it logs as an error (a refused connection): no action is needed.
             Level::Emerg | Level::Alert | Level::Critical | Level::Error | Level::Warning => {
                 warn!(client, facility, "{message}");
             }
@@ -188,21 +187,21 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        // The log callback has the same news; whoever uses the client gets those that end it.
+        // The log callback reports the same; calls on the client return the fatal ones.
         debug!(client = self.client.label(), %error, reason, "client error");
         let code = error.rdkafka_error_code();
-        // Of brokers that are taken from the list the log says nothing.
+        // The log does not mention brokers that were removed from the list.
         if code == Some(Code::AllBrokersDown) {
-            self.cuts.fetch_add(1, Ordering::AcqRel);
+            self.disconnects.fetch_add(1, Ordering::AcqRel);
         }
-        // A failure for good comes under the code of its cause; only lost connections are too frequent to look.
+        // A fatal error arrives with the code of its cause, so every code is checked except frequent connection errors.
         if !matches!(code, None | Some(Code::AllBrokersDown | Code::BrokerTransportFailure | Code::Resolve)) {
-            self.aside(|client| client.end_if_fatal());
+            self.on_own_thread(|client| client.purge_if_fatal());
         }
         match code {
-            // Says that there is trouble, not which.
+            // Gives no reason.
             None | Some(Code::AllBrokersDown) => {}
-            Some(Code::Authentication) if reason.contains(TOKEN_ON_ITS_WAY) => {}
+            Some(Code::Authentication) if reason.contains(TOKEN_PENDING) => {}
             Some(code) => {
                 *self.trouble.lock() = Some((code, reason.to_owned()));
             }
@@ -210,22 +209,24 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
     }
 
     fn stats_raw(&self, json: &[u8]) {
-        match serde_json::from_slice::<Statistics>(json) {
+        match serde_json::from_slice::<ClientStats>(json) {
             Ok(statistics) => {
-                if statistics.knows_nobody() {
-                    // A broker that stops may name no broker at all, itself included. librdkafka believes it, and forgets to ask those
-                    // that it was given at first: it would never ask anybody for anything again.
+                if statistics.has_no_brokers() {
+                    // A stopping broker may answer with an empty broker list. librdkafka then drops every broker, the bootstrap
+                    // servers included, and never sends another request.
                     warn!(
                         client = self.client.label(),
-                        "the client has lost sight of all brokers: it looks for them anew"
+                        "the client has no broker left; adding the bootstrap servers again"
                     );
                     let bootstrap = self.bootstrap.clone();
-                    self.aside(move |client| sys::add_brokers(client.handle(), &bootstrap));
+                    self.on_own_thread(move |client| sys::add_brokers(client.handle(), &bootstrap));
                 }
                 let mut totals = self.totals.lock();
                 metrics::client_statistics(self.client, &statistics.window(&mut totals));
             }
-            Err(error) => debug!(client = self.client.label(), %error, "statistics not understood"),
+            Err(error) => {
+                debug!(client = self.client.label(), %error, "cannot parse librdkafka's statistics")
+            }
         }
     }
 
@@ -234,57 +235,57 @@ impl<R: Send + Sync + 'static> ClientContext for Context<R> {
             return Err("sasl.oauthbearer.token.endpoint.url is not set".into());
         };
         let (fetcher, label) = (Arc::clone(tokens), self.client.label());
-        self.aside(move |client| {
+        self.on_own_thread(move |client| {
             let Some(token) = fetcher.next() else { return };
             if let Err(error) = &token {
-                warn!(client = label, %error, "no token for Kafka");
+                warn!(client = label, %error, "cannot get a token for Kafka; librdkafka asks again");
             }
             sys::answer(client.handle(), token);
         });
-        tokens.at_hand().ok_or_else(|| TOKEN_ON_ITS_WAY.into())
+        tokens.current().ok_or_else(|| TOKEN_PENDING.into())
     }
 }
 
 impl ConsumerContext for Context {}
 
-/// The part of librdkafka's statistics that we show.
+/// The part of librdkafka's statistics that we export.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Statistics {
+struct ClientStats {
     msg_cnt: i64,
     msg_size: i64,
     tx_bytes: u64,
     rx_bytes: u64,
-    brokers: Option<HashMap<String, Broker>>,
+    brokers: Option<HashMap<String, BrokerStats>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Broker {
+struct BrokerStats {
     nodeid: i64,
     state: String,
-    /// `configured`, `learned`, or a place for what has no broker of its own.
+    /// `configured`, `learned`, or an internal or logical entry that is no broker.
     source: String,
     txerrs: u64,
     rxerrs: u64,
     req_timeouts: u64,
-    rtt: Option<Window>,
+    rtt: Option<RoundTripStats>,
 }
 
 #[derive(Deserialize)]
-struct Window {
+struct RoundTripStats {
     /// Microseconds.
     avg: u64,
 }
 
-impl Statistics {
-    /// Whether there is no broker left that could be asked for others.
-    fn knows_nobody(&self) -> bool {
-        let is_real = |broker: &Broker| matches!(&*broker.source, "configured" | "learned");
+impl ClientStats {
+    /// Whether no broker is left that could be asked for metadata.
+    fn has_no_brokers(&self) -> bool {
+        let is_real = |broker: &BrokerStats| matches!(&*broker.source, "configured" | "learned");
         self.brokers.as_ref().is_some_and(|brokers| !brokers.values().any(is_real))
     }
 
-    /// Growth since the last call, of gauges too, which may be negative. `last` has their values.
+    /// Change since the last call; that of gauges may be negative. `last` holds the previous values.
     fn window(&self, last: &mut ClientStatistics) -> ClientStatistics {
         let brokers = || self.brokers.iter().flat_map(HashMap::values);
         let round_trips = brokers().filter_map(|broker| Some(broker.rtt.as_ref()?.avg));
@@ -294,7 +295,7 @@ impl Statistics {
             sent_bytes: self.tx_bytes,
             received_bytes: self.rx_bytes,
             request_errors: brokers().map(|broker| broker.txerrs + broker.rxerrs + broker.req_timeouts).sum(),
-            // Bootstrap and coordinator connections have no id of their own and would count a broker twice.
+            // Bootstrap and coordinator connections have no node id and would count a broker twice.
             brokers_up: brokers().map(|broker| i64::from(broker.nodeid >= 0 && broker.state == "UP")).sum(),
             round_trip: Duration::from_micros(round_trips.max().unwrap_or(0)),
         };
@@ -304,7 +305,7 @@ impl Statistics {
             queued_bytes: now.queued_bytes - before.queued_bytes,
             sent_bytes: now.sent_bytes.saturating_sub(before.sent_bytes),
             received_bytes: now.received_bytes.saturating_sub(before.received_bytes),
-            // A broker that left the list takes its errors along: the sum may fall.
+            // The errors of a removed broker are no longer in the sum, so it may fall.
             request_errors: now.request_errors.saturating_sub(before.request_errors),
             brokers_up: now.brokers_up - before.brokers_up,
             round_trip: now.round_trip,
@@ -318,7 +319,7 @@ mod tests {
 
     use super::*;
 
-    fn statistics(sent: u64, errors: u64) -> Statistics {
+    fn statistics(sent: u64, errors: u64) -> ClientStats {
         let json = format!(
             r#"{{"name":"x","msg_cnt":3,"msg_size":300,"tx_bytes":{sent},"rx_bytes":20,"brokers":{{
                 "a:9092/1":{{"nodeid":1,"state":"UP","txerrs":{errors},"rxerrs":1,"req_timeouts":2,"rtt":{{"avg":900}}}},
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_tells_what_grew_since_the_last() {
+    fn window_reports_the_change_since_the_last() {
         let mut totals = ClientStatistics::default();
         let first = statistics(100, 5).window(&mut totals);
         assert_eq!((first.queued_messages, first.queued_bytes, first.brokers_up), (3, 300, 1));
@@ -346,11 +347,13 @@ mod tests {
             round_trip: Duration::from_micros(1500),
         };
         assert_eq!(window, expected);
+        let fallen = statistics(130, 0).window(&mut totals);
+        assert_eq!(fallen.request_errors, 0, "a sum that falls is no growth");
     }
 
     #[test]
-    fn a_request_that_met_silence_is_explained_by_the_trouble_of_the_connection() {
-        let context = Context::new(Client::Admin, String::new(), None, Link::default(), ());
+    fn timeout_names_the_last_connection_error() {
+        let context = Context::new(KafkaClient::Admin, String::new(), None, ClientLink::default(), ());
         let silence = || KafkaError::MetadataFetch(Code::OperationTimedOut);
         assert_eq!(context.failed("list topics", silence()).retry(), Retry::Later);
 
@@ -365,26 +368,16 @@ mod tests {
     }
 
     #[test]
-    fn a_client_without_any_real_broker_knows_nobody() {
+    fn client_without_a_real_broker_has_no_brokers() {
         let known = |sources: &[&str]| {
             let brokers =
                 sources.iter().map(|source| format!(r#""{source}":{{"nodeid":-1,"source":"{source}"}}"#));
             let json = format!(r#"{{"brokers":{{{}}}}}"#, brokers.collect::<Vec<_>>().join(","));
-            !serde_json::from_str::<Statistics>(&json).unwrap().knows_nobody()
+            !serde_json::from_str::<ClientStats>(&json).unwrap().has_no_brokers()
         };
         assert!(known(&["configured", "logical"]) && known(&["learned"]));
         assert!(!known(&["logical"]) && !known(&[]));
-        let silent: Statistics = serde_json::from_str("{}").unwrap();
-        assert!(!silent.knows_nobody(), "nothing is said of brokers");
-    }
-
-    #[test]
-    fn a_sum_that_falls_counts_as_no_growth() {
-        let mut totals = ClientStatistics::default();
-        statistics(100, 5).window(&mut totals);
-
-        let window = statistics(100, 0).window(&mut totals);
-
-        assert_eq!(window.request_errors, 0);
+        let silent: ClientStats = serde_json::from_str("{}").unwrap();
+        assert!(!silent.has_no_brokers(), "statistics without a broker list prove nothing");
     }
 }

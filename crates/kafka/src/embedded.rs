@@ -1,10 +1,9 @@
-//! A Kafka cluster inside this process: librdkafka's own, over real sockets, for the demo and for tests.
+//! An in-process Kafka cluster: librdkafka's mock cluster, over real sockets, for the demo and for tests.
 //!
-//! It is honest about producing, fetching, groups and lost brokers. It is not about transactions (they isolate nothing),
-//! compaction, topic administration, retention (5 MB a partition) and timestamps: prove those against a real broker.
+//! Producing, fetching, groups and lost brokers behave as in Kafka. Transactions (no isolation), compaction, topic
+//! administration, retention (5 MB per partition) and timestamps do not: test those against a real broker.
 //!
-//! The cluster lives on a thread of its own, since its handle may not move between threads, and ends when [`Cluster`] is
-//! dropped.
+//! The cluster has its own thread, since its handle may not move between threads. Dropping [`EmbeddedCluster`] stops it.
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -18,19 +17,19 @@ use rdkafka::{
 use super::{Error, client, sys};
 use crate::Kafka;
 
-/// How long the cluster's thread waits for a command before it serves its client's queue.
-const IDLE: Duration = Duration::from_millis(100);
+/// How long the cluster's thread waits for a command before it polls its client.
+const COMMAND_WAIT: Duration = Duration::from_millis(100);
 
-/// A running cluster. Dropping it stops it; clients then see their brokers gone.
+/// A running cluster. Dropping it stops it; clients then lose their brokers.
 #[derive(Debug)]
-pub struct Cluster {
-    commands: Option<mpsc::Sender<Command>>,
+pub struct EmbeddedCluster {
+    commands: Option<mpsc::Sender<ClusterCommand>>,
     thread: Option<thread::JoinHandle<()>>,
     bootstrap_servers: String,
 }
 
-impl Cluster {
-    /// Starts a cluster of this many brokers, at least 1, on ports of its choice.
+impl EmbeddedCluster {
+    /// Starts a cluster of this many brokers, at least 1, on free ports.
     pub fn start(brokers: u16) -> Result<Self, Error> {
         let (commands, inbox) = mpsc::channel();
         let (started, start) = mpsc::channel();
@@ -52,24 +51,23 @@ impl Cluster {
         &self.bootstrap_servers
     }
 
-    /// Settings with which our clients use this cluster well.
+    /// Settings for clients of this cluster.
     #[must_use]
     pub fn settings(&self) -> Kafka {
         let mut kafka = Kafka::plaintext(&self.bootstrap_servers);
-        // Its brokers never wake a waiting fetch, so waiting only delays.
+        // Its brokers never wake a waiting fetch, so waiting would only delay.
         kafka.consumer.insert("fetch.wait.max.ms".into(), "1".into());
         kafka
     }
 
-    /// Creates a topic. One that exists (perhaps because a client asked for it) is an error with a `TopicAlreadyExists`
-    /// cause.
+    /// Creates a topic. If it exists (perhaps because a client asked for it), the error's cause is `TopicAlreadyExists`.
     pub fn create_topic(&self, name: &str, partitions: i32) -> Result<(), Error> {
         let topic = name.to_owned();
         let action = format!("create topic {name} with {partitions} partitions");
         self.call(action, move |cluster| cluster.create_topic(&topic, partitions, 1))
     }
 
-    /// Cuts every broker off, or lets them all be reached again.
+    /// Disconnects all brokers, or makes them reachable again.
     pub fn set_reachable(&self, reachable: bool) -> Result<(), Error> {
         const ALL: i32 = -1;
         self.call("change whether brokers are reachable".into(), move |cluster| match reachable {
@@ -78,7 +76,7 @@ impl Cluster {
         })
     }
 
-    /// Lets every answer of every broker wait this long.
+    /// Delays every broker response by this long.
     #[cfg(test)]
     pub(super) fn delay_answers(&self, delay: Duration) {
         const ALL: i32 = -1;
@@ -88,11 +86,11 @@ impl Cluster {
     fn call(
         &self,
         action: String,
-        call: impl FnOnce(&Mock<'_>) -> Result<(), KafkaError> + Send + 'static,
+        call: impl FnOnce(&MockBrokers<'_>) -> Result<(), KafkaError> + Send + 'static,
     ) -> Result<(), Error> {
         let (answer, answered) = mpsc::channel();
         // The caller waits for the answer below.
-        let command: Command = Box::new(move |cluster| drop(answer.send(call(cluster))));
+        let command: ClusterCommand = Box::new(move |cluster| drop(answer.send(call(cluster))));
         let sent = self.commands.as_ref().and_then(|commands| commands.send(command).ok());
         match sent.and_then(|()| answered.recv().ok()) {
             Some(called) => called.map_err(|error| Error::request(action, error)),
@@ -101,21 +99,25 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for EmbeddedCluster {
     fn drop(&mut self) {
         self.commands.take();
         if let Some(thread) = self.thread.take() {
-            // A panic of that thread has been reported by the panic hook; there is nothing left to clean up.
+            // The panic hook has reported a panic of that thread; there is nothing left to clean up.
             drop(thread.join());
         }
     }
 }
 
-type Mock<'c> = MockCluster<'c, DefaultProducerContext>;
+type MockBrokers<'c> = MockCluster<'c, DefaultProducerContext>;
 
-type Command = Box<dyn FnOnce(&Mock<'_>) + Send>;
+type ClusterCommand = Box<dyn FnOnce(&MockBrokers<'_>) + Send>;
 
-fn run(brokers: u16, started: &mpsc::Sender<Result<String, KafkaError>>, inbox: &mpsc::Receiver<Command>) {
+fn run(
+    brokers: u16,
+    started: &mpsc::Sender<Result<String, KafkaError>>,
+    inbox: &mpsc::Receiver<ClusterCommand>,
+) {
     client::prepare_tls();
     let mut config = ClientConfig::new();
     config.set("test.mock.num.brokers", brokers.to_string()).set("client.id", "tributary-embedded");
@@ -131,7 +133,7 @@ fn run(brokers: u16, started: &mpsc::Sender<Result<String, KafkaError>>, inbox: 
         return;
     }
     loop {
-        match inbox.recv_timeout(IDLE) {
+        match inbox.recv_timeout(COMMAND_WAIT) {
             Ok(command) => command(&cluster),
             Err(mpsc::RecvTimeoutError::Timeout) => owner.poll(Duration::ZERO),
             Err(mpsc::RecvTimeoutError::Disconnected) => return,
@@ -144,8 +146,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_has_the_brokers_and_topics_asked_for() {
-        let cluster = Cluster::start(3).unwrap();
+    fn cluster_has_the_requested_brokers_and_topics() {
+        let cluster = EmbeddedCluster::start(3).unwrap();
 
         cluster.create_topic("one", 7).unwrap();
 
@@ -155,8 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_cluster_no_longer_listens() {
-        let cluster = Cluster::start(1).unwrap();
+    fn dropped_cluster_stops_listening() {
+        let cluster = EmbeddedCluster::start(1).unwrap();
         let address = cluster.bootstrap_servers().to_owned();
         assert!(std::net::TcpStream::connect(&address).is_ok());
 

@@ -1,4 +1,4 @@
-//! What can go wrong with Kafka, and whether trying again helps.
+//! Kafka errors, and whether a retry can help.
 
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
@@ -13,9 +13,9 @@ pub enum Error {
     /// A user's setting contradicts an enforced one.
     #[error("{client} setting {key}={value} is refused: {rule}; {remedy}")]
     Refused {
-        /// Whose setting: `producer`, `consumer`, `transactional` or `admin`.
+        /// The client it applies to: `producer`, `consumer`, `transactional` or `admin`.
         client: &'static str,
-        /// The setting as the user wrote it.
+        /// The setting's name as the user wrote it.
         key: String,
         /// Its value; never a secret, since no secret is enforced.
         value: String,
@@ -24,10 +24,10 @@ pub enum Error {
         /// What to do.
         remedy: String,
     },
-    /// A setting librdkafka does not know or cannot use.
+    /// A setting that librdkafka does not know or cannot use.
     #[error("{client} setting {key} cannot be used: {reason}; {remedy}")]
     Setting {
-        /// Whose setting.
+        /// The client it applies to.
         client: &'static str,
         /// The setting.
         key: String,
@@ -36,7 +36,7 @@ pub enum Error {
         /// What to do.
         remedy: String,
     },
-    /// librdkafka refused to make a client from settings that are each fine alone.
+    /// librdkafka refused to create a client from settings that are each valid alone.
     #[error("create the {client} client: {reason}")]
     Create {
         /// Which client.
@@ -51,7 +51,7 @@ pub enum Error {
         action: String,
         /// Why it failed.
         #[source]
-        source: Cause,
+        source: KafkaCause,
     },
     /// A record was not acknowledged.
     #[error("publish to {topic} partition {partition} ({persisted} in the log)")]
@@ -60,38 +60,38 @@ pub enum Error {
         topic: String,
         /// Partition of the record.
         partition: i32,
-        /// Whether the broker has it all the same.
+        /// Whether the broker may still have it.
         persisted: Persisted,
         /// Why it failed.
         #[source]
-        source: Cause,
+        source: KafkaCause,
     },
-    /// Another owner has taken the transactional id: this instance is over and must not build a new producer.
+    /// Another owner has taken the transactional id: this instance has ended and must not build a new producer.
     #[error("write with transactional id {transactional_id}: a newer owner has taken it over")]
     Fenced {
-        /// The id both wanted.
+        /// The contested id.
         transactional_id: Arc<str>,
         /// What the broker said.
         #[source]
-        source: Cause,
+        source: KafkaCause,
     },
-    /// The shard stopped being ours while its producer was made; whoever has it now may write.
+    /// The lease on the shard ended while its producer was being created; the new owner may write.
     #[error(
-        "initialise transactional id {transactional_id}: the lease of its shard has ended; take the shard anew if it is assigned again"
+        "initialize transactional id {transactional_id}: the lease of its shard has ended; the shard can be taken when it is assigned again"
     )]
     LeaseEnded {
         /// The shard's id.
         transactional_id: Arc<str>,
     },
-    /// A connection was lost since the last transaction was begun; what became of that one has to be read before the next.
+    /// A connection was lost since the last transaction began; its outcome must be read before the next one.
     #[error(
-        "write with transactional id {transactional_id}: a connection was lost since the last transaction began"
+        "write with transactional id {transactional_id}: a connection was lost since the last transaction began, so its outcome is unknown"
     )]
-    Cut {
+    Disconnected {
         /// The shard's id.
         transactional_id: Arc<str>,
     },
-    /// The position to read from is not, or no longer, in the log.
+    /// The log does not, or no longer, contain the offset to read from.
     #[error("read {topic} partition {partition} from offset {offset}: the broker keeps {low} up to {high}")]
     OffsetOutOfRange {
         /// Topic.
@@ -100,27 +100,27 @@ pub enum Error {
         partition: i32,
         /// The offset asked for.
         offset: i64,
-        /// The first offset the broker has, -1 if it did not say.
+        /// The first offset the broker has, -1 if unknown.
         low: i64,
-        /// The offset the next record will get, -1 if it did not say.
+        /// The offset of the next record, -1 if unknown.
         high: i64,
     },
-    /// Topics exist but are not what they must be.
+    /// Topics exist with other settings than required.
     #[error("{}: {}", counted(.0), listed(.0))]
-    Topics(Vec<Mismatch>),
-    /// The token for OAUTHBEARER could not be had.
+    Topics(Vec<TopicMismatch>),
+    /// Getting a token for OAUTHBEARER failed.
     #[error("get a token for sasl.mechanism=OAUTHBEARER from {from}: {reason}")]
     Token {
         /// The endpoint or file.
         from: String,
-        /// What was wrong; never the token.
+        /// Why; never the token.
         reason: String,
     },
-    /// Transactions that somebody began and nobody has ended hide what was committed behind them. A writer that has died is
-    /// given up by the broker after its `transaction.timeout.ms`; one the broker itself has lost track of stays open for ever.
+    /// Open transactions hide what was committed behind them. The broker aborts the transaction of a dead writer after its
+    /// `transaction.timeout.ms`; a hanging one, which the coordinator has lost track of, stays open forever.
     #[error(
-        "wait for transactions that are still open: {}: not decided within {waited:?}; where nobody writes any more, find \
-         them with kafka-transactions.sh find-hanging and end them with kafka-transactions.sh abort{}",
+        "wait for open transactions: {}: still open after {waited:?}; if their writers are gone, find them with \
+         kafka-transactions.sh find-hanging and end them with kafka-transactions.sh abort{}",
         named(.open),
         .open.first().map(OpenTransaction::arguments).unwrap_or_default()
     )]
@@ -130,15 +130,15 @@ pub enum Error {
         /// How long we waited for them.
         waited: Duration,
     },
-    /// Something bounded did not end in time.
+    /// An operation did not finish within its limit.
     #[error("{action}: not done within {limit:?}")]
     Deadline {
         /// What was attempted.
         action: String,
-        /// The time it had.
+        /// Its time limit.
         limit: Duration,
     },
-    /// The client's thread is gone; only a new client helps.
+    /// The client's thread has ended; only a new client helps.
     #[error("{action}: the client has stopped")]
     Stopped {
         /// What was attempted.
@@ -147,14 +147,15 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether trying the same again can help.
+    /// Whether a retry can help.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
             Self::Request { source, .. } | Self::Delivery { source, .. } => source.retry(),
-            Self::Token { .. } | Self::Deadline { .. } | Self::Undecided { .. } | Self::Cut { .. } => {
-                Retry::Later
-            }
+            Self::Token { .. }
+            | Self::Deadline { .. }
+            | Self::Undecided { .. }
+            | Self::Disconnected { .. } => Retry::Later,
             Self::Refused { .. }
             | Self::Setting { .. }
             | Self::Create { .. }
@@ -166,7 +167,7 @@ impl Error {
         }
     }
 
-    /// Whether the client that answered with this is unusable from now on and must be built anew (or, if fenced, not).
+    /// Whether the client that returned this is unusable and must be rebuilt, or, if fenced, must not be.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         match self {
@@ -176,7 +177,7 @@ impl Error {
         }
     }
 
-    /// For a failed delivery, whether the broker may have the record; nothing else can have left any.
+    /// For a failed delivery, whether the broker may have the record; no other error can leave one.
     #[must_use]
     pub fn persisted(&self) -> Persisted {
         match self {
@@ -185,28 +186,29 @@ impl Error {
         }
     }
 
-    /// Whether the broker or the client refuses this one record, whatever becomes of others: a dead letter, not an outage.
+    /// Whether the broker or the client refuses this particular record: a dead letter, not an outage.
     #[must_use]
     pub fn refuses_record(&self) -> bool {
         matches!(self, Self::Delivery { source, .. } if source.refuses_record())
     }
 
-    /// Whether the topic is not there, or not with this partition: it was deleted since it was looked for, or a broker that has just
-    /// come back does not know of it yet.
+    /// Whether the topic or this partition of it is missing: it was deleted meanwhile, or a restarted broker does not know it
+    /// yet.
     #[must_use]
     pub fn lacks_topic(&self) -> bool {
         matches!(self, Self::Delivery { source, .. } | Self::Request { source, .. } if source.lacks_topic())
     }
 
-    /// Whether there are fewer brokers than a new topic is to have copies. Some may only not be there yet.
+    /// Whether there are fewer brokers than a new topic's replication factor. More may still join.
     #[must_use]
     pub fn lacks_brokers(&self) -> bool {
         matches!(self, Self::Request { source, .. } if source.code() == Some(Code::InvalidReplicationFactor))
     }
 
-    /// Whether a record was given up by the client for a reason that lies elsewhere.
+    /// Whether the client dropped a record for a reason that is not the record's.
     pub(super) fn is_purged(&self) -> bool {
-        let purged = |cause: &Cause| matches!(cause.code(), Some(Code::PurgeQueue | Code::PurgeInflight));
+        let purged =
+            |cause: &KafkaCause| matches!(cause.code(), Some(Code::PurgeQueue | Code::PurgeInflight));
         matches!(self, Self::Delivery { source, .. } if purged(source))
     }
 
@@ -221,43 +223,43 @@ impl Error {
     }
 
     pub(super) fn delivery(topic: &str, partition: i32, persisted: Persisted, source: KafkaError) -> Self {
-        Self::Delivery { topic: topic.to_owned(), partition, persisted, source: Cause::from(source) }
+        Self::Delivery { topic: topic.to_owned(), partition, persisted, source: KafkaCause::from(source) }
     }
 
     pub(super) fn request(action: impl Into<String>, source: KafkaError) -> Self {
-        Self::Request { action: action.into(), source: Cause::from(source) }
+        Self::Request { action: action.into(), source: KafkaCause::from(source) }
     }
 }
 
-/// A topic that exists with other settings than required.
+/// An existing topic whose settings differ from the required ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("topic {topic} has {found} and must have {wanted}: {remedy}")]
-pub struct Mismatch {
+pub struct TopicMismatch {
     /// Topic name.
     pub topic: String,
     /// Actual setting.
     pub found: String,
     /// Required setting.
     pub wanted: String,
-    /// Remedy for the operator.
+    /// What the operator can do.
     pub remedy: String,
 }
 
-/// A transaction that has been begun in a partition and not been ended.
+/// An open transaction in a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenTransaction {
     /// Topic.
     pub topic: Arc<str>,
     /// Partition.
     pub partition: i32,
-    /// Of its first record; nobody who reads committed records sees anything from here on.
+    /// Offset of its first record; read-committed consumers see nothing from here on.
     pub offset: i64,
-    /// The age of that record, if it could be had.
+    /// The age of that record, if it could be read.
     pub open_for: Option<Duration>,
 }
 
 impl OpenTransaction {
-    /// What Kafka's own tool has to be told to end it.
+    /// The arguments with which Kafka's own tool ends it.
     fn arguments(&self) -> String {
         let Self { topic, partition, offset, .. } = self;
         format!(" --topic {topic} --partition {partition} --start-offset {offset}")
@@ -280,9 +282,9 @@ impl fmt::Display for OpenTransaction {
 pub enum Persisted {
     /// It is: only the report about it failed.
     Yes,
-    /// It was on its way when contact was lost; it may still appear.
+    /// It was in flight when the connection was lost; it may still appear.
     Possibly,
-    /// It never left, or the broker refused it.
+    /// It was never sent, or the broker refused it.
     No,
 }
 
@@ -299,12 +301,12 @@ impl fmt::Display for Persisted {
 /// Kafka's own reason for a failure.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{error}{}", self.remedy())]
-pub struct Cause {
+pub struct KafkaCause {
     error: KafkaError,
 }
 
-impl Cause {
-    /// Whether the client is unusable from now on.
+impl KafkaCause {
+    /// Whether the client is now unusable.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         match &self.error {
@@ -315,7 +317,7 @@ impl Cause {
     }
 
     fn remedy(&self) -> &'static str {
-        // librdkafka's only word for a batch whose codec was not built in.
+        // How librdkafka reports a batch whose codec was not built in.
         let is_unread = matches!(self.error, KafkaError::MessageConsumption(Code::NotImplemented));
         if !cfg!(feature = "zstd") && is_unread {
             "; the topic probably has records compressed with zstd, which this build cannot read: build with `--features zstd`"
@@ -352,13 +354,13 @@ impl Cause {
 
     pub(super) fn code(&self) -> Option<Code> {
         match &self.error {
-            // The wrapper forgets to name the code of these.
+            // rdkafka's wrapper returns no code for these.
             KafkaError::AdminOp(code) => Some(*code),
             other => other.rdkafka_error_code(),
         }
     }
 
-    /// Names what only a person, a new input or a new client mends; everything else passes by itself.
+    /// Lists the codes that need a person, another input or a new client; all others are temporary.
     fn retry(&self) -> Retry {
         if self.is_fatal() || self.is_fenced() || self.refuses_record() || self.lacks_topic() {
             return Retry::Never;
@@ -398,37 +400,38 @@ impl Cause {
     }
 }
 
-impl From<KafkaError> for Cause {
+impl From<KafkaError> for KafkaCause {
     fn from(error: KafkaError) -> Self {
         Self { error }
     }
 }
 
-/// Open transactions that are named.
-const NAMED: usize = 4;
+/// How many open transactions an error names.
+const MAX_NAMED_TRANSACTIONS: usize = 4;
 
 fn named(open: &[OpenTransaction]) -> String {
-    let mut text = open.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    if open.len() > NAMED {
-        text += &format!(" and {} more", open.len() - NAMED);
+    let mut text =
+        open.iter().take(MAX_NAMED_TRANSACTIONS).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if open.len() > MAX_NAMED_TRANSACTIONS {
+        text += &format!(" and {} more", open.len() - MAX_NAMED_TRANSACTIONS);
     }
     text
 }
 
-fn counted(mismatches: &[Mismatch]) -> String {
-    // One topic may be wrong in two ways.
+fn counted(mismatches: &[TopicMismatch]) -> String {
+    // A topic may have two mismatches.
     let topics: BTreeSet<&str> = mismatches.iter().map(|mismatch| mismatch.topic.as_str()).collect();
     match topics.len() {
-        1 => "1 topic is not what it must be".to_owned(),
-        many => format!("{many} topics are not what they must be"),
+        1 => "1 topic has wrong settings".to_owned(),
+        many => format!("{many} topics have wrong settings"),
     }
 }
 
-fn listed(mismatches: &[Mismatch]) -> String {
-    mismatches.iter().map(Mismatch::to_string).collect::<Vec<_>>().join("; ")
+fn listed(mismatches: &[TopicMismatch]) -> String {
+    mismatches.iter().map(TopicMismatch::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Failures as librdkafka reports them, for the tests of those who handle them.
+/// Failures as librdkafka reports them, for tests of their handling.
 #[cfg(any(test, feature = "samples"))]
 pub mod samples {
     use super::{Code, Error, KafkaError, Persisted};
@@ -477,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_by_itself_is_tried_again() {
+    fn temporary_errors_are_retried() {
         for code in [
             Code::QueueFull,
             Code::MessageTimedOut,
@@ -492,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_person_or_another_record_is_never_tried_again() {
+    fn permanent_errors_are_never_retried() {
         for code in [
             Code::MessageSizeTooLarge,
             Code::UnknownTopicOrPartition,
@@ -506,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fenced_or_failed_client_says_that_it_is_over() {
+    fn fenced_or_failed_client_is_fatal() {
         for code in [Code::Fenced, Code::Fatal] {
             assert!(request(code).is_fatal(), "{code:?}");
             assert_eq!(request(code).retry(), Retry::Never, "{code:?}");
@@ -514,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_transaction_is_named_with_its_age_and_with_what_ends_it() {
+    fn open_transaction_is_named_with_age_and_remedy() {
         let open = |partition| OpenTransaction {
             topic: "offsets".into(),
             partition,
@@ -523,16 +526,19 @@ mod tests {
         };
         let error = Error::Undecided { open: (2..8).map(open).collect(), waited: Duration::from_secs(3) };
 
-        let told = error.to_string();
-        assert!(told.contains("offsets partition 2 from offset 6 (for 83 s), offsets partition 3"), "{told}");
-        assert!(told.contains(" and 2 more: not decided within 3s"), "{told}");
-        assert!(told.contains("kafka-transactions.sh find-hanging"), "{told}");
-        assert!(told.ends_with("abort --topic offsets --partition 2 --start-offset 6"), "{told}");
+        let message = error.to_string();
+        assert!(
+            message.contains("offsets partition 2 from offset 6 (for 83 s), offsets partition 3"),
+            "{message}"
+        );
+        assert!(message.contains(" and 2 more: still open after 3s"), "{message}");
+        assert!(message.contains("kafka-transactions.sh find-hanging"), "{message}");
+        assert!(message.ends_with("abort --topic offsets --partition 2 --start-offset 6"), "{message}");
         assert_eq!(error.retry(), Retry::Later);
     }
 
     #[test]
-    fn the_code_of_an_admin_failure_decides_too() {
+    fn admin_failure_is_classified_by_its_code() {
         let policy = Error::request("create topics", KafkaError::AdminOp(Code::PolicyViolation));
         let timeout = Error::request("create topics", KafkaError::AdminOp(Code::OperationTimedOut));
 

@@ -5,17 +5,28 @@
 //! Vec<EncodedRecord> ─▶ ShardProducer ──one transaction──▶ record topics, fences, offsets   (one writer per shard)
 //! topics ─▶ Consumer ──read committed──▶ Received        read_to_end: a compacted topic as of now
 //! compacted topic ─▶ Table ──▶ its state in memory ──decide──▶ FencedWriter ─▶ the topic   (PlainWriter where nothing is decided)
-//! work topic ─▶ Membership ──▶ partitions that are this worker's alone, with a lease
-//! TopicSpec ─▶ Admin ──▶ topics that exist and are what they must be
+//! work topic ─▶ Membership ──▶ partitions that only this worker owns, with a lease
+//! TopicSpec ─▶ Admin ──▶ topics that exist with the required settings
 //! ```
 //!
-//! - A record's partition is decided by its maker ([`partition_of`]), never by the client.
-//! - Calls that block run on threads of their own, never on the runtime's.
-//! - Queues are bounded: producers give records back, consumers stop fetching.
+//! - The code that builds a record computes its partition ([`partition_of`]), never the client.
+//! - Blocking calls run on their own threads, never on the runtime's.
+//! - Queues are bounded: a full producer returns the record, a full consumer stops fetching.
 //! - Settings that the guarantees depend on are enforced ([`Error::Refused`]); all others pass through to librdkafka.
 //!
-//! On failure every error answers [`Error::retry`]; [`Error::is_fatal`] says that the client itself is over, and
-//! [`Error::persisted`] whether a record whose publication failed may be in the log all the same.
+//! On failure every error answers [`Error::retry`]; [`Error::is_fatal`] says that the client is unusable, and
+//! [`Error::persisted`] whether a record that failed to publish may still be in the log.
+
+/// Implements `Debug` with the name of the type alone.
+macro_rules! opaque_debug {
+    ($type:ident $(<$state:ident>)?) => {
+        impl $(<$state>)? std::fmt::Debug for $type $(<$state>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($type)).finish_non_exhaustive()
+            }
+        }
+    };
+}
 
 mod client;
 mod consumer;
@@ -35,22 +46,24 @@ mod table;
 mod topics;
 mod transaction;
 
-pub use client::{LARGEST_RECORD, SMALLEST_LIMIT, check_settings};
+pub use client::{MAX_RECORD_BYTES, MIN_MAX_MESSAGE_BYTES, check_settings};
 pub use consumer::{
-    Assignment, Consumer, Event, Options as ConsumerOptions, Place, Reading, Received, Start, Waits,
-    read_decided, read_to_end, watermarks, watermarks_of,
+    Assignment, Consumer, ConsumerEvent, ConsumerRecord, Options as ConsumerOptions, ReadLimits, ReadToEnd,
+    StartOffset, TopicPartition, read_to_end, read_to_end_from, watermarks, watermarks_of,
 };
 #[cfg(any(test, feature = "samples"))]
 pub use error::samples;
-pub use error::{Cause, Error, Mismatch, OpenTransaction, Persisted};
-pub use group::{Lapse, Membership, Options as GroupOptions, Owned, Rebalances};
+pub use error::{Error, KafkaCause, OpenTransaction, Persisted, TopicMismatch};
+pub use group::{Membership, MembershipOutage, Options as GroupOptions, OwnedPartitions, Rebalances};
 pub use partition::{murmur2, partition_of};
-pub use producer::{Ack, Delivery, Options as ProducerOptions, Producer, SendError};
+pub use producer::{Ack, DeliveryFuture, Options as ProducerOptions, Producer, SendError};
 pub use settings::Kafka;
 pub use table::{
-    Apply, FencedWriter, PlainWriter, Table, Trouble, WriteError, WriteMark, WriterOptions, write_id,
+    FencedWriter, LastWriteError, PlainWriter, Table, TableState, WriteError, WriteMark, WriterOptions,
+    write_id,
 };
 pub use topics::{Admin, TopicSpec};
 pub use transaction::{
-    Committed, Failure, Hook, Lease, Options as TransactionOptions, ShardProducer, Shards,
+    CommitError, CommitHook, CommittedBatch, Lease, Options as TransactionOptions, ShardProducer,
+    ShardProducers,
 };

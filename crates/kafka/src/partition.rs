@@ -1,10 +1,10 @@
-//! Which partition a key belongs to, computed as the Java client computes it.
+//! The partition of a key, computed as the Java client does.
 //!
-//! Records of one company stand in one partition of every keyed topic, and any consumer in any language must be able to
-//! find them there. So the hash is Kafka's own: murmur2 with the Java client's seed, made positive by clearing the sign
-//! bit (not by `abs`, which would put about half of all keys elsewhere), modulo the partition count.
+//! All records of a company are in one partition of every keyed topic, and consumers in any language must find them there.
+//! So the hash is Kafka's: murmur2 with the Java client's seed, made positive by clearing the sign bit (not by `abs`, which
+//! would move about half of all keys), modulo the partition count.
 
-/// The partition of `key` among `partitions`. A count below 1 is taken as 1: a topic without partitions does not exist.
+/// The partition of `key` among `partitions`. A count below 1 counts as 1: a topic has at least one partition.
 #[must_use]
 pub fn partition_of(key: &[u8], partitions: i32) -> i32 {
     // Clearing the sign bit leaves 31 bits, so the cast cannot change the number.
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_are_those_of_the_java_clients_own_tests() {
+    fn hashes_match_the_java_clients_tests() {
         let vectors = [
             ("21", -973_932_308),
             ("foobar", -790_332_482),
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_hash_loses_its_sign_bit_as_in_java_and_not_its_sign() {
+    fn negative_hash_loses_its_sign_bit_as_in_java() {
         // -973932308 & 0x7fffffff is 1173551340; abs would give 973932308, and partition 8 instead of 0.
         assert_eq!(partition_of(b"21", 12), 0);
         assert_eq!(partition_of(b"21", 12), 1_173_551_340 % 12);
@@ -62,14 +62,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_key_and_every_length_of_tail_have_a_partition() {
+    fn every_key_length_has_a_partition() {
         for length in 0..9 {
             assert!((0..12).contains(&partition_of(&vec![0xff; length], 12)));
         }
     }
 
     #[test]
-    fn librdkafkas_own_murmur2_partitioner_agrees() {
+    fn librdkafkas_murmur2_partitioner_agrees() {
         let keys: Vec<String> = (0..500).map(|n| format!("company-{n}/{}", n * 7919)).collect();
 
         for key in keys {

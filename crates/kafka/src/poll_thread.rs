@@ -1,8 +1,8 @@
-//! A producer, and the thread that serves its events: reports, log lines, questions for a token.
+//! A producer with the thread that polls it: delivery reports, log lines, token requests.
 //!
-//! rdkafka's own, `ThreadedProducer`, asks for events for a tenth of a second at a time. librdkafka takes whole milliseconds, so the
-//! last one of every turn is spent asking without waiting: a hundredth of a core for each producer that has nothing to do, and there is
-//! one for every shard. Here a turn is a whole number of milliseconds and a little more, so that a quiet one has no rest.
+//! rdkafka's `ThreadedProducer` polls with a timeout of 100 ms. librdkafka waits in whole milliseconds, so it spends the last
+//! millisecond of every poll spinning: 1 % of a core per idle producer, and there is one producer per shard. Here the timeout
+//! is slightly more than a whole number of milliseconds, which leaves no remainder to spin in.
 
 use std::{
     ops::Deref,
@@ -22,18 +22,18 @@ use rdkafka::{
     producer::{BaseProducer, Producer as _, ProducerContext},
 };
 
-use super::context::{Context, Handle, everything};
+use super::context::{ClientHandle, Context, purge_everything};
 
-/// How long events are waited for at a time, and so how long ending may take. Busy, it costs up to a millisecond of each turn.
-const TURN: Duration = Duration::from_millis(250);
-/// More than passes between two looks at the clock, less than it takes to wake up.
-pub(super) const MORE: Duration = Duration::from_micros(50);
+/// Timeout of one poll, and so the longest a shutdown waits. A busy producer spins up to 1 ms per poll.
+const POLL_TIMEOUT: Duration = Duration::from_millis(250);
+/// Added to timeouts: longer than the time between two reads of the clock, shorter than a thread takes to wake up.
+pub(super) const POLL_EXTRA: Duration = Duration::from_micros(50);
 
-/// See the module's head. Dropping it waits for the thread, and for what librdkafka still has to say.
+/// See the module's head. Dropping it waits for the thread and for librdkafka's last events.
 pub(super) struct PolledProducer<C: ProducerContext> {
     producer: Arc<BaseProducer<C>>,
     is_ending: Arc<AtomicBool>,
-    /// Only `None` once it is being dropped.
+    /// `None` only while it is being dropped.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -44,7 +44,7 @@ impl<C: ProducerContext + 'static> FromClientConfigAndContext<C> for PolledProdu
         let (serving, ends) = (Arc::clone(&producer), Arc::clone(&is_ending));
         let serve = move || {
             while !ends.load(Ordering::Acquire) {
-                serving.poll(TURN + MORE);
+                serving.poll(POLL_TIMEOUT + POLL_EXTRA);
             }
         };
         let thread = thread::Builder::new().name("kafka-serve".into()).spawn(serve);
@@ -61,7 +61,7 @@ impl<C: ProducerContext> Deref for PolledProducer<C> {
     }
 }
 
-impl<R> Handle<R> for PolledProducer<Context<R>>
+impl<R> ClientHandle<R> for PolledProducer<Context<R>>
 where
     Context<R>: ProducerContext,
 {
@@ -69,9 +69,9 @@ where
         self.client()
     }
 
-    fn end_if_fatal(&self) {
+    fn purge_if_fatal(&self) {
         if self.client().fatal_error().is_some() {
-            self.purge(everything());
+            self.purge(purge_everything());
         }
     }
 }
@@ -82,7 +82,7 @@ impl<C: ProducerContext> Drop for PolledProducer<C> {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::warn!("the thread that serves a producer ended by itself");
+            tracing::warn!("the thread that polls a producer panicked, see the log");
         }
     }
 }
@@ -94,12 +94,12 @@ mod tests {
     use rdkafka::producer::{BaseRecord, DeliveryResult};
 
     use super::*;
-    use crate::{client::Settings, embedded::Cluster, role::Role};
+    use crate::{client::Settings, embedded::EmbeddedCluster, role::ClientRole};
 
-    /// Tells which thread serves the producer.
-    struct Tells(mpsc::Sender<PathBuf>);
+    /// Reports which thread polls the producer.
+    struct ServingThread(mpsc::Sender<PathBuf>);
 
-    impl ProducerContext for Context<Tells> {
+    impl ProducerContext for Context<ServingThread> {
         type DeliveryOpaque = ();
 
         fn delivery(&self, _: &DeliveryResult<'_>, (): ()) {
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// Time that a thread has had a processor for, and how often it was given one.
+    /// CPU time of a thread, and how often it was scheduled.
     fn used(thread: &std::path::Path) -> (Duration, u64) {
         let text = fs::read_to_string(thread.join("schedstat")).unwrap();
         let numbers: Vec<u64> = text.split_whitespace().map(|number| number.parse().unwrap()).collect();
@@ -115,13 +115,15 @@ mod tests {
     }
 
     #[test]
-    fn a_producer_that_has_nothing_to_do_asks_for_nothing() {
+    fn idle_producer_does_not_spin() {
         const TURNS: usize = 6;
-        let cluster = Cluster::start(1).unwrap();
+        let cluster = EmbeddedCluster::start(1).unwrap();
         cluster.create_topic("events", 1).unwrap();
-        let settings = Settings::new(&cluster.settings(), &Role::Producer { queue_bytes: 1 << 20 }).unwrap();
-        let (told, tells) = mpsc::channel();
-        let producer: Arc<PolledProducer<Context<Tells>>> = settings.create(Tells(told)).unwrap();
+        let settings =
+            Settings::new(&cluster.settings(), &ClientRole::Producer { queue_bytes: 1 << 20 }).unwrap();
+        let (reported, tells) = mpsc::channel();
+        let producer: Arc<PolledProducer<Context<ServingThread>>> =
+            settings.create(ServingThread(reported)).unwrap();
         producer
             .send(BaseRecord::to("events").key("key").payload("value"))
             .map_err(|(error, _)| error)
@@ -135,11 +137,11 @@ mod tests {
                 turns.push((now.0 - last.0) / u32::try_from(now.1 - last.1).unwrap());
                 last = now;
             }
-            thread::sleep(TURN / 10);
+            thread::sleep(POLL_TIMEOUT / 10);
         }
 
-        // One that spins to the end of a turn takes most of a millisecond for each. The least of them: a machine that is taken away
-        // meanwhile counts as used.
+        // A thread that spins to the end of a poll uses most of a millisecond each time. The minimum counts: if the machine
+        // is paused, the pause counts as CPU time.
         let least = turns.iter().min().unwrap();
         assert!(*least < Duration::from_micros(400), "{turns:?}");
     }

@@ -1,54 +1,54 @@
-//! The kinds of client that this crate makes, with the figures that differ from one client to the next.
+//! The kinds of client that this crate creates, with their parameters.
 
 use std::{sync::Arc, time::Duration};
 
-use base::metrics::Client;
+use base::metrics::KafkaClient;
 
-/// How a reader fetches.
+/// Fetch parameters of a reader.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fetch {
-    /// Partitions that it reads.
+pub(super) struct FetchOptions {
+    /// Partitions it reads.
     pub(super) partitions: usize,
-    /// Bytes that it may fetch ahead, over all of them.
+    /// Bytes it may fetch ahead, over all partitions.
     pub(super) bytes: usize,
-    /// How long the broker waits for records before it answers that there are none.
+    /// How long the broker waits for records before it returns an empty fetch.
     pub(super) wait: Duration,
 }
 
-/// Which records a reader sees.
+/// Which records a reader sees (`isolation.level`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sight {
-    /// Those of transactions that were committed, up to the first that is open.
-    Committed,
-    /// Those of open and aborted transactions too.
-    All,
+pub(super) enum Isolation {
+    /// Committed ones, up to the first open transaction.
+    ReadCommitted,
+    /// Also those of open and aborted transactions.
+    ReadUncommitted,
 }
 
-/// A kind of client with the figures that differ from one to the next.
+/// A kind of client with its parameters.
 #[derive(Debug, Clone)]
-pub(super) enum Role {
+pub(super) enum ClientRole {
     /// The idempotent producer.
     Producer { queue_bytes: usize },
     /// The producer of one shard.
     Transactional { id: Arc<str>, queue_bytes: usize, timeout: Duration },
-    /// A reader; without figures it takes librdkafka's own, for a look at single records.
-    Consumer(Option<Fetch>, Sight),
+    /// A reader; without parameters it uses librdkafka's defaults, to read single records.
+    Consumer(Option<FetchOptions>, Isolation),
     /// Queries metadata and offsets; joins no group and fetches nothing.
-    Query(Sight),
-    /// A member of a group that shares out partitions and reads none.
+    Query(Isolation),
+    /// A group member that is assigned partitions and reads none.
     Member { group: Arc<str>, session: Duration, heartbeat: Duration },
     /// The topic admin.
     Admin,
 }
 
-impl Role {
+impl ClientRole {
     /// Its label in metrics and messages.
-    pub(super) fn client(&self) -> Client {
+    pub(super) fn client(&self) -> KafkaClient {
         match self {
-            Self::Producer { .. } => Client::Producer,
-            Self::Transactional { .. } => Client::Transactional,
-            Self::Consumer(..) | Self::Query(_) | Self::Member { .. } => Client::Consumer,
-            Self::Admin => Client::Admin,
+            Self::Producer { .. } => KafkaClient::Producer,
+            Self::Transactional { .. } => KafkaClient::Transactional,
+            Self::Consumer(..) | Self::Query(_) | Self::Member { .. } => KafkaClient::Consumer,
+            Self::Admin => KafkaClient::Admin,
         }
     }
 

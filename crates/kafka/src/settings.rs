@@ -1,4 +1,4 @@
-//! How to reach Kafka: addresses and the settings that pass through to librdkafka.
+//! Bootstrap servers and the settings that are passed to librdkafka.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use base::secret::Secret;
 
 /// The Kafka section of the worker's configuration.
 ///
-/// Values are held as secrets throughout: passwords pass through here, and nothing is lost by hiding the rest.
+/// All values are held as secrets, because some are passwords.
 #[derive(Debug, Clone, Default)]
 pub struct Kafka {
     /// `host:port`, comma-separated; at least one.
     pub bootstrap_servers: String,
     /// Security and connection settings that every client shares (`security.protocol`, `sasl.*`, `ssl.*` …).
     pub common: BTreeMap<String, Secret>,
-    /// What stood behind `producer.`, without the prefix.
+    /// Settings with the prefix `producer.`, without it.
     pub producer: BTreeMap<String, Secret>,
-    /// What stood behind `consumer.`, without the prefix.
+    /// Settings with the prefix `consumer.`, without it.
     pub consumer: BTreeMap<String, Secret>,
-    /// What stood behind `admin.`, without the prefix.
+    /// Settings with the prefix `admin.`, without it.
     pub admin: BTreeMap<String, Secret>,
 }
 
@@ -27,12 +27,12 @@ impl Kafka {
         Self { bootstrap_servers: bootstrap_servers.into(), ..Self::default() }
     }
 
-    /// The user's settings for one client: what all clients share, then what is set for its kind, which wins.
+    /// The user's settings for one client: shared ones first, then those of its kind, which win.
     pub(super) fn layers(&self, client: &str) -> impl Iterator<Item = (&str, &Secret)> {
         self.common.iter().chain(self.own(client).1).map(|(key, value)| (key.as_str(), value))
     }
 
-    /// The key of a client's setting in the worker's file. Errors name the client.
+    /// The key of a client's setting in the worker's file, for errors, which name the client.
     #[must_use]
     pub fn key_of(&self, client: &str, setting: &str) -> String {
         let (prefix, own) = self.own(client);
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_role_overrides_what_all_clients_share() {
+    fn client_settings_override_common_ones() {
         let mut kafka = Kafka::plaintext("localhost:9092");
         kafka.common.insert("security.protocol".into(), "SSL".into());
         kafka.producer.insert("security.protocol".into(), "SASL_SSL".into());

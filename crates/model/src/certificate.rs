@@ -1,4 +1,4 @@
-//! What a snapshot proved about a list.
+//! The certificate of a snapshot: what it proved about a list.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,10 +11,10 @@ use super::{
 named! {
     /// How a list was proved complete.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-    pub enum Method {
+    pub enum CertificateMethod {
         /// It fits on one page.
         Single = "single",
-        /// Its keys ascend strictly from page to page. Not written any more: nothing proves that the provider understands such a filter.
+        /// Its keys ascend strictly from page to page. No longer written: it is unproven that the provider supports such a filter.
         Keyset = "keyset",
         /// Its rows were counted against the distinct ids read.
         Counting = "counting",
@@ -23,14 +23,13 @@ named! {
     }
 }
 
-shown_as_name!(Method);
-read_as_name!(Method: "certificate method");
-written_as_text!(Method);
+shown_as_name!(CertificateMethod);
+read_as_name!(CertificateMethod: "certificate method");
+written_as_text!(CertificateMethod);
 
 /// The record of `schemas/Certificate.avsc`; times are microseconds since 1970.
 ///
-/// Exactly one of `company_id` and `shard` is there: a list belongs to a company, or spans companies and was
-/// read by a shard.
+/// Exactly one of `company_id` and `shard` is set: a list belongs to a company, or spans companies and was read by a shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Certificate {
@@ -47,14 +46,14 @@ pub struct Certificate {
     /// Whether the list is proved complete.
     pub certified: bool,
     /// How.
-    pub method: Method,
+    pub method: CertificateMethod,
     /// Why not.
     pub reason: Option<String>,
     /// Passes over the list, void ones included.
     pub passes: i32,
-    /// Rows asked for per page in the last pass.
+    /// Requested page size in the last pass.
     pub page_size: i32,
-    /// The number that the provider gives the first page of the list; `None` where that is not known.
+    /// The number of the list's first page at the provider; `None` if unknown.
     #[serde(default)]
     pub page_base: Option<i32>,
     /// Pages read in all passes.
@@ -129,7 +128,7 @@ impl Certificate {
             company_id: None,
             shard: None,
             certified: false,
-            method: Method::None,
+            method: CertificateMethod::None,
             reason: None,
             passes: 0,
             page_size: 0,

@@ -1,10 +1,10 @@
-//! A record as bytes: what the Kafka client takes.
+//! An encoded record, ready for the Kafka client.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// Ready to be sent: nothing about it is decided any more, not even its partition.
+/// A record ready to be sent, with its partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodedRecord {
     /// Full topic name.
@@ -15,7 +15,7 @@ pub struct EncodedRecord {
     pub key: Bytes,
     /// Value; `None` is a tombstone.
     pub value: Option<Bytes>,
-    /// Headers in the order they are written.
+    /// Headers in the order in which they are written.
     pub headers: Vec<(&'static str, Bytes)>,
     /// Milliseconds since 1970; `None` lets the producer stamp it.
     pub timestamp_ms: Option<i64>,
@@ -29,7 +29,7 @@ impl EncodedRecord {
         Self { topic, partition, key, value, headers: Vec::new(), timestamp_ms: None }
     }
 
-    /// Bytes this record holds in memory while it is in flight.
+    /// Bytes this record uses in memory.
     #[must_use]
     pub fn size(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();

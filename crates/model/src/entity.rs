@@ -1,4 +1,4 @@
-//! The invoicing entities and their actions: one list of each, from which names and topics follow.
+//! The invoicing entities and their actions, with their names and topics.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use super::{
     text::{find, written_as_text},
 };
 
-/// A `named!` enum whose variants are called as the provider calls them; it is read from either name.
+/// A `named!` enum whose variants have the provider's names; it parses from either name.
 macro_rules! named_by_provider {
     (
         $what:literal
@@ -33,7 +33,7 @@ macro_rules! named_by_provider {
         impl FromStr for $type {
             type Err = Error;
 
-            /// Takes the provider's name or ours, exactly.
+            /// Accepts the provider's name or ours, exactly.
             fn from_str(name: &str) -> Result<Self, Error> {
                 let ours = Self::ALL.into_iter().find(|one| one.name() == name);
                 ours.map_or_else(|| find($what, name, &Self::ALL, Self::provider_name), Ok)
@@ -100,7 +100,7 @@ named_by_provider! {
     }
 }
 
-/// One webhook of the invoicing API: the provider takes a subscription for each pair.
+/// One webhook of the invoicing API: the provider has a subscription per pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InvoicingHook {
     /// Entity it is for.
@@ -115,11 +115,11 @@ impl InvoicingHook {
     pub fn from_slug(text: &str) -> Option<Self> {
         let (entity, action) = text.rsplit_once('-')?;
         let hook = Self { entity: entity.parse().ok()?, action: action.parse().ok()? };
-        // `parse` also takes the provider's names; an address has one spelling.
+        // `parse` also accepts the provider's names; an address has one spelling.
         (hook.slug() == text).then_some(hook)
     }
 
-    /// Its name in an address, as the last segment of its own receiver address: `sale-invoice-updated`.
+    /// The last segment of its receiver address: `sale-invoice-updated`.
     #[must_use]
     pub fn slug(self) -> String {
         format!("{}-{}", self.entity, self.action)
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_name_is_the_providers_in_kebab_case() {
+    fn names_are_the_providers_in_kebab_case() {
         assert_eq!(InvoicingEntity::ALL.len(), 18);
         for entity in InvoicingEntity::all() {
             let mut kebab = String::new();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn company_data_and_settings_are_only_ever_updated() {
+    fn company_data_and_settings_are_only_updated() {
         for entity in InvoicingEntity::all() {
             let only_updated =
                 matches!(entity, InvoicingEntity::CompanyData | InvoicingEntity::CompanySettings);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slug_names_one_hook_in_one_spelling() {
+    fn slug_names_one_hook_in_one_spelling() {
         for entity in InvoicingEntity::all() {
             for &action in entity.actions() {
                 let hook = InvoicingHook { entity, action };
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn both_names_parse_and_a_wrong_one_lists_the_right_ones() {
+    fn both_names_parse_and_an_error_lists_the_valid_ones() {
         for entity in InvoicingEntity::all() {
             assert_eq!(entity.name().parse(), Ok(entity));
             assert_eq!(entity.provider_name().parse(), Ok(entity));

@@ -1,57 +1,56 @@
-//! What can be wrong with plain data.
+//! Errors of plain data.
 
 use super::{SchemaKind, is_printable};
 
 /// Why a text, an object or a record was refused.
 ///
-/// All of these are final: the same input gives the same answer, so whoever handles one treats it as
-/// "never try again" and sends the input to the dead letters or the setting back to its author. This module
-/// imports nothing of ours, hence the verdict is stated here and given by the caller.
+/// All are permanent, since the same input gives the same result: callers never retry, but write a dead letter or report the
+/// wrong setting. This crate imports none of ours, so it has no `retry()`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An id without a single character.
+    /// An empty id.
     #[error("{what} is empty; it must have at least one character")]
     EmptyId {
         /// Which id.
         what: &'static str,
     },
-    /// A name that stands in none of our tables.
+    /// An unknown name.
     #[error("unknown {what} `{given}`; use one of: {valid}")]
     UnknownName {
         /// What was looked up.
         what: &'static str,
-        /// The text that was given, cut to a bearable length.
+        /// The given text, shortened.
         given: String,
-        /// Every name there is.
+        /// The valid names.
         valid: String,
     },
     /// A topic prefix that Kafka would refuse.
     #[error("topic prefix `{given}` {rule}; use at most {longest} of the characters a-z A-Z 0-9 . _ -")]
     Prefix {
-        /// The prefix, cut to a bearable length.
+        /// The prefix, shortened.
         given: String,
         /// The rule it breaks.
         rule: &'static str,
-        /// Characters a prefix may have, so that the longest topic name is still legal.
+        /// Maximum length of a prefix with which the longest topic name is legal.
         longest: usize,
     },
     /// A sequence version that is not a number.
     #[error("sequence version `{given}` is not a number; it must be digits only")]
     NotANumber {
-        /// The text, cut to a bearable length.
+        /// The text, shortened.
         given: String,
     },
     /// A time that is not ISO 8601.
     #[error("`{given}` is not a time; it must look like 2024-05-06T07:08:09.1234567Z")]
     NotATime {
-        /// The text, cut to a bearable length.
+        /// The text, shortened.
         given: String,
     },
-    /// A version text as our headers carry it, but broken.
+    /// A malformed version header.
     #[error("version `{given}` is neither digits, nor digits or a time and a content hash joined by `#`")]
     NotAVersion {
-        /// The text, cut to a bearable length.
+        /// The text, shortened.
         given: String,
     },
     /// A trace parent that breaks the W3C format.
@@ -60,29 +59,29 @@ pub enum Error {
         /// The rule it breaks.
         rule: &'static str,
     },
-    /// A key text that our encoding never makes.
+    /// A key that our encoding never produces.
     #[error("key part `{given}` is not percent-encoded as keys are")]
     KeyPart {
-        /// The text, cut to a bearable length.
+        /// The text, shortened.
         given: String,
     },
     /// The provider sent something other than a JSON object.
     #[error("parse {schema}: the JSON is not an object")]
     NotAnObject {
-        /// What it should have become.
+        /// The type it was parsed as.
         schema: SchemaKind,
     },
-    /// The provider sent something that is not JSON. Where is told, what is not: bodies stay out of logs.
+    /// The provider sent invalid JSON. The error has the position but not the content, which must not reach logs.
     #[error("parse {schema}: broken JSON at line {line}, column {column}")]
     Malformed {
-        /// What it should have become.
+        /// The type it was parsed as.
         schema: SchemaKind,
         /// Line, from 1.
         line: usize,
         /// Column, from 1; 0 at the start of a line.
         column: usize,
     },
-    /// More notifications in one delivery than anyone would send.
+    /// Too many notifications in one delivery.
     #[error("parse InvoicingEvent: {given} notifications in one delivery; at most {most} are taken")]
     TooManyNotifications {
         /// How many there are.
@@ -90,23 +89,23 @@ pub enum Error {
         /// How many there may be.
         most: usize,
     },
-    /// A record without what its key or topic is made of.
+    /// A record without a member that its key or topic needs.
     #[error("place {schema} under its key: {member} is missing or not usable")]
     Unplaceable {
         /// Kind of the record.
         schema: SchemaKind,
-        /// What the provider should have sent.
+        /// The missing member.
         member: &'static str,
     },
-    /// A record whose version has a type that versions do not have.
-    #[error("compare the version of {schema}: {member} has a type that no version has; it must be text")]
+    /// A record whose version has the wrong type.
+    #[error("compare the version of {schema}: {member} has the wrong type; it must be text")]
     Unversioned {
         /// Kind of the record.
         schema: SchemaKind,
-        /// Where the version stands.
+        /// The member with the version.
         member: &'static str,
     },
-    /// A tombstone for something that is never deleted.
+    /// A tombstone for a resource that is never deleted.
     #[error(
         "delete a record of {resource}: the provider only disables these, so no tombstone may be written"
     )]
@@ -131,7 +130,7 @@ impl Error {
     }
 }
 
-/// The start of a refused text: enough to recognise it, never a whole body, and nothing that controls a terminal.
+/// The start of a refused text: enough to recognize it, never a whole body, without terminal control characters.
 pub(super) fn excerpt(text: &str) -> String {
     const LONGEST: usize = 60;
     let mut letters = text.chars();
@@ -148,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_text_is_shown_short_and_printable() {
+    fn excerpt_is_short_and_printable() {
         assert_eq!(excerpt("12\u{1b}[2J3\n4\u{202e}"), "12 [2J3 4 ");
         assert_eq!(excerpt(&"ñ".repeat(60)).chars().count(), 60);
         assert_eq!(excerpt(&"ñ".repeat(61)), format!("{}…", "ñ".repeat(60)));

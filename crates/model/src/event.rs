@@ -7,10 +7,10 @@ use super::{
     members::{Members, Object, provider_object},
 };
 
-/// The longest that a delivery may take to be believed, in microseconds: a day of repetitions.
-const LONGEST_DELIVERY: i64 = 86_400_000_000;
+/// Longest plausible delivery time in microseconds: a day of redeliveries.
+const MAX_DELIVERY_MICROS: i64 = 86_400_000_000;
 
-/// Where and when a delivery came in.
+/// Where and when a delivery was received.
 #[derive(Debug, Clone, Copy)]
 pub struct Reception<'a> {
     /// Name of the connector that received it.
@@ -19,7 +19,7 @@ pub struct Reception<'a> {
     pub received_at: i64,
 }
 
-/// Something changed, and which record. See the schema for each field.
+/// A change of a record. See the schema for each field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AccountingEvent {
@@ -96,10 +96,10 @@ provider_object! {
 }
 
 impl AccountingEvent {
-    /// Reads a delivery's body. `resource` is the one the webhook was subscribed for: the provider documents
-    /// its own names for two resources only.
+    /// Parses a delivery's body. `resource` is the one the webhook was subscribed for: the provider documents its own names for
+    /// two resources only.
     ///
-    /// A `JsonData` that is no JSON object is no error: it is kept, and the fields read from it are null.
+    /// A `JsonData` that is not a JSON object is kept as text, and the fields parsed from it are null.
     ///
     /// # Errors
     /// The body is not a JSON object.
@@ -111,11 +111,10 @@ impl AccountingEvent {
         Self::read(json, reception, |_| Some(resource))
     }
 
-    /// Reads the body of a delivery whose resource is not certain: what the body names is believed first, since that is
-    /// signed; where it names nothing we know, `subscribed` is.
+    /// Parses the body of a delivery whose resource is not certain: the name in the signed body counts first, then `subscribed`.
     ///
     /// # Errors
-    /// The body is not a JSON object, or nothing tells the resource, hence the topic.
+    /// The body is not a JSON object, or the resource, and so the topic, is unknown.
     pub fn from_delivery(
         json: &[u8],
         subscribed: Option<AccountingResource>,
@@ -127,8 +126,8 @@ impl AccountingEvent {
         })
     }
 
-    /// The subscription that a body acknowledges, where it is an `Acknowledge`. That one need not name a resource: it is not
-    /// published, so it needs no topic.
+    /// The subscription that a body acknowledges, if it is an `Acknowledge`. It need not name a resource: it is not published, so
+    /// it needs no topic.
     #[must_use]
     pub fn acknowledged(json: &[u8]) -> Option<Option<String>> {
         let mut envelope = Members::parse(SchemaKind::AccountingEvent, json).ok()?;
@@ -182,7 +181,7 @@ impl AccountingEvent {
         })
     }
 
-    /// The body again, without what we added.
+    /// The original body, without our fields.
     #[must_use]
     pub fn to_json(&self) -> String {
         let partition = self.extra_partition_information.as_ref().map(ExtraPartitionInformation::to_json);
@@ -199,11 +198,11 @@ impl AccountingEvent {
             .finish()
     }
 
-    /// When what it tells of happened, in microseconds since 1970: by the provider's `Timestamp` where that can be so, and else when the
-    /// delivery was received. A provider that counts in a local time is ahead of us: what happened later than it was told of did not.
+    /// When the change happened, in microseconds since 1970: the provider's `Timestamp` if plausible, else the time of receipt. A
+    /// `Timestamp` after the receipt is not plausible: the provider may use a local time that is ahead.
     #[must_use]
     pub fn happened_at(&self) -> i64 {
-        let earliest = self.received_at.saturating_sub(LONGEST_DELIVERY);
+        let earliest = self.received_at.saturating_sub(MAX_DELIVERY_MICROS);
         let can_be = |at: &i64| (earliest..=self.received_at).contains(at);
         self.timestamp_at.filter(can_be).unwrap_or(self.received_at)
     }
@@ -213,7 +212,7 @@ impl AccountingEvent {
         data(self.json_data.as_deref()).has_value(name)
     }
 
-    /// What happened; `None` where the provider does not say.
+    /// What happened; `None` if the provider does not say.
     #[must_use]
     pub fn kind(&self) -> Option<EventKind> {
         self.event_type.as_ref()?.kind()
@@ -227,10 +226,10 @@ impl AccountingEventType {
     }
 }
 
-/// What an accounting event says happened.
+/// What an accounting event reports.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum EventKind {
-    /// A subscription was made or moved; it must be answered with 200.
+    /// A subscription was created or moved; it must be answered with 200.
     Acknowledge,
     /// A record was created.
     Created,
@@ -240,17 +239,16 @@ pub enum EventKind {
     Deleted,
     /// A record that cannot be deleted was disabled.
     Disabled,
-    /// The provider could not do something it was asked for; there is nothing to fetch.
+    /// The provider failed to do something; there is nothing to fetch.
     ErrorOccurred,
     /// None of these: the text as sent.
     Unknown(String),
 }
 
 impl EventKind {
-    /// From an `EventType` (`CustomerUpdated`) or a `SemanticName` (`Svc.ACC.Customers.CustomerUpdated`): the
-    /// ending of the last part decides, since only accounts' and customers' full names are documented. An
-    /// `Acknowledge` is one only if that is the whole of the last part: it is answered and not published, which must
-    /// happen to no event that merely sounds like it.
+    /// From an `EventType` (`CustomerUpdated`) or a `SemanticName` (`Svc.ACC.Customers.CustomerUpdated`): the ending of the last
+    /// part decides, since only the full names for accounts and customers are documented. An `Acknowledge` must be the whole last
+    /// part: it is answered and not published, which must not happen to an event with a similar name.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let last = text.rsplit('.').next().unwrap_or(text);
@@ -271,13 +269,13 @@ impl EventKind {
     }
 }
 
-/// The members of `JsonData`, none where it is no JSON object. Its text is kept as well, so nothing that is not read is lost.
+/// The members of `JsonData`, none if it is not a JSON object. Its text is kept too, so nothing is lost.
 fn data(json_data: Option<&str>) -> Members<'_> {
     let parsed = json_data.map(|json| Members::parse(SchemaKind::AccountingEvent, json.as_bytes()));
     parsed.and_then(Result::ok).unwrap_or_default()
 }
 
-/// The company an event is about. A company's own events name it as the record that changed.
+/// The company of an event. Events about a company name it as the changed record.
 fn company(
     resource: AccountingResource,
     partition: Option<&ExtraPartitionInformation>,
@@ -288,7 +286,7 @@ fn company(
     [own, named].into_iter().flatten().find_map(|id| CompanyId::new(id).ok())
 }
 
-/// The typed twin of a sequence version.
+/// A sequence version as a number.
 pub(super) fn sequence(text: Option<&str>) -> Option<i64> {
     SequenceVersion::parse(text?).ok()?.as_i64()
 }
@@ -298,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_signed_body_decides_the_resource_and_the_subscription_helps_where_it_is_silent() {
+    fn resource_comes_from_the_body_or_else_the_subscription() {
         use AccountingResource::{Customers, InputInvoices, Persons};
         let reception = Reception { connector: "hooks", received_at: 0 };
         let read = |named: &str, subscribed| {
@@ -316,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_happened_when_the_provider_says_unless_that_cannot_be() {
+    fn event_time_is_the_providers_if_plausible() {
         const HOUR: i64 = 3_600_000_000;
         let received_at = 1_714_979_289_000_000;
         // Ticks of .NET count from year 1.
@@ -341,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledge_is_one_whether_or_not_it_names_a_resource() {
+    fn acknowledge_needs_no_resource() {
         for (json, expected) in [
             (r#"{"WebhookId":"w","EventType":{"EventType":"Acknowledge"}}"#, Some(Some("w".to_owned()))),
             (
@@ -357,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_of_an_event_is_the_ending_of_its_name() {
+    fn event_kind_is_the_ending_of_its_name() {
         for (text, kind) in [
             ("Acknowledge", EventKind::Acknowledge),
             ("Svc.ACC.Customers.Acknowledge", EventKind::Acknowledge),

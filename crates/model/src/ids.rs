@@ -1,8 +1,7 @@
-//! Ids as the provider gives them: opaque text, never taken apart.
+//! The provider's ids: opaque text.
 //!
-//! Correlation ids are not always GUIDs (`<prefix>:<number>:CM:<guid>` has been seen), so nothing is assumed
-//! about them except that they are not empty. One type per meaning keeps a tenant from being taken for a
-//! company.
+//! Correlation ids are not always GUIDs (`<prefix>:<number>:CM:<guid>` has been seen), so nothing is assumed about them except
+//! that they are not empty. One type per kind of id prevents mix-ups.
 
 use std::{fmt, str::FromStr};
 
@@ -18,7 +17,7 @@ macro_rules! ids {
         pub struct $name(String);
 
         impl $name {
-            /// Takes the text as it is.
+            /// Wraps the text unchanged.
             ///
             /// # Errors
             /// The text is empty.
@@ -27,7 +26,7 @@ macro_rules! ids {
                 if text.is_empty() { Err(Error::EmptyId { what: $what }) } else { Ok(Self(text)) }
             }
 
-            /// The text as the provider gave it.
+            /// The text as the provider sent it.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -82,14 +81,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_id_is_refused_and_named() {
+    fn empty_id_is_refused_by_name() {
         let error = CompanyId::new("").unwrap_err();
 
         assert_eq!(error.to_string(), "company id is empty; it must have at least one character");
     }
 
     #[test]
-    fn an_id_reads_and_writes_as_bare_text() {
+    fn id_is_serialized_as_plain_text() {
         let id: CompanyId = serde_json::from_str(r#""abc:1:CM:0f""#).unwrap();
 
         assert_eq!(id.as_str(), "abc:1:CM:0f");

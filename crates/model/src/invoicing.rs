@@ -1,8 +1,8 @@
 //! A notification of the invoicing API: the record of `schemas/InvoicingEvent.avsc`.
 //!
-//! Two forms of body are known: *flat*, where the body is the notification, and *wrapped*, where an envelope
-//! holds several. A body that names its `Entity` is flat; one without that holds a non-empty array of objects
-//! `Notifications` is wrapped, and each of them becomes an event of its own that carries the envelope.
+//! Bodies have two forms: *flat*, where the body is the notification, and *wrapped*, where an envelope holds several. A body with
+//! an `Entity` is flat; one without, but with a non-empty array of objects `Notifications`, is wrapped, and each of them becomes
+//! a separate event with a copy of the envelope.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -12,24 +12,24 @@ use serde_json::value::RawValue;
 use super::{
     CompanyId, Error, Extra, InvoicingAction, InvoicingEntity, InvoicingHook, SchemaKind, TenantId,
     event::Reception,
-    members::{Members, Object, provider_object, without_mark},
+    members::{Members, Object, provider_object, without_bom},
 };
 
-/// Each event carries a copy of the envelope, so their number is bounded.
-const MOST_NOTIFICATIONS: usize = 256;
+/// Most notifications per delivery, since each event carries a copy of the envelope.
+const MAX_NOTIFICATIONS: usize = 256;
 
 /// What the receiver knows about a delivery besides its body.
 #[derive(Debug, Clone, Copy)]
 pub struct InvoicingContext<'a> {
-    /// Where and when it came in.
+    /// Where and when it was received.
     pub reception: Reception<'a>,
-    /// The hook whose secret verified it; `None` where signatures are off.
+    /// The hook whose secret verified it; `None` if signatures are off.
     pub hook: Option<InvoicingHook>,
-    /// Companies of the tenants we know (`invoicing.tenants`).
+    /// Companies of the configured tenants (`invoicing.tenants`).
     pub tenants: &'a BTreeMap<TenantId, CompanyId>,
 }
 
-/// An entity changed, and how. See the schema for each field.
+/// A change of an entity. See the schema for each field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InvoicingEvent {
@@ -41,8 +41,7 @@ pub struct InvoicingEvent {
     pub received_at: i64,
     /// Correlation id of the accounting company the tenant is mapped to (`invoicing.tenants`).
     pub company_id: Option<CompanyId>,
-    /// What happened; `None`, written `unknown`, where neither the subscription's secret nor the body told
-    /// it.
+    /// What happened; `None`, written `unknown`, if neither the subscription's secret nor the body says it.
     #[serde(with = "action_or_unknown")]
     pub action: Option<InvoicingAction>,
     /// Provider's `Entity`, such as `SaleInvoice`.
@@ -61,7 +60,7 @@ pub struct InvoicingEvent {
     pub source_application: Option<String>,
     /// `Action` as a wrapped notification states it.
     pub provider_action: Option<String>,
-    /// What stood around it; `None` for the flat form, in which the body is the notification.
+    /// The envelope; `None` for the flat form, in which the body is the notification.
     pub envelope: Option<InvoicingEnvelope>,
     /// What no other field holds.
     pub extra: Extra,
@@ -77,7 +76,7 @@ provider_object! {
     }
 }
 
-/// What stood around a notification in the wrapped form.
+/// The envelope of a notification in the wrapped form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InvoicingEnvelope {
     /// Id of the delivery (`Id`).
@@ -86,7 +85,7 @@ pub struct InvoicingEnvelope {
     pub attempt: Option<i64>,
     /// Provider's `Properties`, as JSON text.
     pub properties: Option<String>,
-    /// Place of this notification in the delivery, from 0.
+    /// Index of this notification in the delivery.
     pub position: i32,
     /// Notifications in the delivery.
     pub count: i32,
@@ -95,21 +94,20 @@ pub struct InvoicingEnvelope {
 }
 
 impl InvoicingEvent {
-    /// Reads a delivery's body: one event, or one for each notification of the wrapped form, in their order.
+    /// Parses a delivery's body: one event, or one per notification of the wrapped form, in order.
     ///
     /// # Errors
-    /// The body is not a JSON object, neither a notification nor the hook tells the entity, hence the topic,
-    /// or there are too many notifications.
+    /// The body is not a JSON object, neither a notification nor the hook names the entity, and so the topic, or there are too
+    /// many notifications.
     pub fn from_json(json: &[u8], context: &InvoicingContext<'_>) -> Result<Vec<Self>, Error> {
         let mut body = Members::parse(SchemaKind::InvoicingEvent, json)?;
-        // A flat body keeps even an array of that name, and an empty one stays where it is: no event would
-        // carry it.
+        // A flat body keeps an array of that name, and a wrapped body an empty one: no event would carry it.
         let notifications = if body.has("Entity") { None } else { body.some_objects("Notifications") };
         let Some(notifications) = notifications else {
             return Ok(vec![Self::from_members(body, None, context)?]);
         };
-        if notifications.len() > MOST_NOTIFICATIONS {
-            return Err(Error::TooManyNotifications { given: notifications.len(), most: MOST_NOTIFICATIONS });
+        if notifications.len() > MAX_NOTIFICATIONS {
+            return Err(Error::TooManyNotifications { given: notifications.len(), most: MAX_NOTIFICATIONS });
         }
         let mut envelope = InvoicingEnvelope {
             id: body.text("Id"),
@@ -127,21 +125,21 @@ impl InvoicingEvent {
         Ok(events)
     }
 
-    /// The entity that a body names, or the first notification of its wrapped form; `None` where it names none that is known, or
-    /// cannot be read. For callers that look before the body is verified: whatever it holds, nothing of it is kept.
+    /// The entity named by a body, or by the first notification of its wrapped form; `None` if it is unknown or the body cannot be
+    /// parsed. For use before the body is verified: nothing of the body is kept.
     #[must_use]
     pub fn entity_named(json: &[u8]) -> Option<InvoicingEntity> {
-        let body: Named<'_> = serde_json::from_slice(without_mark(json)).ok()?;
+        let body: EntityMembers<'_> = serde_json::from_slice(without_bom(json)).ok()?;
         let raw = match (body.entity, body.notifications) {
             (Some(raw), _) => raw,
             (None, notifications) => {
-                serde_json::from_str::<First<'_>>(notifications?.get()).ok()?.0?.entity?
+                serde_json::from_str::<FirstElement<'_>>(notifications?.get()).ok()?.0?.entity?
             }
         };
         serde_json::from_str::<String>(raw.get()).ok()?.parse().ok()
     }
 
-    /// The body again, without what we added; of the wrapped form, with this notification alone.
+    /// The original body without our fields; for the wrapped form, with this notification only.
     #[must_use]
     pub fn to_json(&self) -> String {
         let changes = self.changes.as_ref().map(|changes| {
@@ -197,24 +195,24 @@ impl InvoicingEvent {
     }
 }
 
-/// What tells the entity of a body before it is verified.
+/// The members that name the entity of an unverified body.
 #[derive(Deserialize)]
-struct Named<'a> {
+struct EntityMembers<'a> {
     #[serde(rename = "Entity", borrow, default)]
     entity: Option<&'a RawValue>,
     #[serde(rename = "Notifications", borrow, default)]
     notifications: Option<&'a RawValue>,
 }
 
-/// The first element of an array; the others are passed over.
-struct First<'a>(Option<Named<'a>>);
+/// The first element of an array; the others are skipped.
+struct FirstElement<'a>(Option<EntityMembers<'a>>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for FirstElement<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
 
         impl<'de> de::Visitor<'de> for Visitor {
-            type Value = First<'de>;
+            type Value = FirstElement<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an array")
@@ -223,7 +221,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
             fn visit_seq<A: de::SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
                 let first = elements.next_element()?;
                 while elements.next_element::<de::IgnoredAny>()?.is_some() {}
-                Ok(First(first))
+                Ok(FirstElement(first))
             }
         }
 
@@ -231,8 +229,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
     }
 }
 
-/// The body is what was signed, so it is believed first; the hook helps where it is silent or says something
-/// new.
+/// The signed body counts first; the hook counts if the body has no known entity.
 fn resource(entity: Option<&str>, hook: Option<InvoicingHook>) -> Result<InvoicingEntity, Error> {
     entity
         .and_then(|name| name.parse().ok())
@@ -240,13 +237,13 @@ fn resource(entity: Option<&str>, hook: Option<InvoicingHook>) -> Result<Invoici
         .ok_or(Error::Unplaceable { schema: SchemaKind::InvoicingEvent, member: "Entity" })
 }
 
-/// `Created`, or anything that ends so: whether the entity stands before it is not documented.
+/// `Created`, or anything that ends with it: whether the entity precedes it is not documented.
 fn action(text: &str) -> Option<InvoicingAction> {
     let text = text.to_ascii_lowercase();
     InvoicingAction::ALL.into_iter().find(|action| text.ends_with(action.name()))
 }
 
-/// Written as a word, since a reader should not have to tell "null" from "not told".
+/// Written as a word, so that consumers need not interpret null.
 mod action_or_unknown {
     use serde::{Deserialize, Deserializer, Serializer, de};
 

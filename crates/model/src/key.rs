@@ -1,13 +1,13 @@
-//! Keys: text that names what a record is about, and what of it decides the partition.
+//! Record keys, and the part of each that decides its partition.
 //!
-//! A key is parts joined by `/`. In each part `%`, `/`, control characters and a leading `~` are
-//! percent-encoded and nothing else, so ordinary ids stay readable. Held by property tests:
+//! A key consists of parts joined by `/`. In each part only `%`, `/`, control characters and a leading `~` are
+//! percent-encoded, so ordinary ids stay readable. Checked by property tests:
 //!
 //! - the company part of a record's key is, byte for byte, the key of that company's events, and it alone
 //!   decides the partition of both, so they share a partition number wherever topics have the same partition
 //!   count;
-//! - different parts never make the same key, and [`Key::parts`] gives them back;
-//! - no company can be taken for a shard: only a shard's part starts with `~`.
+//! - different parts never make the same key, and [`Key::parts`] returns them;
+//! - a company is never mistaken for a shard: only a shard's part starts with `~`.
 
 use std::{fmt, ops::Range};
 
@@ -31,38 +31,37 @@ pub enum Partitioning<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Placement {
-    /// The hash of this piece of the text.
+    /// The hash of this range of the text.
     Hashed(Range<usize>),
     Shard(i32),
 }
 
 impl Key {
-    /// Of a company's events.
+    /// The key of a company's events.
     #[must_use]
     pub fn company(company: &CompanyId) -> Self {
         Self::hashed_by_first(&[company.as_str()])
     }
 
-    /// Of events that name no company.
+    /// The key of events that name no company.
     #[must_use]
     pub fn tenant(tenant: &TenantId) -> Self {
         Self::hashed_by_first(&[tenant.as_str()])
     }
 
-    /// Of a record: `company/id`.
+    /// The key of a record: `company/id`.
     #[must_use]
     pub fn record(company: &CompanyId, id: &RecordId) -> Self {
         Self::hashed_by_first(&[company.as_str(), id.as_str()])
     }
 
-    /// Of a payroll company: `code/code`, shaped as every other record's key.
+    /// The key of a payroll company: `code/code`, with two parts like every record's key.
     #[must_use]
     pub fn payroll(code: &PayrollCompanyCode) -> Self {
         Self::hashed_by_first(&[code.as_str(), code.as_str()])
     }
 
-    /// Of the fence entry that guards a record: `area.resource/` before the record's own key, in the
-    /// partition of the record.
+    /// The key of a record's fence: `area.resource/` and the record's key, in the record's partition.
     #[must_use]
     pub fn fence(topic: Topic, record: &Self) -> Self {
         let mut text = topic.suffix();
@@ -77,7 +76,7 @@ impl Key {
         Self { text, placement }
     }
 
-    /// What the keys of all fence entries of a topic begin with, or of those of one company.
+    /// The prefix of the keys of all fences of a topic, or of one company.
     #[must_use]
     pub fn fences_of(topic: Topic, company: Option<&CompanyId>) -> String {
         let mut lead = topic.suffix() + "/";
@@ -88,13 +87,13 @@ impl Key {
         lead
     }
 
-    /// Of what is known about one company's list: `company/list`.
+    /// The key of one company's list: `company/list`.
     #[must_use]
     pub fn company_list(company: &CompanyId, list: &str) -> Self {
         Self::hashed_by_first(&[company.as_str(), list])
     }
 
-    /// Of what one shard knows about a list that spans companies: `~shard/list`, in that shard's partition.
+    /// The key of a shard's part of a list that spans companies: `~shard/list`, in that shard's partition.
     #[must_use]
     pub fn shard_list(shard: i32, list: &str) -> Self {
         let mut text = format!("~{shard}/");
@@ -102,20 +101,20 @@ impl Key {
         Self { text, placement: Placement::Shard(shard) }
     }
 
-    /// Of what is known about a shard itself: `~shard/3`, in that shard's partition.
+    /// The key of a shard itself: `~shard/3`, in that shard's partition.
     #[must_use]
     pub fn shard(shard: i32) -> Self {
         Self { text: format!("~shard/{shard}"), placement: Placement::Shard(shard) }
     }
 
-    /// Of worker state that belongs to no shard: `kind/…`, placed by the whole text.
+    /// The key of worker state that belongs to no shard: `kind/…`, partitioned by the whole text.
     #[must_use]
     pub fn state(kind: &str, parts: &[&str]) -> Self {
         let text = join(std::iter::once(kind).chain(parts.iter().copied()));
         Self { placement: Placement::Hashed(0..text.len()), text }
     }
 
-    /// Of a shard's own state: `kind/shard/…`, in that shard's partition.
+    /// The key of a shard's own state: `kind/shard/…`, in that shard's partition.
     #[must_use]
     pub fn shard_state(kind: &str, shard: i32, parts: &[&str]) -> Self {
         let number = shard.to_string();
@@ -138,17 +137,17 @@ impl Key {
         }
     }
 
-    /// Takes a key's text apart and decodes each part. The `~` of a shard's part stays.
+    /// Splits a key's text and decodes each part. The `~` of a shard's part stays.
     ///
     /// # Errors
-    /// The text is not one a key of ours can have.
+    /// The text is not a key that this type makes.
     pub fn parts(text: &str) -> Result<Vec<String>, Error> {
         text.split('/').map(decode).collect()
     }
 
     fn hashed_by_first(parts: &[&str]) -> Self {
         let text = join(parts.iter().copied());
-        // Within a part it is encoded.
+        // Within a part `/` is encoded.
         let first = text.find('/').unwrap_or(text.len());
         Self { text, placement: Placement::Hashed(0..first) }
     }
@@ -160,9 +159,9 @@ impl fmt::Display for Key {
     }
 }
 
-/// In one piece of memory: a key is made several times for every event.
+/// Joins encoded parts with one allocation, because every event makes several keys.
 fn join<'a>(parts: impl Iterator<Item = &'a str> + Clone) -> String {
-    // As long as it gets where nothing has to be encoded.
+    // The length if nothing must be encoded.
     let mut text = String::with_capacity(parts.clone().map(|part| part.len() + 1).sum());
     for (place, part) in parts.enumerate() {
         if place > 0 {
@@ -174,7 +173,7 @@ fn join<'a>(parts: impl Iterator<Item = &'a str> + Clone) -> String {
 }
 
 fn encode(text: &mut String, part: &str) {
-    // Up to here it is written.
+    // Written up to here.
     let mut written = 0;
     for (place, character) in part.char_indices() {
         let special =
@@ -221,7 +220,7 @@ mod tests {
         Key::record(&company(company_id), &RecordId::new(id).unwrap())
     }
 
-    /// Ids as they may come: ordinary ones, and ones full of what must be encoded.
+    /// Possible ids: ordinary ones, and ones full of characters that must be encoded.
     fn id() -> impl Strategy<Value = String> {
         prop_oneof![
             "[a-z0-9:-]{1,20}",
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_read_as_the_documentation_has_them() {
+    fn keys_are_written_as_documented() {
         let code = PayrollCompanyCode::from(42);
         for (key, text, partitioning) in [
             (Key::company(&company("a:1:CM:b")), "a:1:CM:b", Partitioning::By(b"a:1:CM:b")),
@@ -261,12 +260,12 @@ mod tests {
     }
 
     #[test]
-    fn only_what_must_be_is_encoded() {
+    fn only_special_characters_are_encoded() {
         assert_eq!(record("~a~b", "50% of/é \n#?&").as_str(), "%7Ea~b/50%25 of%2Fé %0A#?&");
     }
 
     #[test]
-    fn a_text_that_no_key_can_have_is_refused() {
+    fn malformed_key_is_refused() {
         for text in ["a%", "a%2", "a%zz/b", "%FF", "%+1"] {
             assert!(Key::parts(text).is_err(), "{text}");
         }
@@ -274,7 +273,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_company_part_of_a_record_is_the_key_of_its_events(company_id in id(), record_id in id()) {
+        fn company_part_of_a_record_is_the_key_of_its_events(company_id in id(), record_id in id()) {
             let events = Key::company(&company(&company_id));
             let record = record(&company_id, &record_id);
             let fence = Key::fence(Topic::AccountingRecords(AccountingResource::Charges), &record);
@@ -292,7 +291,7 @@ mod tests {
         }
 
         #[test]
-        fn every_part_comes_back_as_it_went_in(parts in proptest::collection::vec(id(), 1..5)) {
+        fn parts_survive_encoding(parts in proptest::collection::vec(id(), 1..5)) {
             let key = Key::state("kind", &parts.iter().map(String::as_str).collect::<Vec<_>>());
 
             let back = Key::parts(key.as_str()).unwrap();

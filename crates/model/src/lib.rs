@@ -1,19 +1,17 @@
-//! Plain data: what the provider says, and what becomes of it, without any I/O.
+//! Plain data without I/O: the provider's events and records, and the records we write.
 //!
-//! The path of data: bytes that arrived become an event or a record ([`AccountingEvent`], [`Customer`] …),
-//! any of them is a [`Value`], a value gets its topic, key and headers as [`Outgoing`], and leaves the crate
-//! as [`EncodedRecord`].
+//! Received bytes are parsed into an event or a record ([`AccountingEvent`], [`Customer`] …). Each is a [`Value`], which gets its
+//! topic, key and headers as [`Outgoing`] and leaves the crate as [`EncodedRecord`].
 //!
-//! Invariants, each held by a test:
+//! Invariants, each checked by a test:
 //!
-//! - nothing the provider sent is lost: JSON → struct → JSON gives every member back, repeated and unknown
-//!   ones included;
+//! - nothing the provider sent is lost: JSON → struct → JSON keeps every member, also repeated and unknown ones;
 //! - the company part of a record's key is the key of its events ([`Key`]);
 //! - versions compare as numbers, never as text or by our clock ([`Stamp`]);
 //! - names, paths, topics and schemas come from one table each ([`AccountingResource`], [`InvoicingEntity`]).
 //!
-//! On failure: an [`Error`] that names the thing and the rule. Trying again never helps. Nothing here panics,
-//! logs or waits, and nothing of ours is imported, so that every other crate may use this one.
+//! On failure: an [`Error`] that names the input and the rule; a retry never helps. Nothing here panics, logs or waits. This
+//! crate imports none of our other crates, so that all of them may use it.
 
 mod certificate;
 mod encoded;
@@ -41,7 +39,7 @@ mod trace;
 mod value;
 mod version;
 
-pub use certificate::{Certificate, Method};
+pub use certificate::{Certificate, CertificateMethod};
 pub use encoded::EncodedRecord;
 pub use entity::{InvoicingAction, InvoicingEntity, InvoicingHook};
 pub use error::Error;
@@ -50,16 +48,17 @@ pub use ids::{CompanyId, PayrollCompanyCode, RecordId, RunId, TenantId, WebhookI
 pub use invoicing::{InvoicingChange, InvoicingContext, InvoicingEnvelope, InvoicingEvent};
 pub use key::{Key, Partitioning};
 pub use ledger::{
-    Accepted, Acknowledge, Difference, Done, Echo, Fingerprint, Gap, GapCause, GapState, Heard, ListProgress,
-    Nonce, Note, Order, Pace, Paces, Phase, Progress, Repair, RepairState, Run, RunKind, ShardState, Start,
-    Started, Subscription, Target, Traffic, Wanted, Wish,
+    Acknowledge, DeliveryInterval, DeliveryIntervals, DesiredRunState, Difference, Echo, Fingerprint, Gap,
+    GapAccepted, GapCause, GapState, HistoryEntry, ListProgress, Nonce, ReceiverReport, Repair, RepairState,
+    Run, RunCommand, RunKind, RunProgress, ShardState, StreamStart, Subscription, SubscriptionCommand,
+    SubscriptionCommandDone, SubscriptionPhase, Target, TargetStart, Traffic,
 };
 pub use list::List;
 pub use members::Extra;
-pub use outgoing::{Meta, Origin, Outgoing};
+pub use outgoing::{Origin, Outgoing, RecordMeta};
 pub use quote::{QUOTE_LIMIT, Quote, is_printable, without_quotes};
 pub use record::{Account, Company, Customer, PayrollCompany, Record};
-pub use resource::{AccountingResource, Area, Ending};
+pub use resource::{AccountingResource, Area, RemovalKind};
 pub use schema::SchemaKind;
 pub use time::Moment;
 pub use topic::{Cleanup, Topic, TopicPrefix};

@@ -1,4 +1,4 @@
-//! The lists that can be read in full.
+//! The provider's lists that can be read completely.
 
 use super::{
     AccountingResource, Topic,
@@ -7,7 +7,7 @@ use super::{
 };
 
 named! {
-    /// A list of the provider that can be read in full.
+    /// A list of the provider that can be read completely.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum List {
         /// Accounting companies.
@@ -22,7 +22,7 @@ named! {
 }
 
 impl List {
-    /// Where its rows are published.
+    /// The topic its rows are published to.
     #[must_use]
     pub const fn topic(self) -> Topic {
         match self.resource() {
@@ -31,7 +31,7 @@ impl List {
         }
     }
 
-    /// What its rows are, where they can be read by id.
+    /// The resource of its rows, if they can be read by id.
     #[must_use]
     pub const fn resource(self) -> Option<AccountingResource> {
         match self {
@@ -42,13 +42,13 @@ impl List {
         }
     }
 
-    /// Whether there is one for all companies, and not one for each.
+    /// Whether one list covers all companies, instead of one per company.
     #[must_use]
     pub const fn spans_companies(self) -> bool {
         matches!(self, Self::Companies | Self::Payroll)
     }
 
-    /// The list that has the records of a resource, if there is one.
+    /// The list with the records of a resource, if there is one.
     #[must_use]
     pub fn of(resource: AccountingResource) -> Option<Self> {
         Self::ALL.into_iter().find(|list| list.resource() == Some(resource))

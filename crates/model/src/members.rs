@@ -1,9 +1,8 @@
-//! A JSON object taken apart without losing anything, and put together again.
+//! Splits a JSON object into members without losing anything, and writes it again.
 //!
-//! [`Members`] holds an object's members in order, repeated ones included, each with its raw text. A typed
-//! field takes the last member of its name, as JSON parsers do, if it has the expected type;
-//! [`Members::rest`] turns all that was not taken into the `extra` map of our schemas. [`Object`] is the way
-//! back.
+//! [`Members`] holds an object's members in order, including repeated ones, each with its raw text. A typed field takes the last
+//! member of its name, as JSON parsers do, if it has the expected type; [`Members::rest`] puts all others into the `extra` map
+//! of our schemas. [`Object`] writes the object.
 //!
 //! Labels of `extra`, one-to-one with (name, occurrence):
 //!
@@ -12,10 +11,9 @@
 //! - a name that is not Unicode (a lone surrogate escape): `#`, then its JSON text with quotes, each `#`
 //!   doubled.
 //!
-//! What is not kept: the order of members with different names, white space between them, and how a string
-//! that became a typed field was escaped. Only the levels that our schemas name are parsed; a value that goes
-//! to `extra` is skipped over without recursion, so its depth costs no stack, and its size is bounded by the
-//! caller's limit on the body.
+//! Not kept: the order of members with different names, white space between them, and the escaping of strings that became typed
+//! fields. Only the levels in our schemas are parsed; values in `extra` are skipped without recursion, so their depth needs no
+//! stack, and their size is bounded by the caller's limit on the body.
 
 use std::{
     borrow::Cow,
@@ -28,8 +26,8 @@ use serde_json::value::RawValue;
 
 use super::{Error, SchemaKind};
 
-/// Declares a struct of our schemas that keeps an object of the provider, with the way there and back. A field is read and written
-/// by the method of that name of [`Members`] and [`Object`], or computed from fields before it; `extra` holds all other members.
+/// Declares a struct for an object of the provider that parses and writes it. A field is parsed and written by the method of that
+/// name of [`Members`] and [`Object`], or computed from earlier fields; `extra` holds all other members.
 macro_rules! provider_object {
     (
         $(#[$meta:meta])*
@@ -62,7 +60,7 @@ macro_rules! provider_object {
                 Self { $($company: $company.clone(),)? $($field,)* extra: members.rest() }
             }
 
-            /// The provider's object again.
+            /// The provider's object.
             #[must_use]
             pub fn to_json(&self) -> String {
                 $crate::members::Object::with(&self.extra)$($(.$kind($member, &self.$field))?)*.finish()
@@ -77,9 +75,9 @@ pub type Extra = BTreeMap<String, String>;
 
 /// The members of one object. See the module's head.
 #[derive(Default)]
-pub(super) struct Members<'a>(Vec<Member<'a>>);
+pub(super) struct Members<'a>(Vec<ObjectMember<'a>>);
 
-struct Member<'a> {
+struct ObjectMember<'a> {
     label: Cow<'a, str>,
     value: &'a RawValue,
     taken: bool,
@@ -87,8 +85,8 @@ struct Member<'a> {
 
 impl<'a> Members<'a> {
     pub(super) fn parse(schema: SchemaKind, json: &'a [u8]) -> Result<Self, Error> {
-        let json = without_mark(json);
-        // Asked here because serde_json's own answer would quote the value.
+        let json = without_bom(json);
+        // Checked here because serde_json's error would quote the value.
         let first = json.iter().find(|byte| !byte.is_ascii_whitespace());
         if first.is_some_and(|byte| *byte != b'{') && serde_json::from_slice::<&RawValue>(json).is_ok() {
             return Err(Error::NotAnObject { schema });
@@ -104,8 +102,8 @@ impl<'a> Members<'a> {
         self.take(name, |value| decoded(value.get()).map(Cow::into_owned))
     }
 
-    /// Takes text, and reads digits that stand bare without taking them: their JSON stays in `extra`, so that
-    /// [`Object::digits`] gives back a number.
+    /// Takes text. Unquoted digits are read but not taken: their JSON stays in `extra`, so that [`Object::digits`] writes a number
+    /// again.
     pub(super) fn digits(&mut self, name: &str) -> Option<String> {
         self.text(name).or_else(|| {
             let json = self.last(name)?.value.get();
@@ -113,21 +111,21 @@ impl<'a> Members<'a> {
         })
     }
 
-    /// Whether there is a value other than null, taken or not.
+    /// Whether there is a non-null value, taken or not.
     pub(super) fn has_value(&self, name: &str) -> bool {
         self.last(name).is_some_and(|member| member.value.get() != "null")
     }
 
-    /// Takes a number only if it is an `i64` that is written back the same way.
+    /// Takes a number only if it is an `i64` that is written the same way again.
     pub(super) fn integer(&mut self, name: &str) -> Option<i64> {
         self.take(name, |value| match value.get() {
-            // JSON has no other second way to write an integer without fraction and exponent.
+            // The only other spelling of an integer without fraction and exponent.
             "-0" => None,
             text => text.parse().ok(),
         })
     }
 
-    /// Takes any value but null, as JSON text.
+    /// Takes any non-null value, as JSON text.
     pub(super) fn json(&mut self, name: &str) -> Option<String> {
         self.take(name, |value| (value.get() != "null").then(|| value.get().to_owned()))
     }
@@ -141,7 +139,7 @@ impl<'a> Members<'a> {
         self.take(name, objects)
     }
 
-    /// As [`Members::objects`], but leaves an empty array where it is.
+    /// As [`Members::objects`], but does not take an empty array.
     pub(super) fn some_objects(&mut self, name: &str) -> Option<Vec<Members<'a>>> {
         self.take(name, |value| objects(value).filter(|objects| !objects.is_empty()))
     }
@@ -176,7 +174,7 @@ impl<'a> Members<'a> {
         extra
     }
 
-    fn last(&self, name: &str) -> Option<&Member<'a>> {
+    fn last(&self, name: &str) -> Option<&ObjectMember<'a>> {
         self.0.iter().rev().find(|member| member.label == name)
     }
 
@@ -200,10 +198,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                // Most objects that are read have fewer; growing from nothing would move each member several times.
+                // Most objects have fewer members; growing from zero would move each member several times.
                 let mut members = Vec::with_capacity(12);
                 while let Some((name, value)) = map.next_entry::<&'de RawValue, &'de RawValue>()? {
-                    members.push(Member { label: label(name.get()), value, taken: false });
+                    members.push(ObjectMember { label: label(name.get()), value, taken: false });
                 }
                 Ok(Members(members))
             }
@@ -213,11 +211,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-/// An object being written. Members stand in the order of their names.
+/// An object being written. Members are sorted by name.
 #[derive(Default)]
 pub(super) struct Object(BTreeMap<(String, usize), String>);
 
-/// Place of the last member of a name, behind all earlier ones.
+/// Position of the last member of a name, after all earlier ones.
 const LAST: usize = usize::MAX;
 
 impl Object {
@@ -229,7 +227,7 @@ impl Object {
         self.json(name, value.as_deref().map(quoted))
     }
 
-    /// As [`Object::text`], unless `extra` has the member as it was sent.
+    /// As [`Object::text`], unless `extra` has the original member.
     pub(super) fn digits(mut self, name: &str, value: &Option<String>) -> Self {
         if let Some(text) = value {
             self.0.entry((quoted(name), LAST)).or_insert_with(|| quoted(text));
@@ -254,8 +252,8 @@ impl Object {
     }
 }
 
-/// JSON without the byte order mark that some writers put first; it says nothing, and no JSON parser takes it.
-pub(super) fn without_mark(json: &[u8]) -> &[u8] {
+/// JSON without a byte order mark, which JSON parsers refuse.
+pub(super) fn without_bom(json: &[u8]) -> &[u8] {
     json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json)
 }
 
@@ -268,7 +266,7 @@ fn objects(value: &RawValue) -> Option<Vec<Members<'_>>> {
     elements.into_iter().map(object).collect()
 }
 
-/// The text of a JSON string, or `None` if it is no string or not Unicode.
+/// The text of a JSON string; `None` if it is not a string or not Unicode.
 fn decoded(json: &str) -> Option<Cow<'_, str>> {
     let inner = json.strip_prefix('"')?.strip_suffix('"')?;
     if inner.contains('\\') {
@@ -290,7 +288,7 @@ fn label(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// The way back from a label: the name as JSON text, and its place among members of that name.
+/// Parses a label: the name as JSON text, and its position among members of that name.
 fn occurrence(label: &str) -> (String, usize) {
     let (raw, escaped) = match label.strip_prefix('#') {
         Some(rest) if rest.starts_with('"') => (true, rest),
@@ -305,8 +303,7 @@ fn occurrence(label: &str) -> (String, usize) {
             name.push('#');
             rest = after;
         } else {
-            // Only labels that no `Members` made can fail to be numbers; they are kept as the last of their
-            // name.
+            // Labels that `Members` did not make may not be numbers; they are kept as the last of their name.
             place = after.parse().unwrap_or(LAST);
             rest = "";
         }
@@ -332,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_of_the_expected_type_is_taken_and_any_other_is_left() {
+    fn only_members_of_the_expected_type_are_taken() {
         let mut object = members(r#"{"a":"x","b":null,"c":7,"d":7.0,"e":-0,"f":"\ud800","g":{"h":1}}"#);
 
         assert_eq!(object.text("a").as_deref(), Some("x"));
@@ -351,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_digits_are_read_as_text_and_given_back_as_a_number() {
+    fn unquoted_digits_are_written_as_a_number_again() {
         for (json, read) in [
             (r#"{"n":42}"#, Some("42")),
             (r#"{"n":"42"}"#, Some("42")),
@@ -370,14 +367,14 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_skipped() {
+    fn byte_order_mark_is_skipped() {
         let json = "\u{feff}{\"a\":\"x\"}";
 
         assert_eq!(members(json).text("a").as_deref(), Some("x"));
     }
 
     #[test]
-    fn the_last_of_a_repeated_member_wins_and_the_others_are_kept() {
+    fn last_repeated_member_wins_and_the_others_are_kept() {
         let mut object = members(r##"{"$id":"1","x":0,"$id":2,"$id":"3"}"##);
 
         assert_eq!(object.text("$id").as_deref(), Some("3"));
@@ -386,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn no_real_name_is_taken_for_a_repeated_one() {
+    fn labels_of_repeated_members_never_collide_with_names() {
         let labels =
             extra(r##"{"a#1":1,"a":2,"a":3,"a#":4,"a#":5,"":6,"":7,"#\"":8,"\ud800":9,"\ud800":10}"##);
 
@@ -408,28 +405,28 @@ mod tests {
     }
 
     #[test]
-    fn many_repetitions_come_back_in_the_order_they_came() {
+    fn repeated_members_keep_their_order() {
         let json = format!("{{{}}}", (0..25).map(|n| format!("\"a\":{n}")).collect::<Vec<_>>().join(","));
 
         assert_eq!(Object::with(&members(&json).rest()).finish(), json);
     }
 
     #[test]
-    fn raw_text_is_kept_to_the_letter() {
+    fn raw_text_is_kept_verbatim() {
         let json = r#"{"n":1.50e+3,"o":{ "b":1, "b":2,"c":[ ] },"s":"\u0041"}"#;
 
         assert_eq!(Object::with(&members(json).rest()).finish(), json);
     }
 
     #[test]
-    fn a_value_deeper_than_any_recursion_limit_is_kept() {
+    fn deeply_nested_value_is_kept() {
         let json = format!("{{\"deep\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
 
         assert_eq!(Object::with(&members(&json).rest()).finish(), json);
     }
 
     #[test]
-    fn an_error_tells_where_and_never_what() {
+    fn error_has_the_position_but_not_the_content() {
         for (json, expected) in [
             ("\"secret\"", "parse Customer: the JSON is not an object"),
             (" [1]", "parse Customer: the JSON is not an object"),

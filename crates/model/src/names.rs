@@ -1,6 +1,6 @@
-//! Closed sets with a name for each member.
+//! Enums whose variants have names.
 
-/// Declares an enum together with the name of each variant, `ALL` of them in order, and `name()`.
+/// Declares an enum with a name per variant, `ALL` variants in order, and `name()`.
 macro_rules! named {
     ($(#[$meta:meta])* pub enum $type:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)+ }) => {
         $(#[$meta])*
@@ -23,7 +23,7 @@ macro_rules! named {
     };
 }
 
-/// Gives a type with `name()` its `Display`.
+/// Implements `Display` with `name()`.
 macro_rules! shown_as_name {
     ($($type:ty),+) => {$(
         impl std::fmt::Display for $type {

@@ -1,11 +1,11 @@
-//! A record on its way out: what is published, where, and the headers that say where it came from.
+//! A record to publish: its topic, key, value, and the headers that say where it came from.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::{
-    AccountingResource, CompanyId, Ending, Epoch, Error, Key, RecordId, Topic, Traceparent, Value,
+    AccountingResource, CompanyId, Epoch, Error, Key, RecordId, RemovalKind, Topic, Traceparent, Value,
     names::named,
 };
 
@@ -19,28 +19,28 @@ pub struct Outgoing {
     /// `None` is a tombstone.
     pub value: Option<Arc<Value>>,
     /// Where it came from.
-    pub meta: Meta,
+    pub meta: RecordMeta,
     /// Milliseconds since 1970; `None` lets the producer stamp it.
     pub timestamp_ms: Option<i64>,
 }
 
-/// What the headers say.
+/// The content of the headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Meta {
-    /// Stable id of the delivery or page item: a repetition has the same.
+pub struct RecordMeta {
+    /// Stable id of the delivery or page item; a repetition has the same one.
     pub id: String,
-    /// What made us publish it.
+    /// Why it is published.
     pub origin: Origin,
-    /// The value's version; `None` takes the one that the value tells itself.
+    /// The value's version; `None` uses the one in the value.
     pub version: Option<String>,
     /// Epoch of the version, for records.
     pub epoch: Option<Epoch>,
-    /// Trace it belongs to; `None` gives it one of its own, derived from the id.
+    /// Its trace; `None` derives one from the id.
     pub traceparent: Option<Traceparent>,
 }
 
 named! {
-    /// What made us publish a record.
+    /// Why a record is published.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Origin {
         /// A delivery.
@@ -54,45 +54,44 @@ named! {
     }
 }
 
-impl Meta {
-    /// Id and origin; the rest is filled in as it becomes known.
+impl RecordMeta {
+    /// With id and origin only.
     pub fn new(id: impl Into<String>, origin: Origin) -> Self {
         Self { id: id.into(), origin, version: None, epoch: None, traceparent: None }
     }
 }
 
 impl Outgoing {
-    /// Puts a value under the right key in the right topic, with its version in the headers. Events are
-    /// stamped with the time we received them, so that retention counts from there.
+    /// Gives a value its topic, key and version header. The timestamp of an event is its time of receipt, so that retention counts
+    /// from there.
     ///
     /// # Errors
-    /// The key cannot be made ([`Value::key`]), a record's version cannot be compared ([`Value::version`]),
-    /// or a [`Record`](super::Record) is of a resource whose topic holds another schema.
-    pub fn new(value: Value, meta: Meta) -> Result<Self, Error> {
+    /// The key cannot be built ([`Value::key`]), a record's version cannot be compared ([`Value::version`]), or the topic of a
+    /// [`Record`](super::Record)'s resource has another schema.
+    pub fn new(value: Value, meta: RecordMeta) -> Result<Self, Error> {
         Self::shared(Arc::new(value), meta)
     }
 
-    /// As [`Self::new`], of a value that others hold as well.
+    /// As [`Self::new`], for a shared value.
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn shared(value: Arc<Value>, meta: Meta) -> Result<Self, Error> {
+    pub fn shared(value: Arc<Value>, meta: RecordMeta) -> Result<Self, Error> {
         let key = value.key()?;
         Self::under(key, value, meta)
     }
 
-    /// As [`Self::new`], under a key that the value need not tell itself.
+    /// As [`Self::new`], with an explicit key.
     ///
     /// # Errors
-    /// As [`Self::new`], but for the key.
-    pub fn under(key: Key, value: Arc<Value>, meta: Meta) -> Result<Self, Error> {
+    /// As [`Self::new`], except for the key.
+    pub fn under(key: Key, value: Arc<Value>, meta: RecordMeta) -> Result<Self, Error> {
         let topic = value.topic();
         if topic.schema() != Some(value.schema()) {
             return Err(Error::Unplaceable { schema: value.schema(), member: "a resource of this schema" });
         }
         let (version, received_at) = match &*value {
-            // An event is published whatever its version looks like: whoever reads it decides what to make of
-            // it.
+            // An event is published whatever its version looks like; its consumers decide what to do.
             Value::AccountingEvent(event) => (value.version().ok().flatten(), Some(event.received_at)),
             Value::InvoicingEvent(event) => (None, Some(event.received_at)),
             _ if meta.version.is_some() => (None, None),
@@ -102,14 +101,14 @@ impl Outgoing {
         Ok(Self {
             topic,
             key,
-            meta: Meta { version: version.or(meta.version), ..meta },
+            meta: RecordMeta { version: version.or(meta.version), ..meta },
             value: Some(value),
             timestamp_ms: received_at.map(|micros| micros.div_euclid(1_000)),
         })
     }
 
-    /// The end of a deleted record. Whether it may be written is decided by whoever read the provider's
-    /// answers; here it is only refused for what is never deleted. `meta.version` is the deleting event's.
+    /// The tombstone of a deleted record. The caller decides whether the record is deleted; only resources that are never deleted
+    /// are refused here. `meta.version` is that of the deleting event.
     ///
     /// # Errors
     /// Records of the resource are never deleted.
@@ -117,16 +116,16 @@ impl Outgoing {
         resource: AccountingResource,
         company: &CompanyId,
         id: &RecordId,
-        meta: Meta,
+        meta: RecordMeta,
     ) -> Result<Self, Error> {
-        if resource.ending() == Ending::Disabled {
+        if resource.ending() == RemovalKind::Disabled {
             return Err(Error::NeverDeleted { resource: resource.name() });
         }
         let key = Key::record(company, id);
         Ok(Self { topic: Topic::AccountingRecords(resource), key, value: None, meta, timestamp_ms: None })
     }
 
-    /// The headers, in the order they are written.
+    /// The headers, in the order in which they are written.
     #[must_use]
     pub fn headers(&self) -> Vec<(&'static str, Bytes)> {
         let meta = &self.meta;

@@ -1,24 +1,24 @@
-//! The provider's own words inside texts of ours: short, printable, and marked so that REST can leave them out for readers.
+//! Quotes of the provider in our texts: short, printable, and marked so that REST can hide them from read-only users.
 
 use std::{borrow::Cow, fmt};
 
 const OPEN: char = '⟪';
 const CLOSE: char = '⟫';
-/// What stands between the marks where the words are left out.
-const LEFT_OUT: &str = "[hidden]";
+/// Replaces a hidden quote.
+const HIDDEN_QUOTE: &str = "[hidden]";
 
-/// Characters of one quote, at most.
+/// Most characters of a quote.
 pub const QUOTE_LIMIT: usize = 200;
 
-/// The provider's words as they stand in errors, logs and traces: on one line, at most [`QUOTE_LIMIT`] characters, between marks
-/// that the words themselves cannot hold.
+/// The provider's words in errors, logs and traces: on one line, at most [`QUOTE_LIMIT`] characters, between marks that the
+/// words themselves cannot contain.
 #[derive(Debug, Clone, Copy)]
 pub struct Quote<'a>(pub &'a str);
 
 impl fmt::Display for Quote<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let clean = |letter: char| match letter {
-            // Each of them would end the quote early when REST removes it from JSON.
+            // Each of these would end the quote early when REST removes it from JSON.
             '"' | '\\' | OPEN | CLOSE => '\'',
             letter if is_printable(letter) => letter,
             _ => ' ',
@@ -28,7 +28,7 @@ impl fmt::Display for Quote<'_> {
     }
 }
 
-/// Whether a character shows what it is: neither one that controls a terminal nor one that hides or turns text around.
+/// Whether a character is visible text: no control character, and none that hides or reverses text.
 #[must_use]
 pub fn is_printable(letter: char) -> bool {
     !(letter.is_control()
@@ -36,7 +36,7 @@ pub fn is_printable(letter: char) -> bool {
         || matches!(letter, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'))
 }
 
-/// A text, or JSON with texts in it, without the words of every [`Quote`]. A quote that was cut ends with its text.
+/// A text, or JSON with texts in it, with every [`Quote`] hidden. A quote that was cut off ends with its text.
 #[must_use]
 pub fn without_quotes(text: &str) -> Cow<'_, str> {
     if !text.contains(OPEN) {
@@ -47,7 +47,7 @@ pub fn without_quotes(text: &str) -> Cow<'_, str> {
     while let Some((before, quote)) = rest.split_once(OPEN) {
         kept.push_str(before);
         kept.extend([OPEN, CLOSE]);
-        kept.insert_str(kept.len() - CLOSE.len_utf8(), LEFT_OUT);
+        kept.insert_str(kept.len() - CLOSE.len_utf8(), HIDDEN_QUOTE);
         let end = quote.find([CLOSE, '"', '\n']).unwrap_or(quote.len());
         rest = &quote[end..];
         rest = rest.strip_prefix(CLOSE).unwrap_or(rest);
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quote_is_short_printable_and_cannot_leave_its_marks() {
+    fn quote_is_short_printable_and_closed() {
         for (words, shown) in [
             ("Duplicate code", "⟪Duplicate code⟫"),
             ("a\u{1b}[2Jb\nc\u{202e}d\u{200b}e", "⟪a [2Jb c d e⟫"),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_left_out_of_texts_and_of_json() {
+    fn quotes_are_hidden_in_texts_and_json() {
         let quote = Quote("a \"secret\" of the \\ host").to_string();
         for (text, kept) in [
             ("no words".to_owned(), "no words"),

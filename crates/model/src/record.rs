@@ -1,14 +1,14 @@
-//! Records as the provider's reads show them, one struct per schema.
+//! Records that we read from the provider, one struct per schema.
 //!
-//! Text stays as sent, typed twins stand beside it, and what a schema does not know goes to `extra`;
-//! `to_json` gives the provider's object back, without the twins and without the company id, which are ours.
+//! Text is kept as sent, with parsed fields beside it; members unknown to the schema go to `extra`. `to_json` returns the
+//! provider's object, without the parsed fields and the company id, which are ours.
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     AccountingResource, CompanyId, Error, Moment, SchemaKind,
     event::sequence,
-    members::{Members, Object, provider_object, without_mark},
+    members::{Members, Object, provider_object, without_bom},
 };
 
 provider_object! {
@@ -165,7 +165,7 @@ impl Record {
     /// # Errors
     /// The text is not a JSON object.
     pub fn from_json(json: &[u8], resource: AccountingResource, company: &CompanyId) -> Result<Self, Error> {
-        let json = without_mark(json);
+        let json = without_bom(json);
         let mut members = Members::parse(SchemaKind::Record, json)?;
         let (version, sequence_version) = (members.text("version"), members.digits("sequenceVersion"));
         Ok(Self {
@@ -177,18 +177,18 @@ impl Record {
             version,
             sequence: sequence(sequence_version.as_deref()),
             sequence_version,
-            // Nothing is replaced: what parsed as JSON is Unicode.
+            // Never replaces anything: valid JSON is valid UTF-8.
             json: String::from_utf8_lossy(json).into_owned(),
         })
     }
 
-    /// The provider's object again, to the byte.
+    /// The provider's object, byte for byte.
     #[must_use]
     pub fn to_json(&self) -> String {
         self.json.clone()
     }
 
-    /// The provider's object with its members in the order of their names.
+    /// The provider's object with its members sorted by name.
     pub(super) fn canonical(&self) -> String {
         let members = Members::parse(SchemaKind::Record, self.json.as_bytes());
         members.map_or_else(|_| self.json.clone(), |members| Object::with(&members.rest()).finish())

@@ -1,4 +1,4 @@
-//! The accounting resources: one table, from which names, paths, topics and schemas follow.
+//! The accounting resources: one table with their names, paths, topics and schemas.
 
 use super::{
     SchemaKind,
@@ -74,12 +74,12 @@ impl Area {
     }
 }
 
-/// How a record of a resource ends.
+/// How records of a resource are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Ending {
-    /// It can be deleted.
+pub enum RemovalKind {
+    /// They can be deleted.
     Deleted,
-    /// It is only ever disabled: no tombstone may be written for it.
+    /// They are only disabled: no tombstone may be written for them.
     Disabled,
 }
 
@@ -89,8 +89,8 @@ impl AccountingResource {
         Self::ALL.into_iter()
     }
 
-    /// The resource an event's `Resource` names, if that is one of the words we know. The provider documents `Accounts`
-    /// and `Customers`; whatever it calls the others, a name that is theirs but for case and dashes is taken for them.
+    /// The resource of an event's `Resource`, if known. The provider documents only `Accounts` and `Customers`; the others are
+    /// matched by our names, ignoring case and dashes.
     #[must_use]
     pub fn from_provider(name: &str) -> Option<Self> {
         let letters = |text: &'static str| text.bytes().filter(|letter| *letter != b'-');
@@ -122,13 +122,13 @@ impl AccountingResource {
 
     /// Whether its records can be deleted or only disabled.
     #[must_use]
-    pub const fn ending(self) -> Ending {
+    pub const fn ending(self) -> RemovalKind {
         self.row().3
     }
 
     /// The table: area, path below that of the area, schema, ending.
-    const fn row(self) -> (Area, &'static str, SchemaKind, Ending) {
-        use {Area as A, Ending as E, SchemaKind as S};
+    const fn row(self) -> (Area, &'static str, SchemaKind, RemovalKind) {
+        use {Area as A, RemovalKind as E, SchemaKind as S};
         match self {
             Self::Accounts => (A::Accounting, "accounts", S::Account, E::Disabled),
             Self::Charges => (A::Accounting, "charges", S::Record, E::Deleted),
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_and_names_are_the_providers() {
+    fn paths_and_names_match_the_provider() {
         let shown: Vec<_> = AccountingResource::all().map(|r| format!("{r} {}", r.path())).collect();
 
         insta::assert_snapshot!(shown.join("\n"), @r"
@@ -192,14 +192,16 @@ mod tests {
 
     #[test]
     fn only_accounts_customers_and_suppliers_are_never_deleted() {
-        let disabled: Vec<_> =
-            AccountingResource::all().filter(|r| r.ending() == Ending::Disabled).map(|r| r.name()).collect();
+        let disabled: Vec<_> = AccountingResource::all()
+            .filter(|r| r.ending() == RemovalKind::Disabled)
+            .map(|r| r.name())
+            .collect();
 
         assert_eq!(disabled, ["accounts", "customers", "suppliers"]);
     }
 
     #[test]
-    fn every_name_parses_back_and_a_wrong_one_lists_the_right_ones() {
+    fn every_name_parses_and_an_error_lists_the_valid_ones() {
         for resource in AccountingResource::all() {
             assert_eq!(resource.name().parse(), Ok(resource));
         }

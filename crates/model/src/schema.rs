@@ -1,4 +1,4 @@
-//! The kinds of value we publish, one Avro schema each.
+//! The kinds of values we publish, each with an Avro schema.
 
 use super::names::{named, shown_as_name};
 
@@ -20,7 +20,7 @@ named! {
         Record = "Record",
         /// A payroll company.
         PayrollCompany = "PayrollCompany",
-        /// What a snapshot proved about a list.
+        /// A snapshot's certificate for a list.
         Certificate = "Certificate",
     }
 }

@@ -1,9 +1,9 @@
-//! Types that are written as text.
+//! Types that are serialized as text.
 
 use super::{Error, error::excerpt};
 
-/// Gives a type with `Display` and `FromStr` a serde form that is the bare text. Avro schemas hold such fields as strings: an
-/// Avro enum could not grow without breaking old readers.
+/// Serializes a type with `Display` and `FromStr` as plain text. Avro schemas declare such fields as strings: adding a symbol
+/// to an Avro enum breaks old readers.
 macro_rules! written_as_text {
     ($($type:ty),+) => {$(
         impl serde::Serialize for $type {
@@ -21,7 +21,7 @@ macro_rules! written_as_text {
     )+};
 }
 
-/// Gives a `named!` type, called this in messages, its `FromStr`.
+/// Implements `FromStr` for a `named!` type, with its name for error messages.
 macro_rules! read_as_name {
     ($($type:ty: $what:literal),+) => {$(
         impl std::str::FromStr for $type {

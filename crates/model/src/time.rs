@@ -1,8 +1,7 @@
-//! Moments as the provider writes them: ISO 8601 text and counts of 100 nanoseconds.
+//! The provider's times: ISO 8601 text and counts of 100 nanoseconds.
 //!
-//! A [`Moment`] is exact to the nanosecond, since the provider's `version` has seven fractional digits and a
-//! millisecond type would lose their order. Typed fields of our schemas hold microseconds, rounded down; the
-//! text stands beside them.
+//! A [`Moment`] has nanosecond precision, since the provider's `version` has seven fractional digits and lower precision would
+//! lose their order. Parsed fields of our schemas hold microseconds, rounded down, beside the original text.
 
 use std::{
     fmt,
@@ -18,12 +17,12 @@ use time::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(UtcDateTime);
 
-/// Up to the second.
+/// Date and time to the second.
 const SECONDS: &[BorrowedFormatItem<'_>] =
     format_description!(version = 2, "[year]-[month]-[day]T[hour]:[minute]:[second]");
 const OFFSET: &[BorrowedFormatItem<'_>] =
     format_description!(version = 2, "[offset_hour sign:mandatory]:[offset_minute]");
-/// What follows the day of the week in the one form in which HTTP servers may send a date.
+/// An HTTP date after the day of the week (IMF-fixdate).
 const HTTP: &[BorrowedFormatItem<'_>] =
     format_description!(version = 2, "[day] [month repr:short] [year] [hour]:[minute]:[second] GMT");
 /// Ticks of 100 nanoseconds from 0001-01-01, where .NET starts to count, to 1970.
@@ -32,15 +31,14 @@ const NET_EPOCH: i64 = 621_355_968_000_000_000;
 const WINDOWS_EPOCH: i64 = 116_444_736_000_000_000;
 
 impl Moment {
-    /// The moment of asking, by the clock of this machine.
+    /// The current time, by this machine's clock.
     #[must_use]
     pub fn now() -> Self {
         SystemTime::now().into()
     }
 
-    /// Reads `2024-05-06T07:08:09`, with up to nine fractional digits, then `Z`, an offset such as `+02:00`,
-    /// or nothing, which means UTC because the provider's documents say its times are. Anything else is
-    /// `None`, and so is a date that does not exist.
+    /// Parses `2024-05-06T07:08:09`, with up to nine fractional digits, then `Z`, an offset such as `+02:00`, or nothing, which
+    /// means UTC according to the provider's documentation. `None` for anything else and for dates that do not exist.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (seconds, rest) = text.split_at_checked(19)?;
@@ -48,15 +46,15 @@ impl Moment {
         let local = PrimitiveDateTime::parse(seconds, SECONDS).ok()?.replace_nanosecond(nanoseconds).ok()?;
         let offset = match zone {
             "" | "Z" => UtcOffset::UTC,
-            // The library also reads offsets of a day and more.
+            // The library also accepts offsets of a day and more.
             zone => UtcOffset::parse(zone, OFFSET).ok().filter(|offset| offset.whole_hours().abs() < 24)?,
         };
         let ahead = time::Duration::seconds(offset.whole_seconds().into());
-        // The calendar ends with the year 9999; a moment behind it is its last one.
+        // The calendar ends with the year 9999; later times become its last moment.
         Some(Self(local.as_utc().checked_sub(ahead).unwrap_or(UtcDateTime::MAX)))
     }
 
-    /// Reads `Sun, 06 Nov 1994 08:49:37 GMT`. A leap second is the last one once more.
+    /// Parses `Sun, 06 Nov 1994 08:49:37 GMT`. A leap second counts as second 59.
     #[must_use]
     pub fn parse_http(text: &str) -> Option<Self> {
         let (_, rest) = text.split_once(", ")?;
@@ -65,9 +63,9 @@ impl Moment {
             .map(|moment| Self(moment.as_utc()))
     }
 
-    /// Reads a count of 100 nanoseconds with 18 digits. The provider does not say where it starts to count;
-    /// for any date of the last and the next hundred years a count from year 1 starts with 6 and one from
-    /// 1601 with 1, so the first digit tells. Any other count is `None`.
+    /// Parses a count of 100 nanoseconds with 18 digits. The provider does not document its epoch; for dates within a hundred years
+    /// of today a count from year 1 starts with 6 and one from 1601 with 1, so the first digit decides. `None` for any other
+    /// count.
     #[must_use]
     pub fn from_ticks(ticks: i64) -> Option<Self> {
         let epoch = match ticks / 100_000_000_000_000_000 {
@@ -78,7 +76,7 @@ impl Moment {
         UtcDateTime::from_unix_timestamp_nanos(i128::from(ticks - epoch) * 100).ok().map(Self)
     }
 
-    /// From microseconds since 1970; outside the calendar, its first or last moment.
+    /// From microseconds since 1970, clamped to the calendar.
     #[must_use]
     pub fn from_micros(micros: i64) -> Self {
         let nearest = if micros < 0 { UtcDateTime::MIN } else { UtcDateTime::MAX };
@@ -108,7 +106,7 @@ impl From<SystemTime> for Moment {
     }
 }
 
-/// As [`Moment::parse`] reads it, to the millisecond: `2024-05-06T07:08:09.123Z`.
+/// In the format of [`Moment::parse`], to the millisecond: `2024-05-06T07:08:09.123Z`.
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (year, month, day) = self.0.to_calendar_date();
@@ -118,7 +116,7 @@ impl fmt::Display for Moment {
     }
 }
 
-/// Splits the fraction of a second, in nanoseconds, from the zone behind it.
+/// Splits the fraction of a second, in nanoseconds, from the zone after it.
 fn fraction(text: &str) -> Option<(u32, &str)> {
     let Some(text) = text.strip_prefix('.') else { return Some((0, text)) };
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -139,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn known_moments_have_their_known_numbers() {
+    fn known_times_are_parsed() {
         for (text, expected) in [
             ("1970-01-01T00:00:00Z", 0),
             ("1970-01-01T00:00:00.000001Z", 1),
@@ -161,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_this_machine_is_counted_from_1970() {
+    fn system_time_is_counted_from_1970() {
         use std::time::Duration;
 
         for (time, expected) in [
@@ -175,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_as_the_same_moment() {
+    fn display_parses_back() {
         for (micros, expected) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (-1_000, "1969-12-31T23:59:59.999Z"),
@@ -190,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_time_is_none() {
+    fn malformed_time_is_none() {
         for text in [
             "",
             "yesterday",
@@ -229,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_digit_tells_where_ticks_are_counted_from() {
+    fn first_digit_decides_the_epoch_of_ticks() {
         let expected = Moment::parse("2024-05-06T07:08:09.1234567Z");
 
         let net = Moment::from_ticks(638_505_760_891_234_567);

@@ -1,13 +1,13 @@
-//! Every topic below a prefix: its name, how Kafka cleans it up, what it holds.
+//! Every topic of a prefix: its name, cleanup policy and schema.
 
 use std::{fmt, str::FromStr, sync::LazyLock};
 
 use super::{AccountingResource, Error, InvoicingEntity, SchemaKind, error::excerpt};
 
-/// Kafka refuses longer topic names.
-const LONGEST_NAME: usize = 249;
+/// Longest topic name in Kafka.
+const MAX_NAME_BYTES: usize = 249;
 
-/// A topic of ours, whatever the prefix.
+/// One of our topics, for any prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Topic {
     /// Notifications of an accounting resource.
@@ -18,22 +18,22 @@ pub enum Topic {
     AccountingRecords(AccountingResource),
     /// Payroll companies.
     PayrollCompanies,
-    /// What could not be processed, as it came.
+    /// What could not be processed, as it was received.
     DeadLetters,
-    /// What snapshots proved.
+    /// Certificates of snapshots.
     Certificates,
-    /// Runs, pages, gaps, subscriptions: ours alone.
+    /// Runs, pages, gaps, subscriptions: internal.
     State,
-    /// The newest version published per key: ours alone.
+    /// The last published version per key: internal.
     Fences,
 }
 
-/// How Kafka gets rid of old records.
+/// `cleanup.policy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cleanup {
-    /// The last record of each key stays for ever.
+    /// The last record of each key is kept forever.
     Compact,
-    /// Records go when they are old.
+    /// Old records are deleted.
     Delete,
 }
 
@@ -70,7 +70,7 @@ impl Topic {
         self.to_string()
     }
 
-    /// How the topic must be cleaned up; anything else would lose records or keep all of them.
+    /// The required cleanup policy; any other would lose records or keep all of them.
     #[must_use]
     pub const fn cleanup(self) -> Cleanup {
         match self {
@@ -83,7 +83,7 @@ impl Topic {
         }
     }
 
-    /// Schema of its values; `None` where they are not Avro.
+    /// Schema of its values; `None` if they are not Avro.
     #[must_use]
     pub const fn schema(self) -> Option<SchemaKind> {
         match self {
@@ -135,7 +135,7 @@ impl TopicPrefix {
     pub fn check(prefix: &str) -> Result<(), Error> {
         static LONGEST: LazyLock<usize> = LazyLock::new(|| {
             let suffix = Topic::all().map(|topic| topic.suffix().len()).max().unwrap_or(0);
-            LONGEST_NAME - ".".len() - suffix
+            MAX_NAME_BYTES - ".".len() - suffix
         });
         let rule = if prefix.is_empty() {
             "is empty"
@@ -144,7 +144,7 @@ impl TopicPrefix {
         } else if prefix.len() > *LONGEST {
             "is too long"
         } else if prefix.ends_with('.') {
-            "ends in a dot, and another one follows"
+            "ends in a dot, which would be followed by another one"
         } else {
             return Ok(());
         };
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_as_the_documentation_has_them() {
+    fn names_are_as_documented() {
         for (topic, name) in [
             (Topic::AccountingEvents(AccountingResource::Customers), "p.accounting.customers.events"),
             (Topic::AccountingRecords(AccountingResource::InputInvoices), "p.accounting.input-invoices"),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_key_to_keep_is_compacted_and_what_is_a_stream_is_not() {
+    fn only_streams_are_not_compacted() {
         for topic in Topic::all() {
             let stream = topic.suffix().ends_with(".events") || topic == Topic::DeadLetters;
 
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn record_topics_hold_their_own_schema() {
+    fn record_topics_have_their_own_schema() {
         use AccountingResource as R;
         for (resource, schema) in [
             (R::Companies, SchemaKind::Company),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_prefix_makes_the_longest_legal_name_and_one_more_is_refused() {
+    fn longest_prefix_makes_the_longest_legal_name() {
         let longest = Topic::all().map(|topic| topic.suffix().len()).max().unwrap();
         let fits = "p".repeat(249 - 1 - longest);
 
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_kafka_would_refuse_is_refused_with_the_rule() {
+    fn illegal_prefix_is_refused_with_the_rule() {
         for (text, rule) in [
             ("", "is empty"),
             ("a b", "has a character"),

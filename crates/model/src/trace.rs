@@ -1,4 +1,4 @@
-//! The W3C `traceparent` header: which trace a record belongs to.
+//! The W3C `traceparent` header of a record.
 
 use std::{fmt, str::FromStr};
 
@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::Error;
 
-/// A place in a trace (<https://www.w3.org/TR/trace-context/#traceparent-header>). Neither id is ever zero.
+/// A position in a trace (<https://www.w3.org/TR/trace-context/#traceparent-header>). Neither id is ever zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Traceparent {
     trace: [u8; 16],
@@ -16,7 +16,7 @@ pub struct Traceparent {
 }
 
 /// Length of `00-<32>-<16>-<2>`.
-const LENGTH: usize = 55;
+const TRACEPARENT_BYTES: usize = 55;
 
 impl Traceparent {
     /// From its parts.
@@ -33,21 +33,21 @@ impl Traceparent {
         Ok(Self { trace, parent, flags })
     }
 
-    /// A trace of its own for what has this id, always the same one: a repeated record belongs to the trace of the first.
-    /// Not sampled, since nobody has recorded it yet.
+    /// A trace derived from an id, always the same one: a repeated record belongs to the trace of the first. Not sampled, since
+    /// it was not recorded.
     #[must_use]
     pub fn derived(id: &str) -> Self {
         let digest: [u8; 32] = Sha256::digest(id).into();
         let (mut trace, mut parent) = ([0; 16], [0; 8]);
         trace.copy_from_slice(&digest[..16]);
         parent.copy_from_slice(&digest[16..24]);
-        // Zero is reserved; no id anyone has seen leads there.
+        // Zero is reserved; practically no id leads to it.
         trace[0] |= u8::from(trace == [0; 16]);
         parent[0] |= u8::from(parent == [0; 8]);
         Self { trace, parent, flags: 0 }
     }
 
-    /// The same trace, one step further down.
+    /// The same trace with a new parent.
     ///
     /// # Errors
     /// The new parent id is zero.
@@ -59,12 +59,13 @@ impl Traceparent {
 impl FromStr for Traceparent {
     type Err = Error;
 
-    /// Strict about version 00. Of a later version the part that is common to all is read, as the format
-    /// demands.
+    /// Strict for version 00. For later versions only the common part is parsed, as the format demands.
     fn from_str(text: &str) -> Result<Self, Error> {
         let refuse = |rule| Err(Error::Traceparent { rule });
         let bytes = text.as_bytes();
-        let Some((head, rest)) = bytes.split_at_checked(LENGTH) else { return refuse("is too short") };
+        let Some((head, rest)) = bytes.split_at_checked(TRACEPARENT_BYTES) else {
+            return refuse("is too short");
+        };
         if [2, 35, 52].into_iter().any(|place| head[place] != b'-') {
             return refuse("has its dashes in the wrong places");
         }
@@ -79,7 +80,7 @@ impl FromStr for Traceparent {
         match version {
             0xFF => return refuse("has the forbidden version ff"),
             0 if !rest.is_empty() => return refuse("is too long for version 00"),
-            _ if rest.first().is_some_and(|byte| *byte != b'-') => return refuse("goes on without a dash"),
+            _ if rest.first().is_some_and(|byte| *byte != b'-') => return refuse("continues without a dash"),
             _ => {}
         }
         Self::new(trace, parent, flags)
@@ -87,7 +88,7 @@ impl FromStr for Traceparent {
 }
 
 impl fmt::Display for Traceparent {
-    /// Always version 00: we pass on nothing that a later version might add.
+    /// Always version 00: parts of later versions are not passed on.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (trace, parent) = (u128::from_be_bytes(self.trace), u64::from_be_bytes(self.parent));
         write!(f, "00-{trace:032x}-{parent:016x}-{:02x}", self.flags)
@@ -105,7 +106,7 @@ mod tests {
     const EXAMPLE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn an_id_has_one_trace_and_another_id_another() {
+    fn each_id_has_its_own_stable_trace() {
         let trace = Traceparent::derived("delivery-1");
 
         assert_eq!(trace, Traceparent::derived("delivery-1"));
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_formats_own_example_comes_back_as_it_went_in() {
+    fn example_of_the_specification_round_trips() {
         let parsed: Traceparent = EXAMPLE.parse().unwrap();
 
         assert_eq!(parsed.to_string(), EXAMPLE);
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_keeps_trace_and_flags() {
+    fn child_keeps_trace_and_flags() {
         let parent: Traceparent = EXAMPLE.parse().unwrap();
 
         let child = parent.child([1; 8]).unwrap();
@@ -134,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_is_read_as_far_as_it_is_common() {
+    fn common_part_of_a_later_version_is_parsed() {
         let later = EXAMPLE.replacen("00", "cc", 1) + "-what-the-future-will-be-like";
 
         assert_eq!(later.parse::<Traceparent>().unwrap().to_string(), EXAMPLE);
     }
 
     #[test]
-    fn what_breaks_the_format_is_refused_with_the_rule() {
+    fn malformed_traceparent_is_refused_with_the_rule() {
         for (text, rule) in [
             (String::new(), "is too short"),
             (EXAMPLE[..54].to_owned(), "is too short"),

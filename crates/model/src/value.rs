@@ -1,4 +1,4 @@
-//! Any value we publish, and where it belongs: the one place that knows topic, key and version of each kind.
+//! Every value we publish, with the topic, key and version of each kind.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use super::{
 
 macro_rules! values {
     ($($kind:ident),+) => {
-        /// A value of one of our schemas. Serialises as the bare record.
+        /// A value of one of our schemas. Serializes as the bare record.
         #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
         #[serde(untagged)]
         pub enum Value {
@@ -29,7 +29,7 @@ macro_rules! values {
                 }
             }
 
-            /// What the provider sent, as JSON; of a certificate, which is ours, its own JSON.
+            /// What the provider sent, as JSON; for a certificate, which is ours, its JSON.
             #[must_use]
             pub fn to_json(&self) -> String {
                 match self {
@@ -51,9 +51,8 @@ macro_rules! values {
 values!(AccountingEvent, InvoicingEvent, Company, Customer, Account, Record, PayrollCompany, Certificate);
 
 impl Value {
-    /// Reads a record of any accounting resource into the type its topic holds, whichever read it came from:
-    /// so snapshot and enrichment cannot make two values of one record. A company is its own, so `company` is
-    /// not used for it.
+    /// Parses a record of any accounting resource into its topic's type, so that snapshot and enrichment make the same value
+    /// of a record. `company` is not used for companies.
     ///
     /// # Errors
     /// The text is not a JSON object.
@@ -98,8 +97,7 @@ impl Value {
                 self.event_key(event.company_id.as_ref(), event.tenant_id.as_deref())
             }
             Self::Company(company) => {
-                // The company part of a company's own key is the key of its events, as for every other
-                // record.
+                // The company part of a company's key is the key of its events, as for every record.
                 let id = self.id(company.correlation_id.as_deref())?;
                 Ok(Key::record(&CompanyId::new(id.as_str())?, &id))
             }
@@ -124,7 +122,7 @@ impl Value {
         }
     }
 
-    /// The id of a record within its company, as text; `None` where it has none, or the value is no record.
+    /// The id of a record within its company; `None` if it has none or the value is not a record.
     #[must_use]
     pub fn record_id(&self) -> Option<String> {
         let id = match self {
@@ -138,8 +136,8 @@ impl Value {
         id.filter(|id| !id.is_empty())
     }
 
-    /// Version that it tells itself; `None` where the provider sent none or the kind has none. A payroll company without a
-    /// readable `lastUpdate` is known by its content.
+    /// The version in the value itself; `None` if the provider sent none or the kind has none. A payroll company without a valid
+    /// `lastUpdate` is versioned by its content.
     ///
     /// # Errors
     /// It has one that cannot be compared: a sequence that is not digits, or a value of another type.
@@ -160,9 +158,9 @@ impl Value {
             }
             Self::PayrollCompany(company) => {
                 let json = self.canonical();
-                let told = company.last_update.as_deref();
-                let told = told.and_then(|time| Version::payroll(time, json.as_bytes()).ok());
-                return Ok(Some(told.unwrap_or_else(|| Version::content(None, json.as_bytes()))));
+                let version = company.last_update.as_deref();
+                let version = version.and_then(|time| Version::payroll(time, json.as_bytes()).ok());
+                return Ok(Some(version.unwrap_or_else(|| Version::content(None, json.as_bytes()))));
             }
             Self::InvoicingEvent(_) | Self::Certificate(_) => return Ok(None),
         };
@@ -173,15 +171,15 @@ impl Value {
         }
     }
 
-    /// Version of a record that was read by its id because of an event of this version: the one that it tells itself, or the
-    /// event's with the content. A version that cannot be compared counts as none.
+    /// The version of a record that was read by id for an event of this version: the record's own, or the event's with a hash of
+    /// the content. A version that cannot be compared counts as none.
     #[must_use]
-    pub fn version_or(&self, told: Option<&SequenceVersion>) -> Version {
+    pub fn version_or(&self, event_number: Option<&SequenceVersion>) -> Version {
         let own = self.version().ok().flatten();
-        own.unwrap_or_else(|| Version::content(told.cloned(), self.canonical().as_bytes()))
+        own.unwrap_or_else(|| Version::content(event_number.cloned(), self.canonical().as_bytes()))
     }
 
-    /// The same record with this id, where the provider left it out or sent it empty: what is read by its id has that id.
+    /// Adds the id it was read by, if the provider left it out or sent it empty.
     #[must_use]
     pub fn with_id(mut self, id: &RecordId) -> Self {
         let own = match &mut self {
@@ -197,11 +195,11 @@ impl Value {
         self
     }
 
-    /// Its content, the same however the provider orders its members.
+    /// Its content, independent of the order of members.
     fn canonical(&self) -> String {
         match self {
             Self::Record(record) => record.canonical(),
-            // Members are written in the order of their names.
+            // Members are written sorted by name.
             other => other.to_json(),
         }
     }

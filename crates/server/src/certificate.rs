@@ -24,7 +24,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-use base::{metrics, retry::Chain};
+use base::{metrics, retry::ErrorChain};
 
 use super::clients::{ReloadableVerifier, client_verifier};
 
@@ -154,7 +154,7 @@ impl Certificates {
                     }
                 }
                 Err(error) => {
-                    let error = Chain(&error).to_string();
+                    let error = ErrorChain(&error).to_string();
                     if error != failing {
                         metrics::certificate_loaded(false);
                         tracing::error!(
@@ -377,7 +377,7 @@ mod tests {
             if let Some(text) = text {
                 fs::write(&authorities, text).unwrap();
             }
-            let error = Chain(&load().unwrap_err()).to_string();
+            let error = ErrorChain(&load().unwrap_err()).to_string();
             assert!(error.starts_with("read the certificates of client authorities: "), "{error}");
         }
         fs::write(&authorities, authority()).unwrap();
@@ -403,10 +403,10 @@ mod tests {
         let secret = fs::read_to_string(&key).unwrap();
         let unfit = Certificates::load(&chain, &key).unwrap_err();
 
-        let error = Chain(&missing).to_string();
+        let error = ErrorChain(&missing).to_string();
 
         assert!(error.contains(&chain.display().to_string()), "{error}");
         let line = secret.lines().nth(1).unwrap();
-        assert!(!format!("{unfit:?} {}", Chain(&unfit)).contains(line));
+        assert!(!format!("{unfit:?} {}", ErrorChain(&unfit)).contains(line));
     }
 }

@@ -30,7 +30,7 @@ use futures::{
 };
 use parking_lot::Mutex;
 
-use base::metrics::{self, Registration};
+use base::metrics::{self, RegistrationOutcome};
 use model::{SchemaKind, Topic, TopicPrefix};
 
 use self::store::IdStore;
@@ -240,7 +240,7 @@ impl SharedIds {
         let fingerprint = &schemas::embedded(subject.kind)?.fingerprint;
         let error = match answer {
             Ok(id) => {
-                metrics::schema_requested(Registration::Registered);
+                metrics::schema_requested(RegistrationOutcome::Registered);
                 self.slot(subject).set(id, true);
                 self.store.put(&name, fingerprint, id);
                 return Ok(None);
@@ -250,7 +250,7 @@ impl SharedIds {
         if (error.retry().is_retriable() || error.is_foreign())
             && let Some(id) = self.slot(subject).id().or_else(|| self.store.get(&name, fingerprint))
         {
-            metrics::schema_requested(Registration::Cached);
+            metrics::schema_requested(RegistrationOutcome::Cached);
             let error_chain: &dyn std::error::Error = &error;
             tracing::warn!(
                 subject = name,
@@ -262,9 +262,9 @@ impl SharedIds {
             return Ok(Some(error));
         }
         metrics::schema_requested(match &error {
-            Error::Incompatible { .. } => Registration::Incompatible,
-            Error::Unauthorised { .. } => Registration::Unauthorised,
-            _ => Registration::Unavailable,
+            Error::Incompatible { .. } => RegistrationOutcome::Incompatible,
+            Error::Unauthorised { .. } => RegistrationOutcome::Unauthorised,
+            _ => RegistrationOutcome::Unavailable,
         });
         Err(error)
     }

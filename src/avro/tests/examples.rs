@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Account, AccountingEvent, AccountingResource, Certificate, Company, CompanyId, Customer, InvoicingAction,
-    InvoicingContext, InvoicingEntity, InvoicingEvent, InvoicingHook, Method, PayrollCompany, Reception,
-    Record, RunId, SchemaKind, TenantId, Value,
+    Account, AccountingEvent, AccountingResource, Certificate, CertificateMethod, Company, CompanyId,
+    Customer, InvoicingAction, InvoicingContext, InvoicingEntity, InvoicingEvent, InvoicingHook,
+    PayrollCompany, Reception, Record, RunId, SchemaKind, TenantId, Value,
 };
 
 const RECEPTION: Reception<'static> = Reception { connector: "hooks", received_at: 1_780_000_000_123_456 };
@@ -37,7 +37,7 @@ pub(crate) fn from_json(kind: SchemaKind, json: &[u8]) -> Result<Value, model::E
             let run = RunId::new("records/2026-11-15").unwrap();
             let mut certificate = Certificate::of_company("records", run, "customers", company, -1);
             certificate.reason = Some(String::from_utf8_lossy(json).into_owned());
-            certificate.method = Method::Counting;
+            certificate.method = CertificateMethod::Counting;
             certificate.passes = 2;
             certificate.listed = Some(i64::MAX);
             certificate.vanished = vec!["c-1".into(), String::new()];

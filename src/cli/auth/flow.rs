@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use base::retry::Chain;
+use base::retry::ErrorChain;
 use provider::{
     Provider,
     auth::{
@@ -94,7 +94,7 @@ impl<'a> LoginFlow<'a> {
             Err(Error::Callback(error @ CallbackError::Refused { .. })) => {
                 LoginPage::refused(&error.to_string())
             }
-            Err(error) => LoginPage::failed(&Chain(error).to_string()),
+            Err(error) => LoginPage::failed(&ErrorChain(error).to_string()),
         }
     }
 }

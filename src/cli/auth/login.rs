@@ -6,7 +6,7 @@ use clap::Args;
 use tokio::time::{error::Elapsed, timeout};
 use url::Url;
 
-use base::retry::Chain;
+use base::retry::ErrorChain;
 use kafka::Admin;
 use provider::{
     Provider,
@@ -184,7 +184,7 @@ impl LoginSession<'_> {
             Err(error) => writeln!(
                 out,
                 "could not restart failed tasks ({}): run `tributary connectors restart {} --tasks --only-failed`",
-                Chain(&error),
+                ErrorChain(&error),
                 self.connector
             ),
         }

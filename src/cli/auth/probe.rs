@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use base::{
-    retry::{Chain, Retry},
+    retry::{ErrorChain, Retry},
     secret::Secret,
 };
 use provider::{
@@ -31,7 +31,7 @@ pub(super) async fn first_company(
     let client = match Client::new(&Options::from(provider), Budget::new(Rates::default()), clock.clone()) {
         Ok(client) => client,
         Err(cause) => {
-            let words = harmless(&Chain(&cause).to_string());
+            let words = harmless(&ErrorChain(&cause).to_string());
             return format!("warning: the grant is stored, but the {area} API was not called: {words}");
         }
     };
@@ -40,7 +40,7 @@ pub(super) async fn first_company(
         Ok(None) if area == Area::Invoicing => format!("the {area} API answers"),
         Ok(None) => format!("the {area} API answers: it lists no company"),
         Err(error) => {
-            let words = harmless(&Chain(&error).to_string());
+            let words = harmless(&ErrorChain(&error).to_string());
             format!("warning: the grant is stored, but a call to the {area} API failed: {words}")
         }
     }

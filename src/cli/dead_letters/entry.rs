@@ -12,7 +12,7 @@ use crate::{
     publish::{LetterSignature, LetterSigner},
     webhooks::letter::{self, Piece, Place},
 };
-use kafka::Received;
+use kafka::ConsumerRecord;
 
 pub(super) enum DeadLetterRecord {
     Whole(LetterEntry),
@@ -68,7 +68,7 @@ pub(super) struct LetterFilter {
 }
 
 impl DeadLetterRecord {
-    pub(super) fn of(record: &Received, signer: &LetterSigner) -> Self {
+    pub(super) fn of(record: &ConsumerRecord, signer: &LetterSigner) -> Self {
         if let Some(mark) = ReplayMark::of(record, signer) {
             return Self::Mark(mark);
         }
@@ -106,7 +106,7 @@ impl DeadLetterRecord {
 }
 
 impl ReplayMark {
-    pub(super) fn of(record: &Received, signer: &LetterSigner) -> Option<Self> {
+    pub(super) fn of(record: &ConsumerRecord, signer: &LetterSigner) -> Option<Self> {
         let place = letter::text(&record.headers, letter::REPLAYED)?.parse().ok()?;
         let signature = match signer.verify(record) {
             // A copy from another topic.

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use kafka::Received;
+use kafka::ConsumerRecord;
 
 use super::{
     DeadLetterTopic,
@@ -73,7 +73,7 @@ impl LetterList {
     }
 
     /// Adds the next record; records of a partition arrive in order.
-    pub(super) fn take(&mut self, record: &Received) {
+    pub(super) fn take(&mut self, record: &ConsumerRecord) {
         match DeadLetterRecord::of(record, &self.signer) {
             DeadLetterRecord::Mark(mark) => {
                 let rank = self.by_place.get(&mark.place);
@@ -144,10 +144,10 @@ mod tests {
     use super::*;
     use crate::webhooks::letter;
 
-    fn record(offset: i64, at: i64, headers: &[(&str, &str)]) -> Received {
+    fn record(offset: i64, at: i64, headers: &[(&str, &str)]) -> ConsumerRecord {
         let headers =
             headers.iter().map(|(name, value)| ((*name).to_owned(), Bytes::from((*value).to_owned())));
-        Received {
+        ConsumerRecord {
             topic: "t".into(),
             partition: 0,
             offset,
@@ -158,18 +158,18 @@ mod tests {
         }
     }
 
-    fn whole(offset: i64, at: i64, reason: &str) -> Received {
+    fn whole(offset: i64, at: i64, reason: &str) -> ConsumerRecord {
         record(offset, at, &[("__connect.errors.exception.class.name", reason)])
     }
 
-    fn piece(offset: i64, at: i64, letter: &str, numbers: &str) -> Received {
+    fn piece(offset: i64, at: i64, letter: &str, numbers: &str) -> ConsumerRecord {
         let headers =
             [(letter::LETTER, letter), (letter::PIECE, numbers), (letter::SIZE, "9"), (letter::DIGEST, "x")];
         record(offset, at, &headers)
     }
 
     /// Offset, bytes, complete and replayed of each kept letter.
-    fn kept(filter: LetterFilter, limit: usize, records: &[Received]) -> Vec<(i64, u64, bool, bool)> {
+    fn kept(filter: LetterFilter, limit: usize, records: &[ConsumerRecord]) -> Vec<(i64, u64, bool, bool)> {
         let mut list = LetterList::new(filter, limit, LetterSigner::default());
         records.iter().for_each(|record| list.take(record));
         let summary =

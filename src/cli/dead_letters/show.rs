@@ -9,7 +9,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde_json::json;
 
-use kafka::{Received, Start};
+use kafka::{ConsumerRecord, StartOffset};
 
 use super::{
     DeadLetterTopic,
@@ -60,12 +60,12 @@ pub(super) async fn run(
 async fn joined(
     letters: &DeadLetterTopic,
     piece: Piece,
-    record: Received,
-) -> Result<(Received, Result<Bytes, Unusable>)> {
+    record: ConsumerRecord,
+) -> Result<(ConsumerRecord, Result<Bytes, Unusable>)> {
     let letter = piece.letter.clone();
     let (mut first, mut joining) = (record, Joining::new(piece));
     letters
-        .scan_from([(first.partition, Start::Earliest)], async |record| {
+        .scan_from([(first.partition, StartOffset::Earliest)], async |record| {
             if let DeadLetterRecord::Piece(piece, _) = DeadLetterRecord::of(&record, &letters.signer)
                 && piece.letter == letter
             {
@@ -83,7 +83,7 @@ async fn joined(
 
 /// Prints a letter as text: `first` is its first piece, `body` the whole body if complete.
 fn as_text(
-    first: &Received,
+    first: &ConsumerRecord,
     signature: &LetterSignature,
     body: Option<&[u8]>,
     out: &mut dyn Write,
@@ -107,7 +107,7 @@ fn as_text(
 
 /// Prints a letter as JSON.
 fn as_json(
-    first: &Received,
+    first: &ConsumerRecord,
     signature: &LetterSignature,
     body: Option<&[u8]>,
     out: &mut dyn Write,

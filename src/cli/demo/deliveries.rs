@@ -5,7 +5,7 @@ use std::{
     fmt,
 };
 
-use kafka::Received;
+use kafka::ConsumerRecord;
 use simulator::deliveries::{End, Entry, Purpose};
 
 /// How long the provider waits for an answer.
@@ -75,7 +75,7 @@ pub(super) struct DeliveryCheck {
 
 impl DeliveryCheck {
     /// Compares deliveries with an id. The expected order is the order of acceptance per company.
-    pub(super) fn of(entries: &[Entry], records: &[Received]) -> Self {
+    pub(super) fn of(entries: &[Entry], records: &[ConsumerRecord]) -> Self {
         let mut delivery_check = Self::default();
         let mut places: HashMap<String, usize> = HashMap::new();
         for (place, record) in records.iter().enumerate() {
@@ -153,8 +153,8 @@ mod tests {
         }
     }
 
-    fn record(id: u128, offset: i64) -> Received {
-        Received {
+    fn record(id: u128, offset: i64) -> ConsumerRecord {
+        ConsumerRecord {
             topic: "t".into(),
             partition: 0,
             offset,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kafka::Received;
+use kafka::ConsumerRecord;
 use model::{SequenceVersion, Topic, Version};
 
 /// The result of the comparison.
@@ -34,7 +34,7 @@ impl RecordCheck {
     /// Compares versions; `gone` are the keys of records of deleted companies.
     pub(super) fn of(
         events: &[(Topic, String, SequenceVersion)],
-        published: &[(Topic, Received)],
+        published: &[(Topic, ConsumerRecord)],
         gone: &BTreeSet<String>,
     ) -> Self {
         let mut wanted: BTreeMap<(Topic, &str), &SequenceVersion> = BTreeMap::new();
@@ -74,7 +74,7 @@ impl RecordCheck {
     }
 }
 
-fn key_and_version(record: &Received) -> Option<(String, SequenceVersion)> {
+fn key_and_version(record: &ConsumerRecord) -> Option<(String, SequenceVersion)> {
     let key = std::str::from_utf8(record.key.as_deref()?).ok()?.to_owned();
     let (_, version) = record.headers.iter().find(|(name, _)| name == "tributary.version")?;
     let version: Version = std::str::from_utf8(version).ok()?.parse().ok()?;
@@ -91,9 +91,9 @@ mod tests {
 
     const TOPIC: Topic = Topic::AccountingRecords(AccountingResource::Customers);
 
-    fn record(key: &str, version: &str, value: Option<&'static [u8]>) -> (Topic, Received) {
+    fn record(key: &str, version: &str, value: Option<&'static [u8]>) -> (Topic, ConsumerRecord) {
         let headers = vec![("tributary.version".to_owned(), Bytes::copy_from_slice(version.as_bytes()))];
-        let record = Received {
+        let record = ConsumerRecord {
             topic: "t".into(),
             partition: 0,
             offset: 0,

@@ -72,7 +72,7 @@ const PROPERTIES: &str = "worker.properties";
 
 /// The running services that a worker needs.
 pub(super) struct DemoServices {
-    pub(super) cluster: Arc<kafka::embedded::Cluster>,
+    pub(super) cluster: Arc<kafka::embedded::EmbeddedCluster>,
     pub(super) registry: avro::embedded::EmbeddedRegistry,
     pub(super) simulator: Simulator,
     pub(super) directory: ScratchDirectory,
@@ -107,7 +107,7 @@ impl DemoServices {
         // Repeat notifications as early as accounting deliveries.
         settings.knobs.invoicing.retries = settings.knobs.accounting.retries.clone();
         // Start both concurrently: the cluster blocks, the simulator generates keys and data.
-        let cluster = spawn_blocking(|| kafka::embedded::Cluster::start(1));
+        let cluster = spawn_blocking(|| kafka::embedded::EmbeddedCluster::start(1));
         let simulator = tokio::spawn(Simulator::start(settings));
         let registry = avro::embedded::EmbeddedRegistry::start().await?;
         let simulator = simulator.await??;

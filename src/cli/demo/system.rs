@@ -9,7 +9,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use kafka::Received;
+use kafka::ConsumerRecord;
 use model::{AccountingResource, SchemaKind, Topic, TopicPrefix};
 use simulator::{
     accounting::{WebhookState, WebhookTruth},
@@ -213,7 +213,7 @@ impl DemoSystem {
         Ok(DeliveryCheck::of(entries, &records))
     }
 
-    pub(super) async fn read(&self, topic: Topic) -> Result<Vec<Received>> {
+    pub(super) async fn read(&self, topic: Topic) -> Result<Vec<ConsumerRecord>> {
         let name = topic.name(&TopicPrefix::new(PREFIX)?);
         let (partitions, mut records): (Vec<i32>, _) = ((0..PARTITIONS).collect(), Vec::new());
         kafka::read_to_end(&self.services.cluster.settings(), &name, &partitions, TIMEOUT, |record| {
@@ -232,7 +232,7 @@ impl DemoSystem {
     pub(super) async fn letters(&self) -> Result<DeadLetterCounts> {
         let letters = self.read(Topic::DeadLetters).await?;
         let gone = self.gone();
-        let is_of_gone = |letter: &Received| {
+        let is_of_gone = |letter: &ConsumerRecord| {
             let company = letter.key.as_deref().and_then(|key| std::str::from_utf8(key).ok());
             company.is_some_and(|company| gone.contains(company))
         };

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use base::random::{Exhausted, guid};
+use base::random::{NoRandomness, guid};
 use model::{AccountingResource, Area, InvoicingHook, Moment};
 
 /// Ticks of 100 nanoseconds from year 1, the provider's epoch, to 1970.
@@ -17,7 +17,7 @@ pub(super) struct AccountingDelivery<'a> {
 }
 
 /// The body of an accounting delivery. `number` is its position among those of one call.
-pub(super) fn accounting(about: &AccountingDelivery<'_>, number: u32) -> Result<Vec<u8>, Exhausted> {
+pub(super) fn accounting(about: &AccountingDelivery<'_>, number: u32) -> Result<Vec<u8>, NoRandomness> {
     let resource = provider_name(about.resource);
     let event_type = match about.event {
         whole @ ("Acknowledge" | "ErrorOccurred") => whole.to_owned(),
@@ -68,7 +68,7 @@ pub(super) fn accounting(about: &AccountingDelivery<'_>, number: u32) -> Result<
 }
 
 /// The body of an invoicing delivery, in the flat format that the provider documents.
-pub(super) fn invoicing(hook: InvoicingHook, tenant: &str, number: u32) -> Result<Vec<u8>, Exhausted> {
+pub(super) fn invoicing(hook: InvoicingHook, tenant: &str, number: u32) -> Result<Vec<u8>, NoRandomness> {
     let notification = json!({
         "Entity": hook.entity.provider_name(),
         "EntityId": guid()?,

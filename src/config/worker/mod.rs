@@ -16,7 +16,7 @@ use ipnet::IpNet;
 use url::Url;
 
 use base::secret::Secret;
-use kafka::{Kafka, SMALLEST_LIMIT, TopicSpec};
+use kafka::{Kafka, MIN_MAX_MESSAGE_BYTES, TopicSpec};
 use model::Cleanup;
 use provider::auth::seal::{self, Keyring};
 
@@ -127,7 +127,7 @@ impl From<&InternalTopic> for TopicSpec {
             may_grow: true,
             replication_factor: topic.replication_factor.into(),
             cleanup: Cleanup::Compact,
-            min_message_bytes: SMALLEST_LIMIT,
+            min_message_bytes: MIN_MAX_MESSAGE_BYTES,
             configs: topic.settings.clone(),
         }
     }

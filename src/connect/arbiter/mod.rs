@@ -20,7 +20,9 @@ use tokio::{
 };
 
 pub use kafka::WriteError as Error;
-use kafka::{FencedWriter, Kafka, Place, Shards, TransactionOptions, Trouble, WriterOptions};
+use kafka::{
+    FencedWriter, Kafka, LastWriteError, ShardProducers, TopicPartition, TransactionOptions, WriterOptions,
+};
 use model::EncodedRecord;
 
 use crate::state::{
@@ -41,7 +43,7 @@ pub struct Arbiter {
     writer: Arc<Mutex<FencedWriter<Configs>>>,
     transactional_id: Arc<str>,
     /// For callers whose time ends while they wait for their turn.
-    trouble: Trouble,
+    trouble: LastWriteError,
 }
 
 /// The records of an edit: nothing is written unless there is one for the config topic.
@@ -63,7 +65,7 @@ impl Arbiter {
     /// For the topic that this table follows; `beside` are the partitions that records of other topics go to. Takes nothing before
     /// the first write.
     #[must_use]
-    pub fn new(kafka: &Kafka, configs: Tail<Configs>, beside: Vec<Place>) -> Self {
+    pub fn new(kafka: &Kafka, configs: Tail<Configs>, beside: Vec<TopicPartition>) -> Self {
         let options = TransactionOptions { init_limit: INIT_LIMIT, ..TransactionOptions::default() };
         Self::with_options(kafka, configs, beside, options)
     }
@@ -73,7 +75,7 @@ impl Arbiter {
     pub fn with_options(
         kafka: &Kafka,
         configs: Tail<Configs>,
-        beside: Vec<Place>,
+        beside: Vec<TopicPartition>,
         options: TransactionOptions,
     ) -> Self {
         let transactional_id: Arc<str> = format!("{}-arbiter", configs.topic()).into();
@@ -81,12 +83,12 @@ impl Arbiter {
             transactional_id: Arc::clone(&transactional_id),
             lease: Arc::new(|| true),
             partitions: vec![PARTITION],
-            also: beside,
-            patience: PATIENCE,
+            other_partitions: beside,
+            transaction_wait: PATIENCE,
             takes_back: true,
             must_read_back: true,
         };
-        let writer = FencedWriter::new(configs, Shards::new(kafka.clone(), options), owned);
+        let writer = FencedWriter::new(configs, ShardProducers::new(kafka.clone(), options), owned);
         let trouble = Arc::clone(writer.trouble());
         Self { writer: Arc::new(Mutex::new(writer)), transactional_id, trouble }
     }

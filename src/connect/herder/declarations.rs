@@ -251,7 +251,7 @@ fn is_unchanged(name: &str, connector: &Connector, hash: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::{Apply, configs::Properties, samples};
+    use crate::state::{TableState, configs::Properties, samples};
 
     fn declaration(name: &str, value: &str) -> Declaration {
         let config = Properties::from([("k".to_owned(), value.to_owned())]);

@@ -3,7 +3,7 @@
 //! Tools match some of these texts, so messages here begin and end as Kafka Connect's do and not as our other errors do.
 //! None of them repeats a value of a configuration.
 
-use base::retry::{Chain, Retry};
+use base::retry::{ErrorChain, Retry};
 
 use crate::connect::arbiter;
 
@@ -50,7 +50,7 @@ pub enum Error {
         topic: &'static str,
     },
     /// Kafka did not do its part: 503 where waiting helps, else 500.
-    #[error("{doing}: {}", Chain(&**source))]
+    #[error("{doing}: {}", ErrorChain(&**source))]
     Kafka {
         /// What was attempted, and what is known of the outcome.
         doing: &'static str,

@@ -79,7 +79,7 @@ const FRESH: Duration = Duration::from_secs(3);
 
 /// The most a record may have that an edit writes. What a topic takes at least, less room for what is around the record: its
 /// key, the batch, and what a class adds for its tasks.
-const LARGEST_RECORD: usize = kafka::SMALLEST_LIMIT as usize - (64 << 10);
+const LARGEST_RECORD: usize = kafka::MIN_MAX_MESSAGE_BYTES as usize - (64 << 10);
 
 /// Kafka's release whose REST API this is.
 const KAFKA_VERSION: &str = "4.3.1-tributary";
@@ -93,7 +93,7 @@ pub struct Parts {
     /// The way to the status topic.
     pub statuses: StatusWriter,
     /// Takes transactional ids from writers that were left behind.
-    pub shards: kafka::Shards,
+    pub shards: kafka::ShardProducers,
     /// Classes.
     pub plugins: Plugins,
     /// How references in configurations are resolved.

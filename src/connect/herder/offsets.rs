@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
 
-use kafka::{Place, ShardProducer, Waits};
+use kafka::{ReadLimits, ShardProducer, TopicPartition};
 use model::EncodedRecord;
 
 use super::{Budget, Error, FRESH, Herder, LARGEST_RECORD, Message, Offset, Offsets};
@@ -167,12 +167,12 @@ impl Herder {
         let doing = "read the offset topic to its end";
         let tail = &self.parts.state.offsets;
         let limit = budget.left().min(FRESH);
-        let waits = Waits { also: &[], patience: PATIENCE.min(limit / 2), limit };
+        let waits = ReadLimits { other_partitions: &[], transaction_wait: PATIENCE.min(limit / 2), limit };
         let open = match tail.read_partitions_to_end(partitions, waits).await {
             Err(kafka::Error::Undecided { open, .. }) => open,
             other => return other.map_err(Error::kafka(doing)),
         };
-        let places: Vec<Place> = open.into_iter().map(|one| (one.topic, one.partition)).collect();
+        let places: Vec<TopicPartition> = open.into_iter().map(|one| (one.topic, one.partition)).collect();
         let settling = async {
             for some in writers.chunks_mut(TAKEN_AT_ONCE) {
                 let settled = try_join_all(some.iter_mut().map(|writer| writer.settle(&places))).await;
@@ -186,7 +186,7 @@ impl Herder {
             Ok(source) => Error::kafka(doing)(source),
             Err(never) => match never {},
         })?;
-        let read = tail.read_partitions_to_end(partitions, Waits::up_to(budget.left().min(FRESH))).await;
+        let read = tail.read_partitions_to_end(partitions, ReadLimits::up_to(budget.left().min(FRESH))).await;
         read.map_err(Error::kafka(doing))
     }
 

@@ -13,7 +13,7 @@ use axum::{
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use base::metrics;
-use model::Wanted;
+use model::DesiredRunState;
 
 use super::{
     answer::{Answer, Refusal, done, json, result},
@@ -105,12 +105,18 @@ pub fn router(herder: Herder) -> Router {
             "/connectors/{name}/snapshots/{run}",
             get(async |OfRun(herder, name, run)| result(200, herder.run(&name, &run).await)),
         ),
-        ("/connectors/{name}/snapshots/{run}/pause", put(async |of: OfRun| order(of, Wanted::Paused).await)),
+        (
+            "/connectors/{name}/snapshots/{run}/pause",
+            put(async |of: OfRun| order(of, DesiredRunState::Paused).await),
+        ),
         (
             "/connectors/{name}/snapshots/{run}/resume",
-            put(async |of: OfRun| order(of, Wanted::Running).await),
+            put(async |of: OfRun| order(of, DesiredRunState::Running).await),
         ),
-        ("/connectors/{name}/snapshots/{run}/stop", put(async |of: OfRun| order(of, Wanted::Stopped).await)),
+        (
+            "/connectors/{name}/snapshots/{run}/stop",
+            put(async |of: OfRun| order(of, DesiredRunState::Stopped).await),
+        ),
         ("/connectors/{name}/certificates", get(certificates)),
         (
             "/connector-plugins",
@@ -201,7 +207,7 @@ async fn start_run(Of(herder, name): Of, body: Option<Body>) -> Answer {
     result(202, herder.start_run(&name, request).await)
 }
 
-async fn order(OfRun(herder, name, run): OfRun, wanted: Wanted) -> Answer {
+async fn order(OfRun(herder, name, run): OfRun, wanted: DesiredRunState) -> Answer {
     result(202, herder.order_run(&name, &run, wanted).await)
 }
 

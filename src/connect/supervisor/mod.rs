@@ -46,7 +46,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use base::retry::Policy;
+use base::retry::BackoffPolicy;
 use kafka::Membership;
 
 use self::duty::Duty;
@@ -116,7 +116,7 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy)]
 pub struct Restarting {
     /// Waits before the next start after a failure that passes (default 1 s, doubling up to 60 s, for ever).
-    pub policy: Policy,
+    pub policy: BackoffPolicy,
     /// A run of this length (default 60 s) forgets the waits before it.
     pub healthy_after: Duration,
     /// Panics within the window after which an instance is still started again (default 3); one more fails it for good.
@@ -137,7 +137,8 @@ impl Default for Settings {
 
 impl Default for Restarting {
     fn default() -> Self {
-        let policy = Policy { first: Duration::from_secs(1), longest: Duration::from_secs(60), total: None };
+        let policy =
+            BackoffPolicy { first: Duration::from_secs(1), longest: Duration::from_secs(60), total: None };
         let (healthy_after, panic_window) = (Duration::from_secs(60), Duration::from_secs(600));
         Self { policy, healthy_after, panics: 3, panic_window }
     }

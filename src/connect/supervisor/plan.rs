@@ -105,7 +105,7 @@ mod tests {
     use crate::{
         plugin::samples::properties,
         state::{
-            Apply,
+            TableState,
             configs::{self, Write},
             samples::received,
         },

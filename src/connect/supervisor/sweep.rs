@@ -92,10 +92,10 @@ mod tests {
     use super::*;
     use crate::{
         plugin::samples::properties,
-        state::{Apply, configs, samples::received},
+        state::{TableState, configs, samples::received},
     };
 
-    fn state<S: Apply>(records: &[(String, Option<String>)]) -> S {
+    fn state<S: TableState>(records: &[(String, Option<String>)]) -> S {
         let mut state = S::default();
         for (offset, (key, value)) in (0..).zip(records) {
             state.apply(&received(offset, key, value.as_deref()));

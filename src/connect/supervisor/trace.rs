@@ -52,7 +52,7 @@ fn sentence(text: &str) -> String {
 }
 
 fn kind(error: &(dyn Error + 'static)) -> &'static str {
-    if error.is::<kafka::Error>() || error.is::<kafka::Failure>() || error.is::<kafka::Cause>() {
+    if error.is::<kafka::Error>() || error.is::<kafka::CommitError>() || error.is::<kafka::KafkaCause>() {
         "KafkaError"
     } else if error.is::<io::Error>() {
         "IoError"

@@ -29,7 +29,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use base::secret::Secret;
-use kafka::Owned;
+use kafka::OwnedPartitions;
 use provider::{
     Provider,
     api::{
@@ -186,7 +186,12 @@ impl Access {
     }
 
     /// Keeps every budget to this worker's part, until cancelled: that of the partitions of the work topic that are its own.
-    pub async fn run(self, mut owned: watch::Receiver<Owned>, partitions: u32, cancel: CancellationToken) {
+    pub async fn run(
+        self,
+        mut owned: watch::Receiver<OwnedPartitions>,
+        partitions: u32,
+        cancel: CancellationToken,
+    ) {
         loop {
             let placed = |partition: &i32| u32::try_from(*partition).is_ok_and(|one| one < partitions);
             let count = owned.borrow_and_update().keys().filter(|partition| placed(partition)).count();

@@ -86,7 +86,7 @@ async fn a_worker_takes_its_part_of_every_budget_also_of_those_that_come_later()
     let rates = Some(Rates { application: 1.0, company: 1.0, ..Rates::default() });
     let ask = |provider, connector| Party { rates, ..Party::new(connector, provider) };
     access.accounting(&ask(&early, "a")).unwrap();
-    let (owned, watched) = watch::channel(Owned::default());
+    let (owned, watched) = watch::channel(OwnedPartitions::default());
     let cancel = CancellationToken::new();
     let running = tokio::spawn(access.clone().run(watched, 4, cancel.clone()));
 
@@ -103,7 +103,7 @@ async fn a_worker_takes_its_part_of_every_budget_also_of_those_that_come_later()
     for budget in budgets(&access) {
         assert!(budget.status().rate <= 0.5, "{}", budget.status().rate);
     }
-    owned.send_replace(Owned::default());
+    owned.send_replace(OwnedPartitions::default());
     let least = async {
         while access.0.state.lock().share != 0.25 {
             tokio::task::yield_now().await;

@@ -19,7 +19,7 @@ use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use base::{
-    retry::{Backoff, Chain, Policy, Retry},
+    retry::{Backoff, BackoffPolicy, ErrorChain, Retry},
     secret::Secret,
 };
 use model::Moment;
@@ -40,8 +40,8 @@ use super::{
 };
 
 /// Waits between looks at a provider's keys that are away.
-const AGAIN: Policy =
-    Policy { first: Duration::from_millis(500), longest: Duration::from_secs(30), total: None };
+const AGAIN: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_millis(500), longest: Duration::from_secs(30), total: None };
 /// So many tokens in a row that are of no use are a problem that people should see.
 const STALE_MOST: u32 = 3;
 /// How often what did not change is looked at again: references of a connector may have.
@@ -262,8 +262,8 @@ impl Viewer {
             Ok(issuer) => issuer,
             // A file may be missing for a moment, while it is replaced.
             Err(error) => {
-                tracing::warn!(grant = grant.name, error = %Chain(&error), "the identity service cannot be asked");
-                self.show_unless_good(login, View::Unusable { what: Chain(&error).to_string() });
+                tracing::warn!(grant = grant.name, error = %ErrorChain(&error), "the identity service cannot be asked");
+                self.show_unless_good(login, View::Unusable { what: ErrorChain(&error).to_string() });
                 return Err(Retry::Later);
             }
         };
@@ -305,7 +305,7 @@ impl Viewer {
                 return Ok(());
             }
             Err(Fault::Keys { source, retry }) => {
-                tracing::warn!(grant = grant.name, error = %Chain(&*source), "the provider's keys cannot be had");
+                tracing::warn!(grant = grant.name, error = %ErrorChain(&*source), "the provider's keys cannot be had");
                 self.show_unless_good(login, View::Unchecked);
                 return Err(if retry == Retry::Never { Retry::Later } else { retry });
             }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use base::retry::{Chain, Retry};
-use model::{Comparison, Ending, Epoch, Rank, SequenceVersion, Stamp, Value, Version};
+use base::retry::{ErrorChain, Retry};
+use model::{Comparison, Epoch, Rank, RemovalKind, SequenceVersion, Stamp, Value, Version};
 use provider::api::{self, AnsweredBy, Reach};
 
 use super::{Cause, Change, Content, Outcome, Rules, Subject, work::Work};
@@ -182,7 +182,7 @@ fn untold(work: &Work, stamp: &Stamp, stored: Option<&Stamp>, rules: &Rules) -> 
 fn failed(judge: Judge<'_>, error: api::Error) -> Verdict {
     // Without the provider's own words: it may be copied to headers and gaps.
     let status = error.status.map(|status| format!(" answered {status}")).unwrap_or_default();
-    let why = format!("{}{status}: {}", error.endpoint, Chain(&error.cause));
+    let why = format!("{}{status}: {}", error.endpoint, ErrorChain(&error.cause));
     let is_gone = matches!(
         error.cause,
         api::Cause::NotFound { by: AnsweredBy::Api } | api::Cause::Gone { by: AnsweredBy::Api }
@@ -215,7 +215,7 @@ fn gone(judge: Judge<'_>, why: String) -> Verdict {
             _ => Verdict::Again(Cause::Unreadable, why),
         };
     };
-    if subject.resource.ending() == Ending::Disabled {
+    if subject.resource.ending() == RemovalKind::Disabled {
         return Verdict::Again(Cause::Unreadable, format!("{why}; records of this kind are never deleted"));
     }
     // What happened after the delete is not answered by it.

@@ -13,7 +13,7 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 
-use base::{durable, retry::Chain};
+use base::{durable, retry::ErrorChain};
 
 use super::Error;
 use crate::store::{self, Change, Database, Storage};
@@ -81,7 +81,7 @@ impl Cache {
             opened => return opened,
         };
         let directory = self.directory.display();
-        tracing::warn!(%directory, error = %Chain(&error), "fences cannot be opened: removed, to be read from Kafka again");
+        tracing::warn!(%directory, error = %ErrorChain(&error), "fences cannot be opened: removed, to be read from Kafka again");
         self.remove()?;
         self.open_now()
     }
@@ -149,7 +149,7 @@ impl Opened {
         }
         if !self.failed.swap(true, Ordering::AcqRel) {
             let directory = self.directory.display();
-            tracing::warn!(%directory, error = %Chain(&source), "fences failed: shards have to be taken anew");
+            tracing::warn!(%directory, error = %ErrorChain(&source), "fences failed: shards have to be taken anew");
         }
         Error::Store { directory: self.directory.clone(), source: Arc::new(source) }
     }

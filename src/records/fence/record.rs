@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use kafka::Received;
+use kafka::ConsumerRecord;
 use model::{CompanyId, Epoch, Key, Rank, RecordId, Stamp, Topic};
 
 /// What a birth says.
@@ -36,7 +36,7 @@ pub fn birth_record(shard: i32, birth: &str) -> (Key, Bytes) {
 
 /// The entry that guards a value which was published to this topic, as its headers tell; `None` where they do not.
 #[must_use]
-pub fn of_value(topic: Topic, value: &Received) -> Option<(Key, Stamp)> {
+pub fn of_value(topic: Topic, value: &ConsumerRecord) -> Option<(Key, Stamp)> {
     let header = |name: &str| {
         let (_, text) = value.headers.iter().find(|(known, _)| known == name)?;
         std::str::from_utf8(text).ok()
@@ -55,7 +55,7 @@ pub fn of_value(topic: Topic, value: &Received) -> Option<(Key, Stamp)> {
 }
 
 /// What a record of a shard's partition is.
-pub(super) fn line(received: &Received, shard: i32) -> Result<Line, serde_json::Error> {
+pub(super) fn line(received: &ConsumerRecord, shard: i32) -> Result<Line, serde_json::Error> {
     let Some(key) = &received.key else { return Ok(Line::Other) };
     let value = received.value.as_ref();
     if **key == *Key::shard(shard).as_str().as_bytes() {

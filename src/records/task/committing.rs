@@ -5,19 +5,19 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::time::{Instant, sleep};
 
-use base::retry::{Backoff, Chain, Policy, Retry};
+use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 use kafka::{murmur2, write_id};
 use model::{Certificate, Key, Stamp, Topic};
 
 use super::{Shared, encoding::Moments, now, taking::unwritten};
 use crate::{
     plugin::Failure,
-    publish::{self, ShardWriter, Stage},
+    publish::{self, PublishStage, ShardWriter},
     records::enrich::{Batch, Entry},
 };
 
 /// Waits between tries to commit what the broker refused for now.
-const AGAIN: Policy = Policy {
+const AGAIN: BackoffPolicy = BackoffPolicy {
     first: Duration::from_millis(50),
     longest: Duration::from_secs(5),
     total: Some(Duration::from_secs(120)),
@@ -113,7 +113,7 @@ impl Commit {
             let source = match self.writer.commit(encoded.batch).await {
                 Ok(committed) => {
                     let topic = self.shared.preparer.topic_name(Topic::Fences);
-                    written.behind = committed.behind(&topic, self.shard).or(written.behind);
+                    written.behind = committed.next_offset(&topic, self.shard).or(written.behind);
                     self.done(id, batch, encoded.fences, &mut written);
                     // Each part that the broker refuses may cost a wait: they are not waits for the same thing.
                     backoff.reset();
@@ -123,7 +123,7 @@ impl Commit {
                 Err(error) => return Err(unwritten(ACTION, error)),
             };
             match source {
-                kafka::Failure::Rebuilt { source } => {
+                kafka::CommitError::Rebuilt { source } => {
                     // What the producer before has left hanging must not become visible with what is written next.
                     self.shared.starts(self.shard, self.writer.producer()).await?;
                     // Every batch says which it is, so that its outcome can be read.
@@ -132,32 +132,32 @@ impl Commit {
                         self.done(id, batch, encoded.fences, &mut written);
                     } else if found == self.last {
                         let Some(wait) = backoff.next_wait(Retry::Later) else {
-                            return Err(Failure::transaction(ACTION, kafka::Failure::Rebuilt { source }));
+                            return Err(Failure::transaction(ACTION, kafka::CommitError::Rebuilt { source }));
                         };
                         sleep(wait).await;
-                        tracing::warn!(shard = self.shard, error = %Chain(&source), "a batch is committed again");
+                        tracing::warn!(shard = self.shard, error = %ErrorChain(&source), "a batch is committed again");
                         parts.push_front(batch);
                     } else {
                         let message = format!("somebody else has written to shard {}", self.shard);
                         return Err(Failure::passing("ShardTaken", message));
                     }
                 }
-                kafka::Failure::Aborted { source }
+                kafka::CommitError::Aborted { source }
                     if source.refuses_record() && batch.entries.iter().any(Entry::may_be_refused) =>
                 {
-                    let causes = vec![Chain(&source).to_string()];
+                    let causes = vec![ErrorChain(&source).to_string()];
                     let message = "Kafka does not take the record".to_owned();
                     let class = "kafka::Error::RecordRefused";
-                    let failure = publish::Failure { stage: Stage::Produce, class, message, causes };
+                    let failure = publish::Failure { stage: PublishStage::Produce, class, message, causes };
                     for part in apart(batch, failure).into_iter().rev() {
                         parts.push_front(part);
                     }
                 }
-                kafka::Failure::Aborted { source } => {
+                kafka::CommitError::Aborted { source } => {
                     let Some(wait) = backoff.next_wait(source.retry()) else {
-                        return Err(Failure::transaction(ACTION, kafka::Failure::Aborted { source }));
+                        return Err(Failure::transaction(ACTION, kafka::CommitError::Aborted { source }));
                     };
-                    tracing::warn!(shard = self.shard, error = %Chain(&source), ?wait, "a batch was not taken");
+                    tracing::warn!(shard = self.shard, error = %ErrorChain(&source), ?wait, "a batch was not taken");
                     sleep(wait).await;
                     parts.push_front(batch);
                 }

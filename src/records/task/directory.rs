@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use base::retry::{Backoff, Chain, Policy};
+use base::retry::{Backoff, BackoffPolicy, ErrorChain};
 use model::{Company, CompanyId, SequenceVersion, Version};
 use provider::api::{
     self, Accounting, CallOptions, NextPage, Page, PageRequest, PageWalk, Priority, row_hash,
@@ -37,8 +37,8 @@ use crate::{
 /// The longest one page may take.
 const PAGE_LIMIT: Duration = Duration::from_secs(60);
 /// Waits after a page that could not be read.
-const AGAIN: Policy =
-    Policy { first: Duration::from_millis(200), longest: Duration::from_secs(30), total: None };
+const AGAIN: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_millis(200), longest: Duration::from_secs(30), total: None };
 /// Between two readings, at least.
 const SOON: Duration = Duration::from_secs(1);
 /// Pages that may be the same as the one before, until the list is taken to have no end.
@@ -251,9 +251,9 @@ impl Directory {
                 api::Reach::Record | api::Reach::Company => {
                     failures += 1;
                     if failures.is_multiple_of(TOLD) {
-                        tracing::error!(connector = &*self.connector, page = page.number, failures, error = %Chain(&error),
+                        tracing::error!(connector = &*self.connector, page = page.number, failures, error = %ErrorChain(&error),
                             "the list of companies cannot be read: events of companies that it has not shown wait, others flow on");
-                        let why = format!("page {} cannot be read: {}", page.number, Chain(&error));
+                        let why = format!("page {} cannot be read: {}", page.number, ErrorChain(&error));
                         self.is_odd(reading.clone(), why);
                     }
                     base::retry::Retry::Later
@@ -261,7 +261,7 @@ impl Directory {
                 api::Reach::Grant | api::Reach::Everything => error.retry(),
             };
             let Some(wait) = backoff.next_wait(verdict) else { return Err(refused(&error)) };
-            tracing::warn!(connector = &*self.connector, error = %Chain(&error), ?wait, "the list of companies cannot be read yet");
+            tracing::warn!(connector = &*self.connector, error = %ErrorChain(&error), ?wait, "the list of companies cannot be read yet");
             tokio::time::sleep(wait).await;
         }
     }

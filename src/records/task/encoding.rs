@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value as Json};
 
 use model::{
-    AccountingResource, Certificate, EncodedRecord, Gap, GapState, Key, Meta, Origin, Outgoing, Repair,
+    AccountingResource, Certificate, EncodedRecord, Gap, GapState, Key, Origin, Outgoing, RecordMeta, Repair,
     Stamp, Target, Topic,
 };
 
@@ -102,7 +102,7 @@ impl Shared {
         (certificate, asked_at): &(Certificate, i64),
     ) -> Result<EncodedRecord, publish::Error> {
         let id = Collection::certificate_id(&certificate.run, *asked_at);
-        let meta = Meta::new(id, Origin::Snapshot);
+        let meta = RecordMeta::new(id, Origin::Snapshot);
         let value = model::Value::Certificate(Box::new(certificate.clone()));
         let outgoing = Outgoing::new(value, meta)
             .map_err(|error| publish::Error::Unplaceable { message: error.to_string() })?;
@@ -126,7 +126,7 @@ impl Shared {
             let (outgoing, stamp) = match change {
                 Change::Publish { value, stamp, .. } => {
                     let refused = |error: model::Error| {
-                        Failure::new(Stage::Convert, "model::Error::Unplaceable", &error)
+                        Failure::new(PublishStage::Convert, "model::Error::Unplaceable", &error)
                     };
                     let value = value.value(entry.subject.as_ref()).map_err(refused)?;
                     let meta = meta(entry, stamp);
@@ -146,13 +146,13 @@ impl Shared {
             let record = self
                 .preparer
                 .prepare(&outgoing)
-                .map_err(|error| Failure::new(Stage::Convert, "avro::Error::Encode", &error))?;
+                .map_err(|error| Failure::new(PublishStage::Convert, "avro::Error::Encode", &error))?;
             let size = record.key.len() + record.value.as_ref().map_or(0, Bytes::len);
-            if size > kafka::LARGEST_RECORD {
+            if size > kafka::MAX_RECORD_BYTES {
                 let message =
-                    format!("the record has {size} bytes, and Kafka takes {}", kafka::LARGEST_RECORD);
+                    format!("the record has {size} bytes, and Kafka takes {}", kafka::MAX_RECORD_BYTES);
                 return Err(Failure {
-                    stage: Stage::Produce,
+                    stage: PublishStage::Produce,
                     class: "kafka::Error::RecordRefused",
                     message,
                     causes: Vec::new(),
@@ -234,16 +234,16 @@ impl Shared {
     }
 }
 
-fn meta(entry: &Entry, stamp: &Stamp) -> Meta {
+fn meta(entry: &Entry, stamp: &Stamp) -> RecordMeta {
     let event = &entry.event;
     let (version, epoch) = (Some(stamp.version.to_string()), Some(stamp.epoch));
-    Meta { version, epoch, traceparent: event.trace, ..Meta::new(event.id.clone(), event.origin) }
+    RecordMeta { version, epoch, traceparent: event.trace, ..RecordMeta::new(event.id.clone(), event.origin) }
 }
 
 fn tombstone(subject: &Subject, entry: &Entry, stamp: &Stamp) -> Result<Outgoing, Failure> {
     let meta = meta(entry, stamp);
     let made = Outgoing::tombstone(subject.resource, &subject.company, &subject.id, meta);
-    made.map_err(|error| Failure::new(Stage::Convert, "model::Error", &error))
+    made.map_err(|error| Failure::new(PublishStage::Convert, "model::Error", &error))
 }
 
 #[cfg(test)]

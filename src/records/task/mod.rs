@@ -48,7 +48,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use base::retry::Chain;
+use base::retry::ErrorChain;
 use kafka::partition_of;
 use model::{AccountingResource, Key, List, Moment, Partitioning, Topic};
 use provider::{
@@ -154,7 +154,7 @@ impl Failures {
         let mut failures = self.0.lock();
         match read {
             Ok(_) => drop(failures.remove(&resource)),
-            Err(error) => drop(failures.insert(resource, Chain(error).to_string())),
+            Err(error) => drop(failures.insert(resource, ErrorChain(error).to_string())),
         }
     }
 
@@ -307,7 +307,7 @@ async fn begin(
     let followed = tools.ledgers.of(&source.common.topic_prefix).await;
     let followed = followed.map_err(|error| Failure {
         retry: error.retry(),
-        ..Failure::passing("NotFollowed", Chain(&error).to_string())
+        ..Failure::passing("NotFollowed", ErrorChain(&error).to_string())
     })?;
     let Some(handle) = followed else {
         return Err(Failure::passing("NotFollowed", "the state topic of the prefix is not there yet"));
@@ -404,7 +404,7 @@ fn now() -> i64 {
 }
 
 fn unopened(error: publish::Error) -> Failure {
-    let (message, retry) = (Chain(&error).to_string(), error.retry());
+    let (message, retry) = (ErrorChain(&error).to_string(), error.retry());
     if retry.is_retriable() {
         return Failure { retry, ..Failure::passing("NotOpened", message) };
     }
@@ -417,7 +417,7 @@ fn refused(error: &api::Error) -> Failure {
     if let api::Cause::Access(error) = &error.cause {
         return unable("records cannot be read", "events wait until it can go on", error);
     }
-    let message = format!("records cannot be read: {}", Chain(error));
+    let message = format!("records cannot be read: {}", ErrorChain(error));
     let remedy = "events wait until it can go on; correct what the provider refuses";
     Failure::permanent("ProviderRefused", message, remedy)
 }

@@ -21,8 +21,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use base::retry::{Backoff, Chain, Policy};
-use kafka::{Assignment, Consumer, ConsumerOptions, Received, Start};
+use base::retry::{Backoff, BackoffPolicy, ErrorChain};
+use kafka::{Assignment, Consumer, ConsumerOptions, ConsumerRecord, StartOffset};
 use model::{AccountingEvent, AccountingResource, GapCause, Origin, SchemaKind, Topic};
 
 use super::{Shared, now, shard::Shard};
@@ -39,8 +39,8 @@ const RESERVE: usize = FETCHED + 44;
 /// Events that are fetched and not handed over yet.
 const FETCHED: usize = 256;
 /// Waits for a registry that is away.
-const REGISTRY: Policy =
-    Policy { first: Duration::from_millis(200), longest: Duration::from_secs(10), total: None };
+const REGISTRY: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_millis(200), longest: Duration::from_secs(10), total: None };
 /// How often it is looked whether shards have room again.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -93,7 +93,7 @@ pub(super) struct Reader {
     shared: Arc<Shared>,
     inboxes: BTreeMap<i32, mpsc::Sender<Input>>,
     /// Where each is read next.
-    positions: BTreeMap<Lane, Start>,
+    positions: BTreeMap<Lane, StartOffset>,
     topics: BTreeMap<Arc<str>, AccountingResource>,
     /// Shards that have enough.
     paused: Vec<i32>,
@@ -143,8 +143,8 @@ impl Reader {
                     }
                 };
                 match next {
-                    Ok(kafka::Event::Record(record)) => self.hand_over(record, &consumer).await?,
-                    Ok(kafka::Event::End { .. }) => {}
+                    Ok(kafka::ConsumerEvent::Record(record)) => self.hand_over(record, &consumer).await?,
+                    Ok(kafka::ConsumerEvent::End { .. }) => {}
                     Err(error) => break error,
                 }
             };
@@ -160,7 +160,7 @@ impl Reader {
     }
 
     async fn consumer(&self) -> Result<Consumer, Failure> {
-        let assignment = |((resource, shard), start): (&Lane, &Start)| Assignment {
+        let assignment = |((resource, shard), start): (&Lane, &StartOffset)| Assignment {
             topic: self.shared.preparer.topic_name(Topic::AccountingEvents(*resource)),
             partition: *shard,
             start: *start,
@@ -175,10 +175,10 @@ impl Reader {
         assigned.map_err(|error| Failure::kafka("read events", error))
     }
 
-    async fn hand_over(&mut self, record: Received, consumer: &Consumer) -> Result<(), Failure> {
+    async fn hand_over(&mut self, record: ConsumerRecord, consumer: &Consumer) -> Result<(), Failure> {
         let Some(&lane) = self.topics.get(&record.topic) else { return Ok(()) };
         let (shard, next) = (record.partition, record.offset + 1);
-        self.positions.insert((lane, shard), Start::Offset(next));
+        self.positions.insert((lane, shard), StartOffset::Offset(next));
         let came_at = record.timestamp_ms.map_or_else(now, |millis| millis.saturating_mul(1_000));
         self.shared.in_hand.take(shard, came_at);
         let decoded = self.decode(&record).await;
@@ -231,7 +231,7 @@ impl Reader {
     }
 
     /// The event, or what is wrong with it.
-    async fn decode(&self, record: &Received) -> Result<AccountingEvent, String> {
+    async fn decode(&self, record: &ConsumerRecord) -> Result<AccountingEvent, String> {
         let Some(value) = &record.value else { return Err("the event has no value".to_owned()) };
         let mut backoff = Backoff::new(REGISTRY, record.offset.unsigned_abs());
         loop {
@@ -242,10 +242,10 @@ impl Reader {
             };
             match backoff.next_wait(error.retry()) {
                 Some(wait) => {
-                    tracing::warn!(error = %Chain(&error), ?wait, "events wait for their schema");
+                    tracing::warn!(error = %ErrorChain(&error), ?wait, "events wait for their schema");
                     sleep(wait).await;
                 }
-                None => return Err(Chain(&error).to_string()),
+                None => return Err(ErrorChain(&error).to_string()),
             }
         }
     }
@@ -279,14 +279,14 @@ impl Reader {
         let at = now();
         let source =
             Source { original, id: String::new(), trace: None, received_at: at, happened_at: at, origin };
-        self.positions.insert((lane, partition), Start::Offset(next));
+        self.positions.insert((lane, partition), StartOffset::Offset(next));
         let (asked, event) = (Asked::Lost(gap), Arc::new(source));
         self.send(partition, Input { lane, next, asked, event }).await
     }
 }
 
 /// What is kept of a record.
-fn source(record: Received, event: &Result<AccountingEvent, String>) -> Source {
+fn source(record: ConsumerRecord, event: &Result<AccountingEvent, String>) -> Source {
     let header = |name: &str| {
         let found = record.headers.iter().find(|(known, _)| known == name);
         found.and_then(|(_, value)| std::str::from_utf8(value).ok())

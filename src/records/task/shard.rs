@@ -25,8 +25,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use base::{failpoint, metrics, retry::Chain};
-use kafka::Start;
+use base::{failpoint, metrics, retry::ErrorChain};
+use kafka::StartOffset;
 use model::{AccountingResource, Key, List, Origin, Stamp};
 use provider::api::{self, CallOptions};
 
@@ -68,7 +68,7 @@ pub(super) struct Shard {
     number: i32,
     desk: Desk,
     shelf: Shelf,
-    starts: BTreeMap<AccountingResource, Start>,
+    starts: BTreeMap<AccountingResource, StartOffset>,
     lists: Lists,
     turns: Turns,
     /// What the next batch says of lists, because an entry of the last one was refused.
@@ -136,7 +136,7 @@ impl Shard {
     }
 
     /// Where each event topic is read on.
-    pub(super) fn starts(&self) -> &BTreeMap<AccountingResource, Start> {
+    pub(super) fn starts(&self) -> &BTreeMap<AccountingResource, StartOffset> {
         &self.starts
     }
 
@@ -362,7 +362,7 @@ impl Shard {
         path_answers: bool,
     ) -> Result<(), Failure> {
         if let Err(error) = &reading {
-            tracing::debug!(record = %subject.key(), resource = %subject.resource, error = %Chain(error), "a record was not read");
+            tracing::debug!(record = %subject.key(), resource = %subject.resource, error = %ErrorChain(error), "a record was not read");
             let path_answers = path_answers || self.desk.knows_path(subject.resource);
             self.shared.warn_unproved(subject, error, path_answers);
         }

@@ -12,14 +12,14 @@
 //! | `page/{shard}/{run}/{asked at}/companies/{company}/0` | the run's own list of companies has shown this one |
 //! | `over/{shard}/{run}/{asked at}/{list}` and, of one company, `…/{list}/{company}` | a list is over, and its run is not |
 //! | `known/{shard}/{run}/{asked at}/{resource}` | [`Cursor`]: how far known records are read again |
-//! | `progress/{shard}/{connector}/{run}` | [`Progress`] |
+//! | `progress/{shard}/{connector}/{run}` | [`RunProgress`] |
 
 use std::collections::{BTreeMap, HashSet, btree_map};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use model::{AccountingResource, CompanyId, Key, List, Progress, RunId};
+use model::{AccountingResource, CompanyId, Key, List, RunId, RunProgress};
 
 use crate::records::enrich::Parked;
 
@@ -189,7 +189,7 @@ pub(super) struct Known {
     /// How far known records are read again.
     pub(super) cursors: BTreeMap<Again, Cursor>,
     /// How far its runs are.
-    pub(super) progress: BTreeMap<RunId, Progress>,
+    pub(super) progress: BTreeMap<RunId, RunProgress>,
 }
 
 impl Known {
@@ -248,7 +248,7 @@ impl Known {
                 let again = (run, asked_at.parse().map_err(|_| format!("{asked_at} is no time"))?, resource);
                 put(&mut self.cursors, again, value)?;
             }
-            (Progress::KIND, [of, run], value) if *of == connector => {
+            (RunProgress::KIND, [of, run], value) if *of == connector => {
                 let run = RunId::new(*run).map_err(|error| error.to_string())?;
                 put(&mut self.progress, run, value)?;
             }
@@ -361,7 +361,7 @@ mod tests {
                     r#"{{"connector":"records","run":"{run}","shard":3,"state":"{state}","lists":0,"ended":0,"certified":0,
                         "pages":0,"rows":0,"published":0,"vanished":0,"startedAt":1,"updatedAt":1}}"#
                 );
-                apply(&mut known, &Progress::key_of(3, "records", &run), Some(&progress)).unwrap();
+                apply(&mut known, &RunProgress::key_of(3, "records", &run), Some(&progress)).unwrap();
             }
             if state != Some("running") {
                 expected.extend(keys);

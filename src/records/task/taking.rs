@@ -9,8 +9,8 @@ use std::{
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use base::{metrics, random, retry::Chain};
-use kafka::{Place, ShardProducer, Start};
+use base::{metrics, random, retry::ErrorChain};
+use kafka::{ShardProducer, StartOffset, TopicPartition};
 use model::{AccountingResource, Key, Stamp, Topic};
 
 use super::{
@@ -33,7 +33,7 @@ const CHUNK: usize = 5_000;
 
 impl Shared {
     /// Every partition that the transactions of a shard write to. Dead letters and gaps are single records outside them.
-    pub(super) fn places(&self, shard: i32) -> Vec<Place> {
+    pub(super) fn places(&self, shard: i32) -> Vec<TopicPartition> {
         let topics = publish::written_by(&self.source);
         topics.into_iter().map(|topic| (self.preparer.topic_name(topic), shard)).collect()
     }
@@ -51,14 +51,14 @@ impl Shared {
         &self,
         shard: i32,
         producer: &mut ShardProducer,
-    ) -> Result<BTreeMap<AccountingResource, Start>, Failure> {
+    ) -> Result<BTreeMap<AccountingResource, StartOffset>, Failure> {
         let resources = &self.source.enrich_resources;
         let partitions: Vec<_> =
             resources.iter().map(|resource| self.source_partition(*resource, shard)).collect();
         let stored = self.task.stored_offsets(producer, &partitions, &self.places(shard)).await?;
         let start = |stored: Option<serde_json::Map<String, serde_json::Value>>| {
             let offset = stored.and_then(|offset| offset.get("offset")?.as_i64());
-            offset.map_or(Start::Earliest, Start::Offset)
+            offset.map_or(StartOffset::Earliest, StartOffset::Offset)
         };
         Ok(resources.iter().copied().zip(stored.into_iter().map(start)).collect())
     }
@@ -126,7 +126,7 @@ impl Shared {
         let places = self.published.get_or_try_init(|| self.find_published()).await?;
         for &(topic, _) in places.iter().filter(|(_, place)| *place == shard) {
             let name = self.preparer.topic_name(topic);
-            let each = |record: kafka::Received| stamps.extend(fence::of_value(topic, &record));
+            let each = |record: kafka::ConsumerRecord| stamps.extend(fence::of_value(topic, &record));
             let read = kafka::read_to_end(&self.task.tools.kafka, &name, &[shard], FENCE_LIMIT, each).await;
             read.map_err(|error| Failure::kafka("read what was published", error))?;
         }
@@ -145,7 +145,7 @@ impl Shared {
             self.shards.iter().map(|shard| (Arc::clone(topic), *shard)).collect::<Vec<_>>()
         };
         let existing = topics.keys().filter(|topic| there.contains_key(&***topic));
-        let places: Vec<kafka::Place> = existing.flat_map(shards).collect();
+        let places: Vec<kafka::TopicPartition> = existing.flat_map(shards).collect();
         let marks =
             kafka::watermarks_of(&self.task.tools.kafka, &places, READ_LIMIT).await.map_err(failed)?;
         let filled = marks.into_iter().filter(|(_, (low, high))| high > low);
@@ -158,7 +158,7 @@ impl Shared {
         let topic = self.preparer.topic_name(Topic::State);
         let grant = &self.source.provider.oauth.accounting_grant;
         let mut strange = BTreeMap::new();
-        let each = |record: kafka::Received| {
+        let each = |record: kafka::ConsumerRecord| {
             let (key, value) = (record.key.as_deref(), record.value.as_ref());
             let Some(Ok(key)) = key.map(std::str::from_utf8) else { return };
             match known.apply(shard, key, value, grant, &self.task.connector) {
@@ -182,7 +182,7 @@ impl Shared {
 
 /// The store on this disk cannot be used.
 pub(super) fn unreadable(error: fence::Error) -> Failure {
-    Failure { retry: error.retry(), ..Failure::passing("FenceUnavailable", Chain(&error).to_string()) }
+    Failure { retry: error.retry(), ..Failure::passing("FenceUnavailable", ErrorChain(&error).to_string()) }
 }
 
 /// What became of a batch that was not committed.

@@ -27,9 +27,9 @@ use std::{
 use record::{Key, Parsed};
 pub use record::{Write, cluster, connector, declared, logger, restart, target_state, tasks};
 
-use kafka::Received;
+use kafka::ConsumerRecord;
 
-use super::Apply;
+use super::TableState;
 use crate::config::connector::TargetState;
 
 /// A flat configuration, as written.
@@ -207,8 +207,8 @@ impl Configs {
     }
 }
 
-impl Apply for Configs {
-    fn apply(&mut self, record: &Received) {
+impl TableState for Configs {
+    fn apply(&mut self, record: &ConsumerRecord) {
         let offset = record.offset;
         match record::parse(record) {
             Ok((name, parsed)) => {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use kafka::Received;
+use kafka::ConsumerRecord;
 
 use super::{Cluster, Declared, Properties, Restart};
 use crate::config::connector::TargetState;
@@ -120,7 +120,7 @@ pub(super) enum Parsed {
 
 /// The name and what is said of it, or why it cannot be understood. Reasons name no values: configurations may hold
 /// secrets.
-pub(super) fn parse(record: &Received) -> Result<(String, Parsed), &'static str> {
+pub(super) fn parse(record: &ConsumerRecord) -> Result<(String, Parsed), &'static str> {
     let key = record.key.as_deref().ok_or("it has no key")?;
     let key = std::str::from_utf8(key).map_err(|_| "its key is no text")?;
     if key == SESSION_KEY || key.starts_with(FENCING) {

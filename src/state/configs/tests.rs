@@ -73,7 +73,7 @@ fn what_we_write_is_byte_for_byte_what_connect_wrote() {
 
     for (key, value) in ours {
         let value = value.map(|value| value.to_string());
-        let same = |record: &&Received| {
+        let same = |record: &&ConsumerRecord| {
             record.key.as_deref() == Some(key.as_bytes())
                 && record.value.as_deref() == value.as_deref().map(str::as_bytes)
         };

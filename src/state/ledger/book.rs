@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 
-use kafka::Received;
-use model::{Key, Nonce, Order, Paces, Progress, Run, RunId};
+use kafka::ConsumerRecord;
+use model::{DeliveryIntervals, Key, Nonce, Run, RunCommand, RunId, RunProgress};
 
 use crate::state::{Apply, runs::Runs, subscriptions::Ledger};
 
@@ -44,9 +44,11 @@ impl Book {
         let parts = Key::parts(key).map_err(|error| error.to_string())?;
         let texts: Vec<&str> = parts.iter().map(String::as_str).collect();
         match texts[..] {
-            [Run::KIND | Order::KIND, connector, run] => self.take_run(texts[0], connector, run, None, value),
+            [Run::KIND | RunCommand::KIND, connector, run] => {
+                self.take_run(texts[0], connector, run, None, value)
+            }
             // The second part is the shard: these are in its partition.
-            [Progress::KIND, shard, connector, run] => {
+            [RunProgress::KIND, shard, connector, run] => {
                 let shard = shard.parse().map_err(|_| "its key has no number of a shard".to_owned())?;
                 self.take_run(texts[0], connector, run, Some(shard), value)
             }
@@ -66,8 +68,8 @@ impl Book {
         let id = RunId::new(run).map_err(|error| error.to_string())?;
         let runs = self.runs.entry(connector.to_owned()).or_default();
         let taken = match (kind, shard) {
-            (Progress::KIND, Some(shard)) => put(&mut runs.progress, (id, shard), value),
-            (Order::KIND, _) => put(&mut runs.orders, id, value),
+            (RunProgress::KIND, Some(shard)) => put(&mut runs.progress, (id, shard), value),
+            (RunCommand::KIND, _) => put(&mut runs.orders, id, value),
             _ => put(&mut runs.runs, id, value),
         };
         if runs.is_empty() {
@@ -96,7 +98,9 @@ impl Book {
                 put(&mut ledger.echoes, hook, value)
             }
             ("heard", [worker]) => put(&mut ledger.heard, (*worker).to_owned(), value),
-            ("pace", []) => read::<Paces>(value).map(|paces| ledger.paces = paces.unwrap_or_default()),
+            ("pace", []) => {
+                read::<DeliveryIntervals>(value).map(|paces| ledger.paces = paces.unwrap_or_default())
+            }
             ("gap", [_, _] | [_, _, _]) => {
                 let id = key.strip_prefix("gap/").unwrap_or_default().to_owned();
                 read(value).map(|gap| ledger.put_gap(id, gap))
@@ -116,15 +120,15 @@ impl Book {
     }
 }
 
-impl Apply for Book {
-    fn apply(&mut self, record: &Received) {
+impl TableState for Book {
+    fn apply(&mut self, record: &ConsumerRecord) {
         let key = record.key.as_deref().and_then(|key| std::str::from_utf8(key).ok());
         let taken = match key {
             Some(key) => self.take(key, record.value.as_deref()),
             None => Err("it has no key that is text".to_owned()),
         };
         if let Err(what) = taken {
-            let Received { topic, partition, offset, .. } = record;
+            let ConsumerRecord { topic, partition, offset, .. } = record;
             tracing::warn!(%topic, partition, offset, what, "left out a record of a state topic");
         }
     }
@@ -150,8 +154,9 @@ fn read<T: DeserializeOwned>(value: Option<&[u8]>) -> Result<Option<T>, String> 
 #[cfg(test)]
 mod tests {
     use model::{
-        Accepted, AccountingResource, Done, Fingerprint, Gap, GapCause, GapState, Pace, Phase, Repair,
-        RepairState, Start, Subscription, Target, Wish,
+        AccountingResource, DeliveryInterval, Fingerprint, Gap, GapAccepted, GapCause, GapState, Repair,
+        RepairState, StreamStart, Subscription, SubscriptionCommand, SubscriptionCommandDone,
+        SubscriptionPhase, Target,
     };
 
     use super::*;
@@ -169,7 +174,7 @@ mod tests {
             spelled: None,
             fingerprint: Fingerprint::of("0123456789abcdef"),
             events: ["a.b".to_owned()].into(),
-            phase: Phase::Active,
+            phase: SubscriptionPhase::Active,
             since: 2,
             intended_at: 1,
             acknowledged_at: Some(2),
@@ -191,16 +196,16 @@ mod tests {
             worker: "w:1".into(),
             state: GapState::Open,
         };
-        let pace = Pace { since: 1, last: 2, longest: [1, 0], span: 1 };
+        let pace = DeliveryInterval { since: 1, last: 2, longest: [1, 0], span: 1 };
         vec![
             Change::Put(Box::new(subscription)),
-            Change::Paces(Paces { targets: [(target, pace)].into() }),
+            Change::Paces(DeliveryIntervals { targets: [(target, pace)].into() }),
             Change::Gap(gap.clone()),
             Change::Repair(Repair { state: RepairState::Requested, ..Repair::of(&gap, 9, 10) }),
-            Change::Start(Start { connector: "a/b".into(), at: 3, targets: BTreeMap::new() }),
-            Change::Wish(Wish { number: 1, removed: false, at: 4 }),
-            Change::Done(Done { number: 1, at: 5 }),
-            Change::Accept(gap.id(), Accepted { at: 6 }),
+            Change::Start(StreamStart { connector: "a/b".into(), at: 3, targets: BTreeMap::new() }),
+            Change::Wish(SubscriptionCommand { number: 1, removed: false, at: 4 }),
+            Change::Done(SubscriptionCommandDone { number: 1, at: 5 }),
+            Change::Accept(gap.id(), GapAccepted { at: 6 }),
         ]
     }
 
@@ -235,9 +240,9 @@ mod tests {
         };
         vec![
             (Run::key_of("a/b", &id), run.to_owned()),
-            (Order::key("a/b", &id), r#"{"wanted":"paused","at":2}"#.to_owned()),
-            (Progress::key_of(0, "a/b", &id), progress(0)),
-            (Progress::key_of(3, "a/b", &id), progress(3)),
+            (RunCommand::key("a/b", &id), r#"{"wanted":"paused","at":2}"#.to_owned()),
+            (RunProgress::key_of(0, "a/b", &id), progress(0)),
+            (RunProgress::key_of(3, "a/b", &id), progress(3)),
         ]
     }
 
@@ -252,7 +257,7 @@ mod tests {
         let runs = book.runs_of("a/b").unwrap();
         let id = RunId::new("2026/1").unwrap();
         assert_eq!(runs.runs.keys().collect::<Vec<_>>(), [&id]);
-        assert_eq!(runs.wanted(&id), model::Wanted::Paused);
+        assert_eq!(runs.wanted(&id), model::DesiredRunState::Paused);
         assert_eq!(runs.progress.keys().map(|(_, shard)| *shard).collect::<Vec<_>>(), [0, 3]);
         assert_eq!(
             (book.iter().count(), book.iter_runs().count()),

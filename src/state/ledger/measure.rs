@@ -1,7 +1,7 @@
 //! What a scrape shows of a ledger: the same on every worker that follows it.
 
-use base::metrics::live::{self, Page};
-use model::{Difference, GapCause, Phase, Run, RunKind, Subscription};
+use base::metrics::live::{self, ScrapePage};
+use model::{Difference, GapCause, Run, RunKind, Subscription, SubscriptionPhase};
 
 use crate::state::{
     runs::{Runs, Standing, State},
@@ -9,9 +9,9 @@ use crate::state::{
 };
 
 /// Subscriptions by phase and open gaps by cause.
-pub(super) fn subscriptions(page: &mut Page, connector: &str, ledger: &Ledger, now: i64) {
+pub(super) fn subscriptions(page: &mut ScrapePage, connector: &str, ledger: &Ledger, now: i64) {
     for family in ["accounting", "invoicing"] {
-        for phase in Phase::ALL.into_iter().filter(|phase| phase.may_live()) {
+        for phase in SubscriptionPhase::ALL.into_iter().filter(|phase| phase.may_live()) {
             let is_one = |one: &&Subscription| one.target.family() == family && one.phase == phase;
             let count = ledger.subscriptions.values().filter(is_one).count();
             page.put(&live::SUBSCRIPTIONS, &[connector, family, phase.name()], count as f64);
@@ -31,7 +31,7 @@ pub(super) fn subscriptions(page: &mut Page, connector: &str, ledger: &Ledger, n
 ///
 /// Every series is there from the first run on, those of a verification from the first that has ended, with 0 where there is
 /// nothing: an alert needs a series to look at.
-pub(super) fn runs(page: &mut Page, connector: &str, runs: &Runs, shards: i32) {
+pub(super) fn runs(page: &mut ScrapePage, connector: &str, runs: &Runs, shards: i32) {
     let told = |run: &Run| ((run.kind, run.sample.is_some()), runs.standing(&run.id, shards));
     let all: Vec<((RunKind, bool), Standing)> = runs.runs.values().map(told).collect();
     if all.is_empty() {
@@ -68,7 +68,7 @@ pub(super) fn runs(page: &mut Page, connector: &str, runs: &Runs, shards: i32) {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use model::{List, Progress, RunId, ShardState};
+    use model::{List, RunId, RunProgress, ShardState};
 
     use super::*;
 
@@ -96,7 +96,7 @@ mod tests {
         };
         runs.runs.insert(id.clone(), run.clone());
         let Some(state) = state else { return };
-        let progress = Progress {
+        let progress = RunProgress {
             lists: 5,
             ended: 2,
             certified: 2,
@@ -104,7 +104,7 @@ mod tests {
             differences: BTreeMap::from([("missing".to_owned(), missing)]),
             updated_at: ended_at,
             ended_at: state.is_over().then_some(ended_at),
-            ..Progress::new(&run, 0, state, 1)
+            ..RunProgress::new(&run, 0, state, 1)
         };
         runs.progress.insert((id, 0), progress);
     }
@@ -117,7 +117,7 @@ mod tests {
         put(&mut all, "c", RunKind::Verify, Some(ShardState::Ended), 15, 9);
         put(&mut all, "d", RunKind::Verify, Some(ShardState::Stopped), 30, 11);
         put(&mut all, "e", RunKind::Snapshot, None, 0, 0);
-        let mut page = Page::default();
+        let mut page = ScrapePage::default();
 
         runs(&mut page, "r", &all, 1);
 
@@ -150,7 +150,7 @@ mod tests {
         let mut all = Runs::default();
         put(&mut all, "s", RunKind::Verify, Some(ShardState::Ended), 20, 0);
         all.runs.values_mut().for_each(|run| run.sample = Some(100));
-        let mut page = Page::default();
+        let mut page = ScrapePage::default();
 
         runs(&mut page, "r", &all, 1);
 
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_connector_without_runs_has_no_series() {
-        let mut page = Page::default();
+        let mut page = ScrapePage::default();
 
         runs(&mut page, "r", &Runs::default(), 1);
 

@@ -34,7 +34,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use base::metrics::live::Page;
+use base::metrics::live::ScrapePage;
 use kafka::{Admin, PlainWriter, partition_of};
 use model::{EncodedRecord, Key, Moment, Partitioning, Topic, TopicPrefix};
 
@@ -177,7 +177,7 @@ impl Ledgers {
                 None => return,
                 Some(Ok(missing)) => missing,
                 Some(Err(error)) => {
-                    tracing::debug!(error = %base::retry::Chain(&error), "ledgers cannot be followed yet");
+                    tracing::debug!(error = %base::retry::ErrorChain(&error), "ledgers cannot be followed yet");
                     true
                 }
             };
@@ -191,7 +191,7 @@ impl Ledgers {
     }
 
     /// Puts subscriptions, gaps and runs on a page of metrics, by connector.
-    pub fn measure(&self, page: &mut Page) {
+    pub fn measure(&self, page: &mut ScrapePage) {
         let handles: Vec<Handle> = self.0.slots.lock().values().map(|slot| slot.handle.clone()).collect();
         let now = Moment::now().micros();
         for handle in handles {

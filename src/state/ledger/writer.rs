@@ -4,7 +4,7 @@ use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use kafka::{FencedWriter, Lease, Shards, WriteError, WriterOptions};
+use kafka::{FencedWriter, Lease, ShardProducers, WriteError, WriterOptions};
 
 use super::{Handle, book::Book};
 use crate::state::subscriptions::Change;
@@ -35,15 +35,15 @@ impl Writer {
     pub async fn take(
         handle: Handle,
         connector: &str,
-        shards: &Shards,
+        shards: &ShardProducers,
         lease: Lease,
     ) -> Result<Self, kafka::Error> {
         let options = WriterOptions {
             transactional_id: format!("tributary-{}-subscriptions-{connector}", handle.prefix).into(),
             lease,
             partitions: (0..handle.tail.partitions()).collect(),
-            also: Vec::new(),
-            patience: PATIENCE,
+            other_partitions: Vec::new(),
+            transaction_wait: PATIENCE,
             takes_back: false,
             must_read_back: true,
         };

@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use kafka::Received;
+use kafka::ConsumerRecord;
 
-use super::{Apply, java};
+use super::{TableState, java};
 
 /// A partition and the offset it shall have; `None` resets it.
 pub type Edit = (Map<String, Value>, Option<Map<String, Value>>);
@@ -49,8 +49,8 @@ impl Offsets {
     }
 }
 
-impl Apply for Offsets {
-    fn apply(&mut self, record: &Received) {
+impl TableState for Offsets {
+    fn apply(&mut self, record: &ConsumerRecord) {
         match parse(record) {
             Ok(Parsed { connector, partition, key: written, offset }) => {
                 let ours = key(&connector, &partition);
@@ -112,7 +112,7 @@ struct Parsed {
     offset: Option<Map<String, Value>>,
 }
 
-fn parse(record: &Received) -> Result<Parsed, &'static str> {
+fn parse(record: &ConsumerRecord) -> Result<Parsed, &'static str> {
     let key = record.key.clone().ok_or("it has no key")?;
     let (connector, partition) =
         serde_json::from_slice(&key).map_err(|_| "its key is not a connector and a partition")?;

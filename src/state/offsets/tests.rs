@@ -88,7 +88,7 @@ fn records_that_make_no_sense_change_nothing() {
     ] {
         apply(&mut offsets, key, value);
     }
-    offsets.apply(&Received { key: None, ..samples::received(0, "", None) });
+    offsets.apply(&ConsumerRecord { key: None, ..samples::received(0, "", None) });
 
     assert_eq!(
         offsets.of("c").map(|(_, offset)| offset.clone()).collect::<Vec<_>>(),

@@ -21,9 +21,9 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 pub(super) use record::{GENERATION_HEADER, Key, RESTART_HEADER, encode, encode_topic};
 use record::{Parsed, Word};
 
-use kafka::Received;
+use kafka::ConsumerRecord;
 
-use super::Apply;
+use super::TableState;
 
 /// Removed instances whose generation is remembered, at most: enough for every late record there can be.
 const REMEMBERED: usize = 4096;
@@ -171,8 +171,8 @@ impl Statuses {
     }
 }
 
-impl Apply for Statuses {
-    fn apply(&mut self, record: &Received) {
+impl TableState for Statuses {
+    fn apply(&mut self, record: &ConsumerRecord) {
         match record::parse(record) {
             Ok(Parsed::Instance { name, task, word }) => self.apply_word(name, task, word),
             Ok(Parsed::Topic { topic, name, used: true }) => {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use kafka::Received;
+use kafka::ConsumerRecord;
 
 use super::{RunState, Status};
 
@@ -78,7 +78,7 @@ pub(super) enum Word {
 }
 
 /// What a record says, or why it cannot be understood.
-pub(super) fn parse(record: &Received) -> Result<Parsed, &'static str> {
+pub(super) fn parse(record: &ConsumerRecord) -> Result<Parsed, &'static str> {
     let key = record.key.as_deref().ok_or("it has no key")?;
     let key = std::str::from_utf8(key).map_err(|_| "its key is no text")?;
     if let Some(name) = key.strip_prefix(CONNECTOR) {
@@ -100,7 +100,7 @@ pub(super) fn parse(record: &Received) -> Result<Parsed, &'static str> {
     Ok(Parsed::Topic { topic: topic.to_owned(), name: name.to_owned(), used })
 }
 
-fn word(record: &Received) -> Result<Word, &'static str> {
+fn word(record: &ConsumerRecord) -> Result<Word, &'static str> {
     let number = |header: &str| {
         let (_, value) = record.headers.iter().find(|(name, _)| name == header)?;
         std::str::from_utf8(value).ok()?.parse().ok()

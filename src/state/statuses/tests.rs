@@ -55,7 +55,7 @@ fn what_we_write_is_byte_for_byte_what_connect_wrote_where_it_would() {
     ];
 
     for (key, value) in written {
-        let same = |record: &&Received| {
+        let same = |record: &&ConsumerRecord| {
             record.key.as_deref() == Some(key.as_bytes()) && record.value.as_deref() == Some(&value)
         };
         let found = records.iter().find(same);
@@ -182,7 +182,7 @@ fn records_that_make_no_sense_change_nothing() {
         ("status-topic-t:connector-c", Some("{")),
         ("nonsense", Some("{}")),
     ]);
-    statuses.apply(&Received { key: None, ..samples::received(0, "", None) });
+    statuses.apply(&ConsumerRecord { key: None, ..samples::received(0, "", None) });
 
     assert!(statuses.connectors.is_empty());
 }

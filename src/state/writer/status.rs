@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use base::retry::{Backoff, Policy, Retry};
+use base::retry::{Backoff, BackoffPolicy, Retry};
 use kafka::{Kafka, PlainWriter, partition_of};
 use model::EncodedRecord;
 
@@ -24,8 +24,8 @@ use crate::state::statuses::{GENERATION_HEADER, Key, RESTART_HEADER, Status, enc
 /// Bytes of statuses inside the client.
 const QUEUE_BYTES: usize = 4 << 20;
 /// Waits after failures.
-const RETRY: Policy =
-    Policy { first: Duration::from_millis(100), longest: Duration::from_secs(5), total: None };
+const RETRY: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_millis(100), longest: Duration::from_secs(5), total: None };
 
 /// Writes what the status topic says about this worker's connectors and tasks. Cheap to clone; with the last clone its
 /// task ends, and what is not written by then never is: [`StatusWriter::flush`] first.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use kafka::{Producer, ProducerOptions, embedded::Cluster, partition_of, read_to_end};
+use kafka::{Producer, ProducerOptions, embedded::EmbeddedCluster, partition_of, read_to_end};
 use model::EncodedRecord;
 
 use super::*;
@@ -18,8 +18,8 @@ use crate::state::{
 const LIMIT: Duration = Duration::from_secs(20);
 const PARTITIONS: i32 = 5;
 
-fn cluster() -> Cluster {
-    let cluster = Cluster::start(1).unwrap();
+fn cluster() -> EmbeddedCluster {
+    let cluster = EmbeddedCluster::start(1).unwrap();
     cluster.create_topic("t", PARTITIONS).unwrap();
     cluster
 }
@@ -29,9 +29,9 @@ fn status(state: RunState, trace: &str) -> Status {
 }
 
 /// Partition and key of every record.
-async fn log(cluster: &Cluster) -> Vec<(i32, String)> {
+async fn log(cluster: &EmbeddedCluster) -> Vec<(i32, String)> {
     let mut log = Vec::new();
-    let each = |record: kafka::Received| {
+    let each = |record: kafka::ConsumerRecord| {
         log.push((record.partition, String::from_utf8(record.key.unwrap().to_vec()).unwrap()));
     };
     let partitions: Vec<i32> = (0..PARTITIONS).collect();

@@ -234,7 +234,7 @@ impl Database for FjallDatabase {
         self.in_memory.fetch_add(bytes as u64, Ordering::Relaxed);
         // The commit succeeded; if this fails, the next one fails too.
         if let Err(error) = self.switch_tables() {
-            tracing::debug!(error = %base::retry::Chain(&error), "the store could not switch tables");
+            tracing::debug!(error = %base::retry::ErrorChain(&error), "the store could not switch tables");
         }
         Ok(())
     }

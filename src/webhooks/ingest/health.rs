@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use base::retry::Chain;
+use base::retry::ErrorChain;
 use model::Moment;
 
 use super::openings::Prefixes;
@@ -40,7 +40,7 @@ impl Watch {
         let refusal = self.spool.refuses()?;
         let entries = self.spool.totals().entries;
         (entries > 0)
-            .then(|| format!("Deliveries are answered 503: {}, {entries} wait in it", Chain(&refusal)))
+            .then(|| format!("Deliveries are answered 503: {}, {entries} wait in it", ErrorChain(&refusal)))
     }
 
     /// What Kafka does not take, by connector. Of those that are gone only as long as something of anybody waits.
@@ -94,7 +94,7 @@ impl Watch {
                 "unopened": folders(&unopened),
                 "moved_aside": folders(&aside),
                 "of_other_versions": { "entries": totals.foreign.entries, "bytes": totals.foreign.bytes },
-                "refuses": self.spool.refuses().map(|error| Chain(&error).to_string()),
+                "refuses": self.spool.refuses().map(|error| ErrorChain(&error).to_string()),
             },
         })
     }

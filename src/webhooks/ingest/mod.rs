@@ -180,7 +180,7 @@ impl Ingest {
         let opened = match open(options).await {
             Ok(opened) => opened,
             Err(error) if !receives => {
-                let error = base::retry::Chain(&error).to_string();
+                let error = base::retry::ErrorChain(&error).to_string();
                 tracing::warn!(error, "what may be in the spool is not published by this worker");
                 return Ok(None);
             }

@@ -19,7 +19,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use base::retry::{Backoff, Chain, Policy, Retry};
+use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 use kafka::PlainWriter;
 use model::{Acknowledge, Echo, EncodedRecord, Key};
 
@@ -34,8 +34,8 @@ use crate::webhooks::{
 };
 
 /// Waits between two tries to write.
-const RETRY: Policy =
-    Policy { first: Duration::from_millis(250), longest: Duration::from_secs(10), total: None };
+const RETRY: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_millis(250), longest: Duration::from_secs(10), total: None };
 /// The longest one try may take.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 /// Acknowledges that wait to be written.
@@ -89,7 +89,7 @@ impl Notes {
                     None
                 }
                 Err(error) => {
-                    tracing::debug!(error = %Chain(&error), "the state topic cannot be written yet");
+                    tracing::debug!(error = %ErrorChain(&error), "the state topic cannot be written yet");
                     // What it has not written is sent again.
                     self.writer.abandon();
                     backoff.next_wait(Retry::Later)
@@ -223,7 +223,10 @@ impl Notes {
 }
 
 /// Waits for the report on a record that was sent, or not.
-async fn report(sent: Result<kafka::Delivery, kafka::Error>, until: Instant) -> Result<(), kafka::Error> {
+async fn report(
+    sent: Result<kafka::DeliveryFuture, kafka::Error>,
+    until: Instant,
+) -> Result<(), kafka::Error> {
     let late =
         |_| kafka::Error::Deadline { action: "write to the state topic".to_owned(), limit: WRITE_LIMIT };
     timeout_at(until, sent?).await.map_err(late)?.map(drop)

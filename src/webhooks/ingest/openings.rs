@@ -25,7 +25,7 @@ use parking_lot::RwLock;
 use tokio::{sync::watch, time::sleep};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use base::retry::{Backoff, Chain, Policy, Retry};
+use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 use kafka::Admin;
 use model::{AccountingResource, InvoicingEntity, Topic, TopicPrefix};
 
@@ -40,8 +40,8 @@ use crate::{
 };
 
 /// Waits between two tries to open.
-const OPEN_BACKOFF: Policy =
-    Policy { first: Duration::from_millis(250), longest: Duration::from_secs(10), total: None };
+const OPEN_BACKOFF: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_millis(250), longest: Duration::from_secs(10), total: None };
 /// Between two looks for ids that the registry has not confirmed.
 const CONFIRM: Duration = Duration::from_secs(30);
 
@@ -142,7 +142,7 @@ impl Prefixes {
             if self.0.write.ids.unconfirmed() > 0
                 && let Some(Err(error)) = cancel.run_until_cancelled(self.0.write.ids.refresh()).await
             {
-                tracing::debug!(error = %Chain(&error), "ids of schemas are still not confirmed");
+                tracing::debug!(error = %ErrorChain(&error), "ids of schemas are still not confirmed");
             }
         }
     }
@@ -241,7 +241,7 @@ impl Opening {
         let opened = loop {
             let error = match self.open(&prefixes.0).await {
                 Ok(opened) => break opened,
-                Err(error) => Chain(&error).to_string(),
+                Err(error) => ErrorChain(&error).to_string(),
             };
             if told.as_ref() == Some(&error) {
                 tracing::debug!(connector = self.connector, error, "topics and schemas are still not ready");
@@ -304,7 +304,7 @@ fn events() -> impl Iterator<Item = Topic> {
 mod tests {
     use tokio::time::timeout;
 
-    use kafka::embedded::Cluster;
+    use kafka::embedded::EmbeddedCluster;
 
     use super::*;
     use crate::{
@@ -320,7 +320,7 @@ mod tests {
     /// A cluster and a registry in this process.
     struct Bench {
         prefixes: Prefixes,
-        cluster: Arc<Cluster>,
+        cluster: Arc<EmbeddedCluster>,
         spool: Spool,
         _registry: avro::embedded::EmbeddedRegistry,
         _state: tempfile::TempDir,
@@ -329,7 +329,7 @@ mod tests {
     impl Bench {
         async fn start() -> Self {
             let state = tempfile::tempdir().unwrap();
-            let cluster = Arc::new(Cluster::start(1).unwrap());
+            let cluster = Arc::new(EmbeddedCluster::start(1).unwrap());
             let server = avro::embedded::EmbeddedRegistry::start().await.unwrap();
             let registry = Registry::new(&config::RegistrySettings::open(server.url().clone())).unwrap();
             let ids = avro::Ids::open(registry, state.path()).await;

@@ -97,7 +97,7 @@ impl Telling {
             at: now,
         };
         let at = Moment::now().micros();
-        let value = model::Heard {
+        let value = model::ReceiverReport {
             worker: self.worker.to_string(),
             at,
             since: self.since.get(name).copied().unwrap_or(at),
@@ -111,7 +111,7 @@ impl Telling {
         Due {
             connector: name.to_owned(),
             prefix: receiver.prefix.to_string(),
-            key: model::Heard::key(name, &self.worker),
+            key: model::ReceiverReport::key(name, &self.worker),
             // Plain data with texts as keys: it always becomes JSON.
             value: serde_json::to_value(value).unwrap_or_default(),
             said,

@@ -16,7 +16,7 @@ use tokio::{
 
 use base::{
     failpoint,
-    retry::{Backoff, Chain, Retry},
+    retry::{Backoff, ErrorChain, Retry},
 };
 
 use super::{
@@ -132,7 +132,7 @@ async fn batch<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>, work: Work<I
     let Batch { entries, more } = match read {
         Ok(batch) => batch,
         Err(error) => {
-            tracing::error!(topic = &*line.id.topic, error = %Chain(&error), "the spool cannot be read");
+            tracing::error!(topic = &*line.id.topic, error = %ErrorChain(&error), "the spool cannot be read");
             return End::Failed;
         }
     };
@@ -191,7 +191,7 @@ fn hand_over<S: Sinks>(
                 Ok(found) => found,
                 Err(error) => {
                     // It stays where it is, for a version that can read it; the spool tells who has to know.
-                    tracing::debug!(sequence, error = %Chain(&error), "an entry of the spool cannot be read");
+                    tracing::debug!(sequence, error = %ErrorChain(&error), "an entry of the spool cannot be read");
                     shared.spool.disown(&line.id, sequence);
                     continue;
                 }

@@ -31,7 +31,7 @@ use tokio_util::task::task_tracker::TrackedFuture;
 
 use base::{
     failpoint,
-    retry::{Backoff, Chain, Retry},
+    retry::{Backoff, ErrorChain, Retry},
 };
 
 use super::{
@@ -40,7 +40,7 @@ use super::{
     sinks::{Report, Reports, Sinks},
 };
 use crate::{
-    publish::{Failure, Stage},
+    publish::{Failure, PublishStage},
     spool::Entry,
     webhooks::delivery::{Delivery, Part, topic_of},
 };
@@ -130,7 +130,7 @@ impl<S: Sinks> Shared<S> {
 
     /// Writes a delivery to the dead letters, whole or in pieces. Whether Kafka has it.
     pub(super) async fn bury(&self, delivery: &Delivery, error: &kafka::Error) -> bool {
-        let failure = Failure::new(Stage::Produce, error.class(), error);
+        let failure = Failure::new(PublishStage::Produce, error.class(), error);
         let (Some(ready), Some(built)) = (self.openings.ready(&delivery.context), self.sinks.get()) else {
             return false;
         };
@@ -325,7 +325,7 @@ impl<S: Sinks> InFlight<S> {
         }
         match &stored {
             Ok(()) => self.give(Outcome::Durable),
-            Err(error) => tracing::debug!(error = %Chain(error), "a delivery could not be stored"),
+            Err(error) => tracing::debug!(error = %ErrorChain(error), "a delivery could not be stored"),
         }
         stored.is_ok()
     }

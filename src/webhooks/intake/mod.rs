@@ -46,7 +46,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use base::{metrics, retry::Policy};
+use base::{metrics, retry::BackoffPolicy};
 use model::Moment;
 
 use self::{
@@ -68,8 +68,8 @@ use super::{
 use crate::spool::{self, Spool};
 
 /// Waits between tries to publish what Kafka does not take.
-const PUBLISH_BACKOFF: Policy =
-    Policy { first: Duration::from_millis(50), longest: Duration::from_secs(2), total: None };
+const PUBLISH_BACKOFF: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_millis(50), longest: Duration::from_secs(2), total: None };
 /// Lanes that are drained at a time; each holds at most one batch in memory.
 const DRAINS: usize = 8;
 /// How long a stop waits for reports: a broker that is there takes milliseconds, and one that is not takes for ever.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use model::{EncodedRecord, Error as ModelError, Outgoing};
 
 use crate::{
-    publish::{DeadLetters, Failure, Original, Preparer, Stage},
+    publish::{DeadLetters, Failure, Original, Preparer, PublishStage},
     webhooks::{
         delivery::{Context, Delivery},
         letter::{self, Piece},
@@ -55,7 +55,7 @@ pub(super) enum Kind {
     /// An event.
     Value,
     /// A dead letter, or the first piece of one; for an error of this class.
-    Letter(Stage, &'static str),
+    Letter(PublishStage, &'static str),
     /// Another piece.
     Piece,
 }
@@ -69,7 +69,7 @@ pub(super) fn records(
     let outgoing = match content {
         Ok(outgoing) => outgoing,
         Err(error) => {
-            let failure = Failure::new(Stage::Read, error.class(), &error);
+            let failure = Failure::new(PublishStage::Read, error.class(), &error);
             return Some(letters(ready, delivery, None, &failure, 1));
         }
     };
@@ -79,7 +79,7 @@ pub(super) fn records(
         match ready.preparer.prepare(&record) {
             Ok(record) => records.push(Prepared { record, kind: Kind::Value }),
             Err(error) if error.retry().is_retriable() => return None,
-            Err(error) => refused.push((record, Failure::new(Stage::Convert, error.class(), &error))),
+            Err(error) => refused.push((record, Failure::new(PublishStage::Convert, error.class(), &error))),
         }
     }
     if let Some((record, failure)) = refused.first() {
@@ -202,7 +202,7 @@ mod tests {
 
     fn too_large() -> Failure {
         Failure {
-            stage: Stage::Produce,
+            stage: PublishStage::Produce,
             class: "kafka::Error::RecordRefused",
             message: "too large".into(),
             causes: Vec::new(),

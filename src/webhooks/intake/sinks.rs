@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use base::{
     metrics,
-    retry::{Backoff, Chain, Retry},
+    retry::{Backoff, ErrorChain, Retry},
 };
 use kafka::{Kafka, Persisted, Producer, ProducerOptions};
 use model::{EncodedRecord, Origin};
@@ -24,7 +24,7 @@ use super::{
     lane::Handed,
     prepare::{Kind, Prepared},
 };
-use crate::publish::Stage;
+use crate::publish::PublishStage;
 
 /// Makes producers and uses them: Kafka's, or those of a test.
 pub trait Sinks: Send + Sync + 'static {
@@ -66,13 +66,17 @@ pub struct Producers {
 
 impl Sinks for Producers {
     type Sink = Producer;
-    type Delivery = kafka::Delivery;
+    type Delivery = kafka::DeliveryFuture;
 
     fn build(&self) -> Result<Producer, kafka::Error> {
         Producer::new(&self.kafka, &self.options)
     }
 
-    fn send(&self, sink: &Producer, record: EncodedRecord) -> Result<kafka::Delivery, kafka::SendError> {
+    fn send(
+        &self,
+        sink: &Producer,
+        record: EncodedRecord,
+    ) -> Result<kafka::DeliveryFuture, kafka::SendError> {
         sink.send(record)
     }
 
@@ -144,7 +148,7 @@ impl<S: Sinks> Current<S> {
                         before.map_or_else(|| Backoff::new(PUBLISH_BACKOFF, 0), |(_, backoff)| backoff);
                     let wait = backoff.next_wait(Retry::Later).unwrap_or(PUBLISH_BACKOFF.longest);
                     state.failed = Some((Instant::now() + wait, backoff));
-                    tracing::error!(error = %Chain(&error), ?wait, "no producer can be made; deliveries are kept in the spool");
+                    tracing::error!(error = %ErrorChain(&error), ?wait, "no producer can be made; deliveries are kept in the spool");
                 }
             }
         }
@@ -217,7 +221,7 @@ pub(super) enum Report {
 
 impl<S: Sinks> Reports<S> {
     fn failed(&mut self, error: kafka::Error) {
-        metrics::publish_failed(Stage::Produce);
+        metrics::publish_failed(PublishStage::Produce);
         if error.refuses_record() {
             self.refused = Some(error);
         } else {

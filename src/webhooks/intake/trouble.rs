@@ -12,7 +12,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use base::retry::Chain;
+use base::retry::ErrorChain;
 
 /// A connector whose records Kafka does not take.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) struct Troubles {
 impl Troubles {
     /// Kafka did not take a record.
     pub(super) fn failed(&self, connector: &str, topic: &str, error: &kafka::Error) {
-        let cause = Chain(error).to_string();
+        let cause = ErrorChain(error).to_string();
         let mut known = self.known.lock();
         let trouble = known.entry((connector.to_owned(), topic.to_owned())).or_insert_with(|| Trouble {
             connector: connector.to_owned(),

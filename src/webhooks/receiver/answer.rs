@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::{body::Body, response::Response};
 use http::{HeaderValue, StatusCode, Version, header};
 
-use base::metrics::Refusal;
+use base::metrics::RefusalReason;
 use server::CloseAfter;
 
 /// Most that is added to `Retry-After`, in seconds.
@@ -38,23 +38,26 @@ pub(super) fn echo(guid: &str) -> Response {
 /// Not at all. The connection ends with the answer where `ends` says so, and where a rest of the body was left unread: nothing
 /// after it could be told from that rest.
 pub(super) fn refused(
-    refusal: Refusal,
+    refusal: RefusalReason,
     version: Version,
     rest: bool,
     ends: bool,
     retry_after: Duration,
 ) -> Response {
     let mut response = match refusal {
-        Refusal::Route => empty(StatusCode::NOT_FOUND),
-        Refusal::Starting | Refusal::Faulty | Refusal::Stopped | Refusal::Shed | Refusal::Throttled => {
-            later(retry_after)
-        }
-        Refusal::Unknown | Refusal::Source | Refusal::Unsigned | Refusal::Signature => {
-            empty(StatusCode::UNAUTHORIZED)
-        }
-        Refusal::Echo | Refusal::Broken => empty(StatusCode::BAD_REQUEST),
-        Refusal::Oversized | Refusal::OversizedVerified => empty(StatusCode::PAYLOAD_TOO_LARGE),
-        Refusal::Slow => empty(StatusCode::REQUEST_TIMEOUT),
+        RefusalReason::Route => empty(StatusCode::NOT_FOUND),
+        RefusalReason::Starting
+        | RefusalReason::Faulty
+        | RefusalReason::Stopped
+        | RefusalReason::Shed
+        | RefusalReason::Throttled => later(retry_after),
+        RefusalReason::Unknown
+        | RefusalReason::Source
+        | RefusalReason::Unsigned
+        | RefusalReason::Signature => empty(StatusCode::UNAUTHORIZED),
+        RefusalReason::Echo | RefusalReason::Broken => empty(StatusCode::BAD_REQUEST),
+        RefusalReason::Oversized | RefusalReason::OversizedVerified => empty(StatusCode::PAYLOAD_TOO_LARGE),
+        RefusalReason::Slow => empty(StatusCode::REQUEST_TIMEOUT),
     };
     if ends {
         response.extensions_mut().insert(CloseAfter);

@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use base::metrics::Refusal;
+use base::metrics::RefusalReason;
 
 use super::{budget::Unverified, check::Check};
 use crate::webhooks::signature::Running;
@@ -64,14 +64,14 @@ pub(super) async fn read(
     limits: Limits,
     check: &mut Check<'_>,
     held: &mut Unverified,
-) -> Result<Read, Refusal> {
+) -> Result<Read, RefusalReason> {
     let announced = announced(body).map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     if announced.is_some_and(|length| length > limits.most) {
-        return Err(Refusal::Oversized);
+        return Err(RefusalReason::Oversized);
     }
     timeout_at(limits.until, read_on(body, limits, announced, check, held))
         .await
-        .unwrap_or(Err(Refusal::Slow))
+        .unwrap_or(Err(RefusalReason::Slow))
 }
 
 async fn read_on(
@@ -80,7 +80,7 @@ async fn read_on(
     announced: Option<usize>,
     check: &mut Check<'_>,
     held: &mut Unverified,
-) -> Result<Read, Refusal> {
+) -> Result<Read, RefusalReason> {
     let expected = announced.unwrap_or(0);
     // Copied together, so that what is kept is as large as it is counted, whatever buffers it came in.
     let mut kept = (expected <= limit).then(|| Vec::with_capacity(expected.min(AHEAD)));
@@ -88,14 +88,14 @@ async fn read_on(
     while let Some(bytes) = next(body).await? {
         length = length.saturating_add(bytes.len());
         if length > most {
-            return Err(Refusal::Oversized);
+            return Err(RefusalReason::Oversized);
         }
         if length > limit && kept.take().is_some() {
             held.clear();
         }
         if let Some(kept) = &mut kept {
             if !held.grow(bytes.len()) {
-                return Err(Refusal::Shed);
+                return Err(RefusalReason::Shed);
             }
             let room = kept.capacity() - kept.len();
             if room < bytes.len() {
@@ -117,7 +117,7 @@ pub(super) async fn hash(
     running: &mut Running,
     held: &mut Unverified,
     hashed: &mut usize,
-) -> Result<(), Refusal> {
+) -> Result<(), RefusalReason> {
     let secrets = running.secrets();
     if secrets == 0 {
         return Ok(());
@@ -125,7 +125,7 @@ pub(super) async fn hash(
     for piece in bytes.chunks((TURN / secrets).max(1)) {
         let cost = piece.len().saturating_mul(secrets);
         if !held.hash(cost) {
-            return Err(Refusal::Throttled);
+            return Err(RefusalReason::Throttled);
         }
         running.update(piece);
         *hashed += cost;
@@ -159,7 +159,7 @@ pub(super) async fn discard(mut body: Body, head: &Parts, until: Instant) -> boo
 }
 
 /// The next bytes; trailers are nobody's business.
-async fn next(body: &mut Body) -> Result<Option<Bytes>, Refusal> {
+async fn next(body: &mut Body) -> Result<Option<Bytes>, RefusalReason> {
     loop {
         match poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await {
             None => return Ok(None),
@@ -168,7 +168,7 @@ async fn next(body: &mut Body) -> Result<Option<Bytes>, Refusal> {
                     return Ok(Some(bytes));
                 }
             }
-            Some(Err(_)) => return Err(Refusal::Broken),
+            Some(Err(_)) => return Err(RefusalReason::Broken),
         }
     }
 }

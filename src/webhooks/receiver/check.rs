@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use base::metrics::Refusal;
+use base::metrics::RefusalReason;
 use model::{InvoicingEvent, InvoicingHook};
 
 use super::{body, budget::Unverified};
@@ -75,7 +75,7 @@ impl<'a> Check<'a> {
         self,
         body: Option<&[u8]>,
         held: &mut Unverified,
-    ) -> Result<Option<Verified>, Refusal> {
+    ) -> Result<Option<Verified>, RefusalReason> {
         match (self, body) {
             (Self::Signature { running, presented, hook }, _) => {
                 Ok(running.matching(&presented).map(|secret| Verified { hook, secret }))
@@ -94,7 +94,7 @@ async fn any_hook(
     presented: Presented,
     body: &[u8],
     held: &mut Unverified,
-) -> Result<Option<Verified>, Refusal> {
+) -> Result<Option<Verified>, RefusalReason> {
     let entity = InvoicingEvent::entity_named(body);
     let (named, others): (Vec<_>, Vec<_>) = keys.iter().partition(|(hook, _)| Some(hook.entity) == entity);
     let others = if body.len() <= ANY_ENTITY_LIMIT { others } else { Vec::new() };
@@ -217,6 +217,6 @@ mod tests {
         let first = Check::AnyHook { keys: &keys, presented }.finish(Some(body), &mut held).await;
         let second = Check::AnyHook { keys: &keys, presented }.finish(Some(body), &mut held).await;
 
-        assert!(matches!((first, second), (Ok(None), Err(Refusal::Throttled))));
+        assert!(matches!((first, second), (Ok(None), Err(RefusalReason::Throttled))));
     }
 }

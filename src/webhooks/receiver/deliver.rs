@@ -19,7 +19,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use base::metrics::{self, DeliveryEnd, DeliveryFamily, Refusal};
+use base::metrics::{self, DeliveryEnd, DeliveryFamily, RefusalReason};
 use model::{AccountingResource, InvoicingHook, Moment, Traceparent};
 use server::Arrived;
 
@@ -71,7 +71,7 @@ impl<T: Take> Shared<T> {
         head: &Parts,
         receiver: Option<&'a Receiver>,
         address: Address,
-    ) -> Result<Check<'a>, Refusal> {
+    ) -> Result<Check<'a>, RefusalReason> {
         self.admit(head, receiver)?;
         let presented = |header: &HeaderName, scheme| {
             let presented = Presented::of(&head.headers, header, scheme);
@@ -105,17 +105,17 @@ impl<T: Take> Shared<T> {
     /// Says that the address is the receiver's.
     async fn echo(&self, found: Found, hook: Option<InvoicingHook>, head: &Parts, body: Body) -> Response {
         let refusal = match (found, echo::asked(head.uri.query())) {
-            (Found::Received(receiver), _) if receiver.state == Taking::Nothing => Refusal::Stopped,
+            (Found::Received(receiver), _) if receiver.state == Taking::Nothing => RefusalReason::Stopped,
             (Found::Received(receiver), Some(guid)) => {
                 if self.admit(head, Some(&receiver)).is_ok() {
                     self.tell_echo(&receiver, hook);
                 }
                 return answer::echo(guid);
             }
-            (Found::Received(_), None) => Refusal::Echo,
-            (Found::Faulty, _) => Refusal::Faulty,
-            (Found::Unknown, _) => Refusal::Starting,
-            (Found::Nobody, _) => Refusal::Route,
+            (Found::Received(_), None) => RefusalReason::Echo,
+            (Found::Faulty, _) => RefusalReason::Faulty,
+            (Found::Unknown, _) => RefusalReason::Starting,
+            (Found::Nobody, _) => RefusalReason::Route,
         };
         self.refuse(refusal, head, body).await
     }
@@ -137,14 +137,14 @@ impl<T: Take> Shared<T> {
     }
 
     /// Whether a delivery may be read at all.
-    fn admit(&self, head: &Parts, receiver: Option<&Receiver>) -> Result<(), Refusal> {
+    fn admit(&self, head: &Parts, receiver: Option<&Receiver>) -> Result<(), RefusalReason> {
         let Some(receiver) = receiver else { return Ok(()) };
         // A request without a peer comes from nowhere, which no list names.
         let accepted = match self.source(head) {
             Some(source) => receiver.accepts_from(source),
             None => receiver.sources.is_empty(),
         };
-        if accepted { Ok(()) } else { Err(Refusal::Source) }
+        if accepted { Ok(()) } else { Err(RefusalReason::Source) }
     }
 
     /// Where a request comes from: the peer, or the address that a proxy of ours forwarded.
@@ -155,7 +155,7 @@ impl<T: Take> Shared<T> {
     /// Refuses a source that has used up what is hashed for it.
     fn throttled(&self, source: IpAddr, head: &Parts, rest: bool) -> Response {
         self.budget.sources.log_refusal(source, Instant::now());
-        self.refused(Refusal::Throttled, head, rest)
+        self.refused(RefusalReason::Throttled, head, rest)
     }
 
     /// Reads, verifies, takes and answers.
@@ -180,19 +180,19 @@ impl<T: Take> Shared<T> {
         let Some(mut held) =
             self.budget.enter(announced.filter(|length| *length <= limits.bytes).unwrap_or(0), source)
         else {
-            return self.refused(Refusal::Shed, head, !body.is_end_stream());
+            return self.refused(RefusalReason::Shed, head, !body.is_end_stream());
         };
         if is_free {
             held.allow_free();
         }
         // The head is held as long as the body, and may be the larger of the two.
         if !held.grow(weight(&head.headers)) {
-            return self.refused(Refusal::Shed, head, !body.is_end_stream());
+            return self.refused(RefusalReason::Shed, head, !body.is_end_stream());
         }
         let read = match body::read(&mut body, limits, &mut check, &mut held).await {
             Ok(read) => read,
-            Err(Refusal::Throttled) => return self.throttled(source, head, true),
-            Err(Refusal::Shed) => return self.refused(Refusal::Shed, head, true),
+            Err(RefusalReason::Throttled) => return self.throttled(source, head, true),
+            Err(RefusalReason::Shed) => return self.refused(RefusalReason::Shed, head, true),
             Err(refusal) => return self.refuse(refusal, head, body).await,
         };
         let whole = match &read {
@@ -202,19 +202,19 @@ impl<T: Take> Shared<T> {
         let (verified, receiver) = match (check.finish(whole, &mut held).await, receiver) {
             (Ok(Some(verified)), Some(receiver)) => (verified, receiver),
             (Err(_), _) => return self.throttled(source, head, false),
-            (Ok(_), Some(_)) => return self.refused(Refusal::Signature, head, false),
-            (Ok(_), None) => return self.refused(Refusal::Unknown, head, false),
+            (Ok(_), Some(_)) => return self.refused(RefusalReason::Signature, head, false),
+            (Ok(_), None) => return self.refused(RefusalReason::Unknown, head, false),
         };
         held.give_back_hashed();
         // The place tells whether the secret before this one is still in use; it is no secret.
         let secret = verified.secret;
         tracing::debug!(connector = &*receiver.connector, secret, "a delivery was verified");
         if receiver.state == Taking::Nothing {
-            return self.refused(Refusal::Stopped, head, false);
+            return self.refused(RefusalReason::Stopped, head, false);
         }
         let Read::Whole(body) = read else {
             self.oversized(receiver, address, limits.bytes);
-            return self.refused(Refusal::OversizedVerified, head, false);
+            return self.refused(RefusalReason::OversizedVerified, head, false);
         };
         let _held = held.verified();
         self.take(receiver, head, address.family(receiver, verified.hook), body, since).await
@@ -322,19 +322,19 @@ impl<T: Take> Shared<T> {
     }
 
     /// Refuses, and lets what is left of a short body come in first.
-    pub(super) async fn refuse(&self, refusal: Refusal, head: &Parts, body: Body) -> Response {
+    pub(super) async fn refuse(&self, refusal: RefusalReason, head: &Parts, body: Body) -> Response {
         let whole = body::discard(body, head, since(head) + self.options.body_time).await;
         self.refused(refusal, head, !whole)
     }
 
     /// `rest` says that something of the body was not read.
-    fn refused(&self, refusal: Refusal, head: &Parts, rest: bool) -> Response {
+    fn refused(&self, refusal: RefusalReason, head: &Parts, rest: bool) -> Response {
         metrics::delivery_refused(addressed(head.uri.path()), refusal);
         tracing::debug!(?refusal, "a request was refused");
         // Nobody keeps its place without ever delivering anything. But who is turned away for want of room may: to make another
         // connection costs us more; and so may a proxy, whose connections are everybody's.
         let proxied = peer(head).is_some_and(|peer| origin::is_proxy(peer, &self.options.proxies));
-        let ends = !matches!(refusal, Refusal::Shed | Refusal::Throttled) && !proxied;
+        let ends = !matches!(refusal, RefusalReason::Shed | RefusalReason::Throttled) && !proxied;
         answer::refused(refusal, head.version, rest, ends, self.options.retry_after)
     }
 }
@@ -378,15 +378,15 @@ impl Address {
 }
 
 /// Deliveries are posted; whose this one is.
-fn posted(head: &Parts, found: Found) -> Result<Option<Arc<Receiver>>, Refusal> {
+fn posted(head: &Parts, found: Found) -> Result<Option<Arc<Receiver>>, RefusalReason> {
     if head.method != Method::POST {
-        return Err(Refusal::Route);
+        return Err(RefusalReason::Route);
     }
     match found {
         Found::Received(receiver) => Ok(Some(receiver)),
         Found::Nobody => Ok(None),
-        Found::Faulty => Err(Refusal::Faulty),
-        Found::Unknown => Err(Refusal::Starting),
+        Found::Faulty => Err(RefusalReason::Faulty),
+        Found::Unknown => Err(RefusalReason::Starting),
     }
 }
 
@@ -399,11 +399,11 @@ fn registered(context: &Context) -> Option<AccountingResource> {
 }
 
 /// The reason to count for a delivery whose head shows no usable signature. The sender gets 401 for each.
-fn unsigned(headers: &HeaderMap, header: &HeaderName, receiver: Option<&Receiver>) -> Refusal {
+fn unsigned(headers: &HeaderMap, header: &HeaderName, receiver: Option<&Receiver>) -> RefusalReason {
     match receiver {
-        None => Refusal::Unknown,
-        Some(_) if headers.contains_key(header) => Refusal::Signature,
-        Some(_) => Refusal::Unsigned,
+        None => RefusalReason::Unknown,
+        Some(_) if headers.contains_key(header) => RefusalReason::Signature,
+        Some(_) => RefusalReason::Unsigned,
     }
 }
 

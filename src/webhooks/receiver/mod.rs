@@ -42,7 +42,7 @@ use tokio::{
     time::Instant,
 };
 
-use base::metrics::Refusal;
+use base::metrics::RefusalReason;
 use model::{AccountingResource, InvoicingHook};
 use server::origin;
 
@@ -246,7 +246,7 @@ async fn incoming<T: Take>(
 
 async fn nowhere<T: Take>(State(shared): State<Arc<Shared<T>>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    shared.refuse(Refusal::Route, &head, body).await
+    shared.refuse(RefusalReason::Route, &head, body).await
 }
 
 #[cfg(test)]

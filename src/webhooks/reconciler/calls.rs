@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use base::{
     metrics, random,
-    retry::{Chain, Retry},
+    retry::{ErrorChain, Retry},
     secret::Secret,
 };
 use model::{InvoicingHook, Target, WebhookId};
@@ -59,7 +59,7 @@ impl Calls {
         let egress_proxy = invoicing.and_then(|invoicing| invoicing.egress_proxy.as_ref());
         let api_version = invoicing.and_then(|invoicing| invoicing.api_version.as_deref());
         let party = Party { api_version, egress_proxy, ..Party::new(connector, provider) };
-        let unusable = |cause: Cause| refused(&Chain(&cause).to_string());
+        let unusable = |cause: Cause| refused(&ErrorChain(&cause).to_string());
         // Also where no resource is declared any more: there may be some to delete.
         calls.accounting = Some(access.accounting(&party).map_err(unusable)?);
         calls.invoicing = match invoicing.and_then(|invoicing| invoicing.login.as_ref()) {
@@ -246,7 +246,7 @@ fn outcome(call: &Call, error: &Error) -> Outcome {
         return Outcome::Gone;
     }
     let is_refused = matches!(error.cause, Cause::Refused) && error.acted == Acted::No;
-    let mut words = Chain(error).to_string();
+    let mut words = ErrorChain(error).to_string();
     if let (Call::Subscribe(one), true) = (call, is_refused)
         && matches!(one.target, Target::Invoicing(_))
     {
@@ -282,7 +282,7 @@ fn stop(error: Error) -> Option<Stop> {
     if error.reach() < Reach::Grant {
         return None;
     }
-    let (verdict, words) = (error.retry(), Chain(&error).to_string());
+    let (verdict, words) = (error.retry(), ErrorChain(&error).to_string());
     if verdict != Retry::Never {
         return Some(Stop::Wait(verdict));
     }

@@ -35,7 +35,7 @@ use tokio::{
 
 use base::{
     metrics, random,
-    retry::{Backoff, Chain, Policy},
+    retry::{Backoff, BackoffPolicy, ErrorChain},
 };
 use model::{Fingerprint, GapState, Moment, Nonce, Target};
 
@@ -117,7 +117,7 @@ impl<'a> Reconciler<'a> {
             look_at: Instant::now() + tools.worker.secrets_reload_interval,
             began: Moment::now().micros(),
             wish: 0,
-            backoff: Backoff::new(Policy { first, longest, total: None }, seed),
+            backoff: Backoff::new(BackoffPolicy { first, longest, total: None }, seed),
             pause_until: Instant::now(),
             busy: 0,
             desired,
@@ -264,7 +264,7 @@ impl<'a> Reconciler<'a> {
         let found = match read(connector, config, &tools.providers, &tools.worker).await {
             Ok(found) => found,
             Err(error) => {
-                tracing::debug!(error = %Chain(&error), "what the configuration refers to cannot be read");
+                tracing::debug!(error = %ErrorChain(&error), "what the configuration refers to cannot be read");
                 return;
             }
         };
@@ -284,7 +284,7 @@ impl<'a> Reconciler<'a> {
                 tracing::info!(connector = &*self.task.connector, "what it refers to has changed");
                 (self.calls, self.desired) = (calls, found);
             }
-            Err(error) => tracing::warn!(error = %Chain(&error), "what it refers to now cannot be used"),
+            Err(error) => tracing::warn!(error = %ErrorChain(&error), "what it refers to now cannot be used"),
         }
     }
 

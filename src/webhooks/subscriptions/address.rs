@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Phase, Subscription, Target};
+use model::{Subscription, SubscriptionPhase, Target};
 
 use super::{Call, Plan, Situation, Wanted};
 use crate::state::subscriptions::Ledger;
@@ -62,7 +62,7 @@ pub(super) fn waits_for_another(situation: &Situation<'_>, target: Target, url: 
         Call::Subscribe(one) => Some(&**one),
         _ => None,
     });
-    let mut intended = ledger.subscriptions.values().filter(|one| one.phase == Phase::Intended);
+    let mut intended = ledger.subscriptions.values().filter(|one| one.phase == SubscriptionPhase::Intended);
     is_own(wanted, target, url)
         && !is_proven(ledger, wanted)
         && (steps.any(is_other) || intended.any(is_other))
@@ -71,7 +71,7 @@ pub(super) fn waits_for_another(situation: &Situation<'_>, target: Target, url: 
 /// Whether the provider has taken the own address of a hook, and its echo.
 fn is_proven(ledger: &Ledger, wanted: &BTreeMap<Target, Wanted>) -> bool {
     ledger.subscriptions.values().any(|one| {
-        let is_effective = matches!(one.phase, Phase::Active | Phase::Disabled);
+        let is_effective = matches!(one.phase, SubscriptionPhase::Active | SubscriptionPhase::Disabled);
         is_effective && one.id.is_some() && is_own(wanted, one.target, &one.url)
     })
 }
@@ -98,5 +98,5 @@ fn is_refused(one: &Subscription) -> bool {
         REFUSED => one.id.is_none(),
         what => [NOT_ECHOED, NOT_ASKED, NOT_LISTED].contains(&what),
     };
-    one.phase == Phase::Ended && one.history.iter().any(|note| is_refusal(&note.what))
+    one.phase == SubscriptionPhase::Ended && one.history.iter().any(|note| is_refusal(&note.what))
 }

@@ -7,7 +7,7 @@
 //!
 //! While a worker of an earlier version receives, which writes no echoes, a hook that is listed counts as effective.
 
-use model::{Phase, Subscription, Target};
+use model::{Subscription, SubscriptionPhase, Target};
 
 use super::Situation;
 use crate::state::subscriptions::Ledger;
@@ -38,7 +38,11 @@ pub(super) fn echoed(ledger: &Ledger, one: &Subscription) -> Option<i64> {
 /// When a notification of its target last came, if no other hook can have sent it.
 fn delivered(ledger: &Ledger, one: &Subscription) -> Option<i64> {
     let is_other = |other: &Subscription| {
-        other.nonce != one.nonce && matches!(other.phase, Phase::Active | Phase::Awaiting | Phase::Ending)
+        other.nonce != one.nonce
+            && matches!(
+                other.phase,
+                SubscriptionPhase::Active | SubscriptionPhase::Awaiting | SubscriptionPhase::Ending
+            )
     };
     let is_alone = !ledger.living(one.target).any(is_other);
     ledger.traffic(one).filter(|_| is_alone).map(|traffic| traffic.last)

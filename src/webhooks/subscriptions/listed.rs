@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{GapCause, Nonce, Phase, Target};
+use model::{GapCause, Nonce, SubscriptionPhase, Target};
 
 use super::{
     Listed, Situation,
@@ -36,7 +36,7 @@ pub(super) fn listed(changes: &mut Changes<'_, '_>, hooks: &[Listed], planned: i
         let by_nonce = |hook: &&Listed| nonce_of(hook).is_some_and(|(_, nonce)| nonce == known.nonce);
         // Where the list tells neither, an intent is known by what it asked for.
         let by_words = |hook: &&Listed| {
-            known.phase == Phase::Intended
+            known.phase == SubscriptionPhase::Intended
                 && nonce_of(hook).is_none()
                 && hook.name.is_none()
                 && hook.target == Some(known.target)
@@ -53,25 +53,27 @@ pub(super) fn listed(changes: &mut Changes<'_, '_>, hooks: &[Listed], planned: i
             match known.phase {
                 // It was made, or meant to be, while the list was on its way.
                 _ if known.since >= planned => {}
-                Phase::Active | Phase::Disabled => lost(changes, known, "it is not listed any more"),
-                Phase::Awaiting => {
-                    one.enter(Phase::Ended, now, NOT_ECHOED);
+                SubscriptionPhase::Active | SubscriptionPhase::Disabled => {
+                    lost(changes, known, "it is not listed any more")
+                }
+                SubscriptionPhase::Awaiting => {
+                    one.enter(SubscriptionPhase::Ended, now, NOT_ECHOED);
                     one.problem = Some("the provider did not accept the echo of the receiver".to_owned());
                     changes.put(one);
                 }
-                Phase::Intended if known.since.saturating_add(rules.intent) <= now => {
-                    one.enter(Phase::Ended, now, NOT_LISTED);
+                SubscriptionPhase::Intended if known.since.saturating_add(rules.intent) <= now => {
+                    one.enter(SubscriptionPhase::Ended, now, NOT_LISTED);
                     changes.put(one);
                 }
-                Phase::Ending => {
-                    one.enter(Phase::Ended, now, "deleted");
+                SubscriptionPhase::Ending => {
+                    one.enter(SubscriptionPhase::Ended, now, "deleted");
                     changes.put(one);
                 }
-                Phase::Intended | Phase::Ended => {}
+                SubscriptionPhase::Intended | SubscriptionPhase::Ended => {}
             }
             continue;
         };
-        if matches!(known.phase, Phase::Ending) {
+        if matches!(known.phase, SubscriptionPhase::Ending) {
             continue;
         }
         one.id = hook.id.clone().or(one.id);
@@ -82,28 +84,28 @@ pub(super) fn listed(changes: &mut Changes<'_, '_>, hooks: &[Listed], planned: i
         one.checked_at = Some(now);
         one.last_delivery = ledger.last_delivery(&one);
         match (hook.paused.unwrap_or(false), known.phase) {
-            (true, Phase::Active) => {
-                one.enter(Phase::Disabled, now, "the provider has paused it");
+            (true, SubscriptionPhase::Active) => {
+                one.enter(SubscriptionPhase::Disabled, now, "the provider has paused it");
                 changes.gap(known, GapCause::Disabled, "the provider has paused the hook");
             }
-            (true, Phase::Ended | Phase::Intended | Phase::Awaiting) => {
-                one.enter(Phase::Disabled, now, "the provider has paused it");
+            (true, SubscriptionPhase::Ended | SubscriptionPhase::Intended | SubscriptionPhase::Awaiting) => {
+                one.enter(SubscriptionPhase::Disabled, now, "the provider has paused it");
             }
             (true, _) => {}
-            (false, Phase::Active) => one.problem = None,
+            (false, SubscriptionPhase::Active) => one.problem = None,
             // It was active before it was paused.
-            (false, Phase::Disabled) => {
-                one.enter(Phase::Active, now, LISTED);
+            (false, SubscriptionPhase::Disabled) => {
+                one.enter(SubscriptionPhase::Active, now, LISTED);
                 one.problem = None;
             }
             (false, _) if is_effective(changes.situation, &one) => {
                 one.acknowledged_at = one.acknowledged_at.max(echoed(ledger, &one));
-                one.enter(Phase::Active, now, LISTED);
+                one.enter(SubscriptionPhase::Active, now, LISTED);
                 one.problem = None;
             }
             (false, _) => {
-                if one.phase != Phase::Awaiting {
-                    one.enter(Phase::Awaiting, now, "listed");
+                if one.phase != SubscriptionPhase::Awaiting {
+                    one.enter(SubscriptionPhase::Awaiting, now, "listed");
                 }
                 one.problem = one.problem.filter(|_| one.id.is_none()).or_else(|| Some(UNASKED.to_owned()));
             }
@@ -123,7 +125,7 @@ pub(super) fn listed(changes: &mut Changes<'_, '_>, hooks: &[Listed], planned: i
             one.url = hook.url.clone().unwrap_or_default();
             one.checked_at = Some(now);
             // Another hook follows it in any case, so no gap opens unless that one waits for its echo in vain, too.
-            one.enter(Phase::Awaiting, now, "found in the list");
+            one.enter(SubscriptionPhase::Awaiting, now, "found in the list");
             changes.put(one);
         }
     }

@@ -48,7 +48,7 @@ use std::{
     time::Duration,
 };
 
-use model::{AccountingResource, Fingerprint, Heard, Nonce, Target};
+use model::{AccountingResource, Fingerprint, Nonce, ReceiverReport, Target};
 
 pub use self::{
     address::address,
@@ -214,7 +214,7 @@ pub struct Situation<'a> {
 
 impl<'a> Situation<'a> {
     /// The receivers that were heard of lately; others count for nothing.
-    fn receivers(&self) -> impl Iterator<Item = &'a Heard> {
+    fn receivers(&self) -> impl Iterator<Item = &'a ReceiverReport> {
         let (now, stale) = (self.now, self.rules.stale);
         self.ledger.heard.values().filter(move |heard| heard.at.saturating_add(stale) > now)
     }

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use model::{Fingerprint, Heard, Phase, Subscription, Target};
+use model::{Fingerprint, ReceiverReport, Subscription, SubscriptionPhase, Target};
 
 use super::{
     Call, Plan, Situation, Wanted, address, gaps,
@@ -58,7 +58,7 @@ pub(super) fn needed<'a>(
     }
     let is_crowded = memory.crowded.get(&target).is_some_and(|refusals| *refusals >= CROWDED);
     let movable = living.iter().find(|one| {
-        one.phase == Phase::Active
+        one.phase == SubscriptionPhase::Active
             && misfit(situation, wanted, one) == Some(Misfit::Address)
             && one.id.is_some()
     });
@@ -66,7 +66,7 @@ pub(super) fn needed<'a>(
     {
         let mut moved = (*one).clone();
         moved.url.clone_from(&wanted.url);
-        moved.enter(Phase::Awaiting, now, MOVED);
+        moved.enter(SubscriptionPhase::Awaiting, now, MOVED);
         let mut before = vec![Change::Put(Box::new(moved.clone()))];
         before.extend(gaps::open_moved(situation, one));
         plan.step_after(before, Call::Move(Box::new(moved)), Misfit::Address.words());
@@ -92,7 +92,10 @@ pub(super) fn needed<'a>(
         events,
         ..Subscription::intended(connector, target, nonce, application, fingerprint, now)
     };
-    let ended = ledger.subscriptions.values().filter(|one| one.target == target && one.phase == Phase::Ended);
+    let ended = ledger
+        .subscriptions
+        .values()
+        .filter(|one| one.target == target && one.phase == SubscriptionPhase::Ended);
     let (mut given_up, mut forgotten): (Vec<&Subscription>, Vec<_>) = ended
         .filter(|one| one.id.is_none())
         .partition(|one| one.history.iter().any(|note| note.what == GIVEN_UP));
@@ -112,7 +115,7 @@ pub(super) fn needed<'a>(
 fn ready(situation: &Situation<'_>, target: Target, wanted: &Wanted) -> i64 {
     let Situation { memory, rules, now, .. } = situation;
     let since = memory.secrets.get(&wanted.fingerprint).copied().unwrap_or(*now);
-    let knows = |heard: &Heard| match target {
+    let knows = |heard: &ReceiverReport| match target {
         Target::Accounting(_) => heard.accounting.contains(&wanted.fingerprint),
         // Their secrets are derived from one.
         Target::Invoicing(_) => heard.invoicing.contains(&wanted.fingerprint),

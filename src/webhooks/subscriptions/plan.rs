@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use model::{Done, Phase, Subscription, Target};
+use model::{Subscription, SubscriptionCommandDone, SubscriptionPhase, Target};
 
 use super::{
     Call, Situation, Step, Tries, Wanted,
@@ -79,7 +79,7 @@ pub fn plan(situation: &Situation<'_>) -> Plan {
     plan.changes.extend(gaps::end(situation));
     plan.changes.extend(silence::observe(situation));
     if let Some(wish) = ledger.wish.as_ref().filter(|_| plan.converged && !ledger.is_done()) {
-        plan.changes.push(Change::Done(Done { number: wish.number, at: situation.now }));
+        plan.changes.push(Change::Done(SubscriptionCommandDone { number: wish.number, at: situation.now }));
     }
     plan
 }
@@ -91,7 +91,7 @@ fn stands(situation: &Situation<'_>, target: Target) -> bool {
         None => living.next().is_none(),
         Some(wanted) => {
             let (Some(only), None) = (living.next(), living.next()) else { return false };
-            only.phase == Phase::Active && misfit(situation, wanted, only).is_none()
+            only.phase == SubscriptionPhase::Active && misfit(situation, wanted, only).is_none()
         }
     }
 }
@@ -195,9 +195,14 @@ fn listing(situation: &Situation<'_>, targets: &BTreeSet<Target>, plan: &mut Pla
     }
     let open = hooks.flat_map(|target| ledger.living(*target));
     // An answer nobody heard, a hook that was not listed since it was made, or one whose echo has come, is looked for sooner.
-    let soon = open.filter(|one| matches!(one.phase, Phase::Intended | Phase::Awaiting | Phase::Ending));
+    let soon = open.filter(|one| {
+        matches!(
+            one.phase,
+            SubscriptionPhase::Intended | SubscriptionPhase::Awaiting | SubscriptionPhase::Ending
+        )
+    });
     let is_new = |one: &&Subscription| {
-        let is_echoed = || one.phase == Phase::Awaiting && is_effective(situation, one);
+        let is_echoed = || one.phase == SubscriptionPhase::Awaiting && is_effective(situation, one);
         memory.listed.is_none_or(|listed| listed < settled(situation, one)) || is_echoed()
     };
     let soon = soon.filter(is_new).map(|one| settled(situation, one)).min();
@@ -216,7 +221,7 @@ fn listing(situation: &Situation<'_>, targets: &BTreeSet<Target>, plan: &mut Pla
 /// When a list tells for certain whether a hook is in it: an intent may still be on its way to the provider.
 fn settled(situation: &Situation<'_>, one: &Subscription) -> i64 {
     match one.phase {
-        Phase::Intended => one.since.saturating_add(situation.rules.intent),
+        SubscriptionPhase::Intended => one.since.saturating_add(situation.rules.intent),
         _ => one.since.saturating_add(1),
     }
 }
@@ -236,18 +241,21 @@ fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut
     let fitting = |one: &Subscription| wanted.is_some_and(|wanted| misfit(situation, wanted, one).is_none());
     living.sort_by_key(|one| (Reverse(fitting(one)), order(one.phase), one.intended_at, one.nonce.clone()));
     let is_alive = |one: &Subscription| match (one.phase, target) {
-        (Phase::Ending | Phase::Ended, _) => false,
+        (SubscriptionPhase::Ending | SubscriptionPhase::Ended, _) => false,
         // There is no call that resumes a hook.
-        (Phase::Disabled, Target::Invoicing(_)) => false,
-        (Phase::Disabled, _) => memory.enabling.get(&one.nonce).is_none_or(|tries| *tries < ENABLE),
+        (SubscriptionPhase::Disabled, Target::Invoicing(_)) => false,
+        (SubscriptionPhase::Disabled, _) => {
+            memory.enabling.get(&one.nonce).is_none_or(|tries| *tries < ENABLE)
+        }
         _ => true,
     };
     let best = living.iter().find(|one| fitting(one) && is_alive(one)).copied();
-    let stands_since = best.filter(|best| best.phase == Phase::Active).and_then(|best| best.active_since);
+    let stands_since =
+        best.filter(|best| best.phase == SubscriptionPhase::Active).and_then(|best| best.active_since);
     plan.changes.extend(gaps::open_unverified(situation, target));
 
     // What is declared may change faster than one follows the other: the oldest that is there covers what the others do.
-    let there = living.iter().filter(|one| one.id.is_some() && one.phase != Phase::Ending);
+    let there = living.iter().filter(|one| one.id.is_some() && one.phase != SubscriptionPhase::Ending);
     let newest =
         there.clone().max_by_key(|one| one.intended_at).filter(|_| there.count() >= MOST && best.is_none());
 
@@ -255,18 +263,21 @@ fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut
     for one in &living {
         let is_best = best.is_some_and(|best| best.nonce == one.nonce);
         let (surplus, why) = match one.phase {
-            Phase::Intended | Phase::Ending | Phase::Ended => (false, ""),
+            SubscriptionPhase::Intended | SubscriptionPhase::Ending | SubscriptionPhase::Ended => (false, ""),
             _ if wanted.is_none() => (true, "it is not wanted any more"),
             _ if is_best => (false, ""),
             _ if newest.is_some_and(|newest| newest.nonce == one.nonce) => {
                 (true, "what is declared has changed again")
             }
-            Phase::Disabled if !is_alive(one) => (true, "it sends nothing, and cannot be made to"),
+            SubscriptionPhase::Disabled if !is_alive(one) => {
+                (true, "it sends nothing, and cannot be made to")
+            }
             phase => match stands_since {
                 // What it has not delivered yet nobody else will.
                 // A hook that awaits its echo may send all the same: only the list knows it.
                 Some(since)
-                    if (phase == Phase::Active || is_hook && phase == Phase::Awaiting)
+                    if (phase == SubscriptionPhase::Active
+                        || is_hook && phase == SubscriptionPhase::Awaiting)
                         && since.saturating_add(rules.overlap) > now =>
                 {
                     plan.again(since.saturating_add(rules.overlap));
@@ -277,7 +288,7 @@ fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut
             },
         };
         let awaited_too_long =
-            one.phase == Phase::Awaiting && one.since.saturating_add(rules.acknowledge) <= now;
+            one.phase == SubscriptionPhase::Awaiting && one.since.saturating_add(rules.acknowledge) <= now;
         let (surplus, why) = match (surplus, awaited_too_long) {
             (false, true) if is_hook => (true, NOT_ASKED),
             (false, true) => (true, "the provider has waited too long for a receiver to accept it"),
@@ -287,7 +298,7 @@ fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut
             continue;
         }
         let mut ending = (*one).clone();
-        ending.enter(Phase::Ending, now, why);
+        ending.enter(SubscriptionPhase::Ending, now, why);
         if awaited_too_long {
             plan.changes.extend(gaps::open_awaiting(situation, one));
         }
@@ -312,14 +323,14 @@ fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut
     }
 }
 
-const fn order(phase: Phase) -> u8 {
+const fn order(phase: SubscriptionPhase) -> u8 {
     match phase {
-        Phase::Active => 0,
-        Phase::Disabled => 1,
-        Phase::Awaiting => 2,
-        Phase::Intended => 3,
-        Phase::Ending => 4,
-        Phase::Ended => 5,
+        SubscriptionPhase::Active => 0,
+        SubscriptionPhase::Disabled => 1,
+        SubscriptionPhase::Awaiting => 2,
+        SubscriptionPhase::Intended => 3,
+        SubscriptionPhase::Ending => 4,
+        SubscriptionPhase::Ended => 5,
     }
 }
 
@@ -330,7 +341,7 @@ fn by_phase(situation: &Situation<'_>, one: &Subscription, plan: &mut Plan) -> b
     let is_hook = matches!(one.target, Target::Invoicing(_));
     let boxed = || Box::new(one.clone());
     match one.phase {
-        Phase::Intended => {
+        SubscriptionPhase::Intended => {
             let until = one.since.saturating_add(rules.intent);
             if now < until {
                 plan.again(until);
@@ -343,19 +354,19 @@ fn by_phase(situation: &Situation<'_>, one: &Subscription, plan: &mut Plan) -> b
             }
             // If it is there all the same, it shows itself by its Acknowledge or by what it sends.
             let mut ended = one.clone();
-            ended.enter(Phase::Ended, now, GIVEN_UP);
+            ended.enter(SubscriptionPhase::Ended, now, GIVEN_UP);
             plan.changes.push(Change::Put(Box::new(ended)));
             false
         }
-        Phase::Awaiting | Phase::Active if is_hook => false,
-        Phase::Awaiting => {
+        SubscriptionPhase::Awaiting | SubscriptionPhase::Active if is_hook => false,
+        SubscriptionPhase::Awaiting => {
             let told = one.id.as_ref().and_then(|id| ledger.acknowledges.get(id)).map(|one| one.received_at);
             let checked = one.checked_at.unwrap_or(i64::MIN);
             let is_told = told.is_some_and(|told| told >= checked);
             let again = one.checked_at.map_or(now, |checked| checked.saturating_add(AWAITED.min(rules.poll)));
             read(situation, one, if is_told { now } else { again }, "whether it is accepted", plan)
         }
-        Phase::Active => {
+        SubscriptionPhase::Active => {
             let every = spread(rules.poll, one.nonce.as_str());
             let at = one.checked_at.map_or(now, |checked| checked.saturating_add(every));
             // Who wishes something wants to know how it stands now.
@@ -363,12 +374,12 @@ fn by_phase(situation: &Situation<'_>, one: &Subscription, plan: &mut Plan) -> b
             let at = if one.checked_at < wished { now } else { at };
             read(situation, one, at, "how it stands", plan)
         }
-        Phase::Disabled if is_hook => false,
+        SubscriptionPhase::Disabled if is_hook => false,
         // It was enabled a moment ago, and what the provider says of it decides.
-        Phase::Disabled if one.checked_at.is_none() => {
+        SubscriptionPhase::Disabled if one.checked_at.is_none() => {
             read(situation, one, now, "whether it is enabled", plan)
         }
-        Phase::Disabled => {
+        SubscriptionPhase::Disabled => {
             let is_hopeless = memory.enabling.get(&one.nonce).is_some_and(|tries| *tries >= ENABLE);
             if is_hopeless || !wanted.contains_key(&one.target) || !is_due(situation, one.target, plan) {
                 return false;
@@ -376,7 +387,7 @@ fn by_phase(situation: &Situation<'_>, one: &Subscription, plan: &mut Plan) -> b
             plan.step(Call::Enable(boxed()), "the provider has disabled it");
             true
         }
-        Phase::Ending => {
+        SubscriptionPhase::Ending => {
             if !is_hook && one.checked_at.is_none() {
                 read(situation, one, now, "whether it is deleted", plan);
             } else if is_due(situation, one.target, plan) {
@@ -384,7 +395,7 @@ fn by_phase(situation: &Situation<'_>, one: &Subscription, plan: &mut Plan) -> b
             }
             true
         }
-        Phase::Ended => false,
+        SubscriptionPhase::Ended => false,
     }
 }
 

@@ -2,7 +2,9 @@
 
 use url::Url;
 
-use model::{AccountingResource, Fingerprint, GapCause, Nonce, Phase, Quote, Subscription, Target};
+use model::{
+    AccountingResource, Fingerprint, GapCause, Nonce, Quote, Subscription, SubscriptionPhase, Target,
+};
 
 use super::{
     Call, Memory, Outcome, Seen, Situation, address::REFUSED, chance, gaps, listed::listed, plan::ENABLE,
@@ -168,14 +170,14 @@ fn subscribed(
     let now = changes.situation.now;
     let mut one = changes.current(one);
     // Its Acknowledge may have told its id before the answer did.
-    if one.phase != Phase::Intended {
+    if one.phase != SubscriptionPhase::Intended {
         return true;
     }
     match outcome {
         Outcome::Done { id: Some(id), errors, state } => {
             memory.crowded.remove(&one.target);
             one.id = Some(id.clone());
-            one.enter(Phase::Awaiting, now, "subscribed");
+            one.enter(SubscriptionPhase::Awaiting, now, "subscribed");
             let is_known = errors.is_empty() && matches!(state, None | Some(state::SUBSCRIBED));
             if !is_known {
                 one.problem = Some(words(outcome));
@@ -196,7 +198,7 @@ fn subscribed(
             if refused && has_twin {
                 *memory.crowded.entry(one.target).or_default() += 1;
             }
-            one.enter(Phase::Ended, now, if refused { REFUSED } else { "it was not made" });
+            one.enter(SubscriptionPhase::Ended, now, if refused { REFUSED } else { "it was not made" });
             changes.put(one);
             false
         }
@@ -215,7 +217,7 @@ fn take_over(one: &mut Subscription, seen: &Seen, acknowledged: Option<i64>) {
     // not asked again and again.
     let elsewhere = seen.url.as_ref().filter(|url| !is_same_address(url, &one.url));
     // One that has been active before was moved by somebody, or not moved after all.
-    let was_active = matches!(one.phase, Phase::Active | Phase::Disabled)
+    let was_active = matches!(one.phase, SubscriptionPhase::Active | SubscriptionPhase::Disabled)
         || one.history.iter().any(|note| note.what == ACTIVE || note.what == MOVED);
     match elsewhere {
         None => one.spelled = None,
@@ -238,11 +240,11 @@ fn read(changes: &mut Changes<'_, '_>, asked: &Subscription, seen: &Seen, memory
     let situation = changes.situation;
     let (now, before) = (situation.now, changes.current(asked));
     let mut one = before.clone();
-    if one.phase == Phase::Ending && !seen.deleted {
+    if one.phase == SubscriptionPhase::Ending && !seen.deleted {
         one.checked_at = Some(now);
         return changes.put(one);
     }
-    if one.phase == Phase::Ended {
+    if one.phase == SubscriptionPhase::Ended {
         return;
     }
     if seen.deleted {
@@ -253,15 +255,15 @@ fn read(changes: &mut Changes<'_, '_>, asked: &Subscription, seen: &Seen, memory
     one.checked_at = Some(now);
     one.last_delivery = situation.ledger.last_delivery(&one);
     match (seen.active, one.phase) {
-        (Some(true), Phase::Active) => {
+        (Some(true), SubscriptionPhase::Active) => {
             // What was enabled has stayed so.
             memory.enabling.remove(&one.nonce);
         }
         (Some(true), _) => {
-            one.enter(Phase::Active, now, ACTIVE);
+            one.enter(SubscriptionPhase::Active, now, ACTIVE);
         }
-        (Some(false), Phase::Active) => {
-            one.enter(Phase::Disabled, now, "the provider has disabled it");
+        (Some(false), SubscriptionPhase::Active) => {
+            one.enter(SubscriptionPhase::Disabled, now, "the provider has disabled it");
             changes.gap(&before, GapCause::Disabled, "the provider has disabled the subscription");
         }
         (Some(false), _) => {}
@@ -273,14 +275,14 @@ fn read(changes: &mut Changes<'_, '_>, asked: &Subscription, seen: &Seen, memory
 pub(super) fn lost(changes: &mut Changes<'_, '_>, asked: &Subscription, detail: &str) {
     let now = changes.situation.now;
     let mut one = changes.current(asked);
-    if one.phase == Phase::Ended {
+    if one.phase == SubscriptionPhase::Ended {
         return;
     }
     // That it is gone is what was wanted of one that was to be deleted.
-    if matches!(one.phase, Phase::Active | Phase::Disabled) {
+    if matches!(one.phase, SubscriptionPhase::Active | SubscriptionPhase::Disabled) {
         changes.gap(&one, GapCause::Lost, detail);
     }
-    one.enter(Phase::Ended, now, detail);
+    one.enter(SubscriptionPhase::Ended, now, detail);
     changes.put(one);
 }
 
@@ -316,7 +318,8 @@ fn identified(
     one.id = Some(id.to_owned());
     take_over(&mut one, seen, acknowledged);
     one.checked_at = Some(now);
-    let phase = if seen.active == Some(true) { Phase::Active } else { Phase::Awaiting };
+    let phase =
+        if seen.active == Some(true) { SubscriptionPhase::Active } else { SubscriptionPhase::Awaiting };
     one.enter(phase, now, "found by what it sends");
     changes.put(one);
 }
@@ -400,7 +403,7 @@ fn deleted(changes: &mut Changes<'_, '_>, one: &Subscription, outcome: &Outcome)
     }
     let mut one = changes.current(one);
     one.problem = None;
-    one.enter(Phase::Ended, now, "deleted");
+    one.enter(SubscriptionPhase::Ended, now, "deleted");
     changes.put(one);
     true
 }

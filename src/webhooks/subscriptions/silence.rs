@@ -4,7 +4,7 @@
 //! longer), so that nights and weekends are known after the first. A silence several times as long is not plausible any more:
 //! whatever the provider says of the subscription, what happened meanwhile is read again.
 
-use model::{GapCause, Pace, Target};
+use model::{DeliveryInterval, GapCause, Target};
 
 use super::{Situation, gaps};
 use crate::state::subscriptions::Change;
@@ -16,8 +16,12 @@ pub(super) fn observe(situation: &Situation<'_>) -> Vec<Change> {
     let mut changes = Vec::new();
     let mut paces = ledger.paces.clone();
     for (target, last) in lasts(situation) {
-        let pace =
-            paces.targets.entry(target).or_insert(Pace { since: last, last, longest: [0, 0], span: last });
+        let pace = paces.targets.entry(target).or_insert(DeliveryInterval {
+            since: last,
+            last,
+            longest: [0, 0],
+            span: last,
+        });
         if last > pace.last {
             hear(pace, last, rules.learning);
         }
@@ -71,7 +75,7 @@ fn lasts(situation: &Situation<'_>) -> Vec<(Target, i64)> {
 }
 
 /// One more was heard.
-fn hear(pace: &mut Pace, last: i64, span: i64) {
+fn hear(pace: &mut DeliveryInterval, last: i64, span: i64) {
     if last.saturating_sub(pace.span) >= span.max(1) {
         (pace.longest, pace.span) = ([0, pace.longest[0]], last);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Phase, Start, Started};
+use model::{StreamStart, SubscriptionPhase, TargetStart};
 
 use super::{Plan, Situation};
 use crate::state::subscriptions::Change;
@@ -11,7 +11,9 @@ use crate::state::subscriptions::Change;
 pub(super) fn forget(situation: &Situation<'_>, plan: &mut Plan) {
     let Situation { ledger, rules, now, .. } = situation;
     let old = now.saturating_sub(rules.remember);
-    for one in ledger.subscriptions.values().filter(|one| one.phase == Phase::Ended && one.since < old) {
+    for one in
+        ledger.subscriptions.values().filter(|one| one.phase == SubscriptionPhase::Ended && one.since < old)
+    {
         plan.changes.push(Change::Forget(one.nonce.clone()));
         plan.changes.extend(one.id.clone().map(Change::ForgetAcknowledge));
     }
@@ -35,7 +37,7 @@ pub(super) fn start(situation: &Situation<'_>, plan: &mut Plan) {
             (Some((since, one)), _) => {
                 let is_same = before.is_some_and(|before| before.nonce == one.nonce);
                 let since = before.filter(|_| is_same).map_or(since, |before| before.since.min(since));
-                targets.insert(*target, Started { nonce: one.nonce.clone(), since });
+                targets.insert(*target, TargetStart { nonce: one.nonce.clone(), since });
             }
             // What is missing meanwhile is a gap's.
             (None, Some(before)) => drop(targets.insert(*target, before.clone())),
@@ -48,7 +50,7 @@ pub(super) fn start(situation: &Situation<'_>, plan: &mut Plan) {
         return;
     }
     let at = known.map_or(*now, |start| start.at);
-    let start = Start { connector: (*connector).to_owned(), at, targets };
+    let start = StreamStart { connector: (*connector).to_owned(), at, targets };
     if known != Some(&start) {
         plan.changes.push(Change::Start(start));
     }

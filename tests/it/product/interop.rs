@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use kafka::Ack;
-use model::{AccountingResource, CompanyId, Meta, Origin, Outgoing, RecordId, Topic};
+use model::{AccountingResource, CompanyId, Origin, Outgoing, RecordId, RecordMeta, Topic};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -79,7 +79,7 @@ async fn publish(place: &Place) {
 
 fn deleted_invoice() -> Outgoing {
     let (company, id) = (CompanyId::new(COMPANY).unwrap(), RecordId::new(INVOICE).unwrap());
-    Outgoing::tombstone(INVOICES, &company, &id, Meta::new("o-6", Origin::Enrichment)).unwrap()
+    Outgoing::tombstone(INVOICES, &company, &id, RecordMeta::new("o-6", Origin::Enrichment)).unwrap()
 }
 
 async fn the_example_shows_what_is_there_and_what_one_company_has(shared: &'static Shared) -> Result<()> {
@@ -221,5 +221,6 @@ fn expectation(place: &Place, outgoing: &Outgoing, ack: Ack) -> serde_json::Valu
 
 fn tombstone() -> Outgoing {
     let (company, id) = (CompanyId::new(COMPANY).unwrap(), RecordId::new("charge/1").unwrap());
-    Outgoing::tombstone(AccountingResource::Charges, &company, &id, Meta::new("o-5", Origin::Repair)).unwrap()
+    Outgoing::tombstone(AccountingResource::Charges, &company, &id, RecordMeta::new("o-5", Origin::Repair))
+        .unwrap()
 }

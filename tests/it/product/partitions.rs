@@ -7,9 +7,10 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use base::retry::Retry;
-use kafka::{Kafka, SMALLEST_LIMIT, TopicSpec, partition_of, read_to_end};
+use kafka::{Kafka, MIN_MAX_MESSAGE_BYTES, TopicSpec, partition_of, read_to_end};
 use model::{
-    AccountingEvent, AccountingResource, Cleanup, CompanyId, Meta, Origin, Outgoing, Reception, Topic, Value,
+    AccountingEvent, AccountingResource, Cleanup, CompanyId, Origin, Outgoing, Reception, RecordMeta, Topic,
+    Value,
 };
 
 use crate::support::broker::tool_with_input;
@@ -29,7 +30,7 @@ async fn java_producer_chooses_the_same_partitions(shared: &'static Shared) -> R
     let place = Place::on(shared, "java")?;
     let topic = format!("{}.keys", place.prefix);
     let (name, cleanup, configs) = (topic.clone(), Cleanup::Delete, BTreeMap::new());
-    let min_message_bytes = SMALLEST_LIMIT;
+    let min_message_bytes = MIN_MAX_MESSAGE_BYTES;
     let spec = TopicSpec {
         name,
         partitions: PARTITIONS,
@@ -132,11 +133,14 @@ fn event(company: &CompanyId) -> Outgoing {
     let reception = Reception { connector: "hooks", received_at: 0 };
     let event = AccountingEvent::from_json(json.to_string().as_bytes(), RESOURCE, reception).unwrap();
     // Stamped by the producer: retention would remove a record of 1970.
-    Outgoing { timestamp_ms: None, ..Outgoing::new(event.into(), Meta::new("e", Origin::Webhook)).unwrap() }
+    Outgoing {
+        timestamp_ms: None,
+        ..Outgoing::new(event.into(), RecordMeta::new("e", Origin::Webhook)).unwrap()
+    }
 }
 
 fn record(company: &CompanyId) -> Outgoing {
     let json = br#"{"correlationId": "an/id", "sequenceVersion": "1"}"#;
     let value = Value::from_resource_json(json, RESOURCE, company).unwrap();
-    Outgoing::new(value, Meta::new("r", Origin::Snapshot)).unwrap()
+    Outgoing::new(value, RecordMeta::new("r", Origin::Snapshot)).unwrap()
 }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use base::retry::Retry;
 use bytes::Bytes;
-use kafka::{Failure, Shards, TransactionOptions, partition_of};
+use kafka::{CommitError, ShardProducers, TransactionOptions, partition_of};
 use model::{
-    AccountingResource, CompanyId, EncodedRecord, Key, Meta, Origin, Outgoing, RecordId, SchemaKind, Topic,
-    Value,
+    AccountingResource, CompanyId, EncodedRecord, Key, Origin, Outgoing, RecordId, RecordMeta, SchemaKind,
+    Topic, Value,
 };
 
 use crate::support::examples::{COMPANY, Placed, incompressible, one_of_everything};
@@ -77,10 +77,13 @@ async fn tombstone_has_the_key_and_partition_of_its_record(shared: &'static Shar
     let json = br#"{"correlationId": "charge/1", "sequenceVersion": "4"}"#;
     let value = Value::from_resource_json(json, resource, &company).unwrap();
     let publisher = place.open(&place.layout([topic])).await.unwrap();
-    let mut deleted = Meta::new("o-5", Origin::Enrichment);
+    let mut deleted = RecordMeta::new("o-5", Origin::Enrichment);
     deleted.version = Some("5".into());
 
-    publisher.publish(&Outgoing::new(value, Meta::new("o-4", Origin::Enrichment)).unwrap()).await.unwrap();
+    publisher
+        .publish(&Outgoing::new(value, RecordMeta::new("o-4", Origin::Enrichment)).unwrap())
+        .await
+        .unwrap();
     publisher.publish(&Outgoing::tombstone(resource, &company, &id, deleted).unwrap()).await.unwrap();
 
     let found = place.read(&place.name(topic)).await;
@@ -109,7 +112,7 @@ async fn refused_batch_leaves_nothing_and_later_ones_succeed(shared: &'static Sh
         headers: Vec::new(),
         timestamp_ms: None,
     };
-    let shards = Shards::new(place.kafka.clone(), TransactionOptions::default());
+    let shards = ShardProducers::new(place.kafka.clone(), TransactionOptions::default());
     let mut shard = shards.take(place.prefix.as_str(), Arc::new(|| true)).await.unwrap();
 
     let refused = shard.commit(vec![record(b"first".into()), record(incompressible(2 << 20))]).await;
@@ -121,7 +124,7 @@ async fn refused_batch_leaves_nothing_and_later_ones_succeed(shared: &'static Sh
     }
 
     let failure = refused.unwrap_err();
-    assert!(matches!(failure, Failure::Aborted { .. }), "{}", chain(&failure));
+    assert!(matches!(failure, CommitError::Aborted { .. }), "{}", chain(&failure));
     assert_eq!(failure.retry(), Retry::Never);
     let values: Vec<_> = place.read(&name).await.into_iter().map(|record| record.value.unwrap()).collect();
     assert_eq!(values, ["second"]);
@@ -135,7 +138,7 @@ async fn a_value_of_another_schema_never_reaches_a_topic(shared: &'static Shared
     let company = CompanyId::new(COMPANY).unwrap();
     let json = br#"{"correlationId": "account-1", "sequenceVersion": "1"}"#;
     let account = Value::from_resource_json(json, AccountingResource::Accounts, &company).unwrap();
-    let mut misplaced = Outgoing::new(account, Meta::new("o-1", Origin::Snapshot)).unwrap();
+    let mut misplaced = Outgoing::new(account, RecordMeta::new("o-1", Origin::Snapshot)).unwrap();
     misplaced.topic = topic;
 
     let refused = publisher.publish(&misplaced).await;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use base::retry::Retry;
 use kafka::embedded;
-use model::{AccountingResource, CompanyId, Meta, Origin, Outgoing, SchemaKind, Topic, Value};
+use model::{AccountingResource, CompanyId, Origin, Outgoing, RecordMeta, SchemaKind, Topic, Value};
 use serde_json::json;
 use tributary::{
     avro::{Encoder, Ids, Subject},
@@ -157,7 +157,7 @@ async fn ids_of_an_earlier_run_serve_without_the_registry() -> Result<()> {
 
 /// On the in-process cluster: here only the registry fails.
 fn embedded(registry: &str, name: &str) -> Result<Place> {
-    let cluster = Arc::new(embedded::Cluster::start(1).unwrap());
+    let cluster = Arc::new(embedded::EmbeddedCluster::start(1).unwrap());
     Place::at(cluster.settings(), kafka::Admin::Embedded(cluster), registry, name)
 }
 
@@ -166,5 +166,5 @@ fn customer(sequence: &str) -> Outgoing {
     let company = CompanyId::new("acc:1:CM:company").unwrap();
     let resource = AccountingResource::Customers;
     let value = Value::from_resource_json(json.to_string().as_bytes(), resource, &company).unwrap();
-    Outgoing::new(value, Meta::new(sequence, Origin::Enrichment)).unwrap()
+    Outgoing::new(value, RecordMeta::new(sequence, Origin::Enrichment)).unwrap()
 }

@@ -12,8 +12,8 @@ use std::{
 };
 
 use kafka::{
-    Apply, Error, FencedWriter, Kafka, Lease, PlainWriter, Received, Shards, Table, TransactionOptions,
-    WriteError, WriterOptions,
+    ConsumerRecord, Error, FencedWriter, Kafka, Lease, PlainWriter, ShardProducers, Table, TableState,
+    TransactionOptions, WriteError, WriterOptions,
 };
 use model::{Cleanup, EncodedRecord};
 use tokio::time::Instant;
@@ -41,8 +41,8 @@ crate::tests! {
 #[derive(Debug, Default)]
 struct NewestValues(BTreeMap<String, String>);
 
-impl Apply for NewestValues {
-    fn apply(&mut self, record: &Received) {
+impl TableState for NewestValues {
+    fn apply(&mut self, record: &ConsumerRecord) {
         let key = String::from_utf8(record.key.as_deref().unwrap_or_default().to_vec()).unwrap();
         match &record.value {
             Some(_) => drop(self.0.insert(key, text(record))),
@@ -98,7 +98,7 @@ impl TableTopic {
         options: TransactionOptions,
     ) -> FencedWriter<NewestValues> {
         let owned = WriterOptions { takes_back, ..self.owned() };
-        FencedWriter::new(table, Shards::new(self.kafka.clone(), options), owned)
+        FencedWriter::new(table, ShardProducers::new(self.kafka.clone(), options), owned)
     }
 
     fn owned(&self) -> WriterOptions {
@@ -106,8 +106,8 @@ impl TableTopic {
             transactional_id: self.transactional_id(),
             lease: Arc::new(|| true),
             partitions: (0..PARTITIONS).collect(),
-            also: Vec::new(),
-            patience: Duration::from_millis(100),
+            other_partitions: Vec::new(),
+            transaction_wait: Duration::from_millis(100),
             takes_back: true,
             must_read_back: true,
         }
@@ -181,7 +181,7 @@ async fn writer_keeps_its_id_while_another_id_writes_the_table(shared: &'static 
     let leased = Arc::new(AtomicBool::new(true));
     let asked = Arc::clone(&leased);
     let lease: Lease = Arc::new(move || asked.load(Ordering::SeqCst));
-    let shards = Shards::new(topic.kafka.clone(), TransactionOptions::default());
+    let shards = ShardProducers::new(topic.kafka.clone(), TransactionOptions::default());
     let one = WriterOptions { lease, ..topic.owned() };
     let other = WriterOptions { transactional_id: format!("{}-other", topic.name).into(), ..topic.owned() };
     let mut one = FencedWriter::new(topic.table().await, shards.clone(), one);
@@ -205,7 +205,7 @@ async fn a_rivals_hanging_write_is_ended_by_a_writer_keeping_the_id(shared: &'st
     writer.write(soon(), topic.add_one("n")).await.unwrap();
     let (hook, held) = gate();
     let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
-    let mut rival = Shards::new(topic.kafka.clone(), options)
+    let mut rival = ShardProducers::new(topic.kafka.clone(), options)
         .take(topic.transactional_id(), Arc::new(|| true))
         .await
         .unwrap();

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use base::retry::Retry;
-use kafka::Mismatch;
+use kafka::TopicMismatch;
 use model::{AccountingResource, Topic};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{
@@ -151,7 +151,7 @@ async fn workers_that_start_together_create_the_same_topics(shared: &'static Sha
 }
 
 /// Runs the command in a remedy with Kafka's tools.
-async fn run_remedy(mismatch: &Mismatch) -> Result<()> {
+async fn run_remedy(mismatch: &TopicMismatch) -> Result<()> {
     let tools = [
         ("kafka-configs.sh ", "kafka.admin.ConfigCommand"),
         ("kafka-topics.sh ", "org.apache.kafka.tools.TopicCommand"),
@@ -178,7 +178,7 @@ async fn open_soon(place: &Place, layout: &Layout) {
     }
 }
 
-fn mismatches<T>(opened: std::result::Result<T, publish::Error>) -> Vec<Mismatch> {
+fn mismatches<T>(opened: std::result::Result<T, publish::Error>) -> Vec<TopicMismatch> {
     match opened.map(drop) {
         Err(publish::Error::Topics { source, .. }) => {
             assert_eq!(source.retry(), Retry::Never);

@@ -9,9 +9,9 @@ use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::{
-    AccountingEvent, AccountingResource, Certificate, CompanyId, Epoch, InvoicingAction, InvoicingContext,
-    InvoicingEntity, InvoicingEvent, InvoicingHook, Meta, Method, Origin, Outgoing, PayrollCompany,
-    Reception, RunId, TenantId, Value,
+    AccountingEvent, AccountingResource, Certificate, CertificateMethod, CompanyId, Epoch, InvoicingAction,
+    InvoicingContext, InvoicingEntity, InvoicingEvent, InvoicingHook, Origin, Outgoing, PayrollCompany,
+    Reception, RecordMeta, RunId, TenantId, Value,
 };
 
 /// The company most examples belong to, in the provider's form.
@@ -163,7 +163,7 @@ fn certificates() -> Vec<Example> {
     let run = || RunId::new("records/2026-11-15T03:00:00Z").unwrap();
     let mut proved = Certificate::of_company("records", run(), "customers", company, 1_795_312_800_000_001);
     proved.certified = true;
-    proved.method = Method::Counting;
+    proved.method = CertificateMethod::Counting;
     (proved.passes, proved.page_size, proved.pages, proved.rows) = (2, 100, 84, 8_317);
     (proved.listed, proved.distinct, proved.gone) = (Some(8_317), Some(8_320), Some(3));
     (proved.cut_after, proved.ended_at) = (Some(-1), 253_402_300_799_999_999);
@@ -193,7 +193,7 @@ fn example(
     version: Option<&'static str>,
     origin: Origin,
 ) -> Example {
-    let mut meta = Meta::new(format!("example/{topic}"), origin);
+    let mut meta = RecordMeta::new(format!("example/{topic}"), origin);
     meta.epoch = Some(Epoch(2));
     meta.traceparent = Some(TRACE.parse().unwrap());
     Example { outgoing: Outgoing::new(value, meta).unwrap(), topic, key, placed, version, timestamp_ms: None }

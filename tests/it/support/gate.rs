@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 
-use kafka::Hook;
+use kafka::CommitHook;
 use tokio::sync::Notify;
 
 /// Holds a writer inside its batch, every record acknowledged, until [`Gate::open`].
@@ -12,11 +12,11 @@ pub(crate) struct Gate {
 }
 
 /// A hook that stops at the gate the first time it is called.
-pub(crate) fn gate() -> (Hook, Arc<Gate>) {
+pub(crate) fn gate() -> (CommitHook, Arc<Gate>) {
     let (opened, open) = mpsc::sync_channel(1);
     let gate = Arc::new(Gate { reached: Notify::new(), opened });
     let (open, held) = (Mutex::new(Some(open)), Arc::clone(&gate));
-    let hook: Hook = Arc::new(move || {
+    let hook: CommitHook = Arc::new(move || {
         let first = open.lock().unwrap().take();
         if let Some(open) = first {
             held.reached.notify_one();

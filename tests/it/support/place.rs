@@ -66,7 +66,7 @@ impl Place {
     }
 
     /// Everything committed in a topic, each partition in its order.
-    pub(crate) async fn read(&self, topic: &str) -> Vec<kafka::Received> {
+    pub(crate) async fn read(&self, topic: &str) -> Vec<kafka::ConsumerRecord> {
         topics::content_of(&self.kafka, topic, PARTITIONS).await
     }
 
@@ -83,7 +83,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// A header's text.
-pub(crate) fn header<'a>(record: &'a kafka::Received, name: &str) -> Option<&'a str> {
+pub(crate) fn header<'a>(record: &'a kafka::ConsumerRecord, name: &str) -> Option<&'a str> {
     let found = record.headers.iter().find(|(known, _)| known == name);
     found.map(|(_, value)| std::str::from_utf8(value).unwrap())
 }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kafka::Received;
+use kafka::ConsumerRecord;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
@@ -39,7 +39,7 @@ struct ReaderState {
 /// What was read of a partition.
 #[derive(Default)]
 struct PartitionRead {
-    records: Vec<Received>,
+    records: Vec<ConsumerRecord>,
     /// Offset behind the last of them.
     next: i64,
     /// End offset when it was read. Transaction markers may follow the last record.
@@ -54,7 +54,7 @@ impl Reader {
 
     /// Everything that is committed in a topic, by partition and offset; nothing where there is no such topic. Waits for transactions
     /// that are open.
-    pub(crate) async fn read(&self, topic: &str) -> Result<Vec<Received>> {
+    pub(crate) async fn read(&self, topic: &str) -> Result<Vec<ConsumerRecord>> {
         self.ask(topic, |inner, topic| {
             let read = inner.topics.get(topic).into_iter().flatten();
             read.flat_map(|(_, read)| read.records.iter().cloned()).collect()
@@ -222,13 +222,13 @@ fn ends(client: &BaseConsumer, topic: &str, partitions: &[i32]) -> KafkaResult<B
     answered.elements().iter().map(one).collect()
 }
 
-fn received(message: &BorrowedMessage<'_>) -> Received {
+fn received(message: &BorrowedMessage<'_>) -> ConsumerRecord {
     let owned = |bytes: Option<&[u8]>| bytes.map(Bytes::copy_from_slice);
     let headers = message.headers().map_or_else(Vec::new, |headers| {
         let each = headers.iter();
         each.map(|header| (header.key.to_owned(), owned(header.value).unwrap_or_default())).collect()
     });
-    Received {
+    ConsumerRecord {
         topic: message.topic().into(),
         partition: message.partition(),
         offset: message.offset(),

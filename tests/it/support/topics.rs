@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use kafka::{Admin, Kafka, Received, TopicSpec, read_to_end};
+use kafka::{Admin, ConsumerRecord, Kafka, TopicSpec, read_to_end};
 use model::{Cleanup, EncodedRecord};
 
 use super::{Result, broker::tool, run_directory};
@@ -48,16 +48,17 @@ pub(crate) fn record(topic: &Arc<str>, partition: i32, key: &str, value: impl In
 }
 
 /// Everything committed in a topic, by partition and in the order of the log.
-pub(crate) async fn content(kafka: &Kafka, topic: &str) -> BTreeMap<i32, Vec<Received>> {
+pub(crate) async fn content(kafka: &Kafka, topic: &str) -> BTreeMap<i32, Vec<ConsumerRecord>> {
     let partitions: Vec<i32> = (0..PARTITIONS).collect();
-    let mut content: BTreeMap<i32, Vec<Received>> = partitions.iter().map(|one| (*one, Vec::new())).collect();
-    let each = |received: Received| content.get_mut(&received.partition).unwrap().push(received);
+    let mut content: BTreeMap<i32, Vec<ConsumerRecord>> =
+        partitions.iter().map(|one| (*one, Vec::new())).collect();
+    let each = |received: ConsumerRecord| content.get_mut(&received.partition).unwrap().push(received);
     read_to_end(kafka, topic, &partitions, LIMIT, each).await.unwrap();
     content
 }
 
 /// Everything committed in a topic with this number of partitions.
-pub(crate) async fn content_of(kafka: &Kafka, topic: &str, partitions: i32) -> Vec<Received> {
+pub(crate) async fn content_of(kafka: &Kafka, topic: &str, partitions: i32) -> Vec<ConsumerRecord> {
     let partitions: Vec<i32> = (0..partitions).collect();
     let mut content = Vec::new();
     read_to_end(kafka, topic, &partitions, LIMIT, |received| content.push(received)).await.unwrap();
@@ -89,7 +90,7 @@ pub(crate) async fn delete_below(kafka: &Kafka, topic: &str, offset: i64) -> Res
 }
 
 /// The value of a record as text.
-pub(crate) fn text(received: &Received) -> String {
+pub(crate) fn text(received: &ConsumerRecord) -> String {
     String::from_utf8(received.value.clone().unwrap_or_default().to_vec()).unwrap()
 }
 

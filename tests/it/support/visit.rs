@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use base::retry::Retry;
 use kafka::{
-    Admin, Error, Failure, Kafka, Producer, ProducerOptions, Shards, TransactionOptions, read_to_end,
+    Admin, CommitError, Error, Kafka, Producer, ProducerOptions, ShardProducers, TransactionOptions,
+    read_to_end,
 };
 use model::Cleanup;
 use serde::{Deserialize, Serialize};
@@ -174,13 +175,14 @@ async fn produce(producer: &Producer, topic: &Arc<str>) -> std::result::Result<(
 
 async fn commit(kafka: &Kafka, topic: &Arc<str>) -> std::result::Result<(), Error> {
     let options = TransactionOptions { init_limit: INIT_LIMIT, ..TransactionOptions::default() };
-    let mut shard = Shards::new(kafka.clone(), options).take(topic.to_string(), Arc::new(|| true)).await?;
+    let mut shard =
+        ShardProducers::new(kafka.clone(), options).take(topic.to_string(), Arc::new(|| true)).await?;
     let batch = vec![topics::record(topic, 0, "key", "value"); RECORDS];
     shard.commit(batch).await.map(drop).map_err(|failure| match failure {
-        Failure::Aborted { source }
-        | Failure::Rebuilt { source }
-        | Failure::Fenced { source }
-        | Failure::Over { source } => source,
+        CommitError::Aborted { source }
+        | CommitError::Rebuilt { source }
+        | CommitError::Fenced { source }
+        | CommitError::Over { source } => source,
     })
 }
 

@@ -1,18 +1,18 @@
-//! A host that fails is left alone for a while, then asked by one request at a time until it answers.
+//! A circuit breaker: a failing host gets no requests for a while, then one probe at a time until it answers.
 //!
 //! ```text
 //! closed ──five failures──▶ open, for a while ──▶ half open: one probe ──answer──▶ closed
 //!                              ▲──────────failure, twice as long──┘
 //! ```
 //!
-//! Five failures in a row (no connection, no answer, 502 to 504) open the circuit for a second, then two, up to thirty. After
-//! that exactly one request goes as a probe while the others wait. Any answer below 500 closes it: 401 and 429 are answers.
-//! A probe that neither succeeds nor fails because its caller went away leaves its place to the next. One that is answered
-//! with a 500, which may be about one record or about all, is followed by the next after a second.
+//! Five failures in a row (no connection, no answer, 502 to 504) open the circuit for 1 s, then 2 s, up to 30 s. After that one
+//! request is sent as the probe while the others wait. Any response below 500 closes the circuit, also 401 and 429. If the
+//! probe's caller goes away, another request becomes the probe. If the response is a 500, which may concern one record or
+//! the whole host, the next probe follows after 1 s.
 //!
-//! - There are requests that had better not be the probe, since nobody can tell what became of one that failed: a refresh
-//!   token. They go last ([`Circuit::ready_last`]): while another request waits, that one is the probe; alone, they are.
-//! - On failure nothing is kept: a process begins with every circuit closed.
+//! - Some requests should not be the probe, because the outcome of a failed one is unknown: token refreshes. They yield
+//!   ([`Circuit::ready_yielding`]): while another request waits, that one becomes the probe.
+//! - The state is not persisted: a process starts with every circuit closed.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -27,160 +27,170 @@ use tokio::{
 
 use crate::{
     metrics::{self, ApiHost},
-    retry::{Backoff, Policy, Retry},
+    retry::{Backoff, BackoffPolicy, Retry},
 };
 
-/// Failures in a row that open it.
-const FAILURES: u32 = 5;
-/// How long it stays open: at least half of this, doubling.
-const REST: Policy = Policy { first: Duration::from_secs(1), longest: Duration::from_secs(30), total: None };
+/// Failures in a row that open the circuit.
+const OPENING_FAILURES: u32 = 5;
+/// How long it stays open: between half and all of this, doubling.
+const OPEN_BACKOFF: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_secs(1), longest: Duration::from_secs(30), total: None };
 
 /// One host's circuit.
 #[derive(Debug)]
 pub struct Circuit {
     host: ApiHost,
-    inner: Mutex<Inner>,
-    /// Counts changes, for those who wait for one.
+    inner: Mutex<CircuitInner>,
+    /// A counter of changes, to wait for the next one.
     changed: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    state: State,
-    rest: Backoff,
-    /// How many wait for their turn and may be the probe.
+struct CircuitInner {
+    state: CircuitState,
+    open_backoff: Backoff,
+    /// Number of waiting requests that may be the probe.
     waiting: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum CircuitState {
     Closed { failures: u32 },
     Open { until: Instant },
     Probing,
 }
 
-impl State {
+impl CircuitState {
     fn is_open(self) -> bool {
         !matches!(self, Self::Closed { .. })
     }
 }
 
-/// What those who wait see.
+/// Whether a request may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
-    /// One may go.
+enum Readiness {
+    /// It may be sent.
     Free,
-    /// None may go until then.
+    /// Not before this time.
     Until(Instant),
-    /// The probe is on its way.
+    /// A probe is in flight.
     Probing,
 }
 
-/// A request that may go now. Dropped without a word, it says nothing about the host.
+/// Permission to send a request now. Dropping it without reporting a result says nothing about the host.
 #[derive(Debug)]
 #[must_use]
-pub struct Pass<'a> {
+pub struct RequestPermit<'a> {
     circuit: &'a Circuit,
     probe: bool,
 }
 
-/// It stays open beyond the end, for so long where that is known.
+/// The circuit stays open beyond the deadline; for how long, if known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StaysOpen(pub Option<Duration>);
 
-/// Somebody who waits for their turn.
-struct Waiting<'a>(&'a Circuit);
+/// Counts a waiting request while it exists.
+struct CircuitWaiter<'a>(&'a Circuit);
 
 impl Circuit {
-    /// Of a host that has not failed yet.
+    /// A closed circuit.
     #[must_use]
     pub fn new(host: ApiHost) -> Self {
-        let rest = Backoff::new(REST, RandomState::new().hash_one("circuit"));
+        let open_backoff = Backoff::new(OPEN_BACKOFF, RandomState::new().hash_one("circuit"));
         Self {
             host,
-            inner: Mutex::new(Inner { state: State::Closed { failures: 0 }, rest, waiting: 0 }),
+            inner: Mutex::new(CircuitInner {
+                state: CircuitState::Closed { failures: 0 },
+                open_backoff,
+                waiting: 0,
+            }),
             changed: watch::Sender::new(0),
         }
     }
 
-    /// Waits until a request has a chance to go, and tells how long that took. Others may be quicker: ask [`Self::enter`].
+    /// Waits until a request may be sent, and returns how long that took. Another one may be faster, so call [`Self::enter`]
+    /// then.
     ///
     /// # Errors
-    /// It stays open beyond `end`.
+    /// The circuit stays open beyond `end`.
     pub async fn ready(&self, end: Instant) -> Result<Duration, StaysOpen> {
         let since = Instant::now();
-        if self.inner.lock().look(since) == Look::Free {
+        if self.inner.lock().look(since) == Readiness::Free {
             return Ok(Duration::ZERO);
         }
         let _waiting = self.wait();
-        self.until(end, Inner::look).await?;
+        self.until(end, CircuitInner::look).await?;
         Ok(since.elapsed())
     }
 
-    /// Lets a request go, as the probe if it has to be one.
-    pub fn enter(&self) -> Option<Pass<'_>> {
+    /// Permission to send a request, as the probe if the circuit is open.
+    pub fn enter(&self) -> Option<RequestPermit<'_>> {
         let probe = self.inner.lock().enter(Instant::now())?;
-        Some(Pass { circuit: self, probe })
+        Some(RequestPermit { circuit: self, probe })
     }
 
-    /// Waits until a request may go, and lets it.
+    /// Waits for permission to send a request.
     ///
     /// # Errors
-    /// It stays open beyond `end`.
-    pub async fn pass(&self, end: Instant) -> Result<Pass<'_>, StaysOpen> {
-        // Counted until it has entered, so that nobody who goes last is faster.
+    /// The circuit stays open beyond `end`.
+    pub async fn pass(&self, end: Instant) -> Result<RequestPermit<'_>, StaysOpen> {
+        // Counted until it has entered, so that no yielding request is faster.
         let _waiting = self.wait();
         loop {
-            self.until(end, Inner::look).await?;
+            self.until(end, CircuitInner::look).await?;
             if let Some(pass) = self.enter() {
                 return Ok(pass);
             }
         }
     }
 
-    /// As [`Self::ready`], for a request that is not to be the probe while another could be.
+    /// As [`Self::ready`], for a request that yields: it is not the probe while another waits.
     ///
     /// # Errors
-    /// It stays open beyond `end`, or others wait until then.
-    pub async fn ready_last(&self, end: Instant) -> Result<(), StaysOpen> {
-        self.until(end, Inner::look_last).await
+    /// The circuit stays open beyond `end`, or others wait until then.
+    pub async fn ready_yielding(&self, end: Instant) -> Result<(), StaysOpen> {
+        self.until(end, CircuitInner::look_yielding).await
     }
 
-    /// As [`Self::enter`], for a request that is not to be the probe while another could be.
+    /// As [`Self::enter`], for a request that yields: it is not the probe while another waits.
     ///
     /// # Errors
-    /// It may not go now.
-    pub fn enter_last(&self) -> Result<Pass<'_>, StaysOpen> {
+    /// It may not be sent now.
+    pub fn enter_yielding(&self) -> Result<RequestPermit<'_>, StaysOpen> {
         let now = Instant::now();
         let mut inner = self.inner.lock();
-        match inner.look_last(now) {
-            Look::Free => match inner.enter(now) {
-                Some(probe) => Ok(Pass { circuit: self, probe }),
+        match inner.look_yielding(now) {
+            Readiness::Free => match inner.enter(now) {
+                Some(probe) => Ok(RequestPermit { circuit: self, probe }),
                 None => Err(StaysOpen(None)),
             },
-            Look::Until(until) => Err(StaysOpen(Some(until - now))),
-            Look::Probing => Err(StaysOpen(None)),
+            Readiness::Until(until) => Err(StaysOpen(Some(until - now))),
+            Readiness::Probing => Err(StaysOpen(None)),
         }
     }
 
-    /// Waits until a look finds the way free.
-    async fn until(&self, end: Instant, looks: impl Fn(&Inner, Instant) -> Look) -> Result<(), StaysOpen> {
+    /// Waits until a request may be sent.
+    async fn until(
+        &self,
+        end: Instant,
+        looks: impl Fn(&CircuitInner, Instant) -> Readiness,
+    ) -> Result<(), StaysOpen> {
         let mut changed = self.changed.subscribe();
         loop {
             changed.mark_unchanged();
             let now = Instant::now();
             let look = looks(&self.inner.lock(), now);
             match look {
-                Look::Free => return Ok(()),
-                Look::Until(until) if until >= end => return Err(StaysOpen(Some(until - now))),
-                Look::Until(until) => {
+                Readiness::Free => return Ok(()),
+                Readiness::Until(until) if until >= end => return Err(StaysOpen(Some(until - now))),
+                Readiness::Until(until) => {
                     tokio::select! {
                         () = sleep_until(until) => {}
                         // The sender is ours.
                         _ = changed.changed() => {}
                     }
                 }
-                Look::Probing => {
+                Readiness::Probing => {
                     if timeout_at(end, changed.changed()).await.is_err() {
                         return Err(StaysOpen(None));
                     }
@@ -189,18 +199,18 @@ impl Circuit {
         }
     }
 
-    fn wait(&self) -> Waiting<'_> {
+    fn wait(&self) -> CircuitWaiter<'_> {
         self.inner.lock().waiting += 1;
-        Waiting(self)
+        CircuitWaiter(self)
     }
 
-    /// Whether single requests at most are let through.
+    /// Whether only probes are sent.
     pub fn is_open(&self) -> bool {
         self.inner.lock().state.is_open()
     }
 
-    /// Takes a change, and tells everybody of one that is.
-    fn change(&self, change: impl FnOnce(&mut Inner)) {
+    /// Applies a change; logs it and wakes the waiting requests if the state has changed.
+    fn change(&self, change: impl FnOnce(&mut CircuitInner)) {
         let (was, is) = {
             let mut inner = self.inner.lock();
             let was = inner.state;
@@ -214,11 +224,14 @@ impl Circuit {
             (false, true) => {
                 metrics::api_circuit_opened(self.host);
                 let host = self.host.label();
-                tracing::warn!(host, "the provider does not answer; it is asked by single requests only");
+                tracing::warn!(
+                    host,
+                    "the provider does not answer; circuit opened, sending single probes only"
+                );
             }
             (true, false) => {
                 metrics::api_circuit_closed(self.host);
-                tracing::info!(host = self.host.label(), "the provider answers again");
+                tracing::info!(host = self.host.label(), "the provider answers again; circuit closed");
             }
             _ => {}
         }
@@ -226,108 +239,108 @@ impl Circuit {
     }
 }
 
-impl Inner {
-    fn look(&self, now: Instant) -> Look {
+impl CircuitInner {
+    fn look(&self, now: Instant) -> Readiness {
         match self.state {
-            State::Closed { .. } => Look::Free,
-            State::Open { until } if until <= now => Look::Free,
-            State::Open { until } => Look::Until(until),
-            State::Probing => Look::Probing,
+            CircuitState::Closed { .. } => Readiness::Free,
+            CircuitState::Open { until } if until <= now => Readiness::Free,
+            CircuitState::Open { until } => Readiness::Until(until),
+            CircuitState::Probing => Readiness::Probing,
         }
     }
 
-    /// The same for those who go last: the probe's place is taken as long as somebody waits for it.
-    fn look_last(&self, now: Instant) -> Look {
+    /// The same for a request that yields: while another waits, that one becomes the probe.
+    fn look_yielding(&self, now: Instant) -> Readiness {
         match self.look(now) {
-            Look::Free if self.state.is_open() && self.waiting > 0 => Look::Probing,
+            Readiness::Free if self.state.is_open() && self.waiting > 0 => Readiness::Probing,
             look => look,
         }
     }
 
-    /// Whether as the probe; `None` for those who have to wait.
+    /// Whether the request is the probe; `None` if it must wait.
     fn enter(&mut self, now: Instant) -> Option<bool> {
         match self.state {
-            State::Closed { .. } => Some(false),
-            State::Open { until } if until <= now => {
-                self.state = State::Probing;
+            CircuitState::Closed { .. } => Some(false),
+            CircuitState::Open { until } if until <= now => {
+                self.state = CircuitState::Probing;
                 Some(true)
             }
-            State::Open { .. } | State::Probing => None,
+            CircuitState::Open { .. } | CircuitState::Probing => None,
         }
     }
 
-    fn alive(&mut self) {
-        self.rest.reset();
-        self.state = State::Closed { failures: 0 };
+    fn succeeded(&mut self) {
+        self.open_backoff.reset();
+        self.state = CircuitState::Closed { failures: 0 };
     }
 
-    fn failing(&mut self, now: Instant, probe: bool) {
+    fn failed(&mut self, now: Instant, probe: bool) {
         let opens = match &mut self.state {
-            State::Closed { failures } => {
+            CircuitState::Closed { failures } => {
                 *failures += 1;
-                *failures >= FAILURES
+                *failures >= OPENING_FAILURES
             }
-            // A request that was on its way when it opened is no news.
-            State::Open { .. } | State::Probing => probe,
+            // A request that was in flight when the circuit opened changes nothing.
+            CircuitState::Open { .. } | CircuitState::Probing => probe,
         };
         if opens {
-            let rest = self.rest.next_wait(Retry::Later).unwrap_or(REST.longest);
-            self.state = State::Open { until: now + rest };
+            let rest = self.open_backoff.next_wait(Retry::Later).unwrap_or(OPEN_BACKOFF.longest);
+            self.state = CircuitState::Open { until: now + rest };
         }
     }
 
-    /// A probe was answered in a way that leaves it open: neither does it close nor does it rest longer for it.
-    fn unclear(&mut self, now: Instant) {
-        if self.state == State::Probing {
-            self.state = State::Open { until: now + REST.first };
+    /// The probe's response was inconclusive: the circuit stays open, without a longer wait.
+    fn inconclusive(&mut self, now: Instant) {
+        if self.state == CircuitState::Probing {
+            self.state = CircuitState::Open { until: now + OPEN_BACKOFF.first };
         }
     }
 
-    /// A probe went away without a word: the next may try at once.
-    fn forsaken(&mut self, now: Instant) {
-        if self.state == State::Probing {
-            self.state = State::Open { until: now };
+    /// The probe was dropped without a result: the next may be sent at once.
+    fn abandoned(&mut self, now: Instant) {
+        if self.state == CircuitState::Probing {
+            self.state = CircuitState::Open { until: now };
         }
     }
 }
 
-impl Pass<'_> {
+impl RequestPermit<'_> {
     /// The host answered.
-    pub fn alive(mut self) {
+    pub fn succeeded(mut self) {
         self.probe = false;
-        self.circuit.change(Inner::alive);
+        self.circuit.change(CircuitInner::succeeded);
     }
 
-    /// The host answered with what may be a failure of the whole or of one record.
-    pub fn unclear(mut self) {
+    /// The response may concern the whole host or one record.
+    pub fn inconclusive(mut self) {
         if std::mem::take(&mut self.probe) {
-            self.circuit.change(|inner| inner.unclear(Instant::now()));
+            self.circuit.change(|inner| inner.inconclusive(Instant::now()));
         }
     }
 
     /// The host failed.
-    pub fn failing(mut self) {
+    pub fn failed(mut self) {
         let probe = std::mem::take(&mut self.probe);
-        self.circuit.change(|inner| inner.failing(Instant::now(), probe));
+        self.circuit.change(|inner| inner.failed(Instant::now(), probe));
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for RequestPermit<'_> {
     fn drop(&mut self) {
         if self.probe {
-            self.circuit.change(|inner| inner.forsaken(Instant::now()));
+            self.circuit.change(|inner| inner.abandoned(Instant::now()));
         }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for CircuitWaiter<'_> {
     fn drop(&mut self) {
         let is_last = {
             let mut inner = self.0.inner.lock();
             inner.waiting -= 1;
             inner.waiting == 0 && inner.state.is_open()
         };
-        // Whoever goes last may have its turn now.
+        // A yielding request may be sent now.
         if is_last {
             self.0.changed.send_modify(|count| *count += 1);
         }

@@ -1,4 +1,4 @@
-//! Small files that survive a crash: replaced as a whole or not at all, readable by no other user; and the directories they are in.
+//! Small files that survive a crash, replaced atomically and private to the user, and their directories.
 
 mod private;
 
@@ -16,16 +16,16 @@ pub use self::private::{
     private_tree, state_directory,
 };
 
-/// Puts `content` in the file's place: written beside it, synced, renamed over it, mode 0600. A crash leaves the old file or
-/// the new one. Blocks, and takes one caller per file at a time: two would share the temporary one.
+/// Replaces a file atomically: writes a temporary file beside it with mode 0600, syncs it and renames it. A crash leaves the
+/// old or the new file. Blocks. Allows one caller per file at a time, because two would share the temporary file.
 ///
 /// # Errors
-/// The directory is missing or cannot be written to. The old file is still there, unless the rename alone could not be synced.
+/// The directory is missing or not writable. The old file is still there, unless only the sync of the rename failed.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");
     let temporary = path.with_file_name(name);
-    // A left-over of a crash may have another mode; `mode` counts only for a file that is created.
+    // A leftover of a crash may have another mode; `mode` applies only to new files.
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -34,27 +34,27 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     file.write_all(content)?;
     file.sync_all()?;
     fs::rename(&temporary, path)?;
-    // The rename itself is durable only once the directory is.
+    // The rename is durable only once the directory is synced.
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Runs work on files off the runtime's threads; a panic in it becomes an error.
+/// Runs blocking file operations off the runtime's threads; a panic becomes an error.
 ///
 /// # Errors
-/// Those of the work.
+/// Those of `work`.
 pub async fn off_runtime<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
-/// Opens a regular file to read it. A pipe, device or terminal is refused without waiting for it.
+/// Opens a regular file for reading. Refuses a pipe, device or terminal without blocking.
 ///
 /// # Errors
-/// It cannot be opened, or is something other than a regular file.
+/// It cannot be opened or is not a regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    // Looked at before, because opening some devices already has an effect; looked at again, because the path may change.
+    // Checked before, because opening some devices has side effects; checked again, because the path may change.
     let regular = |is_file: bool| match is_file {
         true => Ok(()),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
@@ -66,10 +66,10 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// All of a file, `None` where there is none. A file that other users may read or write loses those rights. Blocks.
+/// Reads a file, `None` if there is none. Removes the permissions of other users. Blocks.
 ///
 /// # Errors
-/// It cannot be read, belongs to another user, or is larger than `limit` bytes and so is none of ours.
+/// It cannot be read, belongs to another user, or is larger than `limit` bytes.
 pub fn read(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_whole_and_is_nobody_elses_whatever_a_crash_left() {
+    fn file_is_replaced_atomically_and_private() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kept.json");
         fs::write(directory.path().join("kept.json.tmp"), b"half of").unwrap();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_may_read_is_tightened_when_it_is_read() {
+    fn reading_removes_the_permissions_of_others() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kept.json");
         fs::write(&path, b"one").unwrap();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_none_and_one_that_is_too_large_an_error() {
+    fn missing_file_is_none_and_a_large_one_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kept.json");
 

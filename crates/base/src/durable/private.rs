@@ -1,13 +1,13 @@
-//! Directories and files that no other user may read or write: the spool has deliveries, the grants have tokens.
+//! Directories and files that other users may not access: the spool holds deliveries, the grants hold tokens.
 //!
 //! | found | becomes |
 //! |---|---|
 //! | nothing | created, mode 0700 |
-//! | ours, open to the group or to others | loses those rights, and is refused where that fails |
-//! | of another user | refused; only [`state_directory`] may be, since a mounted volume often belongs to root |
+//! | ours, with permissions for group or others | loses them, and is refused if that fails |
+//! | of another user | refused, except [`state_directory`], since a mounted volume often belongs to root |
 //! | a symbolic link | followed, if it is ours or root's |
 //!
-//! Rights are only ever taken away: what its owner may not do stays so.
+//! Permissions are only removed, never added.
 
 use std::{
     fmt,
@@ -17,8 +17,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Rights of the group and of others.
-const OF_OTHERS: u32 = 0o077;
+/// Permission bits of group and others.
+const GROUP_AND_OTHERS: u32 = 0o077;
 const ROOT: u32 = 0;
 
 /// Why a directory or file cannot be used.
@@ -46,10 +46,10 @@ impl From<NotPrivate> for io::Error {
     }
 }
 
-/// A `state.dir` of another user, in which the worker may write all the same.
+/// A `state.dir` of another user in which the worker may still write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForeignOwner {
-    /// The user it belongs to.
+    /// The owner's user id.
     pub owner: u32,
     /// Its mode.
     pub mode: u32,
@@ -67,21 +67,21 @@ impl fmt::Display for ForeignOwner {
     }
 }
 
-/// Makes sure that a directory is there and that no other user may use it. Blocks.
+/// Ensures that a directory exists and is private. Blocks.
 ///
 /// # Errors
-/// It cannot be made, belongs to another user, or keeps rights of others.
+/// It cannot be created, belongs to another user, or keeps permissions for others.
 pub fn private_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let link = fs::symlink_metadata(path)?;
-    // Where a directory of another user is above, that user can put a link here.
+    // If a parent directory belongs to another user, that user could have put a link here.
     if link.is_symlink() && link.uid() != ROOT {
-        check_owner(path, link.uid(), us())?;
+        check_owner(path, link.uid(), effective_user())?;
     }
-    tighten(path, &fs::metadata(path)?)
+    make_private(path, &fs::metadata(path)?)
 }
 
-/// The same with all that is in it, which is there already. Links in it are left alone. Blocks.
+/// As [`private_directory`], with its contents, except symbolic links. Blocks.
 ///
 /// # Errors
 /// As [`private_directory`], for anything in it.
@@ -92,14 +92,14 @@ pub fn private_tree(path: &Path) -> io::Result<()> {
         for entry in fs::read_dir(&directory)? {
             let path = entry?.path();
             let metadata = match fs::symlink_metadata(&path) {
-                // Removed meanwhile.
+                // Deleted meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 metadata => metadata?,
             };
             if metadata.is_symlink() {
                 continue;
             }
-            tighten(&path, &metadata)?;
+            make_private(&path, &metadata)?;
             if metadata.is_dir() {
                 open.push(path);
             }
@@ -108,65 +108,64 @@ pub fn private_tree(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// [`private_directory`] for `state.dir` itself, which may be the root of a mounted volume: that of a Docker or Kubernetes volume
-/// belongs to root and is open to a group, and only root could change that. It is used as it is, and the answer says so; what
-/// the worker makes below it is private all the same. Blocks.
+/// [`private_directory`] for `state.dir` itself, which may be the root of a mounted Docker or Kubernetes volume: that belongs
+/// to root, is open to a group, and only root could change that. It is used as it is and its owner is returned; what the
+/// worker creates below it is private. Blocks.
 ///
 /// # Errors
-/// It cannot be made or is no directory, or it is ours and keeps rights of others.
+/// It cannot be created or is not a directory, or it is ours and keeps permissions for others.
 pub fn state_directory(path: &Path) -> io::Result<Option<ForeignOwner>> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let found = foreign_owner(path)?;
     if found.is_none() {
-        tighten(path, &fs::metadata(path)?)?;
+        make_private(path, &fs::metadata(path)?)?;
     }
     Ok(found)
 }
 
-/// Who else a directory belongs to; `None` where it is ours. Changes nothing. Blocks.
+/// The owner of a directory that is not ours; `None` if it is. Changes nothing. Blocks.
 ///
 /// # Errors
-/// It is not there, or no directory.
+/// It does not exist or is not a directory.
 pub fn foreign_owner(path: &Path) -> io::Result<Option<ForeignOwner>> {
     let metadata = fs::metadata(path)?;
     if !metadata.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
     }
     let found = ForeignOwner { owner: metadata.uid(), mode: metadata.mode() & 0o7777 };
-    Ok(us().filter(|us| *us != found.owner).map(|_| found))
+    Ok(effective_user().filter(|us| *us != found.owner).map(|_| found))
 }
 
-/// Whether [`private_directory`] would take a directory, as far as its owner is concerned. Changes nothing. Blocks.
+/// Whether [`private_directory`] would accept a directory's owner. Changes nothing. Blocks.
 ///
 /// # Errors
-/// It cannot be looked at, or belongs to another user.
+/// It cannot be examined or belongs to another user.
 pub fn check_directory(path: &Path) -> io::Result<()> {
-    check_owner(path, fs::metadata(path)?.uid(), us())
+    check_owner(path, fs::metadata(path)?.uid(), effective_user())
 }
 
-/// Makes sure that a file that was opened is ours and that no other user may use it. Root may use the files of others, for the
-/// commands of a person. Blocks.
+/// Ensures that an opened file is ours and private. Root may use files of other users, for CLI commands. Blocks.
 ///
 /// # Errors
-/// It belongs to another user, or keeps rights of others.
+/// It belongs to another user or keeps permissions for others.
 pub fn private_file(path: &Path, file: &File) -> io::Result<()> {
-    let (metadata, us) = (file.metadata()?, us());
+    let (metadata, us) = (file.metadata()?, effective_user());
     if us == Some(ROOT) && metadata.uid() != ROOT {
         return Ok(());
     }
     check_owner(path, metadata.uid(), us)?;
-    without_others(path, metadata.mode(), |mode| file.set_permissions(mode))
+    remove_others(path, metadata.mode(), |mode| file.set_permissions(mode))
 }
 
-/// Files that libraries create from now on are private from their first moment, too. Counts for the whole process.
+/// Makes files that libraries create private from the start, by the process's umask.
 pub fn create_private_files() {
     #[cfg(target_os = "linux")]
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(OF_OTHERS));
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(GROUP_AND_OTHERS));
 }
 
-fn tighten(path: &Path, metadata: &Metadata) -> io::Result<()> {
-    check_owner(path, metadata.uid(), us())?;
-    without_others(path, metadata.mode(), |mode| fs::set_permissions(path, mode))
+fn make_private(path: &Path, metadata: &Metadata) -> io::Result<()> {
+    check_owner(path, metadata.uid(), effective_user())?;
+    remove_others(path, metadata.mode(), |mode| fs::set_permissions(path, mode))
 }
 
 fn check_owner(path: &Path, owner: u32, us: Option<u32>) -> io::Result<()> {
@@ -176,30 +175,30 @@ fn check_owner(path: &Path, owner: u32, us: Option<u32>) -> io::Result<()> {
     }
 }
 
-/// Takes the rights of others away, where there are any.
-fn without_others(path: &Path, mode: u32, set: impl FnOnce(Permissions) -> io::Result<()>) -> io::Result<()> {
+/// Removes the permissions of group and others.
+fn remove_others(path: &Path, mode: u32, set: impl FnOnce(Permissions) -> io::Result<()>) -> io::Result<()> {
     let mode = mode & 0o7777;
-    if mode & OF_OTHERS == 0 {
+    if mode & GROUP_AND_OTHERS == 0 {
         return Ok(());
     }
     let refused = |source| NotPrivate::Mode { path: path.to_owned(), mode, source };
-    set(Permissions::from_mode(mode & !OF_OTHERS)).map_err(refused)?;
-    // Some file systems take a mode and keep their own.
+    set(Permissions::from_mode(mode & !GROUP_AND_OTHERS)).map_err(refused)?;
+    // Some file systems accept a mode and ignore it.
     let kept = fs::metadata(path)?.mode() & 0o7777;
-    if kept & OF_OTHERS != 0 {
+    if kept & GROUP_AND_OTHERS != 0 {
         return Err(refused(io::Error::other("the file system keeps it")).into());
     }
     Ok(())
 }
 
-/// The user this process acts as, where the system tells.
+/// The effective user id, on Linux.
 #[cfg(target_os = "linux")]
-fn us() -> Option<u32> {
+fn effective_user() -> Option<u32> {
     Some(rustix::process::geteuid().as_raw())
 }
 
 #[cfg(not(target_os = "linux"))]
-fn us() -> Option<u32> {
+fn effective_user() -> Option<u32> {
     None
 }
 
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn loose_directories_and_files_are_tightened() {
+    fn permissions_of_others_are_removed() {
         let home = tempfile::tempdir().unwrap();
         let top = home.path().join("spool");
         let (inner, file) = (top.join("1"), top.join("1/journal"));
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_directory_is_made_private_and_rights_never_grow() {
+    fn new_directory_is_private_and_no_permission_is_added() {
         let home = tempfile::tempdir().unwrap();
         let (made, locked) = (home.path().join("a/b"), home.path().join("locked"));
         fs::create_dir(&locked).unwrap();
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_linked_state_directory_is_followed_and_links_in_it_are_not() {
+    fn linked_state_directory_is_followed_but_not_links_in_it() {
         let home = tempfile::tempdir().unwrap();
         let (real, link, outside) =
             (home.path().join("real"), home.path().join("link"), home.path().join("outside"));
@@ -268,40 +267,43 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_other_than_us_is_refused_with_the_remedy() {
+    fn foreign_owner_is_refused_with_the_remedy() {
         let path = Path::new("/var/lib/tributary/spool");
 
         assert!(check_owner(path, 10001, Some(10001)).is_ok());
-        assert!(check_owner(path, 10001, None).is_ok(), "a system that does not tell");
+        assert!(check_owner(path, 10001, None).is_ok(), "the user is unknown");
         let refused = check_owner(path, 1000, Some(10001)).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
-        let told = refused.to_string();
+        let message = refused.to_string();
         for part in ["belongs to user 1000", "runs as user 10001", "chown -R 10001 /var/lib/tributary/spool"]
         {
-            assert!(told.contains(part), "{part} is not in: {told}");
+            assert!(message.contains(part), "{part} is not in: {message}");
         }
     }
 
     #[test]
-    fn a_mode_that_cannot_be_changed_is_refused_with_the_remedy() {
+    fn unchangeable_mode_is_refused_with_the_remedy() {
         let home = tempfile::tempdir().unwrap();
         set_mode(home.path(), 0o2770);
         let refuse = |_: Permissions| Err(io::ErrorKind::ReadOnlyFilesystem.into());
 
         for (what, set) in [("refuses", refuse as fn(_) -> _), ("ignores", |_| Ok(()))] {
-            let told = without_others(home.path(), 0o2770, set).unwrap_err().to_string();
-            assert!(told.contains("mode 2770") && told.contains("chmod -R go-rwx"), "{what}: {told}");
+            let message = remove_others(home.path(), 0o2770, set).unwrap_err().to_string();
+            assert!(
+                message.contains("mode 2770") && message.contains("chmod -R go-rwx"),
+                "{what}: {message}"
+            );
         }
     }
 
-    /// As the root of a Kubernetes volume with an fsGroup: it belongs to root, the worker is of its group.
+    /// As the root of a Kubernetes volume with an fsGroup: it belongs to root, and the worker is in its group.
     #[test]
-    fn a_volume_of_another_user_is_used_as_it_is() {
+    fn volume_of_another_user_is_used_as_it_is() {
         let home = tempfile::tempdir().unwrap();
         let volume = home.path().join("volume");
         fs::create_dir(&volume).unwrap();
         set_mode(&volume, 0o2770);
-        // Only root can give a directory away; elsewhere the owner is us, and this is the case above.
+        // Only root can change the owner; otherwise the directory is ours.
         if chown(&volume, Some(12_345), None).is_err() {
             assert_eq!(state_directory(&volume).unwrap(), None);
             return;

@@ -1,50 +1,51 @@
-//! Requests to the provider: waits, outcomes, refreshes, token checks, pages.
+//! Metrics of requests to the provider: waits, outcomes, refreshes, token checks, pages.
 
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
 
-use super::{ApiArea, ApiHost, ApiOutcome, ApiWait, Drift, Refresh, TokenCheck, labels::value, names::*};
+use super::{ApiArea, ApiHost, ApiOutcome, ApiWait, PageAnomaly, RefreshOutcome, TokenCheck, names::*};
 
 /// A request to the provider ended this long after it was sent.
 pub fn api_request_ended(area: ApiArea, outcome: ApiOutcome, elapsed: Duration) {
-    counter!(API_REQUESTS.name, "area" => value(area), "outcome" => value(outcome)).increment(1);
-    histogram!(API_REQUEST_SECONDS.name, "area" => value(area)).record(elapsed.as_secs_f64());
+    counter!(API_REQUESTS.name, "area" => area.label(), "outcome" => outcome.label()).increment(1);
+    histogram!(API_REQUEST_SECONDS.name, "area" => area.label()).record(elapsed.as_secs_f64());
 }
 
-/// A request of this lane has waited for something. `lane` is one of the three.
+/// A request has waited before it was sent. `lane` is one of the metric's.
 pub fn api_waited(lane: &'static str, reason: ApiWait, waited: Duration) {
-    histogram!(API_WAIT_SECONDS.name, "lane" => lane, "reason" => value(reason)).record(waited.as_secs_f64());
+    histogram!(API_WAIT_SECONDS.name, "lane" => lane, "reason" => reason.label())
+        .record(waited.as_secs_f64());
 }
 
-/// The present request rate as a part of the budget.
+/// The current request rate as a fraction of the budget.
 pub fn api_budget_ratio(ratio: f64) {
     gauge!(API_BUDGET_RATIO.name).set(ratio);
 }
 
-/// A host gets probes only from now on.
+/// A host's circuit has opened.
 pub fn api_circuit_opened(host: ApiHost) {
-    gauge!(API_CIRCUIT_OPEN.name, "host" => value(host)).increment(1.0);
+    gauge!(API_CIRCUIT_OPEN.name, "host" => host.label()).increment(1.0);
 }
 
-/// A host gets all requests again, or its client is gone.
+/// A host's circuit has closed, or its client was dropped.
 pub fn api_circuit_closed(host: ApiHost) {
-    gauge!(API_CIRCUIT_OPEN.name, "host" => value(host)).decrement(1.0);
+    gauge!(API_CIRCUIT_OPEN.name, "host" => host.label()).decrement(1.0);
 }
 
-/// A page was odd in `count` ways of this kind.
-pub fn page_drifted(kind: Drift, count: u64) {
-    counter!(PAGE_DRIFT.name, "kind" => value(kind)).increment(count);
+/// A page had `count` anomalies of this kind.
+pub fn page_drifted(kind: PageAnomaly, count: u64) {
+    counter!(PAGE_DRIFT.name, "kind" => kind.label()).increment(count);
 }
 
 /// A refresh ended.
-pub fn token_refreshed(outcome: Refresh) {
-    counter!(TOKEN_REFRESHES.name, "outcome" => value(outcome)).increment(1);
+pub fn token_refreshed(outcome: RefreshOutcome) {
+    counter!(TOKEN_REFRESHES.name, "outcome" => outcome.label()).increment(1);
 }
 
 /// A token was checked.
 pub fn token_checked(outcome: TokenCheck) {
-    counter!(TOKENS_CHECKED.name, "outcome" => value(outcome)).increment(1);
+    counter!(TOKENS_CHECKED.name, "outcome" => outcome.label()).increment(1);
 }
 
 /// How far the provider's clock is ahead of ours, in seconds.

@@ -1,4 +1,4 @@
-//! Enrichment: events that were followed and records that were written.
+//! Metrics of enrichment: processed events and written records.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use metrics::{counter, gauge, histogram};
 
 use super::names::*;
 
-/// An event was followed; `outcome` is one of the metric's.
+/// An event was processed; `outcome` is one of the metric's.
 pub fn event_enriched(outcome: &'static str) {
     debug_assert!(ENRICH_OUTCOMES.contains(&outcome), "{outcome}");
     counter!(ENRICH_EVENTS.name, "outcome" => outcome).increment(1);
@@ -20,7 +20,7 @@ pub fn records_changed(origin: &'static str, entity: &'static str, is_deleted: b
     gauge!(LAST_CHANGE.name, "origin" => origin).set(at as f64 / 1e6);
 }
 
-/// Changes in the numbers of open and of parked records. Shards share the series, so each adds its part.
+/// Changes in the numbers of open and parked records. Shards share the series, so each adds its part.
 pub fn enrich_under_way(open: i64, parked: i64) {
     gauge!(ENRICH_OPEN.name).increment(open as f64);
     gauge!(ENRICH_PARKED.name).increment(parked as f64);
@@ -50,12 +50,12 @@ pub fn tombstones_braked(count: u64) {
     counter!(TOMBSTONES_BRAKED.name).increment(count);
 }
 
-/// The provider went back to an older version of `count` records.
+/// The provider returned to an older version of `count` records.
 pub fn epochs_raised(count: u64) {
     counter!(EPOCHS_RAISED.name).increment(count);
 }
 
-/// Change in the number of fences on this disk for shards of this worker.
+/// Change in the number of fences that this worker keeps on disk.
 pub fn fences_kept(count: i64) {
     gauge!(FENCE_ENTRIES.name).increment(count as f64);
 }

@@ -1,13 +1,12 @@
-//! Metrics that are read when somebody asks, and not kept: what a worker's connectors and tasks do.
+//! Metrics of a worker's connectors and tasks, read at every scrape.
 //!
-//! Their labels are names of connectors, so their series come and go. They are gathered anew for every scrape; what is not
-//! there any more is not shown any more.
+//! Their labels are names of connectors, so their series come and go: a scrape shows only what exists.
 //!
-//! Names beginning with `kafka_connect_` are those that the widely copied rules for Kafka Connect's JMX metrics yield
-//! (jmx_exporter's example, Strimzi's), so that dashboards made for Kafka Connect show this worker too. Where both rules
-//! have a name for the same thing, as for the state of a task, both are there. Two that Kafka Connect has cannot be true here
-//! and are left out: `connect_protocol`, since no such protocol is spoken, and `leader_name`, since nobody leads. The label
-//! `client_id` of the coordinator's metrics is left out too: it would be the same on every worker.
+//! Names with the prefix `kafka_connect_` follow the common export rules for Kafka Connect's JMX metrics (jmx_exporter's
+//! example, Strimzi's), so that dashboards for Kafka Connect also show this worker. If the two rules name a metric differently,
+//! as for the state of a task, both exist. Two metrics of Kafka Connect do not apply and are left out: `connect_protocol`
+//! (there is no such protocol here) and `leader_name` (there is no leader). The label `client_id` of the coordinator's
+//! metrics is left out too: it would be the same on every worker.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +15,7 @@ use std::{
 
 /// A metric whose series are read at every scrape.
 #[derive(Debug)]
-pub struct Live {
+pub struct ScrapedMetric {
     /// Full Prometheus name.
     pub name: &'static str,
     /// Whether it only grows.
@@ -31,7 +30,7 @@ macro_rules! live {
     ($($constant:ident = $kind:ident $name:literal $labels:expr, $help:literal;)*) => {
         $(
             #[doc = $help]
-            pub const $constant: Live = Live {
+            pub const $constant: ScrapedMetric = ScrapedMetric {
                 name: $name,
                 is_counter: live!(@ $kind),
                 help: $help,
@@ -39,7 +38,7 @@ macro_rules! live {
             };
         )*
         /// Every metric that is read at a scrape.
-        pub const ALL: &[Live] = &[$($constant),*];
+        pub const ALL: &[ScrapedMetric] = &[$($constant),*];
     };
     (@ counter) => { true };
     (@ gauge) => { false };
@@ -58,47 +57,47 @@ live! {
     TASKS = gauge "tributary_tasks" STATE, "Tasks that this worker has, by state.";
     CONNECTORS = gauge "tributary_connectors" STATE, "Connectors that this worker has, by state.";
     RESTARTS = counter "tributary_task_restarts_total" TASK,
-        "Starts of a task after its first on this worker, by an order or by itself after a failure.";
+        "Restarts of a task on this worker, by request or after a failure.";
     LAST_RECORD = gauge "tributary_task_last_record_timestamp_seconds" TASK,
         "When a task last wrote a record, in seconds since 1970.";
-    STATE_SECONDS = gauge "tributary_task_state_seconds" TASK, "How long a task has been in its present state.";
+    STATE_SECONDS = gauge "tributary_task_state_seconds" TASK, "How long a task has been in its current state.";
     SHARD_LAG = gauge "tributary_shard_lag_seconds" &["connector", "task", "shard"],
-        "How long ago the oldest delivery came whose record a shard has neither published nor parked; 0 while there is none.";
+        "Age of the oldest delivery whose record a shard has neither published nor parked; 0 while there is none.";
     COMPANIES_AGE = gauge "tributary_companies_age_seconds" TASK,
-        "How long ago a task has last read the list of companies to its end; before the first time, how long it has tried. Without it events of companies that are not known wait.";
+        "Time since a task last read the list of companies completely; before the first time, since it started to try. Without it, events of unknown companies wait.";
     LEASE_LEFT = gauge "tributary_group_lease_seconds" NONE,
-        "How much longer this worker may act on what it owns if Kafka says nothing; 0 while it may not.";
-    LAPSE = gauge "tributary_group_lapse_seconds" NONE,
-        "For how long this worker could not act on all it was given; 0 while all is well.";
+        "How much longer this worker may act on its partitions without an answer from Kafka; 0 while it may not.";
+    GROUP_OUTAGE = gauge "tributary_group_lapse_seconds" NONE,
+        "How long this worker has been unable to act on all its partitions; 0 while it can.";
     PARTITIONS = gauge "tributary_group_partitions" NONE, "Partitions of the work topic that this worker owns.";
-    SILENCE = gauge "tributary_tail_silence_seconds" TOPIC,
-        "For how long Kafka has not answered the reader of a topic of the worker's own; 0 while it does.";
+    TOPIC_SILENCE = gauge "tributary_tail_silence_seconds" TOPIC,
+        "How long Kafka has not answered the reader of one of the worker's internal topics; 0 while it does.";
     GRANT_STATE = gauge "tributary_grant_state" &["grant", "state"],
-        "Always 1; the label state has what this worker knows of a grant that a connector names.";
+        "Always 1; the label state has the state of a grant that a connector names.";
     TOKEN_EXPIRY = gauge "tributary_token_expiry_timestamp_seconds" &["grant", "token"],
-        "When a token of a grant ends by the provider's clock, in seconds since 1970; login is the end of the login itself.";
+        "When a token of a grant expires by the provider's clock, in seconds since 1970; `login` is the end of the login itself.";
     GRANT_INTENT = gauge "tributary_grant_intent_seconds" GRANT,
-        "For how long a refresh of a grant is under way; 0 while none is.";
+        "How long a refresh of a grant has been in progress; 0 while none is.";
     SUBSCRIPTIONS = gauge "tributary_subscriptions" &["connector", "family", "phase"],
-        "Subscriptions of a connector by phase, as its ledger has them: the same on every worker.";
+        "Subscriptions of a connector by phase, from its ledger: the same on every worker.";
     GAPS_OPEN = gauge "tributary_gaps_open" CAUSE,
-        "Gaps that nothing has mended, by cause, as the ledger has them: the same on every worker.";
+        "Gaps that are not repaired, by cause, from the ledger: the same on every worker.";
     GAP_OPEN_SECONDS = gauge "tributary_gap_open_seconds" CAUSE,
-        "For how long the oldest gap of a cause has been open; not there while none is.";
+        "How long the oldest gap of a cause has been open; absent while none is.";
     SNAPSHOT_STATE = gauge "tributary_snapshot_state" &["connector", "state"],
-        "Runs of a connector by state, as its ledger has them: the same on every worker.";
+        "Runs of a connector by state, from its ledger: the same on every worker.";
     SNAPSHOT_COLLECTIONS = gauge "tributary_snapshot_collections" CONNECTOR,
-        "Lists of the runs that are not over, as far as they are known; a list is one of a company, or of a shard.";
+        "Known lists of the unfinished runs; each is a list of one company or of one shard.";
     SNAPSHOT_COLLECTIONS_REMAINING = gauge "tributary_snapshot_collections_remaining" CONNECTOR,
-        "Those of them that are not over.";
+        "Lists of the unfinished runs that are not finished.";
     RECONCILE_MISMATCHES = gauge "tributary_reconcile_mismatch_records" &["connector", "kind"],
-        "Records by what differs between source and topic, as the last verification that has ended left them; every kind is there.";
+        "Records that differ between source and topic after the last finished verification, by kind; every kind has a series.";
     RECONCILE_COMPARED = gauge "tributary_reconcile_compared_records" CONNECTOR,
-        "Rows that the last verification that has ended has compared.";
+        "Rows compared by the last finished verification.";
     RECONCILE_UNPROVED = gauge "tributary_reconcile_unproved_lists" CONNECTOR,
-        "Lists of the last verification that has ended that are not proved complete; 0 of a sample, which proves nothing.";
+        "Lists of the last finished verification that are not proved complete; 0 for a sample, which proves nothing.";
     RECONCILE_ENDED = gauge "tributary_reconcile_ended_timestamp_seconds" CONNECTOR,
-        "When the last verification that has ended did so, in seconds since 1970.";
+        "When the last finished verification ended, in seconds since 1970.";
 
     // connector-metrics.
     CONNECTOR_STATUS = gauge "kafka_connect_connector_status" &["connector", "status", "task"],
@@ -114,17 +113,17 @@ live! {
     TASK_STATUS = gauge "kafka_connect_connector_task_status" &["connector", "task", "status"],
         "Always 1; the label status has the state of a task (Strimzi).";
     RUNNING_RATIO = gauge "kafka_connect_connector_task_running_ratio" TASK,
-        "Part of its life that a task was running, from 0 to 1.";
+        "Fraction of its lifetime that a task was running, from 0 to 1.";
     PAUSE_RATIO = gauge "kafka_connect_connector_task_pause_ratio" TASK,
-        "Part of its life that a task was paused, from 0 to 1.";
+        "Fraction of its lifetime that a task was paused, from 0 to 1.";
     COMMIT_MAX = gauge "kafka_connect_connector_task_offset_commit_max_time_ms" TASK,
-        "Longest time that committing offsets took in the last minute, in milliseconds.";
+        "Longest offset commit in the last minute, in milliseconds.";
     COMMIT_AVG = gauge "kafka_connect_connector_task_offset_commit_avg_time_ms" TASK,
-        "Average time that committing offsets took in the last minute, in milliseconds.";
+        "Average duration of an offset commit in the last minute, in milliseconds.";
     COMMIT_SUCCESS = gauge "kafka_connect_connector_task_offset_commit_success_percentage" TASK,
-        "Part of the commits of offsets in the last minute that succeeded, from 0 to 1.";
+        "Fraction of the offset commits in the last minute that succeeded, from 0 to 1.";
     COMMIT_FAILURE = gauge "kafka_connect_connector_task_offset_commit_failure_percentage" TASK,
-        "Part of the commits of offsets in the last minute that failed, from 0 to 1.";
+        "Fraction of the offset commits in the last minute that failed, from 0 to 1.";
     BATCH_MAX = gauge "kafka_connect_connector_task_batch_size_max" TASK,
         "Records in the largest batch of the last minute.";
     BATCH_AVG = gauge "kafka_connect_connector_task_batch_size_avg" TASK,
@@ -134,11 +133,11 @@ live! {
     POLL_TOTAL = counter "kafka_connect_source_task_source_record_poll_total" TASK,
         "Records that a task has read from its source.";
     POLL_RATE = gauge "kafka_connect_source_task_source_record_poll_rate" TASK,
-        "Records a second that a task has read from its source in the last minute.";
+        "Records per second that a task has read from its source in the last minute.";
     WRITE_TOTAL = counter "kafka_connect_source_task_source_record_write_total" TASK,
         "Records of a task that Kafka has acknowledged.";
     WRITE_RATE = gauge "kafka_connect_source_task_source_record_write_rate" TASK,
-        "Records a second of a task that Kafka has acknowledged in the last minute.";
+        "Records per second of a task that Kafka has acknowledged in the last minute.";
     POLL_MAX = gauge "kafka_connect_source_task_poll_batch_max_time_ms" TASK,
         "Longest time that reading a batch took in the last minute, in milliseconds.";
     POLL_AVG = gauge "kafka_connect_source_task_poll_batch_avg_time_ms" TASK,
@@ -160,40 +159,40 @@ live! {
     FAILURES = gauge "kafka_connect_task_error_total_record_failures" TASK,
         "Failures that ended a task.";
     ERRORS = gauge "kafka_connect_task_error_total_record_errors" TASK,
-        "Errors that a task went on after.";
-    SKIPPED = gauge "kafka_connect_task_error_total_records_skipped" TASK, "Records left out because of errors.";
-    RETRIES = gauge "kafka_connect_task_error_total_retries" TASK, "Operations tried again.";
+        "Errors that a task tolerated.";
+    SKIPPED = gauge "kafka_connect_task_error_total_records_skipped" TASK, "Records skipped because of errors.";
+    RETRIES = gauge "kafka_connect_task_error_total_retries" TASK, "Retried operations.";
     LOGGED = gauge "kafka_connect_task_error_total_errors_logged" TASK, "Errors that were logged.";
     DEAD_LETTERS = gauge "kafka_connect_task_error_deadletterqueue_produce_requests" TASK,
         "Records sent to the dead-letter topic.";
     DEAD_LETTER_FAILURES = gauge "kafka_connect_task_error_deadletterqueue_produce_failures" TASK,
-        "Records that the dead-letter topic did not take.";
+        "Records that could not be written to the dead-letter topic.";
     LAST_ERROR = gauge "kafka_connect_task_error_last_error_timestamp" TASK,
-        "When a task last met an error, in milliseconds since 1970.";
+        "When a task last had an error, in milliseconds since 1970.";
 
     // connect-worker-metrics.
     CONNECTOR_COUNT = gauge "kafka_connect_worker_connector_count" NONE, "Connectors that this worker has.";
     TASK_COUNT = gauge "kafka_connect_worker_task_count" NONE, "Tasks that this worker has.";
     CONNECTOR_ATTEMPTS = counter "kafka_connect_worker_connector_startup_attempts_total" NONE,
-        "Starts of connectors begun on this worker.";
+        "Attempts to start connectors on this worker.";
     CONNECTOR_SUCCESSES = counter "kafka_connect_worker_connector_startup_success_total" NONE,
-        "Starts of connectors on this worker that succeeded.";
+        "Successful starts of connectors on this worker.";
     CONNECTOR_FAILURES = counter "kafka_connect_worker_connector_startup_failure_total" NONE,
-        "Starts of connectors on this worker that failed.";
+        "Failed starts of connectors on this worker.";
     CONNECTOR_SUCCESS_PART = gauge "kafka_connect_worker_connector_startup_success_percentage" NONE,
-        "Part of the starts of connectors that succeeded, from 0 to 1.";
+        "Fraction of the starts of connectors that succeeded, from 0 to 1.";
     CONNECTOR_FAILURE_PART = gauge "kafka_connect_worker_connector_startup_failure_percentage" NONE,
-        "Part of the starts of connectors that failed, from 0 to 1.";
+        "Fraction of the starts of connectors that failed, from 0 to 1.";
     TASK_ATTEMPTS = counter "kafka_connect_worker_task_startup_attempts_total" NONE,
-        "Starts of tasks begun on this worker.";
+        "Attempts to start tasks on this worker.";
     TASK_SUCCESSES = counter "kafka_connect_worker_task_startup_success_total" NONE,
-        "Starts of tasks on this worker that succeeded.";
+        "Successful starts of tasks on this worker.";
     TASK_FAILURES = counter "kafka_connect_worker_task_startup_failure_total" NONE,
-        "Starts of tasks on this worker that failed.";
+        "Failed starts of tasks on this worker.";
     TASK_SUCCESS_PART = gauge "kafka_connect_worker_task_startup_success_percentage" NONE,
-        "Part of the starts of tasks that succeeded, from 0 to 1.";
+        "Fraction of the starts of tasks that succeeded, from 0 to 1.";
     TASK_FAILURE_PART = gauge "kafka_connect_worker_task_startup_failure_percentage" NONE,
-        "Part of the starts of tasks that failed, from 0 to 1.";
+        "Fraction of the starts of tasks that failed, from 0 to 1.";
     CONNECTOR_TASKS = gauge "kafka_connect_worker_connector_total_task_count" CONNECTOR,
         "Tasks of a connector that this worker has.";
     CONNECTOR_RUNNING = gauge "kafka_connect_worker_connector_running_task_count" CONNECTOR,
@@ -205,48 +204,47 @@ live! {
     CONNECTOR_UNASSIGNED = gauge "kafka_connect_worker_connector_unassigned_task_count" CONNECTOR,
         "Tasks of a connector that this worker has and that have not started yet.";
     CONNECTOR_DESTROYED = gauge "kafka_connect_worker_connector_destroyed_task_count" CONNECTOR,
-        "Destroyed tasks of a connector that this worker has: always 0, since it has none that is gone.";
+        "Destroyed tasks of a connector on this worker: always 0, since ended tasks are not kept.";
     CONNECTOR_RESTARTING = gauge "kafka_connect_worker_connector_restarting_task_count" CONNECTOR,
         "Restarting tasks of a connector that this worker has.";
 
     // connect-coordinator-metrics and connect-worker-rebalance-metrics.
     ASSIGNED_CONNECTORS = gauge "kafka_connect_coordinator_assigned_connectors" NONE,
-        "Connectors that are placed on this worker.";
-    ASSIGNED_TASKS = gauge "kafka_connect_coordinator_assigned_tasks" NONE, "Tasks that are placed on this worker.";
+        "Connectors assigned to this worker.";
+    ASSIGNED_TASKS = gauge "kafka_connect_coordinator_assigned_tasks" NONE, "Tasks assigned to this worker.";
     EPOCH = gauge "kafka_connect_worker_rebalance_epoch" NONE, "Generation of the group of workers.";
     REBALANCES = counter "kafka_connect_worker_rebalance_completed_rebalances_total" NONE,
-        "Rebalances of the group that this worker has been through.";
+        "Rebalances of the group that this worker has taken part in.";
     REBALANCING = gauge "kafka_connect_worker_rebalance_rebalancing" NONE,
-        "Whether a rebalance is under way: 1 or 0.";
+        "Whether a rebalance is in progress: 1 or 0.";
     REBALANCE_MAX = gauge "kafka_connect_worker_rebalance_rebalance_max_time_ms" NONE,
-        "Longest rebalance that this worker has been through, in milliseconds.";
+        "Longest rebalance that this worker has taken part in, in milliseconds.";
     REBALANCE_AVG = gauge "kafka_connect_worker_rebalance_rebalance_avg_time_ms" NONE,
-        "Average rebalance that this worker has been through, in milliseconds.";
+        "Average duration of a rebalance that this worker has taken part in, in milliseconds.";
     SINCE_REBALANCE = gauge "kafka_connect_worker_rebalance_time_since_last_rebalance_ms" NONE,
         "Time since the last rebalance, in milliseconds.";
 }
 
-/// One scrape, in Prometheus' text format once it is displayed.
+/// One scrape; `Display` writes Prometheus' text format.
 #[derive(Debug, Default)]
-pub struct Page {
-    families: BTreeMap<&'static str, Family>,
+pub struct ScrapePage {
+    families: BTreeMap<&'static str, MetricFamily>,
 }
 
 #[derive(Debug)]
-struct Family {
-    metric: &'static Live,
+struct MetricFamily {
+    metric: &'static ScrapedMetric,
     series: Vec<(String, f64)>,
 }
 
-impl Page {
-    /// Adds a series with the values of its labels, in the order the metric has them. A value that is no number is left
-    /// out: there is nothing to show.
-    pub fn put(&mut self, metric: &'static Live, labels: &[&str], value: f64) {
+impl ScrapePage {
+    /// Adds a series with its label values, in the metric's order. Values that are not finite are left out.
+    pub fn put(&mut self, metric: &'static ScrapedMetric, labels: &[&str], value: f64) {
         if !value.is_finite() {
             return;
         }
         let family =
-            self.families.entry(metric.name).or_insert_with(|| Family { metric, series: Vec::new() });
+            self.families.entry(metric.name).or_insert_with(|| MetricFamily { metric, series: Vec::new() });
         let named: Vec<String> = metric
             .labels
             .iter()
@@ -257,9 +255,9 @@ impl Page {
     }
 }
 
-impl fmt::Display for Page {
+impl fmt::Display for ScrapePage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, Family { metric, series }) in &self.families {
+        for (name, MetricFamily { metric, series }) in &self.families {
             writeln!(f, "# HELP {name} {}", metric.help)?;
             writeln!(f, "# TYPE {name} {}", if metric.is_counter { "counter" } else { "gauge" })?;
             for (labels, value) in series {
@@ -274,7 +272,7 @@ impl fmt::Display for Page {
     }
 }
 
-/// What a label may not hold as it is.
+/// Escapes a label value.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -286,11 +284,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_there_once_and_counters_are_told_by_their_end() {
+    fn names_are_unique_and_counters_end_in_total() {
         let names: BTreeSet<&str> = ALL.iter().map(|metric| metric.name).collect();
 
         assert_eq!(names.len(), ALL.len());
-        for Live { name, is_counter, help, labels } in ALL {
+        for ScrapedMetric { name, is_counter, help, labels } in ALL {
             assert!(name.starts_with("tributary_") || name.starts_with("kafka_connect_"), "{name}");
             assert_eq!(*is_counter, name.ends_with("_total"), "{name}");
             assert!(help.ends_with('.') && !help.contains(['\n', '\\']), "{name}: {help}");
@@ -304,8 +302,8 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_each_metric_once_with_its_help_and_labels_that_cannot_break_out() {
-        let mut page = Page::default();
+    fn page_has_each_metric_once_with_escaped_labels() {
+        let mut page = ScrapePage::default();
         page.put(&RUNNING_RATIO, &["b\"\\\n{}", "0"], 0.5);
         page.put(&TASK_COUNT, &[], 2.0);
         page.put(&RUNNING_RATIO, &["a", "1"], 1.0);

@@ -1,10 +1,10 @@
-//! Lists that are read in full.
+//! Metrics of snapshots.
 
 use metrics::counter;
 
 use super::names::*;
 
-/// A page was asked for; `outcome` is one of the metric's.
+/// A page was requested; `outcome` is one of the metric's.
 pub fn page_read(list: &'static str, outcome: &'static str) {
     counter!(SNAPSHOT_PAGES.name, "entity" => list, "outcome" => outcome).increment(1);
 }
@@ -19,7 +19,7 @@ pub fn list_ended(list: &'static str, method: &'static str) {
     counter!(SNAPSHOT_CERTIFIED.name, "entity" => list, "method" => method).increment(1);
 }
 
-/// A list waits for a person.
+/// A list was held back for a person to check.
 pub fn snapshot_braked() {
     counter!(SNAPSHOT_BRAKED.name).increment(1);
 }

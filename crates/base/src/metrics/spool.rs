@@ -1,4 +1,4 @@
-//! The spool.
+//! Metrics of the spool.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use metrics::{counter, gauge, histogram};
 
 use super::names::*;
 
-/// The spool holds this much, the oldest of it for this long.
+/// The spool's content, and the age of its oldest entry.
 pub fn spool_holds(entries: u64, bytes: u64, oldest: Duration) {
     gauge!(SPOOL_ENTRIES.name).set(entries as f64);
     gauge!(SPOOL_BYTES.name).set(bytes as f64);
     gauge!(SPOOL_OLDEST.name).set(oldest.as_secs_f64());
 }
 
-/// The spool may hold this much.
+/// The spool's limit in bytes.
 pub fn spool_limited(bytes: u64) {
     gauge!(SPOOL_LIMIT_BYTES.name).set(bytes as f64);
 }
@@ -23,18 +23,18 @@ pub fn spool_foreign(entries: u64) {
     gauge!(SPOOL_FOREIGN.name).set(entries as f64);
 }
 
-/// Numbers of databases of the spool that could not be opened, and that lie aside.
+/// Numbers of spool databases that could not be opened, and that were moved aside.
 pub fn spool_leaves_out(unopened: usize, aside: usize) {
     gauge!(SPOOL_UNOPENED.name).set(unopened as f64);
     gauge!(SPOOL_ASIDE.name).set(aside as f64);
 }
 
-/// The spool takes this much disk.
+/// Disk usage of the spool in bytes.
 pub fn spool_takes(bytes: u64) {
     gauge!(SPOOL_DISK_BYTES.name).set(bytes as f64);
 }
 
-/// Numbers of entries that came to the spool and left it.
+/// Numbers of entries appended to and removed from the spool.
 pub fn spool_changed(appended: u64, removed: u64) {
     counter!(SPOOL_APPENDED.name).increment(appended);
     counter!(SPOOL_REMOVED.name).increment(removed);
@@ -50,7 +50,7 @@ pub fn spool_failed() {
     counter!(SPOOL_FAILURES.name).increment(1);
 }
 
-/// Number of stretches of the spool that cannot be read.
+/// Number of unreadable ranges of the spool.
 pub fn spool_unreadable(stretches: u64) {
     counter!(SPOOL_UNREADABLE.name).increment(stretches);
 }

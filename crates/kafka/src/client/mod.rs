@@ -1,8 +1,8 @@
 //! librdkafka settings for each kind of client, in one place.
 //!
-//! Three layers, the later ones win: our defaults, what the user passes through, and the enforced settings. A user's
-//! setting that contradicts the last layer is refused instead of overruled in silence. Settings librdkafka cannot take
-//! (token endpoint; it is built without curl) are taken out and served by [`super::oauth`].
+//! Three layers, later ones win: our defaults, the user's settings, the enforced settings. A user's setting that
+//! contradicts an enforced one is refused, not silently overridden. Settings that librdkafka cannot use (the token
+//! endpoint: our librdkafka is built without curl) are removed and handled by [`super::oauth`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,47 +18,50 @@ use rdkafka::{
 };
 use tokio::sync::oneshot;
 
-use base::{metrics::Client, retry::Retry, secret::HIDDEN};
+use base::{metrics::KafkaClient, retry::Retry, secret::HIDDEN};
 
 use crate::Kafka;
 use crate::{
     Error,
-    context::{Context, Handle, Link},
+    context::{ClientHandle, ClientLink, Context},
     enforced_settings::enforced_settings,
     oauth,
-    role::{Fetch, Role, Sight},
+    role::{ClientRole, FetchOptions, Isolation},
     sys,
 };
 
-/// How long to wait for an answer before we look whether something is wrong for good.
-const STEP: Duration = Duration::from_secs(2);
-/// The wait between two of them.
-const NEXT_STEP: Duration = Duration::from_millis(20);
+/// Timeout of one request; after it we check whether the failure is permanent.
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause between two such requests.
+const ASK_PAUSE: Duration = Duration::from_millis(20);
 
-/// The largest record a producer takes, in bytes. What a topic takes is often less, and the broker's to judge; a dead
-/// letter, which carries what another topic refused, may be this large.
-pub const LARGEST_RECORD: usize = 32 << 20;
+/// Largest record a producer accepts, in bytes. Topics often accept less, which the broker checks; a dead letter, which
+/// carries a record that another topic refused, may be this large.
+pub const MAX_RECORD_BYTES: usize = 32 << 20;
 
-/// The least `max.message.bytes` a topic may have, in bytes. The broker judges whole batches by it, and refuses all of one
-/// for what none of its records did; a batch therefore stays below.
-pub const SMALLEST_LIMIT: u64 = 1 << 20;
+/// Smallest `max.message.bytes` a topic may have, in bytes. The broker applies it to whole batches and may refuse a batch
+/// whose records would each fit; our batches therefore stay below it.
+pub const MIN_MAX_MESSAGE_BYTES: u64 = 1 << 20;
 
-/// The least librdkafka takes for `message.max.bytes`.
-const SMALLEST_MAX: usize = 1_000;
+/// Smallest `message.max.bytes` that librdkafka accepts.
+const MIN_MESSAGE_MAX_BYTES: usize = 1_000;
 
-/// Everything that is wrong with the user's settings and shows without a broker: the first fault of each of them.
+/// Checks the user's settings without a broker. Returns the first error of each wrong setting.
 #[must_use]
 pub fn check_settings(kafka: &Kafka) -> Vec<Error> {
-    // The figures are the worker's own, so any will do.
-    let (queue_bytes, timeout) = (LARGEST_RECORD, Duration::from_secs(15));
+    // These values do not come from the user, so any will do.
+    let (queue_bytes, timeout) = (MAX_RECORD_BYTES, Duration::from_secs(15));
     let roles = [
-        Role::Producer { queue_bytes },
-        Role::Transactional { id: "check".into(), queue_bytes, timeout },
-        Role::Consumer(Some(Fetch { partitions: 1, bytes: queue_bytes, wait: timeout }), Sight::Committed),
-        Role::Member { group: "check".into(), session: timeout, heartbeat: timeout / 3 },
-        Role::Admin,
+        ClientRole::Producer { queue_bytes },
+        ClientRole::Transactional { id: "check".into(), queue_bytes, timeout },
+        ClientRole::Consumer(
+            Some(FetchOptions { partitions: 1, bytes: queue_bytes, wait: timeout }),
+            Isolation::ReadCommitted,
+        ),
+        ClientRole::Member { group: "check".into(), session: timeout, heartbeat: timeout / 3 },
+        ClientRole::Admin,
     ];
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     let mut errors = Vec::new();
     for role in &roles {
         for error in Settings::faults(kafka, role) {
@@ -66,8 +69,8 @@ pub fn check_settings(kafka: &Kafka) -> Vec<Error> {
                 Error::Refused { key, .. } | Error::Setting { key, .. } => key.clone(),
                 other => other.to_string(),
             };
-            // What clients share would be told once for each of them.
-            if told.insert(kafka.key_of(role.client().label(), &setting)) {
+            // A shared setting would be reported once per client.
+            if reported.insert(kafka.key_of(role.client().label(), &setting)) {
                 errors.push(error);
             }
         }
@@ -77,17 +80,17 @@ pub fn check_settings(kafka: &Kafka) -> Vec<Error> {
 
 /// Everything needed to create one client.
 pub(super) struct Settings {
-    client: Client,
+    client: KafkaClient,
     config: ClientConfig,
-    token: Option<oauth::Source>,
+    token: Option<oauth::TokenSource>,
 }
 
 impl Settings {
-    /// The settings of a role, or the first thing that is wrong with the user's.
-    pub(super) fn new(kafka: &Kafka, role: &Role) -> Result<Self, Error> {
+    /// The settings of a role, or the first error in the user's settings.
+    pub(super) fn new(kafka: &Kafka, role: &ClientRole) -> Result<Self, Error> {
         let client = role.client();
         let mut user = user_settings(kafka, role);
-        let token = oauth::Source::take(client.label(), &mut user)?;
+        let token = oauth::TokenSource::take(client.label(), &mut user)?;
 
         let mut config = ClientConfig::new();
         for (key, value) in defaults(role) {
@@ -99,14 +102,14 @@ impl Settings {
         if let Some(most) = role.queue_bytes()
             && let Some(set) = config.get("message.max.bytes").and_then(|value| value.parse::<usize>().ok())
         {
-            // Never above the queue: a record that can never fit must be refused, not found to be in the way for ever.
-            config.set("message.max.bytes", set.min(most.max(SMALLEST_MAX)).to_string());
+            // Never above the queue size: a record that can never fit must be refused, or it would block the queue forever.
+            config.set("message.max.bytes", set.min(most.max(MIN_MESSAGE_MAX_BYTES)).to_string());
         }
         for enforced in enforced_settings(role, &kafka.bootstrap_servers) {
             if let Some(refusal) = enforced.refusal(client, &user) {
                 return Err(refusal);
             }
-            if enforced.leaves_the_users() && user.contains_key(enforced.key) {
+            if enforced.keeps_user_value() && user.contains_key(enforced.key) {
                 continue;
             }
             if enforced.value.is_empty() {
@@ -115,8 +118,8 @@ impl Settings {
                 config.set(enforced.key, enforced.value);
             }
         }
-        if client == Client::Transactional {
-            // Lost connections are told in log lines alone, whatever of them is shown; see `Context::cuts`.
+        if client == KafkaClient::Transactional {
+            // librdkafka reports lost connections only as log lines at this level; see `Context::disconnects`.
             let level =
                 if config.get("debug").is_some() { RDKafkaLogLevel::Debug } else { RDKafkaLogLevel::Info };
             config.set_log_level(level);
@@ -124,64 +127,65 @@ impl Settings {
         Ok(Self { client, config, token })
     }
 
-    /// Whether clients with these settings are the same to Kafka, secrets included.
+    /// Whether both describe the same client, secrets included.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        // The map shows no secrets.
+        // `config_map` hides secrets, so values are compared through `get`.
         let (own, others) = (self.config.config_map(), other.config.config_map());
         own.len() == others.len() && own.keys().all(|key| self.config.get(key) == other.config.get(key))
     }
 
-    /// Whether its clients log in with tokens, which have to be renewed.
+    /// Whether its clients log in with tokens, which must be refreshed.
     pub(super) fn has_token(&self) -> bool {
         self.token.is_some()
     }
 
-    /// Everything that is wrong with the user's settings for a role, each looked at alone.
-    fn faults(kafka: &Kafka, role: &Role) -> Vec<Error> {
+    /// All errors in the user's settings for a role, each setting checked alone.
+    fn faults(kafka: &Kafka, role: &ClientRole) -> Vec<Error> {
         let client = role.client();
         let mut user = user_settings(kafka, role);
-        let token = oauth::Source::take(client.label(), &mut user);
+        let token = oauth::TokenSource::take(client.label(), &mut user);
         let enforced = enforced_settings(role, &kafka.bootstrap_servers);
         let refused = enforced.iter().filter_map(|setting| setting.refusal(client, &user));
         let unusable = user.values().filter_map(|(key, value)| {
-            // Under the user's own name for it, so that librdkafka complains about that one.
+            // Under the name the user wrote, so that librdkafka's error names that one.
             let set = ClientConfig::new().set(*key, *value).create_native_config();
             set.err().map(|error| explain(client, error))
         });
         token.err().into_iter().chain(refused).chain(unusable).collect()
     }
 
-    /// Creates the client. `own` goes to the callbacks that only this kind of client has.
+    /// Creates the client. `own` is the state of the callbacks that only this kind of client has.
     pub(super) fn create<R, T>(&self, own: R) -> Result<Arc<T>, Error>
     where
         Context<R>: ClientContext,
-        T: FromClientConfigAndContext<Context<R>> + Handle<R> + 'static,
+        T: FromClientConfigAndContext<Context<R>> + ClientHandle<R> + 'static,
     {
         self.create_with(own, |_| {})
     }
 
-    /// As [`Settings::create`]; `prepare` runs before anybody shares the client.
+    /// As [`Settings::create`]; `prepare` runs before the client is shared.
     pub(super) fn create_with<R, T>(&self, own: R, prepare: impl FnOnce(&mut T)) -> Result<Arc<T>, Error>
     where
         Context<R>: ClientContext,
-        T: FromClientConfigAndContext<Context<R>> + Handle<R> + 'static,
+        T: FromClientConfigAndContext<Context<R>> + ClientHandle<R> + 'static,
     {
         prepare_tls();
-        let link = Link::<R>::default();
-        let tokens = self.token.clone().map(|source| Arc::new(oauth::Tokens::new(source)));
+        let link = ClientLink::<R>::default();
+        let tokens = self.token.clone().map(|source| Arc::new(oauth::TokenCache::new(source)));
         let bootstrap = self.config.get("metadata.broker.list").unwrap_or_default().to_owned();
         let context = Context::new(self.client, bootstrap, tokens, Arc::clone(&link), own);
         let created = self.config.create_with_context(context).map(|mut client| {
             prepare(&mut client);
             Arc::new(client)
         });
-        // Also where there is none, so that nobody waits for one.
-        let client: Weak<dyn Handle<R>> = created.as_ref().map_or_else(|_| Weak::<T>::new(), Arc::downgrade);
+        // Set even if creation failed, so that no callback waits for the client.
+        let client: Weak<dyn ClientHandle<R>> =
+            created.as_ref().map_or_else(|_| Weak::<T>::new(), Arc::downgrade);
         link.set(client).ok();
         created.map_err(|error| explain(self.client, error))
     }
 
-    /// Gives a client its first token, if it needs one, before anybody serves the queue on which it would ask. Blocks.
+    /// Gives a client its first token, if it needs one: the queue on which it would ask is not polled yet. Blocks.
     pub(super) fn hand_token<R>(&self, client: &rdkafka::client::Client<Context<R>>) -> Result<(), Error>
     where
         Context<R>: ClientContext,
@@ -192,29 +196,32 @@ impl Settings {
     }
 }
 
-/// What we set where the user sets nothing.
-fn defaults(role: &Role) -> Vec<(&'static str, String)> {
+/// Our defaults, which the user may override.
+fn defaults(role: &ClientRole) -> Vec<(&'static str, String)> {
     let mut defaults: Vec<(&'static str, String)> = vec![
         ("client.id", format!("tributary-{}", role.client().label())),
-        // A broker that comes back is used within a quarter of a second; librdkafka's own limit is ten.
+        // Reconnect to a returning broker within 250 ms; librdkafka's default is 10 s.
         ("reconnect.backoff.ms", "50".into()),
         ("reconnect.backoff.max.ms", "250".into()),
     ];
     match role {
-        Role::Producer { queue_bytes } | Role::Transactional { queue_bytes, .. } => {
+        ClientRole::Producer { queue_bytes } | ClientRole::Transactional { queue_bytes, .. } => {
             defaults.extend([
-                ("message.max.bytes", (*queue_bytes).clamp(SMALLEST_MAX, LARGEST_RECORD).to_string()),
+                (
+                    "message.max.bytes",
+                    (*queue_bytes).clamp(MIN_MESSAGE_MAX_BYTES, MAX_RECORD_BYTES).to_string(),
+                ),
                 ("statistics.interval.ms", "5000".into()),
                 ("queue.buffering.max.ms", "0".into()),
                 ("compression.codec", "lz4".into()),
             ]);
-            if matches!(role, Role::Producer { .. }) {
-                // Measured fastest with linger 0: records that wait for the one request fill the next batch.
+            if matches!(role, ClientRole::Producer { .. }) {
+                // Measured fastest with linger 0: records that wait for the one request in flight fill the next batch.
                 defaults.push(("max.in.flight.requests.per.connection", "1".into()));
             }
         }
-        Role::Consumer(Some(fetch), _) => {
-            // Limits hold per partition here, so the whole is divided: half may wait when the other half is fetched.
+        ClientRole::Consumer(Some(fetch), _) => {
+            // These limits are per partition, so the total is divided: half may be queued while the other half is fetched.
             let share = fetch.bytes / 2 / fetch.partitions.max(1);
             defaults.extend([
                 ("fetch.message.max.bytes", share.clamp(16 << 10, 1 << 20).to_string()),
@@ -222,35 +229,35 @@ fn defaults(role: &Role) -> Vec<(&'static str, String)> {
                 ("fetch.wait.max.ms", fetch.wait.as_millis().to_string()),
                 ("queued.max.messages.kbytes", (share / 1024).clamp(16, 65_536).to_string()),
                 ("queued.min.messages", "1000".into()),
-                // A full local queue pauses fetching by this long; the default of a second would starve us.
+                // A full local queue pauses fetching this long; the default of 1 s would starve the reader.
                 ("fetch.queue.backoff.ms", "5".into()),
             ]);
         }
-        Role::Member { session, .. } => defaults.extend([
+        ClientRole::Member { session, .. } => defaults.extend([
             ("statistics.interval.ms", "5000".into()),
-            // A renewal that waits longer than a session is worth nothing, and holds up the next.
+            // A renewal that takes longer than a session is useless and delays the next one.
             ("socket.timeout.ms", session.as_millis().to_string()),
         ]),
-        // Nobody serves these clients' queues between calls, so statistics would pile up there.
-        Role::Consumer(None, _) | Role::Query(_) | Role::Admin => {}
+        // These clients' queues are not polled between calls, so statistics would pile up there.
+        ClientRole::Consumer(None, _) | ClientRole::Query(_) | ClientRole::Admin => {}
     }
     defaults
 }
 
-/// Before the first client: OpenSSL stays usable until the process is gone. Otherwise it takes itself down when `main`
-/// returns, and a client that is then still shaking hands, in threads of librdkafka that nobody waits for, falls over it.
+/// Keeps OpenSSL initialized until the process exits; call it before creating a client. Otherwise OpenSSL cleans up when
+/// `main` returns, and a librdkafka thread that is still in a TLS handshake crashes.
 pub(super) fn prepare_tls() {
     openssl_sys::init();
 }
 
 /// The user's settings for a role: librdkafka's name to the user's name and value.
-fn user_settings<'a>(kafka: &'a Kafka, role: &Role) -> BTreeMap<&'a str, (&'a str, &'a str)> {
-    // One name for each property in each layer, before one layer covers the other.
+fn user_settings<'a>(kafka: &'a Kafka, role: &ClientRole) -> BTreeMap<&'a str, (&'a str, &'a str)> {
+    // Canonical names first, so that one layer overrides the other whichever alias was used.
     let layers = kafka.layers(role.client().label());
     layers.map(|(key, value)| (canonical(key), (key, value.reveal()))).collect()
 }
 
-fn explain(client: Client, error: KafkaError) -> Error {
+fn explain(client: KafkaClient, error: KafkaError) -> Error {
     let client = client.label();
     match error {
         KafkaError::ClientConfig(_, reason, key, value) => {
@@ -263,8 +270,8 @@ fn explain(client: Client, error: KafkaError) -> Error {
     }
 }
 
-/// Runs a call that blocks on a thread of its own: a tokio worker must not wait for a broker, and a tokio blocking thread
-/// that hangs would keep the runtime from ending.
+/// Runs a blocking call on its own thread: a tokio worker must not wait for a broker, and a hanging tokio blocking thread
+/// would keep the runtime from shutting down.
 pub(super) async fn blocking<T: Send + 'static>(
     action: &str,
     call: impl FnOnce() -> T + Send + 'static,
@@ -273,7 +280,7 @@ pub(super) async fn blocking<T: Send + 'static>(
     start_thread("kafka-call", action, move |answer| drop(answer.send(call()))).await
 }
 
-/// Starts a thread and waits for the one answer that it sends while it runs.
+/// Starts a thread and waits for the one answer that it sends.
 pub(super) async fn start_thread<T: Send + 'static>(
     name: &str,
     action: &str,
@@ -285,32 +292,32 @@ pub(super) async fn start_thread<T: Send + 'static>(
     answered.await.map_err(|_| stopped())
 }
 
-/// Runs what drops a client on a thread of its own, because dropping waits for threads of librdkafka. If no thread can be started, the
+/// Drops a client on its own thread, because dropping waits for librdkafka's threads. If no thread can be started, the
 /// closure, and with it the client, is dropped on the calling thread.
 pub(super) fn on_closing_thread(close: impl FnOnce() + Send + 'static) {
     if let Err(error) = thread::Builder::new().name("kafka-close".into()).spawn(close) {
-        tracing::warn!(%error, "no thread to close a Kafka client on");
+        tracing::warn!(%error, "cannot start a thread to close a Kafka client; closing it on the calling thread");
     }
 }
 
-/// Repeats a question until it is answered, the limit has passed, or what is wrong will not pass: a wrong password looks
-/// like silence, and waiting does not mend it. `ask` gets the time it may take.
-pub(super) fn in_steps<T>(
+/// Repeats a request until it is answered, the limit has passed, or the failure is permanent: a wrong password first looks
+/// like a timeout. `ask` gets the time it may take.
+pub(super) fn ask_until_answered<T>(
     limit: Duration,
     mut ask: impl FnMut(Duration) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let end = Instant::now() + limit;
     loop {
         let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        match ask(left.min(STEP)) {
-            // Some say no at once, such as a broker that has not heard of a new topic yet.
-            Err(error) if error.retry() != Retry::Never && Instant::now() < end => thread::sleep(NEXT_STEP),
+        match ask(left.min(ASK_TIMEOUT)) {
+            // Some requests fail at once, for example when a broker does not know a new topic yet.
+            Err(error) if error.retry() != Retry::Never && Instant::now() < end => thread::sleep(ASK_PAUSE),
             answer => return answer,
         }
     }
 }
 
-/// librdkafka's own name for a property that has two: set under both, which one wins would be chance.
+/// librdkafka's canonical name of a property that has an alias: if both were set, which one wins would be random.
 fn canonical(key: &str) -> &str {
     match key {
         "bootstrap.servers" => "metadata.broker.list",
@@ -328,7 +335,7 @@ fn canonical(key: &str) -> &str {
     }
 }
 
-/// What to write instead of settings only the Java client has.
+/// What to write instead of a setting that only the Java client has.
 fn remedy(key: &str) -> String {
     match key {
         "sasl.jaas.config" => "set sasl.username and sasl.password instead".into(),
@@ -341,7 +348,7 @@ fn remedy(key: &str) -> String {
         "compression.type" | "compression.codec" if !cfg!(feature = "zstd") => {
             "use lz4, gzip or snappy; zstd needs a build with `--features zstd`, as the image has it".into()
         }
-        "buffer.memory" => "remove it; the worker bounds its memory itself".into(),
+        "buffer.memory" => "remove it; the worker bounds its own memory".into(),
         _ => "see librdkafka's CONFIGURATION.md for its properties and their values".into(),
     }
 }

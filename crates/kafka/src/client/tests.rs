@@ -2,16 +2,16 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 
 use super::*;
 
-fn producer() -> Role {
-    Role::Producer { queue_bytes: 1 << 20 }
+fn producer() -> ClientRole {
+    ClientRole::Producer { queue_bytes: 1 << 20 }
 }
 
-fn fetching(partitions: usize) -> Role {
-    let fetch = Fetch { partitions, bytes: 16 << 20, wait: Duration::from_millis(50) };
-    Role::Consumer(Some(fetch), Sight::Committed)
+fn fetching(partitions: usize) -> ClientRole {
+    let fetch = FetchOptions { partitions, bytes: 16 << 20, wait: Duration::from_millis(50) };
+    ClientRole::Consumer(Some(fetch), Isolation::ReadCommitted)
 }
 
-fn consumer() -> Role {
+fn consumer() -> ClientRole {
     fetching(4)
 }
 
@@ -21,12 +21,12 @@ fn kafka(producer: &[(&str, &str)], consumer: &[(&str, &str)]) -> Kafka {
     Kafka { producer: owned(producer), consumer: owned(consumer), ..plain }
 }
 
-fn error_text(kafka: &Kafka, role: &Role) -> String {
+fn error_text(kafka: &Kafka, role: &ClientRole) -> String {
     Settings::new(kafka, role).map(|_| ()).unwrap_err().to_string()
 }
 
 #[test]
-fn a_user_may_change_a_default_under_either_of_its_names() {
+fn default_may_be_changed_under_either_name() {
     let kafka = kafka(&[("linger.ms", "7"), ("compression.type", "zstd")], &[]);
 
     let settings = Settings::new(&kafka, &producer()).unwrap();
@@ -36,7 +36,7 @@ fn a_user_may_change_a_default_under_either_of_its_names() {
 }
 
 #[test]
-fn settings_that_differ_in_a_secret_alone_are_not_the_same() {
+fn settings_that_differ_only_in_a_secret_differ() {
     let with = |password| {
         let settings = [("sasl.username", "u"), ("sasl.password", password)];
         Settings::new(&kafka(&[], &settings), &consumer()).unwrap()
@@ -50,14 +50,14 @@ fn settings_that_differ_in_a_secret_alone_are_not_the_same() {
 fn zstd_is_refused_with_a_remedy_where_it_is_not_built_in() {
     let errors = check_settings(&kafka(&[("compression.type", "zstd")], &[]));
 
-    let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let reported: Vec<String> = errors.iter().map(ToString::to_string).collect();
     if cfg!(feature = "zstd") {
-        assert_eq!(told, [""; 0]);
+        assert_eq!(reported, [""; 0]);
     } else {
-        let has = |part: &str| told.iter().any(|text| text.contains(part));
+        let has = |part: &str| reported.iter().any(|text| text.contains(part));
         assert!(
             has("compression.type") && has("libzstd not available") && has("`--features zstd`"),
-            "{told:?}"
+            "{reported:?}"
         );
     }
 }
@@ -75,13 +75,13 @@ fn user_setting_against_an_enforced_one_is_refused() {
 fn every_enforced_setting_refuses_another_value() {
     let roles = [
         producer(),
-        Role::Transactional { id: "t".into(), queue_bytes: 1024, timeout: Duration::from_secs(15) },
+        ClientRole::Transactional { id: "t".into(), queue_bytes: 1024, timeout: Duration::from_secs(15) },
         consumer(),
     ];
 
     for role in roles {
         for enforced in enforced_settings(&role, "127.0.0.1:1") {
-            let wrong = if enforced.leaves_the_users() { "2000000000" } else { "77" };
+            let wrong = if enforced.keeps_user_value() { "2000000000" } else { "77" };
             let other = kafka(&[(enforced.key, wrong)], &[(enforced.key, wrong)]);
 
             assert!(matches!(Settings::new(&other, &role), Err(Error::Refused { .. })), "{}", enforced.key);
@@ -99,7 +99,7 @@ fn smaller_batch_size_is_kept() {
 }
 
 #[test]
-fn a_roles_setting_wins_over_the_common_one_under_whichever_name() {
+fn client_setting_wins_over_the_common_one_under_any_name() {
     let mut kafka = kafka(&[], &[("sasl.mechanism", "SCRAM-SHA-512")]);
     kafka.common.insert("sasl.mechanisms".into(), "PLAIN".into());
 
@@ -111,7 +111,7 @@ fn a_roles_setting_wins_over_the_common_one_under_whichever_name() {
 }
 
 #[test]
-fn no_record_may_be_larger_than_the_queue_whatever_is_set() {
+fn record_limit_never_exceeds_the_queue() {
     let kafka = kafka(&[("message.max.bytes", "100000000")], &[]);
 
     let settings = Settings::new(&kafka, &producer()).unwrap();
@@ -120,7 +120,7 @@ fn no_record_may_be_larger_than_the_queue_whatever_is_set() {
 }
 
 #[test]
-fn what_is_fetched_and_what_waits_stay_within_the_prefetch_together() {
+fn fetched_and_queued_bytes_stay_within_the_prefetch() {
     for partitions in [1, 4, 48, 400] {
         let settings = Settings::new(&kafka(&[], &[]), &fetching(partitions)).unwrap();
 
@@ -131,7 +131,7 @@ fn what_is_fetched_and_what_waits_stay_within_the_prefetch_together() {
 }
 
 #[test]
-fn enforced_value_in_other_words_is_accepted() {
+fn other_spelling_of_an_enforced_value_is_accepted() {
     let kafka = kafka(&[("acks", "all"), ("enable.idempotence", "true")], &[("auto.offset.reset", "none")]);
 
     assert!(Settings::new(&kafka, &producer()).is_ok());
@@ -139,7 +139,7 @@ fn enforced_value_in_other_words_is_accepted() {
 }
 
 #[test]
-fn an_unknown_property_is_named_and_a_java_one_is_translated() {
+fn unknown_property_is_named_and_a_java_one_translated() {
     let java = kafka(&[("sasl.jaas.config", "password=\"hunter2\"")], &[]);
 
     let error = crate::Producer::new(&java, &Default::default()).unwrap_err();
@@ -150,15 +150,15 @@ fn an_unknown_property_is_named_and_a_java_one_is_translated() {
 }
 
 #[test]
-fn a_question_is_repeated_until_it_is_answered_or_can_never_be() {
-    let silence = || Error::Deadline { action: "ask".into(), limit: STEP };
+fn request_is_repeated_until_answered_or_permanent() {
+    let silence = || Error::Deadline { action: "ask".into(), limit: ASK_TIMEOUT };
     let limit = Duration::from_secs(60);
     let mut answers = [Err(silence()), Err(silence()), Ok(7)].into_iter();
     let mut refusals = [Err(silence()), Err(Error::Stopped { action: "ask".into() })].into_iter();
 
-    let answered = in_steps(limit, |_| answers.next().unwrap());
-    let refused: Result<i32, Error> = in_steps(limit, |_| refusals.next().unwrap());
-    let late: Result<i32, Error> = in_steps(Duration::ZERO, |_| Err(silence()));
+    let answered = ask_until_answered(limit, |_| answers.next().unwrap());
+    let refused: Result<i32, Error> = ask_until_answered(limit, |_| refusals.next().unwrap());
+    let late: Result<i32, Error> = ask_until_answered(Duration::ZERO, |_| Err(silence()));
 
     assert_eq!(answered.ok(), Some(7));
     assert!(matches!(refused, Err(Error::Stopped { .. })), "{refused:?}");
@@ -166,27 +166,27 @@ fn a_question_is_repeated_until_it_is_answered_or_can_never_be() {
 }
 
 #[test]
-fn every_fault_shows_without_a_broker_and_once() {
+fn every_fault_is_reported_once_without_a_broker() {
     let mut bad = kafka(
         &[("linger.ms", "soon"), ("acks", "1"), ("lingr.ms", "5"), ("transactional.id", "mine")],
         &[("bootstrap.servers", "other:9092"), ("fetch.wait.max.ms", "10")],
     );
     bad.common.insert("security.protocol".into(), "TELNET".into());
 
-    let told: Vec<String> = check_settings(&bad).iter().map(Error::to_string).collect();
+    let reported: Vec<String> = check_settings(&bad).iter().map(Error::to_string).collect();
 
-    assert_eq!(told.len(), 6, "{told:#?}");
+    assert_eq!(reported.len(), 6, "{reported:#?}");
     for setting in
         ["linger.ms", "acks", "lingr.ms", "transactional.id", "bootstrap.servers", "security.protocol"]
     {
         let about = |text: &&String| text.contains(&format!("setting {setting}"));
-        assert_eq!(told.iter().filter(about).count(), 1, "{setting}: {told:#?}");
+        assert_eq!(reported.iter().filter(about).count(), 1, "{setting}: {reported:#?}");
     }
     assert!(check_settings(&Kafka::plaintext("127.0.0.1:1")).is_empty());
 }
 
 #[test]
-fn no_setting_of_the_users_can_break_the_group() {
+fn user_settings_cannot_break_the_group() {
     let group: &[(&str, &str)] = &[
         ("group.id", "mine"),
         ("group.instance.id", "one"),
@@ -199,16 +199,16 @@ fn no_setting_of_the_users_can_break_the_group() {
     ];
 
     for setting in group {
-        let told = check_settings(&kafka(&[], &[*setting]));
+        let reported = check_settings(&kafka(&[], &[*setting]));
 
-        assert_eq!(told.len(), 1, "{setting:?}: {told:?}");
-        assert!(told[0].to_string().contains(&format!("setting {}", setting.0)), "{}", told[0]);
+        assert_eq!(reported.len(), 1, "{setting:?}: {reported:?}");
+        assert!(reported[0].to_string().contains(&format!("setting {}", setting.0)), "{}", reported[0]);
     }
 }
 
 #[test]
-fn a_member_takes_what_readers_are_allowed_and_joins_with_its_own() {
-    let role = Role::Member {
+fn member_accepts_reader_settings_and_enforces_its_own() {
+    let role = ClientRole::Member {
         group: "workers".into(),
         session: Duration::from_secs(60),
         heartbeat: Duration::from_millis(500),
@@ -231,7 +231,7 @@ fn a_member_takes_what_readers_are_allowed_and_joins_with_its_own() {
 }
 
 #[test]
-fn a_bad_value_is_an_error_that_names_the_key() {
+fn bad_value_is_an_error_that_names_the_key() {
     let bad = kafka(&[("linger.ms", "soon")], &[]);
 
     let error = crate::Producer::new(&bad, &Default::default()).unwrap_err();
@@ -240,23 +240,24 @@ fn a_bad_value_is_an_error_that_names_the_key() {
 }
 
 #[test]
-fn a_client_that_knows_no_broker_finds_kafka_where_it_is_told_to_look() {
-    let cluster = crate::embedded::Cluster::start(1).unwrap();
+fn client_without_brokers_uses_added_ones() {
+    let cluster = crate::embedded::EmbeddedCluster::start(1).unwrap();
     cluster.create_topic("events", 1).unwrap();
     let mut settings = Settings::new(&cluster.settings(), &consumer()).unwrap();
     settings.config.remove("metadata.broker.list");
     let client: Arc<BaseConsumer<Context>> = settings.create(()).unwrap();
     let ask = || client.fetch_metadata(Some("events"), Duration::from_secs(2));
-    assert!(ask().is_err(), "there is nobody to ask");
+    assert!(ask().is_err(), "no broker is left");
 
     sys::add_brokers(client.client(), cluster.bootstrap_servers());
 
-    let metadata = in_steps(Duration::from_secs(20), |_| ask().map_err(|error| Error::request("ask", error)));
+    let metadata =
+        ask_until_answered(Duration::from_secs(20), |_| ask().map_err(|error| Error::request("ask", error)));
     assert_eq!(metadata.unwrap().brokers().len(), 1);
 }
 
 #[test]
-fn a_client_remembers_where_kafka_was_looked_for_at_first() {
+fn client_remembers_its_bootstrap_servers() {
     let settings = Settings::new(&kafka(&[], &[]), &consumer()).unwrap();
     let client: Arc<BaseConsumer<Context>> = settings.create(()).unwrap();
     assert_eq!(client.client().context().bootstrap(), "127.0.0.1:1");

@@ -1,28 +1,29 @@
-//! Reading assigned partitions, committed records only; [`look`] can read the others too, to decide about their transactions.
+//! Reads assigned partitions, committed records only; [`read_range`] can also read uncommitted ones, to decide about their
+//! transactions.
 //!
-//! A thread per consumer ([`poll`]) polls librdkafka and hands records over in order through a channel bounded in records
-//! and bytes; [`Consumer::next`] takes them out. When the channel is full the thread stops taking, librdkafka's bounded
-//! prefetch fills up, and the broker is asked for no more.
+//! One thread per consumer ([`poll`]) polls librdkafka and sends records in order through a channel bounded in records and
+//! bytes; [`Consumer::next`] receives them. When the channel is full the thread stops polling, librdkafka's bounded prefetch
+//! fills up, and fetching stops.
 //!
-//! - No consumer group: who reads what is decided elsewhere, and offsets are kept with the records they belong to.
-//! - Records of open or aborted transactions are never seen.
-//! - [`Event::End`] says that everything that could be read at a moment after the assignment has been handed over: what is
-//!   committed behind a transaction that is still open cannot. Whoever needs it waits, with [`read_to_end`]; whoever waits
-//!   for "the last offset" may wait for ever: transaction markers and compaction leave holes.
-//! - An offset the broker no longer has is [`Error::OffsetOutOfRange`], never a jump; that partition then stands still. So it
-//!   does when what stands in the log is damaged.
+//! - There is no consumer group: partitions are assigned by the caller, and offsets are stored with the records they belong
+//!   to.
+//! - Records of open or aborted transactions are never returned.
+//! - [`ConsumerEvent::End`] means that everything readable at some moment after the assignment has been returned. Records
+//!   committed behind an open transaction are not readable; [`read_to_end`] waits for them. Do not wait for "the last
+//!   offset": transaction markers and compaction leave holes, so no record may ever have it.
+//! - An offset that the broker no longer has is [`Error::OffsetOutOfRange`], never a silent jump; that partition then stops.
+//!   A damaged batch stops its partition too.
 //!
-//! On failure: lost brokers only delay; what will not pass by itself (no such topic, no permission) comes out of
-//! [`Consumer::next`], which may be called again.
+//! On failure: lost brokers only delay; permanent errors (no such topic, no permission) are returned by [`Consumer::next`],
+//! which may be called again.
 
-mod ends;
+mod client_pool;
+mod end_offsets;
 mod poll;
-mod question;
-mod spare;
+mod query;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -38,36 +39,36 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub(super) use question::{find_topic, find_topics};
-pub(super) use spare::ask;
+pub(super) use client_pool::ask;
+pub(super) use query::{find_topic, find_topics};
 
 use crate::{
     Error, Kafka,
     client::{blocking, start_thread},
-    role::{Role, Sight},
+    role::{ClientRole, Isolation},
 };
 
-/// What a consumer may use.
+/// Limits of a consumer.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Records that may wait to be taken (default 1024, at least 1).
+    /// Records that may be buffered (default 1024, at least 1).
     pub buffer_records: usize,
-    /// Bytes of records that may wait to be taken (default 16 MiB). One record above it still passes, alone.
+    /// Bytes of records that may be buffered (default 16 MiB). A larger record still passes, alone.
     pub buffer_bytes: usize,
     /// Bytes librdkafka may fetch ahead, over all partitions (default 16 MiB).
     pub prefetch_bytes: usize,
-    /// How long the broker waits for records before it answers that there are none (default 10 ms). The end of a partition is reported one
-    /// such wait after its last record. An idle reader asks again after each wait, so the default is for readers that stop at the end;
-    /// one that goes on takes [`Options::FOLLOW_WAIT`] or [`Options::RESUME_WAIT`].
+    /// How long the broker waits for records before it returns an empty fetch (default 10 ms). The end of a partition is
+    /// reported one such wait after its last record. An idle reader fetches again after each wait, so the default suits readers
+    /// that stop at the end; others use [`Options::FOLLOW_WAIT`] or [`Options::RESUME_WAIT`].
     pub fetch_wait: Duration,
-    /// The longest the topics may take to be found (default 30 s).
+    /// Time limit for finding the topics (default 30 s).
     pub connect_limit: Duration,
 }
 
 impl Options {
-    /// For readers that follow a topic. New records come at once; only the ends of partitions are reported late.
+    /// For readers that follow a topic. New records arrive at once; only the ends of partitions are reported later.
     pub const FOLLOW_WAIT: Duration = Duration::from_millis(500);
-    /// For readers that pause partitions: one that is resumed waits as long at most for its next record.
+    /// For readers that pause partitions: a resumed partition waits at most this long for its next record.
     pub const RESUME_WAIT: Duration = Duration::from_millis(250);
 }
 
@@ -85,12 +86,12 @@ impl Default for Options {
 
 /// Where reading a partition starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
+pub enum StartOffset {
     /// At the first record the broker has.
     Earliest,
     /// At this offset, which the broker must have.
     Offset(i64),
-    /// Behind the last record.
+    /// After the last record.
     End,
 }
 
@@ -102,18 +103,18 @@ pub struct Assignment {
     /// Partition.
     pub partition: i32,
     /// First offset.
-    pub start: Start,
+    pub start: StartOffset,
 }
 
 impl Assignment {
-    fn place(&self) -> Place {
+    fn topic_partition(&self) -> TopicPartition {
         (Arc::clone(&self.topic), self.partition)
     }
 }
 
-/// A record as read.
+/// A record that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Received {
+pub struct ConsumerRecord {
     /// Topic.
     pub topic: Arc<str>,
     /// Partition.
@@ -124,26 +125,26 @@ pub struct Received {
     pub key: Option<Bytes>,
     /// Value; `None` is a tombstone.
     pub value: Option<Bytes>,
-    /// Headers in their order; one without a value is empty here.
+    /// Headers in order; one without a value has an empty value here.
     pub headers: Vec<(String, Bytes)>,
     /// Milliseconds since 1970, if it has one.
     pub timestamp_ms: Option<i64>,
 }
 
-impl Received {
-    /// Bytes it holds.
+impl ConsumerRecord {
+    /// Bytes in memory.
     fn size(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
         self.key.as_ref().map_or(0, Bytes::len) + self.value.as_ref().map_or(0, Bytes::len) + headers
     }
 }
 
-/// What reading brings.
+/// What a consumer returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum ConsumerEvent {
     /// A record.
-    Record(Received),
-    /// All there was to read of a partition has been handed over; comes again whenever that is so again.
+    Record(ConsumerRecord),
+    /// The end of a partition was reached; repeated each time it is reached again.
     End {
         /// Topic.
         topic: Arc<str>,
@@ -152,13 +153,13 @@ pub enum Event {
     },
 }
 
-/// See the module's head. Dropping it ends its thread soon after; [`Consumer::stop`] waits for that.
+/// See the module's head. Its thread ends soon after it is dropped; [`Consumer::stop`] waits for that.
 pub struct Consumer {
-    events: mpsc::Receiver<Result<Event, Error>>,
-    shared: Arc<Shared>,
+    events: mpsc::Receiver<Result<ConsumerEvent, Error>>,
+    shared: Arc<BufferState>,
     paused: Paused,
     poller: thread::Thread,
-    client: Weak<question::Client>,
+    client: Weak<query::ConsumerClient>,
     ended: oneshot::Receiver<()>,
 }
 
@@ -169,37 +170,37 @@ impl Consumer {
         assignments: Vec<Assignment>,
         options: &Options,
     ) -> Result<Self, Error> {
-        Self::open(kafka, assignments, options, Sight::Committed, Ends::new()).await
+        Self::open(kafka, assignments, options, Isolation::ReadCommitted, Ends::new()).await
     }
 
     /// The next record or end, in order within each partition. Cancel safe: a dropped call loses nothing.
-    pub async fn next(&mut self) -> Result<Event, Error> {
+    pub async fn next(&mut self) -> Result<ConsumerEvent, Error> {
         let Some(event) = self.events.recv().await else {
             return Err(Error::Stopped { action: "read from Kafka".into() });
         };
-        if let Ok(Event::Record(record)) = &event {
+        if let Ok(ConsumerEvent::Record(record)) = &event {
             self.shared.bytes.fetch_sub(record.size(), Ordering::AcqRel);
         }
-        // Only a thread that found no room has to be woken.
+        // Only a thread that found the buffer full needs to be woken.
         if self.shared.stalled.swap(false, Ordering::AcqRel) {
             self.poller.unpark();
         }
         event
     }
 
-    /// Hands over no more records of a partition until it is resumed; those already waiting still come. `false` if the
-    /// partition is not assigned.
+    /// Stops returning records of a partition until it is resumed, except those already buffered. `false` if the partition is
+    /// not assigned.
     pub fn pause(&self, topic: &str, partition: i32) -> bool {
         self.set_paused(topic, partition, true)
     }
 
-    /// Goes on where the partition was paused, without reading anything twice.
+    /// Resumes a partition where it was paused, without reading anything twice.
     pub fn resume(&self, topic: &str, partition: i32) -> bool {
         self.set_paused(topic, partition, false)
     }
 
-    /// Asks the broker that leads a partition whether it is there, over the connections that reading uses. At the end of
-    /// its partitions a consumer hears nothing for as long as nothing is written; this tells that from a lost broker.
+    /// Checks that the leader of a partition answers, over the connections used for reading. At the end of its partitions a
+    /// consumer receives nothing until something is written; this distinguishes that from a lost broker.
     pub fn ping(
         &self,
         topic: &str,
@@ -212,17 +213,17 @@ impl Consumer {
             let stopped = Error::Stopped { action: action.clone() };
             let ask = move || {
                 let client = client.upgrade().ok_or(stopped)?;
-                ends::ask(&client, &topic, partition, limit)
+                end_offsets::ask_leader(&client, &topic, partition, limit)
             };
             blocking(&action, ask).await?
         }
     }
 
-    /// Ends reading and waits until the client is gone.
+    /// Stops reading and waits until the client is closed.
     pub async fn stop(mut self) {
         self.events.close();
         self.poller.unpark();
-        // An error means that the thread is gone already.
+        // An error means that the thread has already ended.
         (&mut self.ended).await.ok();
     }
 
@@ -230,30 +231,30 @@ impl Consumer {
         kafka: &Kafka,
         assignments: Vec<Assignment>,
         options: &Options,
-        sight: Sight,
+        isolation: Isolation,
         ends: Ends,
     ) -> Result<Self, Error> {
         let (sender, events) = mpsc::channel(options.buffer_records.max(1));
-        let shared = Arc::new(Shared { limit: options.buffer_bytes, ..Shared::default() });
+        let shared = Arc::new(BufferState { limit: options.buffer_bytes, ..BufferState::default() });
         let paused: Paused =
-            assignments.iter().map(|assignment| (assignment.place(), Arc::default())).collect();
+            assignments.iter().map(|assignment| (assignment.topic_partition(), Arc::default())).collect();
         let (end, ended) = oneshot::channel();
-        let order = poll::Order {
+        let args = poll::ReaderArgs {
             kafka: kafka.clone(),
             options: options.clone(),
             assignments,
             paused: paused.clone(),
-            sight,
+            isolation,
             ends,
             events: sender,
             shared: Arc::clone(&shared),
         };
         let run = move |opened| {
-            poll::run(order, opened);
+            poll::run(args, opened);
             // The receiver may have been dropped.
             end.send(()).ok();
         };
-        let poll::Opened { poller, client } =
+        let poll::RunningReader { poller, client } =
             start_thread("kafka-consumer", "start to read from Kafka", run).await??;
         Ok(Self { events, shared, paused, poller, client, ended })
     }
@@ -266,111 +267,107 @@ impl Consumer {
     }
 }
 
-impl fmt::Debug for Consumer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Consumer").field("paused", &self.paused).finish_non_exhaustive()
-    }
-}
+opaque_debug!(Consumer);
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        // The thread sees the closed channel and ends the client itself: closing it blocks.
+        // The thread sees the closed channel and closes the client, which blocks.
         self.events.close();
         self.poller.unpark();
     }
 }
 
-/// Reads partitions of a topic from the start to the end as of now, hands each record to `each`, and returns the offset up
-/// to which each partition has been read. Meant for compacted topics, whose content is the last record of each key.
+/// Reads partitions of a topic from the start to the current end, passes each record to `each`, and returns the offset up
+/// to which each partition was read. Meant for compacted topics, whose content is the last record of each key.
 ///
-/// Everything that was committed before the call is handed over. A transaction that anybody has open hides what others
-/// committed behind it, so this waits until those that were open at the call are decided: at most `transaction.timeout.ms`
-/// of a writer that has died, unless its successor comes first.
+/// Reads everything committed before the call. An open transaction hides what other writers committed behind it, so this
+/// waits until the transactions that were open at the call have ended: for a dead writer at most its
+/// `transaction.timeout.ms`, unless its successor ends them first.
 pub async fn read_to_end(
     kafka: &Kafka,
     topic: &str,
     partitions: &[i32],
     limit: Duration,
-    each: impl FnMut(Received),
+    each: impl FnMut(ConsumerRecord),
 ) -> Result<BTreeMap<i32, i64>, Error> {
-    let starts = partitions.iter().map(|partition| (*partition, Start::Earliest)).collect();
-    read_decided(kafka, topic, &starts, &Waits::up_to(limit), each).await
+    let starts = partitions.iter().map(|partition| (*partition, StartOffset::Earliest)).collect();
+    read_to_end_from(kafka, topic, &starts, &ReadLimits::up_to(limit), each).await
 }
 
 /// A partition of a topic.
-pub type Place = (Arc<str>, i32);
+pub type TopicPartition = (Arc<str>, i32);
 
-/// How long a reading to the end waits for what.
+/// What a read to the end waits for, and how long.
 #[derive(Debug, Clone, Copy)]
-pub struct Waits<'a> {
-    /// Partitions that are not read, whose open transactions have to be decided too.
-    pub also: &'a [Place],
-    /// For transactions that are open, once Kafka answers; then they are told: [`Error::Undecided`].
-    pub patience: Duration,
-    /// For all of it.
+pub struct ReadLimits<'a> {
+    /// Partitions that are not read but whose open transactions must have ended too.
+    pub other_partitions: &'a [TopicPartition],
+    /// How long to wait for open transactions once Kafka answers; then they are returned as [`Error::Undecided`].
+    pub transaction_wait: Duration,
+    /// Time limit of the whole read.
     pub limit: Duration,
 }
 
-impl Waits<'_> {
-    /// For what is read alone, as long as the limit allows.
+impl ReadLimits<'_> {
+    /// Waits only for the partitions that are read, as long as the limit allows.
     #[must_use]
     pub fn up_to(limit: Duration) -> Self {
-        Self { also: &[], patience: limit, limit }
+        Self { other_partitions: &[], transaction_wait: limit, limit }
     }
 }
 
-/// As [`read_to_end`], each partition from a start of its own, with a say in what is waited for and how long.
-pub async fn read_decided(
+/// As [`read_to_end`], with a start offset per partition and explicit limits.
+pub async fn read_to_end_from(
     kafka: &Kafka,
     topic: &str,
-    starts: &BTreeMap<i32, Start>,
-    waits: &Waits<'_>,
-    mut each: impl FnMut(Received),
+    starts: &BTreeMap<i32, StartOffset>,
+    limits: &ReadLimits<'_>,
+    mut each: impl FnMut(ConsumerRecord),
 ) -> Result<BTreeMap<i32, i64>, Error> {
-    let mut reading = Reading::begin(kafka, topic, starts, waits).await?;
+    let mut reading = ReadToEnd::begin(kafka, topic, starts, limits).await?;
     while let Some(record) = reading.next().await? {
         each(record);
     }
     Ok(reading.positions)
 }
 
-/// A reading to the end as [`read_decided`] does it, for those who need time between records: what is not taken waits, and the
-/// broker is asked for no more.
-pub struct Reading {
-    /// `None` where there is nothing to read.
+/// [`read_to_end_from`] record by record, for callers that need time between records: the buffer is bounded, and fetching
+/// stops while it is full.
+pub struct ReadToEnd {
+    /// `None` if there is nothing to read.
     consumer: Option<Consumer>,
-    /// Partitions whose end has not come.
-    open: BTreeSet<Place>,
+    /// Partitions whose end has not been reached.
+    open: BTreeSet<TopicPartition>,
     positions: BTreeMap<i32, i64>,
     end: Instant,
-    /// What to tell when it does not end in time.
+    /// The error returned when the time limit passes.
     late: Error,
 }
 
-impl Reading {
-    /// Finds the ends, which may have to wait for open transactions, and starts to read.
+impl ReadToEnd {
+    /// Finds the ends, which may wait for open transactions, and starts to read.
     ///
     /// # Errors
-    /// What is read is not there or cannot be read now, or a transaction stays open.
+    /// A partition does not exist or cannot be read now, or a transaction stays open.
     pub async fn begin(
         kafka: &Kafka,
         topic: &str,
-        starts: &BTreeMap<i32, Start>,
-        waits: &Waits<'_>,
+        starts: &BTreeMap<i32, StartOffset>,
+        limits: &ReadLimits<'_>,
     ) -> Result<Self, Error> {
         let partitions: BTreeSet<i32> = starts.keys().copied().collect();
         let action = format!("read {topic} partitions {partitions:?} to the end");
         let topic: Arc<str> = topic.into();
         let starts = starts.iter().map(|(partition, start)| ((Arc::clone(&topic), *partition), *start));
-        let starts: BTreeMap<Place, Start> = starts.collect();
-        let ends = decided_ends(kafka, starts.keys().cloned().collect(), waits);
-        Self::open(kafka, starts, Sight::Committed, ends, action, waits.limit).await
+        let starts: BTreeMap<TopicPartition, StartOffset> = starts.collect();
+        let ends = decided_ends(kafka, starts.keys().cloned().collect(), limits);
+        Self::open(kafka, starts, Isolation::ReadCommitted, ends, action, limits.limit).await
     }
 
     async fn open(
         kafka: &Kafka,
-        starts: BTreeMap<Place, Start>,
-        sight: Sight,
+        starts: BTreeMap<TopicPartition, StartOffset>,
+        isolation: Isolation,
         ends: impl Future<Output = Result<Ends, Error>>,
         action: String,
         limit: Duration,
@@ -378,16 +375,16 @@ impl Reading {
         let end = Instant::now() + limit;
         let late = Error::Deadline { action, limit };
         let ends = timeout_at(end, ends).await.unwrap_or_else(|_| Err(late.clone()))?;
-        // The end that the broker reported before the first fetch: all records below it come before the end is reached.
+        // The end reported before the first fetch: all records below it arrive before the end event.
         let positions = starts.keys().filter_map(|place| Some((place.1, ends.get(place)?.1))).collect();
-        let has_records = |(place, start): &(Place, Start)| match (start, ends.get(place)) {
-            (Start::Earliest, Some((first, next))) => first < next,
-            (Start::Offset(offset), Some((_, next))) => offset != next,
-            (Start::End, Some(_)) => false,
+        let has_records = |(place, start): &(TopicPartition, StartOffset)| match (start, ends.get(place)) {
+            (StartOffset::Earliest, Some((first, next))) => first < next,
+            (StartOffset::Offset(offset), Some((_, next))) => offset != next,
+            (StartOffset::End, Some(_)) => false,
             (_, None) => true,
         };
-        let starts: Vec<(Place, Start)> = starts.into_iter().filter(has_records).collect();
-        let open: BTreeSet<Place> = starts.iter().map(|(place, _)| place.clone()).collect();
+        let starts: Vec<(TopicPartition, StartOffset)> = starts.into_iter().filter(has_records).collect();
+        let open: BTreeSet<TopicPartition> = starts.iter().map(|(place, _)| place.clone()).collect();
         let assignment = |((topic, partition), start)| Assignment { topic, partition, start };
         let assignments: Vec<Assignment> = starts.into_iter().map(assignment).collect();
         let consumer = if assignments.is_empty() {
@@ -395,23 +392,23 @@ impl Reading {
         } else {
             let connect_limit = end.saturating_duration_since(Instant::now());
             let options = Options { connect_limit, ..Options::default() };
-            let opened = timeout_at(end, Consumer::open(kafka, assignments, &options, sight, ends)).await;
+            let opened = timeout_at(end, Consumer::open(kafka, assignments, &options, isolation, ends)).await;
             Some(opened.unwrap_or_else(|_| Err(late.clone()))?)
         };
         Ok(Self { consumer, open, positions, end, late })
     }
 
-    /// The next record; `None` once all have come. Cancel safe: a dropped call loses nothing.
+    /// The next record; `None` after the last. Cancel safe: a dropped call loses nothing.
     ///
     /// # Errors
-    /// The position is not in the log, what stands there cannot be read, or the time is up.
-    pub async fn next(&mut self) -> Result<Option<Received>, Error> {
+    /// The offset is not in the log, its batch cannot be read, or the time limit has passed.
+    pub async fn next(&mut self) -> Result<Option<ConsumerRecord>, Error> {
         let Some(consumer) = &mut self.consumer else { return Ok(None) };
         while !self.open.is_empty() {
             let event = timeout_at(self.end, consumer.next()).await;
             match event.unwrap_or_else(|_| Err(self.late.clone()))? {
-                Event::End { topic, partition } => drop(self.open.remove(&(topic, partition))),
-                Event::Record(record) => {
+                ConsumerEvent::End { topic, partition } => drop(self.open.remove(&(topic, partition))),
+                ConsumerEvent::Record(record) => {
                     let position = self.positions.entry(record.partition).or_default();
                     *position = (*position).max(record.offset + 1);
                     return Ok(Some(record));
@@ -421,20 +418,16 @@ impl Reading {
         Ok(None)
     }
 
-    /// How far each partition has been read, once all records have come; before that, where it will be read to at least.
+    /// How far each partition has been read, once `next` has returned `None`; before that, how far it will be read at least.
     #[must_use]
     pub fn positions(&self) -> &BTreeMap<i32, i64> {
         &self.positions
     }
 }
 
-impl fmt::Debug for Reading {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reading").field("open", &self.open).finish_non_exhaustive()
-    }
-}
+opaque_debug!(ReadToEnd);
 
-/// The first offset each partition of a topic has, and the one behind its last committed record.
+/// The first offset of each partition of a topic, and the offset after its last committed record.
 pub async fn watermarks(
     kafka: &Kafka,
     topic: &str,
@@ -442,96 +435,107 @@ pub async fn watermarks(
     limit: Duration,
 ) -> Result<BTreeMap<i32, (i64, i64)>, Error> {
     let topic: Arc<str> = topic.into();
-    let places: Vec<Place> = partitions.iter().map(|partition| (Arc::clone(&topic), *partition)).collect();
+    let places: Vec<TopicPartition> =
+        partitions.iter().map(|partition| (Arc::clone(&topic), *partition)).collect();
     let found = watermarks_of(kafka, &places, limit).await?;
     Ok(found.into_iter().map(|((_, partition), watermarks)| (partition, watermarks)).collect())
 }
 
-/// As [`watermarks`], of partitions of any topics.
+/// As [`watermarks`], for partitions of any topics.
 pub async fn watermarks_of(
     kafka: &Kafka,
-    places: &[Place],
+    places: &[TopicPartition],
     limit: Duration,
-) -> Result<BTreeMap<Place, (i64, i64)>, Error> {
-    ends(kafka, places, Sight::Committed, limit).await
+) -> Result<BTreeMap<TopicPartition, (i64, i64)>, Error> {
+    ends(kafka, places, Isolation::ReadCommitted, limit).await
 }
 
-/// The first offset each partition has, and the one behind the last record that is seen.
+/// The first offset of each partition, and the offset after its last visible record.
 pub(super) async fn ends(
     kafka: &Kafka,
-    places: &[Place],
-    sight: Sight,
+    places: &[TopicPartition],
+    isolation: Isolation,
     limit: Duration,
 ) -> Result<Ends, Error> {
     if places.is_empty() {
         return Ok(Ends::new());
     }
     let (kafka, places) = (kafka.clone(), places.to_vec());
-    blocking("ask for the ends of partitions", move || ends::ends(&kafka, &places, sight, limit)).await?
+    blocking("ask for the ends of partitions", move || end_offsets::ends(&kafka, &places, isolation, limit))
+        .await?
 }
 
-/// Where these partitions end once every transaction before their ends is decided, and those of other partitions too.
-async fn decided_ends(kafka: &Kafka, mut places: Vec<Place>, waits: &Waits<'_>) -> Result<Ends, Error> {
-    places.extend_from_slice(waits.also);
+/// Where these partitions end once every transaction before their ends, and before those of the other partitions, has
+/// ended.
+async fn decided_ends(
+    kafka: &Kafka,
+    mut places: Vec<TopicPartition>,
+    limits: &ReadLimits<'_>,
+) -> Result<Ends, Error> {
+    places.extend_from_slice(limits.other_partitions);
     if places.is_empty() {
         return Ok(Ends::new());
     }
-    let (kafka, patience, limit) = (kafka.clone(), waits.patience, waits.limit);
+    let (kafka, transaction_wait, limit) = (kafka.clone(), limits.transaction_wait, limits.limit);
     let dropped = CancellationToken::new();
     let _guard = dropped.clone().drop_guard();
-    let ask = move || ends::decided_ends(&kafka, &places, patience, limit, || dropped.is_cancelled());
+    let ask = move || {
+        end_offsets::decided_ends(&kafka, &places, transaction_wait, limit, || dropped.is_cancelled())
+    };
     blocking("ask for the ends of partitions", ask).await?
 }
 
-/// Whether Kafka knows such a partition, with a leader or without.
-pub(super) async fn exists(kafka: &Kafka, place: &Place, limit: Duration) -> Result<bool, Error> {
+/// Whether Kafka knows this partition, with or without a leader.
+pub(super) async fn exists(kafka: &Kafka, place: &TopicPartition, limit: Duration) -> Result<bool, Error> {
     let (kafka, (topic, partition)) = (kafka.clone(), place.clone());
     let ask = move || {
-        spare::ask(&kafka, &Role::Query(Sight::Committed), |client| match find_topic(client, &topic, limit) {
-            Ok(found) => Ok(found.partitions.contains(&partition)),
-            Err(error) if error.lacks_topic() => Ok(false),
-            Err(error) => Err(error),
+        client_pool::ask(&kafka, &ClientRole::Query(Isolation::ReadCommitted), |client| {
+            match find_topic(client, &topic, limit) {
+                Ok(found) => Ok(found.partitions.contains(&partition)),
+                Err(error) if error.lacks_topic() => Ok(false),
+                Err(error) => Err(error),
+            }
         })
     };
     blocking("ask for a partition", ask).await?
 }
 
-/// Hands over what is seen of partitions from these offsets to their ends as of now.
-pub(super) async fn look(
+/// Reads the visible records of partitions from these offsets to their current ends.
+pub(super) async fn read_range(
     kafka: &Kafka,
-    starts: BTreeMap<Place, i64>,
-    sight: Sight,
+    starts: BTreeMap<TopicPartition, i64>,
+    isolation: Isolation,
     limit: Duration,
-    mut each: impl FnMut(Received),
+    mut each: impl FnMut(ConsumerRecord),
 ) -> Result<(), Error> {
     if starts.is_empty() {
         return Ok(());
     }
-    let places: Vec<Place> = starts.keys().cloned().collect();
-    let ends = ends(kafka, &places, sight, limit);
-    let starts = starts.into_iter().map(|(place, offset)| (place, Start::Offset(offset))).collect();
-    let action = "look at what stands in partitions".to_owned();
-    let mut reading = Reading::open(kafka, starts, sight, ends, action, limit).await?;
+    let places: Vec<TopicPartition> = starts.keys().cloned().collect();
+    let ends = ends(kafka, &places, isolation, limit);
+    let starts = starts.into_iter().map(|(place, offset)| (place, StartOffset::Offset(offset))).collect();
+    let action = "read partitions to their current ends".to_owned();
+    let mut reading = ReadToEnd::open(kafka, starts, isolation, ends, action, limit).await?;
     while let Some(record) = reading.next().await? {
         each(record);
     }
     Ok(())
 }
 
-/// First and next offset of partitions.
-type Ends = BTreeMap<Place, (i64, i64)>;
+/// First and end offset by partition.
+type Ends = BTreeMap<TopicPartition, (i64, i64)>;
 
-/// The partitions that are read, and whether the caller has paused them.
-type Paused = BTreeMap<Place, Arc<AtomicBool>>;
+/// The partitions that are read, each with its pause flag.
+type Paused = BTreeMap<TopicPartition, Arc<AtomicBool>>;
 
-/// How full the way from thread to caller is.
+/// Fill level of the buffer between thread and caller.
 #[derive(Debug, Default)]
-struct Shared {
-    /// Bytes waiting to be taken.
+struct BufferState {
+    /// Bytes that are buffered.
     bytes: AtomicUsize,
-    /// Bytes that may wait.
+    /// Bytes that may be buffered.
     limit: usize,
-    /// The thread found no room and waits for some.
+    /// The thread found the buffer full and waits for space.
     stalled: AtomicBool,
 }
 

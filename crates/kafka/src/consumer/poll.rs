@@ -1,8 +1,8 @@
 //! The thread that polls librdkafka for one consumer.
 //!
-//! Every partition has a queue of its own, split off before the assignment, because librdkafka's wrapper tells neither the
-//! topic of an end nor the partition of an error; on its own queue both are known. The thread sleeps until a queue has
-//! something, the caller has made room, or [`IDLE`] has passed.
+//! Every partition has its own queue, split off before the assignment, because rdkafka's wrapper reports neither the topic
+//! of an end nor the partition of an error; with separate queues both are known. The thread sleeps until a queue has an
+//! event, the caller has made space, or [`IDLE_WAIT`] has passed.
 
 use std::{
     sync::{
@@ -25,84 +25,89 @@ use tokio::sync::{mpsc, oneshot};
 use base::retry::Retry;
 
 use super::{
-    Assignment, Ends, Event, Options, Paused, Place, Received, Shared, Start,
-    ends::WATERMARK_LIMIT,
-    question::{Client, SHORTEST, check_places, serve_queued},
+    Assignment, BufferState, ConsumerEvent, ConsumerRecord, Ends, Options, Paused, StartOffset,
+    TopicPartition,
+    end_offsets::WATERMARK_LIMIT,
+    query::{ConsumerClient, MIN_QUERY_TIMEOUT, check_partitions, serve_queued},
 };
 use crate::{
     Error, Kafka,
     client::Settings,
     context::Context,
-    error::Cause,
-    role::{Fetch, Role, Sight},
+    error::KafkaCause,
+    role::{ClientRole, FetchOptions, Isolation},
     sys,
 };
 
-/// How often log lines, statistics and token requests are served when nothing else happens.
-const IDLE: Duration = Duration::from_millis(100);
-/// Records taken from one partition before the next has its turn.
-const TURN: usize = 64;
+/// How often an idle reader serves log lines, statistics and token requests.
+const IDLE_WAIT: Duration = Duration::from_millis(100);
+/// Records read from one partition before the next one's turn.
+const RECORDS_PER_TURN: usize = 64;
 
-/// What the thread is to do.
-pub(super) struct Order {
+/// The arguments of the thread.
+pub(super) struct ReaderArgs {
     pub(super) kafka: Kafka,
     pub(super) options: Options,
     pub(super) assignments: Vec<Assignment>,
     pub(super) paused: Paused,
-    pub(super) sight: Sight,
-    /// Where partitions end that are read up to there.
+    pub(super) isolation: Isolation,
+    /// Where to stop, for partitions that are read to an end.
     pub(super) ends: Ends,
-    pub(super) events: mpsc::Sender<Result<Event, Error>>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) events: mpsc::Sender<Result<ConsumerEvent, Error>>,
+    pub(super) shared: Arc<BufferState>,
 }
 
 /// A running thread.
-pub(super) struct Opened {
-    /// To be unparked.
+pub(super) struct RunningReader {
+    /// The thread, to be unparked.
     pub(super) poller: Thread,
-    pub(super) client: Weak<Client>,
+    pub(super) client: Weak<ConsumerClient>,
 }
 
-/// Opens the client, reports how that went, and polls until the caller has gone.
-pub(super) fn run(order: Order, opened: oneshot::Sender<Result<Opened, Error>>) {
-    match open(&order) {
+/// Opens the client, reports the result, and polls until the receiver is dropped.
+pub(super) fn run(args: ReaderArgs, opened: oneshot::Sender<Result<RunningReader, Error>>) {
+    match open(&args) {
         Err(error) => drop(opened.send(Err(error))),
         Ok(mut poller) => {
             let client = Arc::downgrade(&poller.client);
-            if opened.send(Ok(Opened { poller: thread::current(), client })).is_ok() {
-                // An error says that the caller is gone.
+            if opened.send(Ok(RunningReader { poller: thread::current(), client })).is_ok() {
+                // An error means that the receiver was dropped.
                 poller.run().ok();
-                // A reader that lives shortly would otherwise take its warnings along.
+                // Otherwise the warnings of a short-lived reader would be lost.
                 serve_queued(&poller.client);
             }
         }
     }
 }
 
-fn open(order: &Order) -> Result<Poller, Error> {
-    let Order { kafka, options, assignments, ends, .. } = order;
-    let fetch =
-        Fetch { partitions: assignments.len(), bytes: options.prefetch_bytes, wait: options.fetch_wait };
-    let settings = Settings::new(kafka, &Role::Consumer(Some(fetch), order.sight))?;
+fn open(args: &ReaderArgs) -> Result<Poller, Error> {
+    let ReaderArgs { kafka, options, assignments, ends, .. } = args;
+    let fetch = FetchOptions {
+        partitions: assignments.len(),
+        bytes: options.prefetch_bytes,
+        wait: options.fetch_wait,
+    };
+    let settings = Settings::new(kafka, &ClientRole::Consumer(Some(fetch), args.isolation))?;
     let thread = thread::current();
-    let client: Arc<Client> = settings
-        .create_with((), |client: &mut Client| client.set_nonempty_callback(move || thread.unpark()))?;
+    let client: Arc<ConsumerClient> = settings.create_with((), |client: &mut ConsumerClient| {
+        client.set_nonempty_callback(move || thread.unpark())
+    })?;
     settings.hand_token(client.client())?;
 
-    // Also saves the half second an assignment on a fresh client would wait.
+    // Also avoids the 500 ms that an assignment on a new client would wait.
     let end = Instant::now() + options.connect_limit;
-    let left = || end.saturating_duration_since(Instant::now()).max(SHORTEST);
-    let places: Vec<Place> = assignments.iter().map(Assignment::place).collect();
-    check_places(&client, &places, left)?;
+    let left = || end.saturating_duration_since(Instant::now()).max(MIN_QUERY_TIMEOUT);
+    let places: Vec<TopicPartition> = assignments.iter().map(Assignment::topic_partition).collect();
+    check_partitions(&client, &places, left)?;
 
     let mut list = TopicPartitionList::with_capacity(assignments.len());
     let mut sources = Vec::with_capacity(assignments.len());
     for assignment in assignments {
         let Assignment { topic, partition, start } = assignment;
         let (offset, position) = match start {
-            Start::Earliest => (Offset::Beginning, 0),
-            Start::Offset(offset) => (Offset::Offset(*offset), *offset),
-            Start::End => (Offset::End, 0),
+            StartOffset::Earliest => (Offset::Beginning, 0),
+            StartOffset::Offset(offset) => (Offset::Offset(*offset), *offset),
+            StartOffset::End => (Offset::End, 0),
         };
         let action = || format!("assign {topic} partition {partition}");
         let added = list.add_partition_offset(topic, *partition, offset);
@@ -112,73 +117,73 @@ fn open(order: &Order) -> Result<Poller, Error> {
             .ok_or_else(|| Error::request(action(), KafkaError::Subscription("no such partition".into())))?;
         let thread = thread::current();
         queue.set_nonempty_callback(move || thread.unpark());
-        let place = assignment.place();
+        let place = assignment.topic_partition();
         let least = ends.get(&place).map(|(_, high)| *high);
-        let paused = order.paused.get(&place).cloned().unwrap_or_default();
-        sources.push(Source { place, paused, queue, position, least, failed: false });
+        let paused = args.paused.get(&place).cloned().unwrap_or_default();
+        sources.push(AssignedPartition { place, paused, queue, position, least, failed: false });
     }
     client.assign(&list).map_err(|error| Error::request("assign partitions", error))?;
-    Ok(Poller { sources, client, events: order.events.clone(), shared: Arc::clone(&order.shared) })
+    Ok(Poller { sources, client, events: args.events.clone(), shared: Arc::clone(&args.shared) })
 }
 
 /// A partition with its queue.
-struct Source {
-    place: Place,
+struct AssignedPartition {
+    place: TopicPartition,
     paused: Arc<AtomicBool>,
     queue: PartitionQueue<Context>,
-    /// The next offset we expect at the earliest, for error messages.
+    /// The lowest offset the next record can have, for error messages.
     position: i64,
-    /// Where the end was before the first fetch, if it was asked for. A leader that is new to it may report an earlier one.
+    /// The end before the first fetch, if it was queried. A new leader may report a lower one.
     least: Option<i64>,
-    /// Its offset was out of range, or what stands there cannot be read: nothing behind it may be taken for the next.
+    /// Its offset was out of range or its batch unreadable: later records must not be returned as the next ones.
     failed: bool,
 }
 
-/// The caller is gone.
-struct Closed;
+/// The caller has dropped the consumer.
+struct ReceiverGone;
 
-/// Fields are dropped in this order: the queues belong to the client.
+/// Fields are dropped in this order: the queues borrow from the client.
 struct Poller {
-    sources: Vec<Source>,
-    client: Arc<Client>,
-    events: mpsc::Sender<Result<Event, Error>>,
-    shared: Arc<Shared>,
+    sources: Vec<AssignedPartition>,
+    client: Arc<ConsumerClient>,
+    events: mpsc::Sender<Result<ConsumerEvent, Error>>,
+    shared: Arc<BufferState>,
 }
 
 impl Poller {
-    fn run(&mut self) -> Result<(), Closed> {
+    fn run(&mut self) -> Result<(), ReceiverGone> {
         loop {
             let mut is_busy = self.serve_client()?;
             for index in 0..self.sources.len() {
                 is_busy |= self.serve_partition(index)?;
             }
             if !is_busy {
-                thread::park_timeout(IDLE);
+                thread::park_timeout(IDLE_WAIT);
             }
         }
     }
 
-    /// Serves log lines, statistics, token requests and errors that belong to no partition. Returns whether there were any.
-    fn serve_client(&self) -> Result<bool, Closed> {
+    /// Serves log lines, statistics, token requests and errors of no partition. Returns whether there were any.
+    fn serve_client(&self) -> Result<bool, ReceiverGone> {
         match self.client.poll(Duration::ZERO) {
             Some(Err(error)) => {
                 let error = Error::request("read from Kafka", error);
-                // A reader joins no group: librdkafka's protocol only requires a name.
+                // A reader joins no group; librdkafka only requires a group id.
                 let is_group = matches!(&error, Error::Request { source, .. } if source.code() == Some(Code::GroupAuthorizationFailed));
                 if !is_group {
                     self.report(error)?;
                 }
                 Ok(true)
             }
-            _ if self.events.is_closed() => Err(Closed),
-            // Every partition has a queue of its own, so no record comes this way.
+            _ if self.events.is_closed() => Err(ReceiverGone),
+            // Every partition has its own queue, so no record arrives here.
             polled => Ok(polled.is_some()),
         }
     }
 
-    /// Returns whether there was anything to take.
-    fn serve_partition(&mut self, index: usize) -> Result<bool, Closed> {
-        for taken in 0..TURN {
+    /// Returns whether there was an event.
+    fn serve_partition(&mut self, index: usize) -> Result<bool, ReceiverGone> {
+        for taken in 0..RECORDS_PER_TURN {
             let source = &self.sources[index];
             if source.failed || source.paused.load(Ordering::Acquire) {
                 return Ok(taken > 0);
@@ -191,15 +196,15 @@ impl Poller {
                     let record = received(Arc::clone(topic), &message);
                     let position = record.offset + 1;
                     self.shared.bytes.fetch_add(record.size(), Ordering::AcqRel);
-                    room.send(Ok(Event::Record(record)));
+                    room.send(Ok(ConsumerEvent::Record(record)));
                     drop(message);
                     self.sources[index].position = position;
                 }
-                // Another end is reported once more is known.
+                // The leader will report the end again once it knows more.
                 Some(Err(KafkaError::PartitionEOF(_)))
                     if source.least > sys::fetched_end(self.client.client(), topic, *partition) => {}
                 Some(Err(KafkaError::PartitionEOF(_))) => {
-                    room.send(Ok(Event::End { topic: Arc::clone(topic), partition: *partition }));
+                    room.send(Ok(ConsumerEvent::End { topic: Arc::clone(topic), partition: *partition }));
                 }
                 Some(Err(error)) => {
                     drop(room);
@@ -210,23 +215,23 @@ impl Poller {
         Ok(true)
     }
 
-    /// A place for one event; `None` when there is none, and then the caller wakes us when there is.
-    fn room(&self) -> Result<Option<mpsc::Permit<'_, Result<Event, Error>>>, Closed> {
+    /// Space for one event; `None` if the buffer is full, and then the caller wakes us when there is space.
+    fn room(&self) -> Result<Option<mpsc::Permit<'_, Result<ConsumerEvent, Error>>>, ReceiverGone> {
         for _ in 0..2 {
             let fits = self.shared.bytes.load(Ordering::Acquire) < self.shared.limit.max(1);
             match self.events.try_reserve() {
                 Ok(room) if fits => return Ok(Some(room)),
-                Err(mpsc::error::TrySendError::Closed(())) => return Err(Closed),
-                // The caller may have made room before it could know that we wait: look once more.
+                Err(mpsc::error::TrySendError::Closed(())) => return Err(ReceiverGone),
+                // The caller may have made space before it saw that we wait: check once more.
                 _ => self.shared.stalled.store(true, Ordering::Release),
             }
         }
         Ok(None)
     }
 
-    fn fail(&mut self, index: usize, error: KafkaError) -> Result<(), Closed> {
-        let Source { place: (topic, partition), position, .. } = &self.sources[index];
-        let code = Cause::from(error.clone()).code();
+    fn fail(&mut self, index: usize, error: KafkaError) -> Result<(), ReceiverGone> {
+        let AssignedPartition { place: (topic, partition), position, .. } = &self.sources[index];
+        let code = KafkaCause::from(error.clone()).code();
         if matches!(code, Some(Code::BadMessage | Code::BadCompression)) {
             let action = format!("read {topic} partition {partition} at offset {position} or behind");
             self.sources[index].failed = true;
@@ -242,23 +247,23 @@ impl Poller {
         self.report(Error::OffsetOutOfRange { topic, partition, offset, low, high })
     }
 
-    /// Tells the caller, unless librdkafka mends it by itself.
-    fn report(&self, error: Error) -> Result<(), Closed> {
+    /// Reports an error to the caller, unless librdkafka recovers from it by itself.
+    fn report(&self, error: Error) -> Result<(), ReceiverGone> {
         if error.retry() == Retry::Later {
-            tracing::debug!(error = %error, "reading is held up");
+            tracing::debug!(error = %error, "cannot read for now; librdkafka retries");
             return Ok(());
         }
-        // Rare, and the caller has to know: waiting for room here is right.
-        self.events.blocking_send(Err(error)).map_err(|_| Closed)
+        // Rare, and must reach the caller, so waiting for space is right.
+        self.events.blocking_send(Err(error)).map_err(|_| ReceiverGone)
     }
 }
 
-fn received(topic: Arc<str>, message: &BorrowedMessage<'_>) -> Received {
+fn received(topic: Arc<str>, message: &BorrowedMessage<'_>) -> ConsumerRecord {
     let headers = message.headers().map_or_else(Vec::new, |headers| {
         let owned = |value: Option<&[u8]>| value.map_or_else(Bytes::new, Bytes::copy_from_slice);
         headers.iter().map(|header| (header.key.to_owned(), owned(header.value))).collect()
     });
-    Received {
+    ConsumerRecord {
         topic,
         partition: message.partition(),
         offset: message.offset(),

@@ -4,7 +4,7 @@ use base::retry::Retry;
 use model::EncodedRecord;
 
 use super::*;
-use crate::{Producer, ProducerOptions, embedded::Cluster};
+use crate::{Producer, ProducerOptions, embedded::EmbeddedCluster};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -19,13 +19,13 @@ fn record(topic: &str, partition: i32, value: &str) -> EncodedRecord {
     }
 }
 
-fn from(topic: &str, partition: i32, start: Start) -> Assignment {
+fn from(topic: &str, partition: i32, start: StartOffset) -> Assignment {
     Assignment { topic: topic.into(), partition, start }
 }
 
 /// A cluster with `count` records in each of the partitions 0 and 1 of the topics `a` and `b`.
-async fn filled(count: usize) -> Cluster {
-    let cluster = Cluster::start(1).unwrap();
+async fn filled(count: usize) -> EmbeddedCluster {
+    let cluster = EmbeddedCluster::start(1).unwrap();
     let producer = Producer::new(&cluster.settings(), &ProducerOptions::default()).unwrap();
     for topic in ["a", "b"] {
         cluster.create_topic(topic, 2).unwrap();
@@ -39,24 +39,25 @@ async fn filled(count: usize) -> Cluster {
     cluster
 }
 
-async fn next(consumer: &mut Consumer) -> Event {
+async fn next(consumer: &mut Consumer) -> ConsumerEvent {
     timeout(LIMIT, consumer.next()).await.unwrap().unwrap()
 }
 
 /// Values up to the end of the one partition that is read.
 async fn values(consumer: &mut Consumer) -> Vec<String> {
     let mut values = Vec::new();
-    while let Event::Record(record) = next(consumer).await {
+    while let ConsumerEvent::Record(record) = next(consumer).await {
         values.push(String::from_utf8(record.value.unwrap().to_vec()).unwrap());
     }
     values
 }
 
 #[tokio::test]
-async fn each_end_names_its_topic_and_comes_after_all_records_of_its_partition() {
+async fn end_comes_after_all_records_of_its_partition() {
     let cluster = filled(50).await;
-    let all =
-        ["a", "b"].iter().flat_map(|topic| [0, 1].map(|partition| from(topic, partition, Start::Earliest)));
+    let all = ["a", "b"]
+        .iter()
+        .flat_map(|topic| [0, 1].map(|partition| from(topic, partition, StartOffset::Earliest)));
 
     let mut consumer =
         Consumer::assign(&cluster.settings(), all.collect(), &Options::default()).await.unwrap();
@@ -65,12 +66,12 @@ async fn each_end_names_its_topic_and_comes_after_all_records_of_its_partition()
     let mut ended = BTreeSet::new();
     while ended.len() < 4 {
         match next(&mut consumer).await {
-            Event::Record(record) => {
+            ConsumerEvent::Record(record) => {
                 let next_offset = seen.entry((record.topic.to_string(), record.partition)).or_default();
                 assert_eq!(record.offset, *next_offset);
                 *next_offset += 1;
             }
-            Event::End { topic, partition } => {
+            ConsumerEvent::End { topic, partition } => {
                 let key = (topic.to_string(), partition);
                 assert_eq!(seen.get(&key), Some(&50), "{key:?}");
                 ended.insert(key);
@@ -81,14 +82,14 @@ async fn each_end_names_its_topic_and_comes_after_all_records_of_its_partition()
 }
 
 #[tokio::test]
-async fn reading_starts_where_it_was_told_to() {
+async fn reading_starts_at_the_assigned_offset() {
     let cluster = filled(3).await;
 
     for (start, expected) in [
-        (Start::Earliest, vec!["a1-0", "a1-1", "a1-2"]),
-        (Start::Offset(1), vec!["a1-1", "a1-2"]),
-        (Start::Offset(3), vec![]),
-        (Start::End, vec![]),
+        (StartOffset::Earliest, vec!["a1-0", "a1-1", "a1-2"]),
+        (StartOffset::Offset(1), vec!["a1-1", "a1-2"]),
+        (StartOffset::Offset(3), vec![]),
+        (StartOffset::End, vec![]),
     ] {
         let assignments = vec![from("a", 1, start)];
         let mut consumer =
@@ -99,9 +100,9 @@ async fn reading_starts_where_it_was_told_to() {
 }
 
 #[tokio::test]
-async fn an_offset_the_broker_does_not_have_is_an_error_that_names_the_partition() {
+async fn offset_out_of_range_is_an_error_that_names_the_partition() {
     let cluster = filled(3).await;
-    let assignments = vec![from("a", 0, Start::Earliest), from("b", 1, Start::Offset(99))];
+    let assignments = vec![from("a", 0, StartOffset::Earliest), from("b", 1, StartOffset::Offset(99))];
     let mut consumer = Consumer::assign(&cluster.settings(), assignments, &Options::default()).await.unwrap();
 
     let error = loop {
@@ -116,58 +117,44 @@ async fn an_offset_the_broker_does_not_have_is_an_error_that_names_the_partition
 }
 
 #[tokio::test]
-async fn a_partition_that_does_not_exist_is_named_before_anything_is_read() {
+async fn missing_partition_is_named_before_reading() {
     let cluster = filled(1).await;
 
     let partition =
-        Consumer::assign(&cluster.settings(), vec![from("a", 7, Start::End)], &Options::default()).await;
+        Consumer::assign(&cluster.settings(), vec![from("a", 7, StartOffset::End)], &Options::default())
+            .await;
 
     assert_eq!(partition.unwrap_err().to_string(), "find partition 7 of topic a");
 }
 
 #[tokio::test]
-async fn a_caller_that_does_not_take_records_holds_reading_up_and_loses_nothing() {
-    let cluster = filled(500).await;
-    let small = Options { buffer_records: 4, buffer_bytes: 20, ..Options::default() };
-    let mut consumer =
-        Consumer::assign(&cluster.settings(), vec![from("a", 0, Start::Earliest)], &small).await.unwrap();
-    let first = next(&mut consumer).await;
-    assert!(matches!(first, Event::Record(record) if record.offset == 0));
-
-    let waiting = consumer.events.len();
-    let rest = values(&mut consumer).await;
-
-    assert!(waiting <= 4, "{waiting} records wait where 4 may");
-    assert_eq!(rest.len(), 499);
-    assert_eq!(rest.last().map(String::as_str), Some("a0-499"));
-}
-
-#[tokio::test]
-async fn bytes_that_may_wait_are_bounded_too() {
+async fn buffered_bytes_are_bounded() {
     let cluster = filled(500).await;
     // Keys and values of one record are 11 to 13 bytes, so the third finds the limit reached.
     let small = Options { buffer_bytes: 20, ..Options::default() };
     let mut consumer =
-        Consumer::assign(&cluster.settings(), vec![from("a", 0, Start::Earliest)], &small).await.unwrap();
+        Consumer::assign(&cluster.settings(), vec![from("a", 0, StartOffset::Earliest)], &small)
+            .await
+            .unwrap();
 
     let mut most = 0;
     let read = async {
         for _ in 0..500 {
-            assert!(matches!(next(&mut consumer).await, Event::Record(_)));
+            assert!(matches!(next(&mut consumer).await, ConsumerEvent::Record(_)));
             most = most.max(consumer.events.len());
         }
     };
-    // A thread that is not woken when there is room again looks only ten times a second: that would take 25 s.
+    // A thread that is not woken when there is space checks only ten times a second: that would take 25 s.
     timeout(Duration::from_secs(20), read).await.unwrap();
 
     assert!(most <= 2, "{most} records waited");
-    assert!(matches!(next(&mut consumer).await, Event::End { .. }));
+    assert!(matches!(next(&mut consumer).await, ConsumerEvent::End { .. }));
 }
 
 #[tokio::test]
-async fn a_paused_partition_is_silent_while_the_other_goes_on_and_resumes_without_a_gap() {
+async fn paused_partition_resumes_without_a_gap() {
     let cluster = filled(300).await;
-    let assignments = vec![from("a", 0, Start::Earliest), from("a", 1, Start::Earliest)];
+    let assignments = vec![from("a", 0, StartOffset::Earliest), from("a", 1, StartOffset::Earliest)];
     let tight = Options { buffer_records: 1, ..Options::default() };
     let mut consumer = Consumer::assign(&cluster.settings(), assignments, &tight).await.unwrap();
 
@@ -176,8 +163,8 @@ async fn a_paused_partition_is_silent_while_the_other_goes_on_and_resumes_withou
     let mut offsets = [Vec::new(), Vec::new()];
     loop {
         match next(&mut consumer).await {
-            Event::Record(record) => offsets[record.partition as usize].push(record.offset),
-            Event::End { partition, .. } => {
+            ConsumerEvent::Record(record) => offsets[record.partition as usize].push(record.offset),
+            ConsumerEvent::End { partition, .. } => {
                 assert_eq!(partition, 1, "the paused partition cannot have reached its end");
                 break;
             }
@@ -187,7 +174,7 @@ async fn a_paused_partition_is_silent_while_the_other_goes_on_and_resumes_withou
 
     assert!(consumer.resume("a", 0));
     while offsets[0].len() < 300 {
-        if let Event::Record(record) = next(&mut consumer).await {
+        if let ConsumerEvent::Record(record) = next(&mut consumer).await {
             offsets[record.partition as usize].push(record.offset);
         }
     }
@@ -195,23 +182,11 @@ async fn a_paused_partition_is_silent_while_the_other_goes_on_and_resumes_withou
     assert!(offsets.iter().all(|offsets| offsets.iter().copied().eq(0..300)));
 }
 
-/// One may be waiting in the channel and one in the thread's hand when the pause comes.
+/// When the pause arrives, one may be in the channel and one with the thread.
 const TAKEN_BEFORE_THE_PAUSE: usize = 2;
 
 #[tokio::test]
-async fn reading_to_the_end_returns_what_there_is_and_how_far_it_goes() {
-    let cluster = filled(20).await;
-    let mut records = Vec::new();
-
-    let positions =
-        read_to_end(&cluster.settings(), "b", &[0, 1], LIMIT, |record| records.push(record)).await.unwrap();
-
-    assert_eq!(records.len(), 40);
-    assert_eq!(positions, BTreeMap::from([(0, 20), (1, 20)]));
-}
-
-#[tokio::test]
-async fn an_empty_topic_is_read_to_its_end_at_once() {
+async fn read_to_end_of_an_empty_topic_ends_at_once() {
     let cluster = filled(0).await;
 
     let positions = read_to_end(&cluster.settings(), "a", &[0], LIMIT, |_| panic!("nothing to read")).await;
@@ -220,7 +195,7 @@ async fn an_empty_topic_is_read_to_its_end_at_once() {
 }
 
 #[tokio::test]
-async fn reading_to_the_end_gives_up_at_its_limit() {
+async fn read_to_end_fails_at_its_limit() {
     let cluster = filled(1).await;
     cluster.set_reachable(false).unwrap();
 
@@ -231,7 +206,7 @@ async fn reading_to_the_end_gives_up_at_its_limit() {
 }
 
 #[tokio::test]
-async fn watermarks_are_the_first_and_the_next_offset() {
+async fn watermarks_are_first_and_next_offset() {
     let cluster = filled(5).await;
 
     let found = watermarks(&cluster.settings(), "a", &[0, 1], LIMIT).await.unwrap();
@@ -240,25 +215,26 @@ async fn watermarks_are_the_first_and_the_next_offset() {
 }
 
 #[tokio::test]
-async fn reading_from_a_place_in_the_middle_brings_what_is_behind_it_and_ends() {
+async fn read_from_an_offset_returns_the_later_records() {
     let cluster = filled(10).await;
-    let starts = [(0, Start::Offset(7)), (1, Start::Offset(10))].into();
+    let starts = [(0, StartOffset::Offset(7)), (1, StartOffset::Offset(10))].into();
     let mut read = Vec::new();
 
-    let each = |record: Received| read.push((record.partition, record.offset));
+    let each = |record: ConsumerRecord| read.push((record.partition, record.offset));
     let positions =
-        read_decided(&cluster.settings(), "a", &starts, &Waits::up_to(LIMIT), each).await.unwrap();
+        read_to_end_from(&cluster.settings(), "a", &starts, &ReadLimits::up_to(LIMIT), each).await.unwrap();
 
     assert_eq!(read, [(0, 7), (0, 8), (0, 9)]);
     assert_eq!(positions, [(0, 10), (1, 10)].into());
 }
 
 #[tokio::test]
-async fn a_reading_waits_for_its_caller_and_ends_behind_the_last_record() {
+async fn read_to_end_waits_for_its_caller() {
     let cluster = filled(30).await;
-    let starts = [(0, Start::Earliest), (1, Start::Offset(28))].into();
+    let starts = [(0, StartOffset::Earliest), (1, StartOffset::Offset(28))].into();
 
-    let mut reading = Reading::begin(&cluster.settings(), "a", &starts, &Waits::up_to(LIMIT)).await.unwrap();
+    let mut reading =
+        ReadToEnd::begin(&cluster.settings(), "a", &starts, &ReadLimits::up_to(LIMIT)).await.unwrap();
     let mut read = BTreeMap::<i32, Vec<i64>>::new();
     while let Some(record) = reading.next().await.unwrap() {
         read.entry(record.partition).or_default().push(record.offset);
@@ -270,11 +246,12 @@ async fn a_reading_waits_for_its_caller_and_ends_behind_the_last_record() {
 }
 
 #[tokio::test]
-async fn a_ping_is_answered_while_the_broker_is_there_and_fails_once_it_is_not() {
+async fn ping_fails_without_the_broker() {
     let cluster = filled(1).await;
     let options = Options::default();
-    let consumer =
-        Consumer::assign(&cluster.settings(), vec![from("a", 0, Start::Earliest)], &options).await.unwrap();
+    let consumer = Consumer::assign(&cluster.settings(), vec![from("a", 0, StartOffset::Earliest)], &options)
+        .await
+        .unwrap();
 
     consumer.ping("a", 0, LIMIT).await.unwrap();
     cluster.set_reachable(false).unwrap();

@@ -1,7 +1,7 @@
-//! Writes the claims: one record for each partition that was assigned, to that partition itself.
+//! Writes claims: one record per assigned partition, to that partition itself.
 //!
-//! The log orders claims as nobody else could. A claim is tried until it is written or its partition has been revoked,
-//! each on its own: a partition without a leader holds up no other.
+//! The log orders the claims. Each claim is retried until it is written or its partition is revoked, independently of the
+//! others: a partition without a leader delays no other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,26 +10,26 @@ use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use base::retry::{Backoff, Chain, Policy, Retry};
+use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 use model::EncodedRecord;
 
-use super::holdings::Holdings;
+use super::ownership::Ownership;
 use crate::{Error, Kafka, PlainWriter};
 
-/// Claims are small; one for every partition of a large topic fits.
+/// Enough for one small claim per partition of a large topic.
 const QUEUE_BYTES: usize = 1 << 20;
-/// For as long as the partition is assigned.
-const POLICY: Policy =
-    Policy { first: Duration::from_millis(100), longest: Duration::from_secs(5), total: None };
+/// Retries as long as the partition is assigned.
+const CLAIM_BACKOFF: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_millis(100), longest: Duration::from_secs(5), total: None };
 
-/// The writer of one member's claims.
-pub(super) struct Claims {
+/// Writes one member's claims.
+pub(super) struct ClaimWriter {
     writer: PlainWriter,
     topic: Arc<str>,
     value: Bytes,
 }
 
-impl Claims {
+impl ClaimWriter {
     pub(super) fn new(kafka: &Kafka, topic: &str, member: &str) -> Result<Self, Error> {
         let value = serde_json::json!({ "worker": member }).to_string();
         let writer = PlainWriter::new(kafka, QUEUE_BYTES);
@@ -37,20 +37,20 @@ impl Claims {
         Ok(Self { writer, topic: topic.into(), value: value.into() })
     }
 
-    /// Connects, so that the first claim does not wait for it.
+    /// Connects in advance, so that the first claim is fast.
     pub(super) async fn warm_up(&self, limit: Duration) -> Result<(), Error> {
         self.writer.warm_up(vec![self.topic.to_string()], limit).await
     }
 
-    /// Claims what is assigned until stopped.
-    pub(super) async fn run(&self, holdings: &Holdings, stop: &CancellationToken) {
+    /// Claims assigned partitions until stopped.
+    pub(super) async fn run(&self, ownership: &Ownership, stop: &CancellationToken) {
         let mut claims = FuturesUnordered::new();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                wanted = holdings.wanted() => {
-                    claims.extend(wanted.into_iter().map(|(partition, revoked)| {
-                        self.claim(holdings, partition, revoked)
+                unclaimed = ownership.unclaimed_partitions() => {
+                    claims.extend(unclaimed.into_iter().map(|(partition, revoked)| {
+                        self.claim(ownership, partition, revoked)
                     }));
                 }
                 Some(()) = claims.next() => {}
@@ -58,16 +58,16 @@ impl Claims {
         }
     }
 
-    async fn claim(&self, holdings: &Holdings, partition: i32, revoked: CancellationToken) {
-        let claimed = revoked.run_until_cancelled(self.write(holdings, partition)).await;
+    async fn claim(&self, ownership: &Ownership, partition: i32, revoked: CancellationToken) {
+        let claimed = revoked.run_until_cancelled(self.write(ownership, partition)).await;
         if let Some(claim) = claimed {
-            holdings.claimed(partition, &revoked, claim);
+            ownership.claimed(partition, &revoked, claim);
         }
     }
 
-    /// The offset of the claim, however long that takes.
-    async fn write(&self, holdings: &Holdings, partition: i32) -> i64 {
-        let mut backoff = Backoff::new(POLICY, u64::from(partition.unsigned_abs()));
+    /// Writes a claim, retrying until it succeeds, and returns its offset.
+    async fn write(&self, ownership: &Ownership, partition: i32) -> i64 {
+        let mut backoff = Backoff::new(CLAIM_BACKOFF, u64::from(partition.unsigned_abs()));
         loop {
             let error = match self.writer.send(self.record(partition)) {
                 Err(error) => error,
@@ -78,19 +78,19 @@ impl Claims {
             };
             let topic = &*self.topic;
             let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-            holdings.failed(format!("claim partition {partition} of {topic}: {}", Chain(&error)));
+            ownership.note_failure(format!("claim partition {partition} of {topic}: {}", ErrorChain(&error)));
             if backoff.is_fresh() {
-                tracing::warn!(topic, partition, error = %error, source, "partition not claimed yet");
+                tracing::warn!(topic, partition, error = %error, source, "cannot claim the partition; retrying");
             } else {
-                tracing::debug!(topic, partition, error = %error, source, "partition not claimed yet");
+                tracing::debug!(topic, partition, error = %error, source, "cannot claim the partition; retrying");
             }
-            // Also what only a person mends: once it is mended, the work must go on without a restart.
-            sleep(backoff.next_wait(Retry::Later).unwrap_or(POLICY.longest)).await;
+            // Permanent errors are retried too: once a person has fixed the cause, work must continue without a restart.
+            sleep(backoff.next_wait(Retry::Later).unwrap_or(CLAIM_BACKOFF.longest)).await;
         }
     }
 
     fn record(&self, partition: i32) -> EncodedRecord {
-        // One key a partition: compaction leaves the last claim.
+        // One key per partition: compaction keeps the last claim.
         EncodedRecord::new(&self.topic, partition, partition.to_string(), Some(self.value.clone()))
     }
 }

@@ -1,7 +1,7 @@
-//! The thread that renews the lease: it commits a claim of one partition after the other, and waits for the answer.
+//! The thread that renews the lease: it commits the claims of one partition after the other and waits for the responses.
 //!
-//! The coordinator accepts a commit only of a member of the present generation, and counts it as a sign of life. So a
-//! success says that nothing was given to others up to the moment the commit began, nor will be for a session from then.
+//! The coordinator accepts a commit only from a member of the current generation, and it counts as a heartbeat. So a success
+//! proves that no partition was reassigned before the commit was sent, nor will be within a session from then.
 
 use std::time::Duration;
 
@@ -11,69 +11,78 @@ use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode as Code},
 };
 
-use base::lapse;
+use base::boot_clock;
 
 use super::{
     Options,
-    holdings::{Holdings, Renewal},
-    rebalance::Client,
+    ownership::{LeaseRenewal, Ownership},
+    rebalance::MemberClient,
 };
-use crate::error::Cause;
+use crate::error::KafkaCause;
 
-/// The longest between two renewals.
-const INTERVAL: Duration = Duration::from_millis(500);
-/// The pause after a commit that failed, as every one does for a moment while the group settles.
-const RETRY: Duration = Duration::from_millis(100);
+/// Longest time between two renewals.
+const RENEWAL_INTERVAL: Duration = Duration::from_millis(500);
+/// Pause after a failed commit; during a rebalance every commit fails.
+const RENEWAL_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Renews until it is over. One commit may take as long as a session.
-pub(super) fn run(client: &Client, holdings: &Holdings, options: &Options, is_over: impl Fn() -> bool) {
+/// Renews until `is_over`. One commit may take as long as a session.
+pub(super) fn run(
+    client: &MemberClient,
+    ownership: &Ownership,
+    options: &Options,
+    is_over: impl Fn() -> bool,
+) {
     let Options { topic, heartbeat, .. } = options;
     let mut renewing = false;
     while !is_over() {
-        let Some(renewal) = holdings.next_renewal() else {
-            holdings.sleep(INTERVAL);
+        let Some(renewal) = ownership.next_renewal() else {
+            ownership.sleep(RENEWAL_INTERVAL);
             continue;
         };
-        let begun = lapse::now();
+        let begun = boot_clock::now();
         let committed = commit(client, topic, &renewal);
         if is_over() {
             return;
         }
-        // A client that has just lost its membership commits as one that never had any, which an empty group accepts.
+        // A client that has just lost its membership commits without one, which an empty group accepts.
         if committed.is_ok() && !client.assignment_lost() {
-            holdings.renewed(&renewal, begun);
+            ownership.renewed(&renewal, begun);
         }
         if let Err(error) = &committed {
-            match Cause::from(error.clone()).code() {
-                Some(Code::UnknownMemberId) => holdings.lapse(),
+            match KafkaCause::from(error.clone()).code() {
+                Some(Code::UnknownMemberId) => ownership.end_lease(),
                 Some(Code::RebalanceInProgress | Code::IllegalGeneration) => {
-                    holdings.rebalancing(renewal.completed);
+                    ownership.rebalancing(renewal.completed);
                 }
                 _ => {}
             }
-            holdings.failed(format!("renew the lease by a commit to {topic}: {error}"));
+            ownership.note_failure(format!("renew the lease by a commit to {topic}: {error}"));
         }
-        let running = !holdings.left(lapse::now()).is_zero();
+        let running = !ownership.left(boot_clock::now()).is_zero();
         if running != renewing {
-            tell(running, topic, committed.as_ref().err());
+            log_change(running, topic, committed.as_ref().err());
             renewing = running;
         }
-        holdings.sleep(if committed.is_ok() { INTERVAL.min(*heartbeat) } else { RETRY });
+        ownership.sleep(if committed.is_ok() {
+            RENEWAL_INTERVAL.min(*heartbeat)
+        } else {
+            RENEWAL_RETRY_PAUSE
+        });
     }
 }
 
-fn commit(client: &Client, topic: &str, renewal: &Renewal) -> Result<(), KafkaError> {
+fn commit(client: &MemberClient, topic: &str, renewal: &LeaseRenewal) -> Result<(), KafkaError> {
     let mut list = TopicPartitionList::with_capacity(1);
-    // Behind the claim, so that whoever looks at the group sees no lag where nobody is meant to read.
+    // After the claim, so that tools show no lag for partitions that are never read.
     list.add_partition_offset(topic, renewal.partition, Offset::Offset(renewal.claim + 1))?;
     client.commit(&list, CommitMode::Sync)
 }
 
-fn tell(running: bool, topic: &str, error: Option<&KafkaError>) {
+fn log_change(running: bool, topic: &str, error: Option<&KafkaError>) {
     if running {
-        tracing::info!(topic, "the lease runs");
+        tracing::info!(topic, "lease acquired");
     } else {
         let error = error.map(tracing::field::display);
-        tracing::warn!(topic, error, "the lease has ended, nothing is held until it runs again");
+        tracing::warn!(topic, error, "lease expired; nothing is held until a renewal succeeds");
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that polls for the group, and does nothing else: whoever is late here holds up every other member.
+//! The thread that polls for the group and does nothing else: a late poll delays every other member's rebalance.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -11,173 +11,172 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use base::{
-    lapse,
-    retry::{Chain, Retry},
+    boot_clock,
+    retry::{ErrorChain, Retry},
 };
 
 use super::{
-    CONNECT_LIMIT, Lapse, Options,
-    holdings::Holdings,
-    lease,
-    rebalance::{Changes, Client},
+    CONNECT_LIMIT, MembershipOutage, Options, lease,
+    ownership::Ownership,
+    rebalance::{MemberClient, RebalanceListener},
 };
 use crate::{
     Error, Kafka,
     client::{Settings, on_closing_thread},
     consumer::{self, find_topic},
-    error::Cause,
-    poll_thread::MORE,
-    role::{Role, Sight},
+    error::KafkaCause,
+    poll_thread::POLL_EXTRA,
+    role::{ClientRole, Isolation},
 };
 
-/// The longest one poll waits: how late a stop may be noticed. A little more than whole milliseconds, for the reason in
+/// Timeout of one poll, and so the delay until a stop is noticed. Slightly more than whole milliseconds, for the reason in
 /// [`poll_thread`](super::super::poll_thread).
-const STEP: Duration = Duration::from_millis(100).saturating_add(MORE);
-/// As long as a renewal is still under way at the end, events are served in steps of this length.
-const LAST_STEP: Duration = Duration::from_millis(10);
+const POLL_WAIT: Duration = Duration::from_millis(100).saturating_add(POLL_EXTRA);
+/// Timeout of polls while the last renewal finishes.
+const FINAL_POLL_WAIT: Duration = Duration::from_millis(10);
 
-/// The most that Kafka is asked whether it is there, for a member that may have to join anew.
+/// Time limit of a check whether Kafka answers, before a member rejoins.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
-/// How often it has to have answered before that, at first and at most.
-const LOOKS: u32 = 3;
-const MOST_LOOKS: u32 = 100;
+/// How many successful checks in a row a rejoin needs, at first and at most.
+const MIN_CHECKS: u32 = 3;
+const MAX_CHECKS: u32 = 100;
 
-/// Where others find the client for as long as it is a member. Whoever looks must not keep it: ending it blocks, and is
-/// for the thread that polls.
-pub(super) type Slot = Arc<RwLock<Option<Arc<Client>>>>;
+/// The client, while it is a member. Readers must not keep it: dropping the last reference blocks, which only the polling
+/// thread may do.
+pub(super) type ClientSlot = Arc<RwLock<Option<Arc<MemberClient>>>>;
 
-/// What the thread is to do.
-pub(super) struct Order {
+/// The arguments of the thread.
+pub(super) struct MemberArgs {
     pub(super) kafka: Kafka,
     pub(super) options: Options,
-    /// How long the group may not count on the member before it joins anew.
-    pub(super) patience: Duration,
-    pub(super) holdings: Arc<Holdings>,
-    pub(super) slot: Slot,
+    /// How long a member may be out of the group before it rejoins with a new client.
+    pub(super) rejoin_after: Duration,
+    pub(super) ownership: Arc<Ownership>,
+    pub(super) slot: ClientSlot,
     pub(super) stop: CancellationToken,
 }
 
 /// Joins, reports that the topic was found, and polls until stopped.
-pub(super) fn run(order: &Order, joined: oneshot::Sender<Result<(), Error>>) {
-    // Whatever ends this thread, a fault of the program too: nothing may be held by a member that does not poll.
-    let over = Over(order);
-    let mut member = match join(order, CONNECT_LIMIT) {
+pub(super) fn run(args: &MemberArgs, joined: oneshot::Sender<Result<(), Error>>) {
+    // Runs however this thread ends, also by a panic: a member that does not poll must not hold anything.
+    let over = ThreadEnd(args);
+    let mut member = match join(args, CONNECT_LIMIT) {
         Err(error) => return drop(joined.send(Err(error))),
         Ok(member) => member,
     };
     if joined.send(Ok(())).is_ok() {
-        let mut patience = Patience::new(order.patience / LOOKS);
-        while let Some(next) = serve(order, &member, &mut patience) {
-            leave_behind(order, std::mem::replace(&mut member, next));
+        let mut rejoin = RejoinBackoff::new(args.rejoin_after / MIN_CHECKS);
+        while let Some(next) = serve(args, &member, &mut rejoin) {
+            close_replaced(args, std::mem::replace(&mut member, next));
         }
     }
-    // In any case, or whoever lets go of the slot last would end the client.
-    order.slot.write().take();
-    // Tells the group, after a last call of ours to give everything back.
+    // Otherwise another user of the slot might drop the client last, and block.
+    args.slot.write().take();
+    // Leaves the group after a last rebalance callback that revokes everything.
     drop(member);
     drop(over);
 }
 
 /// One client that takes part in the group.
-struct Member {
-    client: Arc<Client>,
+struct GroupMember {
+    client: Arc<MemberClient>,
     /// Cancelled once another client has taken its place.
     replaced: CancellationToken,
 }
 
-/// Polls and renews until stopped (`None`), or until another client has joined in this one's place.
-fn serve(order: &Order, member: &Member, patience: &mut Patience) -> Option<Member> {
-    let (client, holdings, options) =
-        (Arc::clone(&member.client), Arc::clone(&order.holdings), order.options.clone());
-    let (stop, replaced) = (order.stop.clone(), member.replaced.clone());
+/// Polls and renews until stopped (`None`), or until another client has joined in its place.
+fn serve(args: &MemberArgs, member: &GroupMember, rejoin: &mut RejoinBackoff) -> Option<GroupMember> {
+    let (client, ownership, options) =
+        (Arc::clone(&member.client), Arc::clone(&args.ownership), args.options.clone());
+    let (stop, replaced) = (args.stop.clone(), member.replaced.clone());
     let is_over = move || stop.is_cancelled() || replaced.is_cancelled();
     let renewing = thread::Builder::new()
         .name("kafka-lease".into())
-        .spawn(move || lease::run(&client, &holdings, &options, is_over));
+        .spawn(move || lease::run(&client, &ownership, &options, is_over));
     match renewing {
-        Ok(renewing) => poll(order, &member.client, &renewing, patience),
-        // Without leases nothing may be held: better not be a member.
+        Ok(renewing) => poll(args, &member.client, &renewing, rejoin),
+        // Without a lease nothing can be held, so leave the group.
         Err(error) => {
-            tracing::error!(%error, "no thread to renew the lease on");
-            order.holdings.failed(format!("no thread to renew the lease on: {error}"));
+            tracing::error!(%error, "cannot start the thread that renews the lease; leaving the group");
+            args.ownership.note_failure(format!("cannot start the thread that renews the lease: {error}"));
             None
         }
     }
 }
 
-/// Ends a replaced member aside: that tells the group, or hangs where the client hung before.
-fn leave_behind(order: &Order, member: Member) {
+/// Closes a replaced member on another thread: closing leaves the group, or hangs if the client hangs.
+fn close_replaced(args: &MemberArgs, member: GroupMember) {
     member.replaced.cancel();
-    order.holdings.end();
+    args.ownership.end();
     on_closing_thread(move || drop(member));
 }
 
-/// How long a member that the group does not count on is left to librdkafka, which has to bring it back by itself, and now and then
-/// does not: after a coordinator that went away just as the session ended, a member has been seen to ask nobody for anything ever again.
+/// Decides when a member that is out of the group rejoins with a new client. librdkafka should rejoin by itself, but sometimes
+/// does not: after the coordinator stopped just as the session ended, a member was seen to never send a request again.
 ///
-/// Only time in which Kafka answers counts, looked for in steps. Each next time is twice as long: a group that takes long must not be
-/// begun anew by its members again and again.
-struct Patience {
+/// Only time in which Kafka answers counts, measured in steps. Each wait is twice as long as the one before, so that members
+/// do not keep restarting a slow group.
+struct RejoinBackoff {
     step: Duration,
-    /// How long it has to be away before the next look.
-    due: Duration,
-    /// Looks at which Kafka has answered, one after the other.
-    answers: u32,
-    needed: u32,
+    /// How long the member must be out of the group before the next check.
+    next_check: Duration,
+    /// Successful checks in a row.
+    answered_checks: u32,
+    required_checks: u32,
 }
 
-impl Patience {
+impl RejoinBackoff {
     fn new(step: Duration) -> Self {
-        Self { step, due: step, answers: 0, needed: LOOKS }
+        Self { step, next_check: step, answered_checks: 0, required_checks: MIN_CHECKS }
     }
 
-    /// Whether to look now at a member that has been away for so long; `None`: it is not.
-    fn is_due(&mut self, away: Option<Duration>) -> bool {
+    /// Whether a check is due for a member that has been out of the group this long; `None` if it is in the group.
+    fn is_check_due(&mut self, away: Option<Duration>) -> bool {
         if away.is_none() {
             *self = Self::new(self.step);
         }
-        away.is_some_and(|away| away >= self.due)
+        away.is_some_and(|away| away >= self.next_check)
     }
 
-    /// Whether it has lasted long enough, now that Kafka has answered, or not.
-    fn is_over(&mut self, away: Duration, has_answered: bool) -> bool {
-        self.due = away + self.step;
-        self.answers = if has_answered { self.answers + 1 } else { 0 };
-        let is_over = self.answers >= self.needed;
+    /// Records a check; whether the member should rejoin now.
+    fn is_exhausted(&mut self, away: Duration, has_answered: bool) -> bool {
+        self.next_check = away + self.step;
+        self.answered_checks = if has_answered { self.answered_checks + 1 } else { 0 };
+        let is_over = self.answered_checks >= self.required_checks;
         if is_over {
-            (self.answers, self.needed) = (0, (self.needed * 2).min(MOST_LOOKS));
+            (self.answered_checks, self.required_checks) = (0, (self.required_checks * 2).min(MAX_CHECKS));
         }
         is_over
     }
 }
 
-/// The end of the thread.
-struct Over<'a>(&'a Order);
+/// Cleans up when the thread ends.
+struct ThreadEnd<'a>(&'a MemberArgs);
 
-impl Drop for Over<'_> {
+impl Drop for ThreadEnd<'_> {
     fn drop(&mut self) {
-        let Order { slot, holdings, stop, .. } = self.0;
-        // Still there after a fault only: the group then learns of it by the session.
+        let MemberArgs { slot, ownership, stop, .. } = self.0;
+        // Only still set after a panic; the group then notices when the session ends.
         slot.write().take();
         if thread::panicking() {
-            holdings.failed("the thread that polls for the group has a fault, see the log".to_owned());
+            ownership.note_failure("the thread that polls for the group panicked, see the log".to_owned());
         }
-        holdings.end();
+        ownership.end();
         stop.cancel();
     }
 }
 
-fn join(order: &Order, limit: Duration) -> Result<Member, Error> {
-    let Order { kafka, options, .. } = order;
-    let role = Role::Member {
+fn join(args: &MemberArgs, limit: Duration) -> Result<GroupMember, Error> {
+    let MemberArgs { kafka, options, .. } = args;
+    let role = ClientRole::Member {
         group: options.group.as_str().into(),
         session: options.session,
         heartbeat: options.heartbeat,
     };
     let settings = Settings::new(kafka, &role)?;
     let replaced = CancellationToken::new();
-    let client: Arc<Client> = settings.create(Changes {
-        holdings: Arc::clone(&order.holdings),
+    let client: Arc<MemberClient> = settings.create(RebalanceListener {
+        ownership: Arc::clone(&args.ownership),
         group: options.group.clone(),
         replaced: replaced.clone(),
     })?;
@@ -185,112 +184,115 @@ fn join(order: &Order, limit: Duration) -> Result<Member, Error> {
     find_topic(&client, &options.topic, limit)?;
     let action = || format!("join group {} for topic {}", options.group, options.topic);
     client.subscribe(&[&options.topic]).map_err(|error| Error::request(action(), error))?;
-    *order.slot.write() = Some(Arc::clone(&client));
-    Ok(Member { client, replaced })
+    *args.slot.write() = Some(Arc::clone(&client));
+    Ok(GroupMember { client, replaced })
 }
 
 fn poll(
-    order: &Order,
-    client: &Client,
+    args: &MemberArgs,
+    client: &MemberClient,
     renewing: &thread::JoinHandle<()>,
-    patience: &mut Patience,
-) -> Option<Member> {
-    let Order { holdings, stop, .. } = order;
+    rejoin: &mut RejoinBackoff,
+) -> Option<GroupMember> {
+    let MemberArgs { ownership, stop, .. } = args;
     let mut last = None;
-    // Without leases nothing may be held, so neither may the group count on us.
+    // Without a lease nothing can be held, so the member must not stay in the group.
     while !stop.is_cancelled() && !renewing.is_finished() {
-        holdings.polling(lapse::now());
-        if let Some(Err(error)) = client.poll(STEP) {
-            report(order, error, &mut last);
+        ownership.polling(boot_clock::now());
+        if let Some(Err(error)) = client.poll(POLL_WAIT) {
+            report(args, error, &mut last);
         }
-        // What is read before a partition is paused is nobody's.
-        let away = holdings.lapse_of(true, lapse::now()).filter(|lapse| !lapse.joined);
-        if patience.is_due(away.as_ref().map(|lapse| lapse.lasted))
+        // Records that arrive before a partition is paused are dropped.
+        let away = ownership.outage(true, boot_clock::now()).filter(|outage| !outage.joined);
+        if rejoin.is_check_due(away.as_ref().map(|outage| outage.lasted))
             && let Some(away) = away
-            && patience.is_over(away.lasted, answers(order))
-            && let Some(next) = join_anew(order, &away)
+            && rejoin.is_exhausted(away.lasted, is_kafka_reachable(args))
+            && let Some(next) = join_again(args, &away)
         {
             return Some(next);
         }
     }
     if !stop.is_cancelled() {
-        tracing::error!(group = order.options.group, "the thread that renews the lease has ended by itself");
-        holdings.failed("the thread that renews the lease has a fault, see the log".to_owned());
+        tracing::error!(
+            group = args.options.group,
+            "the thread that renews the lease panicked; leaving the group"
+        );
+        ownership.note_failure("the thread that renews the lease panicked, see the log".to_owned());
     }
-    holdings.wake();
-    // Its commit must not be the last to know the client. Commits have limits of their own.
+    ownership.wake();
+    // The renewing thread must not drop the client last. Its commit has a timeout.
     while !renewing.is_finished() {
-        drop(client.poll(LAST_STEP));
+        drop(client.poll(FINAL_POLL_WAIT));
     }
     None
 }
 
-/// Whether Kafka is there. The member itself may have lost sight of it, so another client asks.
-fn answers(order: &Order) -> bool {
-    let role = Role::Query(Sight::Committed);
-    consumer::ask(&order.kafka, &role, |client| find_topic(client, &order.options.topic, ASK_LIMIT)).is_ok()
+/// Whether Kafka answers. The member's client may have lost all brokers, so another one asks.
+fn is_kafka_reachable(args: &MemberArgs) -> bool {
+    let role = ClientRole::Query(Isolation::ReadCommitted);
+    consumer::ask(&args.kafka, &role, |client| find_topic(client, &args.options.topic, ASK_LIMIT)).is_ok()
 }
 
-/// Another member in the place of one that does not come back.
-fn join_anew(order: &Order, away: &Lapse) -> Option<Member> {
-    let group = &order.options.group;
+/// Joins with a new client in place of one that does not recover.
+fn join_again(args: &MemberArgs, away: &MembershipOutage) -> Option<GroupMember> {
+    let group = &args.options.group;
     let (lasted, reason) = (away.lasted, away.reason.as_deref());
     tracing::warn!(
         group,
         ?lasted,
         reason,
-        "Kafka is there and the group has not taken this member back: it joins anew"
+        "Kafka answers but this member has not rejoined its group; rejoining with a new client"
     );
-    match join(order, ASK_LIMIT) {
+    match join(args, ASK_LIMIT) {
         Ok(member) => Some(member),
         Err(error) => {
-            tracing::warn!(group, error = %Chain(&error), "the member cannot join anew");
+            tracing::warn!(group, error = %ErrorChain(&error), "cannot rejoin the group; retrying");
             None
         }
     }
 }
 
-/// librdkafka goes on by itself after all of them; the same one again is no news.
-fn report(order: &Order, error: KafkaError, last: &mut Option<Code>) {
-    let Options { group, topic, .. } = &order.options;
-    let code = Cause::from(error.clone()).code();
+/// Logs an error. librdkafka continues after all of them; a repeated one is logged at debug level.
+fn report(args: &MemberArgs, error: KafkaError, last: &mut Option<Code>) {
+    let Options { group, topic, .. } = &args.options;
+    let code = KafkaCause::from(error.clone()).code();
     let error = Error::request(format!("take part in group {group}"), error);
     let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
     if error.retry() == Retry::Later || *last == code {
-        tracing::debug!(group, topic, error = %error, source, "the group is held up");
+        tracing::debug!(group, topic, error = %error, source, "temporary group error");
     } else {
-        tracing::error!(group, topic, error = %error, source, "the group cannot share its work");
+        tracing::error!(group, topic, error = %error, source, "this worker cannot take part in its group");
     }
     *last = code;
-    order.holdings.failed(Chain(&error).to_string());
+    args.ownership.note_failure(ErrorChain(&error).to_string());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// When a member joins anew that is away from the beginning, while Kafka answers in these seconds.
-    fn joins(patience: &mut Patience, answers: impl Fn(u64) -> bool) -> Vec<u64> {
+    /// The seconds at which a member that is out of the group from second 0 rejoins, if Kafka answers in these seconds.
+    fn joins(rejoin: &mut RejoinBackoff, answers: impl Fn(u64) -> bool) -> Vec<u64> {
         let joins = |second: &u64| {
             let away = Duration::from_secs(*second);
-            patience.is_due(Some(away)) && patience.is_over(away, answers(*second))
+            rejoin.is_check_due(Some(away)) && rejoin.is_exhausted(away, answers(*second))
         };
         (0..100).filter(joins).collect()
     }
 
     #[test]
-    fn a_member_that_stays_away_joins_anew_each_time_after_twice_as_long() {
-        let mut patience = Patience::new(Duration::from_secs(3));
-        assert_eq!(joins(&mut patience, |_| true), [9, 27, 63]);
-        assert!(!patience.is_due(None));
-        assert_eq!(joins(&mut patience, |_| true), [9, 27, 63], "it has been back meanwhile");
+    fn rejoin_interval_doubles_each_time() {
+        let mut rejoin = RejoinBackoff::new(Duration::from_secs(3));
+        assert_eq!(joins(&mut rejoin, |_| true), [9, 27, 63]);
+        assert!(!rejoin.is_check_due(None));
+        assert_eq!(joins(&mut rejoin, |_| true), [9, 27, 63], "it was back in the group meanwhile");
     }
 
     #[test]
-    fn nobody_joins_anew_before_kafka_has_been_there_for_a_while() {
-        let mut patience = Patience::new(Duration::from_secs(3));
-        assert_eq!(joins(&mut patience, |second| second > 50), [57, 75]);
-        let mut patience = Patience::new(Duration::from_secs(3));
-        assert!(joins(&mut patience, |second| second % 9 > 0).is_empty());
+    fn no_rejoin_before_kafka_has_answered_for_a_while() {
+        let mut rejoin = RejoinBackoff::new(Duration::from_secs(3));
+        assert_eq!(joins(&mut rejoin, |second| second > 50), [57, 75]);
+        let mut rejoin = RejoinBackoff::new(Duration::from_secs(3));
+        assert!(joins(&mut rejoin, |second| second % 9 > 0).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! What the group assigns to a member and revokes from it, as librdkafka reports it on the thread that polls.
+//! The partitions the group assigns and revokes, as librdkafka reports them on the polling thread.
 
 use std::sync::Arc;
 
@@ -8,54 +8,54 @@ use rdkafka::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::holdings::Holdings;
+use super::ownership::Ownership;
 use crate::{context::Context, sys};
 
-/// A client that reports its rebalances.
-pub(super) type Client = BaseConsumer<Context<Changes>>;
+/// A consumer with a rebalance listener.
+pub(super) type MemberClient = BaseConsumer<Context<RebalanceListener>>;
 
-/// Tells the holdings what the group assigns and revokes.
-pub(super) struct Changes {
-    pub(super) holdings: Arc<Holdings>,
+/// Reports assigned and revoked partitions to the ownership.
+pub(super) struct RebalanceListener {
+    pub(super) ownership: Arc<Ownership>,
     pub(super) group: String,
-    /// Cancelled once another member has taken this one's place; its rebalances no longer count.
+    /// Cancelled once another client has replaced this one; its rebalances are then ignored.
     pub(super) replaced: CancellationToken,
 }
 
-impl ConsumerContext for Context<Changes> {
-    fn pre_rebalance(&self, consumer: &Client, rebalance: &Rebalance<'_>) {
-        let Changes { holdings, group, replaced } = &self.own;
+impl ConsumerContext for Context<RebalanceListener> {
+    fn pre_rebalance(&self, consumer: &MemberClient, rebalance: &Rebalance<'_>) {
+        let RebalanceListener { ownership, group, replaced } = &self.own;
         let Rebalance::Revoke(partitions) = rebalance else { return };
         if replaced.is_cancelled() {
             return;
         }
-        holdings.revoked(numbers(partitions));
+        ownership.revoked(numbers(partitions));
         if consumer.assignment_lost() {
-            holdings.lost();
+            ownership.lost();
         }
         if partitions.count() > 0 {
             tracing::info!(group, partitions = ?numbers(partitions), "partitions revoked");
         }
     }
 
-    fn post_rebalance(&self, consumer: &Client, rebalance: &Rebalance<'_>) {
-        let Changes { holdings, group, replaced } = &self.own;
+    fn post_rebalance(&self, consumer: &MemberClient, rebalance: &Rebalance<'_>) {
+        let RebalanceListener { ownership, group, replaced } = &self.own;
         let Rebalance::Assign(partitions) = rebalance else { return };
         if replaced.is_cancelled() {
             return;
         }
         if partitions.count() > 0 {
             tracing::info!(group, partitions = ?numbers(partitions), "partitions assigned");
-            // Records of a partition that is not paused are fetched and dropped, nothing worse.
+            // Harmless: records of a partition that is not paused are fetched and dropped.
             if let Err(error) = consumer.pause(partitions) {
-                tracing::debug!(group, %error, "partitions are not paused");
+                tracing::debug!(group, %error, "cannot pause the partitions; their records are fetched and dropped");
             }
         }
-        holdings.settled(sys::group_generation(consumer.client()), numbers(partitions));
+        ownership.rebalanced(sys::group_generation(consumer.client()), numbers(partitions));
     }
 }
 
-/// There is one topic only.
+/// The partition numbers; the group has only one topic.
 fn numbers(partitions: &TopicPartitionList) -> Vec<i32> {
     partitions.elements().iter().map(|element| element.partition()).collect()
 }

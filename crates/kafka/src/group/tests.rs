@@ -1,20 +1,20 @@
 use std::{cell::Cell, time::Instant};
 
 use super::*;
-use crate::{Error, embedded::Cluster, read_to_end};
+use crate::{Error, embedded::EmbeddedCluster, read_to_end};
 
 const TOPIC: &str = "work";
 const PARTITIONS: i32 = 32;
-/// Nothing takes this long when all is well.
+/// Limit that no passing test reaches.
 const LIMIT: Duration = Duration::from_secs(30);
 
-fn cluster() -> Cluster {
-    let cluster = Cluster::start(1).unwrap();
+fn cluster() -> EmbeddedCluster {
+    let cluster = EmbeddedCluster::start(1).unwrap();
     cluster.create_topic(TOPIC, PARTITIONS).unwrap();
     cluster
 }
 
-/// The session the in-process cluster does well with.
+/// A session that works with the in-process cluster.
 fn options(member: &str) -> Options {
     Options {
         group: "workers".into(),
@@ -25,24 +25,24 @@ fn options(member: &str) -> Options {
     }
 }
 
-async fn join(cluster: &Cluster, member: &str) -> Membership {
+async fn join(cluster: &EmbeddedCluster, member: &str) -> Membership {
     Membership::join(&cluster.settings(), options(member)).await.unwrap()
 }
 
-/// For the only member of a group: no stall ends its session. Whoever joined after it would wait for most of one.
-async fn join_alone(cluster: &Cluster, member: &str) -> Membership {
+/// For the only member of a group: a long session, which no stall can end. A second member would wait for most of it.
+async fn join_alone(cluster: &EmbeddedCluster, member: &str) -> Membership {
     let options = Options { session: Duration::from_secs(20), ..options(member) };
     Membership::join(&cluster.settings(), options).await.unwrap()
 }
 
-/// Waits until what is owned is as wanted.
-async fn until(membership: &Membership, wanted: impl Fn(&Owned) -> bool) -> Owned {
+/// Waits until the owned partitions meet a condition.
+async fn until(membership: &Membership, wanted: impl Fn(&OwnedPartitions) -> bool) -> OwnedPartitions {
     let mut owned = membership.owned();
     let waited = timeout(LIMIT, owned.wait_for(|owned| wanted(owned))).await;
     waited.unwrap_or_else(|_| panic!("it still owns {membership:?}")).unwrap().clone()
 }
 
-/// Asks until the answer is yes.
+/// Polls until the answer is true.
 async fn until_true(what: &str, ask: impl Fn() -> bool) {
     let end = Instant::now() + LIMIT;
     while !ask() {
@@ -51,12 +51,12 @@ async fn until_true(what: &str, ask: impl Fn() -> bool) {
     }
 }
 
-fn all(owned: &Owned) -> bool {
+fn all(owned: &OwnedPartitions) -> bool {
     owned.len() == PARTITIONS as usize
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_only_member_owns_everything_and_holds_what_it_owns() {
+async fn only_member_owns_and_holds_everything() {
     let cluster = cluster();
 
     let membership = join_alone(&cluster, "one").await;
@@ -65,19 +65,19 @@ async fn the_only_member_owns_everything_and_holds_what_it_owns() {
     assert!(owned.keys().all(|partition| membership.holds(*partition)), "{membership:?}");
     assert!(!membership.holds(PARTITIONS));
     assert!(membership.lease_left() <= Duration::from_secs(19));
-    assert_eq!(membership.lapse(), None);
+    assert_eq!(membership.outage(), None);
     let rebalances = membership.rebalances();
     assert!(rebalances.completed >= 1 && rebalances.generation.is_some(), "{rebalances:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_is_a_record_in_its_partition_that_names_the_worker() {
+async fn claim_is_a_record_that_names_the_worker() {
     let cluster = cluster();
     let membership = join_alone(&cluster, "host:8083").await;
     let owned = until(&membership, all).await;
 
     let mut found = BTreeMap::new();
-    let each = |record: crate::Received| {
+    let each = |record: crate::ConsumerRecord| {
         let text = |bytes: Option<bytes::Bytes>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
         assert_eq!(text(record.key), record.partition.to_string());
         assert_eq!(text(record.value), r#"{"worker":"host:8083"}"#);
@@ -89,9 +89,9 @@ async fn a_claim_is_a_record_in_its_partition_that_names_the_worker() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_takes_a_partition_later_has_a_higher_claim() {
+async fn later_owner_has_a_higher_claim() {
     let cluster = cluster();
-    let mut last: Option<Owned> = None;
+    let mut last: Option<OwnedPartitions> = None;
 
     for member in ["one", "two", "three"] {
         let membership = join(&cluster, member).await;
@@ -105,7 +105,7 @@ async fn whoever_takes_a_partition_later_has_a_higher_claim() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_that_left_owns_nothing_and_its_clones_neither() {
+async fn member_that_left_owns_nothing_nor_do_its_clones() {
     let cluster = cluster();
     let membership = join_alone(&cluster, "one").await;
     until(&membership, all).await;
@@ -113,16 +113,16 @@ async fn a_member_that_left_owns_nothing_and_its_clones_neither() {
 
     membership.leave().await;
 
-    // On a busy machine it may end later than leaving waits for.
+    // On a busy machine it may end after the limit for leaving.
     timeout(LIMIT, clone.ended()).await.unwrap();
     assert!(clone.owned().borrow().is_empty());
     assert!(!clone.holds(0));
     assert_eq!(clone.lease_left(), Duration::ZERO);
-    assert!(!clone.lapse().unwrap().joined);
+    assert!(!clone.outage().unwrap().joined);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_that_is_dropped_leaves_too() {
+async fn dropped_member_leaves_the_group() {
     let cluster = cluster();
     let first = join(&cluster, "one").await;
     until(&first, all).await;
@@ -135,14 +135,14 @@ async fn a_member_that_is_dropped_leaves_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_brokers_the_lease_ends_within_the_session_and_runs_again_with_them() {
+async fn lease_ends_without_brokers_and_runs_again_with_them() {
     let cluster = cluster();
     let membership = join(&cluster, "one").await;
     until(&membership, all).await;
 
     cluster.set_reachable(false).unwrap();
     let cut = Instant::now();
-    // Only a look that found it held says anything: this thread may be late.
+    // This thread may be late, so only a check that found the partition held counts.
     let held = Cell::new(Duration::ZERO);
     let ended = || {
         let before = cut.elapsed();
@@ -150,8 +150,8 @@ async fn without_brokers_the_lease_ends_within_the_session_and_runs_again_with_t
         held.set(if holds { before } else { held.get() });
         !holds
     };
-    until_true("the lease goes on", ended).await;
-    until_true("it says why", || membership.lapse().is_some_and(|lapse| lapse.reason.is_some())).await;
+    until_true("the lease ends", ended).await;
+    until_true("it says why", || membership.outage().is_some_and(|outage| outage.reason.is_some())).await;
 
     assert!(held.get() <= Duration::from_millis(1500), "it held for {:?}", held.get());
     cluster.set_reachable(true).unwrap();
@@ -160,25 +160,25 @@ async fn without_brokers_the_lease_ends_within_the_session_and_runs_again_with_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_that_the_group_does_not_take_back_joins_anew() {
+async fn dropped_member_rejoins_with_a_new_client() {
     let cluster = cluster();
-    let patience = Duration::from_millis(600);
+    let rejoin_after = Duration::from_millis(600);
     let settings = cluster.settings();
-    let membership = Membership::join_patiently(&settings, options("one"), patience).await.unwrap();
+    let membership = Membership::join_with(&settings, options("one"), rejoin_after).await.unwrap();
     let first = until(&membership, all).await;
 
-    // As after a session that ended, and with a client that never joins again.
-    membership.holdings.end();
+    // As after an ended session, with a client that never rejoins.
+    membership.ownership.end();
 
     let again = until(&membership, |owned| all(owned) && !Arc::ptr_eq(owned, &first)).await;
     assert!(again.iter().all(|(partition, claim)| *claim > first[partition]), "{first:?}, {again:?}");
     until_true("it does not hold them", || (0..PARTITIONS).all(|partition| membership.holds(partition)))
         .await;
-    assert_eq!(membership.lapse(), None);
+    assert_eq!(membership.outage(), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leaving_without_brokers_does_not_wait_for_them() {
+async fn leaving_does_not_wait_for_brokers() {
     let cluster = cluster();
     let membership = join(&cluster, "one").await;
     until(&membership, all).await;
@@ -191,7 +191,7 @@ async fn leaving_without_brokers_does_not_wait_for_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_setting_that_would_break_the_group_is_refused() {
+async fn setting_that_would_break_the_group_is_refused() {
     let cluster = cluster();
     let mut settings = cluster.settings();
     settings.consumer.insert("group.instance.id".into(), "mine".into());

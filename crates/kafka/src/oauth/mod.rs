@@ -1,10 +1,10 @@
-//! Tokens for `sasl.mechanism=OAUTHBEARER`: by client-credentials grant from an endpoint, or from a file someone else
-//! keeps fresh.
+//! Tokens for `sasl.mechanism=OAUTHBEARER`: by client-credentials grant from an endpoint, or from a file that another
+//! program refreshes.
 //!
-//! librdkafka asks for a token well before the last one ends, in a callback on the thread that also serves delivery reports.
-//! The callback therefore answers at once with the token at hand ([`Tokens`]); the request runs on a thread of its own, is
-//! bounded in time, and its token is handed over when it comes. On failure librdkafka asks again ten seconds later. Neither
-//! token nor secret is ever part of an error.
+//! librdkafka asks for a token well before the last one expires, in a callback on the thread that also serves delivery
+//! reports. So the callback returns the cached token at once ([`TokenCache`]); the request runs on its own thread with a time
+//! limit, and the token is set when it arrives. On failure librdkafka asks again after 10 s. Errors contain neither tokens nor
+//! secrets.
 
 use std::{
     collections::BTreeMap,
@@ -28,14 +28,14 @@ use base::secret::Secret;
 
 use crate::Error;
 
-/// The most a token request may take, so that the client's callbacks are never held up for longer.
+/// Time limit of a token request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
-/// No provider's answer is larger; more is not read.
+/// Largest response we read, in bytes.
 const ANSWER_LIMIT: usize = 64 * 1024;
 
 /// Where tokens come from.
 #[derive(Debug, Clone)]
-pub(super) enum Source {
+pub(super) enum TokenSource {
     /// A client-credentials grant.
     Endpoint {
         url: Url,
@@ -48,9 +48,8 @@ pub(super) enum Source {
     File(PathBuf),
 }
 
-impl Source {
-    /// Takes the settings that are ours out of the user's, keyed by librdkafka's names; `None` when another mechanism is
-    /// used.
+impl TokenSource {
+    /// Removes our settings from the user's, which are keyed by librdkafka's names; `None` if another mechanism is used.
     pub(super) fn take(
         client: &'static str,
         user: &mut BTreeMap<&str, (&str, &str)>,
@@ -60,9 +59,9 @@ impl Source {
         let client_id = own("sasl.oauthbearer.client.id");
         let client_secret = own("sasl.oauthbearer.client.secret");
         let scope = own("sasl.oauthbearer.scope");
-        // The brokers' certificate authority unless the endpoint has its own; librdkafka does not know the latter.
+        // The endpoint's certificate authority, by default that of the brokers; librdkafka does not know this setting.
         let ca = own("https.ca.location");
-        // `oidc` asks for the fetch that we do; librdkafka would refuse the word.
+        // `oidc` requests what we do here; our build of librdkafka would refuse it.
         own("sasl.oauthbearer.method");
         let ca = ca.or_else(|| user.get("ssl.ca.location").map(|(_, path)| (*path).to_owned()));
         if user.get("sasl.mechanisms").is_none_or(|(_, value)| !value.eq_ignore_ascii_case("OAUTHBEARER")) {
@@ -79,14 +78,16 @@ impl Source {
         const FORMS: &str =
             "set it to the https:// address of the token endpoint, or to file:///path of a JWT";
         let url = url.ok_or_else(|| wrong(URL, "sasl.mechanism=OAUTHBEARER needs it", FORMS))?;
-        let url = Url::parse(&url).map_err(|_| wrong(URL, "it is no address", FORMS))?;
+        let url = Url::parse(&url).map_err(|_| wrong(URL, "it is not a URL", FORMS))?;
         match url.scheme() {
             "file" => {
-                let path = url.to_file_path().map_err(|()| wrong(URL, "it names no local file", FORMS))?;
+                let path = url
+                    .to_file_path()
+                    .map_err(|()| wrong(URL, "it is not the path of a local file", FORMS))?;
                 Ok(Some(Self::File(path)))
             }
             "https" | "http" => {
-                let missing = |key| wrong(key, "the token endpoint asks for it", "set it");
+                let missing = |key| wrong(key, "the token endpoint requires it", "set it");
                 Ok(Some(Self::Endpoint {
                     url,
                     client_id: client_id.ok_or_else(|| missing("sasl.oauthbearer.client.id"))?,
@@ -94,7 +95,7 @@ impl Source {
                         .ok_or_else(|| missing("sasl.oauthbearer.client.secret"))?
                         .into(),
                     scope,
-                    // librdkafka's word for the system's own.
+                    // `probe` means the system's store to librdkafka.
                     ca: ca.filter(|path| path != "probe").map(Into::into),
                 }))
             }
@@ -112,7 +113,7 @@ impl Source {
                 thread::Builder::new()
                     .name("kafka-token".into())
                     .spawn(move || {
-                        // Past the limit nobody listens any more.
+                        // After the limit the receiver is gone.
                         drop(answer.send(source.request()));
                     })
                     .map_err(|error| self.failed(error.to_string()))?;
@@ -135,7 +136,7 @@ impl Source {
         let exchange = async {
             let mut builder = reqwest::Client::builder()
                 .timeout(REQUEST_LIMIT)
-                // A redirect would carry the secret to an address nobody configured.
+                // A redirect would send the secret to an address that was not configured.
                 .redirect(reqwest::redirect::Policy::none());
             if let Some(path) = ca {
                 builder = builder.tls_certs_only(authorities(path)?);
@@ -159,7 +160,7 @@ impl Source {
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let body = runtime.map_err(|error| error.to_string())?.block_on(exchange)?;
-        let grant: Grant = serde_json::from_slice(&body)
+        let grant: TokenResponse = serde_json::from_slice(&body)
             .map_err(|_| "its answer is not a JSON object with access_token".to_owned())?;
         grant.into_token(client_id)
     }
@@ -173,34 +174,30 @@ impl Source {
     }
 }
 
-/// The tokens of one client: the last one, and whether the next is on its way.
+/// The last token of one client, and whether the next is being fetched.
 #[derive(Debug)]
-pub(super) struct Tokens {
-    source: Source,
-    last: Mutex<Option<Token>>,
+pub(super) struct TokenCache {
+    source: TokenSource,
+    last: Mutex<Option<CachedToken>>,
     fetching: AtomicBool,
 }
 
 #[derive(Clone)]
-struct Token {
+struct CachedToken {
     text: Secret,
     principal_name: String,
     lifetime_ms: i64,
 }
 
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Token").field("lifetime_ms", &self.lifetime_ms).finish_non_exhaustive()
-    }
-}
+opaque_debug!(CachedToken);
 
-impl Tokens {
-    pub(super) fn new(source: Source) -> Self {
+impl TokenCache {
+    pub(super) fn new(source: TokenSource) -> Self {
         Self { source, last: Mutex::default(), fetching: AtomicBool::new(false) }
     }
 
-    /// The last token, while it lives.
-    pub(super) fn at_hand(&self) -> Option<OAuthToken> {
+    /// The last token, if it has not expired.
+    pub(super) fn current(&self) -> Option<OAuthToken> {
         let last = self.last.lock().clone().filter(|token| token.lifetime_ms > now_ms())?;
         Some(OAuthToken {
             token: last.text.reveal().to_owned(),
@@ -209,14 +206,14 @@ impl Tokens {
         })
     }
 
-    /// Fetches the next one, unless somebody does; `None` then. Blocks up to [`REQUEST_LIMIT`].
+    /// Fetches the next token; `None` if a fetch is already running. Blocks up to [`REQUEST_LIMIT`].
     pub(super) fn next(&self) -> Option<Result<OAuthToken, Error>> {
         if self.fetching.swap(true, Ordering::AcqRel) {
             return None;
         }
         let fetched = self.source.fetch();
         if let Ok(token) = &fetched {
-            *self.last.lock() = Some(Token {
+            *self.last.lock() = Some(CachedToken {
                 text: token.token.clone().into(),
                 principal_name: token.principal_name.clone(),
                 lifetime_ms: token.lifetime_ms,
@@ -227,17 +224,17 @@ impl Tokens {
     }
 }
 
-/// What a token endpoint answers.
+/// Response of a token endpoint.
 #[derive(Deserialize)]
-struct Grant {
+struct TokenResponse {
     access_token: String,
-    /// Seconds, as a number or, from some issuers, as text.
+    /// Seconds, as a number or, with some issuers, as text.
     expires_in: Option<serde_json::Value>,
 }
 
-impl Grant {
+impl TokenResponse {
     fn into_token(self, client_id: &str) -> Result<OAuthToken, String> {
-        // A token that is no JWT is fine as long as the endpoint says how long it lives.
+        // The token need not be a JWT if the endpoint says when it expires.
         let claims = claims(&self.access_token).unwrap_or_default();
         let lifetime_ms = match (self.expires_in, claims.exp) {
             (Some(seconds), _) => {
@@ -250,7 +247,7 @@ impl Grant {
                 now_ms().saturating_add(i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000))
             }
             (None, Some(exp)) => epoch_ms(exp),
-            (None, None) => return Err("its answer has no expires_in and the token no exp".into()),
+            (None, None) => return Err("its answer has no expires_in and the token has no exp claim".into()),
         };
         let principal_name = claims.sub.unwrap_or_else(|| client_id.to_owned());
         Ok(OAuthToken { token: self.access_token, principal_name, lifetime_ms })
@@ -259,13 +256,13 @@ impl Grant {
 
 /// The claims that matter to a Kafka client.
 #[derive(Default, Deserialize)]
-struct Claims {
+struct JwtClaims {
     sub: Option<String>,
     /// Seconds since 1970; some issuers write fractions.
     exp: Option<f64>,
 }
 
-fn claims(token: &str) -> Option<Claims> {
+fn claims(token: &str) -> Option<JwtClaims> {
     let payload = token.split('.').nth(1)?;
     let json = URL_SAFE_NO_PAD.decode(payload.trim_end_matches('=')).ok()?;
     serde_json::from_slice(&json).ok()
@@ -280,7 +277,7 @@ fn authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, String> {
     };
     let pem = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
     let found = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| wrong(error.to_string()))?;
-    if found.is_empty() { Err(wrong("it has none".into())) } else { Ok(found) }
+    if found.is_empty() { Err(wrong("it contains none".into())) } else { Ok(found) }
 }
 
 fn read(path: &Path) -> Result<OAuthToken, String> {

@@ -8,15 +8,15 @@ fn jwt(claims: &str) -> String {
     format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims))
 }
 
-fn take(settings: &[(&'static str, &'static str)]) -> Result<Option<Source>, Error> {
+fn take(settings: &[(&'static str, &'static str)]) -> Result<Option<TokenSource>, Error> {
     let mut user: BTreeMap<&str, (&str, &str)> =
         settings.iter().map(|(key, value)| (*key, (*key, *value))).collect();
-    let source = Source::take("producer", &mut user);
+    let source = TokenSource::take("producer", &mut user);
     assert!(user.keys().all(|key| !key.starts_with("sasl.oauthbearer.")), "librdkafka would refuse {user:?}");
     source
 }
 
-/// Serves one router on a port of its own until the test ends.
+/// Serves one router on a free port until the test ends.
 fn serve(router: Router) -> Url {
     let (address, addressed) = mpsc::channel();
     thread::spawn(move || {
@@ -30,8 +30,8 @@ fn serve(router: Router) -> Url {
     Url::parse(&format!("http://{}/token", addressed.recv().unwrap())).unwrap()
 }
 
-fn endpoint(url: Url) -> Source {
-    Source::Endpoint {
+fn endpoint(url: Url) -> TokenSource {
+    TokenSource::Endpoint {
         url,
         client_id: "worker".into(),
         client_secret: "hunter2".into(),
@@ -41,13 +41,13 @@ fn endpoint(url: Url) -> Source {
 }
 
 #[test]
-fn another_mechanism_needs_no_token() {
+fn other_mechanisms_need_no_token() {
     assert!(take(&[("sasl.mechanisms", "SCRAM-SHA-512")]).unwrap().is_none());
     assert!(take(&[]).unwrap().is_none());
 }
 
 #[test]
-fn a_missing_or_odd_endpoint_is_an_error_that_names_the_key() {
+fn missing_or_bad_endpoint_is_an_error_that_names_the_key() {
     const KEY: &str = "sasl.oauthbearer.token.endpoint.url";
     for settings in [
         vec![("sasl.mechanisms", "OAUTHBEARER")],
@@ -61,7 +61,7 @@ fn a_missing_or_odd_endpoint_is_an_error_that_names_the_key() {
 }
 
 #[test]
-fn an_endpoint_without_credentials_is_refused() {
+fn endpoint_without_credentials_is_refused() {
     let settings =
         [("sasl.mechanisms", "OAUTHBEARER"), ("sasl.oauthbearer.token.endpoint.url", "https://issuer/token")];
 
@@ -71,7 +71,7 @@ fn an_endpoint_without_credentials_is_refused() {
 }
 
 #[test]
-fn a_grant_is_asked_for_with_credentials_and_scope_and_lives_as_long_as_it_says() {
+fn grant_sends_credentials_and_scope_and_honors_expires_in() {
     let token = jwt(r#"{"sub":"the-worker","exp":1}"#);
     let answer = Arc::new(token.clone());
     let router = Router::new().route(
@@ -93,7 +93,7 @@ fn a_grant_is_asked_for_with_credentials_and_scope_and_lives_as_long_as_it_says(
 }
 
 #[test]
-fn a_refusal_or_a_redirect_is_an_error_without_the_secret() {
+fn refusal_or_redirect_is_an_error_without_the_secret() {
     let router = Router::new().route("/token", post(|| async { Redirect::temporary("/elsewhere") }));
 
     let Err(error) = endpoint(serve(router)).fetch() else { panic!("a redirect is no token") };
@@ -104,8 +104,9 @@ fn a_refusal_or_a_redirect_is_an_error_without_the_secret() {
 }
 
 #[test]
-fn a_token_that_is_no_jwt_is_the_clients_own_and_needs_expires_in() {
-    let grant = |expires_in: Option<serde_json::Value>| Grant { access_token: "opaque".into(), expires_in };
+fn opaque_token_needs_expires_in() {
+    let grant =
+        |expires_in: Option<serde_json::Value>| TokenResponse { access_token: "opaque".into(), expires_in };
 
     assert_eq!(
         grant(Some(60.into())).into_token("worker").map(|token| token.principal_name).ok().as_deref(),
@@ -115,9 +116,9 @@ fn a_token_that_is_no_jwt_is_the_clients_own_and_needs_expires_in() {
 }
 
 #[test]
-fn a_file_holds_a_jwt_and_is_read_anew_each_time() {
+fn jwt_file_is_read_each_time() {
     let path = std::env::temp_dir().join(format!("tributary-token-{}", std::process::id()));
-    let source = Source::File(path.clone());
+    let source = TokenSource::File(path.clone());
     fs::write(&path, jwt(r#"{"sub":"first","exp":4000000000}"#) + "\n").unwrap();
     let first = source.fetch().unwrap();
 
@@ -132,9 +133,9 @@ fn a_file_holds_a_jwt_and_is_read_anew_each_time() {
 }
 
 #[test]
-fn expires_in_may_be_text_or_enormous_and_must_be_seconds() {
+fn expires_in_may_be_text_or_huge_but_must_be_seconds() {
     let lifetime = |json: &str| {
-        let grant: Grant =
+        let grant: TokenResponse =
             serde_json::from_str(&format!(r#"{{"access_token":"opaque","expires_in":{json}}}"#)).unwrap();
         grant.into_token("worker").map(|token| token.lifetime_ms - now_ms())
     };
@@ -145,11 +146,11 @@ fn expires_in_may_be_text_or_enormous_and_must_be_seconds() {
 }
 
 #[test]
-fn the_token_at_hand_is_given_at_once_while_the_next_is_fetched() {
+fn cached_token_is_returned_while_the_next_is_fetched() {
     let router = Router::new().route("/token", post(|| async { std::future::pending::<String>().await }));
-    let tokens = Arc::new(Tokens::new(endpoint(serve(router))));
-    assert!(tokens.at_hand().is_none());
-    let token = |lifetime_ms| Token { text: "t".into(), principal_name: "p".into(), lifetime_ms };
+    let tokens = Arc::new(TokenCache::new(endpoint(serve(router))));
+    assert!(tokens.current().is_none());
+    let token = |lifetime_ms| CachedToken { text: "t".into(), principal_name: "p".into(), lifetime_ms };
     *tokens.last.lock() = Some(token(now_ms() + 60_000));
     let fetcher = Arc::clone(&tokens);
     thread::spawn(move || fetcher.next());
@@ -157,10 +158,10 @@ fn the_token_at_hand_is_given_at_once_while_the_next_is_fetched() {
         thread::yield_now();
     }
 
-    let at_hand = tokens.at_hand();
+    let current = tokens.current();
 
-    assert_eq!(at_hand.map(|token| token.principal_name).as_deref(), Some("p"));
+    assert_eq!(current.map(|token| token.principal_name).as_deref(), Some("p"));
     assert!(tokens.next().is_none(), "one request at a time");
     *tokens.last.lock() = Some(token(now_ms() - 1));
-    assert!(tokens.at_hand().is_none(), "it has ended");
+    assert!(tokens.current().is_none(), "it has ended");
 }

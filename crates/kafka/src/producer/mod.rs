@@ -1,19 +1,18 @@
-//! The idempotent producer: a record goes in, the broker's acknowledgement comes out.
+//! The idempotent producer: send a record, await the broker's acknowledgement.
 //!
-//! Records go through librdkafka's bounded queue to the broker with `acks=all`; a report per record completes its
-//! [`Delivery`] straight from the client's poll thread, without a task in between.
+//! Records go through librdkafka's bounded queue to the broker with `acks=all`; each delivery report completes its
+//! [`DeliveryFuture`] directly on the client's poll thread.
 //!
-//! - Within a partition records reach the log in the order of [`Producer::send`], without gaps and duplicates, for as long
-//!   as the producer lives.
-//! - There is no message timeout: a record is given up only by [`Producer::purge`], by dropping the producer, or by a
-//!   refusal of the broker. Deadlines are the caller's, and letting go of a [`Delivery`] does not take the record back.
-//! - Nothing here blocks an async thread, dropping the producer included.
+//! - Within a partition records reach the log in the order of [`Producer::send`], without gaps or duplicates, as long as the
+//!   producer lives.
+//! - There is no message timeout: a record is dropped only by [`Producer::purge`], by dropping the producer, or when the
+//!   broker refuses it. Callers set their own deadlines; dropping a [`DeliveryFuture`] does not cancel the record.
+//! - No function blocks an async thread, nor does dropping the producer.
 //!
-//! On failure: a full queue gives the record back at once; a lost broker only delays; a [fatal](Producer::fatal) producer
-//! must be built anew, and its open deliveries all end with an error that says whether the record may be in the log.
+//! On failure: a full queue returns the record at once; a lost broker only delays; a [fatal](Producer::fatal) producer must be
+//! rebuilt, and its open deliveries fail with an error that says whether the record may be in the log.
 
 use std::{
-    fmt,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -35,17 +34,17 @@ use model::EncodedRecord;
 use crate::Kafka;
 use crate::{
     Error, Persisted,
-    client::{Settings, blocking, in_steps, on_closing_thread},
-    context::{Context, everything},
+    client::{Settings, ask_until_answered, blocking, on_closing_thread},
+    context::{Context, purge_everything},
     poll_thread::PolledProducer,
-    role::Role,
+    role::ClientRole,
     sys,
 };
 
-/// What a producer may use.
+/// Limits of a producer.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Bytes of records that may wait inside the client (default 64 MiB); above it [`Producer::send`] gives records back.
+    /// Bytes of records that may be queued (default 64 MiB); above it [`Producer::send`] returns records.
     pub queue_bytes: usize,
 }
 
@@ -55,32 +54,32 @@ impl Default for Options {
     }
 }
 
-type Client = PolledProducer<Context>;
+type ProducerClient = PolledProducer<Context>;
 
 /// See the module's head. Share it behind an `Arc`.
 pub struct Producer {
-    /// Only `None` once the producer is being dropped.
-    inner: Option<Arc<Client>>,
-    /// Has a token for every record without a report.
+    /// `None` only while the producer is being dropped.
+    inner: Option<Arc<ProducerClient>>,
+    /// Holds a token for every record without a report.
     outstanding: TaskTracker,
 }
 
 impl Producer {
     /// Creates the client; connections are made in the background.
     pub fn new(kafka: &Kafka, options: &Options) -> Result<Self, Error> {
-        let settings = Settings::new(kafka, &Role::Producer { queue_bytes: options.queue_bytes })?;
+        let settings = Settings::new(kafka, &ClientRole::Producer { queue_bytes: options.queue_bytes })?;
         let outstanding = TaskTracker::new();
-        // An open tracker could not be waited for; a closed one still hands out tokens.
+        // Only a closed tracker can be waited for; it still issues tokens.
         outstanding.close();
         Ok(Self { inner: Some(settings.create(())?), outstanding })
     }
 
-    /// Connects and learns where these topics are, so that the first record does not wait for it (up to a second).
+    /// Connects and fetches the metadata of these topics, which would delay the first record by up to 1 s.
     pub async fn warm_up(&self, topics: Vec<String>, limit: Duration) -> Result<(), Error> {
         let producer = Arc::clone(self.inner()?);
         let fetch = move || {
             topics.iter().try_for_each(|topic| {
-                in_steps(limit, |step| {
+                ask_until_answered(limit, |step| {
                     let fetched = producer.client().fetch_metadata(Some(topic), step).map(drop);
                     fetched.map_err(|error| producer.context().failed(format!("find topic {topic}"), error))
                 })
@@ -89,109 +88,105 @@ impl Producer {
         blocking("find topics", fetch).await?
     }
 
-    /// Queues a record and never waits. Records of one partition keep the order of these calls.
-    pub fn send(&self, record: EncodedRecord) -> Result<Delivery, SendError> {
+    /// Queues a record without waiting. Records of one partition keep the order of these calls.
+    pub fn send(&self, record: EncodedRecord) -> Result<DeliveryFuture, SendError> {
         let (sender, reported) = oneshot::channel();
         let inner = match self.inner() {
             Ok(inner) => inner,
             Err(error) => return Err(SendError::new(record, error)),
         };
-        let report = Box::new(Report { sender, _token: self.outstanding.token() });
+        let report = Box::new(DeliveryReport { sender, _token: self.outstanding.token() });
         let Err((error, _)) = inner.send(base_record(&record, report)) else {
             let (topic, partition) = (Arc::clone(&record.topic), record.partition);
-            return Ok(Delivery { reported, topic, partition });
+            return Ok(DeliveryFuture { reported, topic, partition });
         };
         let error = Error::delivery(&record.topic, record.partition, Persisted::No, error);
         Err(SendError::new(record, error))
     }
 
-    /// Records that were accepted and not yet reported.
+    /// Records that were queued and not yet reported.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.outstanding.len()
     }
 
-    /// Waits until every accepted record is reported, whichever way.
+    /// Waits until every queued record is reported, whatever the result.
     pub async fn flush(&self, limit: Duration) -> Result<(), Error> {
         let action = || format!("flush {} records", self.outstanding());
         timeout(limit, self.outstanding.wait()).await.map_err(|_| Error::Deadline { action: action(), limit })
     }
 
-    /// Gives up every record that is not yet reported. Those on the wire are reported as [`Persisted::Possibly`].
+    /// Drops every record that is not yet reported. Those in flight are reported as [`Persisted::Possibly`].
     pub fn purge(&self) {
         if let Some(inner) = &self.inner {
-            inner.purge(everything());
+            inner.purge(purge_everything());
         }
     }
 
-    /// The error after which this producer sends nothing any more; the owner builds a new one.
+    /// The fatal error, after which this producer sends nothing; the owner must build a new one.
     #[must_use]
     pub fn fatal(&self) -> Option<Error> {
         let (code, reason) = self.inner.as_ref()?.client().fatal_error()?;
         let action = format!("publish with this producer ({reason})");
-        // The code itself may look harmless; that the client is over is the news.
-        tracing::debug!(?code, reason, "producer failed for good");
+        // The code alone may look harmless, so the error gets the code Fatal.
+        tracing::debug!(?code, reason, "producer failed fatally");
         Some(Error::request(action, KafkaError::Global(RDKafkaErrorCode::Fatal)))
     }
 
-    fn inner(&self) -> Result<&Arc<Client>, Error> {
+    fn inner(&self) -> Result<&Arc<ProducerClient>, Error> {
         self.inner.as_ref().ok_or_else(|| Error::Stopped { action: "publish".into() })
     }
 }
 
-impl fmt::Debug for Producer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Producer").field("outstanding", &self.outstanding()).finish_non_exhaustive()
-    }
-}
+opaque_debug!(Producer);
 
 impl Drop for Producer {
     fn drop(&mut self) {
         let Some(inner) = self.inner.take() else { return };
-        // Closing joins the poll thread and waits for reports: not on the caller's thread.
+        // Closing waits for the poll thread and for reports, so not on the caller's thread.
         on_closing_thread(move || drop(inner));
     }
 }
 
-/// The broker has the record, and so have its in-sync replicas.
+/// All in-sync replicas have the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ack {
     /// Partition it is in.
     pub partition: i32,
     /// Its offset there.
     pub offset: i64,
-    /// Its timestamp in milliseconds since 1970, where the broker told.
+    /// Its timestamp in milliseconds since 1970, if the broker returned it.
     pub timestamp_ms: Option<i64>,
 }
 
-/// Resolves when the record is acknowledged or given up. Dropping it forgets the report, not the record.
+/// Resolves when the record is acknowledged or dropped. Dropping it cancels the report, not the record.
 #[derive(Debug)]
 #[must_use = "a record counts as published only when its delivery says so"]
-pub struct Delivery {
+pub struct DeliveryFuture {
     reported: oneshot::Receiver<Result<Ack, Error>>,
     topic: Arc<str>,
     partition: i32,
 }
 
-impl Future for Delivery {
+impl Future for DeliveryFuture {
     type Output = Result<Ack, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         let report = ready!(Pin::new(&mut self.reported).poll(context));
         Poll::Ready(report.unwrap_or_else(|_| {
-            // The client ended without a word about this record.
+            // The client closed without a report for this record.
             Err(Error::delivery(&self.topic, self.partition, Persisted::Possibly, KafkaError::Canceled))
         }))
     }
 }
 
-/// A record that was not accepted, and why.
+/// A record that was not queued, and why.
 #[derive(Debug, thiserror::Error)]
 #[error("queue a record for publication")]
 pub struct SendError {
-    /// The record, for another try or the dead letters.
+    /// The record, for a retry or a dead letter.
     pub record: Box<EncodedRecord>,
-    /// Why: [`Error::retry`] tells a full queue from a record that will never fit.
+    /// Why: [`Error::retry`] distinguishes a full queue from a record that never fits.
     #[source]
     pub error: Error,
 }
@@ -202,7 +197,7 @@ impl SendError {
     }
 }
 
-/// The record as librdkafka takes it; it copies key and value, headers are built.
+/// The record for librdkafka, which copies key and value; headers are copied here.
 pub(super) fn base_record<D: rdkafka::IntoOpaque>(
     record: &EncodedRecord,
     opaque: D,
@@ -226,23 +221,23 @@ pub(super) fn base_record<D: rdkafka::IntoOpaque>(
     }
 }
 
-/// What travels with a record and comes back with its report.
-pub(super) struct Report {
+/// The state of a record until its delivery report.
+pub(super) struct DeliveryReport {
     sender: oneshot::Sender<Result<Ack, Error>>,
     /// Counts the record as outstanding for as long as it exists.
     _token: TaskTrackerToken,
 }
 
 impl ProducerContext for Context {
-    type DeliveryOpaque = Box<Report>;
+    type DeliveryOpaque = Box<DeliveryReport>;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, report: Box<Report>) {
-        // The caller may have dropped its delivery.
+    fn delivery(&self, result: &DeliveryResult<'_>, report: Box<DeliveryReport>) {
+        // The caller may have dropped its future.
         report.sender.send(outcome(result)).ok();
     }
 }
 
-/// A delivery report in our words.
+/// Converts a delivery report.
 pub(super) fn outcome(report: &DeliveryResult<'_>) -> Result<Ack, Error> {
     match report {
         Ok(message) => Ok(Ack {

@@ -3,7 +3,10 @@ use bytes::Bytes;
 use base::retry::Retry;
 
 use super::*;
-use crate::{Assignment, Consumer, ConsumerOptions, Event, LARGEST_RECORD, Start, embedded::Cluster};
+use crate::{
+    Assignment, Consumer, ConsumerEvent, ConsumerOptions, MAX_RECORD_BYTES, StartOffset,
+    embedded::EmbeddedCluster,
+};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -18,18 +21,18 @@ fn record(partition: i32, value: impl Into<Bytes>) -> EncodedRecord {
     }
 }
 
-fn cluster() -> (Cluster, Producer) {
-    let cluster = Cluster::start(1).unwrap();
+fn cluster() -> (EmbeddedCluster, Producer) {
+    let cluster = EmbeddedCluster::start(1).unwrap();
     cluster.create_topic("events", 2).unwrap();
     let producer = Producer::new(&cluster.settings(), &Options::default()).unwrap();
     (cluster, producer)
 }
 
 #[tokio::test]
-async fn acknowledged_records_of_a_partition_have_the_offsets_of_their_order() {
+async fn offsets_follow_the_order_of_sends() {
     let (_cluster, producer) = cluster();
 
-    let deliveries: Vec<Delivery> =
+    let deliveries: Vec<DeliveryFuture> =
         (0..100).map(|n| producer.send(record(1, n.to_string())).unwrap()).collect();
 
     for (offset, delivery) in deliveries.into_iter().enumerate() {
@@ -39,16 +42,16 @@ async fn acknowledged_records_of_a_partition_have_the_offsets_of_their_order() {
 }
 
 #[tokio::test]
-async fn a_record_whose_delivery_was_dropped_is_published_all_the_same() {
+async fn dropping_the_future_does_not_cancel_the_record() {
     let (cluster, producer) = cluster();
 
     drop(producer.send(record(0, "kept")).unwrap());
     producer.flush(LIMIT).await.unwrap();
 
-    let assignment = Assignment { topic: "events".into(), partition: 0, start: Start::Earliest };
+    let assignment = Assignment { topic: "events".into(), partition: 0, start: StartOffset::Earliest };
     let mut consumer =
         Consumer::assign(&cluster.settings(), vec![assignment], &ConsumerOptions::default()).await.unwrap();
-    let Event::Record(received) = consumer.next().await.unwrap() else {
+    let ConsumerEvent::Record(received) = consumer.next().await.unwrap() else {
         panic!("the record comes before the end")
     };
     assert_eq!(received.value.as_deref(), Some(b"kept".as_slice()));
@@ -57,12 +60,13 @@ async fn a_record_whose_delivery_was_dropped_is_published_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_lost_broker_delays_records_and_loses_none() {
+async fn lost_broker_delays_records_and_loses_none() {
     let (cluster, producer) = cluster();
     producer.send(record(0, "before")).unwrap().await.unwrap();
     cluster.set_reachable(false).unwrap();
 
-    let waiting: Vec<Delivery> = (0..10).map(|n| producer.send(record(0, n.to_string())).unwrap()).collect();
+    let waiting: Vec<DeliveryFuture> =
+        (0..10).map(|n| producer.send(record(0, n.to_string())).unwrap()).collect();
     let early = producer.flush(Duration::from_millis(300)).await;
     cluster.set_reachable(true).unwrap();
 
@@ -75,8 +79,8 @@ async fn a_lost_broker_delays_records_and_loses_none() {
 }
 
 #[tokio::test]
-async fn a_producer_that_failed_for_good_ends_every_open_delivery() {
-    // Nobody tells when a request has left, so a record that had not is given longer the next time.
+async fn fatal_failure_ends_every_open_delivery() {
+    // It cannot be observed when a request has been sent, so the next attempt waits longer.
     for patience in [50, 200, 800, 3200] {
         let (cluster, producer) = cluster();
         producer.send(record(0, "before")).unwrap().await.unwrap();
@@ -85,7 +89,7 @@ async fn a_producer_that_failed_for_good_ends_every_open_delivery() {
         let queued = producer.send(record(0, "behind it")).unwrap();
         tokio::time::sleep(Duration::from_millis(patience)).await;
 
-        sys::fail_for_good(producer.inner().unwrap().client());
+        sys::fail_fatally(producer.inner().unwrap().client());
 
         let on_the_wire = timeout(LIMIT, on_the_wire).await.unwrap().unwrap_err();
         timeout(LIMIT, queued).await.unwrap().unwrap_err();
@@ -99,8 +103,8 @@ async fn a_producer_that_failed_for_good_ends_every_open_delivery() {
 }
 
 #[tokio::test]
-async fn a_full_queue_gives_the_record_back_for_another_try() {
-    let cluster = Cluster::start(1).unwrap();
+async fn full_queue_returns_the_record_for_a_retry() {
+    let cluster = EmbeddedCluster::start(1).unwrap();
     cluster.create_topic("events", 1).unwrap();
     cluster.set_reachable(false).unwrap();
     let producer = Producer::new(&cluster.settings(), &Options { queue_bytes: 16 << 10 }).unwrap();
@@ -114,20 +118,20 @@ async fn a_full_queue_gives_the_record_back_for_another_try() {
 }
 
 #[tokio::test]
-async fn a_record_that_can_never_fit_is_given_back_for_good() {
+async fn record_that_never_fits_is_refused_finally() {
     let (_cluster, producer) = cluster();
 
-    let refused = producer.send(record(0, vec![0; LARGEST_RECORD + 1])).unwrap_err();
+    let refused = producer.send(record(0, vec![0; MAX_RECORD_BYTES + 1])).unwrap_err();
 
     assert_eq!(refused.error.retry(), Retry::Never);
     assert!(refused.error.refuses_record());
     assert_eq!(refused.error.persisted(), Persisted::No);
-    assert_eq!(refused.record.value.as_ref().map(Bytes::len), Some(LARGEST_RECORD + 1));
+    assert_eq!(refused.record.value.as_ref().map(Bytes::len), Some(MAX_RECORD_BYTES + 1));
     assert_eq!(producer.outstanding(), 0);
 }
 
 #[tokio::test]
-async fn purged_records_that_never_left_are_reported_as_not_in_the_log() {
+async fn purged_unsent_records_are_reported_as_not_in_the_log() {
     let (cluster, producer) = cluster();
     cluster.set_reachable(false).unwrap();
     let delivery = producer.send(record(0, "never")).unwrap();
@@ -140,9 +144,9 @@ async fn purged_records_that_never_left_are_reported_as_not_in_the_log() {
 }
 
 #[tokio::test]
-async fn dropping_a_producer_in_trouble_does_not_hold_up_the_thread() {
+async fn dropping_a_stuck_producer_does_not_block() {
     let mut tries = Vec::new();
-    // Others may take the processor away now and then; a wait for the client would be in every try.
+    // Other processes may delay single attempts; a wait for the client would delay all.
     for _ in 0..5 {
         let (cluster, producer) = cluster();
         cluster.set_reachable(false).unwrap();

@@ -1,4 +1,4 @@
-//! The task that reads: the whole topic, then what is added to it, and after a failure all of it again.
+//! The task that reads the topic: all of it, then what is appended, and after a failure all of it again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,30 +11,30 @@ use std::{
 use futures::FutureExt;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use super::{Apply, Contents, PING_INTERVAL, PING_LIMIT, Shared};
-use crate::{Assignment, Consumer, ConsumerOptions, Error, Event, Start, murmur2};
-use base::retry::{Backoff, Chain, Policy, Retry};
+use super::{PING_INTERVAL, PING_LIMIT, SharedTable, TableContents, TableState};
+use crate::{Assignment, Consumer, ConsumerEvent, ConsumerOptions, Error, StartOffset, murmur2};
+use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 
-/// Events that are taken over together, at most.
-const BATCH: usize = 256;
-/// Bytes a consumer may hold: these topics are small, and there are several.
+/// Most events that are applied together.
+const MAX_EVENTS: usize = 256;
+/// Bytes a consumer may buffer: these topics are small, and there are several.
 const BUFFER_BYTES: usize = 4 << 20;
-/// The longest a consumer may look for its topic before it is replaced.
+/// Time limit for finding the topic, after which the consumer is replaced.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Waits between consumers that fail.
-const RETRY: Policy =
-    Policy { first: Duration::from_millis(100), longest: Duration::from_secs(5), total: None };
+const FOLLOW_BACKOFF: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_millis(100), longest: Duration::from_secs(5), total: None };
 
 /// Follows until the task is aborted.
-pub(super) async fn run<S: Apply>(shared: Arc<Shared<S>>) {
-    let mut backoff = Backoff::new(RETRY, u64::from(murmur2(shared.topic.as_bytes())));
+pub(super) async fn run<S: TableState>(shared: Arc<SharedTable<S>>) {
+    let mut backoff = Backoff::new(FOLLOW_BACKOFF, u64::from(murmur2(shared.topic.as_bytes())));
     loop {
         let Err(error) = read(&shared, &mut backoff).await;
         // One warning for an outage, however many attempts it takes.
         if backoff.is_fresh() {
-            tracing::warn!(topic = &*shared.topic, error = %Chain(&error), "reading the topic anew from its start");
+            tracing::warn!(topic = &*shared.topic, error = %ErrorChain(&error), "reading the topic failed; reading it again from its start");
         } else {
-            tracing::debug!(topic = &*shared.topic, error = %Chain(&error), "reading the topic failed again");
+            tracing::debug!(topic = &*shared.topic, error = %ErrorChain(&error), "reading the topic failed again");
         }
         // Permanent errors are retried too: an operator fixes them without restarting the worker.
         if let Some(wait) = backoff.next_wait(Retry::Later) {
@@ -43,12 +43,12 @@ pub(super) async fn run<S: Apply>(shared: Arc<Shared<S>>) {
     }
 }
 
-/// Reads the whole topic and follows it until that fails.
+/// Reads the whole topic and follows it until an error.
 ///
-/// Two consumers, because librdkafka takes one wait for the life of a client: the first learns soon where the end is, the second does not
-/// ask the broker twenty times a second whether there is more.
-async fn read<S: Apply>(shared: &Shared<S>, backoff: &mut Backoff) -> Result<Infallible, Error> {
-    let mut reading = Reading::new(shared);
+/// Uses two consumers, because librdkafka's fetch wait is fixed per client: the first finds the end quickly, the second does
+/// not fetch twenty times a second from an idle topic.
+async fn read<S: TableState>(shared: &SharedTable<S>, backoff: &mut Backoff) -> Result<Infallible, Error> {
+    let mut reading = TableReader::new(shared);
     let mut consumer = assign(&reading, ConsumerOptions::default().fetch_wait).await?;
     while !take(&mut reading, consumer.next().await, &mut consumer)? {}
     drop(consumer);
@@ -57,13 +57,13 @@ async fn read<S: Apply>(shared: &Shared<S>, backoff: &mut Backoff) -> Result<Inf
     follow(&mut reading, consumer).await
 }
 
-/// A consumer that starts where the reading is.
-async fn assign<S>(reading: &Reading<'_, S>, fetch_wait: Duration) -> Result<Consumer, Error> {
+/// A consumer that starts at the reader's positions.
+async fn assign<S>(reading: &TableReader<'_, S>, fetch_wait: Duration) -> Result<Consumer, Error> {
     let shared = reading.shared;
     let assignments = reading.positions.iter().map(|(partition, position)| Assignment {
         topic: Arc::clone(&shared.topic),
         partition: *partition,
-        start: position.map_or(Start::Earliest, Start::Offset),
+        start: position.map_or(StartOffset::Earliest, StartOffset::Offset),
     });
     let options = ConsumerOptions {
         buffer_bytes: BUFFER_BYTES,
@@ -73,17 +73,20 @@ async fn assign<S>(reading: &Reading<'_, S>, fetch_wait: Duration) -> Result<Con
         ..ConsumerOptions::default()
     };
     let consumer = Consumer::assign(&shared.kafka, assignments.collect(), &options).await;
-    consumer.inspect(|_| hear(shared))
+    consumer.inspect(|_| note_contact(shared))
 }
 
-/// Reads on until that fails.
-async fn follow<S: Apply>(reading: &mut Reading<'_, S>, mut consumer: Consumer) -> Result<Infallible, Error> {
+/// Follows the topic until an error.
+async fn follow<S: TableState>(
+    reading: &mut TableReader<'_, S>,
+    mut consumer: Consumer,
+) -> Result<Infallible, Error> {
     let shared = reading.shared;
     let partitions: Vec<i32> = reading.positions.keys().copied().collect();
 
     let mut ask = interval(PING_INTERVAL);
     ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // Each leader in turn; one that does not answer is asked again.
+    // Each leader in turn; one that does not answer is pinged again.
     let mut turn = partitions.iter().copied().cycle();
     let mut asked = turn.next().unwrap_or_default();
     loop {
@@ -100,7 +103,7 @@ async fn follow<S: Apply>(reading: &mut Reading<'_, S>, mut consumer: Consumer) 
                 answer = &mut question => {
                     match answer {
                         Ok(()) => {
-                            hear(shared);
+                            note_contact(shared);
                             asked = turn.next().unwrap_or_default();
                         }
                         Err(error) => {
@@ -114,14 +117,14 @@ async fn follow<S: Apply>(reading: &mut Reading<'_, S>, mut consumer: Consumer) 
     }
 }
 
-/// Applies an event together with those that wait already, so that readers see as much of a transaction at once as possible. True
-/// when that made the state whole; an error behind it is left to the next consumer.
-fn take<S: Apply>(
-    reading: &mut Reading<'_, S>,
-    first: Result<Event, Error>,
+/// Applies an event together with those already buffered, so that readers see as much of a transaction at once as possible.
+/// True if that completed the state; an error after it is left to the next consumer.
+fn take<S: TableState>(
+    reading: &mut TableReader<'_, S>,
+    first: Result<ConsumerEvent, Error>,
     consumer: &mut Consumer,
 ) -> Result<bool, Error> {
-    hear(reading.shared);
+    note_contact(reading.shared);
     let (mut events, mut failed) = (Vec::new(), None);
     let mut next = Some(first);
     while let Some(event) = next.take() {
@@ -129,7 +132,7 @@ fn take<S: Apply>(
             Ok(event) => events.push(event),
             Err(error) => failed = Some(error),
         }
-        if failed.is_none() && events.len() < BATCH {
+        if failed.is_none() && events.len() < MAX_EVENTS {
             next = consumer.next().now_or_never();
         }
     }
@@ -137,33 +140,33 @@ fn take<S: Apply>(
     failed.filter(|_| !is_whole).map_or(Ok(is_whole), Err)
 }
 
-fn hear<S>(shared: &Shared<S>) {
+fn note_contact<S>(shared: &SharedTable<S>) {
     *shared.heard.lock() = Instant::now();
 }
 
-/// What one consumer has brought.
-pub(super) struct Reading<'a, S> {
-    shared: &'a Shared<S>,
-    /// The state nobody sees yet, and partitions that have not been at their end.
-    aside: Option<(Contents<S>, BTreeSet<i32>)>,
+/// Applies the events of a consumer.
+pub(super) struct TableReader<'a, S> {
+    shared: &'a SharedTable<S>,
+    /// The state that is not visible yet, and the partitions whose end has not been reached.
+    aside: Option<(TableContents<S>, BTreeSet<i32>)>,
     positions: BTreeMap<i32, Option<i64>>,
 }
 
-impl<'a, S: Apply> Reading<'a, S> {
-    pub(super) fn new(shared: &'a Shared<S>) -> Self {
+impl<'a, S: TableState> TableReader<'a, S> {
+    pub(super) fn new(shared: &'a SharedTable<S>) -> Self {
         let partitions: BTreeSet<i32> = shared.progress.borrow().positions.keys().copied().collect();
         let positions = partitions.iter().map(|partition| (*partition, None)).collect();
         let blank = shared.contents.read().state.blank();
-        Self { shared, aside: Some((Contents::new(blank), partitions)), positions }
+        Self { shared, aside: Some((TableContents::new(blank), partitions)), positions }
     }
 
-    /// Takes events over; true when that made the state a whole.
-    pub(super) fn apply(&mut self, events: &[Event]) -> bool {
+    /// Applies events; true if that completed the state.
+    pub(super) fn apply(&mut self, events: &[ConsumerEvent]) -> bool {
         let (mut records, mut ended) = (Vec::new(), Vec::new());
         for event in events {
             match event {
-                Event::Record(record) => records.push(record),
-                Event::End { partition, .. } => ended.push(partition),
+                ConsumerEvent::Record(record) => records.push(record),
+                ConsumerEvent::End { partition, .. } => ended.push(partition),
             }
         }
         self.positions.extend(records.iter().map(|record| (record.partition, Some(record.offset + 1))));

@@ -1,20 +1,20 @@
-//! A compacted topic as a table in memory, the writer that decides on it, and the writer of what needs no decision.
+//! A compacted topic as an in-memory table, a transactional writer that decides on it, and a plain writer.
 //!
 //! ```text
 //! topic ──read committed──▶ follow (task) ──Apply──▶ Table<S>: a consistent snapshot, a signal for each change
 //!   ▲                                                  │
-//!   ├── one transaction ◀── FencedWriter::write ◀──────┘ decides on what is in the topic now
-//!   └── single record ◀──── PlainWriter::write            a fact that only its writer states
+//!   ├── one transaction ◀── FencedWriter::write ◀──────┘ decides on the topic's current content
+//!   └── single record ◀──── PlainWriter::write            under a key that only this writer uses
 //! ```
 //!
-//! - A snapshot is always complete: records of the first read go into a state that becomes visible when every partition has
-//!   been read to its end.
-//! - After a consumer failed for good, or its offset is gone because the topic was truncated or re-created, the topic is read from
-//!   its start into a new state; readers see the previous one until that is complete.
-//! - A write is recognized by its readers: the last record that it has in each partition carries its id ([`WriteMark`]).
+//! - A snapshot is always complete: the first read builds a state that becomes visible once every partition has been read to
+//!   its end.
+//! - After a consumer fails permanently, or its offset is gone because the topic was truncated or re-created, the topic is read
+//!   from its start into a new state; readers see the previous one until the new one is complete.
+//! - A table recognizes a write: its last record in each partition carries the write's id ([`WriteMark`]).
 //! - The task ends when the last clone of the table is dropped.
 //!
-//! On failure: a lost broker only delays, and [`Table::silent_for`] shows it; records that cannot be parsed are logged and skipped.
+//! On failure: a lost broker only delays, and [`Table::silent_for`] shows it; unparsable records are logged and skipped.
 
 mod follow;
 mod plain;
@@ -24,7 +24,6 @@ mod writer;
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -45,38 +44,39 @@ use model::EncodedRecord;
 
 pub use self::{
     plain::PlainWriter,
-    writer::{FencedWriter, Trouble, WriteError, WriterOptions},
+    writer::{FencedWriter, LastWriteError, WriteError, WriterOptions},
 };
 use crate::{
-    Error, Kafka, OpenTransaction, Place, Received, ShardProducer, Start, Waits, check_settings, read_decided,
+    ConsumerRecord, Error, Kafka, OpenTransaction, ReadLimits, ShardProducer, StartOffset, TopicPartition,
+    check_settings, read_to_end_from,
 };
 
-/// Header with the id of a write.
+/// Header with a write's id.
 const WRITE_HEADER: &str = "tributary.write";
-/// Writes whose ids a table remembers: far more than can happen between a commit and the search for it.
+/// How many write ids a table remembers: far more than there can be between a commit and the search for it.
 const REMEMBERED_WRITES: usize = 1024;
-/// Interval between two checks that the broker answers.
+/// Interval of checks that the broker answers.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
-/// Time limit for such a check.
+/// Time limit of such a check.
 const PING_LIMIT: Duration = Duration::from_secs(2);
-/// Time without an answer after which the broker counts as silent: one unanswered check, and some room.
-const SILENCE: Duration = Duration::from_secs(5);
-/// A transaction at least this old was left hanging; a younger one may belong to a healthy writer.
+/// Time without an answer after which the broker counts as silent: one unanswered check and some margin.
+const SILENT_AFTER: Duration = Duration::from_secs(5);
+/// Transactions at least this old are logged as hanging; younger ones may belong to a healthy writer.
 const HANGING_AGE: Duration = Duration::from_secs(1);
 
-/// The state that a topic's records add up to.
-pub trait Apply: Default + Send + Sync + 'static {
+/// The state built from a topic's records.
+pub trait TableState: Default + Send + Sync + 'static {
     /// Applies the next record of its partition. A record that cannot be parsed is logged and skipped; it never stops the table.
-    fn apply(&mut self, record: &Received);
+    fn apply(&mut self, record: &ConsumerRecord);
 
-    /// The state before the first record, for a topic that has to be read again.
+    /// The state before the first record, for reading the topic again.
     #[must_use]
     fn blank(&self) -> Self {
         Self::default()
     }
 }
 
-/// A write as its readers recognize it.
+/// Identifies a write in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteMark {
     id: Bytes,
@@ -85,7 +85,7 @@ pub struct WriteMark {
 }
 
 impl WriteMark {
-    /// Marks records that are about to be written together: the last one in each partition of `topic` gets the id.
+    /// Marks the records of one write: the last one in each partition of `topic` gets the id.
     pub fn put(records: &mut [EncodedRecord], topic: &str) -> Self {
         let id = write_id();
         let last: BTreeMap<i32, usize> = records
@@ -101,7 +101,7 @@ impl WriteMark {
     }
 }
 
-/// An id that no other write has, in this process or another.
+/// A write id, unique across processes.
 pub fn write_id() -> Bytes {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -109,18 +109,18 @@ pub fn write_id() -> Bytes {
     format!("{:x}-{now:x}-{number}", std::process::id()).into()
 }
 
-/// The state, and the ids of the newest writes in it.
-struct Contents<S> {
+/// The state and the ids of its latest writes.
+struct TableContents<S> {
     state: S,
     writes: VecDeque<Bytes>,
 }
 
-impl<S: Apply> Contents<S> {
+impl<S: TableState> TableContents<S> {
     fn new(state: S) -> Self {
         Self { state, writes: VecDeque::new() }
     }
 
-    fn apply(&mut self, record: &Received) {
+    fn apply(&mut self, record: &ConsumerRecord) {
         self.state.apply(record);
         let Some((_, id)) = record.headers.iter().find(|(name, _)| name == WRITE_HEADER) else { return };
         if self.writes.len() == REMEMBERED_WRITES {
@@ -134,9 +134,9 @@ impl<S: Apply> Contents<S> {
     }
 }
 
-/// A topic that is followed (read committed). Cheap to clone.
+/// A followed topic (read committed). Cheap to clone.
 pub struct Table<S> {
-    shared: Arc<Shared<S>>,
+    shared: Arc<SharedTable<S>>,
     task: Arc<AbortOnDropHandle<()>>,
 }
 
@@ -146,15 +146,11 @@ impl<S> Clone for Table<S> {
     }
 }
 
-impl<S> fmt::Debug for Table<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Table").field("topic", &self.shared.topic).finish_non_exhaustive()
-    }
-}
+opaque_debug!(Table<S>);
 
-impl<S: Apply> Table<S> {
-    /// Starts to follow; [`Table::caught_up`] says when everything written before has been read. A broker that is away only
-    /// delays it, then and later.
+impl<S: TableState> Table<S> {
+    /// Starts to follow; [`Table::caught_up`] limits until everything written before has been read. An unreachable broker only
+    /// delays.
     ///
     /// # Errors
     /// The client cannot be built.
@@ -162,7 +158,7 @@ impl<S: Apply> Table<S> {
         Self::follow_from(S::default(), kafka, topic, partitions).await
     }
 
-    /// The same, with a state before the first record that is not the default.
+    /// As [`Table::follow`], with another state before the first record.
     ///
     /// # Errors
     /// As [`Table::follow`].
@@ -174,11 +170,11 @@ impl<S: Apply> Table<S> {
         }
         let partitions = partitions.max(1);
         let positions = (0..partitions).map(|partition| (partition, None)).collect();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedTable {
             kafka: kafka.clone(),
             topic: topic.into(),
-            contents: RwLock::new(Contents::new(blank)),
-            progress: watch::Sender::new(Progress { caught_up: false, positions }),
+            contents: RwLock::new(TableContents::new(blank)),
+            progress: watch::Sender::new(ReadProgress { caught_up: false, positions }),
             changes: watch::Sender::new(0),
             heard: Mutex::new(Instant::now()),
         });
@@ -194,33 +190,33 @@ impl<S: Apply> Table<S> {
 
     /// All of its partitions.
     #[must_use]
-    pub fn places(&self) -> Vec<Place> {
+    pub fn topic_partitions(&self) -> Vec<TopicPartition> {
         (0..self.partitions()).map(|partition| (Arc::clone(self.topic()), partition)).collect()
     }
 
-    /// How many partitions it has, as far as they are followed.
+    /// How many partitions are followed.
     #[must_use]
     pub fn partitions(&self) -> i32 {
-        // The count was one of these at first.
+        // The count came from an `i32`.
         i32::try_from(self.shared.progress.borrow().positions.len()).unwrap_or(i32::MAX)
     }
 
-    /// Whether the topic is still followed: until a fault of the program ends that.
+    /// Whether the topic is still followed; only a panic ends that.
     #[must_use]
     pub fn is_running(&self) -> bool {
         !self.task.is_finished()
     }
 
-    /// Reads the state. No record is applied meanwhile, so `look` should be quick.
+    /// Reads the state. Blocks the application of records, so `look` should be quick.
     pub fn read<T>(&self, look: impl FnOnce(&S) -> T) -> T {
         self.contents(|contents| look(&contents.state))
     }
 
-    fn contents<T>(&self, look: impl FnOnce(&Contents<S>) -> T) -> T {
+    fn contents<T>(&self, look: impl FnOnce(&TableContents<S>) -> T) -> T {
         look(&self.shared.contents.read())
     }
 
-    /// The id of the newest write that has been read.
+    /// The id of the last write that has been read.
     fn last_write(&self) -> Option<Bytes> {
         self.contents(|contents| contents.writes.back().cloned())
     }
@@ -228,7 +224,7 @@ impl<S: Apply> Table<S> {
     /// Waits until all of a committed write has been read.
     ///
     /// # Errors
-    /// It was not within the limit.
+    /// It was not read within the limit.
     pub async fn read_back(&self, mark: &WriteMark, limit: Duration) -> Result<(), Error> {
         let mut changes = self.changes();
         // The sender lives as long as this table.
@@ -239,13 +235,13 @@ impl<S: Apply> Table<S> {
         timeout(limit, read).await.map_err(|_| Error::Deadline { action: action(), limit })
     }
 
-    /// A number that rises with every change.
+    /// A counter of changes.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.changes.subscribe()
     }
 
-    /// Whether all partitions have been read to their end once.
+    /// Whether all partitions have been read to their end.
     #[must_use]
     pub fn is_caught_up(&self) -> bool {
         self.shared.progress.borrow().caught_up
@@ -256,44 +252,48 @@ impl<S: Apply> Table<S> {
         self.progressed(|progress| progress.caught_up).await;
     }
 
-    /// Waits until a record at this offset, or a later one, has been read.
+    /// Waits until the record at this offset, or a later one, has been read.
     ///
     /// # Errors
-    /// It was not within the limit.
+    /// It was not read within the limit.
     pub async fn read_past(&self, partition: i32, offset: i64, limit: Duration) -> Result<(), Error> {
         let action = || format!("read {} partition {partition} up to offset {offset}", self.shared.topic);
         let read = self.progressed(|progress| progress.is_past(partition, offset));
         timeout(limit, read).await.map_err(|_| Error::Deadline { action: action(), limit })
     }
 
-    /// Finds what was committed until now and waits until that has been read.
+    /// Waits until everything committed before the call has been read.
     ///
-    /// The end of a partition is no offset to wait for: markers of transactions and compaction leave holes before it. So
-    /// another consumer reads on from where this one is, to the end, and tells the last record there really is.
+    /// The end offset of a partition cannot be waited for: transaction markers and compaction leave holes before it. So another
+    /// consumer reads from this one's position to the end and returns the offset of the last actual record.
     ///
     /// # Errors
-    /// The broker did not answer, or the records did not come, within the limit.
+    /// The broker did not answer, or the records did not arrive, within the limit.
     pub async fn read_to_end(&self, limit: Duration) -> Result<(), Error> {
         let all: Vec<i32> = (0..self.partitions()).collect();
-        self.read_partitions_to_end(&all, Waits::up_to(limit)).await
+        self.read_partitions_to_end(&all, ReadLimits::up_to(limit)).await
     }
 
-    /// The same, for some partitions only: what is open in the others is no reason to wait.
+    /// As [`Table::read_to_end`], for some partitions: open transactions in the others are not waited for.
     ///
     /// # Errors
-    /// As [`Table::read_to_end`]; transactions that were not decided within their patience are told as such.
-    pub async fn read_partitions_to_end(&self, partitions: &[i32], waits: Waits<'_>) -> Result<(), Error> {
-        let limit = waits.limit;
+    /// As [`Table::read_to_end`]; [`Error::Undecided`] if transactions stay open.
+    pub async fn read_partitions_to_end(
+        &self,
+        partitions: &[i32],
+        limits: ReadLimits<'_>,
+    ) -> Result<(), Error> {
+        let limit = limits.limit;
         let read = async {
-            // Its own first end may have been reached before the call.
+            // The first read may have ended before the call.
             self.caught_up().await;
             let mut positions = self.shared.progress.borrow().positions.clone();
             positions.retain(|partition, _| partitions.contains(partition));
-            let last = match self.last_from(&positions, waits).await {
-                // Behind the last record we have, yet before the first there is: the log was cut between them.
+            let last = match self.last_from(&positions, limits).await {
+                // The log was truncated past our position.
                 Err(Error::OffsetOutOfRange { .. }) => {
                     let start = positions.into_keys().map(|partition| (partition, None)).collect();
-                    self.last_from(&start, waits).await?
+                    self.last_from(&start, limits).await?
                 }
                 other => other?,
             };
@@ -305,45 +305,42 @@ impl<S: Apply> Table<S> {
         timeout(limit, read).await.unwrap_or_else(|_| Err(Error::Deadline { action: action(), limit }))
     }
 
-    /// Reads partitions to their end for the writer who has just taken the id they are written with, so that nothing of that
-    /// id can be under way any more. What all the same stands open in them, or in the places it writes `also`, beyond the
-    /// patience has been left hanging, if it is of this id: that is ended. What is somebody else's is waited for where it is
-    /// read, and left alone elsewhere; to have lost patience with it harms nobody.
+    /// Reads partitions to their end for a writer that has just taken its transactional id, so that no earlier transaction of the
+    /// id can still be in progress. A transaction that stays open longer than `transaction_wait`, in these partitions or in those in
+    /// `other_partitions`, hangs if it is of this id, and is ended. Transactions of other ids are waited for in the partitions that are read
+    /// and ignored in the others; settling does not affect them.
     ///
-    /// Until this has succeeded nothing may be written: it would make visible what was left hanging in the same place.
+    /// Nothing may be written before this has succeeded: a commit would make hanging records in the same partition visible.
     ///
     /// # Errors
-    /// As [`Table::read_to_end`], or the id is another's by now.
+    /// As [`Table::read_to_end`], or another owner has taken the id.
     pub async fn read_settled(
         &self,
         producer: &mut ShardProducer,
         partitions: &[i32],
-        waits: Waits<'_>,
+        limits: ReadLimits<'_>,
     ) -> Result<(), Error> {
-        let limit = waits.limit;
+        let limit = limits.limit;
         let end = Instant::now() + limit;
-        let open = match self.read_partitions_to_end(partitions, waits).await {
+        let open = match self.read_partitions_to_end(partitions, limits).await {
             Err(Error::Undecided { open, .. }) => open,
             other => return other,
         };
-        let places: Vec<Place> = open.iter().map(|one| (Arc::clone(&one.topic), one.partition)).collect();
+        let places: Vec<TopicPartition> =
+            open.iter().map(|one| (Arc::clone(&one.topic), one.partition)).collect();
         let left = || end.saturating_duration_since(Instant::now());
         let settled = timeout(left(), producer.settle(&places)).await;
         let action = || format!("end what was left open in {}", self.shared.topic);
         settled.unwrap_or_else(|_| Err(Error::Deadline { action: action(), limit }))?;
-        let read = self.read_partitions_to_end(partitions, Waits::up_to(left())).await;
+        let read = self.read_partitions_to_end(partitions, ReadLimits::up_to(left())).await;
         let id = producer.transactional_id();
         match &read {
-            // Where a batch is missing or written twice after this, it began here.
+            // If a batch is missing or duplicated later, this is where it started.
             Ok(()) => {
                 let is_old = |one: &&OpenTransaction| one.open_for.is_none_or(|age| age >= HANGING_AGE);
                 let old: Vec<String> = open.iter().filter(is_old).map(ToString::to_string).collect();
                 if !old.is_empty() {
-                    tracing::warn!(
-                        id,
-                        open = old.join(", "),
-                        "ended transactions that had been left hanging"
-                    );
+                    tracing::warn!(id, open = old.join(", "), "ended hanging transactions of this id");
                 }
             }
             Err(error) => tracing::debug!(id, %error, "transactions of others are open"),
@@ -351,58 +348,60 @@ impl<S: Apply> Table<S> {
         read
     }
 
-    /// How long nothing has been heard from the broker that should have been: `None` while all is well.
+    /// How long the broker has not answered; `None` while it answers.
     #[must_use]
     pub fn silent_for(&self) -> Option<Duration> {
         let silent = self.shared.heard.lock().elapsed();
-        (silent > SILENCE).then_some(silent)
+        (silent > SILENT_AFTER).then_some(silent)
     }
 
-    /// The last record of each partition that has one behind its position.
+    /// The offset of the last record of each partition, if there is one after its position.
     async fn last_from(
         &self,
         positions: &BTreeMap<i32, Option<i64>>,
-        waits: Waits<'_>,
+        limits: ReadLimits<'_>,
     ) -> Result<BTreeMap<i32, i64>, Error> {
         let starts = positions
             .iter()
-            .map(|(partition, position)| (*partition, position.map_or(Start::Earliest, Start::Offset)))
+            .map(|(partition, position)| {
+                (*partition, position.map_or(StartOffset::Earliest, StartOffset::Offset))
+            })
             .collect();
         let mut last = BTreeMap::new();
-        let each = |record: Received| {
+        let each = |record: ConsumerRecord| {
             last.insert(record.partition, record.offset);
         };
-        let Shared { kafka, topic, .. } = &*self.shared;
-        read_decided(kafka, topic, &starts, &waits, each).await?;
+        let SharedTable { kafka, topic, .. } = &*self.shared;
+        read_to_end_from(kafka, topic, &starts, &limits, each).await?;
         Ok(last)
     }
 
-    async fn progressed(&self, wanted: impl FnMut(&Progress) -> bool) {
+    async fn progressed(&self, wanted: impl FnMut(&ReadProgress) -> bool) {
         // The sender lives as long as we do.
         self.shared.progress.subscribe().wait_for(wanted).await.ok();
     }
 }
 
-/// What the task writes and the clones read.
-struct Shared<S> {
+/// Written by the task, read by the clones.
+struct SharedTable<S> {
     kafka: Kafka,
     topic: Arc<str>,
-    contents: RwLock<Contents<S>>,
-    /// How far `contents` has been read; changes after it.
-    progress: watch::Sender<Progress>,
+    contents: RwLock<TableContents<S>>,
+    /// How far `contents` has been read; updated after it.
+    progress: watch::Sender<ReadProgress>,
     changes: watch::Sender<u64>,
-    /// When the broker was last heard from.
+    /// When the broker last answered.
     heard: Mutex<Instant>,
 }
 
 #[derive(Debug, Clone)]
-struct Progress {
+struct ReadProgress {
     caught_up: bool,
-    /// The offset behind the last record read, by partition; `None` where there was none.
+    /// The offset after the last record read, by partition; `None` before the first.
     positions: BTreeMap<i32, Option<i64>>,
 }
 
-impl Progress {
+impl ReadProgress {
     fn is_past(&self, partition: i32, offset: i64) -> bool {
         self.positions.get(&partition).copied().flatten().is_some_and(|position| position > offset)
     }

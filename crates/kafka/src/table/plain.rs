@@ -1,16 +1,16 @@
-//! The writer of records that need no fence: each writer's own facts, under keys that no other writer has.
+//! Writes records that need no fencing, under keys that only this writer uses.
 //!
-//! Acknowledged by all in-sync replicas, in the order of the calls within a partition. On failure the caller tries again; a producer
-//! that failed for good is replaced by the next call.
+//! Records are acknowledged by all in-sync replicas, in the order of the calls within a partition. On failure the caller
+//! retries; the next call replaces a fatally failed producer.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use model::EncodedRecord;
 
-use crate::{Ack, Delivery, Error, Kafka, Producer, ProducerOptions};
+use crate::{Ack, DeliveryFuture, Error, Kafka, Producer, ProducerOptions};
 
 /// See the module's head.
 pub struct PlainWriter {
@@ -20,21 +20,21 @@ pub struct PlainWriter {
 }
 
 impl PlainWriter {
-    /// Builds no client before the first record. `queue_bytes` bounds what waits inside it.
+    /// Creates the client with the first record. `queue_bytes` bounds its queue.
     #[must_use]
     pub fn new(kafka: &Kafka, queue_bytes: usize) -> Self {
         Self { kafka: kafka.clone(), options: ProducerOptions { queue_bytes }, producer: Mutex::default() }
     }
 
-    /// Builds the client now.
+    /// Creates the client now.
     ///
     /// # Errors
-    /// The settings make no client.
+    /// The client cannot be created.
     pub fn connect(&self) -> Result<(), Error> {
         self.producer().map(drop)
     }
 
-    /// Connects, so that the first record of these topics does not wait for it.
+    /// Connects in advance, so that the first record of these topics is fast.
     ///
     /// # Errors
     /// Kafka did not answer within the limit.
@@ -42,18 +42,18 @@ impl PlainWriter {
         self.producer()?.warm_up(topics, limit).await
     }
 
-    /// Queues a record and waits for nothing.
+    /// Queues a record without waiting.
     ///
     /// # Errors
-    /// The queue is full, the record never fits, or the client cannot be built.
-    pub fn send(&self, record: EncodedRecord) -> Result<Delivery, Error> {
+    /// The queue is full, the record never fits, or the client cannot be created.
+    pub fn send(&self, record: EncodedRecord) -> Result<DeliveryFuture, Error> {
         self.producer()?.send(record).map_err(|refused| refused.error)
     }
 
-    /// Writes a record and waits until Kafka has it.
+    /// Writes a record and waits for the acknowledgement.
     ///
     /// # Errors
-    /// Kafka has not taken it before the deadline. It may be there all the same.
+    /// Kafka did not acknowledge it before the deadline. It may still be in the log.
     pub async fn write(&self, record: EncodedRecord, end: Instant) -> Result<Ack, Error> {
         let action = format!("write to {}", record.topic);
         let limit = end.saturating_duration_since(Instant::now());
@@ -61,7 +61,7 @@ impl PlainWriter {
         timeout_at(end, delivery).await.unwrap_or(Err(Error::Deadline { action, limit }))
     }
 
-    /// Drops the client with all that it has not written.
+    /// Drops the client with all its unwritten records.
     pub fn abandon(&self) {
         *self.producer.lock() = None;
     }
@@ -86,8 +86,4 @@ impl PlainWriter {
     }
 }
 
-impl fmt::Debug for PlainWriter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlainWriter").field("outstanding", &self.outstanding()).finish_non_exhaustive()
-    }
-}
+opaque_debug!(PlainWriter);

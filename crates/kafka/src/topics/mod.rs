@@ -1,9 +1,9 @@
-//! Topics: created where they are missing, verified where they exist.
+//! Creates missing topics and verifies existing ones.
 //!
-//! [`Admin`] is the one seam to topic administration; a real cluster does it through requests, the embedded one through its
-//! handle. Creating is safe to race: a topic another worker has created a moment ago is verified like any that existed.
-//! Nothing that exists is ever altered: a topic that does not fit is refused, all of them together, each with the command
-//! that mends it, because the partition count and the cleanup policy of a topic with data are its owner's decision.
+//! [`Admin`] is the only interface to topic administration: requests to a real cluster, or the handle of the embedded one.
+//! Several workers may create topics at once: a topic that another worker has just created is verified like any existing one.
+//! Existing topics are never altered: all that do not match are reported together, each with the command that fixes it,
+//! because the partition count and the cleanup policy of a topic with data are its owner's decision.
 
 use std::{
     collections::BTreeMap,
@@ -23,41 +23,41 @@ use model::Cleanup;
 
 use crate::Kafka;
 use crate::{
-    Error, Mismatch,
+    Error, TopicMismatch,
     client::{Settings, blocking, on_closing_thread},
     consumer::{self, find_topics},
     context::Context,
-    embedded::Cluster,
-    role::Role,
-    sys::Topic,
+    embedded::EmbeddedCluster,
+    role::ClientRole,
+    sys::TopicMetadata,
 };
 
-/// The most one admin request may take; librdkafka's own limit is a minute.
+/// Time limit of one admin request; librdkafka's default is 1 min.
 const REQUEST_LIMIT: Duration = Duration::from_secs(15);
-/// The most we wait for created topics to have leaders.
+/// How long to wait until created topics have leaders.
 const LEADER_LIMIT: Duration = Duration::from_secs(30);
-/// The longest name a topic can have. librdkafka refuses names of more than 512 bytes, and empty ones.
-const LONGEST_NAME: usize = 249;
-/// Pause between two looks for leaders.
+/// Longest topic name. librdkafka refuses names of more than 512 bytes, and empty ones.
+const MAX_NAME_BYTES: usize = 249;
+/// Pause between two checks for leaders.
 const LEADER_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a topic must be.
+/// The required settings of a topic.
 #[derive(Debug, Clone)]
 pub struct TopicSpec {
     /// Full name.
     pub name: String,
-    /// Partition count, at least 1; -1 leaves it to the broker, and any count will do.
+    /// Partition count, at least 1; -1 leaves it to the broker and accepts any count.
     pub partitions: i32,
-    /// Whether one that exists may have another count: what nobody computes partitions of may grow at any moment, also
-    /// between two looks.
+    /// Whether an existing topic may have another count: if no partition is computed from keys, partitions may be added at any
+    /// time.
     pub may_grow: bool,
-    /// Copies of each partition; -1 leaves it to the broker. Only used when the topic is created.
+    /// Replication factor; -1 leaves it to the broker. Only used when the topic is created.
     pub replication_factor: i32,
-    /// Its cleanup policy; exactly this one, since `compact,delete` would lose keys and `compact` events.
+    /// Its cleanup policy, exactly: `compact,delete` would lose keys, and `compact` events.
     pub cleanup: Cleanup,
-    /// The least `max.message.bytes` it may have; see [`SMALLEST_LIMIT`](crate::SMALLEST_LIMIT).
+    /// The least `max.message.bytes` it may have; see [`SMALLEST_LIMIT`](crate::MIN_MAX_MESSAGE_BYTES).
     pub min_message_bytes: u64,
-    /// Further topic settings. Only used when the topic is created: afterwards they are the operator's.
+    /// Further topic settings. Only used when the topic is created; later they are the operator's.
     pub configs: BTreeMap<String, String>,
 }
 
@@ -66,21 +66,21 @@ pub struct TopicSpec {
 pub enum Admin {
     /// Of a real cluster.
     Real(Kafka),
-    /// Of the in-process cluster, which keeps neither policies nor settings: only partition counts are verified.
-    Embedded(Arc<Cluster>),
+    /// Of the in-process cluster, which stores neither policies nor settings: only partition counts are verified.
+    Embedded(Arc<EmbeddedCluster>),
 }
 
 impl Admin {
-    /// Makes sure that all these topics exist and are what they must be, new ones with leaders. Creates nothing if one that
-    /// exists does not fit.
+    /// Ensures that all these topics exist with the required settings, and that new ones have leaders. Creates nothing if an
+    /// existing one does not match.
     pub async fn ensure(&self, specs: &[TopicSpec]) -> Result<(), Error> {
-        let session = Session::new(self);
+        let session = AdminSession::new(self);
         let end = Instant::now() + LEADER_LIMIT;
         let mut missing = self.verify(&session, specs).await?;
         while !missing.is_empty() {
-            // The controller may have topics that this broker does not know yet: they are verified before any is created.
+            // The controller may know topics that this broker does not know yet: verify them before creating any.
             let mut awaited = match self {
-                Self::Real(_) => session.create(&missing, Create::Check).await?,
+                Self::Real(_) => session.create(&missing, CreateMode::Check).await?,
                 Self::Embedded(_) => Vec::new(),
             };
             if awaited.is_empty() {
@@ -88,7 +88,7 @@ impl Admin {
                 awaited = missing.iter().map(|spec| spec.name.clone()).collect();
             }
             session.await_leaders(awaited).await?;
-            // Another worker may have created them a moment before us with other settings, and brokers learn of a topic at different times.
+            // Another worker may just have created them with other settings, and brokers learn of topics at different times.
             let is_late = Instant::now() >= end;
             missing = match self.verify(&session, specs).await {
                 Ok(unheard) if unheard.is_empty() => return Ok(()),
@@ -106,24 +106,24 @@ impl Admin {
         Ok(())
     }
 
-    /// Verifies those of the topics that exist, changes nothing, and names those that do not.
+    /// Verifies the existing topics without changes and returns the names of the missing ones.
     pub async fn inspect(&self, specs: &[TopicSpec]) -> Result<Vec<String>, Error> {
-        let session = Session::new(self);
+        let session = AdminSession::new(self);
         let missing = self.verify(&session, specs).await?;
         Ok(missing.into_iter().map(|spec| spec.name.clone()).collect())
     }
 
     async fn verify<'a>(
         &self,
-        session: &Session,
+        session: &AdminSession,
         specs: &'a [TopicSpec],
     ) -> Result<Vec<&'a TopicSpec>, Error> {
         let found = session.find(specs.iter().map(|spec| spec.name.clone()).collect()).await?;
         let counts = partition_counts(found);
-        let (existing, missing): (Vec<&TopicSpec>, Vec<&TopicSpec>) =
+        let (existing_topic, missing): (Vec<&TopicSpec>, Vec<&TopicSpec>) =
             specs.iter().partition(|spec| counts.contains_key(&spec.name));
         let servers = self.bootstrap_servers();
-        let mut mismatches: Vec<Mismatch> = existing
+        let mut mismatches: Vec<TopicMismatch> = existing_topic
             .iter()
             .filter(|spec| !spec.may_grow)
             .filter_map(|spec| {
@@ -131,45 +131,45 @@ impl Admin {
                 partition_mismatch(servers, &spec.name, spec.partitions, found)
             })
             .collect();
-        if let (Self::Real(_), false) = (self, existing.is_empty()) {
-            mismatches.extend(session.setting_mismatches(servers, &existing).await?);
+        if let (Self::Real(_), false) = (self, existing_topic.is_empty()) {
+            mismatches.extend(session.setting_mismatches(servers, &existing_topic).await?);
         }
         if mismatches.is_empty() { Ok(missing) } else { Err(Error::Topics(mismatches)) }
     }
 
-    /// Partition counts of those of the named topics that exist.
+    /// Partition counts of the existing ones of these topics.
     pub async fn partition_counts(&self, names: &[&str]) -> Result<BTreeMap<String, i32>, Error> {
-        let session = Session::new(self);
+        let session = AdminSession::new(self);
         let found = session.find(names.iter().map(|name| (*name).to_owned()).collect()).await?;
         Ok(partition_counts(found))
     }
 
-    /// The id of the cluster; `None` where its brokers tell none in time.
+    /// The id of the cluster; `None` if its brokers do not return it in time.
     pub async fn cluster_id(&self) -> Result<Option<String>, Error> {
         let kafka = self.kafka();
         let fetch = move || {
-            let told = consumer::ask(&kafka, &Role::Admin, |client| {
+            let reported = consumer::ask(&kafka, &ClientRole::Admin, |client| {
                 let late =
                     || Error::Deadline { action: "ask for the cluster's id".into(), limit: REQUEST_LIMIT };
                 client.client().fetch_cluster_id(REQUEST_LIMIT).ok_or_else(late)
             });
-            match told {
+            match reported {
                 Err(Error::Deadline { .. }) => Ok(None),
-                told => told.map(Some),
+                reported => reported.map(Some),
             }
         };
         blocking("ask for the cluster's id", fetch).await?
     }
 
-    /// The partition count that the existing ones of the named topics agree on, `None` if none exists. Topics that are
-    /// partitioned alike must stay alike, so a new one takes this count; a `wanted` count they do not have is refused.
+    /// The partition count that the existing ones of these topics share, `None` if none exists. A new topic must get the same
+    /// count, so a different `wanted` count is refused.
     pub async fn common_partitions(&self, names: &[&str], wanted: Option<i32>) -> Result<Option<i32>, Error> {
-        agreed(self.bootstrap_servers(), &self.partition_counts(names).await?, wanted)
+        agreed_partitions(self.bootstrap_servers(), &self.partition_counts(names).await?, wanted)
     }
 
-    async fn create(&self, session: &Session, missing: &[&TopicSpec]) -> Result<(), Error> {
+    async fn create(&self, session: &AdminSession, missing: &[&TopicSpec]) -> Result<(), Error> {
         let cluster = match self {
-            Self::Real(_) => return session.create(missing, Create::Now).await.map(drop),
+            Self::Real(_) => return session.create(missing, CreateMode::Now).await.map(drop),
             Self::Embedded(cluster) => cluster,
         };
         for spec in missing {
@@ -196,22 +196,22 @@ impl Admin {
     }
 }
 
-/// What a request for new topics does.
+/// What a request to create topics does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Create {
-    /// Only validates.
+enum CreateMode {
+    /// Only validate.
     Check,
     Now,
 }
 
-/// How one task reaches Kafka.
-struct Session {
+/// The clients of one operation.
+struct AdminSession {
     kafka: Kafka,
-    /// Created when it is first needed. It is not kept, because its log queue is not polled and would grow.
+    /// Created on first use. It is not kept longer, because its log queue is not polled and would grow.
     admin: OnceCell<Arc<AdminClient<Context>>>,
 }
 
-impl Session {
+impl AdminSession {
     fn new(admin: &Admin) -> Self {
         Self { kafka: admin.kafka(), admin: OnceCell::new() }
     }
@@ -219,7 +219,7 @@ impl Session {
     async fn admin(&self) -> Result<Arc<AdminClient<Context>>, Error> {
         let kafka = self.kafka.clone();
         let open = move || {
-            let settings = Settings::new(&kafka, &Role::Admin)?;
+            let settings = Settings::new(&kafka, &ClientRole::Admin)?;
             let admin: Arc<AdminClient<Context>> = settings.create(())?;
             // librdkafka requests a token through the client's queue, which is not polled.
             settings.hand_token(admin.inner())?;
@@ -230,46 +230,49 @@ impl Session {
         Ok(Arc::clone(created))
     }
 
-    /// Those of the named topics that exist.
-    async fn find(&self, names: Vec<String>) -> Result<BTreeMap<String, Topic>, Error> {
+    /// The metadata of the existing ones of these topics.
+    async fn find(&self, names: Vec<String>) -> Result<BTreeMap<String, TopicMetadata>, Error> {
         let kafka = self.kafka.clone();
         let find_all = move || {
-            let is_name = |name: &&str| !name.is_empty() && name.len() <= LONGEST_NAME;
+            let is_name = |name: &&str| !name.is_empty() && name.len() <= MAX_NAME_BYTES;
             let names: Vec<&str> = names.iter().map(String::as_str).filter(is_name).collect();
-            // It queries metadata by topic name, which never creates a topic.
-            let found =
-                consumer::ask(&kafka, &Role::Admin, |client| find_topics(client, &names, REQUEST_LIMIT))?;
-            let existing =
-                found.into_iter().map(|(name, found)| Ok(existing(&name, found)?.map(|found| (name, found))));
-            existing.filter_map(Result::transpose).collect()
+            // A metadata query by topic name; it never creates a topic.
+            let found = consumer::ask(&kafka, &ClientRole::Admin, |client| {
+                find_topics(client, &names, REQUEST_LIMIT)
+            })?;
+            let existing_topic = found
+                .into_iter()
+                .map(|(name, found)| Ok(existing_topic(&name, found)?.map(|found| (name, found))));
+            existing_topic.filter_map(Result::transpose).collect()
         };
         blocking("find topics", find_all).await?
     }
 
-    /// Creates topics, or checks that they could be created. Returns those that exist.
-    async fn create(&self, missing: &[&TopicSpec], create: Create) -> Result<Vec<String>, Error> {
+    /// Creates topics, or checks that they could be created. Returns those that already exist.
+    async fn create(&self, missing: &[&TopicSpec], create: CreateMode) -> Result<Vec<String>, Error> {
         let topics: Vec<NewTopic<'_>> = missing.iter().map(|spec| new_topic(spec)).collect();
         let names = missing.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(", ");
-        let options = options().operation_timeout(Some(REQUEST_LIMIT)).validate_only(create == Create::Check);
+        let options =
+            options().operation_timeout(Some(REQUEST_LIMIT)).validate_only(create == CreateMode::Check);
         let created = self.admin().await?.create_topics(&topics, &options).await;
         let results = created.map_err(|error| Error::request(format!("create topics {names}"), error))?;
-        let mut existing = Vec::new();
+        let mut existing_topic = Vec::new();
         for result in results {
             match result {
                 Ok(_) => {}
-                Err((topic, Code::TopicAlreadyExists)) => existing.push(topic),
+                Err((topic, Code::TopicAlreadyExists)) => existing_topic.push(topic),
                 Err((topic, code)) => {
-                    let described =
-                        missing.iter().find(|spec| spec.name == topic).map(|spec| described(spec));
-                    let action = format!("create topic {topic} {}", described.unwrap_or_default());
+                    let described_spec =
+                        missing.iter().find(|spec| spec.name == topic).map(|spec| described_spec(spec));
+                    let action = format!("create topic {topic} {}", described_spec.unwrap_or_default());
                     return Err(Error::request(action, KafkaError::AdminOp(code)));
                 }
             }
         }
-        Ok(existing)
+        Ok(existing_topic)
     }
 
-    /// Waits until every named topic is known and led.
+    /// Waits until each of these topics is known and all its partitions have leaders.
     async fn await_leaders(&self, mut waiting: Vec<String>) -> Result<(), Error> {
         let end = Instant::now() + LEADER_LIMIT;
         loop {
@@ -287,23 +290,27 @@ impl Session {
     }
 
     /// Compares the settings of existing topics with the required ones.
-    async fn setting_mismatches(&self, servers: &str, specs: &[&TopicSpec]) -> Result<Vec<Mismatch>, Error> {
+    async fn setting_mismatches(
+        &self,
+        servers: &str,
+        specs: &[&TopicSpec],
+    ) -> Result<Vec<TopicMismatch>, Error> {
         let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
         let resources: Vec<ResourceSpecifier<'_>> =
             names.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
         let action = || format!("read the settings of topics {}", names.join(", "));
-        let described = self.admin().await?.describe_configs(&resources, &options()).await;
-        let results = described.map_err(|error| Error::request(action(), error))?;
+        let described_spec = self.admin().await?.describe_configs(&resources, &options()).await;
+        let results = described_spec.map_err(|error| Error::request(action(), error))?;
         let mut mismatches = Vec::new();
         for (spec, result) in specs.iter().zip(results) {
             let action = || format!("read the settings of topic {}", spec.name);
             let resource = result.map_err(|code| Error::request(action(), KafkaError::AdminOp(code)))?;
             let value = |key: &str| resource.get(key).and_then(|entry| entry.value.clone());
-            // A topic the broker does not know yet is answered with no settings at all.
+            // A broker that does not know a topic yet returns no settings.
             let unknown = || Error::request(action(), KafkaError::AdminOp(Code::LeaderNotAvailable));
             let cleanup = value("cleanup.policy").ok_or_else(unknown)?;
             mismatches.extend(cleanup_mismatch(servers, spec, &cleanup));
-            // A broker may not tell this one.
+            // A broker may not return this one.
             let max_message_bytes = value("max.message.bytes").and_then(|bytes| bytes.trim().parse().ok());
             mismatches.extend(size_mismatch(servers, spec, max_message_bytes));
         }
@@ -311,16 +318,16 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for AdminSession {
     fn drop(&mut self) {
         let admin = self.admin.take();
         on_closing_thread(move || drop(admin));
     }
 }
 
-/// The metadata of a topic, if it exists. A topic that this worker may not describe counts as missing: the worker need not be allowed to
-/// describe topics that it does not use.
-fn existing(name: &str, found: Result<Topic, Code>) -> Result<Option<Topic>, Error> {
+/// The metadata of a topic, if it exists. A topic that this worker may not describe counts as missing: it needs no permission
+/// for topics that it does not use.
+fn existing_topic(name: &str, found: Result<TopicMetadata, Code>) -> Result<Option<TopicMetadata>, Error> {
     match found {
         Ok(topic) => Ok((!topic.partitions.is_empty()).then_some(topic)),
         Err(
@@ -335,8 +342,8 @@ fn existing(name: &str, found: Result<Topic, Code>) -> Result<Option<Topic>, Err
     }
 }
 
-fn partition_counts(topics: BTreeMap<String, Topic>) -> BTreeMap<String, i32> {
-    let count = |topic: Topic| i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
+fn partition_counts(topics: BTreeMap<String, TopicMetadata>) -> BTreeMap<String, i32> {
+    let count = |topic: TopicMetadata| i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
     topics.into_iter().map(|(name, topic)| (name, count(topic))).collect()
 }
 
@@ -346,8 +353,8 @@ fn new_topic(spec: &TopicSpec) -> NewTopic<'_> {
     spec.configs.iter().fold(topic, |topic, (key, value)| topic.set(key, value))
 }
 
-/// What was asked for, for the error that refuses it.
-fn described(spec: &TopicSpec) -> String {
+/// The requested settings, for the error message.
+fn described_spec(spec: &TopicSpec) -> String {
     let mut text = format!("with {} partitions, cleanup.policy={}", spec.partitions, spec.cleanup.policy());
     if spec.replication_factor >= 0 {
         text += &format!(", replication factor {}", spec.replication_factor);
@@ -360,17 +367,21 @@ fn options() -> AdminOptions {
     AdminOptions::new().request_timeout(Some(REQUEST_LIMIT))
 }
 
-fn agreed(servers: &str, counts: &BTreeMap<String, i32>, wanted: Option<i32>) -> Result<Option<i32>, Error> {
-    // Where nothing is set, the count most topics have is what the others must have.
+fn agreed_partitions(
+    servers: &str,
+    counts: &BTreeMap<String, i32>,
+    wanted: Option<i32>,
+) -> Result<Option<i32>, Error> {
+    // Without a configured count, the count of most topics counts.
     let votes = |count: &i32| counts.values().filter(|other| *other == count).count();
     let Some(wanted) = wanted.or(counts.values().copied().max_by_key(votes)) else { return Ok(None) };
-    let mismatches: Vec<Mismatch> =
+    let mismatches: Vec<TopicMismatch> =
         counts.iter().filter_map(|(name, found)| partition_mismatch(servers, name, wanted, *found)).collect();
     if mismatches.is_empty() { Ok(counts.values().next().copied()) } else { Err(Error::Topics(mismatches)) }
 }
 
-fn partition_mismatch(servers: &str, name: &str, wanted: i32, found: i32) -> Option<Mismatch> {
-    (wanted != -1 && found != wanted).then(|| Mismatch {
+fn partition_mismatch(servers: &str, name: &str, wanted: i32, found: i32) -> Option<TopicMismatch> {
+    (wanted != -1 && found != wanted).then(|| TopicMismatch {
         topic: name.to_owned(),
         found: format!("{found} partitions"),
         wanted: format!("{wanted}"),
@@ -382,13 +393,13 @@ fn partition_mismatch(servers: &str, name: &str, wanted: i32, found: i32) -> Opt
     })
 }
 
-fn cleanup_mismatch(servers: &str, spec: &TopicSpec, found: &str) -> Option<Mismatch> {
+fn cleanup_mismatch(servers: &str, spec: &TopicSpec, found: &str) -> Option<TopicMismatch> {
     let wanted = format!("cleanup.policy={}", spec.cleanup.policy());
     (found.trim() != spec.cleanup.policy())
         .then(|| setting_mismatch(servers, spec, format!("cleanup.policy={found}"), wanted.clone(), &wanted))
 }
 
-fn size_mismatch(servers: &str, spec: &TopicSpec, found: Option<u64>) -> Option<Mismatch> {
+fn size_mismatch(servers: &str, spec: &TopicSpec, found: Option<u64>) -> Option<TopicMismatch> {
     let (found, least) = (found?, spec.min_message_bytes);
     let wanted = format!("max.message.bytes={least}");
     let at_least = format!("at least {wanted}");
@@ -402,13 +413,13 @@ fn setting_mismatch(
     found: String,
     wanted: String,
     setting: &str,
-) -> Mismatch {
+) -> TopicMismatch {
     let topic = spec.name.clone();
     let remedy = format!(
         "kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics --entity-name {topic} \
          --add-config {setting}"
     );
-    Mismatch { topic, found, wanted, remedy }
+    TopicMismatch { topic, found, wanted, remedy }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-use crate::SMALLEST_LIMIT;
+use crate::MIN_MAX_MESSAGE_BYTES;
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn spec(name: &str, partitions: i32, cleanup: Cleanup) -> TopicSpec {
         may_grow: false,
         replication_factor: -1,
         cleanup,
-        min_message_bytes: SMALLEST_LIMIT,
+        min_message_bytes: MIN_MAX_MESSAGE_BYTES,
         configs: BTreeMap::new(),
     }
 }
@@ -19,8 +19,8 @@ fn counts(pairs: &[(&str, i32)]) -> BTreeMap<String, i32> {
 }
 
 #[tokio::test]
-async fn missing_topics_are_created_and_existing_ones_left_alone() {
-    let cluster = Arc::new(Cluster::start(1).unwrap());
+async fn missing_topics_are_created_and_others_kept() {
+    let cluster = Arc::new(EmbeddedCluster::start(1).unwrap());
     cluster.create_topic("old", 3).unwrap();
     let admin = Admin::Embedded(Arc::clone(&cluster));
 
@@ -31,8 +31,8 @@ async fn missing_topics_are_created_and_existing_ones_left_alone() {
 }
 
 #[tokio::test]
-async fn all_topics_with_another_partition_count_are_refused_together() {
-    let cluster = Arc::new(Cluster::start(1).unwrap());
+async fn all_wrong_partition_counts_are_reported_together() {
+    let cluster = Arc::new(EmbeddedCluster::start(1).unwrap());
     cluster.create_topic("one", 3).unwrap();
     cluster.create_topic("two", 4).unwrap();
     let admin = Admin::Embedded(cluster);
@@ -48,7 +48,7 @@ async fn all_topics_with_another_partition_count_are_refused_together() {
 }
 
 #[test]
-fn a_compacted_topic_that_also_deletes_is_refused_with_the_command_that_mends_it() {
+fn compact_and_delete_is_refused_with_the_fixing_command() {
     let mismatch = cleanup_mismatch("broker:9092", &spec("p.fences", 12, Cleanup::Compact), "compact,delete");
 
     assert_eq!(
@@ -60,7 +60,7 @@ fn a_compacted_topic_that_also_deletes_is_refused_with_the_command_that_mends_it
 }
 
 #[test]
-fn a_topic_that_takes_less_than_a_batch_is_refused_with_the_command_that_mends_it() {
+fn small_max_message_bytes_is_refused_with_the_fixing_command() {
     let spec = spec("t", 1, Cleanup::Delete);
 
     let mismatch = size_mismatch("broker:9092", &spec, Some(1_048_575)).unwrap().to_string();
@@ -75,30 +75,32 @@ fn a_topic_that_takes_less_than_a_batch_is_refused_with_the_command_that_mends_i
 }
 
 #[test]
-fn a_policy_that_fits_is_no_mismatch() {
+fn matching_policy_is_accepted() {
     assert_eq!(cleanup_mismatch("b", &spec("t", 1, Cleanup::Compact), "compact"), None);
     assert_eq!(cleanup_mismatch("b", &spec("t", 1, Cleanup::Delete), "delete"), None);
 }
 
 #[test]
-fn existing_topics_decide_the_partition_count_of_new_ones() {
-    assert_eq!(agreed("b", &counts(&[("a", 6), ("b", 6)]), None).unwrap(), Some(6));
-    assert_eq!(agreed("b", &counts(&[("a", 6)]), Some(6)).unwrap(), Some(6));
-    assert_eq!(agreed("b", &counts(&[]), None).unwrap(), None);
-    assert_eq!(agreed("b", &counts(&[]), Some(6)).unwrap(), None);
+fn new_topics_get_the_partition_count_of_existing_ones() {
+    assert_eq!(agreed_partitions("b", &counts(&[("a", 6), ("b", 6)]), None).unwrap(), Some(6));
+    assert_eq!(agreed_partitions("b", &counts(&[("a", 6)]), Some(6)).unwrap(), Some(6));
+    assert_eq!(agreed_partitions("b", &counts(&[]), None).unwrap(), None);
+    assert_eq!(agreed_partitions("b", &counts(&[]), Some(6)).unwrap(), None);
 }
 
 #[test]
-fn existing_topics_that_disagree_are_named() {
-    let error = agreed("b", &counts(&[("a", 6), ("b", 6), ("c", 4)]), None).unwrap_err().to_string();
+fn topics_with_different_counts_are_named() {
+    let error =
+        agreed_partitions("b", &counts(&[("a", 6), ("b", 6), ("c", 4)]), None).unwrap_err().to_string();
 
-    assert!(error.starts_with("1 topic is not"), "{error}");
+    assert!(error.starts_with("1 topic has wrong settings"), "{error}");
     assert!(error.contains("topic c has 4 partitions and must have 6"), "{error}");
 }
 
 #[test]
-fn a_setting_decides_which_of_the_existing_topics_is_wrong() {
-    let error = agreed("b", &counts(&[("a", 6), ("b", 6), ("c", 4)]), Some(4)).unwrap_err().to_string();
+fn configured_count_decides_which_topic_is_wrong() {
+    let error =
+        agreed_partitions("b", &counts(&[("a", 6), ("b", 6), ("c", 4)]), Some(4)).unwrap_err().to_string();
 
     assert!(error.contains("topic a has 6 partitions and must have 4"), "{error}");
     assert!(error.contains("topic b has 6") && !error.contains("topic c"), "{error}");

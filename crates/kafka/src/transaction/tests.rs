@@ -1,4 +1,4 @@
-//! What the in-process cluster can show; it isolates nothing, so visibility and fencing are proven against a real broker.
+//! Tests on the in-process cluster; it has no isolation, so visibility and fencing are tested on a real broker.
 
 use std::sync::{
     Mutex,
@@ -9,10 +9,10 @@ use std::sync::{
 use bytes::Bytes;
 
 use super::*;
-use crate::{embedded::Cluster, read_to_end};
+use crate::{embedded::EmbeddedCluster, read_to_end};
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// Well below every limit that a wrong turn would wait for.
+/// Well below every limit that a faulty implementation would wait for.
 const SOON: Duration = Duration::from_secs(8);
 
 fn record(value: impl Into<Bytes>) -> EncodedRecord {
@@ -26,15 +26,15 @@ fn record(value: impl Into<Bytes>) -> EncodedRecord {
     }
 }
 
-fn cluster() -> Cluster {
-    let cluster = Cluster::start(1).unwrap();
+fn cluster() -> EmbeddedCluster {
+    let cluster = EmbeddedCluster::start(1).unwrap();
     cluster.create_topic("records", 1).unwrap();
     cluster
 }
 
-async fn values(cluster: &Cluster) -> Vec<Bytes> {
+async fn values(cluster: &EmbeddedCluster) -> Vec<Bytes> {
     let mut values = Vec::new();
-    let each = |record: crate::Received| values.extend(record.value);
+    let each = |record: crate::ConsumerRecord| values.extend(record.value);
     read_to_end(&cluster.settings(), "records", &[0], LIMIT, each).await.unwrap();
     values
 }
@@ -44,43 +44,32 @@ fn owned() -> Lease {
 }
 
 #[tokio::test]
-async fn a_committed_batch_is_in_the_log_in_its_order() {
+async fn commit_returns_the_offset_after_the_batch() {
     let cluster = cluster();
-    let shards = Shards::new(cluster.settings(), Options::default());
-    let mut producer = shards.take("shard-0", owned()).await.unwrap();
-
-    producer.commit(vec![record("1"), record("2")]).await.unwrap();
-    producer.commit(vec![record("3")]).await.unwrap();
-
-    assert_eq!(values(&cluster).await, ["1", "2", "3"]);
-}
-
-#[tokio::test]
-async fn a_commit_tells_the_offset_from_which_a_reader_has_none_of_the_batch_left_to_read() {
-    let cluster = cluster();
-    let shards = Shards::new(cluster.settings(), Options::default());
+    let shards = ShardProducers::new(cluster.settings(), Options::default());
     let mut producer = shards.take("shard-0", owned()).await.unwrap();
 
     let first = producer.commit(vec![record("1"), record("2")]).await.unwrap();
-    let behind = first.behind("records", 0).unwrap();
+    let next = first.next_offset("records", 0).unwrap();
     let second = producer.commit(vec![record("3")]).await.unwrap();
     let nothing = producer.commit(Vec::new()).await.unwrap();
 
     let mut rest = Vec::new();
-    let starts = [(0, crate::Start::Offset(behind))].into();
-    let each = |record: crate::Received| rest.extend(record.value);
-    let waits = crate::Waits::up_to(LIMIT);
-    let ends = crate::read_decided(&cluster.settings(), "records", &starts, &waits, each).await.unwrap();
+    let starts = [(0, crate::StartOffset::Offset(next))].into();
+    let each = |record: crate::ConsumerRecord| rest.extend(record.value);
+    let limits = crate::ReadLimits::up_to(LIMIT);
+    let ends = crate::read_to_end_from(&cluster.settings(), "records", &starts, &limits, each).await.unwrap();
     assert_eq!(rest, ["3"]);
-    assert_eq!(second.behind("records", 0), ends.get(&0).copied());
-    assert_eq!((first.behind("records", 1), nothing.behind("records", 0)), (None, None));
+    assert_eq!(second.next_offset("records", 0), ends.get(&0).copied());
+    assert_eq!((first.next_offset("records", 1), nothing.next_offset("records", 0)), (None, None));
 }
 
 #[tokio::test]
-async fn a_batch_larger_than_the_queue_goes_through_in_parts() {
+async fn batch_larger_than_the_queue_is_sent_in_parts() {
     let cluster = cluster();
     let options = Options { queue_bytes: 16 << 10, ..Options::default() };
-    let mut producer = Shards::new(cluster.settings(), options).take("shard-0", owned()).await.unwrap();
+    let mut producer =
+        ShardProducers::new(cluster.settings(), options).take("shard-0", owned()).await.unwrap();
 
     producer.commit((0..100).map(|n| record(vec![n; 1000])).collect()).await.unwrap();
 
@@ -89,20 +78,21 @@ async fn a_batch_larger_than_the_queue_goes_through_in_parts() {
 }
 
 #[tokio::test]
-async fn a_record_that_can_never_fit_aborts_the_batch_and_the_producer_goes_on() {
+async fn record_that_never_fits_aborts_only_its_batch() {
     let cluster = cluster();
-    let mut producer = Shards::new(cluster.settings(), Options::default()).take("s", owned()).await.unwrap();
+    let mut producer =
+        ShardProducers::new(cluster.settings(), Options::default()).take("s", owned()).await.unwrap();
 
-    let batch = vec![record("1"), record(vec![0; crate::LARGEST_RECORD])];
+    let batch = vec![record("1"), record(vec![0; crate::MAX_RECORD_BYTES])];
     let failure = timeout(SOON, producer.commit(batch)).await.unwrap().unwrap_err();
 
-    assert!(matches!(failure, Failure::Aborted { .. }), "{failure:?}");
+    assert!(matches!(failure, CommitError::Aborted { .. }), "{failure:?}");
     assert_eq!(failure.retry(), Retry::Never, "the same batch fails the same way");
     producer.commit(vec![record("2")]).await.unwrap();
 }
 
-/// A hook that says when it is reached, and holds the writer until it is told to go on.
-fn gate() -> (Hook, mpsc::Receiver<()>, mpsc::Sender<()>) {
+/// A hook that reports when it is reached and blocks the writer until it is released.
+fn gate() -> (CommitHook, mpsc::Receiver<()>, mpsc::Sender<()>) {
     let (reached, at) = mpsc::channel();
     let (go, wait) = mpsc::channel::<()>();
     let wait = Mutex::new(wait);
@@ -114,76 +104,77 @@ fn gate() -> (Hook, mpsc::Receiver<()>, mpsc::Sender<()>) {
 }
 
 #[tokio::test]
-async fn a_batch_that_hangs_past_the_watchdog_is_unknown_and_the_producer_is_built_anew() {
+async fn producer_is_rebuilt_after_a_batch_hangs_past_the_watchdog() {
     let cluster = cluster();
     let (hook, _at, go) = gate();
     let options =
         Options { before_commit: Some(hook), watchdog: Duration::from_millis(300), ..Options::default() };
-    let mut producer = Shards::new(cluster.settings(), options).take("s", owned()).await.unwrap();
+    let mut producer = ShardProducers::new(cluster.settings(), options).take("s", owned()).await.unwrap();
 
     let failure = producer.commit(vec![record("1")]).await.unwrap_err();
 
-    assert!(matches!(&failure, Failure::Rebuilt { source: Error::Deadline { .. } }), "{failure:?}");
+    assert!(matches!(&failure, CommitError::Rebuilt { source: Error::Deadline { .. } }), "{failure:?}");
     assert_eq!(failure.retry(), Retry::Later);
     drop(go);
-    // The watchdog was for the one that hangs.
+    // The short watchdog was for the hanging batch.
     producer.shards.options.watchdog = LIMIT;
     producer.commit(vec![record("2")]).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_commit_that_was_dropped_makes_the_next_one_say_that_the_outcome_is_unknown() {
+async fn commit_after_a_dropped_one_reports_an_unknown_outcome() {
     let cluster = cluster();
     let (hook, at, go) = gate();
     let options = Options { before_commit: Some(hook), ..Options::default() };
-    let mut producer = Shards::new(cluster.settings(), options).take("s", owned()).await.unwrap();
+    let mut producer = ShardProducers::new(cluster.settings(), options).take("s", owned()).await.unwrap();
     let waited = timeout(Duration::from_millis(300), producer.commit(vec![record("1")])).await;
     assert!(waited.is_err());
     at.recv().unwrap();
 
     let failure = producer.commit(vec![record("2")]).await.unwrap_err();
 
-    assert!(matches!(failure, Failure::Rebuilt { .. }), "{failure:?}");
+    assert!(matches!(failure, CommitError::Rebuilt { .. }), "{failure:?}");
     drop(go);
     producer.commit(vec![record("3")]).await.unwrap();
     assert!(!values(&cluster).await.contains(&Bytes::from("2")), "the call that answers so writes nothing");
 }
 
 #[tokio::test]
-async fn without_a_lease_no_producer_is_built_anew_and_the_instance_is_over() {
+async fn without_a_lease_no_producer_is_rebuilt() {
     let cluster = cluster();
     let options = Options { watchdog: Duration::from_millis(300), ..Options::default() };
     let leased = Arc::new(AtomicBool::new(true));
     let asked = Arc::clone(&leased);
     let lease: Lease = Arc::new(move || asked.load(Ordering::Acquire));
-    let mut producer = Shards::new(cluster.settings(), options).take("s", lease).await.unwrap();
+    let mut producer = ShardProducers::new(cluster.settings(), options).take("s", lease).await.unwrap();
     leased.store(false, Ordering::Release);
-    // Whoever tries to build one now hangs.
+    // Creating a producer would hang now.
     cluster.set_reachable(false).unwrap();
 
     let failure = timeout(SOON, producer.commit(vec![record("1")])).await.unwrap().unwrap_err();
     let after = timeout(SOON, producer.commit(vec![record("2")])).await.unwrap().unwrap_err();
 
-    let reasons = |source: &Error| matches!(source, Error::Deadline { .. } | Error::Cut { .. });
-    assert!(matches!(&failure, Failure::Over { source } if reasons(source)), "{failure:?}");
-    assert!(matches!(after, Failure::Over { .. }), "{after:?}");
+    let reasons = |source: &Error| matches!(source, Error::Deadline { .. } | Error::Disconnected { .. });
+    assert!(matches!(&failure, CommitError::Over { source } if reasons(source)), "{failure:?}");
+    assert!(matches!(after, CommitError::Over { .. }), "{after:?}");
     assert_eq!(after.retry(), Retry::Never);
 }
 
 #[tokio::test]
-async fn an_empty_batch_is_nothing_to_do() {
+async fn empty_batch_does_nothing() {
     let cluster = cluster();
-    let mut producer = Shards::new(cluster.settings(), Options::default()).take("s", owned()).await.unwrap();
+    let mut producer =
+        ShardProducers::new(cluster.settings(), Options::default()).take("s", owned()).await.unwrap();
     cluster.set_reachable(false).unwrap();
 
     producer.commit(Vec::new()).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_shard_whose_lease_has_ended_is_not_taken() {
+async fn shard_is_not_taken_after_its_lease_has_ended() {
     let cluster = cluster();
-    let shards = Shards::new(cluster.settings(), Options::default());
-    // Ended before the turn came, and ended while the id was initialised.
+    let shards = ShardProducers::new(cluster.settings(), Options::default());
+    // Ended before the turn came, and ended while the id was initialized.
     for answers in [0, 1] {
         let asked = std::sync::atomic::AtomicUsize::new(0);
         let lease: Lease = Arc::new(move || asked.fetch_add(1, Ordering::SeqCst) < answers);
@@ -196,10 +187,11 @@ async fn a_shard_whose_lease_has_ended_is_not_taken() {
 }
 
 #[tokio::test]
-async fn a_take_that_is_dropped_keeps_its_turn_until_the_initialisation_has_ended() {
+async fn dropped_take_keeps_its_turn_until_it_is_initialized() {
     let cluster = cluster();
     cluster.set_reachable(false).unwrap();
-    let shards = Shards::new(cluster.settings(), Options { concurrent_inits: 1, ..Options::default() });
+    let shards =
+        ShardProducers::new(cluster.settings(), Options { concurrent_inits: 1, ..Options::default() });
 
     let dropped = timeout(Duration::from_millis(200), shards.take("shard-0", owned())).await;
 

@@ -1,44 +1,44 @@
-//! What may differ between the source and a topic.
+//! Differences between the source and a topic.
 
 use std::collections::BTreeMap;
 
 use crate::names::named;
 
 named! {
-    /// A way in which a record of a topic is not what the source shows.
+    /// How a record of a topic differs from the source.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Difference {
-        /// A list shows it, and the topic does not have it.
+        /// It is in a list but not in the topic.
         Missing = "missing",
         /// The topic has an older version.
         Behind = "behind",
-        /// The topic has the same version with another content.
+        /// The topic has the same version with different content.
         Content = "content",
         /// The topic has a newer version than the source.
         Ahead = "ahead",
-        /// A list shows it, and the topic has it as deleted.
+        /// It is in a list, but deleted in the topic.
         Deleted = "deleted",
-        /// The topic has it, no list shows it, and by its id it is there.
+        /// It is in the topic and in no list, but can be read by id.
         Unlisted = "unlisted",
-        /// The topic has it, no list shows it, and by its id it is not there.
+        /// It is in the topic and in no list, and cannot be read by id.
         Vanished = "vanished",
-        /// The topic has a record under a key that this worker never published: the source never had it.
+        /// The topic has a record under a key that the worker never published: the source never had it.
         Foreign = "foreign",
-        /// A list shows it without a version that can be compared.
+        /// It is in a list without a comparable version.
         Unversioned = "unversioned",
-        /// Its versions are of two kinds.
+        /// Its versions are of different kinds.
         Incomparable = "incomparable",
     }
 }
 
 impl Difference {
-    /// Whether publishing what the source shows mends it. Nothing else does: what the source does not show is left as it is.
+    /// Whether publishing the source's record repairs it. Records that the source does not show are never changed.
     #[must_use]
-    pub const fn can_be_mended(self) -> bool {
+    pub const fn can_be_repaired(self) -> bool {
         matches!(self, Self::Missing | Self::Behind | Self::Content)
     }
 
-    /// Counts some of its kind.
+    /// Adds to the count of this kind.
     pub fn count(self, counts: &mut BTreeMap<String, u64>, count: u64) {
         if count > 0 {
             let total = counts.entry(self.name().to_owned()).or_default();

@@ -1,4 +1,4 @@
-//! Deliveries that may be missing, and the request to mend it.
+//! Gaps: deliveries that may be missing, and the request to repair them.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,53 +16,53 @@ named! {
         Stopped = "stopped",
         /// A verified delivery was too large.
         Oversized = "oversized",
-        /// The provider has disabled a subscription, or it is paused.
+        /// The provider disabled a subscription, or it is paused.
         Disabled = "disabled",
-        /// A subscription is gone that no worker has deleted.
+        /// A subscription has disappeared that no worker has deleted.
         Lost = "lost",
-        /// The provider waits too long for a receiver to accept a subscription.
+        /// The provider has waited too long for a receiver to accept a subscription.
         Awaiting = "awaiting",
-        /// Nothing has come for longer than what came before makes plausible.
+        /// No delivery has arrived for implausibly long, compared with earlier intervals.
         Silence = "silence",
-        /// A subscription was moved to another address without one beside it.
+        /// A subscription was moved to another address without a second one in parallel.
         Moved = "moved",
-        /// A subscription's secret is not known here any more: its deliveries are refused.
+        /// A subscription's secret is no longer known: its deliveries are refused.
         Secret = "secret",
-        /// Events were removed from their topic before they were followed.
+        /// Events were removed from their topic before they were processed.
         Retention = "retention",
-        /// No read has shown the version that an event announced.
+        /// No read has returned the version that an event announced.
         Floor = "floor",
-        /// The record behind an event could not be read.
+        /// The record of an event could not be read.
         Unreadable = "unreadable",
     }
 }
 
-/// Deliveries of a connector that may be missing: of all companies or one, of all targets or one, from a moment on.
+/// Deliveries of a connector that may be missing, for all companies or one and all targets or one, within a time range.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Gap {
-    /// Whose.
+    /// The connector.
     pub connector: String,
     /// Why.
     pub cause: GapCause,
-    /// Of this target alone.
+    /// The target, if only one is affected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
-    /// Of this company alone.
+    /// The company, if only one is affected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub company: Option<CompanyId>,
-    /// Nothing is missing from before.
+    /// Start of the range: nothing is missing before.
     pub from: i64,
-    /// Nothing is missing from after; `None` while it goes on.
+    /// End of the range: nothing is missing after; `None` while the gap is still growing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<i64>,
-    /// What has happened, in words.
+    /// What happened, as text.
     pub detail: String,
-    /// When it was found.
+    /// When the gap was found.
     pub opened_at: i64,
-    /// Who has found it.
+    /// The worker that found it.
     pub worker: String,
-    /// Whether somebody has to care.
+    /// Whether it needs attention.
     #[serde(default)]
     pub state: GapState,
 }
@@ -77,19 +77,19 @@ named! {
         Open = "open",
         /// A certified read has repaired it.
         Closed = "closed",
-        /// Every known key was read again; unknown ones may be missing.
+        /// All known keys were read again; unknown ones may be missing.
         RepairedKnown = "repaired-known",
-        /// It was read again without a certificate.
+        /// The lists were read again without a certificate.
         RepairedUncertified = "repaired-uncertified",
-        /// There is nothing to read it from.
+        /// There is no source to repair it from.
         Unrepairable = "unrepairable",
-        /// A person has accepted it.
+        /// A person has accepted the loss.
         Accepted = "accepted",
     }
 }
 
 impl GapState {
-    /// Whether it is over: nobody has to do anything about it any more.
+    /// Whether no more action is needed.
     #[must_use]
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Closed | Self::Accepted)
@@ -106,7 +106,7 @@ impl Gap {
         Key::state("gap", &parts)
     }
 
-    /// What people call it: its key without the kind.
+    /// Its id: the key without the kind.
     #[must_use]
     pub fn id(&self) -> String {
         let key = self.key();
@@ -114,14 +114,14 @@ impl Gap {
     }
 }
 
-/// A person has taken note of a gap. Not a member of the gap: whoever finds out more of it must not write over that.
+/// A person has accepted a gap. A separate record, so that later writes of the gap do not overwrite it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Accepted {
+pub struct GapAccepted {
     /// When.
     pub at: i64,
 }
 
-impl Accepted {
+impl GapAccepted {
     /// Its key in the state topic, by [`Gap::id`].
     #[must_use]
     pub fn key(connector: &str, gap: &str) -> Key {
@@ -129,47 +129,47 @@ impl Accepted {
     }
 }
 
-/// The request to read again what a gap may have cost. Whoever reads lists does it; written again it changes nothing.
+/// The request to read again what a gap may have lost. The tasks that read lists execute it; writing it again changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Repair {
-    /// Always `repair`: other runs are begun by people and schedules.
+    /// Always `repair`; other runs are started by people and schedules.
     pub kind: String,
-    /// Whose gap it is.
+    /// The connector of the gap.
     pub connector: String,
     /// [`Gap::id`].
     pub gap: String,
-    /// What to read; everything where there is none.
+    /// What to read; everything if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
-    /// Of which company; of all where there is none.
+    /// The company; all if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub company: Option<CompanyId>,
-    /// Changes from then on.
+    /// Start of the range.
     pub from: i64,
-    /// Up to then.
+    /// End of the range.
     pub to: i64,
-    /// When it was asked for.
+    /// When it was requested.
     pub requested_at: i64,
-    /// How far it has come.
+    /// Its state.
     pub state: RepairState,
 }
 
-/// How far a repair has come.
+/// The state of a repair.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RepairState {
-    /// Nobody has begun.
+    /// Not started.
     #[default]
     Requested,
-    /// Somebody has.
+    /// Started.
     Running,
-    /// It is done; the gap says how well.
+    /// Finished; the gap has the result.
     Done,
 }
 
 impl Repair {
-    /// Of a gap that is over at this moment, asked for now.
+    /// The request for a gap that ends at `to`, made now.
     #[must_use]
     pub fn of(gap: &Gap, to: i64, now: i64) -> Self {
         Self {
@@ -204,7 +204,7 @@ mod tests {
     use crate::AccountingResource;
 
     #[test]
-    fn a_gap_of_before_reads_as_one_of_everything() {
+    fn gap_of_an_earlier_version_covers_everything() {
         let gap: Gap = serde_json::from_str(
             r#"{"id":"gap/h/spool/5","connector":"h","cause":"spool","from":1,"detail":"d","openedAt":5,"worker":"w","state":"open"}"#,
         )
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_of_one_target_and_its_repair_have_keys_of_their_own() {
+    fn gap_of_one_target_and_its_repair_have_distinct_keys() {
         let gap = Gap {
             connector: "a/b".into(),
             cause: GapCause::Disabled,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cause_is_written_as_it_is_labelled() {
+    fn causes_are_serialized_by_name() {
         for cause in GapCause::ALL {
             assert_eq!(serde_json::to_value(cause).unwrap(), cause.name());
         }

@@ -1,36 +1,39 @@
-//! What `{prefix}.state` says of subscriptions and of lists: which there are, what was heard by them, what may be missing, what is
-//! read.
+//! The records about subscriptions and lists in `{prefix}.state`: subscriptions, received deliveries, gaps, and runs that read
+//! lists.
 //!
 //! | key | value | written by |
 //! |---|---|---|
 //! | `subscription/{connector}/{nonce}` | [`Subscription`] | the reconciler |
-//! | `acknowledge/{connector}/{webhookId}` | [`Acknowledge`] | the worker it came to |
-//! | `echo/{connector}` and, of the own address of a hook, `/{hook}` | [`Echo`] | the worker it came to |
-//! | `heard/{connector}/{worker}` | [`Heard`] | each worker, every so often |
-//! | `pace/{connector}` | [`Paces`] | the reconciler |
-//! | `gap/{connector}/{cause}/{openedAt}` and, of one target, `/{target}` | [`Gap`] | whoever finds it |
-//! | `run/{connector}/{gap}` | [`Repair`] | the reconciler; who reads it does it |
-//! | `start/{connector}` | [`Start`] | the reconciler |
-//! | `wish/{connector}` | [`Wish`] | people, by REST |
-//! | `done/{connector}` | [`Done`] | the reconciler |
-//! | `accepted/{connector}/{gap}` | [`Accepted`] | people, by REST |
-//! | `snapshot/{connector}/{run}` | [`Run`] | people, by REST, and the first task for a mode, a schedule or a gap |
-//! | `order/{connector}/{run}` | [`Order`] | people, by REST |
-//! | `progress/{shard}/{connector}/{run}` | [`Progress`] | the shard, with what it has read |
+//! | `acknowledge/{connector}/{webhookId}` | [`Acknowledge`] | the worker that received it |
+//! | `echo/{connector}` and, for a hook's own address, `/{hook}` | [`Echo`] | the worker that received it |
+//! | `heard/{connector}/{worker}` | [`ReceiverReport`] | each worker, periodically |
+//! | `pace/{connector}` | [`DeliveryIntervals`] | the reconciler |
+//! | `gap/{connector}/{cause}/{openedAt}` and, for one target, `/{target}` | [`Gap`] | the worker that finds it |
+//! | `run/{connector}/{gap}` | [`Repair`] | the reconciler; the tasks that read lists execute it |
+//! | `start/{connector}` | [`StreamStart`] | the reconciler |
+//! | `wish/{connector}` | [`SubscriptionCommand`] | people, by REST |
+//! | `done/{connector}` | [`SubscriptionCommandDone`] | the reconciler |
+//! | `accepted/{connector}/{gap}` | [`GapAccepted`] | people, by REST |
+//! | `snapshot/{connector}/{run}` | [`Run`] | people, by REST, and the first task for a snapshot mode, a schedule or a gap |
+//! | `order/{connector}/{run}` | [`RunCommand`] | people, by REST |
+//! | `progress/{shard}/{connector}/{run}` | [`RunProgress`] | the shard, with the records it has read |
 //!
-//! Times are microseconds since 1970. A member that is not known here is passed over, so that an older worker reads what a newer
-//! one has written. There are fingerprints of secrets in it and no secrets.
+//! Times are microseconds since 1970. Unknown members are ignored, so that older workers can read records of newer ones. The
+//! records contain fingerprints of secrets, never secrets.
 
 mod difference;
 mod gap;
-mod heard;
+mod receiver;
 mod run;
 mod subscription;
 mod target;
 
 pub use difference::Difference;
-pub use gap::{Accepted, Gap, GapCause, GapState, Repair, RepairState};
-pub use heard::{Acknowledge, Echo, Heard, Pace, Paces, Traffic};
-pub use run::{ListProgress, Order, Progress, Run, RunKind, ShardState, Wanted};
-pub use subscription::{Done, Nonce, Note, Phase, Start, Started, Subscription, Wish};
+pub use gap::{Gap, GapAccepted, GapCause, GapState, Repair, RepairState};
+pub use receiver::{Acknowledge, DeliveryInterval, DeliveryIntervals, Echo, ReceiverReport, Traffic};
+pub use run::{DesiredRunState, ListProgress, Run, RunCommand, RunKind, RunProgress, ShardState};
+pub use subscription::{
+    HistoryEntry, Nonce, StreamStart, Subscription, SubscriptionCommand, SubscriptionCommandDone,
+    SubscriptionPhase, TargetStart,
+};
 pub use target::{Fingerprint, Target};

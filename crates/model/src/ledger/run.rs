@@ -1,8 +1,8 @@
-//! Readings of lists that somebody has asked for, and how far each shard has come.
+//! Runs: requests to read lists, and the progress of each shard.
 //!
-//! A run is three kinds of record, each with one writer, so that nobody writes over what another has said: the request, which
-//! never changes; what shall become of it; and, of each shard, how far it is. Whether a run is over is not written anywhere: it is
-//! once every shard says so.
+//! A run consists of three kinds of records, each with one writer, so that no writer overwrites another: the request, which never
+//! changes; the command; and the progress of each shard. The end of a run is not written: a run ends when every shard reports
+//! that it has finished.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,57 +10,57 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AccountingResource, CompanyId, Key, List, RunId, names::named};
 
-/// The request to read lists.
+/// A request to read lists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
-    /// Whose lists.
+    /// The connector.
     pub connector: String,
-    /// Which run: no other of the connector has the same.
+    /// The run's id, unique within the connector.
     pub id: RunId,
-    /// What for.
+    /// Its kind.
     #[serde(default)]
     pub kind: RunKind,
-    /// Which lists.
+    /// The lists to read.
     pub lists: BTreeSet<List>,
-    /// Of which companies; of all where there is none.
+    /// The companies; all if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub companies: Option<BTreeSet<CompanyId>>,
-    /// Records of these resources, which no list has, are read again one by one: as many as are known.
+    /// Resources without lists, of which all known records are read again one by one.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub known: BTreeSet<AccountingResource>,
-    /// Of payroll only what has changed since the last run of it that was certified.
+    /// Whether to read only the payroll companies that changed since the last certified run.
     #[serde(default)]
     pub incremental: bool,
-    /// Of each list so many rows at most are compared; all where there is none. Only of a verification.
+    /// Most rows compared per list; all if `None`. Only for a verification.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<u32>,
-    /// What is found to differ is published as the source shows it, where that mends it. Only of a verification.
+    /// Whether differences are repaired by publishing the source's records, where possible. Only for a verification.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repair: bool,
-    /// Who or what has asked: `initial`, `schedule`, a gap, `rest`.
+    /// What requested it: `initial`, `schedule`, a gap, `rest`.
     pub requested_by: String,
     /// When.
     pub requested_at: i64,
 }
 
 named! {
-    /// What lists are read for.
+    /// The purpose of a run.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum RunKind {
-        /// Rows that are newer than what is published are published.
+        /// Publish rows that are newer than the published records.
         #[default]
         Snapshot = "snapshot",
-        /// Rows are compared with what is published; differences are published only where the run shall repair.
+        /// Compare rows with the published records; publish differences only if `repair` is set.
         Verify = "verify",
-        /// As a snapshot, for a gap.
+        /// A snapshot for a gap.
         Repair = "repair",
     }
 }
 
 impl Run {
-    /// The kind of its keys.
+    /// First part of its keys.
     pub const KIND: &'static str = "snapshot";
 
     /// Its key in the state topic.
@@ -75,7 +75,7 @@ impl Run {
         Key::state(Self::KIND, &[connector, id.as_str()])
     }
 
-    /// Whether both ask for the same, whoever asks and when.
+    /// Whether both request the same, regardless of who requested it when.
     #[must_use]
     pub fn asks_the_same(&self, other: &Self) -> bool {
         let what = |run: &Self| {
@@ -86,92 +86,92 @@ impl Run {
     }
 }
 
-/// What shall become of a run.
+/// The command for a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Order {
-    /// This.
-    pub wanted: Wanted,
-    /// When it was said.
+pub struct RunCommand {
+    /// The desired state.
+    pub wanted: DesiredRunState,
+    /// When it was given.
     pub at: i64,
 }
 
-/// What shall become of a run.
+/// The command for a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Wanted {
-    /// It goes on.
+pub enum DesiredRunState {
+    /// Continue.
     #[default]
     Running,
-    /// It waits.
+    /// Pause.
     Paused,
-    /// It ends where it is.
+    /// Stop.
     Stopped,
 }
 
-impl Order {
-    /// The kind of its keys.
+impl RunCommand {
+    /// First part of its keys.
     pub const KIND: &'static str = "order";
 
-    /// The key of what shall become of a run.
+    /// The key of a run's command.
     #[must_use]
     pub fn key(connector: &str, run: &RunId) -> Key {
         Key::state(Self::KIND, &[connector, run.as_str()])
     }
 }
 
-/// How far a shard has come with a run.
+/// The progress of a shard in a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Progress {
-    /// Whose run.
+pub struct RunProgress {
+    /// The connector.
     pub connector: String,
-    /// Which.
+    /// The run.
     pub run: RunId,
-    /// Which shard.
+    /// The shard.
     pub shard: i32,
-    /// When the run was asked for: an id may be used again. 0 where an earlier worker has written it.
+    /// When the run was requested, since an id may be reused. 0 if written by an earlier version.
     #[serde(default)]
     pub requested_at: i64,
-    /// How it stands.
+    /// Its state.
     pub state: ShardState,
-    /// Why it waits, has stopped or has ended without all it was to read, where that needs words.
+    /// Why it is paused, stopped, or ended incompletely.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What of payroll is read, where it is not all.
+    /// The filter for payroll, if not everything is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
-    /// Lists of this shard, as far as is known.
+    /// Known lists of this shard.
     pub lists: u64,
-    /// Those that are over.
+    /// Finished lists.
     pub ended: u64,
-    /// Those of them that are proved complete.
+    /// Finished lists that are proved complete.
     pub certified: u64,
-    /// Requests for pages, and for records that no page shows, also those that failed; a page that several shards share is asked
-    /// for once. Records that are read because their rows are thin are not among them: they are read as those of events are.
+    /// Requests for pages and for records that are on no page, including failed ones; a page that several shards share counts once.
+    /// Excludes reads of records whose rows lack members: these go through enrichment.
     #[serde(default)]
     pub requests: u64,
-    /// When a list of it last lacked so much that it waits for a person.
+    /// When a list was last held back for a person to check, because too many records were missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub braked_at: Option<i64>,
-    /// Pages that were read.
+    /// Pages read.
     pub pages: u64,
-    /// Rows on them that are this shard's.
+    /// Rows of this shard on them.
     pub rows: u64,
-    /// Records that were written.
+    /// Records written.
     pub published: u64,
-    /// Known records that no list shows and that are not there by id.
+    /// Known records that are in no list and cannot be read by id.
     pub vanished: u64,
-    /// By kind ([`Difference`](super::Difference)), what differs between source and topic and was not mended.
+    /// Differences that were not repaired, by kind ([`Difference`](super::Difference)).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub differences: BTreeMap<String, u64>,
-    /// By kind, what differed and was mended.
+    /// Repaired differences, by kind.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub repaired: BTreeMap<String, u64>,
-    /// Rows whose whole content was compared with what the topic holds.
+    /// Rows whose whole content was compared with the topic.
     #[serde(default)]
     pub contents: u64,
-    /// Known records that no list shows and that are disabled: that is no difference.
+    /// Known records that are in no list and disabled, which is not a difference.
     #[serde(default)]
     pub disabled: u64,
     /// Pages of samples that could not be read.
@@ -180,65 +180,65 @@ pub struct Progress {
     /// Lists whose path the provider does not know.
     #[serde(default)]
     pub absent: u64,
-    /// Lists of accounts whose path the provider does not offer: its document shows none.
+    /// Lists of accounts that the provider does not offer, according to its API document.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unoffered: u64,
-    /// A list of accounts is proved, so the provider offers them.
+    /// A list of accounts was proved complete, so the provider offers them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accounts_proved: bool,
-    /// The run's own list of companies is proved: it has shown every one that there is.
+    /// The run's list of companies was proved complete: it has every company.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub companies_proved: bool,
-    /// Lists that are being read, the first of them.
+    /// The first of the lists that are being read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub current: Vec<ListProgress>,
     /// When it began.
     pub started_at: i64,
-    /// When this was written.
+    /// When this record was written.
     pub updated_at: i64,
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<i64>,
 }
 
-/// How a run stands in one shard.
+/// The state of a run in one shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ShardState {
-    /// Pages are read.
+    /// Reading.
     Running,
-    /// It was told to wait, or something needs a person first.
+    /// Paused by a command, or waiting for a person.
     Paused,
-    /// It was told to stop.
+    /// Stopped by a command.
     Stopped,
-    /// Every list is over.
+    /// Every list is finished.
     Ended,
 }
 
 impl ShardState {
-    /// Whether nothing more comes.
+    /// Whether it is final.
     #[must_use]
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Stopped | Self::Ended)
     }
 }
 
-/// How far one list is.
+/// The progress of one list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListProgress {
-    /// Whose.
+    /// The company.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub company: Option<CompanyId>,
-    /// Which.
+    /// The run.
     pub list: List,
-    /// From 1.
+    /// The pass, from 1.
     pub pass: u32,
-    /// Pages of this pass that were read.
+    /// Pages read in this pass.
     pub pages: u64,
     /// Rows of this pass.
     pub rows: u64,
-    /// Rows that the list has, where that is known.
+    /// Rows of the list, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<u64>,
 }
@@ -247,11 +247,11 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-impl Progress {
-    /// The kind of its keys.
+impl RunProgress {
+    /// First part of its keys.
     pub const KIND: &'static str = "progress";
 
-    /// Of a run that begins now.
+    /// The progress of a run that starts now.
     #[must_use]
     pub fn new(run: &Run, shard: i32, state: ShardState, now: i64) -> Self {
         Self {
@@ -287,7 +287,7 @@ impl Progress {
         }
     }
 
-    /// Whether it is of this run, and not of one that had its id before.
+    /// Whether it is of this run and not of an earlier one with the same id.
     #[must_use]
     pub fn is_of(&self, run: &Run) -> bool {
         self.run == run.id && (self.requested_at == 0 || self.requested_at == run.requested_at)
@@ -311,32 +311,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_records_of_a_run_have_keys_of_their_own() {
+    fn records_of_a_run_have_distinct_keys() {
         let id = RunId::new("a/b").unwrap();
 
         assert_eq!(Run::key_of("c/d", &id).as_str(), "snapshot/c%2Fd/a%2Fb");
-        assert_eq!(Order::key("c/d", &id).as_str(), "order/c%2Fd/a%2Fb");
-        assert_eq!(Progress::key_of(3, "c/d", &id).as_str(), "progress/3/c%2Fd/a%2Fb");
+        assert_eq!(RunCommand::key("c/d", &id).as_str(), "order/c%2Fd/a%2Fb");
+        assert_eq!(RunProgress::key_of(3, "c/d", &id).as_str(), "progress/3/c%2Fd/a%2Fb");
     }
 
     #[test]
-    fn progress_is_of_the_run_that_was_asked_for_then() {
+    fn progress_belongs_to_the_run_of_its_request_time() {
         let run = |at: i64| -> Run {
             let text = format!(
                 r#"{{"connector":"c","id":"r","lists":["customers"],"requestedBy":"rest","requestedAt":{at}}}"#
             );
             serde_json::from_str(&text).unwrap()
         };
-        let progress = Progress::new(&run(1), 0, ShardState::Ended, 5);
+        let progress = RunProgress::new(&run(1), 0, ShardState::Ended, 5);
 
         assert!(progress.is_of(&run(1)) && !progress.is_of(&run(2)));
         let text = serde_json::to_string(&progress).unwrap().replace(r#""requestedAt":1,"#, "");
-        let earlier: Progress = serde_json::from_str(&text).unwrap();
-        assert!(earlier.is_of(&run(1)) && earlier.is_of(&run(2)), "nobody knows");
+        let earlier: RunProgress = serde_json::from_str(&text).unwrap();
+        assert!(earlier.is_of(&run(1)) && earlier.is_of(&run(2)), "the request time is unknown");
     }
 
     #[test]
-    fn a_request_with_the_least_reads_as_a_snapshot_of_all_companies() {
+    fn minimal_request_is_a_snapshot_of_all_companies() {
         let run: Run = serde_json::from_str(
             r#"{"connector":"c","id":"r","lists":["customers"],"requestedBy":"rest","requestedAt":1,"later":true}"#,
         )

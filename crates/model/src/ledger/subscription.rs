@@ -1,4 +1,4 @@
-//! A subscription from the intent to make it until long after its end.
+//! Subscriptions, from the intent to create one until long after its end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,64 +16,63 @@ use crate::{
     text::written_as_text,
 };
 
-/// Notes that are kept of one subscription.
-const NOTES: usize = 20;
+/// Most history entries of a subscription.
+const MAX_HISTORY: usize = 20;
 
-/// One subscription at the provider, or the intent to make one. Nothing here is true because it was written: what the provider
-/// says of it is.
+/// One subscription at the provider, or the intent to create one. The provider's state is authoritative, not this record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Subscription {
-    /// Whose it is.
+    /// The connector.
     pub connector: String,
-    /// What it is for.
+    /// Its target.
     pub target: Target,
-    /// What tells it from every other, before and after the provider has given it an id.
+    /// Unique id, valid before and after the provider has assigned its id.
     pub nonce: Nonce,
-    /// The provider's id, once it is known.
+    /// The provider's id, once known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// `application.name`, without the nonce.
     pub application: String,
     /// Receiver address.
     pub url: String,
-    /// What the provider made of that, where it spells it in its own way.
+    /// The address as the provider spells it, if different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spelled: Option<String>,
-    /// Of the secret that its deliveries are signed with.
+    /// Fingerprint of the secret that signs its deliveries.
     pub fingerprint: Fingerprint,
     /// Semantic names, for the accounting family.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub events: BTreeSet<String>,
-    /// How far it has come.
-    pub phase: Phase,
-    /// Since when it is in this phase.
+    /// Its phase.
+    pub phase: SubscriptionPhase,
+    /// Since when it has been in this phase.
     pub since: i64,
-    /// When it was first meant to be.
+    /// When it was first intended.
     pub intended_at: i64,
-    /// When an Acknowledge of it was last accepted.
+    /// When an Acknowledge of it was last answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acknowledged_at: Option<i64>,
-    /// Since when it is active without a break.
+    /// Since when it has been active without interruption.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_since: Option<i64>,
-    /// When the provider was last asked about it and answered.
+    /// When the provider last answered a query about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked_at: Option<i64>,
-    /// When a delivery of it was last accepted.
+    /// When its last delivery was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_delivery: Option<i64>,
-    /// What stands in its way, in words.
+    /// Its problem, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// What became of it, oldest first; the last few.
+    /// Its latest history, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub history: Vec<Note>,
+    pub history: Vec<HistoryEntry>,
 }
 
-/// A line of a subscription's history.
+/// An entry of a subscription's history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Note {
+pub struct HistoryEntry {
     /// When.
     pub at: i64,
     /// What happened.
@@ -81,37 +80,37 @@ pub struct Note {
 }
 
 named! {
-    /// How far a subscription has come.
+    /// The phase of a subscription.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
-    pub enum Phase {
-        /// The provider may have been asked for it; whether it exists is unknown.
+    pub enum SubscriptionPhase {
+        /// It may have been requested; whether it exists is unknown.
         Intended = "intended",
-        /// It is there, and the provider waits for the receiver to accept it.
+        /// It exists, and the provider waits for the receiver to accept it.
         Awaiting = "awaiting",
         /// Deliveries are sent.
         Active = "active",
-        /// It is there, was active, and sends nothing: disabled, or paused.
+        /// It exists, was active, and is now disabled or paused.
         Disabled = "disabled",
-        /// It is to be deleted, and may have been.
+        /// It is being deleted and may be gone.
         Ending = "ending",
-        /// It is gone, or never was.
+        /// It is gone or never existed.
         Ended = "ended",
     }
 }
 
-impl Phase {
-    /// Whether there may be something at the provider.
+impl SubscriptionPhase {
+    /// Whether it may exist at the provider.
     #[must_use]
     pub const fn may_live(self) -> bool {
         !matches!(self, Self::Ended)
     }
 }
 
-shown_as_name!(Phase);
+shown_as_name!(SubscriptionPhase);
 
 impl Subscription {
-    /// One that is meant to be from now on, and of which nothing else is known.
+    /// A new, intended subscription.
     #[must_use]
     pub fn intended(
         connector: &str,
@@ -131,7 +130,7 @@ impl Subscription {
             spelled: None,
             fingerprint,
             events: BTreeSet::new(),
-            phase: Phase::Intended,
+            phase: SubscriptionPhase::Intended,
             since: now,
             intended_at: now,
             acknowledged_at: None,
@@ -149,42 +148,42 @@ impl Subscription {
         Key::state("subscription", &[&self.connector, self.nonce.as_str()])
     }
 
-    /// The name it has at the provider: by it an answer that nobody heard can be found again.
+    /// Its name at the provider, by which it can be found if the response to its creation was lost.
     #[must_use]
     pub fn registered_name(&self) -> String {
         format!("{}/{}", self.application, self.nonce)
     }
 
-    /// Puts it into a phase, if it is in another.
-    pub fn enter(&mut self, phase: Phase, at: i64, what: impl Into<String>) {
+    /// Enters a phase and adds a history entry.
+    pub fn enter(&mut self, phase: SubscriptionPhase, at: i64, what: impl Into<String>) {
         if self.phase != phase {
             (self.phase, self.since) = (phase, at);
         }
         self.active_since = match phase {
-            Phase::Active => self.active_since.or(Some(at)),
+            SubscriptionPhase::Active => self.active_since.or(Some(at)),
             _ => None,
         };
         self.note(at, what);
     }
 
-    /// Adds a line to its history. The same line again only changes its time.
+    /// Adds a history entry. Repeating the last one only updates its time.
     pub fn note(&mut self, at: i64, what: impl Into<String>) {
         let what = what.into();
         match self.history.last_mut() {
             Some(last) if last.what == what => last.at = at,
-            _ => self.history.push(Note { at, what }),
+            _ => self.history.push(HistoryEntry { at, what }),
         }
-        let surplus = self.history.len().saturating_sub(NOTES);
+        let surplus = self.history.len().saturating_sub(MAX_HISTORY);
         self.history.drain(..surplus);
     }
 }
 
-/// 16 hexadecimal digits that were never drawn before.
+/// A unique id of 16 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nonce(String);
 
 impl Nonce {
-    /// Of drawn bits.
+    /// From random bits.
     #[must_use]
     pub fn new(drawn: u64) -> Self {
         Self(format!("{drawn:016x}"))
@@ -196,7 +195,7 @@ impl Nonce {
         &self.0
     }
 
-    /// The application and the nonce in a name at the provider, where it is one of ours.
+    /// Splits a name at the provider into application and nonce, if it is one of ours.
     #[must_use]
     pub fn split(name: &str) -> Option<(&str, Self)> {
         let (application, nonce) = name.rsplit_once('/')?;
@@ -228,28 +227,28 @@ impl fmt::Display for Nonce {
     }
 }
 
-/// From when on every declared subscription of a connector has been active: whoever reads lists begins after it.
+/// When all declared subscriptions of a connector became active: snapshots start after it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Start {
+pub struct StreamStart {
     /// Whose.
     pub connector: String,
-    /// When all of them were there for the first time.
+    /// When all of them were active for the first time.
     pub at: i64,
-    /// Each declared target, and the subscription that its stream began with.
-    pub targets: BTreeMap<Target, Started>,
+    /// Each declared target with the subscription that its stream started with.
+    pub targets: BTreeMap<Target, TargetStart>,
 }
 
-/// Where the stream of one target begins: with the subscription that stands now, never with one before it.
+/// The start of a target's stream: its current subscription, never an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Started {
+pub struct TargetStart {
     /// Its nonce.
     pub nonce: Nonce,
-    /// Since when it is active.
+    /// Since when it has been active.
     pub since: i64,
 }
 
-impl Start {
+impl StreamStart {
     /// Its key in the state topic.
     #[must_use]
     pub fn key(connector: &str) -> Key {
@@ -257,28 +256,28 @@ impl Start {
     }
 }
 
-/// What people want of a connector's subscriptions beside its configuration.
+/// A command for a connector's subscriptions, in addition to its configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Wish {
-    /// Counts the wishes: who has done one says so by its number.
+pub struct SubscriptionCommand {
+    /// Consecutive number of the command, repeated in its [`SubscriptionCommandDone`].
     pub number: u64,
-    /// All are to be deleted, and none made, until somebody wishes otherwise.
+    /// Whether to delete all subscriptions and create none, until the next command.
     pub removed: bool,
     /// When.
     pub at: i64,
 }
 
-/// The last wish that was done. Not a member of the wish: whoever does one must not write over the next.
+/// The last command that was executed. A separate record, so that it does not overwrite the next command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Done {
+pub struct SubscriptionCommandDone {
     /// Its number.
     pub number: u64,
     /// When.
     pub at: i64,
 }
 
-impl Done {
+impl SubscriptionCommandDone {
     /// Its key in the state topic.
     #[must_use]
     pub fn key(connector: &str) -> Key {
@@ -286,7 +285,7 @@ impl Done {
     }
 }
 
-impl Wish {
+impl SubscriptionCommand {
     /// Its key in the state topic.
     #[must_use]
     pub fn key(connector: &str) -> Key {
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscription_reads_back_and_a_member_of_tomorrow_is_passed_over() {
+    fn subscription_parses_back_and_unknown_members_are_ignored() {
         let mut written = serde_json::to_value(subscription()).unwrap();
         written["tomorrow"] = true.into();
 
@@ -320,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_others_holds_no_nonce() {
+    fn foreign_name_has_no_nonce() {
         for name in ["tributary", "tributary/", "a/b", "a/000000000000000G", "a/00000000000000071"] {
             assert_eq!(Nonce::split(name), None, "{name}");
         }
@@ -328,24 +327,24 @@ mod tests {
     }
 
     #[test]
-    fn history_keeps_the_last_lines_and_does_not_repeat_itself() {
+    fn history_keeps_the_last_entries_without_repetitions() {
         let mut subscription = subscription();
         for at in 0..50 {
             subscription.note(at, format!("line {}", at / 2));
         }
 
-        assert_eq!(subscription.history.len(), NOTES);
-        assert_eq!(subscription.history.last(), Some(&Note { at: 49, what: "line 24".into() }));
+        assert_eq!(subscription.history.len(), MAX_HISTORY);
+        assert_eq!(subscription.history.last(), Some(&HistoryEntry { at: 49, what: "line 24".into() }));
     }
 
     #[test]
-    fn it_is_active_since_it_became_so_until_it_is_not() {
+    fn active_since_is_kept_while_active() {
         let mut one = subscription();
-        one.enter(Phase::Active, 5, "active");
-        one.enter(Phase::Active, 9, "active");
+        one.enter(SubscriptionPhase::Active, 5, "active");
+        one.enter(SubscriptionPhase::Active, 9, "active");
         assert_eq!((one.active_since, one.since), (Some(5), 5));
 
-        one.enter(Phase::Disabled, 11, "disabled");
+        one.enter(SubscriptionPhase::Disabled, 11, "disabled");
         assert_eq!((one.active_since, one.since), (None, 11));
     }
 }

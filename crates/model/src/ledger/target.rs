@@ -1,4 +1,4 @@
-//! What can be subscribed to, and how a secret is named without showing it.
+//! Targets of subscriptions, and fingerprints of secrets.
 
 use std::{fmt, str::FromStr};
 
@@ -11,7 +11,7 @@ use crate::{
     text::written_as_text,
 };
 
-/// What one subscription is for: written `accounting/customers` and `invoicing/Customer:Created`.
+/// The target of a subscription, written `accounting/customers` or `invoicing/Customer:Created`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     /// A resource of the accounting family.
@@ -30,7 +30,7 @@ impl Target {
         }
     }
 
-    /// The resource, where it is one of the accounting family.
+    /// The resource, for the accounting family.
     #[must_use]
     pub const fn resource(self) -> Option<AccountingResource> {
         match self {
@@ -74,12 +74,12 @@ impl FromStr for Target {
 
 written_as_text!(Target);
 
-/// Tells two secrets apart and shows neither: 16 hexadecimal digits.
+/// Distinguishes secrets without showing them: 16 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Fingerprint(String);
 
 impl Fingerprint {
-    /// Of a secret.
+    /// The fingerprint of a secret.
     #[must_use]
     pub fn of(secret: &str) -> Self {
         let digest =
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_target_reads_back_as_it_is_written() {
+    fn targets_parse_back() {
         let hooks = InvoicingEntity::all()
             .flat_map(|entity| {
                 entity.actions().iter().map(move |action| InvoicingHook { entity, action: *action })
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_is_of_one_secret_and_does_not_hold_it() {
+    fn fingerprint_identifies_a_secret_without_containing_it() {
         let (one, other) = (Fingerprint::of("0123456789abcdef"), Fingerprint::of("0123456789abcdeg"));
 
         assert_ne!(one, other);

@@ -1,4 +1,4 @@
-//! What holds across the module: nothing is lost, every value fits its schema and lands where it belongs.
+//! Tests across the crate: nothing is lost, every value fits its schema and gets the right topic and key.
 
 mod strategies;
 
@@ -42,7 +42,7 @@ fn invoicing(json: &str, hook: Option<InvoicingHook>) -> Result<Vec<InvoicingEve
 }
 
 fn place(value: impl Into<Value>) -> Result<(String, String), Error> {
-    let outgoing = Outgoing::new(value.into(), Meta::new("id", Origin::Webhook))?;
+    let outgoing = Outgoing::new(value.into(), RecordMeta::new("id", Origin::Webhook))?;
     Ok((outgoing.topic.suffix(), outgoing.key.to_string()))
 }
 
@@ -128,7 +128,7 @@ proptest! {
 }
 
 #[test]
-fn a_delivery_is_read_with_its_typed_twins() {
+fn delivery_is_parsed_with_its_typed_fields() {
     let event = event(DELIVERY, AccountingResource::Customers);
 
     assert_eq!(event.company_id, Some(company()));
@@ -143,7 +143,7 @@ fn a_delivery_is_read_with_its_typed_twins() {
 }
 
 #[test]
-fn json_data_that_is_no_object_is_kept_and_read_as_nothing() {
+fn json_data_that_is_not_an_object_is_kept() {
     for data in ["", "not json", "[1]", "\"text\""] {
         let json = format!("{{\"JsonData\":{}}}", serde_json::to_string(data).unwrap());
 
@@ -155,7 +155,7 @@ fn json_data_that_is_no_object_is_kept_and_read_as_nothing() {
 }
 
 #[test]
-fn accounting_events_are_keyed_by_company_and_by_tenant_where_there_is_none() {
+fn accounting_events_are_keyed_by_company_or_else_tenant() {
     use AccountingResource::{Companies, Customers, InputInvoices};
     for (json, resource, topic, key) in [
         (DELIVERY, Customers, "accounting.customers.events", "a:1:CM:b"),
@@ -176,7 +176,7 @@ fn accounting_events_are_keyed_by_company_and_by_tenant_where_there_is_none() {
 }
 
 #[test]
-fn invoicing_events_are_keyed_by_the_mapped_company_and_else_by_tenant() {
+fn invoicing_events_are_keyed_by_mapped_company_or_else_tenant() {
     let mapped = invoicing(r#"{"Entity":"SaleInvoice","TenantId":"mapped"}"#, None).unwrap().remove(0);
     let other = invoicing(r#"{"Entity":"SaleInvoice","TenantId":"t/1"}"#, None).unwrap().remove(0);
     let nobody = invoicing(r#"{"Entity":"SaleInvoice"}"#, None).unwrap().remove(0);
@@ -187,7 +187,7 @@ fn invoicing_events_are_keyed_by_the_mapped_company_and_else_by_tenant() {
 }
 
 #[test]
-fn the_action_comes_from_the_hook_then_the_body_and_is_else_unknown() {
+fn action_comes_from_the_hook_then_the_body() {
     let hook = InvoicingHook { entity: InvoicingEntity::Due, action: InvoicingAction::Created };
     for (json, hook, resource, action) in [
         (r#"{"Entity":"Bank"}"#, Some(hook), "bank", "created"),
@@ -210,7 +210,7 @@ fn the_action_comes_from_the_hook_then_the_body_and_is_else_unknown() {
 }
 
 #[test]
-fn a_body_that_names_its_entity_is_flat_whatever_else_it_holds() {
+fn body_with_an_entity_is_flat() {
     let flat = invoicing(r#"{"Entity":"Bank","Notifications":[{"Entity":"Due"}]}"#, None).unwrap();
     let hook = InvoicingHook { entity: InvoicingEntity::Due, action: InvoicingAction::Created };
     let empty = invoicing(r#"{"Notifications":[]}"#, Some(hook)).unwrap();
@@ -221,7 +221,7 @@ fn a_body_that_names_its_entity_is_flat_whatever_else_it_holds() {
 }
 
 #[test]
-fn the_entity_of_an_unverified_body_is_found_or_left_open() {
+fn entity_of_an_unverified_body_is_found_if_known() {
     for (json, named) in [
         (r#"{"Entity":"Bank","Notifications":[{"Entity":"Due"}]}"#, Some(InvoicingEntity::Bank)),
         ("\u{feff}{\"a\":[[{}]],\"Entity\":\"\\u0042ank\"}", Some(InvoicingEntity::Bank)),
@@ -243,7 +243,7 @@ fn the_entity_of_an_unverified_body_is_found_or_left_open() {
 }
 
 #[test]
-fn the_number_of_notifications_is_bounded() {
+fn number_of_notifications_is_bounded() {
     let many = vec![r#"{"Entity":"Due"}"#; 257].join(",");
 
     let error = invoicing(&format!("{{\"Notifications\":[{many}]}}"), None).unwrap_err();
@@ -252,7 +252,7 @@ fn the_number_of_notifications_is_bounded() {
 }
 
 #[test]
-fn records_of_every_resource_land_in_their_topic_under_company_and_id() {
+fn records_get_their_topic_and_are_keyed_by_company_and_id() {
     let json = br#"{"correlationId":"r/1","sequenceVersion":"7"}"#;
     for resource in AccountingResource::all() {
         let value = Value::from_resource_json(json, resource, &company()).unwrap();
@@ -264,7 +264,7 @@ fn records_of_every_resource_land_in_their_topic_under_company_and_id() {
 }
 
 #[test]
-fn a_company_record_and_a_company_event_share_their_partition() {
+fn company_record_and_company_event_share_a_partition() {
     let record = Value::from(Company::from_json(br#"{"correlationId":"cust-1"}"#).unwrap()).key().unwrap();
     let event = Value::from(event(DELIVERY, AccountingResource::Companies)).key().unwrap();
 
@@ -272,7 +272,7 @@ fn a_company_record_and_a_company_event_share_their_partition() {
 }
 
 #[test]
-fn payroll_companies_are_keyed_by_their_code_alone() {
+fn payroll_companies_are_keyed_by_code() {
     let company =
         PayrollCompany::from_json(br#"{"companyCode":42,"lastUpdate":"2024-05-06T07:08:09.123Z"}"#).unwrap();
 
@@ -296,7 +296,7 @@ fn certificates_are_keyed_by_company_or_shard_and_list() {
 }
 
 #[test]
-fn a_record_that_cannot_be_placed_or_compared_is_refused_by_name() {
+fn record_without_key_or_version_is_refused_by_name() {
     let customer = |json: &str| Customer::from_json(json.as_bytes(), &company()).unwrap();
     let stray =
         Record::from_json(br#"{"correlationId":"1"}"#, AccountingResource::Customers, &company()).unwrap();
@@ -310,19 +310,21 @@ fn a_record_that_cannot_be_placed_or_compared_is_refused_by_name() {
 }
 
 #[test]
-fn an_event_is_published_even_if_its_version_is_not_a_number() {
+fn event_is_published_though_its_version_is_not_a_number() {
     let json = r#"{"TenantId":"t","JsonData":"{\"SequenceVersion\":\"x\"}"}"#;
 
-    let outgoing =
-        Outgoing::new(event(json, AccountingResource::Charges).into(), Meta::new("id", Origin::Webhook))
-            .unwrap();
+    let outgoing = Outgoing::new(
+        event(json, AccountingResource::Charges).into(),
+        RecordMeta::new("id", Origin::Webhook),
+    )
+    .unwrap();
 
     assert_eq!(outgoing.meta.version, None);
     assert_eq!(outgoing.timestamp_ms, Some(1_714_979_289_123));
 }
 
 #[test]
-fn the_payroll_version_follows_the_content_and_not_the_order_of_members() {
+fn payroll_version_ignores_the_order_of_members() {
     let version = |json: &str| Value::from(PayrollCompany::from_json(json.as_bytes()).unwrap()).version();
     let first = version(r#"{"companyCode":1,"lastUpdate":"2024-05-06T07:08:09Z","new":1}"#).unwrap().unwrap();
 
@@ -334,13 +336,13 @@ fn the_payroll_version_follows_the_content_and_not_the_order_of_members() {
 }
 
 #[test]
-fn headers_say_where_a_record_came_from() {
+fn headers_have_id_origin_version_and_trace() {
     let customer =
         Customer::from_json(br#"{"correlationId":"1","sequenceVersion":"0042"}"#, &company()).unwrap();
-    let meta = Meta {
+    let meta = RecordMeta {
         epoch: Some(Epoch(3)),
         traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().ok(),
-        ..Meta::new("delivery-1", Origin::Enrichment)
+        ..RecordMeta::new("delivery-1", Origin::Enrichment)
     };
 
     let headers = Outgoing::new(customer.into(), meta).unwrap().headers();
@@ -360,20 +362,23 @@ fn headers_say_where_a_record_came_from() {
 }
 
 #[test]
-fn what_is_never_deleted_gets_no_tombstone() {
+fn disabled_only_resources_get_no_tombstone() {
     let id = RecordId::new("1").unwrap();
     for resource in AccountingResource::all() {
-        let tombstone = Outgoing::tombstone(resource, &company(), &id, Meta::new("id", Origin::Enrichment));
+        let tombstone =
+            Outgoing::tombstone(resource, &company(), &id, RecordMeta::new("id", Origin::Enrichment));
 
         match resource.ending() {
-            Ending::Disabled => assert_eq!(tombstone, Err(Error::NeverDeleted { resource: resource.name() })),
-            Ending::Deleted => assert_eq!(tombstone.unwrap().value, None),
+            RemovalKind::Disabled => {
+                assert_eq!(tombstone, Err(Error::NeverDeleted { resource: resource.name() }))
+            }
+            RemovalKind::Deleted => assert_eq!(tombstone.unwrap().value, None),
         }
     }
 }
 
 #[test]
-fn the_documents_own_shapes_leave_nothing_over() {
+fn documented_shapes_leave_no_extra_members() {
     let company_json =
         br#"{"vatName":"n","vatNumber":"v","state":"Enabled","chartOfAccountId":1,"accountLength":8,
         "correlationId":"a:1:CM:b","version":"2024-05-06T07:08:09.1234567Z","sequenceVersion":"42"}"#;
@@ -398,7 +403,7 @@ fn the_documents_own_shapes_leave_nothing_over() {
 }
 
 #[test]
-fn every_schema_file_is_known_and_documented_to_the_last_field() {
+fn every_schema_field_is_known_and_documented() {
     let mut files: Vec<_> = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -429,7 +434,7 @@ fn every_schema_file_is_known_and_documented_to_the_last_field() {
 }
 
 #[test]
-fn a_version_that_is_there_and_cannot_be_used_is_an_error_and_never_no_version() {
+fn unusable_version_is_an_error() {
     let versions = |json: &str| {
         let event = format!(r#"{{"JsonData":{}}}"#, serde_json::json!(json.replace("sequence", "Sequence")));
         let reception = Reception { connector: "c", received_at: 0 };
@@ -459,7 +464,7 @@ fn a_version_that_is_there_and_cannot_be_used_is_an_error_and_never_no_version()
 }
 
 #[test]
-fn payroll_without_a_readable_time_is_known_by_content() {
+fn payroll_without_a_valid_time_is_versioned_by_content() {
     let version = |json: &str| {
         Value::from(PayrollCompany::from_json(json.as_bytes()).unwrap()).version().unwrap().unwrap()
     };
@@ -469,33 +474,34 @@ fn payroll_without_a_readable_time_is_known_by_content() {
         let one = version(&format!(r#"{{"companyCode":1{time}}}"#));
         let other = version(&format!(r#"{{"companyName":"n","companyCode":1{time}}}"#));
 
-        assert!(matches!(one, Version::Content { told: None, .. }), "{time}: {one:?}");
+        assert!(matches!(one, Version::Content { event_number: None, .. }), "{time}: {one:?}");
         assert_ne!(one, other, "{time}");
     }
 }
 
 #[test]
-fn a_record_without_version_has_that_of_its_event_and_content() {
-    let told = SequenceVersion::parse("7").ok();
+fn record_without_version_gets_that_of_event_and_content() {
+    let event_number = SequenceVersion::parse("7").ok();
     let of = |json: &str, resource| Value::from_resource_json(json.as_bytes(), resource, &company()).unwrap();
     for resource in AccountingResource::all() {
         for version in
             ["", r#","sequenceVersion":null"#, r#","sequenceVersion":"""#, r#","sequenceVersion":"v7""#]
         {
-            let one = of(&format!(r#"{{"a":1,"b":2{version}}}"#), resource).version_or(told.as_ref());
-            let same = of(&format!(r#"{{"b":2,"a":1{version}}}"#), resource).version_or(told.as_ref());
+            let one = of(&format!(r#"{{"a":1,"b":2{version}}}"#), resource).version_or(event_number.as_ref());
+            let same =
+                of(&format!(r#"{{"b":2,"a":1{version}}}"#), resource).version_or(event_number.as_ref());
             let other = of(&format!(r#"{{"a":1,"b":3{version}}}"#), resource).version_or(None);
 
-            assert_eq!((one.number(), &one), (told.as_ref(), &same), "{resource} {version}");
+            assert_eq!((one.number(), &one), (event_number.as_ref(), &same), "{resource} {version}");
             assert!(other.number().is_none() && !other.has_content_of(&one), "{resource} {version}");
         }
-        let tells = of(r#"{"sequenceVersion":"9"}"#, resource).version_or(told.as_ref());
+        let tells = of(r#"{"sequenceVersion":"9"}"#, resource).version_or(event_number.as_ref());
         assert_eq!(tells, Version::Sequence(SequenceVersion::parse("9").unwrap()), "{resource}");
     }
 }
 
 #[test]
-fn a_record_without_id_has_the_one_it_is_read_by() {
+fn record_without_id_gets_the_one_it_is_read_by() {
     let id = RecordId::new("r").unwrap();
     for resource in AccountingResource::all() {
         for (json, expected) in [

@@ -1,7 +1,7 @@
-//! What providers might send, for property tests: here, and in whatever carries values further.
+//! Strategies for what the provider might send, for property tests here and in other crates.
 //!
-//! [`any_value`] gives the JSON a value was read from beside the value. After any journey that claims to lose
-//! nothing, `canonical(&value.to_json())` must equal `canonical(&json)`.
+//! [`any_value`] returns a value with the JSON it was parsed from. After any lossless round trip,
+//! `canonical(&value.to_json())` must equal `canonical(&json)`.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 
 use super::*;
 
-/// JSON without what JSON does not mean: white space, the order of differently named members, the way a
-/// string is escaped. Numbers keep their text, repeated members all their values.
+/// JSON without insignificant differences: white space, the order of differently named members, escaping of strings. Numbers
+/// keep their text, repeated members all their values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Canonical {
     /// A string.
@@ -24,8 +24,7 @@ pub(crate) enum Canonical {
     Object(BTreeMap<String, Vec<Canonical>>),
 }
 
-/// Deeper than any level our schemas name (a change in a notification in an envelope); below it, the text
-/// itself counts.
+/// Deeper than any level in our schemas (a change in a notification in an envelope); below it the text itself is compared.
 const DEEPEST: usize = 8;
 
 /// JSON text in its canonical form.
@@ -178,7 +177,7 @@ fn certificate() -> BoxedStrategy<(String, Value)> {
     (
         any::<Option<i32>>(),
         any::<bool>(),
-        select(Method::ALL.to_vec()),
+        select(CertificateMethod::ALL.to_vec()),
         any::<[i32; 2]>(),
         numbers,
         maybe,
@@ -227,8 +226,7 @@ fn certificate() -> BoxedStrategy<(String, Value)> {
         .boxed()
 }
 
-/// An object with members the reader knows, members it does not, repeated ones, and `nested` ones made to its
-/// liking.
+/// An object with known, unknown and repeated members, and the given `nested` ones.
 fn object(known: &'static [&'static str], nested: BoxedStrategy<String>) -> BoxedStrategy<String> {
     vec(any_member(known, nested), 0..16).prop_map(|members| in_braces(&members)).boxed()
 }
@@ -248,7 +246,7 @@ fn never_nested() -> BoxedStrategy<String> {
     any_json().prop_map(|json| member("$id", json)).boxed()
 }
 
-/// JSON of the types that fields are made of.
+/// JSON of the types that fields have.
 fn fitting_json() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>().prop_map(|text| quoted(&text)),
@@ -259,8 +257,7 @@ fn fitting_json() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Any JSON, to the edges: null, numbers beyond every type, lone surrogates, white space, repeated members,
-/// great depth.
+/// Any JSON, with edge cases: null, huge numbers, lone surrogates, white space, repeated members, great depth.
 fn any_json() -> BoxedStrategy<String> {
     let leaf = prop_oneof![
         select(vec![
@@ -313,7 +310,7 @@ const ODD_NAMES: &[&str] = &[
     "\"\\ud800#1\"",
 ];
 
-/// Names, as JSON, that try to be taken for one another.
+/// Names, as JSON, that are easily confused.
 fn odd_name() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => select(ODD_NAMES).prop_map(str::to_owned),
@@ -336,7 +333,7 @@ fn quoted(text: &str) -> String {
 
 fn canonical_to_depth(json: &str, depth: usize) -> Canonical {
     let json = json.trim();
-    // A name or text that is not Unicode has no decoded form: its own text stands for it.
+    // A name or text that is not Unicode cannot be decoded: use its raw text.
     let decoded = |json: &str| serde_json::from_str::<String>(json);
     match json.as_bytes().first() {
         Some(b'"') => decoded(json).map_or_else(|_| Canonical::Literal(json.to_owned()), Canonical::Text),
@@ -359,7 +356,7 @@ fn canonical_to_depth(json: &str, depth: usize) -> Canonical {
     }
 }
 
-/// Read on its own, not with the code under test.
+/// Parsed independently of the code under test.
 struct Pairs(Vec<(Box<RawValue>, Box<RawValue>)>);
 
 impl<'de> serde::Deserialize<'de> for Pairs {

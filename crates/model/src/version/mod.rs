@@ -1,8 +1,7 @@
-//! Which of two readings of a record is the newer one.
+//! Decides which of two readings of a record is newer.
 //!
-//! The provider's own version decides, never a clock of ours: a stale read would get the newest stamp and
-//! then block the truly newer one. [`Stamp::against`] is the whole rule, pure, so that every writer asks the
-//! same question.
+//! The provider's version decides, never our clock: with a clock a stale read would get the newest stamp and block the actually
+//! newer one. [`Stamp::against`] is the whole rule, as a pure function that every writer uses.
 
 use std::{cmp::Ordering, fmt, hash, str::FromStr};
 
@@ -11,13 +10,12 @@ use sha2::{Digest, Sha256};
 
 use super::{Error, Moment, error::excerpt, text::written_as_text};
 
-/// A record's revision: numeric text of any length, compared as a number. Keeps the text as the provider sent
-/// it.
+/// A record's revision: digits of any length, compared as a number. Keeps the provider's text.
 #[derive(Debug, Clone)]
 pub struct SequenceVersion(String);
 
 impl SequenceVersion {
-    /// Takes digits.
+    /// Parses digits.
     ///
     /// # Errors
     /// The text is empty or has anything but ASCII digits.
@@ -35,7 +33,7 @@ impl SequenceVersion {
         &self.0
     }
 
-    /// The number, where it fits.
+    /// The number, if it fits.
     #[must_use]
     pub fn as_i64(&self) -> Option<i64> {
         self.significant().parse().ok().or_else(|| self.significant().is_empty().then_some(0))
@@ -73,15 +71,16 @@ impl hash::Hash for SequenceVersion {
     }
 }
 
-/// How often the provider itself went back (a restored backup, a re-created id); versions compare within one.
+/// How often the provider returned to older versions (a restored backup, a re-created id); versions are compared within an
+/// epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Epoch(pub u64);
 
-/// How much of a record a reading shows.
+/// How complete a reading is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "u8", try_from = "u8")]
 pub enum Rank {
-    /// A row of a list, which may be thin.
+    /// A row of a list, which may lack members.
     List = 1,
     /// A read by id.
     ById = 2,
@@ -109,38 +108,38 @@ impl TryFrom<u8> for Rank {
 
 /// The version of a reading.
 ///
-/// A record may tell its version in one reading and not in the next. No older reading wins all the same:
+/// A record may have a version in one reading and none in the next. Still no older reading wins:
 ///
-/// - A number decides first, whether the record or its event told it. No number is below every number.
-/// - At one number a reading with its own number replaces one without ([`Comparison::HigherRank`]), never the reverse.
-/// - Of two readings without a number of their own, at one number, other content counts as later and the same content as a
-///   duplicate. Over a delete content decides nothing: only a higher number does.
-/// - A reading that nothing tells a number of takes the number, or the time, of the stored version ([`Stamp::reading`]). So
-///   published numbers never decrease.
+/// - The number is compared first, whether it is the record's or its event's. No number is below every number.
+/// - At the same number a reading with the record's number replaces one without ([`Comparison::HigherRank`]), never the reverse.
+/// - Of two readings without the record's number, at the same number, different content counts as newer and equal content as a
+///   duplicate. Against a delete, only a higher number wins, not the content.
+/// - A reading without any number gets the number, or the time, of the stored version ([`Stamp::reading`]). So published
+///   numbers never decrease.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Version {
-    /// Of an accounting record.
+    /// The version of an accounting record.
     Sequence(SequenceVersion),
-    /// Of a payroll company, which has no sequence.
+    /// The version of a payroll company, which has no sequence.
     Payroll {
         /// `lastUpdate`, as sent.
         last_update: String,
-        /// `lastUpdate`, read.
+        /// `lastUpdate`, parsed.
         at: Moment,
         /// The first 128 bits of the content's SHA-256.
         content: [u8; 16],
     },
-    /// Of a record that does not tell its version.
+    /// The version of a record without one.
     Content {
-        /// The `SequenceVersion` of the event behind the reading, where there is one.
-        told: Option<SequenceVersion>,
+        /// The `SequenceVersion` of the event that led to the reading, if any.
+        event_number: Option<SequenceVersion>,
         /// The first 128 bits of the content's SHA-256.
         content: [u8; 16],
     },
 }
 
 impl Version {
-    /// Of a payroll company.
+    /// The version of a payroll company.
     ///
     /// # Errors
     /// `last_update` is not a time.
@@ -148,28 +147,28 @@ impl Version {
         Self::payroll_of(last_update, hash(content))
     }
 
-    /// Of a record that does not tell its version.
+    /// The version of a record without one.
     #[must_use]
-    pub fn content(told: Option<SequenceVersion>, content: &[u8]) -> Self {
-        Self::Content { told, content: hash(content) }
+    pub fn content(event_number: Option<SequenceVersion>, content: &[u8]) -> Self {
+        Self::Content { event_number, content: hash(content) }
     }
 
-    /// The number it compares by first, where it has one.
+    /// The number that is compared first, if any.
     #[must_use]
     pub const fn number(&self) -> Option<&SequenceVersion> {
         match self {
-            Self::Sequence(number) | Self::Content { told: Some(number), .. } => Some(number),
-            Self::Payroll { .. } | Self::Content { told: None, .. } => None,
+            Self::Sequence(number) | Self::Content { event_number: Some(number), .. } => Some(number),
+            Self::Payroll { .. } | Self::Content { event_number: None, .. } => None,
         }
     }
 
-    /// Whether both are of readings without a version of their own, with the same content.
+    /// Whether both are of readings without a version and with the same content.
     #[must_use]
     pub fn has_content_of(&self, other: &Self) -> bool {
         matches!((self, other), (Self::Content { content, .. }, Self::Content { content: others, .. }) if content == others)
     }
 
-    /// Whether who has read this version has read no less than what is stored, in whichever epoch that stands.
+    /// Whether a reading of this version is at least as new as the stored one, in any epoch.
     #[must_use]
     pub fn reaches(&self, stored: &Stamp) -> bool {
         match self.order(stored) {
@@ -185,8 +184,8 @@ impl Version {
     }
 }
 
-/// The form of the `tributary.version` header: digits, `lastUpdate#hash`, or for a record that does not tell its version
-/// `digits#hash` with those of its event, or `#hash`.
+/// The format of the `tributary.version` header: digits, `lastUpdate#hash`, or for a record without a version `digits#hash`
+/// with the digits of its event, or `#hash`.
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -194,9 +193,9 @@ impl fmt::Display for Version {
             Self::Payroll { last_update, content, .. } => {
                 write!(f, "{last_update}#{:032x}", u128::from_be_bytes(*content))
             }
-            Self::Content { told, content } => {
-                let told = told.as_ref().map_or("", SequenceVersion::as_str);
-                write!(f, "{told}#{:032x}", u128::from_be_bytes(*content))
+            Self::Content { event_number, content } => {
+                let event_number = event_number.as_ref().map_or("", SequenceVersion::as_str);
+                write!(f, "{event_number}#{:032x}", u128::from_be_bytes(*content))
             }
         }
     }
@@ -208,7 +207,7 @@ impl FromStr for Version {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let Some((told, content)) = text.split_once('#') else {
+        let Some((event_number, content)) = text.split_once('#') else {
             return SequenceVersion::parse(text).map(Self::Sequence);
         };
         let lower_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -218,17 +217,17 @@ impl FromStr for Version {
         let hash =
             u128::from_str_radix(content, 16).map_err(|_| Error::NotAVersion { given: excerpt(text) })?;
         let content = hash.to_be_bytes();
-        match SequenceVersion::parse(told) {
-            Ok(number) => Ok(Self::Content { told: Some(number), content }),
-            Err(_) if told.is_empty() => Ok(Self::Content { told: None, content }),
-            Err(_) => Self::payroll_of(told, content),
+        match SequenceVersion::parse(event_number) {
+            Ok(number) => Ok(Self::Content { event_number: Some(number), content }),
+            Err(_) if event_number.is_empty() => Ok(Self::Content { event_number: None, content }),
+            Err(_) => Self::payroll_of(event_number, content),
         }
     }
 }
 
-/// Everything that decides whether a reading may be published over what is stored. As JSON it is
-/// `{"epoch":0,"version":"12","rank":2,"deleted":false}`, the version as its header has it. A member that only a later version
-/// knows is passed over; a rank or a version that is not known is refused, because nothing could be compared with it.
+/// Everything that decides whether a reading may replace the stored one. As JSON:
+/// `{"epoch":0,"version":"12","rank":2,"deleted":false}`, with the version as in its header. Unknown members are ignored; an
+/// unknown rank or version is refused, because it cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stamp {
     /// Compared first.
@@ -241,22 +240,22 @@ pub struct Stamp {
     pub deleted: bool,
 }
 
-/// What a candidate is, seen from what is stored.
+/// A candidate compared with the stored version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Comparison {
     /// Nothing is stored: publish.
     First,
-    /// A later version, a higher epoch, or the delete of the stored version: publish.
+    /// A newer version, a higher epoch, or the delete of the stored version: publish.
     Newer,
-    /// The same version, more completely read: publish.
+    /// The same version from a more complete reading: publish.
     HigherRank,
     /// A duplicate: drop.
     Same,
-    /// An earlier version: drop, and count it.
+    /// An older version: drop and count.
     Older,
-    /// At or below a stored delete: drop, for a page read before the delete must not bring the record back.
+    /// At or below a stored delete: drop, because a page read before the delete must not restore the record.
     BehindDelete,
-    /// An accounting version against a payroll version: two kinds of record under one key. Never publish.
+    /// An accounting version against a payroll version, two kinds of records under one key: never publish.
     Incomparable,
 }
 
@@ -269,17 +268,18 @@ impl Comparison {
 }
 
 impl Stamp {
-    /// Of a record that was just read, in the epoch of the stored version. A version without number and time takes those of the
-    /// stored one.
+    /// The stamp of a new reading, in the epoch of the stored version. A version without number and time gets those of the stored
+    /// one.
     #[must_use]
     pub fn reading(version: Version, rank: Rank, stored: Option<&Self>) -> Self {
         let epoch = stored.map_or(Epoch::default(), |stored| stored.epoch);
         let version = match (version, stored.map(|stored| &stored.version)) {
-            (Version::Content { told: None, content }, Some(Version::Payroll { last_update, at, .. })) => {
-                Version::Payroll { last_update: last_update.clone(), at: *at, content }
-            }
-            (Version::Content { told: None, content }, Some(stored)) => {
-                Version::Content { told: stored.number().cloned(), content }
+            (
+                Version::Content { event_number: None, content },
+                Some(Version::Payroll { last_update, at, .. }),
+            ) => Version::Payroll { last_update: last_update.clone(), at: *at, content },
+            (Version::Content { event_number: None, content }, Some(stored)) => {
+                Version::Content { event_number: stored.number().cloned(), content }
             }
             (version, _) => version,
         };
@@ -301,13 +301,13 @@ impl Stamp {
         }
     }
 
-    /// Whether what is stored is of the same version, whoever has read it.
+    /// Whether the stored version is the same, at any rank.
     #[must_use]
     pub fn is_of(&self, stored: Option<&Self>) -> bool {
         matches!(self.against(stored), Comparison::Same | Comparison::HigherRank)
     }
 
-    /// Payroll has no read by id, hence no rank to win by. See [`Version`] for records that tell no version.
+    /// Payroll has no read by id, hence no rank. See [`Version`] for records without a version.
     fn ranks_above(&self, stored: &Self) -> bool {
         use Version::{Content, Sequence};
         match (&self.version, &stored.version) {
@@ -320,8 +320,8 @@ impl Stamp {
 }
 
 impl Version {
-    /// `None` for two kinds of record. See [`Version`]. A payroll reading of the same time with other content counts as later, too:
-    /// nothing tells which of the two is, and publishing both loses neither.
+    /// `None` for two kinds of records. See [`Version`]. A payroll reading of the same time with different content also counts as
+    /// newer: which one is newer is unknown, and publishing both loses neither.
     fn order(&self, stored: &Stamp) -> Option<Ordering> {
         use Version::{Content, Payroll};
         let by_content = |content: &[u8; 16], other: &[u8; 16]| {
@@ -331,8 +331,8 @@ impl Version {
             (Payroll { at, content, .. }, Payroll { at: stored_at, content: stored_content, .. }) => {
                 Some(at.cmp(stored_at).then_with(|| by_content(content, stored_content)))
             }
-            (Payroll { .. }, Content { told: None, .. }) => Some(Ordering::Greater),
-            (Content { told: None, .. }, Payroll { .. }) => Some(Ordering::Less),
+            (Payroll { .. }, Content { event_number: None, .. }) => Some(Ordering::Greater),
+            (Content { event_number: None, .. }, Payroll { .. }) => Some(Ordering::Less),
             (Payroll { .. }, _) | (_, Payroll { .. }) => None,
             (own, other) => {
                 let by_content = || match (own, other) {

@@ -16,7 +16,7 @@ fn payroll(time: &str, content: &str) -> Stamp {
 }
 
 #[test]
-fn a_version_reaches_what_is_stored_where_it_would_be_published_or_is_the_same() {
+fn version_reaches_what_it_would_replace_or_equals() {
     for stored_deleted in [false, true] {
         for version in ["8", "9", "009", "10"] {
             let stored = stamp(3, "9", Rank::List, stored_deleted);
@@ -42,7 +42,7 @@ fn versions_compare_as_numbers_and_keep_their_text() {
 }
 
 #[test]
-fn the_typed_twin_is_there_when_it_fits() {
+fn number_is_set_if_it_fits() {
     for (text, number) in [
         ("0", Some(0)),
         ("00", Some(0)),
@@ -55,14 +55,14 @@ fn the_typed_twin_is_there_when_it_fits() {
 }
 
 #[test]
-fn what_is_not_digits_is_refused() {
+fn only_digits_are_accepted() {
     for text in ["", "-1", "+1", "1.0", " 1", "1e3", "٣", "0x1"] {
         assert!(SequenceVersion::parse(text).is_err(), "{text}");
     }
 }
 
 #[test]
-fn the_rule_decides_as_its_table_says() {
+fn comparison_follows_its_table() {
     use {Comparison as C, Rank::*};
     let stored = stamp(1, "10", List, false);
     let deleted = stamp(1, "10", ById, true);
@@ -90,26 +90,29 @@ fn the_rule_decides_as_its_table_says() {
 }
 
 #[test]
-fn untold_versions_never_let_an_older_one_win() {
+fn older_reading_never_wins_without_a_version() {
     use Comparison as C;
-    let untold = |told: &str, content: &str| {
-        let told = SequenceVersion::parse(told).ok();
-        Stamp { version: Version::content(told, content.as_bytes()), ..stamp(1, "1", Rank::ById, false) }
+    let untold = |event_number: &str, content: &str| {
+        let event_number = SequenceVersion::parse(event_number).ok();
+        Stamp {
+            version: Version::content(event_number, content.as_bytes()),
+            ..stamp(1, "1", Rank::ById, false)
+        }
     };
     let tells = |version: &str, rank| stamp(1, version, rank, false);
     let dead = |stamp: Stamp| Stamp { deleted: true, ..stamp };
     for (candidate, stored, expected) in [
-        // A number decides, whoever told it.
+        // The number decides, whether it is the record's or the event's.
         (untold("6", "a"), untold("5", "a"), C::Newer),
         (untold("4", "b"), untold("5", "a"), C::Older),
         (untold("10", "a"), tells("9", Rank::ById), C::Newer),
         (untold("9", "a"), tells("10", Rank::ById), C::Older),
         (tells("10", Rank::ById), untold("9", "a"), C::Newer),
         (tells("9", Rank::ById), untold("10", "a"), C::Older),
-        // At one number content decides between readings without their own.
+        // At the same number content decides between readings without the record's number.
         (untold("5", "a"), untold("5", "a"), C::Same),
         (untold("5", "b"), untold("5", "a"), C::Newer),
-        // One with its own replaces one without, never the reverse.
+        // A reading with the record's number replaces one without, never the reverse.
         (tells("5", Rank::ById), untold("5", "a"), C::HigherRank),
         (untold("5", "a"), tells("5", Rank::ById), C::Same),
         (untold("5", "a"), tells("5", Rank::List), C::Same),
@@ -119,7 +122,7 @@ fn untold_versions_never_let_an_older_one_win() {
         (untold("", "a"), untold("", "a"), C::Same),
         (untold("", "a"), untold("", "b"), C::Newer),
         (tells("0", Rank::List), untold("", "a"), C::Newer),
-        // Over a delete only a higher number decides.
+        // Against a delete only a higher number wins.
         (untold("5", "b"), dead(untold("5", "a")), C::BehindDelete),
         (untold("5", "b"), dead(tells("5", Rank::ById)), C::BehindDelete),
         (untold("6", "a"), dead(untold("5", "a")), C::Newer),
@@ -133,7 +136,7 @@ fn untold_versions_never_let_an_older_one_win() {
 }
 
 #[test]
-fn a_reading_that_tells_nothing_takes_the_stored_number() {
+fn reading_without_a_number_gets_the_stored_one() {
     let untold = || Version::content(None, b"new");
     for (stored, version, expected) in [
         (None, "#", Comparison::First),
@@ -153,7 +156,7 @@ fn a_reading_that_tells_nothing_takes_the_stored_number() {
 }
 
 #[test]
-fn payroll_compares_by_time_then_content_and_never_by_rank() {
+fn payroll_compares_by_time_then_content() {
     let stored = payroll("2024-05-06T07:08:09.123Z", "a");
     let by_id = Stamp { rank: Rank::ById, ..stored.clone() };
 
@@ -170,7 +173,7 @@ fn payroll_compares_by_time_then_content_and_never_by_rank() {
 }
 
 #[test]
-fn a_version_comes_back_from_its_header() {
+fn version_header_parses_back() {
     for version in [
         Version::Sequence(sequence("0042")),
         payroll("2024-05-06T07:08:09.123Z", "a").version,
@@ -185,7 +188,7 @@ fn a_version_comes_back_from_its_header() {
 }
 
 #[test]
-fn a_stamp_is_written_as_the_fences_topic_has_it_and_comes_back() {
+fn stamp_is_written_as_in_the_fences_topic() {
     let by_id = stamp(0, "12", Rank::ById, false);
     let deleted = stamp(3, "0042", Rank::List, true);
     let company = payroll("2024-05-06T07:08:09.123Z", "a");
@@ -207,8 +210,8 @@ fn a_stamp_is_written_as_the_fences_topic_has_it_and_comes_back() {
 }
 
 #[test]
-fn a_stamp_with_which_nothing_can_be_compared_is_refused() {
-    for (json, told) in [
+fn incomparable_stamp_is_refused() {
+    for (json, event_number) in [
         (r#"{"epoch":0,"version":"12","rank":3,"deleted":false}"#, "unknown rank `3`"),
         (r#"{"epoch":0,"version":"12","rank":0,"deleted":false}"#, "unknown rank `0`"),
         (r#"{"epoch":0,"version":"twelve","rank":2,"deleted":false}"#, "`twelve` is not a number"),
@@ -218,7 +221,7 @@ fn a_stamp_with_which_nothing_can_be_compared_is_refused() {
         (r#"{"epoch":0,"version":"12","rank":2}"#, "missing field `deleted`"),
     ] {
         let error = serde_json::from_str::<Stamp>(json).unwrap_err().to_string();
-        assert!(error.contains(told), "{json}: {error}");
+        assert!(error.contains(event_number), "{json}: {error}");
     }
 }
 
@@ -237,7 +240,7 @@ fn any_version() -> impl Strategy<Value = Version> {
         let number = number.map(|number| sequence(&number.to_string()));
         match number {
             Some(number) if tells => Version::Sequence(number),
-            told => Version::content(told, &[content]),
+            event_number => Version::content(event_number, &[content]),
         }
     })
 }

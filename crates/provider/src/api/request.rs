@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use url::Url;
 
 use base::{
-    circuit::{Pass, StaysOpen},
+    circuit::{RequestPermit, StaysOpen},
     metrics::{self, ApiArea, ApiOutcome, ApiWait},
     random,
     secret::Secret,
@@ -87,14 +87,14 @@ struct Target {
 
 /// Permission to send one request now.
 struct Admission<'a> {
-    pass: Option<Pass<'a>>,
+    pass: Option<RequestPermit<'a>>,
     permit: Permit,
     access: Option<Access>,
 }
 
 /// A request in flight, which reports to the circuit when it ends.
 struct InFlight<'a> {
-    pass: Option<Pass<'a>>,
+    pass: Option<RequestPermit<'a>>,
     since: Instant,
     patience: Duration,
 }
@@ -395,14 +395,14 @@ impl InFlight<'_> {
     /// Reports the outcome to the circuit.
     fn end<T>(mut self, outcome: &Result<T, Error>) {
         let Some(pass) = self.pass.take() else { return };
-        let Err(error) = outcome else { return pass.alive() };
+        let Err(error) = outcome else { return pass.succeeded() };
         match (error.status, &error.cause) {
             (Some(502..=504), _)
             | (_, Cause::Unreachable(_) | Cause::Truncated(_))
-            | (_, Cause::Timeout { limit: Limit::Connect | Limit::Read | Limit::Request }) => pass.failing(),
-            (Some(status), _) if status < 500 => pass.alive(),
+            | (_, Cause::Timeout { limit: Limit::Connect | Limit::Read | Limit::Request }) => pass.failed(),
+            (Some(status), _) if status < 500 => pass.succeeded(),
             // It may be about one record.
-            (Some(_), _) => pass.unclear(),
+            (Some(_), _) => pass.inconclusive(),
             // The call's deadline: whether that says something about the host depends on the time waited, see `drop`.
             (None, Cause::Timeout { .. }) => self.pass = Some(pass),
             (None, _) => {}
@@ -416,7 +416,7 @@ impl Drop for InFlight<'_> {
         if let Some(pass) = self.pass.take()
             && self.since.elapsed() >= self.patience
         {
-            pass.failing();
+            pass.failed();
         }
     }
 }

@@ -23,7 +23,7 @@ use reqwest::{
     header::{AGE, DATE, HeaderMap, HeaderName, RETRY_AFTER},
 };
 
-use base::{lapse, metrics};
+use base::{boot_clock, metrics};
 use model::Moment;
 
 use crate::{HostPolicy, Transport};
@@ -169,7 +169,7 @@ pub struct ProviderClock(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Last observed time in milliseconds since 1970, and when it was observed by [`lapse`].
+    /// Last observed time in milliseconds since 1970, and when it was observed by [`boot_clock`].
     observed_ms: RwLock<Option<(i64, Duration)>>,
     /// Difference between the clocks above which a warning is logged.
     tolerance: Duration,
@@ -189,7 +189,7 @@ impl ProviderClock {
         let age: i64 = text(headers, &AGE).and_then(|age| age.parse::<u32>().ok()).unwrap_or_default().into();
         // `Date` is rounded down to seconds.
         let observed = date.saturating_add(age * 1_000).saturating_add(500);
-        *self.0.observed_ms.write() = Some((observed, lapse::now()));
+        *self.0.observed_ms.write() = Some((observed, boot_clock::now()));
         self.compare(observed.saturating_sub(local_ms()));
     }
 
@@ -198,14 +198,14 @@ impl ProviderClock {
         match *self.0.observed_ms.read() {
             None => local_ms(),
             Some((observed_ms, at)) => {
-                observed_ms.saturating_add(milliseconds(lapse::now().saturating_sub(at)))
+                observed_ms.saturating_add(milliseconds(boot_clock::now().saturating_sub(at)))
             }
         }
     }
 
     /// Time since the last observation; `None` before the first.
     pub fn observed_age(&self) -> Option<Duration> {
-        self.0.observed_ms.read().map(|(_, at)| lapse::now().saturating_sub(at))
+        self.0.observed_ms.read().map(|(_, at)| boot_clock::now().saturating_sub(at))
     }
 
     /// Allowed difference between the clocks, and the leeway for times in tokens.
@@ -297,7 +297,7 @@ mod tests {
             let connected = tokio::select! {
                 accepted = listener.accept() => accepted.is_ok(),
                 sent = client.get(&address).send() => {
-                    let error = base::retry::Chain(&sent.unwrap_err()).to_string();
+                    let error = base::retry::ErrorChain(&sent.unwrap_err()).to_string();
                     assert!(error.contains("provider.hosts.allowed"), "{error}");
                     false
                 }

@@ -13,7 +13,7 @@ use std::{
 use clap::Args;
 use serde_json::{Value, json};
 
-use base::{durable, retry::Chain};
+use base::{durable, retry::ErrorChain};
 use model::Moment;
 use provider::{
     OAuth,
@@ -110,7 +110,7 @@ async fn load_grants(worker: &Worker) -> Result<(Vec<StoredGrant>, bool)> {
             if copies.is_empty() {
                 return Err(CommandError::Outside(error));
             }
-            tracing::warn!(error = %Chain(error.as_ref()), "Kafka does not answer; showing this machine's copies");
+            tracing::warn!(error = %ErrorChain(error.as_ref()), "Kafka does not answer; showing this machine's copies");
             Ok((copies, true))
         }
         Err(failure) => Err(failure),

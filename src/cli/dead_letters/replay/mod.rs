@@ -27,7 +27,7 @@ use std::{
 
 use bytes::Bytes;
 
-use kafka::Received;
+use kafka::ConsumerRecord;
 
 use self::{
     marks::Marks,
@@ -66,7 +66,7 @@ pub(super) struct ReplayRequest {
 pub(super) async fn run(letters: &DeadLetterTopic, request: ReplayRequest, out: &mut dyn Write) -> Result {
     let only = || (!request.places.is_empty()).then(|| request.places.clone());
     let (mut marks, mut unsigned_marks) = (Marks::of(only()), Marks::of(only()));
-    let note = async |record: Received| {
+    let note = async |record: ConsumerRecord| {
         if let Some(mark) = ReplayMark::of(&record, &letters.signer) {
             match mark.signature {
                 LetterSignature::Signed => marks.insert(mark.place).map_err(failure)?,
@@ -108,7 +108,7 @@ pub(super) async fn run(letters: &DeadLetterTopic, request: ReplayRequest, out: 
 /// An incomplete letter.
 struct PartialLetter {
     place: Place,
-    first: Received,
+    first: ConsumerRecord,
     joining: Joining,
 }
 
@@ -135,7 +135,7 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    async fn take(&mut self, record: Received) -> Result<ControlFlow<()>> {
+    async fn take(&mut self, record: ConsumerRecord) -> Result<ControlFlow<()>> {
         match DeadLetterRecord::of(&record, &self.letters.signer) {
             DeadLetterRecord::Mark(_) => {}
             DeadLetterRecord::Whole(entry) => {
@@ -150,7 +150,7 @@ impl Replay<'_> {
         Ok(if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
-    async fn take_piece(&mut self, piece: Piece, entry: &LetterEntry, record: Received) -> Result {
+    async fn take_piece(&mut self, piece: Piece, entry: &LetterEntry, record: ConsumerRecord) -> Result {
         let (letter, number) = (piece.letter.clone(), piece.number);
         if !self.partial.contains_key(&letter) {
             if number != 1 {
@@ -236,7 +236,12 @@ impl Replay<'_> {
         }
     }
 
-    async fn settle(&mut self, place: Place, first: &Received, body: Result<Bytes, Unusable>) -> Result {
+    async fn settle(
+        &mut self,
+        place: Place,
+        first: &ConsumerRecord,
+        body: Result<Bytes, Unusable>,
+    ) -> Result {
         let became = match body {
             Ok(body) => self.again.publish(place, first, body).await?,
             Err(unusable) => ReplayOutcome::Refused(unusable.to_string()),

@@ -5,8 +5,8 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::{sync::OnceCell, time::timeout};
 
-use base::retry::Chain;
-use kafka::{Admin, Producer, ProducerOptions, Received};
+use base::retry::ErrorChain;
+use kafka::{Admin, ConsumerRecord, Producer, ProducerOptions};
 use model::{Outgoing, Topic};
 
 use super::trust;
@@ -59,7 +59,7 @@ impl<'a> Republisher<'a> {
     pub(super) async fn publish(
         &mut self,
         place: Place,
-        first: &Received,
+        first: &ConsumerRecord,
         body: Bytes,
     ) -> Result<ReplayOutcome> {
         let delivery = match letter::delivery(&first.headers, body) {
@@ -87,7 +87,7 @@ impl<'a> Republisher<'a> {
             let publisher = self.publisher(record.topic).await?;
             match publisher.preparer().prepare(record) {
                 Err(error) if error.concerns_one_record() => {
-                    return Ok(ReplayOutcome::Refused(Chain(&error).to_string()));
+                    return Ok(ReplayOutcome::Refused(ErrorChain(&error).to_string()));
                 }
                 prepared => drop(prepared?),
             }
@@ -98,7 +98,7 @@ impl<'a> Republisher<'a> {
             match publishing.map_err(|_| unacknowledged(&record.topic.name(&prefix)))? {
                 Ok(_) => {}
                 Err(error) if is_final(&error) => {
-                    return Ok(ReplayOutcome::Refused(Chain(&error).to_string()));
+                    return Ok(ReplayOutcome::Refused(ErrorChain(&error).to_string()));
                 }
                 Err(error) => return Err(outside(error)),
             }
@@ -159,7 +159,7 @@ fn unacknowledged(topic: &str) -> CommandError {
 fn records(delivery: &Delivery, only: Option<&str>) -> Result<Vec<Outgoing>, String> {
     let mut records = Vec::new();
     for part in delivery.read().parts {
-        records.extend(part.content.map_err(|error| Chain(&error).to_string())?);
+        records.extend(part.content.map_err(|error| ErrorChain(&error).to_string())?);
     }
     if let Some(id) = only {
         records.retain(|record| record.meta.id == id);

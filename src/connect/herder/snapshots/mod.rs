@@ -26,7 +26,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use model::{Certificate, CompanyId, Key, List, Moment, Order, RunId, TopicPrefix, Wanted};
+use model::{Certificate, CompanyId, DesiredRunState, Key, List, Moment, RunCommand, RunId, TopicPrefix};
 
 pub use self::{
     request::RunRequest,
@@ -196,7 +196,7 @@ impl Herder {
     ///
     /// # Errors
     /// As [`Herder::run`], it is over, or the topic does not take it.
-    pub async fn order_run(&self, name: &str, id: &str, wanted: Wanted) -> Result<RunInfo, Error> {
+    pub async fn order_run(&self, name: &str, id: &str, wanted: DesiredRunState) -> Result<RunInfo, Error> {
         let budget = Budget::start();
         let subject = self.run_subject(name, budget).await?;
         let now = Moment::now().micros();
@@ -290,7 +290,7 @@ impl Subject<'_> {
         }
     }
 
-    async fn order(&self, id: &str, wanted: Wanted, now: i64) -> Result<RunInfo, Error> {
+    async fn order(&self, id: &str, wanted: DesiredRunState, now: i64) -> Result<RunInfo, Error> {
         let told = self.newest().await?;
         let id = self.known(&told, id)?;
         let standing = told.runs.standing(&id, told.shards);
@@ -304,7 +304,7 @@ impl Subject<'_> {
             )));
         }
         let before = told.runs.wanted(&id);
-        if before == Wanted::Stopped && wanted != Wanted::Stopped {
+        if before == DesiredRunState::Stopped && wanted != DesiredRunState::Stopped {
             return Err(Error::Conflict(format!(
                 "run {id} of connector {} was told to stop, and stays so; ask for another with POST \
                  /connectors/{}/snapshots",
@@ -312,11 +312,11 @@ impl Subject<'_> {
             )));
         }
         // Said again it lets lists go on that wait because too much is missing.
-        if before != wanted || wanted == Wanted::Running {
-            let order = Order { wanted, at: now };
+        if before != wanted || wanted == DesiredRunState::Running {
+            let order = RunCommand { wanted, at: now };
             let value =
                 serde_json::to_value(order).map_err(|_| Error::Internal { doing: "write the order" })?;
-            self.by.write(self.prefix(), &Order::key(self.name, &id), &value).await?;
+            self.by.write(self.prefix(), &RunCommand::key(self.name, &id), &value).await?;
         }
         let told = self.by.read(self.prefix(), self.name).await?;
         self.shown(&told, &id)

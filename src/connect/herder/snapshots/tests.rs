@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use model::{Method, Progress, Run, RunKind, ShardState};
+use model::{CertificateMethod, Run, RunKind, RunProgress, ShardState};
 
 use super::*;
 use crate::{
@@ -40,7 +40,9 @@ impl Snapshots for Kept {
         let id = RunId::new(&*parts[2]).unwrap();
         self.told(|told| match parts[0].as_str() {
             Run::KIND => drop(told.runs.runs.insert(id, serde_json::from_value(value.clone()).unwrap())),
-            Order::KIND => drop(told.runs.orders.insert(id, serde_json::from_value(value.clone()).unwrap())),
+            RunCommand::KIND => {
+                told.runs.orders.insert(id, serde_json::from_value(value.clone()).unwrap());
+            }
             other => panic!("{other}"),
         });
         Ok(())
@@ -74,7 +76,7 @@ fn request(id: &str) -> RunRequest {
     RunRequest { id: Some(id.to_owned()), ..RunRequest::default() }
 }
 
-fn progress(run: &str, shard: i32, state: ShardState) -> Progress {
+fn progress(run: &str, shard: i32, state: ShardState) -> RunProgress {
     serde_json::from_value(json!({
         "connector": "records", "run": run, "shard": shard, "state": state, "lists": 2, "ended": 2, "certified": 2,
         "requests": 7, "pages": 3, "rows": 4, "published": 5, "vanished": 6, "startedAt": 1_000_000, "updatedAt": 2_000_000,
@@ -216,29 +218,29 @@ async fn a_run_is_paused_resumed_and_stopped_until_it_is_over() {
     subject.start(request("r"), 1).await.unwrap();
     let wanted = || kept.told(|told| told.runs.wanted(&RunId::new("r").unwrap()));
 
-    let paused = subject.order("r", Wanted::Paused, 2).await.unwrap();
+    let paused = subject.order("r", DesiredRunState::Paused, 2).await.unwrap();
     assert_eq!(
         (wanted(), paused.reason.as_deref()),
-        (Wanted::Paused, Some("told to pause; not every shard has"))
+        (DesiredRunState::Paused, Some("told to pause; not every shard has"))
     );
-    subject.order("r", Wanted::Running, 3).await.unwrap();
-    assert_eq!(wanted(), Wanted::Running);
-    subject.order("r", Wanted::Stopped, 4).await.unwrap();
-    subject.order("r", Wanted::Stopped, 5).await.unwrap();
+    subject.order("r", DesiredRunState::Running, 3).await.unwrap();
+    assert_eq!(wanted(), DesiredRunState::Running);
+    subject.order("r", DesiredRunState::Stopped, 4).await.unwrap();
+    subject.order("r", DesiredRunState::Stopped, 5).await.unwrap();
     assert_eq!(
         kept.told(|told| told.runs.orders.values().next().unwrap().at),
         4,
         "the same order is not written again"
     );
-    let resumed = told(subject.order("r", Wanted::Running, 6).await);
+    let resumed = told(subject.order("r", DesiredRunState::Running, 6).await);
     assert!(resumed.0 == 409 && resumed.1.contains("was told to stop"), "{resumed:?}");
     kept.told(|told| {
         let stopped = progress("r", 0, ShardState::Stopped);
         told.runs.progress.insert((stopped.run.clone(), 0), stopped);
     });
-    let over = told(subject.order("r", Wanted::Stopped, 7).await);
+    let over = told(subject.order("r", DesiredRunState::Stopped, 7).await);
     assert!(over.0 == 409 && over.1.contains("is over (stopped)"), "{over:?}");
-    let unknown = told(subject.order("nobody", Wanted::Stopped, 7).await);
+    let unknown = told(subject.order("nobody", DesiredRunState::Stopped, 7).await);
     assert_eq!(unknown, (404, "Connector records has no run nobody".to_owned()));
 }
 
@@ -297,7 +299,7 @@ fn a_list_that_waits_for_a_login_is_left_out_unless_it_is_named() {
 fn certificates_are_told_newest_first_up_to_the_limit() {
     let one = |company: &str, ended_at: i64| Certificate {
         ended_at,
-        method: Method::Counting,
+        method: CertificateMethod::Counting,
         ..Certificate::of_company(
             "records",
             RunId::new("r").unwrap(),

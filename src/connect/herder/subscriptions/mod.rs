@@ -21,7 +21,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 use url::Url;
 
-use model::{Accepted, Moment, Nonce, Target, TopicPrefix, Wish};
+use model::{GapAccepted, Moment, Nonce, Target, TopicPrefix};
 
 pub use self::view::{
     GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscriptionInfo,
@@ -265,7 +265,7 @@ async fn wish(
     let before = ledgers.newest(prefix, connector).await?;
     // One that was lost together with its topic was perhaps done all the same.
     let last = before.wish.as_ref().map(|wish| wish.number).max(before.done.map(|done| done.number));
-    let wish = Wish { number: last.unwrap_or(0).saturating_add(1), removed, at: now };
+    let wish = SubscriptionCommand { number: last.unwrap_or(0).saturating_add(1), removed, at: now };
     ledgers.write(prefix, connector, Change::Wish(wish.clone())).await?;
     Ok(WishInfo::of(&wish, before.done))
 }
@@ -290,7 +290,7 @@ async fn accept(
             gap.detail
         )));
     }
-    let change = Change::Accept(id.to_owned(), Accepted { at: Moment::now().micros() });
+    let change = Change::Accept(id.to_owned(), GapAccepted { at: Moment::now().micros() });
     ledgers.write(prefix, connector, change.clone()).await?;
     ledger.apply(&change);
     ledger.gaps.get(id).map(|gap| view::gap(gap, &ledger)).ok_or(Error::Internal { doing: "accept the gap" })

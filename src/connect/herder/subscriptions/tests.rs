@@ -4,8 +4,9 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use model::{
-    AccountingResource, Acknowledge, Done, Fingerprint, Gap, GapCause, GapState, Heard, InvoicingAction,
-    InvoicingEntity, InvoicingHook, Nonce, Phase, Repair, Start, Started, Subscription, Traffic,
+    AccountingResource, Acknowledge, Fingerprint, Gap, GapCause, GapState, InvoicingAction, InvoicingEntity,
+    InvoicingHook, Nonce, ReceiverReport, Repair, StreamStart, Subscription, SubscriptionCommandDone,
+    SubscriptionPhase, TargetStart, Traffic,
 };
 
 use super::*;
@@ -17,7 +18,7 @@ const HOOK: Target =
 /// 2026-11-15T00:00:00Z.
 const DAY: i64 = 1_794_700_800_000_000;
 
-fn subscription(target: Target, nonce: u64, phase: Phase) -> Subscription {
+fn subscription(target: Target, nonce: u64, phase: SubscriptionPhase) -> Subscription {
     Subscription {
         connector: "hooks".into(),
         target,
@@ -88,20 +89,23 @@ fn declared(targets: &[Target]) -> SubscriptionTargets {
 
 #[test]
 fn the_view_has_the_members_that_are_documented_and_times_as_text() {
-    let mut ledger = ledger([subscription(CUSTOMERS, 7, Phase::Active)]);
+    let mut ledger = ledger([subscription(CUSTOMERS, 7, SubscriptionPhase::Active)]);
     let (later, resource) = (DAY + 1_500_000, Some(AccountingResource::Customers));
     ledger.acknowledges.insert(
         "id-7".into(),
         Acknowledge { webhook_id: "id-7".into(), resource, received_at: later, worker: "a:1".into() },
     );
     let traffic = Traffic { resource, last: later, count: 3 };
-    let heard = Heard { webhooks: BTreeMap::from([("id-7".to_owned(), traffic)]), ..Heard::default() };
+    let heard = ReceiverReport {
+        webhooks: BTreeMap::from([("id-7".to_owned(), traffic)]),
+        ..ReceiverReport::default()
+    };
     ledger.heard.insert("a:1".into(), heard);
-    let started = Started { nonce: Nonce::new(7), since: DAY };
+    let started = TargetStart { nonce: Nonce::new(7), since: DAY };
     let targets = BTreeMap::from([(CUSTOMERS, started)]);
-    ledger.start = Some(Start { connector: "hooks".into(), at: DAY, targets });
-    ledger.wish = Some(Wish { number: 2, removed: false, at: DAY });
-    ledger.done = Some(Done { number: 1, at: DAY });
+    ledger.start = Some(StreamStart { connector: "hooks".into(), at: DAY, targets });
+    ledger.wish = Some(SubscriptionCommand { number: 2, removed: false, at: DAY });
+    ledger.done = Some(SubscriptionCommandDone { number: 1, at: DAY });
 
     let told = serde_json::to_value(shown(&[CUSTOMERS, HOOK], &ledger, false)).unwrap();
 
@@ -145,7 +149,11 @@ fn a_worker_without_an_address_does_not_judge_what_fits() {
         fitting: None,
     };
 
-    let view = view::subscriptions(&declaration, &ledger([subscription(CUSTOMERS, 7, Phase::Active)]), false);
+    let view = view::subscriptions(
+        &declaration,
+        &ledger([subscription(CUSTOMERS, 7, SubscriptionPhase::Active)]),
+        false,
+    );
 
     assert_eq!((view.subscriptions[0].fits, view.missing.len()), (None, 0));
 }
@@ -155,10 +163,13 @@ fn what_has_ended_is_shown_on_request_and_where_it_says_why_there_is_none() {
     let refused = Subscription {
         id: None,
         problem: Some("the provider says: no".into()),
-        ..subscription(CUSTOMERS, 1, Phase::Ended)
+        ..subscription(CUSTOMERS, 1, SubscriptionPhase::Ended)
     };
-    let ledger =
-        ledger([refused, subscription(ACCOUNTS, 2, Phase::Ended), subscription(HOOK, 3, Phase::Active)]);
+    let ledger = ledger([
+        refused,
+        subscription(ACCOUNTS, 2, SubscriptionPhase::Ended),
+        subscription(HOOK, 3, SubscriptionPhase::Active),
+    ]);
     let nonces = |all| -> Vec<String> {
         let view = shown(&[CUSTOMERS, ACCOUNTS, HOOK], &ledger, all);
         view.subscriptions.iter().map(|one| one.nonce.to_string()).collect()
@@ -171,8 +182,8 @@ fn what_has_ended_is_shown_on_request_and_where_it_says_why_there_is_none() {
 
 #[test]
 fn nothing_is_missing_and_nothing_fits_once_all_are_to_be_removed() {
-    let mut ledger = ledger([subscription(CUSTOMERS, 7, Phase::Ending)]);
-    ledger.wish = Some(Wish { number: 1, removed: true, at: DAY });
+    let mut ledger = ledger([subscription(CUSTOMERS, 7, SubscriptionPhase::Ending)]);
+    ledger.wish = Some(SubscriptionCommand { number: 1, removed: true, at: DAY });
 
     let view = shown(&[CUSTOMERS, ACCOUNTS], &ledger, false);
 
@@ -183,20 +194,23 @@ fn nothing_is_missing_and_nothing_fits_once_all_are_to_be_removed() {
 
 #[test]
 fn a_status_counts_the_active_and_names_what_is_the_matter_with_others() {
-    let active = subscription(CUSTOMERS, 1, Phase::Active);
-    let disabled = subscription(ACCOUNTS, 2, Phase::Disabled);
+    let active = subscription(CUSTOMERS, 1, SubscriptionPhase::Active);
+    let disabled = subscription(ACCOUNTS, 2, SubscriptionPhase::Disabled);
     let both = declared(&[CUSTOMERS, ACCOUNTS]);
     let say = |subscriptions: &[&Subscription]| {
         words::subscriptions(&both, &ledger(subscriptions.iter().map(|one| (*one).clone())))
     };
 
-    assert_eq!(say(&[&active, &subscription(ACCOUNTS, 3, Phase::Active)]), "2 of 2 active");
+    assert_eq!(say(&[&active, &subscription(ACCOUNTS, 3, SubscriptionPhase::Active)]), "2 of 2 active");
     assert_eq!(
         say(&[&active, &disabled]),
         "1 of 2 active: accounting/accounts disabled since 2026-11-15T00:00:00.000Z"
     );
     // One that follows it stands for it.
-    assert_eq!(say(&[&active, &disabled, &subscription(ACCOUNTS, 3, Phase::Active)]), "2 of 2 active");
+    assert_eq!(
+        say(&[&active, &disabled, &subscription(ACCOUNTS, 3, SubscriptionPhase::Active)]),
+        "2 of 2 active"
+    );
     assert_eq!(say(&[]), "0 of 2 active: accounting/accounts missing, accounting/customers missing");
     let every: Vec<Target> = AccountingResource::all().map(Target::Accounting).collect();
     assert!(words::subscriptions(&declared(&every), &ledger([])).ends_with(", 16 more"));
@@ -304,12 +318,12 @@ async fn each_wish_has_the_next_number_and_keeps_which_one_was_done() {
     let (kept, prefix) = (Kept::default(), TopicPrefix::new("acme").unwrap());
 
     let first = wish(&kept, &prefix, "hooks", false, DAY).await.unwrap();
-    kept.0.lock().done = Some(Done { number: 1, at: DAY });
+    kept.0.lock().done = Some(SubscriptionCommandDone { number: 1, at: DAY });
     let second = wish(&kept, &prefix, "hooks", true, DAY).await.unwrap();
 
     assert_eq!((first.number, first.done), (1, None));
     assert_eq!((second.number, second.removed, second.done), (2, true, Some(1)));
-    assert_eq!(kept.now().wish, Some(Wish { number: 2, removed: true, at: DAY }));
+    assert_eq!(kept.now().wish, Some(SubscriptionCommand { number: 2, removed: true, at: DAY }));
 }
 
 #[tokio::test]

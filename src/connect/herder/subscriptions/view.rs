@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use model::{Done, Fingerprint, Gap, Nonce, Phase, Repair, RepairState, Subscription, Target, Wish};
+use model::{
+    Fingerprint, Gap, Nonce, Repair, RepairState, Subscription, SubscriptionCommand, SubscriptionCommandDone,
+    SubscriptionPhase, Target,
+};
 
 use crate::{connect::herder::shapes::time, state::subscriptions::Ledger};
 
@@ -44,8 +47,8 @@ pub struct WishInfo {
 
 impl WishInfo {
     /// A wish, and the last one that was done.
-    pub(super) fn of(wish: &Wish, done: Option<Done>) -> Self {
-        let Wish { number, removed, at } = *wish;
+    pub(super) fn of(wish: &SubscriptionCommand, done: Option<SubscriptionCommandDone>) -> Self {
+        let SubscriptionCommand { number, removed, at } = *wish;
         Self { number, removed, at: time(at), done: done.map(|done| done.number) }
     }
 }
@@ -213,7 +216,7 @@ pub(super) fn subscriptions(declared: &Declaration<'_>, ledger: &Ledger, all: bo
     shown.sort_by_key(|one| (one.target, one.intended_at, &one.nonce));
     let missing = declared.targets.iter().filter(|target| is_declared(target));
     let start = ledger.start.as_ref().map(|start| {
-        let started = |(target, it): (&Target, &model::Started)| {
+        let started = |(target, it): (&Target, &model::TargetStart)| {
             (*target, StartedInfo { nonce: it.nonce.clone(), since: time(it.since) })
         };
         StartInfo { at: time(start.at), targets: start.targets.iter().map(started).collect() }
@@ -239,7 +242,7 @@ fn subscription(one: &Subscription, ledger: &Ledger, fits: Option<bool>) -> Subs
         since: time(one.since),
         url: one.url.clone(),
         fingerprint: one.fingerprint.clone(),
-        fits: if one.phase == Phase::Ended { Some(false) } else { fits },
+        fits: if one.phase == SubscriptionPhase::Ended { Some(false) } else { fits },
         events: one.events.clone(),
         acknowledged_at: one.acknowledged_at.max(told).map(time),
         last_delivery: ledger.last_delivery(one).map(time),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{GapState, Phase, Subscription, Target};
+use model::{GapState, Subscription, SubscriptionPhase, Target};
 
 use crate::{
     config::connector::SubscriptionTargets, connect::herder::shapes::time, state::subscriptions::Ledger,
@@ -25,7 +25,8 @@ pub(super) fn subscriptions(declared: &SubscriptionTargets, ledger: &Ledger) -> 
             format!("removed by request: {left} left")
         };
     }
-    let lacking = |target: &&Target| !ledger.living(**target).any(|one| one.phase == Phase::Active);
+    let lacking =
+        |target: &&Target| !ledger.living(**target).any(|one| one.phase == SubscriptionPhase::Active);
     let lacking: BTreeSet<&Target> = declared.targets.iter().filter(lacking).collect();
     let (all, active) = (declared.targets.len(), declared.targets.len() - lacking.len());
     if lacking.is_empty() {
@@ -40,7 +41,7 @@ pub(super) fn subscriptions(declared: &SubscriptionTargets, ledger: &Ledger) -> 
 
 /// What is the matter with a target that has no active subscription.
 fn matter(target: Target, ledger: &Ledger) -> String {
-    let best = |one: &&Subscription| (one.phase != Phase::Disabled, one.intended_at);
+    let best = |one: &&Subscription| (one.phase != SubscriptionPhase::Disabled, one.intended_at);
     match ledger.living(target).min_by_key(best) {
         Some(one) => format!("{target} {} since {}", one.phase, time(one.since)),
         None => format!("{target} missing"),

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use kafka::embedded::Cluster;
+use kafka::embedded::EmbeddedCluster;
 
 use super::*;
 use crate::{
@@ -81,14 +81,14 @@ impl Plugin for Hanging {
 }
 
 struct Scene {
-    _cluster: Cluster,
+    _cluster: EmbeddedCluster,
     plugin: Arc<Hanging>,
     owner: Owner,
     config: Arc<Properties>,
 }
 
 async fn scene(limit: Duration) -> Scene {
-    let cluster = Cluster::start(1).unwrap();
+    let cluster = EmbeddedCluster::start(1).unwrap();
     cluster.create_topic("configs", 1).unwrap();
     let kafka = cluster.settings();
     let configs = Tail::follow(&kafka, "configs", 1).await.unwrap();

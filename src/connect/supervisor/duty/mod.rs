@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use kafka::{Lease, Membership, Owned, Shards, TransactionOptions};
+use kafka::{Lease, Membership, OwnedPartitions, ShardProducers, TransactionOptions};
 
 use super::{
     Error, Handle, Id, Parts,
@@ -57,7 +57,7 @@ pub(super) struct Duty {
     handle: Handle,
     tools: Tools,
     board: Arc<Topic>,
-    owned: watch::Receiver<Owned>,
+    owned: watch::Receiver<OwnedPartitions>,
     /// Partitions for which the topics have been read to their end since their claim.
     ready: BTreeMap<i32, i64>,
     roster: Roster,
@@ -77,7 +77,7 @@ impl Duty {
     pub(super) fn new(parts: Parts, handle: Handle) -> Self {
         let kafka = parts.worker.kafka.clone();
         let tools = Tools {
-            shards: Shards::new(kafka.clone(), TransactionOptions::default()),
+            shards: ShardProducers::new(kafka.clone(), TransactionOptions::default()),
             kafka,
             providers: parts.worker.providers.clone(),
             worker: Arc::clone(&parts.worker),
@@ -117,7 +117,7 @@ impl Duty {
         let mut configs = self.parts.state.configs.changes();
         let mut owned = self.owned.clone();
         let (mut looks, mut insists) = (ticks(LOOK), ticks(INSIST));
-        let mut preparing: UnderWay<(Owned, Result<(), kafka::Error>)> = None;
+        let mut preparing: UnderWay<(OwnedPartitions, Result<(), kafka::Error>)> = None;
         let mut sweeping: UnderWay<(BTreeSet<Leftover>, Result<(), kafka::Error>)> = None;
         loop {
             // The senders are held by what this holds, so none of these can fail.
@@ -235,7 +235,7 @@ impl Duty {
     }
 
     /// How an instance ends, if it shall.
-    fn end(&self, instance: &Instance, owned: &Owned, wanted: Option<&Wanted>) -> Option<End> {
+    fn end(&self, instance: &Instance, owned: &OwnedPartitions, wanted: Option<&Wanted>) -> Option<End> {
         let (settings, membership) = (&self.parts.settings, &self.parts.membership);
         let standing = Standing {
             claim: instance.claim,
@@ -281,7 +281,7 @@ impl Duty {
     }
 
     /// Reads the topics to their end for partitions that are new.
-    fn prepare(&self) -> UnderWay<(Owned, Result<(), kafka::Error>)> {
+    fn prepare(&self) -> UnderWay<(OwnedPartitions, Result<(), kafka::Error>)> {
         let owned = Arc::clone(&self.owned.borrow());
         if owned.iter().all(|(partition, claim)| self.ready.get(partition) == Some(claim)) {
             return None;
@@ -296,7 +296,7 @@ impl Duty {
         }))
     }
 
-    fn prepared(&mut self, claims: &Owned, read: Result<(), kafka::Error>) {
+    fn prepared(&mut self, claims: &OwnedPartitions, read: Result<(), kafka::Error>) {
         match read {
             Ok(()) => self.ready = (**claims).clone(),
             Err(error) => tracing::warn!(%error, "what was assigned waits until the topics have been read"),
@@ -309,7 +309,12 @@ impl Duty {
 }
 
 /// Whether a partition is surely ours, and under this claim.
-fn holds(owned: &watch::Receiver<Owned>, membership: &Membership, partition: i32, claim: i64) -> bool {
+fn holds(
+    owned: &watch::Receiver<OwnedPartitions>,
+    membership: &Membership,
+    partition: i32,
+    claim: i64,
+) -> bool {
     // Not in one expression: both look at the same lock, and it would be held over the second look.
     let claimed = owned.borrow().get(&partition) == Some(&claim);
     claimed && membership.holds(partition)

@@ -6,7 +6,7 @@ use tokio::{
     time::timeout,
 };
 
-use base::retry::Policy;
+use base::retry::BackoffPolicy;
 
 use super::*;
 use crate::{
@@ -52,7 +52,7 @@ fn order(restarts: Restarts) -> Order {
 }
 
 fn patient(panics: u32) -> Settings {
-    let policy = Policy { first: SOON, longest: SOON, total: None };
+    let policy = BackoffPolicy { first: SOON, longest: SOON, total: None };
     let (healthy_after, panic_window) = (LIMIT, LIMIT);
     let restarting = Restarting { policy, healthy_after, panics, panic_window };
     Settings { task_grace: LIMIT, lost_grace: SOON, restarting }

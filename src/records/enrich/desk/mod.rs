@@ -14,7 +14,7 @@ use super::{
     progress::Progress,
     work::{Remembered, Row, Settle, State, Work},
 };
-use crate::publish::{Failure, Stage};
+use crate::publish::{Failure, PublishStage};
 
 /// Positions that may be open for each record that may be: several events join one read.
 const POSITIONS: usize = 10;
@@ -309,7 +309,7 @@ impl Desk {
         match asked {
             Asked::Nothing => self.settle_event(event, settle, Vec::new(), Outcome::Filtered),
             Asked::Unusable(class, message) => {
-                let failure = Failure { stage: Stage::Read, class, message, causes: Vec::new() };
+                let failure = Failure { stage: PublishStage::Read, class, message, causes: Vec::new() };
                 self.settle_event(event, settle, vec![Change::DeadLetter(failure)], Outcome::DeadLettered);
             }
             Asked::Wanted(wanted) => self.want(wanted, event, settle, stored, now),

@@ -295,7 +295,8 @@ impl Desk {
         mut changes: Vec<Change>,
     ) {
         let Some(work) = self.works.get(subject) else { return };
-        let failure = Failure { stage: Stage::Read, class, message: why.to_owned(), causes: Vec::new() };
+        let failure =
+            Failure { stage: PublishStage::Read, class, message: why.to_owned(), causes: Vec::new() };
         changes.push(Change::DeadLetter(failure));
         self.given_up.push(subject.clone());
         // A list shows its rows again.

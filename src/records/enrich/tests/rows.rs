@@ -1,7 +1,7 @@
 //! What rows of lists ask for.
 
 use super::*;
-use crate::publish::{Failure, Stage};
+use crate::publish::{Failure, PublishStage};
 
 fn by_a_list() -> Event {
     Arc::new(Source { origin: Origin::Snapshot, ..(*event("row")).clone() })
@@ -106,8 +106,12 @@ fn what_rows_ask_for_leaves_room_for_events() {
 
 #[test]
 fn a_record_that_is_not_taken_waits_no_more_whoever_asked_for_it() {
-    let failure =
-        || Failure { stage: Stage::Produce, class: "refused", message: String::new(), causes: Vec::new() };
+    let failure = || Failure {
+        stage: PublishStage::Produce,
+        class: "refused",
+        message: String::new(),
+        causes: Vec::new(),
+    };
     for event in [by_a_list(), event("e")] {
         let changes = vec![Change::Tombstone { stamp: stamp(0, 1, Rank::ById, false) }, Change::Unpark];
         let entry = Entry::new(Some(subject("r")), event, changes, Vec::new()).refused(failure());

@@ -24,7 +24,10 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use kafka::{Assignment, Consumer, ConsumerOptions, Event, Kafka, Reading, Received, Start, Waits};
+use kafka::{
+    Assignment, Consumer, ConsumerEvent, ConsumerOptions, ConsumerRecord, Kafka, ReadLimits, ReadToEnd,
+    StartOffset,
+};
 use model::{Key, Stamp, Topic};
 
 use super::{
@@ -102,7 +105,7 @@ impl Shelf {
         if let Meta { position: Some(position), birth: Some(birth), .. } = meta.await?
             && source.begins_with(&birth, position).await?
         {
-            match self.read(&source, Start::Offset(position), Some(&birth)).await {
+            match self.read(&source, StartOffset::Offset(position), Some(&birth)).await {
                 Ok(Some(records)) => return Ok(self.restored(records, false)),
                 Ok(None) => {}
                 Err(Error::Read { source, .. })
@@ -111,7 +114,7 @@ impl Shelf {
             }
         }
         self.run(Core::forget).await?;
-        let records = self.read(&source, Start::Earliest, None).await?.unwrap_or_default();
+        let records = self.read(&source, StartOffset::Earliest, None).await?.unwrap_or_default();
         Ok(self.restored(records, true))
     }
 
@@ -132,7 +135,7 @@ impl Shelf {
         Lookup(Arc::downgrade(&self.core))
     }
 
-    /// Keeps what a committed batch has written, and the offset behind it ([`kafka::Committed::behind`]) if it is known.
+    /// Keeps what a committed batch has written, and the offset behind it ([`kafka::CommittedBatch::behind`]) if it is known.
     /// It is on its way by the time this returns, also if nobody waits for the future, and comes after what was put before.
     /// To be called within a runtime.
     ///
@@ -178,7 +181,7 @@ impl Shelf {
     async fn read(
         &self,
         source: &Source<'_>,
-        start: Start,
+        start: StartOffset,
         expected: Option<&str>,
     ) -> Result<Option<u64>, Error> {
         let mut reading = source.begin(start).await?;
@@ -362,10 +365,10 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    async fn begin(&self, start: Start) -> Result<Reading, Error> {
+    async fn begin(&self, start: StartOffset) -> Result<ReadToEnd, Error> {
         let left = self.end.saturating_duration_since(Instant::now());
         let starts = [(self.shard, start)].into();
-        let reading = Reading::begin(self.kafka, self.topic, &starts, &Waits::up_to(left)).await;
+        let reading = ReadToEnd::begin(self.kafka, self.topic, &starts, &ReadLimits::up_to(left)).await;
         reading.map_err(|error| self.failed(error))
     }
 
@@ -373,7 +376,7 @@ impl Source<'_> {
     /// one fetch; where it was written later, more.
     async fn begins_with(&self, birth: &str, position: i64) -> Result<bool, Error> {
         let assignment =
-            Assignment { topic: self.topic.into(), partition: self.shard, start: Start::Earliest };
+            Assignment { topic: self.topic.into(), partition: self.shard, start: StartOffset::Earliest };
         let options = ConsumerOptions {
             prefetch_bytes: BEGINNING_BYTES,
             connect_limit: self.end.saturating_duration_since(Instant::now()),
@@ -382,7 +385,9 @@ impl Source<'_> {
         let look = async {
             let opened = Consumer::assign(self.kafka, vec![assignment], &options).await;
             let mut consumer = opened.map_err(|error| self.failed(error))?;
-            while let Event::Record(received) = consumer.next().await.map_err(|error| self.failed(error))? {
+            while let ConsumerEvent::Record(received) =
+                consumer.next().await.map_err(|error| self.failed(error))?
+            {
                 if received.offset >= position {
                     break;
                 }
@@ -398,7 +403,7 @@ impl Source<'_> {
         })
     }
 
-    fn line(&self, received: &Received) -> Result<Line, Error> {
+    fn line(&self, received: &ConsumerRecord) -> Result<Line, Error> {
         record::line(received, self.shard).map_err(|source| Error::Record {
             topic: self.topic.to_owned(),
             partition: self.shard,

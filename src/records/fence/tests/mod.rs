@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 use base::retry::Retry;
-use kafka::{Producer, ProducerOptions, embedded::Cluster};
+use kafka::{Producer, ProducerOptions, embedded::EmbeddedCluster};
 use model::{AccountingResource, CompanyId, EncodedRecord, Epoch, Key, Rank, RecordId, Stamp, Topic};
 
 use super::*;
@@ -21,7 +21,7 @@ const SHARDS: i32 = 3;
 
 /// A topic, its writer and a directory.
 struct Bench {
-    cluster: Cluster,
+    cluster: EmbeddedCluster,
     producer: Producer,
     home: TempDir,
 }
@@ -77,8 +77,8 @@ impl Bench {
     }
 }
 
-fn log() -> (Cluster, Producer) {
-    let cluster = Cluster::start(1).unwrap();
+fn log() -> (EmbeddedCluster, Producer) {
+    let cluster = EmbeddedCluster::start(1).unwrap();
     cluster.create_topic(TOPIC, SHARDS).unwrap();
     let mut settings = cluster.settings();
     // It keeps 5 MB of a partition, as they were sent.

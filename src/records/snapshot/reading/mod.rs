@@ -63,7 +63,7 @@ use std::collections::HashSet;
 
 use roaring::RoaringBitmap;
 
-use model::Method;
+use model::CertificateMethod;
 use provider::api::NextPage;
 
 pub use self::{
@@ -455,14 +455,14 @@ impl Reading {
         match counted {
             Ok(count) => {
                 self.counts.push(count);
-                self.certify(Method::Single, self.counts.len() - 1);
+                self.certify(CertificateMethod::Single, self.counts.len() - 1);
             }
             Err((page, why)) => self.give_up_pass(page, why),
         }
     }
 
     /// The count at this place proves the list, and the filter has to be proved as well.
-    fn certify(&mut self, method: Method, place: usize) {
+    fn certify(&mut self, method: CertificateMethod, place: usize) {
         let doubt = self.settings.filter.as_ref().and_then(|filter| self.doubt(filter));
         match (doubt, self.settings.filter) {
             (None, Some(Filter::Changed { .. })) if self.is_filtered => {
@@ -523,7 +523,7 @@ impl Reading {
             return;
         }
         if let Some(place) = self.counts.iter().rposition(|count| count.missing() == Some(0)) {
-            self.certify(Method::Counting, place);
+            self.certify(CertificateMethod::Counting, place);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a reading ends with.
 
-use model::{Certificate, Method};
+use model::{Certificate, CertificateMethod};
 
 use super::{ONLY_CHANGES, Reading, counting::Count};
 
@@ -8,7 +8,7 @@ use super::{ONLY_CHANGES, Reading, counting::Count};
 #[derive(Debug, Clone)]
 pub(super) enum Verdict {
     /// Everything listed at the cut of this count has been seen.
-    Proved(Method, usize),
+    Proved(CertificateMethod, usize),
     /// Everything that the filter for changes lets through has been seen; nothing proves the rest of the list.
     Changes(usize),
     /// Nothing is proved, for this reason; the count that misses the fewest records, where there is one.
@@ -42,11 +42,11 @@ impl Reading {
             Verdict::Proved(method, _) => (*method, None),
             Verdict::Changes(_) => {
                 missing = None;
-                (Method::None, Some(ONLY_CHANGES.to_owned()))
+                (CertificateMethod::None, Some(ONLY_CHANGES.to_owned()))
             }
             Verdict::Unproved(reason, _) => {
                 failed_page = self.void.as_ref().map(|(page, _)| i64::from(*page));
-                (Method::None, Some(reason.clone()))
+                (CertificateMethod::None, Some(reason.clone()))
             }
         };
         let best = self.decisive();

@@ -7,7 +7,7 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 
-use model::{AccountingResource, CompanyId, List, Run, RunKind, Wanted};
+use model::{AccountingResource, CompanyId, DesiredRunState, List, Run, RunKind};
 use provider::api::{self, CallOptions, row_hash};
 
 use super::{
@@ -55,7 +55,8 @@ impl Lists {
                 continue;
             }
             let Some(job) = self.jobs.get_mut(&number) else { continue };
-            let is_wanted = self.runs.get(&job.run.id).is_some_and(|active| active.wanted == Wanted::Running);
+            let is_wanted =
+                self.runs.get(&job.run.id).is_some_and(|active| active.wanted == DesiredRunState::Running);
             if !is_wanted {
                 continue;
             }
@@ -95,7 +96,8 @@ impl Lists {
     /// The oldest lists of companies that grow, and whose pages are read and not only waited for: this shard's part of those that may.
     fn first_of_pages(&self, now: i64) -> HashSet<u64> {
         let is_one = |job: &Job| {
-            let is_wanted = self.runs.get(&job.run.id).is_some_and(|active| active.wanted == Wanted::Running);
+            let is_wanted =
+                self.runs.get(&job.run.id).is_some_and(|active| active.wanted == DesiredRunState::Running);
             let is_read = match job.stage {
                 Stage::Asking => true,
                 Stage::Pages => job.due <= now,
@@ -120,7 +122,7 @@ impl Lists {
         // Those that wait for a person keep nobody else waiting.
         let is_active = |job: &Job| {
             let active = self.runs.get(&job.run.id);
-            active.is_some_and(|active| active.wanted == Wanted::Running)
+            active.is_some_and(|active| active.wanted == DesiredRunState::Running)
                 && !matches!(job.stage, Stage::Braked(..))
         };
         let mut active = busy(self.jobs.values().filter(|job| is_active(job)), now);
@@ -130,7 +132,7 @@ impl Lists {
             let next = self
                 .runs
                 .values_mut()
-                .filter(|active| active.wanted == Wanted::Running && !active.waiting.is_empty())
+                .filter(|active| active.wanted == DesiredRunState::Running && !active.waiting.is_empty())
                 .min_by_key(|active| active.open);
             let Some(next) = next else { return };
             let Some(what) = next.waiting.pop_front() else { return };

@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use base::{
     metrics,
-    retry::{Chain, Retry},
+    retry::{ErrorChain, Retry},
 };
-use model::{List, Origin, Progress, RunKind, ShardState};
+use model::{List, Origin, RunKind, RunProgress, ShardState};
 use provider::api;
 
 use super::{
@@ -119,7 +119,7 @@ impl Lists {
         let list = job.collection().map_or("", |collection| collection.list.name());
         metrics::page_read(list, "failed");
         let status = error.status.map(|status| format!(" answered {status}")).unwrap_or_default();
-        let why = format!("{}{status}: {}", error.endpoint, Chain(&error.cause));
+        let why = format!("{}{status}: {}", error.endpoint, ErrorChain(&error.cause));
         job.problem = Some(format!("page {page} of {list}: {why}"));
         let named = error.retry().named_micros();
         let reach = if *is_alone { api::Reach::Record } else { error.reach() };
@@ -299,7 +299,7 @@ impl Lists {
 
 /// Whether a person has said, once a list of the run was braked and all of this one was read, that it goes on. An order from before
 /// was about something else.
-fn is_released(progress: &Progress, ordered_at: i64, answered: i64) -> bool {
+fn is_released(progress: &RunProgress, ordered_at: i64, answered: i64) -> bool {
     ordered_at > answered && progress.braked_at.is_some_and(|since| ordered_at > since)
 }
 
@@ -325,7 +325,7 @@ mod tests {
             // It was read anew since.
             (Some(7), 8, 8, false),
         ] {
-            let progress = Progress { braked_at, ..Progress::new(&run, 0, ShardState::Paused, 1) };
+            let progress = RunProgress { braked_at, ..RunProgress::new(&run, 0, ShardState::Paused, 1) };
 
             let found = is_released(&progress, ordered_at, answered);
 

@@ -43,7 +43,7 @@ use bytes::Bytes;
 use futures::{future::BoxFuture, stream::FuturesUnordered};
 use tokio::sync::watch;
 
-use model::{Certificate, CompanyId, Key, List, Progress, RecordId, Run, RunId, Stamp, Wanted};
+use model::{Certificate, CompanyId, DesiredRunState, Key, List, RecordId, Run, RunId, RunProgress, Stamp};
 use provider::api;
 
 pub(super) use self::pages::Pages;
@@ -105,7 +105,7 @@ const PASSES: u32 = 4;
 #[derive(Debug, Clone)]
 pub(super) struct Ordered {
     pub(super) run: Arc<Run>,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: DesiredRunState,
     /// When that was said.
     pub(super) at: i64,
     /// What of payroll is read; all where there is none.
@@ -185,12 +185,12 @@ pub(super) struct Lists {
 /// A run that is under way here.
 struct Active {
     run: Arc<Run>,
-    wanted: Wanted,
+    wanted: DesiredRunState,
     /// When that was said.
     ordered_at: i64,
     waiting: VecDeque<What>,
     open: usize,
-    progress: Progress,
+    progress: RunProgress,
     /// Whose lists are read.
     plan: Plan,
     /// Topics of a run that compares in which keys are left that the fence may not know.

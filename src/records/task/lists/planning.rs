@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use model::{CompanyId, Key, List, Progress, Run, RunId, RunKind, ShardState, Wanted};
+use model::{CompanyId, DesiredRunState, Key, List, Run, RunId, RunKind, RunProgress, ShardState};
 
 use super::{
     super::directory::Listed, Active, Job, Lists, MOST_HELD, MOST_RUNS, Ordered, Part, Plan, Strangers, What,
@@ -15,7 +15,7 @@ impl Lists {
     pub(in crate::records::task) fn look(&mut self, now: i64) {
         let orders = Arc::clone(&*self.orders.borrow_and_update());
         for Ordered { run, wanted, at, filter } in &*orders {
-            let is_over = |progress: &Progress| progress.is_of(run) && progress.state.is_over();
+            let is_over = |progress: &RunProgress| progress.is_of(run) && progress.state.is_over();
             if self.state.progress.get(&run.id).is_some_and(is_over) {
                 continue;
             }
@@ -30,7 +30,7 @@ impl Lists {
             } else if self.may_begin(*wanted) {
                 self.begin_run(run, *wanted, filter.clone(), now);
             }
-            if *wanted == Wanted::Stopped {
+            if *wanted == DesiredRunState::Stopped {
                 self.stop(&run.id, now);
             }
         }
@@ -38,24 +38,24 @@ impl Lists {
     }
 
     /// Whether one more run may be taken up: those that wait for people keep nobody waiting, and one that shall stop is heard.
-    fn may_begin(&self, wanted: Wanted) -> bool {
+    fn may_begin(&self, wanted: DesiredRunState) -> bool {
         let is_busy = |active: &&Active| {
-            active.wanted == Wanted::Running && active.progress.state == ShardState::Running
+            active.wanted == DesiredRunState::Running && active.progress.state == ShardState::Running
         };
         let busy = self.runs.values().filter(is_busy).count();
-        wanted == Wanted::Stopped
+        wanted == DesiredRunState::Stopped
             || (busy < MOST_RUNS && self.runs.len() < MOST_HELD && self.shared.stream.borrow().is_some())
     }
 
-    fn begin_run(&mut self, run: &Arc<Run>, wanted: Wanted, filter: Option<String>, now: i64) {
-        let fresh = || Progress::new(run, self.shard, standing(wanted), now);
+    fn begin_run(&mut self, run: &Arc<Run>, wanted: DesiredRunState, filter: Option<String>, now: i64) {
+        let fresh = || RunProgress::new(run, self.shard, standing(wanted), now);
         let begun = self.state.progress.get(&run.id).filter(|progress| progress.is_of(run));
         let is_begun = begun.is_some();
         let mut progress = begun.cloned().unwrap_or_else(fresh);
         if run.kind == RunKind::Verify {
             // What was compared is not kept: it is compared anew.
             let (started_at, filter) = (progress.started_at, progress.filter.clone());
-            progress = Progress { started_at, filter, ..fresh() };
+            progress = RunProgress { started_at, filter, ..fresh() };
         }
         (progress.state, progress.reason) = (standing(wanted), None);
         progress.requested_at = run.requested_at;
@@ -161,8 +161,8 @@ impl Lists {
     }
 
     /// Lists that wait because too much is missing go on once a person has said so since.
-    fn release(&mut self, run: &RunId, wanted: Wanted, at: i64) {
-        if wanted != Wanted::Running {
+    fn release(&mut self, run: &RunId, wanted: DesiredRunState, at: i64) {
+        if wanted != DesiredRunState::Running {
             return;
         }
         let mut is_released = false;
@@ -209,9 +209,9 @@ impl Lists {
     }
 }
 
-fn standing(wanted: Wanted) -> ShardState {
+fn standing(wanted: DesiredRunState) -> ShardState {
     match wanted {
-        Wanted::Paused => ShardState::Paused,
-        Wanted::Running | Wanted::Stopped => ShardState::Running,
+        DesiredRunState::Paused => ShardState::Paused,
+        DesiredRunState::Running | DesiredRunState::Stopped => ShardState::Running,
     }
 }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-use base::retry::Chain;
+use base::retry::ErrorChain;
 use model::Moment;
 use provider::api::{self, Cause};
 
@@ -47,7 +47,7 @@ impl Refusals {
         if !matches!(error.cause, Cause::Refused) {
             return read;
         }
-        let why = Chain(error).to_string();
+        let why = ErrorChain(error).to_string();
         let page = unreadable(asked, &why);
         let shape = shape(filter).to_owned();
         let mut all = self.0.lock();

@@ -325,7 +325,7 @@ fn unversioned(context: Context<'_>, row: &Fresh) -> Entry {
         Ok(_) => "the row has no version, so that nobody can tell whether it is the newest".to_owned(),
     };
     let class = "model::Error::Unversioned";
-    let failure = Failure { stage: Stage::Read, class, message, causes: Vec::new() };
+    let failure = Failure { stage: PublishStage::Read, class, message, causes: Vec::new() };
     Entry::new(None, Arc::new(source(context, row)), vec![Change::DeadLetter(failure)], Vec::new())
 }
 

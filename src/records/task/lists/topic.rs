@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 
-use kafka::{Reading, Received, Start, Waits};
+use kafka::{ConsumerRecord, ReadLimits, ReadToEnd, StartOffset};
 use model::{Key, List, SchemaKind, Value};
 use provider::api::row_hash;
 
@@ -139,12 +139,12 @@ impl View {
     }
 
     /// Where to read from, if that is to be done now.
-    pub(super) fn begin(&mut self, now: i64) -> Option<Start> {
+    pub(super) fn begin(&mut self, now: i64) -> Option<StartOffset> {
         if self.reading.is_some() || self.due > Some(now) || self.tries >= TRIES {
             return None;
         }
         self.reading = Some(now);
-        Some(self.next.map_or(Start::Earliest, Start::Offset))
+        Some(self.next.map_or(StartOffset::Earliest, StartOffset::Offset))
     }
 
     /// A reading has ended. What is wrong, where that is to be told.
@@ -205,17 +205,24 @@ pub(super) fn most_held(shards: usize) -> usize {
 }
 
 /// Reads what a topic holds of a shard from there to its end.
-pub(super) async fn read(shared: Arc<Shared>, list: List, shard: i32, start: Start, fence: Lookup) -> Read {
+pub(super) async fn read(
+    shared: Arc<Shared>,
+    list: List,
+    shard: i32,
+    start: StartOffset,
+    fence: Lookup,
+) -> Read {
     let topic = shared.preparer.topic_name(list.topic());
-    let told = |error: kafka::Error| format!("read {topic}: {}", base::retry::Chain(&error));
+    let told = |error: kafka::Error| format!("read {topic}: {}", base::retry::ErrorChain(&error));
     let starts = [(shard, start)].into();
     let kafka = &shared.task.tools.kafka;
     // Nobody closes it.
     let _turn = TURNS.acquire().await;
-    let mut reading = Reading::begin(kafka, &topic, &starts, &Waits::up_to(LIMIT)).await.map_err(told)?;
+    let mut reading =
+        ReadToEnd::begin(kafka, &topic, &starts, &ReadLimits::up_to(LIMIT)).await.map_err(told)?;
     let mut digests = Digests::new(most_held(shared.shards.len()));
     while let Some(record) = reading.next().await.map_err(told)? {
-        let Received { key: Some(key), value, .. } = &record else { continue };
+        let ConsumerRecord { key: Some(key), value, .. } = &record else { continue };
         let key = String::from_utf8_lossy(key);
         let hash = key_hash(&key);
         let is_known =
@@ -239,7 +246,7 @@ async fn held(decoder: &avro::Decoder, list: List, value: Option<&Bytes>) -> Res
             | avro::Error::Incompatible { .. }
             | avro::Error::Refused { status: 404, .. },
         ) => Ok(record(row_hash(&String::from_utf8_lossy(value)) as u64, false)),
-        Err(error) => Err(format!("decode a record: {}", base::retry::Chain(&error))),
+        Err(error) => Err(format!("decode a record: {}", base::retry::ErrorChain(&error))),
     }
 }
 
@@ -374,7 +381,7 @@ mod tests {
         let mut view = View::default();
         for now in 0..i64::from(TRIES) {
             assert!(!view.is_ready());
-            assert_eq!(view.begin(now * 10), Some(Start::Earliest));
+            assert_eq!(view.begin(now * 10), Some(StartOffset::Earliest));
             assert_eq!(view.begin(now * 10), None, "one at a time");
             assert!(view.take(Err("no".to_owned()), |_| 5, now * 10).is_err());
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{AccountingResource, ShardState, Wanted};
+use model::{AccountingResource, DesiredRunState, ShardState};
 
 use super::{Active, Job, Lists, Part, Stage};
 
@@ -30,7 +30,7 @@ impl Lists {
         let is_logged = self.told.logged_at.is_none_or(|at| now >= at.saturating_add(LOGGED_EVERY));
         let held = (now < self.held_until).then_some(self.held_why.as_deref()).flatten();
         for (run, active) in &mut self.runs {
-            if active.wanted != Wanted::Running || active.progress.state != ShardState::Running {
+            if active.wanted != DesiredRunState::Running || active.progress.state != ShardState::Running {
                 continue;
             }
             let jobs = self.jobs.values().filter(|job| job.run.id == *run);

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use bytes::Bytes;
 
 use base::metrics;
-use model::{Difference, Key, List, Progress, RunId, RunKind, ShardState, Version};
+use model::{Difference, Key, List, RunId, RunKind, RunProgress, ShardState, Version};
 
 use super::{
     Active, Ended, FORGOTTEN_AT_ONCE, LOOK, Lists, NAMED, Part, Stage, Written,
@@ -288,7 +288,7 @@ impl Lists {
                 );
             }
             self.forgotten.extend(kept_of(active, &self.state.over, self.shard));
-            let Progress { lists, certified, rows, published, .. } = active.progress;
+            let RunProgress { lists, certified, rows, published, .. } = active.progress;
             tracing::info!(connector = &*self.shared.task.connector, shard = self.shard, %run, lists, certified, rows,
                 published, "a run is over in this shard");
             self.ready.push_back(Part::standing(run));

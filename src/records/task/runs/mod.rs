@@ -24,10 +24,10 @@ use serde_json::json;
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-use base::retry::Chain;
+use base::retry::ErrorChain;
 use model::{
-    AccountingResource, Gap, GapState, Key, List, Moment, Order, Progress, Repair, RepairState, Run, RunId,
-    RunKind, Target,
+    AccountingResource, Gap, GapState, Key, List, Moment, Repair, RepairState, Run, RunCommand, RunId,
+    RunKind, RunProgress, Target,
 };
 
 use super::{
@@ -86,7 +86,7 @@ impl Follower {
             if self.task.number == 0
                 && let Some(Err(error)) = cancel.run_until_cancelled(self.ask(&mut scheduled)).await
             {
-                tracing::warn!(connector = &*self.task.connector, error = %Chain(&error), "a run cannot be asked for yet");
+                tracing::warn!(connector = &*self.task.connector, error = %ErrorChain(&error), "a run cannot be asked for yet");
             }
             // Shards tell often how far they are.
             if cancel.run_until_cancelled(sleep(SHORTEST)).await.is_none() {
@@ -301,8 +301,8 @@ async fn logged_in(login: &mut Option<Watch>) {
 /// to be over. What an interruption leaves is small.
 fn keys_of(run: &Run, shards: i32) -> Vec<Key> {
     let (connector, id) = (&run.connector, &run.id);
-    let progress = (0..shards).map(|shard| Progress::key_of(shard, connector, id));
-    [run.key(), Order::key(connector, id)].into_iter().chain(progress).collect()
+    let progress = (0..shards).map(|shard| RunProgress::key_of(shard, connector, id));
+    [run.key(), RunCommand::key(connector, id)].into_iter().chain(progress).collect()
 }
 
 /// The oldest of many runs that are over.

@@ -1,4 +1,4 @@
-use model::{CompanyId, GapCause, ShardState, Wanted};
+use model::{CompanyId, DesiredRunState, GapCause, ShardState};
 
 use super::*;
 use crate::{config::Providers, plugin::samples::record_config};
@@ -32,14 +32,14 @@ const CUSTOMERS_OF_ALL: [List; 2] = [List::Companies, List::Customers];
 /// A run that is over in both of two shards.
 fn over(runs: &mut Runs, run: Run, certified: bool) {
     for shard in 0..2 {
-        let progress = Progress {
+        let progress = RunProgress {
             lists: 1,
             ended: 1,
             certified: u64::from(certified),
             pages: 1,
             rows: 1,
             ended_at: Some(run.requested_at),
-            ..Progress::new(&run, shard, ShardState::Ended, run.requested_at)
+            ..RunProgress::new(&run, shard, ShardState::Ended, run.requested_at)
         };
         runs.progress.insert((run.id.clone(), shard), progress);
     }
@@ -279,7 +279,7 @@ fn a_run_that_is_forgotten_is_never_open_again_wherever_that_is_interrupted() {
     let run = Run { connector: "records".into(), id: RunId::new("old").unwrap(), ..plain };
     let mut runs = Runs::default();
     over(&mut runs, run.clone(), true);
-    runs.orders.insert(run.id.clone(), Order { wanted: Wanted::Running, at: 1 });
+    runs.orders.insert(run.id.clone(), RunCommand { wanted: DesiredRunState::Running, at: 1 });
     let keys = keys_of(&run, 2);
     assert_eq!(keys.len(), 4, "the run, its order, and the progress of both shards");
 
@@ -288,8 +288,8 @@ fn a_run_that_is_forgotten_is_never_open_again_wherever_that_is_interrupted() {
         let parts = Key::parts(key.as_str()).unwrap();
         let is_there = match parts[0].as_str() {
             Run::KIND => runs.runs.remove(&run.id).is_some(),
-            Order::KIND => runs.orders.remove(&run.id).is_some(),
-            Progress::KIND => {
+            RunCommand::KIND => runs.orders.remove(&run.id).is_some(),
+            RunProgress::KIND => {
                 runs.progress.remove(&(run.id.clone(), parts[1].parse::<i32>().unwrap())).is_some()
             }
             other => panic!("{other}"),

@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sha2::{Digest, Sha256};
 
-use base::retry::Chain;
+use base::retry::ErrorChain;
 
 use crate::{
     config::{
@@ -109,7 +109,7 @@ impl Received {
         };
         let dead_letters = source.common.errors.dead_letter_topic.clone();
         let receiver =
-            Receiver::of(&source, dead_letters, taking).map_err(|error| Chain(&error).to_string())?;
+            Receiver::of(&source, dead_letters, taking).map_err(|error| ErrorChain(&error).to_string())?;
         Ok(Self { source, receiver: Arc::new(receiver), target })
     }
 

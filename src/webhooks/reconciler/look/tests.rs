@@ -2,7 +2,7 @@
 
 use url::Url;
 
-use model::{AccountingResource, Phase};
+use model::{AccountingResource, SubscriptionPhase};
 
 use super::*;
 use crate::{config::Providers, plugin::samples::webhook_config};
@@ -27,7 +27,7 @@ async fn run(desired: &Desired, ledger: &Ledger, removed: bool) -> Look {
         let seen = Seen {
             name: Some(one.registered_name()),
             url: Some(one.url.clone()),
-            active: Some(one.phase == Phase::Active),
+            active: Some(one.phase == SubscriptionPhase::Active),
             deleted: false,
             events: one.events.clone(),
         };
@@ -54,7 +54,7 @@ fn standing(desired: &Desired) -> Ledger {
             spelled: None,
             fingerprint: wanted.fingerprint.clone(),
             events: [format!("{name}.Created")].into(),
-            phase: Phase::Active,
+            phase: SubscriptionPhase::Active,
             since: 2,
             intended_at: 1,
             acknowledged_at: Some(2),
@@ -115,7 +115,7 @@ async fn one_that_the_provider_has_disabled_would_be_enabled() {
     let desired = desired(&[("accounting.resources", "customers")]);
     let mut ledger = standing(&desired);
     for one in ledger.subscriptions.values_mut() {
-        one.enter(Phase::Disabled, 5, "the provider has disabled it");
+        one.enter(SubscriptionPhase::Disabled, 5, "the provider has disabled it");
     }
 
     let look = run(&desired, &ledger, false).await;

@@ -81,7 +81,7 @@ fn a_listed_hook_without_echo_falls_back_to_the_shared_address() {
     scene.provider.only_echoes_at = Some(SHARED);
 
     scene.pass(590);
-    let is_awaiting = |one: &model::Subscription| one.phase == Phase::Awaiting;
+    let is_awaiting = |one: &model::Subscription| one.phase == SubscriptionPhase::Awaiting;
     assert!(scene.ledger.subscriptions.values().all(is_awaiting), "{:?}", scene.brief());
     scene.converge();
 
@@ -187,9 +187,12 @@ fn one_hook_that_is_always_refused_stops_no_other() {
 #[test]
 fn hooks_stay_shared_while_an_older_worker_receives() {
     let mut scene = scene();
-    let older =
-        Heard { worker: "worker:2".into(), at: i64::MAX / 2, ..scene.ledger.heard["worker:1"].clone() };
-    let older = Heard { hook_addresses: false, ..older };
+    let older = ReceiverReport {
+        worker: "worker:2".into(),
+        at: i64::MAX / 2,
+        ..scene.ledger.heard["worker:1"].clone()
+    };
+    let older = ReceiverReport { hook_addresses: false, ..older };
     scene.ledger.heard.insert("worker:2".into(), older);
     scene.pass(200);
     assert_eq!(urls(&scene), vec![SHARED.to_owned(); 3]);

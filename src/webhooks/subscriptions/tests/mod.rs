@@ -9,8 +9,8 @@ mod transitions;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    AccountingResource, Acknowledge, Echo, Fingerprint, Gap, GapCause, GapState, Heard, InvoicingAction,
-    InvoicingEntity, InvoicingHook, Nonce, Phase, Target, Traffic,
+    AccountingResource, Acknowledge, Echo, Fingerprint, Gap, GapCause, GapState, InvoicingAction,
+    InvoicingEntity, InvoicingHook, Nonce, ReceiverReport, SubscriptionPhase, Target, Traffic,
 };
 
 use self::provider::{Provider, State};
@@ -132,7 +132,7 @@ impl Scene {
             .ledger
             .heard
             .entry("worker:1".to_owned())
-            .or_insert_with(|| Heard { worker: "worker:1".to_owned(), ..Heard::default() });
+            .or_insert_with(|| ReceiverReport { worker: "worker:1".to_owned(), ..ReceiverReport::default() });
         heard.at = self.now;
         (heard.accounting, heard.invoicing) = (known.clone(), known);
         (heard.hook_addresses, heard.tells_echoes) = (true, true);
@@ -301,7 +301,7 @@ impl Scene {
             assert_eq!(one.state, State::Active, "{target}");
             assert_eq!((&one.url, &one.fingerprint), (&wanted.url, &wanted.fingerprint), "{target}");
             let known = self.ledger.by_id(&one.id);
-            assert_eq!(known.map(|known| known.phase), Some(Phase::Active), "{target}");
+            assert_eq!(known.map(|known| known.phase), Some(SubscriptionPhase::Active), "{target}");
         }
         for one in
             self.provider.webhooks.iter().filter(|one| one.lives() && !one.is_foreign && !self.is_mute(one))

@@ -33,7 +33,7 @@ fn a_wish_is_done_only_after_a_look_at_everything() {
     let id = scene.only(CUSTOMERS).id.clone();
     scene.provider.set(&id, State::Disabled);
     scene.now += SECOND;
-    scene.ledger.wish = Some(model::Wish { number: 1, removed: false, at: scene.now });
+    scene.ledger.wish = Some(model::SubscriptionCommand { number: 1, removed: false, at: scene.now });
 
     for _ in 0..10 {
         scene.now += 1;

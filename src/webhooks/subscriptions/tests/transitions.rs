@@ -221,14 +221,14 @@ fn a_listed_hook_is_active_only_after_its_echo() {
     scene.provider.only_echoes_at = Some("");
     scene.pass(90);
     let phases = |scene: &Scene| scene.ledger.living(CREATED).map(|one| one.phase).collect::<Vec<_>>();
-    assert_eq!(phases(&scene), [Phase::Awaiting]);
+    assert_eq!(phases(&scene), [SubscriptionPhase::Awaiting]);
     let problem = scene.ledger.living(CREATED).next().unwrap().problem.clone().unwrap();
     assert!(problem.contains("has not asked for the echo"), "{problem}");
 
     scene.provider.only_echoes_at = None;
     scene.pass(2);
 
-    assert_eq!(phases(&scene), [Phase::Active]);
+    assert_eq!(phases(&scene), [SubscriptionPhase::Active]);
     assert!(scene.gaps().is_empty());
     scene.check();
 }
@@ -243,7 +243,7 @@ fn a_notification_proves_a_hook_whose_echo_nobody_told() {
 
     scene.pass(2);
 
-    assert_eq!(scene.ledger.by_id(&id).unwrap().phase, Phase::Active);
+    assert_eq!(scene.ledger.by_id(&id).unwrap().phase, SubscriptionPhase::Active);
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn an_echo_from_before_the_intent_proves_nothing() {
 
     scene.pass(30);
 
-    assert_eq!(scene.ledger.living(CREATED).next().unwrap().phase, Phase::Awaiting);
+    assert_eq!(scene.ledger.living(CREATED).next().unwrap().phase, SubscriptionPhase::Awaiting);
 }
 
 #[test]
@@ -267,20 +267,23 @@ fn an_active_hook_stays_active_without_an_echo_on_record() {
 
     scene.pass(700);
 
-    assert_eq!((scene.ledger.by_id(&id).unwrap().phase, scene.gaps().len()), (Phase::Active, 0));
+    assert_eq!((scene.ledger.by_id(&id).unwrap().phase, scene.gaps().len()), (SubscriptionPhase::Active, 0));
 }
 
 #[test]
 fn a_listed_hook_is_active_while_a_worker_tells_no_echoes() {
     let mut scene = Scene::new(&[CREATED]);
     scene.provider.only_echoes_at = Some("");
-    let older =
-        Heard { worker: "worker:2".into(), at: i64::MAX / 2, ..scene.ledger.heard["worker:1"].clone() };
-    scene.ledger.heard.insert("worker:2".into(), Heard { tells_echoes: false, ..older });
+    let older = ReceiverReport {
+        worker: "worker:2".into(),
+        at: i64::MAX / 2,
+        ..scene.ledger.heard["worker:1"].clone()
+    };
+    scene.ledger.heard.insert("worker:2".into(), ReceiverReport { tells_echoes: false, ..older });
 
     scene.pass(10);
 
-    assert_eq!(scene.ledger.living(CREATED).next().unwrap().phase, Phase::Active);
+    assert_eq!(scene.ledger.living(CREATED).next().unwrap().phase, SubscriptionPhase::Active);
 }
 
 #[test]
@@ -376,7 +379,7 @@ fn a_state_nobody_knows_and_errors_are_shown_and_not_swallowed() {
     let mut scene = Scene::new(&[CUSTOMERS]);
     scene.pass(2);
     let one = scene.ledger.living(CUSTOMERS).next().unwrap().clone();
-    let intended = model::Subscription { phase: Phase::Intended, id: None, ..one };
+    let intended = model::Subscription { phase: SubscriptionPhase::Intended, id: None, ..one };
     scene.write(&[Change::Put(Box::new(intended.clone()))]);
     let call = super::super::Call::Subscribe(Box::new(intended));
     let strange = super::super::Outcome::Done {
@@ -391,7 +394,7 @@ fn a_state_nobody_knows_and_errors_are_shown_and_not_swallowed() {
     let shown = scene.ledger.by_id("w-1").unwrap();
     assert_eq!(
         (shown.phase, shown.problem.as_deref()),
-        (Phase::Awaiting, Some("the provider says: ⟪watch out⟫"))
+        (SubscriptionPhase::Awaiting, Some("the provider says: ⟪watch out⟫"))
     );
 }
 
@@ -409,7 +412,7 @@ fn a_secret_that_is_not_known_any_more_is_a_gap_until_another_is_active() {
 #[test]
 fn a_new_secret_waits_for_every_receiver_that_was_heard_of_lately() {
     let mut scene = Scene::new(&[CUSTOMERS]);
-    let slow = Heard { worker: "worker:2".into(), at: scene.now, ..Heard::default() };
+    let slow = ReceiverReport { worker: "worker:2".into(), at: scene.now, ..ReceiverReport::default() };
     scene.ledger.heard.insert("worker:2".into(), slow);
 
     scene.round(None);
@@ -496,7 +499,7 @@ fn other_events_and_another_spelling_are_told_and_not_mended() {
 
     assert_eq!(scene.provider.living(CUSTOMERS).count(), 1, "{:?}", scene.brief());
     let one = scene.ledger.living(CUSTOMERS).next().unwrap();
-    assert_eq!(one.phase, Phase::Active);
+    assert_eq!(one.phase, SubscriptionPhase::Active);
     assert!(one.problem.as_deref().is_some_and(|problem| problem.contains("other events")), "{one:?}");
 }
 

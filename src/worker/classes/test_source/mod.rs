@@ -206,7 +206,7 @@ impl Counter {
                 Err(failure) => {
                     recorder.dropped(size);
                     recorder.commit_failed();
-                    if !matches!(failure, kafka::Failure::Rebuilt { .. }) {
+                    if !matches!(failure, kafka::CommitError::Rebuilt { .. }) {
                         recorder.failed();
                         return Err(Failure::transaction("write a batch of numbers", failure));
                     }

@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use base::{
     metrics::ApiWait,
-    retry::{Chain, Retry},
+    retry::{ErrorChain, Retry},
     secret::Secret,
 };
 use model::{AccountingResource, CompanyId, Moment, RecordId, WebhookId};
@@ -194,7 +194,7 @@ async fn a_missing_permission_costs_one_token_and_names_the_login() {
 
     for requests in [3, 4, 5] {
         let error = accounting.event_names(AccountingResource::Accounts, &patient()).await.unwrap_err();
-        let shown = Chain(&error).to_string();
+        let shown = ErrorChain(&error).to_string();
         assert!(shown.contains("the grant books: run `tributary auth login`"), "{shown}");
         assert_eq!((error.retry(), error.reach()), (Retry::Never, Reach::Grant));
         assert_eq!((tokens.0.0.load(Ordering::Relaxed), provider.heads().len()), (1, requests));
@@ -325,7 +325,7 @@ async fn only_200_is_a_success_of_a_read() {
             };
             assert_ne!(status, 200, "{error:?}");
             assert_eq!((error.status, error.retry()), (Some(status), Retry::Later), "{error:?}");
-            assert!(Chain(&error).to_string().contains("only 200 is documented"), "{error:?}");
+            assert!(ErrorChain(&error).to_string().contains("only 200 is documented"), "{error:?}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use base::{retry::Chain, secret::Secret};
+use base::{retry::ErrorChain, secret::Secret};
 use model::{InvoicingAction, InvoicingEntity, InvoicingHook};
 use provider::api::{
     Cause, Invoicing,
@@ -138,7 +138,7 @@ async fn a_dead_proxy_is_named_without_its_password() {
 
     for _ in 0..6 {
         let error = invoicing.create_hook(&new_hook(), &patient()).await.unwrap_err();
-        let shown = format!("{} {error:?}", Chain(&error));
+        let shown = format!("{} {error:?}", ErrorChain(&error));
         assert!(matches!(error.cause, Cause::Unreachable(_)), "{shown}");
         assert!(!shown.contains(PASSWORD), "{shown}");
     }

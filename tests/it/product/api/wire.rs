@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::UNIX_EPOCH};
 
 use base::{
-    retry::{Chain, Retry},
+    retry::{ErrorChain, Retry},
     secret::Secret,
 };
 use model::{
@@ -225,7 +225,7 @@ async fn a_rejected_subscription_shows_the_reason_without_secret() {
 
     assert!(matches!(error.cause, Cause::Refused), "{error:?}");
     assert_eq!((error.retry(), error.acted), (Retry::Never, Acted::No));
-    let shown = Chain(&error).to_string();
+    let shown = ErrorChain(&error).to_string();
     assert!(shown.contains("thirdPartyApplicationName") && !shown.contains("a-secret"), "{shown}");
 }
 
@@ -424,5 +424,5 @@ async fn invoicing_logs_in_by_password_and_manages_its_hooks() {
     let short = NewHook { secret: Secret::new("too-short"), ..new };
     let error = invoicing.create_hook(&short, &patient()).await.unwrap_err();
     assert!(matches!(error.cause, Cause::Refused) && error.excerpt.is_some(), "{error:?}");
-    assert!(!Chain(&error).to_string().contains("too-short"), "{error}");
+    assert!(!ErrorChain(&error).to_string().contains("too-short"), "{error}");
 }

@@ -10,7 +10,7 @@ use model::{AccountingResource, EncodedRecord, InvoicingAction, InvoicingEntity,
 use provider::auth::seal::Keyring;
 use sha2::{Digest as _, Sha256};
 use tributary::{
-    publish::{DeadLetters, Failure, LetterSigner, Original, Stage},
+    publish::{DeadLetters, Failure, LetterSigner, Original, PublishStage},
     webhooks::delivery::{Context, Family},
 };
 
@@ -132,7 +132,7 @@ impl LetterScene {
     /// A letter with these bytes.
     pub(super) fn letter(&self, class: &'static str, headers: &LetterHeaders, body: &[u8]) -> EncodedRecord {
         let failure = Failure {
-            stage: Stage::Read,
+            stage: PublishStage::Read,
             class,
             message: "what was wrong then".to_owned(),
             causes: Vec::new(),

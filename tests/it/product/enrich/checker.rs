@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use kafka::partition_of;
-use model::{AccountingResource, Ending};
+use model::{AccountingResource, RemovalKind};
 use serde_json::Value;
 
 use crate::product::oracle::judge::Faults;
@@ -394,7 +394,7 @@ fn contents(evidence: &Evidence, excused: &BTreeSet<RecordName>, verdict: &mut E
             let name = (*resource, line.key.clone());
             let lives = matches!(evidence.truth.get(&name), Some(ProviderState::Alive(_)));
             let came_back = last.get(&name).is_some_and(|last| last.epoch > line.epoch);
-            if lives && !came_back || resource.ending() == Ending::Disabled {
+            if lives && !came_back || resource.ending() == RemovalKind::Disabled {
                 verdict.add("tombstoned", || format!("{resource} {line:?}"));
             }
         }

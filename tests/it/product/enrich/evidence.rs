@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use kafka::Received;
+use kafka::ConsumerRecord;
 use model::{AccountingEvent, AccountingResource, EventKind, SchemaKind, Topic};
 use serde_json::Value;
 use simulator::{
@@ -85,7 +85,7 @@ pub(super) fn decoder(scene: &EnrichScene) -> Decoder {
 }
 
 /// Everything in a topic; nothing if it does not exist.
-pub(super) async fn read(scene: &EnrichScene, topic: &str) -> Result<Vec<Received>> {
+pub(super) async fn read(scene: &EnrichScene, topic: &str) -> Result<Vec<ConsumerRecord>> {
     scene.reader.read(topic).await
 }
 
@@ -170,7 +170,7 @@ async fn fences(scene: &EnrichScene) -> Result<BTreeMap<RecordName, Fence>> {
 async fn gather<T>(
     scene: &EnrichScene,
     topic: fn(AccountingResource) -> Topic,
-    make: impl AsyncFn(AccountingResource, Received) -> Result<T>,
+    make: impl AsyncFn(AccountingResource, ConsumerRecord) -> Result<T>,
 ) -> Result<Vec<(AccountingResource, Vec<T>)>> {
     let make = &make;
     let each =
@@ -184,7 +184,11 @@ async fn gather<T>(
     each.buffered(AT_ONCE).try_collect().await
 }
 
-async fn line(decoder: &Decoder, resource: AccountingResource, record: &Received) -> Result<PublishedRecord> {
+async fn line(
+    decoder: &Decoder,
+    resource: AccountingResource,
+    record: &ConsumerRecord,
+) -> Result<PublishedRecord> {
     let value = match &record.value {
         None => None,
         Some(value) => {
@@ -205,7 +209,11 @@ async fn line(decoder: &Decoder, resource: AccountingResource, record: &Received
     })
 }
 
-async fn event(decoder: &Decoder, resource: AccountingResource, record: &Received) -> Result<PublishedEvent> {
+async fn event(
+    decoder: &Decoder,
+    resource: AccountingResource,
+    record: &ConsumerRecord,
+) -> Result<PublishedEvent> {
     let bytes = record.value.as_deref().unwrap_or_default();
     let event = match decoder.decode(SchemaKind::AccountingEvent, bytes).await {
         Ok((_, model::Value::AccountingEvent(event))) => Some(event),
@@ -234,7 +242,7 @@ fn kind(event: &AccountingEvent) -> EventClass {
     }
 }
 
-fn letter(record: &Received) -> Letter {
+fn letter(record: &ConsumerRecord) -> Letter {
     let said = |name: &str| header(record, &format!("__connect.errors.{name}")).unwrap_or_default();
     let position: Option<EventPosition> = said("partition")
         .parse()

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kafka::Admin;
 use model::{
-    AccountingEvent, AccountingResource, EncodedRecord, List, Meta, Origin, Outgoing, Reception, RunKind,
-    Topic,
+    AccountingEvent, AccountingResource, EncodedRecord, List, Origin, Outgoing, Reception, RecordMeta,
+    RunKind, Topic,
 };
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier};
@@ -168,7 +168,7 @@ fn event(
     });
     let reception = Reception { connector: super::scene::HOOKS, received_at: 1_790_000_000_000_000 };
     let event = AccountingEvent::from_json(body.to_string().as_bytes(), resource, reception).unwrap();
-    let outgoing = Outgoing::new(event.into(), Meta::new("straight", Origin::Webhook)).unwrap();
+    let outgoing = Outgoing::new(event.into(), RecordMeta::new("straight", Origin::Webhook)).unwrap();
     preparer.prepare(&outgoing).unwrap()
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kafka::Received;
+use kafka::ConsumerRecord;
 use model::{AccountingResource, Topic, TopicPrefix};
 use rdkafka::ClientConfig;
 use rdkafka::error::RDKafkaErrorCode;
@@ -439,7 +439,7 @@ impl EnrichScene {
     pub(super) async fn repeat_events(&self) -> Result<usize> {
         let mut count = 0;
         for (_, topic) in self.event_topics() {
-            let events: Vec<Received> = evidence::read(self, &topic).await?;
+            let events: Vec<ConsumerRecord> = evidence::read(self, &topic).await?;
             for event in &events {
                 let key = event.key.clone().unwrap_or_default();
                 self.produce(&topic, event.partition, &key, &event.value.clone().unwrap_or_default()).await?;

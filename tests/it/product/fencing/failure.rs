@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::retry::Retry;
-use kafka::{Error, Failure, Hook, LARGEST_RECORD, Lease, TransactionOptions};
+use kafka::{CommitError, CommitHook, Error, Lease, MAX_RECORD_BYTES, TransactionOptions};
 use model::EncodedRecord;
 use tokio::sync::mpsc;
 
@@ -26,10 +26,10 @@ async fn an_oversized_record_aborts_its_batch_and_keeps_the_producer(shared: &'s
     let shard = FencedShard::create(shared.bootstrap(), "fencing-large", &[]).await;
     let mut producer = shard.take().await;
 
-    let failure = producer.commit(oversized(&shard, LARGEST_RECORD)).await.unwrap_err();
+    let failure = producer.commit(oversized(&shard, MAX_RECORD_BYTES)).await.unwrap_err();
     producer.commit(shard.batch("next")).await.unwrap();
 
-    assert!(matches!(failure, Failure::Aborted { .. }), "{failure:?}");
+    assert!(matches!(failure, CommitError::Aborted { .. }), "{failure:?}");
     assert_eq!(failure.retry(), Retry::Never, "{failure:?}");
     assert_eq!(shard.batches().await, ["next"]);
 }
@@ -45,9 +45,9 @@ async fn a_refused_record_aborts_its_batch_and_rebuilds_the_producer(shared: &'s
     let rebuilt = producer.commit(shard.batch("not written")).await.unwrap_err();
     producer.commit(shard.batch("next")).await.unwrap();
 
-    assert!(matches!(failure, Failure::Aborted { .. }), "{failure:?}");
+    assert!(matches!(failure, CommitError::Aborted { .. }), "{failure:?}");
     assert_eq!(failure.retry(), Retry::Never, "{failure:?}");
-    assert!(matches!(rebuilt, Failure::Rebuilt { .. }), "{rebuilt:?}");
+    assert!(matches!(rebuilt, CommitError::Rebuilt { .. }), "{rebuilt:?}");
     assert_eq!(shard.batches().await, ["first", "next"]);
 }
 
@@ -82,7 +82,7 @@ async fn a_hanging_commit_within_the_lease_rebuilds_the_producer() -> Result<()>
     producer.commit(shard.batch("next")).await.unwrap();
 
     let failure = outcome.unwrap_err();
-    assert!(matches!(&failure, Failure::Rebuilt { source: Error::Deadline { .. } }), "{failure:?}");
+    assert!(matches!(&failure, CommitError::Rebuilt { source: Error::Deadline { .. } }), "{failure:?}");
     // Only the answer was lost: this is why the caller has to look.
     assert_eq!(shard.batches().await, ["unknown", "next"]);
     Ok(())
@@ -112,7 +112,7 @@ async fn a_hanging_commit_past_the_lease_spares_the_successor() -> Result<()> {
     successor?.commit(shard.batch("later")).await.unwrap();
 
     let failure = outcome.unwrap_err();
-    assert!(matches!(&failure, Failure::Over { source: Error::Deadline { .. } }), "{failure:?}");
+    assert!(matches!(&failure, CommitError::Over { source: Error::Deadline { .. } }), "{failure:?}");
     assert_eq!(failure.retry(), Retry::Never);
     assert_eq!(shard.batches().await, ["successor", "later"]);
     Ok(())
@@ -146,7 +146,7 @@ async fn a_commit_whose_broker_dies_completes_once_it_is_back() -> Result<()> {
 }
 
 /// Options with a short watchdog.
-fn impatient(hook: Hook) -> TransactionOptions {
+fn impatient(hook: CommitHook) -> TransactionOptions {
     // It starts with the batch: even a busy machine must reach the commit by then.
     let watchdog = Duration::from_secs(4);
     TransactionOptions { before_commit: Some(hook), watchdog, ..TransactionOptions::default() }

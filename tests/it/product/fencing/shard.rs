@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kafka::{Kafka, Lease, ShardProducer, Shards, TransactionOptions};
+use kafka::{Kafka, Lease, ShardProducer, ShardProducers, TransactionOptions};
 use model::{Cleanup, EncodedRecord};
 
 use crate::support::{prefix, topics};
@@ -40,13 +40,13 @@ impl FencedShard {
     }
 
     pub(super) async fn take_with(&self, options: TransactionOptions, lease: Lease) -> ShardProducer {
-        let shards = Shards::new(self.kafka.clone(), options);
+        let shards = ShardProducers::new(self.kafka.clone(), options);
         shards.take(format!("{}-shard-{PARTITION}", self.prefix), lease).await.unwrap()
     }
 
     /// Takes another transactional id, to write to the same partitions.
     pub(super) async fn take_as(&self, name: &str, options: TransactionOptions) -> ShardProducer {
-        let shards = Shards::new(self.kafka.clone(), options);
+        let shards = ShardProducers::new(self.kafka.clone(), options);
         shards.take(format!("{}-{name}", self.prefix), Arc::new(|| true)).await.unwrap()
     }
 

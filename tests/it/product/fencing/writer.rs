@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kafka::{Failure, TransactionOptions};
+use kafka::{CommitError, TransactionOptions};
 use rustix::process::Signal;
 
 use super::shard::FencedShard;
@@ -44,10 +44,10 @@ async fn obey(shard: &FencedShard) {
         holding.store(command == "hold", Ordering::Release);
         let outcome = match producer.commit(shard.batch(&name)).await {
             Ok(_) => "committed",
-            Err(Failure::Aborted { .. }) => "aborted",
-            Err(Failure::Rebuilt { .. }) => "rebuilt",
-            Err(Failure::Fenced { .. }) => "fenced",
-            Err(Failure::Over { .. }) => "over",
+            Err(CommitError::Aborted { .. }) => "aborted",
+            Err(CommitError::Rebuilt { .. }) => "rebuilt",
+            Err(CommitError::Fenced { .. }) => "fenced",
+            Err(CommitError::Over { .. }) => "over",
         };
         println!("{name} {outcome}");
     }

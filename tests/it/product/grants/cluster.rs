@@ -84,7 +84,7 @@ impl GrantCluster {
         let worker = self.config(KEY, None, "setup");
         let partitions = topics::ensure(&Admin::Real(worker.kafka.clone()), &worker.topics).await.unwrap();
         let state = State::follow(&worker.kafka, &worker.topics, &partitions).await.unwrap();
-        let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.places());
+        let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.topic_partitions());
         let write =
             |_: &configs::Configs| Ok::<_, Infallible>(((), vec![configs::connector("books", Some(config))]));
         arbiter.write(LIMIT, write).await.unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
-use kafka::{Received, read_to_end};
+use kafka::{ConsumerRecord, read_to_end};
 use provider::{
     auth::grant::Grant,
     auth::seal::{Envelope, Keyring},
@@ -171,7 +171,7 @@ impl GrantScene {
         let topic = &worker.topics.grant;
         let partitions: Vec<i32> = (0..topic.partitions).collect();
         let mut written: BTreeMap<String, Vec<CommittedGrant>> = BTreeMap::new();
-        let each = |record: Received| {
+        let each = |record: ConsumerRecord| {
             let key = String::from_utf8(record.key.unwrap().to_vec()).unwrap();
             let Some(name) = key.strip_prefix("grant/") else { return };
             let envelope: Envelope = serde_json::from_slice(&record.value.unwrap()).unwrap();

@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use kafka::{Shards, TransactionOptions};
+use kafka::{ShardProducers, TransactionOptions};
 use provider::{
     auth::grant::{Cause, Grant, Intent, Issued, Origin, State},
     auth::seal::Keyring,
@@ -231,7 +231,7 @@ async fn a_commit_is_reported_while_an_open_transaction_hides_it(shared: &'stati
     // Another writer of the partition holds a transaction open, so that nothing after it can be read.
     let (hook, gate) = gate();
     let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
-    let other = Shards::new(cluster.config(KEY, None, "other").kafka.clone(), options);
+    let other = ShardProducers::new(cluster.config(KEY, None, "other").kafka.clone(), options);
     let mut other = other.take("other", Arc::new(|| true)).await.unwrap();
     let hiding = record(ledger.table().topic(), 0, "refused/other", "{}");
     let open = tokio::spawn(async move { other.commit(vec![hiding]).await });

@@ -194,16 +194,17 @@ async fn a_refused_member_says_since_when_and_why_until_admitted(shared: &'stati
     lost::timeout(LIMIT, holds).await.expect("the other member is assigned a partition").unwrap();
 
     let refused = topic.join(shared.bootstrap(), "refused").await;
-    let names_cause =
-        |lapse: &kafka::Lapse| lapse.reason.as_deref().is_some_and(|why| why.contains("rotocol"));
-    let lapse = until("it says why", LIMIT, || refused.lapse().filter(names_cause)).await;
-    assert!(!lapse.joined && lapse.since <= std::time::SystemTime::now(), "{lapse:?}");
+    let names_cause = |outage: &kafka::MembershipOutage| {
+        outage.reason.as_deref().is_some_and(|why| why.contains("rotocol"))
+    };
+    let outage = until("it says why", LIMIT, || refused.outage().filter(names_cause)).await;
+    assert!(!outage.joined && outage.since <= std::time::SystemTime::now(), "{outage:?}");
     assert_eq!(refused.rebalances().completed, 0);
     drop(gone);
     tokio::task::spawn_blocking(move || polling.join().unwrap()).await.unwrap();
 
     settled(&[&refused]).await;
-    until("the lapse ends", LIMIT, || refused.lapse().is_none().then_some(())).await;
+    until("the lapse ends", LIMIT, || refused.outage().is_none().then_some(())).await;
     assert!(refused.rebalances().completed >= 1 && refused.rebalances().last.is_some());
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use kafka::{Kafka, Received, read_to_end};
+use kafka::{ConsumerRecord, Kafka, read_to_end};
 
 use super::assigned::{AssignedTopic, Claims, PARTITIONS, complete, owned, settled, until};
 use crate::support::topics::LIMIT;
@@ -108,7 +108,7 @@ async fn the_assigned_topic_is_never_read_and_the_group_has_no_lag(shared: &'sta
     let kafka = Kafka::plaintext(shared.bootstrap());
 
     let mut records = Claims::new();
-    let each = |record: Received| {
+    let each = |record: ConsumerRecord| {
         records.insert(record.partition, record.offset);
     };
     let all: Vec<i32> = (0..PARTITIONS).collect();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use kafka::{Admin, Kafka, Received};
+use kafka::{Admin, ConsumerRecord, Kafka};
 use model::{AccountingResource, Topic};
 use reqwest::{Certificate, Client, RequestBuilder, Response};
 use rustix::process::Signal;
@@ -117,7 +117,7 @@ impl IngestCluster {
     }
 
     /// All records of a topic; nothing if it does not exist.
-    pub(super) async fn read(&self, topic: Topic) -> Vec<Received> {
+    pub(super) async fn read(&self, topic: Topic) -> Vec<ConsumerRecord> {
         let name = self.topics.name(topic);
         match self.topics.admin.partition_counts(&[&name]).await.unwrap().is_empty() {
             true => Vec::new(),
@@ -128,7 +128,7 @@ impl IngestCluster {
     /// The last record of the state topic whose key begins with this.
     pub(super) async fn state(&self, beginning: &str) -> Option<Value> {
         let records = self.read(Topic::State).await;
-        let is_wanted = |record: &&Received| {
+        let is_wanted = |record: &&ConsumerRecord| {
             record.key.as_deref().is_some_and(|key| key.starts_with(beginning.as_bytes()))
         };
         let record = records.iter().rfind(is_wanted)?;

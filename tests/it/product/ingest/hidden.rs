@@ -9,7 +9,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
-use kafka::Received;
+use kafka::ConsumerRecord;
 use model::{AccountingResource, InvoicingEntity, Topic};
 use serde_json::json;
 
@@ -99,8 +99,9 @@ async fn no_secret_signature_or_body_is_in_a_workers_output(shared: &'static Sha
     assert!(until(async || events().await >= 4).await, "{} events", events().await);
     let mut letters = Vec::new();
     // A slow worker may write copies.
-    let bodies =
-        |letters: &[Received]| letters.iter().map(|letter| letter.value.clone()).collect::<HashSet<_>>();
+    let bodies = |letters: &[ConsumerRecord]| {
+        letters.iter().map(|letter| letter.value.clone()).collect::<HashSet<_>>()
+    };
     let written = until(async || {
         letters = cluster.read(Topic::DeadLetters).await;
         bodies(&letters).len() >= 3

@@ -51,13 +51,13 @@ impl WorkerGroup {
         let partitions = topics::ensure(&admin, &config.topics).await.unwrap();
         let state = State::follow(&config.kafka, &config.topics, &partitions).await.unwrap();
         state.caught_up().await;
-        let arbiter = Arbiter::new(&config.kafka, state.configs.clone(), state.offsets.places());
+        let arbiter = Arbiter::new(&config.kafka, state.configs.clone(), state.offsets.topic_partitions());
         Self { prefix, config, state, arbiter }
     }
 
     /// The arbiter of one more worker.
     pub(super) fn another_arbiter(&self) -> Arbiter {
-        Arbiter::new(&self.config.kafka, self.state.configs.clone(), self.state.offsets.places())
+        Arbiter::new(&self.config.kafka, self.state.configs.clone(), self.state.offsets.topic_partitions())
     }
 
     /// The transactional id for edits of the config topic.
@@ -168,7 +168,7 @@ impl WorkerGroup {
         let counts = Admin::Real(kafka.clone()).partition_counts(&[topic.as_str()]).await.unwrap();
         let partitions: Vec<i32> = (0..counts[&topic]).collect();
         let mut next: BTreeMap<String, u64> = BTreeMap::new();
-        let each = |record: kafka::Received| {
+        let each = |record: kafka::ConsumerRecord| {
             let text = |bytes: Option<bytes::Bytes>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
             let expected = next.entry(text(record.key)).or_default();
             let found: u64 = text(record.value).parse().unwrap();

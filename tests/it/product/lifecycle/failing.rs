@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use base::retry::Policy;
+use base::retry::BackoffPolicy;
 use tributary::{
     connect::supervisor::{Restarting, Settings},
     state::{
@@ -28,7 +28,7 @@ crate::tests! {
 /// Restarts failed tasks soon, and a panicked task twice.
 fn hasty() -> Settings {
     let wait = Duration::from_millis(100);
-    let policy = Policy { first: wait, longest: wait, total: None };
+    let policy = BackoffPolicy { first: wait, longest: wait, total: None };
     let restarting = Restarting { policy, panics: 2, ..Restarting::default() };
     Settings { restarting, ..Settings::default() }
 }

@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kafka::{ShardProducer, Shards, Start, TransactionOptions, Waits, partition_of};
+use kafka::{ReadLimits, ShardProducer, ShardProducers, StartOffset, TransactionOptions, partition_of};
 use model::EncodedRecord;
 use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
@@ -162,16 +162,16 @@ async fn hold(cluster: &WorkerGroup, id: &str) -> (ShardProducer, Arc<Gate>) {
         rebuild_limit: Duration::from_secs(5),
         ..TransactionOptions::default()
     };
-    let shards = Shards::new(cluster.config.kafka.clone(), options);
+    let shards = ShardProducers::new(cluster.config.kafka.clone(), options);
     (shards.take(id, Arc::new(|| true)).await.unwrap(), gate)
 }
 
 /// An error if a partition of the offset topic has open transactions.
 async fn undecided(cluster: &WorkerGroup, partition: i32) -> std::result::Result<(), kafka::Error> {
     let topic = &cluster.config.topics.offset.name;
-    let starts = [(partition, Start::Earliest)].into();
-    let waits = Waits { also: &[], patience: PATIENCE, limit: LIMIT };
-    kafka::read_decided(&cluster.config.kafka, topic, &starts, &waits, drop).await.map(drop)
+    let starts = [(partition, StartOffset::Earliest)].into();
+    let waits = ReadLimits { other_partitions: &[], transaction_wait: PATIENCE, limit: LIMIT };
+    kafka::read_to_end_from(&cluster.config.kafka, topic, &starts, &waits, drop).await.map(drop)
 }
 
 /// A name whose first task has its offset in this partition of the offset topic.

@@ -94,7 +94,7 @@ impl LocalWorker {
         let membership = Membership::join(kafka, options).await.unwrap();
         let supervisor = Supervisor::new(Parts {
             plugins: Plugins::of(config, true),
-            arbiter: Arbiter::new(kafka, state.configs.clone(), state.offsets.places()),
+            arbiter: Arbiter::new(kafka, state.configs.clone(), state.offsets.topic_partitions()),
             statuses: StatusWriter::start(kafka, &own.status.name, partitions.status).unwrap(),
             state,
             // As the cluster was configured, whatever the topic has by now.

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
-use kafka::{Committed, Failure, Kafka, Place, ShardProducer, Shards, Start, TransactionOptions, Waits};
+use kafka::{
+    CommitError, CommittedBatch, Kafka, ReadLimits, ShardProducer, ShardProducers, StartOffset,
+    TopicPartition, TransactionOptions,
+};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -83,7 +86,7 @@ impl MarkerCase {
         Held { gate, committing }
     }
 
-    fn places(&self) -> [Place; 2] {
+    fn places(&self) -> [TopicPartition; 2] {
         [(Arc::clone(&self.marked), 0), (Arc::clone(&self.unmarked), 0)]
     }
 
@@ -94,20 +97,21 @@ impl MarkerCase {
 
     /// Whether readers wait in the partition without a marker.
     async fn hangs(&self, kafka: &Kafka) -> bool {
-        let waits = Waits { also: &[], patience: Duration::from_secs(1), limit: LIMIT };
-        let start = [(0, Start::Earliest)].into();
-        let read = kafka::read_decided(kafka, &self.unmarked, &start, &waits, drop).await;
+        let waits =
+            ReadLimits { other_partitions: &[], transaction_wait: Duration::from_secs(1), limit: LIMIT };
+        let start = [(0, StartOffset::Earliest)].into();
+        let read = kafka::read_to_end_from(kafka, &self.unmarked, &start, &waits, drop).await;
         matches!(read, Err(kafka::Error::Undecided { .. }))
     }
 }
 
 struct Held {
     gate: Arc<Gate>,
-    committing: tokio::task::JoinHandle<(ShardProducer, std::result::Result<Committed, Failure>)>,
+    committing: tokio::task::JoinHandle<(ShardProducer, std::result::Result<CommittedBatch, CommitError>)>,
 }
 
 impl Held {
-    async fn commit(self) -> (ShardProducer, std::result::Result<Committed, Failure>) {
+    async fn commit(self) -> (ShardProducer, std::result::Result<CommittedBatch, CommitError>) {
         self.gate.open();
         self.committing.await.unwrap()
     }
@@ -120,7 +124,7 @@ fn patient() -> TransactionOptions {
 }
 
 async fn take(kafka: &Kafka, options: TransactionOptions, id: &str) -> ShardProducer {
-    Shards::new(kafka.clone(), options).take(id, Arc::new(|| true)).await.unwrap()
+    ShardProducers::new(kafka.clone(), options).take(id, Arc::new(|| true)).await.unwrap()
 }
 
 fn failed(error: impl std::fmt::Display) -> Error {
@@ -167,7 +171,7 @@ async fn readers_see_whole_batches_whichever_markers_are_missing() -> Result<()>
     // A writer that lost a connection writes nothing before it has checked its last batch.
     let more = vec![record(&live.unmarked, 0, "d", "4")];
     let unsure = writer.commit(more.clone()).await;
-    assert!(matches!(unsure, Err(Failure::Rebuilt { .. })), "{unsure:?}");
+    assert!(matches!(unsure, Err(CommitError::Rebuilt { .. })), "{unsure:?}");
     writer.settle(&live.places()).await.unwrap();
     writer.commit(more).await.unwrap();
     // Another writer of the partition ends open transactions that may be its own.
@@ -196,7 +200,7 @@ async fn readers_see_whole_batches_whichever_markers_are_missing() -> Result<()>
     assert_eq!(none.values(&kafka).await, is(&["1", "1"], &["2", "3", "3"]));
     assert_eq!(aborted.values(&kafka).await, is(&[], &[]));
     let (late, committed) = of_aborted.commit().await;
-    assert!(matches!(committed, Err(Failure::Fenced { .. })), "{committed:?}");
+    assert!(matches!(committed, Err(CommitError::Fenced { .. })), "{committed:?}");
     drop(late);
     Ok(())
 }

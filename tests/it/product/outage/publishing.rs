@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kafka::{
-    Ack, Assignment, Consumer, Event, Kafka, Producer, ProducerOptions, Received, Start, partition_of,
+    Ack, Assignment, Consumer, ConsumerEvent, ConsumerRecord, Kafka, Producer, ProducerOptions, StartOffset,
+    partition_of,
 };
 use model::{Cleanup, EncodedRecord};
 use tokio::task::JoinHandle;
@@ -29,7 +30,7 @@ pub(super) struct Publishing {
     body: String,
     sent: Vec<Sent>,
     follower: JoinHandle<()>,
-    followed: tokio::sync::watch::Receiver<Vec<Received>>,
+    followed: tokio::sync::watch::Receiver<Vec<ConsumerRecord>>,
 }
 
 struct Sent {
@@ -119,7 +120,7 @@ impl Publishing {
         assert_eq!(expected.len(), PARTITIONS as usize, "a partition got no record");
         let log = topics::content(&self.kafka, &self.topic).await;
         self.followed.wait_for(|read| read.len() >= count).await.unwrap();
-        let mut followed: BTreeMap<i32, Vec<Received>> = BTreeMap::new();
+        let mut followed: BTreeMap<i32, Vec<ConsumerRecord>> = BTreeMap::new();
         for record in self.followed.borrow().iter().cloned() {
             followed.entry(record.partition).or_default().push(record);
         }
@@ -149,16 +150,19 @@ impl Publishing {
 }
 
 /// Reads a topic from its start as long as the task lives; the channel has all records.
-async fn follow(kafka: &Kafka, topic: &str) -> (JoinHandle<()>, tokio::sync::watch::Receiver<Vec<Received>>) {
+async fn follow(
+    kafka: &Kafka,
+    topic: &str,
+) -> (JoinHandle<()>, tokio::sync::watch::Receiver<Vec<ConsumerRecord>>) {
     let assignments = (0..PARTITIONS)
-        .map(|partition| Assignment { topic: topic.into(), partition, start: Start::Earliest })
+        .map(|partition| Assignment { topic: topic.into(), partition, start: StartOffset::Earliest })
         .collect();
     let mut consumer = Consumer::assign(kafka, assignments, &Default::default()).await.unwrap();
     let (sender, receiver) = tokio::sync::watch::channel(Vec::new());
     let follower = tokio::spawn(async move {
         loop {
-            if let Event::Record(record) = consumer.next().await.unwrap() {
-                sender.send_modify(|read: &mut Vec<Received>| read.push(record));
+            if let ConsumerEvent::Record(record) = consumer.next().await.unwrap() {
+                sender.send_modify(|read: &mut Vec<ConsumerRecord>| read.push(record));
             }
         }
     });

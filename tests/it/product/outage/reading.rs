@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kafka::{
-    Assignment, Consumer, ConsumerOptions, Error, Event, Kafka, Lease, Producer, ProducerOptions, Received,
-    Shards, Start, TransactionOptions, read_to_end, watermarks,
+    Assignment, Consumer, ConsumerEvent, ConsumerOptions, ConsumerRecord, Error, Kafka, Lease, Producer,
+    ProducerOptions, ShardProducers, StartOffset, TransactionOptions, read_to_end, watermarks,
 };
 use model::Cleanup;
 
@@ -34,8 +34,8 @@ async fn a_start_outside_the_log_fails_and_stops_no_other_partition(shared: &'st
         let (mut error, mut read) = (None, Vec::new());
         while error.is_none() || read.len() < 7 {
             match timeout(LIMIT, consumer.next()).await.unwrap() {
-                Ok(Event::Record(record)) => read.push((record.partition, record.offset)),
-                Ok(Event::End { .. }) => {}
+                Ok(ConsumerEvent::Record(record)) => read.push((record.partition, record.offset)),
+                Ok(ConsumerEvent::End { .. }) => {}
                 Err(found) => error = Some(found),
             }
         }
@@ -64,18 +64,18 @@ async fn a_consumer_reports_deleted_records_and_never_skips_them(shared: &'stati
     };
     let mut consumer = consumer(&kafka, &topic, &[(0, 0)], options).await;
     let first = timeout(LIMIT, consumer.next()).await.unwrap().unwrap();
-    assert!(matches!(first, Event::Record(Received { offset: 0, .. })), "{first:?}");
+    assert!(matches!(first, ConsumerEvent::Record(ConsumerRecord { offset: 0, .. })), "{first:?}");
 
     topics::delete_below(&kafka, &topic, 39).await?;
 
     let mut next = 1;
     let error = loop {
         match timeout(LIMIT, consumer.next()).await.unwrap() {
-            Ok(Event::Record(record)) => {
+            Ok(ConsumerEvent::Record(record)) => {
                 assert_eq!(record.offset, next, "offsets were skipped");
                 next += 1;
             }
-            Ok(Event::End { .. }) => panic!("it came to an end at {next}"),
+            Ok(ConsumerEvent::End { .. }) => panic!("it came to an end at {next}"),
             Err(error) => break error,
         }
     };
@@ -90,7 +90,7 @@ async fn a_compacted_topic_with_holes_yields_each_keys_last_value(shared: &'stat
     let settings =
         [("segment.ms", "100"), ("min.cleanable.dirty.ratio", "0.01"), ("max.compaction.lag.ms", "100")];
     topics::create(&kafka, &topic, Cleanup::Compact, &settings).await;
-    let shards = Shards::new(kafka.clone(), TransactionOptions::default());
+    let shards = ShardProducers::new(kafka.clone(), TransactionOptions::default());
     let id = || format!("{topic}-shard");
     let lease = || -> Lease { Arc::new(|| true) };
     let mut producer = shards.take(id(), lease()).await.unwrap();
@@ -108,7 +108,7 @@ async fn a_compacted_topic_with_holes_yields_each_keys_last_value(shared: &'stat
     }
     let (hook, held) = gate();
     let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
-    let mut abandoned = Shards::new(kafka.clone(), options).take(id(), lease()).await.unwrap();
+    let mut abandoned = ShardProducers::new(kafka.clone(), options).take(id(), lease()).await.unwrap();
     let abandoned_batch = batch(rounds);
     let writing = tokio::spawn(async move { abandoned.commit(abandoned_batch).await });
     held.reached().await;
@@ -153,7 +153,7 @@ async fn consumer(
     let assignment = |(partition, offset): &(i32, i64)| Assignment {
         topic: Arc::clone(topic),
         partition: *partition,
-        start: Start::Offset(*offset),
+        start: StartOffset::Offset(*offset),
     };
     Consumer::assign(kafka, starts.iter().map(assignment).collect(), &options).await.unwrap()
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use base::metrics::live::Page;
+use base::metrics::live::ScrapePage;
 use kafka::{Admin, Producer};
 use model::{
-    Certificate, CompanyId, List, Meta, Method, Order, Origin, Outgoing, Progress, Run, RunId, ShardState,
-    Topic,
+    Certificate, CertificateMethod, CompanyId, List, Origin, Outgoing, RecordMeta, Run, RunCommand, RunId,
+    RunProgress, ShardState, Topic,
 };
 use serde_json::{Value, json};
 use tributary::{
@@ -75,7 +75,7 @@ impl SnapshotScene {
     }
 
     /// Writes the progress of a shard.
-    async fn progress(&self, progress: &Progress) {
+    async fn progress(&self, progress: &RunProgress) {
         let topic: Arc<str> = self.place.name(Topic::State).into();
         let value = serde_json::to_vec(progress).unwrap();
         let record = record(&topic, progress.shard, progress.key().as_str(), value);
@@ -108,7 +108,7 @@ fn id(text: &str) -> RunId {
     RunId::new(text).unwrap()
 }
 
-fn progress(run: &str, shard: i32, state: ShardState) -> Progress {
+fn progress(run: &str, shard: i32, state: ShardState) -> RunProgress {
     let ended = if state.is_over() { 2 } else { 1 };
     serde_json::from_value(json!({
         "connector": "records", "run": run, "shard": shard, "state": state, "lists": 2, "ended": ended, "certified": ended,
@@ -237,7 +237,7 @@ async fn a_run_shows_what_its_shards_write_and_ends_with_the_last(shared: &'stat
     let unknown = scene.worker.get("/connectors/records/snapshots/unknown").await;
     assert_eq!((unknown.status, unknown.message()), (404, "Connector records has no run unknown"));
 
-    let mut page = Page::default();
+    let mut page = ScrapePage::default();
     scene.ledgers.measure(&mut page);
     let page = page.to_string();
     for line in [
@@ -264,13 +264,13 @@ async fn an_order_applies_until_the_run_ends(shared: &'static Shared) -> Result<
     assert_eq!(paused.body["reason"], "told to pause; not every shard has");
     assert_eq!(resumed.body.get("reason"), None);
     assert_eq!(stopped.body["reason"], "told to stop; not every shard has");
-    let orders = scene.written(Order::key("records", &id("r")).as_str()).await;
+    let orders = scene.written(RunCommand::key("records", &id("r")).as_str()).await;
     let wanted: Vec<&Value> = orders.iter().map(|order| &order["wanted"]).collect();
     assert_eq!(wanted, ["paused", "running", "stopped"]);
 
     for shard in 0..PARTITIONS {
         let reason = Some("stopped by request".to_owned());
-        scene.progress(&Progress { reason, ..progress("r", shard, ShardState::Stopped) }).await;
+        scene.progress(&RunProgress { reason, ..progress("r", shard, ShardState::Stopped) }).await;
     }
     let over = scene
         .worker
@@ -287,7 +287,7 @@ async fn the_newest_certificate_of_each_list_is_read_from_its_topic(shared: &'st
     let publisher = scene.place.open(&layout).await.unwrap();
     let of = |run: &str, company: &str, list: &str, ended_at: i64, certified: bool| Certificate {
         certified,
-        method: if certified { Method::Counting } else { Method::None },
+        method: if certified { CertificateMethod::Counting } else { CertificateMethod::None },
         reason: (!certified).then(|| "it drifts".to_owned()),
         cut_after: Some(1_500_000),
         ended_at,
@@ -307,7 +307,7 @@ async fn the_newest_certificate_of_each_list_is_read_from_its_topic(shared: &'st
         foreign,
     ];
     for certificate in certificates {
-        let outgoing = Outgoing::new(certificate.into(), Meta::new("c", Origin::Snapshot)).unwrap();
+        let outgoing = Outgoing::new(certificate.into(), RecordMeta::new("c", Origin::Snapshot)).unwrap();
         publisher.publish(&outgoing).await.unwrap();
     }
     let read =

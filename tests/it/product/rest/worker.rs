@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kafka::{Admin, Kafka, Shards, TransactionOptions};
+use kafka::{Admin, Kafka, ShardProducers, TransactionOptions};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
 use server::{Options, Server};
@@ -103,7 +103,7 @@ impl Group {
         let admin = Admin::Real(self.kafka.clone());
         let partitions = topics::ensure(&admin, &self.topics).await.unwrap();
         let state = State::follow(kafka, &self.topics, &partitions).await.unwrap();
-        let arbiter = Arbiter::new(kafka, state.configs.clone(), state.offsets.places());
+        let arbiter = Arbiter::new(kafka, state.configs.clone(), state.offsets.topic_partitions());
         let statuses = StatusWriter::start(kafka, &self.topics.status.name, partitions.status).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -111,7 +111,7 @@ impl Group {
             state: state.clone(),
             arbiter: arbiter.clone(),
             statuses: statuses.clone(),
-            shards: Shards::new(kafka.clone(), TransactionOptions::default()),
+            shards: ShardProducers::new(kafka.clone(), TransactionOptions::default()),
             plugins: Plugins::new([Arc::new(Records) as Arc<dyn Plugin>].into_iter().chain(more)),
             providers: Providers::new([]),
             loggers: log_levels(),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use futures::poll;
-use kafka::{Received, TransactionOptions};
+use kafka::{ConsumerRecord, TransactionOptions};
 use tributary::connect::arbiter::Error;
 
 use super::cluster::{LIMIT, StateCluster, StateWorker, create};
@@ -64,7 +64,7 @@ async fn waiting_edits_are_written_in_turn_and_see_earlier_ones(shared: &'static
     }
     let log = cluster.log().await;
     assert_eq!(log.len(), 5 * 4, "connector, two tasks and a commit for each");
-    let ends = |record: &&Received| record.headers.iter().any(|(name, _)| name == "tributary.batch");
+    let ends = |record: &&ConsumerRecord| record.headers.iter().any(|(name, _)| name == "tributary.batch");
     assert_eq!(log.iter().filter(ends).count(), 5, "one transaction for each edit");
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kafka::{Admin, Kafka, Received, TransactionOptions};
+use kafka::{Admin, ConsumerRecord, Kafka, TransactionOptions};
 use tributary::{
     config::worker::{Topic, Topics},
     connect::arbiter::Arbiter,
@@ -42,13 +42,13 @@ impl StateCluster {
     pub(super) async fn worker_with(&self, options: TransactionOptions) -> StateWorker {
         let state = State::follow(&self.kafka, &self.topics, &self.partitions).await.unwrap();
         timeout(LIMIT, state.caught_up()).await.unwrap();
-        let beside = state.offsets.places();
+        let beside = state.offsets.topic_partitions();
         let arbiter = Arbiter::with_options(&self.kafka, state.configs.clone(), beside, options);
         StateWorker { state, arbiter }
     }
 
     /// Everything committed in the config topic, in the order of the log.
-    pub(super) async fn log(&self) -> Vec<Received> {
+    pub(super) async fn log(&self) -> Vec<ConsumerRecord> {
         content_of(&self.kafka, &self.topics.config.name, 1).await
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kafka::{Admin, Lease, Producer, ProducerOptions, Shards, TransactionOptions};
+use kafka::{Admin, Lease, Producer, ProducerOptions, ShardProducers, TransactionOptions};
 use model::EncodedRecord;
 use tributary::{
     config::connector::TargetState,
@@ -73,7 +73,7 @@ async fn reading_to_the_end_shows_commits_past_markers_and_aborts(shared: &'stat
     let tail: Tail<Configs> = Tail::follow(&cluster.kafka, &topic, 1).await.unwrap();
     let id = || format!("{topic}-writer");
     let lease = || -> Lease { Arc::new(|| true) };
-    let shards = Shards::new(cluster.kafka.clone(), TransactionOptions::default());
+    let shards = ShardProducers::new(cluster.kafka.clone(), TransactionOptions::default());
     let mut longest = Duration::ZERO;
 
     for round in 0..cycles("TAILS", 2) {
@@ -83,7 +83,8 @@ async fn reading_to_the_end_shows_commits_past_markers_and_aborts(shared: &'stat
         // A transaction that is open until another producer takes its id and so aborts it.
         let (hook, held) = gate();
         let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
-        let mut abandoned = Shards::new(cluster.kafka.clone(), options).take(id(), lease()).await.unwrap();
+        let mut abandoned =
+            ShardProducers::new(cluster.kafka.clone(), options).take(id(), lease()).await.unwrap();
         let batch =
             vec![record(&topic, 0, &format!("connector-aborted-{round}"), Some(r#"{"properties":{}}"#))];
         let writing = tokio::spawn(async move { abandoned.commit(batch).await.is_ok() });

@@ -1,6 +1,6 @@
 //! Changes of the declaration: a new secret, the removal of all subscriptions, and their return.
 
-use model::{Fingerprint, Phase, Subscription};
+use model::{Fingerprint, Subscription, SubscriptionPhase};
 use simulator::accounting::WebhookState;
 use tributary::state::subscriptions::Ledger;
 
@@ -31,7 +31,7 @@ async fn a_new_secret_adds_a_subscription_before_it_removes_the_old(shared: &'st
     let after = ledger.until(&scene, "rotated", is_rotated).await?;
 
     // There was always a subscription: the first ended after the second was active.
-    let ended = |one: &&Subscription| one.phase == Phase::Ended && one.id.is_some();
+    let ended = |one: &&Subscription| one.phase == SubscriptionPhase::Ended && one.id.is_some();
     for one in after.subscriptions.values().filter(ended) {
         let next = after.living(one.target).next().unwrap();
         assert!(next.active_since.unwrap() <= one.since, "{one:?} ended before {next:?}");

@@ -1,6 +1,6 @@
 //! Invoicing hooks at a provider that does less than its API documentation promises.
 
-use model::{Gap, GapCause, Phase, Subscription, Target};
+use model::{Gap, GapCause, Subscription, SubscriptionPhase, Target};
 use simulator::knobs::{self, EchoTime, Effect, Fault, ReceiverPaths, Status};
 use tributary::state::subscriptions::Ledger;
 
@@ -23,7 +23,10 @@ const PASSWORD: (&str, &str) = ("invoicing.login.password", "simulated-password"
 /// Problems of invoicing hooks, one for each target that has one.
 fn problems(ledger: &Ledger) -> Vec<&str> {
     let hooks = ledger.subscriptions.values().filter(|one| matches!(one.target, Target::Invoicing(_)));
-    hooks.filter(|one| one.phase == Phase::Ended).filter_map(|one| one.problem.as_deref()).collect()
+    hooks
+        .filter(|one| one.phase == SubscriptionPhase::Ended)
+        .filter_map(|one| one.problem.as_deref())
+        .collect()
 }
 
 /// Whether the accounting resource is active while both hooks have this problem.
@@ -105,7 +108,8 @@ async fn a_hook_without_echo_is_never_active_and_is_a_gap(shared: &'static Share
         |gap: &Gap| gap.cause == GapCause::Awaiting && gap.detail.contains("echo") && gap.to.is_none();
     assert!(found.gaps.values().all(is_open), "{:?}", found.gaps);
     let mut hooks = found.subscriptions.values().filter(|one| matches!(one.target, Target::Invoicing(_)));
-    let was_active = |one: &Subscription| one.phase == Phase::Active || one.active_since.is_some();
+    let was_active =
+        |one: &Subscription| one.phase == SubscriptionPhase::Active || one.active_since.is_some();
     assert!(!hooks.any(was_active), "{:?}", found.subscriptions);
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use model::{GapCause, GapState, InvoicingEntity, Phase, RepairState, Target};
+use model::{GapCause, GapState, InvoicingEntity, RepairState, SubscriptionPhase, Target};
 use simulator::{
     accounting::{WebhookState, WebhookTruth},
     catalog::{Kind, Resource},
@@ -195,7 +195,7 @@ async fn a_disabled_subscription_is_a_gap_with_a_repair_and_enabled(shared: &'st
     );
     let other: Vec<&Target> = repaired.gaps.values().filter_map(|gap| gap.target.as_ref()).collect();
     assert_eq!(other, [&target]);
-    assert!(repaired.living(target).all(|one| one.phase == Phase::Active));
+    assert!(repaired.living(target).all(|one| one.phase == SubscriptionPhase::Active));
     let open = scene.stage.metric(0, "tributary_gap_open_seconds").await?;
     let labels = format!("connector=\"{CONNECTOR}\",cause=\"disabled\"");
     assert!(open.iter().any(|(known, seconds)| *known == labels && *seconds > 0.0), "{open:?}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kafka::Admin;
-use model::{Moment, Phase, Target, TopicPrefix, Wish};
+use model::{Moment, SubscriptionCommand, SubscriptionPhase, Target, TopicPrefix};
 use serde_json::{Value, json};
 use simulator::{
     accounting::{WebhookState, WebhookTruth},
@@ -163,7 +163,7 @@ impl FollowedLedger {
 
     /// Writes a person's wish.
     pub(super) async fn wish(&self, number: u64, removed: bool) {
-        let wish = Wish { number, removed, at: Moment::now().micros() };
+        let wish = SubscriptionCommand { number, removed, at: Moment::now().micros() };
         let change = Change::Wish(wish);
         self.handle.put(&change.key(CONNECTOR), change.value().as_ref()).await.unwrap();
     }
@@ -209,8 +209,8 @@ pub(super) fn active(ledger: &Ledger) -> Vec<Target> {
     let mut targets: Vec<Target> = living.map(|one| one.target).collect();
     targets.sort();
     let is_active = |target: &Target| {
-        let all: Vec<Phase> = ledger.living(*target).map(|one| one.phase).collect();
-        all == [Phase::Active]
+        let all: Vec<SubscriptionPhase> = ledger.living(*target).map(|one| one.phase).collect();
+        all == [SubscriptionPhase::Active]
     };
     targets.into_iter().filter(is_active).collect()
 }

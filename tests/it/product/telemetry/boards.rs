@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use base::metrics::{self, Kind, live};
-use model::{GapCause, Phase};
+use base::metrics::{self, MetricKind, live};
+use model::{GapCause, SubscriptionPhase};
 use serde_json::Value;
 use tributary::state::runs::State;
 
@@ -74,9 +74,9 @@ fn offered() -> BTreeMap<String, Series> {
             offered.insert(format!("{}{end}", metric.name), Series { grows, labels });
         };
         match metric.kind {
-            Kind::Counter => add("", true, labels()),
-            Kind::Gauge => add("", false, labels()),
-            Kind::Histogram(bounds) => {
+            MetricKind::Counter => add("", true, labels()),
+            MetricKind::Gauge => add("", false, labels()),
+            MetricKind::Histogram(bounds) => {
                 let mut buckets: BTreeMap<_, _> = labels();
                 // As exported, and as Prometheus 3 writes them.
                 let bounds = bounds.iter().flat_map(|bound| [format!("{bound}"), format!("{bound:?}")]);
@@ -100,7 +100,9 @@ fn offered() -> BTreeMap<String, Series> {
 /// Values of a label that come from a closed set elsewhere.
 fn known(metric: &str, label: &str) -> Option<BTreeSet<String>> {
     let names: Vec<&str> = match (metric, label) {
-        ("tributary_subscriptions", "phase") => Phase::ALL.iter().map(|phase| phase.name()).collect(),
+        ("tributary_subscriptions", "phase") => {
+            SubscriptionPhase::ALL.iter().map(|phase| phase.name()).collect()
+        }
         ("tributary_gaps_open" | "tributary_gap_open_seconds", "cause") => {
             GapCause::ALL.iter().map(|cause| cause.name()).collect()
         }

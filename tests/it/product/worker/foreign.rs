@@ -99,7 +99,7 @@ async fn seen(
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let counts = Admin::Real(kafka.clone()).partition_counts(&names).await.unwrap();
     let mut log = Vec::new();
-    let each = |record: kafka::Received| {
+    let each = |record: kafka::ConsumerRecord| {
         log.push((String::from_utf8_lossy(&record.key.unwrap()).into_owned(), record.offset));
     };
     read_to_end(&kafka, &topics.config_topic(), &[0], LIMIT, each).await.unwrap();

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use base::{
-    retry::{Chain, Retry},
+    retry::{ErrorChain, Retry},
     secret::Secret,
 };
 
@@ -185,7 +185,7 @@ impl Inner {
                 Ok(())
             }
             Err(error) => {
-                let words = Chain(&error).to_string();
+                let words = ErrorChain(&error).to_string();
                 if matches!(error.cause, Cause::Credentials | Cause::Refused | Cause::Forbidden { .. }) {
                     self.state.lock().refused = Some(words.clone());
                 }
@@ -398,7 +398,7 @@ mod tests {
         for _ in 0..3 {
             let error = refused.token(end).await.unwrap_err();
             assert_eq!(error.retry(), Retry::Never);
-            assert!(Chain(&error).to_string().contains("invoicing.login.password"), "{error:?}");
+            assert!(ErrorChain(&error).to_string().contains("invoicing.login.password"), "{error:?}");
         }
         assert_eq!((method.0.load(Ordering::Relaxed), refused.is_refused()), (1, true));
 

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use base::metrics::{self, Drift};
+use base::metrics::{self, PageAnomaly};
 
 use super::{ReadTimes, address, body, call::ApiResponse, error::Cause};
 
@@ -240,13 +240,13 @@ impl Oddities {
     /// Adds the anomalies of a page, and counts them in the metrics.
     fn add(&mut self, page: Self) {
         for (kind, sum, count) in [
-            (Drift::Short, &mut self.short, page.short),
-            (Drift::Clamped, &mut self.clamped, page.clamped),
-            (Drift::Duplicate, &mut self.duplicate, page.duplicate),
-            (Drift::Repeated, &mut self.repeated, page.repeated),
-            (Drift::Total, &mut self.total, page.total),
-            (Drift::Header, &mut self.header, page.header),
-            (Drift::Cached, &mut self.cached, page.cached),
+            (PageAnomaly::Short, &mut self.short, page.short),
+            (PageAnomaly::Clamped, &mut self.clamped, page.clamped),
+            (PageAnomaly::Duplicate, &mut self.duplicate, page.duplicate),
+            (PageAnomaly::Repeated, &mut self.repeated, page.repeated),
+            (PageAnomaly::Total, &mut self.total, page.total),
+            (PageAnomaly::Header, &mut self.header, page.header),
+            (PageAnomaly::Cached, &mut self.cached, page.cached),
         ] {
             *sum += count;
             if count > 0 {

@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use base::{
-    circuit::{Circuit, Pass, StaysOpen},
+    circuit::{Circuit, RequestPermit, StaysOpen},
     metrics::{self, ApiArea, ApiHost},
     retry::Retry,
     secret::Secret,
@@ -323,13 +323,13 @@ impl Identity {
     /// # Errors
     /// The service rests for longer.
     pub async fn ready(&self) -> Result<(), Error> {
-        Ok(self.0.clients.circuit.ready_last(Instant::now() + MAX_CIRCUIT_WAIT).await?)
+        Ok(self.0.clients.circuit.ready_yielding(Instant::now() + MAX_CIRCUIT_WAIT).await?)
     }
 
     /// Presents a refresh token once, if `gate` allows it, and waits for the response until `end`. If the future is dropped
     /// before it is done, the outcome is unknown.
     pub async fn refresh(&self, token: &Secret, gate: Gate, end: Instant) -> RefreshOutcome {
-        let pass = match self.0.clients.circuit.enter_last() {
+        let pass = match self.0.clients.circuit.enter_yielding() {
             Ok(pass) => pass,
             Err(stays_open) => return RefreshOutcome::NotSent(stays_open.into()),
         };
@@ -421,12 +421,12 @@ fn redirect_url(redirect: &str) -> Result<RedirectUrl, Error> {
 }
 
 /// Reports the end of a request to the circuit.
-fn report_to_circuit(pass: Pass<'_>, failure: Option<&Error>) {
+fn report_to_circuit(pass: RequestPermit<'_>, failure: Option<&Error>) {
     match failure {
-        None | Some(Error::Malformed { .. } | Error::Refused { .. }) => pass.alive(),
-        Some(Error::Unavailable { status, .. }) if *status < 500 => pass.alive(),
+        None | Some(Error::Malformed { .. } | Error::Refused { .. }) => pass.succeeded(),
+        Some(Error::Unavailable { status, .. }) if *status < 500 => pass.succeeded(),
         Some(Error::Unreachable(_) | Error::Silent | Error::Unavailable { status: 502..=504, .. }) => {
-            pass.failing();
+            pass.failed();
         }
         // No report: the time may have been too short, or the status may be about the request.
         Some(Error::Late | Error::Resting { .. } | Error::Unavailable { .. } | Error::Setup { .. }) => {

@@ -213,7 +213,7 @@ async fn no_error_contains_words_of_the_provider() {
             let (RefreshOutcome::Unknown(error) | RefreshOutcome::NotSent(error)) = outcome else {
                 panic!("{outcome:?}")
             };
-            let shown = format!("{error:?} {error} {}", base::retry::Chain(&error));
+            let shown = format!("{error:?} {error} {}", base::retry::ErrorChain(&error));
             assert!(!shown.contains("s3cret") && !shown.contains("old+refresh"), "{shown}");
         }
     }

@@ -24,7 +24,7 @@ use rustls::pki_types::pem::{PemObject, SectionKind};
 use serde_json::{Map, Value};
 use tokio::{sync::Mutex, time::Instant};
 
-use base::retry::{Chain, Retry};
+use base::retry::{ErrorChain, Retry};
 
 use super::{
     discovery::{self, MAX_DOCUMENT_BYTES},
@@ -165,7 +165,7 @@ impl Keys {
                 Err(error) => {
                     // Callers with a key see no error, so log one; once per outage.
                     if !found.is_empty() && fetch_state.failure.is_none() {
-                        tracing::warn!(error = %Chain(&error), "cannot fetch the identity service's keys; the old ones stay in use");
+                        tracing::warn!(error = %ErrorChain(&error), "cannot fetch the identity service's keys; the old ones stay in use");
                     }
                     fetch_state.not_before = Some(Instant::now() + RETRY_INTERVAL);
                     fetch_state.failure = Some(Arc::new(error));
@@ -195,7 +195,7 @@ impl Keys {
             match tokio::task::spawn_blocking(move || read_file(&path)).await {
                 Ok(Ok(new)) => self.publish(new),
                 Ok(Err(error)) => {
-                    tracing::warn!(error = %Chain(&error), "cannot reread the keys; the old ones stay in use")
+                    tracing::warn!(error = %ErrorChain(&error), "cannot reread the keys; the old ones stay in use")
                 }
                 // The runtime is shutting down.
                 Err(_) => {}

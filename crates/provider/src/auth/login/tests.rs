@@ -121,7 +121,7 @@ async fn a_code_refused_with_pkce_says_how_to_turn_it_off() {
         let code = login.accept(&format!("code=c0de&state={state}")).unwrap();
         let error = login.finish(code).await.unwrap_err();
 
-        let words = base::retry::Chain(&error).to_string();
+        let words = base::retry::ErrorChain(&error).to_string();
         assert_eq!(words.contains("oauth.pkce=false"), told, "{words}");
         assert!(words.contains("invalid_grant"), "{words}");
     }

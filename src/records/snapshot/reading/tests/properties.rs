@@ -110,7 +110,7 @@ proptest! {
         prop_assert!(verdict.certified, "{verdict:?}");
         prop_assert!(verdict.passes <= 2);
         prop_assert_eq!(verdict.listed, Some(rows as i64));
-        prop_assert_eq!(verdict.method, if rows < size as usize { Method::Single } else { Method::Counting });
+        prop_assert_eq!(verdict.method, if rows < size as usize { CertificateMethod::Single } else { CertificateMethod::Counting });
     }
 }
 

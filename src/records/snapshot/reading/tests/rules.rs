@@ -53,7 +53,10 @@ fn a_short_first_page_is_the_whole_list_once_the_page_behind_its_rows_is_empty()
 
     for (reading, pages, rows) in [(&reading, 3, 6), (&wide, 2, 3)] {
         let verdict = reading.verdict().unwrap();
-        assert_eq!((verdict.certified, verdict.method, verdict.listed), (true, Method::Single, Some(3)));
+        assert_eq!(
+            (verdict.certified, verdict.method, verdict.listed),
+            (true, CertificateMethod::Single, Some(3))
+        );
         assert_eq!((verdict.passes, verdict.pages, verdict.rows), (1, pages, rows));
         assert_eq!(reading.want(), Want::Over);
     }
@@ -124,7 +127,10 @@ fn an_empty_list_is_asked_twice() {
 
     show(&mut reading, &[vec![]]);
     let verdict = reading.verdict().unwrap();
-    assert_eq!((verdict.certified, verdict.method, verdict.listed), (true, Method::Single, Some(0)));
+    assert_eq!(
+        (verdict.certified, verdict.method, verdict.listed),
+        (true, CertificateMethod::Single, Some(0))
+    );
 }
 
 #[test]
@@ -224,7 +230,10 @@ fn each_thing_that_voids_a_pass_is_told() {
 
         assert_eq!(reason(&reading), expected);
         let verdict = reading.verdict().unwrap();
-        assert_eq!((verdict.certified, verdict.method, verdict.failed_page), (false, Method::None, Some(2)));
+        assert_eq!(
+            (verdict.certified, verdict.method, verdict.failed_page),
+            (false, CertificateMethod::None, Some(2))
+        );
     }
 }
 
@@ -515,7 +524,7 @@ fn a_verdict_completes_a_certificate() {
 
     let expected = Certificate {
         certified: true,
-        method: Method::Single,
+        method: CertificateMethod::Single,
         passes: 1,
         page_size: 10,
         page_base: Some(1),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Comparison, Difference, Epoch, Key, Progress, Rank, Run, Stamp, Value, Version};
+use model::{Comparison, Difference, Epoch, Key, Rank, Run, RunProgress, Stamp, Value, Version};
 
 use super::{
     super::{
@@ -31,7 +31,7 @@ pub(in super::super) enum Finding {
 }
 
 impl Finding {
-    pub(in super::super) fn count(self, progress: &mut Progress) {
+    pub(in super::super) fn count(self, progress: &mut RunProgress) {
         match self {
             Self::Same | Self::Again => {}
             Self::Disabled => progress.disabled += 1,
@@ -83,7 +83,7 @@ impl Compared<'_> {
             None => looked.unlisted(&value, &stamp, before.as_ref()),
         };
         let mends = match found {
-            Finding::Differs(kind) if kind.can_be_mended() => run.repair,
+            Finding::Differs(kind) if kind.can_be_repaired() => run.repair,
             // It is there, if in no list: what is newer of it is right all the same.
             Finding::Differs(Difference::Unlisted) => {
                 let tells_version = !matches!(stamp.version, Version::Content { .. });
@@ -97,7 +97,7 @@ impl Compared<'_> {
         self.put(key, stamp);
         batch.entries.push(entry);
         Ok(match found {
-            Finding::Differs(kind) if kind.can_be_mended() => Finding::Mended(kind),
+            Finding::Differs(kind) if kind.can_be_repaired() => Finding::Mended(kind),
             found => found,
         })
     }
@@ -122,11 +122,12 @@ impl Compared<'_> {
             }
             Some(_) => !stamp.is_of(before.as_ref()),
         };
-        if kind.can_be_mended() && is_caught_up {
+        if kind.can_be_repaired() && is_caught_up {
             // It has come since.
             return Ok(Finding::Same);
         }
-        let Some(row) = suspect.row.as_deref().filter(|_| context.run.repair && kind.can_be_mended()) else {
+        let Some(row) = suspect.row.as_deref().filter(|_| context.run.repair && kind.can_be_repaired())
+        else {
             return Ok(Finding::Differs(kind));
         };
         batch.entries.push(rows::entry_of_row(context, row, stamp.clone()));
@@ -140,7 +141,9 @@ impl Compared<'_> {
 fn is_tied(stamp: &Stamp, before: Option<&Stamp>) -> bool {
     match (&stamp.version, before.map(|before| &before.version)) {
         (Version::Payroll { at, .. }, Some(Version::Payroll { at: before, .. })) => at == before,
-        (Version::Content { told, .. }, Some(Version::Content { told: before, .. })) => told == before,
+        (Version::Content { event_number, .. }, Some(Version::Content { event_number: before, .. })) => {
+            event_number == before
+        }
         _ => false,
     }
 }

@@ -30,7 +30,7 @@ use std::{
 
 use futures::{FutureExt as _, future::BoxFuture};
 
-use model::{CompanyId, Comparison, Difference, Key, List, RunId, Stamp, Wanted};
+use model::{CompanyId, Comparison, DesiredRunState, Difference, Key, List, RunId, Stamp};
 
 pub(super) use self::{
     finding::{Finding, Looked},
@@ -175,7 +175,7 @@ impl Suspect {
         self.subject.is_some()
             && match self.kind {
                 Difference::Ahead | Difference::Deleted | Difference::Content => true,
-                kind => repair && kind.can_be_mended(),
+                kind => repair && kind.can_be_repaired(),
             }
     }
 }
@@ -195,7 +195,7 @@ impl Lists {
         let Job { run, what: What::List(collection), comparing: Some(comparing), .. } = job else {
             return true;
         };
-        if runs.get(&run.id).is_none_or(|active| active.wanted != Wanted::Running) {
+        if runs.get(&run.id).is_none_or(|active| active.wanted != DesiredRunState::Running) {
             return true;
         }
         let view = self.views.entry((run.id.clone(), collection.list)).or_default();

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{Difference, Key, List, Run, RunId, RunKind, Wanted};
+use model::{DesiredRunState, Difference, Key, List, Run, RunId, RunKind};
 
 use super::{
     super::{Active, Getting, LOOK, Lists, Part},
@@ -55,7 +55,7 @@ impl Lists {
     /// Counts the keys that were never published, of runs whose lists are over.
     pub(in super::super) fn look_for_strangers(&mut self, getting: &mut Getting, shelf: &Shelf, now: i64) {
         let is_due = |active: &&Active| {
-            active.wanted == Wanted::Running
+            active.wanted == DesiredRunState::Running
                 && !active.strangers.is_empty()
                 && active.strangers.due.is_none_or(|due| due <= now)
                 && active.is_read()

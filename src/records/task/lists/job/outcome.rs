@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use model::{Certificate, Key, List, Method, Origin};
+use model::{Certificate, CertificateMethod, Key, List, Origin};
 
 use super::{Job, Stage};
 use crate::records::{
@@ -67,7 +67,7 @@ impl Job {
         certificate.filter = self.filter.clone().filter(|_| reading.is_filtered());
         let Counts { published, unusable } = self.counts;
         if unusable > 0 && certificate.certified {
-            (certificate.certified, certificate.method) = (false, Method::None);
+            (certificate.certified, certificate.method) = (false, CertificateMethod::None);
             certificate.reason = Some(format!("{unusable} rows cannot be used: see the dead letters"));
         }
         certificate.published = i64::try_from(published).unwrap_or(i64::MAX);

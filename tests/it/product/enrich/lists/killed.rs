@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use model::{Certificate, List, Method, RunKind, Topic};
+use model::{Certificate, CertificateMethod, List, RunKind, Topic};
 use simulator::{gateway::Request, knobs::Latency};
 use tributary::avro::embedded::EmbeddedRegistry;
 
@@ -114,7 +114,7 @@ async fn killed_lists_end_with_the_certificates_of_a_calm_run() -> Result<()> {
     }
     assert_eq!(disturbed.len(), 2 * companies as usize + 2 * PARTITIONS as usize);
     assert_eq!(verdicts(&disturbed), verdicts(&undisturbed));
-    assert!(disturbed.values().all(|one| one.certified && one.method != Method::None));
+    assert!(disturbed.values().all(|one| one.certified && one.method != CertificateMethod::None));
     assert_eq!(sum(&progress, "lists"), disturbed.len() as u64, "{progress:#?}");
     assert_eq!(
         (sum(&progress, "ended"), sum(&progress, "certified")),
@@ -179,7 +179,7 @@ fn lists(scene: &EnrichScene, from: u64, to: u64) -> BTreeMap<(List, String), Ve
     found
 }
 
-type Proved = (Method, bool, [Option<i64>; 3], i32, [i64; 2]);
+type Proved = (CertificateMethod, bool, [Option<i64>; 3], i32, [i64; 2]);
 
 /// The verdict and the counts of each certificate.
 fn verdicts(certificates: &BTreeMap<String, Certificate>) -> BTreeMap<&String, Proved> {

@@ -28,8 +28,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kafka::partition_of;
 use model::{
-    AccountingResource, Certificate, Key, List, Moment, Order, Partitioning, Run, RunId, RunKind, SchemaKind,
-    Topic,
+    AccountingResource, Certificate, Key, List, Moment, Partitioning, Run, RunCommand, RunId, RunKind,
+    SchemaKind, Topic,
 };
 use serde_json::{Value, json};
 use simulator::{
@@ -207,7 +207,7 @@ impl EnrichScene {
 
     /// Resumes a run that waits for a person.
     async fn resume_run(&self, id: &str) -> Result<()> {
-        let key = Order::key(RECORDS, &RunId::new(id).unwrap());
+        let key = RunCommand::key(RECORDS, &RunId::new(id).unwrap());
         self.put(&key, &json!({ "wanted": "running", "at": Moment::now().micros() })).await
     }
 

@@ -1,6 +1,6 @@
 //! Malformed lists: each run ends, and its certificate says why it proves nothing.
 
-use model::{List, Method, RunKind};
+use model::{CertificateMethod, List, RunKind};
 use serde_json::Value;
 use simulator::{
     catalog::Resource,
@@ -72,7 +72,7 @@ async fn a_malformed_list_ends_with_the_reason_and_blocks_no_other(shared: &'sta
     let odd_ones = answer["certificates"].as_array().into_iter().flatten().filter(named);
     assert_eq!(odd_ones.count(), odd.len(), "each names its anomaly: {answer:#}");
     let certificate = scene.certificate(healthy, List::Customers).await?;
-    assert_eq!((certificate.method, certificate.listed), (Method::Counting, Some(12)));
+    assert_eq!((certificate.method, certificate.listed), (CertificateMethod::Counting, Some(12)));
 
     // Pages are smaller than requested, without notice.
     scene.calm();

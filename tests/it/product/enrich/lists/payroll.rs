@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kafka::Admin;
-use model::{List, Method, RunKind, SchemaKind, Topic};
+use model::{CertificateMethod, List, RunKind, SchemaKind, Topic};
 use rdkafka::{
     ClientConfig,
     admin::{AdminClient, AdminOptions},
@@ -65,7 +65,7 @@ async fn payroll_is_certified_and_only_changes_are_written_again(shared: &'stati
         let found = (one.method, one.certified, one.distinct, one.missing_at_most, one.page_base);
         assert_eq!(
             found,
-            (Method::Counting, true, Some(COMPANIES as i64), Some(0), Some(1)),
+            (CertificateMethod::Counting, true, Some(COMPANIES as i64), Some(0), Some(1)),
             "{key}: {one:?}"
         );
     }

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use base::retry::{Backoff, Policy, Retry};
+use base::retry::{Backoff, BackoffPolicy, Retry};
 
 /// Start rate, as a part of the setting.
 const START_FRACTION: f64 = 0.05;
@@ -69,8 +69,8 @@ const IDLE_GAP: Duration = Duration::from_secs(1);
 /// Upper bound of a doubled pause.
 const MAX_FRUITLESS_PAUSE: Duration = Duration::from_secs(30);
 /// Pauses if the provider names none.
-const UNNAMED_WAIT: Policy =
-    Policy { first: Duration::from_secs(1), longest: MAX_FRUITLESS_PAUSE, total: None };
+const UNNAMED_WAIT: BackoffPolicy =
+    BackoffPolicy { first: Duration::from_secs(1), longest: MAX_FRUITLESS_PAUSE, total: None };
 
 /// The adaptive rate of the application or of one company.
 #[derive(Debug)]

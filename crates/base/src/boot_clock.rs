@@ -1,14 +1,14 @@
-//! A clock for how long something lasts: it never goes back, and goes on while the process is frozen and, where the system
-//! offers that, while the machine sleeps. A lease or a token that ran out in either must be found to have.
+//! A monotonic clock that also counts while the process is frozen and, on Linux, while the machine is suspended: leases and
+//! tokens must expire during either.
 
 use std::time::Duration;
 
-/// Time since some moment before this process started.
+/// Time since boot, suspended time included.
 #[cfg(target_os = "linux")]
 pub fn now() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
 
-    // The standard library's clock stands still while the machine sleeps.
+    // The standard library's clock stops while the machine is suspended.
     let time = clock_gettime(ClockId::Boottime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_goes_on_and_never_back() {
+    fn clock_advances_and_never_goes_back() {
         let first = now();
         let end = std::time::Instant::now() + Duration::from_secs(60);
 

@@ -1,32 +1,32 @@
-//! Series that every delivery moves, looked up once: to find a series by name and labels costs more than to move it.
+//! Series that every delivery updates, cached: finding a series by name and labels costs more than updating it.
 //!
-//! They are kept from when the process has its recorder ([`keep`]). Until then, and under a recorder of one test, there are
-//! none, and each move looks its series up.
+//! They are cached once the process has its recorder ([`cache_series`]). Until then, and under a test's own recorder, each
+//! update looks up its series.
 
 use std::sync::OnceLock;
 
 use metrics::{Counter, Histogram, counter, histogram};
 
-use super::{DeliveryFamily, labels::value, names::*};
+use super::{DeliveryFamily, names::*};
 
-static KEPT: OnceLock<Kept> = OnceLock::new();
+static KEPT: OnceLock<CachedSeries> = OnceLock::new();
 
-pub(super) struct Kept {
+pub(super) struct CachedSeries {
     /// Records of webhooks that were published.
     pub(super) published: Counter,
-    /// How long that took.
+    /// How long their acknowledgement took.
     pub(super) published_after: Histogram,
     accounting: Durable,
     invoicing: Durable,
 }
 
-/// Deliveries of one API that ended well.
+/// Durable deliveries of one API.
 pub(super) struct Durable {
     pub(super) count: Counter,
     pub(super) seconds: Histogram,
 }
 
-impl Kept {
+impl CachedSeries {
     pub(super) fn durable(&self, family: DeliveryFamily) -> &Durable {
         match family {
             DeliveryFamily::Accounting => &self.accounting,
@@ -35,13 +35,13 @@ impl Kept {
     }
 }
 
-/// Keeps series of the recorder that is in force for the whole process.
-pub fn keep() {
+/// Caches the series of the process's global recorder.
+pub fn cache_series() {
     let durable = |family: DeliveryFamily| Durable {
-        count: counter!(DELIVERIES.name, "family" => value(family), "outcome" => "durable"),
-        seconds: histogram!(DELIVERY_SECONDS.name, "family" => value(family)),
+        count: counter!(DELIVERIES.name, "family" => family.label(), "outcome" => "durable"),
+        seconds: histogram!(DELIVERY_SECONDS.name, "family" => family.label()),
     };
-    KEPT.get_or_init(|| Kept {
+    KEPT.get_or_init(|| CachedSeries {
         published: counter!(RECORDS_PUBLISHED.name, "origin" => "webhook"),
         published_after: histogram!(PUBLISH_SECONDS.name),
         accounting: durable(DeliveryFamily::Accounting),
@@ -49,6 +49,6 @@ pub fn keep() {
     });
 }
 
-pub(super) fn get() -> Option<&'static Kept> {
+pub(super) fn get() -> Option<&'static CachedSeries> {
     KEPT.get()
 }

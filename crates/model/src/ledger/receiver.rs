@@ -1,4 +1,4 @@
-//! What receivers have heard, and how often that is to be expected.
+//! What receivers report: deliveries, acknowledgements, and how often deliveries are expected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 use super::{Fingerprint, Target};
 use crate::{AccountingResource, InvoicingHook, Key};
 
-/// An Acknowledge that a worker has accepted.
+/// An Acknowledge that a worker has answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Acknowledge {
-    /// The subscription it was for; empty where it named none.
+    /// The subscription; empty if it named none.
     pub webhook_id: String,
-    /// What it is for, where that could be told.
+    /// The resource, if known.
     #[serde(default)]
     pub resource: Option<AccountingResource>,
     /// When.
     pub received_at: i64,
-    /// By whom.
+    /// The worker.
     pub worker: String,
 }
 
@@ -36,12 +36,12 @@ impl Acknowledge {
 pub struct Echo {
     /// When.
     pub received_at: i64,
-    /// By whom.
+    /// The worker.
     pub worker: String,
 }
 
 impl Echo {
-    /// Its key in the state topic: of the address of one hook, or of the one that hooks share.
+    /// Its key in the state topic: for the address of one hook, or for the shared address.
     #[must_use]
     pub fn key(connector: &str, hook: Option<InvoicingHook>) -> Key {
         match hook {
@@ -51,37 +51,37 @@ impl Echo {
     }
 }
 
-/// What one worker has heard of one connector, and which secrets it knows.
+/// One worker's deliveries of one connector, and the secrets it knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Heard {
+pub struct ReceiverReport {
     /// The worker.
     pub worker: String,
     /// When this was written.
     pub at: i64,
-    /// Since when it counts.
+    /// Since when it has counted.
     pub since: i64,
-    /// Fingerprints of the secrets that it verifies accounting deliveries with.
+    /// Fingerprints of the secrets for accounting deliveries.
     #[serde(default)]
     pub accounting: BTreeSet<Fingerprint>,
-    /// The same of the secret from which those of invoicing hooks are derived.
+    /// Fingerprint of the secret from which those of invoicing hooks are derived.
     #[serde(default)]
     pub invoicing: BTreeSet<Fingerprint>,
-    /// Whether it takes deliveries at the own address of each invoicing hook. Workers of earlier versions do not.
+    /// Whether it receives at a separate address per invoicing hook. Workers of earlier versions do not.
     #[serde(default)]
     pub hook_addresses: bool,
-    /// Whether it writes an [`Echo`] for each echo it answers. Workers of earlier versions do not.
+    /// Whether it writes an [`Echo`] for each answered echo. Workers of earlier versions do not.
     #[serde(default)]
     pub tells_echoes: bool,
-    /// Accounting deliveries that are durable, by webhook.
+    /// Durable accounting deliveries, by webhook.
     #[serde(default)]
     pub webhooks: BTreeMap<String, Traffic>,
-    /// Invoicing deliveries that are durable, by hook, where the secret tells.
+    /// Durable invoicing deliveries, by hook, if the secret identifies it.
     #[serde(default)]
     pub hooks: BTreeMap<Target, Traffic>,
 }
 
-impl Heard {
+impl ReceiverReport {
     /// Its key in the state topic.
     #[must_use]
     pub fn key(connector: &str, worker: &str) -> Key {
@@ -93,24 +93,24 @@ impl Heard {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Traffic {
-    /// The resource, of an accounting delivery.
+    /// The resource, for accounting deliveries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<AccountingResource>,
-    /// When the last one was durable.
+    /// When the last one became durable.
     pub last: i64,
-    /// How many there were since [`Heard::since`].
+    /// How many since [`ReceiverReport::since`].
     pub count: u64,
 }
 
-/// How often deliveries come, by target.
+/// How often deliveries arrive, by target.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Paces {
-    /// Each target that was ever heard of.
+pub struct DeliveryIntervals {
+    /// Each target that ever had a delivery.
     #[serde(flatten)]
-    pub targets: BTreeMap<Target, Pace>,
+    pub targets: BTreeMap<Target, DeliveryInterval>,
 }
 
-impl Paces {
+impl DeliveryIntervals {
     /// Its key in the state topic.
     #[must_use]
     pub fn key(connector: &str) -> Key {
@@ -118,16 +118,16 @@ impl Paces {
     }
 }
 
-/// How often deliveries of one target come.
+/// How often deliveries of one target arrive.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Pace {
-    /// When the first was heard that counts.
+pub struct DeliveryInterval {
+    /// When the first counted delivery arrived.
     pub since: i64,
-    /// When the last was.
+    /// When the last one arrived.
     pub last: i64,
-    /// The longest silence between two, of those that ended within the time that is remembered: this span's and the one's before.
+    /// The longest interval between two deliveries, in the current and in the previous observation period.
     pub longest: [i64; 2],
-    /// When this span began.
+    /// When the current period began.
     pub span: i64,
 }
