@@ -123,7 +123,7 @@ impl Issuers for Hosts {
         let host = self.of(&provider.auth_url);
         let identity = Identity::sharing(provider, host.clock.clone(), Arc::clone(&host.circuit))?;
         let check = TokenVerifier::new(&identity, &provider.oauth)
-            .map_err(|error| ClientSetupError::wrap(Chain(&error).to_string())(error))?;
+            .map_err(|error| ClientSetupError::wrap(ErrorChain(&error).to_string())(error))?;
         Ok(Arc::new(Service { identity, check, _host: host }))
     }
 }

@@ -35,7 +35,7 @@ use tokio::{
 
 use base::{
     failpoint,
-    metrics::{self, RefreshOutcome},
+    metrics::{self, RefreshLabel},
     retry::{Backoff, BackoffPolicy, ErrorChain, Retry},
 };
 use kafka::Lease;
@@ -216,11 +216,8 @@ impl Attempt<'_> {
         match outcome {
             RefreshOutcome::Granted(granted) => {
                 failpoint::reach("grants.rotated");
-                let refresh = if cause == Cause::Recovery {
-                    RefreshOutcome::Recovered
-                } else {
-                    RefreshOutcome::Refreshed
-                };
+                let refresh =
+                    if cause == Cause::Recovery { RefreshLabel::Recovered } else { RefreshLabel::Refreshed };
                 let issued = issued(granted, self.issuer.now_ms());
                 let pending = Pending { name: name.to_owned(), base, issued };
                 let (files, kept) = (self.shared.files.clone(), pending.clone());
@@ -238,7 +235,7 @@ impl Attempt<'_> {
                 Ended::Stands
             }
             RefreshOutcome::Refused(code @ OAuthCode::InvalidGrant) => {
-                metrics::token_refreshed(RefreshOutcome::Lost);
+                metrics::token_refreshed(RefreshLabel::Lost);
                 let (at_ms, code) = (wall_ms(), code.to_string());
                 let lose = |grant: &Grant| grant.lose(&base, &code, at_ms);
                 if let Ok(Some(Grant { state: State::Lost { at_ms: at, origin, reason }, .. })) =
@@ -256,19 +253,19 @@ impl Attempt<'_> {
                 Ended::Stands
             }
             RefreshOutcome::Refused(code) => {
-                metrics::token_refreshed(RefreshOutcome::Refused);
+                metrics::token_refreshed(RefreshLabel::Refused);
                 tracing::error!(grant = name, %code, "the identity service refuses the OAuth client");
                 insist(writer, name, |grant| grant.withdraw(&base)).await.ok();
                 Ended::Client(code.to_string())
             }
             RefreshOutcome::NotSent(error) => {
-                metrics::token_refreshed(RefreshOutcome::NotSent);
+                metrics::token_refreshed(RefreshLabel::NotSent);
                 tracing::warn!(grant = name, error = %ErrorChain(&error), "a refresh has not reached the identity service");
                 insist(writer, name, |grant| grant.withdraw(&base)).await.ok();
                 Ended::Again(error.retry())
             }
             RefreshOutcome::Unknown(error) => {
-                metrics::token_refreshed(RefreshOutcome::Unknown);
+                metrics::token_refreshed(RefreshLabel::Unknown);
                 tracing::warn!(
                     grant = name,
                     error = %ErrorChain(&error),

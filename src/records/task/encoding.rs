@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     config::connector::record::MAX_SHARDS,
-    publish::{self, Failure, ShardBatch, Stage},
+    publish::{self, Failure, PublishStage, ShardBatch},
     records::{
         enrich::{Batch, Change, Entry, GapFound, Parked, Subject},
         fence,

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use kafka::ConsumerRecord;
 use model::{DeliveryIntervals, Key, Nonce, Run, RunCommand, RunId, RunProgress};
 
-use crate::state::{Apply, runs::Runs, subscriptions::Ledger};
+use crate::state::{TableState, runs::Runs, subscriptions::Ledger};
 
 /// All of a state topic that is about subscriptions and runs. What else is in it is passed over.
 #[derive(Debug, Clone, Default)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
 
-use super::{ApiArea, ApiHost, ApiOutcome, ApiWait, PageAnomaly, RefreshOutcome, TokenCheck, names::*};
+use super::{ApiArea, ApiHost, ApiOutcome, ApiWait, PageAnomaly, RefreshLabel, TokenCheck, names::*};
 
 /// A request to the provider ended this long after it was sent.
 pub fn api_request_ended(area: ApiArea, outcome: ApiOutcome, elapsed: Duration) {
@@ -39,7 +39,7 @@ pub fn page_drifted(kind: PageAnomaly, count: u64) {
 }
 
 /// A refresh ended.
-pub fn token_refreshed(outcome: RefreshOutcome) {
+pub fn token_refreshed(outcome: RefreshLabel) {
     counter!(TOKEN_REFRESHES.name, "outcome" => outcome.label()).increment(1);
 }
 

@@ -210,7 +210,7 @@ labels! {
     }
 
     /// How a refresh of a grant ended.
-    pub enum RefreshOutcome {
+    pub enum RefreshLabel {
         /// With new tokens.
         Refreshed,
         /// The token was certainly not sent.

@@ -4,7 +4,7 @@ use strum::VariantNames as _;
 
 use super::{
     ApiArea, ApiHost, ApiOutcome, ApiWait, DeliveryEnd, DeliveryFamily, KafkaClient, Metric, MetricKind,
-    PageAnomaly, PublishStage, RefreshOutcome, RefusalReason, RegistrationOutcome, TokenCheck, Transaction,
+    PageAnomaly, PublishStage, RefreshLabel, RefusalReason, RegistrationOutcome, TokenCheck, Transaction,
 };
 
 const ORIGINS: &[&str] = &["webhook", "enrichment", "snapshot", "repair"];
@@ -287,7 +287,7 @@ kept! {
         "Hosts of the provider whose circuit is open: they get single probes only.";
     PAGE_DRIFT = counter "tributary_page_drift_total" &[("kind", PageAnomaly::VARIANTS)],
         "Anomalies of paged lists: short pages, duplicate rows, repeated pages, wrong totals or headers, cached pages.";
-    TOKEN_REFRESHES = counter "tributary_token_refreshes_total" &[("outcome", RefreshOutcome::VARIANTS)],
+    TOKEN_REFRESHES = counter "tributary_token_refreshes_total" &[("outcome", RefreshLabel::VARIANTS)],
         "Refreshes of grants by this worker, by outcome.";
     TOKENS_CHECKED = counter "tributary_tokens_checked_total" &[("outcome", TokenCheck::VARIANTS)],
         "Checked tokens of the provider, by result.";

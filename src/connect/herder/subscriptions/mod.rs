@@ -21,7 +21,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 use url::Url;
 
-use model::{GapAccepted, Moment, Nonce, Target, TopicPrefix};
+use model::{GapAccepted, Moment, Nonce, SubscriptionCommand, Target, TopicPrefix};
 
 pub use self::view::{
     GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscriptionInfo,

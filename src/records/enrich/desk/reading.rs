@@ -9,7 +9,7 @@ use provider::api;
 
 use super::{After, Around, Desk, Stop};
 use crate::{
-    publish::{Failure, Stage},
+    publish::{Failure, PublishStage},
     records::enrich::{
         Cause, Change, Content, Entry, Event, GapFound, Outcome, Rules, Subject, grown,
         judge::{self, Judge, Verdict},

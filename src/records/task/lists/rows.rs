@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     plugin,
-    publish::{Failure, Original, Stage},
+    publish::{Failure, Original, PublishStage},
     records::enrich::{Batch, Cause, Change, Content, Desk, Entry, Event, Parked, Source, Subject, Wanted},
 };
 
