@@ -287,7 +287,7 @@ async fn keep_answer(
     shared: &Shared,
     writer: &mut GrantWriter,
     pending: Pending,
-    outcome: RefreshOutcome,
+    outcome: RefreshLabel,
     disk: Option<JoinHandle<()>>,
 ) {
     let Pending { name, base, issued } = pending;
@@ -352,7 +352,7 @@ pub(super) async fn salvage(shared: &Shared, pending: Pending) {
     );
     let _under_way = shared.under_way.token();
     let mut writer = shared.store.writer(&pending.name, Arc::new(|| true));
-    keep_answer(shared, &mut writer, pending, RefreshOutcome::Salvaged, None).await;
+    keep_answer(shared, &mut writer, pending, RefreshLabel::Salvaged, None).await;
 }
 
 /// What is left of the lease when the window closes.

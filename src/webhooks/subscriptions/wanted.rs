@@ -136,7 +136,7 @@ fn address(base: &str, segments: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::{AccountingResource, InvoicingHook, Phase};
+    use model::{AccountingResource, InvoicingHook, SubscriptionPhase};
 
     use super::*;
     use crate::config::Providers;
@@ -197,7 +197,7 @@ mod tests {
             spelled: None,
             fingerprint: secret,
             events: BTreeSet::from(["CustomerCreated".to_owned()]),
-            phase: Phase::Active,
+            phase: SubscriptionPhase::Active,
             since: 1,
             intended_at: 1,
             acknowledged_at: Some(1),
