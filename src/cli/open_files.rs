@@ -8,8 +8,8 @@ use crate::config::worker::ReceiverSettings;
 /// Open files of everything but the public listeners: REST connections, broker connections, files of the spool.
 const RESERVED_FILES: u64 = 1_536;
 
-/// Raises the limit of open files where the public listeners need more. Where it cannot be raised far enough, they are left as
-/// many connections as it allows, and a warning says so.
+/// Raises the limit of open files if the public listeners need it. If it cannot be raised far enough, limits their connections and
+/// logs a warning.
 pub(super) fn ensure(webhook: &mut ReceiverSettings) {
     let listeners = webhook.listeners.len() as u64;
     if listeners == 0 {

@@ -328,7 +328,7 @@ async fn partitions(admin: &Admin, topic: &str) -> Result<Option<i32>, kafka::Er
     Ok(admin.partition_counts(&[topic]).await?.get(topic).copied())
 }
 
-/// The same of a topic that is made where it is missing.
+/// The same, but creates a missing topic.
 async fn ensure(admin: &Admin, topic: &InternalTopic) -> Result<i32, kafka::Error> {
     if let Some(count) = partitions(admin, &topic.name).await? {
         return Ok(count);

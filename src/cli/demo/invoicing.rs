@@ -167,10 +167,10 @@ impl DemoSystem {
             hooks.into_iter().find(|hook| hook.effective && is_meant((hook.entity, hook.action)))
         };
         let lost = found()?.id;
-        let begun = Instant::now();
+        let start = Instant::now();
         provider.invoicing.remove(lost);
         poll_until(FAST_POLL, async || found().filter(|hook| hook.id != lost)).await;
-        Some(begun.elapsed().as_secs_f64())
+        Some(start.elapsed().as_secs_f64())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Every fault of the identity service: the outcome of a refresh, and of verifying a token without keys.
 
 use base::retry::Retry;
-use provider::auth::{Area, check, identity::Outcome};
+use provider::auth::{Area, check, identity::RefreshOutcome};
 use simulator::knobs::{Effect, Endpoint, IdentityFault, Latency, RetryHint, Status};
 
 use super::token::key_set;

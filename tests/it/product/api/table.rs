@@ -133,7 +133,7 @@ fn about(verdict: Retry, seconds: u64) -> bool {
 async fn a_named_wait_is_waited_out_or_reported() {
     let simulator = start(|_| {}).await;
     let tokens = Granted::accounting(&simulator);
-    let soon = || Ask::within(Priority::Webhook, Duration::from_secs(10));
+    let soon = || CallOptions::within(Priority::Webhook, Duration::from_secs(10));
     for tells in [RetryHint::Both, RetryHint::RetryAfter, RetryHint::Message] {
         simulator.provider().set_faults(vec![rule(Effect::Throttle { seconds: 17, tells })]);
         let error = call(&simulator, Arc::clone(&tokens) as _, &soon()).await.unwrap_err();

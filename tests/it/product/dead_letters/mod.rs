@@ -64,7 +64,7 @@ async fn letters_are_listed_newest_last_and_pieces_are_one_letter(shared: &'stat
     assert_eq!((&all[1]["complete"], &all[2]["complete"]), (&true.into(), &false.into()));
     let printed = stdout(&newest);
     assert!(printed.contains(&last) && !printed.contains(&format!("{first} ")), "{printed}");
-    assert!(printed.contains("3 older ones are not shown"), "{printed}");
+    assert!(printed.contains("3 older letters are not shown"), "{printed}");
     assert_eq!(lines(&by_reason).iter().map(|one| one["place"].clone()).collect::<Vec<_>>(), [first]);
     assert_eq!((lines(&long_ago).len(), lines(&none).len()), (4, 0));
 }

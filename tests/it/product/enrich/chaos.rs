@@ -86,7 +86,8 @@ async fn topics_match_the_provider_whatever_went_wrong() -> Result<()> {
 async fn act(broker: &mut Broker, seed: u64, cycles: u32) -> Result<()> {
     let began = Instant::now();
     let mut dice = Dice(seed);
-    let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
+    let registry =
+        EmbeddedRegistry::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
     let backend = Backend { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
     let options = Options {
         workers: 2,

@@ -80,7 +80,7 @@ pub(super) async fn lines(scene: &EnrichScene) -> Result<BTreeMap<AccountingReso
 }
 
 pub(super) fn decoder(scene: &EnrichScene) -> Decoder {
-    let registry = tributary::config::Registry::open(scene.backend.registry.parse().unwrap());
+    let registry = tributary::config::RegistrySettings::open(scene.backend.registry.parse().unwrap());
     Decoder::new(Registry::new(&registry).unwrap())
 }
 

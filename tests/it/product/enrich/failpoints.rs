@@ -23,7 +23,8 @@ const RATE: f64 = 20.0;
 
 async fn no_record_is_published_twice_at_any_failpoint() -> Result<()> {
     let broker = breakable::take().await?;
-    let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
+    let registry =
+        EmbeddedRegistry::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
     let backend = Backend { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
     // Short, so that the restarted worker soon owns the tasks.
     let properties = &[("session.timeout.ms", "1500"), ("heartbeat.interval.ms", "300")];

@@ -16,10 +16,12 @@ use serde_json::{Value, json};
 use simulator::catalog::{Kind, Resource};
 use tributary::publish::{Layout, Preparer};
 
-use super::checker::{EventPosition, check};
-use super::scene::{EnrichScene, Options, PARTITIONS};
-use crate::support::place::Place;
-use crate::support::{Error, Result, Shared, run_directory};
+use super::{
+    checker::{EventPosition, check},
+    scene::{EnrichScene, Options, PARTITIONS},
+};
+
+use crate::support::{Error, Result, Shared, place::Place, run_directory};
 
 crate::tests! {
     real unusable_events_are_dead_letters_and_block_no_other within 240;
@@ -141,7 +143,7 @@ async fn preparer(scene: &EnrichScene) -> Result<Preparer> {
         prefix: scene.prefix.clone(),
         kafka: scene.kafka(),
         admin: Admin::Real(scene.kafka()),
-        registry: tributary::config::Registry::open(scene.backend.registry.parse().unwrap()),
+        registry: tributary::config::RegistrySettings::open(scene.backend.registry.parse().unwrap()),
         state_dir: run_directory::create("enrich-input")?,
     };
     let topics = [Topic::AccountingEvents(CUSTOMERS), Topic::AccountingEvents(JOURNALS)];
@@ -185,7 +187,7 @@ fn replaced(bytes: &[u8], piece: &[u8], by: &[u8]) -> Vec<u8> {
 }
 
 /// Limits the batches of this topic, and waits until the broker enforces it.
-async fn limit(scene: &EnrichScene, topic: &str, bytes: &str) -> Result<()> {
+pub(super) async fn limit(scene: &EnrichScene, topic: &str, bytes: &str) -> Result<()> {
     let failed = |error: String| Error(format!("limit {topic} to {bytes} bytes: {error}"));
     let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
         .set("bootstrap.servers", &scene.backend.bootstrap)

@@ -32,8 +32,10 @@ use tributary::{
 };
 
 use super::issuer::TestIssuer;
-use crate::support::lost::{self, timeout};
-use crate::support::{prefix, traced, worker_config};
+use crate::support::{
+    lost::{self, timeout},
+    prefix, traced,
+};
 
 /// Limit for one call on a busy machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);

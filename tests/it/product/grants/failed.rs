@@ -36,7 +36,7 @@ async fn a_revoked_login_fails_the_task_but_no_delivery(shared: &'static Shared)
     // Without a login.
     scene.connect(CONNECTOR, &[("subscriptions.manage", "true")]).await?;
     let trace = scene.until_task(CONNECTOR, "FAILED").await?;
-    assert!(trace.contains("LoginNeeded") && trace.contains("nobody has logged in"), "{trace}");
+    assert!(trace.contains("LoginNeeded") && trace.contains("no login exists"), "{trace}");
     assert!(trace.contains(command), "{trace}");
     assert_eq!(deliver(&scene, "before the login").await, 200);
 

@@ -29,7 +29,8 @@ const RECOVERY: Duration = Duration::from_secs(90);
 
 async fn a_grant_is_lost_only_between_rotation_and_first_copy() -> Result<()> {
     let broker = breakable::take().await?;
-    let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
+    let registry =
+        EmbeddedRegistry::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
     let backend = Backend { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
     // Short, so that the restarted worker soon owns the grants.
     let properties = [("session.timeout.ms", "1500"), ("heartbeat.interval.ms", "300")];

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use simulator::knobs::{Effect, Endpoint, IdentityFault, Status, Tells};
+use simulator::knobs::{Effect, Endpoint, IdentityFault, RetryHint, Status};
 use tributary::config;
 
 use super::cluster::KEY as ENCRYPTION_KEY;

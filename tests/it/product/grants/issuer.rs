@@ -204,10 +204,10 @@ impl Issuers for TestIssuer {
 
 #[async_trait]
 impl Issuer for TestIssuer {
-    async fn refresh(&self, token: &Secret, gate: Gate, _: Instant) -> Outcome {
+    async fn refresh(&self, token: &Secret, gate: Gate, _: Instant) -> RefreshOutcome {
         let effect = self.state.lock().effects.pop_front();
         if matches!(effect, Some(RefreshEffect::NotSent)) || !gate() {
-            return Outcome::NotSent(identity::Error::Silent);
+            return RefreshOutcome::NotSent(identity::Error::Silent);
         }
         let count = {
             let mut state = self.state.lock();
@@ -217,16 +217,18 @@ impl Issuer for TestIssuer {
         self.count.send_replace(count);
         match effect {
             Some(RefreshEffect::Refuse("invalid_client")) => {
-                return Outcome::Refused(OAuthCode::InvalidClient);
+                return RefreshOutcome::Refused(OAuthCode::InvalidClient);
             }
-            Some(RefreshEffect::Refuse(code)) => return Outcome::Refused(OAuthCode::Other(code.to_owned())),
+            Some(RefreshEffect::Refuse(code)) => {
+                return RefreshOutcome::Refused(OAuthCode::Other(code.to_owned()));
+            }
             Some(RefreshEffect::Hang) => std::future::pending().await,
             Some(RefreshEffect::Panic) => panic!("the test asked for this panic"),
             _ => {}
         }
         let next = self.rotate(token.reveal());
         match effect {
-            Some(RefreshEffect::LoseAnswer) => return Outcome::Unknown(identity::Error::Silent),
+            Some(RefreshEffect::LoseAnswer) => return RefreshOutcome::Unknown(identity::Error::Silent),
             Some(RefreshEffect::Wait) => drop(self.answers.subscribe().wait_for(|may| *may).await),
             _ => {}
         }

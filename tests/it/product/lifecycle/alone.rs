@@ -10,8 +10,6 @@ use tributary::{
 
 use super::{cluster::Cluster, worker::Local};
 
-use super::cluster::WorkerGroup;
-use super::worker::LocalWorker;
 use crate::support::Shared;
 
 crate::tests! {

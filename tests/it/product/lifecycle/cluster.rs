@@ -18,9 +18,7 @@ use tributary::{
     },
 };
 
-use crate::support::lost::timeout;
-use crate::support::topics::LIMIT;
-use crate::support::{prefix, worker_config};
+use crate::support::{lost::timeout, prefix, topics::LIMIT};
 
 /// Partitions of every cluster's work topic.
 pub(super) const WORK_PARTITIONS: usize = 8;

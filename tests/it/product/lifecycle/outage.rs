@@ -6,8 +6,6 @@ use tributary::{connect::supervisor::Settings, state::statuses::RunState};
 
 use super::{cluster::Cluster, worker::Local};
 
-use super::cluster::WorkerGroup;
-use super::worker::LocalWorker;
 use crate::support::{Result, breakable};
 
 crate::tests! {

@@ -5,11 +5,9 @@ use std::time::{Duration, Instant};
 
 use tributary::state::statuses::{RunState, Statuses};
 
-use super::cluster::WorkerGroup;
-use super::worker::WorkerProcess;
-use crate::support::topics::LIMIT;
-use crate::support::tries::Tries;
-use crate::support::{Result, Shared, cycles, lost};
+use super::{cluster::Cluster, worker::Remote};
+
+use crate::support::{Result, Shared, cycles, lost, topics::LIMIT, tries::Tries};
 
 crate::tests! {
     real tasks_spread_over_workers_and_move_at_once_when_one_leaves within 180;

@@ -27,9 +27,7 @@ use tributary::{
 };
 
 use super::cluster::{self, WorkerGroup};
-use crate::support::process::Process;
-use crate::support::topics::LIMIT;
-use crate::support::{Result, lost, run_directory};
+use crate::support::{Result, lost, process::Process, run_directory, topics::LIMIT};
 
 /// Set for the copy: the bootstrap servers.
 pub(crate) const WORKER: &str = "TRIBUTARY_TEST_WORKER";

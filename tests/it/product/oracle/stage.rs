@@ -33,7 +33,7 @@ pub(super) struct ReceiverStage {
     pub(super) ledger: Arc<Ledger>,
     maker: Maker,
     /// Held, not used: dropping it ends it.
-    _registry: Server,
+    _registry: EmbeddedRegistry,
 }
 
 impl ReceiverStage {

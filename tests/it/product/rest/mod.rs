@@ -12,9 +12,17 @@ mod snapshots;
 mod subscriptions;
 pub(crate) mod worker;
 
-use self::worker::SECRET;
+use kafka::{CommitError, ShardProducers, TransactionOptions};
+use serde_json::{Value, json};
+use tributary::state::statuses::{RunState, Status};
+
 pub(crate) use self::worker::log_levels;
-use crate::support::harness::Test;
+use self::{
+    plugin::writer,
+    worker::{Group, Outcome, SECRET, config},
+};
+
+use crate::support::{Shared, harness::Test};
 
 pub(crate) fn tests() -> Vec<Test> {
     let parts = [

@@ -36,8 +36,7 @@ use tributary::{
 };
 
 use super::plugin::Records;
-use crate::support::topics::LIMIT;
-use crate::support::{lost, prefix};
+use crate::support::{lost, prefix, topics::LIMIT};
 
 /// Workers that share their topics.
 #[derive(Clone)]

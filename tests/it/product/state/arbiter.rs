@@ -10,9 +10,11 @@ use kafka::{ConsumerRecord, TransactionOptions};
 use tributary::connect::arbiter::Error;
 
 use super::cluster::{LIMIT, StateCluster, StateWorker, create};
-use crate::support::gate::{Gate, gate};
-use crate::support::lost::timeout;
-use crate::support::{Shared, cycles};
+use crate::support::{
+    Shared, cycles,
+    gate::{Gate, gate},
+    lost::timeout,
+};
 
 crate::tests! {
     real a_write_is_visible_at_once_here_and_soon_elsewhere within 120;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kafka::{Admin, ConsumerRecord, Kafka, TransactionOptions};
 use tributary::{
-    config::worker::{Topic, Topics},
+    config::worker::{InternalTopic, InternalTopics},
     connect::arbiter::Arbiter,
     state::{
         State,
@@ -14,7 +14,8 @@ use tributary::{
     },
 };
 
-use crate::support::{lost::timeout, prefix, topics::content_of};
+use crate::support::topics::content_of;
+use crate::support::{lost::timeout, prefix};
 
 /// Limit for one call on a busy machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
@@ -69,8 +70,8 @@ pub(super) struct StateWorker {
 }
 
 /// The five topics of a group, each with several partitions if that is allowed.
-pub(super) fn names(group: &str) -> Topics {
-    let topic = |kind: &str, partitions| Topic {
+pub(super) fn names(group: &str) -> InternalTopics {
+    let topic = |kind: &str, partitions| InternalTopic {
         name: format!("{group}-{kind}"),
         partitions,
         replication_factor: -1,

@@ -19,10 +19,7 @@ use tributary::{
 };
 
 use super::cluster::{LIMIT, StateCluster, create};
-use crate::support::broker::tool;
-use crate::support::gate::gate;
-use crate::support::lost::timeout;
-use crate::support::{Result, Shared, breakable, cycles};
+use crate::support::{Result, Shared, breakable, broker::tool, cycles, gate::gate, lost::timeout};
 
 crate::tests! {
     real topics_of_a_real_kafka_connect_are_read;

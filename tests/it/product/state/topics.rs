@@ -7,8 +7,7 @@ use model::Cleanup;
 use tributary::state::topics::{Partitions, ensure, inspect};
 
 use super::cluster::{LIMIT, names};
-use crate::support::broker::tool;
-use crate::support::{Result, Shared, prefix};
+use crate::support::{Result, Shared, broker::tool, prefix};
 
 crate::tests! {
     real missing_topics_are_created_compacted_and_found_fit_again;

@@ -20,8 +20,7 @@ use tokio::time::sleep;
 use tributary::state::subscriptions::Ledger;
 
 use super::scene::{CONNECTOR, HOST, LIMIT, SubscriptionScene, active};
-use crate::support::stage::STEP;
-use crate::support::{Error, Result, Shared, dice, lost};
+use crate::support::{Error, Result, Shared, dice, lost, stage::STEP};
 
 /// Time limit of one case, seconds.
 const CASE_LIMIT: u64 = 60;

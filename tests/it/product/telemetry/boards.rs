@@ -9,8 +9,10 @@ use model::{GapCause, SubscriptionPhase};
 use serde_json::Value;
 use tributary::state::runs::State;
 
-use super::queries::{PromQuery, QueriedMetric};
-use super::rules;
+use super::{
+    queries::{PromQuery, QueriedMetric},
+    rules,
+};
 
 crate::tests! {
     plain board_queries_only_existing_metrics;

@@ -39,7 +39,8 @@ async fn killed_lists_end_with_the_certificates_of_a_calm_run() -> Result<()> {
     let (kills, began) = (cycles("LISTS", KILLS), Instant::now());
     let companies = COMPANIES.saturating_mul(kills).min(MOST_COMPANIES);
     let broker = breakable::take().await?;
-    let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
+    let registry =
+        EmbeddedRegistry::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
     let backend = Backend { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
     let options = Options {
         resources: &LISTED,

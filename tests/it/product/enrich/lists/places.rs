@@ -2,7 +2,7 @@
 
 use model::{List, RunKind, Topic};
 use simulator::knobs::{Effect, Status};
-use tributary::avro::embedded::Server;
+use tributary::avro::embedded::EmbeddedRegistry;
 
 use super::super::input::limit;
 use super::super::scene::{Options, RECORDS, Scene};
@@ -20,7 +20,8 @@ const COMPANIES: u32 = 2;
 /// as read would look complete.
 async fn refused_row_is_counted_before_its_page_is_marked() -> Result<()> {
     let broker = breakable::take().await?;
-    let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
+    let registry =
+        EmbeddedRegistry::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
     let ground = Ground { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
     let options = Options {
         properties: &[("session.timeout.ms", "1500"), ("heartbeat.interval.ms", "300")],

@@ -151,10 +151,10 @@ impl TokenUse<'_> {
         let mut is_rotated = false;
         for (earlier, exchange) in self.presented.iter().enumerate() {
             let is_expected = match exchange.outcome {
-                Outcome::Rotated => !is_rotated,
-                Outcome::Reused | Outcome::Revoked => is_rotated,
+                ExchangeOutcome::Rotated => !is_rotated,
+                ExchangeOutcome::Reused | ExchangeOutcome::Revoked => is_rotated,
                 // The client was gone before the provider handled the request.
-                Outcome::Unavailable => true,
+                ExchangeOutcome::Unavailable => true,
                 _ => false,
             };
             is_rotated |= exchange.outcome == ExchangeOutcome::Rotated;

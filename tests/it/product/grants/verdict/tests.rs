@@ -139,7 +139,7 @@ async fn every_kind_of_fault_is_found() {
     type Story = fn(&mut MadeHistory);
     let stories: [(&str, Story); 6] = [
         ("0 intents written", |made| {
-            made.present(MINUTE, 0, Outcome::Rotated);
+            made.present(MINUTE, 0, ExchangeOutcome::Rotated);
             made.begin(MINUTE + 1, "a");
             made.answer(MINUTE + 2, 1);
         }),
