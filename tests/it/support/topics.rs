@@ -69,7 +69,7 @@ pub(crate) async fn content_of(kafka: &Kafka, topic: &str, partitions: i32) -> V
 pub(crate) async fn bytes_of(kafka: &Kafka, topic: &str, partitions: i32) -> Vec<u8> {
     let partitions: Vec<i32> = (0..partitions).collect();
     let mut bytes = Vec::new();
-    let each = |record: Received| {
+    let each = |record: ConsumerRecord| {
         bytes.extend(record.headers.iter().flat_map(|(_, value)| value.to_vec()));
         bytes.extend(record.key.iter().chain(&record.value).flat_map(|part| part.to_vec()));
         bytes.push(b'\n');

@@ -73,7 +73,7 @@ async fn a_rejected_password_is_tried_once_per_start() {
         for _ in 0..3 {
             let error = invoicing.hooks(&patient()).await.unwrap_err();
             assert_eq!(error.retry(), Retry::Never);
-            assert!(!Chain(&error).to_string().contains("wrong-password"), "{error:?}");
+            assert!(!ErrorChain(&error).to_string().contains("wrong-password"), "{error:?}");
         }
         assert_eq!(logins(&simulator), begun);
     }

@@ -32,10 +32,8 @@ use tributary::{
 };
 
 use super::issuer::TestIssuer;
-use crate::support::{
-    lost::{self, timeout},
-    prefix, traced,
-};
+use crate::support::lost::{self, timeout};
+use crate::support::{prefix, traced, worker_config};
 
 /// Limit for one call on a busy machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);

@@ -16,13 +16,12 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tributary::logins::{Files, Pending, store::GrantStore};
 
-use super::{
-    bank::Effect,
-    ground::{GrantCluster, GrantWorker, KEY, LIMIT, OTHER_KEY, provider, provider_with},
-};
-
+use super::cluster::{GrantCluster, GrantWorker, KEY, LIMIT, OTHER_KEY, provider, provider_with};
 use super::issuer::RefreshEffect;
-use crate::support::{self, Shared, breakable, gate::gate, lost::timeout, topics::record};
+use crate::support::gate::gate;
+use crate::support::lost::timeout;
+use crate::support::topics::record;
+use crate::support::{self, Shared, breakable};
 
 crate::tests! {
     real a_stop_during_a_refresh_waits_for_the_answer within 120;

@@ -14,14 +14,11 @@ use provider::{
 use tokio::time::Instant;
 use tributary::logins::{Files, Pending, table::Owners};
 
-use super::{
-    bank::Effect,
-    ground::{GrantCluster, KEY, LIMIT, OTHER_KEY},
-};
-
+use super::cluster::{GrantCluster, KEY, LIMIT, OTHER_KEY};
 use super::issuer::RefreshEffect;
+use crate::support::Shared;
+use crate::support::lost::timeout;
 use crate::support::topics::content_of;
-use crate::support::{Shared, lost::timeout};
 
 crate::tests! {
     real a_token_refused_to_fifty_requests_is_refreshed_once within 120;

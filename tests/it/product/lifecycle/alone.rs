@@ -8,8 +8,8 @@ use tributary::{
     state::{configs, statuses::RunState},
 };
 
-use super::{cluster::Cluster, worker::Local};
-
+use super::cluster::WorkerGroup;
+use super::worker::LocalWorker;
 use crate::support::Shared;
 
 crate::tests! {

@@ -18,7 +18,9 @@ use tributary::{
     },
 };
 
-use crate::support::{lost::timeout, prefix, topics::LIMIT};
+use crate::support::lost::timeout;
+use crate::support::topics::LIMIT;
+use crate::support::{prefix, worker_config};
 
 /// Partitions of every cluster's work topic.
 pub(super) const WORK_PARTITIONS: usize = 8;

@@ -11,9 +11,10 @@ use tributary::{
     },
 };
 
-use super::{cluster::Cluster, worker::Local};
-
-use crate::support::{Shared, topics::content_of};
+use super::cluster::WorkerGroup;
+use super::worker::LocalWorker;
+use crate::support::Shared;
+use crate::support::topics::content_of;
 
 crate::tests! {
     real a_permanent_failure_shows_reason_and_remedy_and_waits;

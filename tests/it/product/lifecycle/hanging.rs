@@ -24,13 +24,11 @@ use tributary::{
     },
 };
 
-use super::{cluster::Cluster, worker::Local};
-
-use crate::support::{
-    Result, Shared, breakable,
-    gate::{Gate, gate},
-    topics::{LIMIT, record},
-};
+use super::cluster::WorkerGroup;
+use super::worker::LocalWorker;
+use crate::support::gate::{Gate, gate};
+use crate::support::topics::{LIMIT, record};
+use crate::support::{Result, Shared, breakable};
 
 crate::tests! {
     real an_open_transaction_delays_only_tasks_with_offsets_behind_it;

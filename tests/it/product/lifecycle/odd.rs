@@ -14,12 +14,10 @@ use tributary::{
     },
 };
 
-use super::{
-    cluster::{WORK_PARTITIONS, WorkerGroup},
-    worker::Local,
-};
-
-use crate::support::{Shared, topics::LIMIT};
+use super::cluster::{WORK_PARTITIONS, WorkerGroup};
+use super::worker::LocalWorker;
+use crate::support::Shared;
+use crate::support::topics::LIMIT;
 
 crate::tests! {
     real the_owner_replaces_an_impossible_or_swept_status;

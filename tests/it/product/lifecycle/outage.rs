@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use tributary::{connect::supervisor::Settings, state::statuses::RunState};
 
-use super::{cluster::Cluster, worker::Local};
-
+use super::cluster::WorkerGroup;
+use super::worker::LocalWorker;
 use crate::support::{Result, breakable};
 
 crate::tests! {

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use tributary::state::statuses::{RunState, Statuses};
 
-use super::{cluster::Cluster, worker::Remote};
-
-use crate::support::{Result, Shared, cycles, lost, topics::LIMIT, tries::Tries};
+use super::cluster::WorkerGroup;
+use super::worker::WorkerProcess;
+use crate::support::topics::LIMIT;
+use crate::support::tries::Tries;
+use crate::support::{Result, Shared, cycles, lost};
 
 crate::tests! {
     real tasks_spread_over_workers_and_move_at_once_when_one_leaves within 180;

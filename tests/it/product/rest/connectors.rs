@@ -1,6 +1,6 @@
 //! Connectors on one worker from creation to deletion, with their offsets, topics, restarts and log levels.
 
-use kafka::{Failure, Shards, TransactionOptions};
+use kafka::{CommitError, ShardProducers, TransactionOptions};
 use serde_json::{Value, json};
 use tributary::state::statuses::{RunState, Status};
 
@@ -114,7 +114,7 @@ async fn edited_offsets_of_a_stopped_connector_are_not_overwritten(shared: &'sta
     worker.ask("PUT", "/connectors/o/pause", None).await;
     let paused = worker.ask("DELETE", offsets, None).await;
     worker.ask("PUT", "/connectors/o/stop", None).await;
-    let frozen = Shards::new(group.kafka.clone(), TransactionOptions::default());
+    let frozen = ShardProducers::new(group.kafka.clone(), TransactionOptions::default());
     let mut frozen = frozen.take(writer("o"), std::sync::Arc::new(|| true)).await.unwrap();
     let foreign = json!({"offsets": [{"partition": {"file": "a"}, "offset": {"position": 7}}]});
     let refused = worker.ask("PATCH", offsets, Some(foreign)).await;
@@ -129,7 +129,7 @@ async fn edited_offsets_of_a_stopped_connector_are_not_overwritten(shared: &'sta
     let topic = format!("{}-grants", group.topic_prefix()).into();
     let late = crate::support::topics::record(&topic, 0, "key", "value");
     let fenced = frozen.commit(vec![late]).await.unwrap_err();
-    assert!(matches!(fenced, Failure::Fenced { .. }), "{fenced:?}");
+    assert!(matches!(fenced, CommitError::Fenced { .. }), "{fenced:?}");
 
     let reset = json!({"offsets": [{"partition": {"topic": "a", "partition": 1}, "offset": null}]});
     assert_eq!(worker.ask("PATCH", offsets, Some(reset)).await.status, 200);

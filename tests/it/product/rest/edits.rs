@@ -6,7 +6,9 @@ use serde_json::json;
 use tributary::state::configs;
 
 use super::worker::{Group, Worker, config};
-use crate::support::{Shared, cycles, lost::timeout, tries::Tries};
+use crate::support::lost::timeout;
+use crate::support::tries::Tries;
+use crate::support::{Result, Shared, cycles};
 
 crate::tests! {
     real an_edit_is_visible_at_another_worker_within_a_second;

@@ -12,17 +12,9 @@ mod snapshots;
 mod subscriptions;
 pub(crate) mod worker;
 
-use kafka::{CommitError, ShardProducers, TransactionOptions};
-use serde_json::{Value, json};
-use tributary::state::statuses::{RunState, Status};
-
+use self::worker::SECRET;
 pub(crate) use self::worker::log_levels;
-use self::{
-    plugin::writer,
-    worker::{Group, Outcome, SECRET, config},
-};
-
-use crate::support::{Shared, harness::Test};
+use crate::support::harness::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
     let parts = [

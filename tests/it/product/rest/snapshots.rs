@@ -17,12 +17,9 @@ use tributary::{
 };
 
 use super::worker::{Answer, Group, Worker, config as connector};
+use crate::support::place::{PARTITIONS, Place};
+use crate::support::topics::record;
 use crate::support::{Result, Shared};
-use crate::support::{
-    Shared,
-    place::{PARTITIONS, Place},
-    topics::record,
-};
 
 crate::tests! {
     real a_request_is_taken_once_however_often_it_is_sent;

@@ -14,12 +14,13 @@ mod beside;
 mod companies;
 mod drawn;
 mod drift;
+mod failpoints;
 mod gaps;
 mod killed;
 mod modes;
 mod odd;
 mod payroll;
-mod places;
+
 mod refused;
 mod thin;
 mod verify;
@@ -57,7 +58,7 @@ pub(crate) fn tests() -> Vec<Test> {
         verify::tests(),
         gaps::tests(),
         payroll::tests(),
-        places::tests(),
+        failpoints::tests(),
         killed::tests(),
         modes::tests(),
     ];

@@ -5,9 +5,9 @@ use simulator::knobs::{Effect, Status};
 use tributary::avro::embedded::EmbeddedRegistry;
 
 use super::super::input::limit;
-use super::super::scene::{Options, RECORDS, Scene};
+use super::super::scene::{EnrichScene, Options};
 use super::all_of;
-use crate::support::stage::Ground;
+use crate::support::stage::Backend;
 use crate::support::{Error, Result, breakable};
 
 crate::tests! {
@@ -22,13 +22,13 @@ async fn refused_row_is_counted_before_its_page_is_marked() -> Result<()> {
     let broker = breakable::take().await?;
     let registry =
         EmbeddedRegistry::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
-    let ground = Ground { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
+    let backend = Backend { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
     let options = Options {
         properties: &[("session.timeout.ms", "1500"), ("heartbeat.interval.ms", "300")],
         settings: &[("snapshot.lists", "customers")],
         ..Options::default()
     };
-    let mut scene = Scene::start(ground, "lists-places", options, |settings| {
+    let mut scene = EnrichScene::start(backend, "lists-failpoints", options, |settings| {
         (settings.world.companies, settings.world.customers, settings.world.others) = (COMPANIES, 2, 0);
     })
     .await?;
@@ -49,8 +49,8 @@ async fn refused_row_is_counted_before_its_page_is_marked() -> Result<()> {
     let progress = scene.until_over("refused").await?;
 
     let certificates = scene.certificates_of("refused").await?;
-    println!("lists, places: {certificates:#?}");
-    assert_eq!(certificates.len(), COMPANIES as usize, "{RECORDS}: {progress:#?}");
+    println!("lists, fail points: {certificates:#?}");
+    assert_eq!(certificates.len(), COMPANIES as usize, "{progress:#?}");
     for (key, one) in &certificates {
         assert!(!one.certified && one.reason.is_some(), "{key} is certified without its records: {one:?}");
     }
