@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use base::{
-    retry::{Chain, Retry},
+    retry::{ErrorChain, Retry},
     secret::Secret,
 };
 use provider::{

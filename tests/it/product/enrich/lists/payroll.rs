@@ -136,7 +136,7 @@ async fn payroll_is_certified_and_only_changes_are_written_again(shared: &'stati
     scene.stop().await?;
     // The fences are lost. They are rebuilt from what was published, payroll's too, so that nothing is published twice.
     let admin: AdminClient<DefaultClientContext> =
-        ClientConfig::new().set("bootstrap.servers", &scene.ground.bootstrap).create().unwrap();
+        ClientConfig::new().set("bootstrap.servers", &scene.backend.bootstrap).create().unwrap();
     let fences = scene.topic(Topic::Fences);
     admin.delete_topics(&[&fences], &AdminOptions::new()).await.unwrap().pop().unwrap().unwrap();
     let kafka = Admin::Real(scene.kafka());
