@@ -112,7 +112,8 @@ pub fn write_id() -> Bytes {
 /// The state and the ids of its latest writes.
 struct TableContents<S> {
     state: S,
-    writes: VecDeque<Bytes>,
+    /// Write id and partition. A record that is written again, as settling a hanging transaction does, counts once.
+    writes: VecDeque<(Bytes, i32)>,
 }
 
 impl<S: TableState> TableContents<S> {
@@ -123,14 +124,18 @@ impl<S: TableState> TableContents<S> {
     fn apply(&mut self, record: &ConsumerRecord) {
         self.state.apply(record);
         let Some((_, id)) = record.headers.iter().find(|(name, _)| name == WRITE_HEADER) else { return };
+        let write = (id.clone(), record.partition);
+        if self.writes.contains(&write) {
+            return;
+        }
         if self.writes.len() == REMEMBERED_WRITES {
             self.writes.pop_front();
         }
-        self.writes.push_back(id.clone());
+        self.writes.push_back(write);
     }
 
     fn has(&self, mark: &WriteMark) -> bool {
-        self.writes.iter().filter(|id| **id == mark.id).count() >= mark.partitions
+        self.writes.iter().filter(|(id, _)| *id == mark.id).count() >= mark.partitions
     }
 }
 
