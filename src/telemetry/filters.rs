@@ -211,10 +211,31 @@ const MODULE_TARGETS: [(&str, &str); 6] = [
     ("tributary::simulator", "tributary_simulator"),
 ];
 
+/// Former paths of modules that have moved, the longest first; accepted for one version.
+const MOVED_MODULES: [(&str, &str); 17] = [
+    ("tributary::worker::access", "tributary::logins::access"),
+    ("tributary::worker::arbiter", "tributary::connect"),
+    ("tributary::worker::cluster", "tributary::connect::cluster"),
+    ("tributary::worker::declared", "tributary::connect::declared"),
+    ("tributary::worker::grants", "tributary::logins"),
+    ("tributary::worker::herder", "tributary::connect::herder"),
+    ("tributary::worker::ingest", "tributary::webhooks"),
+    ("tributary::worker::ledger", "tributary::state"),
+    ("tributary::worker::reconciler", "tributary::webhooks::reconciler"),
+    ("tributary::worker::records", "tributary::records"),
+    ("tributary::worker::rest", "tributary::connect::rest"),
+    ("tributary::worker::service", "tributary::worker"),
+    ("tributary::worker::state", "tributary::state"),
+    ("tributary::worker::supervisor", "tributary::connect::supervisor"),
+    ("tributary::enrich", "tributary::records"),
+    ("tributary::fence", "tributary::records::fence"),
+    ("tributary::pipeline", "tributary::publish"),
+];
+
 /// Rewrites the module paths in a filter (`tributary::kafka`) to log targets (`tributary_kafka`).
 pub(super) fn with_log_targets(filter: &str) -> String {
     let mut named = filter.to_owned();
-    for (module, target) in MODULE_TARGETS {
+    for (module, target) in MOVED_MODULES.into_iter().chain(MODULE_TARGETS) {
         let mut parts = named.split(module);
         let mut text = parts.next().unwrap_or_default().to_owned();
         for part in parts {
@@ -231,13 +252,15 @@ pub(super) fn with_log_targets(filter: &str) -> String {
 const AUDIT_DIRECTIVE: &str = "audit=info";
 
 /// The canonical name of a logger: dots, as in Kafka Connect's names, become `::`, `root` is case-insensitive, and `tributary_kafka`,
-/// as shown in log lines, is `tributary::kafka`.
+/// as shown in log lines, is `tributary::kafka`. A module that has moved has its present path.
 #[must_use]
 pub fn logger_name(written: &str) -> String {
     if written.eq_ignore_ascii_case(ROOT) {
         return ROOT.to_owned();
     }
     let name = written.replace('.', "::");
+    let moved = MOVED_MODULES.iter().find(|(former, _)| is_within(&name, former));
+    let name = moved.map_or_else(|| name.clone(), |(former, now)| format!("{now}{}", &name[former.len()..]));
     let target = MODULE_TARGETS.iter().find(|(_, target)| is_within(&name, target));
     target.map_or_else(|| name.clone(), |(module, target)| format!("{module}{}", &name[target.len()..]))
 }
@@ -279,9 +302,20 @@ mod tests {
                 "tributary::kafkaesque=warn,tributary::model_x=warn",
             ),
             ("tributary=debug,tributary::worker=info", "tributary=debug,tributary::worker=info"),
+            ("tributary::worker::grants=debug,tributary::pipeline", "tributary::logins=debug,tributary::publish"),
         ] {
             assert_eq!(with_log_targets(filter), named);
         }
+    }
+
+    #[test]
+    fn former_name_of_a_moved_module_sets_the_present_logger() {
+        let mut levels = levels("info");
+
+        levels.set("tributary.worker.rest", LevelFilter::DEBUG, 1).unwrap();
+
+        assert_eq!(levels.directives(), "info,tributary::connect::rest=debug,audit=info");
+        assert_eq!(logger_name("tributary::worker"), "tributary::worker");
     }
 
     #[test]
