@@ -223,7 +223,7 @@ impl<S: TableState> Table<S> {
 
     /// The id of the last write that has been read.
     fn last_write(&self) -> Option<Bytes> {
-        self.contents(|contents| contents.writes.back().cloned())
+        self.contents(|contents| contents.writes.back().map(|(id, _)| id.clone()))
     }
 
     /// Waits until all of a committed write has been read.
