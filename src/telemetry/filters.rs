@@ -302,7 +302,10 @@ mod tests {
                 "tributary::kafkaesque=warn,tributary::model_x=warn",
             ),
             ("tributary=debug,tributary::worker=info", "tributary=debug,tributary::worker=info"),
-            ("tributary::worker::grants=debug,tributary::pipeline", "tributary::logins=debug,tributary::publish"),
+            (
+                "tributary::worker::grants=debug,tributary::pipeline",
+                "tributary::logins=debug,tributary::publish",
+            ),
         ] {
             assert_eq!(with_log_targets(filter), named);
         }

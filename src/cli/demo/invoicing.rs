@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::{
     sync::watch,
     time::{Instant, sleep},
@@ -117,26 +117,17 @@ impl NotificationCheck {
 
 /// The content of an event, serialized like the provider's notification.
 fn content(event: &InvoicingEvent) -> NotificationContent {
-    #[derive(Serialize)]
-    #[serde(rename_all = "PascalCase")]
-    struct NotificationBody<'a> {
-        entity: &'a Option<String>,
-        entity_id: &'a Option<String>,
-        tenant_id: &'a Option<String>,
-        user: &'a Option<String>,
-        changes: Vec<NotificationField<'a>>,
-    }
-    #[derive(Serialize)]
-    #[serde(rename_all = "PascalCase")]
-    struct NotificationField<'a> {
-        name: &'a Option<String>,
-        value: &'a Option<String>,
-    }
     let InvoicingEvent { entity, entity_id, tenant_id, user, .. } = event;
     let changes = event.changes.iter().flatten();
-    let changes =
-        changes.map(|change| NotificationField { name: &change.name, value: &change.value }).collect();
-    let body = NotificationBody { entity, entity_id, tenant_id, user, changes };
+    let changes: Vec<Value> =
+        changes.map(|change| json!({ "Name": change.name, "Value": change.value })).collect();
+    let body = json!({
+        "Entity": entity,
+        "EntityId": entity_id,
+        "TenantId": tenant_id,
+        "User": user,
+        "Changes": changes,
+    });
     let hash = deliveries::hash(&serde_json::to_vec(&body).unwrap_or_default());
     let action = event.action.map(InvoicingAction::provider_name).unwrap_or_default();
     (format!("{}.{action}", entity.as_deref().unwrap_or_default()), hash)
@@ -196,7 +187,10 @@ mod tests {
                 outgoing: None,
             },
             at: Ticks(0),
-            body_hash: deliveries::hash(body.as_bytes()),
+            // The provider sends members in the order of `serde_json`'s objects.
+            body_hash: deliveries::hash(
+                &serde_json::from_str::<Value>(body).unwrap().to_string().into_bytes(),
+            ),
             attempts: Vec::new(),
             end: Some(end),
         }
