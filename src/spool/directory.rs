@@ -141,7 +141,7 @@ impl Found {
         );
         self.moved_aside.push(Missing { folder, ..missing });
         let Some(copy) = copy else { return };
-        // From here on it stays even if somebody gives the original its name back.
+        // From here on it counts even if the original gets its name back.
         match self.directory.mark(copy.number, None, missing.since) {
             Ok(()) => self.generations.push(copy),
             Err(error) => self.leave(copy.number, &store::Error::io("write the file `ready`", error)),
@@ -414,7 +414,7 @@ mod tests {
 
         assert_eq!(with_original, [1]);
         assert_eq!(without, [2]);
-        assert_eq!(numbers(&start(home.path())), [1, 2], "somebody gave the original its name back");
+        assert_eq!(numbers(&start(home.path())), [1, 2], "the original got its name back");
     }
 
     #[test]

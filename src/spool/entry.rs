@@ -20,7 +20,7 @@ const HEADER: usize = 9;
 const TAIL: usize = 10;
 /// The only format so far.
 const FORMAT: u8 = 1;
-/// Kafka allows 249 bytes; the rest is for what else tells lanes of one topic apart.
+/// Kafka allows 249 bytes; the rest is for the suffix that distinguishes lanes of one topic.
 const LONGEST_TOPIC: usize = 300;
 /// Bytes of the longest key.
 pub(super) const LONGEST_KEY: usize = LONGEST_TOPIC + TAIL;
@@ -28,7 +28,7 @@ pub(super) const LONGEST_KEY: usize = LONGEST_TOPIC + TAIL;
 /// Entries of one lane are read in the order of their sequence.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lane {
-    /// Full topic name, and whatever else tells lanes of one topic apart.
+    /// Full topic name, and a suffix that distinguishes lanes of one topic.
     pub topic: Arc<str>,
     /// Which of the topic's lanes.
     pub number: u8,
@@ -111,6 +111,14 @@ mod tests {
         for (key, (topic, number, sequence)) in keys.iter().zip(in_order) {
             assert_eq!(parse_key(key), Some((lane(topic, number), sequence)));
         }
+    }
+
+    #[test]
+    fn the_format_is_the_one_that_earlier_versions_wrote() {
+        let payload = Bytes::from_static(b"body");
+
+        assert_eq!(lane("topic", 3).key(258), b"topic\0\x03\0\0\0\0\0\0\x01\x02");
+        assert_eq!(value(258, &payload), b"\x01\0\0\0\0\0\0\x01\x02body");
     }
 
     #[test]

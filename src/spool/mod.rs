@@ -141,7 +141,7 @@ impl Missing {
 pub struct Outside {
     /// Those that could not be opened; a restart tries again.
     pub unopened: Vec<PathBuf>,
-    /// Those that were moved aside, until somebody removes them.
+    /// Those that were moved aside, until they are removed by hand.
     pub aside: Vec<PathBuf>,
 }
 
@@ -251,8 +251,8 @@ impl Spool {
         Ok(Opened { spool, moved_aside, unopened })
     }
 
-    /// Keeps the entry. It is queued when this returns, and written even if nobody waits for the future, which resolves once
-    /// it is on disk. It replaces an entry of the same lane and sequence, which has to have the same size.
+    /// Keeps the entry. It is queued when this returns, and written even if the future is dropped, which resolves once it is
+    /// on disk. It replaces an entry of the same lane and sequence, which has to have the same size.
     ///
     /// # Errors
     /// [`Error::LimitReached`], [`Error::DiskFull`], [`Error::Busy`] and [`Error::Closed`] when it was not taken,
@@ -288,7 +288,7 @@ impl Spool {
         bytes: usize,
     ) -> Result<Batch, Error> {
         let (shared, lane) = (Arc::clone(&self.0.shared), lane.clone());
-        if !shared.state().may_read(&lane)? {
+        if !shared.state().holds(&lane)? {
             return Ok(Batch::default());
         }
         let read = tokio::task::spawn_blocking(move || shared.read(&lane, after, most, bytes));
@@ -360,7 +360,7 @@ fn milliseconds(at: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The moment so many milliseconds after 1970, or 1970 if there is no such moment.
+/// The moment this many milliseconds after 1970, or 1970 if there is no such moment.
 fn time_of(milliseconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(milliseconds)).unwrap_or(SystemTime::UNIX_EPOCH)
 }

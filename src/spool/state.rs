@@ -50,7 +50,7 @@ pub(super) enum Operation {
     Lanes(oneshot::Sender<Vec<LaneState>>),
 }
 
-/// One database, and the entries in it that nobody has removed.
+/// One database, and an index of the entries that were not removed from it.
 pub(super) struct Generation {
     pub(super) number: u64,
     /// A time no later than the first entry.
@@ -70,6 +70,7 @@ pub(super) struct Generation {
     pub(super) written: u64,
 }
 
+#[derive(Default)]
 pub(super) struct State {
     /// Oldest first. The last is written to unless it has failed.
     pub(super) generations: Vec<Generation>,
@@ -218,8 +219,8 @@ impl State {
         lanes.into_values().collect()
     }
 
-    /// Whether the lane holds something.
-    pub(super) fn may_read(&self, lane: &Lane) -> Result<bool, Error> {
+    /// Whether the lane has entries.
+    pub(super) fn holds(&self, lane: &Lane) -> Result<bool, Error> {
         if self.closing {
             return Err(Error::Closed);
         }
@@ -245,7 +246,7 @@ impl State {
 
     /// Whether an entry of this size may enter.
     fn admit(&self, size: u64, options: &Options) -> Result<(), Error> {
-        if self.closing || self.gone {
+        if self.closing {
             return Err(Error::Closed);
         }
         if let Some(reason) = &self.refuses {
@@ -268,23 +269,12 @@ impl State {
 
 impl Shared {
     pub(super) fn new(options: Options, generations: Vec<Generation>, outside: Outside) -> Self {
-        metrics::spool_limited(options.limit_bytes);
+        let limit_bytes = options.limit_bytes;
+        metrics::spool_limited(limit_bytes);
         let sequences = generations.iter().flat_map(|generation| generation.lanes.values());
         let highest = sequences.filter_map(RoaringTreemap::max).max().unwrap_or_default();
         let shared = Self {
-            state: Mutex::new(State {
-                generations,
-                queue: VecDeque::new(),
-                waiting: 0,
-                limit_bytes: options.limit_bytes,
-                highest,
-                oldest_at: None,
-                outside,
-                free_bytes: None,
-                refuses: None,
-                closing: false,
-                gone: false,
-            }),
+            state: Mutex::new(State { generations, limit_bytes, highest, outside, ..State::default() }),
             options,
             wake: Condvar::new(),
             failures: watch::Sender::default(),
@@ -325,7 +315,7 @@ impl Shared {
     /// Queues a question or a duty; refused once the spool is closing.
     pub(super) fn ask(&self, operation: Operation) -> Result<(), Error> {
         let state = self.state();
-        if state.closing || state.gone {
+        if state.closing {
             return Err(Error::Closed);
         }
         self.push(state, operation);
@@ -352,7 +342,7 @@ impl Shared {
     /// The writer has ended: whatever waits is refused by being dropped.
     pub(super) fn gone(&self) {
         let mut state = self.state();
-        state.gone = true;
+        (state.closing, state.gone) = (true, true);
         let waiting = std::mem::take(&mut state.queue);
         drop(state);
         drop(waiting);

@@ -5,7 +5,7 @@
 //! - A database that fails is not written to again. A fresh one takes over, at once the first time, then with backoff, up to
 //!   `MAX_DATABASES`.
 //! - A database without entries is removed with the disk it takes; the newest one too, once it has written `rotate_bytes`. One
-//!   that is mostly removed entries is compacted. Threads of their own do both.
+//!   that is mostly removed entries is compacted. Separate threads do both.
 //! - Free disk is read a few times a second, not with every append.
 
 use std::{
@@ -40,11 +40,11 @@ const BATCH_BYTES: u64 = 4 * 1024 * 1024;
 const TICK: Duration = Duration::from_millis(250);
 /// How often disk use is measured, and a compaction considered.
 const DISK_USE_INTERVAL: Duration = Duration::from_secs(10);
-/// With so many databases a failed one gets no successor until others are drained.
+/// With this many databases a failed one gets no successor until others are drained.
 const MAX_DATABASES: usize = 16;
 /// A database is compacted when it takes this many times what it holds, and this many times `rotate_bytes`.
 const WASTE_FACTOR: u64 = 4;
-/// How often a drained database is looked at until nobody reads from it.
+/// How often a drained database is checked for readers.
 const READERS_POLL: Duration = Duration::from_millis(10);
 const OPEN_BACKOFF: Policy =
     Policy { first: Duration::from_millis(100), longest: Duration::from_secs(30), total: None };
@@ -156,7 +156,7 @@ impl Writer {
         }
         self.shared.state().waiting -= bytes;
         for done in waiting {
-            // The entry is kept even if nobody waits for it.
+            // The entry is kept even if its caller has gone.
             drop(done.send(outcome.clone()));
         }
         for key in disowned {
@@ -262,7 +262,7 @@ impl Writer {
         }
     }
 
-    /// Gives a database up, and returns what callers are told.
+    /// Marks a database as failed, and returns the error for callers.
     fn fail(&mut self, number: u64, error: store::Error) -> Error {
         metrics::spool_failed();
         tracing::error!(
@@ -417,7 +417,7 @@ impl Writer {
     }
 }
 
-/// Closes a drained database once nobody reads from it, and removes it; a damaged one is moved aside.
+/// Closes a drained database when its last reader has finished, and removes it; a damaged one is moved aside.
 fn remove(generation: Generation, directory: &Directory) {
     let Generation { number, database, unreadable, .. } = generation;
     while Arc::strong_count(&database) > 1 {

@@ -193,44 +193,6 @@ async fn an_entry_appended_again_after_its_database_failed_is_there_once() {
 }
 
 #[tokio::test]
-async fn a_slow_disk_delays_and_loses_nothing() {
-    for delay in [1, 5, 20] {
-        let bench = Bench::new();
-        let lane = lane("t", 0);
-        bench.faults.slow_down(Duration::from_millis(delay));
-
-        let appends: Vec<_> = (0..100).map(|sequence| bench.spool.append(entry(&lane, sequence))).collect();
-        for append in appends {
-            within(append).await.unwrap();
-        }
-
-        assert_eq!(bench.sequences(&lane).await, (0..100).collect::<Vec<_>>());
-        assert!(bench.faults.durable_commits() < 100, "each waited alone");
-    }
-}
-
-#[tokio::test]
-async fn a_crash_leaves_every_acknowledged_entry() {
-    let bench = Bench::new();
-    let lane = lane("t", 0);
-    bench.append(&lane, 1..=50).await;
-
-    let crashed = copy_of(bench.home.path());
-    let opened = open(crashed.path());
-
-    assert!(opened.moved_aside.is_empty());
-    assert_eq!(sequences(&opened.spool, &lane).await, (1..=50).collect::<Vec<_>>());
-    let found = opened.spool.totals();
-    assert_eq!(found, bench.spool.totals_without_age(found.oldest_age));
-}
-
-impl Spool {
-    fn totals_without_age(&self, oldest_age: Option<Duration>) -> crate::spool::Totals {
-        crate::spool::Totals { oldest_age, ..self.totals() }
-    }
-}
-
-#[tokio::test]
 async fn a_second_spool_on_the_directory_is_refused_until_the_first_is_closed() {
     let bench = Bench::new();
 
