@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_has_the_time_of_its_original_even_if_only_its_folder_is_seen() {
+    fn a_copy_and_its_folder_have_the_time_of_the_original() {
         let home = tempfile::tempdir().unwrap();
         let directory = start(home.path()).directory;
         // As an earlier version left it.

@@ -6,7 +6,7 @@ use super::*;
 use crate::spool::fault::Fault;
 
 #[tokio::test]
-async fn at_the_limit_entries_are_refused_before_anything_is_written_until_others_go() {
+async fn at_the_limit_entries_are_refused_until_others_are_removed() {
     let size = lane("t", 0).size(&Bytes::from(vec![0; 1000]));
     let bench = Bench::with(|options| Options { limit_bytes: 3 * size, ..options });
     let lane = lane("t", 0);
@@ -27,7 +27,7 @@ async fn at_the_limit_entries_are_refused_before_anything_is_written_until_other
 }
 
 #[tokio::test]
-async fn a_limit_that_is_raised_counts_at_once_and_one_below_what_is_held_drops_nothing() {
+async fn a_new_limit_counts_at_once_and_drops_nothing() {
     let bench = Bench::with(|options| Options { limit_bytes: 20_000, ..options });
     let lane = lane("t", 0);
     let append = |sequence| bench.spool.append(entry_of(&lane, sequence, vec![0; 15_000]));
@@ -63,7 +63,7 @@ async fn entries_that_only_wait_count_against_the_limit_too() {
 }
 
 #[tokio::test]
-async fn below_the_reserve_of_free_disk_entries_are_refused_until_there_is_more() {
+async fn entries_are_refused_below_the_reserve_of_free_disk() {
     let bench = Bench::with(|options| Options { reserve_bytes: 1_000_000, ..options });
     let lane = lane("t", 0);
     bench.append(&lane, [1]).await;
@@ -80,7 +80,7 @@ async fn below_the_reserve_of_free_disk_entries_are_refused_until_there_is_more(
 }
 
 #[tokio::test]
-async fn a_full_queue_is_said_at_once_and_one_large_entry_alone_is_taken() {
+async fn a_full_queue_refuses_but_takes_one_large_entry() {
     let bench = Bench::with(|options| Options { queue_bytes: 2_000, ..options });
     let lane = lane("t", 0);
     bench.faults.hold();
@@ -95,7 +95,7 @@ async fn a_full_queue_is_said_at_once_and_one_large_entry_alone_is_taken() {
 }
 
 #[tokio::test]
-async fn a_disk_that_fills_up_while_writing_is_full_and_not_failed_and_recovers() {
+async fn a_disk_that_fills_up_during_a_write_is_full_then_recovers() {
     let bench = Bench::with(|options| Options { reserve_bytes: 1_000_000, ..options });
     let lane = lane("t", 0);
     bench.append(&lane, [1]).await;
