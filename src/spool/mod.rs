@@ -65,7 +65,7 @@ pub use self::{
     entry::{Entry, Lane},
     error::Error,
 };
-use crate::store::{Fjall, Storage};
+use crate::store;
 
 /// Where the spool is and how much it may hold.
 #[derive(Debug, Clone)]
@@ -82,7 +82,7 @@ pub struct Options {
     /// An empty database that has written this much is replaced by a fresh one, which frees the disk it takes.
     pub rotate_bytes: u64,
     /// The store; tests put faults before it.
-    pub storage: Arc<dyn Storage>,
+    pub storage: Arc<dyn store::Storage>,
 }
 
 impl Options {
@@ -95,7 +95,7 @@ impl Options {
             reserve_bytes: 256 * 1024 * 1024,
             queue_bytes: 64 * 1024 * 1024,
             rotate_bytes: 64 * 1024 * 1024,
-            storage: Arc::new(Fjall::default()),
+            storage: Arc::new(store::Fjall::default()),
         }
     }
 }

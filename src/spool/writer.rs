@@ -329,7 +329,11 @@ impl Writer {
         } else if is_full {
             Err(Error::DiskFull)
         } else {
-            self.directory.create(None, |data| options.storage.open(data)).map_err(Error::from)
+            let created = self.directory.create(None, |data| options.storage.open(data));
+            created.map_err(|error| {
+                tracing::error!(error = %Chain(&error), "spool cannot open a fresh database; it tries again");
+                Error::from(error)
+            })
         };
         match opened {
             Ok(fresh) => {
@@ -339,7 +343,6 @@ impl Writer {
                 state.refuses = None;
             }
             Err(error) => {
-                tracing::error!(error = %Chain(&error), "spool cannot open a fresh database; it tries again");
                 self.postpone_opening();
                 if !is_writable {
                     self.shared.state().refuses = Some(error);

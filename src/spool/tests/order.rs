@@ -197,7 +197,7 @@ async fn lanes_include_everything_called_before() {
 
     let told: Vec<_> =
         lanes.iter().map(|state| (state.lane.clone(), state.entries, state.oldest_sequence)).collect();
-    assert_eq!(told, [(one.clone(), 6, 4), (other, 1, 11)]);
+    assert_eq!(told, [(one.clone(), 6, 4), (other.clone(), 1, 11)]);
     let left = [4, 6, 7, 8, 9, 10].map(|at| (&one, at)).into_iter().chain([(&other, 11)]);
     let bytes: u64 = left.map(|(lane, at)| lane.size(&entry(lane, at).payload)).sum();
     assert_eq!((bench.spool.totals().entries, bench.spool.totals().bytes), (7, bytes));
