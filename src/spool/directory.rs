@@ -405,10 +405,11 @@ mod tests {
         create(&start(home.path()).directory, None);
         create(&start(home.path()).directory, Some(1));
 
-        let with_original = start(home.path());
-        create(&with_original.directory, Some(1));
-        let aside = with_original.directory.move_aside(1).unwrap();
-        let with_original = numbers(&with_original);
+        let found = start(home.path());
+        let with_original = numbers(&found);
+        create(&found.directory, Some(1));
+        let aside = found.directory.move_aside(1).unwrap();
+        drop(found);
         let without = numbers(&start(home.path()));
         fs::rename(aside, home.path().join("1")).unwrap();
 

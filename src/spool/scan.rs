@@ -13,6 +13,9 @@ use crate::store::Database;
 /// Above all keys: no topic begins with this byte, because UTF-8 does not have it.
 const END: [u8; 1] = [0xff];
 
+/// The sequence at the end of a key, and the zero byte that makes of it the next key.
+const SEQUENCE_BYTES: usize = 9;
+
 /// Shows lane, sequence and size of every readable entry. Returns how many stretches of one entry or more are unreadable.
 pub(super) fn scan(database: &dyn Database, visit: &mut dyn FnMut(Lane, u64, u64)) -> u64 {
     let (mut from, mut unreadable) = (Vec::new(), 0);
@@ -39,20 +42,32 @@ pub(super) fn scan(database: &dyn Database, visit: &mut dyn FnMut(Lane, u64, u64
     }
 }
 
-/// The least key above `fails` from which the store reads.
-fn after_damage(database: &dyn Database, mut fails: Vec<u8>) -> Option<Vec<u8>> {
+/// The least key above `from` from which the store reads.
+fn after_damage(database: &dyn Database, from: Vec<u8>) -> Option<Vec<u8>> {
+    // Within a lane all keys have one length, and the search takes a few steps. Elsewhere longer keys may be between, and only
+    // steps of the longest key's precision skip none.
+    let lane = from.len().saturating_sub(SEQUENCE_BYTES);
+    let in_lane = end_of_damage(database, from.clone(), 8 * SEQUENCE_BYTES);
+    let next = in_lane.filter(|next| next[..lane] == from[..lane]).or_else(|| {
+        let mut from = from;
+        from.resize(LONGEST_KEY, 0);
+        end_of_damage(database, from, 8 * LONGEST_KEY)
+    });
+    next.filter(|next| next.as_slice() < &END[..])
+}
+
+/// The least key from which the store reads, less than two to the power of `bits` above `fails`.
+fn end_of_damage(database: &dyn Database, mut fails: Vec<u8>, bits: usize) -> Option<Vec<u8>> {
     let reads =
         |key: &[u8]| key >= &END[..] || database.visit(key, &END, &mut |_, _| ControlFlow::Break(())).is_ok();
-    // As long as any key, so that a step of one skips nothing.
-    fails.resize(LONGEST_KEY, 0);
-    let bit = (0..8 * LONGEST_KEY).find(|bit| plus(&fails, *bit).is_none_or(|key| reads(&key)))?;
+    let bit = (0..bits).find(|bit| plus(&fails, *bit).is_none_or(|key| reads(&key)))?;
     for bit in (0..bit).rev() {
         match plus(&fails, bit) {
             Some(key) if !reads(&key) => fails = key,
             _ => {}
         }
     }
-    plus(&fails, 0).filter(|next| next.as_slice() < &END[..])
+    plus(&fails, 0)
 }
 
 /// The key, as a number, plus two to the power of `bit`; `None` if that does not fit.
