@@ -1,80 +1,158 @@
-//! The spool's place on disk: which databases there are, and how they come and go so that a crash leaves no doubt.
+//! The spool's files: which databases there are, how a start opens them, and how they are created, replaced and removed.
 //!
 //! ```text
 //! lock                          held while the spool is open
-//! 7/data/…  7/ready             a database, and the file that says it may hold something
-//! 7.unreadable-1794739200/…     one that could not be opened: for people; `told` in it says that its gap is kept
-//! 7.drained/…                   one whose entries are all gone: removed now or at the next start
+//! 7/data/…  7/ready             a database, and the mark that it may hold entries
+//! 7.unreadable-1794739200/…     a database that could not be read, kept for people; `told` in it: its gap is recorded
+//! 7.drained/…                   a database that is being removed, now or at the next start
 //! ```
 //!
-//! `ready` is synced before the first entry is acknowledged: a database without it never held one and goes. A drained one
-//! is renamed before it is removed, so that half of it is never taken for a broken one.
+//! `ready` is synced before the first entry is acknowledged, so a start removes a database without it. A drained database is
+//! renamed before it is removed, so that a crash never leaves half of one under its name.
 //!
-//! A broken database keeps its name until there is a copy of what can be had of it:
+//! A broken database keeps its name until there is a copy of all that is readable in it:
 //!
 //! ```text
 //! 7 ─ 8/data ─ 8/ready "copy of 7" ─ 7 becomes 7.unreadable-… ─ 8/ready without it ─ 8 is used ─ 7.unreadable-…/told
-//!   └──────── a crash: 8 goes ───┘ └────────────────── a crash: 8 stays, and 7 is told of ──────┘
+//!   └── a crash: 8 is removed ─────┘ └── a crash: 8 is used, and 7.unreadable-… is reported ────┘
 //! ```
 //!
-//! On failure: what cannot be looked into or cannot be removed stays where it is and keeps nobody from using the rest.
+//! On failure: a database that cannot be opened for reasons that say nothing about its files (rights, open files, a full disk)
+//! stays where it is until the next start. The others are used.
 
 use std::{
     fs::{self, File, TryLockError},
     io,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
-    sync::Arc,
-    time::{Duration, SystemTime},
+    thread,
+    time::{Duration, Instant, SystemTime},
 };
 
-use base::durable;
+use base::{durable, retry::Chain};
 
-use super::{Error, Missing};
+use super::{Error, Missing, Options, milliseconds, state::Generation, time_of};
+use crate::store::{self, Database};
 
 const LOCK: &str = "lock";
+const DATA: &str = "data";
 const READY: &str = "ready";
+const TOLD: &str = "told";
 const DRAINED: &str = "drained";
 const UNREADABLE: &str = "unreadable";
-const TOLD: &str = "told";
-/// What `ready` may say: whose copy the database is, and since when it or its original took entries, in milliseconds.
+/// Lines of `ready`: the number of the original while the database is only a copy of it, and the time from which on it or its
+/// original took entries, in milliseconds since 1970.
 const COPY_OF: &str = "copy of ";
 const SINCE: &str = "since ";
-const LARGEST_READY: u64 = 1_024;
+const MAX_READY_BYTES: u64 = 1_024;
+/// How long a database of this process may take to close after its spool was closed.
+const CLOSING_TIMEOUT: Duration = Duration::from_secs(2);
+const CLOSING_POLL: Duration = Duration::from_millis(20);
 
-/// The directory, locked for as long as this lives.
-#[derive(Debug)]
+/// The directory, locked while this exists.
 pub(super) struct Directory {
     path: PathBuf,
-    /// Unlocked when it is closed.
     _lock: File,
 }
 
-/// What the directory holds.
-#[derive(Debug, Default)]
-pub(super) struct Survey {
-    /// Numbers of the databases that may hold something, oldest first.
-    pub(super) databases: Vec<u64>,
-    /// Numbers of those of which that cannot be told now.
-    pub(super) doubtful: Vec<u64>,
-    /// Those that were set aside and are not told of yet.
-    pub(super) untold: Vec<Missing>,
+/// An open directory and its databases.
+pub(super) struct Found {
+    pub(super) directory: Directory,
+    /// Oldest first.
+    pub(super) generations: Vec<Generation>,
+    pub(super) moved_aside: Vec<Missing>,
+    pub(super) unopened: Vec<Missing>,
 }
 
-/// What the mark of a database says.
-#[derive(Debug, Default)]
-struct Ready {
-    copy_of: Option<u64>,
-    since: Option<SystemTime>,
+/// Locks the directory, removes what a crash left of drained and unfinished databases, and opens the others.
+pub(super) fn open(options: &Options) -> Result<Found, Error> {
+    let directory = Directory::lock(&options.directory)?;
+    let names = directory.names().map_err(Error::directory("list the spool directory", &directory.path))?;
+    let (mut found, mut numbers) = (
+        Found { directory, generations: Vec::new(), moved_aside: Vec::new(), unopened: Vec::new() },
+        Vec::new(),
+    );
+    for name in &names {
+        let folder = found.directory.path.join(name);
+        if is_aside(name) {
+            // In doubt it is reported again.
+            if !folder.join(TOLD).try_exists().unwrap_or(false) {
+                found.moved_aside.push(Missing::in_folder(folder));
+            }
+        } else if name.ends_with(&format!(".{DRAINED}")) {
+            found.directory.discard(&folder);
+        } else if let Ok(number) = name.parse() {
+            match found.directory.may_hold_entries(number, &names) {
+                Ok(true) => numbers.push(number),
+                Ok(false) => found.directory.discard(&folder),
+                Err(error) => found.leave(number, &store::Error::io("read the file `ready`", error)),
+            }
+        }
+    }
+    found.moved_aside.sort_by(|one, other| one.folder.cmp(&other.folder));
+    numbers.sort_unstable();
+    for number in numbers {
+        match found.directory.open_one(options, number) {
+            Ok(generation) => found.generations.push(generation),
+            Err(error) if error.is_passing() => found.leave(number, &error),
+            Err(error) => found.replace(options, number, &error),
+        }
+    }
+    found.generations.sort_by_key(|generation| generation.number);
+    Ok(found)
+}
+
+impl Found {
+    fn leave(&mut self, number: u64, error: &store::Error) {
+        let folder = self.directory.folder(number);
+        tracing::error!(
+            database = %folder.display(),
+            error = %Chain(error),
+            "spool cannot open the database now; it stays where it is, and the next start tries again"
+        );
+        self.unopened.push(Missing::in_folder(folder));
+    }
+
+    /// Copies what is readable in a broken database, moves it aside and uses the copy.
+    fn replace(&mut self, options: &Options, number: u64, error: &store::Error) {
+        let original = self.directory.folder(number);
+        let database = original.display();
+        tracing::error!(%database, error = %Chain(error), "spool cannot open the database; copying what is readable in it");
+        let missing = Missing::in_folder(original.clone());
+        let salvage = |data: &Path| options.storage.salvage(&original.join(DATA), data);
+        let copy = match self.directory.create(Some(number), salvage) {
+            Ok(copy) => Some(copy),
+            Err(error) if error.is_passing() => return self.leave(number, &error),
+            Err(error) => {
+                tracing::error!(%database, error = %Chain(&error), "nothing in the database is readable");
+                None
+            }
+        };
+        let folder = match self.directory.move_aside(number) {
+            Ok(folder) => folder,
+            // The next start removes the copy if the original still has its name.
+            Err(error) => return self.leave(number, &store::Error::io("move the database aside", error)),
+        };
+        tracing::error!(
+            %database,
+            moved_to = %folder.display(),
+            entries = copy.as_ref().map_or(0, Generation::entries),
+            "spool moved the database aside and uses the entries that were copied; others may be missing"
+        );
+        self.moved_aside.push(Missing { folder, ..missing });
+        let Some(copy) = copy else { return };
+        // From here on it counts even if the original gets its name back.
+        match self.directory.mark(copy.number, None, missing.since) {
+            Ok(()) => self.generations.push(copy),
+            Err(error) => self.leave(copy.number, &store::Error::io("write the file `ready`", error)),
+        }
+    }
 }
 
 impl Directory {
-    /// Folder of the store's own files within a database's.
-    pub(super) const DATA: &str = "data";
-
-    /// Creates the directory where needed and locks it.
-    pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        // What is in here is our users' data.
+    /// Creates the directory where it is missing, and locks it.
+    fn lock(path: &Path) -> Result<Self, Error> {
+        // Entries hold user data.
         durable::private_directory(path).map_err(Error::directory("open the spool directory", path))?;
         let lock = path.join(LOCK);
         let file = File::options()
@@ -86,378 +164,275 @@ impl Directory {
             .and_then(|file| durable::private_file(&lock, &file).map(|()| file))
             .map_err(Error::directory("open the lock file", &lock))?;
         match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(Error::InUse { directory: path.to_owned() }),
-            Err(TryLockError::Error(source)) => {
-                return Err(Error::Directory { action: "lock", path: lock, source: Arc::new(source) });
-            }
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: file }),
+            Err(TryLockError::WouldBlock) => Err(Error::InUse { directory: path.to_owned() }),
+            Err(TryLockError::Error(error)) => Err(Error::directory("lock", lock)(error)),
         }
-        Ok(Self { path: path.to_owned(), _lock: file })
     }
 
-    /// Removes what a crash left half made or half removed, and says what there is.
-    ///
-    /// # Errors
-    /// The directory itself cannot be listed.
-    pub(super) fn survey(&self) -> Result<Survey, Error> {
-        let names = self.names()?;
-        let mut survey = Survey::default();
-        for name in &names {
-            let folder = self.path.join(name);
-            if name.ends_with(&format!(".{DRAINED}")) {
-                self.discard(&folder);
-            } else if is_aside(name) {
-                // In doubt it is told again.
-                if !folder.join(TOLD).try_exists().unwrap_or(false) {
-                    survey.untold.push(Missing::in_folder(folder));
-                }
-            } else if let Ok(number) = name.parse() {
-                match self.look_at(number, &names) {
-                    Ok(true) => survey.databases.push(number),
-                    Ok(false) => self.discard(&folder),
-                    Err(error) => {
-                        let database = folder.display();
-                        tracing::error!(%database, %error, "spool database cannot be looked into; it stays where it is");
-                        survey.doubtful.push(number);
-                    }
-                }
-            }
-        }
-        survey.databases.sort_unstable();
-        survey.untold.sort_by(|one, other| one.folder.cmp(&other.folder));
-        Ok(survey)
-    }
-
-    /// The directory itself.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The folder of the database with this number.
     pub(super) fn folder(&self, number: u64) -> PathBuf {
         self.path.join(number.to_string())
     }
 
-    /// Where the store keeps the database with this number.
-    pub(super) fn data(&self, number: u64) -> PathBuf {
-        self.folder(number).join(Self::DATA)
+    fn open_one(&self, options: &Options, number: u64) -> Result<Generation, store::Error> {
+        let folder = self.folder(number);
+        durable::private_tree(&folder).map_err(|error| store::Error::Refused {
+            action: "keep other users out of the database",
+            source: error.into(),
+        })?;
+        let end = Instant::now() + CLOSING_TIMEOUT;
+        let database = loop {
+            match options.storage.open(&folder.join(DATA)) {
+                // The directory is ours, so this process is still closing it.
+                Err(store::Error::Locked) if Instant::now() < end => thread::sleep(CLOSING_POLL),
+                opened => break opened?,
+            }
+        };
+        Ok(Generation::new(number, database, since(&folder), disk_bytes(&folder)))
     }
 
-    /// The number for a new database: above every one that is here in any form.
-    pub(super) fn next_number(&self) -> Result<u64, Error> {
-        let number = |name: &String| name.split('.').next().and_then(|number| number.parse::<u64>().ok());
+    /// Creates a database with the next free number, opened by `open`. A copy counts once its original has another name.
+    pub(super) fn create(
+        &self,
+        copy_of: Option<u64>,
+        open: impl FnOnce(&Path) -> Result<Box<dyn Database>, store::Error>,
+    ) -> Result<Generation, store::Error> {
+        let failed = |error| store::Error::io("create a database of the spool", error);
+        let number = self.next_number().map_err(failed)?;
+        let folder = self.folder(number);
+        fs::DirBuilder::new().mode(0o700).create(&folder).map_err(failed)?;
+        let created = open(&folder.join(DATA)).and_then(|database| {
+            let since = copy_of.map_or_else(SystemTime::now, |original| since(&self.folder(original)));
+            self.mark(number, copy_of, since).map_err(failed)?;
+            let written = if copy_of.is_some() { disk_bytes(&folder) } else { 0 };
+            Ok(Generation::new(number, database, since, written))
+        });
+        // The next start would remove it too.
+        created.inspect_err(|_| drop(self.remove(&folder)))
+    }
+
+    /// Above every number that is here in any form.
+    fn next_number(&self) -> io::Result<u64> {
+        let number = |name: &String| name.split('.').next()?.parse::<u64>().ok();
         Ok(self.names()?.iter().filter_map(number).max().map_or(1, |highest| highest.saturating_add(1)))
     }
 
-    /// Makes the folder of a new database; it counts once it is [ready](Self::ready).
-    pub(super) fn create(&self, number: u64) -> io::Result<PathBuf> {
-        fs::DirBuilder::new().mode(0o700).create(self.folder(number))?;
-        Ok(self.data(number))
+    /// From now on, also after a crash, the database may hold entries; a copy does only without its original.
+    fn mark(&self, number: u64, copy_of: Option<u64>, since: SystemTime) -> io::Result<()> {
+        let folder = self.folder(number);
+        let copy_of = copy_of.map(|original| format!("{COPY_OF}{original}\n")).unwrap_or_default();
+        let text = format!("{copy_of}{SINCE}{}\n", milliseconds(since));
+        durable::replace(&folder.join(READY), text.as_bytes())?;
+        // A start that may not read the folder sees at least its time.
+        File::open(&folder)?.set_modified(since)?;
+        sync(&self.path)
     }
 
-    /// From now on, also after a crash, the database may hold something.
-    pub(super) fn ready(&self, number: u64) -> io::Result<()> {
-        self.mark(number, &Ready::default())
-    }
-
-    /// From now on, also after a crash, the database stands for the other one, unless that is still there under its name.
-    pub(super) fn ready_as_copy(&self, number: u64, of: u64) -> io::Result<()> {
-        self.mark(number, &Ready { copy_of: Some(of), since: Some(since(&self.folder(of))) })
-    }
-
-    /// The original has another name for good: from now on the copy is a database as any other. To be called before it is used,
-    /// so that it stays also if somebody gives the original its name back.
-    pub(super) fn stands_alone(&self, number: u64) -> io::Result<()> {
-        self.mark(number, &Ready { copy_of: None, ..Ready::of(&self.folder(number))?.unwrap_or_default() })
-    }
-
-    /// Sets aside a database that does not open. Where that fails it has its name still, or is aside and nobody can be sure of
-    /// it: the next start decides.
-    pub(super) fn move_aside(&self, number: u64) -> io::Result<PathBuf> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        let from = self.folder(number);
-        let to = self.path.join(format!("{number}.{UNREADABLE}-{now}"));
-        fs::rename(&from, &to)?;
-        // A name that a power cut may take back is none.
-        sync(&self.path).inspect_err(|_| drop(fs::rename(&to, &from)))?;
-        Ok(to)
-    }
-
-    /// The databases that lie aside.
-    pub(super) fn aside(&self) -> Result<Vec<PathBuf>, Error> {
-        let mut names: Vec<_> = self.names()?.into_iter().filter(|name| is_aside(name)).collect();
-        names.sort_unstable();
-        Ok(names.into_iter().map(|name| self.path.join(name)).collect())
-    }
-
-    /// Removes a database that holds nothing any more and is not open.
-    pub(super) fn remove(&self, number: u64) -> io::Result<()> {
-        let to = self.path.join(format!("{number}.{DRAINED}"));
-        fs::rename(self.folder(number), &to)?;
-        sync(&self.path)?;
-        fs::remove_dir_all(to)
-    }
-
-    /// Bytes that the databases take on disk; what is set aside does not count.
-    pub(super) fn disk_bytes(&self) -> io::Result<u64> {
-        let mut bytes = 0;
-        for folder in fs::read_dir(&self.path)? {
-            let folder = folder?;
-            if folder.file_name().to_str().is_some_and(|name| name.parse::<u64>().is_ok()) {
-                bytes += disk_bytes(&folder.path())?;
-            }
-        }
-        Ok(bytes)
-    }
-
-    /// Bytes that one database takes on disk.
-    pub(super) fn disk_bytes_of(&self, number: u64) -> io::Result<u64> {
-        disk_bytes(&self.folder(number))
-    }
-
-    /// Whether the database may hold something.
-    fn look_at(&self, number: u64, names: &[String]) -> io::Result<bool> {
-        let Some(ready) = Ready::of(&self.folder(number))? else { return Ok(false) };
-        let Some(original) = ready.copy_of else { return Ok(true) };
+    fn may_hold_entries(&self, number: u64, names: &[String]) -> io::Result<bool> {
+        let folder = self.folder(number);
+        let Some(ready) = durable::read(&folder.join(READY), MAX_READY_BYTES)? else { return Ok(false) };
+        let Some(original) = line(&ready, COPY_OF) else { return Ok(true) };
         if names.contains(&original.to_string()) {
             return Ok(false);
         }
         sync(&self.path)?;
-        self.stands_alone(number)?;
+        self.mark(number, None, since(&folder))?;
         Ok(true)
     }
 
-    fn mark(&self, number: u64, ready: &Ready) -> io::Result<()> {
-        let folder = self.folder(number);
-        durable::replace(&folder.join(READY), ready.text().as_bytes())?;
-        if let Some(since) = ready.since {
-            // All that can be seen of a folder that may not be looked into.
-            File::open(&folder)?.set_modified(since)?;
-        }
-        sync(&self.path)
+    /// Gives an unreadable database its other name. If that fails, the next start decides.
+    pub(super) fn move_aside(&self, number: u64) -> io::Result<PathBuf> {
+        let from = self.folder(number);
+        let to = self.path.join(format!("{number}.{UNREADABLE}-{}", milliseconds(SystemTime::now()) / 1_000));
+        fs::rename(&from, &to)?;
+        // Without the sync a power cut may undo the rename after the copy is used.
+        sync(&self.path).inspect_err(|_| drop(fs::rename(&to, &from)))?;
+        Ok(to)
     }
 
-    /// Removes what holds nothing that counts; what cannot be removed is not used either.
-    fn discard(&self, folder: &Path) {
-        // Renamed first, or half of it could be taken for something else after a crash.
+    /// The databases that were moved aside.
+    pub(super) fn aside(&self) -> io::Result<Vec<PathBuf>> {
+        let mut names = self.names()?;
+        names.retain(|name| is_aside(name));
+        names.sort_unstable();
+        Ok(names.into_iter().map(|name| self.path.join(name)).collect())
+    }
+
+    /// Removes a database that holds no entries and is not open.
+    pub(super) fn remove(&self, folder: &Path) -> io::Result<()> {
         let drained = folder.with_extension(DRAINED);
-        let renamed = fs::rename(folder, &drained).and_then(|()| sync(&self.path));
-        if let Err(error) = renamed.and_then(|()| fs::remove_dir_all(&drained)) {
-            tracing::warn!(folder = %folder.display(), %error, "spool cannot remove what it does not use any more");
+        fs::rename(folder, &drained)?;
+        sync(&self.path)?;
+        fs::remove_dir_all(drained)
+    }
+
+    fn discard(&self, folder: &Path) {
+        if let Err(error) = self.remove(folder) {
+            tracing::warn!(folder = %folder.display(), %error, "spool cannot remove a folder that it no longer uses");
         }
     }
 
-    fn names(&self) -> Result<Vec<String>, Error> {
-        let failed = |source| Error::directory("list the spool directory", &self.path)(source);
+    /// Bytes that the databases take on disk, without those that were moved aside.
+    pub(super) fn disk_bytes(&self) -> io::Result<u64> {
+        let numbers = self.names()?.into_iter().filter(|name| name.parse::<u64>().is_ok());
+        Ok(numbers.map(|name| disk_bytes(&self.path.join(name))).sum())
+    }
+
+    /// Names of everything but files: what else a database is shows when it is opened.
+    fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for folder in fs::read_dir(&self.path).map_err(failed)? {
-            let folder = folder.map_err(failed)?;
-            // What it is shows when it is opened.
-            if folder.file_type().is_ok_and(|kind| !kind.is_dir()) {
-                continue;
+        for folder in fs::read_dir(&self.path)? {
+            let folder = folder?;
+            if folder.file_type().map_or(true, |kind| kind.is_dir()) {
+                names.extend(folder.file_name().into_string());
             }
-            names.extend(folder.file_name().into_string());
         }
         Ok(names)
     }
 }
 
-impl Ready {
-    /// What the mark in this folder says; `None` without one.
-    fn of(folder: &Path) -> io::Result<Option<Self>> {
-        let content = durable::read(&folder.join(READY), LARGEST_READY)?;
-        Ok(content.map(|content| Self::parse(&String::from_utf8_lossy(&content))))
-    }
-
-    fn parse(text: &str) -> Self {
-        let number = |name| text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
-        let since = |since| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(since));
-        Self { copy_of: number(COPY_OF), since: number(SINCE).and_then(since) }
-    }
-
-    fn text(&self) -> String {
-        let copy_of = self.copy_of.map(|original| format!("{COPY_OF}{original}\n"));
-        let since = self.since.map(|since| {
-            let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            format!("{SINCE}{}\n", since.as_millis())
-        });
-        [copy_of, since].into_iter().flatten().collect()
-    }
-}
-
-/// When the database in this folder began to take entries: no later, and 1970 where nothing tells.
+/// A time no later than the first entry of the database in this folder; 1970 if unknown.
 pub(super) fn since(folder: &Path) -> SystemTime {
-    let written = Ready::of(folder).ok().flatten().and_then(|ready| ready.since);
+    let ready = folder.join(READY);
+    let written = durable::read(&ready, MAX_READY_BYTES).ok().flatten();
     let modified = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    // Earlier versions left the file of a database that is no copy empty.
     written
-        .or_else(|| modified(&folder.join(READY)))
+        .and_then(|written| line(&written, SINCE))
+        .map(time_of)
+        .or_else(|| modified(&ready))
         .or_else(|| modified(folder))
         .unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// The gap of the database that lies aside in this folder is kept: it is not told of again.
+/// The number behind this name in `ready`.
+fn line(ready: &[u8], name: &str) -> Option<u64> {
+    String::from_utf8_lossy(ready).lines().find_map(|line| line.strip_prefix(name)?.parse().ok())
+}
+
+/// The gap of the database in this folder is recorded: later starts do not report it.
 pub(super) fn mark_told(folder: &Path) -> io::Result<()> {
-    let told = File::options().create(true).truncate(true).write(true).mode(0o600).open(folder.join(TOLD))?;
-    told.sync_all()?;
+    File::options()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(folder.join(TOLD))?
+        .sync_all()?;
     sync(folder)
 }
 
 fn is_aside(name: &str) -> bool {
-    name.split_once('.').is_some_and(|(number, rest)| {
-        number.parse::<u64>().is_ok() && rest.starts_with(&format!("{UNREADABLE}-"))
-    })
+    let prefix = format!("{UNREADABLE}-");
+    name.split_once('.')
+        .is_some_and(|(number, rest)| number.parse::<u64>().is_ok() && rest.starts_with(&prefix))
 }
 
 fn sync(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// What files really take: the store's journals are longer than that. Files that vanish meanwhile count nothing.
-fn disk_bytes(folder: &Path) -> io::Result<u64> {
-    let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
-    let files = match fs::read_dir(folder) {
-        Err(error) if gone(&error) => return Ok(0),
-        files => files?,
-    };
-    let mut bytes = 0;
-    for file in files {
-        let file = file?;
-        bytes += match file.metadata() {
-            Ok(metadata) if metadata.is_dir() => disk_bytes(&file.path())?,
-            Ok(metadata) => metadata.blocks() * 512,
-            Err(error) if gone(&error) => 0,
-            Err(error) => return Err(error),
-        };
-    }
-    Ok(bytes)
+/// Bytes that the files take on disk, which is less than the length of the store's journals. What cannot be looked at counts
+/// nothing.
+pub(super) fn disk_bytes(folder: &Path) -> u64 {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let bytes = files.map(|file| match file.metadata() {
+        Ok(metadata) if metadata.is_dir() => disk_bytes(&file.path()),
+        Ok(metadata) => metadata.blocks() * 512,
+        Err(_) => 0,
+    });
+    bytes.sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{Fjall, Storage as _};
 
-    #[test]
-    fn a_database_that_never_got_ready_is_gone_at_the_next_start_and_a_ready_one_is_not() {
-        let home = tempfile::tempdir().unwrap();
-        let directory = Directory::open(home.path()).unwrap();
-        for number in [1, 2] {
-            fs::create_dir_all(directory.create(number).unwrap()).unwrap();
-        }
-        directory.ready(2).unwrap();
+    fn start(home: &Path) -> Found {
+        open(&Options::new(home, 0)).unwrap()
+    }
 
-        let survey = directory.survey().unwrap();
+    fn create(directory: &Directory, copy_of: Option<u64>) -> u64 {
+        directory.create(copy_of, |data| Fjall::default().open(data)).unwrap().number
+    }
 
-        assert_eq!(survey.databases, [2]);
-        assert!(!home.path().join("1").exists());
+    fn numbers(found: &Found) -> Vec<u64> {
+        found.generations.iter().map(|generation| generation.number).collect()
     }
 
     #[test]
-    fn a_number_is_not_given_again_while_anything_of_it_is_left() {
+    fn a_database_without_its_mark_is_removed_at_the_next_start() {
         let home = tempfile::tempdir().unwrap();
-        let directory = Directory::open(home.path()).unwrap();
-        assert_eq!(directory.next_number().unwrap(), 1);
-        directory.create(4).unwrap();
-        directory.ready(4).unwrap();
+        create(&start(home.path()).directory, None);
+        fs::create_dir_all(home.path().join("2/data")).unwrap();
 
-        let aside = directory.move_aside(4).unwrap();
+        let found = start(home.path());
 
-        assert!(aside.is_dir());
-        assert_eq!(directory.survey().unwrap().databases, [0; 0]);
-        assert_eq!(directory.next_number().unwrap(), 5);
+        assert_eq!(numbers(&found), [1]);
+        assert!(!home.path().join("2").exists());
     }
 
     #[test]
-    fn the_half_removed_rest_of_a_drained_database_is_removed_and_what_was_set_aside_stays_and_is_told_once()
-    {
+    fn databases_aside_stay_and_are_reported_until_told() {
         let home = tempfile::tempdir().unwrap();
         for name in ["3.drained", "2.unreadable-1", "2.unreadable-x.old", "notes.unreadable-1"] {
             fs::create_dir(home.path().join(name)).unwrap();
         }
         let aside = home.path().join("2.unreadable-1");
-        let directory = Directory::open(home.path()).unwrap();
-
-        let untold = directory.survey().unwrap().untold;
-        mark_told(&aside).unwrap();
-        let then = directory.survey().unwrap().untold;
-
-        assert!(!home.path().join("3.drained").exists());
-        let named = |missing: &[Missing]| missing.iter().map(|one| one.folder.clone()).collect::<Vec<_>>();
-        let old = home.path().join("2.unreadable-x.old");
-        assert_eq!(named(&untold), [aside, old.clone()]);
-        assert_eq!(named(&then), [old], "whatever people call it");
-        assert_eq!(directory.next_number().unwrap(), 3);
-    }
-
-    #[test]
-    fn a_copy_counts_only_once_its_original_has_another_name_and_then_for_good() {
-        let home = tempfile::tempdir().unwrap();
-        let directory = Directory::open(home.path()).unwrap();
-        let survey = || directory.survey().unwrap().databases;
-        directory.create(7).unwrap();
-        directory.ready(7).unwrap();
-        let copy = |number| {
-            directory.create(number).unwrap();
-            directory.ready_as_copy(number, 7).unwrap();
+        let folders = |found: &Found| {
+            found.moved_aside.iter().map(|missing| missing.folder.clone()).collect::<Vec<_>>()
         };
 
-        copy(8);
-        let with_original = survey();
-        copy(9);
-        let aside = directory.move_aside(7).unwrap();
-        let without = survey();
-        fs::rename(aside, directory.folder(7)).unwrap();
+        let before = folders(&start(home.path()));
+        mark_told(&aside).unwrap();
+        let after = start(home.path());
 
-        assert_eq!(with_original, [7]);
-        assert!(!directory.folder(8).exists());
-        assert_eq!(without, [9]);
-        assert_eq!(survey(), [7, 9], "somebody gave the original its name back");
+        assert!(!home.path().join("3.drained").exists());
+        let old = home.path().join("2.unreadable-x.old");
+        assert_eq!(before, [aside, old.clone()]);
+        assert_eq!(folders(&after), [old], "whatever people call it");
+        assert_eq!(create(&after.directory, None), 3, "no number is used twice");
     }
 
     #[test]
-    fn a_copy_holds_what_its_original_took_even_where_only_its_folder_can_be_seen() {
+    fn a_copy_counts_once_its_original_is_aside_and_from_then_on() {
         let home = tempfile::tempdir().unwrap();
-        let directory = Directory::open(home.path()).unwrap();
-        directory.create(1).unwrap();
-        directory.ready(1).unwrap();
-        let long_ago = SystemTime::UNIX_EPOCH + Duration::from_millis(1_234_567_890_123);
-        let mark = File::options().write(true).open(directory.folder(1).join(READY)).unwrap();
-        mark.set_modified(long_ago).unwrap();
-        directory.create(2).unwrap();
+        create(&start(home.path()).directory, None);
+        create(&start(home.path()).directory, Some(1));
 
-        directory.ready_as_copy(2, 1).unwrap();
-        directory.stands_alone(2).unwrap();
+        let found = start(home.path());
+        let with_original = numbers(&found);
+        create(&found.directory, Some(1));
+        let aside = found.directory.move_aside(1).unwrap();
+        drop(found);
+        let without = numbers(&start(home.path()));
+        fs::rename(aside, home.path().join("1")).unwrap();
+
+        assert_eq!(with_original, [1]);
+        assert_eq!(without, [2]);
+        assert_eq!(numbers(&start(home.path())), [1, 2], "the original got its name back");
+    }
+
+    #[test]
+    fn a_copy_and_its_folder_have_the_time_of_the_original() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = start(home.path()).directory;
+        // As an earlier version left it.
+        let long_ago = time_of(1_234_567_890_123);
+        fs::create_dir(directory.folder(1)).unwrap();
+        File::create(directory.folder(1).join(READY)).unwrap().set_modified(long_ago).unwrap();
+
+        create(&directory, Some(1));
+        directory.mark(2, None, since(&directory.folder(2))).unwrap();
 
         assert_eq!([1, 2].map(|number| since(&directory.folder(number))), [long_ago; 2]);
         let folder = fs::metadata(directory.folder(2)).unwrap().modified().unwrap();
         assert_eq!(folder, long_ago);
         assert_eq!(since(&home.path().join("nowhere")), SystemTime::UNIX_EPOCH);
-    }
-
-    #[test]
-    fn a_folder_that_cannot_be_looked_into_is_in_doubt_and_the_others_are_found() {
-        let home = tempfile::tempdir().unwrap();
-        let directory = Directory::open(home.path()).unwrap();
-        for number in [1, 2] {
-            directory.create(number).unwrap();
-        }
-        std::os::unix::fs::symlink(READY, directory.folder(1).join(READY)).unwrap();
-        directory.ready(2).unwrap();
-
-        let survey = directory.survey().unwrap();
-
-        assert_eq!((survey.databases, survey.doubtful), (vec![2], vec![1]));
-        assert!(directory.folder(1).exists());
-    }
-
-    #[test]
-    fn a_directory_that_is_open_is_refused_to_a_second() {
-        let home = tempfile::tempdir().unwrap();
-        let first = Directory::open(home.path()).unwrap();
-
-        let second = Directory::open(home.path());
-
-        assert!(matches!(second, Err(Error::InUse { .. })), "{second:?}");
-        drop(first);
-        assert!(Directory::open(home.path()).is_ok());
     }
 }

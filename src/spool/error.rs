@@ -1,4 +1,4 @@
-//! What can go wrong with the spool, and whether trying again helps.
+//! Why the spool refuses, and whether trying again helps.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -27,56 +27,35 @@ pub enum Error {
         #[source]
         source: Arc<io::Error>,
     },
-    /// No thread for the writer.
-    #[error("start the spool's writer thread")]
-    Thread(#[source] Arc<io::Error>),
-    /// There is no room: nothing was written.
-    #[error("spool is full: {0}")]
-    Full(Room),
-    /// More waits to be written than may: the disk is slower than the callers. Nothing was written.
+    /// The configured limit is reached. Nothing was written.
+    #[error("spool is full: its limit is reached")]
+    LimitReached,
+    /// The disk has no room above the reserve. The entry counts as not written.
+    #[error("spool is full: no disk is left above the reserve")]
+    DiskFull,
+    /// The disk is slower than the callers, and the queue is full. Nothing was written.
     #[error("spool has too many bytes waiting for the disk")]
     Busy,
     /// The entry's lane cannot be stored.
-    #[error("spool cannot store topic {topic:?}: {rule}")]
+    #[error("spool cannot store topic {topic:?}: a topic has 1 to 300 bytes, none of them zero")]
     Topic {
         /// The topic of the lane.
         topic: Arc<str>,
-        /// What is asked of one.
-        rule: &'static str,
     },
-    /// The database that should have taken the entry failed: it may or may not be on disk and counts as not written.
-    #[error("write to the spool")]
+    /// A database failed. An entry that was to be written may or may not be on disk and counts as not written.
+    #[error("spool database failed")]
     Failed(#[source] Arc<store::Error>),
-    /// The spool is closed, or its writer is gone.
+    /// The spool is closed, or its writer has ended.
     #[error("spool is closed")]
     Closed,
 }
 
-/// Which room there is no more of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
-    /// The configured limit.
-    Limit,
-    /// Free disk above the reserve.
-    Disk,
-}
-
-impl std::fmt::Display for Room {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Limit => "its limit is reached",
-            Self::Disk => "no disk is left above the reserve",
-        })
-    }
-}
-
 impl Error {
-    /// What to do about it.
+    /// Whether trying again helps: draining makes room, and a fresh database replaces a failed one.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            // Draining makes room; a fresh database takes the place of a failed one; another process may end.
-            Self::Full(_) | Self::Busy | Self::Failed(_) | Self::Directory { .. } | Self::Thread(_) => {
+            Self::LimitReached | Self::DiskFull | Self::Busy | Self::Failed(_) | Self::Directory { .. } => {
                 Retry::Later
             }
             Self::InUse { .. } | Self::Topic { .. } | Self::Closed => Retry::Never,
@@ -89,5 +68,14 @@ impl Error {
     ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::Directory { action, path, source: Arc::new(source) }
+    }
+}
+
+impl From<store::Error> for Error {
+    fn from(error: store::Error) -> Self {
+        match error {
+            store::Error::NoSpace(_) => Self::DiskFull,
+            error => Self::Failed(Arc::new(error)),
+        }
     }
 }

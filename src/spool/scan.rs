@@ -1,146 +1,88 @@
-//! Reading past damage: every readable entry of a range, whatever lies between.
+//! Lists what a database holds, across damage.
 //!
-//! A damaged block ends the store's iteration. Starting anew inside the block fails, after it works: so the way out is
-//! searched for upwards in the lane's sequences with growing steps, or else among all keys, byte by byte. Both look for
-//! one stretch of damage; good entries between two that are close may be taken for damaged, too. Whoever has met damage
-//! keeps the database for people to look at.
+//! A damaged block ends the store's iteration, and iteration cannot start inside it. So the scan searches for the end of the
+//! damage: it tries keys at doubling distances until one can be read from, then halves the last distance. Readable entries
+//! between two damaged blocks that are close to each other may be skipped too; the spool keeps a damaged database for people
+//! to look at.
 
 use std::ops::ControlFlow;
 
-use super::entry::{self, Lane};
+use super::entry::{LONGEST_KEY, Lane, parse_key, parse_value};
 use crate::store::Database;
 
-/// One readable entry, borrowed from the store.
-#[derive(Debug)]
-pub(super) struct Seen<'a> {
-    pub(super) lane: &'a Lane,
-    pub(super) sequence: u64,
-    /// Milliseconds since 1970.
-    pub(super) at: u64,
-    /// Of key and value.
-    pub(super) size: u64,
-    pub(super) payload: &'a [u8],
-}
+/// Above all keys: no topic begins with this byte, because UTF-8 does not have it.
+const END: [u8; 1] = [0xff];
 
-/// Shows every readable entry of the lane from this sequence on, until `visit` breaks off. Returns how many stretches,
-/// of one entry or more, could not be read.
-pub(super) fn scan_lane(
-    database: &dyn Database,
-    lane: &Lane,
-    from: u64,
-    visit: &mut dyn FnMut(Seen<'_>) -> ControlFlow<()>,
-) -> u64 {
-    // The last sequence of the lane is below this.
-    let mut to = lane.key(u64::MAX);
-    to.push(0);
-    scan(database, lane.key(from), &to, visit)
-}
+/// The sequence at the end of a key, and the zero byte that makes of it the next key.
+const SEQUENCE_BYTES: usize = 9;
 
-/// As [`scan_lane`], for all lanes.
-pub(super) fn scan_all(database: &dyn Database, visit: &mut dyn FnMut(Seen<'_>) -> ControlFlow<()>) -> u64 {
-    // No topic is UTF-8 and begins with this.
-    scan(database, Vec::new(), &[0xff], visit)
-}
-
-fn scan(
-    database: &dyn Database,
-    mut from: Vec<u8>,
-    to: &[u8],
-    visit: &mut dyn FnMut(Seen<'_>) -> ControlFlow<()>,
-) -> u64 {
-    let mut unreadable = 0;
-    // Lanes are long: parse the topic of one once.
-    let mut current: Option<Lane> = None;
+/// Shows lane, sequence and size of every readable entry. Returns how many stretches of one entry or more are unreadable.
+pub(super) fn scan(database: &dyn Database, visit: &mut dyn FnMut(Lane, u64, u64)) -> u64 {
+    let (mut from, mut unreadable) = (Vec::new(), 0);
     loop {
-        let shown = database.visit(&from.clone(), to, &mut |key, value| {
+        let shown = database.visit(&from.clone(), &END, &mut |key, value| {
             // The least key above this one.
             from.clear();
             from.extend_from_slice(key);
             from.push(0);
-            let Some((sequence, (at, payload))) = lane_of(key, &mut current).zip(entry::parse_value(value))
-            else {
-                unreadable += 1;
-                return ControlFlow::Continue(());
-            };
-            let Some(lane) = &current else { return ControlFlow::Continue(()) };
-            visit(Seen { lane, sequence, at, size: (key.len() + value.len()) as u64, payload })
+            match parse_key(key).filter(|_| parse_value(value).is_some()) {
+                Some((lane, sequence)) => visit(lane, sequence, (key.len() + value.len()) as u64),
+                None => unreadable += 1,
+            }
+            ControlFlow::Continue(())
         });
         if shown.is_ok() {
             return unreadable;
         }
         unreadable += 1;
-        match after_damage(database, &from, to) {
+        match after_damage(database, from) {
             Some(next) => from = next,
             None => return unreadable,
         }
     }
 }
 
-/// The key's sequence; its lane goes to `current`.
-fn lane_of(key: &[u8], current: &mut Option<Lane>) -> Option<u64> {
-    let (place, sequence) = key.split_last_chunk()?;
-    let same = current.as_ref().is_some_and(|lane| {
-        place.split_last().and_then(|(number, topic)| Some((number, topic.strip_suffix(&[0])?)))
-            == Some((&lane.number, lane.topic.as_bytes()))
+/// The least key above `from` from which the store reads.
+fn after_damage(database: &dyn Database, from: Vec<u8>) -> Option<Vec<u8>> {
+    // Within a lane all keys have one length, and the search takes a few steps. Elsewhere longer keys may be between, and only
+    // steps of the longest key's precision skip none.
+    let lane = from.len().saturating_sub(SEQUENCE_BYTES);
+    let in_lane = end_of_damage(database, from.clone(), 8 * SEQUENCE_BYTES);
+    let next = in_lane.filter(|next| next[..lane] == from[..lane]).or_else(|| {
+        let mut from = from;
+        from.resize(LONGEST_KEY, 0);
+        end_of_damage(database, from, 8 * LONGEST_KEY)
     });
-    if !same {
-        *current = Some(entry::parse_key(key)?.0);
-    }
-    Some(u64::from_be_bytes(*sequence))
+    next.filter(|next| next.as_slice() < &END[..])
 }
 
-/// The first key above `from` that the store can read from.
-fn after_damage(database: &dyn Database, from: &[u8], to: &[u8]) -> Option<Vec<u8>> {
-    let reads = |key: &[u8]| {
-        key > from && (key >= to || database.visit(key, to, &mut |_, _| ControlFlow::Break(())).is_ok())
-    };
-    // The key that was shown last has a zero appended.
-    let shown = from.split_last().map_or(from, |(_, key)| key);
-    let place = entry::parse_key(from).or_else(|| entry::parse_key(shown));
-    let next = place.and_then(|(lane, sequence)| next_in_lane(&lane, sequence, &reads));
-    next.or_else(|| next_of_all(&reads)).filter(|next| next.as_slice() < to)
-}
-
-/// The least sequence of the lane above this one where reading works, with what is known to fail just below.
-fn next_in_lane(lane: &Lane, sequence: u64, reads: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
-    let (mut fails, mut step) = (sequence, 1_u64);
-    let mut works = loop {
-        let next = fails.checked_add(step)?;
-        if reads(&lane.key(next)) {
-            break next;
-        }
-        fails = next;
-        step = step.saturating_mul(2);
-    };
-    while works - fails > 1 {
-        let middle = fails + (works - fails) / 2;
-        if reads(&lane.key(middle)) {
-            works = middle;
-        } else {
-            fails = middle;
+/// The least key from which the store reads, less than two to the power of `bits` above `fails`.
+fn end_of_damage(database: &dyn Database, mut fails: Vec<u8>, bits: usize) -> Option<Vec<u8>> {
+    let reads =
+        |key: &[u8]| key >= &END[..] || database.visit(key, &END, &mut |_, _| ControlFlow::Break(())).is_ok();
+    let bit = (0..bits).find(|bit| plus(&fails, *bit).is_none_or(|key| reads(&key)))?;
+    for bit in (0..bit).rev() {
+        match plus(&fails, bit) {
+            Some(key) if !reads(&key) => fails = key,
+            _ => {}
         }
     }
-    Some(lane.key(works))
+    plus(&fails, 0)
 }
 
-/// The least key where reading works: at each byte the least value that does, then what is below it.
-fn next_of_all(reads: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
-    let mut fails = Vec::new();
-    let mut works = None;
-    while fails.len() <= entry::LONGEST_KEY {
-        let with = |byte: u8| [fails.as_slice(), &[byte]].concat();
-        let values: Vec<u8> = (0..=u8::MAX).collect();
-        match values.partition_point(|byte| !reads(&with(*byte))) {
-            // Nothing is between this and the prefix, which fails.
-            0 => return Some(with(0)),
-            256 => fails.push(u8::MAX),
-            least => {
-                works = Some(with(values[least]));
-                fails.push(values[least - 1]);
-            }
+/// The key, as a number, plus two to the power of `bit`; `None` if that does not fit.
+fn plus(key: &[u8], bit: usize) -> Option<Vec<u8>> {
+    let mut sum = key.to_vec();
+    let mut carry = 1 << (bit % 8);
+    for byte in sum.iter_mut().rev().skip(bit / 8) {
+        let (added, overflows) = byte.overflowing_add(carry);
+        *byte = added;
+        if !overflows {
+            return Some(sum);
         }
+        carry = 1;
     }
-    works
+    None
 }
 
 #[cfg(test)]
@@ -150,9 +92,12 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::store::{Change, Error, Visitor};
+    use crate::{
+        spool::entry,
+        store::{Change, Error, Visitor},
+    };
 
-    /// Keys in order, some of which cannot be read: as a damaged block, nor can anything be begun on them.
+    /// Keys in order. Iteration fails at bad ones, as at a damaged block, also when it starts there.
     #[derive(Default)]
     struct Damaged {
         entries: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -162,10 +107,6 @@ mod tests {
     impl Database for Damaged {
         fn commit(&self, _: Vec<Change>, _: bool) -> Result<(), Error> {
             unreachable!("a scan writes nothing")
-        }
-
-        fn size(&self, _: &[u8]) -> Result<Option<u64>, Error> {
-            unreachable!("a scan looks nothing up")
         }
 
         fn get(&self, _: &[u8]) -> Result<Option<Vec<u8>>, Error> {
@@ -205,15 +146,14 @@ mod tests {
 
     fn all(database: &Damaged) -> (Vec<(String, u8, u64)>, u64) {
         let mut found = Vec::new();
-        let unreadable = scan_all(database, &mut |seen| {
-            found.push((seen.lane.topic.to_string(), seen.lane.number, seen.sequence));
-            ControlFlow::Continue(())
+        let unreadable = scan(database, &mut |lane, sequence, _| {
+            found.push((lane.topic.to_string(), lane.number, sequence));
         });
         (found, unreadable)
     }
 
     #[test]
-    fn everything_before_and_after_damage_inside_a_lane_is_found() {
+    fn entries_on_both_sides_of_damage_are_found() {
         let places: Vec<_> = (1..=100).map(|sequence| ("t", 0, sequence)).collect();
         let bad = [("t", 0, 40), ("t", 0, 41), ("t", 0, 77)];
 
@@ -225,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_from_the_first_key_on_and_at_the_end_of_a_topic_hides_nothing_behind_it() {
+    fn damage_at_a_lanes_start_or_end_hides_nothing_behind_it() {
         let places = [("a", 0, 1), ("a", 3, 9), ("b.x", 1, 2), ("b.x", 1, 3), ("c", 0, 4)];
 
         let (first, _) = all(&database(&places, &places[..1]));
@@ -238,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_no_entry_is_passed_over_and_counted() {
+    fn a_value_that_is_no_entry_is_skipped_and_counted() {
         let mut database = database(&[("t", 0, 1), ("t", 0, 2), ("t", 0, 3)], &[]);
         database.entries.insert(lane("t", 0).key(2), b"rubbish".to_vec());
         database.entries.insert(b"rubbish".to_vec(), b"rubbish".to_vec());
@@ -247,18 +187,5 @@ mod tests {
 
         assert_eq!(found.iter().map(|(_, _, sequence)| *sequence).collect::<Vec<_>>(), [1, 3]);
         assert_eq!(unreadable, 2);
-    }
-
-    #[test]
-    fn a_lane_is_read_from_the_sequence_asked_for_to_its_own_end() {
-        let database = database(&[("t", 0, 1), ("t", 0, 2), ("t", 0, u64::MAX), ("t", 1, 3)], &[]);
-        let mut found = Vec::new();
-
-        scan_lane(&database, &lane("t", 0), 2, &mut |seen| {
-            found.push(seen.sequence);
-            ControlFlow::Continue(())
-        });
-
-        assert_eq!(found, [2, u64::MAX]);
     }
 }

@@ -1,18 +1,22 @@
-//! The one thread that writes: group commits, and between them what keeps the spool healthy.
+//! The only thread that writes: group commits, and between them what keeps the spool healthy.
 //!
-//! - A database that fails is never written to again; a fresh one takes over, at once the first time, then after growing
-//!   waits, as long as there are not too many.
-//! - A database whose entries are all gone is removed with the disk it takes; the newest one too, once that is worth a
-//!   fresh one. One that is mostly removed entries is compacted. Both on threads of their own.
-//! - Free disk is looked at a few times a second, so that an append need not.
+//! - A batch has at most one change a key. The newest database is written first, because an entry that moves there has to be
+//!   durable before an older database forgets it.
+//! - A database that fails is not written to again. A fresh one takes over, at once the first time, then with backoff, up to
+//!   `MAX_DATABASES`.
+//! - A database without entries is removed with the disk it takes; the newest one too, once it has written `rotate_bytes`. One
+//!   that is mostly removed entries is compacted. Separate threads do both.
+//! - Free disk is read a few times a second, not with every append.
 
 use std::{
+    collections::BTreeMap,
     io,
     sync::Arc,
     thread::{self, JoinHandle},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use base::{
@@ -21,50 +25,43 @@ use base::{
 };
 
 use super::{
-    Error, Failure, Room,
-    batch::{Batch, refusal},
-    directory::Directory,
-    generation::Generation,
-    queue::{self, Operation, Shared},
+    Error, Foreign,
+    directory::{Directory, disk_bytes},
+    entry,
+    state::{Generation, Key, Operation, Puts, Shared},
+    time_of,
 };
-use crate::store;
+use crate::store::{self, Change, Database};
 
 /// Operations in one commit.
 const BATCH_COUNT: usize = 1024;
 /// Bytes of entries in one commit, unless one alone has more.
 const BATCH_BYTES: u64 = 4 * 1024 * 1024;
-/// How often free disk and databases are looked after.
 const TICK: Duration = Duration::from_millis(250);
-/// How often the oldest entries are looked up and gauges set.
-const GAUGES: Duration = Duration::from_secs(1);
 /// How often disk use is measured, and a compaction considered.
-const DISK: Duration = Duration::from_secs(10);
-/// Databases beside each other; beyond it a failed one gets no successor until others are drained.
-const MOST_DATABASES: usize = 16;
-/// A database is compacted when it takes this many times what it holds, and this many times the size worth a fresh one.
-const WASTE: u64 = 4;
-/// How long a drained database may still be read from before its removal is left to the next start.
-const LONGEST_READ: Duration = Duration::from_secs(30);
-/// Waits between attempts to open a fresh database.
-const REOPEN: BackoffPolicy =
+const DISK_USE_INTERVAL: Duration = Duration::from_secs(10);
+/// With this many databases a failed one gets no successor until others are drained.
+const MAX_DATABASES: usize = 16;
+/// A database is compacted when it takes this many times what it holds, and this many times `rotate_bytes`.
+const WASTE_FACTOR: u64 = 4;
+/// How often a drained database is checked for readers.
+const READERS_POLL: Duration = Duration::from_millis(10);
+const OPEN_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(100), longest: Duration::from_secs(30), total: None };
 
-pub(super) struct Writer {
+struct Writer {
     shared: Arc<Shared>,
     directory: Arc<Directory>,
-    /// Oldest first; the last is written to unless it has failed.
-    generations: Vec<Arc<Generation>>,
     backoff: Backoff,
     /// When a fresh database may be opened.
-    reopen_at: Instant,
+    open_at: Instant,
     tick_at: Instant,
-    gauges_at: Instant,
-    disk_at: Instant,
-    janitors: Vec<JoinHandle<()>>,
-    compaction: Option<JoinHandle<()>>,
+    disk_use_at: Instant,
+    /// They remove or compact databases.
+    helpers: Vec<JoinHandle<()>>,
 }
 
-/// Says that the writer has ended, however it did.
+/// Reports the end of the writer, also when it panics.
 struct Ended(Arc<Shared>, CancellationToken);
 
 impl Drop for Ended {
@@ -74,38 +71,30 @@ impl Drop for Ended {
     }
 }
 
-/// Starts the writer; `ended` is cancelled when it is done and everything closed.
+/// Starts the writer; `ended` is canceled when it is done and everything is closed.
 pub(super) fn start(
     shared: Arc<Shared>,
     directory: Directory,
-    generations: Vec<Arc<Generation>>,
     ended: CancellationToken,
 ) -> Result<(), Error> {
     let now = Instant::now();
     let mut writer = Writer {
-        directory: Arc::new(directory),
-        generations,
-        backoff: Backoff::new(REOPEN, now.elapsed().subsec_nanos().into()),
-        reopen_at: now,
-        tick_at: now,
-        gauges_at: now,
-        disk_at: now,
-        janitors: Vec::new(),
-        compaction: None,
         shared: Arc::clone(&shared),
+        directory: Arc::new(directory),
+        backoff: Backoff::new(OPEN_BACKOFF, now.elapsed().subsec_nanos().into()),
+        open_at: now,
+        tick_at: now,
+        disk_use_at: now,
+        helpers: Vec::new(),
     };
-    // Appends find a writable database, the sums and the free disk from the first moment on.
+    // The first append finds a writable database and the free disk.
     writer.look_after();
     let run = move || {
-        let guard = Ended(shared, ended);
+        let _ended = Ended(shared, ended);
         writer.run();
-        drop(guard);
     };
-    thread::Builder::new()
-        .name("spool-writer".to_owned())
-        .spawn(run)
-        .map_err(|error| Error::Thread(Arc::new(error)))?;
-    Ok(())
+    let spawned = thread::Builder::new().name("spool-writer".to_owned()).spawn(run);
+    spawned.map(drop).map_err(|error| store::Error::io("start the spool's writer thread", error).into())
 }
 
 impl Writer {
@@ -118,296 +107,335 @@ impl Writer {
                 self.look_after();
             }
         }
-        for generation in self.generations.iter().filter(|generation| !generation.has_failed()) {
-            // Removals are not durable on their own; at the end they may as well be.
-            if let Err(error) = generation.database().commit(Vec::new(), true) {
+        let generations = std::mem::take(&mut self.shared.state().generations);
+        for Generation { number, database, .. } in generations.iter().filter(|held| !held.failed) {
+            // Removals are not synced on their own.
+            if let Err(error) = database.commit(Vec::new(), true) {
                 tracing::error!(
-                    database = generation.number,
+                    database = number,
                     error = %ErrorChain(&error),
-                    "spool could not sync at its end; removed entries may come back as duplicates"
+                    "spool could not sync while closing; removed entries may be published again"
                 );
             }
         }
-        self.shared.set_generations(&[]);
-        self.generations.clear();
-        for thread in self.janitors.drain(..).chain(self.compaction.take()) {
-            if thread.join().is_err() {
-                tracing::error!("a thread that looked after the spool has panicked");
+        drop(generations);
+        for helper in self.helpers.drain(..) {
+            if helper.join().is_err() {
+                tracing::error!("a thread that removed or compacted a database of the spool panicked");
             }
         }
     }
 
+    /// Folds the operations, in order, into one change a key, writes them and answers.
     fn process(&mut self, operations: Vec<Operation>) {
-        let (mut batch, others) = Batch::fold(operations);
-        if !batch.plans.is_empty() {
+        let mut puts = Puts::new();
+        let mut removals: BTreeMap<u64, Vec<Key>> = BTreeMap::new();
+        let (mut bytes, mut removed) = (0, 0);
+        let (mut waiting, mut disowned, mut asking) = (Vec::new(), Vec::new(), Vec::new());
+        for operation in operations {
+            match operation {
+                Operation::Append { entry, at, done } => {
+                    bytes += entry.lane.size(&entry.payload);
+                    puts.insert((entry.lane, entry.sequence), (entry.payload, at));
+                    waiting.push(done);
+                }
+                Operation::Remove { key, from } => {
+                    puts.remove(&key);
+                    removed += u64::from(!from.is_empty());
+                    from.into_iter().for_each(|number| removals.entry(number).or_default().push(key.clone()));
+                }
+                Operation::Disown(key) => disowned.push(key),
+                Operation::Lanes(answer) => asking.push(answer),
+            }
+        }
+        let mut outcome = Ok(());
+        if !puts.is_empty() || !removals.is_empty() {
             failpoint::reach("spool.before");
-            let outcome = batch.write(&self.generations, self.writable());
-            metrics::spool_changed(outcome.appended, outcome.removed);
-            if let Some(elapsed) = outcome.committed {
-                metrics::spool_committed(elapsed);
-                self.backoff.reset();
-            }
-            for (position, error) in &outcome.failed {
-                self.failed(*position, error);
-            }
-            let removals =
-                batch.plans.iter().flat_map(|plan| (0..plan.removals).map(|_| (&plan.lane, plan.sequence)));
-            self.shared.settled(removals, batch.bytes, queue::sum(&self.generations));
-            for plan in batch.plans {
-                for done in plan.done {
-                    // Whoever waited may have gone: the entry stands all the same.
-                    drop(done.send(plan.error.clone().map_or(Ok(()), Err)));
-                }
-            }
-            if !outcome.failed.is_empty() {
-                self.look_after();
-            }
+            outcome = self.commit(&puts, removals);
+            metrics::spool_changed(if outcome.is_ok() { puts.len() as u64 } else { 0 }, removed);
         }
-        for operation in others {
-            self.answer(operation);
+        self.shared.state().waiting -= bytes;
+        for done in waiting {
+            // The entry is kept even if its caller has gone.
+            drop(done.send(outcome.clone()));
+        }
+        for key in disowned {
+            self.disown(&key);
+        }
+        for answer in asking {
+            drop(answer.send(self.shared.state().lanes()));
+        }
+        if self.writable().is_err() {
+            self.look_after();
         }
     }
 
-    fn answer(&mut self, operation: Operation) {
-        match operation {
-            Operation::Survey(answer) => {
-                self.settle();
-                drop(answer.send(queue::survey(&self.generations)));
+    /// Writes the entries to the newest database, and the removals to those that have them.
+    fn commit(&mut self, puts: &Puts, mut removals: BTreeMap<u64, Vec<Key>>) -> Result<(), Error> {
+        let writable = self.writable();
+        let place = |held: &Generation| (held.number, Arc::clone(&held.database), held.failed);
+        let newest_first: Vec<_> = self.shared.state().generations.iter().rev().map(place).collect();
+        let (nothing, mut puts_left) = (Puts::new(), Some(puts).filter(|_| writable.is_ok()));
+        let mut outcome = if puts.is_empty() { Ok(()) } else { writable };
+        for (number, database, has_failed) in newest_first {
+            let puts = puts_left.take().unwrap_or(&nothing);
+            let removed = removals.remove(&number).unwrap_or_default();
+            if puts.is_empty() && removed.is_empty() {
+                continue;
             }
-            Operation::Disown { lane, sequence } => {
-                for generation in &self.generations {
-                    generation.disown(&lane, sequence);
+            let size = |(lane, sequence): &Key| {
+                let key = lane.key(*sequence);
+                Some(key.len() + database.get(&key).ok()??.len())
+            };
+            let removed_bytes = removed.iter().filter_map(size).sum::<usize>() as u64;
+            let written = if has_failed { Ok(0) } else { self.write(&*database, puts, &removed) };
+            let mut state = self.shared.state();
+            if let Some(held) = state.generation(number) {
+                held.bytes = held.bytes.saturating_sub(removed_bytes);
+                held.written += written.as_ref().copied().unwrap_or_default();
+            }
+            match written {
+                Ok(_) => {
+                    for (older, key) in state.insert(number, puts) {
+                        removals.entry(older).or_default().push(key);
+                    }
                 }
-                self.account();
-                let foreign = self.shared.state().sums.foreign;
-                self.shared.failures.send_if_modified(|failures| {
-                    let is_new = failures.foreign != foreign;
-                    failures.foreign = foreign;
-                    is_new
-                });
-            }
-            Operation::Recount { number, lane } => {
-                for generation in self.generations.iter().filter(|generation| generation.number == number) {
-                    generation.recount(&lane);
+                Err(error) => {
+                    drop(state);
+                    let refusal = self.fail(number, error);
+                    if !puts.is_empty() {
+                        outcome = Err(refusal);
+                    }
                 }
-                self.shared.tell_unreadable(&self.generations);
-                self.account();
             }
-            Operation::Append { .. } | Operation::Remove { .. } => {}
         }
+        outcome
     }
 
-    /// Whether the last database may be written to.
+    /// One commit, durable if there are entries; returns the bytes it wrote.
+    fn write(&mut self, database: &dyn Database, puts: &Puts, removed: &[Key]) -> Result<u64, store::Error> {
+        let put = |((lane, sequence), (payload, at)): (&Key, &(Bytes, u64))| {
+            Change::Put(lane.key(*sequence), entry::value(*at, payload))
+        };
+        let deleted = removed.iter().filter(|key| !puts.contains_key(key));
+        let delete = |(lane, sequence): &Key| Change::Delete(lane.key(*sequence));
+        let changes: Vec<_> = puts.iter().map(put).chain(deleted.map(delete)).collect();
+        let bytes = changes.iter().map(Change::bytes).sum::<usize>() as u64;
+        let start = Instant::now();
+        database.commit(changes, !puts.is_empty())?;
+        if !puts.is_empty() {
+            metrics::spool_committed(start.elapsed());
+            self.backoff.reset();
+        }
+        Ok(bytes)
+    }
+
+    /// Leaves an entry to a version that can read it: no longer read or counted, but it keeps its database.
+    fn disown(&self, key: &Key) {
+        let numbers = self.shared.state().forget(key);
+        for number in numbers {
+            let place = |held: &mut Generation| (held.since, Arc::clone(&held.database));
+            let Some((since, database)) = self.shared.state().generation(number).map(place) else { continue };
+            let key = key.0.key(key.1);
+            let value = database.get(&key).ok().flatten();
+            let bytes = value.as_ref().map_or(0, |value| (key.len() + value.len()) as u64);
+            let at = value.and_then(|value| Some(entry::parse_value(&value)?.0));
+            let foreign = Foreign { entries: 1, bytes, since: Some(at.map_or(since, time_of)) };
+            if let Some(held) = self.shared.state().generation(number) {
+                held.bytes = held.bytes.saturating_sub(bytes);
+                held.foreign = held.foreign.with(foreign);
+            }
+        }
+        let foreign = self.shared.state().totals().foreign;
+        self.shared.failures.send_if_modified(|failures| {
+            let before = std::mem::replace(&mut failures.foreign, foreign);
+            before != foreign
+        });
+    }
+
+    /// Whether the newest database may be written to.
     fn writable(&self) -> Result<(), Error> {
-        match self.generations.last() {
-            Some(generation) if !generation.has_failed() => Ok(()),
-            _ => Err(self.shared.state().refuses.clone().unwrap_or(Error::Closed)),
+        let state = self.shared.state();
+        match state.generations.last() {
+            Some(newest) if !newest.failed => Ok(()),
+            _ => Err(state.refuses.clone().unwrap_or(Error::Closed)),
         }
     }
 
-    fn failed(&mut self, position: usize, error: &Arc<store::Error>) {
-        let generation = &self.generations[position];
-        let path = self.directory.data(generation.number);
+    /// Marks a database as failed, and returns the error for callers.
+    fn fail(&mut self, number: u64, error: store::Error) -> Error {
         metrics::spool_failed();
         tracing::error!(
-            database = %path.display(),
-            error = %ErrorChain(error),
-            "spool database failed: nothing more is written to it, what it holds is still read"
+            database = %self.directory.folder(number).display(),
+            error = %Chain(&error),
+            "spool database failed; it is not written to any more, and its entries are still published"
         );
-        self.shared.failures.send_modify(|failures| {
-            failures.count += 1;
-            failures.last = Some(Failure { database: path, cause: Arc::clone(error) });
-        });
-        if position + 1 == self.generations.len() && !self.postpone_opening().is_zero() {
-            self.shared.state().refuses = Some(refusal(error));
+        let refusal = Error::from(error);
+        self.shared.failures.send_modify(|failures| failures.count += 1);
+        let mut state = self.shared.state();
+        let is_newest = state.generations.last().is_some_and(|newest| newest.number == number);
+        if let Some(held) = state.generation(number) {
+            held.failed = true;
         }
+        drop(state);
+        if is_newest && !self.postpone_opening().is_zero() {
+            self.shared.state().refuses = Some(refusal.clone());
+        }
+        refusal
     }
 
     /// The first attempt to open a fresh database is at once, and appends wait for it; further ones are after a wait.
     fn postpone_opening(&mut self) -> Duration {
         let is_first = self.backoff.is_fresh();
         let wait = self.backoff.next_wait(Retry::Later).filter(|_| !is_first).unwrap_or_default();
-        self.reopen_at = Instant::now() + wait;
+        self.open_at = Instant::now() + wait;
         wait
     }
 
     fn look_after(&mut self) {
         let now = Instant::now();
         self.tick_at = now + TICK;
-        self.look_at_free_disk();
+        self.helpers.retain(|helper| !helper.is_finished());
+        let free = self.shared.options.storage.free_bytes(self.directory.path()).ok();
+        let mut state = self.shared.state();
+        state.free_bytes = free.map(|free| free.saturating_sub(state.waiting));
+        drop(state);
         self.take_over();
         self.retire();
-        if now >= self.gauges_at {
-            self.gauges_at = now + GAUGES;
-            self.settle();
-        }
         self.account();
-        if now >= self.disk_at {
-            self.disk_at = now + DISK;
-            self.look_at_disk_use();
+        if now >= self.disk_use_at {
+            self.disk_use_at = now + DISK_USE_INTERVAL;
+            self.measure_disk_use();
         }
     }
 
-    fn look_at_free_disk(&self) {
-        let free = self.shared.options.storage.free_bytes(self.directory.path());
-        let mut state = self.shared.state();
-        state.free = free.ok().map(|free| free.saturating_sub(state.waiting()));
-    }
-
-    /// Opens a fresh database where none can be written to, or where the newest is empty and has grown large.
+    /// Opens a fresh database where none can be written to, or where the newest is empty and has grown large or is damaged.
     fn take_over(&mut self) {
+        let options = &self.shared.options;
         let is_writable = self.writable().is_ok();
-        let is_worn = self
-            .generations
-            .last()
-            .is_some_and(|newest| newest.is_empty() && newest.written() > self.shared.options.rotate_bytes);
-        let is_full = self.shared.state().is_below(&self.shared.options);
-        if (is_writable && !is_worn) || Instant::now() < self.reopen_at {
-            return;
-        }
-        let refusal = if self.generations.len() >= MOST_DATABASES {
-            let source = io::Error::other("too many databases wait to be drained").into();
-            refusal(&Arc::new(store::Error::Broken { action: "open a fresh database", source }))
-        } else if is_full {
-            Error::Full(Room::Disk)
-        } else {
-            match self.open_fresh() {
-                Ok(generation) => {
-                    tracing::info!(database = generation.number, "spool writes to a fresh database");
-                    self.generations.push(Arc::new(generation));
-                    self.shared.set_generations(&self.generations);
-                    self.shared.state().refuses = None;
-                    return;
-                }
-                Err(error) => {
-                    tracing::error!(error = %ErrorChain(&error), "spool could not open a fresh database");
-                    refusal(&Arc::new(error))
-                }
-            }
-        };
-        self.postpone_opening();
-        if !is_writable {
-            self.shared.state().refuses = Some(refusal);
-        }
-    }
-
-    fn open_fresh(&self) -> Result<Generation, store::Error> {
-        let failed = |error| store::Error::io("open a fresh database", error);
-        let number = self.directory.next_number().map_err(|error| failed(io::Error::other(error)))?;
-        let opened = self.directory.create(number).map_err(failed).and_then(|data| {
-            let database = self.shared.options.storage.open(&data)?;
-            self.directory.ready(number).map_err(failed)?;
-            Ok(Generation::new(number, database, 0, SystemTime::now()))
+        let state = self.shared.state();
+        let is_worn = state.generations.last().is_some_and(|newest| {
+            newest.is_empty() && (newest.written > options.rotate_bytes || newest.unreadable > 0)
         });
-        // It never held anything; the next start would remove it, too.
-        opened.inspect_err(|_| drop(self.directory.remove(number)))
-    }
-
-    /// Removes databases that hold nothing any more.
-    fn retire(&mut self) {
-        self.janitors.retain(|janitor| !janitor.is_finished());
-        let newest = self.generations.last().map(|newest| newest.number);
-        let (retired, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.generations)
-            .into_iter()
-            .partition(|generation| Some(generation.number) != newest && generation.is_empty());
-        self.generations = kept;
-        if retired.is_empty() {
+        let is_full = state.free_bytes.is_some_and(|free| free < options.reserve_bytes);
+        let count = state.generations.len();
+        drop(state);
+        if (is_writable && !is_worn) || Instant::now() < self.open_at {
             return;
         }
-        self.shared.set_generations(&self.generations);
-        for generation in retired {
+        let opened = if count >= MAX_DATABASES {
+            let source = io::Error::other("too many databases wait to be drained");
+            Err(store::Error::io("open a fresh database", source).into())
+        } else if is_full {
+            Err(Error::DiskFull)
+        } else {
+            let created = self.directory.create(None, |data| options.storage.open(data));
+            created.map_err(|error| {
+                tracing::error!(error = %Chain(&error), "spool cannot open a fresh database; it tries again");
+                Error::from(error)
+            })
+        };
+        match opened {
+            Ok(fresh) => {
+                tracing::info!(database = fresh.number, "spool writes to a fresh database");
+                let mut state = self.shared.state();
+                state.generations.push(fresh);
+                state.refuses = None;
+            }
+            Err(error) => {
+                self.postpone_opening();
+                if !is_writable {
+                    self.shared.state().refuses = Some(error);
+                }
+            }
+        }
+    }
+
+    /// Removes databases without entries, all but the newest.
+    fn retire(&mut self) {
+        let mut state = self.shared.state();
+        let newest = state.generations.len().saturating_sub(1);
+        let drained: Vec<_> = state.generations.extract_if(..newest, |held| held.is_empty()).collect();
+        drop(state);
+        for generation in drained {
             let directory = Arc::clone(&self.directory);
-            let janitor = thread::Builder::new().name("spool-janitor".to_owned());
-            match janitor.spawn(move || remove(generation, &directory)) {
-                Ok(janitor) => self.janitors.push(janitor),
-                Err(error) => tracing::warn!(%error, "spool leaves a drained database to the next start"),
-            }
+            self.help("spool-removal", move || remove(generation, &directory));
         }
     }
 
-    /// Counts anew what is in doubt, and looks up the oldest entries where only a bound is known.
-    fn settle(&self) {
-        for generation in &self.generations {
-            if generation.recount_doubted() {
-                self.shared.tell_unreadable(&self.generations);
-            }
-            let unsettled: Vec<_> = generation
-                .ledger()
-                .lanes()
-                .filter(|(_, tally)| !tally.exact)
-                .map(|(lane, _)| lane.clone())
-                .collect();
-            for lane in unsettled {
-                generation.settle(&lane);
-            }
-        }
-    }
-
+    /// Looks up when the oldest entry was appended, and sets the gauges.
     fn account(&self) {
-        let sums = queue::sum(&self.generations);
-        self.shared.state().sums = sums;
-        let age = sums.oldest_at.map(|at| Duration::from_millis(super::now().saturating_sub(at)));
-        metrics::spool_holds(sums.entries, sums.bytes + sums.foreign.bytes, age.unwrap_or_default());
-        metrics::spool_foreign(sums.foreign.entries);
+        let oldest = |held: &Generation| Some((Arc::clone(&held.database), held.oldest()?));
+        let keys: Vec<_> = self.shared.state().generations.iter().filter_map(oldest).collect();
+        let at = |(database, key): &(Arc<dyn Database>, Vec<u8>)| {
+            Some(entry::parse_value(&database.get(key).ok()??)?.0)
+        };
+        let oldest_at = keys.iter().filter_map(at).min();
+        let mut state = self.shared.state();
+        state.oldest_at = oldest_at;
+        let totals = state.totals();
+        drop(state);
+        let bytes = totals.bytes + totals.foreign.bytes;
+        metrics::spool_holds(totals.entries, bytes, totals.oldest_age.unwrap_or_default());
+        metrics::spool_foreign(totals.foreign.entries);
     }
 
-    /// Counts what takes no part; people take away what lies aside.
-    fn look_aside(&self) {
+    /// Measures the disk, counts the databases that are not used, and compacts one that is mostly removed entries.
+    fn measure_disk_use(&mut self) {
+        if let Ok(bytes) = self.directory.disk_bytes() {
+            metrics::spool_takes(bytes);
+        }
         let aside = self.directory.aside();
         let mut state = self.shared.state();
         if let Ok(aside) = aside {
             state.outside.aside = aside;
         }
         metrics::spool_leaves_out(state.outside.unopened.len(), state.outside.aside.len());
-    }
-
-    fn look_at_disk_use(&mut self) {
-        if let Ok(bytes) = self.directory.disk_bytes() {
-            metrics::spool_takes(bytes);
-        }
-        self.look_aside();
-        if self.compaction.as_ref().is_some_and(|compaction| !compaction.is_finished()) {
+        let place =
+            |held: &Generation| (held.number, held.bytes + held.foreign.bytes, Arc::clone(&held.database));
+        let in_use = state.generations.iter().filter(|held| !held.failed && !held.is_empty());
+        let places: Vec<_> = in_use.map(place).collect();
+        drop(state);
+        if !self.helpers.is_empty() {
             return;
         }
-        let floor = self.shared.options.rotate_bytes.saturating_mul(WASTE);
-        let wasteful = self.generations.iter().find(|generation| {
-            let holds = generation.holds();
-            let takes = self.directory.disk_bytes_of(generation.number).unwrap_or_default();
-            !generation.has_failed() && holds > 0 && takes > floor && takes / WASTE > holds
+        let floor = self.shared.options.rotate_bytes.saturating_mul(WASTE_FACTOR);
+        let wasteful = places.into_iter().find(|(number, holds, _)| {
+            let takes = disk_bytes(&self.directory.folder(*number));
+            takes > floor && takes / WASTE_FACTOR > *holds
         });
-        let Some(generation) = wasteful.cloned() else { return };
-        let compact = move || {
-            if let Err(error) = generation.database().compact() {
-                tracing::warn!(database = generation.number, error = %ErrorChain(&error), "spool compaction failed");
+        let Some((number, _, database)) = wasteful else { return };
+        self.help("spool-compaction", move || {
+            if let Err(error) = database.compact() {
+                tracing::warn!(database = number, error = %ErrorChain(&error), "spool cannot compact a database");
             }
-        };
-        self.compaction = thread::Builder::new().name("spool-compaction".to_owned()).spawn(compact).ok();
+        });
+    }
+
+    fn help(&mut self, name: &str, work: impl FnOnce() + Send + 'static) {
+        match thread::Builder::new().name(name.to_owned()).spawn(work) {
+            Ok(helper) => self.helpers.push(helper),
+            Err(error) => tracing::warn!(name, %error, "spool cannot start a thread"),
+        }
     }
 }
 
-/// Closes a drained database once nobody reads from it, and removes it; a damaged one is set aside.
-fn remove(mut generation: Arc<Generation>, directory: &Directory) {
-    let end = Instant::now() + LONGEST_READ;
-    let generation = loop {
-        match Arc::try_unwrap(generation) {
-            Ok(alone) => break alone,
-            Err(shared) if Instant::now() < end => generation = shared,
-            Err(_) => {
-                tracing::warn!("spool leaves a drained database to the next start: it is still being read");
-                return;
-            }
-        }
-        thread::sleep(Duration::from_millis(10));
+/// Closes a drained database when its last reader has finished, and removes it; a damaged one is moved aside.
+fn remove(generation: Generation, directory: &Directory) {
+    let Generation { number, database, unreadable, .. } = generation;
+    while Arc::strong_count(&database) > 1 {
+        thread::sleep(READERS_POLL);
+    }
+    drop(database);
+    let removed = if unreadable > 0 {
+        // Its gap is already open, but the folder has no mark of it: the next start reports it once more.
+        directory.move_aside(number).map(|folder| {
+            tracing::warn!(folder = %folder.display(), "spool moved a damaged database aside after draining it");
+        })
+    } else {
+        directory.remove(&directory.folder(number))
     };
-    let (number, is_damaged) = (generation.number, generation.is_damaged());
-    drop(generation);
-    if is_damaged {
-        // Its gap is open or about to be; only whoever keeps it knows, so the next start tells of it once more.
-        match directory.move_aside(number) {
-            Ok(path) => tracing::warn!(path = %path.display(), "spool set a damaged database aside"),
-            Err(error) => tracing::warn!(%error, "spool could not set a damaged database aside"),
-        }
-    } else if let Err(error) = directory.remove(number) {
-        tracing::warn!(database = number, %error, "spool could not remove a drained database");
+    if let Err(error) = removed {
+        tracing::warn!(database = number, %error, "spool cannot remove a drained database; the next start does");
     }
 }

@@ -44,12 +44,6 @@ pub trait Database: Send + Sync {
     /// Every error is final: how much is on disk is unknown, and nothing more may be committed to this database.
     fn commit(&self, changes: Vec<Change>, durable: bool) -> Result<(), Error>;
 
-    /// Length of the value at this key.
-    ///
-    /// # Errors
-    /// The part of the database that has the key is unreadable.
-    fn size(&self, key: &[u8]) -> Result<Option<u64>, Error>;
-
     /// The value at this key.
     ///
     /// # Errors
@@ -79,6 +73,17 @@ pub enum Change {
     Put(Vec<u8>, Vec<u8>),
     /// Removes a key.
     Delete(Vec<u8>),
+}
+
+impl Change {
+    /// Bytes of key and value.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Put(key, value) => key.len() + value.len(),
+            Self::Delete(key) => key.len(),
+        }
+    }
 }
 
 /// A failure of the store.
@@ -132,9 +137,9 @@ impl Error {
         }
     }
 
-    /// Whether the disk is full.
+    /// Whether the reason says nothing about the database's files, so that the same may succeed later.
     #[must_use]
-    pub fn is_no_space(&self) -> bool {
-        matches!(self, Self::NoSpace(_))
+    pub fn is_passing(&self) -> bool {
+        !matches!(self, Self::Broken { .. })
     }
 }

@@ -41,7 +41,7 @@ fn mark_as_copy(home: &Path) {
 }
 
 #[tokio::test]
-async fn a_crash_at_any_point_of_replacing_a_database_loses_nothing_and_is_told_until_somebody_knows() {
+async fn a_crash_while_replacing_a_database_loses_nothing() {
     let lane = lane("t", 0);
     let before = SystemTime::now();
     let points: [(&str, GoBack); 4] = [
@@ -86,7 +86,7 @@ async fn a_crash_at_any_point_of_replacing_a_database_loses_nothing_and_is_told_
 }
 
 #[tokio::test]
-async fn a_database_that_cannot_be_copied_now_keeps_its_name_and_is_copied_by_a_later_start() {
+async fn a_copy_that_fails_is_made_by_a_later_start() {
     let lane = lane("t", 0);
     let home = broken(&lane).await;
     let faults = Faulty::default();
@@ -107,7 +107,7 @@ async fn a_database_that_cannot_be_copied_now_keeps_its_name_and_is_copied_by_a_
 }
 
 #[tokio::test]
-async fn a_database_that_cannot_be_set_aside_keeps_nobody_from_starting() {
+async fn a_database_that_cannot_be_moved_aside_allows_a_start() {
     let lane = lane("t", 0);
     let home = broken(&lane).await;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
@@ -132,7 +132,7 @@ async fn a_database_that_cannot_be_set_aside_keeps_nobody_from_starting() {
 }
 
 #[tokio::test]
-async fn databases_that_are_held_or_cannot_be_looked_into_count_as_unopened() {
+async fn locked_and_unlisted_databases_count_as_unopened() {
     let bench = Bench::new();
     let lane = lane("t", 0);
     bench.append(&lane, [1]).await;

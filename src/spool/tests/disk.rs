@@ -66,7 +66,7 @@ async fn table_with(home: &Path, lane: &Lane, count: u64) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_database_that_does_not_open_is_moved_aside_and_the_others_are_read() {
+async fn a_broken_database_is_moved_aside_and_others_are_read() {
     let bench = Bench::new();
     let lane = lane("t", 0);
     bench.append(&lane, [1, 2]).await;
@@ -97,7 +97,7 @@ async fn a_database_that_does_not_open_is_moved_aside_and_the_others_are_read() 
 }
 
 #[tokio::test]
-async fn a_torn_end_of_the_journal_costs_nothing_that_was_acknowledged() {
+async fn a_torn_journal_end_loses_nothing_acknowledged() {
     let bench = Bench::new();
     let lane = lane("t", 0);
     bench.append(&lane, 1..=20).await;
@@ -113,7 +113,7 @@ async fn a_torn_end_of_the_journal_costs_nothing_that_was_acknowledged() {
 }
 
 #[tokio::test]
-async fn a_last_batch_with_a_hole_is_cut_off_and_all_before_it_is_salvaged() {
+async fn all_before_a_last_batch_with_a_hole_is_salvaged() {
     let bench = Bench::new();
     let lane = lane("t", 0);
     bench.append(&lane, 1..=20).await;
@@ -135,7 +135,7 @@ async fn a_last_batch_with_a_hole_is_cut_off_and_all_before_it_is_salvaged() {
 }
 
 #[tokio::test]
-async fn entries_of_a_damaged_block_are_left_out_and_the_rest_is_read_drained_and_kept_aside() {
+async fn a_damaged_block_costs_its_entries_and_no_others() {
     let home = tempfile::tempdir().unwrap();
     let lane = lane("t", 0);
     let table = table_with(home.path(), &lane, 2_000).await;
@@ -176,7 +176,7 @@ async fn a_damaged_first_block_hides_nothing_behind_it() {
 }
 
 #[tokio::test]
-async fn damage_that_comes_while_the_spool_is_open_is_told_once_and_does_not_count_any_more() {
+async fn damage_found_by_a_reader_is_reported_and_counted_out_once() {
     let bench = Bench::new();
     let (lane, other) = (lane("t", 0), lane("t", 1));
     bench.append(&lane, 1..=20).await;
@@ -200,7 +200,7 @@ async fn damage_that_comes_while_the_spool_is_open_is_told_once_and_does_not_cou
 }
 
 #[tokio::test]
-async fn a_damaged_database_is_set_aside_once_nothing_readable_is_left_in_it() {
+async fn a_damaged_database_is_moved_aside_once_drained() {
     let bench = Bench::with(|options| Options { rotate_bytes: 100, ..options });
     let lane = lane("t", 0);
     bench.append(&lane, 1..=20).await;
@@ -216,7 +216,7 @@ async fn a_damaged_database_is_set_aside_once_nothing_readable_is_left_in_it() {
 }
 
 #[tokio::test]
-async fn a_database_that_may_not_be_opened_stays_where_it_is() {
+async fn a_database_without_rights_stays_where_it_is() {
     let bench = Bench::new();
     let lane = lane("t", 0);
     bench.append(&lane, [1]).await;
@@ -236,7 +236,7 @@ async fn a_database_that_may_not_be_opened_stays_where_it_is() {
 }
 
 #[tokio::test]
-async fn a_database_that_was_large_before_a_restart_is_given_back_when_drained_after_it() {
+async fn a_database_large_before_a_restart_is_replaced_once_drained() {
     let bench = Bench::with(|options| Options { rotate_bytes: 1_000_000, ..options });
     let lane = lane("t", 0);
     bench.spool.append(entry_of(&lane, 1, vec![7; 2_000_000])).await.unwrap();
@@ -301,7 +301,7 @@ fn a_journal_that_grew_over_many_short_lives_is_given_back() {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(before > 64_000_000, "{before}");
-    assert_eq!(database.size(&[1, 3]).unwrap(), Some(10_000_000));
+    assert_eq!(database.get(&[1, 3]).unwrap().map(|value| value.len()), Some(10_000_000));
 }
 
 #[test]
@@ -337,12 +337,12 @@ fn compaction_gives_back_what_removed_entries_took() {
     database.compact().unwrap();
 
     until("given back", &|bytes| bytes < 1_000_000);
-    assert_eq!(database.size(&key(5_000)).unwrap(), Some(4_000));
-    assert_eq!(database.size(&key(5_001)).unwrap(), None);
+    assert_eq!(database.get(&key(5_000)).unwrap().map(|value| value.len()), Some(4_000));
+    assert_eq!(database.get(&key(5_001)).unwrap(), None);
 }
 
 #[tokio::test]
-async fn a_loose_spool_is_tightened_when_it_is_opened() {
+async fn opening_takes_rights_away_from_other_users() {
     use std::os::unix::fs::PermissionsExt as _;
     let (home, lane) = (tempfile::tempdir().unwrap(), lane("t", 0));
     let spool = open(home.path()).spool;

@@ -195,6 +195,10 @@ impl Wrapped {
         Err(error)
     }
 
+    fn is_damaged(&self, value: &[u8]) -> bool {
+        self.faults.0.state.lock().damage.as_ref().is_some_and(|damage| value.ends_with(damage))
+    }
+
     /// Whether the disk lets one more entry be looked up.
     fn look_up(&self) -> Result<(), Error> {
         let mut state = self.faults.0.state.lock();
@@ -242,21 +246,19 @@ impl Database for Wrapped {
         }
     }
 
-    fn size(&self, key: &[u8]) -> Result<Option<u64>, Error> {
-        self.look_up()?;
-        self.inner.size(key)
-    }
-
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         self.look_up()?;
-        self.inner.get(key)
+        let value = self.inner.get(key)?;
+        match value.as_ref().is_some_and(|value| self.is_damaged(value)) {
+            true => Err(Error::io("read an entry", io::Error::other("injected"))),
+            false => Ok(value),
+        }
     }
 
     fn visit(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), Error> {
-        let damage = self.faults.0.state.lock().damage.clone();
         let mut is_damaged = false;
         self.inner.visit(from, to, &mut |key, value| {
-            is_damaged = damage.as_ref().is_some_and(|damage| value.ends_with(damage));
+            is_damaged = self.is_damaged(value);
             if is_damaged { ControlFlow::Break(()) } else { visit(key, value) }
         })?;
         if is_damaged { Err(Error::io("read entries", io::Error::other("injected"))) } else { Ok(()) }

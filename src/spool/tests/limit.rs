@@ -3,10 +3,10 @@
 use base::retry::Retry;
 
 use super::*;
-use crate::spool::{Room, fault::Fault};
+use crate::spool::fault::Fault;
 
 #[tokio::test]
-async fn at_the_limit_entries_are_refused_before_anything_is_written_until_others_go() {
+async fn at_the_limit_entries_are_refused_until_others_are_removed() {
     let size = lane("t", 0).size(&Bytes::from(vec![0; 1000]));
     let bench = Bench::with(|options| Options { limit_bytes: 3 * size, ..options });
     let lane = lane("t", 0);
@@ -18,7 +18,7 @@ async fn at_the_limit_entries_are_refused_before_anything_is_written_until_other
 
     let refused = append(4).await.unwrap_err();
 
-    assert!(matches!(refused, Error::Full(Room::Limit)), "{refused}");
+    assert!(matches!(refused, Error::LimitReached), "{refused}");
     assert_eq!(refused.retry(), Retry::Later);
     assert_eq!(bench.faults.durable_commits(), commits);
     bench.spool.remove(&lane, 2);
@@ -27,13 +27,13 @@ async fn at_the_limit_entries_are_refused_before_anything_is_written_until_other
 }
 
 #[tokio::test]
-async fn a_limit_that_is_raised_counts_at_once_and_one_below_what_is_held_drops_nothing() {
+async fn a_new_limit_counts_at_once_and_drops_nothing() {
     let bench = Bench::with(|options| Options { limit_bytes: 20_000, ..options });
     let lane = lane("t", 0);
     let append = |sequence| bench.spool.append(entry_of(&lane, sequence, vec![0; 15_000]));
     append(1).await.unwrap();
-    assert!(matches!(append(2).await, Err(Error::Full(Room::Limit))));
-    assert!(matches!(bench.spool.refuses(), Some(Error::Full(Room::Limit))));
+    assert!(matches!(append(2).await, Err(Error::LimitReached)));
+    assert!(matches!(bench.spool.refuses(), Some(Error::LimitReached)));
 
     bench.spool.set_limit(100_000);
     append(2).await.unwrap();
@@ -41,7 +41,7 @@ async fn a_limit_that_is_raised_counts_at_once_and_one_below_what_is_held_drops_
     bench.spool.set_limit(1_000);
 
     assert!(roomy.is_none(), "{roomy:?}");
-    assert!(matches!(append(3).await, Err(Error::Full(Room::Limit))));
+    assert!(matches!(append(3).await, Err(Error::LimitReached)));
     assert_eq!(within(bench.spool.read(&lane, None, 10, 100_000)).await.unwrap().entries.len(), 2);
 }
 
@@ -56,21 +56,21 @@ async fn entries_that_only_wait_count_against_the_limit_too() {
     let refused = within(bench.spool.append(entry_of(&lane, 3, vec![0; 1000]))).await;
 
     bench.faults.release();
-    assert!(matches!(refused, Err(Error::Full(Room::Limit))), "{refused:?}");
+    assert!(matches!(refused, Err(Error::LimitReached)), "{refused:?}");
     for append in waiting {
         within(append).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn below_the_reserve_of_free_disk_entries_are_refused_until_there_is_more() {
+async fn entries_are_refused_below_the_reserve_of_free_disk() {
     let bench = Bench::with(|options| Options { reserve_bytes: 1_000_000, ..options });
     let lane = lane("t", 0);
     bench.append(&lane, [1]).await;
 
     bench.faults.set_free_bytes(Some(1_000_000));
     eventually("entries are refused", async || {
-        matches!(bench.spool.append(entry(&lane, 2)).await, Err(Error::Full(Room::Disk)))
+        matches!(bench.spool.append(entry(&lane, 2)).await, Err(Error::DiskFull))
     })
     .await;
     bench.faults.set_free_bytes(Some(2_000_000));
@@ -80,7 +80,7 @@ async fn below_the_reserve_of_free_disk_entries_are_refused_until_there_is_more(
 }
 
 #[tokio::test]
-async fn a_full_queue_is_said_at_once_and_one_large_entry_alone_is_taken() {
+async fn a_full_queue_refuses_but_takes_one_large_entry() {
     let bench = Bench::with(|options| Options { queue_bytes: 2_000, ..options });
     let lane = lane("t", 0);
     bench.faults.hold();
@@ -95,7 +95,7 @@ async fn a_full_queue_is_said_at_once_and_one_large_entry_alone_is_taken() {
 }
 
 #[tokio::test]
-async fn a_disk_that_fills_up_while_writing_is_full_and_not_failed_and_recovers() {
+async fn a_disk_that_fills_up_during_a_write_is_full_then_recovers() {
     let bench = Bench::with(|options| Options { reserve_bytes: 1_000_000, ..options });
     let lane = lane("t", 0);
     bench.append(&lane, [1]).await;
@@ -104,8 +104,8 @@ async fn a_disk_that_fills_up_while_writing_is_full_and_not_failed_and_recovers(
     // The free disk was not looked at since, so this one gets as far as the disk.
     let refused = within(bench.spool.append(entry(&lane, 2))).await;
 
-    assert!(matches!(refused, Err(Error::Full(Room::Disk))), "{refused:?}");
-    assert!(matches!(bench.spool.append(entry(&lane, 3)).await, Err(Error::Full(Room::Disk))));
+    assert!(matches!(refused, Err(Error::DiskFull)), "{refused:?}");
+    assert!(matches!(bench.spool.append(entry(&lane, 3)).await, Err(Error::DiskFull)));
     assert_eq!(bench.sequences(&lane).await, [1], "what was acknowledged is read on");
 
     bench.faults.set_free_bytes(None);

@@ -143,7 +143,7 @@ async fn the_spool_holds_what_was_acknowledged_and_not_removed() {
 }
 
 #[tokio::test]
-async fn it_does_so_when_databases_fail() {
+async fn the_same_holds_when_databases_fail() {
     for seed in crate::cycles::seeds("MODEL", 3) {
         run((seed + 1).wrapping_mul(104_729), true).await;
     }

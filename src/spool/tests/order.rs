@@ -4,7 +4,7 @@ use super::*;
 use crate::spool::fault::Fault;
 
 #[tokio::test]
-async fn entries_come_back_in_sequence_and_lane_by_lane_whatever_order_they_came_in() {
+async fn entries_come_back_by_lane_and_in_sequence() {
     let bench = Bench::new();
     let (one, other, longer) = (lane("t", 0), lane("t", 1), lane("t.longer", 0));
 
@@ -21,7 +21,7 @@ async fn entries_come_back_in_sequence_and_lane_by_lane_whatever_order_they_came
 }
 
 #[tokio::test]
-async fn a_read_stops_at_the_count_and_at_the_bytes_but_returns_one_entry_of_any_size() {
+async fn a_read_stops_at_its_limits_but_returns_one_entry() {
     let bench = Bench::new();
     let lane = lane("t", 0);
     for sequence in 1..=5 {
@@ -41,7 +41,7 @@ async fn a_read_stops_at_the_count_and_at_the_bytes_but_returns_one_entry_of_any
 }
 
 #[tokio::test]
-async fn a_read_that_is_cut_says_so_and_leaves_no_gap_between_databases() {
+async fn a_limited_read_says_more_and_skips_nothing() {
     let bench = Bench::new();
     let lane = lane("t", 0);
     for sequence in [1, 2] {
@@ -90,7 +90,7 @@ async fn an_append_alone_waits_for_no_company() {
 }
 
 #[tokio::test]
-async fn an_entry_whose_append_nobody_waits_for_is_written_all_the_same() {
+async fn an_append_is_written_even_if_its_future_is_dropped() {
     let bench = Bench::new();
     let lane = lane("t", 0);
 
@@ -132,7 +132,7 @@ async fn a_removal_counts_for_readers_at_once() {
 }
 
 #[tokio::test]
-async fn a_removal_wins_over_the_append_it_finds_waiting_or_being_written() {
+async fn a_removal_wins_over_an_append_in_progress() {
     let bench = Bench::new();
     let lane = lane("t", 0);
     bench.faults.hold();
@@ -156,7 +156,7 @@ async fn a_removal_wins_over_the_append_it_finds_waiting_or_being_written() {
 }
 
 #[tokio::test]
-async fn a_removal_of_nothing_changes_nothing_and_an_append_after_it_stays() {
+async fn an_append_after_a_removal_of_the_same_key_stays() {
     let bench = Bench::new();
     let lane = lane("t", 0);
     bench.append(&lane, [1]).await;
@@ -170,7 +170,7 @@ async fn a_removal_of_nothing_changes_nothing_and_an_append_after_it_stays() {
 }
 
 #[tokio::test]
-async fn an_entry_that_is_appended_twice_is_there_once_and_counted_once() {
+async fn an_entry_appended_twice_is_held_and_counted_once() {
     let bench = Bench::new();
     let lane = lane("t", 0);
     bench.append(&lane, [1, 2]).await;
@@ -184,7 +184,7 @@ async fn an_entry_that_is_appended_twice_is_there_once_and_counted_once() {
 }
 
 #[tokio::test]
-async fn lanes_tell_what_they_hold_after_everything_called_before() {
+async fn lanes_include_everything_called_before() {
     let bench = Bench::new();
     let (one, other) = (lane("a", 0), lane("b", 7));
     bench.append(&one, 1..=10).await;
@@ -197,14 +197,14 @@ async fn lanes_tell_what_they_hold_after_everything_called_before() {
 
     let told: Vec<_> =
         lanes.iter().map(|state| (state.lane.clone(), state.entries, state.oldest_sequence)).collect();
-    assert_eq!(told, [(one.clone(), 6, 4), (other, 1, 11)]);
-    let sizes: u64 = [4, 6, 7, 8, 9, 10].iter().map(|at| one.size(&entry(&one, *at).payload)).sum();
-    assert_eq!(lanes[0].bytes, sizes);
-    assert_eq!(bench.spool.totals().entries, 7);
+    assert_eq!(told, [(one.clone(), 6, 4), (other.clone(), 1, 11)]);
+    let left = [4, 6, 7, 8, 9, 10].map(|at| (&one, at)).into_iter().chain([(&other, 11)]);
+    let bytes: u64 = left.map(|(lane, at)| lane.size(&entry(lane, at).payload)).sum();
+    assert_eq!((bench.spool.totals().entries, bench.spool.totals().bytes), (7, bytes));
 }
 
 #[tokio::test]
-async fn a_closed_spool_has_written_what_waited_and_takes_nothing_more() {
+async fn close_writes_what_waits_and_refuses_what_follows() {
     let bench = Bench::new();
     let lane = lane("t", 0);
     bench.faults.hold();
@@ -225,7 +225,7 @@ async fn a_closed_spool_has_written_what_waited_and_takes_nothing_more() {
 }
 
 #[tokio::test]
-async fn what_is_disowned_counts_as_nothing_but_itself_and_its_database_stays() {
+async fn a_disowned_entry_counts_as_foreign_and_keeps_its_database() {
     let bench = Bench::new();
     let lane = lane("t", 0);
     bench.append(&lane, 1..=2).await;

@@ -217,17 +217,11 @@ impl Database for FjallDatabase {
         }
         let mut batch = fjall::OwnedWriteBatch::with_capacity(self.database.clone(), changes.len())
             .durability(Some(mode));
-        let mut bytes = changes.len() * KEY_OVERHEAD_BYTES;
+        let bytes = changes.iter().map(|change| change.bytes() + NODE_BYTES).sum::<usize>();
         for change in changes {
             match change {
-                Change::Put(key, value) => {
-                    bytes += key.len() + value.len();
-                    batch.insert(&self.entries, key, value);
-                }
-                Change::Delete(key) => {
-                    bytes += key.len();
-                    batch.remove(&self.entries, key);
-                }
+                Change::Put(key, value) => batch.insert(&self.entries, key, value),
+                Change::Delete(key) => batch.remove(&self.entries, key),
             }
         }
         batch.commit().map_err(|error| translate("commit to the journal", error))?;
@@ -237,11 +231,6 @@ impl Database for FjallDatabase {
             tracing::debug!(error = %base::retry::ErrorChain(&error), "the store could not switch tables");
         }
         Ok(())
-    }
-
-    fn size(&self, key: &[u8]) -> Result<Option<u64>, Error> {
-        let size = self.entries.size_of(key).map_err(|error| translate("look up an entry", error))?;
-        Ok(size.map(u64::from))
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {

@@ -294,7 +294,7 @@ impl Core {
         for (key, value) in chunk.entries {
             let text = key;
             let key = self.place.entry(&text);
-            let was_there = self.opened.with(|database| database.size(&key))?.is_some();
+            let was_there = self.opened.with(|database| database.get(&key))?.is_some();
             if was_there != value.is_some() {
                 meta.count(&text, value.is_some());
             }

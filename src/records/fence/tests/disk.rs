@@ -111,10 +111,6 @@ impl Database for Wrapped {
         self.0.commit(changes, durable)
     }
 
-    fn size(&self, key: &[u8]) -> Result<Option<u64>, store::Error> {
-        self.0.size(key)
-    }
-
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, store::Error> {
         if self.1.unreadable.swap(false, Ordering::AcqRel) {
             return Err(store::Error::io("read", io::Error::other("a damaged block")));

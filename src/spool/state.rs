@@ -1,0 +1,436 @@
+//! What callers, readers and the writer share: the queue, an index of what the databases hold, and what may enter.
+//!
+//! The index has the sequences of each lane, about two bytes an entry, and decides what a reader sees: an entry is in it from
+//! the commit of its append on until it is removed. There is one queue, in the order of the calls, so that a removal is never
+//! overtaken by the append before it. Entries in it are bounded in bytes; removals by the entries there are.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use roaring::RoaringTreemap;
+use tokio::sync::{oneshot, watch};
+
+use base::metrics;
+
+use super::{
+    Batch, Entry, Error, Failures, Foreign, Lane, LaneState, Options, Outside, Totals, entry, milliseconds,
+    scan::scan,
+};
+use crate::store::Database;
+
+/// An entry of this size decides whether there is room at all; nearly all are smaller.
+const ORDINARY_BYTES: u64 = 16 * 1024;
+
+/// Lane and sequence: what identifies an entry.
+pub(super) type Key = (Lane, u64);
+
+/// Entries to write: payload, and the time of the append in milliseconds since 1970.
+pub(super) type Puts = HashMap<Key, (Bytes, u64)>;
+
+/// Something for the writer.
+pub(super) enum Operation {
+    Append {
+        entry: Entry,
+        /// Milliseconds since 1970.
+        at: u64,
+        done: oneshot::Sender<Result<(), Error>>,
+    },
+    Remove {
+        key: Key,
+        /// Numbers of the databases whose index had it.
+        from: Vec<u64>,
+    },
+    Disown(Key),
+    /// Asks what the lanes hold once all earlier operations are done.
+    Lanes(oneshot::Sender<Vec<LaneState>>),
+}
+
+/// One database, and an index of the entries that were not removed from it.
+pub(super) struct Generation {
+    pub(super) number: u64,
+    /// A time no later than the first entry.
+    pub(super) since: SystemTime,
+    pub(super) database: Arc<dyn Database>,
+    /// Sequences by lane; no lane is empty.
+    lanes: HashMap<Lane, RoaringTreemap>,
+    entries: u64,
+    /// Of keys and values. Includes those of removed entries until the removal is written, and of entries that cannot be read.
+    pub(super) bytes: u64,
+    pub(super) foreign: Foreign,
+    /// A commit failed: it is not written to any more. Removals from it are lost at a restart.
+    pub(super) failed: bool,
+    /// Stretches that cannot be read. With any it is moved aside instead of removed.
+    pub(super) unreadable: u64,
+    /// Bytes committed since it was created, or those it took on disk when it was opened and all since.
+    pub(super) written: u64,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    /// Oldest first. The last is written to unless it has failed.
+    pub(super) generations: Vec<Generation>,
+    pub(super) queue: VecDeque<Operation>,
+    /// Bytes of entries that wait for the writer or are being written.
+    pub(super) waiting: u64,
+    pub(super) limit_bytes: u64,
+    /// Highest sequence found at open or appended since.
+    pub(super) highest: u64,
+    /// When the oldest entry was appended, as of the last look, in milliseconds since 1970.
+    pub(super) oldest_at: Option<u64>,
+    pub(super) outside: Outside,
+    /// Free disk as of the last look, less what was taken since.
+    pub(super) free_bytes: Option<u64>,
+    /// Why no entry is taken at the moment.
+    pub(super) refuses: Option<Error>,
+    pub(super) closing: bool,
+    /// The writer has ended.
+    gone: bool,
+}
+
+pub(super) struct Shared {
+    pub(super) options: Options,
+    state: Mutex<State>,
+    /// The writer waits here.
+    wake: Condvar,
+    pub(super) failures: watch::Sender<Failures>,
+}
+
+impl Generation {
+    /// Takes over an open database and indexes what is in it.
+    pub(super) fn new(number: u64, database: Box<dyn Database>, since: SystemTime, written: u64) -> Self {
+        let mut generation = Self {
+            number,
+            since,
+            database: Arc::from(database),
+            lanes: HashMap::new(),
+            entries: 0,
+            bytes: 0,
+            foreign: Foreign::default(),
+            failed: false,
+            unreadable: 0,
+            written,
+        };
+        let database = Arc::clone(&generation.database);
+        generation.unreadable =
+            scan(&*database, &mut |lane, sequence, size| generation.insert(&(lane, sequence), size));
+        generation
+    }
+
+    /// An entry that replaces one of the same key has the same size.
+    fn insert(&mut self, (lane, sequence): &Key, size: u64) {
+        if self.lanes.entry(lane.clone()).or_default().insert(*sequence) {
+            self.entries += 1;
+            self.bytes += size;
+        }
+    }
+
+    /// Takes the entry out of the index, and returns whether it was in it.
+    fn remove(&mut self, (lane, sequence): &Key) -> bool {
+        let Some(sequences) = self.lanes.get_mut(lane) else { return false };
+        let removed = sequences.remove(*sequence);
+        if sequences.is_empty() {
+            self.lanes.remove(lane);
+        }
+        self.entries -= u64::from(removed);
+        removed
+    }
+
+    pub(super) fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Whether it may be removed: entries of other versions have to stay.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries == 0 && self.foreign.entries == 0
+    }
+
+    /// Key of the entry with the lowest sequence, which is the oldest.
+    pub(super) fn oldest(&self) -> Option<Vec<u8>> {
+        let firsts = self.lanes.iter().filter_map(|(lane, sequences)| Some((sequences.min()?, lane)));
+        firsts.min().map(|(sequence, lane)| lane.key(sequence))
+    }
+}
+
+impl State {
+    pub(super) fn generation(&mut self, number: u64) -> Option<&mut Generation> {
+        self.generations.iter_mut().find(|generation| generation.number == number)
+    }
+
+    /// Takes the entry out of every index, and returns the numbers of the databases that have it.
+    pub(super) fn forget(&mut self, key: &Key) -> Vec<u64> {
+        let held = self.generations.iter_mut().filter_map(|held| held.remove(key).then_some(held.number));
+        held.collect()
+    }
+
+    /// Indexes entries that this database has on disk now, and returns keys that older ones have, too.
+    pub(super) fn insert(&mut self, number: u64, puts: &Puts) -> Vec<(u64, Key)> {
+        let mut older = Vec::new();
+        if puts.is_empty() {
+            return older;
+        }
+        for (key, (payload, _)) in puts {
+            for held in &mut self.generations {
+                if held.number == number {
+                    held.insert(key, key.0.size(payload));
+                } else if held.remove(key) {
+                    older.push((held.number, key.clone()));
+                }
+            }
+        }
+        // Removals that were called while the entries were being written did not find them.
+        let mut queue = std::mem::take(&mut self.queue);
+        for operation in &mut queue {
+            match operation {
+                Operation::Remove { key, from } if puts.contains_key(key) => from.extend(self.forget(key)),
+                _ => {}
+            }
+        }
+        self.queue = queue;
+        older
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for generation in &self.generations {
+            totals.entries += generation.entries;
+            totals.bytes += generation.bytes;
+            totals.foreign = totals.foreign.with(generation.foreign);
+        }
+        let oldest_at = self.oldest_at.filter(|_| totals.entries > 0);
+        totals.oldest_age =
+            oldest_at.map(|at| Duration::from_millis(milliseconds(SystemTime::now()).saturating_sub(at)));
+        totals
+    }
+
+    pub(super) fn lanes(&self) -> Vec<LaneState> {
+        let mut lanes: BTreeMap<&Lane, LaneState> = BTreeMap::new();
+        for (lane, sequences) in self.generations.iter().flat_map(|generation| &generation.lanes) {
+            let oldest = sequences.min().unwrap_or_default();
+            let empty = || LaneState { lane: lane.clone(), entries: 0, oldest_sequence: oldest };
+            let state = lanes.entry(lane).or_insert_with(empty);
+            state.entries += sequences.len();
+            state.oldest_sequence = state.oldest_sequence.min(oldest);
+        }
+        lanes.into_values().collect()
+    }
+
+    /// Whether the lane has entries.
+    pub(super) fn holds(&self, lane: &Lane) -> Result<bool, Error> {
+        if self.closing {
+            return Err(Error::Closed);
+        }
+        Ok(self.generations.iter().any(|generation| generation.lanes.contains_key(lane)))
+    }
+
+    /// Sequences of the lane above `after`, at most `most`, each with the newest database that has it.
+    fn find(&self, lane: &Lane, after: Option<u64>, most: usize) -> BTreeMap<u64, (u64, Arc<dyn Database>)> {
+        let Some(from) = after.map_or(Some(0), |after| after.checked_add(1)) else { return BTreeMap::new() };
+        let mut found = BTreeMap::new();
+        for generation in &self.generations {
+            let Some(sequences) = generation.lanes.get(lane) else { continue };
+            let mut sequences = sequences.iter();
+            sequences.advance_to(from);
+            let place = || (generation.number, Arc::clone(&generation.database));
+            found.extend(sequences.take(most).map(|sequence| (sequence, place())));
+        }
+        while found.len() > most {
+            found.pop_last();
+        }
+        found
+    }
+
+    /// Whether an entry of this size may enter.
+    fn admit(&self, size: u64, options: &Options) -> Result<(), Error> {
+        if self.closing {
+            return Err(Error::Closed);
+        }
+        if let Some(reason) = &self.refuses {
+            return Err(reason.clone());
+        }
+        let Totals { bytes, foreign, .. } = self.totals();
+        if bytes + foreign.bytes + self.waiting + size > self.limit_bytes {
+            return Err(Error::LimitReached);
+        }
+        if self.free_bytes.is_some_and(|free| free < options.reserve_bytes.saturating_add(size)) {
+            return Err(Error::DiskFull);
+        }
+        // An entry alone is taken whatever its size.
+        if self.waiting > 0 && self.waiting + size > options.queue_bytes {
+            return Err(Error::Busy);
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    pub(super) fn new(options: Options, generations: Vec<Generation>, outside: Outside) -> Self {
+        let limit_bytes = options.limit_bytes;
+        metrics::spool_limited(limit_bytes);
+        let sequences = generations.iter().flat_map(|generation| generation.lanes.values());
+        let highest = sequences.filter_map(RoaringTreemap::max).max().unwrap_or_default();
+        let shared = Self {
+            state: Mutex::new(State { generations, limit_bytes, highest, outside, ..State::default() }),
+            options,
+            wake: Condvar::new(),
+            failures: watch::Sender::default(),
+        };
+        for Generation { number, since, unreadable, .. } in &shared.state().generations {
+            shared.report_unreadable(*number, *unreadable, *since);
+        }
+        shared
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Queues the entry. The receiver answers when it is on disk.
+    pub(super) fn append(&self, entry: Entry) -> Result<oneshot::Receiver<Result<(), Error>>, Error> {
+        entry.lane.check()?;
+        let size = entry.lane.size(&entry.payload);
+        let (done, outcome) = oneshot::channel();
+        let mut state = self.state();
+        state.admit(size, &self.options)?;
+        state.waiting += size;
+        state.highest = state.highest.max(entry.sequence);
+        state.free_bytes = state.free_bytes.map(|free| free.saturating_sub(size));
+        self.push(state, Operation::Append { entry, at: milliseconds(SystemTime::now()), done });
+        Ok(outcome)
+    }
+
+    /// Hides the entry from readers and queues its removal.
+    pub(super) fn remove(&self, key: Key) {
+        let mut state = self.state();
+        if !state.gone {
+            let from = state.forget(&key);
+            self.push(state, Operation::Remove { key, from });
+        }
+    }
+
+    /// Queues a question or a duty; refused once the spool is closing.
+    pub(super) fn ask(&self, operation: Operation) -> Result<(), Error> {
+        let state = self.state();
+        if state.closing {
+            return Err(Error::Closed);
+        }
+        self.push(state, operation);
+        Ok(())
+    }
+
+    fn push(&self, mut state: MutexGuard<'_, State>, operation: Operation) {
+        state.queue.push_back(operation);
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// Why not even an ordinary entry is taken.
+    pub(super) fn refuses(&self) -> Option<Error> {
+        self.state().admit(ORDINARY_BYTES, &self.options).err()
+    }
+
+    /// No more entries; the writer ends after what waits.
+    pub(super) fn close(&self) {
+        self.state().closing = true;
+        self.wake.notify_one();
+    }
+
+    /// The writer has ended: whatever waits is refused by being dropped.
+    pub(super) fn gone(&self) {
+        let mut state = self.state();
+        (state.closing, state.gone) = (true, true);
+        let waiting = std::mem::take(&mut state.queue);
+        drop(state);
+        drop(waiting);
+    }
+
+    /// The next operations, at most `count` and `bytes` of entries but at least one; none if nothing came for `patience`,
+    /// and `None` when all is done and the spool is closing.
+    pub(super) fn take(&self, count: usize, bytes: u64, patience: Duration) -> Option<Vec<Operation>> {
+        let mut state = self.state();
+        self.wake.wait_while_for(&mut state, |state| state.queue.is_empty() && !state.closing, patience);
+        if state.queue.is_empty() && state.closing {
+            return None;
+        }
+        let (mut taken, mut fitting) = (0, 0);
+        for operation in state.queue.iter().take(count) {
+            if let Operation::Append { entry, .. } = operation {
+                taken += entry.lane.size(&entry.payload);
+                if taken > bytes && fitting > 0 {
+                    break;
+                }
+            }
+            fitting += 1;
+        }
+        Some(state.queue.drain(..fitting).collect())
+    }
+
+    /// Entries of the lane above `after`, in order, as [`super::Spool::read`] returns them.
+    pub(super) fn read(
+        &self,
+        lane: &Lane,
+        after: Option<u64>,
+        most: usize,
+        bytes: usize,
+    ) -> Result<Batch, Error> {
+        loop {
+            let found = self.state().find(lane, after, most.saturating_add(1));
+            let mut batch = Batch { entries: Vec::new(), more: found.len() > most };
+            let (mut read, mut damaged) = (0, Vec::new());
+            for (sequence, (number, database)) in found.into_iter().take(most) {
+                let value = match database.get(&lane.key(sequence)) {
+                    Err(error) if error.is_passing() => return Err(error.into()),
+                    value => value.ok().flatten(),
+                };
+                let Some(payload) = value.and_then(entry::payload) else {
+                    damaged.push((number, sequence));
+                    continue;
+                };
+                read += payload.len();
+                if read > bytes && !batch.entries.is_empty() {
+                    batch.more = true;
+                    break;
+                }
+                batch.entries.push(Entry { lane: lane.clone(), sequence, payload });
+            }
+            self.leave_out(lane, &damaged);
+            if damaged.is_empty() || !batch.entries.is_empty() {
+                return Ok(batch);
+            }
+        }
+    }
+
+    /// Takes entries that could not be read out of the index, unless they were removed meanwhile.
+    fn leave_out(&self, lane: &Lane, damaged: &[(u64, u64)]) {
+        for (number, sequence) in damaged {
+            let mut state = self.state();
+            let Some(generation) = state.generation(*number) else { continue };
+            if generation.remove(&(lane.clone(), *sequence)) {
+                generation.unreadable += 1;
+                let since = generation.since;
+                drop(state);
+                self.report_unreadable(*number, 1, since);
+            }
+        }
+    }
+
+    fn report_unreadable(&self, database: u64, stretches: u64, since: SystemTime) {
+        if stretches == 0 {
+            return;
+        }
+        metrics::spool_unreadable(stretches);
+        tracing::error!(
+            database,
+            stretches,
+            "spool has entries that cannot be read; the others are published, and the database is kept"
+        );
+        self.failures.send_modify(|failures| {
+            failures.unreadable += stretches;
+            failures.unreadable_since = [failures.unreadable_since, Some(since)].into_iter().flatten().min();
+        });
+    }
+}
