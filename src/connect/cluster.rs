@@ -12,12 +12,12 @@
 
 use std::time::Duration;
 
-use super::arbiter::Arbiter;
+use super::config_writer::ConfigWriter;
 use crate::{
     config,
     plugin::Plugins,
     state::{
-        Tail,
+        Table,
         configs::{self, Cluster, Configs, Write},
     },
 };
@@ -163,8 +163,8 @@ impl Claim<'_> {
     /// The topics are somebody else's, or Kafka does not take the record.
     pub async fn settle(
         &self,
-        arbiter: &Arbiter,
-        configs: &Tail<Configs>,
+        config_writer: &ConfigWriter,
+        configs: &Table<Configs>,
         work_partitions: u32,
     ) -> Result<Cluster, Error> {
         let decide = |configs: &Configs| self.decide(configs, work_partitions);
@@ -172,18 +172,19 @@ impl Claim<'_> {
         if writes.is_empty() {
             return Ok(cluster);
         }
-        let cluster =
-            arbiter.write(WRITE_LIMIT, decide).await.map_err(|error| match error.passing(WRITE_LIMIT) {
+        let cluster = config_writer.write(WRITE_LIMIT, decide).await.map_err(|error| {
+            match error.passing(WRITE_LIMIT) {
                 Ok(source) => Error::Kafka(source),
                 Err(foreign) => Error::Foreign(foreign),
-            })?;
+            }
+        })?;
         let Cluster { group, work_topic, work_partitions } = &cluster;
         tracing::info!(group, work_topic, work_partitions, "the topics belong to this group from now on");
         Ok(cluster)
     }
 
     /// Waits until the record says something else than what was `settled` at the start: somebody has adopted the topics.
-    pub async fn until_lost(&self, settled: &Cluster, configs: &Tail<Configs>) -> Foreign {
+    pub async fn until_lost(&self, settled: &Cluster, configs: &Table<Configs>) -> Foreign {
         let mut changes = configs.changes();
         loop {
             changes.borrow_and_update();

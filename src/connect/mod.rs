@@ -27,10 +27,9 @@
 //! - A panic in a task fails that task. Transient failures are retried with growing waits; FAILED needs a person and says what to do.
 //! - The classes of connectors are known through [`plugin`](crate::plugin) alone.
 
-pub mod arbiter;
 pub mod cluster;
+pub mod config_writer;
 pub mod declared;
-pub(crate) mod fresh;
 pub mod herder;
 pub mod rest;
 pub mod supervisor;

@@ -30,9 +30,9 @@ use crate::{
     config::{self, KeyDef, Providers, Validation},
     logins::access::Access,
     publish::LetterSigner,
-    state::ledger::Ledgers,
+    state::state_topic::StateTopics,
     state::{
-        Tail,
+        Table,
         configs::{Configs, Properties},
         offsets::{Edit, Offsets},
     },
@@ -176,15 +176,15 @@ pub struct Tools {
     pub lease: kafka::Lease,
     /// Offsets stored by every connector. A task asks [`Task::stored_offsets`] for its own once it has taken its transactional
     /// id: until then the instance before it may commit others.
-    pub offsets: Tail<Offsets>,
+    pub offsets: Table<Offsets>,
     /// Every connector, for those that depend on another.
-    pub configs: Tail<Configs>,
+    pub configs: Table<Configs>,
     /// What keeps connectors from being received on this worker, by name.
     pub faults: watch::Receiver<ReceiverFaults>,
     /// The provider's APIs, and the grants that they take.
     pub access: Access,
     /// What is known of subscriptions.
-    pub ledgers: Ledgers,
+    pub ledgers: StateTopics,
     /// What tasks that write records use.
     pub store: Store,
     /// Who this worker is: `host:port`.

@@ -21,12 +21,12 @@
 
 mod certificates;
 mod classes;
-mod door;
 mod health;
 mod listen;
 mod scrape;
 pub mod snapshots;
 mod start;
+mod subscriptions;
 
 pub(crate) use self::listen::certificate;
 

@@ -5,7 +5,7 @@
 
 use base::retry::{ErrorChain, Retry};
 
-use crate::connect::arbiter;
+use crate::connect::config_writer;
 
 /// What REST answers instead of a result.
 #[derive(Debug, thiserror::Error)]
@@ -122,15 +122,14 @@ impl Error {
     }
 }
 
-impl From<arbiter::Error<Self>> for Error {
-    fn from(error: arbiter::Error<Self>) -> Self {
+impl From<config_writer::Error<Self>> for Error {
+    fn from(error: config_writer::Error<Self>) -> Self {
         match error {
-            arbiter::Error::Refused(refusal) => refusal,
+            config_writer::Error::Refused(refusal) => refusal,
             // Time was up while others kept taking the way to the topic.
-            arbiter::Error::Conflict { .. } | arbiter::Error::Kafka(kafka::Error::Fenced { .. }) => {
-                Self::Stale
-            }
-            arbiter::Error::Kafka(source) => {
+            config_writer::Error::Conflict { .. }
+            | config_writer::Error::Kafka(kafka::Error::Fenced { .. }) => Self::Stale,
+            config_writer::Error::Kafka(source) => {
                 let doing = "write the change to the config topic (ask for the connector to see whether it was taken)";
                 Self::kafka(doing)(source)
             }
@@ -155,10 +154,10 @@ mod tests {
             (Error::Invalid { class: String::new(), errors: Vec::new() }, 400),
             (Error::AlreadyExists("a".to_owned()), 409),
             (Error::Conflict(String::new()), 409),
-            (arbiter::Error::Conflict { attempts: 3 }.into(), 409),
-            (arbiter::Error::Refused(Error::Stale).into(), 409),
-            (arbiter::Error::Kafka(deadline()).into(), 503),
-            (arbiter::Error::Kafka(stopped()).into(), 500),
+            (config_writer::Error::Conflict { attempts: 3 }.into(), 409),
+            (config_writer::Error::Refused(Error::Stale).into(), 409),
+            (config_writer::Error::Kafka(deadline()).into(), 503),
+            (config_writer::Error::Kafka(stopped()).into(), 500),
             (Error::Starting { topic: "config" }, 503),
             (Error::TimedOut { doing: "validate" }, 500),
             (Error::Provider(String::new()), 502),
@@ -192,7 +191,7 @@ mod tests {
     fn what_kafka_said_is_told_to_its_last_cause() {
         let cause = kafka::Error::Deadline { action: "commit".to_owned(), limit: Duration::from_secs(7) };
 
-        let told = Error::from(arbiter::Error::Kafka(cause)).to_string();
+        let told = Error::from(config_writer::Error::Kafka(cause)).to_string();
 
         assert!(told.starts_with("write the change to the config topic"), "{told}");
         assert!(told.ends_with("commit: not done within 7s"), "{told}");

@@ -43,12 +43,12 @@ pub use self::{
         TaskInfo, TaskState, TopicNames, Topics,
     },
     snapshots::{
-        CertificateFilter, CertificateQuery, Certificates, CertificatesInfo, Collections, RunInfo,
-        RunRequest, RunsInfo, Shards, Snapshots, Told, WaitingList,
+        CertificateFilter, CertificateQuery, Certificates, CertificatesInfo, Collections, ConnectorRuns,
+        RunInfo, RunRequest, RunsInfo, Shards, Snapshots, WaitingList,
     },
     subscriptions::{
-        GapInfo, Ledgers, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, Subscribing,
-        SubscriptionInfo, SubscriptionsInfo, WishInfo,
+        GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, Subscribing,
+        SubscriptionInfo, SubscriptionStore, SubscriptionsInfo, WishInfo,
     },
 };
 use self::{
@@ -57,7 +57,7 @@ use self::{
     shapes::task_state,
     snapshots::Asking,
 };
-use super::{arbiter::Arbiter, supervisor::Handle};
+use super::{config_writer::ConfigWriter, supervisor::SupervisorHandle};
 use crate::{
     config,
     plugin::Plugins,
@@ -85,11 +85,11 @@ const LARGEST_RECORD: usize = kafka::MIN_MAX_MESSAGE_BYTES as usize - (64 << 10)
 const KAFKA_VERSION: &str = "4.3.1-tributary";
 
 /// What it takes.
-pub struct Parts {
+pub struct HerderParts {
     /// The three tails.
     pub state: State,
     /// The way to the config topic.
-    pub arbiter: Arbiter,
+    pub config_writer: ConfigWriter,
     /// The way to the status topic.
     pub statuses: StatusWriter,
     /// Takes transactional ids from writers that were left behind.
@@ -103,7 +103,7 @@ pub struct Parts {
     /// Who this worker is in status records: `host:port`.
     pub worker_id: String,
     /// What runs on this worker, for answers about that while Kafka is away.
-    pub running: Handle,
+    pub running: SupervisorHandle,
     /// Where this worker is reached, as in `http://host:port`, for `Location` headers.
     pub url: String,
     /// The cluster this worker works on, where the broker told.
@@ -117,7 +117,7 @@ pub struct Parts {
 /// See the module's head. Cheap to clone.
 #[derive(Clone)]
 pub struct Herder {
-    parts: Arc<Parts>,
+    parts: Arc<HerderParts>,
     followed: Arc<Followed>,
     /// Files that declare connectors, as this worker sees them.
     sight: Arc<watch::Sender<Option<Arc<[Sighting]>>>>,
@@ -133,7 +133,7 @@ const REVISION: &str = {
 
 impl Herder {
     /// Made of these parts.
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(parts: HerderParts) -> Self {
         Self {
             parts: Arc::new(parts),
             followed: Arc::default(),

@@ -4,16 +4,16 @@
 //! config topic ──▶ plan ◀── partitions held        what should run here, under which claim
 //!                   │
 //!                   ▼
-//!                roster ── orders ──▶ keeper ──▶ body      one keeper per instance; the body is the class's code
+//!                instances ── orders ──▶ runner ──▶ body      one runner per instance; the body is the class's code
 //!                   │                   │
-//!                 sweep                 └── voice ──▶ status topic
+//!                 sweep                 └── reporter ──▶ status topic
 //! ```
 //!
-//! `duty` compares what should run with what does, at every change and several times a second. Nothing is remembered that
+//! `reconcile_loop` compares what should run with what does, at every change and several times a second. Nothing is remembered that
 //! the topics do not say, so a worker that comes late, or comes back, does the same as one that has always been there.
 //!
 //! - A connector's instance keeps the task configurations in the config topic (`connector`); a task's runs the class's
-//!   code (`task`). Both are kept by the same `keeper`, whose head says what becomes of failures and panics.
+//!   code (`task`). Both are kept by the same `runner`, whose head says what becomes of failures and panics.
 //! - Nothing is started on a partition before configs and statuses have been read to their end after its claim: the newest
 //!   configuration and every command up to then are known, and served by the start itself. Offsets are the task's to read,
 //!   once the transactional id is its own.
@@ -29,17 +29,17 @@
 //! back, a fault in what it works with, ends it with an [`Error`].
 
 mod connector;
-mod duty;
+mod desired_state;
 mod handle;
-mod keeper;
-mod order;
-mod place;
+mod instance_id;
+mod instances;
 mod plan;
-mod roster;
-mod sweep;
+mod reconcile_loop;
+mod stale_statuses;
+mod status_reporter;
 mod task;
+mod task_runner;
 mod trace;
-mod voice;
 
 use std::{sync::Arc, time::Duration};
 
@@ -49,17 +49,17 @@ use tokio_util::sync::CancellationToken;
 use base::retry::BackoffPolicy;
 use kafka::Membership;
 
-use self::duty::Duty;
+use self::reconcile_loop::ReconcileLoop;
 pub use self::{
-    handle::{Handle, Running, Startups},
-    place::Id,
+    handle::{RunningInstance, Startups, SupervisorHandle},
+    instance_id::InstanceId,
 };
-use super::arbiter::Arbiter;
+use super::config_writer::ConfigWriter;
 use crate::{
     config,
     logins::access::Access,
     plugin::{Plugins, ReceiverFaults, Store},
-    state::{State, ledger::Ledgers, writer::StatusWriter},
+    state::{State, state_topic::StateTopics, writer::StatusWriter},
 };
 
 /// A supervisor ended by itself: something that it works with has a fault, of which the log has the words.
@@ -71,13 +71,13 @@ pub struct Error {
 
 /// What a supervisor needs.
 #[derive(Debug)]
-pub struct Parts {
+pub struct SupervisorParts {
     /// Classes.
     pub plugins: Plugins,
     /// The three tails.
     pub state: State,
     /// The way to the config topic, for task configurations.
-    pub arbiter: Arbiter,
+    pub config_writer: ConfigWriter,
     /// The way to the status topic.
     pub statuses: StatusWriter,
     /// What this worker owns.
@@ -94,7 +94,7 @@ pub struct Parts {
     /// The provider's APIs.
     pub access: Access,
     /// What is known of subscriptions.
-    pub ledgers: Ledgers,
+    pub ledgers: StateTopics,
     /// What tasks that write records use.
     pub store: Store,
     /// How patient it is.
@@ -109,12 +109,12 @@ pub struct Settings {
     /// The same where a successor may be running already (default 500 ms).
     pub lost_grace: Duration,
     /// What becomes of failures.
-    pub restarting: Restarting,
+    pub restarting: RestartPolicy,
 }
 
 /// What becomes of failures.
 #[derive(Debug, Clone, Copy)]
-pub struct Restarting {
+pub struct RestartPolicy {
     /// Waits before the next start after a failure that passes (default 1 s, doubling up to 60 s, for ever).
     pub policy: BackoffPolicy,
     /// A run of this length (default 60 s) forgets the waits before it.
@@ -130,12 +130,12 @@ impl Default for Settings {
         Self {
             task_grace: Duration::from_secs(5),
             lost_grace: Duration::from_millis(500),
-            restarting: Restarting::default(),
+            restarting: RestartPolicy::default(),
         }
     }
 }
 
-impl Default for Restarting {
+impl Default for RestartPolicy {
     fn default() -> Self {
         let policy =
             BackoffPolicy { first: Duration::from_secs(1), longest: Duration::from_secs(60), total: None };
@@ -147,32 +147,32 @@ impl Default for Restarting {
 /// See the module's head.
 #[derive(Debug)]
 pub struct Supervisor {
-    parts: Parts,
-    handle: Handle,
+    parts: SupervisorParts,
+    handle: SupervisorHandle,
 }
 
 impl Supervisor {
     /// One that does nothing before it is run.
-    pub fn new(parts: Parts) -> Self {
-        Self { parts, handle: Handle::default() }
+    pub fn new(parts: SupervisorParts) -> Self {
+        Self { parts, handle: SupervisorHandle::default() }
     }
 
     /// A view of what runs here, good before, during and after the run.
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> SupervisorHandle {
         self.handle.clone()
     }
 
     /// Runs until cancelled, then ends all instances, tasks before connectors, and tells the status topic, all within
     /// `grace`. Leaving the group is the caller's, afterwards: others take over at once.
     ///
-    /// A panic of its own is not caught here; those of connectors, tasks and their keepers are.
+    /// A panic of its own is not caught here; those of connectors, tasks and their runners are.
     ///
     /// # Errors
     /// It has ended by itself, in the same order, because it could no longer do its work: the worker should end too.
     pub async fn run(self, cancel: CancellationToken, grace: Duration) -> Result<(), Error> {
-        let mut duty = Duty::new(self.parts, self.handle);
-        let ended = duty.run(&cancel).await;
-        duty.stop(grace).await;
+        let mut reconcile_loop = ReconcileLoop::new(self.parts, self.handle);
+        let ended = reconcile_loop.run(&cancel).await;
+        reconcile_loop.stop(grace).await;
         ended
     }
 }

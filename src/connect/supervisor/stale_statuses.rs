@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::Id;
+use super::InstanceId;
 use crate::{
     config::connector::TargetState,
     state::{configs::Configs, statuses::Statuses, writer::StatusWriter},
@@ -15,11 +15,11 @@ use crate::{
 
 /// Something that is left over.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Leftover {
+pub(super) enum StaleStatus {
     /// The status of an instance, last told under this generation.
     Status {
         /// Of which instance.
-        id: Id,
+        id: InstanceId,
         /// The highest generation known.
         generation: i64,
     },
@@ -33,17 +33,17 @@ pub(super) enum Leftover {
 }
 
 /// Everything left over of connectors this worker owns.
-pub(super) fn leftovers(
+pub(super) fn stale(
     statuses: &Statuses,
     configs: &Configs,
-    owns: impl Fn(&Id) -> bool,
-) -> BTreeSet<Leftover> {
+    owns: impl Fn(&InstanceId) -> bool,
+) -> BTreeSet<StaleStatus> {
     let mut found = BTreeSet::new();
     let mut look = |name: &str, task: Option<u32>| {
-        let id = Id { connector: name.into(), task };
-        if !exists(configs, name, task) && owns(&Id { task: None, ..id.clone() }) {
+        let id = InstanceId { connector: name.into(), task };
+        if !exists(configs, name, task) && owns(&InstanceId { task: None, ..id.clone() }) {
             let generation = statuses.generation(name, task).unwrap_or_default();
-            found.insert(Leftover::Status { id, generation });
+            found.insert(StaleStatus::Status { id, generation });
         }
     };
     for name in statuses.names() {
@@ -56,25 +56,23 @@ pub(super) fn leftovers(
     statuses.shadowed().for_each(|(name, task)| look(name, task));
     for name in statuses.names().filter(|name| !exists(configs, name, None)) {
         let connector: Arc<str> = name.into();
-        if owns(&Id { connector: Arc::clone(&connector), task: None }) {
+        if owns(&InstanceId { connector: Arc::clone(&connector), task: None }) {
             let topics = statuses.topics(name).into_iter();
-            found.extend(
-                topics.map(|topic| Leftover::Topic {
-                    connector: Arc::clone(&connector),
-                    topic: topic.to_owned(),
-                }),
-            );
+            found.extend(topics.map(|topic| StaleStatus::Topic {
+                connector: Arc::clone(&connector),
+                topic: topic.to_owned(),
+            }));
         }
     }
     found
 }
 
 /// Removes them.
-pub(super) fn remove<'a>(leftovers: impl IntoIterator<Item = &'a Leftover>, writer: &StatusWriter) {
+pub(super) fn remove<'a>(leftovers: impl IntoIterator<Item = &'a StaleStatus>, writer: &StatusWriter) {
     for leftover in leftovers {
         match leftover {
-            Leftover::Status { id, generation } => writer.remove(&id.connector, id.task, *generation),
-            Leftover::Topic { connector, topic } => writer.remove_topic(connector, topic),
+            StaleStatus::Status { id, generation } => writer.remove(&id.connector, id.task, *generation),
+            StaleStatus::Topic { connector, topic } => writer.remove_topic(connector, topic),
         }
     }
 }
@@ -122,11 +120,11 @@ mod tests {
     }
 
     fn left(statuses: &Statuses, configs: &Configs) -> Vec<String> {
-        let shown = |leftover: Leftover| match leftover {
-            Leftover::Status { id, generation } => format!("{id} of {generation}"),
-            Leftover::Topic { connector, topic } => format!("topic {topic} of {connector}"),
+        let shown = |leftover: StaleStatus| match leftover {
+            StaleStatus::Status { id, generation } => format!("{id} of {generation}"),
+            StaleStatus::Topic { connector, topic } => format!("topic {topic} of {connector}"),
         };
-        leftovers(statuses, configs, |_| true).into_iter().map(shown).collect()
+        stale(statuses, configs, |_| true).into_iter().map(shown).collect()
     }
 
     const ALL: &[&str] =
@@ -148,7 +146,7 @@ mod tests {
 
     #[test]
     fn what_another_worker_owns_is_left_to_it() {
-        let found = leftovers(&statuses(ALL), &Configs::default(), |id| &*id.connector != "c");
+        let found = stale(&statuses(ALL), &Configs::default(), |id| &*id.connector != "c");
 
         assert!(found.is_empty(), "{found:?}");
     }

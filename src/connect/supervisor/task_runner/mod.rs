@@ -1,13 +1,13 @@
 //! One instance of a connector or task: started, watched, started again, ended.
 //!
-//! A [`Keeper`] runs a [`Body`] in a task of its own and follows the [`Order`]s of the supervisor. A life of the body ends
+//! A [`TaskRunner`] runs a [`InstanceBody`] in a task of its own and follows the [`DesiredState`]s of the supervisor. A life of the body ends
 //! by an order, by a failure, or by a panic, which is caught at the edge of its task and harms nothing else.
 //!
 //! - A failure that passes is followed by another life after a wait that grows and is jittered, for as long as the budget
 //!   lasts (by default for ever). Meanwhile the state is RESTARTING, with the trace: FAILED would call for a person, and
 //!   RUNNING would hide it.
 //! - A panic is a fault of the program, and may come from one bad record or from all of them: it is followed by another
-//!   life a few times within a while ([`Restarting::panics`]), and is then a failure for good.
+//!   life a few times within a while ([`RestartPolicy::panics`]), and is then a failure for good.
 //! - A failure for good is FAILED, with the trace, until somebody restarts it or writes its configuration.
 //! - RUNNING, and with it a start that counts as one, is what the body says of itself, not that it was called: one that
 //!   can never start shows the state before it, with the trace.
@@ -17,7 +17,7 @@
 //! Ending is asked for first, awaited until the order's time, then enforced. A body that does not even then let go of its
 //! thread is left behind; its lease is gone, and what it writes is fenced.
 
-mod life;
+mod run_once;
 #[cfg(test)]
 mod tests;
 
@@ -31,12 +31,12 @@ use tokio_util::sync::CancellationToken;
 
 use base::retry::{Backoff, Retry};
 
-use self::life::Life;
+use self::run_once::RunOutcome;
 use super::{
-    Id, Restarting, Settings,
-    order::{End, Meaning, Order, Restarts},
+    InstanceId, RestartPolicy, Settings,
+    desired_state::{DesiredState, RestartRevisions, StopRequest, Transition},
+    status_reporter::StatusReporter,
     trace,
-    voice::Voice,
 };
 use crate::{
     config::connector::TargetState,
@@ -45,12 +45,12 @@ use crate::{
 };
 
 /// What an instance runs. It returns when it is cancelled, or why it cannot go on.
-pub(super) type Body = Arc<dyn Fn(Run) -> Running + Send + Sync>;
+pub(super) type InstanceBody = Arc<dyn Fn(BodyContext) -> BodyFuture + Send + Sync>;
 /// A body at work.
-pub(super) type Running = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
+pub(super) type BodyFuture = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 
 /// What one life of a body is given.
-pub(super) struct Run {
+pub(super) struct BodyContext {
     pub(super) config: Arc<Properties>,
     pub(super) target: watch::Receiver<TargetState>,
     /// The same as far as tasks know it.
@@ -63,37 +63,37 @@ pub(super) struct Run {
 }
 
 /// See the module's head.
-pub(super) struct Keeper {
-    id: Id,
-    body: Body,
-    voice: Arc<Voice>,
+pub(super) struct TaskRunner {
+    id: InstanceId,
+    body: InstanceBody,
+    reporter: Arc<StatusReporter>,
     /// Whether the partition is still this worker's, and surely so.
     may_act: kafka::Lease,
     settings: Settings,
-    served: Restarts,
+    served: RestartRevisions,
     backoff: Backoff,
     /// Lives since the last healthy one that ended in failure.
     failures: u32,
     panics: VecDeque<Instant>,
 }
 
-impl Keeper {
+impl TaskRunner {
     pub(super) fn new(
-        id: Id,
-        body: Body,
-        voice: Arc<Voice>,
+        id: InstanceId,
+        body: InstanceBody,
+        reporter: Arc<StatusReporter>,
         may_act: kafka::Lease,
         settings: Settings,
     ) -> Self {
         // Instances that fail at the same moment shall not come back at the same moment.
-        let seed = u64::from(kafka::murmur2(id.to_string().as_bytes())) << 16 ^ voice.generation() as u64;
+        let seed = u64::from(kafka::murmur2(id.to_string().as_bytes())) << 16 ^ reporter.generation() as u64;
         let backoff = Backoff::new(settings.restarting.policy, seed);
-        let (served, failures, panics) = (Restarts::default(), 0, VecDeque::new());
-        Self { id, body, voice, may_act, settings, served, backoff, failures, panics }
+        let (served, failures, panics) = (RestartRevisions::default(), 0, VecDeque::new());
+        Self { id, body, reporter, may_act, settings, served, backoff, failures, panics }
     }
 
     /// Follows the orders until one says to end.
-    pub(super) async fn run(mut self, mut orders: watch::Receiver<Order>) {
+    pub(super) async fn run(mut self, mut orders: watch::Receiver<DesiredState>) {
         let end = loop {
             // Whatever was asked for up to now is served by the start that follows.
             let mut order = orders.borrow_and_update().clone();
@@ -101,56 +101,56 @@ impl Keeper {
             if let Some(end) = order.end {
                 break end;
             }
-            let meaning = match life::live(&mut self, &mut order, &mut orders).await {
-                Life::Told(meaning) => meaning,
-                Life::Failed { failure, panicked, lasted } => {
+            let meaning = match run_once::run_once(&mut self, &mut order, &mut orders).await {
+                RunOutcome::Ordered(meaning) => meaning,
+                RunOutcome::Failed { failure, panicked, lasted } => {
                     if lasted >= self.settings.restarting.healthy_after {
-                        self.start_over();
+                        self.reset_backoff();
                     }
-                    self.rest(&failure, panicked, order, &mut orders).await
+                    self.wait_after_failure(&failure, panicked, order, &mut orders).await
                 }
             };
             match meaning {
-                Meaning::End(end) => break orders.borrow().end.unwrap_or(end),
-                Meaning::Anew => {
-                    self.start_over();
+                Transition::Stop(end) => break orders.borrow().end.unwrap_or(end),
+                Transition::Restart => {
+                    self.reset_backoff();
                     self.panics.clear();
                 }
-                Meaning::GoOn => {}
+                Transition::Continue => {}
             }
         };
-        if end.told {
-            self.voice.say_unassigned();
+        if end.report {
+            self.reporter.report_unassigned();
         }
-        self.voice.fall_silent(end.told);
-        tracing::info!(connector = &*self.id.connector, task = self.id.task, told = end.told, "ended");
+        self.reporter.close(end.report);
+        tracing::info!(connector = &*self.id.connector, task = self.id.task, told = end.report, "ended");
     }
 
-    /// Restarts up to these are served with what follows.
-    fn serve(&mut self, restarts: Restarts) {
+    /// RestartRevisions up to these are served with what follows.
+    fn serve(&mut self, restarts: RestartRevisions) {
         self.served = restarts;
-        self.voice.serves(restarts);
+        self.reporter.set_served(restarts);
     }
 
-    fn start_over(&mut self) {
+    fn reset_backoff(&mut self) {
         self.backoff.reset();
         self.failures = 0;
     }
 
     /// Waits out a failure: until its time has come, or an order says something else.
-    async fn rest(
+    async fn wait_after_failure(
         &mut self,
         failure: &Failure,
         panicked: bool,
-        mut order: Order,
-        orders: &mut watch::Receiver<Order>,
-    ) -> Meaning {
+        mut order: DesiredState,
+        orders: &mut watch::Receiver<DesiredState>,
+    ) -> Transition {
         self.failures = self.failures.saturating_add(1);
         let wait = self.wait_after(failure, panicked);
         // Without the lease nothing is sure, not even that it has failed for good; the supervisor ends it soon.
         let may_act = (self.may_act)();
         let wait = if may_act { wait } else { Some(wait.unwrap_or(self.settings.restarting.policy.first)) };
-        self.tell_of(failure, wait, may_act);
+        self.report_failure(failure, wait, may_act);
         let until = wait.map(|wait| Instant::now() + wait);
         loop {
             let pause = async {
@@ -163,22 +163,22 @@ impl Keeper {
                 biased;
                 changed = orders.changed() => {
                     if changed.is_err() {
-                        return Meaning::End(self.abandoned());
+                        return Transition::Stop(self.abandoned_stop());
                     }
                     let next = orders.borrow_and_update().clone();
-                    match order.meaning(&next, self.served, true) {
-                        Meaning::GoOn => {
+                    match order.transition(&next, self.served, true) {
+                        Transition::Continue => {
                             self.serve(next.restarts);
                             order = next;
                         }
-                        Meaning::Anew => {
-                            self.voice.say(RunState::Restarting, None);
-                            return Meaning::Anew;
+                        Transition::Restart => {
+                            self.reporter.report(RunState::Restarting, None);
+                            return Transition::Restart;
                         }
-                        end @ Meaning::End(_) => return end,
+                        end @ Transition::Stop(_) => return end,
                     }
                 }
-                () = pause => return Meaning::GoOn,
+                () = pause => return Transition::Continue,
             }
         }
     }
@@ -188,19 +188,19 @@ impl Keeper {
         if !panicked {
             return self.backoff.next_wait(failure.retry);
         }
-        let Restarting { panics, panic_window, .. } = self.settings.restarting;
+        let RestartPolicy { panics, panic_window, .. } = self.settings.restarting;
         let now = Instant::now();
         self.panics.push_back(now);
         self.panics.retain(|at| now.duration_since(*at) < panic_window);
         if self.panics.len() > panics as usize { None } else { self.backoff.next_wait(Retry::Later) }
     }
 
-    fn tell_of(&self, failure: &Failure, wait: Option<Duration>, may_act: bool) {
+    fn report_failure(&self, failure: &Failure, wait: Option<Duration>, may_act: bool) {
         let (connector, task) = (&*self.id.connector, self.id.task);
         let (kind, source) = (failure.kind, failure.source.as_ref().map(tracing::field::display));
         let Some(wait) = wait else {
             tracing::error!(connector, task, kind, error = %failure, source, "failed, and needs a person");
-            return self.voice.say(RunState::Failed, Some(trace::of(failure, failure.next())));
+            return self.reporter.report(RunState::Failed, Some(trace::of(failure, failure.next())));
         };
         let failures = self.failures;
         if !may_act {
@@ -209,11 +209,11 @@ impl Keeper {
         }
         tracing::warn!(connector, task, kind, error = %failure, source, failures, ?wait, "failed, and starts again");
         let next = format!("it starts again in {:.1} s; failures in a row: {failures}", wait.as_secs_f64());
-        self.voice.say(RunState::Restarting, Some(trace::of(failure, &next)));
+        self.reporter.report(RunState::Restarting, Some(trace::of(failure, &next)));
     }
 
     /// The supervisor itself is gone: nobody is there to tell.
-    fn abandoned(&self) -> End {
-        End { by: Instant::now() + self.settings.lost_grace, told: false }
+    fn abandoned_stop(&self) -> StopRequest {
+        StopRequest { deadline: Instant::now() + self.settings.lost_grace, report: false }
     }
 }

@@ -8,37 +8,37 @@ use crate::{config::connector::TargetState, state::configs::Properties};
 
 /// The whole of what an instance has to know.
 #[derive(Debug, Clone)]
-pub(super) struct Order {
+pub(super) struct DesiredState {
     /// Its configuration.
     pub(super) config: Arc<Properties>,
     /// Which edit that is.
     pub(super) revision: i64,
     /// What it shall be doing.
     pub(super) target: TargetState,
-    /// Restarts asked for so far.
-    pub(super) restarts: Restarts,
+    /// RestartRevisions asked for so far.
+    pub(super) restarts: RestartRevisions,
     /// That it shall end.
-    pub(super) end: Option<End>,
+    pub(super) end: Option<StopRequest>,
 }
 
 /// The last restarts asked for of one instance, by revision; -1 for none. Two numbers stand for any number of requests:
 /// one that comes while another is served is served with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Restarts {
+pub(super) struct RestartRevisions {
     /// Whatever it is doing.
     pub(super) always: i64,
     /// If it has failed.
     pub(super) if_failed: i64,
 }
 
-impl Restarts {
+impl RestartRevisions {
     /// The last of both kinds.
     pub(super) fn last(self) -> i64 {
         self.always.max(self.if_failed)
     }
 }
 
-impl Default for Restarts {
+impl Default for RestartRevisions {
     fn default() -> Self {
         Self { always: -1, if_failed: -1 }
     }
@@ -46,30 +46,30 @@ impl Default for Restarts {
 
 /// How an instance ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct StopRequest {
     /// When patience ends: what runs then is aborted.
-    pub(super) by: Instant,
+    pub(super) deadline: Instant,
     /// Whether the status topic is told that nobody runs it. Not if it is gone, since its status goes too, nor if the
     /// partition was lost, since a successor may have spoken already.
-    pub(super) told: bool,
+    pub(super) report: bool,
 }
 
 /// What an order means for an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(super) enum Transition {
     /// Go on, perhaps towards another target.
-    GoOn,
+    Continue,
     /// Start anew, as if for the first time.
-    Anew,
-    /// End.
-    End(End),
+    Restart,
+    /// StopRequest.
+    Stop(StopRequest),
 }
 
-impl Order {
+impl DesiredState {
     /// What `next` means for an instance that follows this order, has served these restarts, and has failed or not.
-    pub(super) fn meaning(&self, next: &Self, served: Restarts, failed: bool) -> Meaning {
+    pub(super) fn transition(&self, next: &Self, served: RestartRevisions, failed: bool) -> Transition {
         if let Some(end) = next.end {
-            return Meaning::End(end);
+            return Transition::Stop(end);
         }
         let edited = self.config != next.config;
         let asked = next.restarts.always > served.always;
@@ -79,7 +79,7 @@ impl Order {
             && (next.revision != self.revision
                 || next.restarts.if_failed > served.if_failed
                 || (next.target == TargetState::Stopped && self.target != TargetState::Stopped));
-        if edited || asked || retried { Meaning::Anew } else { Meaning::GoOn }
+        if edited || asked || retried { Transition::Restart } else { Transition::Continue }
     }
 }
 
@@ -87,31 +87,37 @@ impl Order {
 mod tests {
     use super::*;
 
-    fn order() -> Order {
+    fn order() -> DesiredState {
         let config = Arc::new(Properties::from([("topic".to_owned(), "a".to_owned())]));
-        Order { config, revision: 5, target: TargetState::Running, restarts: Restarts::default(), end: None }
+        DesiredState {
+            config,
+            revision: 5,
+            target: TargetState::Running,
+            restarts: RestartRevisions::default(),
+            end: None,
+        }
     }
 
     #[test]
     fn only_what_concerns_an_instance_makes_it_start_anew() {
         let other = Arc::new(Properties::from([("topic".to_owned(), "b".to_owned())]));
         let same = Arc::new((*order().config).clone());
-        let restarts = |always, if_failed| Restarts { always, if_failed };
+        let restarts = |always, if_failed| RestartRevisions { always, if_failed };
         // What changes, and whether that restarts a healthy instance and a failed one.
         let table = [
             ("nothing", order(), false, false),
-            ("the configuration", Order { config: other, ..order() }, true, true),
-            ("the same again", Order { config: same, revision: 6, ..order() }, false, true),
-            ("a restart", Order { restarts: restarts(7, -1), ..order() }, true, true),
-            ("one served before", Order { restarts: restarts(3, 3), ..order() }, false, false),
-            ("one of what failed", Order { restarts: restarts(-1, 7), ..order() }, false, true),
-            ("a pause", Order { target: TargetState::Paused, ..order() }, false, false),
-            ("a stop", Order { target: TargetState::Stopped, ..order() }, false, true),
+            ("the configuration", DesiredState { config: other, ..order() }, true, true),
+            ("the same again", DesiredState { config: same, revision: 6, ..order() }, false, true),
+            ("a restart", DesiredState { restarts: restarts(7, -1), ..order() }, true, true),
+            ("one served before", DesiredState { restarts: restarts(3, 3), ..order() }, false, false),
+            ("one of what failed", DesiredState { restarts: restarts(-1, 7), ..order() }, false, true),
+            ("a pause", DesiredState { target: TargetState::Paused, ..order() }, false, false),
+            ("a stop", DesiredState { target: TargetState::Stopped, ..order() }, false, true),
         ];
         let served = restarts(3, 3);
 
         for (what, next, healthy, failed) in table {
-            let anew = |has_failed| order().meaning(&next, served, has_failed) == Meaning::Anew;
+            let anew = |has_failed| order().transition(&next, served, has_failed) == Transition::Restart;
 
             assert_eq!((anew(false), anew(true)), (healthy, failed), "{what}");
         }
@@ -119,10 +125,14 @@ mod tests {
 
     #[test]
     fn an_end_comes_before_everything_else() {
-        let end = End { by: Instant::now(), told: true };
-        let next =
-            Order { revision: 9, restarts: Restarts { always: 9, if_failed: 9 }, end: Some(end), ..order() };
+        let end = StopRequest { deadline: Instant::now(), report: true };
+        let next = DesiredState {
+            revision: 9,
+            restarts: RestartRevisions { always: 9, if_failed: 9 },
+            end: Some(end),
+            ..order()
+        };
 
-        assert_eq!(order().meaning(&next, Restarts::default(), true), Meaning::End(end));
+        assert_eq!(order().transition(&next, RestartRevisions::default(), true), Transition::Stop(end));
     }
 }
