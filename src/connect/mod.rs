@@ -1,10 +1,10 @@
 //! The control plane: connectors and tasks, shared with other workers through Kafka alone, driven by Kafka Connect's REST API.
 //!
 //! ```text
-//! rest ─▶ herder ─▶ arbiter ──transaction──▶ config topic ─┐
-//!   ▲        │                                             ├─▶ state: tables of the config, offset and status topics
-//!   │        └── answers from ─────────────────────────────┘        │
-//!   │                                                               ▼
+//! rest ─▶ herder ─▶ config_writer ──transaction──▶ config topic ─┐
+//!   ▲        │                                                   ├─▶ state: tables of the config, offset and status topics
+//!   │        └── answers from ───────────────────────────────────┘        │
+//!   │                                                                     ▼
 //!   └── status topic ◀── supervisor ◀── owned partitions ◀── group membership on the work topic
 //!                            └─▶ plugin: start, pause and stop tasks
 //! ```
@@ -12,8 +12,8 @@
 //! | module | job |
 //! |---|---|
 //! | `rest` | HTTP: routes, authentication, audit |
-//! | `herder` | what the API does: reads from the tables, edits through the arbiter |
-//! | `arbiter`, `fresh` | decides and writes edits of the config topic; reads it to its very end |
+//! | `herder` | what the API does: reads from the tables, edits through the config writer |
+//! | `config_writer` | decides and writes edits of the config topic; reads it past hanging transactions |
 //! | `cluster` | which group of workers the topics belong to |
 //! | `supervisor` | runs the connectors and tasks that this worker owns |
 //! | `declared` | connectors declared by files |

@@ -1,15 +1,15 @@
-//! What the three topics say, as this worker has read them: configs, offsets, statuses. Configs and, for edits through
-//! REST, offsets are written by the [`crate::connect::config_writer`] alone; statuses by their own writer.
+//! Tables of the config, offset and status topics. Only [`crate::connect::config_writer`] writes configs and, for edits through
+//! REST, offsets; statuses have their own writer.
 //!
 //! ```text
-//! config topic ─▶ Table<Configs>       offset topic ─▶ Table<Offsets> ◀── OffsetRecords (made here, written by the arbiter)
+//! config topic ─▶ Table<Configs>       offset topic ─▶ Table<Offsets> ◀── OffsetRecords (made here, written by the config writer)
 //! status topic ─▶ Table<Statuses>
 //!      ▲
-//!      └── StatusWriter (latest of each key, for ever)
+//!      └── StatusWriter (latest of each key, retried without a limit)
 //! ```
 //!
-//! Keys and JSON are Kafka Connect's, so that its tools can read and mend these topics. What cannot be understood is
-//! logged and left out, and never stops anything.
+//! Keys and JSON are Kafka Connect's, so that its tools can read and repair these topics. A record that cannot be
+//! parsed is logged and skipped, and never stops anything.
 
 pub mod configs;
 mod java;
@@ -29,7 +29,7 @@ use self::{configs::Configs, offsets::Offsets, statuses::Statuses, topics::Parti
 
 use crate::config::worker;
 
-/// The three tails. Cheap to clone.
+/// The three tables. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct State {
     /// Connector configurations, target states, task configurations, commands.

@@ -4,7 +4,7 @@
 //! Run (the request) + Order (what people want) + Progress of each shard ──▶ RunStatus
 //! ```
 //!
-//! - A run is over once every shard has said so; nobody writes it, so nobody can write it too early.
+//! - A run is over once every shard has said so; its end is derived, never written, so it cannot come too early.
 //! - Numbers are sums over shards. Progress of a shard that the topic does not have is left out.
 //! - Proved is a run that has ended and all of whose lists are; one that was stopped is not, whatever it had read.
 
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{DesiredRunState, ListProgress, Run, RunCommand, RunId, RunProgress, ShardState};
 
-/// Reasons that are told; there are rarely two that differ.
+/// Distinct reasons shown; rarely more than one.
 const REASONS: usize = 3;
 
 /// What the state topic says of one connector's runs.
@@ -29,11 +29,11 @@ pub struct Runs {
 /// How a run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RunPhase {
-    /// No shard has begun.
+    /// No shard has started.
     Waiting,
     /// Lists are read.
     Running,
-    /// Every shard that has begun and is not over waits.
+    /// Every started, unfinished shard waits.
     Paused,
     /// Over, and at least one shard ended where it was.
     Stopped,
@@ -97,9 +97,9 @@ pub struct RunStatus {
     pub published: u64,
     /// Known records that no list shows and that are not there by id.
     pub vanished: u64,
-    /// By kind, what differs between source and topic and was not mended.
+    /// By kind, what differs between source and topic and was not repaired.
     pub differences: BTreeMap<String, u64>,
-    /// By kind, what differed and was mended.
+    /// By kind, what differed and was repaired.
     pub repaired: BTreeMap<String, u64>,
     /// Rows whose whole content was compared with what the topic holds.
     pub contents: u64,
@@ -131,7 +131,7 @@ impl Runs {
         self.orders.get(id).map(|order| order.wanted).unwrap_or_default()
     }
 
-    /// How a run stands, where the state topic has so many shards.
+    /// How a run stands, in a state topic with `shards` partitions.
     #[must_use]
     pub fn status(&self, id: &RunId, shards: i32) -> RunStatus {
         let all: Vec<&RunProgress> = self.of(id, shards).collect();
@@ -145,7 +145,7 @@ impl Runs {
         let (lists, lists_certified) = (sum(|one| one.lists), sum(|one| one.certified));
         let are_offered = all.iter().any(|one| one.accounts_proved);
         let unoffered = if are_offered { 0 } else { sum(|one| one.unoffered) };
-        // What nobody offers proves nothing by itself.
+        // Lists that the provider does not offer prove nothing by themselves.
         let is_proved = lists_certified + unoffered == lists && (lists_certified > 0 || unoffered == 0);
         let by_kind = |counts: fn(&RunProgress) -> &BTreeMap<String, u64>| {
             let mut sums = BTreeMap::<String, u64>::new();
@@ -211,7 +211,7 @@ impl Runs {
     }
 }
 
-/// Whether a shard waits, and nobody has told it to go on since.
+/// Whether a shard waits and was not resumed since.
 fn waits(one: &RunProgress, order: Option<&RunCommand>) -> bool {
     let is_resumed = order.is_some_and(|order| {
         order.wanted == DesiredRunState::Running && one.braked_at.is_none_or(|braked| braked < order.at)
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_of_a_run_follows_from_its_shards_and_what_is_wanted_of_those_that_have_not_begun() {
+    fn phase_follows_from_shards_and_the_command() {
         use ShardState::{Ended, Paused, Running, Stopped};
         type Case<'a> = (Option<DesiredRunState>, &'a [(i32, ShardState)], RunPhase);
         let table: &[Case<'_>] = &[
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_of_a_shard_is_told_else_the_order_that_is_not_done_yet() {
+    fn shard_reason_comes_before_the_pending_command() {
         let mut brake = runs(None, &[(0, ShardState::Paused), (1, ShardState::Paused)]);
         for shard in [0, 1] {
             brake.progress.get_mut(&(id("r"), shard)).unwrap().reason = Some("the brake".to_owned());

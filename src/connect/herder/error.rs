@@ -36,7 +36,7 @@ pub enum Error {
     /// Something that is there stands against it: 409. Trying again does not help until that has changed.
     #[error("{0}")]
     Conflict(String),
-    /// Somebody else changed the same thing while this request ran, or kept writing: 409, trying again helps.
+    /// Another request changed the same thing meanwhile, or kept writing: 409, retry.
     #[error(
         "Cannot complete request momentarily due to stale configuration (typically caused by a concurrent config change)"
     )]
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kafka_said_is_told_to_its_last_cause() {
+    fn kafka_error_is_shown_with_its_last_cause() {
         let cause = kafka::Error::Deadline { action: "commit".to_owned(), limit: Duration::from_secs(7) };
 
         let told = Error::from(config_writer::Error::Kafka(cause)).to_string();

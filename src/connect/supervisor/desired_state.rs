@@ -1,4 +1,4 @@
-//! What an instance is told by the supervisor. The newest order counts; nothing is lost by missing one in between.
+//! The desired state of an instance, sent by the supervisor. Only the newest counts: an instance may miss those in between.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ pub(super) struct DesiredState {
     pub(super) end: Option<StopRequest>,
 }
 
-/// The last restarts asked for of one instance, by revision; -1 for none. Two numbers stand for any number of requests:
-/// one that comes while another is served is served with it.
+/// The last restarts asked for of one instance, by revision; -1 for none. Two numbers cover any number of
+/// requests: one that comes while another is served is served with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RestartRevisions {
     /// Whatever it is doing.
@@ -49,17 +49,17 @@ impl Default for RestartRevisions {
 pub(super) struct StopRequest {
     /// When patience ends: what runs then is aborted.
     pub(super) deadline: Instant,
-    /// Whether the status topic is told that nobody runs it. Not if it is gone, since its status goes too, nor if the
-    /// partition was lost, since a successor may have spoken already.
+    /// Whether to report UNASSIGNED. Not for a deleted instance, whose status is removed, nor after the partition was lost,
+    /// since the successor may have reported already.
     pub(super) report: bool,
 }
 
 /// What an order means for an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transition {
-    /// Go on, perhaps towards another target.
+    /// Keep running, perhaps with another target.
     Continue,
-    /// Start anew, as if for the first time.
+    /// Restart, as if for the first time.
     Restart,
     /// StopRequest.
     Stop(StopRequest),
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_concerns_an_instance_makes_it_start_anew() {
+    fn only_relevant_changes_restart_an_instance() {
         let other = Arc::new(Properties::from([("topic".to_owned(), "b".to_owned())]));
         let same = Arc::new((*order().config).clone());
         let restarts = |always, if_failed| RestartRevisions { always, if_failed };

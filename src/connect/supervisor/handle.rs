@@ -55,7 +55,7 @@ impl RunningInstance {
 /// was given up by an order before it was done stays one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Startups {
-    /// Starts begun.
+    /// Starts attempted.
     pub attempts: u64,
     /// Starts that led to something that runs.
     pub successes: u64,
@@ -131,7 +131,7 @@ impl SupervisorHandle {
         self.known.lock().here.remove(id);
     }
 
-    /// It has ended and could not say so: what it said last still stands in the topic.
+    /// It has ended and could not say so: its last status is still in the topic.
     pub(super) fn remove_unreported(&self, id: &InstanceId, last: &Status) {
         let mut known = self.known.lock();
         known.here.remove(id);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_not_lived_yet_has_ratios_that_can_be_shown() {
+    fn new_instance_has_finite_ratios() {
         let now = Instant::now();
 
         let seen = InstanceRecord::new(task(), now).at(now);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_without_a_word_is_known_by_its_last_one_until_it_or_a_successor_speaks() {
+    fn unreported_end_is_known_until_a_newer_status() {
         let handle = SupervisorHandle::default();
         handle.set_state(&task(), RunState::Running);
         handle.remove_unreported(&task(), &status(5));

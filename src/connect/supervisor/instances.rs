@@ -35,7 +35,7 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    /// Whether it has been told to end.
+    /// Whether it was asked to end.
     pub(super) fn is_ending(&self) -> bool {
         self.orders.borrow().end.is_some()
     }
@@ -61,8 +61,7 @@ impl Instances {
         self.instances.insert(id, Instance { partition, claim, reporter, orders, runner_panicked: false });
     }
 
-    /// Tells an instance something new; false if there is none, and one should be started. One that is ending has heard its
-    /// last.
+    /// Sends an instance its desired state; `false` if there is none and one should be started. An ending instance ignores it.
     pub(super) fn update(&mut self, id: &InstanceId, order: &DesiredState) -> bool {
         let Some(instance) = self.instances.get(id) else { return false };
         if instance.runner_panicked {
@@ -89,7 +88,7 @@ impl Instances {
         true
     }
 
-    /// Tells an instance to end, or to end sooner or more quietly than it was told before.
+    /// Asks an instance to end, or to end sooner or without a report if it is ending already.
     pub(super) fn stop(&mut self, id: &InstanceId, end: StopRequest) {
         let Some(instance) = self.instances.get(id) else { return };
         if instance.runner_panicked {
@@ -105,14 +104,14 @@ impl Instances {
                 },
                 None => end,
             };
-            // Told the same with every look, it would only ever end later.
+            // Every reconciliation asks again; the earliest deadline must win.
             let news = order.end != Some(merged);
             order.end = Some(merged);
             news
         });
     }
 
-    /// Waits until an instance has ended, and forgets it. Waits for ever while there is none.
+    /// Waits until an instance has ended, and removes it. Never completes while there is none.
     pub(super) async fn next_ended(&mut self) {
         let (task, panicked) = match self.runners.join_next_with_id().await {
             None => return std::future::pending().await,
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_whose_keeper_panicked_waits_for_an_order_and_is_then_started_anew() {
+    async fn instance_restarts_on_request_after_its_runner_panicked() {
         let id = InstanceId { connector: "c".into(), task: Some(0) };
         let mut instances = Instances::default();
         assert!(!instances.update(&id, &order(1)), "there is none yet");
@@ -190,7 +189,7 @@ mod tests {
         timeout(LIMIT, instances.next_ended()).await.unwrap();
 
         assert!(instances.update(&id, &order(1)), "nothing new, and no reason to start it");
-        assert!(!instances.update(&id, &order(2)), "somebody restarts it");
+        assert!(!instances.update(&id, &order(2)), "a restart was requested");
         start(&mut instances, &id, order(2), true);
 
         assert!(instances.update(&id, &order(3)));

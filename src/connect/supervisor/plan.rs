@@ -19,11 +19,11 @@ pub(super) struct PlannedInstance {
     pub(super) partition: i32,
     /// The claim on that.
     pub(super) claim: i64,
-    /// What it is told.
+    /// Its desired state.
     pub(super) order: DesiredState,
 }
 
-/// Every instance that should run on a worker with these partitions, out of so many. A connector has an instance whatever
+/// Every instance that should run on a worker with these partitions, out of `partitions`. A connector has an instance whatever
 /// its target; its tasks have one each unless it is stopped.
 pub(super) fn plan(
     configs: &Configs,
@@ -49,11 +49,11 @@ pub(super) fn plan(
 /// Why an instance ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StopReason {
-    /// Somebody else may be running it.
+    /// Its partition is lost: another worker may run it already.
     Lost,
-    /// Somebody else will.
+    /// Its partition was revoked: another worker will run it.
     Revoked,
-    /// Nobody shall.
+    /// It is deleted, stopped or no longer configured.
     NotWanted,
 }
 
@@ -81,7 +81,7 @@ impl InstanceOwnership {
                 (true, false) => Some(StopReason::NotWanted),
                 (true, true) => None,
             },
-            // Taken away and given again: somebody else may have had it in between.
+            // Taken away and given again: another worker may have owned it in between.
             Some(_) => Some(StopReason::Lost),
             // A member in good standing has given it up; one that was thrown out has no lease either.
             None if self.leased => Some(StopReason::Revoked),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn each_instance_is_told_of_the_restarts_that_concern_it_and_no_request_hides_another() {
+    fn each_instance_gets_the_restarts_that_concern_it() {
         let mut writes = connector(TargetState::Running, 2);
         let base = writes.len() as i64;
         writes.push(configs::restart("21", false, false, Some(1)));

@@ -1,9 +1,8 @@
-//! Statuses that should not be there any more: of deleted connectors, and of tasks a connector no longer has.
+//! Removes statuses of deleted connectors, and of tasks that a connector no longer has.
 //!
-//! The owner of a connector's partition removes them. It looks at what the topics show and not at what happens, so nothing
-//! is left behind by a worker that died in between, nor by a task that spoke once more after its connector was deleted.
-//! What looks left over is only removed after the config topic has been read to its end: the status may be the news, and
-//! the configuration it belongs to still on its way.
+//! The owner of the connector's partition removes them. It compares the topics instead of following events, so it also finds
+//! what a crashed worker left behind, and statuses that a task wrote after its connector was deleted. Before it removes anything
+//! it reads the config topic to its end: a status may arrive before the configuration it belongs to.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -13,10 +12,10 @@ use crate::{
     state::{configs::Configs, statuses::Statuses, writer::StatusWriter},
 };
 
-/// Something that is left over.
+/// A record to remove.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum StaleStatus {
-    /// The status of an instance, last told under this generation.
+    /// The status of an instance, last reported under this generation.
     Status {
         /// Of which instance.
         id: InstanceId,
@@ -101,7 +100,7 @@ mod tests {
         state
     }
 
-    /// A connector with so many tasks; none that is running if it is stopped.
+    /// A connector with `tasks` tasks; none that is running if it is stopped.
     fn configs(name: &str, target: TargetState, tasks: usize) -> Configs {
         let config = properties(&[("connector.class", "TestSource")]);
         let mut writes =
@@ -131,7 +130,7 @@ mod tests {
         &["status-connector-c", "status-task-c-0", "status-task-c-1", "status-topic-t:connector-c"];
 
     #[test]
-    fn everything_of_a_deleted_connector_is_left_over_and_of_a_smaller_one_the_last_tasks() {
+    fn deleted_connectors_and_surplus_tasks_are_stale() {
         let table = [
             (Configs::default(), &["connector c of 7", "task c-0 of 7", "task c-1 of 7", "topic t of c"][..]),
             (configs("c", TargetState::Running, 2), &[]),

@@ -1,12 +1,12 @@
-//! What an instance says about itself in the status topic.
+//! Reports the state of one instance to the status topic.
 //!
-//! Every status carries the claim of the instance's partition as its generation. A record of an earlier owner that comes
-//! late is ignored by readers, but stands in the log as the last word; so what was said is compared with what the topic
-//! shows, and said again where they differ. That is soon where the topic shows nothing: a status that was swept with its
-//! deleted connector may be that of the connector's successor.
+//! Every status carries the claim of the instance's partition as its generation. Readers ignore a late record of an earlier
+//! owner, but that record is then the last one in the log. So the reporter compares its last status with what the topic shows
+//! and resends it where they differ. It resends sooner where the topic shows nothing: a status that was removed with its deleted
+//! connector may be that of a new connector with the same name.
 //!
-//! Only who surely holds the partition compares. A higher generation than its own then cannot be: the work topic was made
-//! anew, or somebody else writes here. It is removed, and what was said stands behind the removal.
+//! Only a worker that surely holds the partition compares. A generation above its own is then invalid: the work topic was
+//! recreated, or another program writes here. The reporter removes that record and writes its own status after the removal.
 
 use std::{
     sync::{
@@ -26,7 +26,7 @@ use crate::state::{
     writer::StatusWriter,
 };
 
-/// Where statuses are written, and read back.
+/// Writes statuses and knows which generations the topic has.
 pub(super) trait StatusSink: Send + Sync {
     /// Writes a status; never blocks, and the last word on each instance gets there if any does.
     fn put(&self, id: &InstanceId, status: Status);
@@ -79,7 +79,7 @@ pub(super) struct ObservedStatus<'a> {
 pub(super) enum StatusComparison {
     /// It is shown.
     Same,
-    /// It may be on its way, and is looked for again soon.
+    /// It may be on its way: compare again soon.
     Waits,
     /// It has to be said again, behind a removal or not.
     Missing { anew: bool },
@@ -107,7 +107,7 @@ impl StatusReporter {
         self.generation
     }
 
-    /// Says what it is doing.
+    /// Reports a state.
     pub(super) fn report(&self, state: RunState, trace: Option<String>) {
         let status = Status {
             state,
@@ -122,7 +122,7 @@ impl StatusReporter {
         self.sink.put(&self.id, status);
     }
 
-    /// Says that nobody runs it, unless somebody newer does.
+    /// Reports UNASSIGNED, unless a newer owner has reported already.
     pub(super) fn report_unassigned(&self) {
         if !self.is_replaced() {
             self.report(RunState::Unassigned, None);
@@ -150,17 +150,22 @@ impl StatusReporter {
         }
     }
 
-    /// Says it again.
+    /// Sends the last status again.
     pub(super) fn resend(&self, anew: bool) {
         let (connector, task, generation) = (&*self.id.connector, self.id.task, self.generation);
         let mut reported = self.reported.lock();
         let Some(reported) = reported.as_mut() else { return };
         (reported.at, reported.again) = (Instant::now(), true);
         if anew {
-            tracing::warn!(connector, task, generation, "a higher generation that cannot be is removed");
+            tracing::warn!(
+                connector,
+                task,
+                generation,
+                "removed a status with a generation above that of the partition's owner"
+            );
             self.sink.put_anew(&self.id, reported.status.clone());
         } else {
-            tracing::debug!(connector, task, generation, "status told again");
+            tracing::debug!(connector, task, generation, "resent the status");
             self.sink.put(&self.id, reported.status.clone());
         }
     }
@@ -253,7 +258,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nobody_is_told_unassigned_once_a_newer_owner_has_spoken() {
+    fn unassigned_is_not_reported_after_a_newer_owner() {
         for (seen, told) in [(None, true), (Some(4), true), (Some(5), true), (Some(6), false)] {
             let (reporter, _, mut reported) = reporter(seen);
 
@@ -270,7 +275,7 @@ pub(super) mod tests {
     const MISSING: StatusComparison = StatusComparison::Missing { anew: false };
 
     #[test]
-    fn what_the_topic_does_not_show_has_to_be_said_again() {
+    fn missing_status_is_resent() {
         let (reporter, _, mut reported) = reporter(Some(5));
         assert_eq!(
             reporter.compare(observed(None, None, false)),
@@ -298,7 +303,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_higher_generation_than_that_of_the_owner_is_removed_before_what_was_said() {
+    fn invalid_generation_is_removed_before_the_resend() {
         let (reporter, _, mut reported) = reporter(Some(6));
         reporter.report(RunState::Running, None);
         let status = reported.try_recv().unwrap();
@@ -313,7 +318,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nothing_shown_is_borne_less_long_than_something_else_but_once_each_time() {
+    fn missing_status_is_resent_sooner_but_only_once() {
         let (mut reporter, _, mut reported) = reporter(Some(5));
         (reporter.resend_after, reporter.first_resend_after) = (Duration::from_secs(3600), Duration::ZERO);
         reporter.report(RunState::Running, None);
@@ -338,7 +343,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_end_that_nobody_was_told_of_is_remembered_by_the_last_word() {
+    fn unreported_end_is_remembered_by_the_last_status() {
         for (told, remembered) in [(false, true), (true, false)] {
             let (reporter, handle, mut reported) = reporter(Some(5));
             reporter.report(RunState::Running, None);

@@ -14,7 +14,7 @@ use crate::{
     state::{Table, configs::Properties, statuses::Statuses, writer::StatusWriter},
 };
 
-/// How long a topic that was told may take to be shown before it is told again.
+/// How long a reported topic may take to be read back before it is reported again.
 const TOPIC_RESEND_AFTER: Duration = Duration::from_secs(5);
 
 /// The body of a task. `may_act` says whether the partition is surely this worker's, under this claim.
@@ -33,7 +33,7 @@ pub(super) fn body(
         Box::pin(async move {
             let plugin = class(&plugins, &run.config)?;
             let cancelled = run.cancel.clone();
-            // An instance that was told to end, but has not yet, must not begin anything.
+            // A cancelled instance that has not ended yet must not start anything.
             tools.lease = Arc::new(move || !cancelled.is_cancelled() && may_act());
             let task = Task {
                 connector,
@@ -62,8 +62,8 @@ pub(super) fn class(plugins: &Plugins, config: &Properties) -> Result<Arc<dyn Pl
     })
 }
 
-/// Tells the status topic which topics a task writes to. What the topic shows already is not told again, so that asking
-/// after every batch is cheap; after a reset it is.
+/// Reports the topics that a task writes to. Skips those the status topic shows already, so calling it after every batch is
+/// cheap; after a reset it reports them again.
 pub(super) fn uses_topic(
     id: &InstanceId,
     writer: &StatusWriter,

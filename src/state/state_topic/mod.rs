@@ -1,4 +1,4 @@
-//! What `{prefix}.state` says of subscriptions and runs, for everybody on this worker, and the two ways to write it.
+//! Follows `{prefix}.state` topics: subscriptions and runs, shared by all readers on this worker, and the two ways to write them.
 //!
 //! ```text
 //! {prefix}.state ─▶ Table<StateTable> ─▶ StateTopic: read, read_runs, changes ─▶ reconciler, REST, metrics
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! - Followed from the start are the prefixes of all `WebhookSource` and `RecordSource` connectors that are not stopped, up to
-//!   [`EAGER`]; others once somebody asks. A topic that is not there yet is looked for again; nobody but the task creates it.
-//! - A wish, an accepted gap, a run and an order about it are written by a plain producer, acknowledged by all copies: the transactional id is the
-//!   reconciler's, and whoever took it for one record would fence that. One record is whole or not there by itself.
+//!   [`EAGER`]; others on request. A missing topic is looked up again; only the task creates it.
+//! - Requests from REST (apply or remove, an accepted gap, a run, a command for it) are single records, written by a plain producer
+//!   with acks=all: taking the transactional id for them would fence the reconciler, and a single record is atomic anyway.
 //! - Every worker reads the same, so every worker shows the same.
 //!
 //! On failure: while Kafka is away what was read before is shown; a prefix that cannot be followed is tried again.
@@ -52,9 +52,9 @@ use crate::{
     state::{runs::Runs, subscriptions::SubscriptionState},
 };
 
-/// Prefixes that are followed before anybody asks.
+/// Prefixes that are followed without a request.
 pub const EAGER: usize = 64;
-/// Others that are followed at a time because somebody has asked.
+/// Further prefixes that are followed at a time on request.
 const ON_DEMAND: usize = 16;
 /// How often topics are looked for that are not there yet.
 const LOOK: Duration = Duration::from_secs(3);
@@ -100,13 +100,13 @@ struct FollowedTopics {
     worker: Arc<config::Worker>,
     admin: Admin,
     slots: Mutex<BTreeMap<String, FollowedTopic>>,
-    /// Only one is opened at a time, so that nobody follows a topic twice.
+    /// Only one is opened at a time, so that no topic is followed twice.
     opening: tokio::sync::Mutex<()>,
 }
 
 struct FollowedTopic {
     handle: StateTopic,
-    /// When somebody last asked for it.
+    /// When it was last requested.
     used: Instant,
     /// Whether a connector is there that wants it.
     wanted: bool,
@@ -281,7 +281,7 @@ fn wanted(sources: &[Arc<Properties>]) -> BTreeSet<TopicPrefix> {
     wanted
 }
 
-/// Lets go of what nobody wants and nobody has asked for lately.
+/// Drops topics that no connector needs and that were not requested lately.
 fn limit(slots: &mut BTreeMap<String, FollowedTopic>) {
     while slots.values().filter(|slot| !slot.wanted).count() > ON_DEMAND {
         let oldest = slots.iter().filter(|(_, slot)| !slot.wanted).min_by_key(|(_, slot)| slot.used);

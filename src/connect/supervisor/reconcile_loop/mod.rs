@@ -1,4 +1,4 @@
-//! The supervisor at work: looks, compares, starts and ends.
+//! Compares what should run with what runs, and starts, updates and ends instances.
 
 mod upkeep;
 
@@ -51,7 +51,7 @@ const ABORT_RESERVE: Duration = Duration::from_millis(1200);
 /// Something that is under way beside the looking.
 type Background<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
-/// See the module's head.
+/// State of the loop.
 pub(super) struct ReconcileLoop {
     parts: SupervisorParts,
     handle: SupervisorHandle,
@@ -190,7 +190,7 @@ impl ReconcileLoop {
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if let Err(error) = self.parts.statuses.flush(left).await {
-            tracing::warn!(%error, "the status topic was not told of the end");
+            tracing::warn!(%error, "could not write the final statuses before the deadline");
         }
     }
 
@@ -206,7 +206,7 @@ impl ReconcileLoop {
             .map(|(partition, claim)| (*partition, *claim))
             .collect();
         let configs = &self.parts.state.configs;
-        // Before the look: a change in between is looked at again.
+        // Read before planning: a change in between is planned again.
         let change = Some(*configs.changes().borrow());
         if self.planned_at != change || self.held != held {
             self.planned = configs.read(|configs| plan(configs, &held, self.parts.partitions));
@@ -335,7 +335,7 @@ async fn read_to_end(state: &State, config_writer: &ConfigWriter) -> Result<(), 
     tokio::try_join!(configs, state.statuses.read_to_end(READ_LIMIT)).map(drop)
 }
 
-/// The result of what is under way; waits for ever while nothing is.
+/// The result of what is under way; never completes while nothing is.
 async fn done<T>(under_way: &mut Background<T>) -> T {
     match under_way {
         Some(work) => work.await,

@@ -73,7 +73,7 @@ impl ReconcileLoop {
         if !statuses.is_caught_up() {
             return;
         }
-        // Before the look: a change in between is looked at again.
+        // Read before comparing: a change in between is compared again.
         self.compared_at = Some(*statuses.changes().borrow());
         let speaks = |instance: &Instance| !instance.is_ending() && self.holds(instance);
         // ReportedStatus outside the look: nothing is read meanwhile.

@@ -1,21 +1,20 @@
-//! One instance of a connector or task: started, watched, started again, ended.
+//! Runs one instance of a connector or task: starts, watches, restarts and ends it.
 //!
-//! A [`TaskRunner`] runs a [`InstanceBody`] in a task of its own and follows the [`DesiredState`]s of the supervisor. A life of the body ends
-//! by an order, by a failure, or by a panic, which is caught at the edge of its task and harms nothing else.
+//! A [`TaskRunner`] runs an [`InstanceBody`] in its own tokio task and follows the [`DesiredState`] that the supervisor sends. A
+//! run ends by a changed desired state, by a failure, or by a panic, which is caught at the edge of its task.
 //!
-//! - A failure that passes is followed by another life after a wait that grows and is jittered, for as long as the budget
-//!   lasts (by default for ever). Meanwhile the state is RESTARTING, with the trace: FAILED would call for a person, and
-//!   RUNNING would hide it.
-//! - A panic is a fault of the program, and may come from one bad record or from all of them: it is followed by another
-//!   life a few times within a while ([`RestartPolicy::panics`]), and is then a failure for good.
-//! - A failure for good is FAILED, with the trace, until somebody restarts it or writes its configuration.
-//! - RUNNING, and with it a start that counts as one, is what the body says of itself, not that it was called: one that
-//!   can never start shows the state before it, with the trace.
-//! - A life that lasted long enough to count as healthy forgets the waits before it.
-//! - Without its lease an instance says nothing: a successor may have spoken.
+//! - After a retryable failure the body restarts with a growing, jittered backoff, as long as the budget lasts (by default
+//!   without a limit). Meanwhile the state is RESTARTING, with the trace: FAILED would call for a person, and RUNNING would hide it.
+//! - A panic is a bug, and may be caused by one bad record or by all of them: the body restarts a few times within a window
+//!   ([`RestartPolicy::panics`]), then the instance is FAILED.
+//! - A permanent failure is FAILED, with the trace, until a restart is requested or the configuration is written again.
+//! - RUNNING, and with it a successful start, is what the body reports, not that it was called: a body that never starts keeps
+//!   showing the state before it, with the trace.
+//! - A run that lasted long enough to count as healthy resets the backoff.
+//! - Without its lease an instance reports nothing: its successor may have reported already.
 //!
-//! Ending is asked for first, awaited until the order's time, then enforced. A body that does not even then let go of its
-//! thread is left behind; its lease is gone, and what it writes is fenced.
+//! Ending: the body is cancelled, awaited until the deadline, then aborted. A body that blocks its thread even then is left
+//! behind; its lease is gone, and its writes are fenced.
 
 mod run_once;
 #[cfg(test)]
@@ -44,7 +43,7 @@ use crate::{
     state::{configs::Properties, statuses::RunState},
 };
 
-/// What an instance runs. It returns when it is cancelled, or why it cannot go on.
+/// What an instance runs. It returns when it is cancelled, or with the failure that ended it.
 pub(super) type InstanceBody = Arc<dyn Fn(BodyContext) -> BodyFuture + Send + Sync>;
 /// A body at work.
 pub(super) type BodyFuture = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
@@ -95,7 +94,7 @@ impl TaskRunner {
     /// Follows the orders until one says to end.
     pub(super) async fn run(mut self, mut orders: watch::Receiver<DesiredState>) {
         let end = loop {
-            // Whatever was asked for up to now is served by the start that follows.
+            // The next start serves every restart that was requested up to now.
             let mut order = orders.borrow_and_update().clone();
             self.serve(order.restarts);
             if let Some(end) = order.end {
@@ -137,7 +136,7 @@ impl TaskRunner {
         self.failures = 0;
     }
 
-    /// Waits out a failure: until its time has come, or an order says something else.
+    /// Waits until the backoff ends or the desired state changes.
     async fn wait_after_failure(
         &mut self,
         failure: &Failure,
@@ -147,7 +146,7 @@ impl TaskRunner {
     ) -> Transition {
         self.failures = self.failures.saturating_add(1);
         let wait = self.wait_after(failure, panicked);
-        // Without the lease nothing is sure, not even that it has failed for good; the supervisor ends it soon.
+        // Without the lease even a permanent failure is uncertain; the supervisor ends the instance soon.
         let may_act = (self.may_act)();
         let wait = if may_act { wait } else { Some(wait.unwrap_or(self.settings.restarting.policy.first)) };
         self.report_failure(failure, wait, may_act);
@@ -199,20 +198,20 @@ impl TaskRunner {
         let (connector, task) = (&*self.id.connector, self.id.task);
         let (kind, source) = (failure.kind, failure.source.as_ref().map(tracing::field::display));
         let Some(wait) = wait else {
-            tracing::error!(connector, task, kind, error = %failure, source, "failed, and needs a person");
+            tracing::error!(connector, task, kind, error = %failure, source, "instance failed permanently; restart it after correcting the cause");
             return self.reporter.report(RunState::Failed, Some(trace::of(failure, failure.next())));
         };
         let failures = self.failures;
         if !may_act {
-            tracing::info!(connector, task, kind, error = %failure, source, "failed without its lease");
+            tracing::info!(connector, task, kind, error = %failure, source, "instance failed after its lease expired");
             return;
         }
-        tracing::warn!(connector, task, kind, error = %failure, source, failures, ?wait, "failed, and starts again");
+        tracing::warn!(connector, task, kind, error = %failure, source, failures, ?wait, "instance failed; restarting it after the backoff");
         let next = format!("it starts again in {:.1} s; failures in a row: {failures}", wait.as_secs_f64());
         self.reporter.report(RunState::Restarting, Some(trace::of(failure, &next)));
     }
 
-    /// The supervisor itself is gone: nobody is there to tell.
+    /// The supervisor is gone: end without a report.
     fn abandoned_stop(&self) -> StopRequest {
         StopRequest { deadline: Instant::now() + self.settings.lost_grace, report: false }
     }

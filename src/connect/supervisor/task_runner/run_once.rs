@@ -1,4 +1,4 @@
-//! One life of a body, from its start to its end by order, failure or panic.
+//! One run of a body, from its start until a changed desired state, a failure or a panic ends it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::{
 /// How long an aborted body may take to let go of its thread.
 const ABORT_LIMIT: Duration = Duration::from_secs(1);
 
-/// How a life ended.
+/// How a run ended.
 pub(super) enum RunOutcome {
     /// By an order.
     Ordered(Transition),
@@ -32,7 +32,7 @@ pub(super) enum RunOutcome {
     Failed { failure: Failure, panicked: bool, lasted: Duration },
 }
 
-/// Lives one life. `order` is what the body was started with, and in the end the last order it has followed.
+/// Runs the body once. `order` is what the body was started with, and in the end the last order it has followed.
 pub(super) async fn run_once(
     runner: &mut TaskRunner,
     order: &mut DesiredState,
@@ -149,7 +149,7 @@ async fn stop(
     }
 }
 
-/// Why a body ended that nobody had told to, and whether it panicked.
+/// The failure of a body that ended without being cancelled, and whether it panicked.
 fn outcome(ended: Result<Result<(), Failure>, JoinError>) -> (Failure, bool) {
     match ended {
         Ok(Ok(())) => (Failure::passing("Ended", "it ended although nobody had told it to"), false),
