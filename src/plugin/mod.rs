@@ -81,18 +81,18 @@ pub trait Plugin: Send + Sync + fmt::Debug {
     /// The configuration cannot be used.
     fn task_configs(&self, name: &str, config: &Properties) -> Result<Vec<Properties>, Failure>;
 
-    /// Runs one task until it is cancelled. It tells [`Task::started`] once it has all it needs to do its work; until then
-    /// nobody is shown that it runs. Panics are caught by the caller.
+    /// Runs one task until it is cancelled. It calls [`Task::started`] once it has all it needs to do its work; until then
+    /// its state is not RUNNING. Panics are caught by the caller.
     ///
     /// # Errors
-    /// Why it cannot go on: the verdict decides whether it is started again by itself.
+    /// Why it failed: the verdict decides whether it restarts automatically.
     async fn run(&self, task: Task) -> Result<(), Failure>;
 
     /// Transactional ids that must be taken before the offsets of a stopped connector are edited, so that no task left
     /// behind can write over the edit: of the tasks it has had as well as of those it would have.
     fn writers(&self, name: &str, config: &Properties, past: &Past) -> Vec<String>;
 
-    /// Checks offsets that somebody wants to set; `None` as an offset resets its partition.
+    /// Checks offsets that a request sets; `None` as an offset resets its partition.
     ///
     /// # Errors
     /// The partition or offset is none of this class's: what is expected.
@@ -189,9 +189,9 @@ pub struct Tools {
     pub store: Store,
     /// Who this worker is: `host:port`.
     pub worker_id: Arc<str>,
-    /// Tells that the task writes to a topic, for `GET /connectors/{name}/topics`. Cheap when told again.
+    /// Reports that the task writes to a topic, for `GET /connectors/{name}/topics`. Cheap when repeated.
     pub uses_topic: Arc<dyn Fn(&str) + Send + Sync>,
-    /// What the task tells its measurements to, for the metrics of Kafka Connect.
+    /// Records the task's measurements, for the metrics of Kafka Connect.
     pub recorder: Recorder,
 }
 

@@ -23,7 +23,7 @@ pub struct SubscriptionState {
     pub paces: DeliveryIntervals,
     /// By [`Gap::id`].
     pub gaps: BTreeMap<String, Gap>,
-    /// By the gap they mend.
+    /// By the gap they repair.
     pub repairs: BTreeMap<String, Repair>,
     /// Where the stream begins.
     pub start: Option<StreamStart>,
@@ -127,7 +127,7 @@ impl SubscriptionState {
         }
     }
 
-    /// A gap stands so, unless people have taken note of it; `None` where nobody knows of it any more.
+    /// Inserts or replaces a gap, as ACCEPTED if it was accepted and is not over; `None` removes it.
     pub fn put_gap(&mut self, id: String, gap: Option<Gap>) {
         let Some(mut gap) = gap else { return drop(self.gaps.remove(&id)) };
         if self.accepted.contains_key(&id) && !gap.state.is_over() {

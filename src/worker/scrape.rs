@@ -1,4 +1,4 @@
-//! What `/metrics` shows of connectors, tasks and the group, gathered when somebody asks.
+//! What `/metrics` shows of connectors, tasks and the group, gathered for each scrape.
 //!
 //! ```text
 //! supervisor's handle ─┐
@@ -96,7 +96,7 @@ impl Scrape {
             for name in connectors {
                 let config = configs.connectors().get(name).map(|connector| &connector.config);
                 let class = config.and_then(|config| config.get("connector.class"));
-                // One that nobody here knows has no type and no version.
+                // An unknown class has no type and no version.
                 let Some(class) = class.and_then(|class| self.plugins.find(class)) else { continue };
                 page.put(&live::CONNECTOR_CLASS, &[name, class.class()], 1.0);
                 page.put(&live::CONNECTOR_TYPE, &[name, "source"], 1.0);

@@ -1,4 +1,4 @@
-//! What REST needs to show and ask for runs, made of this worker's ledgers.
+//! Implements the REST API's access to runs with this worker's state topics.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
 /// How long it may take to learn what other workers have written.
 const FRESH: Duration = Duration::from_secs(3);
 
-/// See the module's head.
+/// Reads and requests runs for the REST API.
 pub struct WorkerSnapshots {
     ledgers: StateTopics,
     grants: Grants,

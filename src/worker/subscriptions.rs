@@ -1,4 +1,4 @@
-//! What REST needs to show and plan subscriptions, made of this worker's ledgers and its access to the provider.
+//! Implements the REST API's access to subscriptions with this worker's state topics and its access to the provider.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -25,7 +25,7 @@ use crate::{
     worker::snapshots::{READING, handle, newest, refused},
 };
 
-/// See the module's head.
+/// Reads, plans and changes subscriptions for the REST API.
 pub(super) struct WorkerSubscriptions {
     pub(super) worker: Arc<config::Worker>,
     pub(super) worker_id: Arc<str>,
@@ -105,7 +105,7 @@ impl herder::SubscriptionStore for WorkerSubscriptions {
     }
 }
 
-/// Why there is no plan: what Kafka or the configuration has to do with it is told as such.
+/// Why there is no plan: failures of Kafka and of the configuration keep their kind.
 fn unplanned(failure: &Failure) -> Error {
     let told = ErrorChain(failure).to_string();
     let source = failure.source.as_ref();

@@ -1,8 +1,8 @@
-//! What the REST API does, without HTTP: reads answered from the tails, writes through the arbiter.
+//! What the REST API does, without HTTP: reads answered from the tables, writes through the config writer.
 //!
 //! ```text
 //! read   ──▶ tails (configs, statuses, offsets) ──▶ shapes
-//! change ──▶ validated by the class ──▶ arbiter: decided on the newest state, written, read back ──▶ shapes
+//! change ──▶ validated by the class ──▶ config writer: decided on the newest state, written, read back ──▶ shapes
 //! ```
 //!
 //! - A read never asks Kafka: it works while the broker is away, with what was read before.
@@ -108,9 +108,9 @@ pub struct HerderParts {
     pub url: String,
     /// The cluster this worker works on, where the broker told.
     pub cluster_id: Option<String>,
-    /// What subscriptions and gaps are shown from; `None` where nobody follows them.
+    /// What subscriptions and gaps are shown from; `None` where no state topic is followed.
     pub subscriptions: Option<Subscribing>,
-    /// What runs and certificates are shown from; `None` where nobody follows them.
+    /// What runs and certificates are shown from; `None` where no state topic is followed.
     pub snapshots: Option<Arc<dyn Snapshots>>,
 }
 
@@ -184,7 +184,7 @@ impl Herder {
                 each.collect()
             })
         });
-        // Told once no lock is held: ledgers have their own.
+        // Added once no lock is held: state topics have their own.
         let told = all.into_iter().map(|(name, config, mut expanded)| {
             if let Some(status) = &mut expanded.status {
                 self.tell_subscriptions(status, &config);
@@ -245,7 +245,7 @@ impl Herder {
             .ok_or_else(|| Error::NotFound(format!("No status found for task {name}-{task}")))
     }
 
-    /// Topics it has written to; none for a connector nobody knows.
+    /// Topics it has written to; none for an unknown connector.
     ///
     /// # Errors
     /// The worker is starting.
@@ -303,7 +303,7 @@ impl Herder {
     fn status_of(&self, name: &str, configs: &Configs, connector: &Connector, statuses: &Statuses) -> Status {
         let unassigned = || (RunState::Unassigned, self.parts.worker_id.clone(), None);
         let told = |task: Option<u32>| match statuses.of(name, task) {
-            // The topic could not be told; this worker knows better.
+            // The topic could not be updated; this worker knows the newer state.
             Some(status) if self.parts.running.ended(name, task, status) => unassigned(),
             Some(status) => {
                 let trace = status.trace.clone().filter(|trace| !trace.is_empty());
@@ -373,7 +373,7 @@ mod tests {
             (RunState::Running, Some(6), &one_task, Some(0), false),
             (RunState::Running, Some(6), &failed_only, Some(0), false),
             (RunState::Failed, Some(6), &failed_only, Some(0), true),
-            // Nobody would serve it.
+            // No worker would serve it.
             (RunState::Unassigned, Some(6), &restart, None, false),
             // Another program does not say what it has served.
             (RunState::Running, None, &restart, None, false),

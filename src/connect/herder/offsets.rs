@@ -213,7 +213,7 @@ impl Herder {
             if !same {
                 return Err(Error::Stale);
             }
-            // The state once more: every transaction of the arbiter has a record in the config topic.
+            // The state once more: every transaction of the config writer has a record in the config topic.
             let writes = vec![configs::target_state(name, Some(seen.target))];
             Ok(((), Changes { writes, along: written.records.clone() }))
         };

@@ -1,11 +1,11 @@
 //! What an instance of a connector runs: it keeps the task configurations in the config topic what they should be.
 //!
 //! While the target is RUNNING the class divides the configuration into tasks, and where the topic has others they are
-//! written through the arbiter, all of them or none. While it is PAUSED tasks stay as they are, and a connector that was
-//! created so has none until it is resumed, as in Kafka Connect; STOPPED it has none, which whoever stops it writes.
+//! written through the config writer, all of them or none. While it is PAUSED tasks stay as they are, and a connector that was
+//! created so has none until it is resumed, as in Kafka Connect; STOPPED it has none, as the request that stops it writes.
 //!
 //! Only the owner of the connector's partition writes, and only for the configuration it has divided: what was edited
-//! meanwhile is left to the next life.
+//! meanwhile is left to the next run.
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
