@@ -1,23 +1,23 @@
-//! Which workers a set of topics belongs to: those of one group on one work topic, and nobody else.
+//! Which workers a set of topics belongs to: those of one group on one work topic, and no others.
 //!
-//! The first worker that starts writes a record of it into the config topic, through the arbiter; every later one has to
+//! The first worker that starts writes a record of it into the config topic, through the config writer; every later one has to
 //! agree with that record. Two groups on the same topics would run everything twice, and neither would know.
 //!
-//! - A config topic that somebody else uses is refused before anything is created or written: one of another group, and one
+//! - A config topic that another cluster uses is refused before anything is created or written: one of another group, and one
 //!   without a record that has classes this worker does not have or that Kafka Connect itself has written to. With our own
-//!   record in it, an unknown class is a connector of a newer version, which fails by itself and keeps nobody from starting.
+//!   record in it, an unknown class is a connector of a newer version, which fails by itself and keeps no worker from starting.
 //! - Things are placed by the count of partitions in the record, whatever the work topic has grown to. With fewer than that
-//!   some would be nobody's, so that is refused.
+//!   some would have no owner, so that is refused.
 //! - `--adopt` rewrites the record instead: for a group or work topic that is renamed while every worker is stopped.
 
 use std::time::Duration;
 
-use super::arbiter::Arbiter;
+use super::config_writer::ConfigWriter;
 use crate::{
     config,
     plugin::Plugins,
     state::{
-        Tail,
+        Table,
         configs::{self, Cluster, Configs, Write},
     },
 };
@@ -72,7 +72,7 @@ pub enum Foreign {
         /// The record.
         key: String,
     },
-    /// The work topic was made anew with fewer partitions.
+    /// The work topic was recreated with fewer partitions.
     #[error(
         "{topic} has {found} partitions and must have at least {recorded}, on which connectors and tasks are placed: give it \
          as many (kafka-topics.sh --alter --topic {topic} --partitions {recorded}), or stop every worker and start one with \
@@ -86,7 +86,7 @@ pub enum Foreign {
         /// What it had.
         recorded: u32,
     },
-    /// Somebody has adopted the topics while this worker was running.
+    /// The topics were adopted while this worker was running.
     #[error(
         "connectors and tasks are placed on {recorded} partitions of {topic} from now on, and this worker places them on \
          {ours}: the topics were adopted while it was running; start it again"
@@ -125,7 +125,7 @@ pub struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Refuses a config topic that is somebody else's. `work_partitions` is what the work topic has, if it exists.
+    /// Refuses a config topic of another cluster. `work_partitions` is what the work topic has, if it exists.
     ///
     /// # Errors
     /// Whose it is.
@@ -160,11 +160,11 @@ impl Claim<'_> {
     /// Agrees with the record, and writes it where it is missing or is to change hands.
     ///
     /// # Errors
-    /// The topics are somebody else's, or Kafka does not take the record.
+    /// The topics belong to another cluster, or Kafka does not take the record.
     pub async fn settle(
         &self,
-        arbiter: &Arbiter,
-        configs: &Tail<Configs>,
+        config_writer: &ConfigWriter,
+        configs: &Table<Configs>,
         work_partitions: u32,
     ) -> Result<Cluster, Error> {
         let decide = |configs: &Configs| self.decide(configs, work_partitions);
@@ -172,18 +172,19 @@ impl Claim<'_> {
         if writes.is_empty() {
             return Ok(cluster);
         }
-        let cluster =
-            arbiter.write(WRITE_LIMIT, decide).await.map_err(|error| match error.passing(WRITE_LIMIT) {
+        let cluster = config_writer.write(WRITE_LIMIT, decide).await.map_err(|error| {
+            match error.passing(WRITE_LIMIT) {
                 Ok(source) => Error::Kafka(source),
                 Err(foreign) => Error::Foreign(foreign),
-            })?;
+            }
+        })?;
         let Cluster { group, work_topic, work_partitions } = &cluster;
         tracing::info!(group, work_topic, work_partitions, "the topics belong to this group from now on");
         Ok(cluster)
     }
 
-    /// Waits until the record says something else than what was `settled` at the start: somebody has adopted the topics.
-    pub async fn until_lost(&self, settled: &Cluster, configs: &Tail<Configs>) -> Foreign {
+    /// Waits until the record says something else than what was `settled` at the start: the topics were adopted.
+    pub async fn until_lost(&self, settled: &Cluster, configs: &Table<Configs>) -> Foreign {
         let mut changes = configs.changes();
         loop {
             changes.borrow_and_update();

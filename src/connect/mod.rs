@@ -1,10 +1,10 @@
 //! The control plane: connectors and tasks, shared with other workers through Kafka alone, driven by Kafka Connect's REST API.
 //!
 //! ```text
-//! rest ─▶ herder ─▶ arbiter ──transaction──▶ config topic ─┐
-//!   ▲        │                                             ├─▶ state: tables of the config, offset and status topics
-//!   │        └── answers from ─────────────────────────────┘        │
-//!   │                                                               ▼
+//! rest ─▶ herder ─▶ config_writer ──transaction──▶ config topic ─┐
+//!   ▲        │                                                   ├─▶ state: tables of the config, offset and status topics
+//!   │        └── answers from ───────────────────────────────────┘        │
+//!   │                                                                     ▼
 //!   └── status topic ◀── supervisor ◀── owned partitions ◀── group membership on the work topic
 //!                            └─▶ plugin: start, pause and stop tasks
 //! ```
@@ -12,8 +12,8 @@
 //! | module | job |
 //! |---|---|
 //! | `rest` | HTTP: routes, authentication, audit |
-//! | `herder` | what the API does: reads from the tables, edits through the arbiter |
-//! | `arbiter`, `fresh` | decides and writes edits of the config topic; reads it to its very end |
+//! | `herder` | what the API does: reads from the tables, edits through the config writer |
+//! | `config_writer` | decides and writes edits of the config topic; reads it past hanging transactions |
 //! | `cluster` | which group of workers the topics belong to |
 //! | `supervisor` | runs the connectors and tasks that this worker owns |
 //! | `declared` | connectors declared by files |
@@ -27,10 +27,9 @@
 //! - A panic in a task fails that task. Transient failures are retried with growing waits; FAILED needs a person and says what to do.
 //! - The classes of connectors are known through [`plugin`](crate::plugin) alone.
 
-pub mod arbiter;
 pub mod cluster;
+pub mod config_writer;
 pub mod declared;
-pub(crate) mod fresh;
 pub mod herder;
 pub mod rest;
 pub mod supervisor;

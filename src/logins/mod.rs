@@ -95,7 +95,7 @@ pub use self::{
 };
 use crate::{
     config::{self, RecordSource},
-    state::{Tail, configs::Configs},
+    state::{Table, configs::Configs},
 };
 
 /// How long the disk may take to say what an earlier run has left, before grants are kept without knowing.
@@ -113,7 +113,7 @@ pub struct Parts {
     /// Partitions of the work topic among which grants are placed: the same number on every worker of the cluster.
     pub work_partitions: u32,
     /// Connectors.
-    pub configs: Tail<Configs>,
+    pub configs: Table<Configs>,
     /// Who this worker is: `host:port`.
     pub worker_id: Arc<str>,
     /// Who issues tokens.
@@ -152,7 +152,7 @@ impl Grants {
             }
         };
         let (blank, topic) = (GrantTable::with_keys(Arc::clone(&keys)), &worker.topics.grant.name);
-        let table = Tail::follow_from(blank, &worker.kafka, topic, parts.partitions).await?;
+        let table = Table::follow_from(blank, &worker.kafka, topic, parts.partitions).await?;
         let shared = Shared {
             store: GrantStore::new(&worker.kafka, table, Arc::clone(&keys)),
             files: Files::new(&worker.state_dir, keys),

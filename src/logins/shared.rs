@@ -38,7 +38,7 @@ use super::{
 };
 use crate::{
     config::Providers,
-    state::{Tail, configs::Configs},
+    state::{Table, configs::Configs},
 };
 
 /// The longest one attempt to say whose the topic is may take.
@@ -92,7 +92,7 @@ impl Shared {
     pub(super) async fn keep(
         self: &Arc<Self>,
         tasks: &mut TaskGroup,
-        configs: &Tail<Configs>,
+        configs: &Table<Configs>,
         providers: &Providers,
         cancel: &CancellationToken,
     ) -> bool {
@@ -177,7 +177,7 @@ impl Shared {
         })
     }
 
-    async fn read_clients(&self, configs: &Tail<Configs>, providers: &Providers) {
+    async fn read_clients(&self, configs: &Table<Configs>, providers: &Providers) {
         let (connectors, providers) = (configs.read(clients::connectors), providers.clone());
         let before = self.clients.borrow().clone();
         let read = spawn_blocking(move || Clients::of(&connectors, &providers, &before)).await;

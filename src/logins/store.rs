@@ -23,7 +23,7 @@ use provider::auth::{
 };
 
 use super::table::{CLUSTER, Cluster, GrantTable, Owners, grant_key};
-use crate::state::Tail;
+use crate::state::Table;
 
 /// What an abandoned write may hold back, and how long one initialisation may take: short, since grants share partitions.
 const TRANSACTION: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The way to the grants topic. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct GrantStore {
-    table: Tail<GrantTable>,
+    table: Table<GrantTable>,
     shards: ShardProducers,
     keys: Arc<Keyring>,
 }
@@ -75,7 +75,7 @@ impl Error {
 impl GrantStore {
     /// For the topic that this tail follows.
     #[must_use]
-    pub fn new(kafka: &Kafka, table: Tail<GrantTable>, keys: Arc<Keyring>) -> Self {
+    pub fn new(kafka: &Kafka, table: Table<GrantTable>, keys: Arc<Keyring>) -> Self {
         let options = TransactionOptions {
             transaction_timeout: TRANSACTION,
             init_limit: INIT_LIMIT,
@@ -86,7 +86,7 @@ impl GrantStore {
 
     /// What it follows.
     #[must_use]
-    pub fn table(&self) -> &Tail<GrantTable> {
+    pub fn table(&self) -> &Table<GrantTable> {
         &self.table
     }
 

@@ -1,11 +1,11 @@
-//! Why a connector or task cannot go on, and whether trying again may help.
+//! Why a connector or task failed, and whether a retry can help.
 
 use std::error::Error;
 
 use base::retry::Retry;
 use provider::auth;
 
-/// Why a connector or task cannot go on. None of its texts holds a value of the configuration: they are shown in the
+/// Why a connector or task failed. None of its texts holds a value of the configuration: they are shown in the
 /// status topic and in REST answers.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
@@ -24,7 +24,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// One that needs a person, who is told what to do.
+    /// A permanent failure: a person has to act, and the remedy says how.
     pub fn permanent(kind: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Self {
         let (message, remedy) = (message.into(), Some(remedy.into()));
         Self { kind, message, remedy, retry: Retry::Never, source: None }

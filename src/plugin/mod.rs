@@ -30,9 +30,9 @@ use crate::{
     config::{self, KeyDef, Providers, Validation},
     logins::access::Access,
     publish::LetterSigner,
-    state::ledger::Ledgers,
+    state::state_topic::StateTopics,
     state::{
-        Tail,
+        Table,
         configs::{Configs, Properties},
         offsets::{Edit, Offsets},
     },
@@ -81,18 +81,18 @@ pub trait Plugin: Send + Sync + fmt::Debug {
     /// The configuration cannot be used.
     fn task_configs(&self, name: &str, config: &Properties) -> Result<Vec<Properties>, Failure>;
 
-    /// Runs one task until it is cancelled. It tells [`Task::started`] once it has all it needs to do its work; until then
-    /// nobody is shown that it runs. Panics are caught by the caller.
+    /// Runs one task until it is cancelled. It calls [`Task::started`] once it has all it needs to do its work; until then
+    /// its state is not RUNNING. Panics are caught by the caller.
     ///
     /// # Errors
-    /// Why it cannot go on: the verdict decides whether it is started again by itself.
+    /// Why it failed: the verdict decides whether it restarts automatically.
     async fn run(&self, task: Task) -> Result<(), Failure>;
 
     /// Transactional ids that must be taken before the offsets of a stopped connector are edited, so that no task left
     /// behind can write over the edit: of the tasks it has had as well as of those it would have.
     fn writers(&self, name: &str, config: &Properties, past: &Past) -> Vec<String>;
 
-    /// Checks offsets that somebody wants to set; `None` as an offset resets its partition.
+    /// Checks offsets that a request sets; `None` as an offset resets its partition.
     ///
     /// # Errors
     /// The partition or offset is none of this class's: what is expected.
@@ -176,22 +176,22 @@ pub struct Tools {
     pub lease: kafka::Lease,
     /// Offsets stored by every connector. A task asks [`Task::stored_offsets`] for its own once it has taken its transactional
     /// id: until then the instance before it may commit others.
-    pub offsets: Tail<Offsets>,
+    pub offsets: Table<Offsets>,
     /// Every connector, for those that depend on another.
-    pub configs: Tail<Configs>,
+    pub configs: Table<Configs>,
     /// What keeps connectors from being received on this worker, by name.
     pub faults: watch::Receiver<ReceiverFaults>,
     /// The provider's APIs, and the grants that they take.
     pub access: Access,
     /// What is known of subscriptions.
-    pub ledgers: Ledgers,
+    pub ledgers: StateTopics,
     /// What tasks that write records use.
     pub store: Store,
     /// Who this worker is: `host:port`.
     pub worker_id: Arc<str>,
-    /// Tells that the task writes to a topic, for `GET /connectors/{name}/topics`. Cheap when told again.
+    /// Reports that the task writes to a topic, for `GET /connectors/{name}/topics`. Cheap when repeated.
     pub uses_topic: Arc<dyn Fn(&str) + Send + Sync>,
-    /// What the task tells its measurements to, for the metrics of Kafka Connect.
+    /// Records the task's measurements, for the metrics of Kafka Connect.
     pub recorder: Recorder,
 }
 

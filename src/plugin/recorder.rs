@@ -16,7 +16,7 @@ use tokio::time::Instant;
 /// One sample of a [`Window`].
 const SAMPLE: Duration = Duration::from_secs(30);
 
-/// What a task tells its measurements to. Cheap to clone; clones are the same.
+/// Records the measurements of a task. Cheap to clone; clones are the same.
 #[derive(Debug, Clone, Default)]
 pub struct Recorder {
     counted: Arc<Mutex<Counted>>,
@@ -65,7 +65,7 @@ impl Recorder {
         self.with(|counted, now| counted.commit_successes.add(now, 0.0));
     }
 
-    /// Something went wrong that the task goes on after.
+    /// Counts an error that the task survives.
     pub fn erred(&self) {
         self.with(|counted, _| {
             counted.totals.errors.errors += 1;
@@ -73,7 +73,7 @@ impl Recorder {
         });
     }
 
-    /// Something went wrong that ends the task. Whoever runs it logs that.
+    /// Counts an error that ends the task; the task runner logs it.
     pub fn failed(&self) {
         self.with(|counted, _| {
             counted.totals.errors.failures += 1;
@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recorder_nobody_fed_has_nothing_to_show() {
+    fn unused_recorder_shows_nothing() {
         assert_eq!(Recorder::default().measured(), None);
     }
 

@@ -1,14 +1,14 @@
-//! Where a task goes on: the offsets that instances before it have stored, and the records that store its own.
+//! Where a task resumes: the offsets that instances before it have stored, and the records that store its own.
 //!
 //! A task takes its transactional id, asks [`Task::stored_offsets`], works, and commits each batch together with the
-//! [`Task::offset_record`]s that stand for it. When its producer was built anew it asks again before it goes on.
+//! [`Task::offset_record`]s that stand for it. After its producer was rebuilt it asks again before it continues.
 //!
-//! - It waits for the partitions of the offset topic that its own keys live in, and for no others: what somebody has left
-//!   open elsewhere is not its concern.
+//! - It waits for the partitions of the offset topic that its own keys live in, and for no others: transactions left open
+//!   elsewhere do not delay it.
 //! - What an instance before it has left hanging, in the offset topic or in the partitions the task writes to, is ended: committed
 //!   where the batch is whole in the log and nothing says otherwise, else aborted ([`ShardProducer::settle`]).
 //!
-//! On failure: transactions of others that stay open make the task start anew for as long as that lasts; the trace names them.
+//! On failure: transactions of others that stay open restart the task for as long as that lasts; the trace names them.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -28,10 +28,10 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 impl Task {
     /// The offsets stored for these partitions of the source, in their order. To be called once `producer` has been taken,
-    /// and whenever it was built anew; `writes` is where else its batches go.
+    /// and whenever it was rebuilt; `writes` is where else its batches go.
     ///
     /// # Errors
-    /// The offsets cannot be read; that passes, unless Kafka refuses it for good.
+    /// The offsets cannot be read; that passes, unless Kafka refuses it permanently.
     pub async fn stored_offsets(
         &self,
         producer: &mut ShardProducer,
@@ -60,8 +60,8 @@ impl Task {
         EncodedRecord::new(tail.topic(), partition, key, value.map(Bytes::from))
     }
 
-    /// Partitions of the offset topic with anything about these: where our keys live, and keys that somebody else has
-    /// written for the same in another way.
+    /// Partitions of the offset topic with anything about these: where our keys live, and keys that other programs have
+    /// written for the same partition in another member order.
     fn offset_partitions(&self, partitions: &[Map<String, Value>]) -> Vec<i32> {
         let count = self.tools.offsets.partitions();
         let own = partitions.iter().map(|one| Bytes::from(offsets::record(&self.connector, one, None).0));

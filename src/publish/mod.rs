@@ -16,7 +16,7 @@
 //! - A [`ShardBatch`] is visible to read-committed consumers as a whole or not at all.
 //! - A dead letter has the original bytes, as far as they fit into one record. Its headers name the failure and never quote the data.
 //!
-//! On failure: [`Error::retry`] tells the caller whether another attempt can help. If a single record is at fault (it cannot be
+//! On failure: [`Error::retry`] says whether another attempt can help. If a single record is at fault (it cannot be
 //! encoded, it is too large), the caller writes a dead letter in its place and continues.
 
 mod dead_letter;

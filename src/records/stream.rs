@@ -20,7 +20,7 @@ use crate::{
     plugin::Tools,
     state::{
         configs::{Configs, Connector},
-        ledger::Handle,
+        state_topic::StateTopic,
     },
 };
 
@@ -124,8 +124,8 @@ async fn changed(tools: &Tools, prefix: &TopicPrefix) {
     }
 }
 
-fn ledger(tools: &Tools, prefix: &TopicPrefix) -> Option<Handle> {
-    tools.ledgers.known(prefix.as_str()).filter(Handle::is_caught_up)
+fn ledger(tools: &Tools, prefix: &TopicPrefix) -> Option<StateTopic> {
+    tools.ledgers.known(prefix.as_str()).filter(StateTopic::is_caught_up)
 }
 
 #[cfg(test)]

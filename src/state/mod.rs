@@ -1,27 +1,27 @@
-//! What the three topics say, as this worker has read them: configs, offsets, statuses. Configs and, for edits through
-//! REST, offsets are written by the [`crate::connect::arbiter`] alone; statuses by their own writer.
+//! Tables of the config, offset and status topics. Only [`crate::connect::config_writer`] writes configs and, for edits through
+//! REST, offsets; statuses have their own writer.
 //!
 //! ```text
-//! config topic ─▶ Tail<Configs>       offset topic ─▶ Tail<Offsets> ◀── OffsetRecords (made here, written by the arbiter)
-//! status topic ─▶ Tail<Statuses>
+//! config topic ─▶ Table<Configs>       offset topic ─▶ Table<Offsets> ◀── OffsetRecords (made here, written by the config writer)
+//! status topic ─▶ Table<Statuses>
 //!      ▲
-//!      └── StatusWriter (latest of each key, for ever)
+//!      └── StatusWriter (latest of each key, retried without a limit)
 //! ```
 //!
-//! Keys and JSON are Kafka Connect's, so that its tools can read and mend these topics. What cannot be understood is
-//! logged and left out, and never stops anything.
+//! Keys and JSON are Kafka Connect's, so that its tools can read and repair these topics. A record that cannot be
+//! parsed is logged and skipped, and never stops anything.
 
 pub mod configs;
 mod java;
-pub mod ledger;
 pub mod offsets;
 pub mod runs;
+pub mod state_topic;
 pub mod statuses;
 pub mod subscriptions;
 pub mod topics;
 pub mod writer;
 
-pub use kafka::{Table as Tail, TableState};
+pub use kafka::{Table, TableState};
 
 use kafka::Kafka;
 
@@ -29,15 +29,15 @@ use self::{configs::Configs, offsets::Offsets, statuses::Statuses, topics::Parti
 
 use crate::config::worker;
 
-/// The three tails. Cheap to clone.
+/// The three tables. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct State {
     /// Connector configurations, target states, task configurations, commands.
-    pub configs: Tail<Configs>,
+    pub configs: Table<Configs>,
     /// Source offsets.
-    pub offsets: Tail<Offsets>,
+    pub offsets: Table<Offsets>,
     /// States of connectors and tasks, and the topics they use.
-    pub statuses: Tail<Statuses>,
+    pub statuses: Table<Statuses>,
 }
 
 impl State {
@@ -51,9 +51,9 @@ impl State {
         partitions: &Partitions,
     ) -> Result<Self, kafka::Error> {
         Ok(Self {
-            configs: Tail::follow(kafka, &topics.config.name, partitions.config).await?,
-            offsets: Tail::follow(kafka, &topics.offset.name, partitions.offset).await?,
-            statuses: Tail::follow(kafka, &topics.status.name, partitions.status).await?,
+            configs: Table::follow(kafka, &topics.config.name, partitions.config).await?,
+            offsets: Table::follow(kafka, &topics.offset.name, partitions.offset).await?,
+            statuses: Table::follow(kafka, &topics.status.name, partitions.status).await?,
         })
     }
 

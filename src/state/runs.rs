@@ -1,10 +1,10 @@
 //! What the state topic says of one connector's runs, and how each of them stands by it.
 //!
 //! ```text
-//! Run (the request) + Order (what people want) + Progress of each shard ──▶ Standing
+//! Run (the request) + Order (what people want) + Progress of each shard ──▶ RunStatus
 //! ```
 //!
-//! - A run is over once every shard has said so; nobody writes it, so nobody can write it too early.
+//! - A run is over once every shard has said so; its end is derived, never written, so it cannot come too early.
 //! - Numbers are sums over shards. Progress of a shard that the topic does not have is left out.
 //! - Proved is a run that has ended and all of whose lists are; one that was stopped is not, whatever it had read.
 
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{DesiredRunState, ListProgress, Run, RunCommand, RunId, RunProgress, ShardState};
 
-/// Reasons that are told; there are rarely two that differ.
+/// Distinct reasons shown; rarely more than one.
 const REASONS: usize = 3;
 
 /// What the state topic says of one connector's runs.
@@ -28,12 +28,12 @@ pub struct Runs {
 
 /// How a run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum State {
-    /// No shard has begun.
+pub enum RunPhase {
+    /// No shard has started.
     Waiting,
     /// Lists are read.
     Running,
-    /// Every shard that has begun and is not over waits.
+    /// Every started, unfinished shard waits.
     Paused,
     /// Over, and at least one shard ended where it was.
     Stopped,
@@ -41,7 +41,7 @@ pub enum State {
     Ended,
 }
 
-impl State {
+impl RunPhase {
     /// Every state.
     pub const ALL: [Self; 5] = [Self::Waiting, Self::Running, Self::Paused, Self::Stopped, Self::Ended];
 
@@ -66,9 +66,9 @@ impl State {
 
 /// How a run stands, over all shards. Times are microseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct RunStatus {
     /// In one word.
-    pub state: State,
+    pub state: RunPhase,
     /// Why it waits, has stopped or has ended without all it was to read, where that needs words.
     pub reason: Option<String>,
     /// When the first shard began.
@@ -97,9 +97,9 @@ pub struct Standing {
     pub published: u64,
     /// Known records that no list shows and that are not there by id.
     pub vanished: u64,
-    /// By kind, what differs between source and topic and was not mended.
+    /// By kind, what differs between source and topic and was not repaired.
     pub differences: BTreeMap<String, u64>,
-    /// By kind, what differed and was mended.
+    /// By kind, what differed and was repaired.
     pub repaired: BTreeMap<String, u64>,
     /// Rows whose whole content was compared with what the topic holds.
     pub contents: u64,
@@ -131,9 +131,9 @@ impl Runs {
         self.orders.get(id).map(|order| order.wanted).unwrap_or_default()
     }
 
-    /// How a run stands, where the state topic has so many shards.
+    /// How a run stands, in a state topic with `shards` partitions.
     #[must_use]
-    pub fn standing(&self, id: &RunId, shards: i32) -> Standing {
+    pub fn status(&self, id: &RunId, shards: i32) -> RunStatus {
         let all: Vec<&RunProgress> = self.of(id, shards).collect();
         let over = all.iter().filter(|one| one.state.is_over()).count();
         let shards_ended = i32::try_from(over).unwrap_or(i32::MAX);
@@ -145,7 +145,7 @@ impl Runs {
         let (lists, lists_certified) = (sum(|one| one.lists), sum(|one| one.certified));
         let are_offered = all.iter().any(|one| one.accounts_proved);
         let unoffered = if are_offered { 0 } else { sum(|one| one.unoffered) };
-        // What nobody offers proves nothing by itself.
+        // Lists that the provider does not offer prove nothing by themselves.
         let is_proved = lists_certified + unoffered == lists && (lists_certified > 0 || unoffered == 0);
         let by_kind = |counts: fn(&RunProgress) -> &BTreeMap<String, u64>| {
             let mut sums = BTreeMap::<String, u64>::new();
@@ -155,7 +155,7 @@ impl Runs {
             }
             sums
         };
-        Standing {
+        RunStatus {
             state,
             reason: reason(&all, state, order),
             started_at: all.iter().map(|one| one.started_at).min(),
@@ -181,7 +181,7 @@ impl Runs {
             unread: sum(|one| one.unread),
             absent: sum(|one| one.absent),
             unoffered,
-            certified: state.is_over().then_some(state == State::Ended && is_proved),
+            certified: state.is_over().then_some(state == RunPhase::Ended && is_proved),
             current: all
                 .iter()
                 .filter(|one| !one.state.is_over())
@@ -211,7 +211,7 @@ impl Runs {
     }
 }
 
-/// Whether a shard waits, and nobody has told it to go on since.
+/// Whether a shard waits and was not resumed since.
 fn waits(one: &RunProgress, order: Option<&RunCommand>) -> bool {
     let is_resumed = order.is_some_and(|order| {
         order.wanted == DesiredRunState::Running && one.braked_at.is_none_or(|braked| braked < order.at)
@@ -219,25 +219,25 @@ fn waits(one: &RunProgress, order: Option<&RunCommand>) -> bool {
     one.state == ShardState::Paused && !is_resumed
 }
 
-fn state(all: &[&RunProgress], is_over: bool, order: Option<&RunCommand>) -> State {
+fn state(all: &[&RunProgress], is_over: bool, order: Option<&RunCommand>) -> RunPhase {
     let wanted = order.map(|order| order.wanted).unwrap_or_default();
     if is_over {
         let stopped = all.iter().any(|one| one.state == ShardState::Stopped);
-        return if stopped { State::Stopped } else { State::Ended };
+        return if stopped { RunPhase::Stopped } else { RunPhase::Ended };
     }
     let mut begun = all.iter().filter(|one| !one.state.is_over()).peekable();
     match (all.is_empty(), begun.peek().is_none()) {
-        (true, _) => State::Waiting,
+        (true, _) => RunPhase::Waiting,
         // All that have begun are over; what the others do is what is wanted of them.
-        (false, true) if wanted == DesiredRunState::Paused => State::Paused,
-        (false, true) => State::Running,
-        (false, false) if begun.all(|one| waits(one, order)) => State::Paused,
-        (false, false) => State::Running,
+        (false, true) if wanted == DesiredRunState::Paused => RunPhase::Paused,
+        (false, true) => RunPhase::Running,
+        (false, false) if begun.all(|one| waits(one, order)) => RunPhase::Paused,
+        (false, false) => RunPhase::Running,
     }
 }
 
 /// What shards say, else what was ordered and is not yet done.
-fn reason(all: &[&RunProgress], state: State, order: Option<&RunCommand>) -> Option<String> {
+fn reason(all: &[&RunProgress], state: RunPhase, order: Option<&RunCommand>) -> Option<String> {
     let wanted = order.map(|order| order.wanted).unwrap_or_default();
     let told: BTreeSet<&str> = all
         .iter()
@@ -248,10 +248,10 @@ fn reason(all: &[&RunProgress], state: State, order: Option<&RunCommand>) -> Opt
         return Some(told.into_iter().take(REASONS).collect::<Vec<_>>().join("; "));
     }
     match (wanted, state) {
-        (DesiredRunState::Stopped, State::Waiting | State::Running | State::Paused) => {
+        (DesiredRunState::Stopped, RunPhase::Waiting | RunPhase::Running | RunPhase::Paused) => {
             Some("told to stop; not every shard has".to_owned())
         }
-        (DesiredRunState::Paused, State::Waiting | State::Running) => {
+        (DesiredRunState::Paused, RunPhase::Waiting | RunPhase::Running) => {
             Some("told to pause; not every shard has".to_owned())
         }
         _ => None,
@@ -318,27 +318,27 @@ mod tests {
     }
 
     #[test]
-    fn the_state_of_a_run_follows_from_its_shards_and_what_is_wanted_of_those_that_have_not_begun() {
+    fn phase_follows_from_shards_and_the_command() {
         use ShardState::{Ended, Paused, Running, Stopped};
-        type Case<'a> = (Option<DesiredRunState>, &'a [(i32, ShardState)], State);
+        type Case<'a> = (Option<DesiredRunState>, &'a [(i32, ShardState)], RunPhase);
         let table: &[Case<'_>] = &[
-            (None, &[], State::Waiting),
-            (Some(DesiredRunState::Paused), &[], State::Waiting),
-            (None, &[(0, Running)], State::Running),
-            (None, &[(0, Ended)], State::Running),
-            (Some(DesiredRunState::Paused), &[(0, Ended)], State::Paused),
-            (Some(DesiredRunState::Paused), &[(0, Paused), (1, Running)], State::Running),
-            (Some(DesiredRunState::Paused), &[(0, Paused), (1, Ended)], State::Paused),
-            (None, &[(0, Paused), (1, Paused)], State::Paused),
-            (None, &[(0, Ended), (1, Ended)], State::Ended),
-            (None, &[(0, Ended), (1, Stopped)], State::Stopped),
-            (Some(DesiredRunState::Stopped), &[(0, Stopped), (1, Running)], State::Running),
+            (None, &[], RunPhase::Waiting),
+            (Some(DesiredRunState::Paused), &[], RunPhase::Waiting),
+            (None, &[(0, Running)], RunPhase::Running),
+            (None, &[(0, Ended)], RunPhase::Running),
+            (Some(DesiredRunState::Paused), &[(0, Ended)], RunPhase::Paused),
+            (Some(DesiredRunState::Paused), &[(0, Paused), (1, Running)], RunPhase::Running),
+            (Some(DesiredRunState::Paused), &[(0, Paused), (1, Ended)], RunPhase::Paused),
+            (None, &[(0, Paused), (1, Paused)], RunPhase::Paused),
+            (None, &[(0, Ended), (1, Ended)], RunPhase::Ended),
+            (None, &[(0, Ended), (1, Stopped)], RunPhase::Stopped),
+            (Some(DesiredRunState::Stopped), &[(0, Stopped), (1, Running)], RunPhase::Running),
             // A shard that there is not does not count.
-            (None, &[(0, Ended), (7, Ended)], State::Running),
+            (None, &[(0, Ended), (7, Ended)], RunPhase::Running),
         ];
 
         for (wanted, shards, expected) in table {
-            let standing = runs(*wanted, shards).standing(&id("r"), 2);
+            let standing = runs(*wanted, shards).status(&id("r"), 2);
             assert_eq!(standing.state, *expected, "{wanted:?} {shards:?}");
             assert_eq!(standing.certified.is_some(), expected.is_over());
             assert_eq!(standing.ended_at.is_some(), expected.is_over());
@@ -362,7 +362,7 @@ mod tests {
             (shard.certified, shard.unoffered, shard.accounts_proved) =
                 (certified, unoffered, accounts_proved);
 
-            let standing = runs.standing(&id("r"), 1);
+            let standing = runs.status(&id("r"), 1);
 
             let case = (certified, unoffered, accounts_proved);
             assert_eq!(standing.certified, Some(expected), "{case:?}");
@@ -372,20 +372,20 @@ mod tests {
     #[test]
     fn a_resumed_run_runs_before_its_shards_have_heard_of_it() {
         for (wanted, braked_at, expected) in [
-            (Some(DesiredRunState::Paused), None, State::Paused),
-            (Some(DesiredRunState::Running), None, State::Running),
-            (Some(DesiredRunState::Running), Some(5), State::Running),
+            (Some(DesiredRunState::Paused), None, RunPhase::Paused),
+            (Some(DesiredRunState::Running), None, RunPhase::Running),
+            (Some(DesiredRunState::Running), Some(5), RunPhase::Running),
             // Too much is missing since then: it needs a person again.
-            (Some(DesiredRunState::Running), Some(7), State::Paused),
-            (None, Some(5), State::Paused),
+            (Some(DesiredRunState::Running), Some(7), RunPhase::Paused),
+            (None, Some(5), RunPhase::Paused),
         ] {
             let mut runs = runs(wanted, &[(0, ShardState::Paused)]);
             let shard = runs.progress.get_mut(&(id("r"), 0)).unwrap();
             (shard.braked_at, shard.reason) = (braked_at, Some("why".to_owned()));
 
-            let standing = runs.standing(&id("r"), 1);
+            let standing = runs.status(&id("r"), 1);
 
-            let reason = (expected == State::Paused).then(|| "why".to_owned());
+            let reason = (expected == RunPhase::Paused).then(|| "why".to_owned());
             assert_eq!((standing.state, standing.reason), (expected, reason), "{wanted:?} {braked_at:?}");
         }
     }
@@ -394,7 +394,7 @@ mod tests {
     fn numbers_are_sums_and_times_are_the_first_and_the_last() {
         let runs = runs(None, &[(0, ShardState::Ended), (1, ShardState::Ended)]);
 
-        let standing = runs.standing(&id("r"), 2);
+        let standing = runs.status(&id("r"), 2);
 
         assert_eq!((standing.lists, standing.lists_ended, standing.lists_certified), (6, 6, 6));
         assert_eq!((standing.pages, standing.rows, standing.published, standing.vanished), (20, 200, 100, 2));
@@ -414,12 +414,12 @@ mod tests {
         unproved.progress.get_mut(&(id("r"), 1)).unwrap().certified = 2;
 
         for runs in [stopped, unproved] {
-            assert_eq!(runs.standing(&id("r"), 2).certified, Some(false));
+            assert_eq!(runs.status(&id("r"), 2).certified, Some(false));
         }
     }
 
     #[test]
-    fn a_reason_of_a_shard_is_told_else_the_order_that_is_not_done_yet() {
+    fn shard_reason_comes_before_the_pending_command() {
         let mut brake = runs(None, &[(0, ShardState::Paused), (1, ShardState::Paused)]);
         for shard in [0, 1] {
             brake.progress.get_mut(&(id("r"), shard)).unwrap().reason = Some("the brake".to_owned());
@@ -427,12 +427,9 @@ mod tests {
         let ordered = runs(Some(DesiredRunState::Stopped), &[(0, ShardState::Running)]);
         let done = runs(Some(DesiredRunState::Paused), &[(0, ShardState::Paused), (1, ShardState::Paused)]);
 
-        assert_eq!(brake.standing(&id("r"), 2).reason.as_deref(), Some("the brake"));
-        assert_eq!(
-            ordered.standing(&id("r"), 2).reason.as_deref(),
-            Some("told to stop; not every shard has")
-        );
-        assert_eq!(done.standing(&id("r"), 2).reason, None);
+        assert_eq!(brake.status(&id("r"), 2).reason.as_deref(), Some("the brake"));
+        assert_eq!(ordered.status(&id("r"), 2).reason.as_deref(), Some("told to stop; not every shard has"));
+        assert_eq!(done.status(&id("r"), 2).reason, None);
     }
 
     #[test]
@@ -442,10 +439,10 @@ mod tests {
             progress.requested_at = 4;
         }
 
-        assert_eq!(runs.standing(&id("r"), 2).state, State::Waiting);
+        assert_eq!(runs.status(&id("r"), 2).state, RunPhase::Waiting);
         assert_eq!(runs.open(2).len(), 1);
         runs.progress.get_mut(&(id("r"), 1)).unwrap().requested_at = 5;
-        assert_eq!(runs.standing(&id("r"), 2).state, State::Running);
+        assert_eq!(runs.status(&id("r"), 2).state, RunPhase::Running);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use model::{
 
 /// What the state topic says of one connector's subscriptions.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Ledger {
+pub struct SubscriptionState {
     /// By nonce.
     pub subscriptions: BTreeMap<Nonce, Subscription>,
     /// By webhook.
@@ -23,7 +23,7 @@ pub struct Ledger {
     pub paces: DeliveryIntervals,
     /// By [`Gap::id`].
     pub gaps: BTreeMap<String, Gap>,
-    /// By the gap they mend.
+    /// By the gap they repair.
     pub repairs: BTreeMap<String, Repair>,
     /// Where the stream begins.
     pub start: Option<StreamStart>,
@@ -37,7 +37,7 @@ pub struct Ledger {
 
 /// Something to be written to the state topic.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
+pub enum SubscriptionChange {
     /// A subscription stands so.
     Put(Box<Subscription>),
     /// It is remembered no longer.
@@ -64,7 +64,7 @@ pub enum Change {
     Accept(String, GapAccepted),
 }
 
-impl Change {
+impl SubscriptionChange {
     /// Where it is written.
     #[must_use]
     pub fn key(&self, connector: &str) -> Key {
@@ -104,26 +104,30 @@ impl Change {
     }
 }
 
-impl Ledger {
+impl SubscriptionState {
     /// Takes a change over, as reading it back from the topic would.
-    pub fn apply(&mut self, change: &Change) {
+    pub fn apply(&mut self, change: &SubscriptionChange) {
         match change {
-            Change::Put(one) => drop(self.subscriptions.insert(one.nonce.clone(), (**one).clone())),
-            Change::Forget(nonce) => drop(self.subscriptions.remove(nonce)),
-            Change::ForgetAcknowledge(id) => drop(self.acknowledges.remove(id)),
-            Change::ForgetHeard(worker) => drop(self.heard.remove(worker)),
-            Change::Paces(paces) => self.paces = paces.clone(),
-            Change::Gap(gap) => self.put_gap(gap.id(), Some(gap.clone())),
-            Change::Repair(repair) => drop(self.repairs.insert(repair.gap.clone(), repair.clone())),
-            Change::Start(start) => self.start = Some(start.clone()),
-            Change::ForgetStart => self.start = None,
-            Change::Wish(wish) => self.wish = Some(wish.clone()),
-            Change::Done(done) => self.done = Some(*done),
-            Change::Accept(gap, accepted) => self.accept(gap.clone(), Some(*accepted)),
+            SubscriptionChange::Put(one) => {
+                drop(self.subscriptions.insert(one.nonce.clone(), (**one).clone()))
+            }
+            SubscriptionChange::Forget(nonce) => drop(self.subscriptions.remove(nonce)),
+            SubscriptionChange::ForgetAcknowledge(id) => drop(self.acknowledges.remove(id)),
+            SubscriptionChange::ForgetHeard(worker) => drop(self.heard.remove(worker)),
+            SubscriptionChange::Paces(paces) => self.paces = paces.clone(),
+            SubscriptionChange::Gap(gap) => self.put_gap(gap.id(), Some(gap.clone())),
+            SubscriptionChange::Repair(repair) => {
+                drop(self.repairs.insert(repair.gap.clone(), repair.clone()))
+            }
+            SubscriptionChange::Start(start) => self.start = Some(start.clone()),
+            SubscriptionChange::ForgetStart => self.start = None,
+            SubscriptionChange::Wish(wish) => self.wish = Some(wish.clone()),
+            SubscriptionChange::Done(done) => self.done = Some(*done),
+            SubscriptionChange::Accept(gap, accepted) => self.accept(gap.clone(), Some(*accepted)),
         }
     }
 
-    /// A gap stands so, unless people have taken note of it; `None` where nobody knows of it any more.
+    /// Inserts or replaces a gap, as ACCEPTED if it was accepted and is not over; `None` removes it.
     pub fn put_gap(&mut self, id: String, gap: Option<Gap>) {
         let Some(mut gap) = gap else { return drop(self.gaps.remove(&id)) };
         if self.accepted.contains_key(&id) && !gap.state.is_over() {

@@ -5,7 +5,7 @@
 //! are wishes for topics that are new; one that exists keeps its count, as in Kafka Connect.
 //!
 //! On failure nothing has been created or changed where an existing topic does not fit, and the error says for each what
-//! is wrong and the command that mends it.
+//! is wrong and the command that repairs it.
 
 use std::time::Duration;
 

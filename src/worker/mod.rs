@@ -21,12 +21,12 @@
 
 mod certificates;
 mod classes;
-mod door;
 mod health;
 mod listen;
 mod scrape;
 pub mod snapshots;
 mod start;
+mod subscriptions;
 
 pub(crate) use self::listen::certificate;
 
@@ -101,13 +101,13 @@ pub enum Error {
     /// Deliveries cannot be received.
     #[error("receive deliveries")]
     Ingest(#[from] ingest::Error),
-    /// The topics belong to somebody else.
+    /// The topics belong to another cluster.
     #[error(transparent)]
     Foreign(#[from] Foreign),
-    /// The supervisor cannot go on.
+    /// The supervisor failed.
     #[error("run connectors and tasks")]
     Supervisor(#[source] supervisor::Error),
-    /// A part that ends only when it is told to has ended.
+    /// A part that should run until it is cancelled has ended.
     #[error("the {part} has ended by itself; the log says why")]
     Ended {
         /// Which.
@@ -204,7 +204,7 @@ struct Running {
     /// What the topics' record said at the start.
     cluster: Cluster,
     supervising: JoinHandle<Result<(), supervisor::Error>>,
-    /// What else ends only when it is told to, by name.
+    /// Other parts that run until they are cancelled, by name.
     upkeep: Vec<(&'static str, JoinHandle<()>)>,
     /// What may be under way when it stops.
     grants: Grants,

@@ -1,4 +1,4 @@
-//! What `/metrics` shows of connectors, tasks and the group, gathered when somebody asks.
+//! What `/metrics` shows of connectors, tasks and the group, gathered for each scrape.
 //!
 //! ```text
 //! supervisor's handle ─┐
@@ -24,20 +24,20 @@ use base::metrics::live::{self, ScrapePage, ScrapedMetric};
 use kafka::{Membership, Rebalances};
 
 use crate::{
-    connect::supervisor::{Handle, Id, Running, Startups},
+    connect::supervisor::{InstanceId, RunningInstance, Startups, SupervisorHandle},
     logins::access::Access,
     plugin::{
         Plugins,
         recorder::{Measured, Spread, Totals},
     },
-    state::{State, ledger::Ledgers, statuses::RunState},
+    state::{State, state_topic::StateTopics, statuses::RunState},
 };
 
 /// What is asked at every scrape.
 #[derive(Clone)]
 pub(super) struct Scrape {
     /// What runs here.
-    pub(super) handle: Handle,
+    pub(super) handle: SupervisorHandle,
     /// The three tails.
     pub(super) state: State,
     /// How this worker stands to its group.
@@ -47,7 +47,7 @@ pub(super) struct Scrape {
     /// The provider's APIs, and the grants that they take.
     pub(super) access: Access,
     /// What is known of subscriptions.
-    pub(super) ledgers: Ledgers,
+    pub(super) ledgers: StateTopics,
 }
 
 impl Scrape {
@@ -96,7 +96,7 @@ impl Scrape {
             for name in connectors {
                 let config = configs.connectors().get(name).map(|connector| &connector.config);
                 let class = config.and_then(|config| config.get("connector.class"));
-                // One that nobody here knows has no type and no version.
+                // An unknown class has no type and no version.
                 let Some(class) = class.and_then(|class| self.plugins.find(class)) else { continue };
                 page.put(&live::CONNECTOR_CLASS, &[name, class.class()], 1.0);
                 page.put(&live::CONNECTOR_TYPE, &[name, "source"], 1.0);
@@ -117,11 +117,15 @@ const STATES: [(RunState, &str, Option<&ScrapedMetric>); 6] = [
     (RunState::Restarting, "restarting", Some(&live::CONNECTOR_RESTARTING)),
 ];
 
-fn instances(page: &mut ScrapePage, running: &[Running], measured: impl Fn(&Id) -> Option<Measured>) {
-    let (tasks, connectors): (Vec<&Running>, Vec<&Running>) =
+fn instances(
+    page: &mut ScrapePage,
+    running: &[RunningInstance],
+    measured: impl Fn(&InstanceId) -> Option<Measured>,
+) {
+    let (tasks, connectors): (Vec<&RunningInstance>, Vec<&RunningInstance>) =
         running.iter().partition(|one| one.id.task.is_some());
     for (state, word, _) in STATES {
-        let count = |all: &[&Running]| all.iter().filter(|one| one.state == state).count() as f64;
+        let count = |all: &[&RunningInstance]| all.iter().filter(|one| one.state == state).count() as f64;
         page.put(&live::CONNECTORS, &[word], count(&connectors));
         if state != RunState::Stopped {
             page.put(&live::TASKS, &[word], count(&tasks));
@@ -155,7 +159,7 @@ fn instances(page: &mut ScrapePage, running: &[Running], measured: impl Fn(&Id) 
     }
 }
 
-fn task(page: &mut ScrapePage, one: &Running, measured: Option<Measured>) {
+fn task(page: &mut ScrapePage, one: &RunningInstance, measured: Option<Measured>) {
     let number = one.id.task.unwrap_or_default().to_string();
     let (connector, number) = (&*one.id.connector, number.as_str());
     page.put(&live::CONNECTOR_STATUS, &[connector, word(one.state), number], 1.0);
@@ -283,9 +287,9 @@ mod tests {
     use super::*;
     use crate::plugin::Recorder;
 
-    fn running(connector: &str, task: Option<u32>, state: RunState) -> Running {
-        Running {
-            id: Id { connector: connector.into(), task },
+    fn running(connector: &str, task: Option<u32>, state: RunState) -> RunningInstance {
+        RunningInstance {
+            id: InstanceId { connector: connector.into(), task },
             state,
             starts: 2,
             since: Duration::from_secs(4),
@@ -295,7 +299,10 @@ mod tests {
         }
     }
 
-    fn shown(instances_here: &[Running], measured: impl Fn(&Id) -> Option<Measured>) -> String {
+    fn shown(
+        instances_here: &[RunningInstance],
+        measured: impl Fn(&InstanceId) -> Option<Measured>,
+    ) -> String {
         let mut page = ScrapePage::default();
         instances(&mut page, instances_here, measured);
         page.to_string()

@@ -1,4 +1,4 @@
-//! What REST needs to show and ask for runs, made of this worker's ledgers.
+//! Implements the REST API's access to runs with this worker's state topics.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,27 +14,27 @@ use super::certificates;
 use crate::{
     avro::{Decoder, Registry},
     config::RecordSource,
-    connect::herder::{self, CertificateFilter, Certificates, Error, Told},
+    connect::herder::{self, CertificateFilter, Certificates, ConnectorRuns, Error},
     logins::Grants,
-    state::ledger::{self, Handle, Ledgers},
+    state::state_topic::{self, StateTopic, StateTopics},
 };
 
 /// How long it may take to learn what other workers have written.
 const FRESH: Duration = Duration::from_secs(3);
 
-/// See the module's head.
-pub struct Desk {
-    ledgers: Ledgers,
+/// Reads and requests runs for the REST API.
+pub struct WorkerSnapshots {
+    ledgers: StateTopics,
     grants: Grants,
     kafka: Kafka,
     admin: Admin,
     decoder: Decoder,
 }
 
-impl Desk {
+impl WorkerSnapshots {
     /// Made of these.
     pub fn new(
-        ledgers: Ledgers,
+        ledgers: StateTopics,
         grants: Grants,
         kafka: Kafka,
         admin: Admin,
@@ -48,12 +48,12 @@ impl Desk {
 pub(super) const READING: &str = "read the state topic";
 
 /// The ledger of a prefix as far as it was read here; `None` where its topic is not there.
-pub(super) async fn handle(ledgers: &Ledgers, prefix: &TopicPrefix) -> Result<Option<Handle>, Error> {
+pub(super) async fn handle(ledgers: &StateTopics, prefix: &TopicPrefix) -> Result<Option<StateTopic>, Error> {
     ledgers.of(prefix).await.map_err(|error| refused(READING, error))
 }
 
 /// The same, read to its end.
-pub(super) async fn newest(ledgers: &Ledgers, prefix: &TopicPrefix) -> Result<Option<Handle>, Error> {
+pub(super) async fn newest(ledgers: &StateTopics, prefix: &TopicPrefix) -> Result<Option<StateTopic>, Error> {
     let handle = handle(ledgers, prefix).await?;
     if let Some(handle) = &handle {
         handle.read_to_end(FRESH).await.map_err(|error| refused(READING, error))?;
@@ -62,12 +62,12 @@ pub(super) async fn newest(ledgers: &Ledgers, prefix: &TopicPrefix) -> Result<Op
 }
 
 #[async_trait]
-impl herder::Snapshots for Desk {
-    async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<Told, Error> {
+impl herder::Snapshots for WorkerSnapshots {
+    async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<ConnectorRuns, Error> {
         Ok(handle(&self.ledgers, prefix).await?.map(|handle| told(&handle, connector)).unwrap_or_default())
     }
 
-    async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<Told, Error> {
+    async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<ConnectorRuns, Error> {
         Ok(newest(&self.ledgers, prefix).await?.map(|handle| told(&handle, connector)).unwrap_or_default())
     }
 
@@ -101,15 +101,15 @@ impl herder::Snapshots for Desk {
     }
 }
 
-fn told(handle: &Handle, connector: &str) -> Told {
-    Told { runs: handle.runs(connector), shards: handle.shards() }
+fn told(handle: &StateTopic, connector: &str) -> ConnectorRuns {
+    ConnectorRuns { runs: handle.runs(connector), shards: handle.shards() }
 }
 
 /// What the ledger says, in the words of an answer.
-pub(super) fn refused(doing: &'static str, error: ledger::Error) -> Error {
+pub(super) fn refused(doing: &'static str, error: state_topic::Error) -> Error {
     match error {
-        ledger::Error::Kafka { source, .. } => Error::Kafka { doing, source: Box::new(source) },
-        ledger::Error::Topic(source) => {
+        state_topic::Error::Kafka { source, .. } => Error::Kafka { doing, source: Box::new(source) },
+        state_topic::Error::Topic(source) => {
             tracing::error!(error = %ErrorChain(&source), "the state topic cannot be used");
             Error::Internal { doing: "use the state topic" }
         }

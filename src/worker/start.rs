@@ -7,21 +7,20 @@ use tokio::time::{Instant, sleep};
 use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 use kafka::{Admin, GroupOptions, Membership, ShardProducers, TransactionOptions};
 
-use super::{Error, Process, Running, Service, door::Door, grace};
+use super::{Error, Process, Running, Service, grace, subscriptions::WorkerSubscriptions};
 use crate::{
     config,
     connect::{
-        arbiter::Arbiter,
         cluster::Claim,
+        config_writer::ConfigWriter,
         declared,
-        fresh::read_configs,
-        herder::{Herder, Parts as HerderParts, Subscribing},
+        herder::{Herder, HerderParts, Subscribing},
         rest,
-        supervisor::{Parts, Settings, Supervisor},
+        supervisor::{Settings, Supervisor, SupervisorParts},
     },
     logins::{Grants, Hosts, Parts as GrantParts, access::Access},
     plugin::Store,
-    state::{State, Tail, configs::Configs, ledger::Ledgers, topics, writer::StatusWriter},
+    state::{State, Table, configs::Configs, state_topic::StateTopics, topics, writer::StatusWriter},
     worker::{health::Phase, scrape::Scrape, snapshots},
 };
 
@@ -69,13 +68,14 @@ impl Service {
         if let Some(feed) = &self.feed {
             feed.follow(state.configs.clone());
         }
-        let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.topic_partitions());
+        let config_writer =
+            ConfigWriter::new(&worker.kafka, state.configs.clone(), state.offsets.topic_partitions());
         // Being at the end of what can be read is not enough: an open write hides what was committed behind it.
         let topic = &worker.topics.config.name;
         self.health.set(Phase::Starting(format!("waiting until every write to {topic} is decided")));
-        read_configs(&state.configs, &arbiter, CONFIG_LIMIT).await?;
+        config_writer.read_to_end(&state.configs, CONFIG_LIMIT).await?;
         let work_partitions = u32::try_from(partitions.work).unwrap_or_default();
-        let cluster = claim(worker, process).settle(&arbiter, &state.configs, work_partitions).await?;
+        let cluster = claim(worker, process).settle(&config_writer, &state.configs, work_partitions).await?;
 
         let statuses = StatusWriter::start(&worker.kafka, &worker.topics.status.name, partitions.status)?;
         let options = GroupOptions {
@@ -102,11 +102,11 @@ impl Service {
         let configs = state.configs.clone();
         let exists = move |name: &str| configs.read(|configs| configs.connectors().contains_key(name));
         let access = Access::new(grants.clone(), hosts, exists);
-        let ledgers = Ledgers::new(Arc::clone(worker), admin.clone());
-        let supervisor = Supervisor::new(Parts {
+        let ledgers = StateTopics::new(Arc::clone(worker), admin.clone());
+        let supervisor = Supervisor::new(SupervisorParts {
             plugins: process.plugins.clone(),
             state: state.clone(),
-            arbiter: arbiter.clone(),
+            config_writer: config_writer.clone(),
             statuses: statuses.clone(),
             membership: membership.clone(),
             partitions: cluster.work_partitions,
@@ -122,7 +122,7 @@ impl Service {
         let scheme = if worker.rest.advertised_tls { "https" } else { "http" };
         let herder = Herder::new(HerderParts {
             state: state.clone(),
-            arbiter,
+            config_writer,
             statuses: statuses.clone(),
             shards: ShardProducers::new(worker.kafka.clone(), TransactionOptions::default()),
             plugins: process.plugins.clone(),
@@ -133,7 +133,7 @@ impl Service {
             cluster_id,
             running: handle.clone(),
             subscriptions: Some(Subscribing {
-                ledgers: Arc::new(Door {
+                ledgers: Arc::new(WorkerSubscriptions {
                     worker: Arc::clone(worker),
                     worker_id: Arc::clone(&self.worker_id),
                     access: access.clone(),
@@ -141,7 +141,7 @@ impl Service {
                 }),
                 advertised_url: worker.webhook.advertised_url.clone(),
             }),
-            snapshots: Some(snapshots::Desk::new(
+            snapshots: Some(snapshots::WorkerSnapshots::new(
                 ledgers.clone(),
                 grants.clone(),
                 worker.kafka.clone(),
@@ -191,7 +191,7 @@ impl Service {
         let found = admin.partition_counts(&[&own.config.name, &own.work.name]).await?;
         if found.contains_key(&own.config.name) {
             topics::inspect(admin, own).await?;
-            let tail: Tail<Configs> = Tail::follow(kafka, &own.config.name, 1).await?;
+            let tail: Table<Configs> = Table::follow(kafka, &own.config.name, 1).await?;
             self.health.set(Phase::Starting(format!("reading {}", own.config.name)));
             tail.caught_up().await;
             let work = found.get(&own.work.name).map(|count| count.unsigned_abs());
@@ -209,12 +209,12 @@ impl Service {
         self.health.set(Phase::Starting("reading the config, offset and status topics".to_owned()));
         let configs = match configs {
             Some(configs) => configs,
-            None => Tail::follow(kafka, &own.config.name, partitions.config).await?,
+            None => Table::follow(kafka, &own.config.name, partitions.config).await?,
         };
         let state = State {
             configs,
-            offsets: Tail::follow(kafka, &own.offset.name, partitions.offset).await?,
-            statuses: Tail::follow(kafka, &own.status.name, partitions.status).await?,
+            offsets: Table::follow(kafka, &own.offset.name, partitions.offset).await?,
+            statuses: Table::follow(kafka, &own.status.name, partitions.status).await?,
         };
         state.caught_up().await;
         Ok((state, partitions))

@@ -25,13 +25,13 @@ use provider::{
 use crate::{
     cli::{Result, poll_until, problem},
     config::{Problem, Worker, worker::InternalTopic},
-    connect::arbiter::{self, Arbiter},
+    connect::config_writer::{self, ConfigWriter},
     logins::{
         is_login_of, issued,
         store::{self, GrantStore},
         table::{GrantRecord, GrantTable, Owners, grant_key},
     },
-    state::{Tail, configs},
+    state::{Table, configs},
 };
 
 /// Time limit for reading the topic and for a write.
@@ -257,14 +257,14 @@ pub(super) async fn restart_failed(
     let Some(partitions) = partitions(&Admin::Real(worker.kafka.clone()), topic).await? else {
         return Ok(Vec::new());
     };
-    let tail = Tail::<configs::Configs>::follow(&worker.kafka, topic, partitions).await?;
+    let tail = Table::<configs::Configs>::follow(&worker.kafka, topic, partitions).await?;
     tail.read_to_end(KAFKA_TIMEOUT).await?;
     let names = tail.read(|configs| naming(configs, area, grant));
     if names.is_empty() {
         return Ok(names);
     }
-    let arbiter = Arbiter::new(&worker.kafka, tail, Vec::new());
-    let written = arbiter
+    let config_writer = ConfigWriter::new(&worker.kafka, tail, Vec::new());
+    let written = config_writer
         .write(KAFKA_TIMEOUT, |configs| {
             let names = naming(configs, area, grant);
             let writes = names.iter().map(|name| configs::restart(name, true, true, None)).collect();
@@ -272,7 +272,7 @@ pub(super) async fn restart_failed(
         })
         .await;
     written.map_err(|error| match error {
-        arbiter::Error::Kafka(source) => source,
+        config_writer::Error::Kafka(source) => source,
         other => kafka::Error::Deadline { action: other.to_string(), limit: KAFKA_TIMEOUT },
     })
 }
@@ -299,15 +299,15 @@ pub(super) async fn look(worker: &Worker) -> Result<Vec<StoredGrant>> {
 }
 
 /// The topic, read to its end.
-async fn table(worker: &Worker, keys: Option<&Arc<Keyring>>, partitions: i32) -> Result<Tail<GrantTable>> {
+async fn table(worker: &Worker, keys: Option<&Arc<Keyring>>, partitions: i32) -> Result<Table<GrantTable>> {
     let topic = &worker.topics.grant.name;
     let blank = keys.map_or_else(GrantTable::default, |keys| GrantTable::with_keys(Arc::clone(keys)));
-    let table = Tail::follow_from(blank, &worker.kafka, topic, partitions).await?;
+    let table = Table::follow_from(blank, &worker.kafka, topic, partitions).await?;
     table.read_to_end(KAFKA_TIMEOUT).await?;
     Ok(table)
 }
 
-fn known(table: &Tail<GrantTable>, keys: Option<&Keyring>) -> Vec<StoredGrant> {
+fn known(table: &Table<GrantTable>, keys: Option<&Keyring>) -> Vec<StoredGrant> {
     let entries = table.read(|table| table.grants().clone());
     let known = |(name, entry): (String, GrantRecord)| {
         StoredGrant::open(name, entry.envelope.as_deref(), entry.at_ms, keys)

@@ -156,7 +156,7 @@ impl Herder {
             writes.push(configs::declared(name, Some(&stored)));
             Ok((true, writes))
         };
-        Ok(self.parts.arbiter.write(budget.left(), decide).await?)
+        Ok(self.parts.config_writer.write(budget.left(), decide).await?)
     }
 
     /// Connectors that were declared once and of which neither the connector nor a file is there any more.
@@ -178,7 +178,7 @@ impl Herder {
             let writes = is_over.then(|| configs::declared(name, None));
             Ok::<_, Error>(((), writes.into_iter().collect()))
         };
-        Ok(self.parts.arbiter.write(Budget::start().left(), decide).await?)
+        Ok(self.parts.config_writer.write(Budget::start().left(), decide).await?)
     }
 
     /// What deletes a connector. With its file gone its declaration goes too; else the file would bring it back.

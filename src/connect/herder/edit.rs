@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{Budget, CLASS, Error, FRESH, Herder, Info, NAME, Status};
 use crate::{
     config::connector::TargetState,
-    connect::fresh::read_configs,
     state::{
         configs::{self, Configs, Connector, Properties, Write},
         statuses::RunState,
@@ -40,7 +39,7 @@ impl Herder {
             let writes = [configs::connector(name, Some(&config))].into_iter().chain(target);
             Ok(((), writes.collect()))
         };
-        self.parts.arbiter.write(budget.left(), decide).await?;
+        self.parts.config_writer.write(budget.left(), decide).await?;
         Ok(self.info_of(name, &fresh(Arc::clone(&config))))
     }
 
@@ -128,17 +127,17 @@ impl Herder {
             let connector = configs.connectors().get(name).ok_or_else(&missing)?;
             decide(configs, connector)
         };
-        Ok(self.parts.arbiter.write(Budget::start().left(), decide).await?)
+        Ok(self.parts.config_writer.write(Budget::start().left(), decide).await?)
     }
 
     /// The connector as it stands in the topic at this moment: what another worker has finished writing is in it.
     pub(super) async fn newest(&self, name: &str, budget: Budget) -> Result<Option<Connector>, Error> {
         let _turn = self.limits.clients.turn(budget, "waiting to read the config topic").await?;
         self.ready().await?;
-        let (configs, arbiter) = (&self.parts.state.configs, &self.parts.arbiter);
+        let (configs, config_writer) = (&self.parts.state.configs, &self.parts.config_writer);
         // The cure of a write that hangs has as long again: half of what is left leaves room for the change itself.
         let limit = FRESH.min(budget.left() / 2);
-        let read = read_configs(configs, arbiter, limit).await;
+        let read = config_writer.read_to_end(configs, limit).await;
         read.map_err(Error::kafka("read the config topic to its end"))?;
         Ok(self.known(name))
     }
@@ -162,7 +161,7 @@ impl Herder {
             after.config = Arc::clone(&config);
             Ok((after, vec![configs::connector(name, Some(&config))]))
         };
-        let after = self.parts.arbiter.write(budget.left(), decide).await?;
+        let after = self.parts.config_writer.write(budget.left(), decide).await?;
         Ok((self.info_of(name, &after), before.is_none()))
     }
 }

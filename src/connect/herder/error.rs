@@ -5,7 +5,7 @@
 
 use base::retry::{ErrorChain, Retry};
 
-use crate::connect::arbiter;
+use crate::connect::config_writer;
 
 /// What REST answers instead of a result.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ pub enum Error {
     /// Something that is there stands against it: 409. Trying again does not help until that has changed.
     #[error("{0}")]
     Conflict(String),
-    /// Somebody else changed the same thing while this request ran, or kept writing: 409, trying again helps.
+    /// Another request changed the same thing meanwhile, or kept writing: 409, retry.
     #[error(
         "Cannot complete request momentarily due to stale configuration (typically caused by a concurrent config change)"
     )]
@@ -122,15 +122,14 @@ impl Error {
     }
 }
 
-impl From<arbiter::Error<Self>> for Error {
-    fn from(error: arbiter::Error<Self>) -> Self {
+impl From<config_writer::Error<Self>> for Error {
+    fn from(error: config_writer::Error<Self>) -> Self {
         match error {
-            arbiter::Error::Refused(refusal) => refusal,
+            config_writer::Error::Refused(refusal) => refusal,
             // Time was up while others kept taking the way to the topic.
-            arbiter::Error::Conflict { .. } | arbiter::Error::Kafka(kafka::Error::Fenced { .. }) => {
-                Self::Stale
-            }
-            arbiter::Error::Kafka(source) => {
+            config_writer::Error::Conflict { .. }
+            | config_writer::Error::Kafka(kafka::Error::Fenced { .. }) => Self::Stale,
+            config_writer::Error::Kafka(source) => {
                 let doing = "write the change to the config topic (ask for the connector to see whether it was taken)";
                 Self::kafka(doing)(source)
             }
@@ -155,10 +154,10 @@ mod tests {
             (Error::Invalid { class: String::new(), errors: Vec::new() }, 400),
             (Error::AlreadyExists("a".to_owned()), 409),
             (Error::Conflict(String::new()), 409),
-            (arbiter::Error::Conflict { attempts: 3 }.into(), 409),
-            (arbiter::Error::Refused(Error::Stale).into(), 409),
-            (arbiter::Error::Kafka(deadline()).into(), 503),
-            (arbiter::Error::Kafka(stopped()).into(), 500),
+            (config_writer::Error::Conflict { attempts: 3 }.into(), 409),
+            (config_writer::Error::Refused(Error::Stale).into(), 409),
+            (config_writer::Error::Kafka(deadline()).into(), 503),
+            (config_writer::Error::Kafka(stopped()).into(), 500),
             (Error::Starting { topic: "config" }, 503),
             (Error::TimedOut { doing: "validate" }, 500),
             (Error::Provider(String::new()), 502),
@@ -189,10 +188,10 @@ mod tests {
     }
 
     #[test]
-    fn what_kafka_said_is_told_to_its_last_cause() {
+    fn kafka_error_is_shown_with_its_last_cause() {
         let cause = kafka::Error::Deadline { action: "commit".to_owned(), limit: Duration::from_secs(7) };
 
-        let told = Error::from(arbiter::Error::Kafka(cause)).to_string();
+        let told = Error::from(config_writer::Error::Kafka(cause)).to_string();
 
         assert!(told.starts_with("write the change to the config topic"), "{told}");
         assert!(told.ends_with("commit: not done within 7s"), "{told}");

@@ -1,8 +1,8 @@
-//! What the REST API does, without HTTP: reads answered from the tails, writes through the arbiter.
+//! What the REST API does, without HTTP: reads answered from the tables, writes through the config writer.
 //!
 //! ```text
 //! read   ──▶ tails (configs, statuses, offsets) ──▶ shapes
-//! change ──▶ validated by the class ──▶ arbiter: decided on the newest state, written, read back ──▶ shapes
+//! change ──▶ validated by the class ──▶ config writer: decided on the newest state, written, read back ──▶ shapes
 //! ```
 //!
 //! - A read never asks Kafka: it works while the broker is away, with what was read before.
@@ -43,12 +43,12 @@ pub use self::{
         TaskInfo, TaskState, TopicNames, Topics,
     },
     snapshots::{
-        CertificateFilter, CertificateQuery, Certificates, CertificatesInfo, Collections, RunInfo,
-        RunRequest, RunsInfo, Shards, Snapshots, Told, WaitingList,
+        CertificateFilter, CertificateQuery, Certificates, CertificatesInfo, Collections, ConnectorRuns,
+        RunInfo, RunRequest, RunsInfo, Shards, Snapshots, WaitingList,
     },
     subscriptions::{
-        GapInfo, Ledgers, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, Subscribing,
-        SubscriptionInfo, SubscriptionsInfo, WishInfo,
+        GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, Subscribing,
+        SubscriptionInfo, SubscriptionStore, SubscriptionsInfo, WishInfo,
     },
 };
 use self::{
@@ -57,7 +57,7 @@ use self::{
     shapes::task_state,
     snapshots::Asking,
 };
-use super::{arbiter::Arbiter, supervisor::Handle};
+use super::{config_writer::ConfigWriter, supervisor::SupervisorHandle};
 use crate::{
     config,
     plugin::Plugins,
@@ -85,11 +85,11 @@ const LARGEST_RECORD: usize = kafka::MIN_MAX_MESSAGE_BYTES as usize - (64 << 10)
 const KAFKA_VERSION: &str = "4.3.1-tributary";
 
 /// What it takes.
-pub struct Parts {
+pub struct HerderParts {
     /// The three tails.
     pub state: State,
     /// The way to the config topic.
-    pub arbiter: Arbiter,
+    pub config_writer: ConfigWriter,
     /// The way to the status topic.
     pub statuses: StatusWriter,
     /// Takes transactional ids from writers that were left behind.
@@ -103,21 +103,21 @@ pub struct Parts {
     /// Who this worker is in status records: `host:port`.
     pub worker_id: String,
     /// What runs on this worker, for answers about that while Kafka is away.
-    pub running: Handle,
+    pub running: SupervisorHandle,
     /// Where this worker is reached, as in `http://host:port`, for `Location` headers.
     pub url: String,
     /// The cluster this worker works on, where the broker told.
     pub cluster_id: Option<String>,
-    /// What subscriptions and gaps are shown from; `None` where nobody follows them.
+    /// What subscriptions and gaps are shown from; `None` where no state topic is followed.
     pub subscriptions: Option<Subscribing>,
-    /// What runs and certificates are shown from; `None` where nobody follows them.
+    /// What runs and certificates are shown from; `None` where no state topic is followed.
     pub snapshots: Option<Arc<dyn Snapshots>>,
 }
 
 /// See the module's head. Cheap to clone.
 #[derive(Clone)]
 pub struct Herder {
-    parts: Arc<Parts>,
+    parts: Arc<HerderParts>,
     followed: Arc<Followed>,
     /// Files that declare connectors, as this worker sees them.
     sight: Arc<watch::Sender<Option<Arc<[Sighting]>>>>,
@@ -133,7 +133,7 @@ const REVISION: &str = {
 
 impl Herder {
     /// Made of these parts.
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(parts: HerderParts) -> Self {
         Self {
             parts: Arc::new(parts),
             followed: Arc::default(),
@@ -184,7 +184,7 @@ impl Herder {
                 each.collect()
             })
         });
-        // Told once no lock is held: ledgers have their own.
+        // Added once no lock is held: state topics have their own.
         let told = all.into_iter().map(|(name, config, mut expanded)| {
             if let Some(status) = &mut expanded.status {
                 self.tell_subscriptions(status, &config);
@@ -245,7 +245,7 @@ impl Herder {
             .ok_or_else(|| Error::NotFound(format!("No status found for task {name}-{task}")))
     }
 
-    /// Topics it has written to; none for a connector nobody knows.
+    /// Topics it has written to; none for an unknown connector.
     ///
     /// # Errors
     /// The worker is starting.
@@ -303,7 +303,7 @@ impl Herder {
     fn status_of(&self, name: &str, configs: &Configs, connector: &Connector, statuses: &Statuses) -> Status {
         let unassigned = || (RunState::Unassigned, self.parts.worker_id.clone(), None);
         let told = |task: Option<u32>| match statuses.of(name, task) {
-            // The topic could not be told; this worker knows better.
+            // The topic could not be updated; this worker knows the newer state.
             Some(status) if self.parts.running.ended(name, task, status) => unassigned(),
             Some(status) => {
                 let trace = status.trace.clone().filter(|trace| !trace.is_empty());
@@ -373,7 +373,7 @@ mod tests {
             (RunState::Running, Some(6), &one_task, Some(0), false),
             (RunState::Running, Some(6), &failed_only, Some(0), false),
             (RunState::Failed, Some(6), &failed_only, Some(0), true),
-            // Nobody would serve it.
+            // No worker would serve it.
             (RunState::Unassigned, Some(6), &restart, None, false),
             // Another program does not say what it has served.
             (RunState::Running, None, &restart, None, false),

@@ -11,7 +11,7 @@ use model::EncodedRecord;
 use super::{Budget, Error, FRESH, Herder, LARGEST_RECORD, Message, Offset, Offsets};
 use crate::{
     config::connector::TargetState,
-    connect::arbiter::Changes,
+    connect::config_writer::Changes,
     plugin::{Past, Plugin},
     state::{
         configs::{self, Configs, Connector},
@@ -181,7 +181,7 @@ impl Herder {
             Ok(())
         };
         budget.within(doing, settling).await?;
-        let settled = self.parts.arbiter.settle(budget.left()).await;
+        let settled = self.parts.config_writer.settle(budget.left()).await;
         settled.map_err(|error| match error.passing(budget.left()) {
             Ok(source) => Error::kafka(doing)(source),
             Err(never) => match never {},
@@ -213,11 +213,11 @@ impl Herder {
             if !same {
                 return Err(Error::Stale);
             }
-            // The state once more: every transaction of the arbiter has a record in the config topic.
+            // The state once more: every transaction of the config writer has a record in the config topic.
             let writes = vec![configs::target_state(name, Some(seen.target))];
             Ok(((), Changes { writes, along: written.records.clone() }))
         };
-        self.parts.arbiter.change(budget.left(), decide).await?;
+        self.parts.config_writer.change(budget.left(), decide).await?;
         let read = written.read_back(tail, budget.left()).await;
         read.map_err(Error::kafka("read the offsets back, which have been written"))
     }

@@ -1,14 +1,14 @@
 //! What runs here: for health, for metrics, and for answers about this worker's own instances.
 //!
 //! The status topic is what everyone sees. While Kafka is away it cannot be written, and this worker knows better: what it
-//! has ended since then it shows as [`Handle::ended`], until the topic has a newer word on it.
+//! has ended since then it shows as [`SupervisorHandle::ended`], until the topic has a newer word on it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::Id;
+use super::InstanceId;
 use crate::{
     plugin::Recorder,
     state::statuses::{RunState, Status},
@@ -16,15 +16,15 @@ use crate::{
 
 /// A view of a supervisor. Cheap to clone and to ask.
 #[derive(Debug, Clone, Default)]
-pub struct Handle {
-    known: Arc<Mutex<Known>>,
+pub struct SupervisorHandle {
+    known: Arc<Mutex<HandleState>>,
 }
 
 /// A connector or task this worker runs, at the moment it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Running {
+pub struct RunningInstance {
     /// Which.
-    pub id: Id,
+    pub id: InstanceId,
     /// What it does. UNASSIGNED before it has started for the first time.
     pub state: RunState,
     /// How often it was started, by an order or by itself after a failure.
@@ -39,7 +39,7 @@ pub struct Running {
     pub paused: Duration,
 }
 
-impl Running {
+impl RunningInstance {
     /// The part of its life that it was RUNNING, from 0 to 1: Kafka Connect's `running-ratio`.
     pub fn running_ratio(&self) -> f64 {
         ratio(self.ran, self.age)
@@ -55,7 +55,7 @@ impl Running {
 /// was given up by an order before it was done stays one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Startups {
-    /// Starts begun.
+    /// Starts attempted.
     pub attempts: u64,
     /// Starts that led to something that runs.
     pub successes: u64,
@@ -63,15 +63,15 @@ pub struct Startups {
     pub failures: u64,
 }
 
-impl Handle {
+impl SupervisorHandle {
     /// Everything that runs here, ordered by name and number.
-    pub fn running(&self) -> Vec<Running> {
+    pub fn running(&self) -> Vec<RunningInstance> {
         let now = Instant::now();
         self.known.lock().here.values().map(|entry| entry.at(now)).collect()
     }
 
     /// What a task that runs here has measured of itself.
-    pub fn recorder(&self, id: &Id) -> Option<Recorder> {
+    pub fn recorder(&self, id: &InstanceId) -> Option<Recorder> {
         self.known.lock().here.get(id).map(|entry| entry.recorder.clone())
     }
 
@@ -92,7 +92,7 @@ impl Handle {
         let known = self.known.lock();
         // Hardly ever is there anything: not worth an id for each question.
         !known.ended.is_empty() && {
-            let id = Id { connector: connector.into(), task };
+            let id = InstanceId { connector: connector.into(), task };
             known
                 .ended
                 .get(&id)
@@ -101,102 +101,102 @@ impl Handle {
     }
 
     /// Where a task that is about to run here shall measure.
-    pub(super) fn recorder_of(&self, id: &Id) -> Recorder {
+    pub(super) fn recorder_for(&self, id: &InstanceId) -> Recorder {
         self.known.lock().entry(id).recorder.clone()
     }
 
-    pub(super) fn is(&self, id: &Id, state: RunState) {
+    pub(super) fn set_state(&self, id: &InstanceId, state: RunState) {
         let mut known = self.known.lock();
         // What it says from now on is on its way to the topic.
         known.ended.remove(id);
         known.entry(id).turn(state, Instant::now());
     }
 
-    pub(super) fn starts(&self, id: &Id) {
+    pub(super) fn start_attempted(&self, id: &InstanceId) {
         let mut known = self.known.lock();
         known.startups(id).attempts += 1;
         known.entry(id).shown.starts += 1;
     }
 
-    pub(super) fn started(&self, id: &Id) {
+    pub(super) fn start_succeeded(&self, id: &InstanceId) {
         self.known.lock().startups(id).successes += 1;
     }
 
-    pub(super) fn did_not_start(&self, id: &Id) {
+    pub(super) fn start_failed(&self, id: &InstanceId) {
         self.known.lock().startups(id).failures += 1;
     }
 
     /// It has ended, and has said so or has nothing to say.
-    pub(super) fn forget(&self, id: &Id) {
+    pub(super) fn remove(&self, id: &InstanceId) {
         self.known.lock().here.remove(id);
     }
 
-    /// It has ended and could not say so: what it said last still stands in the topic.
-    pub(super) fn forget_unsaid(&self, id: &Id, last: &Status) {
+    /// It has ended and could not say so: its last status is still in the topic.
+    pub(super) fn remove_unreported(&self, id: &InstanceId, last: &Status) {
         let mut known = self.known.lock();
         known.here.remove(id);
-        let end = Ended { generation: last.generation, worker_id: last.worker_id.as_str().into() };
+        let end = EndedInstance { generation: last.generation, worker_id: last.worker_id.as_str().into() };
         known.ended.insert(id.clone(), end);
     }
 
     /// Forgets what ended without a word where `stands` says that the topic no longer shows it.
-    pub(super) fn forget_ended(&self, stands: impl Fn(&Id, i64) -> bool) {
+    pub(super) fn prune_ended(&self, stands: impl Fn(&InstanceId, i64) -> bool) {
         self.known.lock().ended.retain(|id, end| stands(id, end.generation));
     }
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    here: BTreeMap<Id, Entry>,
+struct HandleState {
+    here: BTreeMap<InstanceId, InstanceRecord>,
     /// What ended without a word, until the topic has another.
-    ended: BTreeMap<Id, Ended>,
+    ended: BTreeMap<InstanceId, EndedInstance>,
     connectors: Startups,
     tasks: Startups,
 }
 
-impl Known {
-    fn startups(&mut self, id: &Id) -> &mut Startups {
+impl HandleState {
+    fn startups(&mut self, id: &InstanceId) -> &mut Startups {
         if id.task.is_some() { &mut self.tasks } else { &mut self.connectors }
     }
 
-    fn entry(&mut self, id: &Id) -> &mut Entry {
-        self.here.entry(id.clone()).or_insert_with(|| Entry::new(id.clone(), Instant::now()))
+    fn entry(&mut self, id: &InstanceId) -> &mut InstanceRecord {
+        self.here.entry(id.clone()).or_insert_with(|| InstanceRecord::new(id.clone(), Instant::now()))
     }
 }
 
 #[derive(Debug)]
-struct Ended {
+struct EndedInstance {
     generation: i64,
     worker_id: Arc<str>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct InstanceRecord {
     /// As of the last change of its state; times are added when it is asked for.
-    shown: Running,
+    shown: RunningInstance,
     born: Instant,
     changed: Instant,
     recorder: Recorder,
 }
 
-impl Entry {
-    fn new(id: Id, now: Instant) -> Self {
+impl InstanceRecord {
+    fn new(id: InstanceId, now: Instant) -> Self {
         let [since, age, ran, paused] = [Duration::ZERO; 4];
-        let shown = Running { id, state: RunState::Unassigned, starts: 0, since, age, ran, paused };
+        let shown = RunningInstance { id, state: RunState::Unassigned, starts: 0, since, age, ran, paused };
         Self { shown, born: now, changed: now, recorder: Recorder::default() }
     }
 
     fn turn(&mut self, state: RunState, now: Instant) {
         if state != self.shown.state {
-            self.shown = Running { state, ..self.at(now) };
+            self.shown = RunningInstance { state, ..self.at(now) };
             self.changed = now;
         }
     }
 
-    fn at(&self, now: Instant) -> Running {
+    fn at(&self, now: Instant) -> RunningInstance {
         let (since, age) =
             (now.saturating_duration_since(self.changed), now.saturating_duration_since(self.born));
-        let mut shown = Running { since, age, ..self.shown.clone() };
+        let mut shown = RunningInstance { since, age, ..self.shown.clone() };
         match shown.state {
             RunState::Running => shown.ran += since,
             RunState::Paused => shown.paused += since,
@@ -214,8 +214,8 @@ fn ratio(part: Duration, whole: Duration) -> f64 {
 mod tests {
     use super::*;
 
-    fn task() -> Id {
-        Id { connector: "c".into(), task: Some(0) }
+    fn task() -> InstanceId {
+        InstanceId { connector: "c".into(), task: Some(0) }
     }
 
     fn status(generation: i64) -> Status {
@@ -226,7 +226,7 @@ mod tests {
     fn ratios_count_what_a_task_did_over_its_whole_life() {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
-        let mut entry = Entry::new(task(), begun);
+        let mut entry = InstanceRecord::new(task(), begun);
         for (second, state) in [
             (1, RunState::Running),
             (3, RunState::Running),
@@ -244,22 +244,22 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_not_lived_yet_has_ratios_that_can_be_shown() {
+    fn new_instance_has_finite_ratios() {
         let now = Instant::now();
 
-        let seen = Entry::new(task(), now).at(now);
+        let seen = InstanceRecord::new(task(), now).at(now);
 
         assert_eq!((seen.running_ratio(), seen.pause_ratio()), (0.0, 0.0));
     }
 
     #[test]
     fn every_start_is_counted() {
-        let handle = Handle::default();
+        let handle = SupervisorHandle::default();
 
-        handle.starts(&task());
-        handle.starts(&task());
-        handle.did_not_start(&task());
-        handle.started(&task());
+        handle.start_attempted(&task());
+        handle.start_attempted(&task());
+        handle.start_failed(&task());
+        handle.start_succeeded(&task());
 
         let seen = handle.running().remove(0);
         assert_eq!((seen.starts, seen.state), (2, RunState::Unassigned));
@@ -268,10 +268,10 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_without_a_word_is_known_by_its_last_one_until_it_or_a_successor_speaks() {
-        let handle = Handle::default();
-        handle.is(&task(), RunState::Running);
-        handle.forget_unsaid(&task(), &status(5));
+    fn unreported_end_is_known_until_a_newer_status() {
+        let handle = SupervisorHandle::default();
+        handle.set_state(&task(), RunState::Running);
+        handle.remove_unreported(&task(), &status(5));
 
         assert!(handle.running().is_empty());
         assert!(handle.ended("c", Some(0), &status(5)));
@@ -283,18 +283,18 @@ mod tests {
         assert!(!handle.ended("c", Some(0), &Status { worker_id: "w:2".into(), ..status(5) }));
         assert!(!handle.ended("c", Some(1), &status(5)) && !handle.ended("c", None, &status(5)));
 
-        handle.is(&task(), RunState::Running);
+        handle.set_state(&task(), RunState::Running);
         assert!(!handle.ended("c", Some(0), &status(5)), "it runs again, under the same claim");
     }
 
     #[test]
     fn what_the_topic_no_longer_shows_is_forgotten() {
-        let handle = Handle::default();
-        handle.forget_unsaid(&task(), &status(5));
+        let handle = SupervisorHandle::default();
+        handle.remove_unreported(&task(), &status(5));
 
-        handle.forget_ended(|id, generation| *id == task() && generation == 5);
+        handle.prune_ended(|id, generation| *id == task() && generation == 5);
         assert!(handle.ended("c", Some(0), &status(5)));
-        handle.forget_ended(|_, _| false);
+        handle.prune_ended(|_, _| false);
 
         assert!(!handle.ended("c", Some(0), &status(5)));
     }

@@ -1,45 +1,45 @@
-//! Runs what this worker owns: connectors and tasks, started, paused, restarted and stopped as the topics say.
+//! Runs the connectors and tasks that this worker owns: starts, pauses, restarts and stops them as the topics say.
 //!
 //! ```text
-//! config topic ──▶ plan ◀── partitions held        what should run here, under which claim
+//! config topic ──▶ plan ◀── owned partitions       which instances should run here, under which claim
 //!                   │
 //!                   ▼
-//!                roster ── orders ──▶ keeper ──▶ body      one keeper per instance; the body is the class's code
-//!                   │                   │
-//!                 sweep                 └── voice ──▶ status topic
+//!               instances ── desired state ──▶ task_runner ──▶ body     one runner per instance; the class's code is the body
+//!                   │                             │
+//!            stale_statuses                       └── status_reporter ──▶ status topic
 //! ```
 //!
-//! `duty` compares what should run with what does, at every change and several times a second. Nothing is remembered that
-//! the topics do not say, so a worker that comes late, or comes back, does the same as one that has always been there.
+//! `reconcile_loop` compares the plan with what runs, at every change and several times a second. All state is in the topics, so
+//! a worker that joins late or comes back behaves like one that was always there.
 //!
-//! - A connector's instance keeps the task configurations in the config topic (`connector`); a task's runs the class's
-//!   code (`task`). Both are kept by the same `keeper`, whose head says what becomes of failures and panics.
-//! - Nothing is started on a partition before configs and statuses have been read to their end after its claim: the newest
-//!   configuration and every command up to then are known, and served by the start itself. Offsets are the task's to read,
-//!   once the transactional id is its own.
-//! - Where something runs follows from its name and the cluster's own count of partitions, not from what the topic has
-//!   today: two workers that counted differently would run it twice, or not at all.
-//! - Of each task there is at most one instance on a worker; on two workers there may be two for a moment, of which the
-//!   later has the higher claim. A partition that is given up ends its instances within their grace, and tells so; one that
-//!   is lost, or whose lease has ended, ends them at once and without a word.
-//! - A restart that was asked for is served once by every instance it concerns, and not by one that was started after it.
-//! - Statuses of what no longer exists are removed by the connector's owner (`sweep`).
+//! - A connector's instance keeps the task configurations in the config topic up to date (`connector`); a task's instance runs
+//!   the class's code (`task`). A `task_runner` runs both; its head describes failures and panics.
+//! - Nothing starts on a partition before configs and statuses have been read to their end after its claim: the newest
+//!   configuration and every command up to then are known, and the start itself serves them. A task reads its offsets later, once
+//!   it holds its transactional id.
+//! - Placement follows from the name and the partition count in the cluster's record, not from the topic's current count: two
+//!   workers with different counts would run an instance twice, or not at all.
+//! - A worker runs at most one instance of each task. Two workers may overlap for a moment; the later one has the higher claim.
+//!   When a partition is revoked, its instances end within their grace period and report UNASSIGNED. When it is lost, or its lease
+//!   has expired, they end at once and report nothing.
+//! - Each affected instance serves a requested restart once; an instance that started after the request does not.
+//! - The connector's owner removes statuses of deleted connectors and tasks (`stale_statuses`).
 //!
-//! On failure: without a broker leases end, and with them the instances; all of it comes back by itself. What cannot come
-//! back, a fault in what it works with, ends it with an [`Error`].
+//! On failure: without a broker the leases expire and the instances end; all of it recovers automatically. A fatal error in a
+//! component that it depends on ends the supervisor with an [`Error`].
 
 mod connector;
-mod duty;
+mod desired_state;
 mod handle;
-mod keeper;
-mod order;
-mod place;
+mod instance_id;
+mod instances;
 mod plan;
-mod roster;
-mod sweep;
+mod reconcile_loop;
+mod stale_statuses;
+mod status_reporter;
 mod task;
+mod task_runner;
 mod trace;
-mod voice;
 
 use std::{sync::Arc, time::Duration};
 
@@ -49,41 +49,41 @@ use tokio_util::sync::CancellationToken;
 use base::retry::BackoffPolicy;
 use kafka::Membership;
 
-use self::duty::Duty;
+use self::reconcile_loop::ReconcileLoop;
 pub use self::{
-    handle::{Handle, Running, Startups},
-    place::Id,
+    handle::{RunningInstance, Startups, SupervisorHandle},
+    instance_id::InstanceId,
 };
-use super::arbiter::Arbiter;
+use super::config_writer::ConfigWriter;
 use crate::{
     config,
     logins::access::Access,
     plugin::{Plugins, ReceiverFaults, Store},
-    state::{State, ledger::Ledgers, writer::StatusWriter},
+    state::{State, state_topic::StateTopics, writer::StatusWriter},
 };
 
-/// A supervisor ended by itself: something that it works with has a fault, of which the log has the words.
+/// The supervisor ended because a component that it depends on stopped; the log says why.
 #[derive(Debug, thiserror::Error)]
 #[error("what {does} has ended by itself")]
 pub struct Error {
     does: &'static str,
 }
 
-/// What a supervisor needs.
+/// Dependencies of a [`Supervisor`].
 #[derive(Debug)]
-pub struct Parts {
+pub struct SupervisorParts {
     /// Classes.
     pub plugins: Plugins,
-    /// The three tails.
+    /// Tables of the config, offset and status topics.
     pub state: State,
-    /// The way to the config topic, for task configurations.
-    pub arbiter: Arbiter,
-    /// The way to the status topic.
+    /// Writes task configurations to the config topic.
+    pub config_writer: ConfigWriter,
+    /// Writes the status topic.
     pub statuses: StatusWriter,
     /// What this worker owns.
     pub membership: Membership,
-    /// Partitions of the work topic among which everything is placed: the same number on every worker of the cluster, for
-    /// ever. A topic that has grown since then has partitions that carry nothing.
+    /// Partitions of the work topic among which everything is placed: the same number on every worker of the
+    /// cluster, and it never changes. Partitions that were added to the topic later carry nothing.
     pub partitions: u32,
     /// Who this worker is in status records: `host:port`.
     pub worker_id: Arc<str>,
@@ -94,32 +94,32 @@ pub struct Parts {
     /// The provider's APIs.
     pub access: Access,
     /// What is known of subscriptions.
-    pub ledgers: Ledgers,
+    pub ledgers: StateTopics,
     /// What tasks that write records use.
     pub store: Store,
-    /// How patient it is.
+    /// Time limits and restart policy.
     pub settings: Settings,
 }
 
-/// How patient a supervisor is.
+/// Time limits and restart policy of a supervisor.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// How long an instance may take to end (default 5 s, as in Kafka Connect); then it is aborted.
     pub task_grace: Duration,
     /// The same where a successor may be running already (default 500 ms).
     pub lost_grace: Duration,
-    /// What becomes of failures.
-    pub restarting: Restarting,
+    /// When failed instances restart.
+    pub restarting: RestartPolicy,
 }
 
-/// What becomes of failures.
+/// When failed instances restart.
 #[derive(Debug, Clone, Copy)]
-pub struct Restarting {
-    /// Waits before the next start after a failure that passes (default 1 s, doubling up to 60 s, for ever).
+pub struct RestartPolicy {
+    /// Backoff between restarts after retryable failures (default 1 s, doubling up to 60 s, without a limit).
     pub policy: BackoffPolicy,
-    /// A run of this length (default 60 s) forgets the waits before it.
+    /// A run of this length (default 60 s) resets the backoff.
     pub healthy_after: Duration,
-    /// Panics within the window after which an instance is still started again (default 3); one more fails it for good.
+    /// Panics within the window after which an instance still restarts (default 3); one more makes it FAILED.
     pub panics: u32,
     /// That window (default 10 min).
     pub panic_window: Duration,
@@ -130,12 +130,12 @@ impl Default for Settings {
         Self {
             task_grace: Duration::from_secs(5),
             lost_grace: Duration::from_millis(500),
-            restarting: Restarting::default(),
+            restarting: RestartPolicy::default(),
         }
     }
 }
 
-impl Default for Restarting {
+impl Default for RestartPolicy {
     fn default() -> Self {
         let policy =
             BackoffPolicy { first: Duration::from_secs(1), longest: Duration::from_secs(60), total: None };
@@ -144,35 +144,35 @@ impl Default for Restarting {
     }
 }
 
-/// See the module's head.
+/// Runs the connectors and tasks of the owned partitions.
 #[derive(Debug)]
 pub struct Supervisor {
-    parts: Parts,
-    handle: Handle,
+    parts: SupervisorParts,
+    handle: SupervisorHandle,
 }
 
 impl Supervisor {
     /// One that does nothing before it is run.
-    pub fn new(parts: Parts) -> Self {
-        Self { parts, handle: Handle::default() }
+    pub fn new(parts: SupervisorParts) -> Self {
+        Self { parts, handle: SupervisorHandle::default() }
     }
 
     /// A view of what runs here, good before, during and after the run.
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> SupervisorHandle {
         self.handle.clone()
     }
 
-    /// Runs until cancelled, then ends all instances, tasks before connectors, and tells the status topic, all within
-    /// `grace`. Leaving the group is the caller's, afterwards: others take over at once.
+    /// Runs until cancelled, then ends all instances, tasks before connectors, and reports it to the status topic,
+    /// all within `grace`. Afterwards the caller leaves the group, so that other workers take over at once.
     ///
-    /// A panic of its own is not caught here; those of connectors, tasks and their keepers are.
+    /// Catches panics of connectors, tasks and their runners, but not its own.
     ///
     /// # Errors
     /// It has ended by itself, in the same order, because it could no longer do its work: the worker should end too.
     pub async fn run(self, cancel: CancellationToken, grace: Duration) -> Result<(), Error> {
-        let mut duty = Duty::new(self.parts, self.handle);
-        let ended = duty.run(&cancel).await;
-        duty.stop(grace).await;
+        let mut reconcile_loop = ReconcileLoop::new(self.parts, self.handle);
+        let ended = reconcile_loop.run(&cancel).await;
+        reconcile_loop.stop(grace).await;
         ended
     }
 }

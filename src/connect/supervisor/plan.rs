@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Id,
-    order::{Order, Restarts},
+    InstanceId,
+    desired_state::{DesiredState, RestartRevisions},
 };
 use crate::{
     config::connector::TargetState,
@@ -14,28 +14,32 @@ use crate::{
 
 /// An instance that should run.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted {
+pub(super) struct PlannedInstance {
     /// Partition of the work topic it runs by.
     pub(super) partition: i32,
     /// The claim on that.
     pub(super) claim: i64,
-    /// What it is told.
-    pub(super) order: Order,
+    /// Its desired state.
+    pub(super) order: DesiredState,
 }
 
-/// Every instance that should run on a worker with these partitions, out of so many. A connector has an instance whatever
+/// Every instance that should run on a worker with these partitions, out of `partitions`. A connector has an instance whatever
 /// its target; its tasks have one each unless it is stopped.
-pub(super) fn plan(configs: &Configs, held: &BTreeMap<i32, i64>, partitions: u32) -> BTreeMap<Id, Wanted> {
+pub(super) fn plan(
+    configs: &Configs,
+    held: &BTreeMap<i32, i64>,
+    partitions: u32,
+) -> BTreeMap<InstanceId, PlannedInstance> {
     let mut wanted = BTreeMap::new();
     for (name, connector) in configs.connectors() {
         let name: Arc<str> = name.as_str().into();
         let count = if connector.target == TargetState::Stopped { 0 } else { connector.tasks.len() };
         let tasks = (0..u32::try_from(count).unwrap_or(u32::MAX)).map(Some);
         for task in std::iter::once(None).chain(tasks) {
-            let id = Id { connector: Arc::clone(&name), task };
+            let id = InstanceId { connector: Arc::clone(&name), task };
             let partition = id.partition(partitions);
             if let (Some(claim), Some(order)) = (held.get(&partition), order(configs, connector, &id)) {
-                wanted.insert(id, Wanted { partition, claim: *claim, order });
+                wanted.insert(id, PlannedInstance { partition, claim: *claim, order });
             }
         }
     }
@@ -44,18 +48,18 @@ pub(super) fn plan(configs: &Configs, held: &BTreeMap<i32, i64>, partitions: u32
 
 /// Why an instance ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reason {
-    /// Somebody else may be running it.
+pub(super) enum StopReason {
+    /// Its partition is lost: another worker may run it already.
     Lost,
-    /// Somebody else will.
-    GivenUp,
-    /// Nobody shall.
-    Gone,
+    /// Its partition was revoked: another worker will run it.
+    Revoked,
+    /// It is deleted, stopped or no longer configured.
+    NotWanted,
 }
 
 /// How an instance stands to its partition.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Standing {
+pub(super) struct InstanceOwnership {
     /// The claim it was started under.
     pub(super) claim: i64,
     /// The claim this worker has on the partition now.
@@ -68,35 +72,35 @@ pub(super) struct Standing {
     pub(super) wanted: bool,
 }
 
-impl Standing {
+impl InstanceOwnership {
     /// Why the instance ends, if it does.
-    pub(super) fn ends(self) -> Option<Reason> {
+    pub(super) fn stop_reason(self) -> Option<StopReason> {
         match self.owned {
             Some(claim) if claim == self.claim => match (self.holds, self.wanted) {
-                (false, _) => Some(Reason::Lost),
-                (true, false) => Some(Reason::Gone),
+                (false, _) => Some(StopReason::Lost),
+                (true, false) => Some(StopReason::NotWanted),
                 (true, true) => None,
             },
-            // Taken away and given again: somebody else may have had it in between.
-            Some(_) => Some(Reason::Lost),
+            // Taken away and given again: another worker may have owned it in between.
+            Some(_) => Some(StopReason::Lost),
             // A member in good standing has given it up; one that was thrown out has no lease either.
-            None if self.leased => Some(Reason::GivenUp),
-            None => Some(Reason::Lost),
+            None if self.leased => Some(StopReason::Revoked),
+            None => Some(StopReason::Lost),
         }
     }
 }
 
-fn order(configs: &Configs, connector: &Connector, id: &Id) -> Option<Order> {
+fn order(configs: &Configs, connector: &Connector, id: &InstanceId) -> Option<DesiredState> {
     let (config, revision) = match id.task {
         None => (Arc::clone(&connector.config), connector.revision),
         Some(task) => (Arc::clone(connector.tasks.get(task as usize)?), connector.task_revision),
     };
-    let mut restarts = Restarts::default();
+    let mut restarts = RestartRevisions::default();
     for restart in configs.restarts(&id.connector).filter(|restart| restart.concerns(id.task)) {
         let last = if restart.only_failed { &mut restarts.if_failed } else { &mut restarts.always };
         *last = restart.revision.max(*last);
     }
-    Some(Order { config, revision, target: connector.target, restarts, end: None })
+    Some(DesiredState { config, revision, target: connector.target, restarts, end: None })
 }
 
 #[cfg(test)]
@@ -129,7 +133,7 @@ mod tests {
         writes
     }
 
-    fn ids(wanted: &BTreeMap<Id, Wanted>) -> Vec<(Option<u32>, i32, i64)> {
+    fn ids(wanted: &BTreeMap<InstanceId, PlannedInstance>) -> Vec<(Option<u32>, i32, i64)> {
         wanted.iter().map(|(id, wanted)| (id.task, wanted.partition, wanted.claim)).collect()
     }
 
@@ -155,21 +159,24 @@ mod tests {
 
     #[test]
     fn an_instance_ends_with_its_lease_its_claim_or_its_connector_and_each_in_its_way() {
-        let sound = Standing { claim: 7, owned: Some(7), holds: true, leased: true, wanted: true };
+        let sound = InstanceOwnership { claim: 7, owned: Some(7), holds: true, leased: true, wanted: true };
         let table = [
             (sound, None),
-            (Standing { wanted: false, ..sound }, Some(Reason::Gone)),
-            (Standing { holds: false, wanted: false, ..sound }, Some(Reason::Lost)),
-            (Standing { owned: Some(9), ..sound }, Some(Reason::Lost)),
-            (Standing { owned: None, holds: false, wanted: false, ..sound }, Some(Reason::GivenUp)),
+            (InstanceOwnership { wanted: false, ..sound }, Some(StopReason::NotWanted)),
+            (InstanceOwnership { holds: false, wanted: false, ..sound }, Some(StopReason::Lost)),
+            (InstanceOwnership { owned: Some(9), ..sound }, Some(StopReason::Lost)),
             (
-                Standing { owned: None, holds: false, leased: false, wanted: false, ..sound },
-                Some(Reason::Lost),
+                InstanceOwnership { owned: None, holds: false, wanted: false, ..sound },
+                Some(StopReason::Revoked),
+            ),
+            (
+                InstanceOwnership { owned: None, holds: false, leased: false, wanted: false, ..sound },
+                Some(StopReason::Lost),
             ),
         ];
 
         for (standing, reason) in table {
-            assert_eq!(standing.ends(), reason, "{standing:?}");
+            assert_eq!(standing.stop_reason(), reason, "{standing:?}");
         }
     }
 
@@ -182,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn each_instance_is_told_of_the_restarts_that_concern_it_and_no_request_hides_another() {
+    fn each_instance_gets_the_restarts_that_concern_it() {
         let mut writes = connector(TargetState::Running, 2);
         let base = writes.len() as i64;
         writes.push(configs::restart("21", false, false, Some(1)));

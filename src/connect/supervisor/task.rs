@@ -6,34 +6,34 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
-    Id,
-    keeper::{Body, Run},
+    InstanceId,
+    task_runner::{BodyContext, InstanceBody},
 };
 use crate::{
     plugin::{Failure, Plugin, Plugins, Task, Tools},
-    state::{Tail, configs::Properties, statuses::Statuses, writer::StatusWriter},
+    state::{Table, configs::Properties, statuses::Statuses, writer::StatusWriter},
 };
 
-/// How long a topic that was told may take to be shown before it is told again.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a reported topic may take to be read back before it is reported again.
+const TOPIC_RESEND_AFTER: Duration = Duration::from_secs(5);
 
 /// The body of a task. `may_act` says whether the partition is surely this worker's, under this claim.
 pub(super) fn body(
-    id: &Id,
+    id: &InstanceId,
     generation: i64,
     plugins: &Plugins,
     tools: &Tools,
     may_act: &kafka::Lease,
-) -> Body {
+) -> InstanceBody {
     let (connector, number) = (Arc::clone(&id.connector), id.task.unwrap_or_default());
     let (plugins, tools, may_act) = (plugins.clone(), tools.clone(), Arc::clone(may_act));
-    Arc::new(move |run: Run| {
+    Arc::new(move |run: BodyContext| {
         let (plugins, mut tools, may_act) = (plugins.clone(), tools.clone(), Arc::clone(&may_act));
         let connector = Arc::clone(&connector);
         Box::pin(async move {
             let plugin = class(&plugins, &run.config)?;
             let cancelled = run.cancel.clone();
-            // An instance that was told to end, but has not yet, must not begin anything.
+            // A cancelled instance that has not ended yet must not start anything.
             tools.lease = Arc::new(move || !cancelled.is_cancelled() && may_act());
             let task = Task {
                 connector,
@@ -62,12 +62,12 @@ pub(super) fn class(plugins: &Plugins, config: &Properties) -> Result<Arc<dyn Pl
     })
 }
 
-/// Tells the status topic which topics a task writes to. What the topic shows already is not told again, so that asking
-/// after every batch is cheap; after a reset it is.
+/// Reports the topics that a task writes to. Skips those the status topic shows already, so calling it after every batch is
+/// cheap; after a reset it reports them again.
 pub(super) fn uses_topic(
-    id: &Id,
+    id: &InstanceId,
     writer: &StatusWriter,
-    statuses: &Tail<Statuses>,
+    statuses: &Table<Statuses>,
 ) -> Arc<dyn Fn(&str) + Send + Sync> {
     let (id, writer, statuses) = (id.clone(), writer.clone(), statuses.clone());
     let told: Mutex<BTreeMap<String, Instant>> = Mutex::default();
@@ -76,7 +76,7 @@ pub(super) fn uses_topic(
             return;
         }
         let mut told = told.lock();
-        if told.get(topic).is_some_and(|at| at.elapsed() < PATIENCE) {
+        if told.get(topic).is_some_and(|at| at.elapsed() < TOPIC_RESEND_AFTER) {
             return;
         }
         told.insert(topic.to_owned(), Instant::now());

@@ -9,15 +9,15 @@ use std::{any::Any, error::Error, io};
 use crate::plugin::Failure;
 
 /// Causes shown, at most.
-const DEEPEST: usize = 10;
+const MAX_CAUSES: usize = 10;
 /// Bytes of a line shown, at most: a status is read by everyone who follows the topic.
-const LONGEST: usize = 1000;
+const MAX_LINE_BYTES: usize = 1000;
 
 /// The trace of a failure, with what happens next.
 pub(super) fn of(failure: &Failure, next: &str) -> String {
     let mut lines = vec![format!("{}: {}", failure.kind, sentence(&failure.message))];
     let mut cause = failure.source.as_deref().map(|source| source as &(dyn Error + 'static));
-    while let Some(error) = cause.filter(|_| lines.len() <= DEEPEST) {
+    while let Some(error) = cause.filter(|_| lines.len() <= MAX_CAUSES) {
         lines.push(format!("Caused by: {}: {}", kind(error), sentence(&error.to_string())));
         cause = error.source();
     }
@@ -40,8 +40,8 @@ pub(super) fn panicked(payload: &(dyn Any + Send)) -> Failure {
 /// One line, bounded, with an end that no tool drops.
 fn sentence(text: &str) -> String {
     let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.len() > LONGEST {
-        let end = (0..=LONGEST).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+    if line.len() > MAX_LINE_BYTES {
+        let end = (0..=MAX_LINE_BYTES).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
         line.truncate(end);
         line.push('…');
     }

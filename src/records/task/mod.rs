@@ -75,7 +75,7 @@ use crate::{
     plugin::{Failure, Task, unable},
     publish::{self, DeadLetters, Layout, Preparer},
     records::{enrich::Rules, fence::Fences},
-    state::ledger::Handle,
+    state::state_topic::StateTopic,
 };
 
 /// Records of one task under way, over all its shards; each may have [`LEAST_OPEN`].
@@ -266,7 +266,7 @@ async fn begin(
     stream: watch::Receiver<Option<bool>>,
     fences: &Fences,
     orders: watch::Receiver<Orders>,
-) -> Result<Option<(Arc<Shared>, Vec<Shard>, Handle)>, Failure> {
+) -> Result<Option<(Arc<Shared>, Vec<Shard>, StateTopic)>, Failure> {
     let tools = &task.tools;
     let store = &tools.store;
     // Whoever reads payroll beside accounting goes on without a login for payroll: that list waits.

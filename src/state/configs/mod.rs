@@ -119,7 +119,7 @@ impl Configs {
     }
 
     /// When a connector was told to be in the state it should be in, in milliseconds since 1970 by the clock of who wrote that.
-    /// The same for everybody who reads it; `None` where it was never told, or nobody knows when.
+    /// The same on every worker; `None` where it was never set, or the time is unknown.
     #[must_use]
     pub fn target_since(&self, connector: &str) -> Option<i64> {
         self.known.get(connector)?.target_since
@@ -161,7 +161,7 @@ impl Configs {
         self.connect.first().map(String::as_str)
     }
 
-    /// Connectors of classes this worker does not know, with those: the topic then belongs to somebody else.
+    /// Connectors of classes this worker does not know, with those: the topic then belongs to another cluster.
     #[must_use]
     pub fn foreign_classes(&self, known: impl Fn(&str) -> bool) -> Vec<(String, String)> {
         let class = |connector: &Connector| connector.config.get("connector.class").cloned();
@@ -219,7 +219,7 @@ impl TableState for Configs {
                     Parsed::Connector(Some(config)) => {
                         self.known(&name).config = Some((Arc::new(config), offset));
                     }
-                    // With its target state, tasks and restarts: a later connector of that name begins anew.
+                    // With its target state, tasks and restarts: a later connector of that name starts from scratch.
                     Parsed::Connector(None) => drop(self.known.remove(&name)),
                     Parsed::Target(Some(target)) => {
                         let known = self.known(&name);
@@ -262,7 +262,7 @@ impl TableState for Configs {
     }
 }
 
-/// What stands in the log under one name.
+/// Everything in the log under one name.
 #[derive(Debug, Clone, Default)]
 struct Known {
     config: Option<(Arc<Properties>, i64)>,

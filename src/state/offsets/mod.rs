@@ -24,7 +24,7 @@ pub type Edit = (Map<String, Value>, Option<Map<String, Value>>);
 /// Source offsets of every connector.
 #[derive(Debug, Default)]
 pub struct Offsets {
-    /// Connector → partition as we write its key → what stands there.
+    /// Connector → partition as we write its key → stored offsets.
     connectors: BTreeMap<String, BTreeMap<Bytes, Stored>>,
 }
 
@@ -42,7 +42,7 @@ impl Offsets {
         self.connectors.get(connector)?.get(&ours)?.offset(&ours)
     }
 
-    /// Keys under which a partition stands in the topic, ours among them or not.
+    /// Keys that the topic has for a partition, ours among them or not.
     pub(crate) fn keys(&self, connector: &str, partition: &Map<String, Value>) -> Vec<Bytes> {
         let stored = self.connectors.get(connector).and_then(|all| all.get(&key(connector, partition)));
         stored.into_iter().flat_map(|stored| stored.offsets.keys().cloned()).collect()
@@ -86,11 +86,11 @@ pub fn record(
     (key(connector, partition).into(), offset.map(|offset| java::object(offset).into_bytes()))
 }
 
-/// What stands in the topic for one partition.
+/// Everything in the topic for one partition.
 #[derive(Debug)]
 struct Stored {
     partition: Map<String, Value>,
-    /// By the key as written; more than one only where somebody writes keys in another way.
+    /// By the key as written; more than one only where another program orders members differently.
     offsets: BTreeMap<Bytes, Map<String, Value>>,
 }
 

@@ -6,7 +6,7 @@
 //! - Our tombstones carry the generation in a header and obey the same rule; it stays known, so that a late record of an
 //!   earlier owner does not bring a deleted connector back. A tombstone without that header, as Kafka Connect and people
 //!   write it, forgets the generation too; so does an owner that finds a higher generation than its own, which there is
-//!   only after the work topic was made anew or by a foreign hand.
+//!   only after the work topic was recreated or another program wrote here.
 //!
 //! On failure: a record that cannot be understood is logged and left out.
 

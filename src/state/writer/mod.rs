@@ -2,7 +2,7 @@
 //!
 //! [`StatusWriter`] keeps the latest value of each key until Kafka has it: the caller never waits, a value that was
 //! overtaken before it was sent is not sent at all, and what is kept is bounded by the number of keys. [`OffsetRecords`]
-//! go into a transaction of the arbiter's; whoever wrote them waits for the own tail to read them.
+//! go into a transaction of the config writer; the caller waits until its own table has read them.
 //!
 //! - Of each key one record at a time is under way, so its records are in the log in the order they were put.
 //! - A removal that has to come before a value is never overtaken by it.

@@ -8,7 +8,7 @@ use kafka::{WriteMark, partition_of};
 use model::EncodedRecord;
 
 use crate::state::{
-    Tail,
+    Table,
     offsets::{self, Edit, Offsets},
 };
 
@@ -23,7 +23,7 @@ pub struct OffsetRecords {
 impl OffsetRecords {
     /// The records of these edits: one for each, and tombstones for what others have written for it in another way.
     #[must_use]
-    pub fn of(tail: &Tail<Offsets>, connector: &str, edits: &[Edit]) -> Self {
+    pub fn of(tail: &Table<Offsets>, connector: &str, edits: &[Edit]) -> Self {
         let mut records: Vec<EncodedRecord> =
             edits.iter().flat_map(|edit| encoded(tail, connector, edit)).collect();
         let mark = WriteMark::put(&mut records, tail.topic());
@@ -34,12 +34,12 @@ impl OffsetRecords {
     ///
     /// # Errors
     /// It had not within the limit.
-    pub async fn read_back(&self, tail: &Tail<Offsets>, limit: Duration) -> Result<(), kafka::Error> {
+    pub async fn read_back(&self, tail: &Table<Offsets>, limit: Duration) -> Result<(), kafka::Error> {
         tail.read_back(&self.mark, limit).await
     }
 }
 
-fn encoded(tail: &Tail<Offsets>, connector: &str, (partition, offset): &Edit) -> Vec<EncodedRecord> {
+fn encoded(tail: &Table<Offsets>, connector: &str, (partition, offset): &Edit) -> Vec<EncodedRecord> {
     let (key, value) = offsets::record(connector, partition, offset.as_ref());
     let mut keys = tail.read(|offsets| offsets.keys(connector, partition));
     keys.retain(|other| *other != key);

@@ -118,11 +118,11 @@ struct Shared {
 }
 
 impl Shared {
-    /// Changes what is pending, and tells how much is left.
+    /// Changes what is pending, and publishes how much is left.
     fn change<T>(&self, change: impl FnOnce(&mut Pending) -> T) -> T {
         let mut pending = self.pending.lock();
         let result = change(&mut pending);
-        // Under the lock, or two changes might tell their counts in the other order.
+        // Under the lock, or two changes could publish their counts in the wrong order.
         self.open.send_replace(pending.len());
         result
     }

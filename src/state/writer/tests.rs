@@ -10,7 +10,7 @@ use model::EncodedRecord;
 
 use super::*;
 use crate::state::{
-    Tail,
+    Table,
     offsets::{self, Offsets},
     statuses::{RunState, Status, Statuses},
 };
@@ -54,7 +54,7 @@ async fn what_is_put_is_read_back_by_a_tail_where_connect_would_have_put_it() {
     writer.remove_topic("c", "others");
     writer.flush(LIMIT).await.unwrap();
 
-    let tail: Tail<Statuses> = Tail::follow(&cluster.settings(), "t", PARTITIONS).await.unwrap();
+    let tail: Table<Statuses> = Table::follow(&cluster.settings(), "t", PARTITIONS).await.unwrap();
     timeout(LIMIT, tail.caught_up()).await.unwrap();
     tail.read(|statuses| {
         assert_eq!(statuses.connector("c"), Some(&status(RunState::Running, "")));
@@ -74,7 +74,7 @@ async fn a_status_put_anew_counts_whatever_generation_stood_there() {
     let absurd = Status { generation: i64::MAX, ..status(RunState::Running, "foreign") };
     writer.put("c", Some(0), &absurd);
     writer.flush(LIMIT).await.unwrap();
-    let tail: Tail<Statuses> = Tail::follow(&cluster.settings(), "t", PARTITIONS).await.unwrap();
+    let tail: Table<Statuses> = Table::follow(&cluster.settings(), "t", PARTITIONS).await.unwrap();
     let shown = || tail.read(|statuses| statuses.tasks("c").get(&0).map(|status| (*status).clone()));
 
     writer.put("c", Some(0), &status(RunState::Running, "ignored"));
@@ -104,7 +104,7 @@ async fn without_a_broker_the_latest_of_each_key_is_kept_and_written_later() {
     cluster.set_reachable(true).unwrap();
     writer.flush(LIMIT).await.unwrap();
 
-    let tail: Tail<Statuses> = Tail::follow(&cluster.settings(), "t", PARTITIONS).await.unwrap();
+    let tail: Table<Statuses> = Table::follow(&cluster.settings(), "t", PARTITIONS).await.unwrap();
     timeout(LIMIT, tail.caught_up()).await.unwrap();
     tail.read(|statuses| {
         for task in 0..3 {
@@ -142,7 +142,7 @@ async fn offsets_are_set_and_reset_and_nothing_of_another_spelling_is_left() {
     let place = partition_of(other.as_bytes(), PARTITIONS);
     let foreign = EncodedRecord::new(&"t".into(), place, other, Some(r#"{"offset":9}"#.into()));
     producer.send(foreign).unwrap().await.unwrap();
-    let tail: Tail<Offsets> = Tail::follow(&kafka, "t", PARTITIONS).await.unwrap();
+    let tail: Table<Offsets> = Table::follow(&kafka, "t", PARTITIONS).await.unwrap();
     timeout(LIMIT, tail.caught_up()).await.unwrap();
     let get = || tail.read(|offsets| offsets.get("c", &partition).cloned());
     assert_eq!(get(), Some(map(json!({ "offset": 9 }))));
@@ -163,7 +163,7 @@ async fn offsets_are_set_and_reset_and_nothing_of_another_spelling_is_left() {
 async fn records_that_are_not_all_there_are_not_read_back() {
     let cluster = cluster();
     let kafka = cluster.settings();
-    let tail: Tail<Offsets> = Tail::follow(&kafka, "t", PARTITIONS).await.unwrap();
+    let tail: Table<Offsets> = Table::follow(&kafka, "t", PARTITIONS).await.unwrap();
     timeout(LIMIT, tail.caught_up()).await.unwrap();
     let producer = Producer::new(&kafka, &ProducerOptions::default()).unwrap();
     let edit = |at: u32| (map(json!({ "p": at })), Some(map(json!({ "o": at }))));
@@ -185,7 +185,7 @@ async fn records_that_are_not_all_there_are_not_read_back() {
 }
 
 /// Writes edits as records one by one: the in-process cluster has no markers of transactions.
-async fn publish(producer: &Producer, tail: &Tail<Offsets>, connector: &str, edits: &[offsets::Edit]) {
+async fn publish(producer: &Producer, tail: &Table<Offsets>, connector: &str, edits: &[offsets::Edit]) {
     let written = OffsetRecords::of(tail, connector, edits);
     for record in written.records.clone() {
         producer.send(record).unwrap().await.unwrap();

@@ -26,7 +26,7 @@ use crate::{
     config::{Providers, connector::TargetState},
     plugin::ReceiverFaults,
     spool::Spool,
-    state::{Tail, configs::Configs},
+    state::configs::Configs,
     webhooks::receivers::Receivers,
 };
 
@@ -38,7 +38,7 @@ const SETTLED: Duration = Duration::from_secs(1);
 const NOBODYS: u64 = 64 << 20;
 
 /// The config topic, once it is followed; another each time the worker starts anew on Kafka.
-pub(super) type Source = watch::Receiver<Option<Tail<Configs>>>;
+pub(super) type Source = watch::Receiver<Option<kafka::Table<Configs>>>;
 
 /// What it keeps in step.
 pub(super) struct Parts {
@@ -90,7 +90,7 @@ impl Follower {
                 look_at = Instant::now() + if looked.unsettled { every.min(SETTLED) } else { every };
             }
             let tail = source.borrow_and_update().clone();
-            let mut changes = tail.as_ref().map(Tail::changes);
+            let mut changes = tail.as_ref().map(kafka::Table::changes);
             if let Some(changes) = &mut changes {
                 changes.borrow_and_update();
             }

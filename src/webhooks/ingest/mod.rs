@@ -64,7 +64,7 @@ use crate::{
     plugin::ReceiverFaults,
     publish::LetterSigner,
     spool::{self, Missing, Opened, Spool},
-    state::{Tail, configs::Configs},
+    state::{Table, configs::Configs},
     webhooks::{
         hearing::Hearing,
         intake::{Intake, Producers, Times},
@@ -119,11 +119,11 @@ impl Error {
 
 /// Tells ingest of the config topic. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Feed(Arc<watch::Sender<Option<Tail<Configs>>>>);
+pub(crate) struct Feed(Arc<watch::Sender<Option<Table<Configs>>>>);
 
 impl Feed {
     /// This tail is followed from now on.
-    pub(crate) fn follow(&self, configs: Tail<Configs>) {
+    pub(crate) fn follow(&self, configs: Table<Configs>) {
         self.0.send_replace(Some(configs));
     }
 }

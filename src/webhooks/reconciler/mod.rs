@@ -50,8 +50,8 @@ use crate::{
     plugin::{Failure, Task},
     state::{
         configs::Properties,
-        ledger::{self, Handle, Writer},
-        subscriptions::{Change, Ledger},
+        state_topic::{self, StateTopic, StateWriter},
+        subscriptions::{SubscriptionChange, SubscriptionState},
     },
     webhooks::subscriptions::{Memory, Plan, Situation, Tries, Wanted, plan},
 };
@@ -71,9 +71,9 @@ const FOREIGN: usize = 1_024;
 /// See the module's head.
 pub(crate) struct Reconciler<'a> {
     task: &'a Task,
-    handle: Handle,
+    handle: StateTopic,
     changes: watch::Receiver<u64>,
-    writer: Writer,
+    writer: StateWriter,
     desired: Desired,
     calls: Calls,
     memory: Memory,
@@ -103,7 +103,7 @@ impl<'a> Reconciler<'a> {
         let opened = tools.ledgers.open(&desired.source).await;
         let handle = opened.map_err(|error| no_ledger("open the ledger of subscriptions", error))?;
         let lease = Arc::clone(&tools.lease);
-        let writer = Writer::take(handle.clone(), &task.connector, &tools.shards, lease).await;
+        let writer = StateWriter::take(handle.clone(), &task.connector, &tools.shards, lease).await;
         let writer = writer.map_err(|error| Failure::kafka("take the ledger of subscriptions", error))?;
         let (first, longest) = desired.source.subscriptions.backoff;
         let seed = u64::from(kafka::murmur2(task.connector.as_bytes()));
@@ -177,7 +177,7 @@ impl<'a> Reconciler<'a> {
     }
 
     /// What is wanted: nothing, where people want all removed.
-    fn wanted(&self, ledger: &Ledger) -> BTreeMap<Target, Wanted> {
+    fn wanted(&self, ledger: &SubscriptionState) -> BTreeMap<Target, Wanted> {
         match &ledger.wish {
             Some(wish) if wish.removed => BTreeMap::new(),
             _ => self.desired.wanted.clone(),
@@ -186,7 +186,7 @@ impl<'a> Reconciler<'a> {
 
     fn situation<'s>(
         &'s self,
-        ledger: &'s Ledger,
+        ledger: &'s SubscriptionState,
         wanted: &'s BTreeMap<Target, Wanted>,
         now: i64,
     ) -> Situation<'s> {
@@ -204,7 +204,7 @@ impl<'a> Reconciler<'a> {
     }
 
     /// Writes changes at once; nobody has come after this instance where it succeeds.
-    async fn commit(&mut self, changes: &[Change]) -> Result<(), Failure> {
+    async fn commit(&mut self, changes: &[SubscriptionChange]) -> Result<(), Failure> {
         if changes.is_empty() {
             return Ok(());
         }
@@ -213,7 +213,7 @@ impl<'a> Reconciler<'a> {
         let written = self.writer.commit(changes).await;
         written.map_err(|error| Failure::kafka("write to the ledger of subscriptions", error))?;
         for change in changes {
-            if let Change::Gap(gap) = change
+            if let SubscriptionChange::Gap(gap) = change
                 && gap.state == GapState::Open
                 && !known.contains(&gap.id())
             {
@@ -228,7 +228,7 @@ impl<'a> Reconciler<'a> {
     }
 
     /// Keeps what this process remembers in step with what is wanted.
-    fn remember(&mut self, ledger: &Ledger) {
+    fn remember(&mut self, ledger: &SubscriptionState) {
         let number = ledger.wish.as_ref().map_or(0, |wish| wish.number);
         if number != self.wish {
             self.wish = number;
@@ -289,7 +289,7 @@ impl<'a> Reconciler<'a> {
     }
 
     /// Whether a receiver knows a secret that is not known here.
-    fn is_behind(&self, ledger: &Ledger) -> bool {
+    fn is_behind(&self, ledger: &SubscriptionState) -> bool {
         let stale = Moment::now().micros().saturating_sub(self.desired.rules.stale);
         let knows = |target_is_hook: bool, fingerprint: &Fingerprint| {
             let mut wanted = self.desired.wanted.iter();
@@ -330,17 +330,17 @@ async fn read(
     reading.await.unwrap_or_else(broken)
 }
 
-fn no_ledger(action: &str, error: ledger::Error) -> Failure {
+fn no_ledger(action: &str, error: state_topic::Error) -> Failure {
     let (retry, message) = (error.retry(), action.to_owned());
     Failure { kind: "KafkaError", message, remedy: None, retry, source: Some(Box::new(error)) }
 }
 
 /// Of a plan what is about deliveries that were lost on this side, whoever keeps the subscriptions.
-fn only_losses(plan: Plan, ledger: &Ledger) -> Plan {
-    let concerns = |change: &Change| match change {
+fn only_losses(plan: Plan, ledger: &SubscriptionState) -> Plan {
+    let concerns = |change: &SubscriptionChange| match change {
         // A gap that is there ends in any case: nobody here would end it otherwise.
-        Change::Gap(gap) => ledger.gaps.contains_key(&gap.id()),
-        Change::Repair(_) | Change::ForgetHeard(_) => true,
+        SubscriptionChange::Gap(gap) => ledger.gaps.contains_key(&gap.id()),
+        SubscriptionChange::Repair(_) | SubscriptionChange::ForgetHeard(_) => true,
         _ => false,
     };
     let changes = plan.changes.into_iter().filter(concerns).collect();

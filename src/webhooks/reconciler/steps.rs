@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     plugin::Failure,
-    state::subscriptions::Change,
+    state::subscriptions::SubscriptionChange,
     webhooks::subscriptions::{Call, Outcome, Step, settle},
 };
 
@@ -117,7 +117,7 @@ impl Reconciler<'_> {
     }
 
     /// What is to be written of outcomes.
-    fn settle(&mut self, answered: &[Answered]) -> Vec<Change> {
+    fn settle(&mut self, answered: &[Answered]) -> Vec<SubscriptionChange> {
         let mut ledger = self.handle.ledger(&self.task.connector);
         let wanted = self.wanted(&ledger);
         let mut changes = Vec::new();

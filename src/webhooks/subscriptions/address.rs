@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use model::{Subscription, SubscriptionPhase, Target};
 
 use super::{Call, Plan, Situation, Wanted};
-use crate::state::subscriptions::Ledger;
+use crate::state::subscriptions::SubscriptionState;
 
 /// The line of history of one that the provider refused to make.
 pub(super) const REFUSED: &str = "the provider refused it";
@@ -31,7 +31,11 @@ pub(super) const NOT_LISTED: &str = "given up: it is not listed";
 
 /// The address that a target is to be registered under, by what the provider has refused so far.
 #[must_use]
-pub fn address<'a>(ledger: &Ledger, wanted: &'a BTreeMap<Target, Wanted>, target: Target) -> Option<&'a str> {
+pub fn address<'a>(
+    ledger: &SubscriptionState,
+    wanted: &'a BTreeMap<Target, Wanted>,
+    target: Target,
+) -> Option<&'a str> {
     let one = wanted.get(&target)?;
     let Some(fallback) = one.fallback() else { return Some(&one.url) };
     let uses_fallback = match refusals(ledger, target, one) {
@@ -69,7 +73,7 @@ pub(super) fn waits_for_another(situation: &Situation<'_>, target: Target, url: 
 }
 
 /// Whether the provider has taken the own address of a hook, and its echo.
-fn is_proven(ledger: &Ledger, wanted: &BTreeMap<Target, Wanted>) -> bool {
+fn is_proven(ledger: &SubscriptionState, wanted: &BTreeMap<Target, Wanted>) -> bool {
     ledger.subscriptions.values().any(|one| {
         let is_effective = matches!(one.phase, SubscriptionPhase::Active | SubscriptionPhase::Disabled);
         is_effective && one.id.is_some() && is_own(wanted, one.target, &one.url)
@@ -82,7 +86,7 @@ fn is_own(wanted: &BTreeMap<Target, Wanted>, target: Target, url: &str) -> bool 
 }
 
 /// When the provider last refused the own address of a target, and its shared one.
-fn refusals(ledger: &Ledger, target: Target, wanted: &Wanted) -> (Option<i64>, Option<i64>) {
+fn refusals(ledger: &SubscriptionState, target: Target, wanted: &Wanted) -> (Option<i64>, Option<i64>) {
     let refused = |url: &str| {
         let of = |one: &&Subscription| one.target == target && one.url == url && is_refused(one);
         ledger.subscriptions.values().filter(of).map(|one| one.since).max()

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use model::{AccountingResource, Nonce, Subscription, Target};
 
-use crate::state::subscriptions::Change;
+use crate::state::subscriptions::SubscriptionChange;
 
 /// One thing to do: write `before`, make the call, then [`settle`](super::settle).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     /// What has to stand in the ledger before the provider is asked.
-    pub before: Vec<Change>,
+    pub before: Vec<SubscriptionChange>,
     /// What is asked.
     pub call: Call,
     /// Why, for people.

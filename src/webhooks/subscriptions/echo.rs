@@ -10,7 +10,7 @@
 use model::{Subscription, SubscriptionPhase, Target};
 
 use super::Situation;
-use crate::state::subscriptions::Ledger;
+use crate::state::subscriptions::SubscriptionState;
 
 /// How much older than the intent an echo may be: clocks of workers differ, and of several echoes within a second one is written.
 const SLACK: i64 = 10_000_000;
@@ -25,7 +25,7 @@ pub(super) fn is_effective(situation: &Situation<'_>, one: &Subscription) -> boo
 }
 
 /// When the address of a hook was last asked for its echo, if that was after the intent.
-pub(super) fn echoed(ledger: &Ledger, one: &Subscription) -> Option<i64> {
+pub(super) fn echoed(ledger: &SubscriptionState, one: &Subscription) -> Option<i64> {
     let Target::Invoicing(hook) = one.target else { return None };
     let slug = hook.slug();
     let shared = one.url.strip_suffix(&slug).and_then(|rest| rest.strip_suffix('/'));
@@ -36,7 +36,7 @@ pub(super) fn echoed(ledger: &Ledger, one: &Subscription) -> Option<i64> {
 }
 
 /// When a notification of its target last came, if no other hook can have sent it.
-fn delivered(ledger: &Ledger, one: &Subscription) -> Option<i64> {
+fn delivered(ledger: &SubscriptionState, one: &Subscription) -> Option<i64> {
     let is_other = |other: &Subscription| {
         other.nonce != one.nonce
             && matches!(

@@ -3,7 +3,7 @@
 use model::{Fingerprint, Gap, GapCause, GapState, Repair, Subscription, Target};
 
 use super::Situation;
-use crate::state::subscriptions::Change;
+use crate::state::subscriptions::SubscriptionChange;
 
 /// Deliveries of a subscription may be missing since the last one that is durable.
 pub(super) fn open(
@@ -11,7 +11,7 @@ pub(super) fn open(
     one: &Subscription,
     cause: GapCause,
     detail: impl Into<String>,
-) -> Option<Change> {
+) -> Option<SubscriptionChange> {
     let Situation { ledger, rules, now, .. } = situation;
     let since =
         ledger.last_delivery(one).or(one.acknowledged_at).or(one.active_since).unwrap_or(one.intended_at);
@@ -39,8 +39,8 @@ pub(super) fn found(
     cause: GapCause,
     (from, to): (i64, Option<i64>),
     detail: String,
-) -> Change {
-    Change::Gap(Gap {
+) -> SubscriptionChange {
+    SubscriptionChange::Gap(Gap {
         connector: situation.connector.to_owned(),
         cause,
         target: Some(target),
@@ -55,7 +55,7 @@ pub(super) fn found(
 }
 
 /// Nobody has accepted a subscription for too long, and there is no other.
-pub(super) fn open_awaiting(situation: &Situation<'_>, one: &Subscription) -> Option<Change> {
+pub(super) fn open_awaiting(situation: &Situation<'_>, one: &Subscription) -> Option<SubscriptionChange> {
     if situation.ledger.active(one.target).next().is_some() {
         return None;
     }
@@ -67,12 +67,12 @@ pub(super) fn open_awaiting(situation: &Situation<'_>, one: &Subscription) -> Op
 }
 
 /// A subscription is about to be moved without one beside it.
-pub(super) fn open_moved(situation: &Situation<'_>, one: &Subscription) -> Option<Change> {
+pub(super) fn open_moved(situation: &Situation<'_>, one: &Subscription) -> Option<SubscriptionChange> {
     open(situation, one, GapCause::Moved, "nothing is sent from the move until the new address is accepted")
 }
 
 /// What is sent is signed with a secret that no receiver knows any more, and nothing else stands for it.
-pub(super) fn open_unverified(situation: &Situation<'_>, target: Target) -> Option<Change> {
+pub(super) fn open_unverified(situation: &Situation<'_>, target: Target) -> Option<SubscriptionChange> {
     let wanted = situation.wanted.get(&target)?;
     let active: Vec<&Subscription> = situation.ledger.active(target).collect();
     let first = active.first()?;
@@ -92,7 +92,7 @@ pub(super) fn open_unverified(situation: &Situation<'_>, target: Target) -> Opti
 }
 
 /// Ends the gaps whose cause is over, and asks for their repair.
-pub(super) fn end(situation: &Situation<'_>) -> Vec<Change> {
+pub(super) fn end(situation: &Situation<'_>) -> Vec<SubscriptionChange> {
     let Situation { ledger, rules, now, .. } = situation;
     let mut changes = Vec::new();
     for (id, gap) in ledger.gaps.iter().filter(|(_, gap)| gap.state == GapState::Open) {
@@ -105,14 +105,18 @@ pub(super) fn end(situation: &Situation<'_>) -> Vec<Change> {
         };
         if let Some(Target::Invoicing(_)) = gap.target {
             // There is nothing to read it from: a person has to know.
-            changes.push(Change::Gap(Gap { to: Some(to), state: GapState::Unrepairable, ..gap.clone() }));
+            changes.push(SubscriptionChange::Gap(Gap {
+                to: Some(to),
+                state: GapState::Unrepairable,
+                ..gap.clone()
+            }));
             continue;
         }
         if gap.to.is_none() {
-            changes.push(Change::Gap(Gap { to: Some(to), ..gap.clone() }));
+            changes.push(SubscriptionChange::Gap(Gap { to: Some(to), ..gap.clone() }));
         }
         if !ledger.repairs.contains_key(id) {
-            changes.push(Change::Repair(Repair::of(gap, to, *now)));
+            changes.push(SubscriptionChange::Repair(Repair::of(gap, to, *now)));
         }
     }
     changes

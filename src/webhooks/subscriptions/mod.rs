@@ -58,7 +58,7 @@ pub use self::{
     settle::settle,
     wanted::{AdvertisedPath, fitting, secret_of, wanted},
 };
-pub use crate::state::subscriptions::{Change, Ledger};
+pub use crate::state::subscriptions::{SubscriptionChange, SubscriptionState};
 
 /// What a configuration wants of one target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -203,7 +203,7 @@ pub struct Situation<'a> {
     /// What the configuration wants; nothing where people want all removed.
     pub wanted: &'a BTreeMap<Target, Wanted>,
     /// What the state topic says.
-    pub ledger: &'a Ledger,
+    pub ledger: &'a SubscriptionState,
     /// What this process remembers.
     pub memory: &'a Memory,
     /// How long things may take.

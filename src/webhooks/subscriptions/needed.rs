@@ -9,7 +9,7 @@ use super::{
     plan::{GIVEN_UP, Misfit, is_due, may_ask, misfit, spread},
     settle::MOVED,
 };
-use crate::state::subscriptions::Change;
+use crate::state::subscriptions::SubscriptionChange;
 
 /// How often a second subscription is refused before the first is moved.
 const CROWDED: u32 = 2;
@@ -67,7 +67,7 @@ pub(super) fn needed<'a>(
         let mut moved = (*one).clone();
         moved.url.clone_from(&wanted.url);
         moved.enter(SubscriptionPhase::Awaiting, now, MOVED);
-        let mut before = vec![Change::Put(Box::new(moved.clone()))];
+        let mut before = vec![SubscriptionChange::Put(Box::new(moved.clone()))];
         before.extend(gaps::open_moved(situation, one));
         plan.step_after(before, Call::Move(Box::new(moved)), Misfit::Address.words());
         return;
@@ -105,9 +105,9 @@ pub(super) fn needed<'a>(
     // One whose call had no answer may turn up later at an address that is no longer wanted: its nonce identifies it as ours.
     given_up.sort_by_key(|one| Reverse(one.since));
     forgotten.extend(given_up.into_iter().skip(MOST_GIVEN_UP));
-    let mut before: Vec<Change> =
-        forgotten.into_iter().map(|one| Change::Forget(one.nonce.clone())).collect();
-    before.push(Change::Put(Box::new(intended.clone())));
+    let mut before: Vec<SubscriptionChange> =
+        forgotten.into_iter().map(|one| SubscriptionChange::Forget(one.nonce.clone())).collect();
+    before.push(SubscriptionChange::Put(Box::new(intended.clone())));
     plan.step_after(before, Call::Subscribe(Box::new(intended)), why);
 }
 

@@ -13,7 +13,7 @@ use super::{
     needed::needed,
     silence, upkeep,
 };
-use crate::state::subscriptions::Change;
+use crate::state::subscriptions::SubscriptionChange;
 
 /// How often an Acknowledge that is awaited is looked for, beside when one is heard of.
 const AWAITED: i64 = 5_000_000;
@@ -30,7 +30,7 @@ const MOST: usize = 3;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
     /// What follows from what is known already; to be written before anything else.
-    pub changes: Vec<Change>,
+    pub changes: Vec<SubscriptionChange>,
     /// At most one for each target. Those of different targets may be done in any order, and at once.
     pub steps: Vec<Step>,
     /// When to plan again at the latest.
@@ -50,7 +50,7 @@ impl Plan {
         self.step_after(Vec::new(), call, why);
     }
 
-    pub(super) fn step_after(&mut self, before: Vec<Change>, call: Call, why: impl Into<String>) {
+    pub(super) fn step_after(&mut self, before: Vec<SubscriptionChange>, call: Call, why: impl Into<String>) {
         self.steps.push(Step { before, call, why: why.into() });
     }
 }
@@ -79,7 +79,10 @@ pub fn plan(situation: &Situation<'_>) -> Plan {
     plan.changes.extend(gaps::end(situation));
     plan.changes.extend(silence::observe(situation));
     if let Some(wish) = ledger.wish.as_ref().filter(|_| plan.converged && !ledger.is_done()) {
-        plan.changes.push(Change::Done(SubscriptionCommandDone { number: wish.number, at: situation.now }));
+        plan.changes.push(SubscriptionChange::Done(SubscriptionCommandDone {
+            number: wish.number,
+            at: situation.now,
+        }));
     }
     plan
 }
@@ -303,7 +306,7 @@ fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut
             plan.changes.extend(gaps::open_awaiting(situation, one));
         }
         let call = Call::Delete(Box::new(ending.clone()));
-        let before = vec![Change::Put(Box::new(ending))];
+        let before = vec![SubscriptionChange::Put(Box::new(ending))];
         if is_taken || !is_due(situation, target, plan) {
             continue;
         }
@@ -355,7 +358,7 @@ fn by_phase(situation: &Situation<'_>, one: &Subscription, plan: &mut Plan) -> b
             // If it is there all the same, it shows itself by its Acknowledge or by what it sends.
             let mut ended = one.clone();
             ended.enter(SubscriptionPhase::Ended, now, GIVEN_UP);
-            plan.changes.push(Change::Put(Box::new(ended)));
+            plan.changes.push(SubscriptionChange::Put(Box::new(ended)));
             false
         }
         SubscriptionPhase::Awaiting | SubscriptionPhase::Active if is_hook => false,

@@ -9,7 +9,7 @@ use model::{
 use super::{
     Call, Memory, Outcome, Seen, Situation, address::REFUSED, chance, gaps, listed::listed, plan::ENABLE,
 };
-use crate::state::subscriptions::Change;
+use crate::state::subscriptions::SubscriptionChange;
 
 /// What `responseState` says after a success, where the document says so.
 mod state {
@@ -26,7 +26,11 @@ pub(super) const MOVED: &str = "moved to another address";
 /// What is to be written after a call, and what this process remembers from then on. The situation is that of now, with what the
 /// step has written before the call in its ledger.
 #[must_use]
-pub fn settle(situation: &Situation<'_>, call: &Call, outcome: &Outcome) -> (Vec<Change>, Memory) {
+pub fn settle(
+    situation: &Situation<'_>,
+    call: &Call,
+    outcome: &Outcome,
+) -> (Vec<SubscriptionChange>, Memory) {
     let (now, mut remembered) = (situation.now, situation.memory.clone());
     let memory = &mut remembered;
     let mut changes = Changes { situation, list: Vec::new() };
@@ -50,7 +54,7 @@ pub fn settle(situation: &Situation<'_>, call: &Call, outcome: &Outcome) -> (Vec
         }
         (Call::Identify { resource, id }, Outcome::Gone) => {
             memory.foreign.insert(id.clone(), Some(*resource));
-            changes.list.push(Change::ForgetAcknowledge(id.clone()));
+            changes.list.push(SubscriptionChange::ForgetAcknowledge(id.clone()));
             true
         }
         (Call::Enable(one), outcome) => enabled(&mut changes, one, outcome, memory),
@@ -88,7 +92,7 @@ pub fn settle(situation: &Situation<'_>, call: &Call, outcome: &Outcome) -> (Vec
 /// Changes that add up.
 pub(super) struct Changes<'a, 'b> {
     pub(super) situation: &'a Situation<'b>,
-    list: Vec<Change>,
+    list: Vec<SubscriptionChange>,
 }
 
 impl Changes<'_, '_> {
@@ -98,7 +102,7 @@ impl Changes<'_, '_> {
     }
 
     pub(super) fn put(&mut self, one: Subscription) {
-        self.list.push(Change::Put(Box::new(one)));
+        self.list.push(SubscriptionChange::Put(Box::new(one)));
     }
 
     pub(super) fn gap(&mut self, one: &Subscription, cause: GapCause, detail: &str) {
@@ -111,7 +115,7 @@ impl Changes<'_, '_> {
         for one in self.situation.ledger.subscriptions.values() {
             let is_hook = matches!(one.target, Target::Invoicing(_)) && one.phase.may_live();
             if is_hook && one.problem.as_deref() != Some(&words) {
-                self.list.push(Change::Put(Box::new(Subscription {
+                self.list.push(SubscriptionChange::Put(Box::new(Subscription {
                     problem: Some(words.clone()),
                     ..one.clone()
                 })));
@@ -121,11 +125,13 @@ impl Changes<'_, '_> {
 
     /// Shows what stands in the way of a subscription, once.
     fn problem(&mut self, nonce: &Nonce, outcome: &Outcome) {
-        let put =
-            self.list.iter().position(|change| matches!(change, Change::Put(one) if one.nonce == *nonce));
+        let put = self
+            .list
+            .iter()
+            .position(|change| matches!(change, SubscriptionChange::Put(one) if one.nonce == *nonce));
         let known = match put {
             Some(at) => match self.list.remove(at) {
-                Change::Put(one) => Some(*one),
+                SubscriptionChange::Put(one) => Some(*one),
                 _ => None,
             },
             None => self.situation.ledger.subscriptions.get(nonce).cloned(),
@@ -302,7 +308,7 @@ fn identified(
     });
     let Some((application, nonce)) = ours.filter(|_| !seen.deleted) else {
         memory.foreign.insert(id.to_owned(), Some(resource));
-        changes.list.push(Change::ForgetAcknowledge(id.to_owned()));
+        changes.list.push(SubscriptionChange::ForgetAcknowledge(id.to_owned()));
         return;
     };
     let acknowledged = ledger.acknowledges.get(id).map(|one| one.received_at);

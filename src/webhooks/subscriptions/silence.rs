@@ -7,10 +7,10 @@
 use model::{DeliveryInterval, GapCause, Target};
 
 use super::{Situation, gaps};
-use crate::state::subscriptions::Change;
+use crate::state::subscriptions::SubscriptionChange;
 
 /// Takes in what was heard, and opens a gap for each silence that is not plausible.
-pub(super) fn observe(situation: &Situation<'_>) -> Vec<Change> {
+pub(super) fn observe(situation: &Situation<'_>) -> Vec<SubscriptionChange> {
     let Situation { ledger, rules, now, .. } = situation;
     let Some(factor) = rules.silence else { return Vec::new() };
     let mut changes = Vec::new();
@@ -55,7 +55,7 @@ pub(super) fn observe(situation: &Situation<'_>) -> Vec<Change> {
         changes.push(gaps::found(situation, *target, GapCause::Silence, (from, Some(*now)), detail));
     }
     if paces != ledger.paces {
-        changes.push(Change::Paces(paces));
+        changes.push(SubscriptionChange::Paces(paces));
     }
     changes
 }

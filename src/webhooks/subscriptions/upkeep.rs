@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::{StreamStart, SubscriptionPhase, TargetStart};
 
 use super::{Plan, Situation};
-use crate::state::subscriptions::Change;
+use crate::state::subscriptions::SubscriptionChange;
 
 /// What has ended long ago is forgotten, and so is what was heard about nobody.
 pub(super) fn forget(situation: &Situation<'_>, plan: &mut Plan) {
@@ -14,11 +14,11 @@ pub(super) fn forget(situation: &Situation<'_>, plan: &mut Plan) {
     for one in
         ledger.subscriptions.values().filter(|one| one.phase == SubscriptionPhase::Ended && one.since < old)
     {
-        plan.changes.push(Change::Forget(one.nonce.clone()));
-        plan.changes.extend(one.id.clone().map(Change::ForgetAcknowledge));
+        plan.changes.push(SubscriptionChange::Forget(one.nonce.clone()));
+        plan.changes.extend(one.id.clone().map(SubscriptionChange::ForgetAcknowledge));
     }
     let silent = ledger.heard.values().filter(|heard| heard.at < old);
-    plan.changes.extend(silent.map(|heard| Change::ForgetHeard(heard.worker.clone())));
+    plan.changes.extend(silent.map(|heard| SubscriptionChange::ForgetHeard(heard.worker.clone())));
 }
 
 /// The stream begins once every declared resource has been active; one that was made anew begins anew.
@@ -46,12 +46,12 @@ pub(super) fn start(situation: &Situation<'_>, plan: &mut Plan) {
     }
     if targets.is_empty() {
         // What was subscribed to is not any more: whoever comes back begins anew.
-        plan.changes.extend(known.map(|_| Change::ForgetStart));
+        plan.changes.extend(known.map(|_| SubscriptionChange::ForgetStart));
         return;
     }
     let at = known.map_or(*now, |start| start.at);
     let start = StreamStart { connector: (*connector).to_owned(), at, targets };
     if known != Some(&start) {
-        plan.changes.push(Change::Start(start));
+        plan.changes.push(SubscriptionChange::Start(start));
     }
 }

@@ -10,7 +10,7 @@ use model::{Fingerprint, Nonce, Subscription, Target};
 use super::{OtherAddress, Wanted};
 use crate::{
     config::{self, connector::webhook::SignatureTrust},
-    state::subscriptions::Ledger,
+    state::subscriptions::SubscriptionState,
     webhooks::signature::{fingerprints, hook_secret},
 };
 
@@ -109,7 +109,7 @@ pub fn secret_of(source: &config::WebhookSource, target: Target, wanted: &Finger
 
 /// Subscriptions that are what the configuration wants, as far as that can be said without asking which events there are.
 #[must_use]
-pub fn fitting(wanted: &BTreeMap<Target, Wanted>, ledger: &Ledger) -> BTreeSet<Nonce> {
+pub fn fitting(wanted: &BTreeMap<Target, Wanted>, ledger: &SubscriptionState) -> BTreeSet<Nonce> {
     let fits = |one: &&Subscription| {
         wanted.get(&one.target).is_some_and(|wanted| {
             one.fingerprint == wanted.fingerprint
@@ -217,7 +217,7 @@ mod tests {
             ("target", false, |one| one.target = Target::Accounting(AccountingResource::Accounts)),
         ];
         for (what, fits, edit) in edits {
-            let mut ledger = Ledger::default();
+            let mut ledger = SubscriptionState::default();
             let mut one = one.clone();
             edit(&mut one);
             ledger.subscriptions.insert(one.nonce.clone(), one);

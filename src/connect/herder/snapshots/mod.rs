@@ -55,13 +55,13 @@ pub trait Snapshots: Send + Sync {
     ///
     /// # Errors
     /// The topic was never read.
-    async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<Told, Error>;
+    async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<ConnectorRuns, Error>;
 
     /// The same, with everything in it that was written before this was called.
     ///
     /// # Errors
     /// The topic cannot be read.
-    async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<Told, Error>;
+    async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<ConnectorRuns, Error>;
 
     /// Writes what people have asked for; it is seen by the next read here.
     ///
@@ -86,7 +86,7 @@ pub trait Snapshots: Send + Sync {
 
 /// What the state topic says of a connector's runs.
 #[derive(Debug, Clone, Default)]
-pub struct Told {
+pub struct ConnectorRuns {
     /// The runs.
     pub runs: Runs,
     /// Shards there are; 0 where the topic is not there.
@@ -237,7 +237,7 @@ impl Herder {
 }
 
 impl Subject<'_> {
-    fn shown(&self, told: &Told, id: &RunId) -> Result<RunInfo, Error> {
+    fn shown(&self, told: &ConnectorRuns, id: &RunId) -> Result<RunInfo, Error> {
         let shown = view::detailed(told, id, self.source.budget_per_second, self.by.waiting(&self.source));
         shown.ok_or(Error::Internal { doing: "show the run" })
     }
@@ -293,7 +293,7 @@ impl Subject<'_> {
     async fn order(&self, id: &str, wanted: DesiredRunState, now: i64) -> Result<RunInfo, Error> {
         let told = self.newest().await?;
         let id = self.known(&told, id)?;
-        let standing = told.runs.standing(&id, told.shards);
+        let standing = told.runs.status(&id, told.shards);
         if standing.state.is_over() {
             return Err(Error::Conflict(format!(
                 "run {id} of connector {} is over ({}): nothing can be changed about it; ask for another with POST \
@@ -323,7 +323,7 @@ impl Subject<'_> {
     }
 
     /// Runs as they stand now. There must be a topic to write to.
-    async fn newest(&self) -> Result<Told, Error> {
+    async fn newest(&self) -> Result<ConnectorRuns, Error> {
         let told = self.by.newest(self.prefix(), self.name).await?;
         if told.shards > 0 {
             return Ok(told);
@@ -336,7 +336,7 @@ impl Subject<'_> {
     }
 
     /// The id of a run that there is.
-    fn known(&self, told: &Told, id: &str) -> Result<RunId, Error> {
+    fn known(&self, told: &ConnectorRuns, id: &str) -> Result<RunId, Error> {
         let known = RunId::new(id).ok().filter(|id| told.runs.runs.contains_key(id));
         known.ok_or_else(|| {
             // What was sent is not repeated at any length.

@@ -13,25 +13,25 @@ use crate::{
 
 /// Runs of one connector, in memory.
 #[derive(Debug)]
-struct Kept(Mutex<Told>);
+struct Kept(Mutex<ConnectorRuns>);
 
 impl Kept {
     fn new(shards: i32) -> Self {
-        Self(Mutex::new(Told { runs: Runs::default(), shards }))
+        Self(Mutex::new(ConnectorRuns { runs: Runs::default(), shards }))
     }
 
-    fn told<T>(&self, look: impl FnOnce(&mut Told) -> T) -> T {
+    fn told<T>(&self, look: impl FnOnce(&mut ConnectorRuns) -> T) -> T {
         look(&mut self.0.lock())
     }
 }
 
 #[async_trait]
 impl Snapshots for Kept {
-    async fn read(&self, _: &TopicPrefix, _: &str) -> Result<Told, Error> {
+    async fn read(&self, _: &TopicPrefix, _: &str) -> Result<ConnectorRuns, Error> {
         Ok(self.told(|told| told.clone()))
     }
 
-    async fn newest(&self, _: &TopicPrefix, _: &str) -> Result<Told, Error> {
+    async fn newest(&self, _: &TopicPrefix, _: &str) -> Result<ConnectorRuns, Error> {
         Ok(self.told(|told| told.clone()))
     }
 
@@ -246,7 +246,7 @@ async fn a_run_is_paused_resumed_and_stopped_until_it_is_over() {
 
 #[test]
 fn a_run_is_told_with_sums_and_times_as_text() {
-    let mut told = Told { runs: Runs::default(), shards: 1 };
+    let mut told = ConnectorRuns { runs: Runs::default(), shards: 1 };
     let configured = source(&[]).snapshot;
     for (id, at) in [("old", 1), ("new", 2_000_000)] {
         let run = request(id).checked("records", &configured, &BTreeMap::new(), at).unwrap();

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use model::{Certificate, CompanyId, List, ListProgress, Run, RunId};
 
-use super::{Certificates, Told};
-use crate::{connect::herder::shapes::time, state::runs::Standing};
+use super::{Certificates, ConnectorRuns};
+use crate::{connect::herder::shapes::time, state::runs::RunStatus};
 
 /// `GET /connectors/{name}/snapshots`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -139,10 +139,10 @@ pub struct CertificatesInfo {
 }
 
 /// Every run, the one that was asked for last first.
-pub(super) fn runs(told: &Told, waiting: BTreeMap<List, String>) -> RunsInfo {
+pub(super) fn runs(told: &ConnectorRuns, waiting: BTreeMap<List, String>) -> RunsInfo {
     let mut all: Vec<&Run> = told.runs.runs.values().collect();
     all.sort_by(|one, other| (other.requested_at, &other.id).cmp(&(one.requested_at, &one.id)));
-    let each = all.into_iter().map(|run| info(run, told.runs.standing(&run.id, told.shards), None));
+    let each = all.into_iter().map(|run| info(run, told.runs.status(&run.id, told.shards), None));
     RunsInfo { snapshots: each.collect(), waiting: listed(waiting) }
 }
 
@@ -152,18 +152,18 @@ fn listed(waiting: BTreeMap<List, String>) -> Vec<WaitingList> {
 
 /// One run, with the lists that are being read, of a connector that may make so many requests a second.
 pub(super) fn detailed(
-    told: &Told,
+    told: &ConnectorRuns,
     id: &RunId,
     budget: f64,
     waiting: BTreeMap<List, String>,
 ) -> Option<RunInfo> {
     let run = told.runs.runs.get(id)?;
-    let info = info(run, told.runs.standing(id, told.shards), Some(budget));
+    let info = info(run, told.runs.status(id, told.shards), Some(budget));
     Some(RunInfo { waiting: listed(waiting), ..info })
 }
 
 /// With `budget` in detail.
-fn info(run: &Run, standing: Standing, budget: Option<f64>) -> RunInfo {
+fn info(run: &Run, standing: RunStatus, budget: Option<f64>) -> RunInfo {
     let Run { id, kind, lists, companies, incremental, sample, repair, requested_by, requested_at, .. } =
         run.clone();
     RunInfo {

@@ -32,28 +32,29 @@ use crate::{
     config::connector::{Class, RecordSource, SubscriptionTargets, TargetState, WebhookSource},
     state::{
         configs::Properties,
-        subscriptions::{Change, Ledger},
+        subscriptions::{SubscriptionChange, SubscriptionState},
     },
 };
 
 /// The way to ledgers, and through the provider's API to a plan.
 #[async_trait]
-pub trait Ledgers: Send + Sync {
+pub trait SubscriptionStore: Send + Sync {
     /// Shows what is known of a connector by now, without waiting. `false` where its state topic is not followed here,
     /// or has not been read to its end yet.
-    fn glance(&self, prefix: &TopicPrefix, connector: &str, show: &mut dyn FnMut(&Ledger)) -> bool;
+    fn glance(&self, prefix: &TopicPrefix, connector: &str, show: &mut dyn FnMut(&SubscriptionState))
+    -> bool;
 
     /// What the state topic says of a connector, as far as it was read here: also while Kafka is away.
     ///
     /// # Errors
     /// The topic was never read.
-    async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<Ledger, Error>;
+    async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<SubscriptionState, Error>;
 
     /// The same, with everything in it that was written before this was called.
     ///
     /// # Errors
     /// The topic cannot be read.
-    async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<Ledger, Error>;
+    async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<SubscriptionState, Error>;
 
     /// What whoever runs the connector's task would do after an apply or, with `removed`, after a remove. Found before
     /// `end` by asking the provider, and nothing is changed.
@@ -70,7 +71,7 @@ pub trait Ledgers: Send + Sync {
 
     /// Subscriptions in a ledger that are what the configuration wants; `None` where this worker cannot say because it does not
     /// know where deliveries are received.
-    fn fitting(&self, source: &WebhookSource, ledger: &Ledger) -> Option<BTreeSet<Nonce>>;
+    fn fitting(&self, source: &WebhookSource, ledger: &SubscriptionState) -> Option<BTreeSet<Nonce>>;
 
     /// Why this worker cannot say where deliveries of a connector are received, and what to do about it.
     fn unreachable(&self, source: &WebhookSource) -> Option<String>;
@@ -79,14 +80,19 @@ pub trait Ledgers: Send + Sync {
     ///
     /// # Errors
     /// The topic does not take it.
-    async fn write(&self, prefix: &TopicPrefix, connector: &str, change: Change) -> Result<(), Error>;
+    async fn write(
+        &self,
+        prefix: &TopicPrefix,
+        connector: &str,
+        change: SubscriptionChange,
+    ) -> Result<(), Error>;
 }
 
 /// What views of subscriptions are made from.
 #[derive(Clone)]
 pub struct Subscribing {
     /// What the state topics say.
-    pub ledgers: Arc<dyn Ledgers>,
+    pub ledgers: Arc<dyn SubscriptionStore>,
     /// `webhook.advertised.url`.
     pub advertised_url: Option<Url>,
 }
@@ -208,11 +214,11 @@ impl Subject<'_> {
         &self.source.common.topic_prefix
     }
 
-    async fn read(&self) -> Result<Ledger, Error> {
+    async fn read(&self) -> Result<SubscriptionState, Error> {
         self.by.ledgers.read(self.prefix(), self.name).await
     }
 
-    fn view(&self, ledger: &Ledger, all: bool) -> SubscriptionsInfo {
+    fn view(&self, ledger: &SubscriptionState, all: bool) -> SubscriptionsInfo {
         let WebhookSource { accounting, invoicing, manage_subscriptions, .. } = &self.source;
         let resources = accounting.iter().flat_map(|it| &it.resources).copied().map(Target::Accounting);
         let hooks = invoicing.iter().flat_map(|it| &it.hooks).copied().map(Target::Invoicing);
@@ -256,7 +262,7 @@ impl Subject<'_> {
 
 /// Writes the next wish.
 async fn wish(
-    ledgers: &dyn Ledgers,
+    ledgers: &dyn SubscriptionStore,
     prefix: &TopicPrefix,
     connector: &str,
     removed: bool,
@@ -266,13 +272,13 @@ async fn wish(
     // One that was lost together with its topic was perhaps done all the same.
     let last = before.wish.as_ref().map(|wish| wish.number).max(before.done.map(|done| done.number));
     let wish = SubscriptionCommand { number: last.unwrap_or(0).saturating_add(1), removed, at: now };
-    ledgers.write(prefix, connector, Change::Wish(wish.clone())).await?;
+    ledgers.write(prefix, connector, SubscriptionChange::Wish(wish.clone())).await?;
     Ok(WishInfo::of(&wish, before.done))
 }
 
 /// Accepts a gap. One that goes on is not accepted: what it will cost nobody knows yet.
 async fn accept(
-    ledgers: &dyn Ledgers,
+    ledgers: &dyn SubscriptionStore,
     prefix: &TopicPrefix,
     connector: &str,
     id: &str,
@@ -290,7 +296,7 @@ async fn accept(
             gap.detail
         )));
     }
-    let change = Change::Accept(id.to_owned(), GapAccepted { at: Moment::now().micros() });
+    let change = SubscriptionChange::Accept(id.to_owned(), GapAccepted { at: Moment::now().micros() });
     ledgers.write(prefix, connector, change.clone()).await?;
     ledger.apply(&change);
     ledger.gaps.get(id).map(|gap| view::gap(gap, &ledger)).ok_or(Error::Internal { doing: "accept the gap" })

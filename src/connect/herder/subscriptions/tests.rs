@@ -45,10 +45,10 @@ fn address(target: Target) -> String {
     format!("https://hooks.example.com/{target}")
 }
 
-fn ledger(subscriptions: impl IntoIterator<Item = Subscription>) -> Ledger {
-    let mut ledger = Ledger::default();
+fn ledger(subscriptions: impl IntoIterator<Item = Subscription>) -> SubscriptionState {
+    let mut ledger = SubscriptionState::default();
     for one in subscriptions {
-        ledger.apply(&Change::Put(Box::new(one)));
+        ledger.apply(&SubscriptionChange::Put(Box::new(one)));
     }
     ledger
 }
@@ -68,7 +68,7 @@ fn gap(cause: GapCause, opened_at: i64, to: Option<i64>, state: GapState) -> Gap
     }
 }
 
-fn shown(targets: &[Target], ledger: &Ledger, all: bool) -> SubscriptionsInfo {
+fn shown(targets: &[Target], ledger: &SubscriptionState, all: bool) -> SubscriptionsInfo {
     let fitting = ledger.subscriptions.values().filter(|one| targets.contains(&one.target));
     let (fitting, targets) =
         (fitting.map(|one| one.nonce.clone()).collect(), targets.iter().copied().collect());
@@ -220,24 +220,29 @@ fn a_status_counts_the_active_and_names_what_is_the_matter_with_others() {
 
 #[test]
 fn a_status_counts_the_gaps_that_somebody_has_to_care_about() {
-    let mut ledger = Ledger::default();
+    let mut ledger = SubscriptionState::default();
     assert_eq!(words::gaps(&ledger), "none open");
-    ledger.apply(&Change::Gap(gap(GapCause::Lost, DAY, None, GapState::Closed)));
+    ledger.apply(&SubscriptionChange::Gap(gap(GapCause::Lost, DAY, None, GapState::Closed)));
     assert_eq!(words::gaps(&ledger), "none open");
-    ledger.apply(&Change::Gap(gap(GapCause::Disabled, DAY + 1_000_000, None, GapState::Open)));
-    ledger.apply(&Change::Gap(gap(GapCause::Disabled, DAY, Some(DAY), GapState::RepairedKnown)));
+    ledger.apply(&SubscriptionChange::Gap(gap(GapCause::Disabled, DAY + 1_000_000, None, GapState::Open)));
+    ledger.apply(&SubscriptionChange::Gap(gap(GapCause::Disabled, DAY, Some(DAY), GapState::RepairedKnown)));
     assert_eq!(words::gaps(&ledger), "2 open, oldest 2026-11-15T00:00:00.000Z");
-    ledger.apply(&Change::Gap(gap(GapCause::Spool, DAY + 2_000_000, Some(DAY), GapState::Unrepairable)));
+    ledger.apply(&SubscriptionChange::Gap(gap(
+        GapCause::Spool,
+        DAY + 2_000_000,
+        Some(DAY),
+        GapState::Unrepairable,
+    )));
     assert_eq!(words::gaps(&ledger), "3 open, 1 of them unrepairable, oldest 2026-11-15T00:00:00.000Z");
 }
 
 #[test]
 fn gaps_are_told_oldest_first_with_their_repair_and_those_that_are_over_on_request() {
-    let mut ledger = Ledger::default();
+    let mut ledger = SubscriptionState::default();
     let open = gap(GapCause::Disabled, DAY + 5_000_000, Some(DAY + 9_000_000), GapState::Open);
-    ledger.apply(&Change::Repair(Repair::of(&open, DAY + 9_000_000, DAY + 9_000_000)));
-    ledger.apply(&Change::Gap(open));
-    ledger.apply(&Change::Gap(gap(GapCause::Spool, DAY, Some(DAY), GapState::Accepted)));
+    ledger.apply(&SubscriptionChange::Repair(Repair::of(&open, DAY + 9_000_000, DAY + 9_000_000)));
+    ledger.apply(&SubscriptionChange::Gap(open));
+    ledger.apply(&SubscriptionChange::Gap(gap(GapCause::Spool, DAY, Some(DAY), GapState::Accepted)));
 
     let told = serde_json::to_value(view::gaps(&ledger, false)).unwrap();
 
@@ -272,17 +277,17 @@ fn a_plan_has_the_members_that_are_documented() {
 
 /// A ledger in memory.
 #[derive(Debug, Default)]
-struct Kept(Mutex<Ledger>);
+struct Kept(Mutex<SubscriptionState>);
 
 impl Kept {
-    fn now(&self) -> Ledger {
+    fn now(&self) -> SubscriptionState {
         self.0.lock().clone()
     }
 }
 
 #[async_trait]
-impl Ledgers for Kept {
-    fn fitting(&self, _: &WebhookSource, _: &Ledger) -> Option<BTreeSet<Nonce>> {
+impl SubscriptionStore for Kept {
+    fn fitting(&self, _: &WebhookSource, _: &SubscriptionState) -> Option<BTreeSet<Nonce>> {
         None
     }
 
@@ -290,16 +295,16 @@ impl Ledgers for Kept {
         None
     }
 
-    fn glance(&self, _: &TopicPrefix, _: &str, show: &mut dyn FnMut(&Ledger)) -> bool {
+    fn glance(&self, _: &TopicPrefix, _: &str, show: &mut dyn FnMut(&SubscriptionState)) -> bool {
         show(&self.now());
         true
     }
 
-    async fn read(&self, _: &TopicPrefix, _: &str) -> Result<Ledger, Error> {
+    async fn read(&self, _: &TopicPrefix, _: &str) -> Result<SubscriptionState, Error> {
         Ok(self.now())
     }
 
-    async fn newest(&self, _: &TopicPrefix, _: &str) -> Result<Ledger, Error> {
+    async fn newest(&self, _: &TopicPrefix, _: &str) -> Result<SubscriptionState, Error> {
         Ok(self.now())
     }
 
@@ -307,7 +312,7 @@ impl Ledgers for Kept {
         Ok(PlanInfo::default())
     }
 
-    async fn write(&self, _: &TopicPrefix, _: &str, change: Change) -> Result<(), Error> {
+    async fn write(&self, _: &TopicPrefix, _: &str, change: SubscriptionChange) -> Result<(), Error> {
         self.0.lock().apply(&change);
         Ok(())
     }
@@ -332,7 +337,7 @@ async fn a_gap_that_has_ended_can_be_accepted_and_one_that_goes_on_or_is_unknown
     let ended = gap(GapCause::Disabled, DAY, Some(DAY), GapState::Unrepairable);
     let ongoing = gap(GapCause::Lost, DAY, None, GapState::Open);
     for gap in [&ended, &ongoing] {
-        kept.0.lock().apply(&Change::Gap(gap.clone()));
+        kept.0.lock().apply(&SubscriptionChange::Gap(gap.clone()));
     }
 
     let accepted = accept(&kept, &prefix, "hooks", &ended.id()).await.unwrap();

@@ -10,7 +10,7 @@ use model::{
     SubscriptionPhase, Target,
 };
 
-use crate::{connect::herder::shapes::time, state::subscriptions::Ledger};
+use crate::{connect::herder::shapes::time, state::subscriptions::SubscriptionState};
 
 /// `GET /connectors/{name}/subscriptions`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -194,7 +194,11 @@ pub(super) struct Declaration<'a> {
 }
 
 /// Subscriptions as they stand; with `all` those that have ended too.
-pub(super) fn subscriptions(declared: &Declaration<'_>, ledger: &Ledger, all: bool) -> SubscriptionsInfo {
+pub(super) fn subscriptions(
+    declared: &Declaration<'_>,
+    ledger: &SubscriptionState,
+    all: bool,
+) -> SubscriptionsInfo {
     let is_removed = ledger.wish.as_ref().is_some_and(|wish| wish.removed);
     let is_declared = |target: &Target| !is_removed && declared.targets.contains(target);
     let fits = |one: &Subscription| match is_declared(&one.target) {
@@ -232,7 +236,7 @@ pub(super) fn subscriptions(declared: &Declaration<'_>, ledger: &Ledger, all: bo
     }
 }
 
-fn subscription(one: &Subscription, ledger: &Ledger, fits: Option<bool>) -> SubscriptionInfo {
+fn subscription(one: &Subscription, ledger: &SubscriptionState, fits: Option<bool>) -> SubscriptionInfo {
     let told = one.id.as_ref().and_then(|id| ledger.acknowledges.get(id)).map(|told| told.received_at);
     SubscriptionInfo {
         target: one.target,
@@ -257,7 +261,7 @@ fn subscription(one: &Subscription, ledger: &Ledger, fits: Option<bool>) -> Subs
 }
 
 /// Gaps that somebody has to care about, oldest first; with `all` those that are over too.
-pub(super) fn gaps(ledger: &Ledger, all: bool) -> Vec<GapInfo> {
+pub(super) fn gaps(ledger: &SubscriptionState, all: bool) -> Vec<GapInfo> {
     let shown = ledger.gaps.values().filter(|gap| all || !gap.state.is_over());
     let mut shown: Vec<&Gap> = shown.collect();
     shown.sort_by_key(|gap| (gap.opened_at, gap.id()));
@@ -265,7 +269,7 @@ pub(super) fn gaps(ledger: &Ledger, all: bool) -> Vec<GapInfo> {
 }
 
 /// One gap.
-pub(super) fn gap(gap: &Gap, ledger: &Ledger) -> GapInfo {
+pub(super) fn gap(gap: &Gap, ledger: &SubscriptionState) -> GapInfo {
     let id = gap.id();
     GapInfo {
         repair: ledger.repairs.get(&id).map(RepairInfo::from),

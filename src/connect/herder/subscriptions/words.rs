@@ -6,14 +6,15 @@ use std::collections::BTreeSet;
 use model::{GapState, Subscription, SubscriptionPhase, Target};
 
 use crate::{
-    config::connector::SubscriptionTargets, connect::herder::shapes::time, state::subscriptions::Ledger,
+    config::connector::SubscriptionTargets, connect::herder::shapes::time,
+    state::subscriptions::SubscriptionState,
 };
 
 /// Targets that are named; of further ones only the number is told.
 const NAMED: usize = 3;
 
 /// How many of the declared are active, and what is the matter with those that are not.
-pub(super) fn subscriptions(declared: &SubscriptionTargets, ledger: &Ledger) -> String {
+pub(super) fn subscriptions(declared: &SubscriptionTargets, ledger: &SubscriptionState) -> String {
     if !declared.manage {
         return format!("not managed: {} declared", declared.targets.len());
     }
@@ -40,7 +41,7 @@ pub(super) fn subscriptions(declared: &SubscriptionTargets, ledger: &Ledger) -> 
 }
 
 /// What is the matter with a target that has no active subscription.
-fn matter(target: Target, ledger: &Ledger) -> String {
+fn matter(target: Target, ledger: &SubscriptionState) -> String {
     let best = |one: &&Subscription| (one.phase != SubscriptionPhase::Disabled, one.intended_at);
     match ledger.living(target).min_by_key(best) {
         Some(one) => format!("{target} {} since {}", one.phase, time(one.since)),
@@ -49,7 +50,7 @@ fn matter(target: Target, ledger: &Ledger) -> String {
 }
 
 /// How many gaps there are that nobody has mended or accepted.
-pub(super) fn gaps(ledger: &Ledger) -> String {
+pub(super) fn gaps(ledger: &SubscriptionState) -> String {
     let open = ledger.gaps.values().filter(|gap| !gap.state.is_over());
     let (mut count, mut unrepairable, mut oldest) = (0, 0, i64::MAX);
     for gap in open {

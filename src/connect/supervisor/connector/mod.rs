@@ -1,27 +1,27 @@
 //! What an instance of a connector runs: it keeps the task configurations in the config topic what they should be.
 //!
 //! While the target is RUNNING the class divides the configuration into tasks, and where the topic has others they are
-//! written through the arbiter, all of them or none. While it is PAUSED tasks stay as they are, and a connector that was
-//! created so has none until it is resumed, as in Kafka Connect; STOPPED it has none, which whoever stops it writes.
+//! written through the config writer, all of them or none. While it is PAUSED tasks stay as they are, and a connector that was
+//! created so has none until it is resumed, as in Kafka Connect; STOPPED it has none, as the request that stops it writes.
 //!
 //! Only the owner of the connector's partition writes, and only for the configuration it has divided: what was edited
-//! meanwhile is left to the next life.
+//! meanwhile is left to the next run.
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
-    Id,
-    keeper::{Body, Run},
-    task, trace,
+    InstanceId, task,
+    task_runner::{BodyContext, InstanceBody},
+    trace,
 };
 use crate::{
     config::connector::{TargetState, keys},
-    connect::arbiter::{self, Arbiter},
+    connect::config_writer::{self, ConfigWriter},
     plugin::{Depth, Failure, MOST_TASKS, Plugin, Plugins},
     state::{
-        Tail,
+        Table,
         configs::{self, Configs, Properties, Write},
     },
 };
@@ -33,11 +33,11 @@ const DIVIDE_LIMIT: Duration = Duration::from_secs(20);
 
 /// Lets each connector be divided once at a time: what blocks cannot be ended, and must not become more with every start.
 #[derive(Debug, Default)]
-pub(super) struct Divisions {
+pub(super) struct DivisionLocks {
     running: BTreeMap<Arc<str>, Arc<Semaphore>>,
 }
 
-impl Divisions {
+impl DivisionLocks {
     /// The turn of a connector.
     pub(super) fn of(&mut self, connector: &Arc<str>) -> Arc<Semaphore> {
         // Those nobody holds have nothing under way.
@@ -49,31 +49,31 @@ impl Divisions {
 
 /// The body of a connector. `may_act` says whether the partition is surely this worker's.
 pub(super) fn body(
-    id: &Id,
+    id: &InstanceId,
     plugins: &Plugins,
-    arbiter: &Arbiter,
-    configs: &Tail<Configs>,
+    config_writer: &ConfigWriter,
+    configs: &Table<Configs>,
     may_act: &kafka::Lease,
     dividing: Arc<Semaphore>,
-) -> Body {
-    let owner = Owner {
+) -> InstanceBody {
+    let owner = TaskConfigWriter {
         name: Arc::clone(&id.connector),
         plugins: plugins.clone(),
-        arbiter: arbiter.clone(),
+        config_writer: config_writer.clone(),
         configs: configs.clone(),
         may_act: Arc::clone(may_act),
         dividing,
         limit: DIVIDE_LIMIT,
     };
-    Arc::new(move |run: Run| Box::pin(owner.clone().run(run)))
+    Arc::new(move |run: BodyContext| Box::pin(owner.clone().run(run)))
 }
 
 #[derive(Clone)]
-struct Owner {
+struct TaskConfigWriter {
     name: Arc<str>,
     plugins: Plugins,
-    arbiter: Arbiter,
-    configs: Tail<Configs>,
+    config_writer: ConfigWriter,
+    configs: Table<Configs>,
     may_act: kafka::Lease,
     /// The connector's turn to be divided.
     dividing: Arc<Semaphore>,
@@ -81,8 +81,8 @@ struct Owner {
     limit: Duration,
 }
 
-impl Owner {
-    async fn run(self, mut run: Run) -> Result<(), Failure> {
+impl TaskConfigWriter {
+    async fn run(self, mut run: BodyContext) -> Result<(), Failure> {
         let mut changes = self.configs.changes();
         let mut divided: Option<Vec<Properties>> = None;
         loop {
@@ -169,9 +169,9 @@ impl Owner {
             Ok(((), if due { configs::tasks(&self.name, tasks) } else { Vec::new() }))
         };
         let action = "write the task configurations";
-        match self.arbiter.write(WRITE_LIMIT, decide).await {
+        match self.config_writer.write(WRITE_LIMIT, decide).await {
             Ok(()) => Ok(()),
-            Err(arbiter::Error::Kafka(source)) => Err(Failure::kafka(action, source)),
+            Err(config_writer::Error::Kafka(source)) => Err(Failure::kafka(action, source)),
             Err(error) => Err(Failure::passing("Conflict", format!("{action}: {error}"))),
         }
     }

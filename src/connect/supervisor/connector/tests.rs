@@ -83,7 +83,7 @@ impl Plugin for Hanging {
 struct Scene {
     _cluster: EmbeddedCluster,
     plugin: Arc<Hanging>,
-    owner: Owner,
+    owner: TaskConfigWriter,
     config: Arc<Properties>,
 }
 
@@ -91,15 +91,15 @@ async fn scene(limit: Duration) -> Scene {
     let cluster = EmbeddedCluster::start(1).unwrap();
     cluster.create_topic("configs", 1).unwrap();
     let kafka = cluster.settings();
-    let configs = Tail::follow(&kafka, "configs", 1).await.unwrap();
+    let configs = Table::follow(&kafka, "configs", 1).await.unwrap();
     let plugin = Arc::new(Hanging::default());
-    let owner = Owner {
+    let owner = TaskConfigWriter {
         name: "c".into(),
         plugins: Plugins::new([Arc::clone(&plugin) as Arc<dyn Plugin>]),
-        arbiter: Arbiter::new(&kafka, configs.clone(), Vec::new()),
+        config_writer: ConfigWriter::new(&kafka, configs.clone(), Vec::new()),
         configs,
         may_act: Arc::new(|| true),
-        dividing: Divisions::default().of(&"c".into()),
+        dividing: DivisionLocks::default().of(&"c".into()),
         limit,
     };
     let config = Arc::new(properties(&[("connector.class", "Hanging")]));
@@ -130,7 +130,7 @@ async fn a_connector_whose_check_hangs_ends_when_it_is_told_to() {
     let (_target, target) = watch::channel(TargetState::Running);
     let (_paused, paused) = watch::channel(false);
     let (startup, rest) = Default::default();
-    let run = Run { config, target, paused, cancel: cancel.clone(), startup, rest };
+    let run = BodyContext { config, target, paused, cancel: cancel.clone(), startup, rest };
     let running = tokio::spawn(owner.run(run));
     plugin.was_entered().await;
 
@@ -143,7 +143,7 @@ async fn a_connector_whose_check_hangs_ends_when_it_is_told_to() {
 
 #[test]
 fn a_connector_keeps_its_turn_for_as_long_as_anybody_has_it() {
-    let mut divisions = Divisions::default();
+    let mut divisions = DivisionLocks::default();
     let (one, two): (Arc<str>, Arc<str>) = ("one".into(), "two".into());
     let first = divisions.of(&one);
 

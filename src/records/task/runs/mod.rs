@@ -40,9 +40,9 @@ use crate::{
     plugin::{Failure, Task},
     records::snapshot::Filter,
     state::{
-        ledger::{self, Handle},
-        runs::{Runs, State},
-        subscriptions::Ledger,
+        runs::{RunPhase, Runs},
+        state_topic::{self, StateTopic},
+        subscriptions::SubscriptionState,
     },
 };
 
@@ -63,7 +63,7 @@ const OVERLAP: i64 = 86_400_000_000;
 pub(super) struct Follower {
     pub(super) task: Arc<Task>,
     pub(super) source: RecordSource,
-    pub(super) handle: Handle,
+    pub(super) handle: StateTopic,
     pub(super) orders: watch::Sender<Orders>,
     pub(super) begun_at: i64,
     /// The login that payroll needs, where it is configured.
@@ -138,7 +138,7 @@ impl Follower {
         });
     }
 
-    async fn ask(&mut self, scheduled: &mut i64) -> Result<(), ledger::Error> {
+    async fn ask(&mut self, scheduled: &mut i64) -> Result<(), state_topic::Error> {
         let runs = self.handle.runs(&self.task.connector);
         let shards = self.handle.shards();
         if let Some(lists) = self.readable() {
@@ -154,7 +154,7 @@ impl Follower {
         runs: &Runs,
         shards: i32,
         lists: &BTreeSet<List>,
-    ) -> Result<(), ledger::Error> {
+    ) -> Result<(), state_topic::Error> {
         let id = match self.source.snapshot.mode {
             SnapshotMode::Initial | SnapshotMode::InitialOnly | SnapshotMode::WhenNeeded => {
                 "initial".to_owned()
@@ -177,7 +177,7 @@ impl Follower {
         shards: i32,
         lists: &BTreeSet<List>,
         scheduled: &mut i64,
-    ) -> Result<(), ledger::Error> {
+    ) -> Result<(), state_topic::Error> {
         let Some(schedule) = &self.source.snapshot.schedule else { return Ok(()) };
         // One that fell into a restart is made up for.
         let last =
@@ -205,7 +205,7 @@ impl Follower {
         id: &str,
         by: &str,
         lists: BTreeSet<List>,
-    ) -> Result<(), ledger::Error> {
+    ) -> Result<(), state_topic::Error> {
         let Ok(id) = RunId::new(id) else { return Ok(()) };
         if runs.runs.contains_key(&id) || lists.is_empty() {
             return Ok(());
@@ -228,11 +228,12 @@ impl Follower {
     }
 
     /// Has read again what gaps may have cost, and says how well.
-    async fn repair(&self, runs: &Runs, shards: i32) -> Result<(), ledger::Error> {
+    async fn repair(&self, runs: &Runs, shards: i32) -> Result<(), state_topic::Error> {
         let ledgers = self.handle.ledgers();
         // Those that wait for a person keep no other waiting.
-        let is_busy =
-            |run: &&Run| run.kind == RunKind::Repair && runs.standing(&run.id, shards).state != State::Paused;
+        let is_busy = |run: &&Run| {
+            run.kind == RunKind::Repair && runs.status(&run.id, shards).state != RunPhase::Paused
+        };
         let mut open = runs.open(shards).into_iter().filter(is_busy).count();
         for (ledger, gap) in open_gaps(&ledgers) {
             let Some(repair) = ledger.repairs.get(&gap.id()) else { continue };
@@ -254,7 +255,7 @@ impl Follower {
         Ok(())
     }
 
-    async fn settle(&self, gap: &Gap, repair: &Repair, state: GapState) -> Result<(), ledger::Error> {
+    async fn settle(&self, gap: &Gap, repair: &Repair, state: GapState) -> Result<(), state_topic::Error> {
         tracing::info!(
             connector = &*self.task.connector,
             gap = gap.id(),
@@ -268,7 +269,7 @@ impl Follower {
     }
 
     /// Forgets the oldest of many runs that are over.
-    async fn forget(&self, runs: &Runs, shards: i32) -> Result<(), ledger::Error> {
+    async fn forget(&self, runs: &Runs, shards: i32) -> Result<(), state_topic::Error> {
         for key in surplus(runs, shards).into_iter().flat_map(|run| keys_of(run, shards)) {
             self.handle.put(&key, None).await?;
         }
@@ -307,11 +308,11 @@ fn keys_of(run: &Run, shards: i32) -> Vec<Key> {
 
 /// The oldest of many runs that are over.
 fn surplus(runs: &Runs, shards: i32) -> Vec<&Run> {
-    let stands = |run: &Run| runs.standing(&run.id, shards);
+    let stands = |run: &Run| runs.status(&run.id, shards);
     let mut over: Vec<&Run> = runs.runs.values().filter(|run| stands(run).state.is_over()).collect();
     // The last verification is what its metric shows.
     let verified = over.iter().filter(|run| run.kind == RunKind::Verify);
-    let verified = verified.filter(|run| stands(run).state == State::Ended);
+    let verified = verified.filter(|run| stands(run).state == RunPhase::Ended);
     let last = verified.max_by_key(|run| stands(run).ended_at).map(|run| run.id.clone());
     // The initial one says that there was one, and so does the last of a start; each may have a run of payroll behind it.
     let cause = |id: &RunId| id.as_str().strip_suffix(PAYROLL_LATER).unwrap_or(id.as_str()).to_owned();
@@ -356,7 +357,7 @@ fn payroll_filter(runs: &Runs, run: &Run, shards: i32, source: &RecordSource) ->
             && one.requested_at < run.requested_at
     });
     let begun = |one: &Run| {
-        let standing = runs.standing(&one.id, shards);
+        let standing = runs.status(&one.id, shards);
         standing.started_at.filter(|_| standing.certified == Some(true))
     };
     let filters = |one: &Run| {
@@ -378,7 +379,9 @@ pub(super) fn checked_filter(filter: &str) -> Filter {
 }
 
 /// Gaps that somebody has to care about, whoever has them.
-fn open_gaps(ledgers: &BTreeMap<String, Ledger>) -> impl Iterator<Item = (&Ledger, &Gap)> {
+fn open_gaps(
+    ledgers: &BTreeMap<String, SubscriptionState>,
+) -> impl Iterator<Item = (&SubscriptionState, &Gap)> {
     ledgers.values().flat_map(|ledger| ledger.gaps.values().map(move |gap| (ledger, gap))).filter(
         |(_, gap)| {
             // One that goes on is not repaired before it has ended.
@@ -419,7 +422,7 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
     let only_known: BTreeSet<AccountingResource> =
         known.iter().copied().filter(|resource| List::of(*resource).is_none()).collect();
     let is_proved = |run: &&Run| {
-        let standing = runs.standing(&run.id, shards);
+        let standing = runs.status(&run.id, shards);
         let is_offered = standing.unoffered == 0 || !lists.contains(&List::Accounts);
         standing.certified == Some(true) && is_offered
     };
@@ -428,7 +431,7 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
     }
     // Where there is no list, what is known was read again all the same.
     let outcome = |run: &Run| {
-        let standing = runs.standing(&run.id, shards);
+        let standing = runs.status(&run.id, shards);
         let is_read = standing.lists_certified.saturating_add(standing.absent) >= standing.lists;
         match (is_read && covers(&run), only_known.is_empty() && standing.absent == 0) {
             (true, true) => GapState::Closed,
@@ -442,12 +445,12 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
         let others =
             runs.runs.values().filter(|run| run.kind == RunKind::Repair && run.known.is_superset(&known));
         for other in others.filter(covers) {
-            match runs.standing(&other.id, shards).state {
-                State::Ended if gap.state == GapState::Open => match outcome(other) {
+            match runs.status(&other.id, shards).state {
+                RunPhase::Ended if gap.state == GapState::Open => match outcome(other) {
                     GapState::RepairedUncertified => {}
                     state => return Step::Settle(state),
                 },
-                State::Ended | State::Stopped => {}
+                RunPhase::Ended | RunPhase::Stopped => {}
                 _ => return Step::Wait,
             }
         }
@@ -470,10 +473,10 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
             requested_at: now(),
         }));
     };
-    let standing = runs.standing(&id, shards);
+    let standing = runs.status(&id, shards);
     match standing.state {
-        State::Ended if gap.state == GapState::Open => Step::Settle(outcome(run)),
-        State::Stopped if gap.state == GapState::Open => Step::Settle(GapState::RepairedUncertified),
+        RunPhase::Ended if gap.state == GapState::Open => Step::Settle(outcome(run)),
+        RunPhase::Stopped if gap.state == GapState::Open => Step::Settle(GapState::RepairedUncertified),
         _ => Step::Wait,
     }
 }

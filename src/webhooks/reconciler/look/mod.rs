@@ -18,7 +18,7 @@ use super::{Desired, Failure, Stop, calls::Calls, draw, no_ledger, read, want_si
 use crate::{
     config,
     logins::access::Access,
-    state::{configs::Properties, ledger::Ledgers, subscriptions::Ledger},
+    state::{configs::Properties, state_topic::StateTopics, subscriptions::SubscriptionState},
     webhooks::subscriptions::{
         Call, Listed, Memory, Outcome, Plan, Rules, Seen, Situation, Wanted, plan, settle,
     },
@@ -43,7 +43,7 @@ pub struct Desk<'a> {
     /// The provider's APIs.
     pub access: &'a Access,
     /// The ledgers.
-    pub ledgers: &'a Ledgers,
+    pub ledgers: &'a StateTopics,
 }
 
 /// What the reconciler would do.
@@ -102,7 +102,7 @@ struct Scratch<'a> {
     worker_id: &'a str,
     wanted: BTreeMap<Target, Wanted>,
     rules: Rules,
-    ledger: Ledger,
+    ledger: SubscriptionState,
     memory: Memory,
     now: i64,
 }
@@ -113,7 +113,7 @@ impl<'a> Scratch<'a> {
         worker_id: &'a str,
         desired: &Desired,
         wanted: BTreeMap<Target, Wanted>,
-        mut ledger: Ledger,
+        mut ledger: SubscriptionState,
     ) -> Self {
         let (mut memory, now) = (Memory::default(), Moment::now().micros());
         want_since(&mut memory, desired, now);
@@ -197,14 +197,14 @@ struct Answers<'a> {
     calls: Calls,
     desired: &'a Desired,
     /// As it stands for everybody: what is not in it was only assumed.
-    ledger: &'a Ledger,
+    ledger: &'a SubscriptionState,
     end: Instant,
     /// Asked once each.
     asked: BTreeMap<String, Outcome>,
 }
 
 impl Answers<'_> {
-    async fn of(&mut self, call: &Call, scratch: &Ledger) -> Result<Outcome, Failure> {
+    async fn of(&mut self, call: &Call, scratch: &SubscriptionState) -> Result<Outcome, Failure> {
         if !call.only_asks() {
             return Ok(assumed(call));
         }
@@ -245,7 +245,7 @@ impl Answers<'_> {
     }
 
     /// How one stands about which something was assumed; `None` where nothing was.
-    fn assumed_of(&self, nonce: &Nonce, scratch: &Ledger) -> Option<Outcome> {
+    fn assumed_of(&self, nonce: &Nonce, scratch: &SubscriptionState) -> Option<Outcome> {
         let one = scratch.subscriptions.get(nonce)?;
         let before = self.ledger.subscriptions.get(nonce);
         let is_touched = before.is_none_or(|before| {
@@ -267,7 +267,7 @@ impl Answers<'_> {
     }
 
     /// The list as it would be by then.
-    fn with_assumed(&self, hooks: Vec<Listed>, scratch: &Ledger) -> Vec<Listed> {
+    fn with_assumed(&self, hooks: Vec<Listed>, scratch: &SubscriptionState) -> Vec<Listed> {
         let ended = |id: &str| scratch.by_id(id).is_some_and(|one| !one.phase.may_live());
         let mut hooks: Vec<Listed> =
             hooks.into_iter().filter(|hook| !hook.id.as_deref().is_some_and(ended)).collect();

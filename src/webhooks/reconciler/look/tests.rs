@@ -17,7 +17,7 @@ fn desired(settings: &[(&str, &str)]) -> Desired {
 }
 
 /// What would be done, where each webhook that stands is active; and the ledger after it.
-async fn run(desired: &Desired, ledger: &Ledger, removed: bool) -> Look {
+async fn run(desired: &Desired, ledger: &SubscriptionState, removed: bool) -> Look {
     let mut asked = BTreeMap::new();
     for resource in AccountingResource::all() {
         let names = Outcome::Names([format!("{}.Created", resource.name())].into());
@@ -40,8 +40,8 @@ async fn run(desired: &Desired, ledger: &Ledger, removed: bool) -> Look {
 }
 
 /// A ledger in which all that is wanted stands.
-fn standing(desired: &Desired) -> Ledger {
-    let mut ledger = Ledger::default();
+fn standing(desired: &Desired) -> SubscriptionState {
+    let mut ledger = SubscriptionState::default();
     for (number, (target, wanted)) in (1..).zip(&desired.wanted) {
         let name = target.resource().unwrap().name();
         let one = model::Subscription {
@@ -75,7 +75,7 @@ fn told(look: &Look) -> Vec<String> {
 
 #[tokio::test]
 async fn from_nothing_each_target_is_subscribed_once() {
-    let look = run(&desired(&[]), &Ledger::default(), false).await;
+    let look = run(&desired(&[]), &SubscriptionState::default(), false).await;
 
     assert_eq!(told(&look), ["subscribe accounting/accounts", "subscribe accounting/customers"], "{look:?}");
     assert!(!look.converged && look.problems.is_empty(), "{look:?}");

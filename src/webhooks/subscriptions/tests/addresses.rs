@@ -154,7 +154,7 @@ fn hooks_at_either_address_are_known_without_a_ledger() {
         scene.converge();
         let ids: Vec<String> = scene.provider.webhooks.iter().map(|one| one.id.clone()).collect();
         set_own(&mut scene, is_own);
-        (scene.ledger, scene.memory) = (Ledger::default(), Memory::default());
+        (scene.ledger, scene.memory) = (SubscriptionState::default(), Memory::default());
 
         scene.converge();
         scene.pass(130);

@@ -15,7 +15,7 @@ use model::{
 
 use self::provider::{Provider, State};
 use super::{Memory, Rules, Situation, Wanted, plan, settle};
-use crate::state::subscriptions::{Change, Ledger};
+use crate::state::subscriptions::{SubscriptionChange, SubscriptionState};
 
 const SECOND: i64 = 1_000_000;
 const CUSTOMERS: Target = Target::Accounting(AccountingResource::Customers);
@@ -57,7 +57,7 @@ struct Scene {
     now: i64,
     rules: Rules,
     wanted: BTreeMap<Target, Wanted>,
-    ledger: Ledger,
+    ledger: SubscriptionState,
     memory: Memory,
     provider: Provider,
     /// Calls that were made, by name.
@@ -100,7 +100,7 @@ impl Scene {
             now: 1_000 * SECOND,
             rules: rules(),
             wanted,
-            ledger: Ledger::default(),
+            ledger: SubscriptionState::default(),
             memory: Memory::default(),
             provider: Provider::default(),
             calls: Vec::new(),
@@ -194,7 +194,7 @@ impl Scene {
         }
     }
 
-    fn write(&mut self, changes: &[Change]) {
+    fn write(&mut self, changes: &[SubscriptionChange]) {
         for change in changes {
             self.ledger.apply(change);
         }

@@ -360,7 +360,7 @@ fn what_is_not_wanted_any_more_is_deleted_and_what_others_have_is_left_alone() {
 fn one_of_ours_that_the_ledger_has_lost_is_followed_by_another_and_deleted() {
     let mut scene = settled(&[CUSTOMERS, CREATED]);
     let ids: Vec<String> = scene.provider.webhooks.iter().map(|one| one.id.clone()).collect();
-    scene.ledger = Ledger::default();
+    scene.ledger = SubscriptionState::default();
     scene.memory = Memory::default();
     for id in &ids {
         scene.deliver(id);
@@ -380,7 +380,7 @@ fn a_state_nobody_knows_and_errors_are_shown_and_not_swallowed() {
     scene.pass(2);
     let one = scene.ledger.living(CUSTOMERS).next().unwrap().clone();
     let intended = model::Subscription { phase: SubscriptionPhase::Intended, id: None, ..one };
-    scene.write(&[Change::Put(Box::new(intended.clone()))]);
+    scene.write(&[SubscriptionChange::Put(Box::new(intended.clone()))]);
     let call = super::super::Call::Subscribe(Box::new(intended));
     let strange = super::super::Outcome::Done {
         state: Some(6),

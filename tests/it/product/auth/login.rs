@@ -14,7 +14,7 @@ use tributary::{
         store::GrantStore,
         table::{GrantTable, Owners},
     },
-    state::Tail,
+    state::Table,
 };
 
 use super::*;
@@ -379,7 +379,7 @@ async fn useless_and_harmful_logins_are_refused_before_they_start(shared: &'stat
     fs::write(&scene.config, &config).unwrap();
 
     let worker = config::Worker::load(Some(&scene.config), []).unwrap().config;
-    let book = Tail::<GrantTable>::follow(&worker.kafka, &worker.topics.grant.name, 1).await.unwrap();
+    let book = Table::<GrantTable>::follow(&worker.kafka, &worker.topics.grant.name, 1).await.unwrap();
     let keys = Arc::new(Keyring::new(&ENCRYPTION_KEY.into(), None, &worker.group.id).unwrap());
     let theirs = Owners { group: "theirs".into(), work_topic: "their-work".into() };
     GrantStore::new(&worker.kafka, book, keys).claim(&theirs, false, LIMIT).await.unwrap();

@@ -18,14 +18,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tributary::{
     config::{self, Connector, Providers},
-    connect::arbiter::Arbiter,
+    connect::config_writer::ConfigWriter,
     logins::{
         Grants, Parts, Watch,
         store::GrantStore,
         table::{GrantTable, Owners},
     },
     state::{
-        State, Tail,
+        State, Table,
         configs::{self, Properties},
         topics,
     },
@@ -84,10 +84,11 @@ impl GrantCluster {
         let worker = self.config(KEY, None, "setup");
         let partitions = topics::ensure(&Admin::Real(worker.kafka.clone()), &worker.topics).await.unwrap();
         let state = State::follow(&worker.kafka, &worker.topics, &partitions).await.unwrap();
-        let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.topic_partitions());
+        let config_writer =
+            ConfigWriter::new(&worker.kafka, state.configs.clone(), state.offsets.topic_partitions());
         let write =
             |_: &configs::Configs| Ok::<_, Infallible>(((), vec![configs::connector("books", Some(config))]));
-        arbiter.write(LIMIT, write).await.unwrap();
+        config_writer.write(LIMIT, write).await.unwrap();
     }
 
     /// The configuration of a worker.
@@ -116,7 +117,7 @@ impl GrantCluster {
         let worker = self.config(key, None, "ledger");
         let keys = Arc::new(Keyring::new(&key.into(), None, &self.prefix).unwrap());
         let (blank, topic) = (GrantTable::with_keys(Arc::clone(&keys)), &worker.topics.grant.name);
-        let table = Tail::follow_from(blank, &worker.kafka, topic, 1).await.unwrap();
+        let table = Table::follow_from(blank, &worker.kafka, topic, 1).await.unwrap();
         timeout(LIMIT, table.caught_up()).await.unwrap();
         GrantStore::new(&worker.kafka, table, keys)
     }
@@ -163,7 +164,7 @@ impl GrantCluster {
             partitions: 1,
             membership: membership.clone(),
             work_partitions: WORK_PARTITIONS,
-            configs: Tail::follow(&worker.kafka, &worker.topics.config.name, 1).await.unwrap(),
+            configs: Table::follow(&worker.kafka, &worker.topics.config.name, 1).await.unwrap(),
             worker_id: id.into(),
             issuers: Arc::new(self.issuer.clone()),
             adopt: false,

@@ -9,7 +9,7 @@ use kafka::{Admin, read_to_end};
 use tokio::time::Instant;
 use tributary::{
     config::{self, connector::TargetState},
-    connect::arbiter::Arbiter,
+    connect::config_writer::ConfigWriter,
     state::{
         State,
         configs::{self, Configs, Properties, Write},
@@ -33,7 +33,7 @@ pub(super) struct WorkerGroup {
     pub(super) prefix: String,
     pub(super) config: Arc<config::Worker>,
     pub(super) state: State,
-    arbiter: Arbiter,
+    config_writer: ConfigWriter,
 }
 
 /// The configuration of every worker of a cluster.
@@ -51,13 +51,18 @@ impl WorkerGroup {
         let partitions = topics::ensure(&admin, &config.topics).await.unwrap();
         let state = State::follow(&config.kafka, &config.topics, &partitions).await.unwrap();
         state.caught_up().await;
-        let arbiter = Arbiter::new(&config.kafka, state.configs.clone(), state.offsets.topic_partitions());
-        Self { prefix, config, state, arbiter }
+        let config_writer =
+            ConfigWriter::new(&config.kafka, state.configs.clone(), state.offsets.topic_partitions());
+        Self { prefix, config, state, config_writer }
     }
 
     /// The arbiter of one more worker.
-    pub(super) fn another_arbiter(&self) -> Arbiter {
-        Arbiter::new(&self.config.kafka, self.state.configs.clone(), self.state.offsets.topic_partitions())
+    pub(super) fn another_config_writer(&self) -> ConfigWriter {
+        ConfigWriter::new(
+            &self.config.kafka,
+            self.state.configs.clone(),
+            self.state.offsets.topic_partitions(),
+        )
     }
 
     /// The transactional id for edits of the config topic.
@@ -95,11 +100,11 @@ impl WorkerGroup {
 
     pub(super) async fn delete(&self, name: &str) {
         let decide = |configs: &Configs| Ok::<_, Infallible>(((), configs.deletion(name)));
-        self.arbiter.write(LIMIT, decide).await.unwrap();
+        self.config_writer.write(LIMIT, decide).await.unwrap();
     }
 
     pub(super) async fn write(&self, writes: Vec<Write>) {
-        self.arbiter.write(LIMIT, |_| Ok::<_, Infallible>(((), writes.clone()))).await.unwrap();
+        self.config_writer.write(LIMIT, |_| Ok::<_, Infallible>(((), writes.clone()))).await.unwrap();
     }
 
     /// Waits until the status topic shows this.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base::retry::BackoffPolicy;
 use tributary::{
-    connect::supervisor::{Restarting, Settings},
+    connect::supervisor::{RestartPolicy, Settings},
     state::{
         configs,
         statuses::{RunState, Statuses},
@@ -29,7 +29,7 @@ crate::tests! {
 fn hasty() -> Settings {
     let wait = Duration::from_millis(100);
     let policy = BackoffPolicy { first: wait, longest: wait, total: None };
-    let restarting = Restarting { policy, panics: 2, ..Restarting::default() };
+    let restarting = RestartPolicy { policy, panics: 2, ..RestartPolicy::default() };
     Settings { restarting, ..Settings::default() }
 }
 

@@ -15,7 +15,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use serde_json::{Map, Value, json};
 use tributary::{
     connect::{
-        arbiter::{Arbiter, Changes},
+        config_writer::{Changes, ConfigWriter},
         supervisor::Settings,
     },
     state::{
@@ -99,15 +99,15 @@ async fn next_owners_end_transactions_the_broker_lost_track_of() -> Result<()> {
     assert!(matches!(still, Err(kafka::Error::Undecided { .. })), "there is nothing to end: {still:?}");
 
     // Two workers that both find the open transaction do not prevent each other from ending it.
-    let (one, other) = (cluster.another_arbiter(), cluster.another_arbiter());
-    let edits = async |arbiter: &Arbiter, name: &str| {
+    let (one, other) = (cluster.another_config_writer(), cluster.another_config_writer());
+    let edits = async |config_writer: &ConfigWriter, name: &str| {
         for round in 0..3 {
             let along = EncodedRecord { partition: (hidden + 1) % 3, ..offset(&cluster, &seen, round) };
             let decide = |_: &Configs| {
                 let writes = vec![configs::logger(name, "INFO")];
                 Ok::<_, Infallible>(((), Changes { writes, along: vec![along.clone()] }))
             };
-            arbiter.change(LIMIT, decide).await.unwrap();
+            config_writer.change(LIMIT, decide).await.unwrap();
         }
     };
     let begun = Instant::now();
@@ -198,7 +198,7 @@ fn offset(cluster: &WorkerGroup, connector: &str, count: u64) -> EncodedRecord {
     record(&cluster.config.topics.offset.name.as_str().into(), partition, &key, value)
 }
 
-fn is_running(one: &tributary::connect::supervisor::Running, name: &str) -> bool {
+fn is_running(one: &tributary::connect::supervisor::RunningInstance, name: &str) -> bool {
     use tributary::state::statuses::RunState;
     &*one.id.connector == name && one.id.task.is_some() && one.state == RunState::Running
 }

@@ -7,7 +7,7 @@ use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions};
 use rdkafka::client::DefaultClientContext;
 use tributary::{
-    connect::supervisor::{Id, Settings},
+    connect::supervisor::{InstanceId, Settings},
     state::{
         statuses::{RunState, Status, Statuses},
         writer::StatusWriter,
@@ -78,13 +78,13 @@ async fn a_grown_work_topic_moves_no_task(shared: &'static Shared) {
     // It joins when the topic has all partitions; the other worker may not know of them yet.
     let two = LocalWorker::start(&cluster.config, "two:2", Settings::default()).await;
 
-    let ids = |worker: &LocalWorker| -> Vec<Id> {
+    let ids = |worker: &LocalWorker| -> Vec<InstanceId> {
         let running = worker.handle.running().into_iter();
         running.filter(|one| one.state == RunState::Running).map(|one| one.id).collect()
     };
     let once_each = || {
         let (here, there) = (ids(&one), ids(&two));
-        let all: BTreeSet<&Id> = here.iter().chain(&there).collect();
+        let all: BTreeSet<&InstanceId> = here.iter().chain(&there).collect();
         !here.is_empty() && !there.is_empty() && here.len() + there.len() == 7 && all.len() == 7
     };
     one.until("each runs once, and both workers have some", |_| once_each()).await;
@@ -93,7 +93,8 @@ async fn a_grown_work_topic_moves_no_task(shared: &'static Shared) {
     }
     // A rebalance may be under way: then a task may run nowhere for a moment, but never twice.
     let (before, there, here) = (ids(&one), ids(&two), ids(&one));
-    let twice: Vec<&Id> = here.iter().filter(|id| before.contains(id) && there.contains(id)).collect();
+    let twice: Vec<&InstanceId> =
+        here.iter().filter(|id| before.contains(id) && there.contains(id)).collect();
     assert!(twice.is_empty(), "{twice:?} run in both workers");
     one.until("each runs once again", |_| once_each()).await;
     cluster.until_running("grown", 6).await;

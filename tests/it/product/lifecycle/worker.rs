@@ -17,13 +17,13 @@ use tributary::{
     avro::{Ids, Registry},
     config,
     connect::{
-        arbiter::Arbiter,
-        supervisor::{self, Handle, Parts, Running, Settings, Supervisor},
+        config_writer::ConfigWriter,
+        supervisor::{self, RunningInstance, Settings, Supervisor, SupervisorHandle, SupervisorParts},
     },
     logins::{Grants, Hosts, access::Access},
     plugin::{Plugins, Store},
     publish::LetterSigner,
-    state::{State, ledger::Ledgers, statuses::RunState, topics, writer::StatusWriter},
+    state::{State, state_topic::StateTopics, statuses::RunState, topics, writer::StatusWriter},
 };
 
 use super::cluster::{self, WorkerGroup};
@@ -56,7 +56,7 @@ pub(crate) fn worker() -> ExitCode {
         let answering = tokio::task::spawn_blocking(move || {
             let questions = std::io::stdin().lines().map_while(std::result::Result::ok);
             for question in questions.take_while(|line| line.starts_with(RUNNING)) {
-                let tasks = handle.running().into_iter().filter(|one| one.state == RunState::Running);
+                let tasks = handle.running().into_iter().filter(|one| one.state == RunState::RunningInstance);
                 let tasks = tasks.filter_map(|one| Some(format!("{}/{}", one.id.connector, one.id.task?)));
                 println!("{question}: {}", tasks.collect::<Vec<_>>().join(" "));
             }
@@ -70,7 +70,7 @@ pub(crate) fn worker() -> ExitCode {
 
 /// A worker in this process.
 pub(super) struct LocalWorker {
-    pub(super) handle: Handle,
+    pub(super) handle: SupervisorHandle,
     membership: Membership,
     cancel: CancellationToken,
     running: JoinHandle<std::result::Result<(), supervisor::Error>>,
@@ -90,9 +90,9 @@ impl LocalWorker {
             member: id.to_owned(),
         };
         let membership = Membership::join(kafka, options).await.unwrap();
-        let supervisor = Supervisor::new(Parts {
+        let supervisor = Supervisor::new(SupervisorParts {
             plugins: Plugins::of(config, true),
-            arbiter: Arbiter::new(kafka, state.configs.clone(), state.offsets.topic_partitions()),
+            config_writer: ConfigWriter::new(kafka, state.configs.clone(), state.offsets.topic_partitions()),
             statuses: StatusWriter::start(kafka, &own.status.name, partitions.status).unwrap(),
             state,
             // As the cluster was configured, whatever the topic has by now.
@@ -102,7 +102,7 @@ impl LocalWorker {
             worker: Arc::clone(config),
             faults: tokio::sync::watch::Sender::default().subscribe(),
             access: Access::new(Grants::default(), Arc::new(Hosts::new(config.clock_skew_max)), |_| true),
-            ledgers: Ledgers::new(Arc::clone(config), Admin::Real(kafka.clone())),
+            ledgers: StateTopics::new(Arc::clone(config), Admin::Real(kafka.clone())),
             store: Store {
                 ids: Ids::open(Registry::new(&config.registry).unwrap(), &config.state_dir).await,
                 admin: Admin::Real(kafka.clone()),
@@ -116,7 +116,7 @@ impl LocalWorker {
     }
 
     /// Waits until this holds for what runs in this worker.
-    pub(super) async fn until(&self, what: &str, wanted: impl Fn(&[Running]) -> bool) {
+    pub(super) async fn until(&self, what: &str, wanted: impl Fn(&[RunningInstance]) -> bool) {
         let looking = async {
             while !wanted(&self.handle.running()) {
                 tokio::time::sleep(STEP).await;

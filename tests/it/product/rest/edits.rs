@@ -156,7 +156,8 @@ async fn five_hundred_connectors_are_listed_in_no_time(shared: &'static Shared) 
             writes
         })
         .collect();
-    let written = worker.arbiter.write(Duration::from_secs(30), |_| Ok::<_, ()>(((), writes.clone()))).await;
+    let written =
+        worker.config_writer.write(Duration::from_secs(30), |_| Ok::<_, ()>(((), writes.clone()))).await;
     written.unwrap();
 
     let mut times = Vec::new();

@@ -12,8 +12,8 @@ use model::{
 };
 use serde_json::{Value, json};
 use tributary::{
-    avro::Registry, config, logins::Grants, publish::open_state, state::ledger::Ledgers,
-    worker::snapshots::Desk,
+    avro::Registry, config, logins::Grants, publish::open_state, state::state_topic::StateTopics,
+    worker::snapshots::WorkerSnapshots,
 };
 
 use super::worker::{Answer, Group, Worker, config as connector};
@@ -34,7 +34,7 @@ crate::tests! {
 struct SnapshotScene {
     worker: Worker,
     place: Place,
-    ledgers: Ledgers,
+    ledgers: StateTopics,
     producer: Producer,
 }
 
@@ -50,12 +50,12 @@ impl SnapshotScene {
         let place = Place::on(shared, name)?;
         let settings = settings(shared, &place);
         let own = Arc::new(config::Worker::load(None, settings).unwrap().config);
-        let ledgers = Ledgers::new(own, Admin::Real(place.kafka.clone()));
+        let ledgers = StateTopics::new(own, Admin::Real(place.kafka.clone()));
         let registry = Registry::new(&place.registry).unwrap();
         let desk = {
             let (kafka, admin) = (place.kafka.clone(), place.admin.clone());
             // Without a key no grant can be read, so payroll waits.
-            Desk::new(ledgers.clone(), Grants::default(), kafka, admin, registry)
+            WorkerSnapshots::new(ledgers.clone(), Grants::default(), kafka, admin, registry)
         };
         let worker = Group::new(shared.bootstrap(), name).snapshotting(desk).await;
         let mut config = connector(place.prefix.as_str());

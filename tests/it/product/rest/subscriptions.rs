@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tributary::{
     config::WebhookSource,
-    connect::herder::{Error, Ledgers, PlanInfo, StepInfo, Subscribing},
+    connect::herder::{Error, PlanInfo, StepInfo, Subscribing, SubscriptionStore},
     state::{
         configs::Properties,
-        subscriptions::{Change, Ledger},
+        subscriptions::{SubscriptionChange, SubscriptionState},
     },
 };
 use url::Url;
@@ -31,22 +31,27 @@ crate::tests! {
 /// The ledger of one connector, in memory.
 #[derive(Debug, Default)]
 struct MemoryLedger {
-    ledger: Mutex<Ledger>,
+    ledger: Mutex<SubscriptionState>,
 }
 
 #[async_trait]
-impl Ledgers for MemoryLedger {
-    fn glance(&self, prefix: &TopicPrefix, connector: &str, show: &mut dyn FnMut(&Ledger)) -> bool {
+impl SubscriptionStore for MemoryLedger {
+    fn glance(
+        &self,
+        prefix: &TopicPrefix,
+        connector: &str,
+        show: &mut dyn FnMut(&SubscriptionState),
+    ) -> bool {
         assert_eq!((prefix.as_str(), connector), ("acme", "hooks"));
         show(&self.ledger.lock().unwrap());
         true
     }
 
-    async fn read(&self, _: &TopicPrefix, _: &str) -> Result<Ledger, Error> {
+    async fn read(&self, _: &TopicPrefix, _: &str) -> Result<SubscriptionState, Error> {
         Ok(self.ledger.lock().unwrap().clone())
     }
 
-    async fn newest(&self, _: &TopicPrefix, _: &str) -> Result<Ledger, Error> {
+    async fn newest(&self, _: &TopicPrefix, _: &str) -> Result<SubscriptionState, Error> {
         Ok(self.ledger.lock().unwrap().clone())
     }
 
@@ -56,7 +61,7 @@ impl Ledgers for MemoryLedger {
         Ok(PlanInfo { steps: vec![step], ..PlanInfo::default() })
     }
 
-    fn fitting(&self, _: &WebhookSource, _: &Ledger) -> Option<BTreeSet<Nonce>> {
+    fn fitting(&self, _: &WebhookSource, _: &SubscriptionState) -> Option<BTreeSet<Nonce>> {
         Some(BTreeSet::new())
     }
 
@@ -64,7 +69,7 @@ impl Ledgers for MemoryLedger {
         None
     }
 
-    async fn write(&self, _: &TopicPrefix, _: &str, change: Change) -> Result<(), Error> {
+    async fn write(&self, _: &TopicPrefix, _: &str, change: SubscriptionChange) -> Result<(), Error> {
         self.ledger.lock().unwrap().apply(&change);
         Ok(())
     }
@@ -74,7 +79,8 @@ impl Ledgers for MemoryLedger {
 async fn scene(shared: &'static Shared, name: &str) -> (Worker, Arc<MemoryLedger>) {
     let kept = Arc::new(MemoryLedger::default());
     let advertised_url = Some(Url::parse("https://hooks.example.com").unwrap());
-    let subscribing = Subscribing { ledgers: Arc::clone(&kept) as Arc<dyn Ledgers>, advertised_url };
+    let subscribing =
+        Subscribing { ledgers: Arc::clone(&kept) as Arc<dyn SubscriptionStore>, advertised_url };
     let worker = Group::new(shared.bootstrap(), name).subscribing(subscribing).await;
     let config = json!({
         "connector.class": "WebhookSource",
@@ -170,7 +176,7 @@ async fn gaps_are_listed_and_can_be_accepted_once_they_ended(shared: &'static Sh
     };
     let (ended, ongoing) = (gap(GapCause::Spool, Some(2)), gap(GapCause::Stopped, None));
     for gap in [&ended, &ongoing] {
-        kept.ledger.lock().unwrap().apply(&Change::Gap(gap.clone()));
+        kept.ledger.lock().unwrap().apply(&SubscriptionChange::Gap(gap.clone()));
     }
     let accept = async |body: Value| worker.ask("POST", "/connectors/hooks/gaps/accept", Some(body)).await;
     let ids = async |query: &str| -> Vec<Value> {

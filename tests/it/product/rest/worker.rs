@@ -18,10 +18,10 @@ use tributary::{
         worker::{InternalTopic, InternalTopics, Rest},
     },
     connect::{
-        arbiter::Arbiter,
-        herder::{Herder, Parts, Snapshots, Subscribing},
+        config_writer::ConfigWriter,
+        herder::{Herder, HerderParts, Snapshots, Subscribing},
         rest::{Security, protect, router},
-        supervisor::Handle,
+        supervisor::SupervisorHandle,
     },
     plugin::{Plugin, Plugins},
     state::{
@@ -102,13 +102,13 @@ impl Group {
         let admin = Admin::Real(self.kafka.clone());
         let partitions = topics::ensure(&admin, &self.topics).await.unwrap();
         let state = State::follow(kafka, &self.topics, &partitions).await.unwrap();
-        let arbiter = Arbiter::new(kafka, state.configs.clone(), state.offsets.topic_partitions());
+        let config_writer = ConfigWriter::new(kafka, state.configs.clone(), state.offsets.topic_partitions());
         let statuses = StatusWriter::start(kafka, &self.topics.status.name, partitions.status).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let herder = Herder::new(Parts {
+        let herder = Herder::new(HerderParts {
             state: state.clone(),
-            arbiter: arbiter.clone(),
+            config_writer: config_writer.clone(),
             statuses: statuses.clone(),
             shards: ShardProducers::new(kafka.clone(), TransactionOptions::default()),
             plugins: Plugins::new([Arc::new(Records) as Arc<dyn Plugin>].into_iter().chain(more)),
@@ -117,7 +117,7 @@ impl Group {
             worker_id: address.to_string(),
             url: format!("http://{address}"),
             cluster_id: admin.cluster_id().await.unwrap(),
-            running: Handle::default(),
+            running: SupervisorHandle::default(),
             subscriptions,
             snapshots,
         });
@@ -134,7 +134,7 @@ impl Group {
         Worker {
             herder,
             state,
-            arbiter,
+            config_writer,
             statuses,
             url: format!("http://{address}"),
             client,
@@ -148,7 +148,7 @@ impl Group {
 pub(crate) struct Worker {
     pub(crate) herder: Herder,
     pub(crate) state: State,
-    pub(crate) arbiter: Arbiter,
+    pub(crate) config_writer: ConfigWriter,
     pub(crate) statuses: StatusWriter,
     pub(crate) url: String,
     pub(crate) client: Client,
@@ -231,7 +231,8 @@ impl Worker {
     /// Reports all connectors and tasks as running, paused or stopped as configured, until the guard is dropped.
     pub(crate) fn supervise(&self) -> DropGuard {
         let cancel = self.cancel.child_token();
-        let (state, arbiter, statuses) = (self.state.clone(), self.arbiter.clone(), self.statuses.clone());
+        let (state, config_writer, statuses) =
+            (self.state.clone(), self.config_writer.clone(), self.statuses.clone());
         let worker_id = self.url.trim_start_matches("http://").to_owned();
         let guard = cancel.clone().drop_guard();
         tokio::spawn(cancel.run_until_cancelled_owned(async move {
@@ -251,7 +252,7 @@ impl Worker {
                             Ok::<_, ()>(((), if same { configs::tasks(name, &wanted) } else { Vec::new() }))
                         };
                         // If another write wins, its change repeats the loop.
-                        arbiter.write(LIMIT, decide).await.ok();
+                        config_writer.write(LIMIT, decide).await.ok();
                     }
                     let running = match connector.target {
                         TargetState::Running => RunState::Running,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use futures::poll;
 use kafka::{ConsumerRecord, TransactionOptions};
-use tributary::connect::arbiter::Error;
+use tributary::connect::config_writer::Error;
 
 use super::cluster::{LIMIT, StateCluster, StateWorker, create};
 use crate::support::{
@@ -31,7 +31,7 @@ async fn a_write_is_visible_at_once_here_and_soon_elsewhere(shared: &'static Sha
     for round in 0..cycles("WRITES", 2) {
         let name = format!("c-{round}");
         let started = Instant::now();
-        one.arbiter.write(LIMIT, create(&name, "one")).await.unwrap();
+        one.config_writer.write(LIMIT, create(&name, "one")).await.unwrap();
         took.push(started.elapsed());
 
         assert!(has(&one, &name), "{name} was not read back");
@@ -97,8 +97,8 @@ async fn an_edit_with_time_left_outlives_the_one_before_it(shared: &'static Shar
     let (worker, held) = gated(&cluster).await;
 
     // The first is held inside its commit; the second waits until the first gives up.
-    let mut short = Box::pin(worker.arbiter.write(Duration::from_secs(2), create("short", "me")));
-    let mut long = Box::pin(worker.arbiter.write(LIMIT, create("long", "me")));
+    let mut short = Box::pin(worker.config_writer.write(Duration::from_secs(2), create("short", "me")));
+    let mut long = Box::pin(worker.config_writer.write(LIMIT, create("long", "me")));
     assert!(poll!(&mut short).is_pending() && poll!(&mut long).is_pending());
     let ended = short.await;
     let outlived = long.await;
@@ -123,11 +123,13 @@ async fn behind_a_held_write(
     held: &Gate,
     edits: &[(&str, &str)],
 ) -> Vec<std::result::Result<(), Error<&'static str>>> {
-    let arbiter = worker.arbiter.clone();
-    let first = tokio::spawn(async move { arbiter.write(LIMIT, create("first", "me")).await });
+    let config_writer = worker.config_writer.clone();
+    let first = tokio::spawn(async move { config_writer.write(LIMIT, create("first", "me")).await });
     held.reached().await;
-    let mut waiting: Vec<_> =
-        edits.iter().map(|(name, by)| Box::pin(worker.arbiter.write(LIMIT, create(name, by)))).collect();
+    let mut waiting: Vec<_> = edits
+        .iter()
+        .map(|(name, by)| Box::pin(worker.config_writer.write(LIMIT, create(name, by))))
+        .collect();
     // Each is queued before the next one, which is their order.
     for one in &mut waiting {
         assert!(poll!(one).is_pending());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kafka::{Admin, ConsumerRecord, Kafka, TransactionOptions};
 use tributary::{
     config::worker::{InternalTopic, InternalTopics},
-    connect::arbiter::Arbiter,
+    connect::config_writer::ConfigWriter,
     state::{
         State,
         configs::{self, Configs, Properties, Write},
@@ -44,8 +44,8 @@ impl StateCluster {
         let state = State::follow(&self.kafka, &self.topics, &self.partitions).await.unwrap();
         timeout(LIMIT, state.caught_up()).await.unwrap();
         let beside = state.offsets.topic_partitions();
-        let arbiter = Arbiter::with_options(&self.kafka, state.configs.clone(), beside, options);
-        StateWorker { state, arbiter }
+        let config_writer = ConfigWriter::with_options(&self.kafka, state.configs.clone(), beside, options);
+        StateWorker { state, config_writer }
     }
 
     /// Everything committed in the config topic, in the order of the log.
@@ -66,7 +66,7 @@ impl StateCluster {
 /// The state of a worker, and its arbiter.
 pub(super) struct StateWorker {
     pub(super) state: State,
-    pub(super) arbiter: Arbiter,
+    pub(super) config_writer: ConfigWriter,
 }
 
 /// The five topics of a group, each with several partitions if that is allowed.

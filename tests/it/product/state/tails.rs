@@ -8,9 +8,9 @@ use kafka::{Admin, Lease, Producer, ProducerOptions, ShardProducers, Transaction
 use model::EncodedRecord;
 use tributary::{
     config::connector::TargetState,
-    connect::arbiter::Changes,
+    connect::config_writer::Changes,
     state::{
-        Tail,
+        Table,
         configs::{self, Configs},
         statuses::{RunState, Status},
         topics,
@@ -67,7 +67,7 @@ async fn topics_of_a_real_kafka_connect_are_read(shared: &'static Shared) {
 async fn reading_to_the_end_shows_commits_past_markers_and_aborts(shared: &'static Shared) {
     let cluster = StateCluster::create(shared.bootstrap(), "state-end").await;
     let topic: Arc<str> = cluster.topics.config.name.as_str().into();
-    let tail: Tail<Configs> = Tail::follow(&cluster.kafka, &topic, 1).await.unwrap();
+    let tail: Table<Configs> = Table::follow(&cluster.kafka, &topic, 1).await.unwrap();
     let id = || format!("{topic}-writer");
     let lease = || -> Lease { Arc::new(|| true) };
     let shards = ShardProducers::new(cluster.kafka.clone(), TransactionOptions::default());
@@ -130,7 +130,7 @@ async fn statuses_and_offsets_are_read_back_by_their_writer(shared: &'static Sha
             let writes = vec![configs::target_state("c", Some(TargetState::Stopped))];
             Ok::<_, ()>(((), Changes { writes, along: written.records.clone() }))
         };
-        worker.arbiter.change(LIMIT, decide).await.unwrap();
+        worker.config_writer.change(LIMIT, decide).await.unwrap();
         written.read_back(offsets, LIMIT).await.unwrap();
         let read = offsets.read(|offsets| offsets.get("c", &edit.0).cloned());
         assert_eq!(read, edit.1, "read at once after the write");
@@ -141,7 +141,7 @@ async fn a_recreated_topic_is_read_from_its_start(shared: &'static Shared) -> Re
     let cluster = StateCluster::create(shared.bootstrap(), "state-recreated").await;
     let worker = cluster.worker().await;
     for name in ["a", "b", "c"] {
-        worker.arbiter.write(LIMIT, create(name, "before")).await.unwrap();
+        worker.config_writer.write(LIMIT, create(name, "before")).await.unwrap();
     }
     let mut changes = worker.state.configs.changes();
 
@@ -182,7 +182,7 @@ async fn tails_survive_a_broker_restart_and_report_the_outage() -> Result<()> {
     let mut broker = breakable::take().await?;
     let cluster = StateCluster::create(&broker.bootstrap(), "state-restart").await;
     let worker = cluster.worker().await;
-    worker.arbiter.write(LIMIT, create("before", "me")).await.unwrap();
+    worker.config_writer.write(LIMIT, create("before", "me")).await.unwrap();
     let configs = &worker.state.configs;
     assert_eq!(configs.silent_for(), None);
 
@@ -195,7 +195,7 @@ async fn tails_survive_a_broker_restart_and_report_the_outage() -> Result<()> {
     timeout(LIMIT, reported).await.expect("the outage is not reported");
     assert!(configs.is_caught_up() && configs.read(|configs| configs.connectors().contains_key("before")));
     let started = Instant::now();
-    let refused = worker.arbiter.write(Duration::from_secs(3), create("meanwhile", "me")).await;
+    let refused = worker.config_writer.write(Duration::from_secs(3), create("meanwhile", "me")).await;
     assert!(
         // By its deadline, and not by the limits of the client.
         refused.is_err() && started.elapsed() < LIMIT / 2,
@@ -204,7 +204,7 @@ async fn tails_survive_a_broker_restart_and_report_the_outage() -> Result<()> {
     );
     broker.restart().await?;
 
-    worker.arbiter.write(LIMIT, create("after", "me")).await.unwrap();
+    worker.config_writer.write(LIMIT, create("after", "me")).await.unwrap();
     let names: Vec<String> = configs.read(|configs| configs.connectors().keys().cloned().collect());
     assert!(
         names.iter().any(|name| name == "after") && names.iter().any(|name| name == "before"),

@@ -2,7 +2,7 @@
 
 use model::{Fingerprint, Subscription, SubscriptionPhase};
 use simulator::accounting::WebhookState;
-use tributary::state::subscriptions::Ledger;
+use tributary::state::subscriptions::SubscriptionState;
 
 use super::scene::{SECRET, SubscriptionScene, active};
 use crate::support::{Result, Shared};
@@ -24,7 +24,7 @@ async fn a_new_secret_adds_a_subscription_before_it_removes_the_old(shared: &'st
     let second = "fedcba9876543210-second";
     let rotated = [RESOURCES, ("accounting.secret", second), ("accounting.secret.previous", SECRET)];
     scene.configure(&rotated).await?;
-    let is_rotated = |ledger: &Ledger| {
+    let is_rotated = |ledger: &SubscriptionState| {
         let living: Vec<_> = ledger.subscriptions.values().filter(|one| one.phase.may_live()).collect();
         living.iter().all(|one| one.fingerprint == Fingerprint::of(second)) && active(ledger).len() == 2
     };
@@ -49,7 +49,8 @@ async fn subscriptions_are_removed_and_recreated_on_request(shared: &'static Sha
     scene.connect(&[RESOURCES]).await?;
     let ledger = scene.ledger().await?;
     ledger.until(&scene, "both active", |ledger| active(ledger).len() == 2).await?;
-    let is_done = |number| move |ledger: &Ledger| ledger.done.is_some_and(|done| done.number == number);
+    let is_done =
+        |number| move |ledger: &SubscriptionState| ledger.done.is_some_and(|done| done.number == number);
 
     ledger.wish(1, true).await;
     ledger.until(&scene, "removed", is_done(1)).await?;

@@ -17,7 +17,7 @@ use simulator::{
     settings::Settings,
 };
 use tokio::time::sleep;
-use tributary::state::subscriptions::Ledger;
+use tributary::state::subscriptions::SubscriptionState;
 
 use super::scene::{CONNECTOR, HOST, LIMIT, SubscriptionScene, active};
 use crate::support::{Error, Result, Shared, dice, lost, stage::STEP};
@@ -272,7 +272,7 @@ impl CrashStage {
     /// Waits until the provider has none of our subscriptions.
     async fn until_empty(&self) -> Result<()> {
         // An unknown one is found by its Acknowledge, and deleted.
-        let none = |ledger: &Ledger| {
+        let none = |ledger: &SubscriptionState| {
             self.scene.webhooks().is_empty() && !ledger.subscriptions.values().any(|one| one.phase.may_live())
         };
         self.scene.ledger().await?.until(&self.scene, "all deleted", none).await.map(drop)
@@ -282,7 +282,7 @@ impl CrashStage {
     async fn until_declared(&self) -> Result<()> {
         let secret = self.settings()[1].1;
         let wanted = model::Fingerprint::of(secret);
-        let done = |ledger: &Ledger| {
+        let done = |ledger: &SubscriptionState| {
             // The ledger may still have the state from before the crash.
             let hooks = self.scene.stage.simulator.provider().invoicing.hooks();
             let living = self.scene.webhooks();

@@ -2,7 +2,7 @@
 
 use model::{Gap, GapCause, Subscription, SubscriptionPhase, Target};
 use simulator::knobs::{self, EchoTime, Effect, Fault, ReceiverPaths, Status};
-use tributary::state::subscriptions::Ledger;
+use tributary::state::subscriptions::SubscriptionState;
 
 use super::scene::{CONNECTOR, SubscriptionScene, active};
 use crate::support::{Result, Shared};
@@ -21,7 +21,7 @@ const MAIL: (&str, &str) = ("invoicing.login.mail", "ana@example.com");
 const PASSWORD: (&str, &str) = ("invoicing.login.password", "simulated-password");
 
 /// Problems of invoicing hooks, one for each target that has one.
-fn problems(ledger: &Ledger) -> Vec<&str> {
+fn problems(ledger: &SubscriptionState) -> Vec<&str> {
     let hooks = ledger.subscriptions.values().filter(|one| matches!(one.target, Target::Invoicing(_)));
     hooks
         .filter(|one| one.phase == SubscriptionPhase::Ended)
@@ -30,7 +30,7 @@ fn problems(ledger: &Ledger) -> Vec<&str> {
 }
 
 /// Whether the accounting resource is active while both hooks have this problem.
-fn waits_alone(ledger: &Ledger, what: &str) -> bool {
+fn waits_alone(ledger: &SubscriptionState, what: &str) -> bool {
     let waiting = problems(ledger).into_iter().filter(|problem| problem.contains(what)).count();
     waiting >= 2 && active(ledger).iter().any(|target| target.resource().is_some()) && ledger.start.is_some()
 }

@@ -11,7 +11,7 @@ use simulator::{
     settings::Settings,
 };
 use tokio::time::timeout;
-use tributary::state::subscriptions::Ledger;
+use tributary::state::subscriptions::SubscriptionState;
 
 use super::scene::{HOST, LIMIT, SECRET, SubscriptionScene, active};
 use crate::support::{Error, Result, Shared};
@@ -43,7 +43,7 @@ async fn no_delivery_fails_while_secret_and_address_change_under_load(shared: &'
     let secrets = [("accounting.secret", SECOND_SECRET), ("accounting.secret.previous", SECRET)];
     scene.configure(&[&[resources, OVERLAP], &secrets[..]].concat()).await?;
     let one = |what: fn(&model::Subscription) -> bool| {
-        move |ledger: &Ledger| {
+        move |ledger: &SubscriptionState| {
             let mut living = ledger.subscriptions.values().filter(|one| one.phase.may_live());
             living.all(what) && active(ledger).len() == 1
         }

@@ -15,8 +15,8 @@ use tokio::time::sleep;
 use tributary::{
     config,
     state::{
-        ledger::{Handle, Ledgers},
-        subscriptions::{Change, Ledger},
+        state_topic::{StateTopic, StateTopics},
+        subscriptions::{SubscriptionChange, SubscriptionState},
     },
 };
 
@@ -130,7 +130,7 @@ impl SubscriptionScene {
     /// The ledger, followed by this process.
     pub(super) async fn ledger(&self) -> Result<FollowedLedger> {
         let worker = Arc::new(config::Worker::load(Some(self.stage.workers[0].config()), []).unwrap().config);
-        let ledgers = Ledgers::new(Arc::clone(&worker), Admin::Real(worker.kafka.clone()));
+        let ledgers = StateTopics::new(Arc::clone(&worker), Admin::Real(worker.kafka.clone()));
         let (prefix, began) = (TopicPrefix::new(&*self.prefix).unwrap(), Instant::now());
         loop {
             match ledgers.of(&prefix).await {
@@ -151,20 +151,20 @@ impl SubscriptionScene {
 
 /// A ledger that this process follows.
 pub(super) struct FollowedLedger {
-    handle: Handle,
-    _ledgers: Ledgers,
+    handle: StateTopic,
+    _ledgers: StateTopics,
 }
 
 impl FollowedLedger {
     /// The present ledger.
-    pub(super) fn now(&self) -> Ledger {
+    pub(super) fn now(&self) -> SubscriptionState {
         self.handle.ledger(CONNECTOR)
     }
 
     /// Writes a person's wish.
     pub(super) async fn wish(&self, number: u64, removed: bool) {
         let wish = SubscriptionCommand { number, removed, at: Moment::now().micros() };
-        let change = Change::Wish(wish);
+        let change = SubscriptionChange::Wish(wish);
         self.handle.put(&change.key(CONNECTOR), change.value().as_ref()).await.unwrap();
     }
 
@@ -173,8 +173,8 @@ impl FollowedLedger {
         &self,
         scene: &SubscriptionScene,
         what: &str,
-        holds: impl Fn(&Ledger) -> bool,
-    ) -> Result<Ledger> {
+        holds: impl Fn(&SubscriptionState) -> bool,
+    ) -> Result<SubscriptionState> {
         let mut changes = self.handle.changes();
         let waiting = async {
             loop {
@@ -192,7 +192,7 @@ impl FollowedLedger {
 }
 
 /// A summary of a ledger for error messages.
-fn short(ledger: &Ledger) -> Vec<String> {
+fn short(ledger: &SubscriptionState) -> Vec<String> {
     let subscriptions = ledger.subscriptions.values();
     let mut lines: Vec<String> = subscriptions
         .map(|one| format!("{} {} {:?} {:?}", one.target, one.phase, one.problem, one.history.last()))
@@ -204,7 +204,7 @@ fn short(ledger: &Ledger) -> Vec<String> {
 }
 
 /// Targets that have exactly one living subscription, which is active.
-pub(super) fn active(ledger: &Ledger) -> Vec<Target> {
+pub(super) fn active(ledger: &SubscriptionState) -> Vec<Target> {
     let living = ledger.subscriptions.values().filter(|one| one.phase.may_live());
     let mut targets: Vec<Target> = living.map(|one| one.target).collect();
     targets.sort();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use model::GapCause;
 use simulator::accounting::WebhookState;
 use tokio::time::Instant;
-use tributary::state::subscriptions::Ledger;
+use tributary::state::subscriptions::SubscriptionState;
 
 use super::scene::{SubscriptionScene, active};
 use crate::support::{Result, Shared, lost};
@@ -33,7 +33,7 @@ async fn a_takeover_keeps_the_ids_and_creates_nothing_twice(shared: &'static Sha
     scene.stage.workers[dies].kill();
     let killed = Instant::now();
     assert!(scene.stage.simulator.provider().accounting.disable(webhooks[0].id));
-    let gap = |ledger: &Ledger| ledger.gaps.values().any(|gap| gap.cause == GapCause::Disabled);
+    let gap = |ledger: &SubscriptionState| ledger.gaps.values().any(|gap| gap.cause == GapCause::Disabled);
     ledger.until(&scene, "a gap by the other worker", gap).await?;
     let took = lost::promised(killed.into_std());
     let after = ledger
@@ -49,8 +49,9 @@ async fn a_takeover_keeps_the_ids_and_creates_nothing_twice(shared: &'static Sha
         killed.elapsed()
     );
     assert!(took < SESSION + TAKEOVER, "{took:?}");
-    let ids =
-        |ledger: &Ledger| ledger.subscriptions.values().filter_map(|one| one.id.clone()).collect::<Vec<_>>();
+    let ids = |ledger: &SubscriptionState| {
+        ledger.subscriptions.values().filter_map(|one| one.id.clone()).collect::<Vec<_>>()
+    };
     assert_eq!(ids(&after), ids(&before));
     let webhooks = scene.webhooks();
     assert_eq!(webhooks.len(), 3);

@@ -7,7 +7,7 @@ use std::path::Path;
 use base::metrics::{self, MetricKind, live};
 use model::{GapCause, SubscriptionPhase};
 use serde_json::Value;
-use tributary::state::runs::State;
+use tributary::state::runs::RunPhase;
 
 use super::{
     queries::{PromQuery, QueriedMetric},
@@ -108,7 +108,7 @@ fn known(metric: &str, label: &str) -> Option<BTreeSet<String>> {
         ("tributary_gaps_open" | "tributary_gap_open_seconds", "cause") => {
             GapCause::ALL.iter().map(|cause| cause.name()).collect()
         }
-        ("tributary_snapshot_state", "state") => State::ALL.iter().map(|state| state.name()).collect(),
+        ("tributary_snapshot_state", "state") => RunPhase::ALL.iter().map(|state| state.name()).collect(),
         _ => return None,
     };
     Some(names.into_iter().map(str::to_owned).collect())

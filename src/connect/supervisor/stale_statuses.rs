@@ -1,25 +1,24 @@
-//! Statuses that should not be there any more: of deleted connectors, and of tasks a connector no longer has.
+//! Removes statuses of deleted connectors, and of tasks that a connector no longer has.
 //!
-//! The owner of a connector's partition removes them. It looks at what the topics show and not at what happens, so nothing
-//! is left behind by a worker that died in between, nor by a task that spoke once more after its connector was deleted.
-//! What looks left over is only removed after the config topic has been read to its end: the status may be the news, and
-//! the configuration it belongs to still on its way.
+//! The owner of the connector's partition removes them. It compares the topics instead of following events, so it also finds
+//! what a crashed worker left behind, and statuses that a task wrote after its connector was deleted. Before it removes anything
+//! it reads the config topic to its end: a status may arrive before the configuration it belongs to.
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::Id;
+use super::InstanceId;
 use crate::{
     config::connector::TargetState,
     state::{configs::Configs, statuses::Statuses, writer::StatusWriter},
 };
 
-/// Something that is left over.
+/// A record to remove.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Leftover {
-    /// The status of an instance, last told under this generation.
+pub(super) enum StaleStatus {
+    /// The status of an instance, last reported under this generation.
     Status {
         /// Of which instance.
-        id: Id,
+        id: InstanceId,
         /// The highest generation known.
         generation: i64,
     },
@@ -33,17 +32,17 @@ pub(super) enum Leftover {
 }
 
 /// Everything left over of connectors this worker owns.
-pub(super) fn leftovers(
+pub(super) fn stale(
     statuses: &Statuses,
     configs: &Configs,
-    owns: impl Fn(&Id) -> bool,
-) -> BTreeSet<Leftover> {
+    owns: impl Fn(&InstanceId) -> bool,
+) -> BTreeSet<StaleStatus> {
     let mut found = BTreeSet::new();
     let mut look = |name: &str, task: Option<u32>| {
-        let id = Id { connector: name.into(), task };
-        if !exists(configs, name, task) && owns(&Id { task: None, ..id.clone() }) {
+        let id = InstanceId { connector: name.into(), task };
+        if !exists(configs, name, task) && owns(&InstanceId { task: None, ..id.clone() }) {
             let generation = statuses.generation(name, task).unwrap_or_default();
-            found.insert(Leftover::Status { id, generation });
+            found.insert(StaleStatus::Status { id, generation });
         }
     };
     for name in statuses.names() {
@@ -56,25 +55,23 @@ pub(super) fn leftovers(
     statuses.shadowed().for_each(|(name, task)| look(name, task));
     for name in statuses.names().filter(|name| !exists(configs, name, None)) {
         let connector: Arc<str> = name.into();
-        if owns(&Id { connector: Arc::clone(&connector), task: None }) {
+        if owns(&InstanceId { connector: Arc::clone(&connector), task: None }) {
             let topics = statuses.topics(name).into_iter();
-            found.extend(
-                topics.map(|topic| Leftover::Topic {
-                    connector: Arc::clone(&connector),
-                    topic: topic.to_owned(),
-                }),
-            );
+            found.extend(topics.map(|topic| StaleStatus::Topic {
+                connector: Arc::clone(&connector),
+                topic: topic.to_owned(),
+            }));
         }
     }
     found
 }
 
 /// Removes them.
-pub(super) fn remove<'a>(leftovers: impl IntoIterator<Item = &'a Leftover>, writer: &StatusWriter) {
+pub(super) fn remove<'a>(leftovers: impl IntoIterator<Item = &'a StaleStatus>, writer: &StatusWriter) {
     for leftover in leftovers {
         match leftover {
-            Leftover::Status { id, generation } => writer.remove(&id.connector, id.task, *generation),
-            Leftover::Topic { connector, topic } => writer.remove_topic(connector, topic),
+            StaleStatus::Status { id, generation } => writer.remove(&id.connector, id.task, *generation),
+            StaleStatus::Topic { connector, topic } => writer.remove_topic(connector, topic),
         }
     }
 }
@@ -103,7 +100,7 @@ mod tests {
         state
     }
 
-    /// A connector with so many tasks; none that is running if it is stopped.
+    /// A connector with `tasks` tasks; none that is running if it is stopped.
     fn configs(name: &str, target: TargetState, tasks: usize) -> Configs {
         let config = properties(&[("connector.class", "TestSource")]);
         let mut writes =
@@ -122,18 +119,18 @@ mod tests {
     }
 
     fn left(statuses: &Statuses, configs: &Configs) -> Vec<String> {
-        let shown = |leftover: Leftover| match leftover {
-            Leftover::Status { id, generation } => format!("{id} of {generation}"),
-            Leftover::Topic { connector, topic } => format!("topic {topic} of {connector}"),
+        let shown = |leftover: StaleStatus| match leftover {
+            StaleStatus::Status { id, generation } => format!("{id} of {generation}"),
+            StaleStatus::Topic { connector, topic } => format!("topic {topic} of {connector}"),
         };
-        leftovers(statuses, configs, |_| true).into_iter().map(shown).collect()
+        stale(statuses, configs, |_| true).into_iter().map(shown).collect()
     }
 
     const ALL: &[&str] =
         &["status-connector-c", "status-task-c-0", "status-task-c-1", "status-topic-t:connector-c"];
 
     #[test]
-    fn everything_of_a_deleted_connector_is_left_over_and_of_a_smaller_one_the_last_tasks() {
+    fn deleted_connectors_and_surplus_tasks_are_stale() {
         let table = [
             (Configs::default(), &["connector c of 7", "task c-0 of 7", "task c-1 of 7", "topic t of c"][..]),
             (configs("c", TargetState::Running, 2), &[]),
@@ -148,7 +145,7 @@ mod tests {
 
     #[test]
     fn what_another_worker_owns_is_left_to_it() {
-        let found = leftovers(&statuses(ALL), &Configs::default(), |id| &*id.connector != "c");
+        let found = stale(&statuses(ALL), &Configs::default(), |id| &*id.connector != "c");
 
         assert!(found.is_empty(), "{found:?}");
     }

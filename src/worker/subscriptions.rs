@@ -1,4 +1,4 @@
-//! What REST needs to show and plan subscriptions, made of this worker's ledgers and its access to the provider.
+//! Implements the REST API's access to subscriptions with this worker's state topics and its access to the provider.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -15,8 +15,8 @@ use crate::{
     plugin::Failure,
     state::{
         configs::Properties,
-        ledger::{self, Handle, Ledgers},
-        subscriptions::{Change, Ledger},
+        state_topic::{self, StateTopic, StateTopics},
+        subscriptions::{SubscriptionChange, SubscriptionState},
     },
     webhooks::{
         reconciler::{Desk, Look, Planned, look},
@@ -25,29 +25,34 @@ use crate::{
     worker::snapshots::{READING, handle, newest, refused},
 };
 
-/// See the module's head.
-pub(super) struct Door {
+/// Reads, plans and changes subscriptions for the REST API.
+pub(super) struct WorkerSubscriptions {
     pub(super) worker: Arc<config::Worker>,
     pub(super) worker_id: Arc<str>,
     pub(super) access: Access,
-    pub(super) ledgers: Ledgers,
+    pub(super) ledgers: StateTopics,
 }
 
 #[async_trait]
-impl herder::Ledgers for Door {
-    fn glance(&self, prefix: &TopicPrefix, connector: &str, show: &mut dyn FnMut(&Ledger)) -> bool {
-        let known = self.ledgers.known(prefix.as_str()).filter(Handle::is_caught_up);
+impl herder::SubscriptionStore for WorkerSubscriptions {
+    fn glance(
+        &self,
+        prefix: &TopicPrefix,
+        connector: &str,
+        show: &mut dyn FnMut(&SubscriptionState),
+    ) -> bool {
+        let known = self.ledgers.known(prefix.as_str()).filter(StateTopic::is_caught_up);
         let Some(handle) = known else { return false };
         handle.read(connector, show);
         true
     }
 
-    async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<Ledger, Error> {
+    async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<SubscriptionState, Error> {
         let handle = handle(&self.ledgers, prefix).await?;
         Ok(handle.map(|handle| handle.ledger(connector)).unwrap_or_default())
     }
 
-    async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<Ledger, Error> {
+    async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<SubscriptionState, Error> {
         let handle = newest(&self.ledgers, prefix).await?;
         Ok(handle.map(|handle| handle.ledger(connector)).unwrap_or_default())
     }
@@ -67,7 +72,7 @@ impl herder::Ledgers for Door {
         Ok(PlanInfo { steps: steps.into_iter().map(step).collect(), converged, problems })
     }
 
-    fn fitting(&self, source: &config::WebhookSource, ledger: &Ledger) -> Option<BTreeSet<Nonce>> {
+    fn fitting(&self, source: &config::WebhookSource, ledger: &SubscriptionState) -> Option<BTreeSet<Nonce>> {
         let wanted = wanted(source, self.worker.webhook.advertised_url.as_ref()?).ok()?;
         Some(fitting(&wanted, ledger))
     }
@@ -84,7 +89,12 @@ impl herder::Ledgers for Door {
         Some(format!("webhook.advertised.url of this worker {path}; {}", AdvertisedPath::REMEDY))
     }
 
-    async fn write(&self, prefix: &TopicPrefix, connector: &str, change: Change) -> Result<(), Error> {
+    async fn write(
+        &self,
+        prefix: &TopicPrefix,
+        connector: &str,
+        change: SubscriptionChange,
+    ) -> Result<(), Error> {
         let Some(handle) = handle(&self.ledgers, prefix).await? else {
             let told =
                 format!("the state topic of prefix {prefix} is not there yet: the connector's task makes it");
@@ -95,12 +105,12 @@ impl herder::Ledgers for Door {
     }
 }
 
-/// Why there is no plan: what Kafka or the configuration has to do with it is told as such.
+/// Why there is no plan: failures of Kafka and of the configuration keep their kind.
 fn unplanned(failure: &Failure) -> Error {
     let told = ErrorChain(failure).to_string();
     let source = failure.source.as_ref();
-    let source = source.and_then(|source| match source.downcast_ref::<ledger::Error>() {
-        Some(ledger::Error::Kafka { source, .. }) => Some(source),
+    let source = source.and_then(|source| match source.downcast_ref::<state_topic::Error>() {
+        Some(state_topic::Error::Kafka { source, .. }) => Some(source),
         _ => source.downcast_ref::<kafka::Error>(),
     });
     match (source, failure.kind) {

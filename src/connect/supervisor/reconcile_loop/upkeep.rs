@@ -4,34 +4,34 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::sleep;
 
-use super::{Duty, READ_LIMIT, READ_PAUSE, UnderWay};
+use super::{Background, READ_LIMIT, READ_RETRY_WAIT, ReconcileLoop};
 use crate::{
     connect::supervisor::{
-        Id,
-        roster::Instance,
-        sweep::{self, Leftover},
-        voice::{Comparison, Shown},
+        InstanceId,
+        instances::Instance,
+        stale_statuses::{self, StaleStatus},
+        status_reporter::{ObservedStatus, StatusComparison},
     },
     state::State,
 };
 
-impl Duty {
+impl ReconcileLoop {
     /// Looks for what is left over, and if there is something, reads the config topic to its end.
-    pub(super) fn find_leftovers(&mut self) -> UnderWay<(BTreeSet<Leftover>, Result<(), kafka::Error>)> {
+    pub(super) fn find_stale(&mut self) -> Background<(BTreeSet<StaleStatus>, Result<(), kafka::Error>)> {
         let at = self.sweepable();
-        if self.swept_at == Some(at.clone()) || self.parts.state.behind().is_some() {
+        if self.clean_at == Some(at.clone()) || self.parts.state.behind().is_some() {
             return None;
         }
-        let found = self.leftovers();
+        let found = self.stale();
         if found.is_empty() {
-            self.swept_at = Some(at);
+            self.clean_at = Some(at);
             return None;
         }
         let configs = self.parts.state.configs.clone();
         Some(Box::pin(async move {
             let read = configs.read_to_end(READ_LIMIT).await;
             if read.is_err() {
-                sleep(READ_PAUSE).await;
+                sleep(READ_RETRY_WAIT).await;
             }
             (found, read)
         }))
@@ -43,72 +43,72 @@ impl Duty {
         (*configs.changes().borrow(), *statuses.changes().borrow(), self.held.clone())
     }
 
-    fn leftovers(&self) -> BTreeSet<Leftover> {
+    fn stale(&self) -> BTreeSet<StaleStatus> {
         let state = &self.parts.state;
-        let owns = |id: &Id| self.held.contains_key(&id.partition(self.parts.partitions));
+        let owns = |id: &InstanceId| self.held.contains_key(&id.partition(self.parts.partitions));
         state
             .configs
-            .read(|configs| state.statuses.read(|statuses| sweep::leftovers(statuses, configs, owns)))
+            .read(|configs| state.statuses.read(|statuses| stale_statuses::stale(statuses, configs, owns)))
     }
 
     /// Removes what was left over before the config topic was read to its end, and still is.
-    pub(super) fn sweep(&mut self, found: &BTreeSet<Leftover>, read: Result<(), kafka::Error>) {
+    pub(super) fn remove_stale(&mut self, found: &BTreeSet<StaleStatus>, read: Result<(), kafka::Error>) {
         if let Err(error) = read {
             tracing::warn!(%error, "statuses of what is gone stay until the config topic can be read");
             return;
         }
         // Before the look: what comes later is looked at again. So is what this changes, once it is in the topic.
-        self.swept_at = Some(self.sweepable());
-        let leftovers = self.leftovers();
-        sweep::remove(found.intersection(&leftovers), &self.parts.statuses);
-        if !leftovers.is_subset(found) {
-            self.swept_at = None;
+        self.clean_at = Some(self.sweepable());
+        let stale = self.stale();
+        stale_statuses::remove(found.intersection(&stale), &self.parts.statuses);
+        if !stale.is_subset(found) {
+            self.clean_at = None;
         }
     }
 
     /// Has every instance that surely is this worker's compare what it said with what the topic shows, and say it again
     /// where that is due. Forgets what ended without a word where the topic has another by now.
-    pub(super) fn insist(&mut self) {
+    pub(super) fn resend(&mut self) {
         let statuses = &self.parts.state.statuses;
         if !statuses.is_caught_up() {
             return;
         }
-        // Before the look: a change in between is looked at again.
-        self.insisted_at = Some(*statuses.changes().borrow());
+        // Read before comparing: a change in between is compared again.
+        self.compared_at = Some(*statuses.changes().borrow());
         let speaks = |instance: &Instance| !instance.is_ending() && self.holds(instance);
-        // Said outside the look: nothing is read meanwhile.
+        // ReportedStatus outside the look: nothing is read meanwhile.
         let mut due = Vec::new();
         let waits = statuses.read(|statuses| {
             let mut waits = false;
             let shadowed: BTreeSet<(&str, Option<u32>)> = statuses.shadowed().collect();
-            for (id, instance) in self.roster.iter().filter(|(_, instance)| speaks(instance)) {
-                let shown = Shown {
+            for (id, instance) in self.instances.iter().filter(|(_, instance)| speaks(instance)) {
+                let shown = ObservedStatus {
                     status: statuses.of(&id.connector, id.task),
                     generation: statuses.generation(&id.connector, id.task),
                     shadowed: shadowed.contains(&(&*id.connector, id.task)),
                 };
-                match instance.voice.compare(shown) {
-                    Comparison::Same => {}
-                    Comparison::Waits => waits = true,
-                    Comparison::Missing { anew } => due.push((&instance.voice, anew)),
+                match instance.reporter.compare(shown) {
+                    StatusComparison::Same => {}
+                    StatusComparison::Waits => waits = true,
+                    StatusComparison::Missing { anew } => due.push((&instance.reporter, anew)),
                 }
             }
-            self.handle.forget_ended(|id, generation| {
+            self.handle.prune_ended(|id, generation| {
                 statuses.of(&id.connector, id.task).is_some_and(|status| status.generation <= generation)
             });
             waits
         });
         // What is said again is looked for again too.
-        self.insisted_at = self.insisted_at.filter(|_| !waits && due.is_empty());
-        for (voice, anew) in due {
-            voice.insist(anew);
+        self.compared_at = self.compared_at.filter(|_| !waits && due.is_empty());
+        for (reporter, anew) in due {
+            reporter.resend(anew);
         }
     }
 
     /// The same, if there may be something to say: the topic has changed, or something is on its way there.
-    pub(super) fn insist_if_changed(&mut self) {
-        if self.insisted_at != Some(*self.parts.state.statuses.changes().borrow()) {
-            self.insist();
+    pub(super) fn resend_if_changed(&mut self) {
+        if self.compared_at != Some(*self.parts.state.statuses.changes().borrow()) {
+            self.resend();
         }
     }
 }

@@ -4,12 +4,12 @@ use base::metrics::live::{self, ScrapePage};
 use model::{Difference, GapCause, Run, RunKind, Subscription, SubscriptionPhase};
 
 use crate::state::{
-    runs::{Runs, Standing, State},
-    subscriptions::Ledger,
+    runs::{RunPhase, RunStatus, Runs},
+    subscriptions::SubscriptionState,
 };
 
 /// Subscriptions by phase and open gaps by cause.
-pub(super) fn subscriptions(page: &mut ScrapePage, connector: &str, ledger: &Ledger, now: i64) {
+pub(super) fn subscriptions(page: &mut ScrapePage, connector: &str, ledger: &SubscriptionState, now: i64) {
     for family in ["accounting", "invoicing"] {
         for phase in SubscriptionPhase::ALL.into_iter().filter(|phase| phase.may_live()) {
             let is_one = |one: &&Subscription| one.target.family() == family && one.phase == phase;
@@ -32,12 +32,12 @@ pub(super) fn subscriptions(page: &mut ScrapePage, connector: &str, ledger: &Led
 /// Every series is there from the first run on, those of a verification from the first that has ended, with 0 where there is
 /// nothing: an alert needs a series to look at.
 pub(super) fn runs(page: &mut ScrapePage, connector: &str, runs: &Runs, shards: i32) {
-    let told = |run: &Run| ((run.kind, run.sample.is_some()), runs.standing(&run.id, shards));
-    let all: Vec<((RunKind, bool), Standing)> = runs.runs.values().map(told).collect();
+    let told = |run: &Run| ((run.kind, run.sample.is_some()), runs.status(&run.id, shards));
+    let all: Vec<((RunKind, bool), RunStatus)> = runs.runs.values().map(told).collect();
     if all.is_empty() {
         return;
     }
-    for state in State::ALL {
+    for state in RunPhase::ALL {
         let count = all.iter().filter(|(_, standing)| standing.state == state).count();
         page.put(&live::SNAPSHOT_STATE, &[connector, state.name()], count as f64);
     }
@@ -46,8 +46,8 @@ pub(super) fn runs(page: &mut ScrapePage, connector: &str, runs: &Runs, shards: 
     let ended: u64 = open().map(|standing| standing.lists_ended).sum();
     page.put(&live::SNAPSHOT_COLLECTIONS, &[connector], lists as f64);
     page.put(&live::SNAPSHOT_COLLECTIONS_REMAINING, &[connector], lists.saturating_sub(ended) as f64);
-    let verified = |((kind, _), standing): &&((RunKind, bool), Standing)| {
-        *kind == RunKind::Verify && standing.state == State::Ended
+    let verified = |((kind, _), standing): &&((RunKind, bool), RunStatus)| {
+        *kind == RunKind::Verify && standing.state == RunPhase::Ended
     };
     let last = all.iter().filter(verified).max_by_key(|(_, standing)| standing.ended_at);
     let Some(((_, is_sample), last)) = last else { return };

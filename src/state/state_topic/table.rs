@@ -7,24 +7,24 @@ use serde::de::DeserializeOwned;
 use kafka::ConsumerRecord;
 use model::{DeliveryIntervals, Key, Nonce, Run, RunCommand, RunId, RunProgress};
 
-use crate::state::{TableState, runs::Runs, subscriptions::Ledger};
+use crate::state::{TableState, runs::Runs, subscriptions::SubscriptionState};
 
 /// All of a state topic that is about subscriptions and runs. What else is in it is passed over.
 #[derive(Debug, Clone, Default)]
-pub struct Book {
-    connectors: BTreeMap<String, Ledger>,
+pub struct StateTable {
+    connectors: BTreeMap<String, SubscriptionState>,
     runs: BTreeMap<String, Runs>,
 }
 
-impl Book {
+impl StateTable {
     /// What is said of a connector.
     #[must_use]
-    pub fn of(&self, connector: &str) -> Option<&Ledger> {
+    pub fn of(&self, connector: &str) -> Option<&SubscriptionState> {
         self.connectors.get(connector)
     }
 
     /// Every connector that anything is said of.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Ledger)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &SubscriptionState)> {
         self.connectors.iter().map(|(name, ledger)| (name.as_str(), ledger))
     }
 
@@ -113,14 +113,14 @@ impl Book {
             // Records of other writers, or of a later version.
             _ => Ok(()),
         };
-        if *ledger == Ledger::default() {
+        if *ledger == SubscriptionState::default() {
             self.connectors.remove(connector);
         }
         taken
     }
 }
 
-impl TableState for Book {
+impl TableState for StateTable {
     fn apply(&mut self, record: &ConsumerRecord) {
         let key = record.key.as_deref().and_then(|key| std::str::from_utf8(key).ok());
         let taken = match key {
@@ -160,9 +160,9 @@ mod tests {
     };
 
     use super::*;
-    use crate::state::{samples::received, subscriptions::Change};
+    use crate::state::{samples::received, subscriptions::SubscriptionChange};
 
-    fn changes() -> Vec<Change> {
+    fn changes() -> Vec<SubscriptionChange> {
         let target = Target::Accounting(AccountingResource::Customers);
         let subscription = Subscription {
             connector: "a/b".into(),
@@ -198,24 +198,28 @@ mod tests {
         };
         let pace = DeliveryInterval { since: 1, last: 2, longest: [1, 0], span: 1 };
         vec![
-            Change::Put(Box::new(subscription)),
-            Change::Paces(DeliveryIntervals { targets: [(target, pace)].into() }),
-            Change::Gap(gap.clone()),
-            Change::Repair(Repair { state: RepairState::Requested, ..Repair::of(&gap, 9, 10) }),
-            Change::Start(StreamStart { connector: "a/b".into(), at: 3, targets: BTreeMap::new() }),
-            Change::Wish(SubscriptionCommand { number: 1, removed: false, at: 4 }),
-            Change::Done(SubscriptionCommandDone { number: 1, at: 5 }),
-            Change::Accept(gap.id(), GapAccepted { at: 6 }),
+            SubscriptionChange::Put(Box::new(subscription)),
+            SubscriptionChange::Paces(DeliveryIntervals { targets: [(target, pace)].into() }),
+            SubscriptionChange::Gap(gap.clone()),
+            SubscriptionChange::Repair(Repair { state: RepairState::Requested, ..Repair::of(&gap, 9, 10) }),
+            SubscriptionChange::Start(StreamStart {
+                connector: "a/b".into(),
+                at: 3,
+                targets: BTreeMap::new(),
+            }),
+            SubscriptionChange::Wish(SubscriptionCommand { number: 1, removed: false, at: 4 }),
+            SubscriptionChange::Done(SubscriptionCommandDone { number: 1, at: 5 }),
+            SubscriptionChange::Accept(gap.id(), GapAccepted { at: 6 }),
         ]
     }
 
-    fn apply(book: &mut Book, key: &str, value: Option<&str>) {
+    fn apply(book: &mut StateTable, key: &str, value: Option<&str>) {
         book.apply(&received(0, key, value));
     }
 
     #[test]
     fn what_a_change_writes_reads_back_as_what_it_makes_of_a_ledger() {
-        let (mut book, mut ledger) = (Book::default(), Ledger::default());
+        let (mut book, mut ledger) = (StateTable::default(), SubscriptionState::default());
 
         for change in changes() {
             let value = change.value().map(|value| value.to_string());
@@ -248,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_run_an_order_and_the_progress_of_each_shard_are_the_connectors() {
-        let mut book = Book::default();
+        let mut book = StateTable::default();
 
         for (key, value) in run_records() {
             apply(&mut book, key.as_str(), Some(&value));
@@ -268,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_connector_whose_runs_are_removed_has_none() {
-        let mut book = Book::default();
+        let mut book = StateTable::default();
         for (key, value) in run_records() {
             apply(&mut book, key.as_str(), Some(&value));
         }
@@ -282,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_connector_of_which_everything_is_removed_is_not_there_any_more() {
-        let mut book = Book::default();
+        let mut book = StateTable::default();
         let all = changes();
         for change in &all {
             apply(
@@ -301,7 +305,7 @@ mod tests {
 
     #[test]
     fn what_is_about_something_else_or_cannot_be_read_changes_nothing() {
-        let mut book = Book::default();
+        let mut book = StateTable::default();
 
         for (key, value) in [
             ("offset/0/x", Some("{}")),

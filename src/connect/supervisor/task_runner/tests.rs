@@ -10,7 +10,7 @@ use base::retry::BackoffPolicy;
 
 use super::*;
 use crate::{
-    connect::supervisor::{Handle, Startups, voice},
+    connect::supervisor::{Startups, SupervisorHandle, reporter},
     plugin::samples::properties,
     state::statuses::Status,
 };
@@ -36,42 +36,42 @@ struct Seen {
     rest: Arc<Notify>,
 }
 
-/// A keeper whose body does what the test says.
+/// A runner whose body does what the test says.
 struct Stage {
     lives: mpsc::UnboundedReceiver<Seen>,
-    said: mpsc::UnboundedReceiver<Status>,
-    orders: watch::Sender<Order>,
-    handle: Handle,
+    reported: mpsc::UnboundedReceiver<Status>,
+    orders: watch::Sender<DesiredState>,
+    handle: SupervisorHandle,
     lease: Arc<AtomicBool>,
     kept: JoinHandle<()>,
 }
 
-fn order(restarts: Restarts) -> Order {
+fn order(restarts: RestartRevisions) -> DesiredState {
     let config = Arc::new(properties(&[("topic", "a")]));
-    Order { config, revision: 0, target: TargetState::Running, restarts, end: None }
+    DesiredState { config, revision: 0, target: TargetState::Running, restarts, end: None }
 }
 
 fn patient(panics: u32) -> Settings {
     let policy = BackoffPolicy { first: SOON, longest: SOON, total: None };
     let (healthy_after, panic_window) = (LIMIT, LIMIT);
-    let restarting = Restarting { policy, healthy_after, panics, panic_window };
+    let restarting = RestartPolicy { policy, healthy_after, panics, panic_window };
     Settings { task_grace: LIMIT, lost_grace: SOON, restarting }
 }
 
 impl Stage {
     fn new(settings: Settings) -> Self {
-        Self::with(settings, order(Restarts::default()), true)
+        Self::with(settings, order(RestartRevisions::default()), true)
     }
 
     /// `obeys`: whether the body ends when it is cancelled.
-    fn with(settings: Settings, order: Order, obeys: bool) -> Self {
+    fn with(settings: Settings, order: DesiredState, obeys: bool) -> Self {
         Self::of(settings, order, obeys, true)
     }
 
     /// `starts`: whether the body says by itself that it has started.
-    fn of(settings: Settings, order: Order, obeys: bool, starts: bool) -> Self {
+    fn of(settings: Settings, order: DesiredState, obeys: bool, starts: bool) -> Self {
         let (seen, lives) = mpsc::unbounded_channel();
-        let body: Body = Arc::new(move |run: Run| {
+        let body: InstanceBody = Arc::new(move |run: BodyContext| {
             let seen = seen.clone();
             Box::pin(async move {
                 let (end, ending) = oneshot::channel();
@@ -94,17 +94,17 @@ impl Stage {
                 }
             })
         });
-        let (voice, handle, said) = voice::tests::voice(None);
+        let (reporter, handle, reported) = status_reporter::tests::reporter(None);
         let lease = Arc::new(AtomicBool::new(true));
         let may_act: kafka::Lease = {
             let lease = Arc::clone(&lease);
             Arc::new(move || lease.load(Ordering::Acquire))
         };
-        let id = Id { connector: "c".into(), task: Some(0) };
-        let keeper = Keeper::new(id, body, Arc::new(voice), may_act, settings);
+        let id = InstanceId { connector: "c".into(), task: Some(0) };
+        let runner = TaskRunner::new(id, body, Arc::new(reporter), may_act, settings);
         let (orders, heard) = watch::channel(order);
-        let kept = tokio::spawn(keeper.run(heard));
-        Self { lives, said, orders, handle, lease, kept }
+        let kept = tokio::spawn(runner.run(heard));
+        Self { lives, reported, orders, handle, lease, kept }
     }
 
     async fn life(&mut self) -> Seen {
@@ -112,24 +112,24 @@ impl Stage {
     }
 
     async fn hears(&mut self, state: RunState) -> Status {
-        let said = timeout(LIMIT, self.said.recv()).await.expect("nothing was said").unwrap();
-        assert_eq!(said.state, state, "{said:?}");
-        said
+        let reported = timeout(LIMIT, self.reported.recv()).await.expect("nothing was reported").unwrap();
+        assert_eq!(reported.state, state, "{reported:?}");
+        reported
     }
 
     /// What was said that nobody has listened to.
     fn rest(&mut self) -> Vec<RunState> {
-        std::iter::from_fn(|| self.said.try_recv().ok()).map(|status| status.state).collect()
+        std::iter::from_fn(|| self.reported.try_recv().ok()).map(|status| status.state).collect()
     }
 
-    fn change(&self, change: impl FnOnce(&mut Order)) {
+    fn change(&self, change: impl FnOnce(&mut DesiredState)) {
         self.orders.send_modify(change);
     }
 
-    async fn ends(self, told: bool) -> mpsc::UnboundedReceiver<Status> {
-        self.change(|order| order.end = Some(End { by: Instant::now() + LIMIT, told }));
+    async fn stop_reason(self, told: bool) -> mpsc::UnboundedReceiver<Status> {
+        self.change(|order| order.end = Some(StopRequest { deadline: Instant::now() + LIMIT, report }));
         timeout(LIMIT, self.kept).await.expect("it has not ended").unwrap();
-        self.said
+        self.reported
     }
 }
 
@@ -162,7 +162,7 @@ async fn a_failure_that_passes_shows_restarting_with_its_trace_and_then_runs_aga
 
 #[tokio::test]
 async fn nothing_runs_nor_counts_as_started_before_it_says_so_itself() {
-    let mut stage = Stage::of(patient(0), order(Restarts::default()), true, false);
+    let mut stage = Stage::of(patient(0), order(RestartRevisions::default()), true, false);
 
     for failures in 1..=2 {
         stage.life().await.end.send(passing()).ok().unwrap();
@@ -184,7 +184,7 @@ async fn nothing_runs_nor_counts_as_started_before_it_says_so_itself() {
 
 #[tokio::test]
 async fn one_that_is_paused_before_it_has_started_is_paused_once_it_has() {
-    let mut stage = Stage::of(patient(0), order(Restarts::default()), true, false);
+    let mut stage = Stage::of(patient(0), order(RestartRevisions::default()), true, false);
     let mut life = stage.life().await;
 
     stage.change(|order| order.target = TargetState::Paused);
@@ -205,7 +205,7 @@ async fn a_failure_that_outlasts_its_budget_needs_a_person() {
     loop {
         stage.hears(RunState::Running).await;
         stage.life().await.end.send(passing()).ok().unwrap();
-        match timeout(LIMIT, stage.said.recv()).await.unwrap().unwrap().state {
+        match timeout(LIMIT, stage.reported.recv()).await.unwrap().unwrap().state {
             RunState::Restarting => {}
             RunState::Failed => break,
             other => panic!("{other:?}"),
@@ -304,22 +304,22 @@ async fn only_another_configuration_starts_it_anew_and_with_that() {
 
 #[tokio::test]
 async fn a_restart_is_served_once_and_one_from_before_the_start_not_at_all() {
-    let before = Restarts { always: 7, if_failed: 7 };
+    let before = RestartRevisions { always: 7, if_failed: 7 };
     let mut stage = Stage::with(patient(0), order(before), true);
     stage.hears(RunState::Running).await;
     stage.life().await;
 
-    stage.change(|order| order.restarts = Restarts { always: 7, if_failed: 9 });
-    stage.change(|order| order.restarts = Restarts { always: 8, if_failed: 9 });
+    stage.change(|order| order.restarts = RestartRevisions { always: 7, if_failed: 9 });
+    stage.change(|order| order.restarts = RestartRevisions { always: 8, if_failed: 9 });
     stage.hears(RunState::Restarting).await;
     stage.hears(RunState::Running).await;
     stage.life().await;
     stage.change(|order| order.revision += 1);
 
     // The end comes behind all of that, so whatever it led to has been said.
-    let mut said = stage.ends(true).await;
-    assert_eq!(said.recv().await.unwrap().state, RunState::Unassigned);
-    assert!(said.recv().await.is_none());
+    let mut reported = stage.ends(true).await;
+    assert_eq!(reported.recv().await.unwrap().state, RunState::Unassigned);
+    assert!(reported.recv().await.is_none());
 }
 
 #[tokio::test]
@@ -335,8 +335,8 @@ async fn a_restart_of_what_has_failed_does_not_wait_for_what_fails_later() {
     stage.hears(RunState::Failed).await;
     stage.change(|order| order.target = TargetState::Running);
 
-    let mut said = stage.ends(false).await;
-    assert!(said.recv().await.is_none(), "it was restarted");
+    let mut reported = stage.ends(false).await;
+    assert!(reported.recv().await.is_none(), "it was restarted");
 }
 
 #[tokio::test]
@@ -348,25 +348,27 @@ async fn an_end_that_is_not_to_be_told_is_silent_even_after_a_failure() {
     let handle = stage.handle.clone();
     assert_eq!(handle.running().len(), 1);
 
-    let mut said = stage.ends(false).await;
+    let mut reported = stage.ends(false).await;
 
-    assert!(said.recv().await.is_none());
+    assert!(reported.recv().await.is_none());
     assert!(handle.running().is_empty());
 }
 
 #[tokio::test]
 async fn what_does_not_end_is_aborted_and_sooner_when_the_partition_is_lost_meanwhile() {
-    let mut stage = Stage::with(patient(0), order(Restarts::default()), false);
+    let mut stage = Stage::with(patient(0), order(RestartRevisions::default()), false);
     stage.hears(RunState::Running).await;
     let life = stage.life().await;
 
-    stage.change(|order| order.end = Some(End { by: Instant::now() + 10 * LIMIT, told: true }));
+    stage.change(|order| {
+        order.end = Some(StopRequest { deadline: Instant::now() + 10 * LIMIT, report: true })
+    });
     timeout(LIMIT, life.cancel.cancelled()).await.unwrap();
-    stage.change(|order| order.end = Some(End { by: Instant::now(), told: false }));
+    stage.change(|order| order.end = Some(StopRequest { deadline: Instant::now(), report: false }));
 
     timeout(LIMIT, stage.kept).await.expect("it was not aborted").unwrap();
     assert!(life.end.is_closed(), "the body is still there");
-    assert!(stage.said.recv().await.is_none());
+    assert!(stage.reported.recv().await.is_none());
 }
 
 #[tokio::test]

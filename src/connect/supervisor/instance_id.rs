@@ -6,14 +6,14 @@ use kafka::partition_of;
 
 /// A connector, or one of its tasks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Id {
+pub struct InstanceId {
     /// Name of the connector.
     pub connector: Arc<str>,
     /// Number of the task; `None` for the connector itself.
     pub task: Option<u32>,
 }
 
-impl Id {
+impl InstanceId {
     /// Its partition among `partitions`: a connector's by the hash of its name, task `i`'s the `i`-th after that. So the
     /// tasks of one connector spread over the workers, and everyone who counts the same partitions computes the same.
     pub fn partition(&self, partitions: u32) -> i32 {
@@ -24,7 +24,7 @@ impl Id {
     }
 }
 
-impl fmt::Display for Id {
+impl fmt::Display for InstanceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.task {
             Some(task) => write!(f, "task {}-{task}", self.connector),
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn tasks_follow_their_connector_around_the_partitions() {
-        let place = |task| Id { connector: "21".into(), task }.partition(12);
+        let place = |task| InstanceId { connector: "21".into(), task }.partition(12);
 
         // The hash of "21" is 1173551340, and so its partition 0.
         assert_eq!(place(None), 0);

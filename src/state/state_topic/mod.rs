@@ -1,21 +1,21 @@
-//! What `{prefix}.state` says of subscriptions and runs, for everybody on this worker, and the two ways to write it.
+//! Follows `{prefix}.state` topics: subscriptions and runs, shared by all readers on this worker, and the two ways to write them.
 //!
 //! ```text
-//! {prefix}.state ─▶ Tail<Book> ─▶ Handle: read, read_runs, changes ─▶ reconciler, REST, metrics
+//! {prefix}.state ─▶ Table<StateTable> ─▶ StateTopic: read, read_runs, changes ─▶ reconciler, REST, metrics
 //!        ▲                           ├─ writer: transactions, fenced ◀── the reconciler, one of each connector
 //!        └───────────────────────────┴─ put: single records ◀── people, by REST on any worker
 //! ```
 //!
 //! - Followed from the start are the prefixes of all `WebhookSource` and `RecordSource` connectors that are not stopped, up to
-//!   [`EAGER`]; others once somebody asks. A topic that is not there yet is looked for again; nobody but the task creates it.
-//! - A wish, an accepted gap, a run and an order about it are written by a plain producer, acknowledged by all copies: the transactional id is the
-//!   reconciler's, and whoever took it for one record would fence that. One record is whole or not there by itself.
+//!   [`EAGER`]; others on request. A missing topic is looked up again; only the task creates it.
+//! - Requests from REST (apply or remove, an accepted gap, a run, a command for it) are single records, written by a plain producer
+//!   with acks=all: taking the transactional id for them would fence the reconciler, and a single record is atomic anyway.
 //! - Every worker reads the same, so every worker shows the same.
 //!
 //! On failure: while Kafka is away what was read before is shown; a prefix that cannot be followed is tried again.
 
-mod book;
-mod measure;
+mod metrics;
+mod table;
 mod writer;
 
 use std::{
@@ -38,9 +38,9 @@ use base::metrics::live::ScrapePage;
 use kafka::{Admin, PlainWriter, partition_of};
 use model::{EncodedRecord, Key, Moment, Partitioning, Topic, TopicPrefix};
 
-pub use self::{book::Book, writer::Writer};
+pub use self::{table::StateTable, writer::StateWriter};
 use super::{
-    Tail,
+    Table,
     configs::{Configs, Properties},
 };
 use crate::{
@@ -49,12 +49,12 @@ use crate::{
         connector::{Class, TargetState, keys},
     },
     publish::{self, Layout, open_state},
-    state::{runs::Runs, subscriptions::Ledger},
+    state::{runs::Runs, subscriptions::SubscriptionState},
 };
 
-/// Prefixes that are followed before anybody asks.
+/// Prefixes that are followed without a request.
 pub const EAGER: usize = 64;
-/// Others that are followed at a time because somebody has asked.
+/// Further prefixes that are followed at a time on request.
 const ON_DEMAND: usize = 16;
 /// How often topics are looked for that are not there yet.
 const LOOK: Duration = Duration::from_secs(3);
@@ -94,35 +94,35 @@ impl Error {
 
 /// The ledgers of a worker. Cheap to clone.
 #[derive(Clone)]
-pub struct Ledgers(Arc<Inner>);
+pub struct StateTopics(Arc<FollowedTopics>);
 
-struct Inner {
+struct FollowedTopics {
     worker: Arc<config::Worker>,
     admin: Admin,
-    slots: Mutex<BTreeMap<String, Slot>>,
-    /// Only one is opened at a time, so that nobody follows a topic twice.
+    slots: Mutex<BTreeMap<String, FollowedTopic>>,
+    /// Only one is opened at a time, so that no topic is followed twice.
     opening: tokio::sync::Mutex<()>,
 }
 
-struct Slot {
-    handle: Handle,
-    /// When somebody last asked for it.
+struct FollowedTopic {
+    handle: StateTopic,
+    /// When it was last requested.
     used: Instant,
     /// Whether a connector is there that wants it.
     wanted: bool,
 }
 
-impl Ledgers {
+impl StateTopics {
     /// Nothing is followed yet.
     #[must_use]
     pub fn new(worker: Arc<config::Worker>, admin: Admin) -> Self {
         let (slots, opening) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self(Arc::new(Inner { worker, admin, slots, opening }))
+        Self(Arc::new(FollowedTopics { worker, admin, slots, opening }))
     }
 
     /// The ledger of a prefix, if this worker follows it already.
     #[must_use]
-    pub fn known(&self, prefix: &str) -> Option<Handle> {
+    pub fn known(&self, prefix: &str) -> Option<StateTopic> {
         let mut slots = self.0.slots.lock();
         let slot = slots.get_mut(prefix)?;
         slot.used = Instant::now();
@@ -133,7 +133,7 @@ impl Ledgers {
     ///
     /// # Errors
     /// Kafka does not answer.
-    pub async fn of(&self, prefix: &TopicPrefix) -> Result<Option<Handle>, Error> {
+    pub async fn of(&self, prefix: &TopicPrefix) -> Result<Option<StateTopic>, Error> {
         let topic = Topic::State.name(prefix);
         let handle = match self.known(prefix.as_str()) {
             Some(handle) => handle,
@@ -152,7 +152,7 @@ impl Ledgers {
     ///
     /// # Errors
     /// The topic is not what it must be, or Kafka does not answer.
-    pub async fn open(&self, source: &config::WebhookSource) -> Result<Handle, Error> {
+    pub async fn open(&self, source: &config::WebhookSource) -> Result<StateTopic, Error> {
         let prefix = source.common.topic_prefix.clone();
         let handle = match self.known(prefix.as_str()) {
             Some(handle) => handle,
@@ -168,7 +168,7 @@ impl Ledgers {
     }
 
     /// Follows what connectors want until cancelled.
-    pub async fn run(self, configs: Tail<Configs>, cancel: CancellationToken) {
+    pub async fn run(self, configs: Table<Configs>, cancel: CancellationToken) {
         let mut changes = configs.changes();
         loop {
             changes.borrow_and_update();
@@ -192,15 +192,15 @@ impl Ledgers {
 
     /// Puts subscriptions, gaps and runs on a page of metrics, by connector.
     pub fn measure(&self, page: &mut ScrapePage) {
-        let handles: Vec<Handle> = self.0.slots.lock().values().map(|slot| slot.handle.clone()).collect();
+        let handles: Vec<StateTopic> = self.0.slots.lock().values().map(|slot| slot.handle.clone()).collect();
         let now = Moment::now().micros();
         for handle in handles {
             handle.tail.read(|book| {
                 for (connector, ledger) in book.iter() {
-                    measure::subscriptions(page, connector, ledger, now);
+                    metrics::subscriptions(page, connector, ledger, now);
                 }
                 for (connector, runs) in book.iter_runs() {
-                    measure::runs(page, connector, runs, handle.shards());
+                    metrics::runs(page, connector, runs, handle.shards());
                 }
             });
         }
@@ -232,30 +232,30 @@ impl Ledgers {
         Ok(counts.len() < topics.len())
     }
 
-    async fn follow(&self, prefix: &TopicPrefix, partitions: i32, wanted: bool) -> Result<Handle, Error> {
+    async fn follow(&self, prefix: &TopicPrefix, partitions: i32, wanted: bool) -> Result<StateTopic, Error> {
         let _opening = self.0.opening.lock().await;
         if let Some(handle) = self.known(prefix.as_str()) {
             return Ok(handle);
         }
         let failed = |source| Error::Kafka { prefix: prefix.to_string(), source };
         let topic = Topic::State.name(prefix);
-        let tail = Tail::follow(&self.0.worker.kafka, &topic, partitions).await.map_err(failed)?;
+        let tail = Table::follow(&self.0.worker.kafka, &topic, partitions).await.map_err(failed)?;
         let plain = Arc::new(PlainWriter::new(&self.0.worker.kafka, QUEUE_BYTES));
-        let handle = Handle { prefix: prefix.as_str().into(), tail, plain };
+        let handle = StateTopic { prefix: prefix.as_str().into(), tail, plain };
         let mut slots = self.0.slots.lock();
         slots.insert(
             prefix.as_str().to_owned(),
-            Slot { handle: handle.clone(), used: Instant::now(), wanted },
+            FollowedTopic { handle: handle.clone(), used: Instant::now(), wanted },
         );
         limit(&mut slots);
         Ok(handle)
     }
 }
 
-impl fmt::Debug for Ledgers {
+impl fmt::Debug for StateTopics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let prefixes: Vec<String> = self.0.slots.lock().keys().cloned().collect();
-        f.debug_struct("Ledgers").field("prefixes", &prefixes).finish_non_exhaustive()
+        f.debug_struct("StateTopics").field("prefixes", &prefixes).finish_non_exhaustive()
     }
 }
 
@@ -281,8 +281,8 @@ fn wanted(sources: &[Arc<Properties>]) -> BTreeSet<TopicPrefix> {
     wanted
 }
 
-/// Lets go of what nobody wants and nobody has asked for lately.
-fn limit(slots: &mut BTreeMap<String, Slot>) {
+/// Drops topics that no connector needs and that were not requested lately.
+fn limit(slots: &mut BTreeMap<String, FollowedTopic>) {
     while slots.values().filter(|slot| !slot.wanted).count() > ON_DEMAND {
         let oldest = slots.iter().filter(|(_, slot)| !slot.wanted).min_by_key(|(_, slot)| slot.used);
         let Some(prefix) = oldest.map(|(prefix, _)| prefix.clone()) else { return };
@@ -292,31 +292,31 @@ fn limit(slots: &mut BTreeMap<String, Slot>) {
 
 /// The ledger of one prefix. Cheap to clone; it is followed for as long as there is one.
 #[derive(Clone)]
-pub struct Handle {
+pub struct StateTopic {
     prefix: Arc<str>,
-    tail: Tail<Book>,
+    tail: Table<StateTable>,
     /// For single records.
     plain: Arc<PlainWriter>,
 }
 
-impl Handle {
+impl StateTopic {
     /// Looks at what is said of a connector, which is nothing where nobody has written anything.
-    pub fn read<T>(&self, connector: &str, look: impl FnOnce(&Ledger) -> T) -> T {
+    pub fn read<T>(&self, connector: &str, look: impl FnOnce(&SubscriptionState) -> T) -> T {
         self.tail.read(|book| match book.of(connector) {
             Some(ledger) => look(ledger),
-            None => look(&Ledger::default()),
+            None => look(&SubscriptionState::default()),
         })
     }
 
     /// All that is said of a connector.
     #[must_use]
-    pub fn ledger(&self, connector: &str) -> Ledger {
-        self.read(connector, Ledger::clone)
+    pub fn ledger(&self, connector: &str) -> SubscriptionState {
+        self.read(connector, SubscriptionState::clone)
     }
 
     /// All that is said of every connector of the prefix.
     #[must_use]
-    pub fn ledgers(&self) -> BTreeMap<String, Ledger> {
+    pub fn ledgers(&self) -> BTreeMap<String, SubscriptionState> {
         self.tail.read(|book| book.iter().map(|(name, ledger)| (name.to_owned(), ledger.clone())).collect())
     }
 
@@ -389,8 +389,8 @@ impl Handle {
     }
 }
 
-impl fmt::Debug for Handle {
+impl fmt::Debug for StateTopic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("prefix", &self.prefix).finish_non_exhaustive()
+        f.debug_struct("StateTopic").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }

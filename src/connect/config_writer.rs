@@ -21,25 +21,28 @@ use tokio::{
 
 pub use kafka::WriteError as Error;
 use kafka::{
-    FencedWriter, Kafka, LastWriteError, ShardProducers, TopicPartition, TransactionOptions, WriterOptions,
+    FencedWriter, Kafka, LastWriteError, ReadLimits, ShardProducers, TopicPartition, TransactionOptions,
+    WriterOptions,
 };
 use model::EncodedRecord;
 
 use crate::state::{
-    Tail,
+    Table,
     configs::{Configs, Write},
 };
 
 /// Time limit for one attempt to take the id: one that was abandoned must not delay the next for long.
 const INIT_LIMIT: Duration = Duration::from_secs(8);
 /// How long open transactions are waited for that the broker may have left hanging.
-const PATIENCE: Duration = Duration::from_millis(100);
+const WRITE_TRANSACTION_WAIT: Duration = Duration::from_millis(100);
+/// How long [`ConfigWriter::read_to_end`] waits for an open transaction before it takes the id: many times a normal write.
+const READ_TRANSACTION_WAIT: Duration = Duration::from_secs(3);
 /// The config topic has one partition.
-pub(super) const PARTITION: i32 = 0;
+const PARTITION: i32 = 0;
 
 /// Writes the config topic. Cheap to clone.
 #[derive(Clone)]
-pub struct Arbiter {
+pub struct ConfigWriter {
     writer: Arc<Mutex<FencedWriter<Configs>>>,
     transactional_id: Arc<str>,
     /// For callers whose time ends while they wait for their turn.
@@ -61,20 +64,20 @@ impl From<Vec<Write>> for Changes {
     }
 }
 
-impl Arbiter {
+impl ConfigWriter {
     /// For the topic that this table follows; `beside` are the partitions that records of other topics go to. Takes nothing before
     /// the first write.
     #[must_use]
-    pub fn new(kafka: &Kafka, configs: Tail<Configs>, beside: Vec<TopicPartition>) -> Self {
+    pub fn new(kafka: &Kafka, configs: Table<Configs>, beside: Vec<TopicPartition>) -> Self {
         let options = TransactionOptions { init_limit: INIT_LIMIT, ..TransactionOptions::default() };
         Self::with_options(kafka, configs, beside, options)
     }
 
-    /// As [`Arbiter::new`], with other limits.
+    /// As [`ConfigWriter::new`], with other limits.
     #[must_use]
     pub fn with_options(
         kafka: &Kafka,
-        configs: Tail<Configs>,
+        configs: Table<Configs>,
         beside: Vec<TopicPartition>,
         options: TransactionOptions,
     ) -> Self {
@@ -84,7 +87,7 @@ impl Arbiter {
             lease: Arc::new(|| true),
             partitions: vec![PARTITION],
             other_partitions: beside,
-            transaction_wait: PATIENCE,
+            transaction_wait: WRITE_TRANSACTION_WAIT,
             takes_back: true,
             must_read_back: true,
         };
@@ -107,10 +110,10 @@ impl Arbiter {
             .await
     }
 
-    /// As [`Arbiter::write`], with records of other topics in the same transaction. For those it waits until they are committed.
+    /// As [`ConfigWriter::write`], with records of other topics in the same transaction. For those it waits until they are committed.
     ///
     /// # Errors
-    /// As [`Arbiter::write`].
+    /// As [`ConfigWriter::write`].
     pub async fn change<T, R>(
         &self,
         limit: Duration,
@@ -136,6 +139,32 @@ impl Arbiter {
         writer.settle(end).await
     }
 
+    /// Reads the config topic to its end, even if the broker left a transaction hanging in it: then everything committed
+    /// behind it is invisible until the holder of the transactional id ends it, so an empty edit takes the id.
+    /// Takes at most `limit` to read, and as long again to end a hanging transaction.
+    ///
+    /// # Errors
+    /// Kafka did not answer within the limit, or a transaction under another id hides the end; the error names it. Another
+    /// worker that does the same at this moment can make it fail: retry.
+    pub(crate) async fn read_to_end(
+        &self,
+        configs: &Table<Configs>,
+        limit: Duration,
+    ) -> Result<(), kafka::Error> {
+        let transaction_wait = READ_TRANSACTION_WAIT.min(limit / 2);
+        let waits = ReadLimits { other_partitions: &[], transaction_wait, limit };
+        match configs.read_partitions_to_end(&[PARTITION], waits).await {
+            Err(kafka::Error::Undecided { .. }) => {}
+            other => return other,
+        }
+        let nothing = |_: &Configs| Ok::<_, Infallible>(((), Vec::new()));
+        match self.write(limit, nothing).await.map_err(|error| error.passing(limit)) {
+            Ok(()) => Ok(()),
+            Err(Ok(error)) => Err(error),
+            Err(Err(never)) => match never {},
+        }
+    }
+
     /// Waits until the edits before this one are written.
     async fn turn(
         &self,
@@ -150,9 +179,11 @@ impl Arbiter {
     }
 }
 
-impl fmt::Debug for Arbiter {
+impl fmt::Debug for ConfigWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Arbiter").field("transactional_id", &self.transactional_id).finish_non_exhaustive()
+        f.debug_struct("ConfigWriter")
+            .field("transactional_id", &self.transactional_id)
+            .finish_non_exhaustive()
     }
 }
 

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use kafka::{FencedWriter, Lease, ShardProducers, WriteError, WriterOptions};
 
-use super::{Handle, book::Book};
-use crate::state::subscriptions::Change;
+use super::{StateTopic, table::StateTable};
+use crate::state::subscriptions::SubscriptionChange;
 
 /// Time limit for taking the id and reading the topic to its end.
 const TAKE_LIMIT: Duration = Duration::from_secs(30);
@@ -21,19 +21,19 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// - A write is one transaction, and has been read back when it returns: the next read shows it.
 /// - A successor takes the same id; from then on every write of this one fails, before its next call to the provider.
 /// - Decisions of people, which another way leads to the topic, have other keys.
-pub struct Writer {
-    handle: Handle,
+pub struct StateWriter {
+    handle: StateTopic,
     connector: Arc<str>,
-    writer: FencedWriter<Book>,
+    writer: FencedWriter<StateTable>,
 }
 
-impl Writer {
+impl StateWriter {
     /// Takes over as the one writer of a connector's subscriptions: from here on the broker refuses every earlier one.
     ///
     /// # Errors
     /// The lease has ended, or Kafka does not answer.
     pub async fn take(
-        handle: Handle,
+        handle: StateTopic,
         connector: &str,
         shards: &ShardProducers,
         lease: Lease,
@@ -56,13 +56,14 @@ impl Writer {
     ///
     /// # Errors
     /// A successor has taken over, or Kafka does not take it.
-    pub async fn commit(&mut self, changes: &[Change]) -> Result<(), kafka::Error> {
+    pub async fn commit(&mut self, changes: &[SubscriptionChange]) -> Result<(), kafka::Error> {
         if changes.is_empty() {
             return Ok(());
         }
-        let record =
-            |change: &Change| self.handle.encoded(&change.key(&self.connector), change.value().as_ref());
-        let decide = |_: &Book| Ok::<_, Infallible>(((), changes.iter().map(record).collect()));
+        let record = |change: &SubscriptionChange| {
+            self.handle.encoded(&change.key(&self.connector), change.value().as_ref())
+        };
+        let decide = |_: &StateTable| Ok::<_, Infallible>(((), changes.iter().map(record).collect()));
         let written = self.writer.write(Instant::now() + WRITE_LIMIT, decide).await;
         written.map_err(|error| match error {
             WriteError::Kafka(source) => source,
@@ -71,8 +72,8 @@ impl Writer {
     }
 }
 
-impl fmt::Debug for Writer {
+impl fmt::Debug for StateWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer").field("connector", &self.connector).finish_non_exhaustive()
+        f.debug_struct("StateWriter").field("connector", &self.connector).finish_non_exhaustive()
     }
 }

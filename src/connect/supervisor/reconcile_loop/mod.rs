@@ -1,4 +1,4 @@
-//! The supervisor at work: looks, compares, starts and ends.
+//! Compares what should run with what runs, and starts, updates and ends instances.
 
 mod upkeep;
 
@@ -19,62 +19,62 @@ use tokio_util::sync::CancellationToken;
 use kafka::{Lease, Membership, OwnedPartitions, ShardProducers, TransactionOptions};
 
 use super::{
-    Error, Handle, Id, Parts,
-    connector::{self, Divisions},
-    keeper::Keeper,
-    order::End,
-    plan::{Reason, Standing, Wanted, plan},
-    roster::{Instance, Roster},
-    sweep::Leftover,
+    Error, InstanceId, SupervisorHandle, SupervisorParts,
+    connector::{self, DivisionLocks},
+    desired_state::StopRequest,
+    instances::{Instance, Instances},
+    plan::{InstanceOwnership, PlannedInstance, StopReason, plan},
+    stale_statuses::StaleStatus,
+    status_reporter::{StatusReporter, StatusSink, StatusTopic},
     task,
-    voice::{Board, Topic, Voice},
+    task_runner::TaskRunner,
 };
 use crate::{
-    connect::{arbiter::Arbiter, fresh::read_configs},
+    connect::config_writer::ConfigWriter,
     plugin::{Recorder, Tools},
     state::State,
 };
 
 /// How often everything is looked at, changed or not: a lease ends without a sign.
-const LOOK: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// How often what was said is compared with what the topic shows, changed or not: patience ends without a sign.
-const INSIST: Duration = Duration::from_secs(2);
+const RESEND_INTERVAL: Duration = Duration::from_secs(2);
 /// How long reading the topics to their end may take.
 const READ_LIMIT: Duration = Duration::from_secs(15);
 /// Wait before that is tried again.
-const READ_PAUSE: Duration = Duration::from_secs(1);
+const READ_RETRY_WAIT: Duration = Duration::from_secs(1);
 /// The most of a stop that is kept for telling the status topic.
-const TELLING: Duration = Duration::from_secs(2);
+const FLUSH_RESERVE: Duration = Duration::from_secs(2);
 /// What an aborted instance may take beyond its time.
-const ABORTING: Duration = Duration::from_millis(1200);
+const ABORT_RESERVE: Duration = Duration::from_millis(1200);
 
 /// Something that is under way beside the looking.
-type UnderWay<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
+type Background<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
-/// See the module's head.
-pub(super) struct Duty {
-    parts: Parts,
-    handle: Handle,
+/// State of the loop.
+pub(super) struct ReconcileLoop {
+    parts: SupervisorParts,
+    handle: SupervisorHandle,
     tools: Tools,
-    board: Arc<Topic>,
+    sink: Arc<StatusTopic>,
     owned: watch::Receiver<OwnedPartitions>,
     /// Partitions for which the topics have been read to their end since their claim.
     ready: BTreeMap<i32, i64>,
-    roster: Roster,
+    instances: Instances,
     /// The part of those that is surely ours right now.
     held: BTreeMap<i32, i64>,
     /// What should run, of what is held and by the configs up to this change.
-    planned: BTreeMap<Id, Wanted>,
+    planned: BTreeMap<InstanceId, PlannedInstance>,
     planned_at: Option<u64>,
     /// When nothing was left over: the changes of configs and statuses, and what was held.
-    swept_at: Option<(u64, u64, BTreeMap<i32, i64>)>,
-    divisions: Divisions,
+    clean_at: Option<(u64, u64, BTreeMap<i32, i64>)>,
+    divisions: DivisionLocks,
     /// When all that was said was shown: the change of statuses.
-    insisted_at: Option<u64>,
+    compared_at: Option<u64>,
 }
 
-impl Duty {
-    pub(super) fn new(parts: Parts, handle: Handle) -> Self {
+impl ReconcileLoop {
+    pub(super) fn new(parts: SupervisorParts, handle: SupervisorHandle) -> Self {
         let kafka = parts.worker.kafka.clone();
         let tools = Tools {
             shards: ShardProducers::new(kafka.clone(), TransactionOptions::default()),
@@ -93,22 +93,22 @@ impl Duty {
             uses_topic: Arc::new(|_| {}),
             recorder: Recorder::default(),
         };
-        let board = Topic { writer: parts.statuses.clone(), statuses: parts.state.statuses.clone() };
+        let sink = StatusTopic { writer: parts.statuses.clone(), statuses: parts.state.statuses.clone() };
         let owned = parts.membership.owned();
         Self {
             parts,
             handle,
             tools,
-            board: Arc::new(board),
+            sink: Arc::new(sink),
             owned,
             ready: BTreeMap::new(),
             held: BTreeMap::new(),
             planned: BTreeMap::new(),
             planned_at: None,
-            roster: Roster::default(),
-            swept_at: None,
-            insisted_at: None,
-            divisions: Divisions::default(),
+            instances: Instances::default(),
+            clean_at: None,
+            compared_at: None,
+            divisions: DivisionLocks::default(),
         }
     }
 
@@ -116,43 +116,43 @@ impl Duty {
     pub(super) async fn run(&mut self, cancel: &CancellationToken) -> Result<(), Error> {
         let mut configs = self.parts.state.configs.changes();
         let mut owned = self.owned.clone();
-        let (mut looks, mut insists) = (ticks(LOOK), ticks(INSIST));
-        let mut preparing: UnderWay<(OwnedPartitions, Result<(), kafka::Error>)> = None;
-        let mut sweeping: UnderWay<(BTreeSet<Leftover>, Result<(), kafka::Error>)> = None;
+        let (mut checks, mut resends) = (ticks(CHECK_INTERVAL), ticks(RESEND_INTERVAL));
+        let mut preparing: Background<(OwnedPartitions, Result<(), kafka::Error>)> = None;
+        let mut finding: Background<(BTreeSet<StaleStatus>, Result<(), kafka::Error>)> = None;
         loop {
             // The senders are held by what this holds, so none of these can fail.
             tokio::select! {
                 () = cancel.cancelled() => return Ok(()),
                 _ = owned.changed() => {}
                 _ = configs.changed() => {}
-                () = self.roster.ended() => {}
+                () = self.instances.next_ended() => {}
                 (claims, read) = done(&mut preparing) => {
                     preparing = None;
                     self.prepared(&claims, read);
                 }
-                (found, read) = done(&mut sweeping) => {
-                    sweeping = None;
-                    self.sweep(&found, read);
+                (found, read) = done(&mut finding) => {
+                    finding = None;
+                    self.remove_stale(&found, read);
                 }
-                _ = looks.tick() => {
+                _ = checks.tick() => {
                     self.check()?;
-                    self.insist_if_changed();
+                    self.resend_if_changed();
                 }
-                _ = insists.tick() => self.insist(),
+                _ = resends.tick() => self.resend(),
             }
             if preparing.is_none() {
                 preparing = self.prepare();
             }
-            self.follow();
-            if sweeping.is_none() {
-                sweeping = self.find_leftovers();
+            self.reconcile();
+            if finding.is_none() {
+                finding = self.find_stale();
             }
         }
     }
 
     /// Looks whether all that it works with is still there.
     fn check(&self) -> Result<(), Error> {
-        let Parts { statuses, state, .. } = &self.parts;
+        let SupervisorParts { statuses, state, .. } = &self.parts;
         let broken = [
             (statuses.is_running(), "writes the status topic"),
             (state.configs.is_running(), "follows the config topic"),
@@ -169,19 +169,19 @@ impl Duty {
     pub(super) async fn stop(mut self, grace: Duration) {
         let now = Instant::now();
         let deadline = now + grace;
-        let patience = grace.saturating_sub(TELLING.min(grace / 4) + ABORTING.min(grace / 4));
+        let patience = grace.saturating_sub(FLUSH_RESERVE.min(grace / 4) + ABORT_RESERVE.min(grace / 4));
         let by = now + patience.min(self.parts.settings.task_grace);
         for tasks in [true, false] {
-            let ending = self.roster.iter().filter(|(id, _)| id.task.is_some() == tasks);
-            let ending: Vec<(Id, bool)> =
+            let ending = self.instances.iter().filter(|(id, _)| id.task.is_some() == tasks);
+            let ending: Vec<(InstanceId, bool)> =
                 ending.map(|(id, instance)| (id.clone(), self.holds(instance))).collect();
-            for (id, told) in ending {
-                self.roster.end(&id, End { by, told });
+            for (id, report) in ending {
+                self.instances.stop(&id, StopRequest { deadline: by, report });
             }
-            while !self.roster.has_none(tasks) {
+            while !self.instances.all_ended(tasks) {
                 tokio::select! {
-                    () = self.roster.ended() => {}
-                    () = sleep_until(by.max(Instant::now()) + ABORTING) => {
+                    () = self.instances.next_ended() => {}
+                    () = sleep_until(by.max(Instant::now()) + ABORT_RESERVE) => {
                         tracing::warn!(tasks, "instances have not ended in time");
                         break;
                     }
@@ -190,12 +190,12 @@ impl Duty {
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if let Err(error) = self.parts.statuses.flush(left).await {
-            tracing::warn!(%error, "the status topic was not told of the end");
+            tracing::warn!(%error, "could not write the final statuses before the deadline");
         }
     }
 
     /// Compares what should run with what does.
-    fn follow(&mut self) {
+    fn reconcile(&mut self) {
         let owned = Arc::clone(&self.owned.borrow_and_update());
         self.ready.retain(|partition, claim| owned.get(partition) == Some(claim));
         let membership = &self.parts.membership;
@@ -206,26 +206,26 @@ impl Duty {
             .map(|(partition, claim)| (*partition, *claim))
             .collect();
         let configs = &self.parts.state.configs;
-        // Before the look: a change in between is looked at again.
+        // Read before planning: a change in between is planned again.
         let change = Some(*configs.changes().borrow());
         if self.planned_at != change || self.held != held {
             self.planned = configs.read(|configs| plan(configs, &held, self.parts.partitions));
             (self.planned_at, self.held) = (change, held);
         }
 
-        let ends: Vec<(Id, End)> = self
-            .roster
+        let ends: Vec<(InstanceId, StopRequest)> = self
+            .instances
             .iter()
             .filter_map(|(id, instance)| {
                 Some((id.clone(), self.end(instance, &owned, self.planned.get(id))?))
             })
             .collect();
         for (id, end) in ends {
-            self.roster.end(&id, end);
+            self.instances.stop(&id, end);
         }
         let mut missing = Vec::new();
         for (id, wanted) in &self.planned {
-            if !self.roster.tell(id, &wanted.order) {
+            if !self.instances.update(id, &wanted.order) {
                 missing.push((id.clone(), wanted.clone()));
             }
         }
@@ -235,9 +235,14 @@ impl Duty {
     }
 
     /// How an instance ends, if it shall.
-    fn end(&self, instance: &Instance, owned: &OwnedPartitions, wanted: Option<&Wanted>) -> Option<End> {
+    fn end(
+        &self,
+        instance: &Instance,
+        owned: &OwnedPartitions,
+        wanted: Option<&PlannedInstance>,
+    ) -> Option<StopRequest> {
         let (settings, membership) = (&self.parts.settings, &self.parts.membership);
-        let standing = Standing {
+        let standing = InstanceOwnership {
             claim: instance.claim,
             owned: owned.get(&instance.partition).copied(),
             holds: membership.holds(instance.partition),
@@ -245,16 +250,18 @@ impl Duty {
             wanted: wanted.is_some(),
         };
         let now = Instant::now();
-        standing.ends().map(|reason| match reason {
-            Reason::Lost => End { by: now + settings.lost_grace, told: false },
+        standing.stop_reason().map(|reason| match reason {
+            StopReason::Lost => StopRequest { deadline: now + settings.lost_grace, report: false },
             // Its status is removed by the connector's owner.
-            Reason::Gone => End { by: now + settings.task_grace, told: false },
-            Reason::GivenUp => End { by: now + settings.task_grace, told: true },
+            StopReason::NotWanted => StopRequest { deadline: now + settings.task_grace, report: false },
+            StopReason::Revoked => StopRequest { deadline: now + settings.task_grace, report: true },
         })
     }
 
-    fn start(&mut self, id: Id, wanted: Wanted) {
-        let Parts { plugins, state, arbiter, statuses, membership, worker_id, settings, .. } = &self.parts;
+    fn start(&mut self, id: InstanceId, wanted: PlannedInstance) {
+        let SupervisorParts {
+            plugins, state, config_writer, statuses, membership, worker_id, settings, ..
+        } = &self.parts;
         let (partition, claim) = (wanted.partition, wanted.claim);
         let may_act: Lease = {
             let (membership, owned) = (membership.clone(), self.owned.clone());
@@ -263,34 +270,35 @@ impl Duty {
         let body = match id.task {
             None => {
                 let dividing = self.divisions.of(&id.connector);
-                connector::body(&id, plugins, arbiter, &state.configs, &may_act, dividing)
+                connector::body(&id, plugins, config_writer, &state.configs, &may_act, dividing)
             }
             Some(_) => {
                 let uses_topic = task::uses_topic(&id, statuses, &state.statuses);
-                let recorder = self.handle.recorder_of(&id);
+                let recorder = self.handle.recorder_for(&id);
                 let tools = Tools { uses_topic, recorder, ..self.tools.clone() };
                 task::body(&id, claim, plugins, &tools, &may_act)
             }
         };
-        let board: Arc<dyn Board> = Arc::clone(&self.board) as _;
-        let voice = Voice::new(id.clone(), claim, Arc::clone(worker_id), board, self.handle.clone());
-        let voice = Arc::new(voice);
+        let sink: Arc<dyn StatusSink> = Arc::clone(&self.sink) as _;
+        let reporter =
+            StatusReporter::new(id.clone(), claim, Arc::clone(worker_id), sink, self.handle.clone());
+        let reporter = Arc::new(reporter);
         tracing::info!(connector = &*id.connector, task = id.task, partition, generation = claim, "starting");
-        let keeper = Keeper::new(id.clone(), body, Arc::clone(&voice), may_act, *settings);
-        self.roster.start(id, wanted, keeper, voice);
+        let runner = TaskRunner::new(id.clone(), body, Arc::clone(&reporter), may_act, *settings);
+        self.instances.start(id, wanted, runner, reporter);
     }
 
     /// Reads the topics to their end for partitions that are new.
-    fn prepare(&self) -> UnderWay<(OwnedPartitions, Result<(), kafka::Error>)> {
+    fn prepare(&self) -> Background<(OwnedPartitions, Result<(), kafka::Error>)> {
         let owned = Arc::clone(&self.owned.borrow());
         if owned.iter().all(|(partition, claim)| self.ready.get(partition) == Some(claim)) {
             return None;
         }
-        let (state, arbiter) = (self.parts.state.clone(), self.parts.arbiter.clone());
+        let (state, config_writer) = (self.parts.state.clone(), self.parts.config_writer.clone());
         Some(Box::pin(async move {
-            let read = read_to_end(&state, &arbiter).await;
+            let read = read_to_end(&state, &config_writer).await;
             if read.is_err() {
-                sleep(READ_PAUSE).await;
+                sleep(READ_RETRY_WAIT).await;
             }
             (owned, read)
         }))
@@ -322,13 +330,13 @@ fn holds(
 
 /// Reads configurations, commands and statuses. Not the offsets: what a dead worker has left open there is only decided
 /// once its successors take over its transactional ids, so tasks read them after that.
-async fn read_to_end(state: &State, arbiter: &Arbiter) -> Result<(), kafka::Error> {
-    let configs = read_configs(&state.configs, arbiter, READ_LIMIT);
+async fn read_to_end(state: &State, config_writer: &ConfigWriter) -> Result<(), kafka::Error> {
+    let configs = config_writer.read_to_end(&state.configs, READ_LIMIT);
     tokio::try_join!(configs, state.statuses.read_to_end(READ_LIMIT)).map(drop)
 }
 
-/// The result of what is under way; waits for ever while nothing is.
-async fn done<T>(under_way: &mut UnderWay<T>) -> T {
+/// The result of what is under way; never completes while nothing is.
+async fn done<T>(under_way: &mut Background<T>) -> T {
     match under_way {
         Some(work) => work.await,
         None => pending().await,

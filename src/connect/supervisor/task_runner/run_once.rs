@@ -1,4 +1,4 @@
-//! One life of a body, from its start to its end by order, failure or panic.
+//! One run of a body, from its start until a changed desired state, a failure or a panic ends it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,11 +10,11 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{Keeper, Run};
+use super::{BodyContext, TaskRunner};
 use crate::{
     config::connector::TargetState,
     connect::supervisor::{
-        order::{Meaning, Order},
+        desired_state::{DesiredState, Transition},
         trace,
     },
     plugin::Failure,
@@ -24,25 +24,25 @@ use crate::{
 /// How long an aborted body may take to let go of its thread.
 const ABORT_LIMIT: Duration = Duration::from_secs(1);
 
-/// How a life ended.
-pub(super) enum Life {
+/// How a run ended.
+pub(super) enum RunOutcome {
     /// By an order.
-    Told(Meaning),
+    Ordered(Transition),
     /// By itself.
     Failed { failure: Failure, panicked: bool, lasted: Duration },
 }
 
-/// Lives one life. `order` is what the body was started with, and in the end the last order it has followed.
-pub(super) async fn live(
-    keeper: &mut Keeper,
-    order: &mut Order,
-    orders: &mut watch::Receiver<Order>,
-) -> Life {
+/// Runs the body once. `order` is what the body was started with, and in the end the last order it has followed.
+pub(super) async fn run_once(
+    runner: &mut TaskRunner,
+    order: &mut DesiredState,
+    orders: &mut watch::Receiver<DesiredState>,
+) -> RunOutcome {
     let cancel = CancellationToken::new();
     let (target, run_target) = watch::channel(order.target);
     let (paused, run_paused) = watch::channel(is_paused(order.target));
     let (startup, rest) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let run = Run {
+    let run = BodyContext {
         config: Arc::clone(&order.config),
         target: run_target,
         paused: run_paused,
@@ -50,62 +50,62 @@ pub(super) async fn live(
         startup: Arc::clone(&startup),
         rest: Arc::clone(&rest),
     };
-    let is_task = keeper.id.task.is_some();
-    keeper.voice.starts();
+    let is_task = runner.id.task.is_some();
+    runner.reporter.start_attempted();
     let begun = Instant::now();
-    let mut body = AbortOnDropHandle::new(tokio::spawn((keeper.body)(run)));
+    let mut body = AbortOnDropHandle::new(tokio::spawn((runner.body)(run)));
     let mut is_up = false;
     loop {
         tokio::select! {
             biased;
             changed = orders.changed() => {
                 let meaning = match changed {
-                    Err(_) => Meaning::End(keeper.abandoned()),
+                    Err(_) => Transition::Stop(runner.abandoned_stop()),
                     Ok(()) => {
                         let next = orders.borrow_and_update().clone();
-                        let meaning = order.meaning(&next, keeper.served, false);
-                        keeper.serve(next.restarts);
+                        let meaning = order.transition(&next, runner.served, false);
+                        runner.serve(next.restarts);
                         *order = next;
                         meaning
                     }
                 };
                 let by = match meaning {
-                    Meaning::GoOn => {
+                    Transition::Continue => {
                         if *target.borrow() != order.target {
                             target.send_replace(order.target);
                             paused.send_replace(is_paused(order.target));
                             if is_up && !(is_task && order.target == TargetState::Paused) {
-                                keeper.voice.say(steady(order.target), None);
+                                runner.reporter.report(steady(order.target), None);
                             }
                         }
                         continue;
                     }
-                    Meaning::Anew => {
-                        keeper.voice.say(RunState::Restarting, None);
-                        Instant::now() + keeper.settings.task_grace
+                    Transition::Restart => {
+                        runner.reporter.report(RunState::Restarting, None);
+                        Instant::now() + runner.settings.task_grace
                     }
-                    Meaning::End(end) => end.by,
+                    Transition::Stop(end) => end.deadline,
                 };
-                stop(keeper, body, &cancel, by, orders).await;
-                return Life::Told(meaning);
+                stop(runner, body, &cancel, by, orders).await;
+                return RunOutcome::Ordered(meaning);
             }
             () = startup.notified(), if !is_up => {
                 is_up = true;
-                keeper.voice.started();
-                keeper.voice.say(steady(order.target), None);
+                runner.reporter.start_succeeded();
+                runner.reporter.report(steady(order.target), None);
             }
             () = rest.notified(), if is_up => {
                 if order.target == TargetState::Paused {
-                    keeper.voice.say(RunState::Paused, None);
+                    runner.reporter.report(RunState::Paused, None);
                 }
             }
             ended = &mut body => {
                 // It may have started and ended at once.
                 if !is_up && startup.notified().now_or_never().is_none() {
-                    keeper.voice.did_not_start();
+                    runner.reporter.start_failed();
                 }
-                let (failure, panicked) = why(ended);
-                return Life::Failed { failure, panicked, lasted: begun.elapsed() };
+                let (failure, panicked) = outcome(ended);
+                return RunOutcome::Failed { failure, panicked, lasted: begun.elapsed() };
             }
         }
     }
@@ -113,13 +113,13 @@ pub(super) async fn live(
 
 /// Ends a body: cancelled, awaited until `by` or an earlier end that is ordered meanwhile, then aborted.
 async fn stop(
-    keeper: &Keeper,
+    runner: &TaskRunner,
     mut body: AbortOnDropHandle<Result<(), Failure>>,
     cancel: &CancellationToken,
     mut by: Instant,
-    orders: &mut watch::Receiver<Order>,
+    orders: &mut watch::Receiver<DesiredState>,
 ) {
-    let (connector, task) = (&*keeper.id.connector, keeper.id.task);
+    let (connector, task) = (&*runner.id.connector, runner.id.task);
     cancel.cancel();
     let mut hears = true;
     loop {
@@ -127,17 +127,17 @@ async fn stop(
             biased;
             ended = &mut body => {
                 // What it says on its way out changes nothing, but a fault should not pass unseen.
-                if let (failure, true) = why(ended) {
+                if let (failure, true) = outcome(ended) {
                     tracing::warn!(connector, task, error = %failure, "panicked while it ended");
                 }
                 return;
             }
             () = sleep_until(by) => break,
             changed = orders.changed(), if hears => match changed {
-                Ok(()) => by = orders.borrow_and_update().end.map_or(by, |end| end.by.min(by)),
+                Ok(()) => by = orders.borrow_and_update().end.map_or(by, |end| end.deadline.min(by)),
                 Err(_) => {
                     hears = false;
-                    by = by.min(keeper.abandoned().by);
+                    by = by.min(runner.abandoned_stop().deadline);
                 }
             },
         }
@@ -149,8 +149,8 @@ async fn stop(
     }
 }
 
-/// Why a body ended that nobody had told to, and whether it panicked.
-fn why(ended: Result<Result<(), Failure>, JoinError>) -> (Failure, bool) {
+/// The failure of a body that ended without being cancelled, and whether it panicked.
+fn outcome(ended: Result<Result<(), Failure>, JoinError>) -> (Failure, bool) {
     match ended {
         Ok(Ok(())) => (Failure::passing("Ended", "it ended although nobody had told it to"), false),
         Ok(Err(failure)) => (failure, false),

@@ -1,0 +1,201 @@
+//! The instances of this worker: at most one of each, from its start until its runner has ended.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use tokio::{sync::watch, task::JoinSet};
+
+use super::{
+    InstanceId,
+    desired_state::{DesiredState, StopRequest, Transition},
+    plan::PlannedInstance,
+    status_reporter::StatusReporter,
+    task_runner::TaskRunner,
+};
+use crate::{connect::supervisor::trace, state::statuses::RunState};
+
+/// See the module's head.
+#[derive(Default)]
+pub(super) struct Instances {
+    instances: BTreeMap<InstanceId, Instance>,
+    runners: JoinSet<()>,
+    ids: HashMap<tokio::task::Id, InstanceId>,
+}
+
+/// One instance, as the supervisor sees it.
+pub(super) struct Instance {
+    pub(super) partition: i32,
+    pub(super) claim: i64,
+    pub(super) reporter: Arc<StatusReporter>,
+    orders: watch::Sender<DesiredState>,
+    /// Its runner has panicked: it stays failed until an order gives it another chance, or its partition goes.
+    runner_panicked: bool,
+}
+
+impl Instance {
+    /// Whether it was asked to end.
+    pub(super) fn is_ending(&self) -> bool {
+        self.orders.borrow().end.is_some()
+    }
+}
+
+impl Instances {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&InstanceId, &Instance)> {
+        self.instances.iter()
+    }
+
+    /// Starts an instance that is not there yet.
+    pub(super) fn start(
+        &mut self,
+        id: InstanceId,
+        wanted: PlannedInstance,
+        runner: TaskRunner,
+        reporter: Arc<StatusReporter>,
+    ) {
+        let PlannedInstance { partition, claim, order } = wanted;
+        let (orders, heard) = watch::channel(order);
+        let task = self.runners.spawn(runner.run(heard));
+        self.ids.insert(task.id(), id.clone());
+        self.instances.insert(id, Instance { partition, claim, reporter, orders, runner_panicked: false });
+    }
+
+    /// Sends an instance its desired state; `false` if there is none and one should be started. An ending instance ignores it.
+    pub(super) fn update(&mut self, id: &InstanceId, order: &DesiredState) -> bool {
+        let Some(instance) = self.instances.get(id) else { return false };
+        if instance.runner_panicked {
+            let current = instance.orders.borrow();
+            let anew = current.end.is_none()
+                && current.transition(order, current.restarts, true) == Transition::Restart;
+            drop(current);
+            if anew {
+                self.instances.remove(id);
+            }
+            return !anew;
+        }
+        instance.orders.send_if_modified(|current| {
+            let known = current.end.is_some()
+                || (current.revision == order.revision
+                    && current.target == order.target
+                    && current.restarts == order.restarts
+                    && current.config == order.config);
+            if !known {
+                current.clone_from(order);
+            }
+            !known
+        });
+        true
+    }
+
+    /// Asks an instance to end, or to end sooner or without a report if it is ending already.
+    pub(super) fn stop(&mut self, id: &InstanceId, end: StopRequest) {
+        let Some(instance) = self.instances.get(id) else { return };
+        if instance.runner_panicked {
+            instance.reporter.close(end.report);
+            self.instances.remove(id);
+            return;
+        }
+        instance.orders.send_if_modified(|order| {
+            let merged = match order.end {
+                Some(before) => StopRequest {
+                    deadline: before.deadline.min(end.deadline),
+                    report: before.report && end.report,
+                },
+                None => end,
+            };
+            // Every reconciliation asks again; the earliest deadline must win.
+            let news = order.end != Some(merged);
+            order.end = Some(merged);
+            news
+        });
+    }
+
+    /// Waits until an instance has ended, and removes it. Never completes while there is none.
+    pub(super) async fn next_ended(&mut self) {
+        let (task, panicked) = match self.runners.join_next_with_id().await {
+            None => return std::future::pending().await,
+            Some(Ok((task, ()))) => (task, None),
+            Some(Err(error)) => (error.id(), error.try_into_panic().ok()),
+        };
+        let Some(id) = self.ids.remove(&task) else { return };
+        match (panicked, self.instances.get_mut(&id)) {
+            (Some(payload), Some(instance)) => {
+                tracing::error!(
+                    connector = &*id.connector,
+                    task = id.task,
+                    "the runner of an instance panicked"
+                );
+                let failure = trace::panicked(&*payload);
+                instance.reporter.report(RunState::Failed, Some(trace::of(&failure, failure.next())));
+                instance.runner_panicked = true;
+            }
+            _ => drop(self.instances.remove(&id)),
+        }
+    }
+
+    /// Whether all instances of tasks, or of connectors, have ended.
+    pub(super) fn all_ended(&self, tasks: bool) -> bool {
+        !self.instances.iter().any(|(id, instance)| id.task.is_some() == tasks && !instance.runner_panicked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+    use crate::{
+        config::connector::TargetState,
+        connect::supervisor::{
+            Settings, desired_state::RestartRevisions, reporter, task_runner::InstanceBody,
+        },
+        plugin::samples::properties,
+    };
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    fn order(restart: i64) -> DesiredState {
+        let restarts = RestartRevisions { always: restart, if_failed: -1 };
+        let config = Arc::new(properties(&[("topic", "a")]));
+        DesiredState { config, revision: 0, target: TargetState::Running, restarts, end: None }
+    }
+
+    /// One instance of which the body runs, or whose runner panics instead.
+    fn start(instances: &mut Instances, id: &InstanceId, order: DesiredState, sound: bool) {
+        let body: InstanceBody = Arc::new(move |run| {
+            assert!(sound, "not even a body");
+            Box::pin(async move {
+                run.startup.notify_one();
+                run.cancel.cancelled().await;
+                Ok(())
+            })
+        });
+        let (reporter, ..) = status_reporter::tests::reporter(None);
+        let reporter = Arc::new(reporter);
+        let may_act = Arc::new(|| true);
+        let runner = TaskRunner::new(id.clone(), body, Arc::clone(&reporter), may_act, Settings::default());
+        instances.start(id.clone(), PlannedInstance { partition: 0, claim: 5, order }, runner, reporter);
+    }
+
+    #[tokio::test]
+    async fn instance_restarts_on_request_after_its_runner_panicked() {
+        let id = InstanceId { connector: "c".into(), task: Some(0) };
+        let mut instances = Instances::default();
+        assert!(!instances.update(&id, &order(1)), "there is none yet");
+        start(&mut instances, &id, order(1), false);
+        timeout(LIMIT, instances.next_ended()).await.unwrap();
+
+        assert!(instances.update(&id, &order(1)), "nothing new, and no reason to start it");
+        assert!(!instances.update(&id, &order(2)), "a restart was requested");
+        start(&mut instances, &id, order(2), true);
+
+        assert!(instances.update(&id, &order(3)));
+        assert!(!instances.all_ended(true));
+        instances.stop(&id, StopRequest { deadline: Instant::now() + LIMIT, report: false });
+        timeout(LIMIT, instances.next_ended()).await.unwrap();
+        assert!(instances.all_ended(true));
+    }
+}

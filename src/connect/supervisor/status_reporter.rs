@@ -1,0 +1,358 @@
+//! Reports the state of one instance to the status topic.
+//!
+//! Every status carries the claim of the instance's partition as its generation. Readers ignore a late record of an earlier
+//! owner, but that record is then the last one in the log. So the reporter compares its last status with what the topic shows
+//! and resends it where they differ. It resends sooner where the topic shows nothing: a status that was removed with its deleted
+//! connector may be that of a new connector with the same name.
+//!
+//! Only a worker that surely holds the partition compares. A generation above its own is then invalid: the work topic was
+//! recreated, or another program writes here. The reporter removes that record and writes its own status after the removal.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{InstanceId, SupervisorHandle, desired_state::RestartRevisions};
+use crate::state::{
+    Table,
+    statuses::{RunState, Status, Statuses},
+    writer::StatusWriter,
+};
+
+/// Writes statuses and knows which generations the topic has.
+pub(super) trait StatusSink: Send + Sync {
+    /// Writes a status; never blocks, and the last word on each instance gets there if any does.
+    fn put(&self, id: &InstanceId, status: Status);
+
+    /// The same, behind a removal that makes every reader forget a higher generation.
+    fn put_anew(&self, id: &InstanceId, status: Status);
+
+    /// The highest generation the topic has seen of an instance.
+    fn generation(&self, id: &InstanceId) -> Option<i64>;
+}
+
+/// The reporter of one instance.
+pub(super) struct StatusReporter {
+    id: InstanceId,
+    generation: i64,
+    worker_id: Arc<str>,
+    sink: Arc<dyn StatusSink>,
+    handle: SupervisorHandle,
+    /// How long what was said may take to come back before it is said again.
+    resend_after: Duration,
+    /// The same for the first time where the topic shows nothing, or what cannot be.
+    first_resend_after: Duration,
+    /// `None` before the first word and after the last.
+    reported: Mutex<Option<ReportedStatus>>,
+    /// Revision of the last restart that the instance has seen.
+    served: AtomicI64,
+}
+
+/// What was said last.
+#[derive(Clone)]
+struct ReportedStatus {
+    status: Status,
+    at: Instant,
+    /// It was said before, and was not shown.
+    again: bool,
+}
+
+/// What the topic shows of an instance.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ObservedStatus<'a> {
+    pub(super) status: Option<&'a Status>,
+    /// The highest generation known.
+    pub(super) generation: Option<i64>,
+    /// An ignored record has the last word in the log.
+    pub(super) shadowed: bool,
+}
+
+/// How what was said stands to what is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StatusComparison {
+    /// It is shown.
+    Same,
+    /// It may be on its way: compare again soon.
+    Waits,
+    /// It has to be said again, behind a removal or not.
+    Missing { anew: bool },
+}
+
+impl StatusReporter {
+    pub(super) fn new(
+        id: InstanceId,
+        generation: i64,
+        worker_id: Arc<str>,
+        sink: Arc<dyn StatusSink>,
+        handle: SupervisorHandle,
+    ) -> Self {
+        let (resend_after, first_resend_after) = (Duration::from_secs(5), Duration::from_millis(500));
+        let (reported, served) = (Mutex::default(), AtomicI64::new(-1));
+        Self { id, generation, worker_id, sink, handle, resend_after, first_resend_after, reported, served }
+    }
+
+    /// The instance has seen restarts up to this one: what it says from now on is from after it.
+    pub(super) fn set_served(&self, restarts: RestartRevisions) {
+        self.served.store(restarts.last(), Ordering::Relaxed);
+    }
+
+    pub(super) fn generation(&self) -> i64 {
+        self.generation
+    }
+
+    /// Reports a state.
+    pub(super) fn report(&self, state: RunState, trace: Option<String>) {
+        let status = Status {
+            state,
+            trace,
+            worker_id: self.worker_id.to_string(),
+            generation: self.generation,
+            served: Some(self.served.load(Ordering::Relaxed)),
+        };
+        self.handle.set_state(&self.id, state);
+        let reported = ReportedStatus { status: status.clone(), at: Instant::now(), again: false };
+        *self.reported.lock() = Some(reported);
+        self.sink.put(&self.id, status);
+    }
+
+    /// Reports UNASSIGNED, unless a newer owner has reported already.
+    pub(super) fn report_unassigned(&self) {
+        if !self.is_replaced() {
+            self.report(RunState::Unassigned, None);
+        }
+    }
+
+    /// Compares what was said with what the topic shows. For one who surely holds the partition.
+    pub(super) fn compare(&self, observed: ObservedStatus<'_>) -> StatusComparison {
+        let mut reported = self.reported.lock();
+        let Some(ReportedStatus { status, at, again }) = reported.as_mut() else {
+            return StatusComparison::Same;
+        };
+        if !observed.shadowed && observed.status == Some(status) {
+            // The next time it is missing is another one.
+            *again = false;
+            return StatusComparison::Same;
+        }
+        let anew = observed.generation.is_some_and(|generation| generation > self.generation);
+        let wrong = anew || observed.status.is_none();
+        let resend_after = if wrong && !*again { self.first_resend_after } else { self.resend_after };
+        if at.elapsed() >= resend_after {
+            StatusComparison::Missing { anew }
+        } else {
+            StatusComparison::Waits
+        }
+    }
+
+    /// Sends the last status again.
+    pub(super) fn resend(&self, anew: bool) {
+        let (connector, task, generation) = (&*self.id.connector, self.id.task, self.generation);
+        let mut reported = self.reported.lock();
+        let Some(reported) = reported.as_mut() else { return };
+        (reported.at, reported.again) = (Instant::now(), true);
+        if anew {
+            tracing::warn!(
+                connector,
+                task,
+                generation,
+                "removed a status with a generation above that of the partition's owner"
+            );
+            self.sink.put_anew(&self.id, reported.status.clone());
+        } else {
+            tracing::debug!(connector, task, generation, "resent the status");
+            self.sink.put(&self.id, reported.status.clone());
+        }
+    }
+
+    fn is_replaced(&self) -> bool {
+        self.sink.generation(&self.id).is_some_and(|generation| generation > self.generation)
+    }
+
+    /// Says no more. `told`: the topic knows that it has ended; otherwise this worker remembers that the last word there
+    /// is no longer true.
+    pub(super) fn close(&self, told: bool) {
+        match self.reported.lock().take() {
+            Some(reported) if !told => self.handle.remove_unreported(&self.id, &reported.status),
+            _ => self.handle.remove(&self.id),
+        }
+    }
+
+    pub(super) fn start_attempted(&self) {
+        self.handle.start_attempted(&self.id);
+    }
+
+    pub(super) fn start_succeeded(&self) {
+        self.handle.start_succeeded(&self.id);
+    }
+
+    pub(super) fn start_failed(&self) {
+        self.handle.start_failed(&self.id);
+    }
+}
+
+/// The status topic.
+pub(super) struct StatusTopic {
+    pub(super) writer: StatusWriter,
+    pub(super) statuses: Table<Statuses>,
+}
+
+impl StatusSink for StatusTopic {
+    fn put(&self, id: &InstanceId, status: Status) {
+        self.writer.put(&id.connector, id.task, &status);
+    }
+
+    fn put_anew(&self, id: &InstanceId, status: Status) {
+        self.writer.put_anew(&id.connector, id.task, &status);
+    }
+
+    fn generation(&self, id: &InstanceId) -> Option<i64> {
+        self.statuses.read(|statuses| statuses.generation(&id.connector, id.task))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// Hands on what is put, behind an empty word where it is put anew, and has seen what it is told to have seen.
+    pub(in crate::connect::supervisor) struct RecordingSink {
+        pub(in crate::connect::supervisor) heard: mpsc::UnboundedSender<Status>,
+        pub(in crate::connect::supervisor) generation: Option<i64>,
+    }
+
+    impl StatusSink for RecordingSink {
+        fn put(&self, _: &InstanceId, status: Status) {
+            self.heard.send(status).ok();
+        }
+
+        fn put_anew(&self, id: &InstanceId, status: Status) {
+            let removal = Status { state: RunState::Unassigned, worker_id: String::new(), ..status.clone() };
+            self.put(id, removal);
+            self.put(id, status);
+        }
+
+        fn generation(&self, _: &InstanceId) -> Option<i64> {
+            self.generation
+        }
+    }
+
+    /// A reporter of generation 5 on a sink that has seen this generation, and what it says.
+    pub(in crate::connect::supervisor) fn reporter(
+        seen: Option<i64>,
+    ) -> (StatusReporter, SupervisorHandle, mpsc::UnboundedReceiver<Status>) {
+        let (heard, reported) = mpsc::unbounded_channel();
+        let id = InstanceId { connector: "c".into(), task: Some(0) };
+        let handle = SupervisorHandle::default();
+        let sink = Arc::new(RecordingSink { heard, generation: seen });
+        let mut reporter = StatusReporter::new(id, 5, "worker:8083".into(), sink, handle.clone());
+        (reporter.resend_after, reporter.first_resend_after) = (Duration::ZERO, Duration::ZERO);
+        (reporter, handle, reported)
+    }
+
+    #[test]
+    fn unassigned_is_not_reported_after_a_newer_owner() {
+        for (seen, told) in [(None, true), (Some(4), true), (Some(5), true), (Some(6), false)] {
+            let (reporter, _, mut reported) = reporter(seen);
+
+            reporter.report_unassigned();
+
+            assert_eq!(reported.try_recv().is_ok(), told, "{seen:?}");
+        }
+    }
+
+    fn observed(status: Option<&Status>, generation: Option<i64>, shadowed: bool) -> ObservedStatus<'_> {
+        ObservedStatus { status, generation, shadowed }
+    }
+
+    const MISSING: StatusComparison = StatusComparison::Missing { anew: false };
+
+    #[test]
+    fn missing_status_is_resent() {
+        let (reporter, _, mut reported) = reporter(Some(5));
+        assert_eq!(
+            reporter.compare(observed(None, None, false)),
+            StatusComparison::Same,
+            "nothing has been reported"
+        );
+        reporter.report(RunState::Failed, Some("why".into()));
+        let status = reported.try_recv().unwrap();
+        let other = Status { state: RunState::Running, ..status.clone() };
+
+        assert_eq!(reporter.compare(observed(Some(&status), Some(5), false)), StatusComparison::Same);
+        assert_eq!(reporter.compare(observed(None, Some(5), false)), MISSING);
+        assert_eq!(reporter.compare(observed(Some(&other), Some(4), false)), MISSING);
+        assert_eq!(
+            reporter.compare(observed(Some(&status), Some(5), true)),
+            MISSING,
+            "an ignored record is last"
+        );
+        reporter.resend(false);
+
+        assert_eq!(reported.try_recv().unwrap(), status);
+        reporter.close(true);
+        reporter.resend(false);
+        assert!(reported.try_recv().is_err(), "it has fallen silent");
+    }
+
+    #[test]
+    fn invalid_generation_is_removed_before_the_resend() {
+        let (reporter, _, mut reported) = reporter(Some(6));
+        reporter.report(RunState::Running, None);
+        let status = reported.try_recv().unwrap();
+        let foreign = Status { generation: 6, worker_id: "other:1".into(), ..status.clone() };
+
+        let found = reporter.compare(observed(Some(&foreign), Some(6), false));
+        reporter.resend(true);
+
+        assert_eq!(found, StatusComparison::Missing { anew: true });
+        assert_eq!(reported.try_recv().unwrap().worker_id, "", "the removal");
+        assert_eq!(reported.try_recv().unwrap(), status);
+    }
+
+    #[test]
+    fn missing_status_is_resent_sooner_but_only_once() {
+        let (mut reporter, _, mut reported) = reporter(Some(5));
+        (reporter.resend_after, reporter.first_resend_after) = (Duration::from_secs(3600), Duration::ZERO);
+        reporter.report(RunState::Running, None);
+        let older = Status { generation: 4, ..reported.try_recv().unwrap() };
+
+        assert_eq!(reporter.compare(observed(Some(&older), Some(4), false)), StatusComparison::Waits);
+        assert_eq!(reporter.compare(observed(None, Some(5), false)), MISSING);
+        reporter.resend(false);
+
+        assert_eq!(
+            reporter.compare(observed(None, Some(5), false)),
+            StatusComparison::Waits,
+            "it was just reported again"
+        );
+        let back = reported.try_recv().unwrap();
+        assert_eq!(reporter.compare(observed(Some(&back), Some(5), false)), StatusComparison::Same);
+        assert_eq!(
+            reporter.compare(observed(None, Some(5), false)),
+            MISSING,
+            "observed once, it may be lost again"
+        );
+    }
+
+    #[test]
+    fn unreported_end_is_remembered_by_the_last_status() {
+        for (told, remembered) in [(false, true), (true, false)] {
+            let (reporter, handle, mut reported) = reporter(Some(5));
+            reporter.report(RunState::Running, None);
+            let status = reported.try_recv().unwrap();
+
+            reporter.close(told);
+
+            assert_eq!(handle.ended("c", Some(0), &status), remembered);
+            assert!(handle.running().is_empty());
+        }
+    }
+}

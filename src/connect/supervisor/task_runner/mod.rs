@@ -1,0 +1,218 @@
+//! Runs one instance of a connector or task: starts, watches, restarts and ends it.
+//!
+//! A [`TaskRunner`] runs an [`InstanceBody`] in its own tokio task and follows the [`DesiredState`] that the supervisor sends. A
+//! run ends by a changed desired state, by a failure, or by a panic, which is caught at the edge of its task.
+//!
+//! - After a retryable failure the body restarts with a growing, jittered backoff, as long as the budget lasts (by default
+//!   without a limit). Meanwhile the state is RESTARTING, with the trace: FAILED would call for a person, and RUNNING would hide it.
+//! - A panic is a bug, and may be caused by one bad record or by all of them: the body restarts a few times within a window
+//!   ([`RestartPolicy::panics`]), then the instance is FAILED.
+//! - A permanent failure is FAILED, with the trace, until a restart is requested or the configuration is written again.
+//! - RUNNING, and with it a successful start, is what the body reports, not that it was called: a body that never starts keeps
+//!   showing the state before it, with the trace.
+//! - A run that lasted long enough to count as healthy resets the backoff.
+//! - Without its lease an instance reports nothing: its successor may have reported already.
+//!
+//! Ending: the body is cancelled, awaited until the deadline, then aborted. A body that blocks its thread even then is left
+//! behind; its lease is gone, and its writes are fenced.
+
+mod run_once;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::VecDeque, future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use base::retry::{Backoff, Retry};
+
+use self::run_once::RunOutcome;
+use super::{
+    InstanceId, RestartPolicy, Settings,
+    desired_state::{DesiredState, RestartRevisions, StopRequest, Transition},
+    status_reporter::StatusReporter,
+    trace,
+};
+use crate::{
+    config::connector::TargetState,
+    plugin::Failure,
+    state::{configs::Properties, statuses::RunState},
+};
+
+/// What an instance runs. It returns when it is cancelled, or with the failure that ended it.
+pub(super) type InstanceBody = Arc<dyn Fn(BodyContext) -> BodyFuture + Send + Sync>;
+/// A body at work.
+pub(super) type BodyFuture = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
+
+/// What one life of a body is given.
+pub(super) struct BodyContext {
+    pub(super) config: Arc<Properties>,
+    pub(super) target: watch::Receiver<TargetState>,
+    /// The same as far as tasks know it.
+    pub(super) paused: watch::Receiver<bool>,
+    pub(super) cancel: CancellationToken,
+    /// Notified once the body has started; until then its state is what it was before.
+    pub(super) startup: Arc<Notify>,
+    /// Notified once the body of a task waits; until then it is not PAUSED. A connector has nothing to bring to an end.
+    pub(super) rest: Arc<Notify>,
+}
+
+/// See the module's head.
+pub(super) struct TaskRunner {
+    id: InstanceId,
+    body: InstanceBody,
+    reporter: Arc<StatusReporter>,
+    /// Whether the partition is still this worker's, and surely so.
+    may_act: kafka::Lease,
+    settings: Settings,
+    served: RestartRevisions,
+    backoff: Backoff,
+    /// Lives since the last healthy one that ended in failure.
+    failures: u32,
+    panics: VecDeque<Instant>,
+}
+
+impl TaskRunner {
+    pub(super) fn new(
+        id: InstanceId,
+        body: InstanceBody,
+        reporter: Arc<StatusReporter>,
+        may_act: kafka::Lease,
+        settings: Settings,
+    ) -> Self {
+        // Instances that fail at the same moment shall not come back at the same moment.
+        let seed = u64::from(kafka::murmur2(id.to_string().as_bytes())) << 16 ^ reporter.generation() as u64;
+        let backoff = Backoff::new(settings.restarting.policy, seed);
+        let (served, failures, panics) = (RestartRevisions::default(), 0, VecDeque::new());
+        Self { id, body, reporter, may_act, settings, served, backoff, failures, panics }
+    }
+
+    /// Follows the orders until one says to end.
+    pub(super) async fn run(mut self, mut orders: watch::Receiver<DesiredState>) {
+        let end = loop {
+            // The next start serves every restart that was requested up to now.
+            let mut order = orders.borrow_and_update().clone();
+            self.serve(order.restarts);
+            if let Some(end) = order.end {
+                break end;
+            }
+            let meaning = match run_once::run_once(&mut self, &mut order, &mut orders).await {
+                RunOutcome::Ordered(meaning) => meaning,
+                RunOutcome::Failed { failure, panicked, lasted } => {
+                    if lasted >= self.settings.restarting.healthy_after {
+                        self.reset_backoff();
+                    }
+                    self.wait_after_failure(&failure, panicked, order, &mut orders).await
+                }
+            };
+            match meaning {
+                Transition::Stop(end) => break orders.borrow().end.unwrap_or(end),
+                Transition::Restart => {
+                    self.reset_backoff();
+                    self.panics.clear();
+                }
+                Transition::Continue => {}
+            }
+        };
+        if end.report {
+            self.reporter.report_unassigned();
+        }
+        self.reporter.close(end.report);
+        tracing::info!(connector = &*self.id.connector, task = self.id.task, told = end.report, "ended");
+    }
+
+    /// RestartRevisions up to these are served with what follows.
+    fn serve(&mut self, restarts: RestartRevisions) {
+        self.served = restarts;
+        self.reporter.set_served(restarts);
+    }
+
+    fn reset_backoff(&mut self) {
+        self.backoff.reset();
+        self.failures = 0;
+    }
+
+    /// Waits until the backoff ends or the desired state changes.
+    async fn wait_after_failure(
+        &mut self,
+        failure: &Failure,
+        panicked: bool,
+        mut order: DesiredState,
+        orders: &mut watch::Receiver<DesiredState>,
+    ) -> Transition {
+        self.failures = self.failures.saturating_add(1);
+        let wait = self.wait_after(failure, panicked);
+        // Without the lease even a permanent failure is uncertain; the supervisor ends the instance soon.
+        let may_act = (self.may_act)();
+        let wait = if may_act { wait } else { Some(wait.unwrap_or(self.settings.restarting.policy.first)) };
+        self.report_failure(failure, wait, may_act);
+        let until = wait.map(|wait| Instant::now() + wait);
+        loop {
+            let pause = async {
+                match until {
+                    Some(until) => sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                changed = orders.changed() => {
+                    if changed.is_err() {
+                        return Transition::Stop(self.abandoned_stop());
+                    }
+                    let next = orders.borrow_and_update().clone();
+                    match order.transition(&next, self.served, true) {
+                        Transition::Continue => {
+                            self.serve(next.restarts);
+                            order = next;
+                        }
+                        Transition::Restart => {
+                            self.reporter.report(RunState::Restarting, None);
+                            return Transition::Restart;
+                        }
+                        end @ Transition::Stop(_) => return end,
+                    }
+                }
+                () = pause => return Transition::Continue,
+            }
+        }
+    }
+
+    /// How long to wait before the next life; `None` if there is none.
+    fn wait_after(&mut self, failure: &Failure, panicked: bool) -> Option<Duration> {
+        if !panicked {
+            return self.backoff.next_wait(failure.retry);
+        }
+        let RestartPolicy { panics, panic_window, .. } = self.settings.restarting;
+        let now = Instant::now();
+        self.panics.push_back(now);
+        self.panics.retain(|at| now.duration_since(*at) < panic_window);
+        if self.panics.len() > panics as usize { None } else { self.backoff.next_wait(Retry::Later) }
+    }
+
+    fn report_failure(&self, failure: &Failure, wait: Option<Duration>, may_act: bool) {
+        let (connector, task) = (&*self.id.connector, self.id.task);
+        let (kind, source) = (failure.kind, failure.source.as_ref().map(tracing::field::display));
+        let Some(wait) = wait else {
+            tracing::error!(connector, task, kind, error = %failure, source, "instance failed permanently; restart it after correcting the cause");
+            return self.reporter.report(RunState::Failed, Some(trace::of(failure, failure.next())));
+        };
+        let failures = self.failures;
+        if !may_act {
+            tracing::info!(connector, task, kind, error = %failure, source, "instance failed after its lease expired");
+            return;
+        }
+        tracing::warn!(connector, task, kind, error = %failure, source, failures, ?wait, "instance failed; restarting it after the backoff");
+        let next = format!("it starts again in {:.1} s; failures in a row: {failures}", wait.as_secs_f64());
+        self.reporter.report(RunState::Restarting, Some(trace::of(failure, &next)));
+    }
+
+    /// The supervisor is gone: end without a report.
+    fn abandoned_stop(&self) -> StopRequest {
+        StopRequest { deadline: Instant::now() + self.settings.lost_grace, report: false }
+    }
+}
