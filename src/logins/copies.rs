@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 use tokio::{task::spawn_blocking, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::Shared;
+use super::GrantContext;
 
 /// How long the last copy may take when the worker stops.
-const LAST: Duration = Duration::from_secs(2);
+const STOP_COPY_LIMIT: Duration = Duration::from_secs(2);
 
 /// Keeps it, until cancelled.
-pub(super) async fn keep(shared: Arc<Shared>, name: String, cancel: CancellationToken) {
+pub(super) async fn keep(shared: Arc<GrantContext>, name: String, cancel: CancellationToken) {
     let mut copied = None;
     let following = async {
         let table = shared.store.table();
@@ -27,12 +27,12 @@ pub(super) async fn keep(shared: Arc<Shared>, name: String, cancel: Cancellation
         }
     };
     if cancel.run_until_cancelled(following).await.is_none() {
-        timeout(LAST, copy(&shared, &name, &mut copied)).await.ok();
+        timeout(STOP_COPY_LIMIT, copy(&shared, &name, &mut copied)).await.ok();
     }
 }
 
 /// Copies the record, unless it is the one that was copied last, by partition and offset.
-async fn copy(shared: &Shared, name: &str, copied: &mut Option<(i32, i64)>) {
+async fn copy(shared: &GrantContext, name: &str, copied: &mut Option<(i32, i64)>) {
     let Some(found) = shared.store.table().read(|table| table.grants().get(name).cloned()) else { return };
     let place = (found.partition, found.offset);
     let Some(envelope) = found.envelope.filter(|_| *copied != Some(place)) else { return };

@@ -10,43 +10,43 @@ use tokio_util::sync::CancellationToken;
 
 use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 use kafka::{Lease, murmur2, partition_of};
-use provider::auth::grant::{Cause, Grant};
+use provider::auth::grant::{Grant, RefreshCause};
 
 use super::{
-    Shared,
-    clients::{Client, IssuerKey},
+    GrantContext,
+    clients::{GrantClient, IssuerKey},
     issuer::Issuer,
-    plan::{Known, Memory, Next, next},
-    refresh::{Attempt, Ended},
+    plan::{NextStep, PlanInput, RefreshHistory, next_step},
+    refresh::{AttemptEnd, RefreshAttempt},
     table::grant_key,
-    view::{LocalGrant, View, command},
+    view::{GrantView, LocalGrant, command},
 };
 
 /// Waits between attempts that failed for a reason that passes.
-const AGAIN: BackoffPolicy =
+const ATTEMPT_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(500), longest: Duration::from_secs(60), total: None };
 /// When a client that the provider refused is tried again, if no configuration changes before. Sooner where its access token ends
 /// sooner: until then nothing is missing.
-const CLIENT: Duration = Duration::from_secs(300);
+const CLIENT_RETRY_DELAY: Duration = Duration::from_secs(300);
 /// How often what does not change is looked at all the same: the machine's clock may have been set, and days pass.
-const LOOK: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// When a partition that is ours without a lease is looked at again.
-const LAPSE: Duration = Duration::from_millis(500);
+const LEASE_RECHECK_DELAY: Duration = Duration::from_millis(500);
 /// From here on people are told that a login ends.
-const WARNING: Duration = Duration::from_secs(7 * 86_400);
+const EXPIRY_WARNING_TIME: Duration = Duration::from_secs(7 * 86_400);
 /// How often.
-const REMIND: Duration = Duration::from_secs(86_400);
+const EXPIRY_WARNING_INTERVAL: Duration = Duration::from_secs(86_400);
 /// The longest that resealing may take before it is tried again.
-const RESEAL: Duration = Duration::from_secs(30);
+const RESEAL_LIMIT: Duration = Duration::from_secs(30);
 
 /// Keeps one grant, until cancelled. A refresh that is under way then is ended first: its answer is one that nobody else has.
-pub(super) async fn keep(shared: Arc<Shared>, local: Arc<LocalGrant>, cancel: CancellationToken) {
+pub(super) async fn keep(shared: Arc<GrantContext>, local: Arc<LocalGrant>, cancel: CancellationToken) {
     let seed = u64::from(murmur2(local.name.as_bytes()));
     let mut refresher = Refresher {
         shared,
         local,
-        memory: Memory::default(),
-        backoff: Backoff::new(AGAIN, seed),
+        memory: RefreshHistory::default(),
+        backoff: Backoff::new(ATTEMPT_BACKOFF, seed),
         refused: BTreeSet::new(),
         reminded: None,
     };
@@ -54,9 +54,9 @@ pub(super) async fn keep(shared: Arc<Shared>, local: Arc<LocalGrant>, cancel: Ca
 }
 
 struct Refresher {
-    shared: Arc<Shared>,
+    shared: Arc<GrantContext>,
     local: Arc<LocalGrant>,
-    memory: Memory,
+    memory: RefreshHistory,
     backoff: Backoff,
     /// Clients of connectors that the provider has refused, while there are others to try.
     refused: BTreeSet<IssuerKey>,
@@ -76,10 +76,10 @@ impl Refresher {
             changes.borrow_and_update();
             clients.borrow_and_update();
             owned.borrow_and_update();
-            let look = Instant::now() + LOOK;
+            let look = Instant::now() + CHECK_INTERVAL;
             let at = match self.next() {
-                Next::Rest => look,
-                Next::At(at) => at.min(look),
+                NextStep::Idle => look,
+                NextStep::WaitUntil(at) => at.min(look),
                 // A refresh that is begun is ended, so none is begun any more.
                 _ if cancel.is_cancelled() => return,
                 // Whatever came of it, look again.
@@ -102,23 +102,23 @@ impl Refresher {
     }
 
     /// What there is to do, as far as it is this worker's.
-    fn next(&mut self) -> Next {
+    fn next(&mut self) -> NextStep {
         let now = Instant::now();
         let grant = self.grant();
         self.memory.see(grant.as_ref(), now);
-        let Some(grant) = grant else { return Next::Rest };
+        let Some(grant) = grant else { return NextStep::Idle };
         if !self.shared.is_ours() {
-            return Next::Rest;
+            return NextStep::Idle;
         }
         match self.lease() {
-            None => return Next::Rest,
+            None => return NextStep::Idle,
             // It comes back by itself, and nobody says when.
-            Some(lease) if !lease() => return Next::At(now + LAPSE),
+            Some(lease) if !lease() => return NextStep::WaitUntil(now + LEASE_RECHECK_DELAY),
             Some(_) => {}
         }
-        let Some((_, _, issuer)) = self.issuer(&grant) else { return Next::Rest };
+        let Some((_, _, issuer)) = self.issuer(&grant) else { return NextStep::Idle };
         self.remind(&grant, issuer.now_ms(), now);
-        let known = Known {
+        let known = PlanInput {
             is_sealed_before: self.shared.store.is_sealed_before(&self.local.name),
             refused: self.refused_serial(&grant),
             memory: &self.memory,
@@ -126,7 +126,7 @@ impl Refresher {
             provider_ms: issuer.now_ms(),
             chance: chance(&grant),
         };
-        next(&grant, &known)
+        next_step(&grant, &known)
     }
 
     /// The grant in the topic, if it can be opened.
@@ -134,34 +134,35 @@ impl Refresher {
         self.shared.store.grant(&self.local.name).ok().flatten()
     }
 
-    async fn act(&mut self, next: Next) {
+    async fn act(&mut self, next: NextStep) {
         let Some(lease) = self.lease() else { return };
-        if next == Next::Reseal {
+        if next == NextStep::Reseal {
             return self.reseal(lease).await;
         }
         let Some(grant) = self.grant() else { return };
         let Some((key, client, issuer)) = self.issuer(&grant) else { return };
-        let was_refused = matches!(next, Next::Refresh { cause: Cause::Refused, .. });
+        let was_refused = matches!(next, NextStep::Refresh { cause: RefreshCause::Refused, .. });
         let under_way = self.shared.under_way.token();
         let name = &self.local.name;
-        let attempt = Attempt { shared: &self.shared, name, issuer: &*issuer, lease, area: client.area };
+        let attempt =
+            RefreshAttempt { shared: &self.shared, name, issuer: &*issuer, lease, area: client.area };
         let ended = attempt.run(next).await;
         drop(under_way);
         // An attempt that presented nothing does not count against an API that refuses too often.
-        if was_refused && !matches!(ended, Ended::Again(_)) {
+        if was_refused && !matches!(ended, AttemptEnd::Retry(_)) {
             self.memory.refused(Instant::now());
         }
         match ended {
-            Ended::Stands => {
+            AttemptEnd::Settled => {
                 self.backoff.reset();
                 self.memory.not_before = None;
                 self.memory.heard();
                 self.refused.clear();
                 self.pace(&grant);
             }
-            Ended::Open { intent, begun } => self.memory.began(intent, begun),
-            Ended::Again(retry) => self.pause(retry),
-            Ended::Client(code) => {
+            AttemptEnd::OutcomeUnknown { intent, begun } => self.memory.began(intent, begun),
+            AttemptEnd::Retry(retry) => self.pause(retry),
+            AttemptEnd::ClientRefused(code) => {
                 self.memory.heard();
                 self.refuse_client(&grant, key, code, issuer.now_ms());
             }
@@ -172,7 +173,7 @@ impl Refresher {
     async fn reseal(&mut self, lease: Lease) {
         let name = &self.local.name;
         let mut writer = self.shared.store.writer(name, lease);
-        match writer.write(Instant::now() + RESEAL, |grant| grant.cloned()).await {
+        match writer.write(Instant::now() + RESEAL_LIMIT, |grant| grant.cloned()).await {
             Ok(_) => tracing::info!(grant = name, "the grant is encrypted with the new key"),
             Err(error) => {
                 tracing::warn!(grant = name, error = %ErrorChain(&error), "the grant keeps its old key for now");
@@ -207,7 +208,7 @@ impl Refresher {
         self.memory.not_before = Some(now + wait);
         if is_shown {
             let (login, serial) = (grant.login.id.clone(), grant.serial);
-            self.local.view.send_replace(View::Client { code, login, serial });
+            self.local.view.send_replace(GrantView::ClientRefused { code, login, serial });
         }
     }
 
@@ -238,7 +239,7 @@ impl Refresher {
     }
 
     /// A connector's client that is the login's and that the provider has not refused, and its identity service.
-    fn issuer(&self, grant: &Grant) -> Option<(IssuerKey, Client, Arc<dyn Issuer>)> {
+    fn issuer(&self, grant: &Grant) -> Option<(IssuerKey, GrantClient, Arc<dyn Issuer>)> {
         let clients = self.shared.clients.borrow().clone();
         let (key, client) = clients.of_login_except(grant, &self.refused)?;
         // Who cannot reach it says so where the token is asked for.
@@ -252,8 +253,8 @@ impl Refresher {
         let (login, refresh) = clients.ends_ms(grant);
         let Some(end) = login.or(refresh) else { return };
         let left = end.saturating_sub(provider_ms);
-        let is_told = self.reminded.is_some_and(|told| now < told + REMIND);
-        if is_told || u128::try_from(left).is_ok_and(|left| left > WARNING.as_millis()) {
+        let is_told = self.reminded.is_some_and(|told| now < told + EXPIRY_WARNING_INTERVAL);
+        if is_told || u128::try_from(left).is_ok_and(|left| left > EXPIRY_WARNING_TIME.as_millis()) {
             return;
         }
         self.reminded = Some(now);
@@ -273,8 +274,10 @@ impl Refresher {
 /// its end in so many milliseconds or because an API refuses it.
 fn after_refusal(left_ms: i64, is_refused: bool) -> (Duration, bool) {
     match u64::try_from(left_ms).map(Duration::from_millis) {
-        Ok(left) if !is_refused && !left.is_zero() => (left.max(LAPSE).min(CLIENT), false),
-        _ => (CLIENT, true),
+        Ok(left) if !is_refused && !left.is_zero() => {
+            (left.max(LEASE_RECHECK_DELAY).min(CLIENT_RETRY_DELAY), false)
+        }
+        _ => (CLIENT_RETRY_DELAY, true),
     }
 }
 
@@ -290,15 +293,15 @@ mod tests {
 
     #[test]
     fn a_refused_client_is_told_only_once_the_access_token_is_of_no_use() {
-        assert_eq!(after_refusal(360_000, false), (CLIENT, false));
+        assert_eq!(after_refusal(360_000, false), (CLIENT_RETRY_DELAY, false));
         assert_eq!(
             after_refusal(60_000, false),
             (Duration::from_secs(60), false),
             "and tried when that ends"
         );
-        assert_eq!(after_refusal(1, false), (LAPSE, false));
-        assert_eq!(after_refusal(0, false), (CLIENT, true));
-        assert_eq!(after_refusal(-1, false), (CLIENT, true));
-        assert_eq!(after_refusal(3_000_000, true), (CLIENT, true));
+        assert_eq!(after_refusal(1, false), (LEASE_RECHECK_DELAY, false));
+        assert_eq!(after_refusal(0, false), (CLIENT_RETRY_DELAY, true));
+        assert_eq!(after_refusal(-1, false), (CLIENT_RETRY_DELAY, true));
+        assert_eq!(after_refusal(3_000_000, true), (CLIENT_RETRY_DELAY, true));
     }
 }

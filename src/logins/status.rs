@@ -9,8 +9,8 @@ use provider::auth::{Area, grant::Grant};
 
 use super::{
     Grants,
-    shared::Shared,
-    view::{LocalGrant, View, command},
+    context::GrantContext,
+    view::{GrantView, LocalGrant, command},
 };
 
 /// One grant in the answer of `/health`.
@@ -75,7 +75,7 @@ impl Grants {
     }
 }
 
-impl Shared {
+impl GrantContext {
     fn status(&self, local: &LocalGrant) -> Option<GrantStatus> {
         let name = &local.name;
         let clients = self.clients.borrow().clone();
@@ -90,7 +90,7 @@ impl Shared {
         let intent = grant.as_ref().and_then(Grant::intent);
         // A name that is only a setting's default, and that nobody has logged in for, is no problem before a task needs it.
         let problem = match view {
-            View::Absent => None,
+            GrantView::Absent => None,
             _ => view.problem(name, &command(self, name, area.unwrap_or(first))),
         };
         Some(GrantStatus {

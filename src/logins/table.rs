@@ -37,7 +37,7 @@ pub struct GrantRecord {
 
 /// That an API has refused an access token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refused {
+pub struct RefusedToken {
     /// Of this serial.
     pub serial: u64,
     /// Of this login: another begins to count anew where nobody could read the one before.
@@ -49,7 +49,7 @@ pub struct Refused {
 
 /// Which workers refresh the grants of a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owners {
+pub struct TopicOwners {
     /// Their `group.id`.
     #[serde(rename = "group.id")]
     pub group: String,
@@ -60,9 +60,9 @@ pub struct Owners {
 
 /// What the record of [`CLUSTER`] says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Cluster {
+pub(super) struct ClusterRecord {
     #[serde(flatten)]
-    pub(super) owners: Owners,
+    pub(super) owners: TopicOwners,
     /// Among how many partitions grants are placed, whatever the topic has got since.
     #[serde(default)]
     pub(super) partitions: Option<i32>,
@@ -72,8 +72,8 @@ pub(super) struct Cluster {
 #[derive(Debug, Clone, Default)]
 pub struct GrantTable {
     grants: BTreeMap<String, GrantRecord>,
-    refused: BTreeMap<String, Refused>,
-    cluster: Option<Cluster>,
+    refused: BTreeMap<String, RefusedToken>,
+    cluster: Option<ClusterRecord>,
     /// The newest envelope of each grant that could be opened here.
     newest: BTreeMap<String, Arc<Envelope>>,
     /// What opens them; without it the last record counts.
@@ -120,13 +120,13 @@ impl GrantTable {
 
     /// The last refusal of a token of this grant.
     #[must_use]
-    pub fn refused(&self, name: &str) -> Option<&Refused> {
+    pub fn refused(&self, name: &str) -> Option<&RefusedToken> {
         self.refused.get(name)
     }
 
     /// Which workers it belongs to, once the first of them has said so.
     #[must_use]
-    pub fn owners(&self) -> Option<&Owners> {
+    pub fn owners(&self) -> Option<&TopicOwners> {
         self.cluster.as_ref().map(|cluster| &cluster.owners)
     }
 
@@ -221,8 +221,8 @@ impl TableState for GrantTable {
 
 impl GrantTable {
     /// One that comes late, from a worker that is behind, does not hide the one of a later serial.
-    fn take_refused(&mut self, name: &str, refused: Refused) {
-        let is_late = |known: &Refused| known.login == refused.login && known.serial > refused.serial;
+    fn take_refused(&mut self, name: &str, refused: RefusedToken) {
+        let is_late = |known: &RefusedToken| known.login == refused.login && known.serial > refused.serial;
         if !self.refused.get(name).is_some_and(is_late) {
             self.refused.insert(name.to_owned(), refused);
         }

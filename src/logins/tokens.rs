@@ -12,26 +12,26 @@ use base::retry::ErrorChain;
 use provider::auth::{self, Access, Error};
 
 use super::{
-    Shared,
-    clients::{Client, IssuerKey},
+    GrantContext,
+    clients::{GrantClient, IssuerKey},
     store::wall_ms,
-    view::{CheckedToken, LocalGrant, View},
+    view::{CheckedToken, GrantView, LocalGrant},
 };
 
 /// A token is not given out when it ends within this long: it has to reach the provider.
-const MOMENT_MS: i64 = 500;
+const EXPIRY_MARGIN_MS: i64 = 500;
 /// How often a view that does not change is looked at again while somebody waits: the token in it may have ended.
-const LOOK: Duration = Duration::from_secs(1);
+const VIEW_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest that the topic may take to be read to its end for a task that restarts after a login.
-const CATCH_UP: Duration = Duration::from_secs(10);
+const CATCH_UP_LIMIT: Duration = Duration::from_secs(10);
 
 /// The tokens of one grant, for the requests of one connector. See [`auth::Tokens`].
 #[derive(Debug)]
-pub(super) struct Tokens {
+pub(super) struct ConnectorTokens {
     /// `None` without `grant.encryption.key`: then the view never changes.
-    pub(super) shared: Option<Arc<Shared>>,
+    pub(super) shared: Option<Arc<GrantContext>>,
     pub(super) local: Arc<LocalGrant>,
-    pub(super) client: Client,
+    pub(super) client: GrantClient,
     /// Whose clock counts.
     pub(super) key: IssuerKey,
 }
@@ -40,14 +40,14 @@ pub(super) struct Tokens {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TokenState {
     /// It may be used.
-    Good,
+    Usable,
     /// It has been refused, or ends within a moment: another is waited for.
-    Waits,
+    Expiring,
     /// It has ended, and the owner of its grant may not know.
-    Ended,
+    Expired,
 }
 
-impl Tokens {
+impl ConnectorTokens {
     /// Waits for a token; another than `refused`.
     async fn other_than(&self, refused: Option<&Access>, end: Instant) -> Result<Access, Error> {
         let begun = Instant::now();
@@ -55,17 +55,19 @@ impl Tokens {
         loop {
             let now_ms = self.now_ms();
             let settled = views.wait_for(|view| match view {
-                View::Good(token) => {
+                GrantView::Ready(token) => {
                     !self.client.may_have(token)
-                        || state_of(&token.access, refused, now_ms) == TokenState::Good
+                        || state_of(&token.access, refused, now_ms) == TokenState::Usable
                 }
-                View::Unread | View::Unchecked => false,
+                GrantView::Unread | GrantView::Unchecked => false,
                 _ => true,
             });
-            let look = (Instant::now() + LOOK).min(end);
+            let look = (Instant::now() + VIEW_CHECK_INTERVAL).min(end);
             let settled = timeout_at(look, settled).await.map(|view| view.map(|view| view.clone()));
             match settled {
-                Ok(Ok(View::Good(token))) if self.client.may_have(&token) => return Ok(token.access.clone()),
+                Ok(Ok(GrantView::Ready(token))) if self.client.may_have(&token) => {
+                    return Ok(token.access.clone());
+                }
                 Ok(Ok(view)) => {
                     if let Some(error) = self.client.problem(&view) {
                         return Err(error);
@@ -85,7 +87,7 @@ impl Tokens {
     /// that an API could refuse.
     fn report_ended(&self, refused: Option<&Access>) {
         let now_ms = self.now_ms();
-        self.refuse_if(|access| state_of(access, refused, now_ms) == TokenState::Ended);
+        self.refuse_if(|access| state_of(access, refused, now_ms) == TokenState::Expired);
     }
 
     /// Reports the token that is shown, if it is for this connector and that is so of it.
@@ -100,7 +102,7 @@ impl Tokens {
     /// The token that is shown, if it is for this connector.
     fn token_shown(&self) -> Option<Arc<CheckedToken>> {
         match &*self.local.view.borrow() {
-            View::Good(token) if self.client.may_have(token) => Some(Arc::clone(token)),
+            GrantView::Ready(token) if self.client.may_have(token) => Some(Arc::clone(token)),
             _ => None,
         }
     }
@@ -116,14 +118,14 @@ fn state_of(access: &Access, refused: Option<&Access>, now_ms: i64) -> TokenStat
     let is_refused = refused
         .is_some_and(|one| access.serial <= one.serial && access.header.reveal() == one.header.reveal());
     match left {
-        ..=0 => TokenState::Ended,
-        left if left <= MOMENT_MS || is_refused => TokenState::Waits,
-        _ => TokenState::Good,
+        ..=0 => TokenState::Expired,
+        left if left <= EXPIRY_MARGIN_MS || is_refused => TokenState::Expiring,
+        _ => TokenState::Usable,
     }
 }
 
 #[async_trait]
-impl auth::Tokens for Tokens {
+impl auth::Tokens for ConnectorTokens {
     async fn token(&self, end: Instant) -> Result<Access, Error> {
         self.other_than(None, end).await
     }
@@ -141,13 +143,13 @@ impl auth::Tokens for Tokens {
 
 /// Whether a connector can use a grant, and a signal for changes.
 #[derive(Debug)]
-pub struct Watch {
-    tokens: Tokens,
-    view: watch::Receiver<View>,
+pub struct GrantWatch {
+    tokens: ConnectorTokens,
+    view: watch::Receiver<GrantView>,
 }
 
-impl Watch {
-    pub(super) fn new(tokens: Tokens) -> Self {
+impl GrantWatch {
+    pub(super) fn new(tokens: ConnectorTokens) -> Self {
         let view = tokens.local.view.subscribe();
         Self { tokens, view }
     }
@@ -168,7 +170,7 @@ impl Watch {
     /// from another topic, and must not find the grant as it was before.
     pub async fn catch_up(&self) {
         let Some(shared) = &self.tokens.shared else { return };
-        if let Err(error) = shared.store.table().read_to_end(CATCH_UP).await {
+        if let Err(error) = shared.store.table().read_to_end(CATCH_UP_LIMIT).await {
             let grant = &self.tokens.local.name;
             tracing::warn!(grant, error = %ErrorChain(&error), "what is known of a grant may be old");
         }
@@ -176,7 +178,7 @@ impl Watch {
 
     /// Whether it is known by now whether it can be used.
     pub fn is_known(&self) -> bool {
-        !matches!(&*self.view.borrow(), View::Unread)
+        !matches!(&*self.view.borrow(), GrantView::Unread)
     }
 
     /// Waits for a change.
@@ -201,17 +203,17 @@ mod tests {
 
         assert_eq!(
             [at(9_000), at(9_600), at(10_000)],
-            [TokenState::Good, TokenState::Waits, TokenState::Ended]
+            [TokenState::Usable, TokenState::Expiring, TokenState::Expired]
         );
         let refused = state_of(&shown, Some(&shown), 9_000);
-        assert_eq!(refused, TokenState::Waits);
-        assert_eq!(state_of(&shown, Some(&shown), 10_000), TokenState::Ended);
+        assert_eq!(refused, TokenState::Expiring);
+        assert_eq!(state_of(&shown, Some(&shown), 10_000), TokenState::Expired);
     }
 
     #[test]
     fn what_is_given_instead_of_a_refused_token_is_another_whatever_its_serial() {
         let refused = access("Bearer a", 57);
-        let is_good = |one: &Access| state_of(one, Some(&refused), 0) == TokenState::Good;
+        let is_good = |one: &Access| state_of(one, Some(&refused), 0) == TokenState::Usable;
 
         assert!(!is_good(&access("Bearer a", 57)));
         assert!(is_good(&access("Bearer b", 58)));

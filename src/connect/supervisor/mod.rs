@@ -57,7 +57,7 @@ pub use self::{
 use super::arbiter::Arbiter;
 use crate::{
     config,
-    logins::access::Access,
+    logins::access::ApiAccess,
     plugin::{Plugins, ReceiverFaults, Store},
     state::{State, ledger::Ledgers, writer::StatusWriter},
 };
@@ -92,7 +92,7 @@ pub struct Parts {
     /// What keeps connectors from being received on this worker, by name.
     pub faults: watch::Receiver<ReceiverFaults>,
     /// The provider's APIs.
-    pub access: Access,
+    pub access: ApiAccess,
     /// What is known of subscriptions.
     pub ledgers: Ledgers,
     /// What tasks that write records use.

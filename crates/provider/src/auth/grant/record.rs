@@ -5,28 +5,28 @@ use zeroize::Zeroizing;
 
 use base::secret::Secret;
 
-use super::{Grant, Login, State, TokenPair};
+use super::{Grant, GrantLogin, GrantState, TokenPair};
 use crate::auth::Area;
 
 /// The decrypted bytes are not a grant: written by something else, or by a later version.
 #[derive(Debug, thiserror::Error)]
 #[error("the decrypted bytes are not a grant")]
-pub struct Unreadable(#[source] serde_json::Error);
+pub struct InvalidGrantBytes(#[source] serde_json::Error);
 
 /// Copies of the grant types, which cannot be serialized by mistake.
 #[derive(Serialize, Deserialize)]
-struct GrantRecord<'a> {
+struct GrantJson<'a> {
     name: &'a str,
     area: Area,
-    login: Login,
+    login: GrantLogin,
     serial: u64,
     #[serde(borrow)]
-    tokens: Option<TokenPairRecord<'a>>,
-    state: State,
+    tokens: Option<TokenPairJson<'a>>,
+    state: GrantState,
 }
 
 #[derive(Serialize, Deserialize)]
-struct TokenPairRecord<'a> {
+struct TokenPairJson<'a> {
     // `Cow`, because a token with an escaped character cannot be borrowed.
     #[serde(borrow)]
     access: std::borrow::Cow<'a, str>,
@@ -42,7 +42,7 @@ impl Grant {
     /// Serializes the grant into bytes that are wiped on drop.
     #[must_use]
     pub(in crate::auth) fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        let tokens = self.tokens.as_ref().map(|tokens| TokenPairRecord {
+        let tokens = self.tokens.as_ref().map(|tokens| TokenPairJson {
             access: tokens.access.reveal().into(),
             access_since_ms: tokens.access_since_ms,
             access_expires_ms: tokens.access_expires_ms,
@@ -50,7 +50,7 @@ impl Grant {
             refresh_since_ms: tokens.refresh_since_ms,
             scopes: tokens.scopes.clone(),
         });
-        let record = GrantRecord {
+        let record = GrantJson {
             name: &self.name,
             area: self.area,
             login: self.login.clone(),
@@ -63,8 +63,8 @@ impl Grant {
     }
 
     /// Reads such bytes.
-    pub(in crate::auth) fn from_bytes(bytes: &[u8]) -> Result<Self, Unreadable> {
-        let record: GrantRecord<'_> = serde_json::from_slice(bytes).map_err(Unreadable)?;
+    pub(in crate::auth) fn from_bytes(bytes: &[u8]) -> Result<Self, InvalidGrantBytes> {
+        let record: GrantJson<'_> = serde_json::from_slice(bytes).map_err(InvalidGrantBytes)?;
         let tokens = record.tokens.map(|tokens| TokenPair {
             access: Secret::new(tokens.access),
             access_since_ms: tokens.access_since_ms,

@@ -11,7 +11,7 @@ pub(super) mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use provider::auth::grant::{GRACE, State};
+use provider::auth::grant::{GRACE, GrantState};
 use simulator::{
     clock::{SECOND, Ticks},
     identity::{Exchange, ExchangeKind, ExchangeOutcome, Issued},
@@ -63,7 +63,7 @@ impl GrantVerdict {
         let intents = intents(written);
         let lost: BTreeSet<&str> = written
             .iter()
-            .filter(|one| matches!(one.grant.state, State::Lost { .. }))
+            .filter(|one| matches!(one.grant.state, GrantState::Lost { .. }))
             .filter_map(|one| Some(one.grant.tokens.as_ref()?.refresh.reveal()))
             .collect();
         self.lost += lost.len();

@@ -25,16 +25,16 @@ use kafka::{Membership, write_id};
 use provider::auth::identity;
 
 use super::{
-    clients::{self, Client, Clients, IssuerKey},
+    clients::{self, GrantClient, GrantClients, IssuerKey},
     copies,
-    files::Files,
-    issuer::{Issuer, Issuers},
+    files::GrantFiles,
+    issuer::{Issuer, IssuerFactory},
     refresh, refresher,
     refusals::RefusalReporter,
     store::{GrantStore, wall_ms},
-    table::Owners,
-    tasks::TaskGroup,
-    view::{self, LocalGrant, View},
+    table::TopicOwners,
+    task_group::TaskGroup,
+    view::{self, GrantView, LocalGrant},
 };
 use crate::{
     config::Providers,
@@ -42,26 +42,26 @@ use crate::{
 };
 
 /// The longest one attempt to say whose the topic is may take.
-const CLAIM: Duration = Duration::from_secs(20);
+const CLAIM_LIMIT: Duration = Duration::from_secs(20);
 /// The pause between two.
 const CLAIM_PAUSE: Duration = Duration::from_secs(2);
 /// How often connectors are read again although none has changed: what their references name may have.
-const REREAD: Duration = Duration::from_secs(60);
+const CONNECTOR_REREAD_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What the tasks of all grants share.
-pub(super) struct Shared {
+pub(super) struct GrantContext {
     pub(super) store: GrantStore,
-    pub(super) files: Files,
+    pub(super) files: GrantFiles,
     pub(super) membership: Membership,
     pub(super) work_partitions: i32,
     /// After which a silent worker counts as dead.
     pub(super) session: Duration,
     pub(super) worker_id: Arc<str>,
-    pub(super) issuers: Arc<dyn Issuers>,
+    pub(super) issuers: Arc<dyn IssuerFactory>,
     /// Who names which grant, as last read.
-    pub(super) clients: watch::Sender<Clients>,
+    pub(super) clients: watch::Sender<GrantClients>,
     /// Who this worker is one of.
-    pub(super) ours: Owners,
+    pub(super) ours: TopicOwners,
     /// Whether the topic is still to become theirs, whoever it belongs to now.
     pub(super) adopting: AtomicBool,
     /// Those that a connector names, or a task looks at.
@@ -81,11 +81,11 @@ struct GrantTasks {
     tasks: [AbortHandle; 3],
 }
 
-impl Shared {
+impl GrantContext {
     pub(super) fn local(&self, name: &str) -> Arc<LocalGrant> {
         let mut grants = self.grants.lock();
         let local = grants.entry(name.to_owned());
-        Arc::clone(local.or_insert_with(|| Arc::new(LocalGrant::new(name, View::Unread))))
+        Arc::clone(local.or_insert_with(|| Arc::new(LocalGrant::new(name, GrantView::Unread))))
     }
 
     /// Keeps every grant that a connector names, until cancelled. Whether that is because a task was broken.
@@ -133,7 +133,7 @@ impl Shared {
             tokio::select! {
                 () = cancel.cancelled() => return false,
                 _ = changes.changed() => {}
-                () = sleep(REREAD) => {}
+                () = sleep(CONNECTOR_REREAD_INTERVAL) => {}
                 is_broken = tasks.ended() => if is_broken { return true },
             }
         }
@@ -144,7 +144,7 @@ impl Shared {
         self.store.table().caught_up().await;
         loop {
             let is_adopting = self.adopting.load(Ordering::SeqCst);
-            match self.store.claim(&self.ours, is_adopting, CLAIM).await {
+            match self.store.claim(&self.ours, is_adopting, CLAIM_LIMIT).await {
                 Ok(owners) => {
                     if owners != self.ours {
                         let topic = self.store.table().topic();
@@ -180,7 +180,7 @@ impl Shared {
     async fn read_clients(&self, configs: &Tail<Configs>, providers: &Providers) {
         let (connectors, providers) = (configs.read(clients::connectors), providers.clone());
         let before = self.clients.borrow().clone();
-        let read = spawn_blocking(move || Clients::of(&connectors, &providers, &before)).await;
+        let read = spawn_blocking(move || GrantClients::of(&connectors, &providers, &before)).await;
         let Ok(read) = read else { return };
         self.clients.send_if_modified(|clients| {
             let is_other = !clients.is_same(&read);
@@ -190,13 +190,13 @@ impl Shared {
     }
 
     /// Forgets what nobody names or looks at any more.
-    fn prune(&self, clients: &Clients) {
+    fn prune(&self, clients: &GrantClients) {
         let mut grants = self.grants.lock();
         grants.retain(|name, local| !clients.naming(name).is_empty() || Arc::strong_count(local) > 1);
     }
 
     /// The identity service of a connector's client, kept for as long as a connector has it.
-    pub(super) fn issuer(&self, client: &Client) -> Result<Arc<dyn Issuer>, identity::Error> {
+    pub(super) fn issuer(&self, client: &GrantClient) -> Result<Arc<dyn Issuer>, identity::Error> {
         let key = IssuerKey::of(&client.provider);
         // Two locks: certificates are read while one is made, and every request asks those that are there for the time.
         let _making = self.making.lock();
@@ -226,15 +226,15 @@ impl Shared {
 }
 
 /// Writes what an earlier run has left on this disk, each by itself: one that cannot be written keeps no other waiting.
-pub(super) async fn salvage(shared: Arc<Shared>, stop: CancellationToken, read: oneshot::Sender<()>) {
+pub(super) async fn salvage(shared: Arc<GrantContext>, stop: CancellationToken, read: oneshot::Sender<()>) {
     let files = shared.files.clone();
     let Some(left) = stop.run_until_cancelled(spawn_blocking(move || files.pending())).await else { return };
     read.send(()).ok();
     join_all(left.unwrap_or_default().into_iter().map(|pending| refresh::salvage(&shared, pending))).await;
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for GrantContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("store", &self.store).finish_non_exhaustive()
+        f.debug_struct("GrantContext").field("store", &self.store).finish_non_exhaustive()
     }
 }
