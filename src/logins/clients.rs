@@ -127,7 +127,7 @@ impl GrantClients {
 
     /// When the login of a grant ends for good, and when its refresh token does; see [`Grant::ends_ms`].
     pub(super) fn ends_ms(&self, grant: &Grant) -> (Option<i64>, Option<i64>) {
-        match self.of_login(grant).filter(|_| grant.tokens.is_some()) {
+        match self.of_login(grant).filter(|_| grant.tokens().is_some()) {
             Some(GrantClient { provider, .. }) => {
                 grant.ends_ms(provider.oauth.login_lifetime, provider.oauth.idle_lifetime)
             }

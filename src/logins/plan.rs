@@ -126,12 +126,12 @@ pub(super) fn next_step(grant: &Grant, known: &PlanInput<'_>) -> NextStep {
     let PlanInput { memory, now, .. } = *known;
     let wanted = match &grant.state {
         GrantState::LoggedOut { .. } | GrantState::Lost { .. } => None,
-        GrantState::Refreshing { intent } => {
+        GrantState::Refreshing { intent, .. } => {
             let seen = memory.sight.as_ref().filter(|(id, _)| *id == intent.id).map_or(now, |(_, at)| *at);
             let recover = NextStep::Recover { orphan: grant.base(intent), seen };
             Some((recoverable_at(grant, intent, seen, known), recover))
         }
-        GrantState::Ready => ready(grant, known),
+        GrantState::Ready { .. } => ready(grant, known),
     };
     let (at, next) = match wanted {
         // A refresh encrypts it with the current key by itself.
@@ -153,7 +153,7 @@ fn recoverable_at(grant: &Grant, intent: &RefreshIntent, seen: Instant, known: &
     let doubled = intent.patience().saturating_mul(1 << memory.unheard.saturating_sub(1).min(10));
     let at = seen + intent.patience().max(doubled.min(MAX_RECOVERY_BACKOFF));
     let is_refused = intent.cause == RefreshCause::Refused || known.refused == Some(grant.serial);
-    let Some(tokens) = grant.tokens.as_ref().filter(|_| !is_refused) else { return at };
+    let Some(tokens) = grant.tokens().filter(|_| !is_refused) else { return at };
     let spare = tokens.access_expires_ms.saturating_sub(provider_ms).saturating_sub(RECOVERY_LEAD_MS);
     let needed =
         now + Duration::from_millis(u64::try_from(spare).unwrap_or_default()).min(MAX_RECOVERY_DELAY);
@@ -300,7 +300,7 @@ mod tests {
     fn tokens_that_end_at_once_are_not_refreshed_at_once() {
         let mut scene = PlanScene::new();
         let mut ended = fresh("acc");
-        if let Some(tokens) = &mut ended.tokens {
+        if let GrantState::Ready { tokens } = &mut ended.state {
             tokens.access_expires_ms = tokens.access_since_ms;
         }
         assert_eq!(scene.next(&ended), DUE);

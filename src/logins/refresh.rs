@@ -189,7 +189,7 @@ impl RefreshAttempt<'_> {
     }
 
     async fn present(&self, begun: &StartedRefresh) -> RefreshOutcome {
-        let Some(tokens) = &begun.grant.tokens else {
+        let Some(tokens) = begun.grant.tokens() else {
             return RefreshOutcome::NotSent(identity::Error::Silent);
         };
         let name = self.name.to_owned();
@@ -251,7 +251,7 @@ impl RefreshAttempt<'_> {
                 metrics::token_refreshed(RefreshLabel::Lost);
                 let (at_ms, code) = (wall_ms(), code.to_string());
                 let lose = |grant: &Grant| grant.lose(&base, &code, at_ms);
-                if let Ok(Some(Grant { state: GrantState::Lost { at_ms: at, origin, reason }, .. })) =
+                if let Ok(Some(Grant { state: GrantState::Lost { at_ms: at, origin, reason, .. }, .. })) =
                     insist(writer, name, lose).await
                     && at == at_ms
                 {
@@ -306,7 +306,7 @@ async fn keep_answer(
     let PendingAnswer { name, base, issued } = pending;
     let answer = |grant: &Grant| grant.answer(&base, issued.clone());
     let access = issued.access.reveal();
-    let has_it = |grant: &Grant| grant.tokens.as_ref().is_some_and(|tokens| tokens.access.reveal() == access);
+    let has_it = |grant: &Grant| grant.tokens().is_some_and(|tokens| tokens.access.reveal() == access);
     match insist(writer, &name, answer).await {
         Ok(Some(grant)) if has_it(&grant) => {
             failpoint::reach("grants.committed");

@@ -186,7 +186,7 @@ impl Refresher {
     fn pace(&mut self, before: &Grant) {
         let Some(grant) = self.grant() else { return };
         let is_next = grant.login.id == before.login.id && grant.serial > before.serial;
-        let Some(tokens) = grant.tokens.as_ref().filter(|_| is_next) else { return };
+        let Some(tokens) = grant.tokens().filter(|_| is_next) else { return };
         let life = tokens.access_expires_ms.saturating_sub(tokens.access_since_ms);
         self.memory.refreshed(Instant::now(), Duration::from_millis(u64::try_from(life).unwrap_or_default()));
     }
@@ -201,8 +201,7 @@ impl Refresher {
             return;
         }
         self.refused.clear();
-        let left =
-            grant.tokens.as_ref().map_or(0, |tokens| tokens.access_expires_ms.saturating_sub(provider_ms));
+        let left = grant.tokens().map_or(0, |tokens| tokens.access_expires_ms.saturating_sub(provider_ms));
         let is_refused = self.refused_serial(grant) == Some(grant.serial);
         let (wait, is_shown) = after_refusal(left, is_refused);
         self.memory.not_before = Some(now + wait);

@@ -84,7 +84,7 @@ impl GrantContext {
         let view = local.view.borrow().clone();
         let grant = self.store.grant(name).ok().flatten();
         let area = grant.as_ref().map(|grant| grant.area);
-        let tokens = grant.as_ref().and_then(|grant| grant.tokens.as_ref());
+        let tokens = grant.as_ref().and_then(Grant::tokens);
         let ends = grant.as_ref().map(|grant| clients.ends_ms(grant));
         let (login_ends, refresh_token_ends) = ends.unwrap_or_default();
         let intent = grant.as_ref().and_then(Grant::intent);

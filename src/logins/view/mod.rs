@@ -134,7 +134,7 @@ impl GrantView {
     pub(super) fn is_mended_by(&self, grant: &Grant) -> bool {
         match self {
             Self::Absent | Self::LoggedOut | Self::Lost { .. } => {
-                matches!(grant.state, GrantState::Ready | GrantState::Refreshing { .. })
+                matches!(grant.state, GrantState::Ready { .. } | GrantState::Refreshing { .. })
             }
             Self::ClientRefused { login, serial, .. } => grant.login.id != *login || grant.serial > *serial,
             Self::Distrusted { login, .. } => grant.login.id != *login,
@@ -239,7 +239,7 @@ impl ViewTask {
                 GrantState::Lost { origin, reason, .. } => {
                     GrantView::Lost { reason: lost(origin.as_ref(), reason) }
                 }
-                GrantState::Ready | GrantState::Refreshing { .. } => return self.check(&grant).await,
+                GrantState::Ready { .. } | GrantState::Refreshing { .. } => return self.check(&grant).await,
             },
         };
         self.show(view);
@@ -248,7 +248,7 @@ impl ViewTask {
 
     /// Checks its access token, unless that is done, and shows the grant.
     async fn check(&mut self, grant: &Grant) -> Result<(), Retry> {
-        let Some(tokens) = &grant.tokens else { return Ok(()) };
+        let Some(tokens) = grant.tokens() else { return Ok(()) };
         let (login, serial) = (&grant.login.id, grant.serial);
         let id = (login.clone(), serial);
         if let Some((_, view)) = self.checked.as_ref().filter(|(checked, _)| *checked == id) {

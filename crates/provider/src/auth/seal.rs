@@ -374,7 +374,7 @@ mod tests {
         let opened = ring.open("grant/acc", &envelope).unwrap();
 
         assert_eq!(*opened.to_bytes(), *grant.to_bytes());
-        let tokens = grant.tokens.unwrap();
+        let tokens = grant.tokens().unwrap();
         let shown = format!("{envelope:?} {ring:?} {}", serde_json::to_string(&envelope).unwrap());
         for secret in [tokens.access.reveal(), tokens.refresh.reveal(), KEY, "person@example.com"] {
             assert!(!shown.contains(secret) && !shown.contains(&BASE64.encode(secret)), "{shown}");

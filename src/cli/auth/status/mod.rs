@@ -204,20 +204,20 @@ impl GrantSummary {
         };
         let Ok(grant) = &status.known.grant else { return status };
         let named = lifetimes.get(grant);
-        if let Some(tokens) = &grant.tokens {
+        if let Some(tokens) = grant.tokens() {
             let (lifetime, idle) = named.unwrap_or((Some(DEFAULT_LIFETIME), None));
             (status.login_ms, status.refresh_ms) = grant.ends_ms(lifetime, idle);
             status.access_ms = Some(tokens.access_expires_ms);
         }
         (status.state, status.remark, status.needs_a_person) = match &grant.state {
-            GrantState::Ready if named.is_none() && lifetimes.all => {
+            GrantState::Ready { .. } if named.is_none() && lifetimes.all => {
                 ("ready", Some("no connector uses it, so it is not refreshed".to_owned()), false)
             }
-            GrantState::Ready if grant.login.origins.is_empty() => {
+            GrantState::Ready { .. } if grant.login.origins.is_empty() => {
                 ("ready", Some(NO_ORIGIN_REMARK.to_owned()), false)
             }
-            GrantState::Ready => ("ready", None, false),
-            GrantState::Refreshing { intent } => {
+            GrantState::Ready { .. } => ("ready", None, false),
+            GrantState::Refreshing { intent, .. } => {
                 let (worker, started) = (&intent.origin.worker, moment(intent.origin.begun_ms));
                 ("refreshing", Some(format!("{worker} has been refreshing it since {started}")), false)
             }
@@ -240,7 +240,7 @@ impl GrantSummary {
 
     fn json(&self, cached: bool) -> Value {
         let grant = self.known.grant.as_ref().ok();
-        let tokens = grant.and_then(|grant| grant.tokens.as_ref());
+        let tokens = grant.and_then(Grant::tokens);
         json!({
             "grant": self.known.name,
             "area": grant.map(|grant| grant.area.name()),

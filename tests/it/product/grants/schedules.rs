@@ -242,7 +242,7 @@ async fn a_commit_is_reported_while_an_open_transaction_hides_it(shared: &'stati
 
     assert!(matches!(written.state, GrantState::LoggedOut { at_ms: 7 }), "{:?}", written.state);
     assert!(
-        ledger.grant("accounting").unwrap().unwrap().tokens.is_some(),
+        ledger.grant("accounting").unwrap().unwrap().tokens().is_some(),
         "the open transaction did not hide it"
     );
     gate.open();

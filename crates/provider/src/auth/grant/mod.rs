@@ -72,9 +72,7 @@ pub struct Grant {
     pub login: GrantLogin,
     /// Grows by one with every token set under this name, as long as the previous record can be read.
     pub serial: u64,
-    /// Tokens of this serial; `None` after a logout.
-    pub tokens: Option<TokenPair>,
-    /// State of the refresh.
+    /// The tokens of this serial, and the state of their refresh.
     pub state: GrantState,
 }
 
@@ -131,19 +129,25 @@ pub struct IssuedTokens {
     pub at_ms: i64,
 }
 
-/// State of a grant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "is")]
+/// State of a grant. Each variant has what this state needs; [`record`] has its form in the topic.
+#[derive(Debug, Clone)]
 pub enum GrantState {
     /// Its tokens are the latest, as far as known.
-    Ready,
+    Ready {
+        /// The current tokens.
+        tokens: TokenPair,
+    },
     /// A refresh was started, and its outcome is not known yet.
     Refreshing {
+        /// The tokens to refresh.
+        tokens: TokenPair,
         /// The current intent.
         intent: RefreshIntent,
     },
     /// The provider rejects its refresh token.
     Lost {
+        /// The last tokens: a response to an earlier refresh may still arrive.
+        tokens: TokenPair,
         /// The first refresh without a known outcome, if that was the cause.
         origin: Option<RefreshOrigin>,
         /// The provider's error code.
@@ -152,7 +156,6 @@ pub enum GrantState {
         at_ms: i64,
     },
     /// The grant was logged out.
-    #[serde(rename = "out")]
     LoggedOut {
         /// When, to show.
         at_ms: i64,
@@ -254,20 +257,13 @@ impl Grant {
         let refresh = issued.refresh.clone()?;
         let documented = area.scopes().iter().map(|scope| (*scope).to_owned()).collect();
         let tokens = TokenPair::new(issued, refresh, documented);
-        Some(Self {
-            name: name.to_owned(),
-            area,
-            login,
-            serial,
-            tokens: Some(tokens),
-            state: GrantState::Ready,
-        })
+        Some(Self { name: name.to_owned(), area, login, serial, state: GrantState::Ready { tokens } })
     }
 
     /// Removes the tokens.
     #[must_use]
     pub fn log_out(&self, at_ms: i64) -> Self {
-        Self { tokens: None, state: GrantState::LoggedOut { at_ms }, ..self.clone() }
+        self.with(GrantState::LoggedOut { at_ms })
     }
 
     /// The base of a change under this intent.
@@ -275,10 +271,20 @@ impl Grant {
         RefreshBase { login: self.login.id.clone(), serial: self.serial, intent: intent.id.clone() }
     }
 
+    /// The tokens of this serial; `None` after a logout.
+    pub fn tokens(&self) -> Option<&TokenPair> {
+        match &self.state {
+            GrantState::Ready { tokens }
+            | GrantState::Refreshing { tokens, .. }
+            | GrantState::Lost { tokens, .. } => Some(tokens),
+            GrantState::LoggedOut { .. } => None,
+        }
+    }
+
     /// The current intent.
     pub fn intent(&self) -> Option<&RefreshIntent> {
         match &self.state {
-            GrantState::Refreshing { intent } => Some(intent),
+            GrantState::Refreshing { intent, .. } => Some(intent),
             _ => None,
         }
     }
@@ -288,8 +294,10 @@ impl Grant {
     /// # Errors
     /// The grant has another serial or is not ready.
     pub fn begin(&self, serial: u64, intent: RefreshIntent) -> Result<Self, GrantConflict> {
-        match self.state {
-            GrantState::Ready if self.serial == serial => Ok(self.with(GrantState::Refreshing { intent })),
+        match &self.state {
+            GrantState::Ready { tokens } if self.serial == serial => {
+                Ok(self.with(GrantState::Refreshing { tokens: tokens.clone(), intent }))
+            }
             _ => Err(GrantConflict::Changed),
         }
     }
@@ -305,13 +313,13 @@ impl Grant {
         watched: Duration,
         intent: RefreshIntent,
     ) -> Result<Self, GrantConflict> {
-        let current = self.intent_of(orphan).ok_or(GrantConflict::Changed)?;
+        let (tokens, current) = self.refresh_of(orphan)?;
         if watched < current.patience() {
             return Err(GrantConflict::Early);
         }
         let intent =
             RefreshIntent { cause: RefreshCause::Recovery, origin: current.origin.clone(), ..intent };
-        Ok(self.with(GrantState::Refreshing { intent }))
+        Ok(self.with(GrantState::Refreshing { tokens: tokens.clone(), intent }))
     }
 
     /// Withdraws an announcement, because the provider has certainly not accepted the token under it. After a recovery the
@@ -320,13 +328,15 @@ impl Grant {
     /// # Errors
     /// The intent is not current any more.
     pub fn withdraw(&self, base: &RefreshBase) -> Result<Self, GrantConflict> {
-        let current = self.intent_of(base).ok_or(GrantConflict::Changed)?;
-        Ok(match current.cause {
-            RefreshCause::Due | RefreshCause::Refused => self.with(GrantState::Ready),
-            RefreshCause::Recovery => self.with(GrantState::Refreshing {
+        let (tokens, current) = self.refresh_of(base)?;
+        let tokens = tokens.clone();
+        Ok(self.with(match current.cause {
+            RefreshCause::Due | RefreshCause::Refused => GrantState::Ready { tokens },
+            RefreshCause::Recovery => GrantState::Refreshing {
+                tokens,
                 intent: RefreshIntent { withdrawn: true, ..current.clone() },
-            }),
-        })
+            },
+        }))
     }
 
     /// Stores the tokens that the provider issued for the refresh token of the base. Also if another worker's intent is current,
@@ -338,10 +348,10 @@ impl Grant {
         if self.login.id != base.login || self.serial != base.serial {
             return Err(GrantConflict::Changed);
         }
-        let before = self.tokens.as_ref().ok_or(GrantConflict::Changed)?;
+        let before = self.tokens().ok_or(GrantConflict::Changed)?;
         let refresh = issued.refresh.clone().unwrap_or_else(|| before.refresh.clone());
         let tokens = TokenPair::new(issued, refresh, before.scopes.clone());
-        Ok(Self { serial: self.serial + 1, tokens: Some(tokens), state: GrantState::Ready, ..self.clone() })
+        Ok(Self { serial: self.serial + 1, ..self.with(GrantState::Ready { tokens }) })
     }
 
     /// Records that the provider rejects the refresh token. Keeps the tokens, because an earlier response may still arrive.
@@ -349,14 +359,14 @@ impl Grant {
     /// # Errors
     /// The intent is not current any more.
     pub fn lose(&self, base: &RefreshBase, reason: &str, at_ms: i64) -> Result<Self, GrantConflict> {
-        let current = self.intent_of(base).ok_or(GrantConflict::Changed)?;
+        let (tokens, current) = self.refresh_of(base)?;
         let origin = (current.cause == RefreshCause::Recovery).then(|| current.origin.clone());
-        Ok(self.with(GrantState::Lost { origin, reason: reason.to_owned(), at_ms }))
+        Ok(self.with(GrantState::Lost { tokens: tokens.clone(), origin, reason: reason.to_owned(), at_ms }))
     }
 
     /// When to replace the access token, by the provider's clock. `chance` is from 0 to 1.
     pub fn due_ms(&self, chance: f64) -> Option<i64> {
-        let tokens = self.tokens.as_ref()?;
+        let tokens = self.tokens()?;
         let life = tokens.access_expires_ms.saturating_sub(tokens.access_since_ms).max(0);
         let ahead = REFRESH_BEFORE_END_MS.min(life / 4) as f64
             * (1.0 + REFRESH_JITTER * (2.0 * chance.clamp(0.0, 1.0) - 1.0));
@@ -367,19 +377,21 @@ impl Grant {
     pub fn ends_ms(&self, lifetime: Option<Duration>, idle: Option<Duration>) -> (Option<i64>, Option<i64>) {
         let after = |at_ms: i64, life: Duration| at_ms.saturating_add(milliseconds(life));
         let login = lifetime.map(|life| after(self.login.at_ms, life));
-        let unused = self.tokens.as_ref().and_then(|tokens| Some(after(tokens.refresh_since_ms, idle?)));
+        let unused = self.tokens().and_then(|tokens| Some(after(tokens.refresh_since_ms, idle?)));
         (login, [login, unused].into_iter().flatten().min())
     }
 
-    /// The current intent, if it is the base's.
-    fn intent_of(&self, base: &RefreshBase) -> Option<&RefreshIntent> {
-        self.intent().filter(|intent| {
-            self.login.id == base.login && self.serial == base.serial && intent.id == base.intent
-        })
+    /// The tokens and the intent of the current refresh, if it is the base's.
+    fn refresh_of(&self, base: &RefreshBase) -> Result<(&TokenPair, &RefreshIntent), GrantConflict> {
+        match &self.state {
+            GrantState::Refreshing { tokens, intent } if self.base(intent) == *base => Ok((tokens, intent)),
+            _ => Err(GrantConflict::Changed),
+        }
     }
 
     fn with(&self, state: GrantState) -> Self {
-        Self { state, ..self.clone() }
+        let Self { name, area, login, serial, .. } = self;
+        Self { name: name.clone(), area: *area, login: login.clone(), serial: *serial, state }
     }
 }
 

@@ -1,11 +1,11 @@
 //! The bytes of a grant before encryption, the only form in which its tokens are serialized.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de};
 use zeroize::Zeroizing;
 
 use base::secret::Secret;
 
-use super::{Grant, GrantLogin, GrantState, TokenPair};
+use super::{Grant, GrantLogin, GrantState, RefreshIntent, RefreshOrigin, TokenPair};
 use crate::auth::Area;
 
 /// The decrypted bytes are not a grant: written by something else, or by a later version.
@@ -22,7 +22,17 @@ struct GrantJson<'a> {
     serial: u64,
     #[serde(borrow)]
     tokens: Option<TokenPairJson<'a>>,
-    state: GrantState,
+    state: StateJson,
+}
+
+/// The state without its tokens, which are a field of the grant in the topic.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "is")]
+enum StateJson {
+    Ready,
+    Refreshing { intent: RefreshIntent },
+    Lost { origin: Option<RefreshOrigin>, reason: String, at_ms: i64 },
+    Out { at_ms: i64 },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -42,7 +52,7 @@ impl Grant {
     /// Serializes the grant into bytes that are wiped on drop.
     #[must_use]
     pub(in crate::auth) fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        let tokens = self.tokens.as_ref().map(|tokens| TokenPairJson {
+        let tokens = self.tokens().map(|tokens| TokenPairJson {
             access: tokens.access.reveal().into(),
             access_since_ms: tokens.access_since_ms,
             access_expires_ms: tokens.access_expires_ms,
@@ -50,13 +60,19 @@ impl Grant {
             refresh_since_ms: tokens.refresh_since_ms,
             scopes: tokens.scopes.clone(),
         });
+        let state = match self.state.clone() {
+            GrantState::Ready { .. } => StateJson::Ready,
+            GrantState::Refreshing { intent, .. } => StateJson::Refreshing { intent },
+            GrantState::Lost { origin, reason, at_ms, .. } => StateJson::Lost { origin, reason, at_ms },
+            GrantState::LoggedOut { at_ms } => StateJson::Out { at_ms },
+        };
         let record = GrantJson {
             name: &self.name,
             area: self.area,
             login: self.login.clone(),
             serial: self.serial,
             tokens,
-            state: self.state.clone(),
+            state,
         };
         // Serializing strings and numbers cannot fail; empty bytes would be rejected when read.
         Zeroizing::new(serde_json::to_vec(&record).unwrap_or_default())
@@ -73,13 +89,21 @@ impl Grant {
             refresh_since_ms: tokens.refresh_since_ms,
             scopes: tokens.scopes,
         });
+        let state = match (record.state, tokens) {
+            (StateJson::Ready, Some(tokens)) => GrantState::Ready { tokens },
+            (StateJson::Refreshing { intent }, Some(tokens)) => GrantState::Refreshing { tokens, intent },
+            (StateJson::Lost { origin, reason, at_ms }, Some(tokens)) => {
+                GrantState::Lost { tokens, origin, reason, at_ms }
+            }
+            (StateJson::Out { at_ms }, _) => GrantState::LoggedOut { at_ms },
+            (_, None) => return Err(InvalidGrantBytes(de::Error::missing_field("tokens"))),
+        };
         Ok(Self {
             name: record.name.to_owned(),
             area: record.area,
             login: record.login,
             serial: record.serial,
-            tokens,
-            state: record.state,
+            state,
         })
     }
 }

@@ -188,7 +188,9 @@ impl ModelWorld {
         world.owners[index].step = match &owner.step {
             WorkerStep::Killed => return,
             WorkerStep::Looks { seen } => match (self.record.intent(), seen) {
-                (None, _) if matches!(self.record.state, GrantState::Ready) && owner.begun < REFRESHES => {
+                (None, _)
+                    if matches!(self.record.state, GrantState::Ready { .. }) && owner.begun < REFRESHES =>
+                {
                     world.owners[index].begun += 1;
                     world.holder = Some(index);
                     WorkerStep::Holds { watched: 0, orphan: None }
