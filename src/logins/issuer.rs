@@ -12,12 +12,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use url::Url;
 
-use base::{
-    circuit::Circuit,
-    metrics::ApiHost,
-    retry::{ErrorChain, Retry},
-    secret::Secret,
-};
+use base::{circuit::Circuit, metrics::ApiHost, retry::Retry, secret::Secret};
 use provider::{
     Provider,
     auth::{
@@ -123,7 +118,7 @@ impl IssuerFactory for IdentityHosts {
         let host = self.of(&provider.auth_url);
         let identity = Identity::sharing(provider, host.clock.clone(), Arc::clone(&host.circuit))?;
         let check = TokenVerifier::new(&identity, &provider.oauth)
-            .map_err(|error| ClientSetupError::wrap(ErrorChain(&error).to_string())(error))?;
+            .map_err(ClientSetupError::wrap("cannot verify access tokens"))?;
         Ok(Arc::new(IdentityService { identity, check, _host: host }))
     }
 }
