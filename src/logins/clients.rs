@@ -1,8 +1,7 @@
 //! Which connectors name which grants, and with which OAuth client: from the config topic, resolved on this worker.
 //!
-//! Client secrets and subscription keys stay out of the grants topic. Whoever refreshes a grant takes them from a connector that
-//! names it, and only from one whose client and identity service are those of the login; nor does a connector get tokens of
-//! another's.
+//! Client secrets and subscription keys stay out of the grants topic. The owner of a grant takes them from a connector that names
+//! the grant, and only if the connector's client and identity service are those of the login. No other connector gets its tokens.
 //!
 //! On failure: a connector whose references cannot be resolved for a while keeps what they named before.
 
@@ -67,8 +66,8 @@ impl GrantClients {
             let provider = match Connector::parse(name, config, providers) {
                 Ok((Connector::WebhookSource(source), _)) => source.provider.map(Arc::new),
                 Ok((Connector::RecordSource(source), _)) => Some(Arc::new(source.provider)),
-                // One that cannot be used says so where it is looked at. One that could be used before, as it stands, has
-                // references that cannot be resolved now: that is no reason to let go of its grants.
+                // If the same configuration was valid before, its references cannot be resolved at the moment: keep its
+                // grants. The API reports other errors.
                 Err(_) => {
                     let known = before.read.get(name).filter(|(read, _)| read == config);
                     known.and_then(|(_, provider)| provider.clone())
@@ -105,7 +104,7 @@ impl GrantClients {
         self.by_grant.keys()
     }
 
-    /// The connectors that name a grant; the first of them by name stands for all in what people are told.
+    /// The connectors that name a grant, by name. Messages show the first.
     pub(super) fn naming(&self, grant: &str) -> &[GrantClient] {
         self.by_grant.get(grant).map_or(&[], Vec::as_slice)
     }
@@ -125,7 +124,7 @@ impl GrantClients {
         clients.find(|(key, _)| !refused.contains(key))
     }
 
-    /// When the login of a grant ends for good, and when its refresh token does; see [`Grant::ends_ms`].
+    /// When the login of a grant ends, and when its refresh token does; see [`Grant::ends_ms`].
     pub(super) fn ends_ms(&self, grant: &Grant) -> (Option<i64>, Option<i64>) {
         match self.of_login(grant).filter(|_| grant.tokens().is_some()) {
             Some(GrantClient { provider, .. }) => {
@@ -199,7 +198,7 @@ mod tests {
     use crate::plugin::samples::{properties, record_config, webhook_config};
 
     #[test]
-    fn a_grant_is_refreshed_by_a_connector_of_the_same_client_and_identity_service() {
+    fn only_connectors_of_the_logins_client_refresh_its_grant() {
         let mut other = record_config();
         other.insert("oauth.client.id".into(), "another".into());
         let connectors = [
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_matter_to_the_identity_service_makes_no_second_one() {
+    fn settings_of_the_api_do_not_change_the_issuer_key() {
         let issuer_key = |key, value| IssuerKey::of(&provider(&[(key, value)]));
         let plain = IssuerKey::of(&provider(&[]));
 
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn references_that_cannot_be_resolved_for_a_moment_change_nothing_and_another_configuration_does() {
+    fn unresolved_references_keep_the_last_clients() {
         let mut config = record_config();
         config.insert("oauth.client.secret".into(), "${env:SECRET}".into());
         let connectors = [("a".to_owned(), Arc::new(config.clone()))];
@@ -290,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn connectors_of_one_client_with_other_secrets_are_all_ways_to_refresh() {
+    fn every_secret_of_a_client_is_tried_for_a_refresh() {
         let (mut outdated, mut other) = (record_config(), record_config());
         outdated.insert("oauth.client.secret".into(), "fedcba9876543210".into());
         other.insert("provider.base.url".into(), "https://other.example.com".into());
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_for_a_login_is_one_that_a_shell_takes() {
+    fn the_login_command_is_quoted_for_the_shell() {
         let command = |connector| login_command(Area::Accounting, connector);
 
         assert_eq!(command("books"), "tributary auth login accounting --connector books");

@@ -41,9 +41,9 @@ use crate::{
     state::{Tail, configs::Configs},
 };
 
-/// The longest one attempt to say whose the topic is may take.
+/// Limit of one attempt to claim the topic.
 const CLAIM_LIMIT: Duration = Duration::from_secs(20);
-/// The pause between two.
+/// Pause between two attempts.
 const CLAIM_PAUSE: Duration = Duration::from_secs(2);
 /// How often connectors are read again although none has changed: what their references name may have.
 const CONNECTOR_REREAD_INTERVAL: Duration = Duration::from_secs(60);
@@ -62,7 +62,7 @@ pub(super) struct GrantContext {
     pub(super) clients: watch::Sender<GrantClients>,
     /// Who this worker is one of.
     pub(super) ours: TopicOwners,
-    /// Whether the topic is still to become theirs, whoever it belongs to now.
+    /// Whether this worker still has to take over the topic from another group.
     pub(super) adopting: AtomicBool,
     /// Those that a connector names, or a task looks at.
     pub(super) grants: Mutex<BTreeMap<String, Arc<LocalGrant>>>,
@@ -111,7 +111,7 @@ impl GrantContext {
             }
             let clients = self.clients.borrow().clone();
             self.prune(&clients);
-            // One that nobody names any more may be shown still, and is not refreshed.
+            // A grant without connectors is not refreshed, although its view may still be in use.
             for (_, one) in running.iter().filter(|(name, _)| clients.naming(name).is_empty()) {
                 one.stop.cancel();
             }
@@ -139,7 +139,7 @@ impl GrantContext {
         }
     }
 
-    /// Finds out whose the topic is, for as long as that takes.
+    /// Claims the topic for this group, or finds out which group owns it. Retries until Kafka answers.
     pub(super) async fn claim(&self) {
         self.store.table().caught_up().await;
         loop {
@@ -154,7 +154,7 @@ impl GrantContext {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(error = %ErrorChain(&error), "whose the grants topic is could not be written yet");
+                    tracing::warn!(error = %ErrorChain(&error), "could not claim the grants topic yet; retrying");
                     sleep(CLAIM_PAUSE).await;
                 }
             }
@@ -189,7 +189,7 @@ impl GrantContext {
         });
     }
 
-    /// Forgets what nobody names or looks at any more.
+    /// Drops grants that no connector names and no task uses.
     fn prune(&self, clients: &GrantClients) {
         let mut grants = self.grants.lock();
         grants.retain(|name, local| !clients.naming(name).is_empty() || Arc::strong_count(local) > 1);
@@ -206,26 +206,26 @@ impl GrantContext {
         let issuer = self.issuers.issuer(&client.provider)?;
         let mut made = self.made.lock();
         made.insert(key, Arc::clone(&issuer));
-        // Only now: what it shares with those before it goes on.
+        // After the insert, so that shared host state survives.
         let clients = self.clients.borrow();
         made.retain(|known, _| clients.issuer_keys().any(|key| key == *known));
         Ok(issuer)
     }
 
-    /// What time it is at a provider, as far as somebody has heard from it.
+    /// The provider's time if an issuer knows it, else this machine's.
     pub(super) fn now_ms(&self, key: &IssuerKey) -> i64 {
         let issuer = self.made.lock().get(key).cloned();
         issuer.map_or_else(wall_ms, |issuer| issuer.now_ms())
     }
 
-    /// An id that nobody has drawn before.
+    /// A new unique id.
     pub(super) fn draw(&self) -> String {
-        // Unique is enough; nobody is to guess it.
+        // It must be unique, not secret.
         random::hex::<16>().unwrap_or_else(|_| String::from_utf8_lossy(&write_id()).into_owned())
     }
 }
 
-/// Writes what an earlier run has left on this disk, each by itself: one that cannot be written keeps no other waiting.
+/// Writes the answers that an earlier run left on this disk, concurrently, so that one failure delays no other.
 pub(super) async fn salvage(shared: Arc<GrantContext>, stop: CancellationToken, read: oneshot::Sender<()>) {
     let files = shared.files.clone();
     let Some(left) = stop.run_until_cancelled(spawn_blocking(move || files.pending())).await else { return };

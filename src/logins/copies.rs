@@ -1,4 +1,4 @@
-//! The copy of one grant on this disk, kept up to date by a task of its own: a disk that does not answer holds up nothing else.
+//! The copy of one grant on this disk, kept up to date by its own task, so that a hanging disk blocks nothing else.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::GrantContext;
 
-/// How long the last copy may take when the worker stops.
+/// Limit for the last copy when the worker stops.
 const STOP_COPY_LIMIT: Duration = Duration::from_secs(2);
 
 /// Keeps it, until cancelled.
@@ -16,7 +16,7 @@ pub(super) async fn keep(shared: Arc<GrantContext>, name: String, cancel: Cancel
     let following = async {
         let table = shared.store.table();
         let mut changes = table.changes();
-        // Before the copy of an earlier run is replaced it is read: if it is damaged, somebody should know.
+        // Read the copy of an earlier run before replacing it: damage is logged.
         let (files, copied_before) = (shared.files.clone(), name.clone());
         spawn_blocking(move || drop(files.copy(&copied_before))).await.ok();
         table.caught_up().await;
@@ -39,6 +39,6 @@ async fn copy(shared: &GrantContext, name: &str, copied: &mut Option<(i32, i64)>
     // Logged once: the next change is copied anyway.
     *copied = Some(place);
     if let Err(error) = shared.files.keep(name, envelope).await {
-        tracing::warn!(grant = name, %error, "the copy of a grant on this machine was not written; the topic has it");
+        tracing::warn!(grant = name, %error, "could not write the copy of a grant on this disk; the topic has it");
     }
 }

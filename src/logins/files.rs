@@ -1,15 +1,15 @@
-//! What this machine keeps of grants: a copy of each record, and answers that are not in the topic yet.
+//! Files of grants on this disk: a copy of each record, and answers that are not in the topic yet.
 //!
 //! `{name}.grant` is the envelope as in the topic, for people: it shows who is logged in where Kafka is away. No worker takes a
 //! token from it, since a worker without Kafka has no connectors either; and it is never written back, since it may be older than
 //! the topic, and an old refresh token ends the grant. `{name}.{intent}.pending` is the provider's answer to the refresh of that
 //! intent, sealed, from the moment it has come until it stands in the topic: a process that is killed in between finds it again.
 //!
-//! - Files are replaced whole and readable by nobody else; each has one task that writes it, and an answer has a file of its own.
-//! - What cannot be read is kept aside under another name and told once. A key that is not known is no damage.
+//! - Files are replaced atomically and only their owner can read them. Each has one writing task; each answer has its own file.
+//! - A damaged file is renamed and logged once. A file under an unknown key is left in place.
 //!
 //! On failure the topic has all that matters, except for an answer that is pending. A disk that does not answer holds up nothing
-//! but these files: whoever writes them waits for nobody, and nobody waits for them.
+//! but these files, because no other task waits for them.
 
 use std::{
     io,
@@ -34,7 +34,7 @@ const COPY: &str = "grant";
 const PENDING: &str = "pending";
 /// How the name of an answer ends that was not written to its end.
 const PARTIAL_SUFFIX: &str = ".pending.tmp";
-/// Nobody is writing it any more after this long.
+/// Age from which a partial file is removed: its writer is gone.
 const PARTIAL_MAX_AGE: Duration = Duration::from_secs(3_600);
 /// A grant has a few kilobytes; a larger file is not ours.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -46,7 +46,7 @@ pub struct GrantFiles {
     keys: Arc<Keyring>,
 }
 
-/// An answer of the provider that is not known to stand in the topic.
+/// An answer of the provider that may not be in the topic yet.
 #[derive(Debug, Clone)]
 pub struct PendingAnswer {
     /// Of this grant.
@@ -109,13 +109,13 @@ impl GrantFiles {
             at_ms: issued.at_ms,
         };
         let bytes = Zeroizing::new(serde_json::to_vec(&written)?);
-        // Each answer has a file of its own, so there is nothing to count.
+        // Each answer has its own file, so it needs no revision.
         let sealed = self.keys.seal_bytes(&pending_key(name), base.serial, 0, bytes);
         let envelope = sealed.map_err(io::Error::other)?;
         self.write(self.pending_path(name, base), move || Ok(serde_json::to_vec(&envelope)?)).await
     }
 
-    /// The answer to a refresh stands in the topic, or is of no use any more.
+    /// Removes an answer that is in the topic or obsolete.
     pub(super) async fn settled(&self, name: &str, base: &RefreshBase) -> io::Result<()> {
         let path = self.pending_path(name, base);
         match durable::off_runtime(move || std::fs::remove_file(path)).await {
@@ -129,7 +129,6 @@ impl GrantFiles {
         let Ok(entries) = std::fs::read_dir(&self.directory) else { return Vec::new() };
         let found = entries.flatten().filter_map(|entry| {
             let path = entry.path();
-            // What a crash has left half written is nothing.
             let is_half = path.to_str().is_some_and(|path| path.ends_with(PARTIAL_SUFFIX));
             let written = entry.metadata().and_then(|metadata| metadata.modified()).ok();
             let age = written.and_then(|written| written.elapsed().ok());
@@ -169,7 +168,7 @@ impl GrantFiles {
         let bytes = match durable::read(path, MAX_FILE_BYTES) {
             Ok(bytes) => bytes?,
             Err(error) => {
-                tell(path, kind, &error, "cannot be read");
+                log_unusable(path, kind, &error, "cannot be read");
                 return None;
             }
         };
@@ -178,7 +177,7 @@ impl GrantFiles {
         match opened {
             Ok(opened) => Some(opened),
             Err(error @ seal::Error::UnknownKey { .. }) => {
-                tell(path, kind, &error, "is left as it is");
+                log_unusable(path, kind, &error, "is left as it is");
                 None
             }
             Err(error) => {
@@ -187,7 +186,7 @@ impl GrantFiles {
                     || "is damaged".to_owned(),
                     |aside| format!("is damaged and was put aside as {}", aside.display()),
                 );
-                tell(path, kind, &error, &what);
+                log_unusable(path, kind, &error, &what);
                 None
             }
         }
@@ -231,8 +230,8 @@ fn set_aside(path: &Path) -> Option<PathBuf> {
     std::fs::rename(path, &aside).ok().map(|()| aside)
 }
 
-/// Tells of a file that is of no use.
-fn tell(path: &Path, kind: &str, error: &dyn std::error::Error, what: &str) {
+/// Logs an unusable file.
+fn log_unusable(path: &Path, kind: &str, error: &dyn std::error::Error, what: &str) {
     let (path, meaning) = (path.display(), meaning(kind));
     if kind == PENDING {
         tracing::error!(%path, %error, meaning, "an answer of the provider {what}");
@@ -244,7 +243,7 @@ fn tell(path: &Path, kind: &str, error: &dyn std::error::Error, what: &str) {
 /// A copy can be done without; an answer may be all there is.
 fn meaning(kind: &str) -> &'static str {
     match kind {
-        PENDING => "the topic does not have it: if its grant is lost, somebody has to log in again",
+        PENDING => "the topic does not have it: if its grant is lost, log in again",
         _ => "the topic has the grant, there is nothing to do",
     }
 }
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_process_left_loose_is_tightened() {
+    fn loose_permissions_are_tightened() {
         use std::os::unix::fs::PermissionsExt as _;
         let state = tempfile::tempdir().unwrap();
         let directory = state.path().join(DIRECTORY);
@@ -293,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_found_again_until_it_is_settled_and_shows_nothing_on_the_disk() {
+    async fn an_answer_is_kept_encrypted_until_it_is_settled() {
         let directory = tempfile::tempdir().unwrap();
         let files = GrantFiles::new(directory.path(), keys("a"));
 
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_to_another_refresh_neither_replaces_nor_removes_one() {
+    async fn answers_of_two_refreshes_have_separate_files() {
         let directory = tempfile::tempdir().unwrap();
         let files = GrantFiles::new(directory.path(), keys("a"));
         let other = PendingAnswer { base: RefreshBase { intent: "j".into(), ..pending().base }, ..pending() };
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_is_damaged_needs_nobody_and_an_answer_may() {
+    fn only_a_damaged_answer_may_need_a_login() {
         assert!(meaning(COPY).contains("there is nothing to do"));
         assert!(meaning(PENDING).contains("log in again") && !meaning(PENDING).contains("nothing to do"));
     }

@@ -1,4 +1,4 @@
-//! The identity service of one OAuth client, as the tasks of grants see it, and what is known about its host.
+//! The identity service of one OAuth client, as the tasks of grants use it, and the clock and circuit of its host.
 
 use std::{
     collections::BTreeMap,
@@ -24,18 +24,17 @@ use provider::{
     },
 };
 
-/// So much longer than it has to a refresh leaves a service alone that fails: whoever else was turned away meanwhile is back by
-/// then, and finds out whether it answers.
+/// Extra wait of a refresh after the circuit of a failed service may close: other requests probe the service first.
 const READY_MARGIN: Duration = Duration::from_millis(250);
 
 /// What is wrong with an access token.
 #[derive(Debug)]
 pub enum TokenFault {
-    /// It breaks a rule that another token of this provider will break as well: the rule, and the setting behind it.
+    /// It breaks a rule that the next token would break too: the rule, and the setting behind it.
     Distrusted(String),
-    /// It has ended, or its key is unknown even after a look at the keys of now: another may be better.
+    /// It has expired, or its key is unknown even after fetching the current keys. The next token may pass.
     Stale(String),
-    /// The provider's keys cannot be had now.
+    /// The provider's keys cannot be fetched now.
     Keys {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -47,10 +46,10 @@ pub enum TokenFault {
 /// The identity service of one OAuth client.
 #[async_trait]
 pub trait Issuer: fmt::Debug + Send + Sync {
-    /// Waits a moment where the service has failed and is left alone. Asked before a refresh is announced.
+    /// Waits briefly while the circuit of a failed service is open. Called before a refresh is announced.
     ///
     /// # Errors
-    /// It is left alone for longer than a moment.
+    /// The circuit stays open for longer.
     async fn ready(&self) -> Result<(), identity::Error> {
         Ok(())
     }
@@ -83,7 +82,7 @@ pub struct IdentityHost {
     pub circuit: Arc<Circuit>,
 }
 
-/// The hosts that somebody on this worker asks. Those that nobody asks any more are forgotten.
+/// The identity hosts in use on this worker. A host is dropped with its last user.
 #[derive(Debug)]
 pub struct IdentityHosts {
     tolerance: Duration,
@@ -91,8 +90,7 @@ pub struct IdentityHosts {
 }
 
 impl IdentityHosts {
-    /// `tolerance` is how far a provider's clock may be from this machine's before somebody should know:
-    /// `clock.skew.max.ms`.
+    /// `tolerance` is the clock difference above which the worker warns: `clock.skew.max.ms`.
     pub fn new(tolerance: Duration) -> Self {
         Self { tolerance, known: Mutex::default() }
     }
@@ -166,7 +164,7 @@ impl Issuer for IdentityService {
     }
 }
 
-/// What a grant keeps of an answer, at this time of the provider's clock.
+/// The tokens of a response that arrived at this time of the provider's clock.
 pub fn issued_tokens(granted: Granted, at_ms: i64) -> IssuedTokens {
     let left = |end: i64| Duration::from_millis(u64::try_from(end.saturating_sub(at_ms)).unwrap_or_default());
     IssuedTokens {
@@ -183,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_that_has_ended_by_now_is_due_at_once_and_not_in_an_hour() {
+    fn an_expired_token_is_due_at_once() {
         let granted = |access_expires_ms| Granted {
             access: "access".into(),
             access_expires_ms,

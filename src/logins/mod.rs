@@ -14,10 +14,12 @@
 //! | `refresher`, `refresh` | one task for each grant that follows the plan; one refresh from intent to commit |
 //! | `view` | what this worker knows of a grant; checks each access token once |
 //! | `tokens` | tokens for the requests of one connector |
-//! | `refusals` | tells the owner that an API has refused a token |
+//! | `refusals` | reports refused tokens to the owner |
 //! | `clients`, `issuer` | OAuth clients of connectors, and the identity service behind each |
 //! | `files`, `copies` | answers that are not in the topic yet, and copies of grants, on this disk |
 //! | `status` | metrics and health |
+//! | `context`, `task_group` | state that the tasks share; how they start and stop |
+//! | `access` | clients of the provider's APIs, with the tokens of grants |
 //!
 //! | key | value |
 //! |---|---|
@@ -31,8 +33,8 @@
 //! - A token is used only after it is in the topic, and after the worker that uses it has checked it.
 //! - However many requests are refused with one token, it is refreshed once: they write one record and wait for the next serial.
 //! - The topic has no client secret and no subscription key: the owner has them from the connectors that name the grant.
-//! - Workers of another group on the same topic give out nothing and refresh nothing. Nobody refreshes before the topic says which
-//!   group it belongs to.
+//! - Workers of another group on the same topic neither use nor refresh its grants. No worker refreshes before the topic names its
+//!   group.
 //! - A connector gets tokens only of a login that was made with its own client, at its own identity service, and only if its
 //!   `provider.base.url` has an origin that the login is good for.
 //!
@@ -98,10 +100,10 @@ use crate::{
     state::{Tail, configs::Configs},
 };
 
-/// How long the disk may take to say what an earlier run has left, before grants are kept without knowing.
+/// Limit for reading the answers of an earlier run; after it the worker starts without them.
 const PENDING_READ_LIMIT: Duration = Duration::from_secs(5);
 
-/// What grants are made of.
+/// Dependencies of [`Grants::start`].
 #[derive(Debug)]
 pub struct GrantParts {
     /// The worker's configuration.
@@ -132,8 +134,7 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// How long a stop should wait for what is under way, beyond whatever else it waits for: an answer of the provider that comes
-    /// meanwhile is one that nobody else has.
+    /// How long a stop should wait for refreshes in progress: this process may hold the only copy of the provider's answer.
     pub const STOP_LIMIT: Duration = refresh::STOP_LIMIT;
 
     /// Follows the topic. Nothing is refreshed before [`Grants::run`].
@@ -146,7 +147,7 @@ impl Grants {
             Ok(None) => return Ok(Self::default()),
             Ok(Some(keys)) => Arc::new(keys),
             Err(error) => {
-                tracing::error!(error = %ErrorChain(&error), "grants cannot be read");
+                tracing::error!(error = %ErrorChain(&error), "cannot use grant.encryption.key; grants are not available");
                 let fault = format!("make use of grant.encryption.key: {}", ErrorChain(&error));
                 return Ok(Self { shared: None, fault: Some(fault.into()) });
             }
@@ -175,7 +176,7 @@ impl Grants {
         Ok(Self { shared: Some(Arc::new(shared)), fault: None })
     }
 
-    /// Keeps them until cancelled. What is under way then is ended first.
+    /// Runs the tasks of all grants until canceled. Refreshes in progress are finished first.
     pub async fn run(self, parts: GrantParts, cancel: CancellationToken) {
         let Some(shared) = self.shared else { return cancel.cancelled().await };
         let GrantParts { worker, configs, .. } = parts;
@@ -186,10 +187,10 @@ impl Grants {
         tasks.add(async move {
             stop.run_until_cancelled(claiming.claim()).await;
         });
-        // What is written from here on is not taken for what an earlier run has left.
+        // Read the files of an earlier run before this one writes any.
         cancel.run_until_cancelled(timeout(PENDING_READ_LIMIT, known)).await;
         let is_broken = shared.keep(&mut tasks, &configs, &worker.providers, &cancel).await;
-        // A stop has a limit of its own.
+        // A regular stop is limited by its caller.
         tasks.end(is_broken.then_some(Self::STOP_LIMIT)).await;
     }
 
@@ -234,7 +235,7 @@ impl Grants {
     }
 }
 
-/// What people are told about a payroll list that cannot be read without a login.
+/// The message for a payroll list that waits for a login.
 pub(crate) fn payroll_waits(error: &auth::Error) -> String {
     format!(
         "payroll waits for a login ({error}); other lists are read without it; if payroll is not wanted, remove it from snapshot.lists"

@@ -6,41 +6,41 @@ use tokio::time::Instant;
 
 use provider::auth::grant::{Grant, GrantState, RefreshBase, RefreshCause, RefreshIntent};
 
-/// An open intent is not followed by another before this is left of the access token, where it lives that long: until then
-/// nobody misses anything, and whoever has the answer may come back with it.
+/// An open intent is recovered when the access token has this long to live: until then no request needs a new token, and a
+/// worker with the answer may still commit it.
 const RECOVERY_LEAD_MS: i64 = 60_000;
-/// The longest that is waited for that: a clock may be wrong, and refreshes begin six minutes ahead at the earliest.
+/// Limit of that wait: a clock may be wrong, and refreshes begin six minutes ahead at the earliest.
 const MAX_RECOVERY_DELAY: Duration = Duration::from_secs(360);
-/// The longest between two presentations of which nobody hears.
+/// Longest wait between two presentations with unknown outcome.
 const MAX_RECOVERY_BACKOFF: Duration = Duration::from_secs(300);
 /// Between two refreshes because the token ends, at least. It doubles while tokens live hardly longer.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_REFRESH_INTERVAL: Duration = Duration::from_secs(60);
 /// Between two refreshes because an API has refused the token.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(30);
-/// So many of those within [`REFUSED_WINDOW`]: an API that refuses every token is not helped by more.
+/// Refreshes of refused tokens within [`REFUSED_WINDOW`]: more do not help with an API that refuses every token.
 const REFUSED_LIMIT: usize = 3;
 const REFUSED_WINDOW: Duration = Duration::from_secs(600);
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// Nothing, before something changes.
+    /// Nothing until something changes.
     Idle,
-    /// Nothing before then.
+    /// Nothing before this time.
     WaitUntil(Instant),
     /// Present the refresh token of this serial.
     Refresh { serial: u64, cause: RefreshCause },
-    /// Present it once more: nobody has heard of the intent that stands, and it was seen first at that time.
+    /// Present it again: the outcome of the current intent is unknown, and this worker first saw it at that time.
     Recover { orphan: RefreshBase, seen: Instant },
-    /// Encrypt it with the key of now.
+    /// Encrypt it with the current key.
     Reseal,
 }
 
 /// What is known beside the grant itself.
 #[derive(Debug)]
 pub(super) struct PlanInput<'a> {
-    /// It is encrypted with the key before.
+    /// It is encrypted with the previous key.
     pub(super) is_sealed_before: bool,
     /// The serial whose token an API has refused last.
     pub(super) refused: Option<u64>,
@@ -60,9 +60,9 @@ pub(super) struct RefreshHistory {
     sight: Option<(String, Instant)>,
     /// When tokens were refreshed because an API had refused them.
     refusals: VecDeque<Instant>,
-    /// Presentations in a row of which nobody has heard.
+    /// Consecutive presentations with unknown outcome.
     unheard: u32,
-    /// Sets of tokens in a row that ended as soon as they were given.
+    /// Consecutive token sets that expired at once.
     fleeting: u32,
     /// No refresh before then because a token ends.
     paced: Option<Instant>,
@@ -82,13 +82,13 @@ impl RefreshHistory {
     }
 
     /// Takes note of an intent of our own, from when it began: nothing was sent under it before, nor will be after its window.
-    /// Nobody knows what came of it.
+    /// Its outcome is unknown.
     pub(super) fn began(&mut self, intent: String, at: Instant) {
         self.sight = Some((intent, at));
         self.unheard = self.unheard.saturating_add(1);
     }
 
-    /// It is known what came of the last presentation.
+    /// The outcome of the last presentation is known.
     pub(super) fn heard(&mut self) {
         self.unheard = 0;
     }
@@ -147,7 +147,7 @@ pub(super) fn next_step(grant: &Grant, known: &PlanInput<'_>) -> NextStep {
 
 /// When the token of an open intent is presented again. Not before [`RefreshIntent::patience`], which is what keeps two presentations
 /// apart; and, while the access token is good, not before that is needed. The second wait makes nothing safe: it only gives an
-/// answer that somebody has, on a disk or behind a broken connection, the time to turn up.
+/// answer on a disk or behind a broken connection time to arrive.
 fn recoverable_at(grant: &Grant, intent: &RefreshIntent, seen: Instant, known: &PlanInput<'_>) -> Instant {
     let PlanInput { now, memory, provider_ms, .. } = *known;
     let doubled = intent.patience().saturating_mul(1 << memory.unheard.saturating_sub(1).min(10));
@@ -267,7 +267,7 @@ mod tests {
         scene.provider_ms = AT_MS + 3_600_000 - 300_000;
         assert_eq!(scene.next(&begun), after(240), "a minute before the end");
         scene.provider_ms = AT_MS + 3_600_000 - 70_000;
-        assert_eq!(scene.next(&begun), after(15), "never before whoever has it is silent");
+        assert_eq!(scene.next(&begun), after(15), "not before the window and the grace time");
         scene.provider_ms = AT_MS - 86_400_000;
         assert_eq!(scene.next(&begun), after(360), "a clock that is a day behind does not hold it up");
         scene.refused = Some(1);

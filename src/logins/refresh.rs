@@ -4,7 +4,7 @@
 //!                                                             ┌─▶ answer to this disk ─┐
 //! take the id, read ─▶ commit the intent ─▶ present the token ┴─▶ commit the answer ───┴─▶ used
 //!                      └───── window, inside the lease ─────┘
-//!                      └──────────── listening: 8 s longer ────────────┘     nobody else before: 10 s longer
+//!                      └──────────── listening: 8 s longer ────────────┘     other workers wait: 10 s longer
 //! ```
 //!
 //! - The token is sent only after the intent stands, once, inside the window, while the lease runs, and while no answer to an
@@ -12,7 +12,7 @@
 //!   there does not send it afterwards.
 //! - An answer is written for as long as this process lives, lease or not, until it stands or something newer does. The disk is
 //!   never waited for: one that does not answer must not keep the answer from Kafka.
-//! - What certainly did not happen is withdrawn. What nobody knows stays open, for whoever owns the grant after the wait.
+//! - If the token was certainly not sent, the intent is withdrawn. If the outcome is unknown, it stays open until the wait is over.
 //!
 //! What is left: between the gate and the socket a freeze goes unnoticed, since the provider takes no fencing token; a machine
 //! that is paused with the request in its buffers sends it when it wakes, and so may a proxy. An answer that only this process had
@@ -56,20 +56,20 @@ use super::{
 
 /// The longest that a token may be sent after its intent began.
 const SEND_WINDOW: Duration = Duration::from_secs(5);
-/// Below this it is not begun: commit and connection would hardly fit.
+/// Shortest window for a refresh: commit and connection need that long.
 const MIN_WINDOW: Duration = Duration::from_millis(1_500);
 /// What is left of the lease when the window closes, at most; and how much longer than it has to a presentation may take.
 const WINDOW_MARGIN: Duration = Duration::from_millis(500);
-/// How much longer the answer is waited for: shorter than [`GRACE`](provider::auth::grant::GRACE), after which others try.
+/// Wait for the answer after the window: shorter than [`GRACE`](provider::auth::grant::GRACE), after which others try.
 const ANSWER_WAIT: Duration = Duration::from_secs(8);
-/// The longest that the id may take to be had.
+/// Limit for taking the transactional id.
 const TAKE_LIMIT: Duration = Duration::from_secs(20);
-/// The longest one attempt to write what came of it may take.
+/// Limit of one attempt to write the outcome.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
 /// Waits between those.
 const WRITE_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(200), longest: Duration::from_secs(5), total: None };
-/// How long the disk may take to be done with an answer that is in Kafka.
+/// Limit for removing the file of a committed answer.
 const FILE_REMOVAL_WAIT: Duration = Duration::from_secs(2);
 /// How long a stop waits for a refresh that is under way: until the answer can be there, and some time to write it.
 pub(super) const STOP_LIMIT: Duration = Duration::from_secs(20);
@@ -77,11 +77,11 @@ pub(super) const STOP_LIMIT: Duration = Duration::from_secs(20);
 /// How an attempt ended.
 #[derive(Debug)]
 pub(super) enum AttemptEnd {
-    /// There is another state in the topic now, ours or a newer one.
+    /// The topic has another state now, from this attempt or a newer one.
     Settled,
-    /// The intent stands, begun at that time, and nobody knows what came of it.
+    /// The intent is committed, begun at that time, and its outcome is unknown.
     OutcomeUnknown { intent: String, begun: Instant },
-    /// Nothing has come of it; it may be tried again.
+    /// Nothing was sent; it may be tried again.
     Retry(Retry),
     /// The provider does not take the OAuth client.
     ClientRefused(String),
@@ -110,7 +110,7 @@ struct StartedRefresh {
 impl RefreshAttempt<'_> {
     /// Refreshes or recovers.
     pub(super) async fn run(&self, next: NextStep) -> AttemptEnd {
-        // Before anything is announced: what cannot be sent need not be withdrawn.
+        // Before the intent, so that none has to be withdrawn.
         if let Err(error) = self.issuer.ready().await {
             tracing::debug!(grant = self.name, error = %ErrorChain(&error), "a refresh waits");
             return AttemptEnd::Retry(error.retry());
@@ -136,7 +136,7 @@ impl RefreshAttempt<'_> {
             Err(ended) => return ended,
         };
         let outcome = self.present(&begun).await;
-        // From here on there may be something that only this process knows.
+        // From here on only this process may have the answer.
         writer.insist();
         self.conclude(&mut writer, begun, outcome).await
     }
@@ -164,7 +164,12 @@ impl RefreshAttempt<'_> {
         };
         match writer.write(end, decide).await {
             Ok(Some(grant)) if grant.intent().is_some_and(|stands| stands.id == intent.id) => {
-                tracing::debug!(grant = self.name, serial = grant.serial, ?cause, "refresh begun");
+                tracing::debug!(
+                    grant = self.name,
+                    serial = grant.serial,
+                    ?cause,
+                    "committed a refresh intent"
+                );
                 failpoint::reach("grants.begun");
                 Ok(StartedRefresh { base: grant.base(&intent), cause, grant, start, end })
             }
@@ -184,7 +189,7 @@ impl RefreshAttempt<'_> {
         writer.insist();
         let withdraw = |grant: Option<&Grant>| grant?.withdraw(&grant?.base(intent)).ok();
         if let Err(error) = writer.write(Instant::now() + WRITE_LIMIT, withdraw).await {
-            tracing::debug!(grant = self.name, error = %ErrorChain(&error), "an intent may stand that nobody has");
+            tracing::debug!(grant = self.name, error = %ErrorChain(&error), "could not withdraw an intent; it is recovered after the wait");
         }
     }
 
@@ -207,7 +212,7 @@ impl RefreshAttempt<'_> {
         });
         let listen = end + ANSWER_WAIT;
         let presented = self.issuer.refresh(&tokens.refresh, gate, listen);
-        // It keeps that time itself; whoever does not must not keep the grant.
+        // The issuer has this limit too; enforce it, so that no implementation blocks the grant.
         let presented = timeout_at(listen + WINDOW_MARGIN, presented).await;
         match presented {
             Ok(outcome) => outcome,
@@ -282,7 +287,7 @@ impl RefreshAttempt<'_> {
                 tracing::warn!(
                     grant = name,
                     error = %ErrorChain(&error),
-                    "nobody knows whether the identity service has refreshed; the stored token is tried once more"
+                    "refresh outcome is unknown; the stored token is tried once more"
                 );
                 AttemptEnd::OutcomeUnknown { intent: base.intent, begun: start }
             }
@@ -290,7 +295,7 @@ impl RefreshAttempt<'_> {
     }
 
     fn failed(&self, what: &str, error: &Error) -> AttemptEnd {
-        tracing::warn!(grant = self.name, error = %ErrorChain(error), what, "a refresh was not begun");
+        tracing::warn!(grant = self.name, error = %ErrorChain(error), what, "could not start a refresh");
         AttemptEnd::Retry(error.retry())
     }
 }
@@ -314,7 +319,7 @@ async fn keep_answer(
             tracing::info!(grant = name, serial = grant.serial, "the grant has new tokens");
         }
         Ok(_) => tracing::info!(grant = name, serial = base.serial, "an answer came too late to be of use"),
-        // A worker with the right key finds the file; or a person logs in, and then it is of no use.
+        // A worker with the right key finds the file, unless a new login makes it obsolete.
         Err(_) => return,
     }
     let files = shared.files.clone();
@@ -323,10 +328,10 @@ async fn keep_answer(
             disk.await.ok();
         }
         if let Err(error) = files.settled(&name, &base).await {
-            tracing::warn!(grant = name, %error, "an answer that is in the topic is still on this disk; it harms nobody");
+            tracing::warn!(grant = name, %error, "could not remove the file of a committed answer; it is harmless");
         }
     });
-    // Goes on aside where the disk does not answer: the next refresh does not wait for it.
+    // A hanging disk does not delay the next refresh: the task continues in the background.
     timeout(FILE_REMOVAL_WAIT, tidy).await.ok();
 }
 
@@ -357,7 +362,7 @@ async fn insist(
     }
 }
 
-/// Writes what an earlier process of this machine has left, owner or not.
+/// Writes an answer that an earlier process left on this disk, whether or not this worker owns the grant.
 pub(super) async fn salvage(shared: &GrantContext, pending: PendingAnswer) {
     tracing::warn!(
         grant = pending.name,
@@ -373,7 +378,7 @@ fn spare(session: Duration) -> Duration {
     WINDOW_MARGIN.min(session / 12)
 }
 
-/// The window below which a refresh is not begun: what commit and connection need, as far as the session allows that.
+/// Shortest window for a refresh, as far as the session timeout allows.
 fn shortest(session: Duration) -> Duration {
     MIN_WINDOW.min(session / 4)
 }
@@ -383,7 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_can_be_had_with_every_session_that_is_allowed() {
+    fn every_allowed_session_timeout_leaves_a_window() {
         for session in [1_500, 2_000, 3_000, 6_000, 300_000].map(Duration::from_millis) {
             // As much of the lease as is left a heartbeat, at most a third of the session, after the last.
             let lease = session - (session / 6).min(Duration::from_secs(1));
@@ -394,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_waits_until_an_answer_can_be_there_and_nobody_else_has_tried() {
+    fn a_stop_waits_for_the_answer_and_others_wait_longer() {
         assert!(STOP_LIMIT > SEND_WINDOW + ANSWER_WAIT + WINDOW_MARGIN);
         assert!(ANSWER_WAIT + WINDOW_MARGIN < provider::auth::grant::GRACE);
     }

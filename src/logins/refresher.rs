@@ -1,7 +1,7 @@
 //! The task that keeps one grant alive, on the worker that owns its partition of the work topic.
 //!
-//! It runs on every worker, so that an intent is watched from when it was first seen, and acts only where the partition is
-//! surely this worker's. What it does is [`plan`](super::plan)'s; how, [`refresh`](super::refresh)'s.
+//! It runs on every worker, because the wait after an intent counts from when this worker first saw it. It acts only while this
+//! worker holds the lease of the partition. [`plan`](super::plan) decides the next step, [`refresh`](super::refresh) executes it.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -22,24 +22,24 @@ use super::{
     view::{GrantView, LocalGrant, command},
 };
 
-/// Waits between attempts that failed for a reason that passes.
+/// Waits between attempts that failed for a transient reason.
 const ATTEMPT_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(500), longest: Duration::from_secs(60), total: None };
-/// When a client that the provider refused is tried again, if no configuration changes before. Sooner where its access token ends
-/// sooner: until then nothing is missing.
+/// Wait before a client that the provider refused is tried again, unless a configuration changes. Shorter if the access token
+/// expires sooner.
 const CLIENT_RETRY_DELAY: Duration = Duration::from_secs(300);
-/// How often what does not change is looked at all the same: the machine's clock may have been set, and days pass.
+/// The plan is computed at least this often, because the machine's clock may have been set.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// When a partition that is ours without a lease is looked at again.
+/// Wait before a lapsed lease of an assigned partition is checked again.
 const LEASE_RECHECK_DELAY: Duration = Duration::from_millis(500);
-/// From here on people are told that a login ends.
+/// Remaining lifetime of a login from which the worker warns.
 const EXPIRY_WARNING_TIME: Duration = Duration::from_secs(7 * 86_400);
-/// How often.
+/// Interval between two such warnings.
 const EXPIRY_WARNING_INTERVAL: Duration = Duration::from_secs(86_400);
-/// The longest that resealing may take before it is tried again.
+/// Limit of one attempt to reseal a grant.
 const RESEAL_LIMIT: Duration = Duration::from_secs(30);
 
-/// Keeps one grant, until cancelled. A refresh that is under way then is ended first: its answer is one that nobody else has.
+/// Refreshes one grant until canceled. A refresh in progress is finished first, because this process may hold the only answer.
 pub(super) async fn keep(shared: Arc<GrantContext>, local: Arc<LocalGrant>, cancel: CancellationToken) {
     let seed = u64::from(murmur2(local.name.as_bytes()));
     let mut refresher = Refresher {
@@ -58,9 +58,9 @@ struct Refresher {
     local: Arc<LocalGrant>,
     memory: RefreshHistory,
     backoff: Backoff,
-    /// Clients of connectors that the provider has refused, while there are others to try.
+    /// OAuth clients that the provider refused, while others are left to try.
     refused: BTreeSet<IssuerKey>,
-    /// When people were last warned that the login ends.
+    /// Time of the last warning that the login ends.
     reminded: Option<Instant>,
 }
 
@@ -80,9 +80,8 @@ impl Refresher {
             let at = match self.next() {
                 NextStep::Idle => look,
                 NextStep::WaitUntil(at) => at.min(look),
-                // A refresh that is begun is ended, so none is begun any more.
+                // Start no refresh after cancellation: it would have to be finished.
                 _ if cancel.is_cancelled() => return,
-                // Whatever came of it, look again.
                 next => {
                     self.act(next).await;
                     continue;
@@ -101,7 +100,7 @@ impl Refresher {
         }
     }
 
-    /// What there is to do, as far as it is this worker's.
+    /// The next step, if the grant is this worker's to refresh.
     fn next(&mut self) -> NextStep {
         let now = Instant::now();
         let grant = self.grant();
@@ -112,7 +111,7 @@ impl Refresher {
         }
         match self.lease() {
             None => return NextStep::Idle,
-            // It comes back by itself, and nobody says when.
+            // The lease comes back without a notification.
             Some(lease) if !lease() => return NextStep::WaitUntil(now + LEASE_RECHECK_DELAY),
             Some(_) => {}
         }
@@ -174,7 +173,7 @@ impl Refresher {
         let name = &self.local.name;
         let mut writer = self.shared.store.writer(name, lease);
         match writer.write(Instant::now() + RESEAL_LIMIT, |grant| grant.cloned()).await {
-            Ok(_) => tracing::info!(grant = name, "the grant is encrypted with the new key"),
+            Ok(_) => tracing::info!(grant = name, "resealed the grant with the new key"),
             Err(error) => {
                 tracing::warn!(grant = name, error = %ErrorChain(&error), "the grant keeps its old key for now");
                 self.pause(Retry::Later);
@@ -182,7 +181,7 @@ impl Refresher {
         }
     }
 
-    /// Takes note of how long new tokens live.
+    /// Records the lifetime of new tokens.
     fn pace(&mut self, before: &Grant) {
         let Some(grant) = self.grant() else { return };
         let is_next = grant.login.id == before.login.id && grant.serial > before.serial;
@@ -191,8 +190,8 @@ impl Refresher {
         self.memory.refreshed(Instant::now(), Duration::from_millis(u64::try_from(life).unwrap_or_default()));
     }
 
-    /// The provider does not take a connector's client: another connector may have a better secret. People are told once nobody
-    /// has, and the access token is of no use any more; it may all have passed before that.
+    /// The provider refused a connector's client. Another connector may have a valid secret; the refusal is shown only when all
+    /// were refused and the access token has expired or was refused, because it may be resolved before.
     fn refuse_client(&mut self, grant: &Grant, key: IssuerKey, code: String, provider_ms: i64) {
         self.refused.insert(key);
         let now = Instant::now();
@@ -224,14 +223,14 @@ impl Refresher {
         self.memory.not_before = self.backoff.next_wait(retry).map(|wait| Instant::now() + wait);
     }
 
-    /// Says whether the grant's partition is surely ours, under the claim of now; `None` if it is not.
+    /// Checks that this worker still holds the grant's partition under the current claim; `None` if it does not own it.
     fn lease(&self) -> Option<Lease> {
         let partition = partition_of(grant_key(&self.local.name).as_bytes(), self.shared.work_partitions);
         let owned = self.shared.membership.owned();
         let claim = *owned.borrow().get(&partition)?;
         let membership = self.shared.membership.clone();
         Some(Arc::new(move || {
-            // Not in one expression: both look at the same lock, and it would be held over the second look.
+            // Two statements: both take the same lock.
             let claimed = owned.borrow().get(&partition) == Some(&claim);
             claimed && membership.holds(partition)
         }))
@@ -241,12 +240,12 @@ impl Refresher {
     fn issuer(&self, grant: &Grant) -> Option<(IssuerKey, GrantClient, Arc<dyn Issuer>)> {
         let clients = self.shared.clients.borrow().clone();
         let (key, client) = clients.of_login_except(grant, &self.refused)?;
-        // Who cannot reach it says so where the token is asked for.
+        // The view reports the error.
         let issuer = self.shared.issuer(client).ok()?;
         Some((key, client.clone(), issuer))
     }
 
-    /// Tells people, once a day, that a login ends.
+    /// Warns once a day that a login ends soon.
     fn remind(&mut self, grant: &Grant, provider_ms: i64, now: Instant) {
         let clients = self.shared.clients.borrow().clone();
         let (login, refresh) = clients.ends_ms(grant);
@@ -269,8 +268,8 @@ impl Refresher {
     }
 }
 
-/// When a client that was refused is tried again, and whether people are told that it was: once its access token is of no use, by
-/// its end in so many milliseconds or because an API refuses it.
+/// Wait before a refused client is tried again, and whether the refusal is shown: only if the access token has expired or an API
+/// refused it.
 fn after_refusal(left_ms: i64, is_refused: bool) -> (Duration, bool) {
     match u64::try_from(left_ms).map(Duration::from_millis) {
         Ok(left) if !is_refused && !left.is_zero() => {
@@ -280,7 +279,7 @@ fn after_refusal(left_ms: i64, is_refused: bool) -> (Duration, bool) {
     }
 }
 
-/// The same number from 0 to 1 for one set of tokens, another for the next.
+/// Jitter from 0 to 1, constant for one set of tokens.
 fn chance(grant: &Grant) -> f64 {
     let drawn = murmur2(format!("{}/{}/{}", grant.name, grant.login.id, grant.serial).as_bytes());
     f64::from(drawn) / f64::from(u32::MAX)
@@ -291,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_client_is_told_only_once_the_access_token_is_of_no_use() {
+    fn a_refused_client_is_shown_when_the_access_token_expires() {
         assert_eq!(after_refusal(360_000, false), (CLIENT_RETRY_DELAY, false));
         assert_eq!(
             after_refusal(60_000, false),

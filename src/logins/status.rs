@@ -88,7 +88,7 @@ impl GrantContext {
         let ends = grant.as_ref().map(|grant| clients.ends_ms(grant));
         let (login_ends, refresh_token_ends) = ends.unwrap_or_default();
         let intent = grant.as_ref().and_then(Grant::intent);
-        // A name that is only a setting's default, and that nobody has logged in for, is no problem before a task needs it.
+        // A missing grant is no problem before a task needs it: its name may be a setting's default.
         let problem = match view {
             GrantView::Absent => None,
             _ => view.problem(name, &command(self, name, area.unwrap_or(first))),

@@ -25,13 +25,13 @@ use provider::auth::{
 use super::table::{CLUSTER, ClusterRecord, GrantTable, TopicOwners, grant_key};
 use crate::state::Tail;
 
-/// What an abandoned write may hold back, and how long one initialisation may take: short, since grants share partitions.
+/// An abandoned transaction blocks readers of the partition for this long; short, because grants share partitions.
 const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(5);
 const INIT_LIMIT: Duration = Duration::from_secs(8);
-/// How long transactions of others are given to end, where the id has just been taken and none of ours can be under way.
+/// Wait for other transactions to end after taking the id, when none of ours can be open.
 const OTHER_TRANSACTIONS_WAIT: Duration = Duration::from_millis(100);
 
-/// The way to the grants topic. Cheap to clone.
+/// Reads and writes the grants topic. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct GrantStore {
     table: Tail<GrantTable>,
@@ -52,7 +52,7 @@ pub enum Error {
         #[source]
         source: seal::Error,
     },
-    /// Kafka did not take it in time. The outcome is unknown; reading the topic tells it.
+    /// Kafka did not acknowledge it in time. The outcome is unknown until the topic is read.
     #[error("write to the grants topic")]
     Kafka(#[source] kafka::Error),
 }

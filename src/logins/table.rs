@@ -1,4 +1,4 @@
-//! What the grants topic says, still sealed.
+//! The grants topic in memory, still encrypted.
 //!
 //! The last record of a grant counts, unless it is a replay: an attacker who may write to the topic could otherwise append an old
 //! envelope again and bring back the tokens of a login that has ended. With a key to open envelopes the table refuses an envelope
@@ -29,7 +29,7 @@ pub struct GrantRecord {
     pub envelope: Option<Arc<Envelope>>,
     /// Its partition.
     pub partition: i32,
-    /// Where it stands there: which write this is.
+    /// Its offset: which write this is.
     pub offset: i64,
     /// When it was written, in milliseconds since 1970.
     pub at_ms: Option<i64>,
@@ -40,7 +40,7 @@ pub struct GrantRecord {
 pub struct RefusedToken {
     /// Of this serial.
     pub serial: u64,
-    /// Of this login: another begins to count anew where nobody could read the one before.
+    /// Its login: serials restart with a login over an unreadable record.
     #[serde(default)]
     pub login: String,
     /// Who was refused: `host:port`.
@@ -131,7 +131,7 @@ impl GrantTable {
     }
 
     /// Among how many of the partitions that are `followed` grants are placed. A topic that gets more keeps its places: a record
-    /// that moved would leave its predecessor behind for ever, with a refresh token that ends the grant.
+    /// that moved would leave its predecessor behind, with a refresh token that ends the grant.
     pub(super) fn placed_among(&self, followed: i32) -> i32 {
         let recorded = self.cluster.as_ref().and_then(|cluster| cluster.partitions);
         recorded.filter(|count| (1..=followed).contains(count)).unwrap_or(followed)
@@ -177,7 +177,7 @@ impl TableState for GrantTable {
         if let Some(name) = key.strip_prefix(GRANT) {
             // The copy that the topic's growth has left behind, or made: partitions are read in any order, and one must win.
             if self.grants.get(name).is_some_and(|known| known.partition < record.partition) {
-                return strange("the grant stands in another partition");
+                return strange("the grant is in another partition");
             }
             let Some(value) = value else {
                 // A person wants the grant gone.
@@ -368,7 +368,7 @@ mod tests {
 
         assert_eq!(told(&table), ("l".to_owned(), 5));
         table.apply(&received(2, "refused/acc", Some(r#"{"serial":1,"login":"m","worker":"a:1"}"#)));
-        assert_eq!(told(&table), ("m".to_owned(), 1), "another login counts anew");
+        assert_eq!(told(&table), ("m".to_owned(), 1), "serials restart with another login");
     }
 
     #[test]

@@ -18,9 +18,9 @@ use super::{
     view::{CheckedToken, GrantView, LocalGrant},
 };
 
-/// A token is not given out when it ends within this long: it has to reach the provider.
+/// A token that expires within this time is not used: the request has to reach the provider.
 const EXPIRY_MARGIN_MS: i64 = 500;
-/// How often a view that does not change is looked at again while somebody waits: the token in it may have ended.
+/// An unchanged view is checked this often while a request waits, because its token may have expired.
 const VIEW_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest that the topic may take to be read to its end for a task that restarts after a login.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(10);
@@ -36,14 +36,14 @@ pub(super) struct ConnectorTokens {
     pub(super) key: IssuerKey,
 }
 
-/// How a token that is shown stands for a request.
+/// Whether a request can use the current token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TokenState {
     /// It may be used.
     Usable,
-    /// It has been refused, or ends within a moment: another is waited for.
+    /// It was refused or is about to expire: wait for another.
     Expiring,
-    /// It has ended, and the owner of its grant may not know.
+    /// It has expired; report it to the owner of the grant.
     Expired,
 }
 
@@ -83,8 +83,8 @@ impl ConnectorTokens {
         }
     }
 
-    /// Reports a token that has ended by the clock of here: the owner's may be wrong, and without a token no request goes out
-    /// that an API could refuse.
+    /// Reports a token that has expired by this worker's clock: the owner's clock may be wrong, and without a token no API can
+    /// refuse one.
     fn report_ended(&self, refused: Option<&Access>) {
         let now_ms = self.now_ms();
         self.refuse_if(|access| state_of(access, refused, now_ms) == TokenState::Expired);
@@ -154,14 +154,14 @@ impl GrantWatch {
         Self { tokens, view }
     }
 
-    /// What keeps it from being used now.
+    /// Why the grant cannot be used now, if so.
     pub fn problem(&mut self) -> Option<auth::Error> {
         let view = self.view.borrow_and_update().clone();
         // The topic may be ahead of the view, and a login that is in the topic solves the problem.
         let shared = self.tokens.shared.as_ref();
         let grant = shared.and_then(|shared| shared.store.grant(&self.tokens.local.name).ok().flatten());
         match grant {
-            Some(grant) if view.is_mended_by(&grant) => None,
+            Some(grant) if view.is_resolved_by(&grant) => None,
             _ => self.tokens.client.problem(&view),
         }
     }
@@ -172,11 +172,11 @@ impl GrantWatch {
         let Some(shared) = &self.tokens.shared else { return };
         if let Err(error) = shared.store.table().read_to_end(CATCH_UP_LIMIT).await {
             let grant = &self.tokens.local.name;
-            tracing::warn!(grant, error = %ErrorChain(&error), "what is known of a grant may be old");
+            tracing::warn!(grant, error = %ErrorChain(&error), "could not read the grants topic to its end; the grant may be stale");
         }
     }
 
-    /// Whether it is known by now whether it can be used.
+    /// Whether the grant has been read.
     pub fn is_known(&self) -> bool {
         !matches!(&*self.view.borrow(), GrantView::Unread)
     }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_has_ended_is_told_and_one_that_is_about_to_is_waited_for() {
+    fn an_expired_token_is_reported_and_an_expiring_one_waits() {
         let shown = access("Bearer a", 1);
         let at = |now_ms| state_of(&shown, None, now_ms);
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_instead_of_a_refused_token_is_another_whatever_its_serial() {
+    fn the_replacement_of_a_refused_token_is_another_token() {
         let refused = access("Bearer a", 57);
         let is_good = |one: &Access| state_of(one, Some(&refused), 0) == TokenState::Usable;
 

@@ -12,7 +12,7 @@
 //!   task that holds it has ended.
 //! - A login of the invoicing API that was refused is not tried again by itself; a task that a person starts again tries it once.
 //!
-//! On failure, that is a certificate, proxy or key that cannot be used, nothing is kept, and the next who asks tries again.
+//! On failure (a certificate, proxy or key cannot be used) nothing is cached, and the next call tries again.
 
 #[cfg(test)]
 mod tests;
@@ -103,7 +103,7 @@ struct ClientKey {
 /// A client and who uses it.
 struct SharedClient {
     client: Client,
-    /// Without a wish of its own.
+    /// Without a rate of its own.
     budget: Budget,
     /// Keeps it known to others who ask it.
     _host: Arc<IdentityHost>,
@@ -219,7 +219,7 @@ impl ApiAccess {
         self.0.budgets.measure();
     }
 
-    /// A worker that owns nothing for a moment ends what it has begun with the smallest part.
+    /// A worker without partitions keeps the smallest share, to finish its requests.
     fn set_share(&self, owned: usize, partitions: u32) {
         let mut state = self.0.state.lock();
         state.share = (owned.max(1) as f64 / f64::from(partitions.max(1))).min(1.0);
@@ -292,7 +292,7 @@ impl ClientKey {
     }
 }
 
-/// What tells two secrets apart without keeping them.
+/// A digest that distinguishes secrets without keeping them.
 fn digest(secret: Option<&Secret>) -> [u8; 32] {
     secret.map(|secret| Sha256::digest(secret.reveal()).into()).unwrap_or_default()
 }

@@ -42,7 +42,7 @@ fn budgets(access: &ApiAccess) -> Vec<Budget> {
 async fn connectors_that_reach_a_provider_alike_share_a_client_and_those_with_one_key_a_budget() {
     let (access, _) = access(&["a", "b", "c", "d"]);
     let slow = provider(&[("provider.read.timeout.ms", "20000")]);
-    let stranger = provider(&[("provider.subscription.key", "another-key-of-somebody")]);
+    let stranger = provider(&[("provider.subscription.key", "another-key-of-a-stranger")]);
     let usual = provider(&[]);
 
     access.accounting(&ApiUser::new("a", &usual)).unwrap();
@@ -133,7 +133,7 @@ async fn the_wish_of_a_connector_counts_while_it_has_it_and_a_lower_one_takes_it
 }
 
 #[tokio::test]
-async fn the_clock_is_that_of_whoever_else_asks_the_same_identity_service() {
+async fn users_of_one_identity_service_share_its_clock() {
     let hosts = IdentityHosts::new(Duration::from_secs(300));
     let (one, other) =
         ("https://login.example.com".parse().unwrap(), "https://id.example.com".parse().unwrap());
@@ -144,5 +144,5 @@ async fn the_clock_is_that_of_whoever_else_asks_the_same_identity_service() {
     let circuit = Arc::downgrade(&first.circuit);
     drop((first, again));
     hosts.of(&other);
-    assert!(circuit.upgrade().is_none(), "nobody asks it any more");
+    assert!(circuit.upgrade().is_none(), "dropped with its last user");
 }

@@ -1,16 +1,16 @@
-//! What this worker knows of one grant: opened, checked, and fit to be given out.
+//! The state of one grant on this worker: decrypted, checked, and usable or why not.
 //!
 //! ```text
-//! table ─▶ opened ─▶ its access token checked, once per serial ─▶ View ─▶ whoever asks for a token, if it is theirs
+//! table ─▶ opened ─▶ its access token checked, once per serial ─▶ GrantView ─▶ requests of the login's connectors
 //!                       │ has ended, or its key is not known
 //!                       └─▶ refused: its owner refreshes
 //! ```
 //!
-//! - A token is given out only after it stands in the topic, and only after this worker has checked it; and only to a connector
+//! - A token is used only after it is in the topic and this worker has checked it, and only by a connector
 //!   with the client and the identity service that it was given to, and for an origin that its login is good for.
 //! - While the next token cannot be checked because the provider's keys are away, or because the way there has changed, the one
 //!   before of the same login stays in use until it ends.
-//! - A set of tokens is told from another by its login and serial: a login over a record that nobody can read counts from 1 again.
+//! - A token set is identified by login and serial: serials restart at 1 with a login over an unreadable record.
 
 use std::{sync::Arc, time::Duration};
 
@@ -42,9 +42,9 @@ use super::{
 /// Waits between looks at a provider's keys that are away.
 const KEYS_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(500), longest: Duration::from_secs(30), total: None };
-/// So many tokens in a row that are of no use are a problem that people should see.
+/// After this many consecutive stale tokens the grant is shown as unusable.
 const STALE_LIMIT: u32 = 3;
-/// How often what did not change is looked at again: references of a connector may have.
+/// An unchanged grant is checked again this often, because references of a connector may resolve to other values.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What there is to say of a grant.
@@ -54,9 +54,9 @@ pub(super) enum GrantView {
     Unread,
     /// `grant.encryption.key` is not set.
     NoKey,
-    /// Nobody has logged in.
+    /// There is no login.
     Absent,
-    /// Somebody has logged out.
+    /// The grant was logged out.
     LoggedOut,
     /// The provider does not take its refresh token any more.
     Lost { reason: String },
@@ -130,8 +130,8 @@ impl GrantView {
         })
     }
 
-    /// Whether this is of the past since the grant stands like that: somebody has logged in.
-    pub(super) fn is_mended_by(&self, grant: &Grant) -> bool {
+    /// Whether a new login or token set has resolved this problem.
+    pub(super) fn is_resolved_by(&self, grant: &Grant) -> bool {
         match self {
             Self::Absent | Self::LoggedOut | Self::Lost { .. } => {
                 matches!(grant.state, GrantState::Ready { .. } | GrantState::Refreshing { .. })
@@ -270,8 +270,8 @@ impl ViewTask {
             }
         };
         // Fetching the keys may take a while, and the problem shown until now is over.
-        let is_mended = self.local.view.borrow().is_mended_by(grant);
-        if is_mended {
+        let is_resolved = self.local.view.borrow().is_resolved_by(grant);
+        if is_resolved {
             self.show(GrantView::Unchecked);
         }
         let view = match issuer.check(&tokens.access).await {

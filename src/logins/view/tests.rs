@@ -88,7 +88,7 @@ fn a_login_without_origins_needs_its_host_listed_in_full() {
 #[test]
 fn tokens_of_another_login_are_others_whatever_their_serial() {
     assert!(given("first", 1).covers(&given("first", 1)));
-    assert!(!given("first", 1).covers(&given("second", 1)), "a login over a record that nobody could read");
+    assert!(!given("first", 1).covers(&given("second", 1)), "a login over an unreadable record");
     let refused =
         |login: &str| GrantView::ClientRefused { code: "x".into(), login: login.into(), serial: 57 };
     assert!(refused("first").covers(&given("first", 57)));
@@ -97,16 +97,16 @@ fn tokens_of_another_login_are_others_whatever_their_serial() {
 }
 
 #[test]
-fn what_stood_before_a_login_is_not_held_against_it() {
-    let mended = |view: GrantView| view.is_mended_by(&ready("acc"));
+fn a_login_resolves_earlier_problems() {
+    let resolved = |view: GrantView| view.is_resolved_by(&ready("acc"));
 
     assert!(
-        mended(GrantView::Absent)
-            && mended(GrantView::LoggedOut)
-            && mended(GrantView::Lost { reason: "x".into() })
+        resolved(GrantView::Absent)
+            && resolved(GrantView::LoggedOut)
+            && resolved(GrantView::Lost { reason: "x".into() })
     );
     let distrusted = |login: &str| GrantView::Distrusted { rule: "x".into(), login: login.into() };
-    assert!(mended(distrusted("another")) && !mended(distrusted("first")));
+    assert!(resolved(distrusted("another")) && !resolved(distrusted("first")));
     let refused = |login: &str| GrantView::ClientRefused { code: "x".into(), login: login.into(), serial: 9 };
-    assert!(mended(refused("another")) && !mended(refused("first")));
+    assert!(resolved(refused("another")) && !resolved(refused("first")));
 }
