@@ -1,8 +1,7 @@
 //! Which connectors name which grants, and with which OAuth client: from the config topic, resolved on this worker.
 //!
-//! Client secrets and subscription keys stay out of the grants topic. Whoever refreshes a grant takes them from a connector that
-//! names it, and only from one whose client and identity service are those of the login; nor does a connector get tokens of
-//! another's.
+//! Client secrets and subscription keys stay out of the grants topic. The owner of a grant takes them from a connector that names
+//! the grant, and only if the connector's client and identity service are those of the login. No other connector gets its tokens.
 //!
 //! On failure: a connector whose references cannot be resolved for a while keeps what they named before.
 
@@ -17,7 +16,7 @@ use provider::{
     Provider,
     auth::{
         Area,
-        grant::{Grant, Login},
+        grant::{Grant, GrantLogin},
     },
 };
 
@@ -28,7 +27,7 @@ use crate::{
 
 /// A connector that uses a grant for an area.
 #[derive(Debug, Clone)]
-pub(super) struct Client {
+pub(super) struct GrantClient {
     pub(super) connector: String,
     pub(super) area: Area,
     pub(super) provider: Arc<Provider>,
@@ -36,8 +35,8 @@ pub(super) struct Client {
 
 /// Who names which grant.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Clients {
-    by_grant: BTreeMap<String, Vec<Client>>,
+pub(super) struct GrantClients {
+    by_grant: BTreeMap<String, Vec<GrantClient>>,
     /// What each connector was read from, and what came of it.
     read: BTreeMap<String, (Arc<Properties>, Option<Arc<Provider>>)>,
 }
@@ -47,7 +46,7 @@ pub(super) struct Clients {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct IssuerKey([u8; 32]);
 
-impl Client {
+impl GrantClient {
     /// The name of the grant.
     pub(super) fn grant(&self) -> &str {
         grant_name(&self.provider, self.area)
@@ -59,7 +58,7 @@ impl Client {
     }
 }
 
-impl Clients {
+impl GrantClients {
     /// Of these connectors, after those `before`. Reads what references name: blocks.
     pub(super) fn of(connectors: &[(String, Arc<Properties>)], providers: &Providers, before: &Self) -> Self {
         let mut clients = Self::default();
@@ -67,8 +66,8 @@ impl Clients {
             let provider = match Connector::parse(name, config, providers) {
                 Ok((Connector::WebhookSource(source), _)) => source.provider.map(Arc::new),
                 Ok((Connector::RecordSource(source), _)) => Some(Arc::new(source.provider)),
-                // One that cannot be used says so where it is looked at. One that could be used before, as it stands, has
-                // references that cannot be resolved now: that is no reason to let go of its grants.
+                // If the same configuration was valid before, its references cannot be resolved at the moment: keep its
+                // grants. The API reports other errors.
                 Err(_) => {
                     let known = before.read.get(name).filter(|(read, _)| read == config);
                     known.and_then(|(_, provider)| provider.clone())
@@ -77,7 +76,7 @@ impl Clients {
             clients.read.insert(name.clone(), (Arc::clone(config), provider.clone()));
             let Some(provider) = provider else { continue };
             for area in Area::ALL.into_iter().filter(|area| area.is_used(&provider.oauth)) {
-                let client = Client { connector: name.clone(), area, provider: Arc::clone(&provider) };
+                let client = GrantClient { connector: name.clone(), area, provider: Arc::clone(&provider) };
                 clients.by_grant.entry(client.grant().to_owned()).or_default().push(client);
             }
         }
@@ -105,13 +104,13 @@ impl Clients {
         self.by_grant.keys()
     }
 
-    /// The connectors that name a grant; the first of them by name stands for all in what people are told.
-    pub(super) fn naming(&self, grant: &str) -> &[Client] {
+    /// The connectors that name a grant, by name. Messages show the first.
+    pub(super) fn naming(&self, grant: &str) -> &[GrantClient] {
         self.by_grant.get(grant).map_or(&[], Vec::as_slice)
     }
 
     /// The first connector that names a grant with the client that has logged in.
-    pub(super) fn of_login(&self, grant: &Grant) -> Option<&Client> {
+    pub(super) fn of_login(&self, grant: &Grant) -> Option<&GrantClient> {
         self.all_of_login(grant).next()
     }
 
@@ -120,15 +119,15 @@ impl Clients {
         &self,
         grant: &Grant,
         refused: &BTreeSet<IssuerKey>,
-    ) -> Option<(IssuerKey, &Client)> {
+    ) -> Option<(IssuerKey, &GrantClient)> {
         let mut clients = self.all_of_login(grant).map(|client| (IssuerKey::of(&client.provider), client));
         clients.find(|(key, _)| !refused.contains(key))
     }
 
-    /// When the login of a grant ends for good, and when its refresh token does; see [`Grant::ends_ms`].
+    /// When the login of a grant ends, and when its refresh token does; see [`Grant::ends_ms`].
     pub(super) fn ends_ms(&self, grant: &Grant) -> (Option<i64>, Option<i64>) {
-        match self.of_login(grant).filter(|_| grant.tokens.is_some()) {
-            Some(Client { provider, .. }) => {
+        match self.of_login(grant).filter(|_| grant.tokens().is_some()) {
+            Some(GrantClient { provider, .. }) => {
                 grant.ends_ms(provider.oauth.login_lifetime, provider.oauth.idle_lifetime)
             }
             None => (None, None),
@@ -140,7 +139,7 @@ impl Clients {
         self.read.values().filter_map(|(_, provider)| provider.as_deref()).map(IssuerKey::of)
     }
 
-    fn all_of_login(&self, grant: &Grant) -> impl Iterator<Item = &Client> {
+    fn all_of_login(&self, grant: &Grant) -> impl Iterator<Item = &GrantClient> {
         let naming = self.naming(&grant.name).iter();
         naming.filter(move |client| client.area == grant.area && is_login_of(&client.provider, &grant.login))
     }
@@ -159,7 +158,7 @@ impl IssuerKey {
 
 /// Whether a connector's client and identity service are those that a login was made with. A slash at the end of an address makes
 /// no difference to where it leads.
-pub fn is_login_of(provider: &Provider, login: &Login) -> bool {
+pub fn is_login_of(provider: &Provider, login: &GrantLogin) -> bool {
     provider.oauth.client_id == login.client_id
         && provider.auth_url.as_str().trim_end_matches('/') == login.auth_url.trim_end_matches('/')
 }
@@ -199,7 +198,7 @@ mod tests {
     use crate::plugin::samples::{properties, record_config, webhook_config};
 
     #[test]
-    fn a_grant_is_refreshed_by_a_connector_of_the_same_client_and_identity_service() {
+    fn only_connectors_of_the_logins_client_refresh_its_grant() {
         let mut other = record_config();
         other.insert("oauth.client.id".into(), "another".into());
         let connectors = [
@@ -208,19 +207,19 @@ mod tests {
             ("c".to_owned(), Arc::new(properties(&[("connector.class", "WebhookSource")]))),
         ];
 
-        let clients = Clients::of(&connectors, &Providers::new([]), &Clients::default());
+        let clients = GrantClients::of(&connectors, &Providers::new([]), &GrantClients::default());
 
         assert_eq!(clients.names().collect::<Vec<_>>(), ["accounting", "payroll"]);
         assert_eq!(clients.naming("accounting").len(), 2);
-        let found = |area, login: &Login| {
+        let found = |area, login: &GrantLogin| {
             let grant = Grant { area, login: login.clone(), ..ready("accounting") };
             clients.of_login(&grant).map(|client| client.connector.clone())
         };
         assert_eq!(found(Area::Accounting, &login("x")).as_deref(), Some("b"));
         assert_eq!(found(Area::Payroll, &login("x")), None, "a payroll login under the accounting name");
-        let elsewhere = Login { auth_url: "https://other.example.com/".into(), ..login("x") };
+        let elsewhere = GrantLogin { auth_url: "https://other.example.com/".into(), ..login("x") };
         assert_eq!(found(Area::Accounting, &elsewhere), None);
-        let bare = Login { auth_url: "https://login.example.com".into(), ..login("x") };
+        let bare = GrantLogin { auth_url: "https://login.example.com".into(), ..login("x") };
         assert_eq!(
             found(Area::Accounting, &bare).as_deref(),
             Some("b"),
@@ -243,7 +242,8 @@ mod tests {
         let mut config = record_config();
         config.insert("invoicing.oauth.scopes".into(), "inv".into());
         let of = |config| {
-            let clients = Clients::of(&[("a".to_owned(), config)], &Providers::new([]), &Clients::default());
+            let clients =
+                GrantClients::of(&[("a".to_owned(), config)], &Providers::new([]), &GrantClients::default());
             clients.names().cloned().collect::<Vec<_>>()
         };
 
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_matter_to_the_identity_service_makes_no_second_one() {
+    fn settings_of_the_api_do_not_change_the_issuer_key() {
         let issuer_key = |key, value| IssuerKey::of(&provider(&[(key, value)]));
         let plain = IssuerKey::of(&provider(&[]));
 
@@ -271,25 +271,25 @@ mod tests {
     }
 
     #[test]
-    fn references_that_cannot_be_resolved_for_a_moment_change_nothing_and_another_configuration_does() {
+    fn unresolved_references_keep_the_last_clients() {
         let mut config = record_config();
         config.insert("oauth.client.secret".into(), "${env:SECRET}".into());
         let connectors = [("a".to_owned(), Arc::new(config.clone()))];
         let there = Providers::new([("SECRET".to_owned(), "0123456789abcdef".into())]);
         let away = Providers::new([]);
 
-        let before = Clients::of(&connectors, &there, &Clients::default());
-        let meanwhile = Clients::of(&connectors, &away, &before);
+        let before = GrantClients::of(&connectors, &there, &GrantClients::default());
+        let meanwhile = GrantClients::of(&connectors, &away, &before);
 
         assert!(meanwhile.is_same(&before) && meanwhile.names().count() == 2);
         config.insert("oauth.client.id".into(), "another".into());
         let edited = [("a".to_owned(), Arc::new(config))];
-        assert_eq!(Clients::of(&edited, &away, &meanwhile).names().count(), 0);
-        assert_eq!(Clients::of(&[], &away, &meanwhile).names().count(), 0);
+        assert_eq!(GrantClients::of(&edited, &away, &meanwhile).names().count(), 0);
+        assert_eq!(GrantClients::of(&[], &away, &meanwhile).names().count(), 0);
     }
 
     #[test]
-    fn connectors_of_one_client_with_other_secrets_are_all_ways_to_refresh() {
+    fn every_secret_of_a_client_is_tried_for_a_refresh() {
         let (mut outdated, mut other) = (record_config(), record_config());
         outdated.insert("oauth.client.secret".into(), "fedcba9876543210".into());
         other.insert("provider.base.url".into(), "https://other.example.com".into());
@@ -298,7 +298,7 @@ mod tests {
             ("b".to_owned(), Arc::new(record_config())),
             ("c".to_owned(), Arc::new(other)),
         ];
-        let clients = Clients::of(&connectors, &Providers::new([]), &Clients::default());
+        let clients = GrantClients::of(&connectors, &Providers::new([]), &GrantClients::default());
 
         let (grant, mut refused, mut found) = (ready("accounting"), BTreeSet::new(), Vec::new());
         while let Some((key, client)) = clients.of_login_except(&grant, &refused) {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_for_a_login_is_one_that_a_shell_takes() {
+    fn the_login_command_is_quoted_for_the_shell() {
         let command = |connector| login_command(Area::Accounting, connector);
 
         assert_eq!(command("books"), "tributary auth login accounting --connector books");

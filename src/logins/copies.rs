@@ -1,22 +1,22 @@
-//! The copy of one grant on this disk, kept up to date by a task of its own: a disk that does not answer holds up nothing else.
+//! The copy of one grant on this disk, kept up to date by its own task, so that a hanging disk blocks nothing else.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::{task::spawn_blocking, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::Shared;
+use super::GrantContext;
 
-/// How long the last copy may take when the worker stops.
-const LAST: Duration = Duration::from_secs(2);
+/// Limit for the last copy when the worker stops.
+const STOP_COPY_LIMIT: Duration = Duration::from_secs(2);
 
 /// Keeps it, until cancelled.
-pub(super) async fn keep(shared: Arc<Shared>, name: String, cancel: CancellationToken) {
+pub(super) async fn keep(shared: Arc<GrantContext>, name: String, cancel: CancellationToken) {
     let mut copied = None;
     let following = async {
         let table = shared.store.table();
         let mut changes = table.changes();
-        // Before the copy of an earlier run is replaced it is read: if it is damaged, somebody should know.
+        // Read the copy of an earlier run before replacing it: damage is logged.
         let (files, copied_before) = (shared.files.clone(), name.clone());
         spawn_blocking(move || drop(files.copy(&copied_before))).await.ok();
         table.caught_up().await;
@@ -27,18 +27,18 @@ pub(super) async fn keep(shared: Arc<Shared>, name: String, cancel: Cancellation
         }
     };
     if cancel.run_until_cancelled(following).await.is_none() {
-        timeout(LAST, copy(&shared, &name, &mut copied)).await.ok();
+        timeout(STOP_COPY_LIMIT, copy(&shared, &name, &mut copied)).await.ok();
     }
 }
 
 /// Copies the record, unless it is the one that was copied last, by partition and offset.
-async fn copy(shared: &Shared, name: &str, copied: &mut Option<(i32, i64)>) {
+async fn copy(shared: &GrantContext, name: &str, copied: &mut Option<(i32, i64)>) {
     let Some(found) = shared.store.table().read(|table| table.grants().get(name).cloned()) else { return };
     let place = (found.partition, found.offset);
     let Some(envelope) = found.envelope.filter(|_| *copied != Some(place)) else { return };
     // Logged once: the next change is copied anyway.
     *copied = Some(place);
     if let Err(error) = shared.files.keep(name, envelope).await {
-        tracing::warn!(grant = name, %error, "the copy of a grant on this machine was not written; the topic has it");
+        tracing::warn!(grant = name, %error, "could not write the copy of a grant on this disk; the topic has it");
     }
 }

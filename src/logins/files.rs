@@ -1,15 +1,15 @@
-//! What this machine keeps of grants: a copy of each record, and answers that are not in the topic yet.
+//! Files of grants on this disk: a copy of each record, and answers that are not in the topic yet.
 //!
 //! `{name}.grant` is the envelope as in the topic, for people: it shows who is logged in where Kafka is away. No worker takes a
 //! token from it, since a worker without Kafka has no connectors either; and it is never written back, since it may be older than
 //! the topic, and an old refresh token ends the grant. `{name}.{intent}.pending` is the provider's answer to the refresh of that
 //! intent, sealed, from the moment it has come until it stands in the topic: a process that is killed in between finds it again.
 //!
-//! - Files are replaced whole and readable by nobody else; each has one task that writes it, and an answer has a file of its own.
-//! - What cannot be read is kept aside under another name and told once. A key that is not known is no damage.
+//! - Files are replaced atomically and only their owner can read them. Each has one writing task; each answer has its own file.
+//! - A damaged file is renamed and logged once. A file under an unknown key is left in place.
 //!
 //! On failure the topic has all that matters, except for an answer that is pending. A disk that does not answer holds up nothing
-//! but these files: whoever writes them waits for nobody, and nobody waits for them.
+//! but these files, because no other task waits for them.
 
 use std::{
     io,
@@ -23,7 +23,7 @@ use zeroize::Zeroizing;
 
 use base::{durable, secret::Secret};
 use provider::auth::{
-    grant::{Base, Grant, Issued},
+    grant::{Grant, IssuedTokens, RefreshBase},
     seal::{self, Envelope, Keyring},
 };
 
@@ -33,34 +33,34 @@ const DIRECTORY: &str = "grants";
 const COPY: &str = "grant";
 const PENDING: &str = "pending";
 /// How the name of an answer ends that was not written to its end.
-const HALF: &str = ".pending.tmp";
-/// Nobody is writing it any more after this long.
-const STALE: Duration = Duration::from_secs(3_600);
+const PARTIAL_SUFFIX: &str = ".pending.tmp";
+/// Age from which a partial file is removed: its writer is gone.
+const PARTIAL_MAX_AGE: Duration = Duration::from_secs(3_600);
 /// A grant has a few kilobytes; a larger file is not ours.
-const LARGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The directory.
 #[derive(Debug, Clone)]
-pub struct Files {
+pub struct GrantFiles {
     directory: PathBuf,
     keys: Arc<Keyring>,
 }
 
-/// An answer of the provider that is not known to stand in the topic.
+/// An answer of the provider that may not be in the topic yet.
 #[derive(Debug, Clone)]
-pub struct Pending {
+pub struct PendingAnswer {
     /// Of this grant.
     pub name: String,
     /// What it answers.
-    pub base: Base,
+    pub base: RefreshBase,
     /// What the provider gave.
-    pub issued: Issued,
+    pub issued: IssuedTokens,
 }
 
-/// Twin of [`Pending`] that can be written.
+/// Twin of [`PendingAnswer`] that can be written.
 #[derive(Serialize, Deserialize)]
-struct Written {
-    base: Base,
+struct PendingAnswerRecord {
+    base: RefreshBase,
     access: String,
     expires_in_ms: Option<u64>,
     refresh: Option<String>,
@@ -68,7 +68,7 @@ struct Written {
     at_ms: i64,
 }
 
-impl Files {
+impl GrantFiles {
     /// Below a worker's `state.dir`.
     pub fn new(state_dir: &Path, keys: Arc<Keyring>) -> Self {
         Self { directory: state_dir.join(DIRECTORY), keys }
@@ -98,9 +98,9 @@ impl Files {
     ///
     /// # Errors
     /// It cannot be written.
-    pub async fn pend(&self, pending: &Pending) -> io::Result<()> {
-        let Pending { name, base, issued } = pending;
-        let written = Written {
+    pub async fn pend(&self, pending: &PendingAnswer) -> io::Result<()> {
+        let PendingAnswer { name, base, issued } = pending;
+        let written = PendingAnswerRecord {
             base: base.clone(),
             access: issued.access.reveal().to_owned(),
             expires_in_ms: issued.expires_in.map(|life| u64::try_from(life.as_millis()).unwrap_or(u64::MAX)),
@@ -109,14 +109,14 @@ impl Files {
             at_ms: issued.at_ms,
         };
         let bytes = Zeroizing::new(serde_json::to_vec(&written)?);
-        // Each answer has a file of its own, so there is nothing to count.
+        // Each answer has its own file, so it needs no revision.
         let sealed = self.keys.seal_bytes(&pending_key(name), base.serial, 0, bytes);
         let envelope = sealed.map_err(io::Error::other)?;
         self.write(self.pending_path(name, base), move || Ok(serde_json::to_vec(&envelope)?)).await
     }
 
-    /// The answer to a refresh stands in the topic, or is of no use any more.
-    pub(super) async fn settled(&self, name: &str, base: &Base) -> io::Result<()> {
+    /// Removes an answer that is in the topic or obsolete.
+    pub(super) async fn settled(&self, name: &str, base: &RefreshBase) -> io::Result<()> {
         let path = self.pending_path(name, base);
         match durable::off_runtime(move || std::fs::remove_file(path)).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -125,15 +125,14 @@ impl Files {
     }
 
     /// Answers that an earlier process has left. Blocks.
-    pub(super) fn pending(&self) -> Vec<Pending> {
+    pub(super) fn pending(&self) -> Vec<PendingAnswer> {
         let Ok(entries) = std::fs::read_dir(&self.directory) else { return Vec::new() };
         let found = entries.flatten().filter_map(|entry| {
             let path = entry.path();
-            // What a crash has left half written is nothing.
-            let is_half = path.to_str().is_some_and(|path| path.ends_with(HALF));
+            let is_half = path.to_str().is_some_and(|path| path.ends_with(PARTIAL_SUFFIX));
             let written = entry.metadata().and_then(|metadata| metadata.modified()).ok();
             let age = written.and_then(|written| written.elapsed().ok());
-            if is_half && age.is_some_and(|age| age > STALE) {
+            if is_half && age.is_some_and(|age| age > PARTIAL_MAX_AGE) {
                 std::fs::remove_file(&path).ok();
             }
             let is_pending = path.extension().is_some_and(|extension| extension == PENDING);
@@ -142,21 +141,21 @@ impl Files {
         found.collect()
     }
 
-    fn pending_of(&self, path: &Path) -> Option<Pending> {
+    fn pending_of(&self, path: &Path) -> Option<PendingAnswer> {
         let (name, _) = path.file_stem()?.to_str()?.rsplit_once('.')?;
         let key = pending_key(name);
-        let written: Written = self.read(path, PENDING, |envelope| {
+        let written: PendingAnswerRecord = self.read(path, PENDING, |envelope| {
             let bytes = self.keys.open_bytes(&key, envelope)?;
             serde_json::from_slice(&bytes).map_err(|_| seal::Error::Damaged)
         })?;
-        let issued = Issued {
+        let issued = IssuedTokens {
             access: Secret::new(written.access),
             expires_in: written.expires_in_ms.map(Duration::from_millis),
             refresh: written.refresh.map(Secret::new),
             scopes: written.scopes,
             at_ms: written.at_ms,
         };
-        Some(Pending { name: name.to_owned(), base: written.base, issued })
+        Some(PendingAnswer { name: name.to_owned(), base: written.base, issued })
     }
 
     /// What a file holds; what it should not hold is put aside.
@@ -166,10 +165,10 @@ impl Files {
         kind: &str,
         open: impl Fn(&Envelope) -> Result<T, seal::Error>,
     ) -> Option<T> {
-        let bytes = match durable::read(path, LARGEST) {
+        let bytes = match durable::read(path, MAX_FILE_BYTES) {
             Ok(bytes) => bytes?,
             Err(error) => {
-                tell(path, kind, &error, "cannot be read");
+                log_unusable(path, kind, &error, "cannot be read");
                 return None;
             }
         };
@@ -178,7 +177,7 @@ impl Files {
         match opened {
             Ok(opened) => Some(opened),
             Err(error @ seal::Error::UnknownKey { .. }) => {
-                tell(path, kind, &error, "is left as it is");
+                log_unusable(path, kind, &error, "is left as it is");
                 None
             }
             Err(error) => {
@@ -187,7 +186,7 @@ impl Files {
                     || "is damaged".to_owned(),
                     |aside| format!("is damaged and was put aside as {}", aside.display()),
                 );
-                tell(path, kind, &error, &what);
+                log_unusable(path, kind, &error, &what);
                 None
             }
         }
@@ -211,7 +210,7 @@ impl Files {
         self.directory.join(format!("{name}.{extension}"))
     }
 
-    fn pending_path(&self, name: &str, base: &Base) -> PathBuf {
+    fn pending_path(&self, name: &str, base: &RefreshBase) -> PathBuf {
         // Ours are plain; whatever another version draws must be one part of a file name all the same.
         let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '_' };
         let intent: String = base.intent.chars().map(plain).take(64).collect();
@@ -231,8 +230,8 @@ fn set_aside(path: &Path) -> Option<PathBuf> {
     std::fs::rename(path, &aside).ok().map(|()| aside)
 }
 
-/// Tells of a file that is of no use.
-fn tell(path: &Path, kind: &str, error: &dyn std::error::Error, what: &str) {
+/// Logs an unusable file.
+fn log_unusable(path: &Path, kind: &str, error: &dyn std::error::Error, what: &str) {
     let (path, meaning) = (path.display(), meaning(kind));
     if kind == PENDING {
         tracing::error!(%path, %error, meaning, "an answer of the provider {what}");
@@ -244,7 +243,7 @@ fn tell(path: &Path, kind: &str, error: &dyn std::error::Error, what: &str) {
 /// A copy can be done without; an answer may be all there is.
 fn meaning(kind: &str) -> &'static str {
     match kind {
-        PENDING => "the topic does not have it: if its grant is lost, somebody has to log in again",
+        PENDING => "the topic does not have it: if its grant is lost, log in again",
         _ => "the topic has the grant, there is nothing to do",
     }
 }
@@ -260,13 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_process_left_loose_is_tightened() {
+    fn loose_permissions_are_tightened() {
         use std::os::unix::fs::PermissionsExt as _;
         let state = tempfile::tempdir().unwrap();
         let directory = state.path().join(DIRECTORY);
         let file = directory.join("acc.grant");
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
-        Files::check(state.path()).unwrap();
+        GrantFiles::check(state.path()).unwrap();
         assert!(!directory.exists(), "a check makes nothing");
         std::fs::create_dir(&directory).unwrap();
         std::fs::write(&file, b"{}").unwrap();
@@ -274,28 +273,28 @@ mod tests {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         }
 
-        Files::check(state.path()).unwrap();
+        GrantFiles::check(state.path()).unwrap();
 
         assert_eq!((mode(&directory), mode(&file)), (0o700, 0o600));
     }
 
-    fn names(files: &Files) -> Vec<String> {
+    fn names(files: &GrantFiles) -> Vec<String> {
         let entries = std::fs::read_dir(&files.directory).unwrap();
         let mut names: Vec<_> = entries.map(|one| one.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
 
-    fn pending() -> Pending {
+    fn pending() -> PendingAnswer {
         let begun = ready("acc").begin(1, intent("i")).unwrap();
         let base = begun.base(begun.intent().unwrap());
-        Pending { name: "acc".into(), base, issued: issued(2) }
+        PendingAnswer { name: "acc".into(), base, issued: issued(2) }
     }
 
     #[tokio::test]
-    async fn an_answer_is_found_again_until_it_is_settled_and_shows_nothing_on_the_disk() {
+    async fn an_answer_is_kept_encrypted_until_it_is_settled() {
         let directory = tempfile::tempdir().unwrap();
-        let files = Files::new(directory.path(), keys("a"));
+        let files = GrantFiles::new(directory.path(), keys("a"));
 
         files.pend(&pending()).await.unwrap();
 
@@ -311,17 +310,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_to_another_refresh_neither_replaces_nor_removes_one() {
+    async fn answers_of_two_refreshes_have_separate_files() {
         let directory = tempfile::tempdir().unwrap();
-        let files = Files::new(directory.path(), keys("a"));
-        let other = Pending { base: Base { intent: "j".into(), ..pending().base }, ..pending() };
+        let files = GrantFiles::new(directory.path(), keys("a"));
+        let other = PendingAnswer { base: RefreshBase { intent: "j".into(), ..pending().base }, ..pending() };
 
         files.pend(&pending()).await.unwrap();
         files.pend(&other).await.unwrap();
         assert_eq!(files.pending().len(), 2);
         files.settled("acc", &pending().base).await.unwrap();
         let half = std::fs::File::create(files.path("acc.k", "pending.tmp")).unwrap();
-        half.set_modified(SystemTime::now() - 2 * STALE).unwrap();
+        half.set_modified(SystemTime::now() - 2 * PARTIAL_MAX_AGE).unwrap();
 
         assert_eq!(files.pending()[0].base, other.base);
         assert_eq!(names(&files), ["acc.j.pending"], "and what was half written is gone");
@@ -330,7 +329,7 @@ mod tests {
     #[tokio::test]
     async fn a_copy_is_the_grant_and_a_damaged_one_is_kept_aside() {
         let directory = tempfile::tempdir().unwrap();
-        let files = Files::new(directory.path(), keys("a"));
+        let files = GrantFiles::new(directory.path(), keys("a"));
         let envelope = files.keys.seal("grant/acc", &ready("acc"), 1).unwrap();
 
         files.keep("acc", Arc::new(envelope)).await.unwrap();
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_is_damaged_needs_nobody_and_an_answer_may() {
+    fn only_a_damaged_answer_may_need_a_login() {
         assert!(meaning(COPY).contains("there is nothing to do"));
         assert!(meaning(PENDING).contains("log in again") && !meaning(PENDING).contains("nothing to do"));
     }
@@ -358,8 +357,8 @@ mod tests {
     #[tokio::test]
     async fn a_file_under_another_key_stays_where_it_is() {
         let directory = tempfile::tempdir().unwrap();
-        Files::new(directory.path(), keys("a")).pend(&pending()).await.unwrap();
-        let other = Files::new(directory.path(), keys("b"));
+        GrantFiles::new(directory.path(), keys("a")).pend(&pending()).await.unwrap();
+        let other = GrantFiles::new(directory.path(), keys("b"));
 
         assert!(other.pending().is_empty());
 

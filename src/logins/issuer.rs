@@ -1,4 +1,4 @@
-//! The identity service of one OAuth client, as the tasks of grants see it, and what is known about its host.
+//! The identity service of one OAuth client, as the tasks of grants use it, and the clock and circuit of its host.
 
 use std::{
     collections::BTreeMap,
@@ -12,35 +12,29 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use url::Url;
 
-use base::{
-    circuit::Circuit,
-    metrics::ApiHost,
-    retry::{ErrorChain, Retry},
-    secret::Secret,
-};
+use base::{circuit::Circuit, metrics::ApiHost, retry::Retry, secret::Secret};
 use provider::{
     Provider,
     auth::{
         check::{self, TokenVerifier},
-        grant::Issued,
+        grant::IssuedTokens,
         http::{ClientSetupError, ProviderClock},
         identity::{self, Gate, Granted, Identity, RefreshOutcome},
         keys,
     },
 };
 
-/// So much longer than it has to a refresh leaves a service alone that fails: whoever else was turned away meanwhile is back by
-/// then, and finds out whether it answers.
-const COURTESY: Duration = Duration::from_millis(250);
+/// Extra wait of a refresh after the circuit of a failed service may close: other requests probe the service first.
+const READY_MARGIN: Duration = Duration::from_millis(250);
 
 /// What is wrong with an access token.
 #[derive(Debug)]
-pub enum Fault {
-    /// It breaks a rule that another token of this provider will break as well: the rule, and the setting behind it.
+pub enum TokenFault {
+    /// It breaks a rule that the next token would break too: the rule, and the setting behind it.
     Distrusted(String),
-    /// It has ended, or its key is unknown even after a look at the keys of now: another may be better.
+    /// It has expired, or its key is unknown even after fetching the current keys. The next token may pass.
     Stale(String),
-    /// The provider's keys cannot be had now.
+    /// The provider's keys cannot be fetched now.
     Keys {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -52,10 +46,10 @@ pub enum Fault {
 /// The identity service of one OAuth client.
 #[async_trait]
 pub trait Issuer: fmt::Debug + Send + Sync {
-    /// Waits a moment where the service has failed and is left alone. Asked before a refresh is announced.
+    /// Waits briefly while the circuit of a failed service is open. Called before a refresh is announced.
     ///
     /// # Errors
-    /// It is left alone for longer than a moment.
+    /// The circuit stays open for longer.
     async fn ready(&self) -> Result<(), identity::Error> {
         Ok(())
     }
@@ -64,14 +58,14 @@ pub trait Issuer: fmt::Debug + Send + Sync {
     async fn refresh(&self, token: &Secret, gate: Gate, end: Instant) -> RefreshOutcome;
 
     /// Checks an access token; when it ends by the provider's clock, in milliseconds since 1970, if it says so.
-    async fn check(&self, access: &Secret) -> Result<Option<i64>, Fault>;
+    async fn check(&self, access: &Secret) -> Result<Option<i64>, TokenFault>;
 
     /// What time it is at the provider, in milliseconds since 1970.
     fn now_ms(&self) -> i64;
 }
 
 /// Makes issuers of connectors' settings.
-pub trait Issuers: fmt::Debug + Send + Sync {
+pub trait IssuerFactory: fmt::Debug + Send + Sync {
     /// The one that a connector's settings name.
     ///
     /// # Errors
@@ -81,35 +75,34 @@ pub trait Issuers: fmt::Debug + Send + Sync {
 
 /// What is known about one identity service.
 #[derive(Debug)]
-pub struct Host {
+pub struct IdentityHost {
     /// What time it is over there.
     pub clock: ProviderClock,
     /// Whether it answers.
     pub circuit: Arc<Circuit>,
 }
 
-/// The hosts that somebody on this worker asks. Those that nobody asks any more are forgotten.
+/// The identity hosts in use on this worker. A host is dropped with its last user.
 #[derive(Debug)]
-pub struct Hosts {
+pub struct IdentityHosts {
     tolerance: Duration,
-    known: Mutex<BTreeMap<String, Weak<Host>>>,
+    known: Mutex<BTreeMap<String, Weak<IdentityHost>>>,
 }
 
-impl Hosts {
-    /// `tolerance` is how far a provider's clock may be from this machine's before somebody should know:
-    /// `clock.skew.max.ms`.
+impl IdentityHosts {
+    /// `tolerance` is the clock difference above which the worker warns: `clock.skew.max.ms`.
     pub fn new(tolerance: Duration) -> Self {
         Self { tolerance, known: Mutex::default() }
     }
 
     /// The one of `provider.auth.url`.
-    pub fn of(&self, auth_url: &Url) -> Arc<Host> {
+    pub fn of(&self, auth_url: &Url) -> Arc<IdentityHost> {
         let mut known = self.known.lock();
         known.retain(|_, host| host.strong_count() > 0);
         if let Some(host) = known.get(auth_url.as_str()).and_then(Weak::upgrade) {
             return host;
         }
-        let host = Arc::new(Host {
+        let host = Arc::new(IdentityHost {
             clock: ProviderClock::new(self.tolerance),
             circuit: Arc::new(Circuit::new(ApiHost::Identity)),
         });
@@ -118,31 +111,31 @@ impl Hosts {
     }
 }
 
-impl Issuers for Hosts {
+impl IssuerFactory for IdentityHosts {
     fn issuer(&self, provider: &Provider) -> Result<Arc<dyn Issuer>, identity::Error> {
         let host = self.of(&provider.auth_url);
         let identity = Identity::sharing(provider, host.clock.clone(), Arc::clone(&host.circuit))?;
         let check = TokenVerifier::new(&identity, &provider.oauth)
-            .map_err(|error| ClientSetupError::wrap(ErrorChain(&error).to_string())(error))?;
-        Ok(Arc::new(Service { identity, check, _host: host }))
+            .map_err(ClientSetupError::wrap("cannot verify access tokens"))?;
+        Ok(Arc::new(IdentityService { identity, check, _host: host }))
     }
 }
 
 /// The identity service of one client.
 #[derive(Debug)]
-struct Service {
+struct IdentityService {
     identity: Identity,
     check: TokenVerifier,
     /// Keeps it known to others who ask it.
-    _host: Arc<Host>,
+    _host: Arc<IdentityHost>,
 }
 
 #[async_trait]
-impl Issuer for Service {
+impl Issuer for IdentityService {
     async fn ready(&self) -> Result<(), identity::Error> {
         self.identity.ready().await.map_err(|error| match error {
             identity::Error::Resting { left: Some(left) } => {
-                identity::Error::Resting { left: Some(left + COURTESY) }
+                identity::Error::Resting { left: Some(left + READY_MARGIN) }
             }
             error => error,
         })
@@ -152,17 +145,17 @@ impl Issuer for Service {
         self.identity.refresh(token, gate, end).await
     }
 
-    async fn check(&self, access: &Secret) -> Result<Option<i64>, Fault> {
+    async fn check(&self, access: &Secret) -> Result<Option<i64>, TokenFault> {
         let error = match self.check.access(access).await {
             Ok(claims) => return Ok(Some(claims.ends_ms)),
             Err(error) => error,
         };
         Err(match &error {
-            check::Error::Rule(rule) if !rule.is_about_time() => Fault::Distrusted(rule.to_string()),
+            check::Error::Rule(rule) if !rule.is_about_time() => TokenFault::Distrusted(rule.to_string()),
             check::Error::Rule(_) | check::Error::Keys(keys::Error::Unknown { .. }) => {
-                Fault::Stale(error.to_string())
+                TokenFault::Stale(error.to_string())
             }
-            _ => Fault::Keys { retry: error.retry(), source: Box::new(error) },
+            _ => TokenFault::Keys { retry: error.retry(), source: Box::new(error) },
         })
     }
 
@@ -171,10 +164,10 @@ impl Issuer for Service {
     }
 }
 
-/// What a grant keeps of an answer, at this time of the provider's clock.
-pub fn issued(granted: Granted, at_ms: i64) -> Issued {
+/// The tokens of a response that arrived at this time of the provider's clock.
+pub fn issued_tokens(granted: Granted, at_ms: i64) -> IssuedTokens {
     let left = |end: i64| Duration::from_millis(u64::try_from(end.saturating_sub(at_ms)).unwrap_or_default());
-    Issued {
+    IssuedTokens {
         access: granted.access,
         expires_in: granted.access_expires_ms.map(left),
         refresh: granted.refresh,
@@ -188,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_that_has_ended_by_now_is_due_at_once_and_not_in_an_hour() {
+    fn an_expired_token_is_due_at_once() {
         let granted = |access_expires_ms| Granted {
             access: "access".into(),
             access_expires_ms,
@@ -197,7 +190,8 @@ mod tests {
             scopes: Vec::new(),
         };
 
-        let lives = [Some(61_000), Some(59_000), None].map(|end| issued(granted(end), 60_000).expires_in);
+        let lives =
+            [Some(61_000), Some(59_000), None].map(|end| issued_tokens(granted(end), 60_000).expires_in);
 
         assert_eq!(lives, [Some(Duration::from_secs(1)), Some(Duration::ZERO), None]);
     }

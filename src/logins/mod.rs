@@ -14,10 +14,12 @@
 //! | `refresher`, `refresh` | one task for each grant that follows the plan; one refresh from intent to commit |
 //! | `view` | what this worker knows of a grant; checks each access token once |
 //! | `tokens` | tokens for the requests of one connector |
-//! | `refusals` | tells the owner that an API has refused a token |
+//! | `refusals` | reports refused tokens to the owner |
 //! | `clients`, `issuer` | OAuth clients of connectors, and the identity service behind each |
 //! | `files`, `copies` | answers that are not in the topic yet, and copies of grants, on this disk |
 //! | `status` | metrics and health |
+//! | `context`, `task_group` | state that the tasks share; how they start and stop |
+//! | `access` | clients of the provider's APIs, with the tokens of grants |
 //!
 //! | key | value |
 //! |---|---|
@@ -31,8 +33,8 @@
 //! - A token is used only after it is in the topic, and after the worker that uses it has checked it.
 //! - However many requests are refused with one token, it is refreshed once: they write one record and wait for the next serial.
 //! - The topic has no client secret and no subscription key: the owner has them from the connectors that name the grant.
-//! - Workers of another group on the same topic give out nothing and refresh nothing. Nobody refreshes before the topic says which
-//!   group it belongs to.
+//! - Workers of another group on the same topic neither use nor refresh its grants. No worker refreshes before the topic names its
+//!   group.
 //! - A connector gets tokens only of a login that was made with its own client, at its own identity service, and only if its
 //!   `provider.base.url` has an origin that the login is good for.
 //!
@@ -41,6 +43,7 @@
 
 pub mod access;
 mod clients;
+mod context;
 mod copies;
 mod files;
 mod issuer;
@@ -48,11 +51,10 @@ mod plan;
 mod refresh;
 mod refresher;
 mod refusals;
-mod shared;
 mod status;
 pub mod store;
 pub mod table;
-mod tasks;
+mod task_group;
 mod tokens;
 mod view;
 
@@ -78,32 +80,32 @@ use provider::{
 };
 
 use self::{
-    clients::{Client, IssuerKey},
+    clients::{GrantClient, IssuerKey},
+    context::GrantContext,
     refusals::RefusalReporter,
-    shared::Shared,
     store::GrantStore,
-    table::{GrantTable, Owners},
-    tasks::TaskGroup,
-    tokens::Tokens,
-    view::{LocalGrant, View},
+    table::{GrantTable, TopicOwners},
+    task_group::TaskGroup,
+    tokens::ConnectorTokens,
+    view::{GrantView, LocalGrant},
 };
 pub use self::{
     clients::{grant_name, is_login_of, login_command},
-    files::{Files, Pending},
-    issuer::{Fault, Host, Hosts, Issuer, Issuers, issued},
-    tokens::Watch,
+    files::{GrantFiles, PendingAnswer},
+    issuer::{IdentityHost, IdentityHosts, Issuer, IssuerFactory, TokenFault, issued_tokens},
+    tokens::GrantWatch,
 };
 use crate::{
     config::{self, RecordSource},
     state::{Table, configs::Configs},
 };
 
-/// How long the disk may take to say what an earlier run has left, before grants are kept without knowing.
-const LEFT: Duration = Duration::from_secs(5);
+/// Limit for reading the answers of an earlier run; after it the worker starts without them.
+const PENDING_READ_LIMIT: Duration = Duration::from_secs(5);
 
-/// What grants are made of.
+/// Dependencies of [`Grants::start`].
 #[derive(Debug)]
-pub struct Parts {
+pub struct GrantParts {
     /// The worker's configuration.
     pub worker: Arc<config::Worker>,
     /// Partitions of the grants topic.
@@ -117,7 +119,7 @@ pub struct Parts {
     /// Who this worker is: `host:port`.
     pub worker_id: Arc<str>,
     /// Who issues tokens.
-    pub issuers: Arc<dyn Issuers>,
+    pub issuers: Arc<dyn IssuerFactory>,
     /// Whether a topic of another group becomes this worker's.
     pub adopt: bool,
 }
@@ -126,43 +128,42 @@ pub struct Parts {
 #[derive(Debug, Clone, Default)]
 pub struct Grants {
     /// `None` without `grant.encryption.key`.
-    shared: Option<Arc<Shared>>,
+    shared: Option<Arc<GrantContext>>,
     /// Why there is nothing, where there is a key.
     fault: Option<Arc<str>>,
 }
 
 impl Grants {
-    /// How long a stop should wait for what is under way, beyond whatever else it waits for: an answer of the provider that comes
-    /// meanwhile is one that nobody else has.
-    pub const AT_STOP: Duration = refresh::AT_STOP;
+    /// How long a stop should wait for refreshes in progress: this process may hold the only copy of the provider's answer.
+    pub const STOP_LIMIT: Duration = refresh::STOP_LIMIT;
 
     /// Follows the topic. Nothing is refreshed before [`Grants::run`].
     ///
     /// # Errors
     /// A client of Kafka cannot be built.
-    pub async fn start(parts: &Parts) -> Result<Self, kafka::Error> {
+    pub async fn start(parts: &GrantParts) -> Result<Self, kafka::Error> {
         let worker = &parts.worker;
         let keys = match worker.keyring() {
             Ok(None) => return Ok(Self::default()),
             Ok(Some(keys)) => Arc::new(keys),
             Err(error) => {
-                tracing::error!(error = %ErrorChain(&error), "grants cannot be read");
+                tracing::error!(error = %ErrorChain(&error), "cannot use grant.encryption.key; grants are not available");
                 let fault = format!("make use of grant.encryption.key: {}", ErrorChain(&error));
                 return Ok(Self { shared: None, fault: Some(fault.into()) });
             }
         };
         let (blank, topic) = (GrantTable::with_keys(Arc::clone(&keys)), &worker.topics.grant.name);
         let table = Table::follow_from(blank, &worker.kafka, topic, parts.partitions).await?;
-        let shared = Shared {
+        let shared = GrantContext {
             store: GrantStore::new(&worker.kafka, table, Arc::clone(&keys)),
-            files: Files::new(&worker.state_dir, keys),
+            files: GrantFiles::new(&worker.state_dir, keys),
             membership: parts.membership.clone(),
             work_partitions: i32::try_from(parts.work_partitions).unwrap_or(i32::MAX),
             session: worker.group.session_timeout,
             worker_id: Arc::clone(&parts.worker_id),
             issuers: Arc::clone(&parts.issuers),
             clients: watch::Sender::default(),
-            ours: Owners { group: worker.group.id.clone(), work_topic: worker.topics.work.name.clone() },
+            ours: TopicOwners { group: worker.group.id.clone(), work_topic: worker.topics.work.name.clone() },
             adopting: AtomicBool::new(parts.adopt),
             grants: Mutex::default(),
             made: Mutex::default(),
@@ -175,22 +176,22 @@ impl Grants {
         Ok(Self { shared: Some(Arc::new(shared)), fault: None })
     }
 
-    /// Keeps them until cancelled. What is under way then is ended first.
-    pub async fn run(self, parts: Parts, cancel: CancellationToken) {
+    /// Runs the tasks of all grants until canceled. Refreshes in progress are finished first.
+    pub async fn run(self, parts: GrantParts, cancel: CancellationToken) {
         let Some(shared) = self.shared else { return cancel.cancelled().await };
-        let Parts { worker, configs, .. } = parts;
+        let GrantParts { worker, configs, .. } = parts;
         let mut tasks = TaskGroup::new(&cancel);
         let (read, known) = oneshot::channel();
-        tasks.add(shared::salvage(Arc::clone(&shared), tasks.stop(), read));
+        tasks.add(context::salvage(Arc::clone(&shared), tasks.stop(), read));
         let (claiming, stop) = (Arc::clone(&shared), tasks.stop());
         tasks.add(async move {
             stop.run_until_cancelled(claiming.claim()).await;
         });
-        // What is written from here on is not taken for what an earlier run has left.
-        cancel.run_until_cancelled(timeout(LEFT, known)).await;
+        // Read the files of an earlier run before this one writes any.
+        cancel.run_until_cancelled(timeout(PENDING_READ_LIMIT, known)).await;
         let is_broken = shared.keep(&mut tasks, &configs, &worker.providers, &cancel).await;
-        // A stop has a limit of its own.
-        tasks.end(is_broken.then_some(Self::AT_STOP)).await;
+        // A regular stop is limited by its caller.
+        tasks.end(is_broken.then_some(Self::STOP_LIMIT)).await;
     }
 
     /// Waits until nothing is under way.
@@ -206,20 +207,21 @@ impl Grants {
     }
 
     /// What keeps the grant of a connector from being used, if that does not pass within moments; and a signal for changes.
-    pub fn watch(&self, provider: &Provider, area: Area, connector: &str) -> Watch {
-        Watch::new(self.tokens_of(provider, area, connector))
+    pub fn watch(&self, provider: &Provider, area: Area, connector: &str) -> GrantWatch {
+        GrantWatch::new(self.tokens_of(provider, area, connector))
     }
 
-    fn tokens_of(&self, provider: &Provider, area: Area, connector: &str) -> Tokens {
-        let client = Client { connector: connector.to_owned(), area, provider: Arc::new(provider.clone()) };
+    fn tokens_of(&self, provider: &Provider, area: Area, connector: &str) -> ConnectorTokens {
+        let client =
+            GrantClient { connector: connector.to_owned(), area, provider: Arc::new(provider.clone()) };
         let local = match &self.shared {
             Some(shared) => shared.local(client.grant()),
             None => {
-                let fault = self.fault.as_ref().map(|what| View::Unusable { what: what.to_string() });
-                Arc::new(LocalGrant::new(client.grant(), fault.unwrap_or(View::NoKey)))
+                let fault = self.fault.as_ref().map(|what| GrantView::Unusable { what: what.to_string() });
+                Arc::new(LocalGrant::new(client.grant(), fault.unwrap_or(GrantView::NoKey)))
             }
         };
-        Tokens { shared: self.shared.clone(), local, client, key: IssuerKey::of(provider) }
+        ConnectorTokens { shared: self.shared.clone(), local, client, key: IssuerKey::of(provider) }
     }
 
     /// Lists of a connector that wait for a login, each with what to do about it. A list of the accounting API never waits: without
@@ -233,7 +235,7 @@ impl Grants {
     }
 }
 
-/// What people are told about a payroll list that cannot be read without a login.
+/// The message for a payroll list that waits for a login.
 pub(crate) fn payroll_waits(error: &auth::Error) -> String {
     format!(
         "payroll waits for a login ({error}); other lists are read without it; if payroll is not wanted, remove it from snapshot.lists"

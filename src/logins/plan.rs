@@ -4,48 +4,48 @@ use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-use provider::auth::grant::{Base, Cause, Grant, Intent, State};
+use provider::auth::grant::{Grant, GrantState, RefreshBase, RefreshCause, RefreshIntent};
 
-/// An open intent is not followed by another before this is left of the access token, where it lives that long: until then
-/// nobody misses anything, and whoever has the answer may come back with it.
-const LATEST_MS: i64 = 60_000;
-/// The longest that is waited for that: a clock may be wrong, and refreshes begin six minutes ahead at the earliest.
-const UNHURRIED: Duration = Duration::from_secs(360);
-/// The longest between two presentations of which nobody hears.
-const UNHEARD_LONGEST: Duration = Duration::from_secs(300);
+/// An open intent is recovered when the access token has this long to live: until then no request needs a new token, and a
+/// worker with the answer may still commit it.
+const RECOVERY_LEAD_MS: i64 = 60_000;
+/// Limit of that wait: a clock may be wrong, and refreshes begin six minutes ahead at the earliest.
+const MAX_RECOVERY_DELAY: Duration = Duration::from_secs(360);
+/// Longest wait between two presentations with unknown outcome.
+const MAX_RECOVERY_BACKOFF: Duration = Duration::from_secs(300);
 /// Between two refreshes because the token ends, at least. It doubles while tokens live hardly longer.
-const PACE: Duration = Duration::from_secs(1);
-const PACE_LONGEST: Duration = Duration::from_secs(60);
+const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_REFRESH_INTERVAL: Duration = Duration::from_secs(60);
 /// Between two refreshes because an API has refused the token.
-const REFUSED_APART: Duration = Duration::from_secs(30);
-/// So many of those within [`REFUSED_WINDOW`]: an API that refuses every token is not helped by more.
-const REFUSED_MOST: usize = 3;
+const REFUSED_INTERVAL: Duration = Duration::from_secs(30);
+/// Refreshes of refused tokens within [`REFUSED_WINDOW`]: more do not help with an API that refuses every token.
+const REFUSED_LIMIT: usize = 3;
 const REFUSED_WINDOW: Duration = Duration::from_secs(600);
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Next {
-    /// Nothing, before something changes.
-    Rest,
-    /// Nothing before then.
-    At(Instant),
+pub(super) enum NextStep {
+    /// Nothing until something changes.
+    Idle,
+    /// Nothing before this time.
+    WaitUntil(Instant),
     /// Present the refresh token of this serial.
-    Refresh { serial: u64, cause: Cause },
-    /// Present it once more: nobody has heard of the intent that stands, and it was seen first at that time.
-    Recover { orphan: Base, seen: Instant },
-    /// Encrypt it with the key of now.
+    Refresh { serial: u64, cause: RefreshCause },
+    /// Present it again: the outcome of the current intent is unknown, and this worker first saw it at that time.
+    Recover { orphan: RefreshBase, seen: Instant },
+    /// Encrypt it with the current key.
     Reseal,
 }
 
 /// What is known beside the grant itself.
 #[derive(Debug)]
-pub(super) struct Known<'a> {
-    /// It is encrypted with the key before.
+pub(super) struct PlanInput<'a> {
+    /// It is encrypted with the previous key.
     pub(super) is_sealed_before: bool,
     /// The serial whose token an API has refused last.
     pub(super) refused: Option<u64>,
     /// What is remembered of the past.
-    pub(super) memory: &'a Memory,
+    pub(super) memory: &'a RefreshHistory,
     pub(super) now: Instant,
     /// What time it is at the provider, in milliseconds since 1970.
     pub(super) provider_ms: i64,
@@ -55,14 +55,14 @@ pub(super) struct Known<'a> {
 
 /// What the refresher of a grant remembers.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct RefreshHistory {
     /// The intent that stands, and when it was seen first.
     sight: Option<(String, Instant)>,
     /// When tokens were refreshed because an API had refused them.
     refusals: VecDeque<Instant>,
-    /// Presentations in a row of which nobody has heard.
+    /// Consecutive presentations with unknown outcome.
     unheard: u32,
-    /// Sets of tokens in a row that ended as soon as they were given.
+    /// Consecutive token sets that expired at once.
     fleeting: u32,
     /// No refresh before then because a token ends.
     paced: Option<Instant>,
@@ -70,7 +70,7 @@ pub(super) struct Memory {
     pub(super) not_before: Option<Instant>,
 }
 
-impl Memory {
+impl RefreshHistory {
     /// Takes note of what stands.
     pub(super) fn see(&mut self, grant: Option<&Grant>, now: Instant) {
         let intent = grant.and_then(Grant::intent).map(|intent| &intent.id);
@@ -82,13 +82,13 @@ impl Memory {
     }
 
     /// Takes note of an intent of our own, from when it began: nothing was sent under it before, nor will be after its window.
-    /// Nobody knows what came of it.
+    /// Its outcome is unknown.
     pub(super) fn began(&mut self, intent: String, at: Instant) {
         self.sight = Some((intent, at));
         self.unheard = self.unheard.saturating_add(1);
     }
 
-    /// It is known what came of the last presentation.
+    /// The outcome of the last presentation is known.
     pub(super) fn heard(&mut self) {
         self.unheard = 0;
     }
@@ -96,17 +96,17 @@ impl Memory {
     /// There are new tokens, which live so long.
     pub(super) fn refreshed(&mut self, now: Instant, life: Duration) {
         // Tokens that end as soon as they are given would otherwise be replaced without a pause.
-        self.fleeting = if life < 2 * PACE { self.fleeting.saturating_add(1) } else { 0 };
+        self.fleeting = if life < 2 * MIN_REFRESH_INTERVAL { self.fleeting.saturating_add(1) } else { 0 };
         let wait = match self.fleeting {
             0 => life / 2,
-            count => PACE.saturating_mul(1 << (count - 1).min(10)).min(PACE_LONGEST),
+            count => MIN_REFRESH_INTERVAL.saturating_mul(1 << (count - 1).min(10)).min(MAX_REFRESH_INTERVAL),
         };
         self.paced = Some(now + wait);
     }
 
     /// A refresh begins because a token was refused.
     pub(super) fn refused(&mut self, now: Instant) {
-        if self.refusals.len() == REFUSED_MOST {
+        if self.refusals.len() == REFUSED_LIMIT {
             self.refusals.pop_front();
         }
         self.refusals.push_back(now);
@@ -114,61 +114,62 @@ impl Memory {
 
     /// When a token that is refused now may be refreshed.
     fn refusable_at(&self, now: Instant) -> Instant {
-        let apart = self.refusals.back().map(|last| *last + REFUSED_APART);
-        let full = self.refusals.len() == REFUSED_MOST;
+        let apart = self.refusals.back().map(|last| *last + REFUSED_INTERVAL);
+        let full = self.refusals.len() == REFUSED_LIMIT;
         let crowd = self.refusals.front().filter(|_| full).map(|first| *first + REFUSED_WINDOW);
         [apart, crowd].into_iter().flatten().fold(now, Instant::max)
     }
 }
 
 /// What to do with a grant that is this worker's to keep.
-pub(super) fn next(grant: &Grant, known: &Known<'_>) -> Next {
-    let Known { memory, now, .. } = *known;
+pub(super) fn next_step(grant: &Grant, known: &PlanInput<'_>) -> NextStep {
+    let PlanInput { memory, now, .. } = *known;
     let wanted = match &grant.state {
-        State::Out { .. } | State::Lost { .. } => None,
-        State::Refreshing { intent } => {
+        GrantState::LoggedOut { .. } | GrantState::Lost { .. } => None,
+        GrantState::Refreshing { intent, .. } => {
             let seen = memory.sight.as_ref().filter(|(id, _)| *id == intent.id).map_or(now, |(_, at)| *at);
-            let recover = Next::Recover { orphan: grant.base(intent), seen };
+            let recover = NextStep::Recover { orphan: grant.base(intent), seen };
             Some((recoverable_at(grant, intent, seen, known), recover))
         }
-        State::Ready => ready(grant, known),
+        GrantState::Ready { .. } => ready(grant, known),
     };
     let (at, next) = match wanted {
         // A refresh encrypts it with the current key by itself.
         Some((at, next)) if at <= now || grant.intent().is_some() || !known.is_sealed_before => (at, next),
-        _ if known.is_sealed_before => (now, Next::Reseal),
-        _ => return Next::Rest,
+        _ if known.is_sealed_before => (now, NextStep::Reseal),
+        _ => return NextStep::Idle,
     };
     match memory.not_before.map_or(at, |before| at.max(before)) {
-        at if at > now => Next::At(at),
+        at if at > now => NextStep::WaitUntil(at),
         _ => next,
     }
 }
 
-/// When the token of an open intent is presented again. Not before [`Intent::patience`], which is what keeps two presentations
+/// When the token of an open intent is presented again. Not before [`RefreshIntent::patience`], which is what keeps two presentations
 /// apart; and, while the access token is good, not before that is needed. The second wait makes nothing safe: it only gives an
-/// answer that somebody has, on a disk or behind a broken connection, the time to turn up.
-fn recoverable_at(grant: &Grant, intent: &Intent, seen: Instant, known: &Known<'_>) -> Instant {
-    let Known { now, memory, provider_ms, .. } = *known;
+/// answer on a disk or behind a broken connection time to arrive.
+fn recoverable_at(grant: &Grant, intent: &RefreshIntent, seen: Instant, known: &PlanInput<'_>) -> Instant {
+    let PlanInput { now, memory, provider_ms, .. } = *known;
     let doubled = intent.patience().saturating_mul(1 << memory.unheard.saturating_sub(1).min(10));
-    let at = seen + intent.patience().max(doubled.min(UNHEARD_LONGEST));
-    let is_refused = intent.cause == Cause::Refused || known.refused == Some(grant.serial);
-    let Some(tokens) = grant.tokens.as_ref().filter(|_| !is_refused) else { return at };
-    let spare = tokens.access_expires_ms.saturating_sub(provider_ms).saturating_sub(LATEST_MS);
-    let needed = now + Duration::from_millis(u64::try_from(spare).unwrap_or_default()).min(UNHURRIED);
-    at.max(needed.min(seen + UNHURRIED))
+    let at = seen + intent.patience().max(doubled.min(MAX_RECOVERY_BACKOFF));
+    let is_refused = intent.cause == RefreshCause::Refused || known.refused == Some(grant.serial);
+    let Some(tokens) = grant.tokens().filter(|_| !is_refused) else { return at };
+    let spare = tokens.access_expires_ms.saturating_sub(provider_ms).saturating_sub(RECOVERY_LEAD_MS);
+    let needed =
+        now + Duration::from_millis(u64::try_from(spare).unwrap_or_default()).min(MAX_RECOVERY_DELAY);
+    at.max(needed.min(seen + MAX_RECOVERY_DELAY))
 }
 
-fn ready(grant: &Grant, known: &Known<'_>) -> Option<(Instant, Next)> {
-    let Known { now, memory, provider_ms, .. } = *known;
-    let refresh = |cause| Next::Refresh { serial: grant.serial, cause };
+fn ready(grant: &Grant, known: &PlanInput<'_>) -> Option<(Instant, NextStep)> {
+    let PlanInput { now, memory, provider_ms, .. } = *known;
+    let refresh = |cause| NextStep::Refresh { serial: grant.serial, cause };
     let left = grant.due_ms(known.chance)?.saturating_sub(provider_ms);
     let due = now + Duration::from_millis(u64::try_from(left).unwrap_or_default());
     let due = memory.paced.map_or(due, |paced| due.max(paced));
     let refused = (known.refused == Some(grant.serial)).then(|| memory.refusable_at(now));
     Some(match refused {
-        Some(at) if at < due => (at, refresh(Cause::Refused)),
-        _ => (due, refresh(Cause::Due)),
+        Some(at) if at < due => (at, refresh(RefreshCause::Refused)),
+        _ => (due, refresh(RefreshCause::Due)),
     })
 }
 
@@ -178,51 +179,51 @@ mod tests {
 
     use super::*;
 
-    struct Scene {
-        memory: Memory,
+    struct PlanScene {
+        memory: RefreshHistory,
         now: Instant,
         refused: Option<u64>,
         is_sealed_before: bool,
         provider_ms: i64,
     }
 
-    impl Scene {
+    impl PlanScene {
         fn new() -> Self {
-            let (memory, now) = (Memory::default(), Instant::now());
+            let (memory, now) = (RefreshHistory::default(), Instant::now());
             Self { memory, now, refused: None, is_sealed_before: false, provider_ms: AT_MS }
         }
 
-        fn next(&self, grant: &Grant) -> Next {
+        fn next(&self, grant: &Grant) -> NextStep {
             let Self { memory, now, refused, is_sealed_before, provider_ms } = self;
             let (now, refused, is_sealed_before, provider_ms) =
                 (*now, *refused, *is_sealed_before, *provider_ms);
-            next(grant, &Known { is_sealed_before, refused, memory, now, provider_ms, chance: 0.5 })
+            next_step(grant, &PlanInput { is_sealed_before, refused, memory, now, provider_ms, chance: 0.5 })
         }
     }
 
-    const DUE: Next = Next::Refresh { serial: 1, cause: Cause::Due };
-    const REFUSED: Next = Next::Refresh { serial: 1, cause: Cause::Refused };
+    const DUE: NextStep = NextStep::Refresh { serial: 1, cause: RefreshCause::Due };
+    const REFUSED: NextStep = NextStep::Refresh { serial: 1, cause: RefreshCause::Refused };
 
     #[test]
     fn a_token_is_refreshed_five_minutes_ahead_by_the_providers_clock() {
-        let (mut scene, grant) = (Scene::new(), fresh("acc"));
+        let (mut scene, grant) = (PlanScene::new(), fresh("acc"));
 
-        assert_eq!(scene.next(&grant), Next::At(scene.now + Duration::from_secs(3_300)));
+        assert_eq!(scene.next(&grant), NextStep::WaitUntil(scene.now + Duration::from_secs(3_300)));
         scene.provider_ms = AT_MS + 3_300_000;
         assert_eq!(scene.next(&grant), DUE);
         scene.memory.not_before = Some(scene.now + Duration::from_secs(9));
-        assert_eq!(scene.next(&grant), Next::At(scene.now + Duration::from_secs(9)));
+        assert_eq!(scene.next(&grant), NextStep::WaitUntil(scene.now + Duration::from_secs(9)));
     }
 
     #[test]
     fn a_refused_token_is_refreshed_at_once_and_then_less_and_less_often() {
-        let (mut scene, grant) = (Scene::new(), fresh("acc"));
+        let (mut scene, grant) = (PlanScene::new(), fresh("acc"));
         let mut times = Vec::new();
         scene.refused = Some(1);
         let start = scene.now;
 
         for _ in 0..5 {
-            if let Next::At(at) = scene.next(&grant) {
+            if let NextStep::WaitUntil(at) = scene.next(&grant) {
                 scene.now = at;
             }
             assert_eq!(scene.next(&grant), REFUSED);
@@ -233,12 +234,12 @@ mod tests {
 
         assert_eq!(times, [0, 30, 60, 600, 630]);
         scene.refused = Some(0);
-        assert!(matches!(scene.next(&grant), Next::At(_)), "a refusal of an older serial is none");
+        assert!(matches!(scene.next(&grant), NextStep::WaitUntil(_)), "a refusal of an older serial is none");
     }
 
     #[test]
     fn an_open_intent_is_waited_out_from_when_it_was_seen_first() {
-        let mut scene = Scene::new();
+        let mut scene = PlanScene::new();
         let begun = fresh("acc").begin(1, intent("i")).unwrap();
         let seen = scene.now;
         scene.provider_ms = AT_MS + 3_600_000;
@@ -246,60 +247,60 @@ mod tests {
 
         scene.now += Duration::from_secs(14);
         scene.memory.see(Some(&begun), scene.now);
-        assert_eq!(scene.next(&begun), Next::At(seen + Duration::from_secs(15)));
+        assert_eq!(scene.next(&begun), NextStep::WaitUntil(seen + Duration::from_secs(15)));
         scene.now += Duration::from_secs(1);
         let orphan = begun.base(begun.intent().unwrap());
-        assert_eq!(scene.next(&begun), Next::Recover { orphan: orphan.clone(), seen });
+        assert_eq!(scene.next(&begun), NextStep::Recover { orphan: orphan.clone(), seen });
         let other = begun.recover(&orphan, Duration::from_secs(15), intent("j")).unwrap();
         scene.memory.see(Some(&other), scene.now);
-        assert_eq!(scene.next(&other), Next::At(scene.now + Duration::from_secs(15)));
+        assert_eq!(scene.next(&other), NextStep::WaitUntil(scene.now + Duration::from_secs(15)));
     }
 
     #[test]
     fn an_open_intent_is_left_open_while_the_access_token_is_good_unless_an_api_refuses_that() {
-        let mut scene = Scene::new();
+        let mut scene = PlanScene::new();
         let begun = fresh("acc").begin(1, intent("i")).unwrap();
         let seen = scene.now;
         scene.memory.see(Some(&begun), seen);
-        let after = |seconds| Next::At(seen + Duration::from_secs(seconds));
+        let after = |seconds| NextStep::WaitUntil(seen + Duration::from_secs(seconds));
 
         scene.provider_ms = AT_MS + 3_600_000 - 300_000;
         assert_eq!(scene.next(&begun), after(240), "a minute before the end");
         scene.provider_ms = AT_MS + 3_600_000 - 70_000;
-        assert_eq!(scene.next(&begun), after(15), "never before whoever has it is silent");
+        assert_eq!(scene.next(&begun), after(15), "not before the window and the grace time");
         scene.provider_ms = AT_MS - 86_400_000;
         assert_eq!(scene.next(&begun), after(360), "a clock that is a day behind does not hold it up");
         scene.refused = Some(1);
         assert_eq!(scene.next(&begun), after(15), "the access token is of no use");
         scene.refused = None;
-        let refused = Intent { cause: Cause::Refused, ..intent("i") };
+        let refused = RefreshIntent { cause: RefreshCause::Refused, ..intent("i") };
         assert_eq!(scene.next(&fresh("acc").begin(1, refused).unwrap()), after(15));
     }
 
     #[test]
     fn a_service_that_is_never_heard_is_asked_less_and_less_often() {
-        let mut scene = Scene::new();
+        let mut scene = PlanScene::new();
         let begun = fresh("acc").begin(1, intent("i")).unwrap();
         scene.provider_ms = AT_MS + 3_600_000;
         let mut waits = Vec::new();
 
         for _ in 0..7 {
             scene.memory.began("i".into(), scene.now);
-            let Next::At(at) = scene.next(&begun) else { panic!("it does not wait") };
+            let NextStep::WaitUntil(at) = scene.next(&begun) else { panic!("it does not wait") };
             waits.push((at - scene.now).as_secs());
         }
 
         assert_eq!(waits, [15, 30, 60, 120, 240, 300, 300]);
         scene.memory.heard();
         scene.memory.began("i".into(), scene.now);
-        assert_eq!(scene.next(&begun), Next::At(scene.now + Duration::from_secs(15)));
+        assert_eq!(scene.next(&begun), NextStep::WaitUntil(scene.now + Duration::from_secs(15)));
     }
 
     #[test]
     fn tokens_that_end_at_once_are_not_refreshed_at_once() {
-        let mut scene = Scene::new();
+        let mut scene = PlanScene::new();
         let mut ended = fresh("acc");
-        if let Some(tokens) = &mut ended.tokens {
+        if let GrantState::Ready { tokens } = &mut ended.state {
             tokens.access_expires_ms = tokens.access_since_ms;
         }
         assert_eq!(scene.next(&ended), DUE);
@@ -307,7 +308,7 @@ mod tests {
 
         for _ in 0..8 {
             scene.memory.refreshed(scene.now, Duration::ZERO);
-            let Next::At(at) = scene.next(&ended) else { panic!("it does not wait") };
+            let NextStep::WaitUntil(at) = scene.next(&ended) else { panic!("it does not wait") };
             waits.push((at - scene.now).as_secs());
             scene.now = at;
         }
@@ -316,7 +317,7 @@ mod tests {
         scene.memory.refreshed(scene.now, Duration::from_secs(40));
         assert_eq!(
             scene.next(&ended),
-            Next::At(scene.now + Duration::from_secs(20)),
+            NextStep::WaitUntil(scene.now + Duration::from_secs(20)),
             "half of what it should live"
         );
         scene.memory.refreshed(scene.now, Duration::ZERO);
@@ -326,25 +327,25 @@ mod tests {
 
     #[test]
     fn a_grant_under_the_old_key_is_resealed_unless_it_is_refreshed_anyway() {
-        let (mut scene, grant) = (Scene::new(), fresh("acc"));
+        let (mut scene, grant) = (PlanScene::new(), fresh("acc"));
         scene.is_sealed_before = true;
 
-        assert_eq!(scene.next(&grant), Next::Reseal);
-        assert_eq!(scene.next(&grant.log_out(AT_MS)), Next::Reseal);
+        assert_eq!(scene.next(&grant), NextStep::Reseal);
+        assert_eq!(scene.next(&grant.log_out(AT_MS)), NextStep::Reseal);
         scene.provider_ms = AT_MS + 3_600_000;
         assert_eq!(scene.next(&grant), DUE);
         let begun = grant.begin(1, intent("i")).unwrap();
-        assert!(matches!(scene.next(&begun), Next::At(_)));
+        assert!(matches!(scene.next(&begun), NextStep::WaitUntil(_)));
     }
 
     #[test]
     fn nothing_is_done_with_a_grant_that_is_lost_or_logged_out() {
-        let mut scene = Scene::new();
+        let mut scene = PlanScene::new();
         let begun = fresh("acc").begin(1, intent("i")).unwrap();
         let lost = begun.lose(&begun.base(begun.intent().unwrap()), "invalid_grant", AT_MS).unwrap();
         (scene.provider_ms, scene.refused) = (i64::MAX, Some(1));
 
-        assert_eq!(scene.next(&lost), Next::Rest);
-        assert_eq!(scene.next(&fresh("acc").log_out(AT_MS)), Next::Rest);
+        assert_eq!(scene.next(&lost), NextStep::Idle);
+        assert_eq!(scene.next(&fresh("acc").log_out(AT_MS)), NextStep::Idle);
     }
 }

@@ -4,7 +4,7 @@
 //!                                                             ┌─▶ answer to this disk ─┐
 //! take the id, read ─▶ commit the intent ─▶ present the token ┴─▶ commit the answer ───┴─▶ used
 //!                      └───── window, inside the lease ─────┘
-//!                      └──────────── listening: 8 s longer ────────────┘     nobody else before: 10 s longer
+//!                      └──────────── listening: 8 s longer ────────────┘     other workers wait: 10 s longer
 //! ```
 //!
 //! - The token is sent only after the intent stands, once, inside the window, while the lease runs, and while no answer to an
@@ -12,7 +12,7 @@
 //!   there does not send it afterwards.
 //! - An answer is written for as long as this process lives, lease or not, until it stands or something newer does. The disk is
 //!   never waited for: one that does not answer must not keep the answer from Kafka.
-//! - What certainly did not happen is withdrawn. What nobody knows stays open, for whoever owns the grant after the wait.
+//! - If the token was certainly not sent, the intent is withdrawn. If the outcome is unknown, it stays open until the wait is over.
 //!
 //! What is left: between the gate and the socket a freeze goes unnoticed, since the provider takes no fencing token; a machine
 //! that is paused with the request in its buffers sends it when it wakes, and so may a proxy. An answer that only this process had
@@ -41,55 +41,55 @@ use base::{
 use kafka::Lease;
 use provider::auth::{
     Area,
-    grant::{Base, Cause, Conflict, Grant, Intent, Origin, State},
+    grant::{Grant, GrantConflict, GrantState, RefreshBase, RefreshCause, RefreshIntent, RefreshOrigin},
     identity::{self, Gate, OAuthCode, RefreshOutcome},
 };
 
 use super::{
-    Shared,
-    files::Pending,
-    issuer::{Issuer, issued},
-    plan::Next,
+    GrantContext,
+    files::PendingAnswer,
+    issuer::{Issuer, issued_tokens},
+    plan::NextStep,
     store::{Error, GrantWriter, wall_ms},
     view::{command, lost},
 };
 
 /// The longest that a token may be sent after its intent began.
-const WINDOW: Duration = Duration::from_secs(5);
-/// Below this it is not begun: commit and connection would hardly fit.
-const SHORTEST: Duration = Duration::from_millis(1_500);
+const SEND_WINDOW: Duration = Duration::from_secs(5);
+/// Shortest window for a refresh: commit and connection need that long.
+const MIN_WINDOW: Duration = Duration::from_millis(1_500);
 /// What is left of the lease when the window closes, at most; and how much longer than it has to a presentation may take.
-const SPARE: Duration = Duration::from_millis(500);
-/// How much longer the answer is waited for: shorter than [`GRACE`](provider::auth::grant::GRACE), after which others try.
-const LISTEN: Duration = Duration::from_secs(8);
-/// The longest that the id may take to be had.
-const LOOK: Duration = Duration::from_secs(20);
-/// The longest one attempt to write what came of it may take.
-const WRITE: Duration = Duration::from_secs(30);
+const WINDOW_MARGIN: Duration = Duration::from_millis(500);
+/// Wait for the answer after the window: shorter than [`GRACE`](provider::auth::grant::GRACE), after which others try.
+const ANSWER_WAIT: Duration = Duration::from_secs(8);
+/// Limit for taking the transactional id.
+const TAKE_LIMIT: Duration = Duration::from_secs(20);
+/// Limit of one attempt to write the outcome.
+const WRITE_LIMIT: Duration = Duration::from_secs(30);
 /// Waits between those.
-const AGAIN: BackoffPolicy =
+const WRITE_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(200), longest: Duration::from_secs(5), total: None };
-/// How long the disk may take to be done with an answer that is in Kafka.
-const TIDY: Duration = Duration::from_secs(2);
+/// Limit for removing the file of a committed answer.
+const FILE_REMOVAL_WAIT: Duration = Duration::from_secs(2);
 /// How long a stop waits for a refresh that is under way: until the answer can be there, and some time to write it.
-pub(super) const AT_STOP: Duration = Duration::from_secs(20);
+pub(super) const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 /// How an attempt ended.
 #[derive(Debug)]
-pub(super) enum Ended {
-    /// There is another state in the topic now, ours or a newer one.
-    Stands,
-    /// The intent stands, begun at that time, and nobody knows what came of it.
-    Open { intent: String, begun: Instant },
-    /// Nothing has come of it; it may be tried again.
-    Again(Retry),
+pub(super) enum AttemptEnd {
+    /// The topic has another state now, from this attempt or a newer one.
+    Settled,
+    /// The intent is committed, begun at that time, and its outcome is unknown.
+    OutcomeUnknown { intent: String, begun: Instant },
+    /// Nothing was sent; it may be tried again.
+    Retry(Retry),
     /// The provider does not take the OAuth client.
-    Client(String),
+    ClientRefused(String),
 }
 
 /// What an attempt needs.
-pub(super) struct Attempt<'a> {
-    pub(super) shared: &'a Shared,
+pub(super) struct RefreshAttempt<'a> {
+    pub(super) shared: &'a GrantContext,
     pub(super) name: &'a str,
     pub(super) issuer: &'a dyn Issuer,
     pub(super) lease: Lease,
@@ -97,9 +97,9 @@ pub(super) struct Attempt<'a> {
 }
 
 /// An intent that stands.
-struct Begun {
-    base: Base,
-    cause: Cause,
+struct StartedRefresh {
+    base: RefreshBase,
+    cause: RefreshCause,
     grant: Grant,
     /// When it began: before it was committed.
     start: Instant,
@@ -107,64 +107,74 @@ struct Begun {
     end: Instant,
 }
 
-impl Attempt<'_> {
+impl RefreshAttempt<'_> {
     /// Refreshes or recovers.
-    pub(super) async fn run(&self, next: Next) -> Ended {
-        // Before anything is announced: what cannot be sent need not be withdrawn.
+    pub(super) async fn run(&self, next: NextStep) -> AttemptEnd {
+        // Before the intent, so that none has to be withdrawn.
         if let Err(error) = self.issuer.ready().await {
             tracing::debug!(grant = self.name, error = %ErrorChain(&error), "a refresh waits");
-            return Ended::Again(error.retry());
+            return AttemptEnd::Retry(error.retry());
         }
         let mut writer = self.shared.store.writer(self.name, Arc::clone(&self.lease));
-        match writer.take(Instant::now() + LOOK).await {
+        match writer.take(Instant::now() + TAKE_LIMIT).await {
             Ok(Some(_)) => {}
-            Ok(None) => return Ended::Stands,
+            Ok(None) => return AttemptEnd::Settled,
             Err(error) => return self.failed("take the grant", &error),
         }
         let window =
-            WINDOW.min(self.shared.membership.lease_left().saturating_sub(spare(self.shared.session)));
+            SEND_WINDOW.min(self.shared.membership.lease_left().saturating_sub(spare(self.shared.session)));
         if window < shortest(self.shared.session) {
             tracing::warn!(
                 grant = self.name,
                 ?window,
                 "a refresh waits for a longer lease; is session.timeout.ms too short?"
             );
-            return Ended::Again(Retry::Later);
+            return AttemptEnd::Retry(Retry::Later);
         }
         let begun = match self.begin(&mut writer, next, window).await {
             Ok(begun) => begun,
             Err(ended) => return ended,
         };
         let outcome = self.present(&begun).await;
-        // From here on there may be something that only this process knows.
+        // From here on only this process may have the answer.
         writer.insist();
         self.conclude(&mut writer, begun, outcome).await
     }
 
-    async fn begin(&self, writer: &mut GrantWriter, next: Next, window: Duration) -> Result<Begun, Ended> {
+    async fn begin(
+        &self,
+        writer: &mut GrantWriter,
+        next: NextStep,
+        window: Duration,
+    ) -> Result<StartedRefresh, AttemptEnd> {
         // Before the commit: everybody else counts from when they have read it.
         let start = Instant::now();
         let end = start + window;
-        let origin = Origin { worker: self.shared.worker_id.to_string(), begun_ms: wall_ms() };
+        let origin = RefreshOrigin { worker: self.shared.worker_id.to_string(), begun_ms: wall_ms() };
         let cause = match &next {
-            Next::Refresh { cause, .. } => *cause,
-            _ => Cause::Recovery,
+            NextStep::Refresh { cause, .. } => *cause,
+            _ => RefreshCause::Recovery,
         };
         let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
-        let intent = Intent { id: self.shared.draw(), cause, origin, window_ms, withdrawn: false };
+        let intent = RefreshIntent { id: self.shared.draw(), cause, origin, window_ms, withdrawn: false };
         let decide = |grant: Option<&Grant>| match &next {
-            Next::Refresh { serial, .. } => grant?.begin(*serial, intent.clone()).ok(),
-            Next::Recover { orphan, seen } => grant?.recover(orphan, seen.elapsed(), intent.clone()).ok(),
+            NextStep::Refresh { serial, .. } => grant?.begin(*serial, intent.clone()).ok(),
+            NextStep::Recover { orphan, seen } => grant?.recover(orphan, seen.elapsed(), intent.clone()).ok(),
             _ => None,
         };
         match writer.write(end, decide).await {
             Ok(Some(grant)) if grant.intent().is_some_and(|stands| stands.id == intent.id) => {
-                tracing::debug!(grant = self.name, serial = grant.serial, ?cause, "refresh begun");
+                tracing::debug!(
+                    grant = self.name,
+                    serial = grant.serial,
+                    ?cause,
+                    "committed a refresh intent"
+                );
                 failpoint::reach("grants.begun");
-                Ok(Begun { base: grant.base(&intent), cause, grant, start, end })
+                Ok(StartedRefresh { base: grant.base(&intent), cause, grant, start, end })
             }
             // Another write came first.
-            Ok(_) => Err(Ended::Stands),
+            Ok(_) => Err(AttemptEnd::Settled),
             Err(error) => {
                 let ended = self.failed("announce the refresh", &error);
                 self.take_back(writer, &intent).await;
@@ -175,16 +185,16 @@ impl Attempt<'_> {
 
     /// Withdraws an intent that may be in the topic, and under which nothing was sent. If this cannot be written either it is an
     /// orphan like any other.
-    async fn take_back(&self, writer: &mut GrantWriter, intent: &Intent) {
+    async fn take_back(&self, writer: &mut GrantWriter, intent: &RefreshIntent) {
         writer.insist();
         let withdraw = |grant: Option<&Grant>| grant?.withdraw(&grant?.base(intent)).ok();
-        if let Err(error) = writer.write(Instant::now() + WRITE, withdraw).await {
-            tracing::debug!(grant = self.name, error = %ErrorChain(&error), "an intent may stand that nobody has");
+        if let Err(error) = writer.write(Instant::now() + WRITE_LIMIT, withdraw).await {
+            tracing::debug!(grant = self.name, error = %ErrorChain(&error), "could not withdraw an intent; it is recovered after the wait");
         }
     }
 
-    async fn present(&self, begun: &Begun) -> RefreshOutcome {
-        let Some(tokens) = &begun.grant.tokens else {
+    async fn present(&self, begun: &StartedRefresh) -> RefreshOutcome {
+        let Some(tokens) = begun.grant.tokens() else {
             return RefreshOutcome::NotSent(identity::Error::Silent);
         };
         let name = self.name.to_owned();
@@ -200,10 +210,10 @@ impl Attempt<'_> {
             passed.fetch_or(open, Ordering::SeqCst);
             open
         });
-        let listen = end + LISTEN;
+        let listen = end + ANSWER_WAIT;
         let presented = self.issuer.refresh(&tokens.refresh, gate, listen);
-        // It keeps that time itself; whoever does not must not keep the grant.
-        let presented = timeout_at(listen + SPARE, presented).await;
+        // The issuer has this limit too; enforce it, so that no implementation blocks the grant.
+        let presented = timeout_at(listen + WINDOW_MARGIN, presented).await;
         match presented {
             Ok(outcome) => outcome,
             Err(_) if sent.load(Ordering::SeqCst) => RefreshOutcome::Unknown(identity::Error::Silent),
@@ -211,15 +221,23 @@ impl Attempt<'_> {
         }
     }
 
-    async fn conclude(&self, writer: &mut GrantWriter, begun: Begun, outcome: RefreshOutcome) -> Ended {
-        let (name, Begun { base, cause, start, .. }) = (self.name, begun);
+    async fn conclude(
+        &self,
+        writer: &mut GrantWriter,
+        begun: StartedRefresh,
+        outcome: RefreshOutcome,
+    ) -> AttemptEnd {
+        let (name, StartedRefresh { base, cause, start, .. }) = (self.name, begun);
         match outcome {
             RefreshOutcome::Granted(granted) => {
                 failpoint::reach("grants.rotated");
-                let refresh =
-                    if cause == Cause::Recovery { RefreshLabel::Recovered } else { RefreshLabel::Refreshed };
-                let issued = issued(granted, self.issuer.now_ms());
-                let pending = Pending { name: name.to_owned(), base, issued };
+                let refresh = if cause == RefreshCause::Recovery {
+                    RefreshLabel::Recovered
+                } else {
+                    RefreshLabel::Refreshed
+                };
+                let issued = issued_tokens(granted, self.issuer.now_ms());
+                let pending = PendingAnswer { name: name.to_owned(), base, issued };
                 let (files, kept) = (self.shared.files.clone(), pending.clone());
                 let disk = tokio::spawn(async move {
                     match files.pend(&kept).await {
@@ -232,13 +250,13 @@ impl Attempt<'_> {
                     }
                 });
                 keep_answer(self.shared, writer, pending, refresh, Some(disk)).await;
-                Ended::Stands
+                AttemptEnd::Settled
             }
             RefreshOutcome::Refused(code @ OAuthCode::InvalidGrant) => {
                 metrics::token_refreshed(RefreshLabel::Lost);
                 let (at_ms, code) = (wall_ms(), code.to_string());
                 let lose = |grant: &Grant| grant.lose(&base, &code, at_ms);
-                if let Ok(Some(Grant { state: State::Lost { at_ms: at, origin, reason }, .. })) =
+                if let Ok(Some(Grant { state: GrantState::Lost { at_ms: at, origin, reason, .. }, .. })) =
                     insist(writer, name, lose).await
                     && at == at_ms
                 {
@@ -250,50 +268,50 @@ impl Attempt<'_> {
                         "the grant is lost"
                     );
                 }
-                Ended::Stands
+                AttemptEnd::Settled
             }
             RefreshOutcome::Refused(code) => {
                 metrics::token_refreshed(RefreshLabel::Refused);
                 tracing::error!(grant = name, %code, "the identity service refuses the OAuth client");
                 insist(writer, name, |grant| grant.withdraw(&base)).await.ok();
-                Ended::Client(code.to_string())
+                AttemptEnd::ClientRefused(code.to_string())
             }
             RefreshOutcome::NotSent(error) => {
                 metrics::token_refreshed(RefreshLabel::NotSent);
                 tracing::warn!(grant = name, error = %ErrorChain(&error), "a refresh has not reached the identity service");
                 insist(writer, name, |grant| grant.withdraw(&base)).await.ok();
-                Ended::Again(error.retry())
+                AttemptEnd::Retry(error.retry())
             }
             RefreshOutcome::Unknown(error) => {
                 metrics::token_refreshed(RefreshLabel::Unknown);
                 tracing::warn!(
                     grant = name,
                     error = %ErrorChain(&error),
-                    "nobody knows whether the identity service has refreshed; the stored token is tried once more"
+                    "refresh outcome is unknown; the stored token is tried once more"
                 );
-                Ended::Open { intent: base.intent, begun: start }
+                AttemptEnd::OutcomeUnknown { intent: base.intent, begun: start }
             }
         }
     }
 
-    fn failed(&self, what: &str, error: &Error) -> Ended {
-        tracing::warn!(grant = self.name, error = %ErrorChain(error), what, "a refresh was not begun");
-        Ended::Again(error.retry())
+    fn failed(&self, what: &str, error: &Error) -> AttemptEnd {
+        tracing::warn!(grant = self.name, error = %ErrorChain(error), what, "could not start a refresh");
+        AttemptEnd::Retry(error.retry())
     }
 }
 
 /// Writes an answer of the provider until it stands, or is of no use, while `disk` keeps it.
 async fn keep_answer(
-    shared: &Shared,
+    shared: &GrantContext,
     writer: &mut GrantWriter,
-    pending: Pending,
+    pending: PendingAnswer,
     outcome: RefreshLabel,
     disk: Option<JoinHandle<()>>,
 ) {
-    let Pending { name, base, issued } = pending;
+    let PendingAnswer { name, base, issued } = pending;
     let answer = |grant: &Grant| grant.answer(&base, issued.clone());
     let access = issued.access.reveal();
-    let has_it = |grant: &Grant| grant.tokens.as_ref().is_some_and(|tokens| tokens.access.reveal() == access);
+    let has_it = |grant: &Grant| grant.tokens().is_some_and(|tokens| tokens.access.reveal() == access);
     match insist(writer, &name, answer).await {
         Ok(Some(grant)) if has_it(&grant) => {
             failpoint::reach("grants.committed");
@@ -301,7 +319,7 @@ async fn keep_answer(
             tracing::info!(grant = name, serial = grant.serial, "the grant has new tokens");
         }
         Ok(_) => tracing::info!(grant = name, serial = base.serial, "an answer came too late to be of use"),
-        // A worker with the right key finds the file; or a person logs in, and then it is of no use.
+        // A worker with the right key finds the file, unless a new login makes it obsolete.
         Err(_) => return,
     }
     let files = shared.files.clone();
@@ -310,11 +328,11 @@ async fn keep_answer(
             disk.await.ok();
         }
         if let Err(error) = files.settled(&name, &base).await {
-            tracing::warn!(grant = name, %error, "an answer that is in the topic is still on this disk; it harms nobody");
+            tracing::warn!(grant = name, %error, "could not remove the file of a committed answer; it is harmless");
         }
     });
-    // Goes on aside where the disk does not answer: the next refresh does not wait for it.
-    timeout(TIDY, tidy).await.ok();
+    // A hanging disk does not delay the next refresh: the task continues in the background.
+    timeout(FILE_REMOVAL_WAIT, tidy).await.ok();
 }
 
 /// Writes a change until it is in the topic or does not apply any more, for as long as this process lives. Returns the grant in
@@ -322,11 +340,11 @@ async fn keep_answer(
 async fn insist(
     writer: &mut GrantWriter,
     name: &str,
-    change: impl Fn(&Grant) -> Result<Grant, Conflict>,
+    change: impl Fn(&Grant) -> Result<Grant, GrantConflict>,
 ) -> Result<Option<Grant>, Error> {
-    let mut backoff = Backoff::new(AGAIN, 11);
+    let mut backoff = Backoff::new(WRITE_BACKOFF, 11);
     loop {
-        let error = match writer.write(Instant::now() + WRITE, |grant| change(grant?).ok()).await {
+        let error = match writer.write(Instant::now() + WRITE_LIMIT, |grant| change(grant?).ok()).await {
             Err(error @ Error::Kafka(_)) => error,
             ended => {
                 if let Err(error) = &ended {
@@ -340,12 +358,12 @@ async fn insist(
         } else {
             tracing::debug!(grant = name, error = %ErrorChain(&error), "what came of a refresh is not in Kafka yet");
         }
-        sleep(backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest)).await;
+        sleep(backoff.next_wait(Retry::Later).unwrap_or(WRITE_BACKOFF.longest)).await;
     }
 }
 
-/// Writes what an earlier process of this machine has left, owner or not.
-pub(super) async fn salvage(shared: &Shared, pending: Pending) {
+/// Writes an answer that an earlier process left on this disk, whether or not this worker owns the grant.
+pub(super) async fn salvage(shared: &GrantContext, pending: PendingAnswer) {
     tracing::warn!(
         grant = pending.name,
         "found an answer of the provider that an earlier run has not written"
@@ -357,12 +375,12 @@ pub(super) async fn salvage(shared: &Shared, pending: Pending) {
 
 /// What is left of the lease when the window closes.
 fn spare(session: Duration) -> Duration {
-    SPARE.min(session / 12)
+    WINDOW_MARGIN.min(session / 12)
 }
 
-/// The window below which a refresh is not begun: what commit and connection need, as far as the session allows that.
+/// Shortest window for a refresh, as far as the session timeout allows.
 fn shortest(session: Duration) -> Duration {
-    SHORTEST.min(session / 4)
+    MIN_WINDOW.min(session / 4)
 }
 
 #[cfg(test)]
@@ -370,19 +388,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_can_be_had_with_every_session_that_is_allowed() {
+    fn every_allowed_session_timeout_leaves_a_window() {
         for session in [1_500, 2_000, 3_000, 6_000, 300_000].map(Duration::from_millis) {
             // As much of the lease as is left a heartbeat, at most a third of the session, after the last.
             let lease = session - (session / 6).min(Duration::from_secs(1));
-            let window = WINDOW.min((lease - session / 3).saturating_sub(spare(session)));
+            let window = SEND_WINDOW.min((lease - session / 3).saturating_sub(spare(session)));
             assert!(window >= shortest(session), "{session:?}: {window:?}");
         }
-        assert_eq!(shortest(Duration::from_secs(6)), SHORTEST);
+        assert_eq!(shortest(Duration::from_secs(6)), MIN_WINDOW);
     }
 
     #[test]
-    fn a_stop_waits_until_an_answer_can_be_there_and_nobody_else_has_tried() {
-        assert!(AT_STOP > WINDOW + LISTEN + SPARE);
-        assert!(LISTEN + SPARE < provider::auth::grant::GRACE);
+    fn a_stop_waits_for_the_answer_and_others_wait_longer() {
+        assert!(STOP_LIMIT > SEND_WINDOW + ANSWER_WAIT + WINDOW_MARGIN);
+        assert!(ANSWER_WAIT + WINDOW_MARGIN < provider::auth::grant::GRACE);
     }
 }

@@ -1,7 +1,7 @@
 //! The task that keeps one grant alive, on the worker that owns its partition of the work topic.
 //!
-//! It runs on every worker, so that an intent is watched from when it was first seen, and acts only where the partition is
-//! surely this worker's. What it does is [`plan`](super::plan)'s; how, [`refresh`](super::refresh)'s.
+//! It runs on every worker, because the wait after an intent counts from when this worker first saw it. It acts only while this
+//! worker holds the lease of the partition. [`plan`](super::plan) decides the next step, [`refresh`](super::refresh) executes it.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -10,43 +10,43 @@ use tokio_util::sync::CancellationToken;
 
 use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 use kafka::{Lease, murmur2, partition_of};
-use provider::auth::grant::{Cause, Grant};
+use provider::auth::grant::{Grant, RefreshCause};
 
 use super::{
-    Shared,
-    clients::{Client, IssuerKey},
+    GrantContext,
+    clients::{GrantClient, IssuerKey},
     issuer::Issuer,
-    plan::{Known, Memory, Next, next},
-    refresh::{Attempt, Ended},
+    plan::{NextStep, PlanInput, RefreshHistory, next_step},
+    refresh::{AttemptEnd, RefreshAttempt},
     table::grant_key,
-    view::{LocalGrant, View, command},
+    view::{GrantView, LocalGrant, command},
 };
 
-/// Waits between attempts that failed for a reason that passes.
-const AGAIN: BackoffPolicy =
+/// Waits between attempts that failed for a transient reason.
+const ATTEMPT_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(500), longest: Duration::from_secs(60), total: None };
-/// When a client that the provider refused is tried again, if no configuration changes before. Sooner where its access token ends
-/// sooner: until then nothing is missing.
-const CLIENT: Duration = Duration::from_secs(300);
-/// How often what does not change is looked at all the same: the machine's clock may have been set, and days pass.
-const LOOK: Duration = Duration::from_secs(60);
-/// When a partition that is ours without a lease is looked at again.
-const LAPSE: Duration = Duration::from_millis(500);
-/// From here on people are told that a login ends.
-const WARNING: Duration = Duration::from_secs(7 * 86_400);
-/// How often.
-const REMIND: Duration = Duration::from_secs(86_400);
-/// The longest that resealing may take before it is tried again.
-const RESEAL: Duration = Duration::from_secs(30);
+/// Wait before a client that the provider refused is tried again, unless a configuration changes. Shorter if the access token
+/// expires sooner.
+const CLIENT_RETRY_DELAY: Duration = Duration::from_secs(300);
+/// The plan is computed at least this often, because the machine's clock may have been set.
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
+/// Wait before a lapsed lease of an assigned partition is checked again.
+const LEASE_RECHECK_DELAY: Duration = Duration::from_millis(500);
+/// Remaining lifetime of a login from which the worker warns.
+const EXPIRY_WARNING_TIME: Duration = Duration::from_secs(7 * 86_400);
+/// Interval between two such warnings.
+const EXPIRY_WARNING_INTERVAL: Duration = Duration::from_secs(86_400);
+/// Limit of one attempt to reseal a grant.
+const RESEAL_LIMIT: Duration = Duration::from_secs(30);
 
-/// Keeps one grant, until cancelled. A refresh that is under way then is ended first: its answer is one that nobody else has.
-pub(super) async fn keep(shared: Arc<Shared>, local: Arc<LocalGrant>, cancel: CancellationToken) {
+/// Refreshes one grant until canceled. A refresh in progress is finished first, because this process may hold the only answer.
+pub(super) async fn keep(shared: Arc<GrantContext>, local: Arc<LocalGrant>, cancel: CancellationToken) {
     let seed = u64::from(murmur2(local.name.as_bytes()));
     let mut refresher = Refresher {
         shared,
         local,
-        memory: Memory::default(),
-        backoff: Backoff::new(AGAIN, seed),
+        memory: RefreshHistory::default(),
+        backoff: Backoff::new(ATTEMPT_BACKOFF, seed),
         refused: BTreeSet::new(),
         reminded: None,
     };
@@ -54,13 +54,13 @@ pub(super) async fn keep(shared: Arc<Shared>, local: Arc<LocalGrant>, cancel: Ca
 }
 
 struct Refresher {
-    shared: Arc<Shared>,
+    shared: Arc<GrantContext>,
     local: Arc<LocalGrant>,
-    memory: Memory,
+    memory: RefreshHistory,
     backoff: Backoff,
-    /// Clients of connectors that the provider has refused, while there are others to try.
+    /// OAuth clients that the provider refused, while others are left to try.
     refused: BTreeSet<IssuerKey>,
-    /// When people were last warned that the login ends.
+    /// Time of the last warning that the login ends.
     reminded: Option<Instant>,
 }
 
@@ -76,13 +76,12 @@ impl Refresher {
             changes.borrow_and_update();
             clients.borrow_and_update();
             owned.borrow_and_update();
-            let look = Instant::now() + LOOK;
+            let look = Instant::now() + CHECK_INTERVAL;
             let at = match self.next() {
-                Next::Rest => look,
-                Next::At(at) => at.min(look),
-                // A refresh that is begun is ended, so none is begun any more.
+                NextStep::Idle => look,
+                NextStep::WaitUntil(at) => at.min(look),
+                // Start no refresh after cancellation: it would have to be finished.
                 _ if cancel.is_cancelled() => return,
-                // Whatever came of it, look again.
                 next => {
                     self.act(next).await;
                     continue;
@@ -101,24 +100,24 @@ impl Refresher {
         }
     }
 
-    /// What there is to do, as far as it is this worker's.
-    fn next(&mut self) -> Next {
+    /// The next step, if the grant is this worker's to refresh.
+    fn next(&mut self) -> NextStep {
         let now = Instant::now();
         let grant = self.grant();
         self.memory.see(grant.as_ref(), now);
-        let Some(grant) = grant else { return Next::Rest };
+        let Some(grant) = grant else { return NextStep::Idle };
         if !self.shared.is_ours() {
-            return Next::Rest;
+            return NextStep::Idle;
         }
         match self.lease() {
-            None => return Next::Rest,
-            // It comes back by itself, and nobody says when.
-            Some(lease) if !lease() => return Next::At(now + LAPSE),
+            None => return NextStep::Idle,
+            // The lease comes back without a notification.
+            Some(lease) if !lease() => return NextStep::WaitUntil(now + LEASE_RECHECK_DELAY),
             Some(_) => {}
         }
-        let Some((_, _, issuer)) = self.issuer(&grant) else { return Next::Rest };
+        let Some((_, _, issuer)) = self.issuer(&grant) else { return NextStep::Idle };
         self.remind(&grant, issuer.now_ms(), now);
-        let known = Known {
+        let known = PlanInput {
             is_sealed_before: self.shared.store.is_sealed_before(&self.local.name),
             refused: self.refused_serial(&grant),
             memory: &self.memory,
@@ -126,7 +125,7 @@ impl Refresher {
             provider_ms: issuer.now_ms(),
             chance: chance(&grant),
         };
-        next(&grant, &known)
+        next_step(&grant, &known)
     }
 
     /// The grant in the topic, if it can be opened.
@@ -134,34 +133,35 @@ impl Refresher {
         self.shared.store.grant(&self.local.name).ok().flatten()
     }
 
-    async fn act(&mut self, next: Next) {
+    async fn act(&mut self, next: NextStep) {
         let Some(lease) = self.lease() else { return };
-        if next == Next::Reseal {
+        if next == NextStep::Reseal {
             return self.reseal(lease).await;
         }
         let Some(grant) = self.grant() else { return };
         let Some((key, client, issuer)) = self.issuer(&grant) else { return };
-        let was_refused = matches!(next, Next::Refresh { cause: Cause::Refused, .. });
+        let was_refused = matches!(next, NextStep::Refresh { cause: RefreshCause::Refused, .. });
         let under_way = self.shared.under_way.token();
         let name = &self.local.name;
-        let attempt = Attempt { shared: &self.shared, name, issuer: &*issuer, lease, area: client.area };
+        let attempt =
+            RefreshAttempt { shared: &self.shared, name, issuer: &*issuer, lease, area: client.area };
         let ended = attempt.run(next).await;
         drop(under_way);
         // An attempt that presented nothing does not count against an API that refuses too often.
-        if was_refused && !matches!(ended, Ended::Again(_)) {
+        if was_refused && !matches!(ended, AttemptEnd::Retry(_)) {
             self.memory.refused(Instant::now());
         }
         match ended {
-            Ended::Stands => {
+            AttemptEnd::Settled => {
                 self.backoff.reset();
                 self.memory.not_before = None;
                 self.memory.heard();
                 self.refused.clear();
                 self.pace(&grant);
             }
-            Ended::Open { intent, begun } => self.memory.began(intent, begun),
-            Ended::Again(retry) => self.pause(retry),
-            Ended::Client(code) => {
+            AttemptEnd::OutcomeUnknown { intent, begun } => self.memory.began(intent, begun),
+            AttemptEnd::Retry(retry) => self.pause(retry),
+            AttemptEnd::ClientRefused(code) => {
                 self.memory.heard();
                 self.refuse_client(&grant, key, code, issuer.now_ms());
             }
@@ -172,8 +172,8 @@ impl Refresher {
     async fn reseal(&mut self, lease: Lease) {
         let name = &self.local.name;
         let mut writer = self.shared.store.writer(name, lease);
-        match writer.write(Instant::now() + RESEAL, |grant| grant.cloned()).await {
-            Ok(_) => tracing::info!(grant = name, "the grant is encrypted with the new key"),
+        match writer.write(Instant::now() + RESEAL_LIMIT, |grant| grant.cloned()).await {
+            Ok(_) => tracing::info!(grant = name, "resealed the grant with the new key"),
             Err(error) => {
                 tracing::warn!(grant = name, error = %ErrorChain(&error), "the grant keeps its old key for now");
                 self.pause(Retry::Later);
@@ -181,17 +181,17 @@ impl Refresher {
         }
     }
 
-    /// Takes note of how long new tokens live.
+    /// Records the lifetime of new tokens.
     fn pace(&mut self, before: &Grant) {
         let Some(grant) = self.grant() else { return };
         let is_next = grant.login.id == before.login.id && grant.serial > before.serial;
-        let Some(tokens) = grant.tokens.as_ref().filter(|_| is_next) else { return };
+        let Some(tokens) = grant.tokens().filter(|_| is_next) else { return };
         let life = tokens.access_expires_ms.saturating_sub(tokens.access_since_ms);
         self.memory.refreshed(Instant::now(), Duration::from_millis(u64::try_from(life).unwrap_or_default()));
     }
 
-    /// The provider does not take a connector's client: another connector may have a better secret. People are told once nobody
-    /// has, and the access token is of no use any more; it may all have passed before that.
+    /// The provider refused a connector's client. Another connector may have a valid secret; the refusal is shown only when all
+    /// were refused and the access token has expired or was refused, because it may be resolved before.
     fn refuse_client(&mut self, grant: &Grant, key: IssuerKey, code: String, provider_ms: i64) {
         self.refused.insert(key);
         let now = Instant::now();
@@ -200,14 +200,13 @@ impl Refresher {
             return;
         }
         self.refused.clear();
-        let left =
-            grant.tokens.as_ref().map_or(0, |tokens| tokens.access_expires_ms.saturating_sub(provider_ms));
+        let left = grant.tokens().map_or(0, |tokens| tokens.access_expires_ms.saturating_sub(provider_ms));
         let is_refused = self.refused_serial(grant) == Some(grant.serial);
         let (wait, is_shown) = after_refusal(left, is_refused);
         self.memory.not_before = Some(now + wait);
         if is_shown {
             let (login, serial) = (grant.login.id.clone(), grant.serial);
-            self.local.view.send_replace(View::Client { code, login, serial });
+            self.local.view.send_replace(GrantView::ClientRefused { code, login, serial });
         }
     }
 
@@ -224,36 +223,36 @@ impl Refresher {
         self.memory.not_before = self.backoff.next_wait(retry).map(|wait| Instant::now() + wait);
     }
 
-    /// Says whether the grant's partition is surely ours, under the claim of now; `None` if it is not.
+    /// Checks that this worker still holds the grant's partition under the current claim; `None` if it does not own it.
     fn lease(&self) -> Option<Lease> {
         let partition = partition_of(grant_key(&self.local.name).as_bytes(), self.shared.work_partitions);
         let owned = self.shared.membership.owned();
         let claim = *owned.borrow().get(&partition)?;
         let membership = self.shared.membership.clone();
         Some(Arc::new(move || {
-            // Not in one expression: both look at the same lock, and it would be held over the second look.
+            // Two statements: both take the same lock.
             let claimed = owned.borrow().get(&partition) == Some(&claim);
             claimed && membership.holds(partition)
         }))
     }
 
     /// A connector's client that is the login's and that the provider has not refused, and its identity service.
-    fn issuer(&self, grant: &Grant) -> Option<(IssuerKey, Client, Arc<dyn Issuer>)> {
+    fn issuer(&self, grant: &Grant) -> Option<(IssuerKey, GrantClient, Arc<dyn Issuer>)> {
         let clients = self.shared.clients.borrow().clone();
         let (key, client) = clients.of_login_except(grant, &self.refused)?;
-        // Who cannot reach it says so where the token is asked for.
+        // The view reports the error.
         let issuer = self.shared.issuer(client).ok()?;
         Some((key, client.clone(), issuer))
     }
 
-    /// Tells people, once a day, that a login ends.
+    /// Warns once a day that a login ends soon.
     fn remind(&mut self, grant: &Grant, provider_ms: i64, now: Instant) {
         let clients = self.shared.clients.borrow().clone();
         let (login, refresh) = clients.ends_ms(grant);
         let Some(end) = login.or(refresh) else { return };
         let left = end.saturating_sub(provider_ms);
-        let is_told = self.reminded.is_some_and(|told| now < told + REMIND);
-        if is_told || u128::try_from(left).is_ok_and(|left| left > WARNING.as_millis()) {
+        let is_told = self.reminded.is_some_and(|told| now < told + EXPIRY_WARNING_INTERVAL);
+        if is_told || u128::try_from(left).is_ok_and(|left| left > EXPIRY_WARNING_TIME.as_millis()) {
             return;
         }
         self.reminded = Some(now);
@@ -269,16 +268,18 @@ impl Refresher {
     }
 }
 
-/// When a client that was refused is tried again, and whether people are told that it was: once its access token is of no use, by
-/// its end in so many milliseconds or because an API refuses it.
+/// Wait before a refused client is tried again, and whether the refusal is shown: only if the access token has expired or an API
+/// refused it.
 fn after_refusal(left_ms: i64, is_refused: bool) -> (Duration, bool) {
     match u64::try_from(left_ms).map(Duration::from_millis) {
-        Ok(left) if !is_refused && !left.is_zero() => (left.max(LAPSE).min(CLIENT), false),
-        _ => (CLIENT, true),
+        Ok(left) if !is_refused && !left.is_zero() => {
+            (left.max(LEASE_RECHECK_DELAY).min(CLIENT_RETRY_DELAY), false)
+        }
+        _ => (CLIENT_RETRY_DELAY, true),
     }
 }
 
-/// The same number from 0 to 1 for one set of tokens, another for the next.
+/// Jitter from 0 to 1, constant for one set of tokens.
 fn chance(grant: &Grant) -> f64 {
     let drawn = murmur2(format!("{}/{}/{}", grant.name, grant.login.id, grant.serial).as_bytes());
     f64::from(drawn) / f64::from(u32::MAX)
@@ -289,16 +290,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_client_is_told_only_once_the_access_token_is_of_no_use() {
-        assert_eq!(after_refusal(360_000, false), (CLIENT, false));
+    fn a_refused_client_is_shown_when_the_access_token_expires() {
+        assert_eq!(after_refusal(360_000, false), (CLIENT_RETRY_DELAY, false));
         assert_eq!(
             after_refusal(60_000, false),
             (Duration::from_secs(60), false),
             "and tried when that ends"
         );
-        assert_eq!(after_refusal(1, false), (LAPSE, false));
-        assert_eq!(after_refusal(0, false), (CLIENT, true));
-        assert_eq!(after_refusal(-1, false), (CLIENT, true));
-        assert_eq!(after_refusal(3_000_000, true), (CLIENT, true));
+        assert_eq!(after_refusal(1, false), (LEASE_RECHECK_DELAY, false));
+        assert_eq!(after_refusal(0, false), (CLIENT_RETRY_DELAY, true));
+        assert_eq!(after_refusal(-1, false), (CLIENT_RETRY_DELAY, true));
+        assert_eq!(after_refusal(3_000_000, true), (CLIENT_RETRY_DELAY, true));
     }
 }

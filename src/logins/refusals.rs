@@ -2,7 +2,7 @@
 //!
 //! - However many requests are refused with one token, it is reported once; and again after a while, for as long as requests are
 //!   refused: the owner may have read the refusal of an older token instead.
-//! - A report waits for nothing. The request has a deadline of its own, and Kafka may be away.
+//! - A report never blocks: the request has a deadline, and Kafka may be unavailable.
 //!
 //! On failure the next refused request reports again.
 
@@ -15,32 +15,32 @@ use kafka::{Kafka, PlainWriter};
 use model::EncodedRecord;
 
 use super::{
-    shared::Shared,
-    table::{Refused, refused_key},
+    context::GrantContext,
+    table::{RefusedToken, refused_key},
     view::LocalGrant,
 };
 
-/// Bytes that may wait.
-const QUEUE: usize = 1 << 20;
+/// Limit of queued reports, in bytes.
+const QUEUE_BYTES: usize = 1 << 20;
 /// A report is repeated after this long, if it still holds.
-const REPEAT: Duration = Duration::from_secs(30);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// See the module's head.
+/// See the module head.
 pub(super) struct RefusalReporter(PlainWriter);
 
 /// A refusal that was reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Report {
+pub(super) struct RefusalReport {
     login: String,
     serial: u64,
     at: Instant,
 }
 
-impl Shared {
-    /// Tells the owner of a grant that its access token was refused, or has ended. Waits for nothing.
+impl GrantContext {
+    /// Reports to the owner of a grant that its access token was refused or has expired. Does not block.
     pub(super) fn refuse(&self, local: &Arc<LocalGrant>, login: &str, serial: u64) {
-        let report = Report { login: login.to_owned(), serial, at: Instant::now() };
-        let refused = Refused { serial, login: login.to_owned(), worker: self.worker_id.to_string() };
+        let report = RefusalReport { login: login.to_owned(), serial, at: Instant::now() };
+        let refused = RefusedToken { serial, login: login.to_owned(), worker: self.worker_id.to_string() };
         let Ok(value) = serde_json::to_vec(&refused) else { return };
         let partition = self.store.place(&local.name);
         let record = self.store.record(&refused_key(&local.name), partition, Some(value.into()));
@@ -50,13 +50,13 @@ impl Shared {
 
 impl RefusalReporter {
     pub(super) fn new(kafka: &Kafka) -> Result<Self, kafka::Error> {
-        let writer = PlainWriter::new(kafka, QUEUE);
+        let writer = PlainWriter::new(kafka, QUEUE_BYTES);
         writer.connect()?;
         Ok(Self(writer))
     }
 
     /// Sends a report, unless one before it covers it.
-    fn send(&self, local: &Arc<LocalGrant>, report: Report, record: EncodedRecord) {
+    fn send(&self, local: &Arc<LocalGrant>, report: RefusalReport, record: EncodedRecord) {
         {
             let mut reported = local.reported.lock();
             if reported.as_ref().is_some_and(|before| before.covers(&report)) {
@@ -66,7 +66,7 @@ impl RefusalReporter {
         }
         let local = Arc::clone(local);
         let failed = move |error: kafka::Error| {
-            tracing::warn!(grant = local.name, error = %ErrorChain(&error), "that a token was refused could not be told");
+            tracing::warn!(grant = local.name, error = %ErrorChain(&error), "could not report a refused token; the next refusal reports it again");
             // Not a report that was sent since.
             local.reported.lock().take_if(|last| *last == report);
         };
@@ -79,37 +79,37 @@ impl RefusalReporter {
     }
 }
 
-impl Report {
+impl RefusalReport {
     /// Whether the other need not be sent after this.
     fn covers(&self, other: &Self) -> bool {
-        self.login == other.login && self.serial >= other.serial && other.at < self.at + REPEAT
+        self.login == other.login && self.serial >= other.serial && other.at < self.at + REPEAT_INTERVAL
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::view::View, *};
+    use super::{super::view::GrantView, *};
 
-    fn report(login: &str, serial: u64, at: Instant) -> Report {
-        Report { login: login.to_owned(), serial, at }
+    fn report(login: &str, serial: u64, at: Instant) -> RefusalReport {
+        RefusalReport { login: login.to_owned(), serial, at }
     }
 
     #[test]
-    fn a_token_is_reported_once_in_a_while_and_a_newer_one_at_once() {
+    fn a_token_is_reported_once_per_interval() {
         let now = Instant::now();
         let before = report("first", 57, now);
 
         assert!(before.covers(&report("first", 57, now)) && before.covers(&report("first", 56, now)));
-        assert!(!before.covers(&report("first", 57, now + REPEAT)));
+        assert!(!before.covers(&report("first", 57, now + REPEAT_INTERVAL)));
         assert!(!before.covers(&report("first", 58, now)));
-        assert!(!before.covers(&report("second", 1, now)), "the login after one that nobody could read");
+        assert!(!before.covers(&report("second", 1, now)), "the login after an unreadable one");
     }
 
     #[tokio::test]
-    async fn a_report_waits_for_no_kafka_and_fifty_send_one_record() {
+    async fn fifty_reports_send_one_record_without_kafka() {
         let kafka = Kafka::plaintext("127.0.0.1:1");
         let (refusals, local) =
-            (RefusalReporter::new(&kafka).unwrap(), Arc::new(LocalGrant::new("acc", View::Unread)));
+            (RefusalReporter::new(&kafka).unwrap(), Arc::new(LocalGrant::new("acc", GrantView::Unread)));
         let record = EncodedRecord::new(&"grants".into(), 0, "refused/acc", None);
 
         for _ in 0..50 {

@@ -9,8 +9,8 @@ use provider::auth::{Area, grant::Grant};
 
 use super::{
     Grants,
-    shared::Shared,
-    view::{LocalGrant, View, command},
+    context::GrantContext,
+    view::{GrantView, LocalGrant, command},
 };
 
 /// One grant in the answer of `/health`.
@@ -75,7 +75,7 @@ impl Grants {
     }
 }
 
-impl Shared {
+impl GrantContext {
     fn status(&self, local: &LocalGrant) -> Option<GrantStatus> {
         let name = &local.name;
         let clients = self.clients.borrow().clone();
@@ -84,13 +84,13 @@ impl Shared {
         let view = local.view.borrow().clone();
         let grant = self.store.grant(name).ok().flatten();
         let area = grant.as_ref().map(|grant| grant.area);
-        let tokens = grant.as_ref().and_then(|grant| grant.tokens.as_ref());
+        let tokens = grant.as_ref().and_then(Grant::tokens);
         let ends = grant.as_ref().map(|grant| clients.ends_ms(grant));
         let (login_ends, refresh_token_ends) = ends.unwrap_or_default();
         let intent = grant.as_ref().and_then(Grant::intent);
-        // A name that is only a setting's default, and that nobody has logged in for, is no problem before a task needs it.
+        // A missing grant is no problem before a task needs it: its name may be a setting's default.
         let problem = match view {
-            View::Absent => None,
+            GrantView::Absent => None,
             _ => view.problem(name, &command(self, name, area.unwrap_or(first))),
         };
         Some(GrantStatus {

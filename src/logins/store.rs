@@ -22,16 +22,16 @@ use provider::auth::{
     seal::{self, Keyring},
 };
 
-use super::table::{CLUSTER, Cluster, GrantTable, Owners, grant_key};
+use super::table::{CLUSTER, ClusterRecord, GrantTable, TopicOwners, grant_key};
 use crate::state::Table;
 
-/// What an abandoned write may hold back, and how long one initialisation may take: short, since grants share partitions.
-const TRANSACTION: Duration = Duration::from_secs(5);
+/// An abandoned transaction blocks readers of the partition for this long; short, because grants share partitions.
+const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(5);
 const INIT_LIMIT: Duration = Duration::from_secs(8);
-/// How long transactions of others are given to end, where the id has just been taken and none of ours can be under way.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// Wait for other transactions to end after taking the id, when none of ours can be open.
+const OTHER_TRANSACTIONS_WAIT: Duration = Duration::from_millis(100);
 
-/// The way to the grants topic. Cheap to clone.
+/// Reads and writes the grants topic. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct GrantStore {
     table: Table<GrantTable>,
@@ -52,7 +52,7 @@ pub enum Error {
         #[source]
         source: seal::Error,
     },
-    /// Kafka did not take it in time. The outcome is unknown; reading the topic tells it.
+    /// Kafka did not acknowledge it in time. The outcome is unknown until the topic is read.
     #[error("write to the grants topic")]
     Kafka(#[source] kafka::Error),
 }
@@ -77,7 +77,7 @@ impl GrantStore {
     #[must_use]
     pub fn new(kafka: &Kafka, table: Table<GrantTable>, keys: Arc<Keyring>) -> Self {
         let options = TransactionOptions {
-            transaction_timeout: TRANSACTION,
+            transaction_timeout: TRANSACTION_TIMEOUT,
             init_limit: INIT_LIMIT,
             ..TransactionOptions::default()
         };
@@ -130,7 +130,12 @@ impl GrantStore {
     ///
     /// # Errors
     /// Kafka did not answer within the limit.
-    pub async fn claim(&self, ours: &Owners, adopt: bool, limit: Duration) -> Result<Owners, kafka::Error> {
+    pub async fn claim(
+        &self,
+        ours: &TopicOwners,
+        adopt: bool,
+        limit: Duration,
+    ) -> Result<TopicOwners, kafka::Error> {
         let settled = |table: &GrantTable| table.owners().filter(|owners| *owners == ours || !adopt).cloned();
         if let Some(owners) = self.table.read(settled) {
             return Ok(owners);
@@ -143,7 +148,7 @@ impl GrantStore {
                 return Ok::<_, Infallible>((owners, Vec::new()));
             }
             let partitions = Some(table.placed_among(self.table.partitions()));
-            let cluster = Cluster { owners: ours.clone(), partitions };
+            let cluster = ClusterRecord { owners: ours.clone(), partitions };
             let value = serde_json::to_vec(&cluster).ok().map(Bytes::from);
             Ok((ours.clone(), vec![self.record(CLUSTER, 0, value)]))
         };
@@ -163,7 +168,7 @@ impl GrantStore {
             lease,
             partitions: vec![partition],
             other_partitions: Vec::new(),
-            transaction_wait: PATIENCE,
+            transaction_wait: OTHER_TRANSACTIONS_WAIT,
             takes_back: true,
             must_read_back: false,
         };

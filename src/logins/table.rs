@@ -1,4 +1,4 @@
-//! What the grants topic says, still sealed.
+//! The grants topic in memory, still encrypted.
 //!
 //! The last record of a grant counts, unless it is a replay: an attacker who may write to the topic could otherwise append an old
 //! envelope again and bring back the tokens of a login that has ended. With a key to open envelopes the table refuses an envelope
@@ -29,7 +29,7 @@ pub struct GrantRecord {
     pub envelope: Option<Arc<Envelope>>,
     /// Its partition.
     pub partition: i32,
-    /// Where it stands there: which write this is.
+    /// Its offset: which write this is.
     pub offset: i64,
     /// When it was written, in milliseconds since 1970.
     pub at_ms: Option<i64>,
@@ -37,10 +37,10 @@ pub struct GrantRecord {
 
 /// That an API has refused an access token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refused {
+pub struct RefusedToken {
     /// Of this serial.
     pub serial: u64,
-    /// Of this login: another begins to count anew where nobody could read the one before.
+    /// Its login: serials restart with a login over an unreadable record.
     #[serde(default)]
     pub login: String,
     /// Who was refused: `host:port`.
@@ -49,7 +49,7 @@ pub struct Refused {
 
 /// Which workers refresh the grants of a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owners {
+pub struct TopicOwners {
     /// Their `group.id`.
     #[serde(rename = "group.id")]
     pub group: String,
@@ -60,9 +60,9 @@ pub struct Owners {
 
 /// What the record of [`CLUSTER`] says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Cluster {
+pub(super) struct ClusterRecord {
     #[serde(flatten)]
-    pub(super) owners: Owners,
+    pub(super) owners: TopicOwners,
     /// Among how many partitions grants are placed, whatever the topic has got since.
     #[serde(default)]
     pub(super) partitions: Option<i32>,
@@ -72,8 +72,8 @@ pub(super) struct Cluster {
 #[derive(Debug, Clone, Default)]
 pub struct GrantTable {
     grants: BTreeMap<String, GrantRecord>,
-    refused: BTreeMap<String, Refused>,
-    cluster: Option<Cluster>,
+    refused: BTreeMap<String, RefusedToken>,
+    cluster: Option<ClusterRecord>,
     /// The newest envelope of each grant that could be opened here.
     newest: BTreeMap<String, Arc<Envelope>>,
     /// What opens them; without it the last record counts.
@@ -120,18 +120,18 @@ impl GrantTable {
 
     /// The last refusal of a token of this grant.
     #[must_use]
-    pub fn refused(&self, name: &str) -> Option<&Refused> {
+    pub fn refused(&self, name: &str) -> Option<&RefusedToken> {
         self.refused.get(name)
     }
 
     /// Which workers it belongs to, once the first of them has said so.
     #[must_use]
-    pub fn owners(&self) -> Option<&Owners> {
+    pub fn owners(&self) -> Option<&TopicOwners> {
         self.cluster.as_ref().map(|cluster| &cluster.owners)
     }
 
     /// Among how many of the partitions that are `followed` grants are placed. A topic that gets more keeps its places: a record
-    /// that moved would leave its predecessor behind for ever, with a refresh token that ends the grant.
+    /// that moved would leave its predecessor behind, with a refresh token that ends the grant.
     pub(super) fn placed_among(&self, followed: i32) -> i32 {
         let recorded = self.cluster.as_ref().and_then(|cluster| cluster.partitions);
         recorded.filter(|count| (1..=followed).contains(count)).unwrap_or(followed)
@@ -177,7 +177,7 @@ impl TableState for GrantTable {
         if let Some(name) = key.strip_prefix(GRANT) {
             // The copy that the topic's growth has left behind, or made: partitions are read in any order, and one must win.
             if self.grants.get(name).is_some_and(|known| known.partition < record.partition) {
-                return strange("the grant stands in another partition");
+                return strange("the grant is in another partition");
             }
             let Some(value) = value else {
                 // A person wants the grant gone.
@@ -221,8 +221,8 @@ impl TableState for GrantTable {
 
 impl GrantTable {
     /// One that comes late, from a worker that is behind, does not hide the one of a later serial.
-    fn take_refused(&mut self, name: &str, refused: Refused) {
-        let is_late = |known: &Refused| known.login == refused.login && known.serial > refused.serial;
+    fn take_refused(&mut self, name: &str, refused: RefusedToken) {
+        let is_late = |known: &RefusedToken| known.login == refused.login && known.serial > refused.serial;
         if !self.refused.get(name).is_some_and(is_late) {
             self.refused.insert(name.to_owned(), refused);
         }
@@ -368,7 +368,7 @@ mod tests {
 
         assert_eq!(told(&table), ("l".to_owned(), 5));
         table.apply(&received(2, "refused/acc", Some(r#"{"serial":1,"login":"m","worker":"a:1"}"#)));
-        assert_eq!(told(&table), ("m".to_owned(), 1), "another login counts anew");
+        assert_eq!(told(&table), ("m".to_owned(), 1), "serials restart with another login");
     }
 
     #[test]

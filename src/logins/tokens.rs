@@ -12,42 +12,42 @@ use base::retry::ErrorChain;
 use provider::auth::{self, Access, Error};
 
 use super::{
-    Shared,
-    clients::{Client, IssuerKey},
+    GrantContext,
+    clients::{GrantClient, IssuerKey},
     store::wall_ms,
-    view::{CheckedToken, LocalGrant, View},
+    view::{CheckedToken, GrantView, LocalGrant},
 };
 
-/// A token is not given out when it ends within this long: it has to reach the provider.
-const MOMENT_MS: i64 = 500;
-/// How often a view that does not change is looked at again while somebody waits: the token in it may have ended.
-const LOOK: Duration = Duration::from_secs(1);
+/// A token that expires within this time is not used: the request has to reach the provider.
+const EXPIRY_MARGIN_MS: i64 = 500;
+/// An unchanged view is checked this often while a request waits, because its token may have expired.
+const VIEW_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest that the topic may take to be read to its end for a task that restarts after a login.
-const CATCH_UP: Duration = Duration::from_secs(10);
+const CATCH_UP_LIMIT: Duration = Duration::from_secs(10);
 
 /// The tokens of one grant, for the requests of one connector. See [`auth::Tokens`].
 #[derive(Debug)]
-pub(super) struct Tokens {
+pub(super) struct ConnectorTokens {
     /// `None` without `grant.encryption.key`: then the view never changes.
-    pub(super) shared: Option<Arc<Shared>>,
+    pub(super) shared: Option<Arc<GrantContext>>,
     pub(super) local: Arc<LocalGrant>,
-    pub(super) client: Client,
+    pub(super) client: GrantClient,
     /// Whose clock counts.
     pub(super) key: IssuerKey,
 }
 
-/// How a token that is shown stands for a request.
+/// Whether a request can use the current token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TokenState {
     /// It may be used.
-    Good,
-    /// It has been refused, or ends within a moment: another is waited for.
-    Waits,
-    /// It has ended, and the owner of its grant may not know.
-    Ended,
+    Usable,
+    /// It was refused or is about to expire: wait for another.
+    Expiring,
+    /// It has expired; report it to the owner of the grant.
+    Expired,
 }
 
-impl Tokens {
+impl ConnectorTokens {
     /// Waits for a token; another than `refused`.
     async fn other_than(&self, refused: Option<&Access>, end: Instant) -> Result<Access, Error> {
         let begun = Instant::now();
@@ -55,17 +55,19 @@ impl Tokens {
         loop {
             let now_ms = self.now_ms();
             let settled = views.wait_for(|view| match view {
-                View::Good(token) => {
+                GrantView::Ready(token) => {
                     !self.client.may_have(token)
-                        || state_of(&token.access, refused, now_ms) == TokenState::Good
+                        || state_of(&token.access, refused, now_ms) == TokenState::Usable
                 }
-                View::Unread | View::Unchecked => false,
+                GrantView::Unread | GrantView::Unchecked => false,
                 _ => true,
             });
-            let look = (Instant::now() + LOOK).min(end);
+            let look = (Instant::now() + VIEW_CHECK_INTERVAL).min(end);
             let settled = timeout_at(look, settled).await.map(|view| view.map(|view| view.clone()));
             match settled {
-                Ok(Ok(View::Good(token))) if self.client.may_have(&token) => return Ok(token.access.clone()),
+                Ok(Ok(GrantView::Ready(token))) if self.client.may_have(&token) => {
+                    return Ok(token.access.clone());
+                }
                 Ok(Ok(view)) => {
                     if let Some(error) = self.client.problem(&view) {
                         return Err(error);
@@ -81,11 +83,11 @@ impl Tokens {
         }
     }
 
-    /// Reports a token that has ended by the clock of here: the owner's may be wrong, and without a token no request goes out
-    /// that an API could refuse.
+    /// Reports a token that has expired by this worker's clock: the owner's clock may be wrong, and without a token no API can
+    /// refuse one.
     fn report_ended(&self, refused: Option<&Access>) {
         let now_ms = self.now_ms();
-        self.refuse_if(|access| state_of(access, refused, now_ms) == TokenState::Ended);
+        self.refuse_if(|access| state_of(access, refused, now_ms) == TokenState::Expired);
     }
 
     /// Reports the token that is shown, if it is for this connector and that is so of it.
@@ -100,7 +102,7 @@ impl Tokens {
     /// The token that is shown, if it is for this connector.
     fn token_shown(&self) -> Option<Arc<CheckedToken>> {
         match &*self.local.view.borrow() {
-            View::Good(token) if self.client.may_have(token) => Some(Arc::clone(token)),
+            GrantView::Ready(token) if self.client.may_have(token) => Some(Arc::clone(token)),
             _ => None,
         }
     }
@@ -116,14 +118,14 @@ fn state_of(access: &Access, refused: Option<&Access>, now_ms: i64) -> TokenStat
     let is_refused = refused
         .is_some_and(|one| access.serial <= one.serial && access.header.reveal() == one.header.reveal());
     match left {
-        ..=0 => TokenState::Ended,
-        left if left <= MOMENT_MS || is_refused => TokenState::Waits,
-        _ => TokenState::Good,
+        ..=0 => TokenState::Expired,
+        left if left <= EXPIRY_MARGIN_MS || is_refused => TokenState::Expiring,
+        _ => TokenState::Usable,
     }
 }
 
 #[async_trait]
-impl auth::Tokens for Tokens {
+impl auth::Tokens for ConnectorTokens {
     async fn token(&self, end: Instant) -> Result<Access, Error> {
         self.other_than(None, end).await
     }
@@ -141,25 +143,25 @@ impl auth::Tokens for Tokens {
 
 /// Whether a connector can use a grant, and a signal for changes.
 #[derive(Debug)]
-pub struct Watch {
-    tokens: Tokens,
-    view: watch::Receiver<View>,
+pub struct GrantWatch {
+    tokens: ConnectorTokens,
+    view: watch::Receiver<GrantView>,
 }
 
-impl Watch {
-    pub(super) fn new(tokens: Tokens) -> Self {
+impl GrantWatch {
+    pub(super) fn new(tokens: ConnectorTokens) -> Self {
         let view = tokens.local.view.subscribe();
         Self { tokens, view }
     }
 
-    /// What keeps it from being used now.
+    /// Why the grant cannot be used now, if so.
     pub fn problem(&mut self) -> Option<auth::Error> {
         let view = self.view.borrow_and_update().clone();
         // The topic may be ahead of the view, and a login that is in the topic solves the problem.
         let shared = self.tokens.shared.as_ref();
         let grant = shared.and_then(|shared| shared.store.grant(&self.tokens.local.name).ok().flatten());
         match grant {
-            Some(grant) if view.is_mended_by(&grant) => None,
+            Some(grant) if view.is_resolved_by(&grant) => None,
             _ => self.tokens.client.problem(&view),
         }
     }
@@ -168,15 +170,15 @@ impl Watch {
     /// from another topic, and must not find the grant as it was before.
     pub async fn catch_up(&self) {
         let Some(shared) = &self.tokens.shared else { return };
-        if let Err(error) = shared.store.table().read_to_end(CATCH_UP).await {
+        if let Err(error) = shared.store.table().read_to_end(CATCH_UP_LIMIT).await {
             let grant = &self.tokens.local.name;
-            tracing::warn!(grant, error = %ErrorChain(&error), "what is known of a grant may be old");
+            tracing::warn!(grant, error = %ErrorChain(&error), "could not read the grants topic to its end; the grant may be stale");
         }
     }
 
-    /// Whether it is known by now whether it can be used.
+    /// Whether the grant has been read.
     pub fn is_known(&self) -> bool {
-        !matches!(&*self.view.borrow(), View::Unread)
+        !matches!(&*self.view.borrow(), GrantView::Unread)
     }
 
     /// Waits for a change.
@@ -195,23 +197,23 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_has_ended_is_told_and_one_that_is_about_to_is_waited_for() {
+    fn an_expired_token_is_reported_and_an_expiring_one_waits() {
         let shown = access("Bearer a", 1);
         let at = |now_ms| state_of(&shown, None, now_ms);
 
         assert_eq!(
             [at(9_000), at(9_600), at(10_000)],
-            [TokenState::Good, TokenState::Waits, TokenState::Ended]
+            [TokenState::Usable, TokenState::Expiring, TokenState::Expired]
         );
         let refused = state_of(&shown, Some(&shown), 9_000);
-        assert_eq!(refused, TokenState::Waits);
-        assert_eq!(state_of(&shown, Some(&shown), 10_000), TokenState::Ended);
+        assert_eq!(refused, TokenState::Expiring);
+        assert_eq!(state_of(&shown, Some(&shown), 10_000), TokenState::Expired);
     }
 
     #[test]
-    fn what_is_given_instead_of_a_refused_token_is_another_whatever_its_serial() {
+    fn the_replacement_of_a_refused_token_is_another_token() {
         let refused = access("Bearer a", 57);
-        let is_good = |one: &Access| state_of(one, Some(&refused), 0) == TokenState::Good;
+        let is_good = |one: &Access| state_of(one, Some(&refused), 0) == TokenState::Usable;
 
         assert!(!is_good(&access("Bearer a", 57)));
         assert!(is_good(&access("Bearer b", 58)));

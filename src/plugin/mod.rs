@@ -28,7 +28,7 @@ pub(crate) use self::{
 use crate::{
     avro,
     config::{self, KeyDef, Providers, Validation},
-    logins::access::Access,
+    logins::access::ApiAccess,
     publish::LetterSigner,
     state::state_topic::StateTopics,
     state::{
@@ -182,7 +182,7 @@ pub struct Tools {
     /// What keeps connectors from being received on this worker, by name.
     pub faults: watch::Receiver<ReceiverFaults>,
     /// The provider's APIs, and the grants that they take.
-    pub access: Access,
+    pub access: ApiAccess,
     /// What is known of subscriptions.
     pub ledgers: StateTopics,
     /// What tasks that write records use.

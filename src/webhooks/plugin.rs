@@ -19,7 +19,7 @@ use crate::{
         self, KeyDef, Providers, Validation,
         connector::{Class, definitions},
     },
-    logins::Watch,
+    logins::GrantWatch,
     plugin::{Depth, Failure, Past, Plugin, ReceiverFaults, Task, no_access, unusable},
     state::{configs::Properties, offsets::Edit},
     webhooks::reconciler::Reconciler,
@@ -70,10 +70,10 @@ impl Plugin for WebhookSource {
             let mut works = false;
             if *paused.borrow_and_update() {
                 task.rests();
-            } else if let Some(error) = needed.iter_mut().find_map(Watch::problem) {
+            } else if let Some(error) = needed.iter_mut().find_map(GrantWatch::problem) {
                 return Err(no_access(&error));
             } else {
-                works = needed.iter().chain(&invoicing).all(Watch::is_known);
+                works = needed.iter().chain(&invoicing).all(GrantWatch::is_known);
             }
             let mut wake = None;
             if works {
@@ -144,9 +144,9 @@ impl WebhookSource {
 /// How the grants stand that subscriptions need.
 struct Logins {
     /// Without these the task fails.
-    needed: Vec<Watch>,
+    needed: Vec<GrantWatch>,
     /// Beside accounting, invoicing waits for its own.
-    invoicing: Option<Watch>,
+    invoicing: Option<GrantWatch>,
 }
 
 /// Returns when there may be something to do; never for one that does not work.
@@ -158,8 +158,8 @@ async fn idle(reconciler: &mut Option<Reconciler<'_>>, wake: Option<Instant>) {
 }
 
 /// Returns when a grant stands otherwise; never where none is needed.
-async fn logged_in(logins: &mut [Watch]) {
-    let mut changes: FuturesUnordered<_> = logins.iter_mut().map(Watch::changed).collect();
+async fn logged_in(logins: &mut [GrantWatch]) {
+    let mut changes: FuturesUnordered<_> = logins.iter_mut().map(GrantWatch::changed).collect();
     if changes.next().await.is_none() {
         std::future::pending().await
     }

@@ -56,7 +56,7 @@ use crate::{
         rest::{self, SecurityError},
         supervisor,
     },
-    logins::{Files, Grants},
+    logins::{GrantFiles, Grants},
     plugin::{Plugins, ReceiverFaults, first_ended},
     publish::LetterSigner,
     state::{State, configs::Cluster, writer::StatusWriter},
@@ -184,7 +184,7 @@ async fn open_state(path: PathBuf) -> Result<(), Error> {
     let directory = path.clone();
     let opened = spawn_blocking(move || {
         let foreign = durable::state_directory(&directory)?;
-        Files::check(&directory)?;
+        GrantFiles::check(&directory)?;
         io::Result::Ok(foreign)
     });
     let opened = opened.await.unwrap_or_else(|error| Err(io::Error::other(error)));
@@ -369,7 +369,7 @@ impl Service {
         let mut is_ended = timeout(left(), self.tasks.wait()).await.is_ok();
         if let Some(running) = running.as_ref().filter(|_| !is_ended) {
             // The answer to a refresh that is under way is one that nobody else will get: it has a limit of its own.
-            let refreshes = (begun + Grants::AT_STOP).saturating_duration_since(Instant::now());
+            let refreshes = (begun + Grants::STOP_LIMIT).saturating_duration_since(Instant::now());
             if timeout(refreshes, running.grants.at_rest()).await.is_err() {
                 tracing::error!(
                     "a refresh of a token was left behind: if it is answered, somebody may have to log in again"

@@ -25,7 +25,7 @@ use kafka::{Membership, Rebalances};
 
 use crate::{
     connect::supervisor::{InstanceId, RunningInstance, Startups, SupervisorHandle},
-    logins::access::Access,
+    logins::access::ApiAccess,
     plugin::{
         Plugins,
         recorder::{Measured, Spread, Totals},
@@ -45,7 +45,7 @@ pub(super) struct Scrape {
     /// Classes.
     pub(super) plugins: Plugins,
     /// The provider's APIs, and the grants that they take.
-    pub(super) access: Access,
+    pub(super) access: ApiAccess,
     /// What is known of subscriptions.
     pub(super) ledgers: StateTopics,
 }

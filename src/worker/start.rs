@@ -18,7 +18,7 @@ use crate::{
         rest,
         supervisor::{Settings, Supervisor, SupervisorParts},
     },
-    logins::{Grants, Hosts, Parts as GrantParts, access::Access},
+    logins::{GrantParts, Grants, IdentityHosts, access::ApiAccess},
     plugin::Store,
     state::{State, Table, configs::Configs, state_topic::StateTopics, topics, writer::StatusWriter},
     worker::{health::Phase, scrape::Scrape, snapshots},
@@ -87,7 +87,7 @@ impl Service {
         };
         let (membership, cluster_id) =
             tokio::try_join!(Membership::join(&worker.kafka, options), admin.cluster_id())?;
-        let hosts = Arc::new(Hosts::new(worker.clock_skew_max));
+        let hosts = Arc::new(IdentityHosts::new(worker.clock_skew_max));
         let grant_parts = GrantParts {
             worker: Arc::clone(worker),
             partitions: partitions.grant,
@@ -95,13 +95,13 @@ impl Service {
             work_partitions: cluster.work_partitions,
             configs: state.configs.clone(),
             worker_id: Arc::clone(&self.worker_id),
-            issuers: Arc::<Hosts>::clone(&hosts),
+            issuers: Arc::<IdentityHosts>::clone(&hosts),
             adopt: process.adopt,
         };
         let grants = Grants::start(&grant_parts).await?;
         let configs = state.configs.clone();
         let exists = move |name: &str| configs.read(|configs| configs.connectors().contains_key(name));
-        let access = Access::new(grants.clone(), hosts, exists);
+        let access = ApiAccess::new(grants.clone(), hosts, exists);
         let ledgers = StateTopics::new(Arc::clone(worker), admin.clone());
         let supervisor = Supervisor::new(SupervisorParts {
             plugins: process.plugins.clone(),

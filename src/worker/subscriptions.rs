@@ -11,7 +11,7 @@ use model::{Nonce, TopicPrefix};
 use crate::{
     config,
     connect::herder::{self, Error, PlanInfo, StepInfo},
-    logins::access::Access,
+    logins::access::ApiAccess,
     plugin::Failure,
     state::{
         configs::Properties,
@@ -29,7 +29,7 @@ use crate::{
 pub(super) struct WorkerSubscriptions {
     pub(super) worker: Arc<config::Worker>,
     pub(super) worker_id: Arc<str>,
-    pub(super) access: Access,
+    pub(super) access: ApiAccess,
     pub(super) ledgers: StateTopics,
 }
 

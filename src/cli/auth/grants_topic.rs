@@ -15,7 +15,7 @@ use provider::{
     Provider,
     auth::{
         Area,
-        grant::{Grant, Issued, Login, origin},
+        grant::{Grant, GrantLogin, IssuedTokens, origin},
         http::ProviderClock,
         login::CompletedLogin,
         seal::{self, Envelope, Keyring},
@@ -27,9 +27,9 @@ use crate::{
     config::{Problem, Worker, worker::InternalTopic},
     connect::config_writer::{self, ConfigWriter},
     logins::{
-        is_login_of, issued,
+        is_login_of, issued_tokens,
         store::{self, GrantStore},
-        table::{GrantRecord, GrantTable, Owners, grant_key},
+        table::{GrantRecord, GrantTable, TopicOwners, grant_key},
     },
     state::{Table, configs},
 };
@@ -150,8 +150,9 @@ impl GrantsTopic {
     /// Checks that the topic belongs to the workers of this configuration.
     pub(super) fn check_owners(&self, worker: &Worker) -> Result<(), Problem> {
         let owners = self.store.table().read(|table| table.owners().cloned());
-        let ours =
-            |owners: &Owners| owners.group == worker.group.id && owners.work_topic == worker.topics.work.name;
+        let ours = |owners: &TopicOwners| {
+            owners.group == worker.group.id && owners.work_topic == worker.topics.work.name
+        };
         match owners.filter(|owners| !ours(owners)) {
             None => Ok(()),
             Some(owners) => {
@@ -197,7 +198,7 @@ impl GrantsTopic {
         let id = random::hex::<16>().map_err(|_| Error::Random)?;
         let at_ms = clock.now_ms();
         let claims = &entered.claims;
-        let login = Login {
+        let login = GrantLogin {
             id,
             at_ms,
             subject: claims.subject.clone().unwrap_or_default(),
@@ -207,7 +208,7 @@ impl GrantsTopic {
             origins: vec![origin(&provider.base_url)],
         };
         let scopes = Some(entered.scopes.clone());
-        let issued = Issued { scopes, ..issued(entered.granted.clone(), at_ms) };
+        let issued = IssuedTokens { scopes, ..issued_tokens(entered.granted.clone(), at_ms) };
         if issued.refresh.is_none() {
             return Err(Error::NoRefreshToken { area });
         }

@@ -47,7 +47,7 @@ pub(super) async fn first_company(
 }
 
 async fn request_first(area: Area, client: &Client, grant: &Grant) -> Result<Option<String>, Error> {
-    let Some(tokens) = &grant.tokens else { return Ok(None) };
+    let Some(tokens) = grant.tokens() else { return Ok(None) };
     let header = Secret::new(format!("Bearer {}", tokens.access.reveal()));
     let access = Access { header, serial: grant.serial, expires_ms: Some(tokens.access_expires_ms) };
     let tokens = Arc::new(LoginToken { area, access });

@@ -155,7 +155,7 @@ impl DemoServices {
         let redirect = listener.redirect().to_owned();
         let grant = simulated::log_in(&flow, flow.begin(&redirect)?, listener, &redirect, TIMEOUT).await?;
 
-        let scopes = grant.tokens.as_ref().map(|tokens| tokens.scopes.join(" ")).unwrap_or_default();
+        let scopes = grant.tokens().map(|tokens| tokens.scopes.join(" ")).unwrap_or_default();
         let (end, _) = grant.ends_ms(provider.oauth.login_lifetime, provider.oauth.idle_lifetime);
         let until = end.map_or_else(|| "without an end".to_owned(), |end| format!("until {}", moment(end)));
         let who = harmless(grant.login.who());

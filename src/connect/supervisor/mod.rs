@@ -57,7 +57,7 @@ pub use self::{
 use super::config_writer::ConfigWriter;
 use crate::{
     config,
-    logins::access::Access,
+    logins::access::ApiAccess,
     plugin::{Plugins, ReceiverFaults, Store},
     state::{State, state_topic::StateTopics, writer::StatusWriter},
 };
@@ -92,7 +92,7 @@ pub struct SupervisorParts {
     /// What keeps connectors from being received on this worker, by name.
     pub faults: watch::Receiver<ReceiverFaults>,
     /// The provider's APIs.
-    pub access: Access,
+    pub access: ApiAccess,
     /// What is known of subscriptions.
     pub ledgers: StateTopics,
     /// What tasks that write records use.

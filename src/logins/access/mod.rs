@@ -12,7 +12,7 @@
 //!   task that holds it has ended.
 //! - A login of the invoicing API that was refused is not tried again by itself; a task that a person starts again tries it once.
 //!
-//! On failure, that is a certificate, proxy or key that cannot be used, nothing is kept, and the next who asks tries again.
+//! On failure (a certificate, proxy or key cannot be used) nothing is cached, and the next call tries again.
 
 #[cfg(test)]
 mod tests;
@@ -39,15 +39,15 @@ use provider::{
     auth::Area,
 };
 
-use super::{Grants, Host, Hosts};
+use super::{Grants, IdentityHost, IdentityHosts};
 use crate::config::connector::InvoicingLogin;
 
 /// The default of `invoicing.api.version`. Connectors that call no invoicing have it too, so that all share a client.
-const API_VERSION: &str = "2.0";
+const DEFAULT_API_VERSION: &str = "2.0";
 
 /// Who asks, and how that provider is reached.
 #[derive(Debug, Clone, Copy)]
-pub struct Party<'a> {
+pub struct ApiUser<'a> {
     /// Name of the connector.
     pub connector: &'a str,
     /// Its provider.
@@ -60,37 +60,37 @@ pub struct Party<'a> {
     pub egress_proxy: Option<&'a Secret>,
 }
 
-impl<'a> Party<'a> {
+impl<'a> ApiUser<'a> {
     /// A connector that says nothing about rates or proxies.
     pub fn new(connector: &'a str, provider: &'a Provider) -> Self {
-        Self { connector, provider, rates: None, api_version: Some(API_VERSION), egress_proxy: None }
+        Self { connector, provider, rates: None, api_version: Some(DEFAULT_API_VERSION), egress_proxy: None }
     }
 }
 
 /// Access to the provider's APIs. Clones share it.
 #[derive(Clone)]
-pub struct Access(Arc<Shared>);
+pub struct ApiAccess(Arc<AccessInner>);
 
 /// Whether there is a connector of this name.
-type Exists = Box<dyn Fn(&str) -> bool + Send + Sync>;
+type ConnectorExists = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
-struct Shared {
+struct AccessInner {
     grants: Grants,
-    hosts: Arc<Hosts>,
-    exists: Exists,
+    hosts: Arc<IdentityHosts>,
+    exists: ConnectorExists,
     budgets: Budgets,
-    state: Mutex<State>,
+    state: Mutex<AccessState>,
 }
 
-struct State {
+struct AccessState {
     /// This worker's part of every budget.
     share: f64,
-    kept: BTreeMap<Key, Kept>,
+    kept: BTreeMap<ClientKey, SharedClient>,
 }
 
 /// What makes two connectors need two clients.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct ClientKey {
     base_url: String,
     /// By its clock tokens end.
     auth_url: String,
@@ -101,36 +101,42 @@ struct Key {
 }
 
 /// A client and who uses it.
-struct Kept {
+struct SharedClient {
     client: Client,
-    /// Without a wish of its own.
+    /// Without a rate of its own.
     budget: Budget,
     /// Keeps it known to others who ask it.
-    _host: Arc<Host>,
-    connectors: BTreeMap<String, Use>,
+    _host: Arc<IdentityHost>,
+    connectors: BTreeMap<String, ConnectorUse>,
 }
 
 /// What a connector has of a client.
 #[derive(Default)]
-struct Use {
+struct ConnectorUse {
     /// Its wish counts for as long as this is kept.
     wish: Option<Budget>,
     /// To the invoicing API, if it has one.
-    login: Option<(Mark, Arc<InvoicingTokens>)>,
+    login: Option<(LoginKey, Arc<InvoicingTokens>)>,
 }
 
 /// What makes two logins one: mail, password, company.
-type Mark = (String, [u8; 32], Option<i64>);
+type LoginKey = (String, [u8; 32], Option<i64>);
 
-impl Access {
+impl ApiAccess {
     /// With the tokens of these grants, for the connectors that `exists` knows.
     pub fn new(
         grants: Grants,
-        hosts: Arc<Hosts>,
+        hosts: Arc<IdentityHosts>,
         exists: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> Self {
-        let state = Mutex::new(State { share: 1.0, kept: BTreeMap::new() });
-        Self(Arc::new(Shared { grants, hosts, exists: Box::new(exists), budgets: Budgets::default(), state }))
+        let state = Mutex::new(AccessState { share: 1.0, kept: BTreeMap::new() });
+        Self(Arc::new(AccessInner {
+            grants,
+            hosts,
+            exists: Box::new(exists),
+            budgets: Budgets::default(),
+            state,
+        }))
     }
 
     /// The grants that tokens come from.
@@ -142,7 +148,7 @@ impl Access {
     ///
     /// # Errors
     /// What it takes to reach it is not usable here.
-    pub fn accounting(&self, party: &Party<'_>) -> Result<Accounting, Cause> {
+    pub fn accounting(&self, party: &ApiUser<'_>) -> Result<Accounting, Cause> {
         let tokens = self.0.grants.tokens(party.provider, Area::Accounting, party.connector);
         self.with(party, |kept| kept.client.accounting(tokens))
     }
@@ -151,7 +157,7 @@ impl Access {
     ///
     /// # Errors
     /// What it takes to reach it is not usable here.
-    pub fn payroll(&self, party: &Party<'_>) -> Result<Payroll, Cause> {
+    pub fn payroll(&self, party: &ApiUser<'_>) -> Result<Payroll, Cause> {
         let tokens = self.0.grants.tokens(party.provider, Area::Payroll, party.connector);
         self.with(party, |kept| kept.client.payroll(tokens))
     }
@@ -160,7 +166,7 @@ impl Access {
     ///
     /// # Errors
     /// What it takes to reach it is not usable here.
-    pub fn invoicing_by_grant(&self, party: &Party<'_>) -> Result<Invoicing, Cause> {
+    pub fn invoicing_by_grant(&self, party: &ApiUser<'_>) -> Result<Invoicing, Cause> {
         let tokens = self.0.grants.tokens(party.provider, Area::Invoicing, party.connector);
         self.with(party, |kept| kept.client.invoicing(tokens))
     }
@@ -169,8 +175,8 @@ impl Access {
     ///
     /// # Errors
     /// What it takes to reach it is not usable here.
-    pub fn invoicing(&self, party: &Party<'_>, login: &InvoicingLogin) -> Result<Invoicing, Cause> {
-        let mark: Mark = (login.mail.clone(), digest(Some(&login.password)), login.company);
+    pub fn invoicing(&self, party: &ApiUser<'_>, login: &InvoicingLogin) -> Result<Invoicing, Cause> {
+        let mark: LoginKey = (login.mail.clone(), digest(Some(&login.password)), login.company);
         self.with(party, |kept| {
             let mut known = kept.connectors.values().filter_map(|used| used.login.as_ref());
             let known = known.find(|(other, login)| *other == mark && !login.is_refused());
@@ -213,7 +219,7 @@ impl Access {
         self.0.budgets.measure();
     }
 
-    /// A worker that owns nothing for a moment ends what it has begun with the smallest part.
+    /// A worker without partitions keeps the smallest share, to finish its requests.
     fn set_share(&self, owned: usize, partitions: u32) {
         let mut state = self.0.state.lock();
         state.share = (owned.max(1) as f64 / f64::from(partitions.max(1))).min(1.0);
@@ -223,9 +229,9 @@ impl Access {
     }
 
     /// Does something with the client of a connector.
-    fn with<T>(&self, party: &Party<'_>, then: impl FnOnce(&mut Kept) -> T) -> Result<T, Cause> {
-        let Party { connector, provider, rates, api_version, egress_proxy } = *party;
-        let key = Key::of(party);
+    fn with<T>(&self, party: &ApiUser<'_>, then: impl FnOnce(&mut SharedClient) -> T) -> Result<T, Cause> {
+        let ApiUser { connector, provider, rates, api_version, egress_proxy } = *party;
+        let key = ClientKey::of(party);
         let mut state = self.0.state.lock();
         // What it was reached with before its settings changed.
         for (other, kept) in &mut state.kept {
@@ -248,7 +254,7 @@ impl Access {
                 let host = self.0.hosts.of(&provider.auth_url);
                 let budget = budget(None);
                 let client = Client::new(&options, budget.clone(), host.clock.clone())?;
-                vacant.insert(Kept { client, budget, _host: host, connectors: BTreeMap::new() })
+                vacant.insert(SharedClient { client, budget, _host: host, connectors: BTreeMap::new() })
             }
         };
         kept.connectors.entry(connector.to_owned()).or_default().wish = Some(wish);
@@ -256,16 +262,16 @@ impl Access {
     }
 }
 
-impl fmt::Debug for Access {
+impl fmt::Debug for ApiAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.0.state.lock();
-        f.debug_struct("Access").field("clients", &state.kept.len()).finish_non_exhaustive()
+        f.debug_struct("ApiAccess").field("clients", &state.kept.len()).finish_non_exhaustive()
     }
 }
 
-impl State {
+impl AccessState {
     /// Forgets what no connector names.
-    fn forget(&mut self, exists: &Exists) {
+    fn forget(&mut self, exists: &ConnectorExists) {
         self.kept.retain(|_, kept| {
             kept.connectors.retain(|name, _| exists(name));
             !kept.connectors.is_empty()
@@ -273,8 +279,8 @@ impl State {
     }
 }
 
-impl Key {
-    fn of(party: &Party<'_>) -> Self {
+impl ClientKey {
+    fn of(party: &ApiUser<'_>) -> Self {
         let Provider { base_url, auth_url, subscription_key, transport, .. } = party.provider;
         Self {
             base_url: base_url.to_string(),
@@ -286,7 +292,7 @@ impl Key {
     }
 }
 
-/// What tells two secrets apart without keeping them.
+/// A digest that distinguishes secrets without keeping them.
 fn digest(secret: Option<&Secret>) -> [u8; 32] {
     secret.map(|secret| Sha256::digest(secret.reveal()).into()).unwrap_or_default()
 }

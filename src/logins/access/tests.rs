@@ -9,12 +9,12 @@ use crate::{
 };
 
 /// Access, and the names of the connectors that there are.
-fn access(connectors: &[&str]) -> (Access, Arc<Mutex<BTreeSet<String>>>) {
+fn access(connectors: &[&str]) -> (ApiAccess, Arc<Mutex<BTreeSet<String>>>) {
     let there: BTreeSet<String> = connectors.iter().map(|name| (*name).to_owned()).collect();
     let there = Arc::new(Mutex::new(there));
     let looked = Arc::clone(&there);
-    let hosts = Arc::new(Hosts::new(Duration::from_secs(300)));
-    let access = Access::new(Grants::default(), hosts, move |name| looked.lock().contains(name));
+    let hosts = Arc::new(IdentityHosts::new(Duration::from_secs(300)));
+    let access = ApiAccess::new(Grants::default(), hosts, move |name| looked.lock().contains(name));
     (access, there)
 }
 
@@ -30,11 +30,11 @@ fn provider(changes: &[(&str, &str)]) -> Provider {
     }
 }
 
-fn clients(access: &Access) -> usize {
+fn clients(access: &ApiAccess) -> usize {
     access.0.state.lock().kept.len()
 }
 
-fn budgets(access: &Access) -> Vec<Budget> {
+fn budgets(access: &ApiAccess) -> Vec<Budget> {
     access.0.state.lock().kept.values().map(|kept| kept.budget.clone()).collect()
 }
 
@@ -42,17 +42,17 @@ fn budgets(access: &Access) -> Vec<Budget> {
 async fn connectors_that_reach_a_provider_alike_share_a_client_and_those_with_one_key_a_budget() {
     let (access, _) = access(&["a", "b", "c", "d"]);
     let slow = provider(&[("provider.read.timeout.ms", "20000")]);
-    let stranger = provider(&[("provider.subscription.key", "another-key-of-somebody")]);
+    let stranger = provider(&[("provider.subscription.key", "another-key-of-a-stranger")]);
     let usual = provider(&[]);
 
-    access.accounting(&Party::new("a", &usual)).unwrap();
-    access.payroll(&Party::new("b", &usual)).unwrap();
+    access.accounting(&ApiUser::new("a", &usual)).unwrap();
+    access.payroll(&ApiUser::new("b", &usual)).unwrap();
     assert_eq!(clients(&access), 1);
-    access.accounting(&Party::new("c", &slow)).unwrap();
+    access.accounting(&ApiUser::new("c", &slow)).unwrap();
     assert_eq!(clients(&access), 2);
     let [one, other] = budgets(&access).try_into().unwrap();
     assert!(one.is_same(&other), "the provider counts by key");
-    access.accounting(&Party::new("d", &stranger)).unwrap();
+    access.accounting(&ApiUser::new("d", &stranger)).unwrap();
 
     let all = budgets(&access);
     assert_eq!(all.len(), 3);
@@ -63,14 +63,14 @@ async fn connectors_that_reach_a_provider_alike_share_a_client_and_those_with_on
 async fn a_client_goes_with_the_last_connector_that_names_it_and_with_its_settings() {
     let (access, there) = access(&["a", "b"]);
     let usual = provider(&[]);
-    access.accounting(&Party::new("a", &usual)).unwrap();
-    access.accounting(&Party::new("b", &usual)).unwrap();
+    access.accounting(&ApiUser::new("a", &usual)).unwrap();
+    access.accounting(&ApiUser::new("b", &usual)).unwrap();
 
     there.lock().remove("a");
     access.measure();
     assert_eq!(clients(&access), 1, "b names it still");
     let elsewhere = provider(&[("provider.base.url", "https://other.example.com")]);
-    access.accounting(&Party::new("b", &elsewhere)).unwrap();
+    access.accounting(&ApiUser::new("b", &elsewhere)).unwrap();
     let kept: Vec<String> = access.0.state.lock().kept.keys().map(|key| key.base_url.clone()).collect();
     assert_eq!(kept, ["https://other.example.com/"], "a connector has one at a time");
     there.lock().remove("b");
@@ -84,7 +84,7 @@ async fn a_worker_takes_its_part_of_every_budget_also_of_those_that_come_later()
     let (access, _) = access(&["a", "b"]);
     let (early, late) = (provider(&[]), provider(&[("provider.subscription.key", "another-key")]));
     let rates = Some(Rates { application: 1.0, company: 1.0, ..Rates::default() });
-    let ask = |provider, connector| Party { rates, ..Party::new(connector, provider) };
+    let ask = |provider, connector| ApiUser { rates, ..ApiUser::new(connector, provider) };
     access.accounting(&ask(&early, "a")).unwrap();
     let (owned, watched) = watch::channel(OwnedPartitions::default());
     let cancel = CancellationToken::new();
@@ -120,7 +120,7 @@ async fn the_wish_of_a_connector_counts_while_it_has_it_and_a_lower_one_takes_it
     let usual = provider(&[]);
     let wishes = |connector, application| {
         let rates = Some(Rates { application, company: 1.0, ..Rates::default() });
-        access.accounting(&Party { rates, ..Party::new(connector, &usual) }).unwrap();
+        access.accounting(&ApiUser { rates, ..ApiUser::new(connector, &usual) }).unwrap();
         budgets(&access)[0].status().setting
     };
 
@@ -133,8 +133,8 @@ async fn the_wish_of_a_connector_counts_while_it_has_it_and_a_lower_one_takes_it
 }
 
 #[tokio::test]
-async fn the_clock_is_that_of_whoever_else_asks_the_same_identity_service() {
-    let hosts = Hosts::new(Duration::from_secs(300));
+async fn users_of_one_identity_service_share_its_clock() {
+    let hosts = IdentityHosts::new(Duration::from_secs(300));
     let (one, other) =
         ("https://login.example.com".parse().unwrap(), "https://id.example.com".parse().unwrap());
 
@@ -144,5 +144,5 @@ async fn the_clock_is_that_of_whoever_else_asks_the_same_identity_service() {
     let circuit = Arc::downgrade(&first.circuit);
     drop((first, again));
     hosts.of(&other);
-    assert!(circuit.upgrade().is_none(), "nobody asks it any more");
+    assert!(circuit.upgrade().is_none(), "dropped with its last user");
 }

@@ -1,16 +1,16 @@
-//! What this worker knows of one grant: opened, checked, and fit to be given out.
+//! The state of one grant on this worker: decrypted, checked, and usable or why not.
 //!
 //! ```text
-//! table ─▶ opened ─▶ its access token checked, once per serial ─▶ View ─▶ whoever asks for a token, if it is theirs
+//! table ─▶ opened ─▶ its access token checked, once per serial ─▶ GrantView ─▶ requests of the login's connectors
 //!                       │ has ended, or its key is not known
 //!                       └─▶ refused: its owner refreshes
 //! ```
 //!
-//! - A token is given out only after it stands in the topic, and only after this worker has checked it; and only to a connector
+//! - A token is used only after it is in the topic and this worker has checked it, and only by a connector
 //!   with the client and the identity service that it was given to, and for an origin that its login is good for.
 //! - While the next token cannot be checked because the provider's keys are away, or because the way there has changed, the one
 //!   before of the same login stays in use until it ends.
-//! - A set of tokens is told from another by its login and serial: a login over a record that nobody can read counts from 1 again.
+//! - A token set is identified by login and serial: serials restart at 1 with a login over an unreadable record.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,37 +27,37 @@ use provider::{
     Provider,
     auth::{
         Access, Area, Error,
-        grant::{Grant, Login, Origin, State},
+        grant::{Grant, GrantLogin, GrantState, RefreshOrigin},
         seal,
     },
 };
 
 use super::{
-    Shared,
-    clients::{Client, is_login_of, login_command},
-    issuer::Fault,
-    refusals::Report,
+    GrantContext,
+    clients::{GrantClient, is_login_of, login_command},
+    issuer::TokenFault,
+    refusals::RefusalReport,
 };
 
 /// Waits between looks at a provider's keys that are away.
-const AGAIN: BackoffPolicy =
+const KEYS_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(500), longest: Duration::from_secs(30), total: None };
-/// So many tokens in a row that are of no use are a problem that people should see.
-const STALE_MOST: u32 = 3;
-/// How often what did not change is looked at again: references of a connector may have.
-const IDLE: Duration = Duration::from_secs(60);
+/// After this many consecutive stale tokens the grant is shown as unusable.
+const STALE_LIMIT: u32 = 3;
+/// An unchanged grant is checked again this often, because references of a connector may resolve to other values.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What there is to say of a grant.
 #[derive(Debug, Clone)]
-pub(super) enum View {
+pub(super) enum GrantView {
     /// The topic has not been read yet.
     Unread,
     /// `grant.encryption.key` is not set.
     NoKey,
-    /// Nobody has logged in.
+    /// There is no login.
     Absent,
-    /// Somebody has logged out.
-    Out,
+    /// The grant was logged out.
+    LoggedOut,
     /// The provider does not take its refresh token any more.
     Lost { reason: String },
     /// It is encrypted with a key that this worker does not have.
@@ -67,13 +67,13 @@ pub(super) enum View {
     /// The provider gave a token that does not pass the check, or no connector has its client.
     Distrusted { rule: String, login: String },
     /// The OAuth client was refused when this worker tried to refresh it, and its access token is of no use any more.
-    Client { code: String, login: String, serial: u64 },
+    ClientRefused { code: String, login: String, serial: u64 },
     /// What it takes to ask the identity service is not there now.
     Unusable { what: String },
     /// It is there, and its token is not checked yet.
     Unchecked,
     /// It may be used, for as long as the token lives.
-    Good(Arc<CheckedToken>),
+    Ready(Arc<CheckedToken>),
 }
 
 /// A token that may be given out, and to whom.
@@ -81,18 +81,18 @@ pub(super) enum View {
 pub(super) struct CheckedToken {
     pub(super) access: Access,
     pub(super) area: Area,
-    pub(super) login: Login,
+    pub(super) login: GrantLogin,
 }
 
-impl Client {
+impl GrantClient {
     /// What keeps it from using the grant, if that does not pass by itself within moments.
-    pub(super) fn problem(&self, view: &View) -> Option<Error> {
+    pub(super) fn problem(&self, view: &GrantView) -> Option<Error> {
         let grant = self.grant().to_owned();
         match view {
-            View::Good(token) if !self.is_of(token) => {
+            GrantView::Ready(token) if !self.is_of(token) => {
                 Some(Error::Distrusted { grant, rule: not_theirs(self.area) })
             }
-            View::Good(token) if !self.may_have(token) => {
+            GrantView::Ready(token) if !self.may_have(token) => {
                 Some(Error::Elsewhere { grant, command: self.login_command() })
             }
             view => view.problem(&grant, &self.login_command()),
@@ -112,31 +112,31 @@ impl Client {
     }
 }
 
-impl View {
+impl GrantView {
     /// What keeps a grant from being used, if that does not pass by itself within moments.
     pub(super) fn problem(&self, grant: &str, command: &str) -> Option<Error> {
         let (grant, command) = (grant.to_owned(), command.to_owned());
         Some(match self {
-            Self::Unread | Self::Unchecked | Self::Good(_) => return None,
+            Self::Unread | Self::Unchecked | Self::Ready(_) => return None,
             Self::NoKey => Error::NoKey,
             Self::Absent => Error::Absent { grant, command },
-            Self::Out => Error::LoggedOut { grant, command },
+            Self::LoggedOut => Error::LoggedOut { grant, command },
             Self::Lost { reason } => Error::Lost { grant, reason: reason.clone(), command },
             Self::Unreadable { kid } => Error::Unreadable { grant, key: kid.clone() },
             Self::Foreign { group } => Error::Foreign { group: group.clone() },
             Self::Distrusted { rule, .. } => Error::Distrusted { grant, rule: rule.clone() },
             Self::Unusable { what } => Error::Setup { grant, what: what.clone() },
-            Self::Client { code, .. } => Error::Client { grant, code: code.clone() },
+            Self::ClientRefused { code, .. } => Error::Client { grant, code: code.clone() },
         })
     }
 
-    /// Whether this is of the past since the grant stands like that: somebody has logged in.
-    pub(super) fn is_mended_by(&self, grant: &Grant) -> bool {
+    /// Whether a new login or token set has resolved this problem.
+    pub(super) fn is_resolved_by(&self, grant: &Grant) -> bool {
         match self {
-            Self::Absent | Self::Out | Self::Lost { .. } => {
-                matches!(grant.state, State::Ready | State::Refreshing { .. })
+            Self::Absent | Self::LoggedOut | Self::Lost { .. } => {
+                matches!(grant.state, GrantState::Ready { .. } | GrantState::Refreshing { .. })
             }
-            Self::Client { login, serial, .. } => grant.login.id != *login || grant.serial > *serial,
+            Self::ClientRefused { login, serial, .. } => grant.login.id != *login || grant.serial > *serial,
             Self::Distrusted { login, .. } => grant.login.id != *login,
             _ => false,
         }
@@ -148,15 +148,15 @@ impl View {
             Self::Unread => "unread",
             Self::NoKey => "no_key",
             Self::Absent => "absent",
-            Self::Out => "logged_out",
+            Self::LoggedOut => "logged_out",
             Self::Lost { .. } => "lost",
             Self::Unreadable { .. } => "unreadable",
             Self::Foreign { .. } => "foreign",
             Self::Distrusted { .. } => "distrusted",
-            Self::Client { .. } => "client_refused",
+            Self::ClientRefused { .. } => "client_refused",
             Self::Unusable { .. } => "unusable",
             Self::Unchecked => "unchecked",
-            Self::Good(_) => "ready",
+            Self::Ready(_) => "ready",
         }
     }
 }
@@ -165,36 +165,36 @@ impl View {
 #[derive(Debug)]
 pub(super) struct LocalGrant {
     pub(super) name: String,
-    pub(super) view: watch::Sender<View>,
+    pub(super) view: watch::Sender<GrantView>,
     /// The last refusal that this worker has reported to the owner.
-    pub(super) reported: Mutex<Option<Report>>,
+    pub(super) reported: Mutex<Option<RefusalReport>>,
 }
 
 impl LocalGrant {
-    pub(super) fn new(name: &str, view: View) -> Self {
+    pub(super) fn new(name: &str, view: GrantView) -> Self {
         Self { name: name.to_owned(), view: watch::Sender::new(view), reported: Mutex::default() }
     }
 }
 
 /// Keeps the view of one grant, until cancelled.
-pub(super) async fn keep(shared: Arc<Shared>, local: Arc<LocalGrant>, cancel: CancellationToken) {
-    let mut viewer = Viewer { shared, local, checked: None, stale: None };
+pub(super) async fn keep(shared: Arc<GrantContext>, local: Arc<LocalGrant>, cancel: CancellationToken) {
+    let mut viewer = ViewTask { shared, local, checked: None, stale: None };
     cancel.run_until_cancelled(viewer.run()).await;
 }
 
 /// Login and serial: one set of tokens.
 type TokenId = (String, u64);
 
-struct Viewer {
-    shared: Arc<Shared>,
+struct ViewTask {
+    shared: Arc<GrantContext>,
     local: Arc<LocalGrant>,
     /// The token that was checked last, and what came of it.
-    checked: Option<(TokenId, View)>,
+    checked: Option<(TokenId, GrantView)>,
     /// The last token that was too old, too new, or signed with an unknown key, and how many of its login were in a row.
     stale: Option<(TokenId, u32)>,
 }
 
-impl Viewer {
+impl ViewTask {
     /// Counts a stale token: whether it is another than the last one, and how many there were in a row.
     fn count_stale(&mut self, token: TokenId) -> (bool, u32) {
         let before = self.stale.take().filter(|((login, _), _)| *login == token.0);
@@ -208,16 +208,16 @@ impl Viewer {
         let table = self.shared.store.table().clone();
         let (mut changes, mut clients) = (table.changes(), self.shared.clients.subscribe());
         table.caught_up().await;
-        let mut backoff = Backoff::new(AGAIN, 7);
+        let mut backoff = Backoff::new(KEYS_BACKOFF, 7);
         loop {
             changes.borrow_and_update();
             clients.borrow_and_update();
             let again = match self.look().await {
                 Ok(()) => {
                     backoff.reset();
-                    IDLE
+                    RECHECK_INTERVAL
                 }
-                Err(wait) => backoff.next_wait(wait).unwrap_or(IDLE),
+                Err(wait) => backoff.next_wait(wait).unwrap_or(RECHECK_INTERVAL),
             };
             tokio::select! {
                 _ = changes.changed() => {}
@@ -231,13 +231,15 @@ impl Viewer {
     async fn look(&mut self) -> Result<(), Retry> {
         // In this order: a grant that was written after others took the topic over is not shown.
         let view = match (self.shared.store.grant(&self.local.name), self.shared.foreign()) {
-            (_, Some(group)) => View::Foreign { group },
+            (_, Some(group)) => GrantView::Foreign { group },
             (Err(error), None) => unreadable(error),
-            (Ok(None), None) => View::Absent,
+            (Ok(None), None) => GrantView::Absent,
             (Ok(Some(grant)), None) => match &grant.state {
-                State::Out { .. } => View::Out,
-                State::Lost { origin, reason, .. } => View::Lost { reason: lost(origin.as_ref(), reason) },
-                State::Ready | State::Refreshing { .. } => return self.check(&grant).await,
+                GrantState::LoggedOut { .. } => GrantView::LoggedOut,
+                GrantState::Lost { origin, reason, .. } => {
+                    GrantView::Lost { reason: lost(origin.as_ref(), reason) }
+                }
+                GrantState::Ready { .. } | GrantState::Refreshing { .. } => return self.check(&grant).await,
             },
         };
         self.show(view);
@@ -246,7 +248,7 @@ impl Viewer {
 
     /// Checks its access token, unless that is done, and shows the grant.
     async fn check(&mut self, grant: &Grant) -> Result<(), Retry> {
-        let Some(tokens) = &grant.tokens else { return Ok(()) };
+        let Some(tokens) = grant.tokens() else { return Ok(()) };
         let (login, serial) = (&grant.login.id, grant.serial);
         let id = (login.clone(), serial);
         if let Some((_, view)) = self.checked.as_ref().filter(|(checked, _)| *checked == id) {
@@ -255,7 +257,7 @@ impl Viewer {
         }
         let clients = self.shared.clients.borrow().clone();
         let Some(client) = clients.of_login(grant) else {
-            self.show(View::Distrusted { rule: not_theirs(grant.area), login: login.clone() });
+            self.show(GrantView::Distrusted { rule: not_theirs(grant.area), login: login.clone() });
             return Ok(());
         };
         let issuer = match self.shared.issuer(client) {
@@ -263,27 +265,31 @@ impl Viewer {
             // A file may be missing for a moment, while it is replaced.
             Err(error) => {
                 tracing::warn!(grant = grant.name, error = %ErrorChain(&error), "the identity service cannot be asked");
-                self.show_unless_good(login, View::Unusable { what: ErrorChain(&error).to_string() });
+                self.show_unless_good(login, GrantView::Unusable { what: ErrorChain(&error).to_string() });
                 return Err(Retry::Later);
             }
         };
         // Fetching the keys may take a while, and the problem shown until now is over.
-        let is_mended = self.local.view.borrow().is_mended_by(grant);
-        if is_mended {
-            self.show(View::Unchecked);
+        let is_resolved = self.local.view.borrow().is_resolved_by(grant);
+        if is_resolved {
+            self.show(GrantView::Unchecked);
         }
         let view = match issuer.check(&tokens.access).await {
             Ok(told) => {
                 let end = told.unwrap_or(tokens.access_expires_ms).min(tokens.access_expires_ms);
                 let header = Secret::new(format!("Bearer {}", tokens.access.reveal()));
                 let access = Access { header, serial, expires_ms: Some(end) };
-                View::Good(Arc::new(CheckedToken { access, area: grant.area, login: grant.login.clone() }))
+                GrantView::Ready(Arc::new(CheckedToken {
+                    access,
+                    area: grant.area,
+                    login: grant.login.clone(),
+                }))
             }
-            Err(Fault::Distrusted(rule)) => {
+            Err(TokenFault::Distrusted(rule)) => {
                 tracing::error!(grant = grant.name, serial, rule, "a token is not trusted");
-                View::Distrusted { rule, login: login.clone() }
+                GrantView::Distrusted { rule, login: login.clone() }
             }
-            Err(Fault::Stale(rule)) => {
+            Err(TokenFault::Stale(rule)) => {
                 let (is_news, in_a_row) = self.count_stale(id);
                 if is_news {
                     tracing::warn!(
@@ -293,20 +299,20 @@ impl Viewer {
                         "a token is of no use; its owner gets another"
                     );
                 }
-                if in_a_row >= STALE_MOST {
-                    self.show(View::Unusable {
-                        what: format!("each of the last {STALE_MOST} tokens: {rule}"),
+                if in_a_row >= STALE_LIMIT {
+                    self.show(GrantView::Unusable {
+                        what: format!("each of the last {STALE_LIMIT} tokens: {rule}"),
                     });
                 } else {
-                    self.show_unless_good(login, View::Unchecked);
+                    self.show_unless_good(login, GrantView::Unchecked);
                 }
                 // The owner refreshes it; if the next one is no better, the owner waits between two.
                 self.shared.refuse(&self.local, login, serial);
                 return Ok(());
             }
-            Err(Fault::Keys { source, retry }) => {
+            Err(TokenFault::Keys { source, retry }) => {
                 tracing::warn!(grant = grant.name, error = %ErrorChain(&*source), "the provider's keys cannot be had");
-                self.show_unless_good(login, View::Unchecked);
+                self.show_unless_good(login, GrantView::Unchecked);
                 return Err(if retry == Retry::Never { Retry::Later } else { retry });
             }
         };
@@ -317,8 +323,9 @@ impl Viewer {
     }
 
     /// Shows why the current token cannot be given out, unless an earlier one of the same login is in use: that one stays.
-    fn show_unless_good(&self, login: &str, view: View) {
-        let is_good = matches!(&*self.local.view.borrow(), View::Good(token) if token.login.id == login);
+    fn show_unless_good(&self, login: &str, view: GrantView) {
+        let is_good =
+            matches!(&*self.local.view.borrow(), GrantView::Ready(token) if token.login.id == login);
         if !is_good {
             self.show(view);
         }
@@ -328,15 +335,15 @@ impl Viewer {
     fn forget(&mut self) {
         self.checked = None;
         self.local.view.send_if_modified(|shown| {
-            let was_refused = matches!(shown, View::Client { .. });
+            let was_refused = matches!(shown, GrantView::ClientRefused { .. });
             if was_refused {
-                *shown = View::Unchecked;
+                *shown = GrantView::Unchecked;
             }
             was_refused
         });
     }
 
-    fn show(&self, view: View) {
+    fn show(&self, view: GrantView) {
         self.local.view.send_if_modified(|shown| {
             let is_other = !shown.covers(&view);
             if is_other {
@@ -347,15 +354,15 @@ impl Viewer {
     }
 }
 
-impl View {
+impl GrantView {
     /// Whether another need not be shown while this is.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Good(one), Self::Good(other)) => {
+            (Self::Ready(one), Self::Ready(other)) => {
                 (one.login.id == other.login.id) && one.access.serial == other.access.serial
             }
             // Stays until there is another set of tokens, or the client is another.
-            (Self::Client { login, serial, .. }, Self::Good(other)) => {
+            (Self::ClientRefused { login, serial, .. }, Self::Ready(other)) => {
                 *login == other.login.id && *serial >= other.access.serial
             }
             (one, other) => format!("{one:?}") == format!("{other:?}"),
@@ -363,12 +370,12 @@ impl View {
     }
 }
 
-fn unreadable(error: seal::Error) -> View {
+fn unreadable(error: seal::Error) -> GrantView {
     match error {
-        seal::Error::UnknownKey { kid } => View::Unreadable { kid },
+        seal::Error::UnknownKey { kid } => GrantView::Unreadable { kid },
         // Of a later version, which reads it: a login would take it away from those.
-        error @ seal::Error::Form { .. } => View::Unusable { what: error.to_string() },
-        error => View::Lost { reason: format!("its record cannot be read: {error}") },
+        error @ seal::Error::Form { .. } => GrantView::Unusable { what: error.to_string() },
+        error => GrantView::Lost { reason: format!("its record cannot be read: {error}") },
     }
 }
 
@@ -381,10 +388,10 @@ fn not_theirs(area: Area) -> String {
 }
 
 /// How a grant was lost, for people.
-pub(super) fn lost(origin: Option<&Origin>, reason: &str) -> String {
+pub(super) fn lost(origin: Option<&RefreshOrigin>, reason: &str) -> String {
     match origin {
         None => format!("the provider refuses its refresh token ({reason})"),
-        Some(Origin { worker, begun_ms }) => {
+        Some(RefreshOrigin { worker, begun_ms }) => {
             let begun = Moment::from_micros(begun_ms.saturating_mul(1_000));
             format!(
                 "the refresh begun {begun} by {worker} never ended, and the provider refuses the stored token ({reason})"
@@ -394,10 +401,10 @@ pub(super) fn lost(origin: Option<&Origin>, reason: &str) -> String {
 }
 
 /// What to run for a grant, by the first connector that names it.
-pub(super) fn command(shared: &Shared, grant: &str, area: Area) -> String {
+pub(super) fn command(shared: &GrantContext, grant: &str, area: Area) -> String {
     let clients = shared.clients.borrow();
     let client = clients.naming(grant).iter().find(|client| client.area == area);
-    client.map_or_else(|| login_command(area, "NAME"), Client::login_command)
+    client.map_or_else(|| login_command(area, "NAME"), GrantClient::login_command)
 }
 
 #[cfg(test)]

@@ -9,19 +9,19 @@ use crate::{
     plugin::samples::record_config,
 };
 
-fn given(id: &str, serial: u64) -> View {
+fn given(id: &str, serial: u64) -> GrantView {
     let access = Access { header: format!("Bearer {id}-{serial}").into(), serial, expires_ms: None };
-    View::Good(Arc::new(CheckedToken { access, area: Area::Accounting, login: login(id) }))
+    GrantView::Ready(Arc::new(CheckedToken { access, area: Area::Accounting, login: login(id) }))
 }
 
-fn client(changed: &[(&str, &str)], area: Area) -> Client {
+fn client(changed: &[(&str, &str)], area: Area) -> GrantClient {
     let mut config = record_config();
     for (key, value) in changed {
         config.insert((*key).into(), (*value).into());
     }
     let (connector, _) = Connector::parse("staging", &config, &Providers::new([])).unwrap();
     let Connector::RecordSource(source) = connector else { panic!("it is a RecordSource") };
-    Client { connector: "staging".to_owned(), area, provider: Arc::new(source.provider) }
+    GrantClient { connector: "staging".to_owned(), area, provider: Arc::new(source.provider) }
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_connector_gets_no_token_for_another_origin() {
         "https://login.example.com",
     ] {
         let client = client(&[("provider.base.url", base)], Area::Accounting);
-        let View::Good(token) = &view else { panic!("it is good") };
+        let GrantView::Ready(token) = &view else { panic!("it is good") };
 
         let error = client.problem(&view).unwrap();
 
@@ -70,9 +70,9 @@ fn a_connector_gets_no_token_for_another_origin() {
 
 #[test]
 fn a_login_without_origins_needs_its_host_listed_in_full() {
-    let old = Login { origins: Vec::new(), ..login("first") };
+    let old = GrantLogin { origins: Vec::new(), ..login("first") };
     let access = Access { header: "Bearer old".into(), serial: 1, expires_ms: None };
-    let view = View::Good(Arc::new(CheckedToken { access, area: Area::Accounting, login: old }));
+    let view = GrantView::Ready(Arc::new(CheckedToken { access, area: Area::Accounting, login: old }));
     for (listed, is_good) in [
         (&[][..], false),
         (&["*.example.com"][..], false),
@@ -88,20 +88,25 @@ fn a_login_without_origins_needs_its_host_listed_in_full() {
 #[test]
 fn tokens_of_another_login_are_others_whatever_their_serial() {
     assert!(given("first", 1).covers(&given("first", 1)));
-    assert!(!given("first", 1).covers(&given("second", 1)), "a login over a record that nobody could read");
-    let refused = |login: &str| View::Client { code: "x".into(), login: login.into(), serial: 57 };
+    assert!(!given("first", 1).covers(&given("second", 1)), "a login over an unreadable record");
+    let refused =
+        |login: &str| GrantView::ClientRefused { code: "x".into(), login: login.into(), serial: 57 };
     assert!(refused("first").covers(&given("first", 57)));
     assert!(!refused("first").covers(&given("first", 58)));
     assert!(!refused("first").covers(&given("second", 1)));
 }
 
 #[test]
-fn what_stood_before_a_login_is_not_held_against_it() {
-    let mended = |view: View| view.is_mended_by(&ready("acc"));
+fn a_login_resolves_earlier_problems() {
+    let resolved = |view: GrantView| view.is_resolved_by(&ready("acc"));
 
-    assert!(mended(View::Absent) && mended(View::Out) && mended(View::Lost { reason: "x".into() }));
-    let distrusted = |login: &str| View::Distrusted { rule: "x".into(), login: login.into() };
-    assert!(mended(distrusted("another")) && !mended(distrusted("first")));
-    let refused = |login: &str| View::Client { code: "x".into(), login: login.into(), serial: 9 };
-    assert!(mended(refused("another")) && !mended(refused("first")));
+    assert!(
+        resolved(GrantView::Absent)
+            && resolved(GrantView::LoggedOut)
+            && resolved(GrantView::Lost { reason: "x".into() })
+    );
+    let distrusted = |login: &str| GrantView::Distrusted { rule: "x".into(), login: login.into() };
+    assert!(resolved(distrusted("another")) && !resolved(distrusted("first")));
+    let refused = |login: &str| GrantView::ClientRefused { code: "x".into(), login: login.into(), serial: 9 };
+    assert!(resolved(refused("another")) && !resolved(refused("first")));
 }

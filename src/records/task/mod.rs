@@ -71,7 +71,7 @@ use crate::{
         Connector, RecordSource,
         connector::{SnapshotMode, record::MAX_SHARDS},
     },
-    logins::access::Party,
+    logins::access::ApiUser,
     plugin::{Failure, Task, unable},
     publish::{self, DeadLetters, Layout, Preparer},
     records::{enrich::Rules, fence::Fences},
@@ -294,7 +294,8 @@ async fn begin(
     if own.is_empty() {
         return Ok(None);
     }
-    let party = Party { rates: Some(Rates::from(source)), ..Party::new(&task.connector, &source.provider) };
+    let party =
+        ApiUser { rates: Some(Rates::from(source)), ..ApiUser::new(&task.connector, &source.provider) };
     let unusable = |cause: api::Cause| {
         let remedy = "correct provider.*, or what it refers to on this worker";
         Failure::permanent("InvalidConfiguration", cause.to_string(), remedy)

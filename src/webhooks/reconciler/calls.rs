@@ -23,7 +23,7 @@ use provider::{
 
 use crate::{
     config::WebhookSource,
-    logins::access::{Access, Party},
+    logins::access::{ApiAccess, ApiUser},
     plugin::{Failure, no_access},
     webhooks::subscriptions::{Call, Listed, Outcome, Seen, owner, secret_of},
 };
@@ -50,7 +50,7 @@ impl Calls {
     ///
     /// # Errors
     /// What it takes to reach the provider is not usable here.
-    pub(super) fn new(access: &Access, connector: &str, source: &WebhookSource) -> Result<Self, Failure> {
+    pub(super) fn new(access: &ApiAccess, connector: &str, source: &WebhookSource) -> Result<Self, Failure> {
         let mut calls = Self { source: Arc::new(source.clone()), accounting: None, invoicing: None };
         let Some(provider) = source.provider.as_ref().filter(|_| source.manage_subscriptions) else {
             return Ok(calls);
@@ -58,7 +58,7 @@ impl Calls {
         let invoicing = source.invoicing.as_ref();
         let egress_proxy = invoicing.and_then(|invoicing| invoicing.egress_proxy.as_ref());
         let api_version = invoicing.and_then(|invoicing| invoicing.api_version.as_deref());
-        let party = Party { api_version, egress_proxy, ..Party::new(connector, provider) };
+        let party = ApiUser { api_version, egress_proxy, ..ApiUser::new(connector, provider) };
         let unusable = |cause: Cause| refused(&ErrorChain(&cause).to_string());
         // Also where no resource is declared any more: there may be some to delete.
         calls.accounting = Some(access.accounting(&party).map_err(unusable)?);

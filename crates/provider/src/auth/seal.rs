@@ -32,7 +32,7 @@ use zeroize::Zeroizing;
 
 use base::{retry::Retry, secret::Secret};
 
-use super::grant::{Grant, Unreadable};
+use super::grant::{Grant, InvalidGrantBytes};
 
 /// Version of signatures, written and read.
 const SIGNATURE_VERSION: &str = "v1";
@@ -92,7 +92,7 @@ pub enum Error {
     },
     /// The content is not a grant.
     #[error(transparent)]
-    Unreadable(#[from] Unreadable),
+    InvalidGrantBytes(#[from] InvalidGrantBytes),
     /// There are no random numbers, or the library failed.
     #[error("encryption failed on this machine")]
     Failed,
@@ -104,7 +104,7 @@ impl Error {
         match self {
             // A worker with another configuration may take over.
             Self::UnknownKey { .. } | Self::Failed => Retry::Later,
-            Self::Damaged | Self::Form { .. } | Self::Unreadable(_) => Retry::Never,
+            Self::Damaged | Self::Form { .. } | Self::InvalidGrantBytes(_) => Retry::Never,
         }
     }
 }
@@ -374,7 +374,7 @@ mod tests {
         let opened = ring.open("grant/acc", &envelope).unwrap();
 
         assert_eq!(*opened.to_bytes(), *grant.to_bytes());
-        let tokens = grant.tokens.unwrap();
+        let tokens = grant.tokens().unwrap();
         let shown = format!("{envelope:?} {ring:?} {}", serde_json::to_string(&envelope).unwrap());
         for secret in [tokens.access.reveal(), tokens.refresh.reveal(), KEY, "person@example.com"] {
             assert!(!shown.contains(secret) && !shown.contains(&BASE64.encode(secret)), "{shown}");

@@ -19,7 +19,7 @@ use provider::{
     OAuth,
     auth::{
         Area,
-        grant::{Grant, State},
+        grant::{Grant, GrantState},
         seal::{Envelope, Keyring},
     },
 };
@@ -204,27 +204,29 @@ impl GrantSummary {
         };
         let Ok(grant) = &status.known.grant else { return status };
         let named = lifetimes.get(grant);
-        if let Some(tokens) = &grant.tokens {
+        if let Some(tokens) = grant.tokens() {
             let (lifetime, idle) = named.unwrap_or((Some(DEFAULT_LIFETIME), None));
             (status.login_ms, status.refresh_ms) = grant.ends_ms(lifetime, idle);
             status.access_ms = Some(tokens.access_expires_ms);
         }
         (status.state, status.remark, status.needs_a_person) = match &grant.state {
-            State::Ready if named.is_none() && lifetimes.all => {
+            GrantState::Ready { .. } if named.is_none() && lifetimes.all => {
                 ("ready", Some("no connector uses it, so it is not refreshed".to_owned()), false)
             }
-            State::Ready if grant.login.origins.is_empty() => {
+            GrantState::Ready { .. } if grant.login.origins.is_empty() => {
                 ("ready", Some(NO_ORIGIN_REMARK.to_owned()), false)
             }
-            State::Ready => ("ready", None, false),
-            State::Refreshing { intent } => {
+            GrantState::Ready { .. } => ("ready", None, false),
+            GrantState::Refreshing { intent, .. } => {
                 let (worker, started) = (&intent.origin.worker, moment(intent.origin.begun_ms));
                 ("refreshing", Some(format!("{worker} has been refreshing it since {started}")), false)
             }
-            State::Lost { reason, at_ms, .. } => {
+            GrantState::Lost { reason, at_ms, .. } => {
                 ("lost", Some(format!("{reason}, found {}: log in again", moment(*at_ms))), true)
             }
-            State::Out { at_ms } => ("logged out", Some(format!("since {}", moment(*at_ms))), false),
+            GrantState::LoggedOut { at_ms } => {
+                ("logged out", Some(format!("since {}", moment(*at_ms))), false)
+            }
         };
         if let Some(end) = status.refresh_ms.filter(|end| end.saturating_sub(now_ms) < EXPIRY_WARNING)
             && !status.needs_a_person
@@ -238,7 +240,7 @@ impl GrantSummary {
 
     fn json(&self, cached: bool) -> Value {
         let grant = self.known.grant.as_ref().ok();
-        let tokens = grant.and_then(|grant| grant.tokens.as_ref());
+        let tokens = grant.and_then(Grant::tokens);
         json!({
             "grant": self.known.name,
             "area": grant.map(|grant| grant.area.name()),

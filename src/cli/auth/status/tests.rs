@@ -1,5 +1,5 @@
 use provider::auth::{
-    grant::{Base, Cause, Intent, Issued, Login, Origin},
+    grant::{GrantLogin, IssuedTokens, RefreshBase, RefreshCause, RefreshIntent, RefreshOrigin},
     seal,
 };
 
@@ -10,7 +10,7 @@ use crate::{cli::auth::grants_topic::UnreadableGrant, logins::table::grant_key};
 const NOON: i64 = 1_794_744_000_000;
 
 fn grant(login_ms: i64) -> Grant {
-    let login = Login {
+    let login = GrantLogin {
         id: "1".to_owned(),
         at_ms: login_ms,
         subject: "0e5c9c3a".to_owned(),
@@ -19,7 +19,7 @@ fn grant(login_ms: i64) -> Grant {
         auth_url: "https://login.example.com/".to_owned(),
         origins: vec!["https://api.example.com".to_owned()],
     };
-    let issued = Issued {
+    let issued = IssuedTokens {
         access: "never shown".into(),
         expires_in: Some(Duration::from_secs(3_600)),
         refresh: Some("never shown".into()),
@@ -29,9 +29,15 @@ fn grant(login_ms: i64) -> Grant {
     Grant::log_in(None, "books", Area::Accounting, login, issued).unwrap()
 }
 
-fn refreshing(grant: &Grant) -> (Grant, Base) {
-    let origin = Origin { worker: "10.0.0.7:8083".to_owned(), begun_ms: NOON - MINUTE };
-    let intent = Intent { id: "i".to_owned(), cause: Cause::Due, origin, window_ms: 5_000, withdrawn: false };
+fn refreshing(grant: &Grant) -> (Grant, RefreshBase) {
+    let origin = RefreshOrigin { worker: "10.0.0.7:8083".to_owned(), begun_ms: NOON - MINUTE };
+    let intent = RefreshIntent {
+        id: "i".to_owned(),
+        cause: RefreshCause::Due,
+        origin,
+        window_ms: 5_000,
+        withdrawn: false,
+    };
     let base = grant.base(&intent);
     (grant.begin(1, intent).unwrap(), base)
 }

@@ -36,7 +36,7 @@ use super::{
 };
 use crate::{
     config::{RecordSource, connector::SnapshotMode},
-    logins::{Watch, payroll_waits},
+    logins::{GrantWatch, payroll_waits},
     plugin::{Failure, Task},
     records::snapshot::Filter,
     state::{
@@ -67,7 +67,7 @@ pub(super) struct Follower {
     pub(super) orders: watch::Sender<Orders>,
     pub(super) begun_at: i64,
     /// The login that payroll needs, where it is configured.
-    pub(super) payroll: Option<Watch>,
+    pub(super) payroll: Option<GrantWatch>,
     /// Why payroll waits, as it was logged last.
     pub(super) waits: Option<String>,
 }
@@ -291,7 +291,7 @@ fn due_by_mode(runs: &Runs, id: String, lists: &BTreeSet<List>) -> (String, BTre
 }
 
 /// Returns when the login stands otherwise; never where none is needed.
-async fn logged_in(login: &mut Option<Watch>) {
+async fn logged_in(login: &mut Option<GrantWatch>) {
     match login {
         Some(login) => login.changed().await,
         None => std::future::pending().await,

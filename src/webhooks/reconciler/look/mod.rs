@@ -17,7 +17,7 @@ use model::{Moment, Nonce, Target};
 use super::{Desired, Failure, Stop, calls::Calls, draw, no_ledger, read, want_since};
 use crate::{
     config,
-    logins::access::Access,
+    logins::access::ApiAccess,
     state::{configs::Properties, state_topic::StateTopics, subscriptions::SubscriptionState},
     webhooks::subscriptions::{
         Call, Listed, Memory, Outcome, Plan, Rules, Seen, Situation, Wanted, plan, settle,
@@ -41,7 +41,7 @@ pub struct Desk<'a> {
     /// Who it is.
     pub worker_id: &'a str,
     /// The provider's APIs.
-    pub access: &'a Access,
+    pub access: &'a ApiAccess,
     /// The ledgers.
     pub ledgers: &'a StateTopics,
 }

@@ -14,8 +14,8 @@ use simulator::Simulator;
 use tributary::{
     config::connector::InvoicingLogin,
     logins::{
-        Grants, Hosts,
-        access::{Access, Party},
+        Grants, IdentityHosts,
+        access::{ApiAccess, ApiUser},
     },
 };
 
@@ -29,8 +29,8 @@ crate::tests! {
     plain a_call_without_grants_sends_nothing;
 }
 
-fn access() -> Access {
-    Access::new(Grants::default(), Arc::new(Hosts::new(Duration::from_secs(300))), |_| true)
+fn access() -> ApiAccess {
+    ApiAccess::new(Grants::default(), Arc::new(IdentityHosts::new(Duration::from_secs(300))), |_| true)
 }
 
 fn login(simulator: &Simulator, password: Option<&str>) -> InvoicingLogin {
@@ -50,7 +50,7 @@ async fn connectors_of_one_invoicing_user_log_in_once() {
     let (access, provider) = (access(), provider(&simulator));
     let login = login(&simulator, None);
     let of = |connector| {
-        let party = Party { rates: Some(FREELY), ..Party::new(connector, &provider) };
+        let party = ApiUser { rates: Some(FREELY), ..ApiUser::new(connector, &provider) };
         access.invoicing(&party, &login).unwrap()
     };
 
@@ -66,7 +66,7 @@ async fn a_rejected_password_is_tried_once_per_start() {
     let simulator = start(|_| {}).await;
     let (access, provider) = (access(), provider(&simulator));
     let (wrong, right) = (login(&simulator, Some("wrong-password")), login(&simulator, None));
-    let party = Party { rates: Some(FREELY), ..Party::new("books", &provider) };
+    let party = ApiUser { rates: Some(FREELY), ..ApiUser::new("books", &provider) };
 
     for begun in 1..=2 {
         let invoicing = access.invoicing(&party, &wrong).unwrap();
@@ -91,8 +91,8 @@ async fn connectors_with_the_same_key_share_a_budget() {
     // The first request is admitted at once; each further one waits for fifty seconds.
     let rates = Some(Rates { application: 0.02, company: 100.0, ..Rates::default() });
     let login = login(&simulator, None);
-    let first = access.invoicing(&Party { rates, ..Party::new("books", &provider) }, &login).unwrap();
-    let other = access.invoicing(&Party { rates, ..Party::new("shop", &slower) }, &login).unwrap();
+    let first = access.invoicing(&ApiUser { rates, ..ApiUser::new("books", &provider) }, &login).unwrap();
+    let other = access.invoicing(&ApiUser { rates, ..ApiUser::new("shop", &slower) }, &login).unwrap();
     let brief = || CallOptions::within(Priority::Webhook, Duration::from_secs(5));
 
     first.hooks(&brief()).await.unwrap_err();
@@ -107,7 +107,7 @@ async fn connectors_with_the_same_key_share_a_budget() {
 async fn a_call_without_grants_sends_nothing() {
     let simulator = start(|_| {}).await;
     let (access, provider) = (access(), provider(&simulator));
-    let accounting = access.accounting(&Party::new("books", &provider)).unwrap();
+    let accounting = access.accounting(&ApiUser::new("books", &provider)).unwrap();
 
     let error = accounting.companies_numbered(page(1, 10), &patient()).await.unwrap_err();
 

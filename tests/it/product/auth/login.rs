@@ -12,7 +12,7 @@ use tributary::{
     config,
     logins::{
         store::GrantStore,
-        table::{GrantTable, Owners},
+        table::{GrantTable, TopicOwners},
     },
     state::Table,
 };
@@ -381,7 +381,7 @@ async fn useless_and_harmful_logins_are_refused_before_they_start(shared: &'stat
     let worker = config::Worker::load(Some(&scene.config), []).unwrap().config;
     let book = Table::<GrantTable>::follow(&worker.kafka, &worker.topics.grant.name, 1).await.unwrap();
     let keys = Arc::new(Keyring::new(&ENCRYPTION_KEY.into(), None, &worker.group.id).unwrap());
-    let theirs = Owners { group: "theirs".into(), work_topic: "their-work".into() };
+    let theirs = TopicOwners { group: "theirs".into(), work_topic: "their-work".into() };
     GrantStore::new(&worker.kafka, book, keys).claim(&theirs, false, LIMIT).await.unwrap();
     refused("a topic of others", &["grant.storage.topic", "theirs", "their-work"]).await;
     Ok(())

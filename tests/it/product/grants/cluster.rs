@@ -8,7 +8,7 @@ use std::time::Duration;
 use kafka::{Admin, GroupOptions, Membership};
 use provider::{
     Provider,
-    auth::grant::{Grant, Login, origin},
+    auth::grant::{Grant, GrantLogin, origin},
     auth::seal::Keyring,
     auth::{Access, Area, Error, Tokens},
 };
@@ -20,9 +20,9 @@ use tributary::{
     config::{self, Connector, Providers},
     connect::config_writer::ConfigWriter,
     logins::{
-        Grants, Parts, Watch,
+        GrantParts, GrantWatch, Grants,
         store::GrantStore,
-        table::{GrantTable, Owners},
+        table::{GrantTable, TopicOwners},
     },
     state::{
         State, Table,
@@ -103,9 +103,9 @@ impl GrantCluster {
     }
 
     /// The owners of the topic once a worker has started.
-    pub(super) fn owners(&self) -> Owners {
+    pub(super) fn owners(&self) -> TopicOwners {
         let worker = self.config(KEY, None, "setup");
-        Owners { group: worker.group.id.clone(), work_topic: worker.topics.work.name.clone() }
+        TopicOwners { group: worker.group.id.clone(), work_topic: worker.topics.work.name.clone() }
     }
 
     pub(super) fn state_dir(&self, id: &str) -> PathBuf {
@@ -130,7 +130,7 @@ impl GrantCluster {
     /// Logs in for an area, whose grant has its name.
     pub(super) async fn log_in_for(&self, ledger: &GrantStore, number: u32, area: Area) -> Grant {
         let issued = self.issuer.log_in(number);
-        let login = Login {
+        let login = GrantLogin {
             id: format!("login-{number}"),
             at_ms: issued.at_ms,
             subject: "0e5c9c3a".into(),
@@ -159,7 +159,7 @@ impl GrantCluster {
             member: id.to_owned(),
         };
         let membership = Membership::join(&worker.kafka, options).await.unwrap();
-        let parts = Parts {
+        let parts = GrantParts {
             worker: Arc::clone(worker),
             partitions: 1,
             membership: membership.clone(),
@@ -184,7 +184,7 @@ impl GrantWorker {
     }
 
     /// Watches the grant of the connector.
-    pub(super) fn watch(&self) -> Watch {
+    pub(super) fn watch(&self) -> GrantWatch {
         self.grants.watch(&provider(), Area::Accounting, "books")
     }
 

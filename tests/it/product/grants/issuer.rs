@@ -10,13 +10,13 @@ use model::Moment;
 use parking_lot::Mutex;
 use provider::{
     Provider,
-    auth::grant::Issued,
+    auth::grant::IssuedTokens,
     auth::identity,
     auth::identity::{Gate, Granted, OAuthCode, RefreshOutcome},
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tributary::logins::{Fault, Issuer, Issuers};
+use tributary::logins::{Issuer, IssuerFactory, TokenFault};
 
 /// The effect of a refresh.
 #[derive(Debug, Clone)]
@@ -102,13 +102,13 @@ impl TestIssuer {
     }
 
     /// The tokens of a login, which start with the refresh token of this number.
-    pub(super) fn log_in(&self, number: u32) -> Issued {
+    pub(super) fn log_in(&self, number: u32) -> IssuedTokens {
         let Granted { access, refresh, .. } = self.granted(number);
         let mut state = self.state.lock();
         state.good.insert(number);
         let at_ms = self.now_ms() - i64::try_from(state.age.as_millis()).unwrap();
         state.given.insert(number, at_ms);
-        Issued { access, expires_in: Some(state.life), refresh, scopes: None, at_ms }
+        IssuedTokens { access, expires_in: Some(state.life), refresh, scopes: None, at_ms }
     }
 
     /// The tokens of later logins have this age.
@@ -195,7 +195,7 @@ fn number(token: &str) -> Option<u32> {
     token.strip_prefix("refresh-")?.parse().ok()
 }
 
-impl Issuers for TestIssuer {
+impl IssuerFactory for TestIssuer {
     fn issuer(&self, _: &Provider) -> Result<Arc<dyn Issuer>, identity::Error> {
         self.state.lock().made += 1;
         Ok(Arc::new(self.clone()))
@@ -238,10 +238,10 @@ impl Issuer for TestIssuer {
         )
     }
 
-    async fn check(&self, _: &Secret) -> Result<Option<i64>, Fault> {
+    async fn check(&self, _: &Secret) -> Result<Option<i64>, TokenFault> {
         self.held.subscribe().wait_for(|held| !held).await.unwrap();
         if self.keys.send_if_modified(|keys| keys.miss()) {
-            return Err(Fault::Keys { source: "they are away".into(), retry: Retry::Later });
+            return Err(TokenFault::Keys { source: "they are away".into(), retry: Retry::Later });
         }
         Ok(None)
     }

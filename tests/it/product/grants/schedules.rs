@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use kafka::{ShardProducers, TransactionOptions};
 use provider::{
-    auth::grant::{Cause, Grant, Intent, Issued, Origin, State},
+    auth::grant::{Grant, GrantState, IssuedTokens, RefreshCause, RefreshIntent, RefreshOrigin},
     auth::seal::Keyring,
     auth::{Access, Area, Error, Tokens},
 };
@@ -14,7 +14,7 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
-use tributary::logins::{Files, Pending, store::GrantStore};
+use tributary::logins::{GrantFiles, PendingAnswer, store::GrantStore};
 
 use super::cluster::{GrantCluster, GrantWorker, KEY, LIMIT, OTHER_KEY, provider, provider_with};
 use super::issuer::RefreshEffect;
@@ -214,7 +214,7 @@ async fn a_rival_between_answer_and_commit_costs_nothing(shared: &'static Shared
     // Takes the transactional id, so that the broker refuses the worker's next write.
     let mut rival = ledger.writer("accounting", Arc::new(|| true));
     let found = rival.take(Instant::now() + LIMIT).await.unwrap().unwrap();
-    assert!(matches!(found.state, State::Refreshing { .. }));
+    assert!(matches!(found.state, GrantState::Refreshing { .. }));
     cluster.issuer.answer();
 
     assert_eq!(worker.serial(2).await.header.reveal(), "Bearer access-2");
@@ -240,9 +240,9 @@ async fn a_commit_is_reported_while_an_open_transaction_hides_it(shared: &'stati
     let log_out = |grant: Option<&Grant>| grant.map(|grant| grant.log_out(7));
     let written = held.write(Instant::now() + HIDDEN, log_out).await.unwrap().unwrap();
 
-    assert!(matches!(written.state, State::Out { at_ms: 7 }), "{:?}", written.state);
+    assert!(matches!(written.state, GrantState::LoggedOut { at_ms: 7 }), "{:?}", written.state);
     assert!(
-        ledger.grant("accounting").unwrap().unwrap().tokens.is_some(),
+        ledger.grant("accounting").unwrap().unwrap().tokens().is_some(),
         "the open transaction did not hide it"
     );
     gate.open();
@@ -312,10 +312,10 @@ async fn stands(ledger: &GrantStore, name: &str, serial: u64) {
 
 /// Leaves a refresh open, as a crashed worker does.
 async fn open_intent(ledger: &GrantStore, name: &str) -> Grant {
-    let intent = Intent {
+    let intent = RefreshIntent {
         id: format!("open-{name}"),
-        cause: Cause::Due,
-        origin: Origin { worker: "one".into(), begun_ms: 0 },
+        cause: RefreshCause::Due,
+        origin: RefreshOrigin { worker: "one".into(), begun_ms: 0 },
         window_ms: 5_000,
         withdrawn: false,
     };
@@ -324,15 +324,15 @@ async fn open_intent(ledger: &GrantStore, name: &str) -> Grant {
     held.write(Instant::now() + LIMIT, begin).await.unwrap().unwrap()
 }
 
-fn files(cluster: &GrantCluster, worker: &str) -> Files {
-    Files::new(
+fn files(cluster: &GrantCluster, worker: &str) -> GrantFiles {
+    GrantFiles::new(
         &cluster.state_dir(worker),
         Arc::new(Keyring::new(&KEY.into(), None, &cluster.prefix).unwrap()),
     )
 }
 
-fn pending(cluster: &GrantCluster, grant: &Grant, number: u32) -> Pending {
+fn pending(cluster: &GrantCluster, grant: &Grant, number: u32) -> PendingAnswer {
     let issued =
-        Issued { refresh: Some(format!("refresh-{number}").into()), ..cluster.issuer.log_in(number) };
-    Pending { name: grant.name.clone(), base: grant.base(grant.intent().unwrap()), issued }
+        IssuedTokens { refresh: Some(format!("refresh-{number}").into()), ..cluster.issuer.log_in(number) };
+    PendingAnswer { name: grant.name.clone(), base: grant.base(grant.intent().unwrap()), issued }
 }

@@ -117,7 +117,7 @@ async fn quiet(scene: &GrantScene, names: &[&str]) -> Result<()> {
         let written = scene.written().await;
         let is_quiet = names.iter().all(|name| {
             let last = &written[*name].last().unwrap().grant;
-            let left = last.tokens.as_ref().unwrap().access_expires_ms - now_ms();
+            let left = last.tokens().unwrap().access_expires_ms - now_ms();
             last.intent().is_none() && left > i64::try_from(LIFE).unwrap() * 1_000 / 2
         });
         if is_quiet {

@@ -8,11 +8,11 @@ use kafka::{Producer, ProducerOptions};
 use model::EncodedRecord;
 use provider::{
     auth::Error,
-    auth::grant::{Cause, Grant, Intent, Issued, Origin, State},
+    auth::grant::{Grant, GrantState, IssuedTokens, RefreshCause, RefreshIntent, RefreshOrigin},
     auth::seal::Keyring,
 };
 use tokio::time::Instant;
-use tributary::logins::{Files, Pending, table::Owners};
+use tributary::logins::{GrantFiles, PendingAnswer, table::TopicOwners};
 
 use super::cluster::{GrantCluster, KEY, LIMIT, OTHER_KEY};
 use super::issuer::RefreshEffect;
@@ -166,11 +166,11 @@ async fn an_answer_on_the_disk_of_a_dead_process_is_salvaged(shared: &'static Sh
     let mut held = ledger.writer("accounting", Arc::new(|| true));
     let begin = |grant: Option<&Grant>| grant?.begin(1, intent()).ok();
     let begun = held.write(Instant::now() + LIMIT, begin).await.unwrap().unwrap();
-    let issued = Issued { refresh: Some("refresh-2".into()), ..cluster.issuer.log_in(2) };
+    let issued = IssuedTokens { refresh: Some("refresh-2".into()), ..cluster.issuer.log_in(2) };
     let base = begun.base(begun.intent().unwrap());
     let keys = Arc::new(Keyring::new(&KEY.into(), None, &cluster.prefix).unwrap());
-    let files = Files::new(&cluster.state_dir("one"), keys);
-    files.pend(&Pending { name: "accounting".into(), base, issued }).await.unwrap();
+    let files = GrantFiles::new(&cluster.state_dir("one"), keys);
+    files.pend(&PendingAnswer { name: "accounting".into(), base, issued }).await.unwrap();
     drop(held);
 
     let worker = cluster.worker("one").await;
@@ -205,7 +205,7 @@ async fn a_new_key_opens_what_the_old_one_sealed_and_reseals_it(shared: &'static
     timeout(2 * LIMIT, resealed).await.unwrap();
 
     let grant = new.grant("accounting").unwrap().unwrap();
-    assert_eq!((grant.serial, &grant.state), (1, &State::Ready), "only the key has changed");
+    assert!(grant.serial == 1 && matches!(grant.state, GrantState::Ready { .. }), "only the key has changed");
     assert!(old.table().read_to_end(LIMIT).await.is_ok() && old.grant("accounting").is_err());
     assert_eq!(both.token().await.unwrap().header.reveal(), "Bearer access-1");
     assert!(cluster.issuer.presented().is_empty());
@@ -217,7 +217,7 @@ async fn workers_of_another_group_refresh_nothing(shared: &'static Shared) {
     let cluster = GrantCluster::create(shared.bootstrap(), "grants-foreign", due).await;
     let own = GrantCluster::create(shared.bootstrap(), "grants-own", due).await;
     let ledger = cluster.ledger(KEY).await;
-    let theirs = Owners { group: "theirs".into(), work_topic: "their-work".into() };
+    let theirs = TopicOwners { group: "theirs".into(), work_topic: "their-work".into() };
     assert_eq!(ledger.claim(&theirs, false, LIMIT).await.unwrap(), theirs);
     let (worker, at_home) = (cluster.worker("one:1").await, own.worker("one:1").await);
     cluster.log_in(&ledger, 1).await;
@@ -290,23 +290,23 @@ async fn an_old_record_written_again_brings_no_login_back(shared: &'static Share
 
     worker.watch().catch_up().await;
     ledger.table().read_to_end(LIMIT).await.unwrap();
-    assert!(matches!(ledger.grant("accounting").unwrap().unwrap().state, State::Out { .. }));
+    assert!(matches!(ledger.grant("accounting").unwrap().unwrap().state, GrantState::LoggedOut { .. }));
     let refusal = worker.refusal().await;
     assert!(matches!(refusal, Error::LoggedOut { .. }), "{refusal}");
     // One that starts now reads the same log.
     let later = cluster.ledger(KEY).await;
-    assert!(matches!(later.grant("accounting").unwrap().unwrap().state, State::Out { .. }));
+    assert!(matches!(later.grant("accounting").unwrap().unwrap().state, GrantState::LoggedOut { .. }));
     // A login is newer than all of that.
     assert_eq!(cluster.log_in(&later, 20).await.serial, 2);
     assert_eq!(worker.serial(2).await.header.reveal(), "Bearer access-20");
     worker.stop().await;
 }
 
-fn intent() -> Intent {
-    Intent {
+fn intent() -> RefreshIntent {
+    RefreshIntent {
         id: "left open".into(),
-        cause: Cause::Due,
-        origin: Origin { worker: "one".into(), begun_ms: 0 },
+        cause: RefreshCause::Due,
+        origin: RefreshOrigin { worker: "one".into(), begun_ms: 0 },
         window_ms: 5_000,
         withdrawn: false,
     }

@@ -20,7 +20,7 @@ use tributary::{
         config_writer::ConfigWriter,
         supervisor::{self, RunningInstance, Settings, Supervisor, SupervisorHandle, SupervisorParts},
     },
-    logins::{Grants, Hosts, access::Access},
+    logins::{Grants, IdentityHosts, access::ApiAccess},
     plugin::{Plugins, Store},
     publish::LetterSigner,
     state::{State, state_topic::StateTopics, statuses::RunState, topics, writer::StatusWriter},
@@ -101,7 +101,11 @@ impl LocalWorker {
             worker_id: id.into(),
             worker: Arc::clone(config),
             faults: tokio::sync::watch::Sender::default().subscribe(),
-            access: Access::new(Grants::default(), Arc::new(Hosts::new(config.clock_skew_max)), |_| true),
+            access: ApiAccess::new(
+                Grants::default(),
+                Arc::new(IdentityHosts::new(config.clock_skew_max)),
+                |_| true,
+            ),
             ledgers: StateTopics::new(Arc::clone(config), Admin::Real(kafka.clone())),
             store: Store {
                 ids: Ids::open(Registry::new(&config.registry).unwrap(), &config.state_dir).await,

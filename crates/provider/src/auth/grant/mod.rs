@@ -8,25 +8,25 @@
 //!                       │        answer to T(n)        │ lose(i)
 //!                       └──── Ready(n+1) ◀─────────────┼──▶ Lost ──▶ (log_in)
 //!                                   ▲                  │     │
-//!                                   └──── answer ──────┴─────┘         log_out: anything ──▶ Out
+//!                                   └──── answer ──────┴─────┘         log_out: anything ──▶ LoggedOut
 //! ```
 //!
-//! To present the refresh token T(n), a worker first commits an [`Intent`] for serial n. Only then it sends the token, once, and
+//! To present the refresh token T(n), a worker first commits an [`RefreshIntent`] for serial n. Only then it sends the token, once, and
 //! only within the intent's window. It commits the response before anybody uses the new tokens.
 //!
-//! - Every change names its base: login, serial and intent. A late change with another base gets [`Conflict`] and changes
+//! - Every change names its base: login, serial and intent. A late change with another base gets [`GrantConflict`] and changes
 //!   nothing.
 //! - A response to T(n) is accepted as long as n is the serial of the same login, even under another worker's intent: it contains
 //!   T(n+1), which is stored nowhere else.
 //! - Presenting T(n) again takes a new intent, committed [`GRACE`] after the window of the previous one has closed. The second
 //!   worker counts that time from when it first saw the previous intent, so no clocks of two machines are compared.
 //! - An intent with an unknown outcome stays open until the outcome is known: withdrawing a later intent does not undo it.
-//! - A login is valid for the origins that were configured when it was made; see [`Login::may_go_to`].
+//! - A login is valid for the origins that were configured when it was made; see [`GrantLogin::may_go_to`].
 //! - A login supersedes everything. A token set is identified by its login and serial. Serials continue under the same name,
 //!   unless the previous record cannot be opened.
 //!
 //! What can be lost: T(n+1), if its only holder dies between the provider's rotation and the commit, or if the response is lost.
-//! Then the intent stays open, T(n) is tried once more, and the grant becomes [`State::Lost`] with the reason. If the provider
+//! Then the intent stays open, T(n) is tried once more, and the grant becomes [`GrantState::Lost`] with the reason. If the provider
 //! ends a grant whose token is presented twice, the same happens when a holder returns that was frozen, or cut off from the
 //! topic, for longer than the wait: it looks like a dead one. Waiting longer than required before the second try makes
 //! that rarer, but cannot rule it out.
@@ -38,7 +38,7 @@ pub mod samples;
 #[cfg(test)]
 mod tests;
 
-pub use record::Unreadable;
+pub use record::InvalidGrantBytes;
 
 use std::time::Duration;
 
@@ -69,18 +69,16 @@ pub struct Grant {
     /// Area of the login.
     pub area: Area,
     /// Who logged in, and when.
-    pub login: Login,
+    pub login: GrantLogin,
     /// Grows by one with every token set under this name, as long as the previous record can be read.
     pub serial: u64,
-    /// Tokens of this serial; `None` after a logout.
-    pub tokens: Option<TokenPair>,
-    /// State of the refresh.
-    pub state: State,
+    /// The tokens of this serial, and the state of their refresh.
+    pub state: GrantState,
 }
 
 /// Who logged in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Login {
+pub struct GrantLogin {
     /// Random id of the login.
     pub id: String,
     /// Time of the login by the provider's clock, in milliseconds since 1970.
@@ -94,7 +92,7 @@ pub struct Login {
     /// The identity service of the tokens. The refresh token is presented only there.
     pub auth_url: String,
     /// Origins that access tokens may be sent to: those of `provider.base.url` at the time of the login. Empty in logins from
-    /// before origins were recorded; see [`Login::may_go_to`].
+    /// before origins were recorded; see [`GrantLogin::may_go_to`].
     #[serde(default)]
     pub origins: Vec<String>,
 }
@@ -118,7 +116,7 @@ pub struct TokenPair {
 
 /// Tokens that the provider issued for a code or a refresh token.
 #[derive(Debug, Clone)]
-pub struct Issued {
+pub struct IssuedTokens {
     /// Access token.
     pub access: Secret,
     /// Its lifetime, if the response has it.
@@ -131,28 +129,34 @@ pub struct Issued {
     pub at_ms: i64,
 }
 
-/// State of a grant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "is")]
-pub enum State {
+/// State of a grant. Each variant has what this state needs; [`record`] has its form in the topic.
+#[derive(Debug, Clone)]
+pub enum GrantState {
     /// Its tokens are the latest, as far as known.
-    Ready,
+    Ready {
+        /// The current tokens.
+        tokens: TokenPair,
+    },
     /// A refresh was started, and its outcome is not known yet.
     Refreshing {
+        /// The tokens to refresh.
+        tokens: TokenPair,
         /// The current intent.
-        intent: Intent,
+        intent: RefreshIntent,
     },
     /// The provider rejects its refresh token.
     Lost {
+        /// The last tokens: a response to an earlier refresh may still arrive.
+        tokens: TokenPair,
         /// The first refresh without a known outcome, if that was the cause.
-        origin: Option<Origin>,
+        origin: Option<RefreshOrigin>,
         /// The provider's error code.
         reason: String,
         /// When that was found, to show.
         at_ms: i64,
     },
     /// The grant was logged out.
-    Out {
+    LoggedOut {
         /// When, to show.
         at_ms: i64,
     },
@@ -160,13 +164,13 @@ pub enum State {
 
 /// The announcement that a refresh token will be presented.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Intent {
+pub struct RefreshIntent {
     /// Random id.
     pub id: String,
     /// Reason for the refresh.
-    pub cause: Cause,
+    pub cause: RefreshCause,
     /// The first refresh of the series: this one, or the one whose outcome is unknown.
-    pub origin: Origin,
+    pub origin: RefreshOrigin,
     /// How long after its commit the token may be sent.
     pub window_ms: u64,
     /// Its worker has confirmed that the token was not sent under it, and never will be.
@@ -176,7 +180,7 @@ pub struct Intent {
 
 /// Who started a refresh.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
+pub struct RefreshOrigin {
     /// Worker, as `host:port`.
     pub worker: String,
     /// When, to show, in milliseconds since 1970.
@@ -186,7 +190,7 @@ pub struct Origin {
 /// Reason for a refresh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Cause {
+pub enum RefreshCause {
     /// The access token expires soon.
     Due,
     /// An API rejected the access token.
@@ -197,18 +201,18 @@ pub enum Cause {
 
 /// The base of a change: login, token set, and the intent under which the token was presented.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Base {
-    /// [`Login::id`].
+pub struct RefreshBase {
+    /// [`GrantLogin::id`].
     pub login: String,
     /// Serial of the presented refresh token.
     pub serial: u64,
-    /// [`Intent::id`].
+    /// [`RefreshIntent::id`].
     pub intent: String,
 }
 
 /// The grant does not match the base of a change. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Conflict {
+pub enum GrantConflict {
     /// Login, serial or intent differ.
     #[error("the grant has changed in the meantime")]
     Changed,
@@ -222,7 +226,7 @@ pub fn origin(address: &Url) -> String {
     address.origin().ascii_serialization()
 }
 
-impl Login {
+impl GrantLogin {
     /// Whether its tokens may be sent to a URL. A login without origins is valid only for hosts that `provider.hosts.allowed`
     /// lists in full, because the login itself does not limit where its tokens go.
     #[must_use]
@@ -246,31 +250,41 @@ impl Grant {
         before: Option<&Self>,
         name: &str,
         area: Area,
-        login: Login,
-        issued: Issued,
+        login: GrantLogin,
+        issued: IssuedTokens,
     ) -> Option<Self> {
         let serial = before.map_or(0, |before| before.serial) + 1;
         let refresh = issued.refresh.clone()?;
         let documented = area.scopes().iter().map(|scope| (*scope).to_owned()).collect();
         let tokens = TokenPair::new(issued, refresh, documented);
-        Some(Self { name: name.to_owned(), area, login, serial, tokens: Some(tokens), state: State::Ready })
+        Some(Self { name: name.to_owned(), area, login, serial, state: GrantState::Ready { tokens } })
     }
 
     /// Removes the tokens.
     #[must_use]
     pub fn log_out(&self, at_ms: i64) -> Self {
-        Self { tokens: None, state: State::Out { at_ms }, ..self.clone() }
+        self.with(GrantState::LoggedOut { at_ms })
     }
 
     /// The base of a change under this intent.
-    pub fn base(&self, intent: &Intent) -> Base {
-        Base { login: self.login.id.clone(), serial: self.serial, intent: intent.id.clone() }
+    pub fn base(&self, intent: &RefreshIntent) -> RefreshBase {
+        RefreshBase { login: self.login.id.clone(), serial: self.serial, intent: intent.id.clone() }
+    }
+
+    /// The tokens of this serial; `None` after a logout.
+    pub fn tokens(&self) -> Option<&TokenPair> {
+        match &self.state {
+            GrantState::Ready { tokens }
+            | GrantState::Refreshing { tokens, .. }
+            | GrantState::Lost { tokens, .. } => Some(tokens),
+            GrantState::LoggedOut { .. } => None,
+        }
     }
 
     /// The current intent.
-    pub fn intent(&self) -> Option<&Intent> {
+    pub fn intent(&self) -> Option<&RefreshIntent> {
         match &self.state {
-            State::Refreshing { intent } => Some(intent),
+            GrantState::Refreshing { intent, .. } => Some(intent),
             _ => None,
         }
     }
@@ -279,10 +293,12 @@ impl Grant {
     ///
     /// # Errors
     /// The grant has another serial or is not ready.
-    pub fn begin(&self, serial: u64, intent: Intent) -> Result<Self, Conflict> {
-        match self.state {
-            State::Ready if self.serial == serial => Ok(self.with(State::Refreshing { intent })),
-            _ => Err(Conflict::Changed),
+    pub fn begin(&self, serial: u64, intent: RefreshIntent) -> Result<Self, GrantConflict> {
+        match &self.state {
+            GrantState::Ready { tokens } if self.serial == serial => {
+                Ok(self.with(GrantState::Refreshing { tokens: tokens.clone(), intent }))
+            }
+            _ => Err(GrantConflict::Changed),
         }
     }
 
@@ -291,13 +307,19 @@ impl Grant {
     ///
     /// # Errors
     /// There is another intent or none; or its worker may still present the token.
-    pub fn recover(&self, orphan: &Base, watched: Duration, intent: Intent) -> Result<Self, Conflict> {
-        let current = self.intent_of(orphan).ok_or(Conflict::Changed)?;
+    pub fn recover(
+        &self,
+        orphan: &RefreshBase,
+        watched: Duration,
+        intent: RefreshIntent,
+    ) -> Result<Self, GrantConflict> {
+        let (tokens, current) = self.refresh_of(orphan)?;
         if watched < current.patience() {
-            return Err(Conflict::Early);
+            return Err(GrantConflict::Early);
         }
-        let intent = Intent { cause: Cause::Recovery, origin: current.origin.clone(), ..intent };
-        Ok(self.with(State::Refreshing { intent }))
+        let intent =
+            RefreshIntent { cause: RefreshCause::Recovery, origin: current.origin.clone(), ..intent };
+        Ok(self.with(GrantState::Refreshing { tokens: tokens.clone(), intent }))
     }
 
     /// Withdraws an announcement, because the provider has certainly not accepted the token under it. After a recovery the
@@ -305,14 +327,16 @@ impl Grant {
     ///
     /// # Errors
     /// The intent is not current any more.
-    pub fn withdraw(&self, base: &Base) -> Result<Self, Conflict> {
-        let current = self.intent_of(base).ok_or(Conflict::Changed)?;
-        Ok(match current.cause {
-            Cause::Due | Cause::Refused => self.with(State::Ready),
-            Cause::Recovery => {
-                self.with(State::Refreshing { intent: Intent { withdrawn: true, ..current.clone() } })
-            }
-        })
+    pub fn withdraw(&self, base: &RefreshBase) -> Result<Self, GrantConflict> {
+        let (tokens, current) = self.refresh_of(base)?;
+        let tokens = tokens.clone();
+        Ok(self.with(match current.cause {
+            RefreshCause::Due | RefreshCause::Refused => GrantState::Ready { tokens },
+            RefreshCause::Recovery => GrantState::Refreshing {
+                tokens,
+                intent: RefreshIntent { withdrawn: true, ..current.clone() },
+            },
+        }))
     }
 
     /// Stores the tokens that the provider issued for the refresh token of the base. Also if another worker's intent is current,
@@ -320,29 +344,29 @@ impl Grant {
     ///
     /// # Errors
     /// The serial or login differs, or the grant was logged out. The tokens are useless.
-    pub fn answer(&self, base: &Base, issued: Issued) -> Result<Self, Conflict> {
+    pub fn answer(&self, base: &RefreshBase, issued: IssuedTokens) -> Result<Self, GrantConflict> {
         if self.login.id != base.login || self.serial != base.serial {
-            return Err(Conflict::Changed);
+            return Err(GrantConflict::Changed);
         }
-        let before = self.tokens.as_ref().ok_or(Conflict::Changed)?;
+        let before = self.tokens().ok_or(GrantConflict::Changed)?;
         let refresh = issued.refresh.clone().unwrap_or_else(|| before.refresh.clone());
         let tokens = TokenPair::new(issued, refresh, before.scopes.clone());
-        Ok(Self { serial: self.serial + 1, tokens: Some(tokens), state: State::Ready, ..self.clone() })
+        Ok(Self { serial: self.serial + 1, ..self.with(GrantState::Ready { tokens }) })
     }
 
     /// Records that the provider rejects the refresh token. Keeps the tokens, because an earlier response may still arrive.
     ///
     /// # Errors
     /// The intent is not current any more.
-    pub fn lose(&self, base: &Base, reason: &str, at_ms: i64) -> Result<Self, Conflict> {
-        let current = self.intent_of(base).ok_or(Conflict::Changed)?;
-        let origin = (current.cause == Cause::Recovery).then(|| current.origin.clone());
-        Ok(self.with(State::Lost { origin, reason: reason.to_owned(), at_ms }))
+    pub fn lose(&self, base: &RefreshBase, reason: &str, at_ms: i64) -> Result<Self, GrantConflict> {
+        let (tokens, current) = self.refresh_of(base)?;
+        let origin = (current.cause == RefreshCause::Recovery).then(|| current.origin.clone());
+        Ok(self.with(GrantState::Lost { tokens: tokens.clone(), origin, reason: reason.to_owned(), at_ms }))
     }
 
     /// When to replace the access token, by the provider's clock. `chance` is from 0 to 1.
     pub fn due_ms(&self, chance: f64) -> Option<i64> {
-        let tokens = self.tokens.as_ref()?;
+        let tokens = self.tokens()?;
         let life = tokens.access_expires_ms.saturating_sub(tokens.access_since_ms).max(0);
         let ahead = REFRESH_BEFORE_END_MS.min(life / 4) as f64
             * (1.0 + REFRESH_JITTER * (2.0 * chance.clamp(0.0, 1.0) - 1.0));
@@ -353,23 +377,25 @@ impl Grant {
     pub fn ends_ms(&self, lifetime: Option<Duration>, idle: Option<Duration>) -> (Option<i64>, Option<i64>) {
         let after = |at_ms: i64, life: Duration| at_ms.saturating_add(milliseconds(life));
         let login = lifetime.map(|life| after(self.login.at_ms, life));
-        let unused = self.tokens.as_ref().and_then(|tokens| Some(after(tokens.refresh_since_ms, idle?)));
+        let unused = self.tokens().and_then(|tokens| Some(after(tokens.refresh_since_ms, idle?)));
         (login, [login, unused].into_iter().flatten().min())
     }
 
-    /// The current intent, if it is the base's.
-    fn intent_of(&self, base: &Base) -> Option<&Intent> {
-        self.intent().filter(|intent| {
-            self.login.id == base.login && self.serial == base.serial && intent.id == base.intent
-        })
+    /// The tokens and the intent of the current refresh, if it is the base's.
+    fn refresh_of(&self, base: &RefreshBase) -> Result<(&TokenPair, &RefreshIntent), GrantConflict> {
+        match &self.state {
+            GrantState::Refreshing { tokens, intent } if self.base(intent) == *base => Ok((tokens, intent)),
+            _ => Err(GrantConflict::Changed),
+        }
     }
 
-    fn with(&self, state: State) -> Self {
-        Self { state, ..self.clone() }
+    fn with(&self, state: GrantState) -> Self {
+        let Self { name, area, login, serial, .. } = self;
+        Self { name: name.clone(), area: *area, login: login.clone(), serial: *serial, state }
     }
 }
 
-impl Intent {
+impl RefreshIntent {
     /// How long other workers must wait from when they first see this intent.
     pub fn patience(&self) -> Duration {
         if self.withdrawn { Duration::ZERO } else { Duration::from_millis(self.window_ms) + GRACE }
@@ -377,8 +403,8 @@ impl Intent {
 }
 
 impl TokenPair {
-    fn new(issued: Issued, refresh: Secret, scopes: Vec<String>) -> Self {
-        let Issued { access, expires_in, scopes: granted, at_ms, .. } = issued;
+    fn new(issued: IssuedTokens, refresh: Secret, scopes: Vec<String>) -> Self {
+        let IssuedTokens { access, expires_in, scopes: granted, at_ms, .. } = issued;
         let life = milliseconds(expires_in.unwrap_or(ACCESS_LIFETIME));
         Self {
             access,

@@ -1,32 +1,42 @@
 //! The bytes of a grant before encryption, the only form in which its tokens are serialized.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de};
 use zeroize::Zeroizing;
 
 use base::secret::Secret;
 
-use super::{Grant, Login, State, TokenPair};
+use super::{Grant, GrantLogin, GrantState, RefreshIntent, RefreshOrigin, TokenPair};
 use crate::auth::Area;
 
 /// The decrypted bytes are not a grant: written by something else, or by a later version.
 #[derive(Debug, thiserror::Error)]
 #[error("the decrypted bytes are not a grant")]
-pub struct Unreadable(#[source] serde_json::Error);
+pub struct InvalidGrantBytes(#[source] serde_json::Error);
 
 /// Copies of the grant types, which cannot be serialized by mistake.
 #[derive(Serialize, Deserialize)]
-struct GrantRecord<'a> {
+struct GrantJson<'a> {
     name: &'a str,
     area: Area,
-    login: Login,
+    login: GrantLogin,
     serial: u64,
     #[serde(borrow)]
-    tokens: Option<TokenPairRecord<'a>>,
-    state: State,
+    tokens: Option<TokenPairJson<'a>>,
+    state: StateJson,
+}
+
+/// The state without its tokens, which are a field of the grant in the topic.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "is")]
+enum StateJson {
+    Ready,
+    Refreshing { intent: RefreshIntent },
+    Lost { origin: Option<RefreshOrigin>, reason: String, at_ms: i64 },
+    Out { at_ms: i64 },
 }
 
 #[derive(Serialize, Deserialize)]
-struct TokenPairRecord<'a> {
+struct TokenPairJson<'a> {
     // `Cow`, because a token with an escaped character cannot be borrowed.
     #[serde(borrow)]
     access: std::borrow::Cow<'a, str>,
@@ -42,7 +52,7 @@ impl Grant {
     /// Serializes the grant into bytes that are wiped on drop.
     #[must_use]
     pub(in crate::auth) fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        let tokens = self.tokens.as_ref().map(|tokens| TokenPairRecord {
+        let tokens = self.tokens().map(|tokens| TokenPairJson {
             access: tokens.access.reveal().into(),
             access_since_ms: tokens.access_since_ms,
             access_expires_ms: tokens.access_expires_ms,
@@ -50,21 +60,27 @@ impl Grant {
             refresh_since_ms: tokens.refresh_since_ms,
             scopes: tokens.scopes.clone(),
         });
-        let record = GrantRecord {
+        let state = match self.state.clone() {
+            GrantState::Ready { .. } => StateJson::Ready,
+            GrantState::Refreshing { intent, .. } => StateJson::Refreshing { intent },
+            GrantState::Lost { origin, reason, at_ms, .. } => StateJson::Lost { origin, reason, at_ms },
+            GrantState::LoggedOut { at_ms } => StateJson::Out { at_ms },
+        };
+        let record = GrantJson {
             name: &self.name,
             area: self.area,
             login: self.login.clone(),
             serial: self.serial,
             tokens,
-            state: self.state.clone(),
+            state,
         };
         // Serializing strings and numbers cannot fail; empty bytes would be rejected when read.
         Zeroizing::new(serde_json::to_vec(&record).unwrap_or_default())
     }
 
     /// Reads such bytes.
-    pub(in crate::auth) fn from_bytes(bytes: &[u8]) -> Result<Self, Unreadable> {
-        let record: GrantRecord<'_> = serde_json::from_slice(bytes).map_err(Unreadable)?;
+    pub(in crate::auth) fn from_bytes(bytes: &[u8]) -> Result<Self, InvalidGrantBytes> {
+        let record: GrantJson<'_> = serde_json::from_slice(bytes).map_err(InvalidGrantBytes)?;
         let tokens = record.tokens.map(|tokens| TokenPair {
             access: Secret::new(tokens.access),
             access_since_ms: tokens.access_since_ms,
@@ -73,13 +89,21 @@ impl Grant {
             refresh_since_ms: tokens.refresh_since_ms,
             scopes: tokens.scopes,
         });
+        let state = match (record.state, tokens) {
+            (StateJson::Ready, Some(tokens)) => GrantState::Ready { tokens },
+            (StateJson::Refreshing { intent }, Some(tokens)) => GrantState::Refreshing { tokens, intent },
+            (StateJson::Lost { origin, reason, at_ms }, Some(tokens)) => {
+                GrantState::Lost { tokens, origin, reason, at_ms }
+            }
+            (StateJson::Out { at_ms }, _) => GrantState::LoggedOut { at_ms },
+            (_, None) => return Err(InvalidGrantBytes(de::Error::missing_field("tokens"))),
+        };
         Ok(Self {
             name: record.name.to_owned(),
             area: record.area,
             login: record.login,
             serial: record.serial,
-            tokens,
-            state: record.state,
+            state,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Cause, Grant, Intent, Issued, Login, Origin};
+use super::{Grant, GrantLogin, IssuedTokens, RefreshCause, RefreshIntent, RefreshOrigin};
 use crate::auth::Area;
 
 /// Noon of the first day.
@@ -14,8 +14,8 @@ pub fn ready(name: &str) -> Grant {
 }
 
 /// A login with this id.
-pub fn login(id: &str) -> Login {
-    Login {
+pub fn login(id: &str) -> GrantLogin {
+    GrantLogin {
         id: id.to_owned(),
         at_ms: AT_MS,
         subject: "0e5c9c3a".to_owned(),
@@ -27,8 +27,8 @@ pub fn login(id: &str) -> Login {
 }
 
 /// Token set `number`: `access-1`, `refresh-1`.
-pub fn issued(number: u32) -> Issued {
-    Issued {
+pub fn issued(number: u32) -> IssuedTokens {
+    IssuedTokens {
         access: format!("access-{number}").into(),
         expires_in: Some(Duration::from_secs(3_600)),
         refresh: Some(format!("refresh-{number}").into()),
@@ -38,11 +38,11 @@ pub fn issued(number: u32) -> Issued {
 }
 
 /// An intent to refresh, with this id.
-pub fn intent(id: &str) -> Intent {
-    Intent {
+pub fn intent(id: &str) -> RefreshIntent {
+    RefreshIntent {
         id: id.to_owned(),
-        cause: Cause::Due,
-        origin: Origin { worker: format!("worker of {id}"), begun_ms: AT_MS },
+        cause: RefreshCause::Due,
+        origin: RefreshOrigin { worker: format!("worker of {id}"), begun_ms: AT_MS },
         window_ms: 5_000,
         withdrawn: false,
     }

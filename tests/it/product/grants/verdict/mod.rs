@@ -11,7 +11,7 @@ pub(super) mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use provider::auth::grant::{GRACE, State};
+use provider::auth::grant::{GRACE, GrantState};
 use simulator::{
     clock::{SECOND, Ticks},
     identity::{Exchange, ExchangeKind, ExchangeOutcome, Issued},
@@ -59,12 +59,12 @@ impl GrantVerdict {
         logins: &[u64],
     ) {
         let shown: BTreeSet<&str> =
-            written.iter().filter_map(|one| Some(one.grant.tokens.as_ref()?.refresh.reveal())).collect();
+            written.iter().filter_map(|one| Some(one.grant.tokens()?.refresh.reveal())).collect();
         let intents = intents(written);
         let lost: BTreeSet<&str> = written
             .iter()
-            .filter(|one| matches!(one.grant.state, State::Lost { .. }))
-            .filter_map(|one| Some(one.grant.tokens.as_ref()?.refresh.reveal()))
+            .filter(|one| matches!(one.grant.state, GrantState::Lost { .. }))
+            .filter_map(|one| Some(one.grant.tokens()?.refresh.reveal()))
             .collect();
         self.lost += lost.len();
         for login in logins {
@@ -208,7 +208,7 @@ fn intents(written: &[CommittedGrant]) -> BTreeMap<&str, Vec<i64>> {
     let mut known = BTreeSet::new();
     let mut intents: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
     for one in written {
-        let (Some(intent), Some(tokens)) = (one.grant.intent(), &one.grant.tokens) else { continue };
+        let (Some(intent), Some(tokens)) = (one.grant.intent(), one.grant.tokens()) else { continue };
         if known.insert(&intent.id) {
             intents.entry(tokens.refresh.reveal()).or_default().push(one.at_ms);
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use provider::{
     auth::Area,
-    auth::grant::{Base, Cause, Grant, Intent, Login, Origin},
+    auth::grant::{Grant, GrantLogin, RefreshBase, RefreshCause, RefreshIntent, RefreshOrigin},
 };
 use simulator::identity::AnswerFate;
 
@@ -30,7 +30,7 @@ impl MadeHistory {
     fn new() -> Self {
         let mut made = Self { issued: vec![], exchanges: vec![], written: vec![], kills: vec![] };
         made.gives(0);
-        let login = Login {
+        let login = GrantLogin {
             id: "login".into(),
             at_ms: 0,
             subject: "someone".into(),
@@ -56,15 +56,21 @@ impl MadeHistory {
         self.written.last().unwrap().grant.clone()
     }
 
-    fn base(&self) -> Base {
+    fn base(&self) -> RefreshBase {
         let last = self.last();
         last.base(last.intent().unwrap())
     }
 
     /// Writes an intent for the present token, or a recovery if there is one already.
     fn begin(&mut self, at_ms: i64, id: &str) {
-        let origin = Origin { worker: "one:1".into(), begun_ms: at_ms };
-        let intent = Intent { id: id.into(), cause: Cause::Due, origin, window_ms: 5_000, withdrawn: false };
+        let origin = RefreshOrigin { worker: "one:1".into(), begun_ms: at_ms };
+        let intent = RefreshIntent {
+            id: id.into(),
+            cause: RefreshCause::Due,
+            origin,
+            window_ms: 5_000,
+            withdrawn: false,
+        };
         let last = self.last();
         let begun = match last.intent() {
             Some(_) => last.recover(&self.base(), Duration::from_secs(60), intent),
@@ -100,8 +106,8 @@ impl MadeHistory {
     }
 }
 
-fn issued(number: u32) -> provider::auth::grant::Issued {
-    provider::auth::grant::Issued {
+fn issued(number: u32) -> provider::auth::grant::IssuedTokens {
+    provider::auth::grant::IssuedTokens {
         access: format!("access-{number}").into(),
         expires_in: None,
         refresh: Some(format!("token-{number}").into()),

@@ -19,7 +19,7 @@ const TICK: Duration = GRACE;
 
 /// What the provider does when a used refresh token is presented.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Reuse {
+enum TokenReuse {
     /// Rejects that token.
     Refused,
     /// Ends the grant.
@@ -27,13 +27,13 @@ enum Reuse {
 }
 
 #[derive(Clone)]
-struct World {
+struct ModelWorld {
     now: u8,
     record: Grant,
     /// Who may write: the last one that took the transactional id.
     holder: Option<usize>,
-    provider: Provider,
-    owners: [Owner; 2],
+    provider: ModelProvider,
+    owners: [ModelWorker; 2],
     /// Tokens in flight whose sender no longer waits, with the tick of sending.
     adrift: Vec<(u32, u8)>,
     kills: u8,
@@ -47,20 +47,20 @@ struct World {
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Provider {
+struct ModelProvider {
     /// Number of the valid token.
     good: u32,
     ended: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Answer {
+enum RefreshReply {
     Granted(u32),
     Refused,
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum WorkerStep {
     /// Reads the record; has seen the current intent since that tick.
     Looks {
         seen: Option<(String, u8)>,
@@ -68,43 +68,43 @@ enum Step {
     /// Holds the transactional id, to start a refresh or to recover an intent watched for that long.
     Holds {
         watched: u8,
-        orphan: Option<Base>,
+        orphan: Option<RefreshBase>,
     },
     /// Its intent was committed at that tick.
     Began {
-        base: Base,
+        base: RefreshBase,
         begun: u8,
     },
     /// The token or its response is in flight.
     Sent {
-        base: Base,
+        base: RefreshBase,
         token: u32,
         at: u8,
-        answer: Option<Answer>,
+        answer: Option<RefreshReply>,
     },
     /// Has the response and must write it; `holds`: has the transactional id.
     Answered {
-        base: Base,
-        answer: Answer,
+        base: RefreshBase,
+        answer: RefreshReply,
         holds: bool,
     },
     Killed,
 }
 
 #[derive(Clone, Debug)]
-struct Owner {
-    step: Step,
+struct ModelWorker {
+    step: WorkerStep,
     begun: u8,
 }
 
-impl World {
+impl ModelWorld {
     fn new() -> Self {
-        let owner = Owner { step: Step::Looks { seen: None }, begun: 0 };
+        let owner = ModelWorker { step: WorkerStep::Looks { seen: None }, begun: 0 };
         Self {
             now: 0,
             record: ready("acc"),
             holder: None,
-            provider: Provider { good: 1, ended: false },
+            provider: ModelProvider { good: 1, ended: false },
             owners: [owner.clone(), owner],
             adrift: Vec::new(),
             kills: 0,
@@ -129,13 +129,13 @@ impl World {
         hasher.finish()
     }
 
-    fn intent(&self) -> Intent {
+    fn intent(&self) -> RefreshIntent {
         let window_ms = u64::from(WINDOW) * u64::try_from(TICK.as_millis()).unwrap();
-        Intent { window_ms, ..intent(&format!("{}", self.intents)) }
+        RefreshIntent { window_ms, ..intent(&format!("{}", self.intents)) }
     }
 
     /// Writes a changed record, if the writer still holds the transactional id.
-    fn commit(&mut self, index: usize, changed: Result<Grant, Conflict>) -> bool {
+    fn commit(&mut self, index: usize, changed: Result<Grant, GrantConflict>) -> bool {
         let stands = self.holder == Some(index) && changed.is_ok();
         if stands {
             self.record = changed.unwrap();
@@ -144,7 +144,7 @@ impl World {
     }
 
     /// All worlds that can come next.
-    fn next(&self, reuse: Reuse) -> Vec<Self> {
+    fn next(&self, reuse: TokenReuse) -> Vec<Self> {
         let mut worlds = Vec::new();
         if self.now < TICKS {
             let mut later = self.clone();
@@ -157,41 +157,43 @@ impl World {
             // It never arrives, or arrives and its response is lost.
             worlds.push(world.clone());
             if self.now <= at + 1 {
-                world.excused |= matches!(world.provide(*token, reuse), Answer::Granted(_));
+                world.excused |= matches!(world.provide(*token, reuse), RefreshReply::Granted(_));
                 worlds.push(world);
             }
         }
         for index in 0..2 {
             self.steps(index, reuse, &mut worlds);
-            if self.kills == 0 && !matches!(self.owners[index].step, Step::Killed) {
+            if self.kills == 0 && !matches!(self.owners[index].step, WorkerStep::Killed) {
                 let mut world = self.clone();
                 world.kills += 1;
                 match &self.owners[index].step {
-                    Step::Answered { answer: Answer::Granted(_), base, .. } => {
+                    WorkerStep::Answered { answer: RefreshReply::Granted(_), base, .. } => {
                         world.excused |= self.record.answer(base, issued(9)).is_ok();
                     }
-                    Step::Sent { answer: Some(Answer::Granted(_)), .. } => world.excused = true,
-                    Step::Sent { answer: None, token, at, .. } => world.adrift.push((*token, *at)),
+                    WorkerStep::Sent { answer: Some(RefreshReply::Granted(_)), .. } => world.excused = true,
+                    WorkerStep::Sent { answer: None, token, at, .. } => world.adrift.push((*token, *at)),
                     _ => {}
                 }
-                world.owners[index].step = Step::Killed;
+                world.owners[index].step = WorkerStep::Killed;
                 worlds.push(world);
             }
         }
         worlds
     }
 
-    fn steps(&self, index: usize, reuse: Reuse, worlds: &mut Vec<Self>) {
+    fn steps(&self, index: usize, reuse: TokenReuse, worlds: &mut Vec<Self>) {
         let owner = &self.owners[index];
         let mut world = self.clone();
-        let looks = || Step::Looks { seen: None };
+        let looks = || WorkerStep::Looks { seen: None };
         world.owners[index].step = match &owner.step {
-            Step::Killed => return,
-            Step::Looks { seen } => match (self.record.intent(), seen) {
-                (None, _) if matches!(self.record.state, State::Ready) && owner.begun < REFRESHES => {
+            WorkerStep::Killed => return,
+            WorkerStep::Looks { seen } => match (self.record.intent(), seen) {
+                (None, _)
+                    if matches!(self.record.state, GrantState::Ready { .. }) && owner.begun < REFRESHES =>
+                {
                     world.owners[index].begun += 1;
                     world.holder = Some(index);
-                    Step::Holds { watched: 0, orphan: None }
+                    WorkerStep::Holds { watched: 0, orphan: None }
                 }
                 (None, _) => return,
                 (Some(intent), Some((id, at))) if intent.id == *id => {
@@ -201,11 +203,11 @@ impl World {
                     }
                     let orphan = Some(self.record.base(intent));
                     world.holder = Some(index);
-                    Step::Holds { watched, orphan }
+                    WorkerStep::Holds { watched, orphan }
                 }
-                (Some(intent), _) => Step::Looks { seen: Some((intent.id.clone(), self.now)) },
+                (Some(intent), _) => WorkerStep::Looks { seen: Some((intent.id.clone(), self.now)) },
             },
-            Step::Holds { watched, orphan } => {
+            WorkerStep::Holds { watched, orphan } => {
                 let intent = self.intent();
                 let changed = match orphan {
                     None => self.record.begin(self.record.serial, intent.clone()),
@@ -213,12 +215,12 @@ impl World {
                 };
                 if world.commit(index, changed) {
                     world.intents += 1;
-                    Step::Began { base: world.record.base(&intent), begun: self.now }
+                    WorkerStep::Began { base: world.record.base(&intent), begun: self.now }
                 } else {
                     looks()
                 }
             }
-            Step::Began { base, begun }
+            WorkerStep::Began { base, begun }
                 if self.now >= begun + WINDOW
                     || self.record.intent().is_none_or(|stands| self.record.base(stands) != *base) =>
             {
@@ -226,12 +228,12 @@ impl World {
                 world.commit(index, self.record.withdraw(base));
                 looks()
             }
-            Step::Began { base, .. } => {
+            WorkerStep::Began { base, .. } => {
                 world.present(base);
                 let token = refresh_token(&self.record).trim_start_matches("refresh-").parse().unwrap();
-                Step::Sent { base: base.clone(), token, at: self.now, answer: None }
+                WorkerStep::Sent { base: base.clone(), token, at: self.now, answer: None }
             }
-            Step::Sent { base, token, at, answer: None } => {
+            WorkerStep::Sent { base, token, at, answer: None } => {
                 // The connection breaks: the request may still arrive.
                 let mut lost = self.clone();
                 lost.owners[index].step = looks();
@@ -241,29 +243,29 @@ impl World {
                     return;
                 }
                 let answer = world.provide(*token, reuse);
-                Step::Sent { base: base.clone(), token: *token, at: *at, answer: Some(answer) }
+                WorkerStep::Sent { base: base.clone(), token: *token, at: *at, answer: Some(answer) }
             }
-            Step::Sent { base, answer: Some(answer), .. } => {
+            WorkerStep::Sent { base, answer: Some(answer), .. } => {
                 let mut lost = self.clone();
-                lost.excused |= matches!(answer, Answer::Granted(_));
+                lost.excused |= matches!(answer, RefreshReply::Granted(_));
                 lost.owners[index].step = looks();
                 worlds.push(lost);
-                Step::Answered { base: base.clone(), answer: answer.clone(), holds: false }
+                WorkerStep::Answered { base: base.clone(), answer: answer.clone(), holds: false }
             }
-            Step::Answered { base, answer, holds: false } => {
+            WorkerStep::Answered { base, answer, holds: false } => {
                 world.holder = Some(index);
-                Step::Answered { base: base.clone(), answer: answer.clone(), holds: true }
+                WorkerStep::Answered { base: base.clone(), answer: answer.clone(), holds: true }
             }
-            Step::Answered { base, answer, holds: true } => {
+            WorkerStep::Answered { base, answer, holds: true } => {
                 let changed = match answer {
-                    Answer::Granted(token) => self.record.answer(base, issued(*token)),
-                    Answer::Refused => self.record.lose(base, "invalid_grant", AT_MS),
+                    RefreshReply::Granted(token) => self.record.answer(base, issued(*token)),
+                    RefreshReply::Refused => self.record.lose(base, "invalid_grant", AT_MS),
                 };
                 let is_superseded = changed.is_err();
                 if world.commit(index, changed) || is_superseded {
                     looks()
                 } else {
-                    Step::Answered { base: base.clone(), answer: answer.clone(), holds: false }
+                    WorkerStep::Answered { base: base.clone(), answer: answer.clone(), holds: false }
                 }
             }
         };
@@ -271,11 +273,11 @@ impl World {
     }
 
     /// Asserts the rules for presenting a token.
-    fn present(&mut self, base: &Base) {
+    fn present(&mut self, base: &RefreshBase) {
         let stands = self.record.intent().expect("an intent stands before a token is presented");
         assert_eq!(self.record.base(stands), *base, "the intent that stands is the presenter's own");
         for other in &self.owners {
-            if let Step::Sent { base: other, answer: None, at, .. } = &other.step {
+            if let WorkerStep::Sent { base: other, answer: None, at, .. } = &other.step {
                 assert!(
                     other.serial != base.serial || self.now > at + 1,
                     "two presentations of serial {} are under way",
@@ -288,39 +290,42 @@ impl World {
         assert!(!is_adrift, "token {token} may still be on its way");
         // A frozen worker with the newest token looks like a dead one: it has had its time.
         self.raced |= self.owners.iter().any(|owner| match &owner.step {
-            Step::Answered { answer: Answer::Granted(_), base: other, .. }
-            | Step::Sent { answer: Some(Answer::Granted(_)), base: other, .. } => other.serial == base.serial,
+            WorkerStep::Answered { answer: RefreshReply::Granted(_), base: other, .. }
+            | WorkerStep::Sent { answer: Some(RefreshReply::Granted(_)), base: other, .. } => {
+                other.serial == base.serial
+            }
             _ => false,
         });
         let is_new = self.presented.insert((base.serial, base.intent.clone()));
         assert!(is_new, "a token was presented twice under one intent");
         let is_first = self.presented.iter().filter(|(serial, _)| *serial == base.serial).count() == 1;
-        assert!(is_first || stands.cause == Cause::Recovery, "only a recovery presents a token again");
+        assert!(is_first || stands.cause == RefreshCause::Recovery, "only a recovery presents a token again");
     }
 
-    fn provide(&mut self, token: u32, reuse: Reuse) -> Answer {
+    fn provide(&mut self, token: u32, reuse: TokenReuse) -> RefreshReply {
         if self.provider.ended || token != self.provider.good {
-            if reuse == Reuse::EndsGrant && !self.provider.ended {
+            if reuse == TokenReuse::EndsGrant && !self.provider.ended {
                 self.provider.ended = true;
                 assert!(self.excused || self.raced, "the grant was ended by a reuse that nothing excuses");
                 self.excused = true;
             }
-            return Answer::Refused;
+            return RefreshReply::Refused;
         }
         self.provider.good += 1;
-        Answer::Granted(self.provider.good)
+        RefreshReply::Granted(self.provider.good)
     }
 
     /// Whether no response is pending or unwritten.
     fn is_quiet(&self) -> bool {
-        let is_idle = |owner: &Owner| matches!(owner.step, Step::Looks { .. } | Step::Killed);
+        let is_idle =
+            |owner: &ModelWorker| matches!(owner.step, WorkerStep::Looks { .. } | WorkerStep::Killed);
         self.adrift.is_empty() && self.owners.iter().all(is_idle)
     }
 }
 
 /// Explores all worlds. Returns their number, and how many lost the grant.
-fn explore(reuse: Reuse) -> (usize, usize) {
-    let (mut seen, mut open, mut lost) = (HashSet::new(), vec![World::new()], 0);
+fn explore(reuse: TokenReuse) -> (usize, usize) {
+    let (mut seen, mut open, mut lost) = (HashSet::new(), vec![ModelWorld::new()], 0);
     while let Some(world) = open.pop() {
         if !seen.insert(world.fingerprint()) {
             continue;
@@ -329,7 +334,7 @@ fn explore(reuse: Reuse) -> (usize, usize) {
             let newest = format!("refresh-{}", world.provider.good);
             let is_kept = refresh_token(&world.record) == newest && !world.provider.ended;
             assert!(is_kept || world.excused, "no worker has the newest token, and nothing excuses it");
-            let is_lost = matches!(world.record.state, State::Lost { .. });
+            let is_lost = matches!(world.record.state, GrantState::Lost { .. });
             assert!(!is_lost || world.excused, "a grant counts as lost that is not");
             lost += usize::from(is_lost);
         }
@@ -340,7 +345,7 @@ fn explore(reuse: Reuse) -> (usize, usize) {
 
 #[test]
 fn a_token_is_lost_only_with_its_only_holder_or_its_response() {
-    let (worlds, lost) = explore(Reuse::Refused);
+    let (worlds, lost) = explore(TokenReuse::Refused);
 
     assert!(worlds > 10_000, "only {worlds} worlds were visited");
     assert!(lost > 0, "a kill after the rotation loses the grant, and no world had one");
@@ -348,7 +353,7 @@ fn a_token_is_lost_only_with_its_only_holder_or_its_response() {
 
 #[test]
 fn only_a_lost_or_frozen_response_leads_to_token_reuse() {
-    let (worlds, lost) = explore(Reuse::EndsGrant);
+    let (worlds, lost) = explore(TokenReuse::EndsGrant);
 
     assert!(worlds > 10_000, "only {worlds} worlds were visited");
     assert!(lost > 0, "a kill after the rotation loses the grant, and no world had one");

@@ -25,44 +25,44 @@ use kafka::{Membership, write_id};
 use provider::auth::identity;
 
 use super::{
-    clients::{self, Client, Clients, IssuerKey},
+    clients::{self, GrantClient, GrantClients, IssuerKey},
     copies,
-    files::Files,
-    issuer::{Issuer, Issuers},
+    files::GrantFiles,
+    issuer::{Issuer, IssuerFactory},
     refresh, refresher,
     refusals::RefusalReporter,
     store::{GrantStore, wall_ms},
-    table::Owners,
-    tasks::TaskGroup,
-    view::{self, LocalGrant, View},
+    table::TopicOwners,
+    task_group::TaskGroup,
+    view::{self, GrantView, LocalGrant},
 };
 use crate::{
     config::Providers,
     state::{Table, configs::Configs},
 };
 
-/// The longest one attempt to say whose the topic is may take.
-const CLAIM: Duration = Duration::from_secs(20);
-/// The pause between two.
+/// Limit of one attempt to claim the topic.
+const CLAIM_LIMIT: Duration = Duration::from_secs(20);
+/// Pause between two attempts.
 const CLAIM_PAUSE: Duration = Duration::from_secs(2);
 /// How often connectors are read again although none has changed: what their references name may have.
-const REREAD: Duration = Duration::from_secs(60);
+const CONNECTOR_REREAD_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What the tasks of all grants share.
-pub(super) struct Shared {
+pub(super) struct GrantContext {
     pub(super) store: GrantStore,
-    pub(super) files: Files,
+    pub(super) files: GrantFiles,
     pub(super) membership: Membership,
     pub(super) work_partitions: i32,
     /// After which a silent worker counts as dead.
     pub(super) session: Duration,
     pub(super) worker_id: Arc<str>,
-    pub(super) issuers: Arc<dyn Issuers>,
+    pub(super) issuers: Arc<dyn IssuerFactory>,
     /// Who names which grant, as last read.
-    pub(super) clients: watch::Sender<Clients>,
+    pub(super) clients: watch::Sender<GrantClients>,
     /// Who this worker is one of.
-    pub(super) ours: Owners,
-    /// Whether the topic is still to become theirs, whoever it belongs to now.
+    pub(super) ours: TopicOwners,
+    /// Whether this worker still has to take over the topic from another group.
     pub(super) adopting: AtomicBool,
     /// Those that a connector names, or a task looks at.
     pub(super) grants: Mutex<BTreeMap<String, Arc<LocalGrant>>>,
@@ -81,11 +81,11 @@ struct GrantTasks {
     tasks: [AbortHandle; 3],
 }
 
-impl Shared {
+impl GrantContext {
     pub(super) fn local(&self, name: &str) -> Arc<LocalGrant> {
         let mut grants = self.grants.lock();
         let local = grants.entry(name.to_owned());
-        Arc::clone(local.or_insert_with(|| Arc::new(LocalGrant::new(name, View::Unread))))
+        Arc::clone(local.or_insert_with(|| Arc::new(LocalGrant::new(name, GrantView::Unread))))
     }
 
     /// Keeps every grant that a connector names, until cancelled. Whether that is because a task was broken.
@@ -111,7 +111,7 @@ impl Shared {
             }
             let clients = self.clients.borrow().clone();
             self.prune(&clients);
-            // One that nobody names any more may be shown still, and is not refreshed.
+            // A grant without connectors is not refreshed, although its view may still be in use.
             for (_, one) in running.iter().filter(|(name, _)| clients.naming(name).is_empty()) {
                 one.stop.cancel();
             }
@@ -133,18 +133,18 @@ impl Shared {
             tokio::select! {
                 () = cancel.cancelled() => return false,
                 _ = changes.changed() => {}
-                () = sleep(REREAD) => {}
+                () = sleep(CONNECTOR_REREAD_INTERVAL) => {}
                 is_broken = tasks.ended() => if is_broken { return true },
             }
         }
     }
 
-    /// Finds out whose the topic is, for as long as that takes.
+    /// Claims the topic for this group, or finds out which group owns it. Retries until Kafka answers.
     pub(super) async fn claim(&self) {
         self.store.table().caught_up().await;
         loop {
             let is_adopting = self.adopting.load(Ordering::SeqCst);
-            match self.store.claim(&self.ours, is_adopting, CLAIM).await {
+            match self.store.claim(&self.ours, is_adopting, CLAIM_LIMIT).await {
                 Ok(owners) => {
                     if owners != self.ours {
                         let topic = self.store.table().topic();
@@ -154,7 +154,7 @@ impl Shared {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(error = %ErrorChain(&error), "whose the grants topic is could not be written yet");
+                    tracing::warn!(error = %ErrorChain(&error), "could not claim the grants topic yet; retrying");
                     sleep(CLAIM_PAUSE).await;
                 }
             }
@@ -180,7 +180,7 @@ impl Shared {
     async fn read_clients(&self, configs: &Table<Configs>, providers: &Providers) {
         let (connectors, providers) = (configs.read(clients::connectors), providers.clone());
         let before = self.clients.borrow().clone();
-        let read = spawn_blocking(move || Clients::of(&connectors, &providers, &before)).await;
+        let read = spawn_blocking(move || GrantClients::of(&connectors, &providers, &before)).await;
         let Ok(read) = read else { return };
         self.clients.send_if_modified(|clients| {
             let is_other = !clients.is_same(&read);
@@ -189,14 +189,14 @@ impl Shared {
         });
     }
 
-    /// Forgets what nobody names or looks at any more.
-    fn prune(&self, clients: &Clients) {
+    /// Drops grants that no connector names and no task uses.
+    fn prune(&self, clients: &GrantClients) {
         let mut grants = self.grants.lock();
         grants.retain(|name, local| !clients.naming(name).is_empty() || Arc::strong_count(local) > 1);
     }
 
     /// The identity service of a connector's client, kept for as long as a connector has it.
-    pub(super) fn issuer(&self, client: &Client) -> Result<Arc<dyn Issuer>, identity::Error> {
+    pub(super) fn issuer(&self, client: &GrantClient) -> Result<Arc<dyn Issuer>, identity::Error> {
         let key = IssuerKey::of(&client.provider);
         // Two locks: certificates are read while one is made, and every request asks those that are there for the time.
         let _making = self.making.lock();
@@ -206,35 +206,35 @@ impl Shared {
         let issuer = self.issuers.issuer(&client.provider)?;
         let mut made = self.made.lock();
         made.insert(key, Arc::clone(&issuer));
-        // Only now: what it shares with those before it goes on.
+        // After the insert, so that shared host state survives.
         let clients = self.clients.borrow();
         made.retain(|known, _| clients.issuer_keys().any(|key| key == *known));
         Ok(issuer)
     }
 
-    /// What time it is at a provider, as far as somebody has heard from it.
+    /// The provider's time if an issuer knows it, else this machine's.
     pub(super) fn now_ms(&self, key: &IssuerKey) -> i64 {
         let issuer = self.made.lock().get(key).cloned();
         issuer.map_or_else(wall_ms, |issuer| issuer.now_ms())
     }
 
-    /// An id that nobody has drawn before.
+    /// A new unique id.
     pub(super) fn draw(&self) -> String {
-        // Unique is enough; nobody is to guess it.
+        // It must be unique, not secret.
         random::hex::<16>().unwrap_or_else(|_| String::from_utf8_lossy(&write_id()).into_owned())
     }
 }
 
-/// Writes what an earlier run has left on this disk, each by itself: one that cannot be written keeps no other waiting.
-pub(super) async fn salvage(shared: Arc<Shared>, stop: CancellationToken, read: oneshot::Sender<()>) {
+/// Writes the answers that an earlier run left on this disk, concurrently, so that one failure delays no other.
+pub(super) async fn salvage(shared: Arc<GrantContext>, stop: CancellationToken, read: oneshot::Sender<()>) {
     let files = shared.files.clone();
     let Some(left) = stop.run_until_cancelled(spawn_blocking(move || files.pending())).await else { return };
     read.send(()).ok();
     join_all(left.unwrap_or_default().into_iter().map(|pending| refresh::salvage(&shared, pending))).await;
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for GrantContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("store", &self.store).finish_non_exhaustive()
+        f.debug_struct("GrantContext").field("store", &self.store).finish_non_exhaustive()
     }
 }

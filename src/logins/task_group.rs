@@ -1,7 +1,7 @@
-//! The tasks of all grants, which end together and never in the middle of something.
+//! The tasks of all grants. They stop together, and each finishes its current operation first.
 //!
-//! A panic in one of them is a fault of the program, after which a grant would silently go stale: all are told to end, and what
-//! the others have under way is ended first. An answer that only one of them has must not be lost to the fault of another.
+//! A panic in one task is a bug, and its grant would silently go stale: all tasks are then canceled. The others finish first,
+//! because one of them may hold the only copy of a provider's answer.
 
 use std::{future::Future, time::Duration};
 
@@ -11,7 +11,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// See the module's head.
+/// See the module head.
 #[derive(Debug)]
 pub(super) struct TaskGroup {
     tasks: JoinSet<()>,
@@ -19,12 +19,12 @@ pub(super) struct TaskGroup {
 }
 
 impl TaskGroup {
-    /// One whose members are told to end when `cancel` says so, or when one of them is broken.
+    /// Its tasks are canceled with `cancel`, or when one of them panics.
     pub(super) fn new(cancel: &CancellationToken) -> Self {
         Self { tasks: JoinSet::new(), stop: cancel.child_token() }
     }
 
-    /// What tells a member to end.
+    /// The token that cancels a task of the group.
     pub(super) fn stop(&self) -> CancellationToken {
         self.stop.child_token()
     }
@@ -33,7 +33,7 @@ impl TaskGroup {
         self.tasks.spawn(task)
     }
 
-    /// Waits until one has ended, and returns whether it has panicked; for ever where there is none.
+    /// Waits until a task ends and returns whether it panicked. Never returns if there is no task.
     pub(super) async fn ended(&mut self) -> bool {
         match self.tasks.join_next().await {
             Some(ended) => ended.is_err_and(|error| error.is_panic()),
@@ -41,7 +41,7 @@ impl TaskGroup {
         }
     }
 
-    /// Tells all to end and waits for them: without a limit where somebody else has one, else so long.
+    /// Cancels all tasks and waits for them, at most for `limit` if there is one.
     pub(super) async fn end(mut self, limit: Option<Duration>) {
         self.stop.cancel();
         let all = async { while self.tasks.join_next().await.is_some() {} };
@@ -61,14 +61,13 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(30);
 
     #[tokio::test]
-    async fn a_panic_of_one_lets_the_others_end_what_they_have_under_way() {
+    async fn a_panic_lets_other_tasks_finish() {
         let mut tasks = TaskGroup::new(&CancellationToken::new());
         let (answer, answered) = oneshot::channel::<&str>();
         let (tell, told) = oneshot::channel();
         let stop = tasks.stop();
         tasks.add(async move {
             stop.cancelled().await;
-            // Comes after it was told to end.
             tell.send(answered.await.unwrap()).unwrap();
         });
         tasks.add(async { panic!("a fault of the program") });
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_ends_by_itself_is_no_fault_and_one_that_does_not_is_left_after_the_limit() {
+    async fn a_hanging_task_is_abandoned_after_the_limit() {
         let mut tasks = TaskGroup::new(&CancellationToken::new());
         tasks.add(std::future::pending());
         tasks.add(async {});
