@@ -38,7 +38,7 @@ use crate::{
     config::{RecordSource, connector::SnapshotMode},
     logins::{Watch, payroll_waits},
     plugin::{Failure, Task},
-    records::snapshot::Filter,
+    records::proof::Filter,
     state::{
         ledger::{self, Handle},
         runs::{Runs, State},
