@@ -17,10 +17,7 @@ use simulator::{
 };
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
-use tributary::{
-    publish::Preparer,
-    records::enrich::{Asked, asked},
-};
+use tributary::{publish::Preparer, records::schedule::ReadRequest};
 
 use crate::{
     provider,
@@ -185,7 +182,7 @@ pub(crate) async fn try_out() {
     let Some(Value::AccountingEvent(event)) = outgoing.value.as_deref() else {
         panic!("{outgoing:?} is no event")
     };
-    let Asked::Wanted(wanted) = asked((**event).clone()) else { panic!("it asks for nothing") };
+    let ReadRequest::Wanted(wanted) = asked((**event).clone()) else { panic!("it asks for nothing") };
     assert_eq!(wanted.subject.key().as_str(), key(simulator.provider(), place));
     assert_eq!(wanted.floor.as_ref().map(|floor| floor.as_str()), Some(&*version.to_string()));
     simulator.stop().await;

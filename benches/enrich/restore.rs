@@ -168,16 +168,16 @@ pub(crate) fn serve(told: &str) {
         let kafka = kafka::Kafka::plaintext(&*order.bootstrap);
         let prefix = TopicPrefix::new(&*order.prefix).unwrap();
         let began = Instant::now();
-        let mut shelf = Fences::new(order.directory.clone()).shard(&prefix, SHARD).await.unwrap();
-        let restored = shelf.restore(&kafka, &topic(&order), LIMIT).await.unwrap();
+        let mut fence = Fences::new(order.directory.clone()).shard(&prefix, SHARD).await.unwrap();
+        let restored = fence.restore(&kafka, &topic(&order), LIMIT).await.unwrap();
         let seconds = began.elapsed().as_secs_f64();
         let peak = Usage::own().peak();
         // A thousand of them, and the last.
         let step = (order.keys / 1_000).max(1) as usize;
         let looked_at = (0..order.keys).step_by(step).chain([order.keys - 1]);
-        let wrong = looked_at.filter(|number| shelf.get(&key(*number)).unwrap() != Some(stamp(*number)));
+        let wrong = looked_at.filter(|number| fence.get(&key(*number)).unwrap() != Some(stamp(*number)));
         let wrong = wrong.count() as u32;
-        let entries = shelf.entries();
+        let entries = fence.entries();
         Found { seconds, records: restored.records, from_start: restored.from_start, entries, wrong, peak }
     });
     // What was put is written by the time the runtime has ended.

@@ -1,15 +1,15 @@
 //! Records: everything between an event or a page of a list and a record topic.
 //!
 //! ```text
-//! events ─▶ enrich: one read for each record ─┐
+//! events ─▶ schedule: one read for each record ─┐
 //!                                             ├─▶ task: shards, each with a transaction ─▶ record topics
-//! lists ──▶ snapshot: pages and their proof ──┘      │
+//! lists ──▶ proof: pages and what they prove ──┘    │
 //!                                                    └─▶ fence: the newest published version of each key
 //! ```
 
-pub mod enrich;
 pub mod fence;
 pub mod plugin;
-pub mod snapshot;
+pub mod proof;
+pub mod schedule;
 mod stream;
 pub mod task;

@@ -62,10 +62,10 @@
 //! | `STATUSES` | `state::tails` | a status and an offset, written and read back | 2 |
 //! | `WRITERS` | `fencing::takeover` | a writer killed with an open transaction | 2 |
 //! | `MOVES` | `lifecycle::together` | a worker killed, or frozen | 2: one of each |
-//! | `SIMULATION` | `src/records/snapshot/reading/tests/simulation.rs` | a reading of a moving list, for each cell | 20 |
-//! | `PROPERTIES` | `src/records/snapshot/reading/tests/properties.rs` | a drawn list and its history | 400 |
-//! | `PROVIDERS` | `src/records/snapshot/reading/tests/drawn.rs` | a drawn provider of pages | 4,000 |
-//! | `LIVES` | `src/records/enrich/tests/lives.rs` | the drawn life of a shard | 300 |
+//! | `SIMULATION` | `src/records/proof/tests/simulation.rs` | a reading of a moving list, for each cell | 20 |
+//! | `PROPERTIES` | `src/records/proof/tests/properties.rs` | a drawn list and its history | 400 |
+//! | `PROVIDERS` | `src/records/proof/tests/drawn.rs` | a drawn provider of pages | 4,000 |
+//! | `LIVES` | `src/records/schedule/tests/lives.rs` | the drawn life of a shard | 300 |
 //! | `ORDER` | `src/webhooks/intake/tests/order.rs` | a drawn life of an intake | 6 |
 //! | `REFERENCES` | `src/config/tests.rs` | a share of the pairs of configuration keys | 1 of 8, by day |
 //! | `SUBSCRIPTIONS` | `src/webhooks/subscriptions/tests/chaos.rs` | a drawn life of a connector | 400 |

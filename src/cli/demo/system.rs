@@ -33,7 +33,7 @@ use crate::{
         table::each,
     },
     config,
-    records::enrich::{Asked, asked},
+    records::schedule::ReadRequest,
     telemetry::{Filters, Metrics},
 };
 
@@ -270,7 +270,7 @@ impl DemoSystem {
             for event in self.read(Topic::AccountingEvents(resource)).await? {
                 let value = event.value.unwrap_or_default();
                 let (_, event) = decoder.decode_as(SchemaKind::AccountingEvent, &value).await?;
-                if let Asked::Wanted(wanted) = asked(event)
+                if let ReadRequest::Wanted(wanted) = ReadRequest::of(event)
                     && let Some(version) = wanted.floor
                 {
                     let key = wanted.subject.key().as_str().to_owned();

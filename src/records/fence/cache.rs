@@ -1,4 +1,4 @@
-//! The database behind the shelves: opened when it is first needed, and given up when it fails.
+//! The database behind the shard fences: opened when it is first needed, and given up when it fails.
 
 use std::{
     fs, io,
@@ -29,14 +29,14 @@ const DELETE: &str = "delete the directory while no worker uses it: all that is 
 
 /// One database for all shards of a worker.
 #[derive(Debug)]
-pub(super) struct Cache {
+pub(super) struct FenceCache {
     directory: PathBuf,
     storage: Arc<dyn Storage>,
-    open: Mutex<Option<Arc<Opened>>>,
+    open: Mutex<Option<Arc<OpenDatabase>>>,
 }
 
 /// A database, until it fails.
-pub(super) struct Opened {
+pub(super) struct OpenDatabase {
     directory: PathBuf,
     /// `None` once it is closed, for whoever has not noticed yet that it failed.
     database: RwLock<Option<Box<dyn Database>>>,
@@ -47,13 +47,13 @@ pub(super) struct Opened {
     broken: AtomicBool,
 }
 
-impl Cache {
+impl FenceCache {
     pub(super) fn new(directory: PathBuf, storage: Arc<dyn Storage>) -> Self {
         Self { directory, storage, open: Mutex::default() }
     }
 
     /// The database; another one if it has failed. Blocks.
-    pub(super) fn opened(&self) -> Result<Arc<Opened>, Error> {
+    pub(super) fn opened(&self) -> Result<Arc<OpenDatabase>, Error> {
         let mut open = self.open.lock();
         if let Some(opened) = &*open {
             if !opened.failed.load(Ordering::Acquire) {
@@ -66,7 +66,7 @@ impl Cache {
         }
         *open = None;
         let database = self.open_or_renew().map_err(|source| self.cannot_open(source))?;
-        Ok(Arc::clone(open.insert(Arc::new(Opened {
+        Ok(Arc::clone(open.insert(Arc::new(OpenDatabase {
             directory: self.directory.clone(),
             database: RwLock::new(Some(database)),
             committing: Mutex::default(),
@@ -118,7 +118,7 @@ impl Cache {
     }
 }
 
-impl Opened {
+impl OpenDatabase {
     /// Uses the database; an error of it is its last.
     pub(super) fn with<T>(
         &self,
@@ -159,8 +159,8 @@ impl Opened {
     }
 }
 
-impl std::fmt::Debug for Opened {
+impl std::fmt::Debug for OpenDatabase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Opened").field("directory", &self.directory).finish_non_exhaustive()
+        f.debug_struct("OpenDatabase").field("directory", &self.directory).finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! {prefix} 00 {shard, 4 bytes} e {key}             an entry: the stamp as the topic has it
 //! {prefix} 00 {shard, 4 bytes} l {SHA-256 of key}  an entry whose key is too long for the store
-//! {prefix} 00 {shard, 4 bytes} m                   what is known of the shelf
+//! {prefix} 00 {shard, 4 bytes} m                   what is known of the fence
 //! ```
 
 use std::collections::BTreeMap;
@@ -22,12 +22,12 @@ const LONGEST: usize = 1024;
 
 /// The part of the store that one shard has.
 #[derive(Debug, Clone)]
-pub(super) struct Place(Vec<u8>);
+pub(super) struct ShardKeys(Vec<u8>);
 
-/// What is known of a shelf.
+/// What is known of a fence.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Meta {
-    /// Everything below this offset is on the shelf; without one, anything may be missing.
+pub(super) struct ShardMeta {
+    /// Everything below this offset is on the fence; without one, anything may be missing.
     pub(super) position: Option<i64>,
     /// Of the log that the position is about.
     pub(super) birth: Option<String>,
@@ -38,7 +38,7 @@ pub(super) struct Meta {
     pub(super) topics: BTreeMap<String, u64>,
 }
 
-impl Meta {
+impl ShardMeta {
     /// An entry of this key comes or goes.
     pub(super) fn count(&mut self, key: &[u8], comes: bool) {
         let topic = key.split(|byte| *byte == b'/').next().unwrap_or_default();
@@ -53,7 +53,7 @@ impl Meta {
     }
 }
 
-impl Place {
+impl ShardKeys {
     pub(super) fn new(prefix: &TopicPrefix, shard: i32) -> Self {
         // No prefix has a zero in it, hence none is the beginning of another.
         let mut lead = prefix.as_str().as_bytes().to_vec();

@@ -14,7 +14,7 @@ struct Birth {
 
 /// A record of the topic.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum FenceRecord {
     /// The stamp of a key, as it stands there; `None` where somebody removed it.
     Entry(Bytes, Option<Bytes>),
     Birth(String),
@@ -55,21 +55,21 @@ pub fn of_value(topic: Topic, value: &ConsumerRecord) -> Option<(Key, Stamp)> {
 }
 
 /// What a record of a shard's partition is.
-pub(super) fn line(received: &ConsumerRecord, shard: i32) -> Result<Line, serde_json::Error> {
-    let Some(key) = &received.key else { return Ok(Line::Other) };
+pub(super) fn line(received: &ConsumerRecord, shard: i32) -> Result<FenceRecord, serde_json::Error> {
+    let Some(key) = &received.key else { return Ok(FenceRecord::Other) };
     let value = received.value.as_ref();
     if **key == *Key::shard(shard).as_str().as_bytes() {
-        let Some(value) = value else { return Ok(Line::Other) };
-        return serde_json::from_slice(value).map(|Birth { birth }| Line::Birth(birth));
+        let Some(value) = value else { return Ok(FenceRecord::Other) };
+        return serde_json::from_slice(value).map(|Birth { birth }| FenceRecord::Birth(birth));
     }
     // Only what is about shards starts so; later versions may have more of it.
     if key.starts_with(b"~") {
-        return Ok(Line::Other);
+        return Ok(FenceRecord::Other);
     }
     if let Some(value) = value {
         serde_json::from_slice::<Stamp>(value)?;
     }
-    Ok(Line::Entry(key.clone(), value.cloned()))
+    Ok(FenceRecord::Entry(key.clone(), value.cloned()))
 }
 
 fn json(value: &impl Serialize) -> Bytes {

@@ -13,7 +13,7 @@ use super::{Shared, encoding::Moments, now, taking::unwritten};
 use crate::{
     plugin::Failure,
     publish::{self, PublishStage, ShardWriter},
-    records::enrich::{Batch, Entry},
+    records::schedule::{Batch, Entry},
 };
 
 /// Waits between tries to commit what the broker refused for now.

@@ -31,7 +31,7 @@ use provider::api::{
 use super::{now, refused};
 use crate::{
     plugin::{Failure, recorder::Recorder},
-    records::enrich::{Companies, Row, Standing},
+    records::schedule::{Companies, CompanyState, ListedVersion},
 };
 
 /// The longest one page may take.
@@ -133,7 +133,7 @@ impl Directory {
     }
 
     /// What the list has shown of a company last, also where it proves nothing of others.
-    pub(super) fn shown(&self, company: &CompanyId) -> Option<Row> {
+    pub(super) fn shown(&self, company: &CompanyId) -> Option<ListedVersion> {
         let known = self.known.lock();
         let readings = known.readings.iter().chain(known.odd.as_ref().map(|odd| &odd.reading));
         let rows = readings.filter_map(|reading| {
@@ -141,7 +141,7 @@ impl Directory {
             Some((reading.begun_at, version))
         });
         let (read_at, version) = rows.max_by_key(|(begun_at, _)| *begun_at)?;
-        Some(Row { version: Version::Sequence(version.clone()), read_at })
+        Some(ListedVersion { version: Version::Sequence(version.clone()), read_at })
     }
 
     /// Reads until it is cancelled.
@@ -291,14 +291,14 @@ impl Directory {
 }
 
 impl Companies for Directory {
-    fn standing(&self, company: &CompanyId) -> Standing {
+    fn state(&self, company: &CompanyId) -> CompanyState {
         let readings = &self.known.lock().readings;
         if readings.iter().any(|reading| reading.companies.contains_key(company)) {
-            return Standing::Known;
+            return CompanyState::Known;
         }
         match (readings.front(), readings.len()) {
-            (Some(first), 2) => Standing::Absent { since: first.begun_at },
-            _ => Standing::Unread,
+            (Some(first), 2) => CompanyState::Absent { since: first.begun_at },
+            _ => CompanyState::Unread,
         }
     }
 
@@ -324,14 +324,14 @@ mod tests {
     fn a_company_is_absent_only_when_two_readings_in_a_row_do_not_show_it() {
         let company = CompanyId::new("c").unwrap();
         for (readings, standing) in [
-            (&[][..], Standing::Unread),
-            (&[(5, &["c"][..])][..], Standing::Known),
-            (&[(5, &["d"][..])], Standing::Unread),
-            (&[(5, &["c"][..]), (9, &["d"][..])], Standing::Known),
-            (&[(5, &["d"][..]), (9, &["c"][..])], Standing::Known),
-            (&[(5, &["d"][..]), (9, &["d"][..])], Standing::Absent { since: 5 }),
+            (&[][..], CompanyState::Unread),
+            (&[(5, &["c"][..])][..], CompanyState::Known),
+            (&[(5, &["d"][..])], CompanyState::Unread),
+            (&[(5, &["c"][..]), (9, &["d"][..])], CompanyState::Known),
+            (&[(5, &["d"][..]), (9, &["c"][..])], CompanyState::Known),
+            (&[(5, &["d"][..]), (9, &["d"][..])], CompanyState::Absent { since: 5 }),
         ] {
-            assert_eq!(directory(readings).standing(&company), standing, "{readings:?}");
+            assert_eq!(directory(readings).state(&company), standing, "{readings:?}");
         }
     }
 
@@ -357,7 +357,8 @@ mod tests {
             let companies = Shown::from([(company.clone(), SequenceVersion::parse(version).ok())]);
             Reading { begun_at, companies }
         };
-        let told = |version: &str, read_at| Some(Row { version: version.parse().unwrap(), read_at });
+        let told =
+            |version: &str, read_at| Some(ListedVersion { version: version.parse().unwrap(), read_at });
         assert_eq!(directory.shown(&company), None, "its row had no version");
 
         directory.took(reading(5, "7"));

@@ -17,8 +17,8 @@ use crate::{
     config::connector::record::MAX_SHARDS,
     publish::{self, Failure, PublishStage, ShardBatch},
     records::{
-        enrich::{Batch, Change, Entry, GapFound, Parked, Subject},
         fence,
+        schedule::{Batch, Change, Entry, GapFound, Parked, Subject},
     },
 };
 

@@ -2,7 +2,7 @@
 
 use base::metrics;
 
-use crate::records::{enrich::Desk, fence::Shelf};
+use crate::records::{fence::ShardFence, schedule::Scheduler};
 
 /// What of a shard is shown in the gauges of all.
 #[derive(Default)]
@@ -13,10 +13,10 @@ pub(super) struct Gauges {
 }
 
 impl Gauges {
-    pub(super) fn show(&mut self, desk: &Desk, shelf: &Shelf) {
-        let (open, parked) = desk.counts();
+    pub(super) fn show(&mut self, scheduler: &Scheduler, fence: &ShardFence) {
+        let (open, parked) = scheduler.counts();
         let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.set(signed(open), signed(parked), i64::try_from(shelf.entries()).unwrap_or(i64::MAX));
+        self.set(signed(open), signed(parked), i64::try_from(fence.entries()).unwrap_or(i64::MAX));
     }
 
     fn set(&mut self, open: i64, parked: i64, fences: i64) {

@@ -1,7 +1,7 @@
 //! A task of a `RecordSource`: the shards it owns, what they read, and the one transaction in which all of it becomes visible.
 //!
 //! ```text
-//! event topics ─▶ Reader ─▶ Shard: Desk ─▶ read by id ─▶ fence ─▶ one transaction: values, fences, parked, offsets, batch id
+//! event topics ─▶ Reader ─▶ Shard: Scheduler ─▶ read by id ─▶ fence ─▶ one transaction: values, fences, parked, offsets, batch id
 //!   one consumer      └──▶ Shard: …          │ slots of the task
 //!                                            └ Directory: which companies there are
 //! ```
@@ -74,7 +74,7 @@ use crate::{
     logins::access::ApiUser,
     plugin::{Failure, Task, unable},
     publish::{self, DeadLetters, Layout, Preparer},
-    records::{enrich::Rules, fence::Fences},
+    records::{fence::Fences, schedule::Rules},
     state::state_topic::StateTopic,
 };
 

@@ -9,7 +9,7 @@
 //!   from somebody who knows ids. The record is read once more then, so that both answers are of one moment.
 //!
 //! What is not decided stays as it is, and a warning says so now and then. The API's word alone deletes nothing: see
-//! [`enrich`](crate::records::enrich).
+//! [`schedule`](crate::records::schedule).
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,8 +21,8 @@ use provider::api::{self, AnsweredBy, CallOptions, Reach};
 
 use super::Shared;
 use crate::records::{
-    enrich::{Companies as _, Standing, Subject},
-    fence::{self, Shelf},
+    fence::{self, ShardFence},
+    schedule::{Companies as _, CompanyState, Subject},
 };
 
 /// Known records that are asked for: so many behind the record, and so many from the first on.
@@ -57,12 +57,12 @@ fn is_time(
 /// Records of the same resource that were published and not deleted: some behind the record, and the first of the shard, which may be
 /// of another company.
 pub(super) fn neighbors(
-    shelf: &Shelf,
+    fence: &ShardFence,
     subject: &Subject,
 ) -> impl Future<Output = Result<Vec<(CompanyId, RecordId)>, fence::Error>> + Send + use<> {
     let (topic, own, id) = (subject.topic(), subject.fence_key(), subject.id.clone());
-    let behind = shelf.known_after(topic, Some(own.as_str()), NEIGHBORS, |_| true);
-    let first = shelf.known_after(topic, None, NEIGHBORS, |_| true);
+    let behind = fence.known_after(topic, Some(own.as_str()), NEIGHBORS, |_| true);
+    let first = fence.known_after(topic, None, NEIGHBORS, |_| true);
     async move {
         let (mut found, _) = behind.await?;
         found.extend(first.await?.0);
@@ -118,7 +118,7 @@ impl Shared {
         };
         let last = self.accounting.last_record(resource).filter(|(_, id)| *id != subject.id);
         let known = known.await.unwrap_or_default().into_iter().map(|(company, id)| {
-            let in_company = !matches!(self.directory.standing(&company), Standing::Absent { .. });
+            let in_company = !matches!(self.directory.state(&company), CompanyState::Absent { .. });
             (in_company.then_some(company), id)
         });
         for (company, id) in last.into_iter().chain(known) {

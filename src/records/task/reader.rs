@@ -29,7 +29,7 @@ use super::{Shared, now, shard::Shard};
 use crate::{
     plugin::Failure,
     publish::Original,
-    records::enrich::{Asked, Event, GapFound, Source, asked},
+    records::schedule::{Event, GapFound, ReadRequest, Source},
 };
 
 /// Events that may wait for a shard.
@@ -51,7 +51,7 @@ pub(super) struct Input {
     pub(super) lane: AccountingResource,
     /// The offset behind it.
     pub(super) next: i64,
-    pub(super) asked: Asked,
+    pub(super) request: ReadRequest,
     pub(super) event: Event,
 }
 
@@ -183,11 +183,11 @@ impl Reader {
         self.shared.in_hand.take(shard, came_at);
         let decoded = self.decode(&record).await;
         let event = Arc::new(source(record, &decoded));
-        let asked = match decoded {
-            Ok(event) => self.placed(asked(event), shard),
-            Err(message) => Asked::Unusable("avro::Error", message),
+        let request = match decoded {
+            Ok(event) => self.placed(ReadRequest::of(event), shard),
+            Err(message) => ReadRequest::Unusable("avro::Error", message),
         };
-        self.send(shard, Input { lane, next, asked, event }).await?;
+        self.send(shard, Input { lane, next, request, event }).await?;
         self.shared.in_hand.hand_on(shard);
         let is_low = self.inboxes.get(&shard).is_some_and(|inbox| inbox.capacity() < RESERVE);
         if is_low && !self.paused.contains(&shard) {
@@ -200,15 +200,15 @@ impl Reader {
     }
 
     /// What is in another partition than its company's is another shard's to write: two would write one key.
-    fn placed(&self, asked: Asked, shard: i32) -> Asked {
-        let Asked::Wanted(wanted) = &asked else { return asked };
+    fn placed(&self, request: ReadRequest, shard: i32) -> ReadRequest {
+        let ReadRequest::Wanted(wanted) = &request else { return request };
         let own = self.shared.shard_of(&wanted.subject.key());
         if own == shard {
-            return asked;
+            return request;
         }
         let what =
             format!("the event is in partition {shard}, and events of its company belong in partition {own}");
-        Asked::Unusable("enrich::Misplaced", what)
+        ReadRequest::Unusable("enrich::Misplaced", what)
     }
 
     async fn send(&self, shard: i32, input: Input) -> Result<(), Failure> {
@@ -280,8 +280,8 @@ impl Reader {
         let source =
             Source { original, id: String::new(), trace: None, received_at: at, happened_at: at, origin };
         self.positions.insert((lane, partition), StartOffset::Offset(next));
-        let (asked, event) = (Asked::Lost(gap), Arc::new(source));
-        self.send(partition, Input { lane, next, asked, event }).await
+        let (request, event) = (ReadRequest::Lost(gap), Arc::new(source));
+        self.send(partition, Input { lane, next, request, event }).await
     }
 }
 

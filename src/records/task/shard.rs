@@ -1,7 +1,7 @@
-//! One shard: its desk, and the loop that does what the desk decides.
+//! One shard: its scheduler, and the loop that does what the scheduler decides.
 //!
 //! ```text
-//! inbox ─▶ Desk ─▶ read by id (a slot each) ─▶ Desk ─▶ batch ─▶ Commit ─▶ fence, Desk
+//! inbox ─▶ Scheduler ─▶ read by id (a slot each) ─▶ Scheduler ─▶ batch ─▶ Commit ─▶ fence, Scheduler
 //!           ▲ due ───────────────────────────────┘        one at a time; what settles meanwhile is the next
 //! ```
 //!
@@ -45,8 +45,8 @@ use super::{
 use crate::{
     plugin::Failure,
     records::{
-        enrich::{self, Around, Change, Companies as _, Desk, Stop, Subject},
-        fence::Shelf,
+        fence::ShardFence,
+        schedule::{self, Blocked, Change, Companies as _, ReadContext, Scheduler, Subject},
     },
 };
 
@@ -66,8 +66,8 @@ const SHORTEST: Duration = Duration::from_millis(5);
 pub(super) struct Shard {
     shared: Arc<Shared>,
     number: i32,
-    desk: Desk,
-    shelf: Shelf,
+    scheduler: Scheduler,
+    fence: ShardFence,
     starts: BTreeMap<AccountingResource, StartOffset>,
     lists: Lists,
     turns: Turns,
@@ -93,22 +93,22 @@ impl Shard {
         let mut writer = shared.take_writer(number).await?;
         let starts = shared.starts(number, writer.producer()).await?;
         let mut known = shared.known(number).await?;
-        let shelf = shared.shelf(number, &known, &mut writer).await?;
-        let mut desk = Desk::new(shared.rules());
+        let fence = shared.fence(number, &known, &mut writer).await?;
+        let mut scheduler = Scheduler::new(shared.rules());
         let parked = known.parked.len();
         // What is followed no more waits until it is again.
         let own = std::mem::take(&mut known.parked).into_values();
         let own = own.filter(|one| shared.source.enrich_resources.contains(&one.subject.resource));
-        own.for_each(|parked| desk.adopt(parked));
-        known.paths.drain(..).for_each(|resource| desk.adopt_path(resource));
+        own.for_each(|parked| scheduler.adopt(parked));
+        known.paths.drain(..).for_each(|resource| scheduler.adopt_path(resource));
         for (resource, since, count) in known.brakes.drain(..) {
-            desk.adopt_brake(resource, since, count);
+            scheduler.adopt_brake(resource, since, count);
         }
         tracing::info!(
             connector = &*shared.task.connector,
             shard = number,
             parked,
-            fences = shelf.entries(),
+            fences = fence.entries(),
             took = ?begun.elapsed(),
             "took a shard"
         );
@@ -119,8 +119,8 @@ impl Shard {
         Ok(Self {
             shared,
             number,
-            desk,
-            shelf,
+            scheduler,
+            fence,
             starts,
             lists,
             turns,
@@ -164,11 +164,11 @@ impl Shard {
         let ended = loop {
             let is_starved = self.begin_reads(&mut reads, &mut held);
             // Before lists look whom they still wait for.
-            self.lists.given_up(&self.desk.take_given_up());
-            self.lists.begin(&mut getting, &self.shelf, &self.desk, now());
+            self.lists.given_up(&self.scheduler.take_given_up());
+            self.lists.begin(&mut getting, &self.fence, &self.scheduler, now());
             let begun = Instant::now();
             let gathers = self.gathers(reads.len()) && begun < gathers_until;
-            let has_more = self.desk.ready() > 0
+            let has_more = self.scheduler.ready() > 0
                 || self.lists.has_parts()
                 || self.lists.has_counts()
                 || !self.held.is_empty();
@@ -179,7 +179,7 @@ impl Shard {
                     Err(failure) => break Err(failure),
                 }
             }
-            self.gauges.show(&self.desk, &self.shelf);
+            self.gauges.show(&self.scheduler, &self.fence);
             if !is_starved {
                 slot = None;
             } else if slot.is_none() {
@@ -206,7 +206,7 @@ impl Shard {
                     self.lists.look(now());
                     Ok(())
                 }
-                input = inbox.recv(), if !self.desk.is_full() && !self.turns.are_due() => match input {
+                input = inbox.recv(), if !self.scheduler.is_full() && !self.turns.are_due() => match input {
                     Some(input) => self.take_all(input, &mut inbox),
                     None => break Ok(()),
                 },
@@ -240,8 +240,8 @@ impl Shard {
         let now = now();
         // Companies become known, and nobody tells.
         self.lists.look(now);
-        self.desk.park_late(now);
-        let told = self.desk.take_told();
+        self.scheduler.park_late(now);
+        let told = self.scheduler.take_report();
         metrics::stale_reads(told.stale_reads);
         for (resource, count) in told.braked {
             metrics::tombstones_braked(count);
@@ -252,7 +252,11 @@ impl Shard {
         // Those that are not taken came after the last that was.
         let behind = self.taken.filter(|_| is_behind);
         let in_hand = self.shared.in_hand.of_shard(self.number);
-        self.shared.task.tools.recorder.lags(self.number, lag([self.desk.oldest(), behind, in_hand], now));
+        self.shared
+            .task
+            .tools
+            .recorder
+            .lags(self.number, lag([self.scheduler.oldest(), behind, in_hand], now));
     }
 
     /// Begins as many reads as there are slots; whether it wants more than there are.
@@ -271,10 +275,10 @@ impl Shard {
                 Some(slot) => slot,
                 None => match Arc::clone(&self.shared.slots).try_acquire_owned() {
                     Ok(slot) => slot,
-                    Err(_) => return self.desk.has_reads(now()),
+                    Err(_) => return self.scheduler.has_reads(now()),
                 },
             };
-            let Some(ask) = self.desk.next_read(&self.shared.directory, now()) else {
+            let Some(ask) = self.scheduler.next_read(&self.shared.directory, now()) else {
                 held.clear();
                 return false;
             };
@@ -282,11 +286,11 @@ impl Shard {
         }
     }
 
-    fn begin_read(&self, ask: enrich::Ask, slot: OwnedSemaphorePermit) -> BoxFuture<'static, Read> {
+    fn begin_read(&self, ask: schedule::NextRead, slot: OwnedSemaphorePermit) -> BoxFuture<'static, Read> {
         let shared = Arc::clone(&self.shared);
-        let enrich::Ask { subject, priority, trace, is_delete } = ask;
+        let schedule::NextRead { subject, priority, trace, is_delete } = ask;
         let looks = is_delete && shared.may_prove(subject.resource);
-        let known = looks.then(|| proof::neighbors(&self.shelf, &subject));
+        let known = looks.then(|| proof::neighbors(&self.fence, &subject));
         async move {
             let (asked_at, ask) =
                 (Instant::now(), CallOptions { trace, ..CallOptions::within(priority, READ_LIMIT) });
@@ -306,13 +310,13 @@ impl Shard {
     }
 
     fn stored(&self, subject: &Subject) -> Result<Option<Stamp>, Failure> {
-        self.shelf.get(&subject.fence_key()).map_err(unreadable)
+        self.fence.get(&subject.fence_key()).map_err(unreadable)
     }
 
     fn take_all(&mut self, first: Input, inbox: &mut mpsc::Receiver<Input>) -> Result<(), Failure> {
         self.take_in(first)?;
         for _ in 1..AT_ONCE {
-            if self.desk.is_full() {
+            if self.scheduler.is_full() {
                 break;
             }
             let Ok(input) = inbox.try_recv() else { break };
@@ -321,16 +325,16 @@ impl Shard {
         Ok(())
     }
 
-    fn take_in(&mut self, Input { lane, next, asked, event }: Input) -> Result<(), Failure> {
+    fn take_in(&mut self, Input { lane, next, request, event }: Input) -> Result<(), Failure> {
         self.shared.task.tools.recorder.polled(1, Duration::ZERO);
-        let stored = match &asked {
-            enrich::Asked::Wanted(wanted) => self.stored(&wanted.subject)?,
+        let stored = match &request {
+            schedule::ReadRequest::Wanted(wanted) => self.stored(&wanted.subject)?,
             _ => None,
         };
-        if !matches!(asked, enrich::Asked::Lost(_)) {
+        if !matches!(request, schedule::ReadRequest::Lost(_)) {
             self.taken = Some(event.received_at);
         }
-        self.desk.take(lane, next, asked, event, stored.as_ref(), now());
+        self.scheduler.take(lane, next, request, event, stored.as_ref(), now());
         Ok(())
     }
 
@@ -363,29 +367,30 @@ impl Shard {
     ) -> Result<(), Failure> {
         if let Err(error) = &reading {
             tracing::debug!(record = %subject.key(), resource = %subject.resource, error = %ErrorChain(error), "a record was not read");
-            let path_answers = path_answers || self.desk.knows_path(subject.resource);
+            let path_answers = path_answers || self.scheduler.knows_path(subject.resource);
             self.shared.warn_unproved(subject, error, path_answers);
         }
         self.shared.answers.note(&reading);
         self.shared.failures.note(subject.resource, &reading);
         let stored = self.stored(subject)?;
-        let entries = self.shelf.entries_of(subject.topic());
+        let entries = self.fence.entries_of(subject.topic());
         // Rows of other lists come with runs, and are told of as they are committed; this list is read all the time.
         let directory = &self.shared.directory;
         let is_company = subject.resource == AccountingResource::Companies;
         let row = if is_company { directory.shown(&subject.company) } else { None };
         let answers = self.shared.answers.count();
-        let around = Around { stored: stored.as_ref(), entries, answers, row: row.as_ref(), path_answers };
-        let read = self.desk.read(subject, reading, around, now());
-        if is_company && self.desk.is_suspected(subject) {
+        let context =
+            ReadContext { stored: stored.as_ref(), entries, answers, row: row.as_ref(), path_answers };
+        let read = self.scheduler.read(subject, reading, context, now());
+        if is_company && self.scheduler.is_suspected(subject) {
             directory.ask();
         }
-        read.map_err(|Stop(error)| refused(&error))
+        read.map_err(|Blocked(error)| refused(&error))
     }
 
     fn wake(&self) -> Instant {
         let soon = Instant::now() + SHORTEST;
-        let at = self.desk.wake_at().into_iter().chain(self.lists.wake_at(now())).min();
+        let at = self.scheduler.wake_at().into_iter().chain(self.lists.wake_at(now())).min();
         let Some(at) = at else { return soon + Duration::from_secs(3_600) };
         let left = u64::try_from(at.saturating_sub(now())).unwrap_or(0);
         soon.max(Instant::now() + Duration::from_micros(left).min(Duration::from_secs(3_600)))
@@ -393,20 +398,20 @@ impl Shard {
 
     /// Whether more may come soon for the next transaction, which costs the same for one record as for many. Pages are many.
     fn gathers(&self, reads: usize) -> bool {
-        let ready = self.desk.ready();
+        let ready = self.scheduler.ready();
         ready > 0 && ready < BATCH_RECORDS && reads > 0 && !self.lists.has_parts()
     }
 
     fn begin_commit(&mut self) -> Result<Option<BoxFuture<'static, Ended>>, Failure> {
         let Some(commit) = self.commit.take() else { return Ok(None) };
-        let mut batch = self.desk.batch(BATCH_RECORDS, BATCH_BYTES);
-        let (shelf, lists) = (&self.shelf, &self.lists);
-        let stored = |key: &Key| shelf.get(key).map_err(unreadable);
+        let mut batch = self.scheduler.batch(BATCH_RECORDS, BATCH_BYTES);
+        let (fence, lists) = (&self.fence, &self.lists);
+        let stored = |key: &Key| fence.get(key).map_err(unreadable);
         let gone_back = batch.compare_again(stored, |subject, stored| lists.shows(subject, stored))?;
         batch.first = self.lists.went_back(&gone_back, now());
-        // What the desk has decided comes first: whoever shows a record after it is compared with that.
-        if self.turns.begin(self.desk.ready(), self.lists.has_parts()) {
-            self.lists.add_to(&mut batch, (&self.shelf, &self.desk), BATCH_BYTES / 2, now())?;
+        // What the scheduler has decided comes first: whoever shows a record after it is compared with that.
+        if self.turns.begin(self.scheduler.ready(), self.lists.has_parts()) {
+            self.lists.add_to(&mut batch, (&self.fence, &self.scheduler), BATCH_BYTES / 2, now())?;
         }
         // With the counts of what was refused.
         self.held.add_to(&mut batch);
@@ -435,7 +440,7 @@ impl Shard {
             return Ok(None);
         }
         self.tell_epochs(&written.fences);
-        let kept = self.shelf.put(std::mem::take(&mut written.fences), written.behind);
+        let kept = self.fence.put(std::mem::take(&mut written.fences), written.behind);
         written.is_kept = true;
         let keeping = async move {
             let kept = kept.await.map_err(unreadable);
@@ -496,16 +501,16 @@ impl Shard {
         for topic in topics {
             (tools.uses_topic)(&self.shared.preparer.topic_name(topic));
         }
-        let shelf = &self.shelf;
+        let fence = &self.fence;
         // An entry that cannot be read is found so by whoever takes the next event of it.
-        self.desk.committed(&refused, &|subject| shelf.get(&subject.fence_key()).ok().flatten(), at);
-        self.lists.committed(&mut self.desk, at);
+        self.scheduler.committed(&refused, &|subject| fence.get(&subject.fence_key()).ok().flatten(), at);
+        self.lists.committed(&mut self.scheduler, at);
     }
 
     /// The provider itself has gone back: that is told, and loudly.
     fn tell_epochs(&self, fences: &[(Key, Stamp)]) {
         let is_raised = |(key, stamp): &&(Key, Stamp)| {
-            let before = || self.shelf.get(key).ok().flatten();
+            let before = || self.fence.get(key).ok().flatten();
             stamp.epoch.0 > 0 && before().is_some_and(|before| before.epoch < stamp.epoch)
         };
         let raised: Vec<&(Key, Stamp)> = fences.iter().filter(is_raised).collect();

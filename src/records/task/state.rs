@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use model::{AccountingResource, CompanyId, Key, List, RunId, RunProgress};
 
-use crate::records::enrich::Parked;
+use crate::records::schedule::Parked;
 
 const BATCH: &str = "batch";
 const PATH: &str = "path";

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     plugin::Failure,
     publish::{self, ShardBatch, ShardWriter},
-    records::fence::{self, Shelf},
+    records::fence::{self, ShardFence},
 };
 
 /// How long reading one topic of a shard to its end may take before the task begins anew.
@@ -64,24 +64,24 @@ impl Shared {
     }
 
     /// What the fences of a shard say. Where the topic has been lost, they are made anew of the values' headers.
-    pub(super) async fn shelf(
+    pub(super) async fn fence(
         &self,
         shard: i32,
         known: &Known,
         writer: &mut ShardWriter,
-    ) -> Result<Shelf, Failure> {
+    ) -> Result<ShardFence, Failure> {
         let tools = &self.task.tools;
         let begun = Instant::now();
         let prefix = &self.source.common.topic_prefix;
-        let mut shelf = self.fences.shard(prefix, shard).await.map_err(unreadable)?;
+        let mut fence = self.fences.shard(prefix, shard).await.map_err(unreadable)?;
         let topic = self.preparer.topic_name(Topic::Fences);
-        let mut restored = shelf.restore(&tools.kafka, &topic, FENCE_LIMIT).await.map_err(unreadable)?;
+        let mut restored = fence.restore(&tools.kafka, &topic, FENCE_LIMIT).await.map_err(unreadable)?;
         if restored.birth.is_none() || known.rebuilds {
             self.rebuild(shard, restored.birth.is_none(), writer).await?;
-            restored = shelf.restore(&tools.kafka, &topic, FENCE_LIMIT).await.map_err(unreadable)?;
+            restored = fence.restore(&tools.kafka, &topic, FENCE_LIMIT).await.map_err(unreadable)?;
         }
         metrics::fence_restored(begun.elapsed(), restored.records);
-        Ok(shelf)
+        Ok(fence)
     }
 
     /// The first to take a shard says so in its fences, before all else; and what was published of it before stands there too.

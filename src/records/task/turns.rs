@@ -1,9 +1,9 @@
 //! Whose turn a batch is: events come first, and lists have their turn all the same.
 //!
 //! A row is compared with what is committed, and with what is in its batch. So parts of lists enter a batch only where nothing is left
-//! behind it that the desk has decided. Of a shard whose events do not end they would never be written, and the pages behind them would
+//! behind it that the scheduler has decided. Of a shard whose events do not end they would never be written, and the pages behind them would
 //! keep the room that all shards of the task share. Therefore, once lists were passed over in some batches, nothing more is taken in or
-//! read until the desk has nothing left to commit.
+//! read until the scheduler has nothing left to commit.
 //!
 //! An event that comes meanwhile loses little: it would be committed behind all that is there already. It waits for its own read, and
 //! for the parts of lists in one batch.
@@ -19,7 +19,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// A batch begins, and the desk has so many entries left behind it. Whether parts of lists may be in it.
+    /// A batch begins, and the scheduler has so many entries left behind it. Whether parts of lists may be in it.
     pub(super) fn begin(&mut self, left: usize, have_parts: bool) -> bool {
         let is_theirs = left == 0;
         self.passed_over = if is_theirs || !have_parts { 0 } else { self.passed_over.saturating_add(1) };
@@ -41,12 +41,12 @@ mod tests {
     use super::*;
     use crate::{
         publish::Original,
-        records::enrich::{Asked, Desk, Source, rules},
+        records::schedule::{ReadRequest, Scheduler, Source, rules},
     };
 
     /// As many events come as are taken in, always more than a batch has. In which of so many batches lists have their turn.
     fn turns(batches: u32, have_parts: bool) -> Vec<u32> {
-        let (mut desk, mut turns) = (Desk::new(rules()), Turns::default());
+        let (mut scheduler, mut turns) = (Scheduler::new(rules()), Turns::default());
         let event = Arc::new(Source {
             original: Original::default(),
             id: "e".into(),
@@ -57,16 +57,23 @@ mod tests {
         });
         let (mut next, mut theirs) = (0, Vec::new());
         for number in 0..batches {
-            while !desk.is_full() && !turns.are_due() {
+            while !scheduler.is_full() && !turns.are_due() {
                 next += 1;
-                desk.take(AccountingResource::Charges, next, Asked::Nothing, Arc::clone(&event), None, 1);
+                scheduler.take(
+                    AccountingResource::Charges,
+                    next,
+                    ReadRequest::Nothing,
+                    Arc::clone(&event),
+                    None,
+                    1,
+                );
             }
-            let batch = desk.batch(500, 8 << 20);
+            let batch = scheduler.batch(500, 8 << 20);
             assert!(!batch.entries.is_empty(), "nothing is committed while lists wait");
-            if turns.begin(desk.ready(), have_parts) {
+            if turns.begin(scheduler.ready(), have_parts) {
                 theirs.push(number);
             }
-            desk.committed(&[], &|_| None, 1);
+            scheduler.committed(&[], &|_| None, 1);
         }
         theirs
     }

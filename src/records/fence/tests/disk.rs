@@ -16,9 +16,9 @@ async fn a_database_that_cannot_be_opened_is_made_anew() {
     let bench = Bench::new();
     bench.write_birth(0, "b").await;
     bench.write_entries(0, &[(key(1), stamp(1))]).await;
-    let mut shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
-    bench.restore(&mut shelf).await;
-    drop(shelf);
+    let mut fence = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+    bench.restore(&mut fence).await;
+    drop(fence);
     let mut broken = 0;
     for file in fs::read_dir(bench.home.path().join("fence")).unwrap() {
         let file = file.unwrap().path();
@@ -29,11 +29,11 @@ async fn a_database_that_cannot_be_opened_is_made_anew() {
     }
     assert!(broken > 0);
 
-    let mut shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+    let mut fence = bench.fences().shard(&prefix("p"), 0).await.unwrap();
 
-    assert_eq!(shelf.entries(), 0);
-    assert_eq!(bench.restore(&mut shelf).await, found(2, true, "b"));
-    assert_eq!(shelf.get(&key(1)).unwrap(), Some(stamp(1)));
+    assert_eq!(fence.entries(), 0);
+    assert_eq!(bench.restore(&mut fence).await, found(2, true, "b"));
+    assert_eq!(fence.get(&key(1)).unwrap(), Some(stamp(1)));
 }
 
 #[tokio::test]
@@ -132,25 +132,25 @@ async fn a_full_disk_ends_every_shelf_and_the_next_ones_go_on_where_they_were() 
     let bench = Bench::new();
     let disk = Disk::default();
     let fences = Fences::with(bench.home.path().join("fence"), Arc::new(disk.clone()));
-    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
     let idle = fences.shard(&prefix("p"), 1).await.unwrap();
     bench.write_birth(0, "b").await;
     bench.write_entries(0, &[(key(1), stamp(1))]).await;
-    bench.restore(&mut shelf).await;
+    bench.restore(&mut fence).await;
     let behind = bench.write_entries(0, &[(key(2), stamp(2))]).await;
 
     disk.0.full.store(true, Ordering::Release);
-    let full = shelf.put(vec![(key(2), stamp(2))], Some(behind)).await.unwrap_err();
-    let later = shelf.put(vec![(key(3), stamp(3))], Some(behind + 1)).await.unwrap_err();
-    drop(shelf);
+    let full = fence.put(vec![(key(2), stamp(2))], Some(behind)).await.unwrap_err();
+    let later = fence.put(vec![(key(3), stamp(3))], Some(behind + 1)).await.unwrap_err();
+    drop(fence);
     // One that has nothing to do, and so has not noticed, is in nobody's way.
-    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
 
     assert!(matches!(full, Error::Store { .. }) && matches!(later, Error::Failed { .. }), "{full}, {later}");
     assert_eq!((full.retry(), later.retry()), (Retry::Later, Retry::Later));
     assert!(matches!(idle.get(&key(1)), Err(Error::Failed { .. })));
-    assert_eq!(bench.restore(&mut shelf).await, found(1, false, "b"));
-    assert_eq!((shelf.get(&key(2)).unwrap(), shelf.get(&key(3)).unwrap()), (Some(stamp(2)), None));
+    assert_eq!(bench.restore(&mut fence).await, found(1, false, "b"));
+    assert_eq!((fence.get(&key(2)).unwrap(), fence.get(&key(3)).unwrap()), (Some(stamp(2)), None));
 }
 
 #[tokio::test]
@@ -160,22 +160,22 @@ async fn a_database_that_cannot_be_read_is_made_anew() {
     let fences = Fences::with(bench.home.path().join("fence"), Arc::new(disk.clone()));
     bench.write_birth(0, "b").await;
     bench.write_entries(0, &[(key(1), stamp(1))]).await;
-    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-    bench.restore(&mut shelf).await;
+    let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
+    bench.restore(&mut fence).await;
 
     disk.0.unreadable.store(true, Ordering::Release);
-    let error = shelf.get(&key(1)).unwrap_err();
-    drop(shelf);
-    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-    let from_start = bench.restore(&mut shelf).await;
-    drop(shelf);
+    let error = fence.get(&key(1)).unwrap_err();
+    drop(fence);
+    let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
+    let from_start = bench.restore(&mut fence).await;
+    drop(fence);
     // What is known of the shard is read when it is taken.
     disk.0.unreadable.store(true, Ordering::Release);
-    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
 
     assert_eq!(error.retry(), Retry::Later, "{error}");
     assert_eq!(from_start, found(2, true, "b"));
-    assert_eq!(bench.restore(&mut shelf).await, found(2, true, "b"));
+    assert_eq!(bench.restore(&mut fence).await, found(2, true, "b"));
     assert_eq!(disk.0.opened.load(Ordering::Acquire), 3);
 }
 
@@ -184,17 +184,17 @@ async fn a_database_that_the_system_refuses_stays_as_it_is() {
     let bench = Bench::new();
     let disk = Disk::default();
     let directory = bench.home.path().join("fence");
-    let shelf = Fences::new(directory.clone()).shard(&prefix("p"), 0).await.unwrap();
-    shelf.put(vec![(key(1), stamp(1))], None).await.unwrap();
-    drop(shelf);
+    let fence = Fences::new(directory.clone()).shard(&prefix("p"), 0).await.unwrap();
+    fence.put(vec![(key(1), stamp(1))], None).await.unwrap();
+    drop(fence);
     let fences = Fences::with(directory.clone(), Arc::new(disk.clone()));
 
     disk.0.refused.store(1, Ordering::Release);
     let error = fences.shard(&prefix("p"), 0).await.err().unwrap();
-    let shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    let fence = fences.shard(&prefix("p"), 0).await.unwrap();
 
     let told = error.to_string();
     assert!(told.contains(&*directory.to_string_lossy()) && told.contains("let the worker write"), "{told}");
     assert_eq!(error.retry(), Retry::Later);
-    assert_eq!(shelf.get(&key(1)).unwrap(), Some(stamp(1)));
+    assert_eq!(fence.get(&key(1)).unwrap(), Some(stamp(1)));
 }

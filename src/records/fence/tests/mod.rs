@@ -72,8 +72,8 @@ impl Bench {
         self.write(shard, &records).await
     }
 
-    async fn restore(&self, shelf: &mut Shelf) -> Restored {
-        shelf.restore(&self.cluster.settings(), TOPIC, LIMIT).await.unwrap()
+    async fn restore(&self, fence: &mut ShardFence) -> Restored {
+        fence.restore(&self.cluster.settings(), TOPIC, LIMIT).await.unwrap()
     }
 }
 
@@ -122,39 +122,39 @@ fn records_read_as_the_documentation_has_them() {
 #[tokio::test]
 async fn a_partition_that_was_never_taken_has_no_birth() {
     let bench = Bench::new();
-    let mut shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+    let mut fence = bench.fences().shard(&prefix("p"), 0).await.unwrap();
 
-    let restored = bench.restore(&mut shelf).await;
+    let restored = bench.restore(&mut fence).await;
 
     assert_eq!(restored, Restored { records: 0, from_start: true, birth: None });
-    assert_eq!((shelf.entries(), shelf.get(&key(1)).unwrap()), (0, None));
+    assert_eq!((fence.entries(), fence.get(&key(1)).unwrap()), (0, None));
 }
 
 #[tokio::test]
 async fn a_shelf_taken_again_reads_only_what_it_has_not_put() {
     let bench = Bench::new();
     let fences = bench.fences();
-    let mut shelf = fences.shard(&prefix("p"), 1).await.unwrap();
-    bench.restore(&mut shelf).await;
+    let mut fence = fences.shard(&prefix("p"), 1).await.unwrap();
+    bench.restore(&mut fence).await;
     bench.write_birth(1, "b").await;
-    bench.restore(&mut shelf).await;
+    bench.restore(&mut fence).await;
     let batch = vec![(key(1), stamp(1)), (key(2), stamp(2))];
     let behind = bench.write_entries(1, &batch).await;
-    shelf.put(batch, Some(behind)).await.unwrap();
-    drop(shelf);
+    fence.put(batch, Some(behind)).await.unwrap();
+    drop(fence);
     bench.write_entries(1, &[(key(2), stamp(3)), (key(3), stamp(4))]).await;
 
-    let mut shelf = fences.shard(&prefix("p"), 1).await.unwrap();
-    let restored = bench.restore(&mut shelf).await;
-    let again = bench.restore(&mut shelf).await;
+    let mut fence = fences.shard(&prefix("p"), 1).await.unwrap();
+    let restored = bench.restore(&mut fence).await;
+    let again = bench.restore(&mut fence).await;
 
     assert_eq!(restored, found(2, false, "b"));
     assert_eq!(again, found(0, false, "b"));
-    assert_eq!(shelf.entries(), 3);
+    assert_eq!(fence.entries(), 3);
     for (id, version) in [(1, 1), (2, 3), (3, 4)] {
-        assert_eq!(shelf.get(&key(id)).unwrap(), Some(stamp(version)), "{id}");
+        assert_eq!(fence.get(&key(id)).unwrap(), Some(stamp(version)), "{id}");
     }
-    assert_eq!(shelf.get(&key(4)).unwrap(), None);
+    assert_eq!(fence.get(&key(4)).unwrap(), None);
 }
 
 #[tokio::test]
@@ -164,16 +164,16 @@ async fn a_put_before_the_shelf_is_restored_promises_nothing_about_what_is_below
     bench.write_entries(0, &[(key(1), stamp(1))]).await;
     let behind = bench.write_entries(0, &[(key(2), stamp(2))]).await;
     let fences = bench.fences();
-    let shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-    shelf.put(vec![(key(2), stamp(2))], Some(behind)).await.unwrap();
-    assert_eq!(shelf.position(), None);
-    drop(shelf);
+    let fence = fences.shard(&prefix("p"), 0).await.unwrap();
+    fence.put(vec![(key(2), stamp(2))], Some(behind)).await.unwrap();
+    assert_eq!(fence.position(), None);
+    drop(fence);
 
-    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-    let restored = bench.restore(&mut shelf).await;
+    let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
+    let restored = bench.restore(&mut fence).await;
 
     assert_eq!(restored, found(3, true, "b"));
-    assert_eq!((shelf.get(&key(1)).unwrap(), shelf.entries()), (Some(stamp(1)), 2));
+    assert_eq!((fence.get(&key(1)).unwrap(), fence.entries()), (Some(stamp(1)), 2));
 }
 
 #[tokio::test]
@@ -181,39 +181,39 @@ async fn a_put_before_the_shelf_is_restored_again_leaves_the_position_where_it_w
     let bench = Bench::new();
     let fences = bench.fences();
     bench.write_birth(0, "b").await;
-    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-    bench.restore(&mut shelf).await;
-    drop(shelf);
+    let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
+    bench.restore(&mut fence).await;
+    drop(fence);
     // Another worker had the shard meanwhile.
     bench.write_entries(0, &[(key(1), stamp(1))]).await;
-    let shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    let fence = fences.shard(&prefix("p"), 0).await.unwrap();
     let behind = bench.write_entries(0, &[(key(2), stamp(2))]).await;
-    shelf.put(vec![(key(2), stamp(2))], Some(behind)).await.unwrap();
-    drop(shelf);
+    fence.put(vec![(key(2), stamp(2))], Some(behind)).await.unwrap();
+    drop(fence);
 
-    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-    let restored = bench.restore(&mut shelf).await;
+    let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
+    let restored = bench.restore(&mut fence).await;
 
     assert_eq!(restored, found(2, false, "b"));
-    assert_eq!((shelf.get(&key(1)).unwrap(), shelf.entries()), (Some(stamp(1)), 2));
+    assert_eq!((fence.get(&key(1)).unwrap(), fence.entries()), (Some(stamp(1)), 2));
 }
 
 #[tokio::test]
 async fn what_is_put_is_written_in_order_although_nobody_waits_for_it() {
     let bench = Bench::new();
     let fences = bench.fences();
-    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
     bench.write_birth(0, "b").await;
-    bench.restore(&mut shelf).await;
+    bench.restore(&mut fence).await;
 
     for version in 1..=200 {
-        drop(shelf.put(vec![(key("same"), stamp(version)), (key(version), stamp(version))], None));
+        drop(fence.put(vec![(key("same"), stamp(version)), (key(version), stamp(version))], None));
     }
-    drop(shelf);
-    let shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    drop(fence);
+    let fence = fences.shard(&prefix("p"), 0).await.unwrap();
 
-    assert_eq!(shelf.get(&key("same")).unwrap(), Some(stamp(200)));
-    assert_eq!(shelf.entries(), 201);
+    assert_eq!(fence.get(&key("same")).unwrap(), Some(stamp(200)));
+    assert_eq!(fence.entries(), 201);
 }
 
 #[tokio::test]
@@ -221,17 +221,17 @@ async fn an_offset_that_the_topic_does_not_have_leads_to_a_reading_from_the_star
     let bench = Bench::new();
     let fences = bench.fences();
     bench.write_birth(0, "b").await;
-    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-    bench.restore(&mut shelf).await;
+    let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
+    bench.restore(&mut fence).await;
     // As after the end of the log was lost.
-    shelf.put(vec![(key("lost"), stamp(1))], Some(500)).await.unwrap();
+    fence.put(vec![(key("lost"), stamp(1))], Some(500)).await.unwrap();
 
     bench.write_entries(0, &[(key(1), stamp(1))]).await;
-    let restored = bench.restore(&mut shelf).await;
+    let restored = bench.restore(&mut fence).await;
 
     assert_eq!(restored, found(2, true, "b"));
-    assert_eq!(shelf.get(&key("lost")).unwrap(), None);
-    assert_eq!((shelf.get(&key(1)).unwrap(), shelf.entries()), (Some(stamp(1)), 1));
+    assert_eq!(fence.get(&key("lost")).unwrap(), None);
+    assert_eq!((fence.get(&key(1)).unwrap(), fence.entries()), (Some(stamp(1)), 1));
 }
 
 #[tokio::test]
@@ -240,18 +240,18 @@ async fn a_topic_made_again_is_noticed_although_the_offset_fits() {
     let fences = bench.fences();
     bench.write_birth(0, "old").await;
     bench.write_entries(0, &[(key(1), stamp(100)), (key(2), stamp(100))]).await;
-    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-    assert_eq!(bench.restore(&mut shelf).await, found(3, true, "old"));
+    let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
+    assert_eq!(bench.restore(&mut fence).await, found(3, true, "old"));
 
     bench.recreate_topic();
     bench.write_birth(0, "new").await;
     let entries: Vec<_> = (1..=5).map(|id| (key(id), stamp(id))).collect();
     bench.write_entries(0, &entries[1..]).await;
-    let restored = bench.restore(&mut shelf).await;
+    let restored = bench.restore(&mut fence).await;
 
     assert_eq!(restored, found(5, true, "new"));
-    assert_eq!((shelf.get(&key(1)).unwrap(), shelf.get(&key(2)).unwrap()), (None, Some(stamp(2))));
-    assert_eq!(shelf.entries(), 4);
+    assert_eq!((fence.get(&key(1)).unwrap(), fence.get(&key(2)).unwrap()), (None, Some(stamp(2))));
+    assert_eq!(fence.entries(), 4);
 }
 
 #[tokio::test]
@@ -259,16 +259,16 @@ async fn another_birth_behind_the_position_leads_to_a_reading_from_the_start() {
     let bench = Bench::new();
     let fences = bench.fences();
     bench.write_birth(0, "one").await;
-    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-    bench.restore(&mut shelf).await;
-    shelf.put(vec![(key("of one"), stamp(1))], None).await.unwrap();
+    let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
+    bench.restore(&mut fence).await;
+    fence.put(vec![(key("of one"), stamp(1))], None).await.unwrap();
 
     bench.write_entries(0, &[(key(1), stamp(1))]).await;
     bench.write_birth(0, "two").await;
-    let restored = bench.restore(&mut shelf).await;
+    let restored = bench.restore(&mut fence).await;
 
     assert_eq!(restored, found(3, true, "two"));
-    assert_eq!(shelf.get(&key("of one")).unwrap(), None);
+    assert_eq!(fence.get(&key("of one")).unwrap(), None);
 }
 
 #[tokio::test]
@@ -278,20 +278,20 @@ async fn prefixes_and_shards_do_not_mix() {
     let places = [("p", 0), ("p", 1), ("p.q", 0), ("q", 0), ("p", 256)];
     let mut shelves = Vec::new();
     for (version, (name, shard)) in (1..).zip(places) {
-        let shelf = fences.shard(&prefix(name), shard).await.unwrap();
-        shelf.put(vec![(key("same"), stamp(version)), (key(version), stamp(version))], None).await.unwrap();
-        shelves.push(shelf);
+        let fence = fences.shard(&prefix(name), shard).await.unwrap();
+        fence.put(vec![(key("same"), stamp(version)), (key(version), stamp(version))], None).await.unwrap();
+        shelves.push(fence);
     }
 
-    for (version, shelf) in (1..).zip(&shelves) {
-        assert_eq!(shelf.get(&key("same")).unwrap(), Some(stamp(version)));
-        assert_eq!(shelf.entries(), 2);
+    for (version, fence) in (1..).zip(&shelves) {
+        assert_eq!(fence.get(&key("same")).unwrap(), Some(stamp(version)));
+        assert_eq!(fence.entries(), 2);
     }
     // Forgetting one leaves the others.
     bench.restore(&mut shelves[0]).await;
     assert_eq!((shelves[0].get(&key("same")).unwrap(), shelves[0].entries()), (None, 0));
-    for (version, shelf) in (2..).zip(&shelves[1..]) {
-        assert_eq!(shelf.get(&key("same")).unwrap(), Some(stamp(version)));
+    for (version, fence) in (2..).zip(&shelves[1..]) {
+        assert_eq!(fence.get(&key("same")).unwrap(), Some(stamp(version)));
     }
 }
 
@@ -312,12 +312,12 @@ async fn a_shard_has_one_shelf_at_a_time() {
 #[tokio::test]
 async fn a_key_too_long_for_the_store_is_kept_all_the_same() {
     let bench = Bench::new();
-    let shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+    let fence = bench.fences().shard(&prefix("p"), 0).await.unwrap();
     let (long, other) = (key("x".repeat(100_000)), key("x".repeat(100_001)));
 
-    shelf.put(vec![(long.clone(), stamp(1))], None).await.unwrap();
+    fence.put(vec![(long.clone(), stamp(1))], None).await.unwrap();
 
-    assert_eq!((shelf.get(&long).unwrap(), shelf.get(&other).unwrap()), (Some(stamp(1)), None));
+    assert_eq!((fence.get(&long).unwrap(), fence.get(&other).unwrap()), (Some(stamp(1)), None));
 }
 
 #[tokio::test]
@@ -327,12 +327,12 @@ async fn a_removed_entry_is_gone_and_what_is_not_ours_is_passed_over() {
     bench.write_entries(0, &[(key(1), stamp(1)), (key(2), stamp(2))]).await;
     bench.write(0, &[(key(1), None), (key(9), None)]).await;
     bench.write(0, &[(Key::shard_list(0, "later"), Some(Bytes::from_static(b"?")))]).await;
-    let mut shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+    let mut fence = bench.fences().shard(&prefix("p"), 0).await.unwrap();
 
-    assert_eq!(bench.restore(&mut shelf).await, found(6, true, "b"));
+    assert_eq!(bench.restore(&mut fence).await, found(6, true, "b"));
 
-    assert_eq!((shelf.get(&key(1)).unwrap(), shelf.get(&key(2)).unwrap()), (None, Some(stamp(2))));
-    assert_eq!(shelf.entries(), 1);
+    assert_eq!((fence.get(&key(1)).unwrap(), fence.get(&key(2)).unwrap()), (None, Some(stamp(2))));
+    assert_eq!(fence.entries(), 1);
 }
 
 #[tokio::test]
@@ -345,9 +345,9 @@ async fn a_record_that_cannot_be_understood_is_named_and_not_passed_over() {
             &[(key(1), Some(Bytes::from_static(br#"{"epoch":0,"version":"1","rank":9,"deleted":false}"#)))],
         )
         .await;
-    let mut shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+    let mut fence = bench.fences().shard(&prefix("p"), 0).await.unwrap();
 
-    let error = shelf.restore(&bench.cluster.settings(), TOPIC, LIMIT).await.unwrap_err();
+    let error = fence.restore(&bench.cluster.settings(), TOPIC, LIMIT).await.unwrap_err();
 
     assert!(error.to_string().contains("p.fences partition 0: the record at offset 1"), "{error}");
     assert_eq!(error.retry(), Retry::Never);
@@ -358,17 +358,17 @@ async fn kafka_out_of_reach_is_an_error_that_passes_and_costs_nothing() {
     let bench = Bench::new();
     bench.write_birth(0, "b").await;
     bench.write_entries(0, &[(key(1), stamp(1))]).await;
-    let mut shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
-    bench.restore(&mut shelf).await;
+    let mut fence = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+    bench.restore(&mut fence).await;
 
     bench.cluster.set_reachable(false).unwrap();
     let short = Duration::from_millis(300);
-    let error = shelf.restore(&bench.cluster.settings(), TOPIC, short).await.unwrap_err();
+    let error = fence.restore(&bench.cluster.settings(), TOPIC, short).await.unwrap_err();
     bench.cluster.set_reachable(true).unwrap();
 
     assert_eq!(error.retry(), Retry::Later, "{error}");
-    assert_eq!(shelf.get(&key(1)).unwrap(), Some(stamp(1)));
-    assert_eq!(bench.restore(&mut shelf).await, found(0, false, "b"));
+    assert_eq!(fence.get(&key(1)).unwrap(), Some(stamp(1)));
+    assert_eq!(bench.restore(&mut fence).await, found(0, false, "b"));
 }
 
 #[tokio::test]
@@ -390,25 +390,25 @@ async fn a_hundred_thousand_entries_are_restored_and_counted() {
         bench.write_entries(0, &entries).await;
         read += entries.len() as u64;
     }
-    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
 
-    let restored = bench.restore(&mut shelf).await;
-    drop(shelf);
-    let shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    let restored = bench.restore(&mut fence).await;
+    drop(fence);
+    let fence = fences.shard(&prefix("p"), 0).await.unwrap();
 
     assert_eq!(restored, found(read, true, "b"));
-    assert_eq!(shelf.entries(), COUNT);
+    assert_eq!(fence.entries(), COUNT);
     for id in [0, 1, 10, 49_999, 50_000, COUNT - 1] {
         let version = if id.is_multiple_of(10) { id + 1 } else { id };
-        assert_eq!(shelf.get(&key(id)).unwrap(), Some(stamp(version)), "{id}");
+        assert_eq!(fence.get(&key(id)).unwrap(), Some(stamp(version)), "{id}");
     }
 }
 
 #[tokio::test]
 async fn what_is_known_of_a_topic_is_looked_through_in_parts_without_what_is_deleted_or_not_wanted() {
     let bench = Bench::new();
-    let mut shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
-    bench.restore(&mut shelf).await;
+    let mut fence = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+    bench.restore(&mut fence).await;
     let topic = Topic::AccountingRecords(AccountingResource::Charges);
     let record = |company: &str, id: &str| (CompanyId::new(company).unwrap(), RecordId::new(id).unwrap());
     let entry = |company: &str, id: &str, version| {
@@ -420,12 +420,12 @@ async fn what_is_known_of_a_topic_is_looked_through_in_parts_without_what_is_del
         // The second is deleted.
         entries.extend([entry(company, "1", 1), entry(company, "2", 7), entry(company, "3", 3)]);
     }
-    shelf.put(entries, None).await.unwrap();
+    fence.put(entries, None).await.unwrap();
 
     let (mut parts, mut after) = (Vec::new(), None);
     loop {
         let wanted = |company: &CompanyId| company.as_str() != "d";
-        let (part, next) = shelf.known_after(topic, after.as_deref(), 3, wanted).await.unwrap();
+        let (part, next) = fence.known_after(topic, after.as_deref(), 3, wanted).await.unwrap();
         parts.push(part);
         after = next;
         if after.is_none() {

@@ -27,9 +27,9 @@ async fn whatever_comes_between_a_restored_shelf_holds_what_the_log_says() {
         let mut model: BTreeMap<String, Stamp> = BTreeMap::new();
         let mut directory = bench.home.path().join("0");
         let mut fences = Fences::new(directory.clone());
-        let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+        let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
         bench.write_birth(0, "b").await;
-        bench.restore(&mut shelf).await;
+        bench.restore(&mut fence).await;
 
         for step in 1..=40 {
             let size = random.below(5) + 1;
@@ -42,32 +42,32 @@ async fn whatever_comes_between_a_restored_shelf_holds_what_the_log_says() {
             model.extend(batch.iter().map(|(key, stamp)| (key.as_str().to_owned(), stamp.clone())));
             match random.below(6) {
                 // Put with its offset, or without: the outcome was unknown at first.
-                0..=2 => shelf.put(batch, Some(behind)).await.unwrap(),
-                3 => shelf.put(batch, None).await.unwrap(),
+                0..=2 => fence.put(batch, Some(behind)).await.unwrap(),
+                3 => fence.put(batch, None).await.unwrap(),
                 // A crash before, while or after it is put.
                 kind => {
-                    let put = shelf.put(if kind == 4 { batch } else { Vec::new() }, None);
+                    let put = fence.put(if kind == 4 { batch } else { Vec::new() }, None);
                     if random.below(2) == 0 {
                         put.await.unwrap();
                     }
                     let image = bench.home.path().join(step.to_string());
                     crash_copy::copy(&directory, &image);
-                    drop(shelf);
+                    drop(fence);
                     directory = image;
                     fences = Fences::new(directory.clone());
-                    shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-                    bench.restore(&mut shelf).await;
+                    fence = fences.shard(&prefix("p"), 0).await.unwrap();
+                    bench.restore(&mut fence).await;
                 }
             }
         }
 
-        drop(shelf);
-        let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-        bench.restore(&mut shelf).await;
+        drop(fence);
+        let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
+        bench.restore(&mut fence).await;
         for id in 0..30 {
             let key = key(id);
-            assert_eq!(shelf.get(&key).unwrap(), model.get(key.as_str()).cloned(), "seed {seed}, {key}");
+            assert_eq!(fence.get(&key).unwrap(), model.get(key.as_str()).cloned(), "seed {seed}, {key}");
         }
-        assert_eq!(shelf.entries(), model.len() as u64, "seed {seed}");
+        assert_eq!(fence.entries(), model.len() as u64, "seed {seed}");
     }
 }

@@ -23,9 +23,9 @@ use super::{
 use crate::{
     config::connector::Rows,
     records::{
-        enrich::{Companies as _, Desk, Standing, Subject},
-        fence::Shelf,
-        snapshot::{Filter, Reading, Seen, Settings},
+        fence::ShardFence,
+        proof::{Filter, Reading, Seen, Settings},
+        schedule::{Companies as _, CompanyState, Scheduler, Subject},
     },
 };
 
@@ -34,24 +34,25 @@ impl Lists {
     pub(in crate::records::task) fn begin(
         &mut self,
         getting: &mut Getting,
-        shelf: &Shelf,
-        desk: &Desk,
+        fence: &ShardFence,
+        scheduler: &Scheduler,
         now: i64,
     ) {
-        self.begin_jobs(desk, now);
+        self.begin_jobs(scheduler, now);
         self.tell_waiting(now);
-        let (_, parked) = desk.counts();
-        let has_asked_for_too_much = asks_for_too_much(&mut self.jobs, parked, |subject| desk.owes(subject));
+        let (_, parked) = scheduler.counts();
+        let has_asked_for_too_much =
+            asks_for_too_much(&mut self.jobs, parked, |subject| scheduler.owes(subject));
         let is_full = self.waiting_bytes >= MOST_WAITING || has_asked_for_too_much;
         if now < self.held_until {
             return;
         }
-        self.look_for_strangers(getting, shelf, now);
+        self.look_for_strangers(getting, fence, now);
         let numbers: Vec<u64> = self.jobs.keys().copied().collect();
         // Of many lists that remember much, the oldest go on, until they are over.
         let first = self.shared.pages.load.is_much().then(|| self.first_of_pages(now));
         for number in numbers {
-            if !self.is_compared(number, getting, shelf, now) {
+            if !self.is_compared(number, getting, fence, now) {
                 continue;
             }
             let Some(job) = self.jobs.get_mut(&number) else { continue };
@@ -66,8 +67,8 @@ impl Lists {
                 job.stage = Stage::Asking;
                 getting.push(ask_page(&self.shared, &self.state.probes, number, asked));
             } else if matches!(job.stage, Stage::Compare) && job.unwritten == 0 && job.due <= now {
-                if !job.waits_for_records(desk, now) {
-                    self.compare(number, getting, shelf, now);
+                if !job.waits_for_records(scheduler, now) {
+                    self.compare(number, getting, fence, now);
                 }
             } else if let Stage::Missing(missing) = &mut job.stage {
                 let resource = match &job.what {
@@ -81,12 +82,12 @@ impl Lists {
                     missing.open += 1;
                     // A company's own record belongs to no company, nor does one of the tenant.
                     let is_company =
-                        !matches!(self.shared.directory.standing(&company), Standing::Absent { .. });
+                        !matches!(self.shared.directory.state(&company), CompanyState::Absent { .. });
                     let in_company = resource != AccountingResource::Companies && is_company;
                     let subject = Subject { resource, company, id, in_company };
                     getting.push(ask_record(&self.shared, number, subject, priority, tries));
                 }
-                if missing.is_over() && job.unwritten == 0 && !job.waits_for_records(desk, now) {
+                if missing.is_over() && job.unwritten == 0 && !job.waits_for_records(scheduler, now) {
                     self.goes_on_or_ends(number, now);
                 }
             }
@@ -118,7 +119,7 @@ impl Lists {
     }
 
     /// Takes lists up, those of one run after those of another.
-    fn begin_jobs(&mut self, desk: &Desk, now: i64) {
+    fn begin_jobs(&mut self, scheduler: &Scheduler, now: i64) {
         // Those that wait for a person keep nobody else waiting.
         let is_active = |job: &Job| {
             let active = self.runs.get(&job.run.id);
@@ -139,12 +140,12 @@ impl Lists {
             next.open += 1;
             let (run, number) = (Arc::clone(&next.run), self.numbers);
             self.numbers += 1;
-            let job = self.job(run, what, desk, now);
+            let job = self.job(run, what, scheduler, now);
             self.jobs.insert(number, job);
         }
     }
 
-    fn job(&mut self, run: Arc<Run>, what: What, desk: &Desk, now: i64) -> Job {
+    fn job(&mut self, run: Arc<Run>, what: What, scheduler: &Scheduler, now: i64) -> Job {
         let mut job = Job::new(run, what, now);
         if let Some(again) = job.again() {
             job.cursor = self.state.cursors.get(&again).cloned().unwrap_or_default();
@@ -182,7 +183,7 @@ impl Lists {
             job.counts = serde_json::from_slice(&counts).unwrap_or_default();
         }
         if let Some(resource) = collection.list.resource().filter(|_| !kept.is_empty()) {
-            job.asked_for = desk.asked_by_lists(resource, collection.company.as_ref());
+            job.asked_for = scheduler.asked_by_lists(resource, collection.company.as_ref());
         }
         let marks = kept.keys().next_back().copied().unwrap_or(0);
         let seen: Result<Vec<Seen>, String> = kept.values().map(|value| Seen::parse(value)).collect();
@@ -211,13 +212,13 @@ impl Lists {
     }
 
     /// Looks for what is known and was not shown.
-    fn compare(&mut self, number: u64, getting: &mut Getting, shelf: &Shelf, now: i64) {
+    fn compare(&mut self, number: u64, getting: &mut Getting, fence: &ShardFence, now: i64) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let (topic, company) = match &job.what {
             What::Known(resource) => (model::Topic::AccountingRecords(*resource), None),
             What::List(collection) => (collection.list.topic(), collection.company.clone()),
         };
-        let entries = shelf.entries_of(topic);
+        let entries = fence.entries_of(topic);
         match job.reading.take() {
             // Of what is not proved complete, nothing can be said that is missing; of part of a list neither.
             Some(reading) if !reading.is_proved() || reading.is_filtered() => {
@@ -229,7 +230,7 @@ impl Lists {
                 job.stage = Stage::Comparing;
                 let reading = Arc::new(reading);
                 let shown = Arc::clone(&reading);
-                let known = shelf.known(topic, company.as_ref(), move |id| !shown.has_shown(row_hash(id)));
+                let known = fence.known(topic, company.as_ref(), move |id| !shown.has_shown(row_hash(id)));
                 getting.push(
                     async move {
                         let found = known.await.map(|(records, _)| Found { records, next: None, entries });
@@ -244,7 +245,7 @@ impl Lists {
                 let is_wanted = move |company: &CompanyId| {
                     run.companies.as_ref().is_none_or(|companies| companies.contains(company))
                 };
-                let known = shelf.known_after(topic, job.cursor.after.as_deref(), KNOWN_AT_ONCE, is_wanted);
+                let known = fence.known_after(topic, job.cursor.after.as_deref(), KNOWN_AT_ONCE, is_wanted);
                 getting.push(
                     async move {
                         let found = known.await.map(|(records, next)| Found { records, next, entries });

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     plugin::Failure,
-    records::{enrich::Subject, snapshot::Reading, task::taking::unreadable},
+    records::{proof::Reading, schedule::Subject, task::taking::unreadable},
 };
 
 /// Tries after which the wait is the longest.

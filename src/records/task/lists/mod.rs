@@ -59,9 +59,9 @@ use super::{
     state::{Collection, Cursor, Known, Probe},
 };
 use crate::records::{
-    enrich::{Entry, Event, Parked, Subject, Wanted as Asked},
     fence,
-    snapshot::{Reading, Seen},
+    proof::{Reading, Seen},
+    schedule::{Entry, Event, Parked, Subject, Wanted as Asked},
 };
 
 /// Lists of a task that are read at the same time, over all its shards: what proves one is held until its end. Each shard may have

@@ -30,8 +30,8 @@ use provider::api::{
 
 use super::refusals::Refusals;
 use crate::records::{
-    enrich::{Content, Subject},
-    snapshot::{Row, Seen},
+    proof::{Row, Seen},
+    schedule::{Content, Subject},
 };
 
 /// The longest one page may take.

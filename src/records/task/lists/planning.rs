@@ -8,7 +8,7 @@ use super::{
     super::directory::Listed, Active, Job, Lists, MOST_HELD, MOST_RUNS, Ordered, Part, Plan, Strangers, What,
     writing::kept_of,
 };
-use crate::records::enrich::Companies as _;
+use crate::records::schedule::Companies as _;
 
 impl Lists {
     /// Looks at what is asked for, and begins, holds or ends runs.

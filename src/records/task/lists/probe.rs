@@ -8,7 +8,7 @@ use model::{CompanyId, List};
 use provider::api::{Accounting, CallOptions, Priority};
 
 use super::pages::Fresh;
-use crate::records::enrich::Subject;
+use crate::records::schedule::Subject;
 
 /// Rows that are compared.
 const COMPARED: usize = 3;

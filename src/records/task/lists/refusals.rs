@@ -11,7 +11,7 @@ use model::Moment;
 use provider::api::{self, Cause};
 
 use super::pages::{Asked, Fetched};
-use crate::records::snapshot::Seen;
+use crate::records::proof::Seen;
 
 /// Filters that are remembered.
 const MOST: usize = 8;

@@ -14,7 +14,9 @@ use super::{
 use crate::{
     plugin,
     publish::{Failure, Original, PublishStage},
-    records::enrich::{Batch, Cause, Change, Content, Desk, Entry, Event, Parked, Source, Subject, Wanted},
+    records::schedule::{
+        Batch, Cause, Change, Content, Entry, Event, Parked, Scheduler, Source, Subject, Wanted,
+    },
 };
 
 /// Rows of one page below the fence that are looked at by id.
@@ -29,7 +31,7 @@ pub(super) struct Context<'a> {
     pub(super) is_thin: bool,
     pub(super) now: i64,
     /// What waits already.
-    pub(super) desk: &'a Desk,
+    pub(super) scheduler: &'a Scheduler,
     /// What the topic holds, for who compares.
     pub(super) view: Option<&'a View>,
     /// Rows that may be looked at again.
@@ -106,8 +108,8 @@ impl<'a> Compared<'a> {
         Ok(())
     }
 
-    /// Asks the desk to read a record that does not tell its version, where it is not what was published. What a list has read may be
-    /// older than what an event has led to since, and nothing would say so; the desk reads one thing of a record at a time.
+    /// Asks the scheduler to read a record that does not tell its version, where it is not what was published. What a list has read may be
+    /// older than what an event has led to since, and nothing would say so; the scheduler reads one thing of a record at a time.
     pub(super) fn ask_for(&self, entry: &Entry, now: i64) -> Result<Option<Parked>, plugin::Failure> {
         let (Some(subject), Some(stamp)) = (&entry.subject, entry.stamp()) else { return Ok(None) };
         let before = self.stored(&subject.fence_key())?;
@@ -164,7 +166,8 @@ impl<'a> Compared<'a> {
         let comparison = stamp.against(before.as_ref());
         // Whatever it was read for: who compares writes nothing, and has seen it all the same.
         if before.as_ref().is_some_and(|before| stamp.version.reaches(before))
-            && let Some(subject) = row.subject.as_ref().filter(|subject| context.desk.is_suspected(subject))
+            && let Some(subject) =
+                row.subject.as_ref().filter(|subject| context.scheduler.is_suspected(subject))
         {
             tally.not_below.push(subject.clone());
         }
@@ -173,7 +176,9 @@ impl<'a> Compared<'a> {
         }
         match comparison {
             comparison if comparison.publishes() && context.is_thin => {
-                if let Some(parked) = parked(context, row, &stamp).map(|parked| context.desk.merged(parked)) {
+                if let Some(parked) =
+                    parked(context, row, &stamp).map(|parked| context.scheduler.merged(parked))
+                {
                     batch.entries.push(entry_of_parked(parked.clone()));
                     tally.parked.push(parked);
                     // A second row of it asks for no less.
@@ -303,7 +308,7 @@ fn parked(context: Context<'_>, row: &Fresh, stamp: &Stamp) -> Option<Parked> {
     Some(listed(row.subject.clone()?, stamp.version.number().cloned(), event, context.now))
 }
 
-/// A record that a list shows and the desk is to read, from now on.
+/// A record that a list shows and the scheduler is to read, from now on.
 fn listed(subject: Subject, floor: Option<SequenceVersion>, event: Event, now: i64) -> Parked {
     Parked {
         subject,
@@ -355,19 +360,19 @@ mod tests {
     }
 
     /// With nothing on it.
-    fn desk() -> Desk {
-        Desk::new(crate::records::enrich::rules())
+    fn scheduler() -> Scheduler {
+        Scheduler::new(crate::records::schedule::rules())
     }
 
-    fn context<'a>(run: &'a Run, is_thin: bool, desk: &'a Desk) -> Context<'a> {
-        Context { run, list: List::Customers, is_thin, now: 7, desk, view: None, room: 1 }
+    fn context<'a>(run: &'a Run, is_thin: bool, scheduler: &'a Scheduler) -> Context<'a> {
+        Context { run, list: List::Customers, is_thin, now: 7, scheduler, view: None, room: 1 }
     }
 
     /// What is stored of record `a`, and what becomes of a row of it.
     fn add(kind: RunKind, is_thin: bool, stored: Option<&Stamp>, rows: &[Fresh]) -> (Batch, Tally) {
         let (run, mut batch) = (run(kind), Batch::default());
-        let desk = desk();
-        let context = context(&run, is_thin, &desk);
+        let scheduler = scheduler();
+        let context = context(&run, is_thin, &scheduler);
         let stored = |_: &Key| Ok(stored.cloned());
         let tally = Compared::new(&batch, &stored).add_rows(&mut batch, context, rows.iter()).unwrap();
         (batch, tally)
@@ -422,8 +427,8 @@ mod tests {
         let subject = row("a", r#""9""#).subject.unwrap();
         let json = Bytes::from_static(br#"{"correlationId":"a","sequenceVersion":"9"}"#);
         batch.entries.push(entry_of_record(&run, &subject, &json, None).unwrap());
-        let desk = desk();
-        let context = context(&run, false, &desk);
+        let scheduler = scheduler();
+        let context = context(&run, false, &scheduler);
         let none = |_: &Key| Ok(None);
 
         let rows = [row("a", r#""8""#), row("a", r#""9""#), row("a", r#""10""#)];
@@ -443,10 +448,10 @@ mod tests {
     }
 
     /// One that waits to see whether the provider went back in a record.
-    fn suspecting(subject: &Subject) -> Desk {
-        let (run, mut desk) = (run(RunKind::Snapshot), desk());
-        let event = Arc::new(source(context(&run, false, &desk), &row("a", r#""5""#)));
-        desk.adopt(Parked {
+    fn suspecting(subject: &Subject) -> Scheduler {
+        let (run, mut scheduler) = (run(RunKind::Snapshot), scheduler());
+        let event = Arc::new(source(context(&run, false, &scheduler), &row("a", r#""5""#)));
+        scheduler.adopt(Parked {
             subject: subject.clone(),
             floor: SequenceVersion::parse("5").ok(),
             deleted: None,
@@ -457,13 +462,13 @@ mod tests {
             below_since: Some(1),
             event,
         });
-        desk
+        scheduler
     }
 
     #[test]
     fn a_row_that_shows_what_was_published_clears_a_suspicion_whatever_it_was_read_for() {
         let suspected = row("a", r#""9""#).subject.unwrap();
-        let desk = suspecting(&suspected);
+        let scheduler = suspecting(&suspected);
         for kind in [RunKind::Snapshot, RunKind::Verify, RunKind::Repair] {
             for (version, deleted, is_cleared) in [
                 (r#""8""#, false, false),
@@ -476,7 +481,7 @@ mod tests {
                 let stored = |_: &Key| Ok(Some(stamp("9", Rank::ById, deleted)));
                 let rows = [row("a", version), row("b", version)];
 
-                let context = context(&run, false, &desk);
+                let context = context(&run, false, &scheduler);
                 let tally =
                     Compared::new(&batch, &stored).add_rows(&mut batch, context, rows.iter()).unwrap();
 
@@ -570,9 +575,9 @@ mod tests {
         assert!(writes_nothing(&batch));
 
         let (run, mut batch) = (Run { repair: true, ..run(RunKind::Verify) }, Batch::default());
-        let (desk, none) = (desk(), |_: &Key| Ok(None));
+        let (scheduler, none) = (scheduler(), |_: &Key| Ok(None));
         let mut compared = Compared::new(&batch, &none);
-        let tally = compared.add_rows(&mut batch, context(&run, false, &desk), rows.iter()).unwrap();
+        let tally = compared.add_rows(&mut batch, context(&run, false, &scheduler), rows.iter()).unwrap();
 
         assert_eq!((tally.suspects.len(), &tally.differences[..]), (1, &[(Difference::Missing, true)][..]));
         assert_eq!((tally.published, batch.entries.len()), (1, 1));

@@ -13,7 +13,7 @@ use model::{CompanyId, Key};
 use provider::api::row_hash;
 
 use super::super::state::Collection;
-use crate::records::snapshot::Seen;
+use crate::records::proof::Seen;
 
 /// Pages that a sample has, unless they would be longer than pages may be.
 const SPREAD: u32 = 10;
@@ -138,7 +138,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::records::snapshot::Row;
+    use crate::records::proof::Row;
 
     fn page(number: u32, rows: usize, total: Option<u64>) -> Seen {
         let row = |id: usize| Row { id: id as u128, version: 0, changed_at: None };

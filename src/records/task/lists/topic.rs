@@ -19,7 +19,7 @@ use provider::api::row_hash;
 
 use crate::{
     avro,
-    records::{fence::Lookup, task::Shared},
+    records::{fence::FenceLookup, task::Shared},
 };
 
 /// Records of one task whose digests are kept, over all its shards; some 50 bytes each.
@@ -210,7 +210,7 @@ pub(super) async fn read(
     list: List,
     shard: i32,
     start: StartOffset,
-    fence: Lookup,
+    fence: FenceLookup,
 ) -> Read {
     let topic = shared.preparer.topic_name(list.topic());
     let told = |error: kafka::Error| format!("read {topic}: {}", base::retry::ErrorChain(&error));

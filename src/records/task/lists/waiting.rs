@@ -104,7 +104,7 @@ mod tests {
         super::{super::state::Collection, What},
         *,
     };
-    use crate::records::enrich::Subject;
+    use crate::records::schedule::Subject;
 
     fn job(stage: Stage) -> Job {
         let run: Run = serde_json::from_value(serde_json::json!({

@@ -18,8 +18,8 @@ use crate::{
     config::connector::Rows,
     plugin::Failure,
     records::{
-        enrich::{Batch, Desk},
-        fence::Shelf,
+        fence::ShardFence,
+        schedule::{Batch, Scheduler},
         task::{
             micros,
             state::{self, Collection},
@@ -36,11 +36,11 @@ impl Lists {
     pub(in crate::records::task) fn add_to(
         &mut self,
         batch: &mut Batch,
-        (shelf, desk): (&Shelf, &Desk),
+        (fence, scheduler): (&ShardFence, &Scheduler),
         room: usize,
         now: i64,
     ) -> Result<(), Failure> {
-        let stored = |key: &Key| shelf.get(key).map_err(unreadable);
+        let stored = |key: &Key| fence.get(key).map_err(unreadable);
         let mut compared = Compared::new(batch, &stored);
         let mut taken = 0;
         let mut runs: Vec<RunId> = Vec::new();
@@ -51,7 +51,7 @@ impl Lists {
             taken += part.bytes;
             let Some(part) = self.ready.pop_front() else { break };
             self.waiting_bytes = self.waiting_bytes.saturating_sub(part.bytes);
-            self.add_part(batch, &part, &mut compared, desk, now)?;
+            self.add_part(batch, &part, &mut compared, scheduler, now)?;
             if !runs.contains(&part.run) {
                 runs.push(part.run.clone());
             }
@@ -84,7 +84,7 @@ impl Lists {
         batch: &mut Batch,
         part: &Part,
         compared: &mut Compared<'_>,
-        desk: &Desk,
+        scheduler: &Scheduler,
         now: i64,
     ) -> Result<(), Failure> {
         let Some(active) = self.runs.get_mut(&part.run) else { return Ok(()) };
@@ -96,7 +96,7 @@ impl Lists {
                 let tells_version =
                     !entry.stamp().is_some_and(|stamp| matches!(stamp.version, Version::Content { .. }));
                 if !tells_version {
-                    let parked = compared.ask_for(entry, now)?.map(|parked| desk.merged(parked));
+                    let parked = compared.ask_for(entry, now)?.map(|parked| scheduler.merged(parked));
                     if let Some(parked) = parked {
                         batch.entries.push(rows::entry_of_parked(parked.clone()));
                         let job = part.job.and_then(|number| self.jobs.get_mut(&number));
@@ -105,7 +105,7 @@ impl Lists {
                     }
                     return Ok(());
                 }
-                let suspected = entry.subject.as_ref().filter(|subject| desk.is_suspected(subject));
+                let suspected = entry.subject.as_ref().filter(|subject| scheduler.is_suspected(subject));
                 if let Some(subject) = suspected
                     && compared.reaches(entry)?
                 {
@@ -143,7 +143,7 @@ impl Lists {
                     return Ok(());
                 };
                 let context =
-                    rows::Context { run: &run, list, is_thin: false, now, desk, view: None, room: 0 };
+                    rows::Context { run: &run, list, is_thin: false, now, scheduler, view: None, room: 0 };
                 let before = batch.entries.len();
                 for suspect in suspects {
                     compared.add_found(batch, context, suspect)?.count(&mut active.progress);
@@ -154,7 +154,7 @@ impl Lists {
                 let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) else { return Ok(()) };
                 let (subject, answer) = &**looked;
                 if let Answer::There(json) = answer
-                    && desk.is_suspected(subject)
+                    && scheduler.is_suspected(subject)
                     && let Some(entry) = rows::entry_of_record(&run, subject, json, None)
                     && compared.reaches(&entry)?
                 {
@@ -192,7 +192,7 @@ impl Lists {
                 let view = self.views.get(&(run.id.clone(), collection.list));
                 let room = job.comparing.as_ref().map_or(0, Comparing::room);
                 let context =
-                    rows::Context { run: &run, list: collection.list, is_thin, now, desk, view, room };
+                    rows::Context { run: &run, list: collection.list, is_thin, now, scheduler, view, room };
                 let own = fetched.rows.iter().filter(|row| is_own(&row.key));
                 if collection.list == List::Companies {
                     let companies = own.clone().filter_map(|row| Some(&row.subject.as_ref()?.company));
@@ -230,15 +230,15 @@ impl Lists {
     }
 
     /// The batch is committed.
-    pub(in crate::records::task) fn committed(&mut self, desk: &mut Desk, now: i64) {
+    pub(in crate::records::task) fn committed(&mut self, scheduler: &mut Scheduler, now: i64) {
         for parked in self.adopting.drain(..) {
-            desk.adopt_row(parked, now);
+            scheduler.adopt_row(parked, now);
         }
         for (wanted, event) in self.looking_back.drain(..) {
-            desk.look_back(wanted, event, now);
+            scheduler.look_back(wanted, event, now);
         }
         for subject in self.not_below.drain(..) {
-            desk.not_below(&subject);
+            scheduler.not_below(&subject);
         }
         for part in std::mem::take(&mut self.committing) {
             let Some(number) = part.job else {

@@ -38,7 +38,7 @@ use crate::{
     config::{RecordSource, connector::SnapshotMode},
     logins::{GrantWatch, payroll_waits},
     plugin::{Failure, Task},
-    records::snapshot::Filter,
+    records::proof::Filter,
     state::{
         runs::{RunPhase, Runs},
         state_topic::{self, StateTopic},

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     plugin::Failure,
-    records::enrich::{Batch, Change, Entry, Subject},
+    records::schedule::{Batch, Change, Entry, Subject},
 };
 
 /// What a comparison came to.

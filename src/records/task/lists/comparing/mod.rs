@@ -43,9 +43,9 @@ use super::{
     topic::{self, Holds, View},
 };
 use crate::records::{
-    enrich::Subject,
-    fence::Shelf,
-    snapshot::Reading,
+    fence::ShardFence,
+    proof::Reading,
+    schedule::Subject,
     task::{Shared, micros},
 };
 
@@ -110,10 +110,10 @@ impl Comparing {
     }
 
     /// Leaves out what is the same by now.
-    fn look(&mut self, list: List, shelf: &Shelf, view: &View, now: i64) {
+    fn look(&mut self, list: List, fence: &ShardFence, view: &View, now: i64) {
         self.suspects.retain(|key, suspect| {
             // A store that fails is found so by whoever writes next.
-            let Ok(stored) = shelf.get(&Key::fence(list.topic(), key)) else { return true };
+            let Ok(stored) = fence.get(&Key::fence(list.topic(), key)) else { return true };
             suspect.look(stored, view.get(key), now)
         });
     }
@@ -186,7 +186,7 @@ impl Lists {
         &mut self,
         number: u64,
         getting: &mut Getting,
-        shelf: &Shelf,
+        fence: &ShardFence,
         now: i64,
     ) -> bool {
         let (runs, shared, shard) = (&self.runs, &self.shared, self.shard);
@@ -202,7 +202,7 @@ impl Lists {
         let of = (&run.id, collection.list);
         match &job.stage {
             Stage::Pages if !view.is_ready() => {
-                read_topic(view, of, getting, (shared, shard, shelf), now);
+                read_topic(view, of, getting, (shared, shard, fence), now);
                 false
             }
             Stage::Pages => match &job.sample {
@@ -210,16 +210,16 @@ impl Lists {
                     job.stage = Stage::Asking;
                     let shards =
                         if collection.list.spans_companies() { shared.preparer.partitions() } else { 1 };
-                    getting.push(count(number, collection.list, collection.company.as_ref(), shelf, shards));
+                    getting.push(count(number, collection.list, collection.company.as_ref(), fence, shards));
                     false
                 }
                 _ => true,
             },
             Stage::Compare if job.unwritten == 0 && job.due <= now => {
-                comparing.look(collection.list, shelf, view, now);
+                comparing.look(collection.list, fence, view, now);
                 let needs_topic = comparing.needs_topic(view);
                 if needs_topic {
-                    read_topic(view, of, getting, (shared, shard, shelf), now);
+                    read_topic(view, of, getting, (shared, shard, fence), now);
                 }
                 if needs_topic || comparing.waits(micros(shared.source.enrich.park_after), now) {
                     job.due = now.saturating_add(LOOK);
@@ -271,11 +271,11 @@ fn read_topic(
     view: &mut View,
     (run, list): (&RunId, List),
     getting: &mut Getting,
-    (shared, shard, shelf): (&Arc<Shared>, i32, &Shelf),
+    (shared, shard, fence): (&Arc<Shared>, i32, &ShardFence),
     now: i64,
 ) {
     let Some(start) = view.begin(now) else { return };
-    let (shared, run, fence) = (Arc::clone(shared), run.clone(), shelf.lookup());
+    let (shared, run, fence) = (Arc::clone(shared), run.clone(), fence.lookup());
     let reading = async move { Got::Topic(run, list, topic::read(shared, list, shard, start, fence).await) };
     getting.push(reading.boxed());
 }
@@ -286,13 +286,13 @@ fn count(
     number: u64,
     list: List,
     company: Option<&CompanyId>,
-    shelf: &Shelf,
+    fence: &ShardFence,
     shards: i32,
 ) -> BoxFuture<'static, Got> {
     let counted = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&counted);
     // Counted, and none of them kept.
-    let known = shelf.known(list.topic(), company, move |_| {
+    let known = fence.known(list.topic(), company, move |_| {
         count.fetch_add(1, Ordering::Relaxed);
         false
     });

@@ -12,7 +12,7 @@ use super::{
     super::{Active, Getting, LOOK, Lists, Part},
     read_topic,
 };
-use crate::records::{fence::Shelf, task::micros};
+use crate::records::{fence::ShardFence, task::micros};
 
 /// Keys that a log line names.
 const NAMED: usize = 10;
@@ -53,7 +53,12 @@ impl Active {
 
 impl Lists {
     /// Counts the keys that were never published, of runs whose lists are over.
-    pub(in super::super) fn look_for_strangers(&mut self, getting: &mut Getting, shelf: &Shelf, now: i64) {
+    pub(in super::super) fn look_for_strangers(
+        &mut self,
+        getting: &mut Getting,
+        fence: &ShardFence,
+        now: i64,
+    ) {
         let is_due = |active: &&Active| {
             active.wanted == DesiredRunState::Running
                 && !active.strangers.is_empty()
@@ -68,10 +73,10 @@ impl Lists {
             for list in active.strangers.lists.clone() {
                 let view = self.views.entry((run.clone(), list)).or_default();
                 if !view.is_ready() {
-                    read_topic(view, (&run, list), getting, (&self.shared, self.shard, shelf), now);
+                    read_topic(view, (&run, list), getting, (&self.shared, self.shard, fence), now);
                     continue;
                 }
-                let fence = shelf.lookup();
+                let fence = fence.lookup();
                 let lead = Key::fences_of(list.topic(), None);
                 let is_asked_for = |key: &str| match &active.run.companies {
                     Some(companies) if list != List::Payroll => companies.iter().any(|company| {

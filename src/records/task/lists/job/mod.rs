@@ -26,8 +26,8 @@ use super::{
     sample::Sample,
 };
 use crate::records::{
-    enrich::{Desk, Subject},
-    snapshot::Reading,
+    proof::Reading,
+    schedule::{Scheduler, Subject},
 };
 
 /// How often a page, or a record, is tried that cannot be read for its own sake.
@@ -145,9 +145,9 @@ impl Job {
             && now.saturating_sub(self.answered) > IDLE_AFTER
     }
 
-    /// Whether the desk still owes it records that its rows asked for; it looks again later then.
-    pub(super) fn waits_for_records(&mut self, desk: &Desk, now: i64) -> bool {
-        self.asked_for.retain(|subject| desk.owes(subject));
+    /// Whether the scheduler still owes it records that its rows asked for; it looks again later then.
+    pub(super) fn waits_for_records(&mut self, scheduler: &Scheduler, now: i64) -> bool {
+        self.asked_for.retain(|subject| scheduler.owes(subject));
         if self.asked_for.is_empty() {
             return false;
         }

@@ -6,7 +6,7 @@ use model::{Certificate, CertificateMethod, Key, List, Origin};
 
 use super::{Job, Stage};
 use crate::records::{
-    enrich::Subject,
+    schedule::Subject,
     task::state::{self, Collection, Counts},
 };
 

@@ -10,7 +10,7 @@ use super::{
     Job, Stage, TRIES, WENT_BACK,
 };
 use crate::records::{
-    snapshot::{Reading, Seen, Want},
+    proof::{Reading, ReadingStep, Seen},
     task::state::Collection,
 };
 
@@ -27,11 +27,11 @@ impl Job {
         let want = match &self.sample {
             Some(sample) => {
                 let (number, size) = sample.want()?;
-                Want::Page { number, size, filtered: self.filter.is_some(), sent_after: i64::MIN }
+                ReadingStep::Page { number, size, filtered: self.filter.is_some(), sent_after: i64::MIN }
             }
             None => self.reading.as_ref()?.want(),
         };
-        let Want::Page { number, size, filtered, sent_after } = want else { return None };
+        let ReadingStep::Page { number, size, filtered, sent_after } = want else { return None };
         let filter = self.filter.clone().filter(|_| filtered);
         Some(Asked {
             list: *list,
@@ -136,7 +136,7 @@ impl Job {
         let resource = self.collection().and_then(|collection| collection.list.resource());
         let is_made_up_for = resource.is_some_and(|resource| self.run.known.contains(&resource));
         let reading = self.reading.as_mut()?;
-        let Want::Page { size, .. } = reading.want() else { return None };
+        let ReadingStep::Page { size, .. } = reading.want() else { return None };
         let mut kept = None;
         match error.cause {
             api::Cause::NotFound { by } | api::Cause::Gone { by } if is_final => {

@@ -5,7 +5,7 @@ use super::{
     super::pages::{Asked, Fetched},
     *,
 };
-use crate::records::snapshot::{Row, Seen, Settings};
+use crate::records::proof::{Row, Seen, Settings};
 
 fn run() -> Arc<Run> {
     let run = serde_json::json!({

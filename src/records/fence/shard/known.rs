@@ -1,0 +1,111 @@
+//! Looking through what is known of a topic.
+
+use std::ops::ControlFlow;
+
+use model::{CompanyId, Key, RecordId, Stamp, Topic};
+
+use super::{ShardFence, ShardStore};
+use crate::records::fence::Error;
+
+/// A record, by its company and its id.
+type Known = (CompanyId, RecordId);
+
+impl ShardFence {
+    /// Records of a topic, of one company or all, that are not deleted and that `wanted` picks by their id. Looks through as many as
+    /// there are, on a thread that may block, and gives `wanted` back. Without those whose key is longer than any id is.
+    ///
+    /// # Errors
+    /// The store failed; the shard has to be taken anew.
+    pub fn known<W>(
+        &self,
+        topic: Topic,
+        company: Option<&CompanyId>,
+        mut wanted: W,
+    ) -> impl Future<Output = Result<(Vec<Known>, W), Error>> + Send + use<W>
+    where
+        W: FnMut(&str) -> bool + Send + 'static,
+    {
+        let lead = Key::fences_of(topic, company);
+        self.run(move |core| {
+            let (from, to) = core.place.entries_under(lead.as_bytes());
+            let mut found = Vec::new();
+            core.look_through(&from, &to, &mut |_, record| {
+                found.extend(Some(record).filter(|(_, id)| wanted(id.as_str())));
+                ControlFlow::Continue(())
+            })?;
+            Ok((found, wanted))
+        })
+    }
+
+    /// At most so many records of a topic that are not deleted and whose company `wanted` picks, in the order of their keys, from
+    /// the one behind `after` on; and the key to go on from, where there may be more.
+    ///
+    /// # Errors
+    /// The store failed; the shard has to be taken anew.
+    pub fn known_after<W>(
+        &self,
+        topic: Topic,
+        after: Option<&str>,
+        most: usize,
+        wanted: W,
+    ) -> impl Future<Output = Result<(Vec<Known>, Option<String>), Error>> + Send + use<W>
+    where
+        W: Fn(&CompanyId) -> bool + Send + 'static,
+    {
+        let lead = Key::fences_of(topic, None);
+        let after = after.filter(|after| after.starts_with(&lead)).map(str::to_owned);
+        self.run(move |core| {
+            let (mut from, to) = core.place.entries_under(lead.as_bytes());
+            if let Some(after) = &after {
+                from = core.place.entry(after.as_bytes());
+                // The first that is behind it, whatever that is.
+                from.push(0);
+            }
+            let (mut found, mut last) = (Vec::new(), None);
+            core.look_through(&from, &to, &mut |key, record| {
+                found.extend(Some(record).filter(|(company, _)| wanted(company)));
+                if found.len() < most {
+                    return ControlFlow::Continue(());
+                }
+                last = Some(key.to_owned());
+                ControlFlow::Break(())
+            })?;
+            Ok((found, last))
+        })
+    }
+}
+
+impl ShardStore {
+    /// Shows records that are not deleted, by their keys and in the order of them, until it is enough.
+    fn look_through(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut dyn FnMut(&str, Known) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let mut broken = None;
+        self.opened.with(|database| {
+            database.visit(from, to, &mut |key, value| {
+                let text = std::str::from_utf8(self.place.key_of(key)).unwrap_or_default();
+                match serde_json::from_slice::<Stamp>(value) {
+                    Ok(stamp) if !stamp.deleted => {
+                        parted(text).map_or(ControlFlow::Continue(()), |record| visit(text, record))
+                    }
+                    Ok(_) => ControlFlow::Continue(()),
+                    Err(error) => {
+                        broken = Some(error);
+                        ControlFlow::Break(())
+                    }
+                }
+            })
+        })?;
+        broken.map_or(Ok(()), |error| Err(self.broken("read a stamp", error)))
+    }
+}
+
+/// Company and id in the key of an entry.
+fn parted(key: &str) -> Option<Known> {
+    let parts = Key::parts(key).ok()?;
+    let [_, company, id] = &parts[..] else { return None };
+    Some((CompanyId::new(company.as_str()).ok()?, RecordId::new(id.as_str()).ok()?))
+}

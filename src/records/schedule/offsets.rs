@@ -1,0 +1,139 @@
+//! Per lane, the highest position below which everything is settled.
+//!
+//! Positions settle in any order; one may be committed only when it and all before it in its lane are settled.
+//! [`Offsets`] keeps the open positions of each lane in reading order and returns the newest that may be
+//! committed. Memory grows with [`Offsets::open_positions`], which the scheduler bounds.
+
+use std::collections::{HashMap, VecDeque};
+
+use model::AccountingResource;
+
+/// Names one open position until it is settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OffsetTicket(u64);
+
+/// OpenOffset positions of all lanes: a lane is the event topic of a resource, in one partition.
+#[derive(Debug, Default)]
+pub(super) struct Offsets {
+    lanes: HashMap<AccountingResource, VecDeque<OpenOffset>>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct OpenOffset {
+    ticket: u64,
+    position: i64,
+    is_settled: bool,
+}
+
+impl Offsets {
+    /// Opens a position. Positions of a lane are opened in order.
+    pub(super) fn open(&mut self, lane: AccountingResource, position: i64) -> OffsetTicket {
+        let ticket = self.next;
+        self.next += 1;
+        self.lanes.entry(lane).or_default().push_back(OpenOffset { ticket, position, is_settled: false });
+        OffsetTicket(ticket)
+    }
+
+    /// Settles a position.
+    pub(super) fn settle(&mut self, lane: AccountingResource, ticket: OffsetTicket) {
+        let Some(open) = self.lanes.get_mut(&lane) else { return };
+        // Tickets of a lane ascend, so the search is logarithmic however much is in flight.
+        if let Ok(index) = open.binary_search_by_key(&ticket.0, |open| open.ticket) {
+            open[index].is_settled = true;
+        }
+    }
+
+    /// Takes, for every lane that moved, the newest position below which nothing is open.
+    pub(super) fn take_settled(&mut self) -> Vec<(AccountingResource, i64)> {
+        let mut moved = Vec::new();
+        self.lanes.retain(|lane, open| {
+            let settled = open.iter().take_while(|open| open.is_settled).count();
+            if let Some(last) = open.drain(..settled).next_back() {
+                moved.push((*lane, last.position));
+            }
+            !open.is_empty()
+        });
+        moved
+    }
+
+    /// Positions that are open, or settled behind an open one.
+    #[must_use]
+    pub(super) fn open_positions(&self) -> usize {
+        self.lanes.values().map(VecDeque::len).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LANE: AccountingResource = AccountingResource::Customers;
+    const OTHER: AccountingResource = AccountingResource::Accounts;
+
+    #[test]
+    fn a_position_waits_for_all_before_it_in_its_lane() {
+        let mut offsets = Offsets::default();
+        let first = offsets.open(LANE, 1);
+        let second = offsets.open(LANE, 2);
+
+        offsets.settle(LANE, second);
+        assert_eq!(offsets.take_settled(), []);
+
+        offsets.settle(LANE, first);
+        assert_eq!(offsets.take_settled(), [(LANE, 2)]);
+        assert_eq!(offsets.open_positions(), 0);
+    }
+
+    #[test]
+    fn a_settled_position_behind_an_open_one_still_counts() {
+        let mut offsets = Offsets::default();
+        let first = offsets.open(LANE, 1);
+        let second = offsets.open(LANE, 2);
+        offsets.settle(LANE, second);
+        offsets.take_settled();
+        assert_eq!(offsets.open_positions(), 2);
+
+        offsets.settle(LANE, first);
+        offsets.take_settled();
+
+        assert_eq!(offsets.open_positions(), 0);
+    }
+
+    #[test]
+    fn lanes_do_not_wait_for_each_other() {
+        let mut offsets = Offsets::default();
+        offsets.open(LANE, 1);
+        let quick = offsets.open(OTHER, 7);
+
+        offsets.settle(OTHER, quick);
+
+        assert_eq!(offsets.take_settled(), [(OTHER, 7)]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_order_of_settling_passes_an_open_position(
+            order in Just((0..40usize).collect::<Vec<_>>()).prop_shuffle()
+        ) {
+            let mut offsets = Offsets::default();
+            let lanes = [LANE, OTHER, AccountingResource::Companies];
+            let tickets: Vec<_> = (0..40).map(|n| offsets.open(lanes[n % 3], i64::try_from(n).unwrap())).collect();
+            let mut settled = [false; 40];
+
+            for n in order {
+                offsets.settle(lanes[n % 3], tickets[n]);
+                settled[n] = true;
+                for (lane, position) in offsets.take_settled() {
+                    let position = usize::try_from(position).unwrap();
+                    prop_assert_eq!(lane, lanes[position % 3]);
+                    prop_assert!((position % 3..=position).step_by(3).all(|earlier| settled[earlier]));
+                }
+            }
+
+            prop_assert_eq!(offsets.open_positions(), 0);
+        }
+    }
+}

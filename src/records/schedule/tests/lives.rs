@@ -1,0 +1,253 @@
+//! Shards that live through crashes, lost and lagging reads, duplicated and reordered events, held against the provider's truth.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The provider: what is true, and when each version came to be.
+#[derive(Debug, Clone, Default)]
+struct Truth {
+    /// By record: versions with their moments; the last may be its end.
+    records: BTreeMap<u8, Vec<(i64, u64, bool)>>,
+}
+
+impl Truth {
+    fn as_of(&self, record: u8, at: i64) -> Option<(u64, bool)> {
+        let all = self.records.get(&record)?;
+        all.iter().rev().find(|(since, _, _)| *since <= at).map(|(_, version, deleted)| (*version, *deleted))
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Change(u8),
+    Delete(u8),
+    Repeat(u8),
+    Feed,
+    Begin,
+    /// Which of those under way, and how it ends.
+    End(u8, Answer),
+    Commit,
+    Wait(u32),
+    Crash,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Answer {
+    True,
+    /// As it was so many milliseconds ago.
+    Behind(u32),
+    Throttled,
+    Broken,
+    Lost,
+}
+
+fn answer() -> impl Strategy<Value = Answer> {
+    prop_oneof![
+        6 => Just(Answer::True),
+        3 => (0_u32..5_000).prop_map(Answer::Behind),
+        1 => Just(Answer::Throttled),
+        1 => Just(Answer::Broken),
+        1 => Just(Answer::Lost),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0_u8..6).prop_map(Step::Change),
+        1 => (0_u8..6).prop_map(Step::Delete),
+        2 => any::<u8>().prop_map(Step::Repeat),
+        8 => Just(Step::Feed),
+        8 => Just(Step::Begin),
+        8 => (any::<u8>(), answer()).prop_map(|(which, answer)| Step::End(which, answer)),
+        6 => Just(Step::Commit),
+        4 => (0_u32..3_000).prop_map(Step::Wait),
+        1 => Just(Step::Crash),
+    ]
+}
+
+/// A shard, the provider, and the topic between them.
+struct Stage {
+    life: Life,
+    truth: Truth,
+    /// Record, version, whether it ends it.
+    events: Vec<(u8, u64, bool)>,
+    fed: usize,
+    reading: Vec<Subject>,
+    /// Whether records tell their version.
+    tells_version: bool,
+}
+
+fn name(record: u8) -> String {
+    format!("r{record}")
+}
+
+impl Stage {
+    fn new(tells_version: bool) -> Self {
+        let mut life = Life::new();
+        life.paths.insert(LANE);
+        life.crash();
+        Self { life, truth: Truth::default(), events: Vec::new(), fed: 0, reading: Vec::new(), tells_version }
+    }
+
+    /// What a read shows of a record.
+    fn shown(&self, record: u8, version: u64) -> Bytes {
+        if self.tells_version {
+            json(&name(record), version)
+        } else {
+            format!(r#"{{"name":"at {version}"}}"#).into()
+        }
+    }
+
+    /// What stands in the fence of a record that is read so.
+    fn stamp(&self, record: u8, version: u64, deleted: bool) -> Stamp {
+        let told = super::version(version);
+        if self.tells_version || deleted {
+            return stamp(0, version, Rank::ById, deleted);
+        }
+        let value = subject(&name(record)).record(&self.shown(record, version)).unwrap().unwrap();
+        Stamp { version: value.version_or(Some(&told)), ..stamp(0, version, Rank::ById, deleted) }
+    }
+
+    fn change(&mut self, record: u8, deletes: bool) {
+        let last = self.truth.records.get(&record).and_then(|all| all.last().copied());
+        if deletes && last.is_none_or(|(_, _, deleted)| deleted) {
+            return;
+        }
+        let version = last.map_or(1, |(_, version, _)| version + 1);
+        self.truth.records.entry(record).or_default().push((self.life.now, version, deletes));
+        // Now and then an event overtakes the one before it.
+        let at = if version.is_multiple_of(5) {
+            self.events.len().saturating_sub(1).max(self.fed)
+        } else {
+            self.events.len()
+        };
+        self.events.insert(at, (record, version, deletes));
+    }
+
+    fn feed(&mut self) {
+        let Some((record, version, deletes)) = self.events.get(self.fed).copied() else { return };
+        if self.life.scheduler.is_full() {
+            return;
+        }
+        self.fed += 1;
+        let next = i64::try_from(self.fed).unwrap();
+        self.life.take(
+            next,
+            wanted(subject(&name(record)), version, deletes),
+            &format!("{record}/{version}"),
+        );
+    }
+
+    fn end(&mut self, which: usize, answer: Answer) {
+        if self.reading.is_empty() {
+            return;
+        }
+        let subject = self.reading.swap_remove(which % self.reading.len());
+        let record: u8 = subject.id.as_str()[1..].parse().unwrap();
+        let found = |at: i64| match self.truth.as_of(record, at) {
+            Some((version, false)) => Ok(self.shown(record, version)),
+            _ => Err(gone()),
+        };
+        let reading = match answer {
+            Answer::True => found(self.life.now),
+            Answer::Behind(lag) => found(self.life.now - i64::from(lag) * 1_000),
+            Answer::Throttled => Err(error(429, api::Cause::Throttled { again: None })),
+            Answer::Broken => Err(error(500, api::Cause::Server { again: None })),
+            Answer::Lost => Err(error(403, api::Cause::Forbidden { by: AnsweredBy::Api })),
+        };
+        self.life.read(&subject, reading).unwrap();
+    }
+
+    fn go(&mut self, step: &Step) {
+        match step {
+            Step::Change(record) => self.change(*record, false),
+            Step::Delete(record) => self.change(*record, true),
+            Step::Repeat(which) => {
+                if let Some(event) = self.events.get(usize::from(*which) % self.events.len().max(1)).copied()
+                {
+                    self.events.push(event);
+                }
+            }
+            Step::Feed => self.feed(),
+            Step::Begin => self.reading.extend(self.life.ask().map(|ask| ask.subject)),
+            Step::End(which, answer) => self.end(usize::from(*which), *answer),
+            Step::Commit => self.life.commit(),
+            Step::Wait(time) => self.life.now += i64::from(*time) * 1_000,
+            Step::Crash => {
+                self.life.crash();
+                self.reading.clear();
+                self.fed = usize::try_from(self.life.offset).unwrap();
+            }
+        }
+    }
+
+    /// The provider is well, and time passes until nothing is left to do.
+    fn quiesce(&mut self) {
+        for _ in 0..20_000 {
+            self.feed();
+            while let Some(ask) = self.life.ask() {
+                self.reading.push(ask.subject);
+            }
+            while !self.reading.is_empty() {
+                self.end(0, Answer::True);
+            }
+            while self.life.scheduler.ready() > 0 {
+                self.life.commit();
+            }
+            if self.fed == self.events.len() && !self.life.scheduler.has_reads(self.life.now) {
+                match self.life.scheduler.wake_at() {
+                    Some(at) => self.life.now = at.max(self.life.now + 1),
+                    None => return,
+                }
+            }
+        }
+        panic!("it never comes to rest: {:?}", self.life.scheduler);
+    }
+
+    fn check(&self) {
+        let mut last: BTreeMap<&Subject, &Stamp> = BTreeMap::new();
+        for (subject, stamp) in &self.life.published {
+            if let Some(before) = last.insert(subject, stamp) {
+                assert!(stamp.against(Some(before)).publishes(), "{subject:?}: {stamp:?} after {before:?}");
+            }
+            assert_eq!(stamp.epoch, Epoch(0), "the provider never went back");
+        }
+        assert_eq!(self.life.offset, i64::try_from(self.events.len()).unwrap());
+        assert!(self.life.parked.is_empty(), "{:?}", self.life.parked);
+        for (record, all) in &self.truth.records {
+            let (_, version, deleted) = *all.last().unwrap();
+            let subject = subject(&name(*record));
+            let found = last.get(&subject).copied();
+            if deleted && found.is_none() {
+                // It was gone before anybody could read it, which is as good.
+                continue;
+            }
+            assert_eq!(found, Some(&self.stamp(*record, version, deleted)), "{subject:?}");
+        }
+        assert!(self.life.letters.is_empty(), "{:?}", self.life.letters);
+    }
+}
+
+/// How many shards live.
+fn lives() -> u32 {
+    crate::cycles::cycles("LIVES", 300)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: lives(), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_versions_never_go_back_and_in_the_end_the_topic_is_the_truth(
+        steps in proptest::collection::vec(step(), 1..250),
+        tells_version: bool,
+    ) {
+        let mut stage = Stage::new(tells_version);
+        for step in &steps {
+            stage.go(step);
+        }
+        stage.quiesce();
+
+        stage.check();
+    }
+}
