@@ -126,7 +126,7 @@ impl Stage {
         self.orders.send_modify(change);
     }
 
-    async fn stop_reason(self, told: bool) -> mpsc::UnboundedReceiver<Status> {
+    async fn ends(self, told: bool) -> mpsc::UnboundedReceiver<Status> {
         self.change(|order| order.end = Some(StopRequest { deadline: Instant::now() + LIMIT, report }));
         timeout(LIMIT, self.kept).await.expect("it has not ended").unwrap();
         self.reported
