@@ -26,6 +26,8 @@ mod reference;
 mod registry;
 pub(crate) mod rules;
 #[cfg(test)]
+pub(crate) mod samples;
+#[cfg(test)]
 mod tests;
 mod tls;
 pub(crate) mod unknown_keys;

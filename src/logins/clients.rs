@@ -195,7 +195,7 @@ mod tests {
     use provider::auth::grant::samples::{login, ready};
 
     use super::*;
-    use crate::plugin::samples::{properties, record_config, webhook_config};
+    use crate::config::samples::{properties, record_config, webhook_config};
 
     #[test]
     fn only_connectors_of_the_logins_client_refresh_its_grant() {

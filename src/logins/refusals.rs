@@ -15,7 +15,7 @@ use kafka::{Kafka, PlainWriter};
 use model::EncodedRecord;
 
 use super::{
-    context::GrantContext,
+    GrantContext,
     table::{RefusedToken, refused_key},
     view::LocalGrant,
 };
@@ -88,7 +88,8 @@ impl RefusalReport {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::view::GrantView, *};
+    use super::*;
+    use crate::logins::view::GrantView;
 
     fn report(login: &str, serial: u64, at: Instant) -> RefusalReport {
         RefusalReport { login: login.to_owned(), serial, at }

@@ -8,8 +8,7 @@ use model::Moment;
 use provider::auth::{Area, grant::Grant};
 
 use super::{
-    Grants,
-    context::GrantContext,
+    GrantContext, Grants,
     view::{GrantView, LocalGrant, command},
 };
 

@@ -247,7 +247,7 @@ pub(crate) fn lines(problems: &config::Problems) -> Vec<String> {
 }
 
 #[cfg(test)]
-pub(crate) mod samples;
+pub(crate) use crate::config::samples;
 
 #[cfg(test)]
 mod tests {

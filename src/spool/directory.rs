@@ -29,7 +29,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use base::{durable, retry::Chain};
+use base::{durable, retry::ErrorChain};
 
 use super::{Error, Missing, Options, milliseconds, state::Generation, time_of};
 use crate::store::{self, Database};
@@ -107,7 +107,7 @@ impl Found {
         let folder = self.directory.folder(number);
         tracing::error!(
             database = %folder.display(),
-            error = %Chain(error),
+            error = %ErrorChain(error),
             "spool cannot open the database now; it stays where it is, and the next start tries again"
         );
         self.unopened.push(Missing::in_folder(folder));
@@ -117,14 +117,14 @@ impl Found {
     fn replace(&mut self, options: &Options, number: u64, error: &store::Error) {
         let original = self.directory.folder(number);
         let database = original.display();
-        tracing::error!(%database, error = %Chain(error), "spool cannot open the database; copying what is readable in it");
+        tracing::error!(%database, error = %ErrorChain(error), "spool cannot open the database; copying what is readable in it");
         let missing = Missing::in_folder(original.clone());
         let salvage = |data: &Path| options.storage.salvage(&original.join(DATA), data);
         let copy = match self.directory.create(Some(number), salvage) {
             Ok(copy) => Some(copy),
             Err(error) if error.is_passing() => return self.leave(number, &error),
             Err(error) => {
-                tracing::error!(%database, error = %Chain(&error), "nothing in the database is readable");
+                tracing::error!(%database, error = %ErrorChain(&error), "nothing in the database is readable");
                 None
             }
         };

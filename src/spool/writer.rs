@@ -267,7 +267,7 @@ impl Writer {
         metrics::spool_failed();
         tracing::error!(
             database = %self.directory.folder(number).display(),
-            error = %Chain(&error),
+            error = %ErrorChain(&error),
             "spool database failed; it is not written to any more, and its entries are still published"
         );
         let refusal = Error::from(error);
@@ -331,7 +331,7 @@ impl Writer {
         } else {
             let created = self.directory.create(None, |data| options.storage.open(data));
             created.map_err(|error| {
-                tracing::error!(error = %Chain(&error), "spool cannot open a fresh database; it tries again");
+                tracing::error!(error = %ErrorChain(&error), "spool cannot open a fresh database; it tries again");
                 Error::from(error)
             })
         };

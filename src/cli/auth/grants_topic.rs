@@ -169,7 +169,10 @@ impl GrantsTopic {
     /// Checks that a login does not replace one at another provider or with another client.
     pub(super) fn check_login(&self, name: &str, area: Area, provider: &Provider) -> Result<(), Problem> {
         let Some(before) = self.grants().into_iter().find(|known| known.name == name) else { return Ok(()) };
-        let Ok(Grant { login, area: its, tokens: Some(_), .. }) = before.grant else { return Ok(()) };
+        let Some(Grant { login, area: its, .. }) = before.grant.ok().filter(|grant| grant.tokens().is_some())
+        else {
+            return Ok(());
+        };
         let is_same = its == area
             && is_login_of(provider, &login)
             && (login.origins.is_empty() || login.origins.contains(&origin(&provider.base_url)));

@@ -4,8 +4,8 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::{
+    config::samples::record_config,
     config::{Connector, Providers},
-    plugin::samples::record_config,
 };
 
 /// Access, and the names of the connectors that there are.

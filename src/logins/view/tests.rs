@@ -5,8 +5,8 @@ use provider::{
 
 use super::*;
 use crate::{
+    config::samples::record_config,
     config::{Connector, Providers},
-    plugin::samples::record_config,
 };
 
 fn given(id: &str, serial: u64) -> GrantView {

@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use serde_json::{Value, json};
 
-use super::{super::samples, *};
+use super::*;
+use crate::state::samples;
 
 const SAMPLE: &str = include_str!("../samples/configs.tsv");
 

@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use kafka::partition_of;
 
-use super::{super::samples, *};
+use super::*;
+use crate::state::samples;
 
 const SAMPLE: &str = include_str!("../samples/statuses.tsv");
 

@@ -217,7 +217,7 @@ impl Database for FjallDatabase {
         }
         let mut batch = fjall::OwnedWriteBatch::with_capacity(self.database.clone(), changes.len())
             .durability(Some(mode));
-        let bytes = changes.iter().map(|change| change.bytes() + NODE_BYTES).sum::<usize>();
+        let bytes = changes.iter().map(|change| change.bytes() + KEY_OVERHEAD_BYTES).sum::<usize>();
         for change in changes {
             match change {
                 Change::Put(key, value) => batch.insert(&self.entries, key, value),

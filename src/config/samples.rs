@@ -1,9 +1,12 @@
 //! Configurations for tests of the classes.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
-use super::Properties;
 use crate::config;
+
+type Properties = BTreeMap<String, String>;
 
 pub(crate) fn properties(pairs: &[(&str, &str)]) -> Properties {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
