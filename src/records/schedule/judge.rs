@@ -8,7 +8,7 @@ use base::retry::{ErrorChain, Retry};
 use model::{Comparison, Epoch, Rank, RemovalKind, SequenceVersion, Stamp, Value, Version};
 use provider::api::{self, AnsweredBy, Reach};
 
-use super::{Cause, Change, Content, Outcome, Rules, Subject, pending::PendingRecord};
+use super::{Cause, Change, Content, Delete, Outcome, Rules, Subject, pending::PendingRecord};
 
 /// Why a read that shows too little is repeated.
 pub(super) const LATE: &str = "reads show an earlier version than the event tells of";
@@ -103,15 +103,15 @@ fn found(judge: Judge<'_>, json: &[u8]) -> ReadVerdict {
     };
     // An event from before the one that was published last says nothing about what is read now.
     let published = stored.map(|stored| &stored.version).filter(|one| !matches!(one, Version::Sequence(_)));
-    let told = record.floor.as_ref().max(published.and_then(Version::number));
+    let told = record.wants.floor.as_ref().max(published.and_then(Version::number));
     let mut stamp = Stamp::reading(value.version_or(told), Rank::ById, stored);
     let tells_version = matches!(stamp.version, Version::Sequence(_));
     // It was told that it is gone, and this may be from before that: for as long as a tombstone is confirmed, it is read again.
-    let is_from_before = record.deleted.as_ref().is_some_and(|deleted| match deleted {
-        Some(deleted) => stamp.version.number().is_none_or(|version| version <= deleted),
-        None => true,
+    let is_from_before = record.wants.deleted.as_ref().is_some_and(|deleted| match deleted {
+        Delete::AtVersion(deleted) => stamp.version.number().is_none_or(|version| version <= deleted),
+        Delete::Unversioned => true,
     });
-    let is_doubtful = is_from_before && now.saturating_sub(record.since) < rules.tombstone_confirm;
+    let is_doubtful = is_from_before && now.saturating_sub(record.wants.since) < rules.tombstone_confirm;
     if !tells_version {
         if is_doubtful {
             // At the version of the delete stands no record.
@@ -132,13 +132,13 @@ fn found(judge: Judge<'_>, json: &[u8]) -> ReadVerdict {
         Comparison::First | Comparison::Newer | Comparison::HigherRank => {
             ReadVerdict::Publish { value: Arc::new(value), stamp, is_met, size: json.len(), over: None }
         }
-        Comparison::Same if is_met && record.is_published => ReadVerdict::Settled(Outcome::Published),
+        Comparison::Same if is_met && record.tries.is_published => ReadVerdict::Settled(Outcome::Published),
         Comparison::Same if is_met => ReadVerdict::Settled(Outcome::Duplicate),
         Comparison::Same => ReadVerdict::Again(Cause::Floor, LATE.to_owned()),
         // The events are below the fence as well, so that no lag explains what is read.
-        Comparison::Older | Comparison::BehindDelete if is_met => match record.below_since {
+        Comparison::Older | Comparison::BehindDelete if is_met => match record.doubt.below_since {
             Some(since)
-                if now.saturating_sub(since) >= rules.epoch_confirm && record.below_reads >= BELOW =>
+                if now.saturating_sub(since) >= rules.epoch_confirm && record.doubt.below_reads >= BELOW =>
             {
                 stamp.epoch = Epoch(stamp.epoch.0.saturating_add(1));
                 let over = stored.cloned().map(Box::new);
@@ -169,12 +169,14 @@ enum Untold {
 fn untold(record: &PendingRecord, stamp: &Stamp, stored: Option<&Stamp>, rules: &Rules) -> Untold {
     let tells_version = stored.is_some_and(|stored| matches!(stored.version, Version::Sequence(_)));
     let is_same = stored.is_some_and(|stored| stamp.version.has_content_of(&stored.version));
-    let at = record.since.saturating_add(rules.retry_longest);
+    let at = record.wants.since.saturating_add(rules.retry_longest);
     match stamp.against(stored) {
         // The published record tells its own version, and nothing tells whether this one is newer.
         Comparison::Same if tells_version => Untold::Settled(Outcome::Duplicate),
         Comparison::Older if tells_version || is_same => Untold::Settled(Outcome::Stale),
-        comparison if record.asked_at < at && (comparison.publishes() || comparison == Comparison::Same) => {
+        comparison
+            if record.asked_at() < at && (comparison.publishes() || comparison == Comparison::Same) =>
+        {
             Untold::Unsure { publishes: comparison.publishes() && !is_same, at }
         }
         _ => Untold::Compared,
@@ -209,11 +211,11 @@ fn failed(judge: Judge<'_>, error: api::Error) -> ReadVerdict {
 /// The API itself says that there is no such record.
 fn gone(judge: Judge<'_>, why: String) -> ReadVerdict {
     let Judge { subject, record, stored, path_answers, rules, now } = judge;
-    let Some(deleted) = &record.deleted else {
+    let Some(deleted) = &record.wants.deleted else {
         // An event that tells of nothing new is no reason to wait for the record.
-        let is_known = stored.and_then(|stored| known(stored, record.floor.as_ref(), false));
+        let is_known = stored.and_then(|stored| known(stored, record.wants.floor.as_ref(), false));
         return match is_known {
-            Some(outcome) if matches!(record.parked, None | Some(Cause::Below)) => {
+            Some(outcome) if record.parked.as_ref().is_none_or(|parked| parked.cause == Cause::Below) => {
                 ReadVerdict::Settled(outcome)
             }
             _ => ReadVerdict::Again(Cause::Unreadable, why),
@@ -227,8 +229,8 @@ fn gone(judge: Judge<'_>, why: String) -> ReadVerdict {
     }
     // What happened after the delete is not answered by it.
     let is_later = match deleted {
-        Some(version) => record.floor.as_ref().is_some_and(|floor| floor > version),
-        None => is_above(record.floor.as_ref(), stored),
+        Delete::AtVersion(version) => record.wants.floor.as_ref().is_some_and(|floor| floor > version),
+        Delete::Unversioned => is_above(record.wants.floor.as_ref(), stored),
     };
     if is_later {
         return ReadVerdict::Again(
@@ -240,7 +242,7 @@ fn gone(judge: Judge<'_>, why: String) -> ReadVerdict {
         let why = format!("{why}; and nothing proves yet that this path ever answers");
         return ReadVerdict::Again(Cause::Unreadable, why);
     }
-    match record.gone_since {
+    match record.doubt.gone_since {
         Some(since) if now.saturating_sub(since) >= rules.tombstone_confirm => {}
         Some(since) => {
             let left = since.saturating_add(rules.tombstone_confirm).saturating_sub(now);
@@ -250,9 +252,9 @@ fn gone(judge: Judge<'_>, why: String) -> ReadVerdict {
     }
     // The delete that tells no version ends what was published last.
     let version = match (deleted, stored) {
-        (Some(version), _) => Version::Sequence(version.clone()),
-        (None, Some(stored)) => stored.version.clone(),
-        (None, None) => return ReadVerdict::Settled(Outcome::Stale),
+        (Delete::AtVersion(version), _) => Version::Sequence(version.clone()),
+        (Delete::Unversioned, Some(stored)) => stored.version.clone(),
+        (Delete::Unversioned, None) => return ReadVerdict::Settled(Outcome::Stale),
     };
     let epoch = stored.map_or(Epoch::default(), |stored| stored.epoch);
     let stamp = Stamp { epoch, version, rank: Rank::ById, deleted: true };

@@ -49,7 +49,7 @@ pub use self::{
     batch::{Batch, Change, Content, Entry, GapFound, Outcome},
     companies::{Companies, CompanyState},
     parked::{Cause, Parked},
-    pending::ListedVersion,
+    pending::{Delete, ListedVersion},
     request::{ReadRequest, Wanted},
     scheduler::{Blocked, NextRead, ReadContext, Scheduler, SchedulerReport},
 };

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use model::{AccountingResource, CompanyId, Key, Origin, RecordId, SequenceVersion};
 
-use super::{Event, Source, Subject};
+use super::{Delete, Event, Source, Subject};
 use crate::publish::Original;
 
 /// The kind of its keys.
@@ -66,8 +66,8 @@ pub struct Parked {
     pub subject: Subject,
     /// At least this version.
     pub floor: Option<SequenceVersion>,
-    /// The version of the event that says it is deleted, if one does; `Some(None)` where that one tells no version.
-    pub deleted: Option<Option<SequenceVersion>>,
+    /// The newest delete that an event reports.
+    pub deleted: Option<Delete>,
     /// Why.
     pub cause: Cause,
     /// Since when the first of the events has been waiting.
@@ -139,7 +139,11 @@ impl Parked {
             in_company: self.subject.in_company,
             floor: self.floor.as_ref().map(|floor| floor.as_str().to_owned()),
             is_delete: self.deleted.is_some(),
-            deleted: self.deleted.clone().flatten().map(|version| version.as_str().to_owned()),
+            deleted: self
+                .deleted
+                .as_ref()
+                .and_then(Delete::version)
+                .map(|version| version.as_str().to_owned()),
             cause: self.cause,
             since: self.since,
             due: self.due,
@@ -179,7 +183,7 @@ impl Parked {
         Ok(Some(Self {
             subject: Subject { in_company: wire.in_company, ..subject },
             floor: version(wire.floor)?,
-            deleted: if wire.is_delete { Some(version(wire.deleted)?) } else { None },
+            deleted: if wire.is_delete { Some(Delete::new(version(wire.deleted)?)) } else { None },
             cause: wire.cause,
             since: wire.since,
             due: wire.due,
@@ -212,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    fn parked(deleted: Option<Option<SequenceVersion>>, happened_at: i64) -> Parked {
+    fn parked(deleted: Option<Delete>, happened_at: i64) -> Parked {
         let original = Original {
             key: Bytes::from_static(b"c"),
             value: Bytes::from_static(b"\x00\x01\xff"),
@@ -246,9 +250,11 @@ mod tests {
 
     #[test]
     fn what_is_parked_reads_back_to_the_byte() {
-        for (deleted, happened_at) in
-            [(None, 4), (Some(None), 3), (Some(SequenceVersion::parse("9").ok()), 2)]
-        {
+        for (deleted, happened_at) in [
+            (None, 4),
+            (Some(Delete::Unversioned), 3),
+            (Some(Delete::new(SequenceVersion::parse("9").ok())), 2),
+        ] {
             let parked = parked(deleted, happened_at);
             let key = Parked::key(3, &parked.subject);
 

@@ -21,197 +21,335 @@ pub struct ListedVersion {
 /// An offset that is settled with an entry.
 pub(super) type Settle = (AccountingResource, OffsetTicket);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    /// It waits until then.
-    Due(i64, u64),
-    /// It may be read, when its company's turn comes.
-    Queued,
-    Reading,
-    /// What it has come to is to be committed.
-    Settling,
+/// A delete that an event reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delete {
+    /// The event carries this version.
+    AtVersion(SequenceVersion),
+    /// The event carries no version.
+    Unversioned,
 }
 
-/// One record that something is to be done about.
+impl Delete {
+    /// A delete event with this version, if it carries one.
+    #[must_use]
+    pub fn new(version: Option<SequenceVersion>) -> Self {
+        version.map_or(Self::Unversioned, Self::AtVersion)
+    }
+
+    /// The version that the event carries.
+    #[must_use]
+    pub const fn version(&self) -> Option<&SequenceVersion> {
+        match self {
+            Self::AtVersion(version) => Some(version),
+            Self::Unversioned => None,
+        }
+    }
+}
+
+/// Where a record is between its first event and its last commit.
+#[derive(Debug)]
+pub(super) enum State {
+    /// Waits for this time; the number tells apart records that are due at the same time.
+    Due { at: i64, number: u64 },
+    /// May be read as soon as it is its company's turn.
+    Queued,
+    /// A read is in flight since `asked_at`. Events without a version that arrive meanwhile need another read.
+    Reading { asked_at: i64, later: Vec<Late> },
+    /// The result waits for its commit. Events and the row of a list that arrive meanwhile are compared with it afterwards.
+    Settling { later: Vec<Late>, row: Option<Box<Parked>> },
+}
+
+/// An event that has to wait until the read or commit in flight is over.
+#[derive(Debug)]
+pub(super) struct Late {
+    pub(super) wanted: Wanted,
+    pub(super) event: Event,
+    pub(super) settle: Settle,
+}
+
+/// What the events of a record ask for.
+#[derive(Debug)]
+pub(super) struct Want {
+    /// A read must show at least this version.
+    pub(super) floor: Option<SequenceVersion>,
+    /// The newest delete.
+    pub(super) deleted: Option<Delete>,
+    /// The event with the highest version.
+    pub(super) event: Event,
+    /// Since when this is wanted, microseconds since 1970.
+    pub(super) since: i64,
+    /// Timestamp of the first event; `None` where only lists ask for the record.
+    pub(super) first_at: Option<i64>,
+    /// Read only to detect that the provider went back to an older version.
+    pub(super) looks_back: bool,
+}
+
+/// Offsets that cannot be committed before the record is settled or parked; never empty.
+#[derive(Debug)]
+struct HeldOffsets {
+    tickets: Vec<Settle>,
+    /// Since when offsets are held.
+    since: i64,
+    /// When the first of their deliveries was received.
+    received_at: i64,
+}
+
+/// What the state topic has of a record.
+#[derive(Debug)]
+pub(super) struct ParkedAs {
+    pub(super) cause: Cause,
+    floor: Option<SequenceVersion>,
+    /// An event parked it, so it counts toward [`Rules::most_parked`](super::Rules::most_parked).
+    pub(super) is_counted: bool,
+}
+
+/// Reads that contradict what was published.
+#[derive(Debug, Default)]
+pub(super) struct Doubt {
+    /// Since when the provider answers that the record is gone.
+    pub(super) gone_since: Option<i64>,
+    /// Since when reads show less than was published.
+    pub(super) below_since: Option<i64>,
+    /// Reads below the fence since this scheduler has the record.
+    pub(super) below_reads: u32,
+}
+
+impl Doubt {
+    /// Drops the suspicion that the provider went back.
+    pub(super) fn not_below(&mut self) {
+        (self.below_since, self.below_reads) = (None, 0);
+    }
+}
+
+/// How reading the record has gone so far.
+#[derive(Debug, Default)]
+pub(super) struct Tries {
+    pub(super) count: u32,
+    /// How many reads had been answered when this record last failed as if nothing could be read.
+    failed_at: Option<u64>,
+    alone: Option<Alone>,
+    /// Published at the version of its event, and to be read once more.
+    pub(super) is_published: bool,
+}
+
+/// For how long a record has failed while others were answered.
+#[derive(Debug)]
+struct Alone {
+    time: i64,
+    /// The last such failure; `None` where only the owner before saw one.
+    at: Option<i64>,
+}
+
+impl Tries {
+    /// A read of this record was answered.
+    pub(super) fn answered(&mut self) {
+        self.alone = None;
+    }
+
+    /// A read failed as if nothing could be read: whether others were answered (`answers` in all) since it failed last.
+    pub(super) fn failed(&mut self, answers: u64, longest: i64, now: i64) -> bool {
+        let is_alone = self.failed_at.replace(answers).is_some_and(|before| before < answers);
+        if is_alone {
+            let alone = self.alone.get_or_insert(Alone { time: 0, at: None });
+            // At most one wait counts: the provider may have been away for the rest.
+            let since = alone.at.replace(now).map_or(0, |before| now.saturating_sub(before));
+            alone.time = alone.time.saturating_add(since.clamp(0, longest.max(0)));
+        }
+        is_alone
+    }
+
+    /// How long the record itself has failed: `tried`, unless nobody was answered for a part of that.
+    pub(super) fn time(&self, tried: i64) -> i64 {
+        self.alone.as_ref().map_or(tried, |alone| alone.time.min(tried))
+    }
+}
+
+/// A record that events or rows of a list ask for.
 #[derive(Debug)]
 pub(super) struct PendingRecord {
-    pub(super) floor: Option<SequenceVersion>,
-    pub(super) deleted: Option<Option<SequenceVersion>>,
-    /// The event that asks for the most.
-    pub(super) event: Event,
-    /// Offsets that it holds back, since when, and when the oldest of their deliveries came.
-    tickets: Vec<Settle>,
-    held_since: i64,
-    received_at: i64,
-    /// When what the first of its events tells of happened; `None` where only lists ask for it.
-    pub(super) first_at: Option<i64>,
-    /// Since when what it asks for has been asked for.
-    pub(super) since: i64,
-    /// When it was read last: from before that is no answer.
-    pub(super) asked_at: i64,
-    pub(super) tries: u32,
-    /// Whether the state topic has it, and for which floor.
-    pub(super) parked: Option<Cause>,
-    /// It is one of those that events have parked.
-    pub(super) is_counted: bool,
-    parked_floor: Option<SequenceVersion>,
-    pub(super) gone_since: Option<i64>,
-    pub(super) below_since: Option<i64>,
-    /// It was published at the version of its event, and is read once more.
-    pub(super) is_published: bool,
-    /// Reads below the fence since this scheduler has it.
-    pub(super) below_reads: u32,
-    /// It only looks whether the provider went back.
-    pub(super) looks_back: bool,
-    /// How many reads had been answered when one of this record failed as if nothing could be read.
-    pub(super) failed_at: Option<u64>,
-    /// How long it has failed so while others were answered, and when last.
-    pub(super) alone_for: Option<i64>,
-    pub(super) alone_at: Option<i64>,
+    pub(super) wants: Want,
+    holds: Option<HeldOffsets>,
+    pub(super) parked: Option<ParkedAs>,
+    pub(super) doubt: Doubt,
+    pub(super) tries: Tries,
     pub(super) state: State,
-    /// What a row of a list has asked for meanwhile.
-    pub(super) row: Option<Box<Parked>>,
-    /// Events that came while it was being committed; or while it was read, and that tell no version.
-    pub(super) later: Vec<(Wanted, Event, Settle)>,
 }
 
 impl PendingRecord {
-    /// `tickets` are the offsets that it holds back: none where a list asks for it.
+    /// `settle` is the offset that it holds back: none where a list asks for it.
     pub(super) fn new(
         wanted: Wanted,
         event: Event,
-        tickets: Vec<Settle>,
+        settle: Option<Settle>,
         looks_back: bool,
         now: i64,
     ) -> Self {
         let Wanted { floor, is_delete, .. } = wanted;
-        Self {
-            deleted: is_delete.then(|| floor.clone()),
+        let received_at = event.received_at;
+        let wants = Want {
+            deleted: is_delete.then(|| Delete::new(floor.clone())),
             floor,
-            received_at: event.received_at,
-            first_at: (!tickets.is_empty()).then_some(event.happened_at),
+            first_at: settle.map(|_| event.happened_at),
             event,
-            tickets,
-            held_since: now,
             since: now,
-            asked_at: now,
-            tries: 0,
-            parked: None,
-            is_counted: false,
-            parked_floor: None,
-            gone_since: None,
-            below_since: None,
-            is_published: false,
-            below_reads: 0,
             looks_back,
-            failed_at: None,
-            alone_for: None,
-            alone_at: None,
-            state: State::Settling,
-            row: None,
-            later: Vec::new(),
+        };
+        Self {
+            wants,
+            holds: settle.map(|settle| HeldOffsets { tickets: vec![settle], since: now, received_at }),
+            parked: None,
+            doubt: Doubt::default(),
+            tries: Tries::default(),
+            state: State::Settling { later: Vec::new(), row: None },
         }
     }
 
+    /// A record that the owner before has parked.
     pub(super) fn adopted(parked: Parked) -> (Subject, Self) {
         let Parked { subject, floor, deleted, cause, since, gone_since, below_since, event, .. } = parked;
         let wanted = Wanted { subject: subject.clone(), floor: floor.clone(), is_delete: false };
-        let record = Self {
-            deleted,
-            first_at: (event.origin == Origin::Enrichment).then_some(event.happened_at),
-            parked: Some(cause),
-            parked_floor: floor,
-            gone_since,
-            below_since,
-            // The owner before may have seen that it fails alone: a change of owners does not restart that count.
-            alone_for: (cause == Cause::Unreadable).then_some(i64::MAX),
-            ..Self::new(wanted, event, Vec::new(), false, since)
-        };
+        let first_at = (event.origin == Origin::Enrichment).then_some(event.happened_at);
+        let mut record = Self::new(wanted, event, None, false, since);
+        (record.wants.deleted, record.wants.first_at) = (deleted, first_at);
+        record.parked = Some(ParkedAs { cause, floor, is_counted: false });
+        record.doubt = Doubt { gone_since, below_since, below_reads: 0 };
+        // The owner before may have seen that it fails alone: a change of owners does not restart that count.
+        record.tries.alone = (cause == Cause::Unreadable).then_some(Alone { time: i64::MAX, at: None });
         (subject, record)
     }
 
-    /// A row of a list asks for as much as this; the state topic has it.
+    /// A row of a list asks for this much, and the state topic has it.
     pub(super) fn join_row(&mut self, parked: Parked, now: i64) {
-        if parked.floor > self.floor {
-            (self.floor, self.event, self.since) = (parked.floor.clone(), parked.event, now);
+        let Parked { floor, cause, event, .. } = parked;
+        if floor > self.wants.floor {
+            (self.wants.floor, self.wants.event, self.wants.since) = (floor.clone(), event, now);
         }
-        self.parked_floor = parked.floor;
-        self.parked = Some(parked.cause);
+        let is_counted = self.is_counted();
+        self.parked = Some(ParkedAs { cause, floor, is_counted });
         // The row is above what was published.
-        (self.below_since, self.below_reads) = (None, 0);
+        self.doubt.not_below();
     }
 
     /// What the state topic has of it from now on.
     pub(super) fn park_as(&mut self, subject: &Subject, cause: Cause, due: i64) -> Parked {
-        self.parked_floor.clone_from(&self.floor);
+        let (Want { floor, deleted, event, since, .. }, is_counted) = (&self.wants, self.is_counted());
+        self.parked = Some(ParkedAs { cause, floor: floor.clone(), is_counted });
         Parked {
             subject: subject.clone(),
-            floor: self.floor.clone(),
-            deleted: self.deleted.clone(),
+            floor: floor.clone(),
+            deleted: deleted.clone(),
             cause,
-            since: self.since,
+            since: *since,
             due,
-            gone_since: self.gone_since,
-            below_since: self.below_since,
-            event: Event::clone(&self.event),
+            gone_since: self.doubt.gone_since,
+            below_since: self.doubt.below_since,
+            event: Event::clone(event),
         }
     }
 
-    /// Whether the state topic has what waits for as much as an event asks for.
+    /// Whether events have parked it.
+    pub(super) fn is_counted(&self) -> bool {
+        self.parked.as_ref().is_some_and(|parked| parked.is_counted)
+    }
+
+    /// Whether reads show less than was published.
+    pub(super) const fn is_suspected(&self) -> bool {
+        self.doubt.below_since.is_some()
+    }
+
+    /// Why it is parked, if reads show less than was published.
+    pub(super) fn suspected_cause(&self) -> Option<Cause> {
+        self.parked.as_ref().filter(|_| self.is_suspected()).map(|parked| parked.cause)
+    }
+
+    /// When its read began.
+    pub(super) const fn asked_at(&self) -> i64 {
+        match self.state {
+            State::Reading { asked_at, .. } => asked_at,
+            _ => self.wants.since,
+        }
+    }
+
+    /// Its result waits for a commit from now on.
+    pub(super) fn begin_settling(&mut self) {
+        if !matches!(self.state, State::Settling { .. }) {
+            self.state = State::Settling { later: self.take_later(), row: None };
+        }
+    }
+
+    /// The events that wait for the end of a read or commit.
+    pub(super) fn take_later(&mut self) -> Vec<Late> {
+        match &mut self.state {
+            State::Reading { later, .. } | State::Settling { later, .. } => std::mem::take(later),
+            State::Due { .. } | State::Queued => Vec::new(),
+        }
+    }
+
+    /// The row of a list that waits for the end of a commit.
+    pub(super) fn take_row(&mut self) -> Option<Box<Parked>> {
+        match &mut self.state {
+            State::Settling { row, .. } => row.take(),
+            _ => None,
+        }
+    }
+
+    /// Whether the state topic has a request for at least as much as an event asks for.
     pub(super) fn covers(&self, wanted: &Wanted) -> bool {
-        self.parked.is_some()
-            && wanted.floor.is_some()
-            && wanted.floor <= self.parked_floor
-            && (!wanted.is_delete || self.deleted.as_ref().is_some_and(|deleted| wanted.floor <= *deleted))
+        let has_floor = |parked: &ParkedAs| wanted.floor.is_some() && wanted.floor <= parked.floor;
+        let has_delete = |deleted: &Delete| wanted.floor.as_ref() <= deleted.version();
+        self.parked.as_ref().is_some_and(has_floor)
+            && (!wanted.is_delete || self.wants.deleted.as_ref().is_some_and(has_delete))
     }
 
     /// Another event of the same record.
     pub(super) fn join(&mut self, wanted: Wanted, event: Event, settle: Settle, now: i64) {
-        let Wanted { floor, is_delete, .. } = wanted;
+        let (Wanted { floor, is_delete, .. }, wants) = (wanted, &mut self.wants);
         if is_delete {
-            let known = self.deleted.take();
-            let is_news = known.as_ref().is_none_or(|known| floor.is_none() || floor > *known);
-            self.deleted = Some(known.flatten().max(floor.clone()));
+            let known = wants.deleted.take();
+            let is_news =
+                known.as_ref().is_none_or(|known| floor.is_none() || floor.as_ref() > known.version());
+            let newest = known.as_ref().and_then(Delete::version).max(floor.as_ref()).cloned();
+            wants.deleted = Some(Delete::new(newest));
             if is_news {
                 // However long it has waited for another reason: reads from before the delete are believed no sooner.
-                self.since = now;
+                wants.since = now;
             }
         }
-        self.first_at = Some(self.first_at.map_or(event.happened_at, |first| first.min(event.happened_at)));
-        if self.tickets.is_empty() {
-            (self.held_since, self.received_at) = (now, event.received_at);
-        }
-        if floor > self.floor {
+        wants.first_at = Some(wants.first_at.map_or(event.happened_at, |first| first.min(event.happened_at)));
+        let received_at = event.received_at;
+        let holds = self.holds.get_or_insert(HeldOffsets { tickets: Vec::new(), since: now, received_at });
+        holds.tickets.push(settle);
+        if floor > wants.floor {
             // It is as if it had been asked for now.
-            (self.floor, self.event, self.since) = (floor, event, now);
+            (wants.floor, wants.event, wants.since) = (floor, event, now);
         }
-        self.tickets.push(settle);
     }
 
     /// The offsets that it holds back, which it does no more.
     pub(super) fn take_tickets(&mut self) -> Vec<Settle> {
-        std::mem::take(&mut self.tickets)
+        self.holds.take().map(|holds| holds.tickets).unwrap_or_default()
     }
 
     /// Whether it has held back an offset for too long.
     pub(super) fn is_late(&self, now: i64, park_after: i64) -> bool {
-        !self.tickets.is_empty() && now.saturating_sub(self.held_since) >= park_after
+        self.holds.as_ref().is_some_and(|holds| now.saturating_sub(holds.since) >= park_after)
     }
 
     /// When the oldest delivery came whose offset it holds back.
     pub(super) fn oldest(&self) -> Option<i64> {
-        (!self.tickets.is_empty()).then_some(self.received_at)
+        self.holds.as_ref().map(|holds| holds.received_at)
     }
 
     /// Whether a list, read since reads by id show less than was published, shows that much.
     pub(super) fn is_contradicted(&self, row: &ListedVersion, stored: Option<&Stamp>) -> bool {
-        self.below_since.is_some_and(|since| row.read_at >= since)
+        self.doubt.below_since.is_some_and(|since| row.read_at >= since)
             && stored.is_some_and(|stored| row.version.reaches(stored))
     }
 
-    /// Whether a version is what the events tell of.
+    /// Whether a version is at least what the events ask for.
     pub(super) fn is_met(&self, version: &Version) -> bool {
-        match (version, &self.floor) {
+        match (version, &self.wants.floor) {
             (Version::Sequence(read), Some(floor)) => read >= floor,
             _ => true,
         }

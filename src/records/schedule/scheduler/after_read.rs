@@ -13,7 +13,7 @@ use crate::{
     records::schedule::{
         Cause, Change, Content, Entry, Event, GapFound, Outcome, Rules, Subject, grown,
         judge::{self, Judge, ReadVerdict},
-        pending::State,
+        pending::Late,
     },
 };
 
@@ -40,24 +40,26 @@ impl Scheduler {
         let Some(record) = self.records.get_mut(subject) else { return Ok(()) };
         if row.is_some_and(|row| record.is_contradicted(row, stored)) {
             // The provider did not go back: reads that show less begin to count anew.
-            (record.below_since, record.below_reads) = (None, 0);
+            record.doubt.not_below();
         }
         let is_found = reading.is_ok();
-        let path_answers = path_answers || self.paths.contains(&subject.resource);
+        let path_answers = path_answers || self.history.paths.contains(&subject.resource);
         let judge = Judge { subject, record, stored, path_answers, rules: &self.rules, now };
         let verdict = judge.judge(reading);
+        let later = record.take_later();
+        let mut blocked = None;
         if is_found {
-            record.gone_since = None;
+            record.doubt.gone_since = None;
             self.path_answers(subject);
         }
         if !matches!(
             verdict,
             ReadVerdict::Everything { .. } | ReadVerdict::Company { .. } | ReadVerdict::Blocked(_)
         ) {
-            (self.holds, self.answers) = (0, self.answers + 1);
+            (self.pause.count, self.history.answers) = (0, self.history.answers + 1);
             self.queue.answered(&subject.company);
             if let Some(record) = self.records.get_mut(subject) {
-                (record.alone_for, record.alone_at) = (None, None);
+                record.tries.answered();
             }
         }
         match verdict {
@@ -69,7 +71,7 @@ impl Scheduler {
                 } else {
                     // Newer than what was published, and not what the event tells of: it is published as what it is, and
                     // read again.
-                    self.report.stale_reads += 1;
+                    self.output.report.stale_reads += 1;
                     self.again(subject, Cause::Floor, judge::LATE, changes, now);
                 }
             }
@@ -78,13 +80,13 @@ impl Scheduler {
             }
             ReadVerdict::Settled(outcome) => self.settle(subject, Vec::new(), outcome),
             ReadVerdict::Again(cause, why) => {
-                self.report.stale_reads += u64::from(cause == Cause::Floor);
+                self.output.report.stale_reads += u64::from(cause == Cause::Floor);
                 self.again(subject, cause, &why, Vec::new(), now);
             }
             ReadVerdict::Below => self.suspect(subject, now),
             ReadVerdict::Gone => {
                 if let Some(record) = self.records.get_mut(subject) {
-                    record.gone_since = Some(now);
+                    record.doubt.gone_since = Some(now);
                 }
                 let due = now.saturating_add(self.rules.tombstone_confirm);
                 self.park(subject, Cause::Gone, due, Vec::new());
@@ -108,59 +110,43 @@ impl Scheduler {
             }
             ReadVerdict::Blocked(error) => {
                 self.wait_until(subject, now);
-                return Err(Blocked(*error));
+                blocked = Some(Blocked(*error));
             }
         }
-        self.join_later(subject, stored, now);
-        Ok(())
-    }
-
-    /// Events that came while it was read, and that this read does not settle: another is to come.
-    fn join_later(&mut self, subject: &Subject, stored: Option<&Stamp>, now: i64) {
-        // Those of one that is to be committed are looked at once it is.
-        let Some(record) = self.records.get_mut(subject).filter(|record| record.state != State::Settling)
-        else {
-            return;
-        };
-        for (wanted, event, settle) in std::mem::take(&mut record.later) {
+        // Events without a version that came during the read need another one.
+        for Late { wanted, event, settle } in later {
             self.want(wanted, event, settle, stored, now);
         }
+        blocked.map_or(Ok(()), Err)
     }
 
     /// Whether a record fails alone: others have been answered since it has failed last, here or elsewhere.
     fn is_alone(&mut self, subject: &Subject, elsewhere: u64, now: i64) -> bool {
         // Those of this scheduler may count twice: all that matters is whether there are more than before.
-        let answers = self.answers.saturating_add(elsewhere);
+        let answers = self.history.answers.saturating_add(elsewhere);
         let Some(record) = self.records.get_mut(subject) else { return false };
-        let is_alone = record.failed_at.replace(answers).is_some_and(|before| before < answers);
-        if is_alone {
-            // Of what was between, one wait at most: the provider may have been away for the rest of it.
-            let since = record.alone_at.replace(now).map_or(0, |before| now.saturating_sub(before));
-            let alone = since.clamp(0, self.rules.parked_longest.max(0));
-            record.alone_for = Some(record.alone_for.unwrap_or(0).saturating_add(alone));
-        }
-        is_alone
+        record.tries.failed(answers, self.rules.parked_longest, now)
     }
 
     /// Nothing can be read for now.
     fn hold(&mut self, subject: &Subject, wait: Option<i64>, now: i64) {
         // Others that were under way meanwhile say the same.
-        if now >= self.held_until {
-            self.holds = self.holds.saturating_add(1);
-            let backoff = grown(self.rules.retry_first, self.rules.retry_longest, self.holds);
-            self.held_until = now.saturating_add(wait.unwrap_or(backoff).max(1));
+        if now >= self.pause.until {
+            self.pause.count = self.pause.count.saturating_add(1);
+            let backoff = grown(self.rules.retry_first, self.rules.retry_longest, self.pause.count);
+            self.pause.until = now.saturating_add(wait.unwrap_or(backoff).max(1));
         }
-        self.wait_until(subject, self.held_until);
+        self.wait_until(subject, self.pause.until);
     }
 
     /// That the path of a resource answers is written once.
     fn path_answers(&mut self, subject: &Subject) {
         if let Some(record) = self.records.get(subject)
-            && self.paths.insert(subject.resource)
+            && self.history.paths.insert(subject.resource)
         {
             let changes = vec![Change::Path(subject.resource)];
-            let event = Event::clone(&record.event);
-            self.ready.push_back((Entry::new(None, event, changes, Vec::new()), Vec::new(), None));
+            let event = Event::clone(&record.wants.event);
+            self.output.ready.push_back((Entry::new(None, event, changes, Vec::new()), Vec::new(), None));
         }
     }
 
@@ -168,10 +154,10 @@ impl Scheduler {
     fn suspect(&mut self, subject: &Subject, now: i64) {
         let due = now.saturating_add((self.rules.epoch_confirm / 4).max(1));
         let Some(record) = self.records.get_mut(subject) else { return };
-        record.below_reads = record.below_reads.saturating_add(1);
-        let is_new = record.below_since.is_none();
+        record.doubt.below_reads = record.doubt.below_reads.saturating_add(1);
+        let is_new = record.doubt.below_since.is_none();
         if is_new {
-            record.below_since = Some(now);
+            record.doubt.below_since = Some(now);
         }
         if is_new || record.is_late(now, self.rules.park_after) {
             self.park(subject, Cause::Below, due, Vec::new());
@@ -183,19 +169,20 @@ impl Scheduler {
     /// All events of a record have become something.
     fn settle(&mut self, subject: &Subject, changes: Vec<Change>, outcome: Outcome) {
         let Some(record) = self.records.get_mut(subject) else { return };
-        record.state = State::Settling;
+        record.begin_settling();
         let mut changes = changes;
         if record.parked.is_some() {
             changes.push(Change::Unpark);
         }
         let settled = record.take_tickets();
         // An event that was parked is told once more by what becomes of it; the others joined.
-        let is_told = record.parked.is_some() && record.event.origin == Origin::Enrichment;
+        let is_told = record.parked.is_some() && record.wants.event.origin == Origin::Enrichment;
         let count = settled.len() + usize::from(is_told);
         let outcomes = (0..count).map(|at| if at == 0 { outcome } else { Outcome::Coalesced }).collect();
-        let mut entry = Entry::new(Some(subject.clone()), Event::clone(&record.event), changes, outcomes);
-        entry.first_at = record.first_at;
-        self.ready.push_back((entry, settled, Some(AfterCommit::End)));
+        let mut entry =
+            Entry::new(Some(subject.clone()), Event::clone(&record.wants.event), changes, outcomes);
+        entry.first_at = record.wants.first_at;
+        self.output.ready.push_back((entry, settled, Some(AfterCommit::End)));
     }
 
     /// A read was not enough, or there was none: a little later, or parked, or given up. `changes` are what it has come to all the
@@ -211,8 +198,8 @@ impl Scheduler {
         let rules = &self.rules;
         let Some(record) = self.records.get_mut(subject) else { return };
         // For as long as nobody was answered, it was not the record that failed.
-        let tried = now.saturating_sub(record.since);
-        if record.alone_for.map_or(tried, |alone| alone.min(tried)) >= rules.horizon {
+        let tried = now.saturating_sub(record.wants.since);
+        if record.tries.time(tried) >= rules.horizon {
             let (class, gap) = match cause {
                 Cause::Floor => ("enrich::FloorUnmet", GapCause::Floor),
                 _ => ("enrich::Unreadable", GapCause::Unreadable),
@@ -220,15 +207,15 @@ impl Scheduler {
             return self.give_up(subject, class, why, Outcome::Unreadable, Some(gap), changes);
         }
         if record.is_late(now, rules.park_after) {
-            record.tries = 0;
+            record.tries.count = 0;
             let due = now.saturating_add(rules.parked_first);
             return self.park(subject, cause, due, changes);
         }
-        record.tries = record.tries.saturating_add(1);
-        let wait = match (record.parked, record.oldest()) {
-            (Some(_), None) => grown(rules.parked_first, rules.parked_longest, record.tries),
+        record.tries.count = record.tries.count.saturating_add(1);
+        let wait = match (&record.parked, record.oldest()) {
+            (Some(_), None) => grown(rules.parked_first, rules.parked_longest, record.tries.count),
             // An event holds back its offset, also one of a record that was parked before.
-            _ => grown(rules.retry_first, rules.retry_longest, record.tries),
+            _ => grown(rules.retry_first, rules.retry_longest, record.tries.count),
         };
         self.write_and_wait(subject, changes, now.saturating_add(wait.max(1)));
     }
@@ -236,7 +223,7 @@ impl Scheduler {
     /// A record that does not tell its version is published, if `change` says so, and read once more at `at`.
     fn confirm(&mut self, subject: &Subject, change: Option<Change>, at: i64, now: i64) {
         let Some(record) = self.records.get_mut(subject) else { return };
-        record.is_published |= change.is_some();
+        record.tries.is_published |= change.is_some();
         let changes = Vec::from_iter(change);
         if record.is_late(now, self.rules.park_after) {
             return self.park(subject, Cause::Busy, at, changes);
@@ -250,10 +237,11 @@ impl Scheduler {
             return self.wait_until(subject, at);
         }
         let Some(record) = self.records.get_mut(subject) else { return };
-        record.state = State::Settling;
-        let mut entry = Entry::new(Some(subject.clone()), Event::clone(&record.event), changes, Vec::new());
-        entry.first_at = record.first_at.filter(|_| record.is_published);
-        self.ready.push_back((entry, Vec::new(), Some(AfterCommit::Due(at))));
+        record.begin_settling();
+        let mut entry =
+            Entry::new(Some(subject.clone()), Event::clone(&record.wants.event), changes, Vec::new());
+        entry.first_at = record.wants.first_at.filter(|_| record.tries.is_published);
+        self.output.ready.push_back((entry, Vec::new(), Some(AfterCommit::Due(at))));
     }
 
     /// Makes it wait in the state topic, so that its offsets move on.
@@ -264,22 +252,21 @@ impl Scheduler {
         let is_doubtful = matches!(cause, Cause::Floor | Cause::Company | Cause::Unreadable | Cause::Listed);
         let has_too_much = is_doubtful && self.parked_of(&subject.company) >= share;
         let Some(record) = self.records.get_mut(subject) else { return };
-        if record.parked.is_none() && record.event.origin == Origin::Enrichment && has_too_much {
+        if record.parked.is_none() && record.wants.event.origin == Origin::Enrichment && has_too_much {
             let why = format!("{share} records of its company wait already; this one because of {cause}");
             let gap = Some(GapCause::Unreadable);
             return self.give_up(subject, "enrich::Unreadable", &why, Outcome::Unreadable, gap, changes);
         }
-        record.state = State::Settling;
-        let was_parked = record.parked.replace(cause).is_some();
-        let is_told = was_parked && record.is_counted;
+        record.begin_settling();
+        let (was_parked, is_told) = (record.parked.is_some(), record.is_counted());
         changes.push(Change::Park(Box::new(record.park_as(subject, cause, due))));
         let settled = record.take_tickets();
         // One event is told of again by what becomes of it in the end; the others have joined it.
         let outcome = |at| if at == 0 && !is_told { Outcome::Parked } else { Outcome::Coalesced };
         let outcomes = (0..settled.len()).map(outcome).collect();
-        let event = Event::clone(&record.event);
+        let event = Event::clone(&record.wants.event);
         let entry = Entry::new(Some(subject.clone()), event, changes, outcomes);
-        self.ready.push_back((entry, settled, Some(AfterCommit::Due(due))));
+        self.output.ready.push_back((entry, settled, Some(AfterCommit::Due(due))));
         if !was_parked {
             self.count_parked(subject);
         }
@@ -287,7 +274,7 @@ impl Scheduler {
 
     /// How many records of a company events have parked.
     fn parked_of(&self, company: &CompanyId) -> usize {
-        self.parked.get(company).copied().unwrap_or_default()
+        self.parked.by_company.get(company).copied().unwrap_or_default()
     }
 
     /// Gives its event to the dead letters.
@@ -304,10 +291,10 @@ impl Scheduler {
         let failure =
             Failure { stage: PublishStage::Read, class, message: why.to_owned(), causes: Vec::new() };
         changes.push(Change::DeadLetter(failure));
-        self.given_up.push(subject.clone());
+        self.output.given_up.push(subject.clone());
         // A list shows its rows again.
-        let gap = gap.filter(|_| record.event.origin == Origin::Enrichment);
-        changes.extend(gap.map(|cause| Change::Gap(GapFound::of(cause, subject, &record.event, why))));
+        let gap = gap.filter(|_| record.wants.event.origin == Origin::Enrichment);
+        changes.extend(gap.map(|cause| Change::Gap(GapFound::of(cause, subject, &record.wants.event, why))));
         self.settle(subject, changes, outcome);
     }
 
@@ -325,7 +312,7 @@ impl Scheduler {
         let brake = is_news.then_some(Change::Brake { resource, since, count });
         if is_braked {
             // It does not let go by itself: a person has to look, and to allow more.
-            *self.report.braked.entry(resource).or_default() += 1;
+            *self.output.report.braked.entry(resource).or_default() += 1;
             let due = now.saturating_add(self.rules.parked_longest);
             return self.park(subject, Cause::Braked, due, brake.into_iter().collect());
         }
@@ -335,10 +322,10 @@ impl Scheduler {
 
     /// Events that have held their offsets back for too long while their company had other things to read are parked.
     pub fn park_late(&mut self, now: i64) {
-        if now < self.held_until {
+        if now < self.pause.until {
             return;
         }
-        let (records, parked, park_after) = (&self.records, &self.parked, self.rules.park_after);
+        let (records, parked, park_after) = (&self.records, &self.parked.by_company, self.rules.park_after);
         // What only waits for its turn can be read: where there is no room for it, it stays in line, and its offset with it.
         let most = self.rules.most_parked.div_ceil(BUSY_SHARE);
         let mut taken: HashMap<CompanyId, usize> = HashMap::new();

@@ -12,7 +12,7 @@ use super::{
     Cause, Change, Companies, CompanyState, Entry, Event, Outcome, Parked, ReadRequest, Rules, Subject,
     Wanted, judge,
     offsets::Offsets,
-    pending::{LastTimes, ListedVersion, PendingRecord, Settle, State},
+    pending::{LastTimes, Late, ListedVersion, PendingRecord, Settle, State},
     queue::FairQueue,
 };
 use crate::publish::{Failure, PublishStage};
@@ -67,35 +67,90 @@ pub struct Scheduler {
     rules: Rules,
     offsets: Offsets,
     records: HashMap<Subject, PendingRecord>,
-    /// Those that wait, by when they are due; the number keeps those of one moment apart.
-    due: BTreeMap<(i64, u64), Subject>,
-    numbers: u64,
-    /// Those that may be read now.
+    due: DueQueue,
+    /// Records that may be read now.
     queue: FairQueue,
+    pause: Pause,
+    output: SchedulerOutput,
+    parked: ParkedCounts,
+    history: ReadHistory,
+    /// Deletes of the day, by resource: since when, and how many.
+    brakes: BTreeMap<AccountingResource, (i64, u64)>,
+}
+
+/// Records that wait, by when they are due.
+#[derive(Debug, Default)]
+struct DueQueue {
+    waiting: BTreeMap<(i64, u64), Subject>,
+    /// Tells apart records that are due at the same time.
+    number: u64,
+}
+
+impl DueQueue {
+    /// When the first record is due.
+    fn next_at(&self) -> Option<i64> {
+        self.waiting.keys().next().map(|(at, _)| *at)
+    }
+
+    /// The state of a record that waits from now on.
+    fn insert(&mut self, subject: &Subject, at: i64) -> State {
+        self.number += 1;
+        self.waiting.insert((at, self.number), subject.clone());
+        State::Due { at, number: self.number }
+    }
+
+    fn remove(&mut self, at: i64, number: u64) {
+        self.waiting.remove(&(at, number));
+    }
+
+    /// The first record that is due.
+    fn pop(&mut self, now: i64) -> Option<Subject> {
+        let first = self.waiting.first_entry().filter(|first| first.key().0 <= now)?;
+        Some(first.remove())
+    }
+}
+
+/// Nothing is read until then.
+#[derive(Debug)]
+struct Pause {
+    until: i64,
+    /// Pauses in a row, which grow longer.
+    count: u32,
+}
+
+/// What the scheduler has decided and its owner has not taken or committed yet.
+#[derive(Debug, Default)]
+struct SchedulerOutput {
     /// Settled, and not in a batch yet.
     ready: VecDeque<(Entry, Vec<Settle>, Option<AfterCommit>)>,
     /// In the batch that is being committed.
     committing: Vec<(Subject, AfterCommit)>,
-    /// Nothing is read until then.
-    held_until: i64,
-    holds: u32,
-    /// Reads that were answered, whatever the answer was: who fails while others are answered fails alone.
+    report: SchedulerReport,
+    /// Records that went to the dead letters, for the lists that asked for them.
+    given_up: Vec<Subject>,
+}
+
+/// How many records are parked.
+#[derive(Debug, Default)]
+struct ParkedCounts {
+    all: usize,
+    /// Those that events have parked. What rows of lists ask for is bounded by the reader of the lists.
+    by_events: usize,
+    /// Those that events have parked, by company.
+    by_company: HashMap<CompanyId, usize>,
+}
+
+/// What is remembered of reads that are over.
+#[derive(Debug, Default)]
+struct ReadHistory {
+    /// Reads that were answered, whatever the answer was: a record that fails while others are answered fails alone.
     answers: u64,
-    /// Records that events have parked, by company: what rows of lists ask for is bounded by who reads the lists.
-    parked: HashMap<CompanyId, usize>,
-    parked_by_events: usize,
-    /// All that are.
-    parked_count: usize,
-    /// When records were read last, for the window; when they were looked back at.
+    /// When records were read last, for the window.
     recent: LastTimes,
+    /// When records were last read to see whether the provider went back.
     looked: LastTimes,
     /// Resources whose by-id path has answered.
     paths: BTreeSet<AccountingResource>,
-    /// Deletes of the day, by resource: since when, and how many.
-    brakes: BTreeMap<AccountingResource, (i64, u64)>,
-    report: SchedulerReport,
-    /// Records that went to the dead letters, for who asked for them.
-    given_up: Vec<Subject>,
 }
 
 /// What somebody should be told of.
@@ -108,7 +163,7 @@ pub struct SchedulerReport {
 }
 
 impl Scheduler {
-    /// With nothing on it.
+    /// A scheduler without records.
     #[must_use]
     pub fn new(rules: Rules) -> Self {
         Self {
@@ -116,22 +171,12 @@ impl Scheduler {
             rules,
             offsets: Offsets::default(),
             records: HashMap::new(),
-            due: BTreeMap::new(),
-            numbers: 0,
-            ready: VecDeque::new(),
-            committing: Vec::new(),
-            held_until: i64::MIN,
-            holds: 0,
-            answers: 0,
-            parked: HashMap::new(),
-            parked_by_events: 0,
-            parked_count: 0,
-            recent: LastTimes::default(),
-            looked: LastTimes::default(),
-            paths: BTreeSet::new(),
+            due: DueQueue::default(),
+            pause: Pause { until: i64::MIN, count: 0 },
+            output: SchedulerOutput::default(),
+            parked: ParkedCounts::default(),
+            history: ReadHistory::default(),
             brakes: BTreeMap::new(),
-            report: SchedulerReport::default(),
-            given_up: Vec::new(),
         }
     }
 
@@ -153,17 +198,17 @@ impl Scheduler {
     /// What a row of a list has asked for, and the state topic has since.
     pub fn adopt_row(&mut self, parked: Parked, now: i64) {
         let Some(record) = self.records.get_mut(&parked.subject) else { return self.adopt(parked) };
-        if record.state == State::Settling {
+        if let State::Settling { row, .. } = &mut record.state {
             // Whether what is being committed is as much is seen once it is.
-            record.row = Some(Box::new(parked));
+            *row = Some(Box::new(parked));
             return;
         }
         let (subject, was_parked, was_suspected) =
-            (parked.subject.clone(), record.parked.is_some(), record.below_since.is_some());
+            (parked.subject.clone(), record.parked.is_some(), record.is_suspected());
         record.join_row(parked, now);
         // It was to be looked at again much later.
-        if let (State::Due(at, number), true) = (record.state, was_suspected) {
-            self.due.remove(&(at, number));
+        if let (&State::Due { at, number }, true) = (&record.state, was_suspected) {
+            self.due.remove(at, number);
             self.wait_until(&subject, at.min(now.saturating_add(self.rules.retry_first)));
         }
         if !was_parked {
@@ -175,12 +220,13 @@ impl Scheduler {
     #[must_use]
     pub fn merged(&self, mut parked: Parked) -> Parked {
         if let Some(record) = self.records.get(&parked.subject) {
-            if record.floor > parked.floor {
-                (parked.floor, parked.event) = (record.floor.clone(), Event::clone(&record.event));
+            if record.wants.floor > parked.floor {
+                (parked.floor, parked.event) =
+                    (record.wants.floor.clone(), Event::clone(&record.wants.event));
             }
-            parked.since = parked.since.min(record.since);
+            parked.since = parked.since.min(record.wants.since);
             // That it was below is over: the row is above what was published.
-            (parked.deleted, parked.gone_since) = (record.deleted.clone(), record.gone_since);
+            (parked.deleted, parked.gone_since) = (record.wants.deleted.clone(), record.doubt.gone_since);
         }
         parked
     }
@@ -188,28 +234,29 @@ impl Scheduler {
     /// Whether reads of a record have shown less than was published.
     #[must_use]
     pub fn is_suspected(&self, subject: &Subject) -> bool {
-        self.records.get(subject).is_some_and(|record| record.below_since.is_some())
+        self.records.get(subject).is_some_and(|record| record.is_suspected())
     }
 
     /// A row of a list shows as much of a record as was published: the provider did not go back. Reads that show less begin to
     /// count anew.
     pub fn not_below(&mut self, subject: &Subject) {
-        let Some(record) = self.records.get_mut(subject).filter(|record| record.below_since.is_some()) else {
+        let Some(record) = self.records.get_mut(subject).filter(|record| record.is_suspected()) else {
             return;
         };
-        (record.below_since, record.below_reads) = (None, 0);
-        match (record.state, record.parked) {
+        record.doubt.not_below();
+        match (&record.state, &record.parked) {
             // Whoever is next must not find it suspected.
-            (State::Due(at, number), Some(cause)) => {
-                self.due.remove(&(at, number));
+            (&State::Due { at, number }, Some(parked)) => {
+                let cause = parked.cause;
+                self.due.remove(at, number);
                 self.park(subject, cause, at, Vec::new());
             }
-            (State::Settling, _) => {
-                let own = self.ready.iter_mut().map(|(entry, ..)| entry);
+            (State::Settling { .. }, _) => {
+                let own = self.output.ready.iter_mut().map(|(entry, ..)| entry);
                 own.filter(|entry| entry.subject.as_ref() == Some(subject)).for_each(Entry::not_below);
             }
             // What it becomes is written.
-            (State::Due(..) | State::Queued | State::Reading, _) => {}
+            (State::Due { .. } | State::Queued | State::Reading { .. }, _) => {}
         }
     }
 
@@ -218,7 +265,8 @@ impl Scheduler {
     #[must_use]
     pub fn owes(&self, subject: &Subject) -> bool {
         // A row that came while something else was being committed may ask for more than that was.
-        self.records.get(subject).is_some_and(|record| record.below_since.is_none() || record.row.is_some())
+        let has_row = |record: &PendingRecord| matches!(record.state, State::Settling { row: Some(_), .. });
+        self.records.get(subject).is_some_and(|record| !record.is_suspected() || has_row(record))
     }
 
     /// Records that rows of a list have asked for, and that wait in the state topic since.
@@ -228,8 +276,8 @@ impl Scheduler {
             subject.resource == resource
                 && company.is_none_or(|company| subject.company == *company)
                 && record.parked.is_some()
-                && record.below_since.is_none()
-                && record.event.origin != Origin::Enrichment
+                && !record.is_suspected()
+                && record.wants.event.origin != Origin::Enrichment
         };
         self.records.iter().filter(is_asked).map(|(subject, _)| subject.clone()).collect()
     }
@@ -239,24 +287,24 @@ impl Scheduler {
     pub fn look_back(&mut self, wanted: Wanted, event: Event, now: i64) {
         let subject = wanted.subject.clone();
         let may_look =
-            self.looked.get(&subject).is_none_or(|at| at.saturating_add(self.rules.look_back) <= now);
+            self.history.looked.get(&subject).is_none_or(|at| at.saturating_add(self.rules.look_back) <= now);
         if !may_look || self.is_full() || self.records.contains_key(&subject) {
             return;
         }
-        self.looked.note(&subject, now, self.rules.look_back);
-        self.records.insert(subject.clone(), PendingRecord::new(wanted, event, Vec::new(), true, now));
+        self.history.looked.note(&subject, now, self.rules.look_back);
+        self.records.insert(subject.clone(), PendingRecord::new(wanted, event, None, true, now));
         self.wait_until(&subject, now);
     }
 
     /// A by-id path that has answered before.
     pub fn adopt_path(&mut self, resource: AccountingResource) {
-        self.paths.insert(resource);
+        self.history.paths.insert(resource);
     }
 
     /// Whether the by-id path of a resource has answered before.
     #[must_use]
     pub fn knows_path(&self, resource: AccountingResource) -> bool {
-        self.paths.contains(&resource)
+        self.history.paths.contains(&resource)
     }
 
     /// What has been deleted of a resource since then.
@@ -268,26 +316,26 @@ impl Scheduler {
     #[must_use]
     pub fn is_full(&self) -> bool {
         let (open, _) = self.counts();
-        open + self.ready.len() >= self.rules.most_open
-            || self.parked_by_events >= self.rules.most_parked
+        open + self.output.ready.len() >= self.rules.most_open
+            || self.parked.by_events >= self.rules.most_parked
             || self.offsets.open_positions() >= POSITIONS * self.rules.most_open
     }
 
     /// Records under way, without those that are parked, and those.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
-        (self.records.len().saturating_sub(self.parked_count), self.parked_count)
+        (self.records.len().saturating_sub(self.parked.all), self.parked.all)
     }
 
     /// Records that went to the dead letters since this was asked last.
     #[must_use]
     pub fn take_given_up(&mut self) -> Vec<Subject> {
-        std::mem::take(&mut self.given_up)
+        std::mem::take(&mut self.output.given_up)
     }
 
     /// What somebody should be told of, since this was last asked.
     pub fn take_report(&mut self) -> SchedulerReport {
-        std::mem::take(&mut self.report)
+        std::mem::take(&mut self.output.report)
     }
 
     /// When the delivery came that holds back an offset for the longest time.
@@ -316,14 +364,14 @@ impl Scheduler {
             ReadRequest::Wanted(wanted) => self.want(wanted, event, settle, stored, now),
             ReadRequest::Lost(gap) => {
                 let entry = Entry::new(None, event, vec![Change::Gap(gap)], Vec::new());
-                self.ready.push_back((entry, vec![settle], None));
+                self.output.ready.push_back((entry, vec![settle], None));
             }
         }
     }
 
     fn settle_event(&mut self, event: Event, settle: Settle, changes: Vec<Change>, outcome: Outcome) {
         let entry = Entry::new(None, event, changes, vec![outcome]);
-        self.ready.push_back((entry, vec![settle], None));
+        self.output.ready.push_back((entry, vec![settle], None));
     }
 
     fn want(&mut self, wanted: Wanted, event: Event, settle: Settle, stored: Option<&Stamp>, now: i64) {
@@ -332,10 +380,14 @@ impl Scheduler {
             hash_map::Entry::Occupied(mut known) => {
                 let record = known.get_mut();
                 // What is being read may be from before an event whose version nobody knows: that one is left for the next read.
-                let is_unsure = record.state == State::Reading && wanted.floor.is_none();
-                if record.state == State::Settling || is_unsure {
+                let later = match &mut record.state {
+                    State::Reading { later, .. } if wanted.floor.is_none() => Some(later),
+                    State::Settling { later, .. } => Some(later),
+                    _ => None,
+                };
+                if let Some(later) = later {
                     // Whether it is settled by what is being committed is seen once that is.
-                    record.later.push((wanted, event, settle));
+                    later.push(Late { wanted, event, settle });
                     return;
                 }
                 // What the state topic has waits for as much: the offset may move on.
@@ -347,15 +399,15 @@ impl Scheduler {
                 record.join(wanted, event, settle, now);
                 if is_above {
                     // The provider goes on beyond what was published: it did not go back.
-                    record.below_since = None;
+                    record.doubt.below_since = None;
                 }
                 // What waits because a read was not enough need not wait that long: something has happened.
                 let soon = now.saturating_add(self.rules.retry_first);
-                if let State::Due(at, number) = record.state
+                if let State::Due { at, number } = record.state
                     && at > soon
                 {
-                    let cause = record.parked.filter(|_| record.below_since.is_some());
-                    self.due.remove(&(at, number));
+                    let cause = record.suspected_cause();
+                    self.due.remove(at, number);
                     match cause {
                         // Whether the provider went back takes its time: the offset does not wait for it.
                         Some(cause) => self.park(&subject, cause, at, Vec::new()),
@@ -367,16 +419,21 @@ impl Scheduler {
                 let known =
                     stored.and_then(|stored| judge::known(stored, wanted.floor.as_ref(), wanted.is_delete));
                 let look_back = self.rules.look_back;
-                let may_look = self.looked.get(&subject).is_none_or(|at| at.saturating_add(look_back) <= now);
+                let may_look =
+                    self.history.looked.get(&subject).is_none_or(|at| at.saturating_add(look_back) <= now);
                 if let Some(outcome) = known.filter(|outcome| *outcome == Outcome::Duplicate || !may_look) {
                     self.settle_event(event, settle, Vec::new(), outcome);
                     return;
                 }
-                place.insert(PendingRecord::new(wanted, event, vec![settle], known.is_some(), now));
+                place.insert(PendingRecord::new(wanted, event, Some(settle), known.is_some(), now));
                 if known.is_some() {
-                    self.looked.note(&subject, now, look_back);
+                    self.history.looked.note(&subject, now, look_back);
                 }
-                let at = self.recent.get(&subject).map_or(now, |read| read.saturating_add(self.rules.window));
+                let at = self
+                    .history
+                    .recent
+                    .get(&subject)
+                    .map_or(now, |read| read.saturating_add(self.rules.window));
                 self.wait_until(&subject, at.max(now));
             }
         }
@@ -385,29 +442,25 @@ impl Scheduler {
     /// When there may be something to read that nobody tells of; `None` where everything waits for somebody.
     #[must_use]
     pub fn wake_at(&self) -> Option<i64> {
-        let due = self.due.keys().next().map(|(at, _)| *at);
+        let due = self.due.next_at();
         let first = due.into_iter().chain(self.queue.next_held()).min();
-        let in_line = (!self.queue.is_empty()).then_some(self.held_until);
-        first.map(|at| at.max(self.held_until)).into_iter().chain(in_line).min()
+        let in_line = (!self.queue.is_empty()).then_some(self.pause.until);
+        first.map(|at| at.max(self.pause.until)).into_iter().chain(in_line).min()
     }
 
     /// Whether there is a read to begin.
     #[must_use]
     pub fn has_reads(&self, now: i64) -> bool {
-        let is_due = self.due.keys().next().is_some_and(|(at, _)| *at <= now);
-        now >= self.held_until && (is_due || !self.queue.is_empty())
+        let is_due = self.due.next_at().is_some_and(|at| at <= now);
+        now >= self.pause.until && (is_due || !self.queue.is_empty())
     }
 
     /// The next read to begin, if there is one: the companies take turns. It is under way until [`Scheduler::read`] tells of it.
     pub fn next_read(&mut self, companies: &dyn Companies, now: i64) -> Option<NextRead> {
-        if now < self.held_until {
+        if now < self.pause.until {
             return None;
         }
-        while let Some(entry) = self.due.first_entry() {
-            if entry.key().0 > now {
-                break;
-            }
-            let subject = entry.remove();
+        while let Some(subject) = self.due.pop(now) {
             if let Some(record) = self.records.get_mut(&subject) {
                 record.state = State::Queued;
                 self.queue.push(subject, now);
@@ -420,19 +473,19 @@ impl Scheduler {
             };
             // A company that is deleted is not listed: its own record is asked for all the same.
             let is_own = subject.resource == AccountingResource::Companies;
-            let needs_company = subject.in_company || (is_own && record.deleted.is_none());
+            let needs_company = subject.in_company || (is_own && record.wants.deleted.is_none());
             let state = if needs_company { companies.state(&subject.company) } else { CompanyState::Known };
             if state == CompanyState::Known {
-                (record.state, record.asked_at) = (State::Reading, now);
-                let looks_back = record.looks_back || record.below_since.is_some();
-                let priority = match record.event.origin {
+                record.state = State::Reading { asked_at: now, later: Vec::new() };
+                let looks_back = record.wants.looks_back || record.is_suspected();
+                let priority = match record.wants.event.origin {
                     Origin::Snapshot => api::Priority::Snapshot,
                     _ if looks_back => api::Priority::Repair,
                     Origin::Repair => api::Priority::Repair,
                     Origin::Webhook | Origin::Enrichment => api::Priority::Webhook,
                 };
-                let (trace, is_delete) = (record.event.trace, record.deleted.is_some());
-                self.recent.note(&subject, now, self.rules.window);
+                let (trace, is_delete) = (record.wants.event.trace, record.wants.deleted.is_some());
+                self.history.recent.note(&subject, now, self.rules.window);
                 return Some(NextRead { subject, priority, trace, is_delete });
             }
             self.queue.ended(&subject.company, now);
@@ -453,7 +506,7 @@ impl Scheduler {
         match state {
             // A company may be told of before a list shows it.
             CompanyState::Absent { since }
-                if since > record.since.saturating_add(self.rules.parked_first) =>
+                if since > record.wants.since.saturating_add(self.rules.parked_first) =>
             {
                 let what = "the list of companies, read twice some time after the event came, does not show its company";
                 self.give_up(subject, "enrich::Foreign", what, Outcome::Foreign, None, Vec::new());
@@ -477,23 +530,26 @@ impl Scheduler {
 
     /// A record is parked from now on.
     fn count_parked(&mut self, subject: &Subject) {
-        self.parked_count += 1;
+        self.parked.all += 1;
         let Some(record) = self.records.get_mut(subject) else { return };
-        record.is_counted = record.event.origin == Origin::Enrichment;
-        if record.is_counted {
-            self.parked_by_events += 1;
-            *self.parked.entry(subject.company.clone()).or_default() += 1;
+        let is_counted = record.wants.event.origin == Origin::Enrichment;
+        if let Some(parked) = &mut record.parked {
+            parked.is_counted = is_counted;
+        }
+        if is_counted {
+            self.parked.by_events += 1;
+            *self.parked.by_company.entry(subject.company.clone()).or_default() += 1;
         }
     }
 
     /// A record that was parked is no more.
     fn forget_parked(&mut self, company: &CompanyId, was_counted: bool) {
-        self.parked_count = self.parked_count.saturating_sub(1);
+        self.parked.all = self.parked.all.saturating_sub(1);
         if !was_counted {
             return;
         }
-        self.parked_by_events = self.parked_by_events.saturating_sub(1);
-        if let hash_map::Entry::Occupied(mut count) = self.parked.entry(company.clone()) {
+        self.parked.by_events = self.parked.by_events.saturating_sub(1);
+        if let hash_map::Entry::Occupied(mut count) = self.parked.by_company.entry(company.clone()) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
@@ -502,10 +558,8 @@ impl Scheduler {
     }
 
     fn wait_until(&mut self, subject: &Subject, at: i64) {
-        self.numbers += 1;
         if let Some(record) = self.records.get_mut(subject) {
-            record.state = State::Due(at, self.numbers);
-            self.due.insert((at, self.numbers), subject.clone());
+            record.state = self.due.insert(subject, at);
         }
     }
 }
