@@ -150,7 +150,7 @@ mod tests {
     use crate::{
         config::connector::TargetState,
         connect::supervisor::{
-            Settings, desired_state::RestartRevisions, reporter, task_runner::InstanceBody,
+            Settings, desired_state::RestartRevisions, status_reporter, task_runner::InstanceBody,
         },
         plugin::samples::properties,
     };

@@ -10,7 +10,7 @@ use base::retry::BackoffPolicy;
 
 use super::*;
 use crate::{
-    connect::supervisor::{Startups, SupervisorHandle, reporter},
+    connect::supervisor::{Startups, SupervisorHandle, status_reporter},
     plugin::samples::properties,
     state::statuses::Status,
 };
@@ -126,7 +126,7 @@ impl Stage {
         self.orders.send_modify(change);
     }
 
-    async fn ends(self, told: bool) -> mpsc::UnboundedReceiver<Status> {
+    async fn ends(self, report: bool) -> mpsc::UnboundedReceiver<Status> {
         self.change(|order| order.end = Some(StopRequest { deadline: Instant::now() + LIMIT, report }));
         timeout(LIMIT, self.kept).await.expect("it has not ended").unwrap();
         self.reported

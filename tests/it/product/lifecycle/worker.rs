@@ -56,7 +56,7 @@ pub(crate) fn worker() -> ExitCode {
         let answering = tokio::task::spawn_blocking(move || {
             let questions = std::io::stdin().lines().map_while(std::result::Result::ok);
             for question in questions.take_while(|line| line.starts_with(RUNNING)) {
-                let tasks = handle.running().into_iter().filter(|one| one.state == RunState::RunningInstance);
+                let tasks = handle.running().into_iter().filter(|one| one.state == RunState::Running);
                 let tasks = tasks.filter_map(|one| Some(format!("{}/{}", one.id.connector, one.id.task?)));
                 println!("{question}: {}", tasks.collect::<Vec<_>>().join(" "));
             }
