@@ -370,7 +370,7 @@ async fn useless_and_harmful_logins_are_refused_before_they_start(shared: &'stat
     let mut elsewhere: Value = serde_json::from_str(&connector).unwrap();
     elsewhere["config"]["provider.base.url"] = json!("https://api.example.com");
     fs::write(&scene.connector, elsewhere.to_string()).unwrap();
-    refused("another origin", &["accounting.oauth.grant", "good for http://127.0.0.1", "--replace"]).await;
+    refused("another origin", &["accounting.oauth.grant", "valid for http://127.0.0.1", "--replace"]).await;
     fs::write(&scene.connector, &connector).unwrap();
 
     let ahead = format!("grant.encryption.key={}\ngrant.encryption.key.previous=", "k".repeat(40));
