@@ -182,7 +182,9 @@ pub(crate) async fn try_out() {
     let Some(Value::AccountingEvent(event)) = outgoing.value.as_deref() else {
         panic!("{outgoing:?} is no event")
     };
-    let ReadRequest::Wanted(wanted) = asked((**event).clone()) else { panic!("it asks for nothing") };
+    let ReadRequest::Wanted(wanted) = ReadRequest::of((**event).clone()) else {
+        panic!("it asks for nothing")
+    };
     assert_eq!(wanted.subject.key().as_str(), key(simulator.provider(), place));
     assert_eq!(wanted.floor.as_ref().map(|floor| floor.as_str()), Some(&*version.to_string()));
     simulator.stop().await;
