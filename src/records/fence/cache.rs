@@ -124,7 +124,7 @@ impl OpenDatabase {
         &self,
         using: impl FnOnce(&dyn Database) -> Result<T, store::Error>,
     ) -> Result<T, Error> {
-        let failed = || Error::Failed { directory: self.directory.clone() };
+        let failed = || Error::Store { directory: self.directory.clone(), source: None };
         // Asked first: whoever closes it waits for those who use it, and nobody shall wait for that.
         if self.failed.load(Ordering::Acquire) {
             return Err(failed());
@@ -151,7 +151,7 @@ impl OpenDatabase {
             let directory = self.directory.display();
             tracing::warn!(%directory, error = %ErrorChain(&source), "fences failed: shards have to be taken anew");
         }
-        Error::Store { directory: self.directory.clone(), source: Arc::new(source) }
+        Error::Store { directory: self.directory.clone(), source: Some(Arc::new(source)) }
     }
 
     fn close(&self) {

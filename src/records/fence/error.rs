@@ -21,20 +21,14 @@ pub enum Error {
         #[source]
         source: Arc<store::Error>,
     },
-    /// The database could not be read or written to.
-    #[error("use the fences in {}", directory.display())]
+    /// The database could not be read or written to. It is opened again for the next shard that is taken.
+    #[error("use the fences in {}, which are reopened for the next shard", directory.display())]
     Store {
         /// The directory.
         directory: PathBuf,
-        /// Why it failed.
+        /// Why it failed; `None` where it had failed before.
         #[source]
-        source: Arc<store::Error>,
-    },
-    /// The database has failed before: the shard has to be taken anew.
-    #[error("use the fences in {}: they have failed and are opened anew with the next shard", directory.display())]
-    Failed {
-        /// The directory.
-        directory: PathBuf,
+        source: Option<Arc<store::Error>>,
     },
     /// The topic could not be read.
     #[error("restore fences from {topic} partition {partition}")]
@@ -75,7 +69,7 @@ impl Error {
         match self {
             // Anything else was removed already, and that did not help.
             Self::Open { source, .. } if matches!(**source, store::Error::Broken { .. }) => Retry::Never,
-            Self::Open { .. } | Self::Store { .. } | Self::Failed { .. } => Retry::Later,
+            Self::Open { .. } | Self::Store { .. } => Retry::Later,
             Self::Read { source, .. } => source.retry(),
             Self::Record { .. } | Self::Stopped => Retry::Never,
         }

@@ -27,7 +27,7 @@
 //! On failure:
 //! - A database that cannot be opened or read, or that broke while it was written to, is removed and made anew, and shards are
 //!   read from the start again. That is logged. One that the disk or the system refuses stays, and the error names the remedy.
-//! - Once a commit or a read has failed, every fence of that database answers [`Error::Failed`]: its shard has to be taken anew,
+//! - Once a commit or a read has failed, every fence of that database answers [`Error::Store`]: its shard has to be taken anew,
 //!   and [`Fences::shard`] opens another.
 //! - A record in `{p}.fences` that cannot be understood is an error and not passed over: without it, something older than what is
 //!   published would pass for newer.

@@ -73,7 +73,7 @@ use self::{
 };
 pub use self::{
     page::{Row, Seen},
-    settings::{Filter, ReadingStep, Settings, Unfit},
+    settings::{Filter, ReadingStep, Settings},
 };
 
 /// A list that goes on beyond this does not end.
@@ -225,21 +225,24 @@ impl Reading {
     ///
     /// # Errors
     /// It is not the page that is wanted, or was sent too early. Nothing has changed then.
-    pub fn look(&mut self, seen: &Seen) -> Result<(), Unfit> {
+    pub fn look(&mut self, seen: &Seen) -> Result<(), String> {
         if seen.ends {
             self.end(seen.problem.as_deref().unwrap_or_default());
             return Ok(());
         }
         if self.verdict.is_some() {
-            return Err(Unfit::Over);
+            return Err("the list has its verdict".to_owned());
         }
         let (number, size) = self.asked();
         if (seen.number, seen.asked) != (number, size) {
-            return Err(Unfit::Other { number, size, given: seen.number, asked: seen.asked });
+            let Seen { number: given, asked, .. } = seen;
+            return Err(format!(
+                "page {number} of size {size} is wanted, and this is page {given} of size {asked}"
+            ));
         }
         if seen.sent < self.sent_after {
             let (sent, sent_after) = (seen.sent, self.sent_after);
-            return Err(Unfit::Early { number, sent, sent_after });
+            return Err(format!("page {number} was sent too early: at {sent}, and not after {sent_after}"));
         }
         self.sent_after = seen.answered.max(seen.sent);
         self.take(seen);

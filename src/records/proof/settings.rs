@@ -45,33 +45,3 @@ pub enum ReadingStep {
     /// Nothing: there is a verdict.
     Over,
 }
-
-/// A page that was not looked at. Nothing has changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
-    /// The list has its verdict.
-    #[error("the list has its verdict")]
-    Over,
-    /// It is not the one that is wanted.
-    #[error("page {number} of size {size} is wanted, and this is page {given} of size {asked}")]
-    Other {
-        /// Page that is wanted.
-        number: u32,
-        /// Its size.
-        size: u32,
-        /// Page that was given.
-        given: u32,
-        /// Its size.
-        asked: u32,
-    },
-    /// It was sent before the page before it was answered.
-    #[error("page {number} was sent too early: at {sent}, and not after {sent_after}")]
-    Early {
-        /// Which page.
-        number: u32,
-        /// When it was sent.
-        sent: i64,
-        /// When the one before was answered.
-        sent_after: i64,
-    },
-}

@@ -36,26 +36,9 @@ pub enum Cause {
     Listed,
 }
 
-impl Cause {
-    /// Its name, as in the record and for people.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Floor => "floor",
-            Self::Company => "company",
-            Self::Unreadable => "unreadable",
-            Self::Gone => "gone",
-            Self::Braked => "braked",
-            Self::Below => "below",
-            Self::Busy => "busy",
-            Self::Listed => "listed",
-        }
-    }
-}
-
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        self.serialize(f)
     }
 }
 

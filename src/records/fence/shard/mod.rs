@@ -266,7 +266,7 @@ impl ShardStore {
         };
         let loaded = match load() {
             // What cannot be read is made anew, once.
-            Err(Error::Store { .. }) => load(),
+            Err(Error::Store { source: Some(_), .. }) => load(),
             loaded => loaded,
         };
         let (opened, meta) = loaded?;
