@@ -2,7 +2,7 @@
 //!
 //! Described, checked and divided into tasks here; [`task`] has what a task does. Task `i` of `n` has
 //! the shards `s` with `s mod n = i`, so there are never more tasks than partitions. Beside its work a task tells whether the
-//! stream it follows is whole ([`stream`](super::stream)).
+//! stream it follows is whole (`stream`).
 
 use std::sync::Arc;
 

@@ -17,7 +17,7 @@
 //!   more). If a list of the same path has shown a longer page, the provider gives more than *r* rows at once, and page 1 was the whole
 //!   list at its cut. If not, page 1 is read once more. If it shows the same rows, all of them were listed when page 2 was
 //!   empty, and there were no more than *r*: they were the list at that cut.
-//! - **counting**: see [`counting`], where the theorem is.
+//! - **counting**: see `counting`, where the theorem is.
 //!
 //! **Filters.** No document says what the provider makes of a filter, and an answer to one proves nothing by itself. A filter for rows
 //! that changed after a moment has proved itself in this run if
@@ -37,13 +37,13 @@
 //! the whole of its state, and [`Reading::restore`] replays it.
 //!
 //! A page is of use only if it was sent after the answer to the one before ([`ReadingStep::Page`]'s `sent_after`); the head of
-//! [`counting`] says why. This compares times of one clock. Whoever takes over a reading from another machine must not give it pages
+//! `counting` says why. This compares times of one clock. Whoever takes over a reading from another machine must not give it pages
 //! that were asked for before that.
 //!
-//! It ends. A pass reads at most [`MOST_PAGES`] pages, those included that are read again, and a list that is longer ends its
-//! reading. There are at most [`Settings::most_passes`] passes, and [`MOST_RESTARTS`] more for sizes that turned out to be clamped
+//! It ends. A pass reads at most `MOST_PAGES` pages, those included that are read again, and a list that is longer ends its
+//! reading. There are at most [`Settings::most_passes`] passes, and `MOST_RESTARTS` more for sizes that turned out to be clamped
 //! and keys that did not ascend. A list whose pages repeat themselves is void at once, and one whose pages show nothing new after
-//! [`MOST_FRUITLESS`] of them.
+//! `MOST_FRUITLESS` of them.
 //!
 //! What it keeps of each row is small, since every shard of a task reads the lists that span companies: rows of a page belong to all
 //! who are shown it, and of a record that was shown there are its id, a hash of its version, and a bit in each pass and

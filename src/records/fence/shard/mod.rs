@@ -135,7 +135,7 @@ impl ShardFence {
         FenceLookup(Arc::downgrade(&self.core))
     }
 
-    /// Keeps what a committed batch has written, and the offset behind it ([`kafka::CommittedBatch::behind`]) if it is known.
+    /// Keeps what a committed batch has written, and the offset behind it ([`kafka::CommittedBatch::next_offset`]) if it is known.
     /// It is on its way by the time this returns, also if nobody waits for the future, and comes after what was put before.
     /// To be called within a runtime.
     ///

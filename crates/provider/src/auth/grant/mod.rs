@@ -129,7 +129,7 @@ pub struct IssuedTokens {
     pub at_ms: i64,
 }
 
-/// State of a grant. Each variant has what this state needs; [`record`] has its form in the topic.
+/// State of a grant. Each variant has what this state needs; `record` has its form in the topic.
 #[derive(Debug, Clone)]
 pub enum GrantState {
     /// Its tokens are the latest, as far as known.
