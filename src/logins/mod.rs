@@ -72,7 +72,7 @@ use parking_lot::Mutex;
 use tokio::{
     sync::{oneshot, watch},
     task::{AbortHandle, spawn_blocking},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -277,6 +277,14 @@ struct GrantContext {
     refusals: RefusalReporter,
     /// Refreshes and answers that have not ended, which a stop has to wait for. Closed from the start.
     under_way: TaskTracker,
+}
+
+/// A refusal that was reported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RefusalReport {
+    login: String,
+    serial: u64,
+    at: Instant,
 }
 
 /// The tasks of one grant.

@@ -15,7 +15,7 @@ use kafka::{Kafka, PlainWriter};
 use model::EncodedRecord;
 
 use super::{
-    GrantContext,
+    GrantContext, RefusalReport,
     table::{RefusedToken, refused_key},
     view::LocalGrant,
 };
@@ -27,14 +27,6 @@ const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// See the module head.
 pub(super) struct RefusalReporter(PlainWriter);
-
-/// A refusal that was reported.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RefusalReport {
-    login: String,
-    serial: u64,
-    at: Instant,
-}
 
 impl GrantContext {
     /// Reports to the owner of a grant that its access token was refused or has expired. Does not block.

@@ -33,10 +33,9 @@ use provider::{
 };
 
 use super::{
-    GrantContext,
+    GrantContext, RefusalReport,
     clients::{GrantClient, is_login_of, login_command},
     issuer::TokenFault,
-    refusals::RefusalReport,
 };
 
 /// Waits between looks at a provider's keys that are away.

@@ -40,7 +40,7 @@ async fn all_wrong_partition_counts_are_reported_together() {
     let error = admin.ensure(&[spec("one", 12, Cleanup::Delete), spec("two", 12, Cleanup::Delete)]).await;
 
     let text = error.unwrap_err().to_string();
-    assert!(text.starts_with("2 topics are not what they must be: topic one has 3 partitions"), "{text}");
+    assert!(text.starts_with("2 topics have wrong settings: topic one has 3 partitions"), "{text}");
     assert!(
         text.contains("topic two has 4 partitions and must have 12: set the partition count to 4"),
         "{text}"
