@@ -187,7 +187,7 @@ fn replaced(bytes: &[u8], piece: &[u8], by: &[u8]) -> Vec<u8> {
 }
 
 /// Limits the batches of this topic, and waits until the broker enforces it.
-pub(super) async fn limit(scene: &EnrichScene, topic: &str, bytes: &str) -> Result<()> {
+async fn limit(scene: &EnrichScene, topic: &str, bytes: &str) -> Result<()> {
     let failed = |error: String| Error(format!("limit {topic} to {bytes} bytes: {error}"));
     let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
         .set("bootstrap.servers", &scene.backend.bootstrap)

@@ -14,7 +14,6 @@ mod beside;
 mod companies;
 mod drawn;
 mod drift;
-mod failpoints;
 mod gaps;
 mod killed;
 mod modes;
@@ -58,7 +57,6 @@ pub(crate) fn tests() -> Vec<Test> {
         verify::tests(),
         gaps::tests(),
         payroll::tests(),
-        failpoints::tests(),
         killed::tests(),
         modes::tests(),
     ];
