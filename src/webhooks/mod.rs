@@ -5,12 +5,10 @@
 //!               └ 404                      └ 401, empty                                        └ neither in time ─▶ 503
 //! ```
 
+pub mod dead_letter;
 pub mod delivery;
-pub mod hearing;
 pub mod ingest;
 pub mod intake;
-pub mod letter;
-mod memory;
 pub mod plugin;
 pub mod receiver;
 pub mod receivers;

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::{
     cli::table::moment,
     publish::{LetterSignature, LetterSigner},
-    webhooks::letter::{self, Piece, Place},
+    webhooks::dead_letter::{self, Piece, Place},
 };
 use kafka::Received;
 
@@ -75,7 +75,7 @@ impl Kind {
         }
         let headers = record.headers.as_slice();
         let signature = signer.verify(record);
-        let text = |name: &str| letter::text(headers, name);
+        let text = |name: &str| dead_letter::text(headers, name);
         let own = |name: &str| text(name).unwrap_or("-").to_owned();
         let mut entry = Entry {
             place: Place { partition: record.partition, offset: record.offset },
@@ -108,11 +108,12 @@ impl Kind {
 
 impl Mark {
     pub(super) fn of(record: &Received, signer: &LetterSigner) -> Option<Self> {
-        let place = letter::text(&record.headers, letter::REPLAYED)?.parse().ok()?;
+        let place = dead_letter::text(&record.headers, dead_letter::REPLAYED)?.parse().ok()?;
         let signature = match signer.verify(record) {
             // Copied from another topic.
             LetterSignature::Signed
-                if letter::text(&record.headers, letter::REPLAYED_TOPIC) != Some(&*record.topic) =>
+                if dead_letter::text(&record.headers, dead_letter::REPLAYED_TOPIC)
+                    != Some(&*record.topic) =>
             {
                 LetterSignature::Forged
             }

@@ -1,6 +1,6 @@
 //! `tributary dead-letters …`: what could not be published, one by one, and another try for what was a delivery.
 //!
-//! Topic ─▶ [`Letters::scan`] ─▶ entries ─▶ a table, one letter's headers and body, or a replay. `webhooks::letter` has the
+//! Topic ─▶ [`Letters::scan`] ─▶ entries ─▶ a table, one letter's headers and body, or a replay. `webhooks::dead_letter` has the
 //! form of letters, pieces and marks.
 //!
 //! - A topic is read from its first record to its end of now; memory is bounded by `--limit` for `list`, by one letter for
@@ -29,7 +29,7 @@ use super::{Environment, Result, client::Format, failure, load, meant, problem};
 use crate::{
     config::{Problem, Worker},
     publish::LetterSigner,
-    webhooks::letter::Place,
+    webhooks::dead_letter::Place,
 };
 
 #[derive(Subcommand)]

@@ -9,7 +9,7 @@ use kafka::{Assignment, Consumer, ConsumerOptions, Error, Event, Received, Start
 use super::Letters;
 use crate::{
     cli::{Failure, Result, failure},
-    webhooks::letter::Place,
+    webhooks::dead_letter::Place,
 };
 
 /// Without a record or an end for this long, Kafka counts as away.

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     cli::{Result, failure, outside, table::harmless},
     publish::LetterSignature,
-    webhooks::letter::{Joining, Piece, Place, Unusable},
+    webhooks::dead_letter::{Joining, Piece, Place, Unusable},
 };
 
 /// Why nothing is shown or replayed from a place without a letter.

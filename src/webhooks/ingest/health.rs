@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use base::retry::Chain;
 use model::Moment;
 
-use super::openings::Prefixes;
+use super::topic_readiness::Prefixes;
 use crate::plugin::ReceiverFaults;
 use crate::{
     spool::{Outside, Spool},

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use tokio::{
     pin,
-    time::{Duration, sleep},
+    time::{Duration, Instant, sleep},
 };
 
 use base::{
@@ -20,9 +20,10 @@ use base::{
 };
 
 use super::{
-    Item, Line, PUBLISH_BACKOFF, Sending, Shared,
-    lane::{Handed, Work},
-    sinks::{Report, Sinks},
+    Item, Line, PUBLISH_BACKOFF, Shared,
+    in_flight::InFlight,
+    partition_queue::{Handed, Work},
+    producer::{self, Report, Reports, Sinks},
 };
 use crate::{
     spool::{Batch, Entry},
@@ -54,12 +55,53 @@ enum End {
     Failed,
 }
 
+/// A part that was handed to a producer.
+struct Sending<S: Sinks> {
+    /// The producer's number.
+    through: u64,
+    /// The delivery's id.
+    id: Option<String>,
+    reports: Reports<S>,
+    handed: Handed,
+}
+
 /// Records of a batch that were handed over.
 struct Flying<S: Sinks> {
     sequence: u64,
     source: Source,
     delivery: Delivery,
     handed: Sending<S>,
+}
+
+impl<S: Sinks> Shared<S> {
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(self.tasks.spawn_on(task, &self.runtime));
+    }
+
+    /// Hands a part to the producer as it would be read now, to this producer where one is named. `None` where that cannot
+    /// be done yet.
+    fn send(&self, delivery: &Delivery, positions: &[u16], through: Option<u64>) -> Option<Sending<S>> {
+        let ready = self.openings.ready(&delivery.context)?;
+        let built = self.sinks.get().filter(|built| through.is_none_or(|number| number == built.number))?;
+        let (id, content) = delivery.read_again(positions);
+        let records = producer::records(&ready, delivery, content)?;
+        let (reports, handed) = self.sinks.send(&built, records)?;
+        Some(Sending { through: built.number, id, reports, handed })
+    }
+
+    /// Sees a record through that a drain has sent on its way back to direct. Its sender is answered by the spool, or by
+    /// Kafka where that is sooner.
+    fn watch(self: &Arc<Self>, line: &Arc<Line>, item: Arc<Item>, reports: Reports<S>) {
+        let (shared, line) = (Arc::clone(self), Arc::clone(line));
+        let mut sent = InFlight { shared, line, item, since: Instant::now(), answer: None };
+        self.spawn(async move { sent.reported(reports.await).await });
+    }
+
+    pub(super) fn ensure_drain(self: &Arc<Self>, line: &Arc<Line>) {
+        if line.lane.wants_drain() {
+            self.spawn(run(Arc::clone(self), Arc::clone(line)));
+        }
+    }
 }
 
 /// Drains until the lane is direct again or the intake stops, whatever happens to a drain meanwhile: nobody else would see to

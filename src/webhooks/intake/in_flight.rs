@@ -13,37 +13,49 @@
 //! runs what is left. A part that panics is answered [`Outcome::Late`] and leaves its lane usable; the other parts go on.
 
 use std::{
+    collections::{HashMap, VecDeque},
+    hash::BuildHasher,
     panic::{self, AssertUnwindSafe},
     pin::pin,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use futures::{
     FutureExt as _,
     future::{BoxFuture, join, join_all},
 };
+use parking_lot::Mutex;
 use tokio::{
     runtime::Handle,
-    sync::oneshot,
-    time::{Instant, sleep, timeout_at},
+    sync::{SetOnce, oneshot},
+    time::{Instant, sleep, sleep_until, timeout_at},
 };
 use tokio_util::task::task_tracker::TrackedFuture;
 
 use base::{
-    failpoint,
+    failpoint, metrics,
     retry::{Backoff, Chain, Retry},
 };
 
 use super::{
-    Item, Line, Outcome, PUBLISH_BACKOFF, Shared, prepare,
-    seen::Ticket,
-    sinks::{Report, Reports, Sinks},
+    Intake, Item, Line, Outcome, PUBLISH_BACKOFF, Shared,
+    partition_queue::Lane,
+    producer::{self, Report, Reports, Sinks},
 };
 use crate::{
     publish::{Failure, Stage},
-    spool::Entry,
-    webhooks::delivery::{Delivery, Part, topic_of},
+    spool::{self, Entry},
+    webhooks::{
+        dead_letter,
+        delivery::{Delivery, Part, Reading, topic_of},
+    },
 };
+
+/// What an item takes beside its bytes, roughly.
+const ITEM: usize = 512;
 
 /// See the module's head.
 pub(super) struct InFlight<S: Sinks> {
@@ -79,7 +91,79 @@ impl Drop for FinishedByTask {
     }
 }
 
+impl<S: Sinks> Intake<S> {
+    /// Takes a delivery that was read, and says how it ended, at the latest [`Times::last`] after `since`.
+    pub async fn take(&self, delivery: Delivery, reading: Reading, since: Instant) -> Outcome {
+        let shared = &self.0;
+        if shared.stopping.is_cancelled() {
+            return Outcome::Full;
+        }
+        let last = since + shared.times.last;
+        let ticket = match &reading.outgoing_id {
+            Some(id) => match shared.seen.see(&delivery.context.connector, id, &delivery.body) {
+                Sight::First(ticket) => Some(ticket),
+                Sight::Twin(pending) => {
+                    metrics::delivery_repeated();
+                    return timeout_at(last, pending.wait()).await.map_or(Outcome::Late, |outcome| *outcome);
+                }
+                Sight::Before => {
+                    metrics::delivery_repeated();
+                    return Outcome::Durable;
+                }
+            },
+            None => None,
+        };
+        shared.see_through(&delivery, reading.parts, since, ticket).await
+    }
+}
+
 impl<S: Sinks> Shared<S> {
+    fn line(&self, id: &spool::Lane) -> Arc<Line> {
+        if let Some(line) = self.lines.read().get(id) {
+            return Arc::clone(line);
+        }
+        let mut lines = self.lines.write();
+        let new = || Arc::new(Line { id: id.clone(), lane: Lane::new(None) });
+        Arc::clone(lines.entry(id.clone()).or_insert_with(new))
+    }
+
+    /// Lets a part into its lane. Returns the reports of what was handed to the producer, or `None` where the lane is behind.
+    fn enter(&self, delivery: &Delivery, part: Part) -> (Arc<Line>, Arc<Item>, Option<Reports<S>>) {
+        let line = self.line(&part.lane);
+        let ready = self.openings.ready(&delivery.context);
+        let records = ready
+            .as_ref()
+            .filter(|_| !line.lane.is_behind() && self.memory.has_room())
+            .and_then(|ready| producer::records(ready, delivery, part.content));
+        let size = records.iter().flatten().map(|prepared| prepared.record.size()).sum::<usize>()
+            + delivery.body.len();
+        let memory = self.memory.take(size + ITEM);
+        let item = |sequence| {
+            Arc::new(Item {
+                sequence,
+                delivery: delivery.clone(),
+                positions: part.positions,
+                copied: AtomicBool::new(false),
+                published: SetOnce::new(),
+                _memory: memory,
+            })
+        };
+        let built = records.and_then(|records| Some((self.sinks.get()?, records)));
+        let send = built.map(|(built, records)| (built.number, move || self.sinks.send(&built, records)));
+        // What cannot be sent soon would only take memory from what can.
+        let keep = || ready.is_some() && self.memory.has_plenty();
+        let (item, reports) = line.lane.enter(self.times.deadline, &self.numbers, item, send, keep);
+        (line, item, reports)
+    }
+
+    /// A delivery's time for Kafka is over, or everybody's is.
+    async fn due(&self, since: Instant) {
+        tokio::select! {
+            () = sleep_until(since + self.times.deadline) => {}
+            () = self.hurry.cancelled() => {}
+        }
+    }
+
     /// Takes all parts of a delivery and returns the answer; `ticket` ends with it, also where the sender hangs up.
     pub(super) async fn see_through(
         self: &Arc<Self>,
@@ -134,8 +218,8 @@ impl<S: Sinks> Shared<S> {
         let (Some(ready), Some(built)) = (self.openings.ready(&delivery.context), self.sinks.get()) else {
             return false;
         };
-        for pieces in [1, prepare::pieces(&delivery.body)] {
-            let letters = prepare::letters(&ready, delivery, None, &failure, pieces);
+        for pieces in [1, dead_letter::pieces(&delivery.body)] {
+            let letters = producer::letters(&ready, delivery, None, &failure, pieces);
             let Some((reports, _)) = self.sinks.send(&built, letters) else { return false };
             match reports.await {
                 Report::Landed => {
@@ -335,5 +419,116 @@ impl<S: Sinks> InFlight<S> {
             // The sender may have hung up.
             answer.send(outcome).ok();
         }
+    }
+}
+
+/// Remembers ids of deliveries. See the module's head.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) window: Mutex<Window>,
+    /// Keyed with what nobody outside knows: a sender cannot choose ids that meet.
+    hashers: [std::hash::RandomState; 2],
+    most: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    pub(super) ids: HashMap<u128, Option<Pending>>,
+    /// The durable ones, oldest first.
+    pub(super) order: VecDeque<u128>,
+}
+
+/// How a delivery that is under way will have ended.
+pub(super) type Pending = Arc<SetOnce<Outcome>>;
+
+/// Whether a delivery is the first of its id.
+#[derive(Debug)]
+pub(super) enum Sight {
+    /// It is; whoever takes it says how it ended.
+    First(Ticket),
+    /// Another is under way and ends like this.
+    Twin(Pending),
+    /// Another is stored.
+    Before,
+}
+
+/// The first of its id. Dropped without a word, the id is forgotten.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    seen: Arc<Seen>,
+    id: u128,
+    pending: Pending,
+}
+
+impl Seen {
+    /// Remembers at most so many.
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { window: Mutex::default(), hashers: Default::default(), most: most.max(1) })
+    }
+
+    /// Looks a delivery up and, if it is the first, enters it.
+    pub(super) fn see(self: &Arc<Self>, connector: &str, id: &str, body: &[u8]) -> Sight {
+        let id = self.hash(connector, id, body);
+        let mut window = self.window.lock();
+        match window.ids.get(&id) {
+            Some(Some(pending)) => Sight::Twin(Arc::clone(pending)),
+            Some(None) => Sight::Before,
+            None => {
+                let pending = Pending::default();
+                window.ids.insert(id, Some(Arc::clone(&pending)));
+                Sight::First(Ticket { seen: Arc::clone(self), id, pending })
+            }
+        }
+    }
+
+    /// Remembers a delivery that is durable already.
+    pub(super) fn remember(&self, connector: &str, id: &str, body: &[u8]) {
+        let id = self.hash(connector, id, body);
+        self.store(id);
+    }
+
+    fn store(&self, id: u128) {
+        let mut window = self.window.lock();
+        if window.ids.insert(id, None).is_none_or(|before| before.is_some()) {
+            window.order.push_back(id);
+        }
+        while window.order.len() > self.most {
+            if let Some(oldest) = window.order.pop_front() {
+                window.ids.remove(&oldest);
+            }
+        }
+    }
+
+    fn hash(&self, connector: &str, id: &str, body: &[u8]) -> u128 {
+        let [first, second] = &self.hashers;
+        // The body in one half is enough, and costs half as much.
+        let halves = (first.hash_one((connector, id)), second.hash_one((connector, id, body)));
+        u128::from(halves.0) << 64 | u128::from(halves.1)
+    }
+}
+
+impl Ticket {
+    /// Says how the delivery ended.
+    pub(super) fn end(self, outcome: Outcome) {
+        self.finish(outcome);
+    }
+
+    fn finish(&self, outcome: Outcome) {
+        if self.pending.initialized() {
+            return;
+        }
+        if outcome == Outcome::Durable {
+            self.seen.store(self.id);
+        } else {
+            self.seen.window.lock().ids.remove(&self.id);
+        }
+        // Set once: only the ticket does it, and only here.
+        self.pending.set(outcome).ok();
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.finish(Outcome::Late);
     }
 }

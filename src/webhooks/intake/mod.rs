@@ -21,13 +21,10 @@
 
 mod drain;
 mod in_flight;
-mod lane;
-mod prepare;
-mod seen;
-mod sinks;
+mod partition_queue;
+mod producer;
 #[cfg(test)]
 mod tests;
-mod trouble;
 
 use std::{
     collections::HashMap,
@@ -42,29 +39,16 @@ use parking_lot::RwLock;
 use tokio::{
     runtime::Handle,
     sync::{Semaphore, SetOnce},
-    time::{Instant, sleep_until, timeout_at},
+    time::{Instant, timeout_at},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use base::{metrics, retry::Policy};
+use base::retry::Policy;
 use model::Moment;
 
-use self::{
-    in_flight::InFlight,
-    lane::{Handed, Lane},
-    seen::{Seen, Sight},
-    sinks::Reports,
-    trouble::Troubles,
-};
-pub use self::{
-    prepare::{Openings, Ready},
-    sinks::{Producers, Sinks},
-    trouble::Trouble,
-};
-use super::{
-    delivery::{Delivery, Part, Reading},
-    memory::{Memory, Taken},
-};
+pub use self::producer::{Openings, Producers, Ready, Sinks, Trouble};
+use self::{in_flight::Seen, partition_queue::Lane, producer::Troubles};
+use super::delivery::{Delivery, Memory, Taken};
 use crate::spool::{self, Spool};
 
 /// Waits between tries to publish what Kafka does not take.
@@ -74,8 +58,6 @@ const PUBLISH_BACKOFF: Policy =
 const DRAINS: usize = 8;
 /// How long a stop waits for reports: a broker that is there takes milliseconds, and one that is not takes for ever.
 const FLUSH: Duration = Duration::from_secs(5);
-/// What an item takes beside its bytes, roughly.
-const ITEM: usize = 512;
 /// Ids of deliveries that are remembered.
 const REMEMBERED: usize = 200_000;
 
@@ -115,7 +97,7 @@ impl<S: Sinks> Clone for Intake<S> {
 }
 
 struct Shared<S: Sinks> {
-    sinks: sinks::Current<S>,
+    sinks: producer::Current<S>,
     spool: Spool,
     openings: Arc<dyn Openings>,
     times: Times,
@@ -132,16 +114,6 @@ struct Shared<S: Sinks> {
     tasks: TaskTracker,
     /// Where these run: a request that is cut off may end outside.
     runtime: Handle,
-}
-
-/// A part that was handed to a producer.
-struct Sending<S: Sinks> {
-    /// The producer's number.
-    through: u64,
-    /// The delivery's id.
-    id: Option<String>,
-    reports: Reports<S>,
-    handed: Handed,
 }
 
 /// A lane and its name.
@@ -181,7 +153,7 @@ impl<S: Sinks> Intake<S> {
         });
         let lines: HashMap<_, _> = lines.collect();
         let shared = Arc::new(Shared {
-            sinks: sinks::Current::new(sinks),
+            sinks: producer::Current::new(sinks),
             numbers: AtomicU64::new((highest + 1).max(first_number())),
             spool,
             openings,
@@ -201,30 +173,6 @@ impl<S: Sinks> Intake<S> {
             shared.ensure_drain(&line);
         }
         Ok(Self(shared))
-    }
-
-    /// Takes a delivery that was read, and says how it ended, at the latest [`Times::last`] after `since`.
-    pub async fn take(&self, delivery: Delivery, reading: Reading, since: Instant) -> Outcome {
-        let shared = &self.0;
-        if shared.stopping.is_cancelled() {
-            return Outcome::Full;
-        }
-        let last = since + shared.times.last;
-        let ticket = match &reading.outgoing_id {
-            Some(id) => match shared.seen.see(&delivery.context.connector, id, &delivery.body) {
-                Sight::First(ticket) => Some(ticket),
-                Sight::Twin(pending) => {
-                    metrics::delivery_repeated();
-                    return timeout_at(last, pending.wait()).await.map_or(Outcome::Late, |outcome| *outcome);
-                }
-                Sight::Before => {
-                    metrics::delivery_repeated();
-                    return Outcome::Durable;
-                }
-            },
-            None => None,
-        };
-        shared.see_through(&delivery, reading.parts, since, ticket).await
     }
 
     /// From here on every delivery without a report is stored and answered at once: a stop is near.
@@ -262,83 +210,6 @@ impl<S: Sinks> Intake<S> {
     #[must_use]
     pub fn memory_used(&self) -> usize {
         self.0.memory.used()
-    }
-}
-
-impl<S: Sinks> Shared<S> {
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        drop(self.tasks.spawn_on(task, &self.runtime));
-    }
-
-    fn line(&self, id: &spool::Lane) -> Arc<Line> {
-        if let Some(line) = self.lines.read().get(id) {
-            return Arc::clone(line);
-        }
-        let mut lines = self.lines.write();
-        let new = || Arc::new(Line { id: id.clone(), lane: Lane::new(None) });
-        Arc::clone(lines.entry(id.clone()).or_insert_with(new))
-    }
-
-    /// Lets a part into its lane. Returns the reports of what was handed to the producer, or `None` where the lane is behind.
-    fn enter(&self, delivery: &Delivery, part: Part) -> (Arc<Line>, Arc<Item>, Option<Reports<S>>) {
-        let line = self.line(&part.lane);
-        let ready = self.openings.ready(&delivery.context);
-        let records = ready
-            .as_ref()
-            .filter(|_| !line.lane.is_behind() && self.memory.has_room())
-            .and_then(|ready| prepare::records(ready, delivery, part.content));
-        let size = records.iter().flatten().map(|prepared| prepared.record.size()).sum::<usize>()
-            + delivery.body.len();
-        let memory = self.memory.take(size + ITEM);
-        let item = |sequence| {
-            Arc::new(Item {
-                sequence,
-                delivery: delivery.clone(),
-                positions: part.positions,
-                copied: AtomicBool::new(false),
-                published: SetOnce::new(),
-                _memory: memory,
-            })
-        };
-        let built = records.and_then(|records| Some((self.sinks.get()?, records)));
-        let send = built.map(|(built, records)| (built.number, move || self.sinks.send(&built, records)));
-        // What cannot be sent soon would only take memory from what can.
-        let keep = || ready.is_some() && self.memory.has_plenty();
-        let (item, reports) = line.lane.enter(self.times.deadline, &self.numbers, item, send, keep);
-        (line, item, reports)
-    }
-
-    /// Hands a part to the producer as it would be read now, to this producer where one is named. `None` where that cannot
-    /// be done yet.
-    fn send(&self, delivery: &Delivery, positions: &[u16], through: Option<u64>) -> Option<Sending<S>> {
-        let ready = self.openings.ready(&delivery.context)?;
-        let built = self.sinks.get().filter(|built| through.is_none_or(|number| number == built.number))?;
-        let (id, content) = delivery.read_again(positions);
-        let records = prepare::records(&ready, delivery, content)?;
-        let (reports, handed) = self.sinks.send(&built, records)?;
-        Some(Sending { through: built.number, id, reports, handed })
-    }
-
-    /// Sees a record through that a drain has sent on its way back to direct. Its sender is answered by the spool, or by
-    /// Kafka where that is sooner.
-    fn watch(self: &Arc<Self>, line: &Arc<Line>, item: Arc<Item>, reports: Reports<S>) {
-        let (shared, line) = (Arc::clone(self), Arc::clone(line));
-        let mut sent = InFlight { shared, line, item, since: Instant::now(), answer: None };
-        self.spawn(async move { sent.reported(reports.await).await });
-    }
-
-    fn ensure_drain(self: &Arc<Self>, line: &Arc<Line>) {
-        if line.lane.wants_drain() {
-            self.spawn(drain::run(Arc::clone(self), Arc::clone(line)));
-        }
-    }
-
-    /// A delivery's time for Kafka is over, or everybody's is.
-    async fn due(&self, since: Instant) {
-        tokio::select! {
-            () = sleep_until(since + self.times.deadline) => {}
-            () = self.hurry.cancelled() => {}
-        }
     }
 }
 

@@ -4,24 +4,41 @@
 //!   without a secret keeps nobody from delivering a kilobyte with one.
 //! - Verified bytes are counted, never refused; while there are too many, nobody new is let in.
 //! - Bytes are counted as they come, not as they are announced: an announcement costs its sender nothing.
-//! - Bytes that are hashed count against the address they came from until their signature proves valid: see [`Sources`].
+//!
+//! Bytes that each source address may have hashed without a valid signature.
+//!
+//! A token bucket per address: hashing takes tokens, time and valid signatures give them back. An empty bucket is answered 503
+//! with `Retry-After` before anything is hashed; the provider repeats a delivery after that as after any other failure.
+//!
+//! - A source is an IPv4 address or an IPv6 /64; behind `webhook.proxies` it is the address that the proxy forwarded.
+//! - A full bucket is not kept: a sender whose deliveries verify takes no memory once they are answered.
+//! - At most [`MOST_SOURCES`] buckets are kept. Above that the fullest one is dropped, which costs the least protection.
 
 use std::{
+    collections::HashMap,
     mem,
     net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::sources::{HashLimit, Sources};
-use crate::webhooks::memory::{Memory, Taken};
+use server::origin::network;
+
+use crate::webhooks::delivery::{Memory, Taken};
 
 /// Bodies up to this many bytes are small. Deliveries have about one kilobyte.
 const SMALL: usize = 64 << 10;
+
+/// Buckets that are kept; all of them are looked at when one has to go, so there are not more.
+const MOST_SOURCES: usize = 1_024;
+/// Shortest time between two log lines about sources with an empty bucket.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// See the module's head.
 #[derive(Debug)]
@@ -126,12 +143,158 @@ impl Drop for Unverified {
     }
 }
 
+/// How many bytes a source may have hashed without a valid signature, counted once for every secret that is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HashLimit {
+    /// Bytes at once.
+    pub burst: u64,
+    /// Bytes that are added each second, up to `burst`.
+    pub per_second: u64,
+    /// Bytes of each request that count for no budget, where at most two secrets are tried: a source that others share cannot be
+    /// kept from delivering bodies of the usual size.
+    pub free: u64,
+}
+
+impl Default for HashLimit {
+    /// The burst is the most that one accounting delivery takes: 30 MiB, the largest `body.limit.bytes`, read up to four times that
+    /// and hashed with two secrets. So the first delivery of a source is always hashed to its end. 8 MiB a second is about one
+    /// percent of a core.
+    fn default() -> Self {
+        Self { burst: 256 << 20, per_second: 8 << 20, free: 128 << 10 }
+    }
+}
+
+/// A token bucket for each source address.
+#[derive(Debug)]
+pub(super) struct Sources {
+    limit: HashLimit,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    buckets: HashMap<IpAddr, Bucket>,
+    logged: Option<Instant>,
+}
+
+/// Bytes that are left, below zero where the last piece took more than there were.
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    left: i64,
+    at: Instant,
+}
+
+impl Bucket {
+    /// Adds what the time since the last look gives.
+    fn refill(&mut self, limit: HashLimit, now: Instant) {
+        let micros = now.saturating_duration_since(self.at).as_micros();
+        let added = micros.saturating_mul(u128::from(limit.per_second)) / 1_000_000;
+        // A look that comes too soon to add a byte must not use the time up.
+        if added > 0 {
+            self.add(u64::try_from(added).unwrap_or(u64::MAX), limit);
+            self.at = now;
+        }
+    }
+
+    fn add(&mut self, bytes: u64, limit: HashLimit) {
+        self.left = self.left.saturating_add_unsigned(bytes).min(limit.full());
+    }
+}
+
+impl HashLimit {
+    fn full(self) -> i64 {
+        i64::try_from(self.burst).unwrap_or(i64::MAX)
+    }
+}
+
+impl Sources {
+    pub(super) fn new(limit: HashLimit) -> Self {
+        Self { limit, state: Mutex::default() }
+    }
+
+    /// Bytes of a request that count for no budget.
+    pub(super) fn free(&self) -> u64 {
+        self.limit.free
+    }
+
+    /// Whether anything may be hashed for a source now.
+    pub(super) fn may_hash(&self, source: IpAddr, now: Instant) -> bool {
+        let bucket = self.state.lock().buckets.get(&network(source)).copied();
+        bucket.is_none_or(|mut bucket| {
+            bucket.refill(self.limit, now);
+            bucket.left > 0
+        })
+    }
+
+    /// Takes the bytes that are about to be hashed; `false` where the bucket is empty.
+    pub(super) fn take(&self, source: IpAddr, bytes: usize, now: Instant) -> bool {
+        let (limit, source) = (self.limit, network(source));
+        let mut state = self.state.lock();
+        if state.buckets.len() >= MOST_SOURCES && !state.buckets.contains_key(&source) {
+            state.make_room(limit, now);
+        }
+        let bucket = state.buckets.entry(source).or_insert(Bucket { left: limit.full(), at: now });
+        bucket.refill(limit, now);
+        let may = bucket.left > 0;
+        if may {
+            bucket.left = bucket.left.saturating_sub_unsigned(bytes as u64);
+        }
+        may
+    }
+
+    /// Gives back what a delivery took: its signature was valid.
+    pub(super) fn give_back(&self, source: IpAddr, bytes: u64, now: Instant) {
+        let (limit, source) = (self.limit, network(source));
+        let mut state = self.state.lock();
+        let Some(bucket) = state.buckets.get_mut(&source) else { return };
+        bucket.refill(limit, now);
+        bucket.add(bytes, limit);
+        if bucket.left == limit.full() {
+            state.buckets.remove(&source);
+        }
+    }
+
+    /// Logs that a source was refused, at most once a minute for all of them: an attacker must not fill the log.
+    pub(super) fn log_refusal(&self, source: IpAddr, now: Instant) {
+        let mut state = self.state.lock();
+        if state.logged.is_some_and(|logged| now.saturating_duration_since(logged) < LOG_EVERY) {
+            return;
+        }
+        state.logged = Some(now);
+        drop(state);
+        tracing::warn!(
+            source = %network(source),
+            limit = self.limit.burst,
+            "a source sent more bytes without a valid signature than are hashed for one address; its deliveries are answered \
+             503 until its budget refills. If the address is a load balancer, name it in webhook.proxies: the provider behind \
+             it is refused as well"
+        );
+    }
+}
+
+impl State {
+    fn make_room(&mut self, limit: HashLimit, now: Instant) {
+        self.buckets.retain(|_, bucket| {
+            bucket.refill(limit, now);
+            bucket.left < limit.full()
+        });
+        if self.buckets.len() >= MOST_SOURCES
+            && let Some(fullest) =
+                self.buckets.iter().max_by_key(|(_, bucket)| bucket.left).map(|(one, _)| *one)
+        {
+            self.buckets.remove(&fullest);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::net::Ipv4Addr;
+
+    use super::{super::body::BEYOND, *};
 
     const LIMIT: usize = 4 << 20;
-    const SOURCE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     fn used(budget: &Budget) -> (usize, usize) {
         (budget.unverified.load(Ordering::Relaxed), budget.verified.used())
@@ -193,5 +356,77 @@ mod tests {
         drop(waiting);
 
         assert!(budget.enter(1, SOURCE).is_some());
+    }
+
+    const HASH_LIMIT: HashLimit = HashLimit { burst: 1_000, per_second: 100, free: 0 };
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn kept(sources: &Sources) -> usize {
+        sources.state.lock().buckets.len()
+    }
+
+    #[test]
+    fn an_empty_bucket_refills_and_stops_no_other_source() {
+        let (sources, now) = (Sources::new(HASH_LIMIT), Instant::now());
+        let (forger, other) = (address("192.0.2.1"), address("192.0.2.2"));
+        assert!(sources.take(forger, 900, now) && sources.take(forger, 300, now));
+
+        assert!(!sources.may_hash(forger, now) && !sources.take(forger, 1, now));
+        assert!(sources.may_hash(other, now) && sources.take(other, 1, now));
+        // The last piece took 200 bytes more than there were.
+        assert!(!sources.may_hash(forger, now + Duration::from_secs(2)));
+        let later = now + Duration::from_secs(3);
+
+        assert!(sources.take(forger, 100, later) && !sources.take(forger, 1, later));
+    }
+
+    #[test]
+    fn a_valid_signature_gives_everything_back() {
+        let (sources, now, provider) = (Sources::new(HASH_LIMIT), Instant::now(), address("192.0.2.1"));
+
+        for _ in 0..10 {
+            assert!(sources.take(provider, 900, now));
+            sources.give_back(provider, 900, now);
+        }
+
+        assert_eq!(kept(&sources), 0);
+        sources.give_back(provider, 900, now);
+        assert_eq!(kept(&sources), 0);
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_source() {
+        let (sources, now) = (Sources::new(HASH_LIMIT), Instant::now());
+        assert!(sources.take(address("2001:db8::1"), 1_000, now));
+
+        assert!(!sources.may_hash(address("2001:db8::ffff:2"), now));
+        assert!(sources.may_hash(address("2001:db8:0:1::1"), now));
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_drops_the_fullest_bucket() {
+        let (sources, now) = (Sources::new(HASH_LIMIT), Instant::now());
+        let nth = |number: u32| IpAddr::from(Ipv4Addr::from_bits(0x0a00_0000 + number));
+        for number in 0..MOST_SOURCES as u32 {
+            assert!(sources.take(nth(number), 1_000 - usize::from(number == 7), now));
+        }
+
+        assert!(sources.take(nth(5_000), 1_000, now));
+        assert_eq!(kept(&sources), MOST_SOURCES);
+        assert!(!sources.may_hash(nth(6), now), "an empty bucket stays");
+        assert!(!sources.state.lock().buckets.contains_key(&nth(7)), "the fullest one was dropped");
+        assert!(sources.take(nth(9_000), 1, now + Duration::from_secs(60)));
+
+        assert_eq!(kept(&sources), 1, "buckets that are full again are dropped");
+    }
+
+    #[test]
+    fn one_largest_delivery_fits_into_a_full_bucket() {
+        let largest = 30 * 1024 * 1024 * BEYOND * 2;
+
+        assert!(HashLimit::default().burst >= largest as u64);
     }
 }

@@ -27,42 +27,27 @@
 //!
 //! A sender that hangs up loses its answer, not its delivery: what was handed to the [`Take`] is seen through there.
 
-use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
-use axum::{
-    Router,
-    extract::{Path, Request, State, rejection::PathRejection},
-    response::Response,
-    routing::any,
-};
 use ipnet::IpNet;
-use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
 };
 
-use base::metrics::Refusal;
 use model::{AccountingResource, InvoicingHook};
-use server::origin;
 
-pub use self::sources::HashLimit;
-use self::{budget::Budget, deliver::Address};
+pub use self::{budget::HashLimit, request::router};
 use super::{
     delivery::{Delivery, Reading},
-    hearing::Hearing,
     intake::{Intake, Outcome, Sinks},
-    receivers::{Found, Receivers},
-    signature::Keys,
+    receivers::Hearing,
 };
 
-mod answer;
 mod body;
 mod budget;
-mod check;
-mod deliver;
 mod echo;
-mod sources;
+mod request;
 
 /// Where verified deliveries go.
 pub trait Take: Send + Sync + 'static {
@@ -162,91 +147,6 @@ pub struct Echoed {
     pub hook: Option<InvoicingHook>,
     /// Microseconds since 1970.
     pub received_at: i64,
-}
-
-/// Where accounting deliveries come to; the connector follows.
-const ACCOUNTING: &str = "/webhooks/accounting/";
-/// Where invoicing deliveries come to; the segment follows.
-const INCOMING: &str = "/api/webhooks/incoming/";
-
-/// The routes, and nothing but them. What is said to `acknowledged` is said without waiting: where nobody keeps up with it,
-/// it is dropped and counted.
-pub fn router<T: Take>(
-    receivers: Receivers,
-    take: Arc<T>,
-    acknowledged: mpsc::Sender<Noted>,
-    options: Options,
-) -> Router {
-    let budget = Budget::new(options.unverified_bytes, options.verified_bytes, options.hash_limit);
-    let nobody = Keys::new([&b"in the place of a secret"[..]]);
-    let echoes = Mutex::default();
-    let shared = Arc::new(Shared { receivers, take, acknowledged, budget, nobody, echoes, options });
-    Router::new()
-        .route(&format!("{ACCOUNTING}{{connector}}"), any(accounting::<T>))
-        .route(&format!("{ACCOUNTING}{{connector}}/{{resource}}"), any(accounting::<T>))
-        .route(&format!("{INCOMING}{{segment}}"), any(incoming::<T>))
-        .route(&format!("{INCOMING}{{segment}}/{{hook}}"), any(incoming::<T>))
-        .fallback(nowhere::<T>)
-        .with_state(shared)
-}
-
-/// What all requests share.
-struct Shared<T> {
-    receivers: Receivers,
-    take: Arc<T>,
-    acknowledged: mpsc::Sender<Noted>,
-    budget: Arc<Budget>,
-    /// What deliveries to nobody are hashed with; what comes of it is not looked at.
-    nobody: Keys,
-    /// When the last echo of each address was told.
-    echoes: Mutex<HashMap<EchoAddress, Instant>>,
-    options: Options,
-}
-
-/// A connector, and the hook whose own address it is; `None` for the shared one.
-type EchoAddress = (Arc<str>, Option<InvoicingHook>);
-
-/// The parts of a path that its route leaves open.
-type Segments = Result<Path<Vec<String>>, PathRejection>;
-
-async fn accounting<T: Take>(
-    State(shared): State<Arc<Shared<T>>>,
-    segments: Segments,
-    request: Request,
-) -> Response {
-    let named = segments.ok().and_then(|Path(segments)| match &segments[..] {
-        [connector] => Some((shared.receivers.accounting(connector), None)),
-        [connector, name] => {
-            let resource = AccountingResource::all().find(|resource| resource.name() == name);
-            let resource = resource.or_else(|| AccountingResource::from_provider(name))?;
-            Some((shared.receivers.accounting(connector), Some(resource)))
-        }
-        _ => None,
-    });
-    let (found, resource) = named.unwrap_or((Found::Nobody, None));
-    shared.receive(found, Address::Accounting(resource), request).await
-}
-
-async fn incoming<T: Take>(
-    State(shared): State<Arc<Shared<T>>>,
-    segments: Segments,
-    request: Request,
-) -> Response {
-    let named = segments.ok().and_then(|Path(segments)| match &segments[..] {
-        [segment] => Some((shared.receivers.invoicing(segment), None)),
-        [segment, slug] => {
-            let hook = InvoicingHook::from_slug(slug)?;
-            Some((shared.receivers.invoicing_hook(segment, hook), Some(hook)))
-        }
-        _ => None,
-    });
-    let (found, hook) = named.unwrap_or((Found::Nobody, None));
-    shared.receive(found, Address::Invoicing(hook), request).await
-}
-
-async fn nowhere<T: Take>(State(shared): State<Arc<Shared<T>>>, request: Request) -> Response {
-    let (head, body) = request.into_parts();
-    shared.refuse(Refusal::Route, &head, body).await
 }
 
 #[cfg(test)]

@@ -9,7 +9,11 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use axum::{body::Body, extract::ConnectInfo};
+use axum::{
+    Router,
+    body::Body,
+    extract::{ConnectInfo, Request},
+};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use http::{StatusCode, Version};
@@ -22,7 +26,7 @@ use crate::{
     config::{Providers, WebhookSource},
     telemetry::heard::heard,
     webhooks::{
-        receivers::{Receiver, Taking, Trust},
+        receivers::{Receiver, Receivers, Taking, Trust},
         signature,
     },
 };
@@ -78,9 +82,9 @@ fn what_is_read_for_nobody_is_what_a_connector_takes_that_sets_no_limits() {
     let (accounting, invoicing) = (receiver.accounting.unwrap(), receiver.invoicing.unwrap());
     let Trust::Signed { header, .. } = invoicing.trust else { panic!("nothing is signed") };
 
-    assert_eq!(accounting.body_limit, deliver::NOBODYS_LIMIT);
-    assert_eq!(invoicing.body_limit, deliver::NOBODYS_INVOICING_LIMIT);
-    assert_eq!(header, deliver::NOBODYS_HEADER);
+    assert_eq!(accounting.body_limit, request::NOBODYS_LIMIT);
+    assert_eq!(invoicing.body_limit, request::NOBODYS_INVOICING_LIMIT);
+    assert_eq!(header, request::NOBODYS_HEADER);
 }
 
 const ACKNOWLEDGE: &[u8] = br#"{"EventType":{"EventType":"Acknowledge"},"WebhookId":"a name"}"#;

@@ -214,3 +214,37 @@ fn an_address_of_a_connector_at_fault_is_told_from_one_of_nobody() {
     receivers.set_partial(false);
     assert!(matches!(receivers.accounting("b"), Found::Nobody));
 }
+
+#[test]
+fn deliveries_are_counted_by_webhook_and_by_hook_and_the_last_moment_counts() {
+    let (hearing, hooks) = (Hearing::default(), Arc::from("hooks"));
+    let hook: InvoicingHook =
+        InvoicingHook { entity: "Customer".parse().unwrap(), action: "Created".parse().unwrap() };
+
+    for at in [5, 9, 7] {
+        hearing.note(&hooks, By::Webhook("w-1", Some(AccountingResource::Customers)), at);
+    }
+    hearing.note(&hooks, By::Webhook("w-1", None), 8);
+    hearing.note(&hooks, By::Hook(hook), 3);
+
+    let heard = hearing.of("hooks");
+    let resource = Some(AccountingResource::Customers);
+    assert_eq!(heard.webhooks, [("w-1".to_owned(), Traffic { resource, last: 9, count: 4 })].into());
+    assert_eq!(heard.hooks[&Target::Invoicing(hook)].last, 3);
+    assert_eq!((hearing.count("hooks"), hearing.count("others")), (5, 0));
+    hearing.retain(|name| name != "hooks");
+    assert_eq!(hearing.count("hooks"), 0);
+}
+
+#[test]
+fn of_too_many_webhooks_those_are_kept_that_were_heard_of_last() {
+    let (hearing, hooks) = (Hearing::default(), Arc::from("hooks"));
+
+    for at in 0..=MOST {
+        hearing.note(&hooks, By::Webhook(&format!("w-{at}"), None), at as i64);
+    }
+
+    let heard = hearing.of("hooks");
+    assert_eq!(heard.webhooks.len(), MOST);
+    assert!(!heard.webhooks.contains_key("w-0") && heard.webhooks.contains_key("w-1"));
+}

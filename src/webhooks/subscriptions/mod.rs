@@ -22,22 +22,18 @@
 //! - No call changes a secret, a set of events or a name, so a subscription that does not fit is followed by a second one, and
 //!   deleted once that is active: doubled deliveries, and none missing. An address is changed in the same way, unless the provider
 //!   refuses a second one, or people want it otherwise: then there is a gap while the provider waits for the new address.
-//! - A hook that is listed is not active before the echo of its address was answered: see `echo`.
+//! - A hook that is listed is not active before the echo of its address was answered: see `hooks`.
 //! - An invoicing hook has an address of its own, or shares one where the provider refuses that: see [`address()`].
 //! - Every step may be repeated after a crash at any point: what the provider says decides, never what was written before.
 //! - `unsubscribe` is not used: it takes no id, and nobody can know which others have the same words or the same address.
 //!
 //! On failure a target waits for longer each time, and says why; others go on.
 
-mod address;
 mod call;
-mod echo;
 mod gaps;
-mod listed;
-mod needed;
+mod hooks;
 mod plan;
 mod settle;
-mod silence;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -51,9 +47,8 @@ use std::{
 use model::{AccountingResource, Fingerprint, Heard, Nonce, Target};
 
 pub use self::{
-    address::address,
     call::{Call, Listed, Outcome, Seen, Step},
-    listed::owner,
+    hooks::{address, owner},
     plan::{Plan, plan},
     settle::settle,
     wanted::{AdvertisedPath, fitting, secret_of, wanted},

@@ -2,16 +2,13 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use model::{Done, Phase, Subscription, Target};
+use model::{Done, Fingerprint, Heard, Phase, Subscription, Target};
 
 use super::{
-    Call, Situation, Step, Tries, Wanted,
-    address::{self, NOT_ASKED},
-    chance,
-    echo::is_effective,
-    gaps,
-    needed::needed,
-    silence, upkeep,
+    Call, Situation, Step, Tries, Wanted, chance, gaps,
+    hooks::{self, NOT_ASKED, is_effective},
+    settle::MOVED,
+    upkeep,
 };
 use crate::state::subscriptions::Change;
 
@@ -21,10 +18,16 @@ const AWAITED: i64 = 5_000_000;
 pub(super) const ENABLE: u32 = 3;
 
 /// History line of a subscription whose subscribe call had no answer. It may exist at the provider.
-pub(super) const GIVEN_UP: &str = "given up: nothing was heard of it";
+const GIVEN_UP: &str = "given up: nothing was heard of it";
 
 /// Subscriptions of one target at a time: one that is followed by another, and one whose answer nobody heard.
 const MOST: usize = 3;
+
+/// How often a second subscription is refused before the first is moved.
+const CROWDED: u32 = 2;
+
+/// Subscriptions of one target that are remembered although their subscribe call had no answer.
+const MOST_GIVEN_UP: usize = 50;
 
 /// What there is to do.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -77,7 +80,7 @@ pub fn plan(situation: &Situation<'_>) -> Plan {
     upkeep::forget(situation, &mut plan);
     upkeep::start(situation, &mut plan);
     plan.changes.extend(gaps::end(situation));
-    plan.changes.extend(silence::observe(situation));
+    plan.changes.extend(gaps::observe_silence(situation));
     if let Some(wish) = ledger.wish.as_ref().filter(|_| plan.converged && !ledger.is_done()) {
         plan.changes.push(Change::Done(Done { number: wish.number, at: situation.now }));
     }
@@ -98,7 +101,7 @@ fn stands(situation: &Situation<'_>, target: Target) -> bool {
 
 /// Why a subscription is not what is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Misfit {
+enum Misfit {
     /// Another secret.
     Secret,
     /// Other events, or another name.
@@ -108,7 +111,7 @@ pub(super) enum Misfit {
 }
 
 impl Misfit {
-    pub(super) const fn words(self) -> &'static str {
+    const fn words(self) -> &'static str {
         match self {
             Self::Secret => "it is signed with another secret",
             Self::Other(words) => words,
@@ -117,11 +120,7 @@ impl Misfit {
     }
 }
 
-pub(super) fn misfit<'a>(
-    situation: &Situation<'a>,
-    wanted: &'a Wanted,
-    one: &Subscription,
-) -> Option<Misfit> {
+fn misfit<'a>(situation: &Situation<'a>, wanted: &'a Wanted, one: &Subscription) -> Option<Misfit> {
     if one.fingerprint != wanted.fingerprint {
         return Some(Misfit::Secret);
     }
@@ -135,7 +134,7 @@ pub(super) fn misfit<'a>(
     if one.application != wanted.application {
         return Some(Misfit::Other("it has another name"));
     }
-    (one.url != address::planned(situation, one.target, wanted)).then_some(Misfit::Address)
+    (one.url != hooks::planned(situation, one.target, wanted)).then_some(Misfit::Address)
 }
 
 /// Deliveries that are signed with our secret and come by an id nobody knows.
@@ -167,12 +166,12 @@ fn strangers(situation: &Situation<'_>, plan: &mut Plan) {
 }
 
 /// Whether a target may be asked about again after that failed before.
-pub(super) fn may_ask(situation: &Situation<'_>, target: Target, plan: &mut Plan) -> bool {
+fn may_ask(situation: &Situation<'_>, target: Target, plan: &mut Plan) -> bool {
     is_over(situation, situation.memory.asks.get(&target), plan)
 }
 
 /// Whether a target that could not be changed before may be tried again.
-pub(super) fn is_due(situation: &Situation<'_>, target: Target, plan: &mut Plan) -> bool {
+fn is_due(situation: &Situation<'_>, target: Target, plan: &mut Plan) -> bool {
     is_over(situation, situation.memory.tries.get(&target), plan)
 }
 
@@ -222,7 +221,7 @@ fn settled(situation: &Situation<'_>, one: &Subscription) -> i64 {
 }
 
 /// A little less than a time, so that not everything is asked for at once.
-pub(super) fn spread(time: i64, name: &str) -> i64 {
+fn spread(time: i64, name: &str) -> i64 {
     time.saturating_sub((time as f64 * 0.2 * chance(name)) as i64).max(1)
 }
 
@@ -399,4 +398,111 @@ fn read(situation: &Situation<'_>, one: &Subscription, at: i64, why: &str, plan:
     plan.step(Call::Read(Box::new(one.clone())), why);
     // An active one that is only looked at keeps nothing else waiting for long, but one thing is done at a time.
     true
+}
+
+/// Whether a target needs another subscription, or the one it has another address.
+fn needed<'a>(
+    situation: &Situation<'a>,
+    target: Target,
+    wanted: &'a Wanted,
+    best: Option<&Subscription>,
+    living: &[&Subscription],
+    plan: &mut Plan,
+) {
+    let Situation { memory, rules, now, ledger, .. } = situation;
+    let now = *now;
+    // Names are asked for again from time to time: there may be new events.
+    if let Target::Accounting(resource) = target {
+        let asked = memory.names.get(&resource).map(|(at, _)| *at);
+        let at = asked.map_or(now, |asked| asked.saturating_add(spread(rules.names, resource.name())));
+        if at <= now {
+            if may_ask(situation, target, plan) {
+                plan.step(Call::Names(resource), "which events there are");
+            }
+            return;
+        }
+        plan.again(at);
+    }
+    if best.is_some() || !is_due(situation, target, plan) {
+        return;
+    }
+    let events = match target {
+        Target::Accounting(resource) => {
+            let offered = memory.names.get(&resource).map(|(_, names)| names.clone()).unwrap_or_default();
+            wanted.events(&offered)
+        }
+        Target::Invoicing(_) => BTreeSet::new(),
+    };
+    if target.resource().is_some() && events.is_empty() {
+        // Asked again when names are.
+        plan.problems.push(format!("{target}: the provider offers none of the events that are wanted"));
+        plan.converged = false;
+        return;
+    }
+    let is_crowded = memory.crowded.get(&target).is_some_and(|refusals| *refusals >= CROWDED);
+    let movable = living.iter().find(|one| {
+        one.phase == Phase::Active
+            && misfit(situation, wanted, one) == Some(Misfit::Address)
+            && one.id.is_some()
+    });
+    if let Some(one) = movable.filter(|_| target.resource().is_some() && (rules.move_in_place || is_crowded))
+    {
+        let mut moved = (*one).clone();
+        moved.url.clone_from(&wanted.url);
+        moved.enter(Phase::Awaiting, now, MOVED);
+        let mut before = vec![Change::Put(Box::new(moved.clone()))];
+        before.extend(gaps::open_moved(situation, one));
+        plan.step_after(before, Call::Move(Box::new(moved)), Misfit::Address.words());
+        return;
+    }
+    let url = hooks::planned(situation, target, wanted);
+    if hooks::waits_for_another(situation, target, url, plan) {
+        plan.converged = false;
+        return;
+    }
+    let ready_at = ready(situation, target, wanted);
+    if ready_at > now {
+        plan.again(ready_at.min(now.saturating_add(1_000_000)));
+        plan.converged = false;
+        return;
+    }
+    let why =
+        living.iter().find_map(|one| misfit(situation, wanted, one)).map_or("there is none", Misfit::words);
+    let (connector, nonce) = (situation.connector, (situation.draw)());
+    let (application, fingerprint) = (&wanted.application, wanted.fingerprint.clone());
+    let intended = Subscription {
+        url: url.to_owned(),
+        events,
+        ..Subscription::intended(connector, target, nonce, application, fingerprint, now)
+    };
+    let ended = ledger.subscriptions.values().filter(|one| one.target == target && one.phase == Phase::Ended);
+    let (mut given_up, mut forgotten): (Vec<&Subscription>, Vec<_>) = ended
+        .filter(|one| one.id.is_none())
+        .partition(|one| one.history.iter().any(|note| note.what == GIVEN_UP));
+    // Of one that the provider refused nothing is left but its words, which the next one will have again. That it refused the other
+    // address decides which one is used.
+    forgotten.retain(|one| one.problem.is_some() && (one.url == url || !wanted.is_at(&one.url)));
+    // One whose call had no answer may turn up later at an address that is no longer wanted: its nonce identifies it as ours.
+    given_up.sort_by_key(|one| Reverse(one.since));
+    forgotten.extend(given_up.into_iter().skip(MOST_GIVEN_UP));
+    let mut before: Vec<Change> =
+        forgotten.into_iter().map(|one| Change::Forget(one.nonce.clone())).collect();
+    before.push(Change::Put(Box::new(intended.clone())));
+    plan.step_after(before, Call::Subscribe(Box::new(intended)), why);
+}
+
+/// From when on a secret may be used: once every receiver that was heard of lately knows it, or has had its time.
+fn ready(situation: &Situation<'_>, target: Target, wanted: &Wanted) -> i64 {
+    let Situation { memory, rules, now, .. } = situation;
+    let since = memory.secrets.get(&wanted.fingerprint).copied().unwrap_or(*now);
+    let knows = |heard: &Heard| match target {
+        Target::Accounting(_) => heard.accounting.contains(&wanted.fingerprint),
+        // Their secrets are derived from one.
+        Target::Invoicing(_) => heard.invoicing.contains(&wanted.fingerprint),
+    };
+    if wanted.fingerprint == Fingerprint::of("") {
+        return *now;
+    }
+    let mut workers = situation.receivers().peekable();
+    if workers.peek().is_some() && workers.all(knows) { *now } else { since.saturating_add(rules.ready) }
 }

@@ -5,7 +5,9 @@ use url::Url;
 use model::{AccountingResource, Fingerprint, GapCause, Nonce, Phase, Quote, Subscription, Target};
 
 use super::{
-    Call, Memory, Outcome, Seen, Situation, address::REFUSED, chance, gaps, listed::listed, plan::ENABLE,
+    Call, Memory, Outcome, Seen, Situation, chance, gaps,
+    hooks::{REFUSED, listed},
+    plan::ENABLE,
 };
 use crate::state::subscriptions::Change;
 

@@ -115,7 +115,7 @@ pub fn fitting(wanted: &BTreeMap<Target, Wanted>, ledger: &Ledger) -> BTreeSet<N
             one.fingerprint == wanted.fingerprint
                 && one.application == wanted.application
                 && wanted.events(&one.events) == one.events
-        }) && super::address::address(ledger, wanted, one.target) == Some(one.url.as_str())
+        }) && super::address(ledger, wanted, one.target) == Some(one.url.as_str())
     };
     ledger.subscriptions.values().filter(fits).map(|one| one.nonce.clone()).collect()
 }

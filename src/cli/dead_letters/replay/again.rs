@@ -20,8 +20,8 @@ use crate::{
     },
     publish::{self, Layout, Publisher},
     webhooks::{
+        dead_letter::{self, Place},
         delivery::Delivery,
-        letter::{self, Place},
     },
 };
 
@@ -58,7 +58,7 @@ impl<'a> Again<'a> {
 
     /// Reads a letter again and publishes what it says now. An error keeps everything else from being published too.
     pub(super) async fn publish(&mut self, place: Place, first: &Received, body: Bytes) -> Result<Became> {
-        let delivery = match letter::delivery(&first.headers, body) {
+        let delivery = match dead_letter::delivery(&first.headers, body) {
             Ok(delivery) => delivery,
             Err(unusable) => return Ok(Became::Refused(format!("it cannot be replayed: {unusable}"))),
         };
@@ -66,7 +66,7 @@ impl<'a> Again<'a> {
             return Ok(Became::Refused(trust::named(&self.letters.topic, place, &reason)));
         }
         let prefix = self.owner.prefix.clone();
-        let records = match records(&delivery, letter::text(&first.headers, letter::RECORD)) {
+        let records = match records(&delivery, dead_letter::text(&first.headers, dead_letter::RECORD)) {
             Ok(records) => records,
             Err(reason) => return Ok(Became::Refused(reason)),
         };
@@ -103,7 +103,7 @@ impl<'a> Again<'a> {
 
     async fn mark(&self, place: Place, key: Bytes, records: usize) -> Result {
         let topic = Arc::clone(&self.letters.topic);
-        let mut mark = letter::mark(Arc::clone(&topic), place, key, records);
+        let mut mark = dead_letter::mark(Arc::clone(&topic), place, key, records);
         self.letters.signer.sign(&mut mark);
         let sent = self.means().await?.producer.send(mark).map_err(|refused| outside(refused.error))?;
         timeout(PUBLISH_LIMIT, sent).await.map_err(|_| unacknowledged(&topic))?.map(drop).map_err(outside)

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::webhooks::letter::Place;
+use crate::webhooks::dead_letter::Place;
 
 const STRETCH: i64 = 1 << 16;
 /// Stretches with marks: 64 MiB, enough for half a billion letters in a row.

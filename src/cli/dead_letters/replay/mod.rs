@@ -40,7 +40,7 @@ use super::{
 use crate::{
     cli::{Failure, Result, failure, outside, table::harmless},
     publish::LetterSignature,
-    webhooks::letter::{Joining, Piece, Place, Unusable},
+    webhooks::dead_letter::{Joining, Piece, Place, Unusable},
 };
 
 /// Bytes of letters in pieces that wait for the rest of theirs. Pieces of a letter stand together but for those of a few

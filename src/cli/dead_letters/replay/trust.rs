@@ -9,8 +9,8 @@ use crate::{
     cli::dead_letters::Owner,
     publish::{LetterSignature, PREFIX},
     webhooks::{
+        dead_letter::{self, Place},
         delivery::Context,
-        letter::{self, Place},
     },
 };
 
@@ -40,8 +40,8 @@ pub(super) fn distrust(signature: &LetterSignature, trust_unsigned: bool) -> Opt
 pub(super) fn foreign(context: &Context, headers: &[(String, Bytes)], owner: &Owner) -> Option<String> {
     let Context { prefix, connector, .. } = context;
     // A letter of an earlier version does not name its prefix in a header.
-    let named_prefix = letter::text(headers, PREFIX).unwrap_or(prefix);
-    let named_connector = letter::text(headers, "__connect.errors.connector.name").unwrap_or(connector);
+    let named_prefix = dead_letter::text(headers, PREFIX).unwrap_or(prefix);
+    let named_connector = dead_letter::text(headers, "__connect.errors.connector.name").unwrap_or(connector);
     if *named_prefix != **prefix || *named_connector != **connector {
         return Some(format!(
             "its headers name topic.prefix {named_prefix} and connector {named_connector}, its delivery {prefix} and \

@@ -1,15 +1,24 @@
-//! The producer of the moment: built when first needed, built anew once it is over.
+//! From a delivery to Kafka: its records as bytes, the producer of the moment, and what the reports of a part say together.
+//!
+//! The producer is built when first needed, and rebuilt once it has failed fatally. What Kafka does not take of a connector is kept
+//! for people in [`Troubles`]: a report that is not a success puts its topic there, the next success takes it out again. Nothing waits
+//! for it: whether and when a record is sent again is the lane's and the drain's. The log gets a line when it begins, when Kafka
+//! gives another cause, and when it is over, however many records that concerns.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     future::Future,
+    iter,
     pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context as TaskContext, Poll, ready},
+    time::{Duration, SystemTime},
 };
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
 use base::{
@@ -17,14 +26,102 @@ use base::{
     retry::{Backoff, Chain, Retry},
 };
 use kafka::{Kafka, Persisted, Producer, ProducerOptions};
-use model::{EncodedRecord, Origin};
+use model::{EncodedRecord, Error as ModelError, Origin, Outgoing};
 
-use super::{
-    PUBLISH_BACKOFF,
-    lane::Handed,
-    prepare::{Kind, Prepared},
+use super::{PUBLISH_BACKOFF, partition_queue::Handed};
+use crate::{
+    publish::{DeadLetters, Failure, Preparer, Stage},
+    webhooks::{
+        dead_letter,
+        delivery::{Context, Delivery},
+    },
 };
-use crate::publish::Stage;
+
+/// What it takes to write for a connector.
+#[derive(Clone)]
+pub struct Ready {
+    /// Makes records.
+    pub preparer: Preparer,
+    /// Makes dead letters.
+    pub dead_letters: DeadLetters,
+}
+
+/// Who knows which connectors can be written for.
+pub trait Openings: Send + Sync {
+    /// The means to write for the connector that received this; `None` while its topics or schemas are not there yet, and
+    /// while it is paused.
+    fn ready(&self, context: &Context) -> Option<Arc<Ready>>;
+
+    /// The topics that this is written to are not there any more: they are to be looked for, or made, again.
+    fn doubt(&self, context: &Context);
+
+    /// Returns when that may have changed.
+    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+}
+
+/// What goes to Kafka.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) record: EncodedRecord,
+    pub(super) kind: Kind,
+}
+
+/// What a record counts as once Kafka has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// An event.
+    Value,
+    /// A dead letter, or the first piece of one; for an error of this class.
+    Letter(Stage, &'static str),
+    /// Another piece.
+    Piece,
+}
+
+/// The records of a part; `None` where something is missing that comes by itself. What the schema refuses becomes a dead letter.
+pub(super) fn records(
+    ready: &Ready,
+    delivery: &Delivery,
+    content: Result<Vec<Outgoing>, ModelError>,
+) -> Option<Vec<Prepared>> {
+    let outgoing = match content {
+        Ok(outgoing) => outgoing,
+        Err(error) => {
+            let failure = Failure::new(Stage::Read, error.class(), &error);
+            return Some(letters(ready, delivery, None, &failure, 1));
+        }
+    };
+    let mut records = Vec::with_capacity(outgoing.len());
+    let mut refused = Vec::new();
+    for record in outgoing {
+        match ready.preparer.prepare(&record) {
+            Ok(record) => records.push(Prepared { record, kind: Kind::Value }),
+            Err(error) if error.retry().is_retriable() => return None,
+            Err(error) => refused.push((record, Failure::new(Stage::Convert, error.class(), &error))),
+        }
+    }
+    if let Some((record, failure)) = refused.first() {
+        // Each letter has the whole body: of many, one stands for the delivery.
+        let meant = (refused.len() == 1).then_some(record);
+        records.extend(letters(ready, delivery, meant, failure, 1));
+    }
+    Some(records)
+}
+
+/// The dead letter of a delivery, ready to be sent; see [`dead_letter::records`].
+pub(super) fn letters(
+    ready: &Ready,
+    delivery: &Delivery,
+    meant: Option<&Outgoing>,
+    failure: &Failure,
+    pieces: usize,
+) -> Vec<Prepared> {
+    let topic = meant.map(|record| ready.preparer.topic_name(record.topic));
+    let meant = meant.map(|record| &*record.meta.id).zip(topic.as_deref());
+    let records = dead_letter::records(&ready.dead_letters, delivery, meant, failure, pieces);
+    let first = iter::once(Kind::Letter(failure.stage, failure.class));
+    let kinds = first.chain(iter::repeat(Kind::Piece));
+    records.into_iter().zip(kinds).map(|(record, kind)| Prepared { record, kind }).collect()
+}
 
 /// Makes producers and uses them: Kafka's, or those of a test.
 pub trait Sinks: Send + Sync + 'static {
@@ -230,7 +327,7 @@ impl<S: Sinks> Future for Reports<S> {
     type Output = Report;
 
     /// Waits for all of them, and counts what Kafka has.
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Report> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Report> {
         let reports = &mut *self;
         while let Some((kind, delivery)) = reports.waiting.front_mut() {
             let kind = *kind;
@@ -255,4 +352,65 @@ fn landed(kind: Kind, sent_at: Instant) {
         Kind::Piece => return,
     }
     metrics::published_after(sent_at.elapsed());
+}
+
+/// A connector whose records Kafka does not take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// Its name.
+    pub connector: String,
+    /// The topic they are for.
+    pub topic: String,
+    /// The first of them was reported then.
+    pub since: SystemTime,
+    /// What Kafka said last.
+    pub cause: String,
+}
+
+/// All of them. There are no more than connectors have topics.
+#[derive(Debug, Default)]
+pub(super) struct Troubles {
+    /// Whether there are any: nearly never, and asked for every record.
+    any: AtomicBool,
+    known: Mutex<BTreeMap<(String, String), Trouble>>,
+}
+
+impl Troubles {
+    /// Kafka did not take a record.
+    pub(super) fn failed(&self, connector: &str, topic: &str, error: &kafka::Error) {
+        let cause = Chain(error).to_string();
+        let mut known = self.known.lock();
+        let trouble = known.entry((connector.to_owned(), topic.to_owned())).or_insert_with(|| Trouble {
+            connector: connector.to_owned(),
+            topic: topic.to_owned(),
+            since: SystemTime::now(),
+            cause: String::new(),
+        });
+        if trouble.cause != cause {
+            tracing::warn!(
+                connector,
+                topic,
+                error = cause,
+                "Kafka does not take records; they are kept and sent again"
+            );
+        }
+        trouble.cause = cause;
+        self.any.store(true, Ordering::Relaxed);
+    }
+
+    /// Kafka took one.
+    pub(super) fn landed(&self, connector: &str, topic: &str) {
+        if !self.any.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut known = self.known.lock();
+        if known.remove(&(connector.to_owned(), topic.to_owned())).is_some() {
+            tracing::info!(connector, topic, "Kafka takes records again");
+        }
+        self.any.store(!known.is_empty(), Ordering::Relaxed);
+    }
+
+    pub(super) fn all(&self) -> Vec<Trouble> {
+        self.known.lock().values().cloned().collect()
+    }
 }

@@ -39,7 +39,7 @@ use base::retry::Retry;
 use model::EncodedRecord;
 
 use super::delivery::{Context, Delivery, content_id};
-use crate::publish::Failure;
+use crate::publish::{DeadLetters, Failure, Original};
 
 /// All of a delivery but its body.
 pub const DELIVERY: &str = "tributary.delivery";
@@ -60,6 +60,8 @@ pub const REPLAYED: &str = "tributary.replayed";
 /// In which topic.
 pub const REPLAYED_TOPIC: &str = "tributary.replayed.topic";
 
+/// Dead letters that not even their own topic takes whole are cut into pieces of this size: less than any limit in use.
+const PIECE_BYTES: usize = 512 << 10;
 /// More pieces than the largest delivery has; what says so is none of ours.
 const MOST_PIECES: u32 = 1024;
 
@@ -127,11 +129,7 @@ impl Piece {
     }
 
     /// Headers of each piece of a letter of so many.
-    pub(super) fn headers(
-        letter: &str,
-        body: &[u8],
-        of: usize,
-    ) -> impl Fn(usize) -> [(&'static str, Bytes); 4] + use<> {
+    fn headers(letter: &str, body: &[u8], of: usize) -> impl Fn(usize) -> [(&'static str, Bytes); 4] + use<> {
         let letter = Bytes::from(letter.to_owned());
         let (size, digest) =
             (Bytes::from(body.len().to_string()), Bytes::from(HEXLOWER.encode(&Sha256::digest(body))));
@@ -146,8 +144,52 @@ impl Piece {
     }
 }
 
+/// The records of a dead letter, in so many pieces. It stands for one record of the delivery where that is known, by its id and the
+/// topic it was for; else for all of them. All letters of a connector have one key, hence one partition: pieces stand together, in
+/// the order they were cut.
+///
+/// Logged here, where it is made: one that has to be sent again is logged again. Pieces are not, since what is cut has been
+/// tried whole before.
+pub(super) fn records(
+    dead_letters: &DeadLetters,
+    delivery: &Delivery,
+    meant: Option<(&str, &str)>,
+    failure: &Failure,
+    pieces: usize,
+) -> Vec<EncodedRecord> {
+    let (context, body) = (&delivery.context, &delivery.body);
+    let (id, topic) = meant.unzip();
+    if pieces == 1 {
+        dead_letters.log(topic, failure);
+    }
+    let pieces = pieces.clamp(1, body.len().max(1));
+    // Texts and numbers alone, which are always writable.
+    let head = Bytes::from(serde_json::to_vec(&*delivery.to_keep()).unwrap_or_default());
+    let of_piece = (pieces > 1).then(|| Piece::headers(&letter_id(&head, id, failure, body), body, pieces));
+    let piece = |number: usize| {
+        let mut headers = vec![(RECEIVED_AT, Bytes::from(context.received_at.to_string()))];
+        if number == 1 {
+            // Once: it may be large, with a company for every tenant, and a piece has to stay small.
+            headers.push((DELIVERY, head.clone()));
+        }
+        headers.extend(id.map(|id| (RECORD, Bytes::from(id.to_owned()))));
+        headers.extend(of_piece.iter().flat_map(|of_piece| of_piece(number)));
+        let edge = |number: usize| body.len() * number / pieces;
+        let value = body.slice(edge(number - 1)..edge(number));
+        let original =
+            Original { key: Bytes::copy_from_slice(context.connector.as_bytes()), value, place: None };
+        dead_letters.record(&original, topic, failure, &headers)
+    };
+    (1..=pieces).map(piece).collect()
+}
+
+/// Pieces a body is cut into where it is refused whole.
+pub(super) fn pieces(body: &[u8]) -> usize {
+    body.len().div_ceil(PIECE_BYTES).max(1)
+}
+
 /// What tells one letter from every other: the delivery, the record of it that is meant, and what failed.
-pub(super) fn id(context: &[u8], record: Option<&str>, failure: &Failure, body: &[u8]) -> String {
+fn letter_id(context: &[u8], record: Option<&str>, failure: &Failure, body: &[u8]) -> String {
     let record = record.unwrap_or_default();
     let parts = [context, record.as_bytes(), failure.class.as_bytes(), failure.message.as_bytes()];
     content_id(&parts, body)
@@ -279,93 +321,4 @@ fn numbers(missing: &[u32]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BODY: &[u8] = b"the whole of a delivery";
-
-    fn cut(letter: &str, of: usize) -> Vec<(Piece, Bytes)> {
-        let headers = Piece::headers(letter, BODY, of);
-        let size = BODY.len().div_ceil(of);
-        let piece = |(place, part): (usize, &'static [u8])| {
-            let headers = headers(place + 1).map(|(name, value)| (name.to_owned(), value));
-            (Piece::from_headers(&headers).unwrap().unwrap(), Bytes::from_static(part))
-        };
-        BODY.chunks(size).enumerate().map(piece).collect()
-    }
-
-    fn joined(pieces: &[(Piece, Bytes)]) -> Result<Bytes, Unusable> {
-        let mut joining = Joining::new(pieces[0].0.clone());
-        for (piece, bytes) in pieces {
-            joining.add(piece.number, bytes.clone());
-        }
-        joining.join()
-    }
-
-    #[test]
-    fn pieces_in_any_order_and_twice_are_the_whole() {
-        let mut pieces = cut("a", 3);
-        pieces.reverse();
-        pieces.extend(cut("a", 3));
-
-        assert_eq!(joined(&pieces).unwrap(), BODY);
-    }
-
-    #[test]
-    fn a_missing_piece_is_named_and_a_changed_one_is_noticed() {
-        let pieces = cut("a", 3);
-        let mut changed = pieces.clone();
-        changed[1].1 = Bytes::from_static(b"E of a d");
-        let missing = joined(&[pieces[0].clone(), pieces[2].clone()]);
-
-        assert_eq!(missing, Err(Unusable::Incomplete { missing: vec![2], of: 3 }));
-        assert_eq!(joined(&changed), Err(Unusable::Damaged));
-    }
-
-    #[test]
-    fn letters_that_differ_in_anything_have_different_ids() {
-        let failure = |message: &str| Failure {
-            stage: crate::publish::Stage::Produce,
-            class: "kafka::Error",
-            message: message.to_owned(),
-            causes: Vec::new(),
-        };
-        let one = id(b"{}", None, &failure("a"), BODY);
-
-        assert_eq!(one, id(b"{}", None, &failure("a"), BODY));
-        for other in [
-            id(b"{1}", None, &failure("a"), BODY),
-            id(b"{}", Some("x"), &failure("a"), BODY),
-            id(b"{}", None, &failure("b"), BODY),
-            id(b"{}", None, &failure("a"), &BODY[1..]),
-        ] {
-            assert_ne!(one, other);
-        }
-    }
-
-    #[test]
-    fn headers_that_no_piece_of_ours_has_are_refused() {
-        let headers = |numbers: &str| {
-            let mut headers: Vec<_> =
-                Piece::headers("a", BODY, 2)(1).map(|(name, value)| (name.to_owned(), value)).into();
-            headers[1].1 = Bytes::from(numbers.to_owned());
-            headers
-        };
-
-        for wrong in ["", "1", "0/2", "3/2", "1/2000000000", "a/b", "1/2/3"] {
-            assert_eq!(Piece::from_headers(&headers(wrong)), Err(Unusable::Piece), "{wrong}");
-        }
-        assert_eq!(Piece::from_headers(&headers("1/2")[..3]), Err(Unusable::Piece), "without a digest");
-        assert_eq!(Piece::from_headers(&[]), Ok(None));
-    }
-
-    #[test]
-    fn a_place_is_read_as_it_is_written_and_nothing_else_is() {
-        let place = Place { partition: 3, offset: 42 };
-
-        assert_eq!(place.to_string().parse(), Ok(place));
-        for wrong in ["", "3", "@", "3@", "@42", "-3@42", "3@-1", "3@4 2", "3@99999999999999999999", "3:42"] {
-            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
-        }
-    }
-}
+mod tests;

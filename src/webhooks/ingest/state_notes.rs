@@ -2,7 +2,7 @@
 //!
 //! A subscription's Acknowledge may land on any worker: it becomes `acknowledge/{connector}/{webhookId}`. A later one replaces
 //! it. So does the echo of an invoicing address, which becomes `echo/{connector}` or `echo/{connector}/{hook}`. By which
-//! subscriptions deliveries come is told every so often ([`telling`](super::telling)).
+//! subscriptions deliveries come is told every so often ([`telling`](super::heartbeat)).
 //!
 //! - Written again until Kafka has it. Gaps are kept on disk until then; an Acknowledge is not, at most [`MOST`] wait, and those of a
 //!   worker that ends are forgotten: its answer waits for it, and says that the provider is to ask again where Kafka does not take
@@ -25,8 +25,8 @@ use model::{Acknowledge, Echo, EncodedRecord, Key};
 
 use super::{
     gaps::{Cause, Gap, Gaps},
-    openings::Prefixes,
-    telling::{Due, Telling},
+    heartbeat::{Due, Telling},
+    topic_readiness::Prefixes,
 };
 use crate::webhooks::{
     receiver::{Acknowledged, Echoed, Noted, Oversized},

@@ -1,41 +1,49 @@
-//! One request, from its head to its answer: admitted, read, verified, taken.
+//! One request, from its head to its answer: found, admitted, read, verified, taken, answered.
 
 use std::{
+    collections::HashMap,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use axum::{
+    Router,
     body::Body,
-    extract::{ConnectInfo, Request},
+    extract::{ConnectInfo, Path, Request, State, rejection::PathRejection},
     response::Response,
+    routing::any,
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Method, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header, request::Parts};
 use http_body::Body as _;
+use parking_lot::Mutex;
 use tokio::{
-    sync::oneshot,
+    sync::{mpsc, oneshot},
     time::{Instant, timeout},
 };
 
 use base::metrics::{self, DeliveryEnd, DeliveryFamily, Refusal};
 use model::{AccountingResource, InvoicingHook, Moment, Traceparent};
-use server::Arrived;
+use server::{Arrived, Last, origin};
 
 use super::{
-    ACCOUNTING, Acknowledged, Echoed, INCOMING, Oversized, Shared, Take, answer,
-    body::{self, Limits, Read},
-    check::Check,
-    echo, origin,
+    Acknowledged, Echoed, Noted, Options, Oversized, Take,
+    body::{self, Check, Limits, Read},
+    budget::Budget,
+    echo,
 };
 use crate::webhooks::{
     delivery::{Context, Delivery, Family, Reading},
-    hearing::By,
     intake::Outcome,
-    receivers::{Found, Receiver, Taking, Trust},
-    signature::{ACCOUNTING_HEADER, Presented, Scheme},
+    receivers::{By, Found, Receiver, Receivers, Taking, Trust},
+    signature::{ACCOUNTING_HEADER, Keys, Presented, Scheme},
 };
+
+/// Where accounting deliveries come to; the connector follows.
+const ACCOUNTING: &str = "/webhooks/accounting/";
+/// Where invoicing deliveries come to; the segment follows.
+const INCOMING: &str = "/api/webhooks/incoming/";
 
 /// The shortest time between two echoes of one address that are told.
 const ECHO_INTERVAL: Duration = Duration::from_secs(1);
@@ -48,9 +56,92 @@ pub(super) const NOBODYS_INVOICING_LIMIT: usize = 256 << 10;
 /// The header that is looked for then.
 pub(super) const NOBODYS_HEADER: &str = "ms-signature";
 
+/// Most that is added to `Retry-After`, in seconds.
+const SPREAD: u64 = 2;
+
+/// The routes, and nothing but them. What is said to `acknowledged` is said without waiting: where nobody keeps up with it,
+/// it is dropped and counted.
+pub fn router<T: Take>(
+    receivers: Receivers,
+    take: Arc<T>,
+    acknowledged: mpsc::Sender<Noted>,
+    options: Options,
+) -> Router {
+    let budget = Budget::new(options.unverified_bytes, options.verified_bytes, options.hash_limit);
+    let nobody = Keys::new([&b"in the place of a secret"[..]]);
+    let echoes = Mutex::default();
+    let shared = Arc::new(Shared { receivers, take, acknowledged, budget, nobody, echoes, options });
+    Router::new()
+        .route(&format!("{ACCOUNTING}{{connector}}"), any(accounting::<T>))
+        .route(&format!("{ACCOUNTING}{{connector}}/{{resource}}"), any(accounting::<T>))
+        .route(&format!("{INCOMING}{{segment}}"), any(incoming::<T>))
+        .route(&format!("{INCOMING}{{segment}}/{{hook}}"), any(incoming::<T>))
+        .fallback(nowhere::<T>)
+        .with_state(shared)
+}
+
+/// What all requests share.
+struct Shared<T> {
+    receivers: Receivers,
+    take: Arc<T>,
+    acknowledged: mpsc::Sender<Noted>,
+    budget: Arc<Budget>,
+    /// What deliveries to nobody are hashed with; what comes of it is not looked at.
+    nobody: Keys,
+    /// When the last echo of each address was told.
+    echoes: Mutex<HashMap<EchoAddress, Instant>>,
+    options: Options,
+}
+
+/// A connector, and the hook whose own address it is; `None` for the shared one.
+type EchoAddress = (Arc<str>, Option<InvoicingHook>);
+
+/// The parts of a path that its route leaves open.
+type Segments = Result<Path<Vec<String>>, PathRejection>;
+
+async fn accounting<T: Take>(
+    State(shared): State<Arc<Shared<T>>>,
+    segments: Segments,
+    request: Request,
+) -> Response {
+    let named = segments.ok().and_then(|Path(segments)| match &segments[..] {
+        [connector] => Some((shared.receivers.accounting(connector), None)),
+        [connector, name] => {
+            let resource = AccountingResource::all().find(|resource| resource.name() == name);
+            let resource = resource.or_else(|| AccountingResource::from_provider(name))?;
+            Some((shared.receivers.accounting(connector), Some(resource)))
+        }
+        _ => None,
+    });
+    let (found, resource) = named.unwrap_or((Found::Nobody, None));
+    shared.receive(found, Address::Accounting(resource), request).await
+}
+
+async fn incoming<T: Take>(
+    State(shared): State<Arc<Shared<T>>>,
+    segments: Segments,
+    request: Request,
+) -> Response {
+    let named = segments.ok().and_then(|Path(segments)| match &segments[..] {
+        [segment] => Some((shared.receivers.invoicing(segment), None)),
+        [segment, slug] => {
+            let hook = InvoicingHook::from_slug(slug)?;
+            Some((shared.receivers.invoicing_hook(segment, hook), Some(hook)))
+        }
+        _ => None,
+    });
+    let (found, hook) = named.unwrap_or((Found::Nobody, None));
+    shared.receive(found, Address::Invoicing(hook), request).await
+}
+
+async fn nowhere<T: Take>(State(shared): State<Arc<Shared<T>>>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    shared.refuse(Refusal::Route, &head, body).await
+}
+
 impl<T: Take> Shared<T> {
     /// A request to an address of this receiver, or of nobody.
-    pub(super) async fn receive(&self, found: Found, address: Address, request: Request) -> Response {
+    async fn receive(&self, found: Found, address: Address, request: Request) -> Response {
         let (head, body) = request.into_parts();
         if let (Address::Invoicing(hook), &Method::GET) = (address, &head.method) {
             return self.echo(found, hook, &head, body).await;
@@ -110,7 +201,7 @@ impl<T: Take> Shared<T> {
                 if self.admit(head, Some(&receiver)).is_ok() {
                     self.tell_echo(&receiver, hook);
                 }
-                return answer::echo(guid);
+                return echo_response(guid);
             }
             (Found::Received(_), None) => Refusal::Echo,
             (Found::Faulty, _) => Refusal::Faulty,
@@ -263,8 +354,8 @@ impl<T: Take> Shared<T> {
         };
         metrics::delivery_ended(label, end, since.elapsed());
         match end {
-            DeliveryEnd::Durable | DeliveryEnd::Acknowledged => answer::taken(),
-            DeliveryEnd::Full | DeliveryEnd::Late => answer::later(self.options.retry_after),
+            DeliveryEnd::Durable | DeliveryEnd::Acknowledged => taken(),
+            DeliveryEnd::Full | DeliveryEnd::Late => later(self.options.retry_after),
         }
     }
 
@@ -322,7 +413,7 @@ impl<T: Take> Shared<T> {
     }
 
     /// Refuses, and lets what is left of a short body come in first.
-    pub(super) async fn refuse(&self, refusal: Refusal, head: &Parts, body: Body) -> Response {
+    async fn refuse(&self, refusal: Refusal, head: &Parts, body: Body) -> Response {
         let whole = body::discard(body, head, since(head) + self.options.body_time).await;
         self.refused(refusal, head, !whole)
     }
@@ -335,13 +426,13 @@ impl<T: Take> Shared<T> {
         // connection costs us more; and so may a proxy, whose connections are everybody's.
         let proxied = peer(head).is_some_and(|peer| origin::is_proxy(peer, &self.options.proxies));
         let ends = !matches!(refusal, Refusal::Shed | Refusal::Throttled) && !proxied;
-        answer::refused(refusal, head.version, rest, ends, self.options.retry_after)
+        refusal_response(refusal, head.version, rest, ends, self.options.retry_after)
     }
 }
 
 /// What the address of a request says of its deliveries.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Address {
+enum Address {
     /// Accounting, with the resource that the address was registered for, where it names one.
     Accounting(Option<AccountingResource>),
     /// Invoicing, with the hook whose own address it is; `None` for the shared one.
@@ -433,4 +524,66 @@ fn traceparent(headers: &HeaderMap) -> Option<String> {
     let mut values = headers.get_all("traceparent").iter();
     let (value, None) = (values.next()?.to_str().ok()?, values.next()) else { return None };
     value.parse::<Traceparent>().is_ok().then(|| value.to_owned())
+}
+
+/// The delivery is durable, or was nothing but a question.
+fn taken() -> Response {
+    empty(StatusCode::OK)
+}
+
+/// Not now.
+fn later(after: Duration) -> Response {
+    let spread = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_micros());
+    let after = after.as_secs() + u64::from(spread) % (SPREAD + 1);
+    let mut response = empty(StatusCode::SERVICE_UNAVAILABLE);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(after));
+    response
+}
+
+/// The text that was asked to be echoed, and that nobody shall take for anything but text.
+fn echo_response(guid: &str) -> Response {
+    let mut response = Response::new(Body::from(guid.to_owned()));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Not at all. The connection ends with the answer where `ends` says so, and where a rest of the body was left unread: nothing
+/// after it could be told from that rest.
+fn refusal_response(
+    refusal: Refusal,
+    version: Version,
+    rest: bool,
+    ends: bool,
+    retry_after: Duration,
+) -> Response {
+    let mut response = match refusal {
+        Refusal::Route => empty(StatusCode::NOT_FOUND),
+        Refusal::Starting | Refusal::Faulty | Refusal::Stopped | Refusal::Shed | Refusal::Throttled => {
+            later(retry_after)
+        }
+        Refusal::Unknown | Refusal::Source | Refusal::Unsigned | Refusal::Signature => {
+            empty(StatusCode::UNAUTHORIZED)
+        }
+        Refusal::Echo | Refusal::Broken => empty(StatusCode::BAD_REQUEST),
+        Refusal::Oversized | Refusal::OversizedVerified => empty(StatusCode::PAYLOAD_TOO_LARGE),
+        Refusal::Slow => empty(StatusCode::REQUEST_TIMEOUT),
+    };
+    if ends {
+        response.extensions_mut().insert(Last);
+    }
+    // HTTP/2 has no such header; there a rest ends its stream.
+    if (rest || ends) && version < Version::HTTP_2 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+fn empty(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+    response
 }

@@ -13,10 +13,7 @@ use tokio::time::Instant;
 
 use model::{Key, Moment};
 
-use crate::webhooks::{
-    hearing::Hearing,
-    receivers::{Receiver, Taking, Told},
-};
+use crate::webhooks::receivers::{Hearing, Receiver, Taking, Told};
 
 /// The longest that nothing is told of a connector that is received.
 pub(super) const ALIVE: Duration = Duration::from_secs(20);
@@ -127,7 +124,7 @@ mod tests {
     use crate::{
         config::{Providers, WebhookSource},
         plugin::samples::webhook_config,
-        webhooks::hearing::By,
+        webhooks::receivers::By,
     };
 
     fn receiver(secret: &str, state: Taking) -> Arc<Receiver> {

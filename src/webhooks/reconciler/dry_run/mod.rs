@@ -14,10 +14,15 @@ use tokio::time::Instant;
 
 use model::{Moment, Nonce, Target};
 
-use super::{Desired, Failure, Stop, calls::Calls, draw, no_ledger, read, want_since};
+use super::{
+    calls::{Calls, Stop},
+    desired::Desired,
+    task::{draw, no_ledger, read, want_since},
+};
 use crate::{
     config,
     logins::access::Access,
+    plugin::Failure,
     state::{configs::Properties, ledger::Ledgers, subscriptions::Ledger},
     webhooks::subscriptions::{
         Call, Listed, Memory, Outcome, Plan, Rules, Seen, Situation, Wanted, plan, settle,

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use base::durable;
 
-use super::table::Listed;
+use super::receiver_configs::Listed;
 use crate::{config::connector::TargetState, state::configs::Properties};
 
 const FILE: &str = "receivers.json";

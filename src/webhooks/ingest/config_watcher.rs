@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 use model::Moment;
 
 use super::{
-    cache::Cache,
     gaps::Gaps,
-    openings::{Kind, Opening, Prefixes},
-    table::{Listed, Looked, Received, Table, listed, stopped_at},
+    receiver_cache::Cache,
+    receiver_configs::{Listed, Looked, Received, Table, listed, stopped_at},
+    topic_readiness::{Kind, Opening, Prefixes},
 };
 use crate::{
     config::{Providers, connector::TargetState},

@@ -1,0 +1,470 @@
+//! The loop of the task: reads what is wanted, plans, writes, calls, settles.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::watch,
+    task::{JoinSet, spawn_blocking},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+use base::{
+    failpoint, metrics, random,
+    retry::{Backoff, Chain, Policy},
+};
+use model::{Fingerprint, GapState, Moment, Nonce, Target};
+
+use super::{
+    calls::{Calls, LONGEST_PAUSE, Stop},
+    desired::Desired,
+};
+use crate::{
+    config::{Providers, Worker},
+    plugin::{Failure, Task},
+    state::{
+        configs::Properties,
+        ledger::{self, Handle, Writer},
+        subscriptions::{Change, Ledger},
+    },
+    webhooks::subscriptions::{Call, Memory, Outcome, Plan, Situation, Step, Tries, Wanted, plan, settle},
+};
+
+/// Between two plans where one follows from the other; and where that goes on and on.
+const BREATH: Duration = Duration::from_millis(20);
+const REST: Duration = Duration::from_secs(1);
+/// Plans in a row before that.
+const BUSY: u32 = 200;
+/// How long after a reference has changed the second look is that confirms it.
+const SETTLED: Duration = Duration::from_secs(1);
+/// The longest until the next plan, whatever the last one says.
+const LONGEST: Duration = Duration::from_secs(60);
+/// Ids of others that are remembered.
+const FOREIGN: usize = 1_024;
+
+/// Calls at once.
+const AT_ONCE: usize = 4;
+/// How long a stop waits for calls that are under way; less than a task is given to end.
+const FINISHING: Duration = Duration::from_secs(3);
+
+/// The task's loop; the module's head says how it works.
+pub(crate) struct Reconciler<'a> {
+    task: &'a Task,
+    handle: Handle,
+    changes: watch::Receiver<u64>,
+    writer: Writer,
+    desired: Desired,
+    calls: Calls,
+    memory: Memory,
+    /// Another reading of the configuration that the next look has to find again.
+    unsettled: Option<Box<Desired>>,
+    look_at: Instant,
+    /// When it took over, in microseconds since 1970.
+    began: i64,
+    /// The wish that was last seen.
+    wish: u64,
+    /// After failures that are about everything.
+    backoff: Backoff,
+    pause_until: Instant,
+    /// Plans in a row that have altered something.
+    busy: u32,
+}
+
+impl<'a> Reconciler<'a> {
+    /// Takes over from the instance before it.
+    ///
+    /// # Errors
+    /// The configuration cannot be used here, or Kafka does not allow it.
+    pub(crate) async fn start(task: &'a Task) -> Result<Self, Failure> {
+        let tools = &task.tools;
+        let desired = read(&task.connector, &task.config, &tools.providers, &tools.worker).await?;
+        let calls = Calls::new(&tools.access, &task.connector, &desired.source)?;
+        let opened = tools.ledgers.open(&desired.source).await;
+        let handle = opened.map_err(|error| no_ledger("open the ledger of subscriptions", error))?;
+        let lease = Arc::clone(&tools.lease);
+        let writer = Writer::take(handle.clone(), &task.connector, &tools.shards, lease).await;
+        let writer = writer.map_err(|error| Failure::kafka("take the ledger of subscriptions", error))?;
+        let (first, longest) = desired.source.subscriptions.backoff;
+        let seed = u64::from(kafka::murmur2(task.connector.as_bytes()));
+        Ok(Self {
+            changes: handle.changes(),
+            handle,
+            writer,
+            calls,
+            memory: Memory::default(),
+            unsettled: None,
+            look_at: Instant::now() + tools.worker.secrets_reload_interval,
+            began: Moment::now().micros(),
+            wish: 0,
+            backoff: Backoff::new(Policy { first, longest, total: None }, seed),
+            pause_until: Instant::now(),
+            busy: 0,
+            desired,
+            task,
+        })
+    }
+
+    /// Does what there is to do now, unless it is to stop; returns when to come again.
+    ///
+    /// # Errors
+    /// Why it cannot go on.
+    pub(crate) async fn round(&mut self, is_over: impl Fn() -> bool) -> Result<Instant, Failure> {
+        self.reload().await;
+        self.changes.borrow_and_update();
+        let ledger = self.handle.ledger(&self.task.connector);
+        self.remember(&ledger);
+        let planned = Instant::now();
+        let now = Moment::now().micros();
+        let mut plan = plan(&self.situation(&ledger, &self.wanted(&ledger), now));
+        if !self.desired.source.manage_subscriptions {
+            plan = only_losses(plan, &ledger);
+        }
+        let is_paused = planned < self.pause_until;
+        let has_changes = !plan.changes.is_empty();
+        let alters = has_changes || plan.steps.iter().any(|step| !step.call.only_asks());
+        self.commit(&plan.changes).await?;
+        let has_steps = !is_paused && !plan.steps.is_empty();
+        if has_steps {
+            self.go(plan.steps, planned, is_over).await?;
+        }
+        let now = Moment::now().micros();
+        let again = plan.again_at.map_or(LONGEST, |at| micros(at.saturating_sub(now)).min(LONGEST));
+        let mut wake = (Instant::now() + again).min(self.look_at);
+        self.busy = if alters && !is_paused { self.busy.saturating_add(1) } else { 0 };
+        if has_changes || has_steps {
+            wake = Instant::now();
+        }
+        if Instant::now() < self.pause_until {
+            wake = wake.max(self.pause_until);
+        }
+        Ok(wake.max(Instant::now() + if self.busy > BUSY { REST } else { BREATH }))
+    }
+
+    /// Retries invoicing now: somebody has logged in for it.
+    pub(crate) fn retry_invoicing(&mut self) {
+        self.memory.tries.retain(|target, _| target.resource().is_some());
+        self.memory.list_tries = Tries::default();
+    }
+
+    /// Waits until there may be something to do.
+    pub(crate) async fn idle(&mut self, until: Instant) {
+        tokio::select! {
+            () = sleep_until(until) => {}
+            // The tail lives as long as this does.
+            _ = self.changes.changed() => sleep(BREATH).await,
+        }
+    }
+
+    /// What is wanted: nothing, where people want all removed.
+    fn wanted(&self, ledger: &Ledger) -> BTreeMap<Target, Wanted> {
+        match &ledger.wish {
+            Some(wish) if wish.removed => BTreeMap::new(),
+            _ => self.desired.wanted.clone(),
+        }
+    }
+
+    fn situation<'s>(
+        &'s self,
+        ledger: &'s Ledger,
+        wanted: &'s BTreeMap<Target, Wanted>,
+        now: i64,
+    ) -> Situation<'s> {
+        Situation {
+            connector: &self.task.connector,
+            worker: &self.task.tools.worker_id,
+            now,
+            began: self.began,
+            wanted,
+            ledger,
+            memory: &self.memory,
+            rules: &self.desired.rules,
+            draw: &draw,
+        }
+    }
+
+    /// Writes changes at once; nobody has come after this instance where it succeeds.
+    async fn commit(&mut self, changes: &[Change]) -> Result<(), Failure> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let known: Vec<String> =
+            self.handle.read(&self.task.connector, |ledger| ledger.gaps.keys().cloned().collect());
+        let written = self.writer.commit(changes).await;
+        written.map_err(|error| Failure::kafka("write to the ledger of subscriptions", error))?;
+        for change in changes {
+            if let Change::Gap(gap) = change
+                && gap.state == GapState::Open
+                && !known.contains(&gap.id())
+            {
+                metrics::gap_written(gap.cause.name());
+                let (connector, cause) = (&*self.task.connector, gap.cause.name());
+                let target = gap.target.map(|target| target.to_string());
+                let detail = &*gap.detail;
+                tracing::error!(connector, cause, target, detail, "deliveries may be missing: a gap is open");
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what this process remembers in step with what is wanted.
+    fn remember(&mut self, ledger: &Ledger) {
+        let number = ledger.wish.as_ref().map_or(0, |wish| wish.number);
+        if number != self.wish {
+            self.wish = number;
+            // Somebody wants it done now: nothing waits because of what failed before.
+            let Memory { secrets, foreign, .. } = std::mem::take(&mut self.memory);
+            self.memory = Memory { secrets, foreign, ..Memory::default() };
+            self.pause_until = Instant::now();
+            self.backoff.reset();
+        }
+        want_since(&mut self.memory, &self.desired, Moment::now().micros());
+        while self.memory.foreign.len() > FOREIGN {
+            self.memory.foreign.pop_first();
+        }
+    }
+
+    /// Looks at what the configuration refers to, if it is time or a receiver knows more.
+    async fn reload(&mut self) {
+        let now = Instant::now();
+        let is_told = self.handle.read(&self.task.connector, |ledger| self.is_behind(ledger));
+        if !self.desired.source.common.restart_on_changed_secret {
+            self.look_at = now + LONGEST;
+            return;
+        }
+        if now < self.look_at && !(is_told && now + SETTLED <= self.look_at) {
+            return;
+        }
+        let every = self.task.tools.worker.secrets_reload_interval;
+        self.look_at = now + every;
+        if is_told {
+            self.look_at = now + every.min(SETTLED);
+        }
+        let Task { connector, config, tools, .. } = self.task;
+        let found = match read(connector, config, &tools.providers, &tools.worker).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::debug!(error = %Chain(&error), "what the configuration refers to cannot be read");
+                return;
+            }
+        };
+        if found.is_same(&self.desired) {
+            self.unsettled = None;
+            return;
+        }
+        let is_settled = self.unsettled.as_ref().is_some_and(|before| before.is_same(&found));
+        if !is_settled {
+            self.unsettled = Some(Box::new(found));
+            self.look_at = now + every.min(SETTLED);
+            return;
+        }
+        self.unsettled = None;
+        match Calls::new(&self.task.tools.access, &self.task.connector, &found.source) {
+            Ok(calls) => {
+                tracing::info!(connector = &*self.task.connector, "what it refers to has changed");
+                (self.calls, self.desired) = (calls, found);
+            }
+            Err(error) => tracing::warn!(error = %Chain(&error), "what it refers to now cannot be used"),
+        }
+    }
+
+    /// Whether a receiver knows a secret that is not known here.
+    fn is_behind(&self, ledger: &Ledger) -> bool {
+        let stale = Moment::now().micros().saturating_sub(self.desired.rules.stale);
+        let knows = |target_is_hook: bool, fingerprint: &Fingerprint| {
+            let mut wanted = self.desired.wanted.iter();
+            wanted.any(|(target, one)| {
+                matches!(target, Target::Invoicing(_)) == target_is_hook && one.known.contains(fingerprint)
+            })
+        };
+        self.desired.source.manage_subscriptions
+            && ledger.heard.values().filter(|heard| heard.at > stale).any(|heard| {
+                !heard.accounting.iter().all(|one| knows(false, one))
+                    || !heard.invoicing.iter().all(|one| knows(true, one))
+            })
+    }
+}
+
+/// A call that has been answered.
+struct Answered {
+    call: Call,
+    outcome: Outcome,
+    stop: Option<Stop>,
+}
+
+impl Reconciler<'_> {
+    /// Does steps, some at once.
+    async fn go(
+        &mut self,
+        steps: Vec<Step>,
+        planned: Instant,
+        is_over: impl Fn() -> bool,
+    ) -> Result<(), Failure> {
+        let end = planned + self.desired.request;
+        let mut queue = steps.into_iter();
+        let mut flying: JoinSet<Answered> = JoinSet::new();
+        let (mut changes, mut settled) = (Vec::new(), Vec::<Call>::new());
+        let mut stopped = None;
+        loop {
+            // One that is begun late would have no time left; it is planned anew.
+            let is_late = Instant::now() + self.desired.request / 2 > end;
+            let room = if stopped.is_none() && !is_over() && !is_late { AT_ONCE - flying.len() } else { 0 };
+            let next: Vec<Step> = queue.by_ref().take(room).collect();
+            // What came of some is written with what is to stand before the next.
+            changes.extend(next.iter().flat_map(|step| step.before.iter().cloned()));
+            self.commit(&changes).await?;
+            for call in settled.drain(..) {
+                failpoint::reach(format_args!("subscriptions.{}.settled", call.name()));
+            }
+            self.launch(next, end, &mut flying)?;
+            let Some(answered) = self.answers(&mut flying).await else { break };
+            changes = self.settle(&answered);
+            for one in answered {
+                match one.stop {
+                    Some(stop) => stopped = Some(worse(stopped, stop)),
+                    None => self.backoff.reset(),
+                }
+                settled.push(one.call);
+            }
+        }
+        match stopped {
+            None => Ok(()),
+            Some(Stop::Fail(failure)) => Err(failure),
+            Some(Stop::Wait(verdict)) => {
+                let wait = self.backoff.next_wait(verdict).unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE);
+                tracing::warn!(connector = &*self.task.connector, ?wait, "the provider cannot be asked now");
+                self.pause_until = Instant::now() + wait;
+                Ok(())
+            }
+        }
+    }
+
+    /// Calls the provider for each; what has to stand before is written.
+    fn launch(&self, steps: Vec<Step>, end: Instant, flying: &mut JoinSet<Answered>) -> Result<(), Failure> {
+        for Step { call, why, .. } in steps {
+            failpoint::reach(format_args!("subscriptions.{}.before", call.name()));
+            if !(self.task.tools.lease)() {
+                let message = "keep subscriptions: this worker may not act on what it owns any more";
+                return Err(Failure::passing("LeaseEnded", message));
+            }
+            let (connector, target) = (&*self.task.connector, call.target().map(|target| target.to_string()));
+            if call.only_asks() {
+                tracing::debug!(connector, call = call.name(), target, why, "asking the provider");
+            } else {
+                tracing::info!(connector, call = call.name(), target, why, "calling the provider");
+            }
+            let calls = self.calls.clone();
+            flying.spawn(async move {
+                let (outcome, stop) = calls.make(&call, end).await;
+                failpoint::reach(format_args!("subscriptions.{}.called", call.name()));
+                Answered { call, outcome, stop }
+            });
+        }
+        Ok(())
+    }
+
+    /// The next that are answered; `None` where none is under way any more, or nobody may wait for them.
+    async fn answers(&self, flying: &mut JoinSet<Answered>) -> Option<Vec<Answered>> {
+        let first = tokio::select! {
+            first = flying.join_next() => first?,
+            () = self.task.cancel.cancelled() => timeout(FINISHING, flying.join_next()).await.ok()??,
+        };
+        let mut answered: Vec<Answered> = first.ok().into_iter().collect();
+        while let Some(next) = flying.try_join_next() {
+            answered.extend(next.ok());
+        }
+        Some(answered)
+    }
+
+    /// What is to be written of outcomes.
+    fn settle(&mut self, answered: &[Answered]) -> Vec<Change> {
+        let mut ledger = self.handle.ledger(&self.task.connector);
+        let wanted = self.wanted(&ledger);
+        let mut changes = Vec::new();
+        for Answered { call, outcome, .. } in answered {
+            let situation = self.situation(&ledger, &wanted, Moment::now().micros());
+            let (one, memory) = settle(&situation, call, outcome);
+            self.memory = memory;
+            for change in &one {
+                ledger.apply(change);
+            }
+            changes.extend(one);
+            self.tell(call, outcome);
+        }
+        changes
+    }
+
+    fn tell(&self, call: &Call, outcome: &Outcome) {
+        let (connector, target) = (&*self.task.connector, call.target().map(|target| target.to_string()));
+        match outcome {
+            Outcome::Failed { words, .. } => {
+                tracing::warn!(connector, call = call.name(), target, words, "a call failed");
+            }
+            Outcome::Done { errors, .. } if !errors.is_empty() => {
+                let words = errors.join("; ");
+                tracing::warn!(connector, call = call.name(), target, words, "the provider refuses");
+            }
+            _ => tracing::debug!(connector, call = call.name(), target, ?outcome, "the provider answered"),
+        }
+    }
+}
+
+/// What counts of two.
+fn worse(known: Option<Stop>, other: Stop) -> Stop {
+    match known {
+        Some(known @ Stop::Fail(_)) => known,
+        _ => other,
+    }
+}
+
+/// Notes since when each secret is wanted.
+pub(super) fn want_since(memory: &mut Memory, desired: &Desired, now: i64) {
+    let all: Vec<&Fingerprint> = desired.wanted.values().map(|one| &one.fingerprint).collect();
+    memory.secrets.retain(|known, _| all.contains(&known));
+    for one in all {
+        memory.secrets.entry(one.clone()).or_insert(now);
+    }
+}
+
+/// Reads a configuration, where that may block.
+pub(super) async fn read(
+    connector: &str,
+    config: &Arc<Properties>,
+    providers: &Providers,
+    worker: &Arc<Worker>,
+) -> Result<Desired, Failure> {
+    let (connector, config) = (connector.to_owned(), Arc::clone(config));
+    let (providers, worker) = (providers.clone(), Arc::clone(worker));
+    let reading = spawn_blocking(move || {
+        Desired::read(&connector, &config, &providers, worker.webhook.advertised_url.as_ref())
+    });
+    let broken = |_| Err(Failure::passing("InvalidConfiguration", "reading the configuration broke off"));
+    reading.await.unwrap_or_else(broken)
+}
+
+pub(super) fn no_ledger(action: &str, error: ledger::Error) -> Failure {
+    let (retry, message) = (error.retry(), action.to_owned());
+    Failure { kind: "KafkaError", message, remedy: None, retry, source: Some(Box::new(error)) }
+}
+
+/// Of a plan what is about deliveries that were lost on this side, whoever keeps the subscriptions.
+fn only_losses(plan: Plan, ledger: &Ledger) -> Plan {
+    let concerns = |change: &Change| match change {
+        // A gap that is there ends in any case: nobody here would end it otherwise.
+        Change::Gap(gap) => ledger.gaps.contains_key(&gap.id()),
+        Change::Repair(_) | Change::ForgetHeard(_) => true,
+        _ => false,
+    };
+    let changes = plan.changes.into_iter().filter(concerns).collect();
+    Plan { changes, ..Plan::default() }
+}
+
+/// Microseconds from now on.
+fn micros(time: i64) -> Duration {
+    Duration::from_micros(u64::try_from(time).unwrap_or_default())
+}
+
+/// A nonce nobody has.
+pub(super) fn draw() -> Nonce {
+    // The clock has never been here before either.
+    let bytes = random::bytes::<8>().unwrap_or_else(|_| Moment::now().micros().to_be_bytes());
+    Nonce::new(u64::from_be_bytes(bytes))
+}
