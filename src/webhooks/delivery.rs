@@ -1,9 +1,9 @@
 //! A delivery that was verified: its bytes, and all it takes to make records of them, now or after a crash.
 //!
-//! Verified bytes ─▶ [`Delivery`] ─▶ [`Delivery::read`] ─▶ [`Part`]s, one per lane ─▶ the intake. The spool holds the
+//! Verified bytes ─▶ [`Delivery`] ─▶ [`Delivery::read`] ─▶ [`DeliveryPart`]s, one per lane ─▶ the intake. The spool holds the
 //! delivery itself, not what became of it: a registry that is away only delays, and a reader that was mended reads it again.
 //!
-//! - All records of one key are in one [`Lane`]; order is kept inside a lane, and only there.
+//! - All records of one key are in one [`SpoolKey`]; order is kept inside a lane, and only there.
 //! - What a delivery becomes depends on nothing but the delivery: read again it gives the same records with the same ids.
 //! - A body that cannot be read is a part too: its bytes go to the dead letters.
 
@@ -29,22 +29,22 @@ use model::{
     Reception, TenantId, TopicPrefix, Traceparent, Value,
 };
 
-use crate::spool::Lane;
+use crate::spool::Lane as SpoolKey;
 
 /// Lanes of one topic: enough that one slow key holds up few others, few enough to look at all of them.
-pub const LANES: u8 = 32;
+pub const QUEUES_PER_TOPIC: u8 = 32;
 /// Tenants that are kept with each delivery without a look which of them it names.
-const FEW: usize = 8;
+const MAX_TENANTS_KEPT_WHOLE: usize = 8;
 /// Between the topic and the connector in the name of a lane; no topic has it.
 const SEPARATOR: char = '/';
 /// First byte of what the spool holds, for those who come later.
-const FORMAT: u8 = 1;
+const ENTRY_FORMAT: u8 = 1;
 
 /// Who received what, and when. The body is the provider's, byte for byte.
 #[derive(Debug, Clone)]
 pub struct Delivery {
     /// All but the body.
-    pub context: Arc<Context>,
+    pub context: Arc<DeliveryContext>,
     /// As it was signed.
     pub body: Bytes,
 }
@@ -52,7 +52,7 @@ pub struct Delivery {
 /// All of a delivery but its body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Context {
+pub struct DeliveryContext {
     /// Name of the connector that received it.
     pub connector: Arc<str>,
     /// `topic.prefix` of that connector, as it was then.
@@ -69,13 +69,13 @@ pub struct Context {
     #[serde(default, skip_serializing_if = "Not::not")]
     pub content_ids: bool,
     /// Which API it is of, with what was known beside the body.
-    pub family: Family,
+    pub family: ApiFamily,
 }
 
 /// Which API a delivery is of, with what was known beside the body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Family {
+pub enum ApiFamily {
     /// Accounting.
     Accounting {
         /// The resource the address was registered for.
@@ -86,7 +86,7 @@ pub enum Family {
     Invoicing {
         /// The hook whose secret verified it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        hook: Option<Hook>,
+        hook: Option<SpooledHook>,
         /// Companies of the tenants, as they were mapped then.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         tenants: Arc<BTreeMap<TenantId, CompanyId>>,
@@ -95,26 +95,26 @@ pub enum Family {
 
 /// An [`InvoicingHook`] in the spool's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hook {
+pub struct SpooledHook {
     entity: InvoicingEntity,
     action: InvoicingAction,
 }
 
-impl From<InvoicingHook> for Hook {
+impl From<InvoicingHook> for SpooledHook {
     fn from(hook: InvoicingHook) -> Self {
         Self { entity: hook.entity, action: hook.action }
     }
 }
 
-impl From<Hook> for InvoicingHook {
-    fn from(hook: Hook) -> Self {
+impl From<SpooledHook> for InvoicingHook {
+    fn from(hook: SpooledHook) -> Self {
         Self { entity: hook.entity, action: hook.action }
     }
 }
 
 /// What a delivery says.
 #[derive(Debug, Default)]
-pub struct Reading {
+pub struct DeliveryContent {
     /// Id of an accounting delivery, where it has one that tells it from others: a repetition has the same.
     pub outgoing_id: Option<String>,
     /// The accounting subscription it came by.
@@ -124,14 +124,14 @@ pub struct Reading {
     /// It asks whether this address takes deliveries; there is nothing to publish.
     pub acknowledges: bool,
     /// What is to be published, by lane, in the order of the body.
-    pub parts: Vec<Part>,
+    pub parts: Vec<DeliveryPart>,
 }
 
 /// The records of a delivery that go to one lane, nearly always all of them.
 #[derive(Debug)]
-pub struct Part {
+pub struct DeliveryPart {
     /// Where.
-    pub lane: Lane,
+    pub lane: SpoolKey,
     /// Which of the delivery's records these are; empty when all.
     pub positions: Vec<u16>,
     /// The records, or why there are none: then the body is a dead letter.
@@ -141,7 +141,7 @@ pub struct Part {
 /// Why an entry of the spool is none.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unreadable {
+pub enum UnreadableEntry {
     /// It is shorter than it says.
     #[error("the entry is cut short")]
     Short,
@@ -155,7 +155,7 @@ pub enum Unreadable {
 
 /// What stands before the body in the spool.
 #[derive(Serialize, Deserialize)]
-struct Head<C> {
+struct EntryHead<C> {
     #[serde(flatten)]
     context: C,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -165,7 +165,7 @@ struct Head<C> {
 impl Delivery {
     /// Takes the body apart.
     #[must_use]
-    pub fn read(&self) -> Reading {
+    pub fn read(&self) -> DeliveryContent {
         let (mut reading, records) = self.records();
         let parts = records.and_then(|records| self.by_lane(records));
         reading.parts = parts.unwrap_or_else(|error| vec![self.dead(error)]);
@@ -187,17 +187,18 @@ impl Delivery {
     }
 
     /// What the body says of itself, and its records.
-    fn records(&self) -> (Reading, Result<Vec<Outgoing>, ModelError>) {
+    fn records(&self) -> (DeliveryContent, Result<Vec<Outgoing>, ModelError>) {
         let reception =
             Reception { connector: &self.context.connector, received_at: self.context.received_at };
-        let mut reading = Reading::default();
+        let mut reading = DeliveryContent::default();
         let records = match &self.context.family {
-            Family::Accounting { resource } => {
+            ApiFamily::Accounting { resource } => {
                 let event = AccountingEvent::from_delivery(&self.body, *resource, reception);
                 let acknowledged =
                     event.as_ref().err().and_then(|_| AccountingEvent::acknowledged(&self.body));
                 if let Some(webhook_id) = acknowledged {
-                    let acknowledges = Reading { webhook_id, acknowledges: true, ..Reading::default() };
+                    let acknowledges =
+                        DeliveryContent { webhook_id, acknowledges: true, ..DeliveryContent::default() };
                     return (acknowledges, Ok(Vec::new()));
                 }
                 event.and_then(|event| {
@@ -212,7 +213,7 @@ impl Delivery {
                     Ok(vec![Outgoing::new(Value::AccountingEvent(Box::new(event)), self.meta(id))?])
                 })
             }
-            Family::Invoicing { hook, tenants } => {
+            ApiFamily::Invoicing { hook, tenants } => {
                 let hook = hook.map(InvoicingHook::from);
                 let context = InvoicingContext { reception, hook, tenants };
                 InvoicingEvent::from_json(&self.body, &context).and_then(|events| {
@@ -231,11 +232,11 @@ impl Delivery {
     /// What the spool holds of a part.
     #[must_use]
     pub fn to_entry(&self, positions: &[u16]) -> Bytes {
-        let head = Head { context: &*self.to_keep(), positions: positions.to_vec() };
+        let head = EntryHead { context: &*self.to_keep(), positions: positions.to_vec() };
         // A map with text for keys is always writable.
         let head = serde_json::to_vec(&head).unwrap_or_default();
         let mut entry = BytesMut::with_capacity(5 + head.len() + self.body.len());
-        entry.put_u8(FORMAT);
+        entry.put_u8(ENTRY_FORMAT);
         entry.put_u32(head.len() as u32);
         entry.put_slice(&head);
         entry.put_slice(&self.body);
@@ -244,11 +245,11 @@ impl Delivery {
 
     /// The context with no more than it takes to read this body again: of all the tenants that are mapped, those it names.
     #[must_use]
-    pub fn to_keep(&self) -> Cow<'_, Context> {
-        let Family::Invoicing { hook, tenants } = &self.context.family else {
+    pub fn to_keep(&self) -> Cow<'_, DeliveryContext> {
+        let ApiFamily::Invoicing { hook, tenants } = &self.context.family else {
             return Cow::Borrowed(&self.context);
         };
-        if tenants.len() <= FEW {
+        if tenants.len() <= MAX_TENANTS_KEPT_WHOLE {
             return Cow::Borrowed(&self.context);
         }
         let reception =
@@ -257,32 +258,33 @@ impl Delivery {
         let events = InvoicingEvent::from_json(&self.body, &context).unwrap_or_default();
         let named = events.iter().filter_map(|event| TenantId::new(event.tenant_id.as_deref()?).ok());
         let kept = named.filter_map(|tenant| Some((tenant.clone(), tenants.get(&tenant)?.clone()))).collect();
-        let family = Family::Invoicing { hook: *hook, tenants: Arc::new(kept) };
-        Cow::Owned(Context { family, ..(*self.context).clone() })
+        let family = ApiFamily::Invoicing { hook: *hook, tenants: Arc::new(kept) };
+        Cow::Owned(DeliveryContext { family, ..(*self.context).clone() })
     }
 
     /// The delivery an entry holds, and which of its records it stands for.
     ///
     /// # Errors
     /// It is not ours, or of a later version.
-    pub fn from_entry(mut entry: Bytes) -> Result<(Self, Vec<u16>), Unreadable> {
+    pub fn from_entry(mut entry: Bytes) -> Result<(Self, Vec<u16>), UnreadableEntry> {
         let (format, length) = match entry.first_chunk::<5>() {
             Some([format, length @ ..]) => (*format, u32::from_be_bytes(*length) as usize),
-            None => return Err(Unreadable::Short),
+            None => return Err(UnreadableEntry::Short),
         };
-        if format != FORMAT {
-            return Err(Unreadable::Format(format));
+        if format != ENTRY_FORMAT {
+            return Err(UnreadableEntry::Format(format));
         }
         if entry.len() - 5 < length {
-            return Err(Unreadable::Short);
+            return Err(UnreadableEntry::Short);
         }
-        let head: Head<Context> = serde_json::from_slice(&entry[5..5 + length]).map_err(Unreadable::Head)?;
+        let head: EntryHead<DeliveryContext> =
+            serde_json::from_slice(&entry[5..5 + length]).map_err(UnreadableEntry::Head)?;
         let body = entry.split_off(5 + length);
         Ok((Self { context: Arc::new(head.context), body }, head.positions))
     }
 
     /// Records by lane, lanes in the order they first appear.
-    fn by_lane(&self, records: Vec<Outgoing>) -> Result<Vec<Part>, ModelError> {
+    fn by_lane(&self, records: Vec<Outgoing>) -> Result<Vec<DeliveryPart>, ModelError> {
         let prefix = &self.context.prefix;
         TopicPrefix::check(prefix)?;
         let lane_of = |record: &Outgoing| {
@@ -292,16 +294,16 @@ impl Delivery {
             };
             lane(format_args!("{prefix}.{}", record.topic), &self.context.connector, key)
         };
-        let mut parts: Vec<Part> = Vec::with_capacity(1);
+        let mut parts: Vec<DeliveryPart> = Vec::with_capacity(1);
         for (position, record) in records.into_iter().enumerate() {
             let lane = lane_of(&record);
             let position = position as u16;
             match parts.iter_mut().find(|part| part.lane == lane) {
-                Some(Part { positions, content: Ok(records), .. }) => {
+                Some(DeliveryPart { positions, content: Ok(records), .. }) => {
                     positions.push(position);
                     records.push(record);
                 }
-                _ => parts.push(Part { lane, positions: vec![position], content: Ok(vec![record]) }),
+                _ => parts.push(DeliveryPart { lane, positions: vec![position], content: Ok(vec![record]) }),
             }
         }
         if let [whole] = parts.as_mut_slice() {
@@ -310,10 +312,10 @@ impl Delivery {
         Ok(parts)
     }
 
-    fn dead(&self, error: ModelError) -> Part {
+    fn dead(&self, error: ModelError) -> DeliveryPart {
         let connector = &self.context.connector;
         let lane = lane(format_args!("{}", self.context.dead_letters), connector, connector.as_bytes());
-        Part { lane, positions: Vec::new(), content: Err(error) }
+        DeliveryPart { lane, positions: Vec::new(), content: Err(error) }
     }
 
     fn meta(&self, id: String) -> Meta {
@@ -327,8 +329,8 @@ impl Delivery {
     /// published. Accounting deliveries bring their id; one that does not is told from others by its time.
     fn own_id(&self) -> String {
         let hook = match &self.context.family {
-            Family::Invoicing { hook, .. } if self.context.content_ids => *hook,
-            Family::Invoicing { .. } | Family::Accounting { .. } => {
+            ApiFamily::Invoicing { hook, .. } if self.context.content_ids => *hook,
+            ApiFamily::Invoicing { .. } | ApiFamily::Accounting { .. } => {
                 let digest = HEXLOWER.encode(&Sha256::digest(&self.body)[..16]);
                 return format!("{digest}-{}", self.context.received_at);
             }
@@ -361,42 +363,42 @@ fn tells_apart(id: &str) -> bool {
 
 /// Where records of this key belong, if this connector received them. Each has lanes of its own: one that is paused holds up
 /// nobody.
-fn lane(topic: fmt::Arguments<'_>, connector: &str, key: &[u8]) -> Lane {
-    let number = kafka::murmur2(key) % u32::from(LANES);
+fn lane(topic: fmt::Arguments<'_>, connector: &str, key: &[u8]) -> SpoolKey {
+    let number = kafka::murmur2(key) % u32::from(QUEUES_PER_TOPIC);
     // The hash keeps the name short, whatever the connector's is.
     let topic = format!("{topic}{SEPARATOR}{:08x}", kafka::murmur2(connector.as_bytes()));
-    Lane { topic: topic.into(), number: number as u8 }
+    SpoolKey { topic: topic.into(), number: number as u8 }
 }
 
 /// Full name of the topic that a lane's records go to.
 #[must_use]
-pub fn topic_of(lane: &Lane) -> &str {
+pub fn topic_of(lane: &SpoolKey) -> &str {
     lane.topic.split(SEPARATOR).next().unwrap_or_default()
 }
 
 /// How many bytes deliveries hold, and how many they may.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct DeliveryMemory {
     used: AtomicUsize,
     limit: usize,
 }
 
 /// Bytes that are taken until this is dropped.
 #[derive(Debug)]
-pub(super) struct Taken {
-    memory: Arc<Memory>,
+pub(super) struct HeldMemory {
+    memory: Arc<DeliveryMemory>,
     bytes: usize,
 }
 
-impl Memory {
+impl DeliveryMemory {
     pub(super) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { used: AtomicUsize::new(0), limit })
     }
 
-    /// Counts bytes that are there, whether or not there is room for them: whoever asks [`Memory::has_room`] decides.
-    pub(super) fn take(self: &Arc<Self>, bytes: usize) -> Taken {
+    /// Counts bytes that are there, whether or not there is room for them: whoever asks [`DeliveryMemory::has_room`] decides.
+    pub(super) fn take(self: &Arc<Self>, bytes: usize) -> HeldMemory {
         self.used.fetch_add(bytes, Ordering::Relaxed);
-        Taken { memory: Arc::clone(self), bytes }
+        HeldMemory { memory: Arc::clone(self), bytes }
     }
 
     /// Whether records may wait in memory for Kafka.
@@ -419,7 +421,7 @@ impl Memory {
     }
 }
 
-impl Drop for Taken {
+impl Drop for HeldMemory {
     fn drop(&mut self) {
         self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -434,14 +436,14 @@ mod tests {
     /// An invoicing delivery with the ids that its content gives it.
     fn delivery(connector: &str, hook: Option<&str>, body: &'static [u8], received_at: i64) -> Delivery {
         let hook = hook.map(|hook| InvoicingHook::from_slug(hook).unwrap().into());
-        let context = Context {
+        let context = DeliveryContext {
             connector: connector.into(),
             prefix: "acme".into(),
             dead_letters: "acme.dead-letters".into(),
             received_at,
             traceparent: None,
             content_ids: true,
-            family: Family::Invoicing { hook, tenants: Arc::default() },
+            family: ApiFamily::Invoicing { hook, tenants: Arc::default() },
         };
         Delivery { context: Arc::new(context), body: Bytes::from_static(body) }
     }
@@ -486,7 +488,7 @@ mod tests {
     fn what_an_earlier_version_stored_keeps_its_id() {
         let mut stored = serde_json::to_value(&*delivery("hooks", None, BODY, 1_700).context).unwrap();
         stored.as_object_mut().unwrap().remove("contentIds");
-        let context: Context = serde_json::from_value(stored).unwrap();
+        let context: DeliveryContext = serde_json::from_value(stored).unwrap();
         let delivery = Delivery { context: Arc::new(context), body: Bytes::from_static(BODY) };
 
         let digest: String = Sha256::digest(BODY).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
@@ -496,7 +498,7 @@ mod tests {
 
     #[test]
     fn bytes_count_for_as_long_as_they_are_held() {
-        let memory = Memory::new(100);
+        let memory = DeliveryMemory::new(100);
         let first = memory.take(60);
         assert!(memory.has_room() && !memory.has_plenty());
         let second = memory.take(60);

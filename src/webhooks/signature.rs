@@ -25,7 +25,7 @@ const LENGTH: usize = 32;
 
 /// A signature as it was presented: 32 bytes, of whatever worth.
 #[derive(Clone, Copy)]
-pub struct Presented([u8; LENGTH]);
+pub struct PresentedSignature([u8; LENGTH]);
 
 /// Whether `sha256=` stands before the digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub enum Scheme {
     Optional,
 }
 
-impl Presented {
+impl PresentedSignature {
     /// The one signature of a request; `None` where there is none, or more than one, or it is not 32 bytes in hexadecimal.
     #[must_use]
     pub fn of(headers: &HeaderMap, name: &HeaderName, scheme: Scheme) -> Option<Self> {
@@ -57,17 +57,17 @@ impl Presented {
     }
 }
 
-impl fmt::Debug for Presented {
+impl fmt::Debug for PresentedSignature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Presented")
     }
 }
 
-/// Secrets that may have signed a body, ready to use. The order is the caller's: [`Running::matching`] tells the place.
+/// Secrets that may have signed a body, ready to use. The order is the caller's: [`RunningHmac::matching`] tells the place.
 #[derive(Clone)]
-pub struct Keys(Vec<Hmac<Sha256>>);
+pub struct SigningKeys(Vec<Hmac<Sha256>>);
 
-impl Keys {
+impl SigningKeys {
     /// One key per secret. The caller has seen to it that none is short.
     #[must_use]
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Self {
@@ -77,14 +77,14 @@ impl Keys {
 
     /// Begins a body.
     #[must_use]
-    pub fn start(&self) -> Running {
-        Running(self.0.clone())
+    pub fn start(&self) -> RunningHmac {
+        RunningHmac(self.0.clone())
     }
 
     /// Begins a body that any of these may have signed. Places count through all of them, in this order.
     #[must_use]
-    pub fn start_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Running {
-        Running(all.into_iter().flat_map(|keys| keys.0.iter().cloned()).collect())
+    pub fn start_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> RunningHmac {
+        RunningHmac(all.into_iter().flat_map(|keys| keys.0.iter().cloned()).collect())
     }
 
     /// How many secrets there are.
@@ -94,7 +94,7 @@ impl Keys {
     }
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for SigningKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Keys({})", self.0.len())
     }
@@ -102,9 +102,9 @@ impl fmt::Debug for Keys {
 
 /// A body that is being hashed.
 #[derive(Clone)]
-pub struct Running(Vec<Hmac<Sha256>>);
+pub struct RunningHmac(Vec<Hmac<Sha256>>);
 
-impl Running {
+impl RunningHmac {
     /// The next bytes of the body.
     pub fn update(&mut self, bytes: &[u8]) {
         for mac in &mut self.0 {
@@ -120,7 +120,7 @@ impl Running {
 
     /// Which secret made this signature of all the bytes; every one is tried, also after a match.
     #[must_use]
-    pub fn matching(self, presented: &Presented) -> Option<usize> {
+    pub fn matching(self, presented: &PresentedSignature) -> Option<usize> {
         let mut matching = None;
         for (place, mac) in self.0.into_iter().enumerate() {
             let fits = mac.verify_slice(&presented.0).is_ok();
@@ -130,7 +130,7 @@ impl Running {
     }
 }
 
-impl fmt::Debug for Running {
+impl fmt::Debug for RunningHmac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Running({})", self.0.len())
     }
@@ -157,7 +157,7 @@ pub(super) fn fingerprints(now: &Secret, previous: Option<&Secret>) -> BTreeSet<
 }
 
 fn digest(secret: &Secret, bytes: &[u8]) -> [u8; LENGTH] {
-    let mut mac = Keys::new([secret.reveal().as_bytes()]).start();
+    let mut mac = SigningKeys::new([secret.reveal().as_bytes()]).start();
     mac.update(bytes);
     mac.0.pop().map(|mac| mac.finalize().into_bytes().into()).unwrap_or_default()
 }
@@ -170,10 +170,10 @@ mod tests {
     const SECRET: &str = "a secret of twenty-four b";
 
     fn matching(secrets: &[&str], text: &str, body: &[u8]) -> Option<usize> {
-        let mut running = Keys::new(secrets.iter().map(|secret| secret.as_bytes())).start();
+        let mut running = SigningKeys::new(secrets.iter().map(|secret| secret.as_bytes())).start();
         // In pieces, as bodies arrive.
         body.chunks(5).for_each(|piece| running.update(piece));
-        running.matching(&Presented::parse(text.as_bytes(), Scheme::Required)?)
+        running.matching(&PresentedSignature::parse(text.as_bytes(), Scheme::Required)?)
     }
 
     #[test]
@@ -230,9 +230,9 @@ mod tests {
             format!("sha256={}+0{}", &digits[..2], &digits[4..]),
             format!("sha256={}é", &digits[..62]),
         ] {
-            assert!(Presented::parse(wrong.as_bytes(), Scheme::Required).is_none(), "{wrong}");
+            assert!(PresentedSignature::parse(wrong.as_bytes(), Scheme::Required).is_none(), "{wrong}");
         }
-        assert!(Presented::parse(digits.as_bytes(), Scheme::Optional).is_some());
+        assert!(PresentedSignature::parse(digits.as_bytes(), Scheme::Optional).is_some());
         assert_eq!(matching(&[SECRET], &signed.to_lowercase(), BODY), Some(0));
     }
 
@@ -240,12 +240,12 @@ mod tests {
     fn two_signature_headers_are_none() {
         let signed = sign(&Secret::new(SECRET), BODY);
         let mut headers = HeaderMap::new();
-        assert!(Presented::of(&headers, &ACCOUNTING_HEADER, Scheme::Required).is_none());
+        assert!(PresentedSignature::of(&headers, &ACCOUNTING_HEADER, Scheme::Required).is_none());
         headers.append(ACCOUNTING_HEADER, signed.parse().unwrap());
-        assert!(Presented::of(&headers, &ACCOUNTING_HEADER, Scheme::Required).is_some());
+        assert!(PresentedSignature::of(&headers, &ACCOUNTING_HEADER, Scheme::Required).is_some());
         headers.append(ACCOUNTING_HEADER, signed.parse().unwrap());
 
-        assert!(Presented::of(&headers, &ACCOUNTING_HEADER, Scheme::Required).is_none());
+        assert!(PresentedSignature::of(&headers, &ACCOUNTING_HEADER, Scheme::Required).is_none());
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn nothing_of_a_secret_is_shown() {
-        let keys = Keys::new([SECRET.as_bytes()]);
+        let keys = SigningKeys::new([SECRET.as_bytes()]);
 
         let shown = format!("{keys:?} {:?}", keys.start());
 

@@ -10,14 +10,14 @@ use serde_json::json;
 use crate::{
     cli::table::moment,
     publish::{LetterSignature, LetterSigner},
-    webhooks::dead_letter::{self, Piece, Place},
+    webhooks::dead_letter::{self, LetterPiece, LetterPosition},
 };
 use kafka::Received;
 
 /// What a record of a dead-letter topic is.
 pub(super) enum Kind {
     Whole(Entry),
-    Piece(Piece, Entry),
+    Piece(LetterPiece, Entry),
     /// Says that a letter has been replayed.
     Mark(Mark),
 }
@@ -25,14 +25,14 @@ pub(super) enum Kind {
 /// A replay that was noted behind its letter.
 #[derive(Debug, Clone)]
 pub(super) struct Mark {
-    pub(super) place: Place,
+    pub(super) place: LetterPosition,
     pub(super) signature: LetterSignature,
 }
 
 /// A letter without its body.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
-    pub(super) place: Place,
+    pub(super) place: LetterPosition,
     /// Milliseconds since 1970.
     pub(super) written_at: i64,
     pub(super) connector: String,
@@ -78,7 +78,7 @@ impl Kind {
         let text = |name: &str| dead_letter::text(headers, name);
         let own = |name: &str| text(name).unwrap_or("-").to_owned();
         let mut entry = Entry {
-            place: Place { partition: record.partition, offset: record.offset },
+            place: LetterPosition { partition: record.partition, offset: record.offset },
             written_at: record.timestamp_ms.unwrap_or_default(),
             connector: own("__connect.errors.connector.name"),
             stage: own("__connect.errors.stage"),
@@ -90,7 +90,7 @@ impl Kind {
             replayed: false,
             signature,
         };
-        match Piece::from_headers(headers) {
+        match LetterPiece::from_headers(headers) {
             Ok(None) => Self::Whole(entry),
             Ok(Some(mut piece)) => {
                 entry.size = piece.size;

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     cli::{Result, outside, table},
     publish::LetterSigner,
-    webhooks::dead_letter::Place,
+    webhooks::dead_letter::LetterPosition,
 };
 
 /// Letters in pieces that are not kept are remembered, so that their later pieces are not taken for letters; this many.
@@ -43,7 +43,7 @@ pub(super) async fn run(
 }
 
 /// By time, then place.
-type Rank = (i64, Place);
+type Rank = (i64, LetterPosition);
 
 /// The newest letters that are asked for.
 pub(super) struct Catalogue {
@@ -51,7 +51,7 @@ pub(super) struct Catalogue {
     limit: usize,
     signer: LetterSigner,
     entries: BTreeMap<Rank, Entry>,
-    by_place: HashMap<Place, Rank>,
+    by_place: HashMap<LetterPosition, Rank>,
     by_letter: HashMap<Arc<str>, Rank>,
     forgotten: Recent,
     /// Letters that would have fitted, were there no limit.

@@ -29,7 +29,7 @@ use super::{Environment, Result, client::Format, failure, load, meant, problem};
 use crate::{
     config::{Problem, Worker},
     publish::LetterSigner,
-    webhooks::dead_letter::Place,
+    webhooks::dead_letter::LetterPosition,
 };
 
 #[derive(Subcommand)]
@@ -54,7 +54,7 @@ pub(super) enum Command {
     Show {
         /// Where it is, as `list` shows it
         #[arg(value_name = "PARTITION@OFFSET")]
-        place: Place,
+        place: LetterPosition,
         #[command(flatten)]
         which: Which,
         /// The body alone, byte for byte
@@ -68,7 +68,7 @@ pub(super) enum Command {
     Replay {
         /// Which letters, as `list` shows them
         #[arg(value_name = "PARTITION@OFFSET")]
-        places: Vec<Place>,
+        places: Vec<LetterPosition>,
         #[command(flatten)]
         which: Which,
         /// All letters whose reason or stage contains this text
@@ -143,7 +143,7 @@ pub(super) async fn run(command: Command, environment: &Environment, out: &mut d
                 problem("--prefix", None, rule, "add --prefix or --connector")
             })?;
             let wanted = entry::Wanted { reason, since: None };
-            let places: BTreeSet<Place> = places.into_iter().collect();
+            let places: BTreeSet<LetterPosition> = places.into_iter().collect();
             let order = replay::Order { wanted, places, dry_run, again, owner, trust_unsigned };
             // Large, and once in a process.
             Box::pin(replay::run(&letters, order, out)).await

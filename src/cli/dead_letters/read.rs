@@ -9,7 +9,7 @@ use kafka::{Assignment, Consumer, ConsumerOptions, Error, Event, Received, Start
 use super::Letters;
 use crate::{
     cli::{Failure, Result, failure},
-    webhooks::dead_letter::Place,
+    webhooks::dead_letter::LetterPosition,
 };
 
 /// Without a record or an end for this long, Kafka counts as away.
@@ -22,7 +22,7 @@ impl Letters {
     }
 
     /// The record at a place; `None` where there is none, or none any more.
-    pub(super) async fn record(&self, place: Place) -> Result<Option<Received>> {
+    pub(super) async fn record(&self, place: LetterPosition) -> Result<Option<Received>> {
         if !(0..self.partitions).contains(&place.partition) {
             return Ok(None);
         }

@@ -18,17 +18,17 @@ use super::{
 use crate::{
     cli::{Result, failure, outside, table::harmless},
     publish::LetterSignature,
-    webhooks::dead_letter::{Joining, Piece, Place, Unusable},
+    webhooks::dead_letter::{LetterJoin, LetterPiece, LetterPosition, UnusableLetter},
 };
 
 /// Why nothing is shown or replayed from a place without a letter.
-pub(super) fn missing(topic: &str, place: Place) -> String {
+pub(super) fn missing(topic: &str, place: LetterPosition) -> String {
     format!("{topic} has no letter at {place}: see `tributary dead-letters list` for those there are")
 }
 
 pub(super) async fn run(
     letters: &Letters,
-    place: Place,
+    place: LetterPosition,
     raw: bool,
     json: bool,
     out: &mut dyn Write,
@@ -60,11 +60,11 @@ pub(super) async fn run(
 /// The first piece of the letter that `record` is a piece of, and the whole body.
 async fn joined(
     letters: &Letters,
-    piece: Piece,
+    piece: LetterPiece,
     record: Received,
-) -> Result<(Received, Result<Bytes, Unusable>)> {
+) -> Result<(Received, Result<Bytes, UnusableLetter>)> {
     let letter = piece.letter.clone();
-    let (mut first, mut joining) = (record, Joining::new(piece));
+    let (mut first, mut joining) = (record, LetterJoin::new(piece));
     letters
         .scan_from([(first.partition, Start::Earliest)], async |record| {
             if let Kind::Piece(piece, _) = Kind::of(&record, &letters.signer)

@@ -1,6 +1,6 @@
 //! The form of a dead letter that was a delivery: what its headers say, how it is cut, joined and read again.
 //!
-//! A delivery that cannot be published ─▶ one record with its bytes, or several with a piece each ─▶ [`Joining`] ─▶
+//! A delivery that cannot be published ─▶ one record with its bytes, or several with a piece each ─▶ [`LetterJoin`] ─▶
 //! [`delivery`] ─▶ read by the code of the day. Kafka Connect's `__connect.errors.*` headers say what failed; these come on top:
 //!
 //! | header | says |
@@ -38,7 +38,7 @@ use sha2::{Digest, Sha256};
 use base::retry::Retry;
 use model::EncodedRecord;
 
-use super::delivery::{Context, Delivery, content_id};
+use super::delivery::{Delivery, DeliveryContext, content_id};
 use crate::publish::{DeadLetters, Failure, Original};
 
 /// All of a delivery but its body.
@@ -67,20 +67,20 @@ const MOST_PIECES: u32 = 1024;
 
 /// Where a letter stands in its topic: that of its first piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct LetterPosition {
     /// Partition.
     pub partition: i32,
     /// Offset.
     pub offset: i64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LetterPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.partition, self.offset)
     }
 }
 
-impl FromStr for Place {
+impl FromStr for LetterPosition {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -96,7 +96,7 @@ impl FromStr for Place {
 
 /// Which piece of which letter a record is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub struct LetterPiece {
     /// The same for all pieces of a letter.
     pub letter: String,
     /// From 1.
@@ -108,12 +108,12 @@ pub struct Piece {
     digest: String,
 }
 
-impl Piece {
+impl LetterPiece {
     /// What a record's headers say; `None` where it is a letter of its own.
     ///
     /// # Errors
     /// They say that it is a piece, and not of what.
-    pub fn from_headers(headers: &[(String, Bytes)]) -> Result<Option<Self>, Unusable> {
+    pub fn from_headers(headers: &[(String, Bytes)]) -> Result<Option<Self>, UnusableLetter> {
         let Some(numbers) = text(headers, PIECE) else { return Ok(None) };
         let piece = numbers.split_once('/').and_then(|(number, of)| {
             Some(Self {
@@ -125,7 +125,7 @@ impl Piece {
             })
         });
         let sound = |piece: &Self| (1..=piece.of).contains(&piece.number) && piece.of <= MOST_PIECES;
-        piece.filter(sound).map(Some).ok_or(Unusable::Piece)
+        piece.filter(sound).map(Some).ok_or(UnusableLetter::Piece)
     }
 
     /// Headers of each piece of a letter of so many.
@@ -165,7 +165,8 @@ pub(super) fn records(
     let pieces = pieces.clamp(1, body.len().max(1));
     // Texts and numbers alone, which are always writable.
     let head = Bytes::from(serde_json::to_vec(&*delivery.to_keep()).unwrap_or_default());
-    let of_piece = (pieces > 1).then(|| Piece::headers(&letter_id(&head, id, failure, body), body, pieces));
+    let of_piece =
+        (pieces > 1).then(|| LetterPiece::headers(&letter_id(&head, id, failure, body), body, pieces));
     let piece = |number: usize| {
         let mut headers = vec![(RECEIVED_AT, Bytes::from(context.received_at.to_string()))];
         if number == 1 {
@@ -197,15 +198,15 @@ fn letter_id(context: &[u8], record: Option<&str>, failure: &Failure, body: &[u8
 
 /// Pieces of one letter, in whatever order and however often they come.
 #[derive(Debug)]
-pub struct Joining {
-    piece: Piece,
+pub struct LetterJoin {
+    piece: LetterPiece,
     parts: BTreeMap<u32, Bytes>,
 }
 
-impl Joining {
+impl LetterJoin {
     /// Begins with any piece of a letter.
     #[must_use]
-    pub fn new(piece: Piece) -> Self {
+    pub fn new(piece: LetterPiece) -> Self {
         Self { piece, parts: BTreeMap::new() }
     }
 
@@ -235,23 +236,23 @@ impl Joining {
     ///
     /// # Errors
     /// Pieces are missing, or the whole is not what they say it is.
-    pub fn join(self) -> Result<Bytes, Unusable> {
+    pub fn join(self) -> Result<Bytes, UnusableLetter> {
         let missing = self.missing();
         if !missing.is_empty() {
-            return Err(Unusable::Incomplete { missing, of: self.piece.of });
+            return Err(UnusableLetter::Incomplete { missing, of: self.piece.of });
         }
         let mut whole = BytesMut::with_capacity(self.held());
         self.parts.values().for_each(|part| whole.extend_from_slice(part));
         let sound = whole.len() as u64 == self.piece.size
             && HEXLOWER.encode(&Sha256::digest(&whole)) == self.piece.digest;
-        if sound { Ok(whole.freeze()) } else { Err(Unusable::Damaged) }
+        if sound { Ok(whole.freeze()) } else { Err(UnusableLetter::Damaged) }
     }
 }
 
 /// Why a letter cannot be joined or read again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unusable {
+pub enum UnusableLetter {
     /// Not all of it is there.
     #[error("piece {} of {of} missing: not written yet, or gone by the topic's retention", numbers(.missing))]
     Incomplete {
@@ -274,7 +275,7 @@ pub enum Unusable {
     Context,
 }
 
-impl Unusable {
+impl UnusableLetter {
     /// The letter stays what it is.
     #[must_use]
     pub fn retry(&self) -> Retry {
@@ -286,15 +287,15 @@ impl Unusable {
 ///
 /// # Errors
 /// It was none, or one that this version cannot read.
-pub fn delivery(headers: &[(String, Bytes)], body: Bytes) -> Result<Delivery, Unusable> {
-    let (_, context) = headers.iter().find(|(name, _)| name == DELIVERY).ok_or(Unusable::NoDelivery)?;
-    let context: Context = serde_json::from_slice(context).map_err(|_| Unusable::Context)?;
+pub fn delivery(headers: &[(String, Bytes)], body: Bytes) -> Result<Delivery, UnusableLetter> {
+    let (_, context) = headers.iter().find(|(name, _)| name == DELIVERY).ok_or(UnusableLetter::NoDelivery)?;
+    let context: DeliveryContext = serde_json::from_slice(context).map_err(|_| UnusableLetter::Context)?;
     Ok(Delivery { context: Arc::new(context), body })
 }
 
 /// The record that says that a letter has been replayed. `records` is what became of it.
 #[must_use]
-pub fn mark(topic: Arc<str>, place: Place, key: Bytes, records: usize) -> EncodedRecord {
+pub fn mark(topic: Arc<str>, place: LetterPosition, key: Bytes, records: usize) -> EncodedRecord {
     let value = serde_json::json!({ "replayed": place.to_string(), "records": records });
     let headers = vec![
         (REPLAYED, Bytes::from(place.to_string())),

@@ -3,23 +3,23 @@ use model::TopicPrefix;
 use super::*;
 use crate::{
     publish::{LetterSigner, Stage},
-    webhooks::delivery::Family,
+    webhooks::delivery::ApiFamily,
 };
 
 const BODY: &[u8] = b"the whole of a delivery";
 
-fn cut(letter: &str, of: usize) -> Vec<(Piece, Bytes)> {
-    let headers = Piece::headers(letter, BODY, of);
+fn cut(letter: &str, of: usize) -> Vec<(LetterPiece, Bytes)> {
+    let headers = LetterPiece::headers(letter, BODY, of);
     let size = BODY.len().div_ceil(of);
     let piece = |(place, part): (usize, &'static [u8])| {
         let headers = headers(place + 1).map(|(name, value)| (name.to_owned(), value));
-        (Piece::from_headers(&headers).unwrap().unwrap(), Bytes::from_static(part))
+        (LetterPiece::from_headers(&headers).unwrap().unwrap(), Bytes::from_static(part))
     };
     BODY.chunks(size).enumerate().map(piece).collect()
 }
 
-fn joined(pieces: &[(Piece, Bytes)]) -> Result<Bytes, Unusable> {
-    let mut joining = Joining::new(pieces[0].0.clone());
+fn joined(pieces: &[(LetterPiece, Bytes)]) -> Result<Bytes, UnusableLetter> {
+    let mut joining = LetterJoin::new(pieces[0].0.clone());
     for (piece, bytes) in pieces {
         joining.add(piece.number, bytes.clone());
     }
@@ -42,8 +42,8 @@ fn a_missing_piece_is_named_and_a_changed_one_is_noticed() {
     changed[1].1 = Bytes::from_static(b"E of a d");
     let missing = joined(&[pieces[0].clone(), pieces[2].clone()]);
 
-    assert_eq!(missing, Err(Unusable::Incomplete { missing: vec![2], of: 3 }));
-    assert_eq!(joined(&changed), Err(Unusable::Damaged));
+    assert_eq!(missing, Err(UnusableLetter::Incomplete { missing: vec![2], of: 3 }));
+    assert_eq!(joined(&changed), Err(UnusableLetter::Damaged));
 }
 
 #[test]
@@ -71,25 +71,29 @@ fn letters_that_differ_in_anything_have_different_ids() {
 fn headers_that_no_piece_of_ours_has_are_refused() {
     let headers = |numbers: &str| {
         let mut headers: Vec<_> =
-            Piece::headers("a", BODY, 2)(1).map(|(name, value)| (name.to_owned(), value)).into();
+            LetterPiece::headers("a", BODY, 2)(1).map(|(name, value)| (name.to_owned(), value)).into();
         headers[1].1 = Bytes::from(numbers.to_owned());
         headers
     };
 
     for wrong in ["", "1", "0/2", "3/2", "1/2000000000", "a/b", "1/2/3"] {
-        assert_eq!(Piece::from_headers(&headers(wrong)), Err(Unusable::Piece), "{wrong}");
+        assert_eq!(LetterPiece::from_headers(&headers(wrong)), Err(UnusableLetter::Piece), "{wrong}");
     }
-    assert_eq!(Piece::from_headers(&headers("1/2")[..3]), Err(Unusable::Piece), "without a digest");
-    assert_eq!(Piece::from_headers(&[]), Ok(None));
+    assert_eq!(
+        LetterPiece::from_headers(&headers("1/2")[..3]),
+        Err(UnusableLetter::Piece),
+        "without a digest"
+    );
+    assert_eq!(LetterPiece::from_headers(&[]), Ok(None));
 }
 
 #[test]
 fn a_place_is_read_as_it_is_written_and_nothing_else_is() {
-    let place = Place { partition: 3, offset: 42 };
+    let place = LetterPosition { partition: 3, offset: 42 };
 
     assert_eq!(place.to_string().parse(), Ok(place));
     for wrong in ["", "3", "@", "3@", "@42", "-3@42", "3@-1", "3@4 2", "3@99999999999999999999", "3:42"] {
-        assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+        assert!(wrong.parse::<LetterPosition>().is_err(), "{wrong}");
     }
 }
 
@@ -105,8 +109,8 @@ fn dead_letters() -> DeadLetters {
     }
 }
 
-fn received(body: impl Into<Bytes>, family: Family) -> Delivery {
-    let context = Context {
+fn received(body: impl Into<Bytes>, family: ApiFamily) -> Delivery {
+    let context = DeliveryContext {
         connector: "hooks".into(),
         prefix: "acme".into(),
         dead_letters: "acme.dead-letters".into(),
@@ -119,7 +123,7 @@ fn received(body: impl Into<Bytes>, family: Family) -> Delivery {
 }
 
 fn accounting(body: impl Into<Bytes>) -> Delivery {
-    received(body, Family::Accounting { resource: None })
+    received(body, ApiFamily::Accounting { resource: None })
 }
 
 fn headers(record: &EncodedRecord) -> Vec<(String, Bytes)> {
@@ -136,11 +140,11 @@ fn too_large() -> Failure {
 }
 
 fn joined_by_letter<'a>(records: impl IntoIterator<Item = &'a EncodedRecord>) -> BTreeMap<String, Bytes> {
-    let mut joining: BTreeMap<String, Joining> = BTreeMap::new();
+    let mut joining: BTreeMap<String, LetterJoin> = BTreeMap::new();
     for record in records {
-        let piece = Piece::from_headers(&headers(record)).unwrap().unwrap();
+        let piece = LetterPiece::from_headers(&headers(record)).unwrap().unwrap();
         let (id, number) = (piece.letter.clone(), piece.number);
-        let one = joining.entry(id).or_insert_with(|| Joining::new(piece));
+        let one = joining.entry(id).or_insert_with(|| LetterJoin::new(piece));
         one.add(number, record.value.clone().unwrap());
     }
     joining.into_iter().map(|(id, joining)| (id, joining.join().unwrap())).collect()

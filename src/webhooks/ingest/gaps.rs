@@ -33,15 +33,15 @@ pub(super) use model::GapCause as Cause;
 use model::{GapState, Key, Moment};
 
 const FILE: &str = "gaps.json";
-const LARGEST: u64 = 16 << 20;
+const MAX_FILE_BYTES: u64 = 16 << 20;
 /// Gaps that wait to be written. Beyond it nothing new is told by a further one.
-const MOST: usize = 1_000;
+const MAX_WAITING: usize = 1_000;
 /// One gap of a connector and cause covers what happens so soon after it, in microseconds.
-const SOON: u64 = 60_000_000;
+const COALESCE_MICROS: u64 = 60_000_000;
 
 /// Deliveries of a connector that may be missing, and the prefix whose state topic is to have it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Gap {
+pub(super) struct UnwrittenGap {
     pub(super) prefix: String,
     #[serde(flatten)]
     pub(super) gap: model::Gap,
@@ -50,36 +50,36 @@ pub(super) struct Gap {
 /// Something of the spool is lost, and nobody knows whose it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Loss {
+struct SpoolLoss {
     from: i64,
     detail: String,
     found_at: i64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Content {
-    gaps: Vec<Gap>,
-    losses: Vec<Loss>,
+struct GapFileContent {
+    gaps: Vec<UnwrittenGap>,
+    losses: Vec<SpoolLoss>,
 }
 
 /// Connector, prefix and cause.
-type Kind = (String, String, Cause);
+type GapKind = (String, String, Cause);
 
 /// The last gap of a kind.
 #[derive(Debug, Clone, Copy)]
-struct Last {
+struct LastGap {
     from: i64,
     opened_at: i64,
 }
 
-impl Last {
+impl LastGap {
     /// Whether it tells all that another one would.
-    fn covers(self, gap: &Gap) -> bool {
+    fn covers(self, gap: &UnwrittenGap) -> bool {
         let gap = &gap.gap;
         let is_near = match gap.cause {
             // Each is known by the moment it was ordered.
             Cause::Stopped => self.opened_at == gap.opened_at,
-            _ => self.opened_at.abs_diff(gap.opened_at) < SOON,
+            _ => self.opened_at.abs_diff(gap.opened_at) < COALESCE_MICROS,
         };
         is_near && self.from <= gap.from
     }
@@ -87,12 +87,12 @@ impl Last {
 
 /// The gaps that are not in Kafka yet.
 #[derive(Debug)]
-pub(super) struct Gaps {
+pub(super) struct GapFile {
     path: PathBuf,
     worker: Arc<str>,
-    content: Mutex<Content>,
+    content: Mutex<GapFileContent>,
     /// The last of each kind, also of those that Kafka has by now.
-    last: Mutex<BTreeMap<Kind, Last>>,
+    last: Mutex<BTreeMap<GapKind, LastGap>>,
     /// The connectors that are received, by name with their prefix.
     received: Mutex<Vec<(String, String)>>,
     /// One writer at a time.
@@ -100,7 +100,7 @@ pub(super) struct Gaps {
     changed: watch::Sender<()>,
 }
 
-impl Gap {
+impl UnwrittenGap {
     /// Which it is, among all of its prefix.
     pub(super) fn key(&self) -> Key {
         self.gap.key()
@@ -113,17 +113,17 @@ impl Gap {
     }
 }
 
-impl Gaps {
+impl GapFile {
     /// With what an earlier run could not write. Blocks.
     pub(super) fn load(state_dir: &Path, worker: Arc<str>) -> Self {
         let path = state_dir.join(FILE);
-        let read = || -> io::Result<Content> {
-            let content = durable::read(&path, LARGEST)?;
+        let read = || -> io::Result<GapFileContent> {
+            let content = durable::read(&path, MAX_FILE_BYTES)?;
             Ok(content.map(|content| serde_json::from_slice(&content)).transpose()?.unwrap_or_default())
         };
         let content = read().unwrap_or_else(|error| {
             tracing::error!(path = %path.display(), %error, "gaps that an earlier run found cannot be read");
-            Content::default()
+            GapFileContent::default()
         });
         let (writing, changed) = (tokio::sync::Mutex::default(), watch::Sender::new(()));
         let (content, last, received) = (Mutex::new(content), Mutex::default(), Mutex::default());
@@ -149,20 +149,21 @@ impl Gaps {
 
     /// Acknowledged deliveries of any connector may be missing from then on. Whether a crash would not forget that.
     pub(super) async fn lost(&self, from: SystemTime, detail: String) -> bool {
-        self.lose(Loss { from: Moment::from(from).micros(), detail, found_at: Moment::now().micros() }).await
+        self.lose(SpoolLoss { from: Moment::from(from).micros(), detail, found_at: Moment::now().micros() })
+            .await
     }
 
     /// Acknowledged deliveries of any connector, the oldest of this moment, wait for another version of the program. However
     /// often that is found, it is the same gap.
     pub(super) async fn unusable(&self, since: SystemTime, detail: String) {
         let since = Moment::from(since).micros();
-        self.lose(Loss { from: since, detail, found_at: since }).await;
+        self.lose(SpoolLoss { from: since, detail, found_at: since }).await;
     }
 
-    async fn lose(&self, loss: Loss) -> bool {
+    async fn lose(&self, loss: SpoolLoss) -> bool {
         {
             let mut content = self.content.lock();
-            if content.losses.len() >= MOST {
+            if content.losses.len() >= MAX_WAITING {
                 return false;
             }
             content.losses.push(loss);
@@ -189,12 +190,12 @@ impl Gaps {
     }
 
     /// Those that Kafka has not got yet.
-    pub(super) fn unwritten(&self) -> Vec<Gap> {
+    pub(super) fn unwritten(&self) -> Vec<UnwrittenGap> {
         self.content.lock().gaps.clone()
     }
 
     /// Kafka has these.
-    pub(super) async fn written(&self, gaps: &[Gap]) {
+    pub(super) async fn written(&self, gaps: &[UnwrittenGap]) {
         for gap in gaps {
             metrics::gap_written(gap.gap.cause.name());
         }
@@ -228,20 +229,20 @@ impl Gaps {
             worker: self.worker.to_string(),
             state: GapState::Open,
         };
-        let gap = Gap { prefix: prefix.to_owned(), gap };
+        let gap = UnwrittenGap { prefix: prefix.to_owned(), gap };
         {
             let mut last = self.last.lock();
             let kind = (connector.to_owned(), prefix.to_owned(), cause);
             if last.get(&kind).is_some_and(|last| last.covers(&gap)) {
                 return false;
             }
-            last.insert(kind, Last { from, opened_at });
+            last.insert(kind, LastGap { from, opened_at });
         }
         let mut content = self.content.lock();
         // One that an earlier run has found may wait still.
         let is_known =
             content.gaps.iter().any(|known| known.prefix == gap.prefix && known.key() == gap.key());
-        if is_known || content.gaps.len() >= MOST {
+        if is_known || content.gaps.len() >= MAX_WAITING {
             return false;
         }
         tracing::error!(connector, cause = cause.name(), detail, "deliveries may be missing: a gap is open");
@@ -271,8 +272,8 @@ impl Gaps {
 mod tests {
     use super::*;
 
-    fn gaps(directory: &Path) -> Gaps {
-        Gaps::load(directory, "worker:1".into())
+    fn gaps(directory: &Path) -> GapFile {
+        GapFile::load(directory, "worker:1".into())
     }
 
     #[tokio::test]
@@ -334,7 +335,7 @@ mod tests {
         for _ in 0..3 {
             gaps.unusable(moment, "of another version".to_owned()).await;
         }
-        let again = Gaps::load(directory.path(), "worker:1".into());
+        let again = GapFile::load(directory.path(), "worker:1".into());
         again.assign(&[("hooks".to_owned(), "acme".to_owned())]).await;
         again.unusable(moment, "of another version".to_owned()).await;
 
@@ -351,7 +352,7 @@ mod tests {
         let mut keys = std::collections::BTreeSet::new();
 
         for (directory, name) in workers {
-            let gaps = Gaps::load(directory, name.into());
+            let gaps = GapFile::load(directory, name.into());
             for at in [7_000, 7_000, 9_000] {
                 gaps.stopped("hooks", "acme", at).await;
             }

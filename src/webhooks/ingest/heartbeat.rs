@@ -2,7 +2,7 @@
 //!
 //! - Told at once where a connector begins to be received or its secrets have changed: a secret is used for new subscriptions once
 //!   every receiver knows it.
-//! - Told every so often ([`Told::every`](crate::webhooks::receivers::Told)) where deliveries have come, and every [`ALIVE`] in
+//! - Told every so often ([`Advertised::every`](crate::webhooks::receivers::Advertised)) where deliveries have come, and every [`HEARTBEAT_INTERVAL`] in
 //!   any case: a worker that is not heard of any more counts for nothing.
 //! - Nothing is told of one that is stopped: it takes no deliveries.
 
@@ -13,83 +13,91 @@ use tokio::time::Instant;
 
 use model::{Key, Moment};
 
-use crate::webhooks::receivers::{Hearing, Receiver, Taking, Told};
+use crate::webhooks::receivers::{Advertised, DeliveryStats, Receiver, ReceiverState};
 
 /// The longest that nothing is told of a connector that is received.
-pub(super) const ALIVE: Duration = Duration::from_secs(20);
+pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(20);
 
 /// A record that is due.
 #[derive(Debug)]
-pub(super) struct Due {
+pub(super) struct DueHeartbeat {
     pub(super) connector: String,
     pub(super) prefix: String,
     pub(super) key: Key,
     pub(super) value: Value,
-    said: Said,
+    sent: SentHeartbeat,
 }
 
 /// What was last told of a connector.
 #[derive(Debug, Clone)]
-struct Said {
+struct SentHeartbeat {
     prefix: String,
-    told: Told,
+    advertised: Advertised,
     count: u64,
     at: Instant,
 }
 
 /// See the module's head.
 #[derive(Debug)]
-pub(super) struct Telling {
+pub(super) struct Heartbeat {
     pub(super) worker: Arc<str>,
-    pub(super) hearing: Hearing,
-    said: BTreeMap<String, Said>,
+    pub(super) delivery_stats: DeliveryStats,
+    sent: BTreeMap<String, SentHeartbeat>,
     /// Since when each connector is received here.
     since: BTreeMap<String, i64>,
 }
 
-impl Telling {
-    pub(super) fn new(worker: Arc<str>, hearing: Hearing) -> Self {
-        Self { worker, hearing, said: BTreeMap::new(), since: BTreeMap::new() }
+impl Heartbeat {
+    pub(super) fn new(worker: Arc<str>, delivery_stats: DeliveryStats) -> Self {
+        Self { worker, delivery_stats, sent: BTreeMap::new(), since: BTreeMap::new() }
     }
 
     /// What is to be told now, and when to look again.
-    pub(super) fn due(&mut self, receivers: &[Arc<Receiver>], now: Instant) -> (Vec<Due>, Option<Instant>) {
+    pub(super) fn due(
+        &mut self,
+        receivers: &[Arc<Receiver>],
+        now: Instant,
+    ) -> (Vec<DueHeartbeat>, Option<Instant>) {
         let taking: Vec<&Arc<Receiver>> =
-            receivers.iter().filter(|receiver| receiver.state != Taking::Nothing).collect();
+            receivers.iter().filter(|receiver| receiver.state != ReceiverState::Stopped).collect();
         let is_received = |name: &str| taking.iter().any(|receiver| &*receiver.connector == name);
-        self.hearing.retain(is_received);
-        self.said.retain(|name, _| is_received(name));
+        self.delivery_stats.retain(is_received);
+        self.sent.retain(|name, _| is_received(name));
         self.since.retain(|name, _| is_received(name));
         let (mut due, mut again) = (Vec::new(), None::<Instant>);
         for receiver in taking {
             let name = &*receiver.connector;
             self.since.entry(name.to_owned()).or_insert_with(|| Moment::now().micros());
-            let next = match self.said.get(name) {
+            let next = match self.sent.get(name) {
                 None => now,
-                Some(said) if said.told != receiver.told || *said.prefix != *receiver.prefix => now,
-                Some(said) if self.hearing.count(name) != said.count => said.at + receiver.told.every,
-                Some(said) => said.at + ALIVE,
+                Some(sent) if sent.advertised != receiver.advertised || *sent.prefix != *receiver.prefix => {
+                    now
+                }
+                Some(sent) if self.delivery_stats.count(name) != sent.count => {
+                    sent.at + receiver.advertised.every
+                }
+                Some(sent) => sent.at + HEARTBEAT_INTERVAL,
             };
             if next <= now {
                 due.push(self.record(receiver, now));
             }
-            let look = now + receiver.told.every.min(ALIVE);
+            let look = now + receiver.advertised.every.min(HEARTBEAT_INTERVAL);
             again = Some(again.map_or(look, |known| known.min(look)));
         }
         (due, again)
     }
 
     /// Kafka has it.
-    pub(super) fn done(&mut self, due: Due) {
-        self.said.insert(due.connector, due.said);
+    pub(super) fn done(&mut self, due: DueHeartbeat) {
+        self.sent.insert(due.connector, due.sent);
     }
 
-    fn record(&self, receiver: &Receiver, now: Instant) -> Due {
+    fn record(&self, receiver: &Receiver, now: Instant) -> DueHeartbeat {
         let name = &*receiver.connector;
-        let heard = self.hearing.of(name);
-        let said = Said {
+        let heard = self.delivery_stats.of(name);
+        let sent = SentHeartbeat {
             prefix: receiver.prefix.to_string(),
-            told: receiver.told.clone(),
+            advertised: receiver.advertised.clone(),
             count: heard.count,
             at: now,
         };
@@ -98,20 +106,20 @@ impl Telling {
             worker: self.worker.to_string(),
             at,
             since: self.since.get(name).copied().unwrap_or(at),
-            accounting: receiver.told.accounting.clone(),
-            invoicing: receiver.told.invoicing.clone(),
+            accounting: receiver.advertised.accounting.clone(),
+            invoicing: receiver.advertised.invoicing.clone(),
             hook_addresses: true,
             tells_echoes: true,
             webhooks: heard.webhooks,
             hooks: heard.hooks,
         };
-        Due {
+        DueHeartbeat {
             connector: name.to_owned(),
             prefix: receiver.prefix.to_string(),
             key: model::Heard::key(name, &self.worker),
             // Plain data with texts as keys: it always becomes JSON.
             value: serde_json::to_value(value).unwrap_or_default(),
-            said,
+            sent,
         }
     }
 }
@@ -124,10 +132,10 @@ mod tests {
     use crate::{
         config::{Providers, WebhookSource},
         plugin::samples::webhook_config,
-        webhooks::receivers::By,
+        webhooks::receivers::DeliveredBy,
     };
 
-    fn receiver(secret: &str, state: Taking) -> Arc<Receiver> {
+    fn receiver(secret: &str, state: ReceiverState) -> Arc<Receiver> {
         let mut config = webhook_config();
         config.insert("accounting.secret".into(), secret.into());
         config.insert("subscriptions.poll.interval.ms".into(), "4000".into());
@@ -135,27 +143,29 @@ mod tests {
         Arc::new(Receiver::of(&source, "dead".to_owned(), state).unwrap())
     }
 
-    fn tell(telling: &mut Telling, receivers: &[Arc<Receiver>], now: Instant) -> Vec<Value> {
-        let (due, _) = telling.due(receivers, now);
+    fn tell(heartbeat: &mut Heartbeat, receivers: &[Arc<Receiver>], now: Instant) -> Vec<Value> {
+        let (due, _) = heartbeat.due(receivers, now);
         let values = due.iter().map(|due| due.value.clone()).collect();
-        due.into_iter().for_each(|due| telling.done(due));
+        due.into_iter().for_each(|due| heartbeat.done(due));
         values
     }
 
     #[tokio::test]
     async fn a_new_secret_is_told_at_once_and_deliveries_every_so_often() {
-        let mut telling = Telling::new("w:1".into(), Hearing::default());
+        let mut heartbeat = Heartbeat::new("w:1".into(), DeliveryStats::default());
         let (first, second) = ("0123456789abcdef-first", "0123456789abcdef-second");
-        let receivers = [receiver(first, Taking::All)];
+        let receivers = [receiver(first, ReceiverState::Running)];
         let now = Instant::now();
 
-        let begun = tell(&mut telling, &receivers, now);
-        let nothing_new = tell(&mut telling, &receivers, now + Duration::from_secs(2));
-        telling.hearing.note(&receivers[0].connector, By::Webhook("w-1", None), 5);
-        let too_soon = tell(&mut telling, &receivers, now + Duration::from_millis(500));
-        let heard = tell(&mut telling, &receivers, now + Duration::from_secs(2));
-        let rotated = tell(&mut telling, &[receiver(second, Taking::All)], now + Duration::from_secs(2));
-        let alive = tell(&mut telling, &[receiver(second, Taking::All)], now + Duration::from_secs(23));
+        let begun = tell(&mut heartbeat, &receivers, now);
+        let nothing_new = tell(&mut heartbeat, &receivers, now + Duration::from_secs(2));
+        heartbeat.delivery_stats.note(&receivers[0].connector, DeliveredBy::Webhook("w-1", None), 5);
+        let too_soon = tell(&mut heartbeat, &receivers, now + Duration::from_millis(500));
+        let heard = tell(&mut heartbeat, &receivers, now + Duration::from_secs(2));
+        let rotated =
+            tell(&mut heartbeat, &[receiver(second, ReceiverState::Running)], now + Duration::from_secs(2));
+        let alive =
+            tell(&mut heartbeat, &[receiver(second, ReceiverState::Running)], now + Duration::from_secs(23));
 
         let known = |secret| serde_json::json!([Fingerprint::of(secret)]);
         assert_eq!((begun.len(), &begun[0]["accounting"]), (1, &known(first)));
@@ -167,13 +177,13 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_told_of_a_connector_that_is_stopped_and_all_again_once_it_runs() {
-        let mut telling = Telling::new("w:1".into(), Hearing::default());
+        let mut heartbeat = Heartbeat::new("w:1".into(), DeliveryStats::default());
         let secret = "0123456789abcdef-first";
         let now = Instant::now();
 
-        let running = tell(&mut telling, &[receiver(secret, Taking::All)], now);
-        let stopped = tell(&mut telling, &[receiver(secret, Taking::Nothing)], now);
-        let resumed = tell(&mut telling, &[receiver(secret, Taking::SpoolOnly)], now);
+        let running = tell(&mut heartbeat, &[receiver(secret, ReceiverState::Running)], now);
+        let stopped = tell(&mut heartbeat, &[receiver(secret, ReceiverState::Stopped)], now);
+        let resumed = tell(&mut heartbeat, &[receiver(secret, ReceiverState::Paused)], now);
 
         assert_eq!((running.len(), stopped.len(), resumed.len()), (1, 0, 1));
     }

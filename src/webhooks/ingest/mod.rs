@@ -31,6 +31,6 @@ mod topic_readiness;
 
 pub use self::service::Error;
 pub(crate) use self::{
-    health::Watch,
-    service::{Feed, Ingest, Writing},
+    health::IngestStatus,
+    service::{ConfigFeed, Ingest, TopicClients},
 };

@@ -21,12 +21,12 @@ use kafka::{Admin, PlainWriter, ProducerOptions};
 use server::Server;
 
 use super::{
-    config_watcher::{Follower, Parts},
-    gaps::Gaps,
-    health::Watch,
-    heartbeat::Telling,
-    state_notes::{self, Ears, Notes},
-    topic_readiness::Prefixes,
+    config_watcher::{ConfigWatcher, WatchedParts},
+    gaps::GapFile,
+    health::IngestStatus,
+    heartbeat::Heartbeat,
+    state_notes::{self, NoteChannels, StateNotes},
+    topic_readiness::TopicReadiness,
 };
 use crate::{
     avro, config,
@@ -35,20 +35,20 @@ use crate::{
     spool::{self, Missing, Opened, Spool},
     state::{Tail, configs::Configs},
     webhooks::{
-        intake::{Intake, Producers, Times},
-        receiver::{self, Echoed, Noted, Oversized},
-        receivers::{Hearing, Receivers},
+        intake::{Intake, KafkaProducers, Times},
+        receiver::{self, AcknowledgeNote, Echoed, Oversized},
+        receivers::{DeliveryStats, Receivers},
     },
 };
 
 /// Directory of the spool below `state.dir`.
 const SPOOL: &str = "spool";
 /// Acknowledges and oversized deliveries that may wait to be noted; more are counted and dropped.
-const NOTES: usize = 1_000;
+const NOTE_QUEUE: usize = 1_000;
 /// What is left of a stop for the spool, once the intake is done.
-const CLOSING: Duration = Duration::from_secs(2);
+const SPOOL_CLOSE_TIME: Duration = Duration::from_secs(2);
 /// What the spool may hold until it is known whose deliveries are received.
-const UNTIL_KNOWN: u64 = 1 << 30;
+const INITIAL_SPOOL_LIMIT: u64 = 1 << 30;
 
 /// Why deliveries cannot be received.
 #[derive(Debug, thiserror::Error)]
@@ -87,9 +87,9 @@ impl Error {
 
 /// Tells ingest of the config topic. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Feed(Arc<watch::Sender<Option<Tail<Configs>>>>);
+pub(crate) struct ConfigFeed(Arc<watch::Sender<Option<Tail<Configs>>>>);
 
-impl Feed {
+impl ConfigFeed {
     /// This tail is followed from now on.
     pub(crate) fn follow(&self, configs: Tail<Configs>) {
         self.0.send_replace(Some(configs));
@@ -97,7 +97,7 @@ impl Feed {
 }
 
 /// What it takes to write to topics of any prefix.
-pub(crate) struct Writing {
+pub(crate) struct TopicClients {
     /// Topics.
     pub(crate) admin: Admin,
     /// Schema ids.
@@ -108,9 +108,9 @@ pub(crate) struct Writing {
 
 /// The receiving service of a worker; the module's head says what it does.
 pub(crate) struct Ingest {
-    watch: Watch,
+    status: IngestStatus,
     servers: Vec<Server>,
-    feed: Feed,
+    feed: ConfigFeed,
     /// What ends only when it is told to, by name.
     upkeep: Vec<(&'static str, JoinHandle<()>)>,
     cancel: CancellationToken,
@@ -127,9 +127,9 @@ impl Ingest {
     pub(crate) async fn start(
         worker: &config::Worker,
         worker_id: &Arc<str>,
-        write: Writing,
+        write: TopicClients,
     ) -> Result<Option<Self>, Error> {
-        let options = spool::Options::new(worker.state_dir.join(SPOOL), UNTIL_KNOWN);
+        let options = spool::Options::new(worker.state_dir.join(SPOOL), INITIAL_SPOOL_LIMIT);
         Self::start_on(options, worker, worker_id, write).await
     }
 
@@ -138,7 +138,7 @@ impl Ingest {
         options: spool::Options,
         worker: &config::Worker,
         worker_id: &Arc<str>,
-        write: Writing,
+        write: TopicClients,
     ) -> Result<Option<Self>, Error> {
         let receives = !worker.webhook.listeners.is_empty();
         let directory = options.directory.clone();
@@ -155,80 +155,83 @@ impl Ingest {
             Err(error) => return Err(error),
         };
         let Opened { spool, moved_aside, unopened } = opened;
-        let prefixes = Prefixes::new(write, spool.clone(), worker.topic_creation);
+        let readiness = TopicReadiness::new(write, spool.clone(), worker.topic_creation);
         let (state_dir, worker_name) = (worker.state_dir.clone(), Arc::clone(worker_id));
-        let gaps = spawn_blocking(move || Arc::new(Gaps::load(&state_dir, worker_name)))
+        let gaps = spawn_blocking(move || Arc::new(GapFile::load(&state_dir, worker_name)))
             .await
             .map_err(Error::Read)?;
-        tell_missing(&gaps, moved_aside, unopened).await;
+        open_gaps_for_missing(&gaps, moved_aside, unopened).await;
 
         let receivers = Receivers::new();
         receivers.set_partial(true);
         let faults = watch::Sender::new(ReceiverFaults::default());
-        let told_faults = faults.subscribe();
-        let parts = Parts {
+        let fault_receiver = faults.subscribe();
+        let parts = WatchedParts {
             providers: worker.providers.clone(),
-            look_every: worker.secrets_reload_interval,
+            recheck_interval: worker.secrets_reload_interval,
             create: worker.topic_creation,
             receivers: receivers.clone(),
-            prefixes: prefixes.clone(),
+            readiness: readiness.clone(),
             spool: spool.clone(),
             gaps: Arc::clone(&gaps),
             faults,
         };
-        let follower = Follower::start(parts, &worker.state_dir).await.map_err(Error::Read)?;
+        let watcher = ConfigWatcher::start(parts, &worker.state_dir).await.map_err(Error::Read)?;
 
         let memory = worker.webhook.memory_bytes;
-        let producers = Producers {
+        let producers = KafkaProducers {
             kafka: worker.kafka.clone(),
             options: ProducerOptions { queue_bytes: memory.max(ProducerOptions::default().queue_bytes) },
         };
-        let openings = Arc::new(prefixes.clone());
-        let closed = |source| Error::Spool { directory: directory.clone(), remedy: START_AGAIN, source };
+        let openings = Arc::new(readiness.clone());
+        let closed = |source| Error::Spool { directory: directory.clone(), remedy: RESTART_REMEDY, source };
         let intake = Intake::start(producers, spool.clone(), openings, memory, Times::default())
             .await
             .map_err(closed)?;
-        let watch = Watch {
+        let status = IngestStatus {
             receivers: receivers.clone(),
             spool: spool.clone(),
             intake: intake.clone(),
-            prefixes: prefixes.clone(),
-            faults: told_faults,
+            readiness: readiness.clone(),
+            faults: fault_receiver,
         };
-        let (acknowledged, hears_acknowledged) = mpsc::channel::<Noted>(NOTES);
-        let (oversized, hears_oversized) = mpsc::channel::<Oversized>(NOTES);
-        let (echoed, hears_echoed) = mpsc::channel::<Echoed>(NOTES);
-        let hearing = Hearing::default();
+        let (acknowledged, acknowledged_receiver) = mpsc::channel::<AcknowledgeNote>(NOTE_QUEUE);
+        let (oversized, oversized_receiver) = mpsc::channel::<Oversized>(NOTE_QUEUE);
+        let (echoed, echoed_receiver) = mpsc::channel::<Echoed>(NOTE_QUEUE);
+        let delivery_stats = DeliveryStats::default();
         let options = receiver::Options {
             proxies: worker.webhook.proxies.clone(),
             verified_bytes: memory,
             oversized: Some(oversized),
             echoed: Some(echoed),
-            hearing: hearing.clone(),
+            delivery_stats: delivery_stats.clone(),
             ..receiver::Options::default()
         };
         let routes = receiver::router(receivers.clone(), Arc::new(intake.clone()), acknowledged, options);
 
         let (cancel, tasks) = (CancellationToken::new(), TaskTracker::new());
         let (feed, follows) = watch::channel(None);
-        let notes = Notes {
+        let notes = StateNotes {
             writer: PlainWriter::new(&worker.kafka, state_notes::QUEUE_BYTES),
-            prefixes: prefixes.clone(),
+            readiness: readiness.clone(),
             gaps: Arc::clone(&gaps),
             receivers,
             worker: Arc::clone(worker_id),
         };
-        let telling = Telling::new(Arc::clone(worker_id), hearing);
-        let ears =
-            Ears { acknowledged: hears_acknowledged, oversized: hears_oversized, echoed: hears_echoed };
+        let heartbeat = Heartbeat::new(Arc::clone(worker_id), delivery_stats);
+        let channels = NoteChannels {
+            acknowledged: acknowledged_receiver,
+            oversized: oversized_receiver,
+            echoed: echoed_receiver,
+        };
         let upkeep = vec![
-            ("follower of connectors", tasks.spawn(follower.run(follows, cancel.clone()))),
-            ("writer of notes", tasks.spawn(notes.run(ears, telling, cancel.clone()))),
-            ("keeper of schema ids", tasks.spawn(prefixes.clone().confirm_ids(cancel.clone()))),
-            ("watch over the spool", tasks.spawn(watch_spool(spool.clone(), gaps, cancel.clone()))),
+            ("follower of connectors", tasks.spawn(watcher.run(follows, cancel.clone()))),
+            ("writer of notes", tasks.spawn(notes.run(channels, heartbeat, cancel.clone()))),
+            ("keeper of schema ids", tasks.spawn(readiness.clone().confirm_ids(cancel.clone()))),
+            ("watch over the spool", tasks.spawn(watch_spool_failures(spool.clone(), gaps, cancel.clone()))),
         ];
-        let (servers, feed) = (Vec::new(), Feed(Arc::new(feed)));
-        Ok(Some(Self { watch, servers, feed, upkeep, cancel, tasks, routes }))
+        let (servers, feed) = (Vec::new(), ConfigFeed(Arc::new(feed)));
+        Ok(Some(Self { status, servers, feed, upkeep, cancel, tasks, routes }))
     }
 
     /// What the public listeners answer.
@@ -253,38 +256,38 @@ impl Ingest {
     }
 
     /// Where it is told of the config topic.
-    pub(crate) fn feed(&self) -> Feed {
+    pub(crate) fn feed(&self) -> ConfigFeed {
         self.feed.clone()
     }
 
     /// What there is to say of it.
-    pub(crate) fn watch(&self) -> Watch {
-        self.watch.clone()
+    pub(crate) fn watch(&self) -> IngestStatus {
+        self.status.clone()
     }
 
     /// Waits until a part has ended that must not, and names it.
     pub(crate) async fn ended(&mut self) -> &'static str {
         tokio::select! {
             part = crate::plugin::first_ended(&mut self.upkeep) => part,
-            () = self.watch.spool.ended() => "spool",
+            () = self.status.spool.ended() => "spool",
         }
     }
 
     /// Takes no more deliveries, answers those it has taken, publishes what can be published and keeps the rest.
     pub(crate) async fn stop(self, listening: Duration, until: Instant) {
         // What waits for Kafka would outlive the listeners, and be cut.
-        self.watch.intake.hurry();
+        self.status.intake.stop_waiting_for_kafka();
         let finished = join_all(self.servers.into_iter().map(|server| server.stop(listening))).await;
         if finished.contains(&false) {
             tracing::warn!("deliveries were still under way and were cut: the provider sends them again");
         }
-        let intake = until.checked_sub(CLOSING).unwrap_or(until);
-        self.watch.intake.stop(intake.max(Instant::now() + Duration::from_millis(200))).await;
+        let intake = until.checked_sub(SPOOL_CLOSE_TIME).unwrap_or(until);
+        self.status.intake.stop(intake.max(Instant::now() + Duration::from_millis(200))).await;
         self.cancel.cancel();
-        self.watch.prefixes.close();
+        self.status.readiness.close();
         self.tasks.close();
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(200));
-        if !self.watch.spool.close(left).await {
+        if !self.status.spool.close(left).await {
             tracing::warn!("the spool is still writing; the next start reads what it has");
         }
     }
@@ -296,7 +299,7 @@ impl fmt::Debug for Ingest {
     }
 }
 
-const START_AGAIN: &str = "start the worker again";
+const RESTART_REMEDY: &str = "start the worker again";
 
 async fn open(options: spool::Options) -> Result<Opened, Error> {
     let directory = options.directory.clone();
@@ -305,7 +308,7 @@ async fn open(options: spool::Options) -> Result<Opened, Error> {
         let remedy = match &source {
             spool::Error::InUse { .. } => "give each worker a state.dir of its own, or end the other process",
             spool::Error::Directory { .. } => "make state.dir a directory that this worker may write to",
-            _ => START_AGAIN,
+            _ => RESTART_REMEDY,
         };
         Error::Spool { directory, remedy, source }
     })
@@ -313,7 +316,7 @@ async fn open(options: spool::Options) -> Result<Opened, Error> {
 
 /// Opens a gap for each database of the spool that takes no part. One that lies aside is told of by every start until its gap is
 /// kept.
-async fn tell_missing(gaps: &Gaps, moved_aside: Vec<Missing>, unopened: Vec<Missing>) {
+async fn open_gaps_for_missing(gaps: &GapFile, moved_aside: Vec<Missing>, unopened: Vec<Missing>) {
     for missing in moved_aside {
         let folder = missing.folder.display().to_string();
         if !gaps.lost(missing.since, format!("a database of the spool was moved to {folder}")).await {
@@ -332,7 +335,7 @@ async fn tell_missing(gaps: &Gaps, moved_aside: Vec<Missing>, unopened: Vec<Miss
 }
 
 /// Opens a gap for what the spool finds that it cannot read, and for what it keeps for another version.
-async fn watch_spool(spool: Spool, gaps: Arc<Gaps>, cancel: CancellationToken) {
+async fn watch_spool_failures(spool: Spool, gaps: Arc<GapFile>, cancel: CancellationToken) {
     let mut failures = spool.failures();
     let (mut known, mut since) = (0, None);
     let watching = async {

@@ -29,13 +29,13 @@ use base::retry::{Backoff, Chain, Policy, Retry};
 use kafka::Admin;
 use model::{AccountingResource, InvoicingEntity, Topic, TopicPrefix};
 
-use super::Writing;
+use super::TopicClients;
 use crate::{
     publish::{self, Layout, Opened, Preparer},
     spool::Spool,
     webhooks::{
-        delivery::{self, Context},
-        intake::{Openings, Ready},
+        delivery::{self, DeliveryContext},
+        intake::{Readiness, ReadyTopics},
     },
 };
 
@@ -43,21 +43,21 @@ use crate::{
 const OPEN_BACKOFF: Policy =
     Policy { first: Duration::from_millis(250), longest: Duration::from_secs(10), total: None };
 /// Between two looks for ids that the registry has not confirmed.
-const CONFIRM: Duration = Duration::from_secs(30);
+const CONFIRM_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Whose topics and schemas are opened, and how.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Opening {
+pub(super) struct TopicOpening {
     pub(super) connector: String,
     pub(super) layout: Layout,
     /// Whether each dead letter is worth a line in the log.
     pub(super) logged: bool,
-    pub(super) kind: Kind,
+    pub(super) kind: TopicOwner,
 }
 
 /// Whose topics they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TopicOwner {
     /// Those of a configuration.
     Configured,
     /// Those that a prefix has: the configuration is not known any more.
@@ -66,42 +66,42 @@ pub(super) enum Kind {
 
 /// See the module's head. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Prefixes(Arc<Inner>);
+pub(super) struct TopicReadiness(Arc<ReadinessInner>);
 
-struct Inner {
-    write: Writing,
+struct ReadinessInner {
+    write: TopicClients,
     spool: Spool,
     /// Whether missing topics of connectors that are gone are created.
     create: bool,
-    state: RwLock<State>,
+    state: RwLock<ReadinessState>,
     /// Rises whenever something was opened, or is not paused any more.
     changed: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct State {
+struct ReadinessState {
     /// By connector: nearly always one.
-    slots: HashMap<String, Vec<Slot>>,
+    slots: HashMap<String, Vec<ReadinessSlot>>,
     paused: HashSet<String>,
 }
 
-struct Slot {
-    opening: Arc<Opening>,
-    ready: Option<Arc<Ready>>,
+struct ReadinessSlot {
+    opening: Arc<TopicOpening>,
+    ready: Option<Arc<ReadyTopics>>,
     /// Why it is not open yet.
     fault: Option<String>,
     /// Opens it; ends with it.
     _task: AbortOnDropHandle<()>,
 }
 
-impl Prefixes {
-    pub(super) fn new(write: Writing, spool: Spool, create: bool) -> Self {
+impl TopicReadiness {
+    pub(super) fn new(write: TopicClients, spool: Spool, create: bool) -> Self {
         let (state, changed) = (RwLock::default(), watch::Sender::new(0));
-        Self(Arc::new(Inner { write, spool, create, state, changed }))
+        Self(Arc::new(ReadinessInner { write, spool, create, state, changed }))
     }
 
     /// From now on these connectors are received. What they had before and do not want any more is closed.
-    pub(super) fn set(&self, openings: Vec<Opening>, paused: HashSet<String>) {
+    pub(super) fn set(&self, openings: Vec<TopicOpening>, paused: HashSet<String>) {
         let mut state = self.0.state.write();
         let mut before = std::mem::take(&mut state.slots);
         state.paused = paused;
@@ -138,7 +138,7 @@ impl Prefixes {
 
     /// Asks the registry, once it is back, for ids that it has not confirmed, until it is cancelled.
     pub(super) async fn confirm_ids(self, cancel: CancellationToken) {
-        while cancel.run_until_cancelled(sleep(CONFIRM)).await.is_some() {
+        while cancel.run_until_cancelled(sleep(CONFIRM_INTERVAL)).await.is_some() {
             if self.0.write.ids.unconfirmed() > 0
                 && let Some(Err(error)) = cancel.run_until_cancelled(self.0.write.ids.refresh()).await
             {
@@ -152,14 +152,14 @@ impl Prefixes {
         self.0.state.write().slots.clear();
     }
 
-    fn slot(&self, opening: impl Into<Arc<Opening>>) -> Slot {
+    fn slot(&self, opening: impl Into<Arc<TopicOpening>>) -> ReadinessSlot {
         let opening = opening.into();
         let task = tokio::spawn(Arc::clone(&opening).run(self.clone()));
-        Slot { opening, ready: None, fault: None, _task: AbortOnDropHandle::new(task) }
+        ReadinessSlot { opening, ready: None, fault: None, _task: AbortOnDropHandle::new(task) }
     }
 
     /// Opens for a connector that is gone, or that had another prefix when it received this.
-    fn open_former(&self, context: &Context) {
+    fn open_former(&self, context: &DeliveryContext) {
         let Ok(prefix) = TopicPrefix::new(&*context.prefix) else { return };
         let layout = Layout {
             dead_letters: context.dead_letters.to_string(),
@@ -171,12 +171,12 @@ impl Prefixes {
         // Another thread may have been here first.
         if !slots.iter().any(|slot| slot.is_for(context)) {
             let connector = context.connector.to_string();
-            slots.push(self.slot(Opening { connector, layout, logged: true, kind: Kind::Former }));
+            slots.push(self.slot(TopicOpening { connector, layout, logged: true, kind: TopicOwner::Former }));
         }
     }
 
     /// Changes the slot of an opening, if it is still wanted.
-    fn settle(&self, opening: &Arc<Opening>, change: impl FnOnce(&mut Slot)) {
+    fn settle(&self, opening: &Arc<TopicOpening>, change: impl FnOnce(&mut ReadinessSlot)) {
         let mut state = self.0.state.write();
         let mut slots = state.slots.get_mut(&opening.connector).into_iter().flatten();
         if let Some(slot) = slots.find(|slot| Arc::ptr_eq(&slot.opening, opening)) {
@@ -189,8 +189,8 @@ impl Prefixes {
     }
 }
 
-impl Openings for Prefixes {
-    fn ready(&self, context: &Context) -> Option<Arc<Ready>> {
+impl Readiness for TopicReadiness {
+    fn ready(&self, context: &DeliveryContext) -> Option<Arc<ReadyTopics>> {
         {
             let state = self.0.state.read();
             if state.paused.contains(&*context.connector) {
@@ -205,7 +205,7 @@ impl Openings for Prefixes {
         None
     }
 
-    fn doubt(&self, context: &Context) {
+    fn recheck(&self, context: &DeliveryContext) {
         let mut state = self.0.state.write();
         let slots = state.slots.get_mut(&*context.connector).into_iter().flatten();
         // One that is being opened is in doubt already.
@@ -227,19 +227,19 @@ impl Openings for Prefixes {
     }
 }
 
-impl Slot {
-    fn is_for(&self, context: &Context) -> bool {
+impl ReadinessSlot {
+    fn is_for(&self, context: &DeliveryContext) -> bool {
         let layout = &self.opening.layout;
         layout.prefix.as_str() == &*context.prefix && layout.dead_letters == *context.dead_letters
     }
 }
 
-impl Opening {
-    async fn run(self: Arc<Self>, prefixes: Prefixes) {
+impl TopicOpening {
+    async fn run(self: Arc<Self>, readiness: TopicReadiness) {
         let mut backoff = Backoff::new(OPEN_BACKOFF, u64::from(kafka::murmur2(self.connector.as_bytes())));
         let mut told = None;
         let opened = loop {
-            let error = match self.open(&prefixes.0).await {
+            let error = match self.open(&readiness.0).await {
                 Ok(opened) => break opened,
                 Err(error) => Chain(&error).to_string(),
             };
@@ -252,22 +252,22 @@ impl Opening {
                     "topics or schemas are not ready; deliveries are kept in the spool until they are"
                 );
             }
-            prefixes.settle(&self, |slot| slot.fault = Some(error.clone()));
+            readiness.settle(&self, |slot| slot.fault = Some(error.clone()));
             told = Some(error);
             sleep(backoff.next_wait(Retry::Later).unwrap_or(OPEN_BACKOFF.longest)).await;
         };
-        let signer = &prefixes.0.write.signer;
+        let signer = &readiness.0.write.signer;
         let dead_letters = opened.dead_letters_of(&self.connector, 0, self.logged, signer);
-        let ready = Arc::new(Ready { preparer: opened.preparer, dead_letters });
-        prefixes.settle(&self, |slot| (slot.ready, slot.fault) = (Some(ready), None));
-        prefixes.changed();
+        let ready = Arc::new(ReadyTopics { preparer: opened.preparer, dead_letters });
+        readiness.settle(&self, |slot| (slot.ready, slot.fault) = (Some(ready), None));
+        readiness.changed();
     }
 
-    async fn open(&self, inner: &Inner) -> Result<Opened, publish::Error> {
-        let Writing { admin, ids, .. } = &inner.write;
+    async fn open(&self, inner: &ReadinessInner) -> Result<Opened, publish::Error> {
+        let TopicClients { admin, ids, .. } = &inner.write;
         let mut layout = self.layout.clone();
         layout.topics.extend(self.spooled(&inner.spool).await);
-        if self.kind == Kind::Former {
+        if self.kind == TopicOwner::Former {
             layout.topics.extend(self.existing(admin).await?);
             layout.topics.insert(Topic::State);
         }
@@ -312,14 +312,14 @@ mod tests {
         config,
         publish::LetterSigner,
         spool::{Entry, Lane, Options},
-        webhooks::delivery::Family,
+        webhooks::delivery::ApiFamily,
     };
 
     const CUSTOMERS: Topic = Topic::AccountingEvents(AccountingResource::Customers);
 
     /// A cluster and a registry in this process.
     struct Bench {
-        prefixes: Prefixes,
+        readiness: TopicReadiness,
         cluster: Arc<Cluster>,
         spool: Spool,
         _registry: avro::embedded::Server,
@@ -335,25 +335,25 @@ mod tests {
             let ids = avro::Ids::open(registry, state.path()).await;
             let spool = Spool::open(Options::new(state.path().join("spool"), 1 << 20)).unwrap().spool;
             let admin = Admin::Embedded(Arc::clone(&cluster));
-            let write = Writing { admin, ids, signer: LetterSigner::default() };
-            let prefixes = Prefixes::new(write, spool.clone(), true);
-            Self { prefixes, cluster, spool, _registry: server, _state: state }
+            let write = TopicClients { admin, ids, signer: LetterSigner::default() };
+            let readiness = TopicReadiness::new(write, spool.clone(), true);
+            Self { readiness, cluster, spool, _registry: server, _state: state }
         }
 
         fn set(&self, topics: &[Topic], paused: bool) {
             let layout = Layout { partitions: Some(1), ..Layout::new(prefix(), topics.iter().copied()) };
             let connector = "hooks".to_owned();
-            let opening = Opening { connector, layout, logged: false, kind: Kind::Configured };
+            let opening = TopicOpening { connector, layout, logged: false, kind: TopicOwner::Configured };
             let paused = if paused { [opening.connector.clone()].into() } else { HashSet::new() };
-            self.prefixes.set(vec![opening], paused);
+            self.readiness.set(vec![opening], paused);
         }
 
         /// Waits until this can be written.
-        async fn ready(&self, context: &Context) -> Arc<Ready> {
-            let mut changes = self.prefixes.changes();
+        async fn ready(&self, context: &DeliveryContext) -> Arc<ReadyTopics> {
+            let mut changes = self.readiness.changes();
             let ready = async {
                 loop {
-                    if let Some(ready) = self.prefixes.ready(context) {
+                    if let Some(ready) = self.readiness.ready(context) {
                         return ready;
                     }
                     changes.changed().await.unwrap();
@@ -367,15 +367,15 @@ mod tests {
         TopicPrefix::new("p").unwrap()
     }
 
-    fn context(connector: &str) -> Context {
-        Context {
+    fn context(connector: &str) -> DeliveryContext {
+        DeliveryContext {
             connector: connector.into(),
             prefix: "p".into(),
             dead_letters: "p.dead-letters".into(),
             received_at: 1,
             traceparent: None,
             content_ids: true,
-            family: Family::Accounting { resource: None },
+            family: ApiFamily::Accounting { resource: None },
         }
     }
 
@@ -389,9 +389,9 @@ mod tests {
         let counts =
             admin.partition_counts(&["p.accounting.customers.events", "p.dead-letters"]).await.unwrap();
         bench.set(&[CUSTOMERS], true);
-        let paused = bench.prefixes.ready(&context("hooks"));
+        let paused = bench.readiness.ready(&context("hooks"));
         bench.set(&[CUSTOMERS], false);
-        let resumed = bench.prefixes.ready(&context("hooks"));
+        let resumed = bench.readiness.ready(&context("hooks"));
 
         assert_eq!(counts.len(), 2);
         assert_eq!(
@@ -410,7 +410,7 @@ mod tests {
         bench.cluster.set_reachable(false).unwrap();
 
         bench.set(&[CUSTOMERS, Topic::AccountingEvents(AccountingResource::Accounts)], false);
-        let at_once = bench.prefixes.ready(&context("hooks"));
+        let at_once = bench.readiness.ready(&context("hooks"));
         bench.cluster.set_reachable(true).unwrap();
 
         assert!(at_once.is_none());
@@ -427,8 +427,8 @@ mod tests {
         let lane = Lane { topic: "p.accounting.suppliers.events".into(), number: 0 };
         bench.spool.append(Entry { lane, sequence: 1, payload: "x".into() }).await.unwrap();
 
-        bench.prefixes.set(Vec::new(), HashSet::new());
-        let at_once = bench.prefixes.ready(&context("hooks"));
+        bench.readiness.set(Vec::new(), HashSet::new());
+        let at_once = bench.readiness.ready(&context("hooks"));
         let ready = bench.ready(&context("hooks")).await;
 
         assert!(at_once.is_none());
@@ -437,6 +437,6 @@ mod tests {
         let names = ["p.accounting.suppliers.events", "p.accounting.accounts.events"];
         let counts = admin.partition_counts(&names).await.unwrap();
         assert_eq!(counts.keys().collect::<Vec<_>>(), [names[0]], "only what is needed is created");
-        assert!(bench.prefixes.preparer("p").is_some() && bench.prefixes.preparer("q").is_none());
+        assert!(bench.readiness.preparer("p").is_some() && bench.readiness.preparer("q").is_none());
     }
 }

@@ -8,9 +8,9 @@
 //! behind ─▶ spool ─▶ Durable; the drain publishes it
 //! ```
 //!
-//! [`Shared::see_through`] runs all parts of a delivery in the request that waits for the answer: a task for each delivery would
+//! [`IntakeState::complete`] runs all parts of a delivery in the request that waits for the answer: a task for each delivery would
 //! cost as much as the rest of its way. When the request ends first, because it has its answer or its sender hangs up, a task
-//! runs what is left. A part that panics is answered [`Outcome::Late`] and leaves its lane usable; the other parts go on.
+//! runs what is left. A part that panics is answered [`DeliveryOutcome::Late`] and leaves its lane usable; the other parts go on.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -41,31 +41,31 @@ use base::{
 };
 
 use super::{
-    Intake, Item, Line, Outcome, PUBLISH_BACKOFF, Shared,
-    partition_queue::Lane,
-    producer::{self, Report, Reports, Sinks},
+    DeliveryOutcome, Intake, IntakeState, NamedQueue, PUBLISH_BACKOFF, QueuedPart,
+    partition_queue::PartitionQueue,
+    producer::{self, PartReport, PendingReports, ProducerFactory},
 };
 use crate::{
     publish::{Failure, Stage},
-    spool::{self, Entry},
+    spool::{Entry, Lane as SpoolKey},
     webhooks::{
         dead_letter,
-        delivery::{Delivery, Part, Reading, topic_of},
+        delivery::{Delivery, DeliveryContent, DeliveryPart, topic_of},
     },
 };
 
 /// What an item takes beside its bytes, roughly.
-const ITEM: usize = 512;
+const PART_OVERHEAD_BYTES: usize = 512;
 
 /// See the module's head.
-pub(super) struct InFlight<S: Sinks> {
-    pub(super) shared: Arc<Shared<S>>,
-    pub(super) line: Arc<Line>,
-    pub(super) item: Arc<Item>,
+pub(super) struct InFlight<S: ProducerFactory> {
+    pub(super) shared: Arc<IntakeState<S>>,
+    pub(super) queue: Arc<NamedQueue>,
+    pub(super) queued: Arc<QueuedPart>,
     /// When the head of its request was there.
     pub(super) since: Instant,
-    /// Takes the answer, once; dropped, it is [`Outcome::Late`]. `None` after the answer, and where no request waits for one.
-    pub(super) answer: Option<oneshot::Sender<Outcome>>,
+    /// Takes the answer, once; dropped, it is [`DeliveryOutcome::Late`]. `None` after the answer, and where no request waits for one.
+    pub(super) answer: Option<oneshot::Sender<DeliveryOutcome>>,
 }
 
 /// A future that a task finishes if this is dropped before.
@@ -91,55 +91,66 @@ impl Drop for FinishedByTask {
     }
 }
 
-impl<S: Sinks> Intake<S> {
+impl<S: ProducerFactory> Intake<S> {
     /// Takes a delivery that was read, and says how it ended, at the latest [`Times::last`] after `since`.
-    pub async fn take(&self, delivery: Delivery, reading: Reading, since: Instant) -> Outcome {
+    pub async fn take(
+        &self,
+        delivery: Delivery,
+        reading: DeliveryContent,
+        since: Instant,
+    ) -> DeliveryOutcome {
         let shared = &self.0;
         if shared.stopping.is_cancelled() {
-            return Outcome::Full;
+            return DeliveryOutcome::Full;
         }
         let last = since + shared.times.last;
         let ticket = match &reading.outgoing_id {
-            Some(id) => match shared.seen.see(&delivery.context.connector, id, &delivery.body) {
-                Sight::First(ticket) => Some(ticket),
-                Sight::Twin(pending) => {
+            Some(id) => match shared.dedup.see(&delivery.context.connector, id, &delivery.body) {
+                DedupVerdict::First(ticket) => Some(ticket),
+                DedupVerdict::Twin(pending) => {
                     metrics::delivery_repeated();
-                    return timeout_at(last, pending.wait()).await.map_or(Outcome::Late, |outcome| *outcome);
+                    return timeout_at(last, pending.wait())
+                        .await
+                        .map_or(DeliveryOutcome::Late, |outcome| *outcome);
                 }
-                Sight::Before => {
+                DedupVerdict::Before => {
                     metrics::delivery_repeated();
-                    return Outcome::Durable;
+                    return DeliveryOutcome::Durable;
                 }
             },
             None => None,
         };
-        shared.see_through(&delivery, reading.parts, since, ticket).await
+        shared.complete(&delivery, reading.parts, since, ticket).await
     }
 }
 
-impl<S: Sinks> Shared<S> {
-    fn line(&self, id: &spool::Lane) -> Arc<Line> {
-        if let Some(line) = self.lines.read().get(id) {
-            return Arc::clone(line);
+impl<S: ProducerFactory> IntakeState<S> {
+    fn queue(&self, id: &SpoolKey) -> Arc<NamedQueue> {
+        if let Some(queue) = self.queues.read().get(id) {
+            return Arc::clone(queue);
         }
-        let mut lines = self.lines.write();
-        let new = || Arc::new(Line { id: id.clone(), lane: Lane::new(None) });
-        Arc::clone(lines.entry(id.clone()).or_insert_with(new))
+        let mut queues = self.queues.write();
+        let new = || Arc::new(NamedQueue { id: id.clone(), order: PartitionQueue::new(None) });
+        Arc::clone(queues.entry(id.clone()).or_insert_with(new))
     }
 
     /// Lets a part into its lane. Returns the reports of what was handed to the producer, or `None` where the lane is behind.
-    fn enter(&self, delivery: &Delivery, part: Part) -> (Arc<Line>, Arc<Item>, Option<Reports<S>>) {
-        let line = self.line(&part.lane);
-        let ready = self.openings.ready(&delivery.context);
+    fn enter(
+        &self,
+        delivery: &Delivery,
+        part: DeliveryPart,
+    ) -> (Arc<NamedQueue>, Arc<QueuedPart>, Option<PendingReports<S>>) {
+        let queue = self.queue(&part.lane);
+        let ready = self.readiness.ready(&delivery.context);
         let records = ready
             .as_ref()
-            .filter(|_| !line.lane.is_behind() && self.memory.has_room())
+            .filter(|_| !queue.order.is_behind() && self.memory.has_room())
             .and_then(|ready| producer::records(ready, delivery, part.content));
         let size = records.iter().flatten().map(|prepared| prepared.record.size()).sum::<usize>()
             + delivery.body.len();
-        let memory = self.memory.take(size + ITEM);
-        let item = |sequence| {
-            Arc::new(Item {
+        let memory = self.memory.take(size + PART_OVERHEAD_BYTES);
+        let queued = |sequence| {
+            Arc::new(QueuedPart {
                 sequence,
                 delivery: delivery.clone(),
                 positions: part.positions,
@@ -148,48 +159,48 @@ impl<S: Sinks> Shared<S> {
                 _memory: memory,
             })
         };
-        let built = records.and_then(|records| Some((self.sinks.get()?, records)));
-        let send = built.map(|(built, records)| (built.number, move || self.sinks.send(&built, records)));
+        let built = records.and_then(|records| Some((self.producers.get()?, records)));
+        let send = built.map(|(built, records)| (built.number, move || self.producers.send(&built, records)));
         // What cannot be sent soon would only take memory from what can.
         let keep = || ready.is_some() && self.memory.has_plenty();
-        let (item, reports) = line.lane.enter(self.times.deadline, &self.numbers, item, send, keep);
-        (line, item, reports)
+        let (queued, reports) = queue.order.enter(self.times.deadline, &self.numbers, queued, send, keep);
+        (queue, queued, reports)
     }
 
     /// A delivery's time for Kafka is over, or everybody's is.
     async fn due(&self, since: Instant) {
         tokio::select! {
             () = sleep_until(since + self.times.deadline) => {}
-            () = self.hurry.cancelled() => {}
+            () = self.stop_waiting_for_kafka.cancelled() => {}
         }
     }
 
     /// Takes all parts of a delivery and returns the answer; `ticket` ends with it, also where the sender hangs up.
-    pub(super) async fn see_through(
+    pub(super) async fn complete(
         self: &Arc<Self>,
         delivery: &Delivery,
-        parts: Vec<Part>,
+        parts: Vec<DeliveryPart>,
         since: Instant,
-        ticket: Option<Ticket>,
-    ) -> Outcome {
+        ticket: Option<DedupTicket>,
+    ) -> DeliveryOutcome {
         let (mut running, mut answers) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
         for part in parts {
             let (sender, answer) = oneshot::channel();
             answers.push(answer);
             let entered = panic::catch_unwind(AssertUnwindSafe(|| self.enter(delivery, part)));
-            let Ok((line, item, reports)) = entered else {
+            let Ok((queue, queued, reports)) = entered else {
                 tracing::error!("handling a delivery panicked; its sender must repeat it");
                 continue;
             };
-            let part = InFlight { shared: Arc::clone(self), line, item, since, answer: Some(sender) };
+            let part = InFlight { shared: Arc::clone(self), queue, queued, since, answer: Some(sender) };
             running.push(Box::pin(part.run(reports)));
         }
         let (sender, mut answer) = oneshot::channel();
         let answering = async move {
-            let mut outcome = Outcome::Durable;
+            let mut outcome = DeliveryOutcome::Durable;
             for answer in answers {
-                match answer.await.unwrap_or(Outcome::Late) {
-                    Outcome::Durable => {}
+                match answer.await.unwrap_or(DeliveryOutcome::Late) {
+                    DeliveryOutcome::Durable => {}
                     other => outcome = other,
                 }
             }
@@ -209,26 +220,28 @@ impl<S: Sinks> Shared<S> {
             () = all.finish() => (&mut answer).await,
             outcome = &mut answer => outcome,
         }
-        .unwrap_or(Outcome::Late)
+        .unwrap_or(DeliveryOutcome::Late)
     }
 
     /// Writes a delivery to the dead letters, whole or in pieces. Whether Kafka has it.
-    pub(super) async fn bury(&self, delivery: &Delivery, error: &kafka::Error) -> bool {
+    pub(super) async fn write_dead_letter(&self, delivery: &Delivery, error: &kafka::Error) -> bool {
         let failure = Failure::new(Stage::Produce, error.class(), error);
-        let (Some(ready), Some(built)) = (self.openings.ready(&delivery.context), self.sinks.get()) else {
+        let (Some(ready), Some(built)) = (self.readiness.ready(&delivery.context), self.producers.get())
+        else {
             return false;
         };
         for pieces in [1, dead_letter::pieces(&delivery.body)] {
             let letters = producer::letters(&ready, delivery, None, &failure, pieces);
-            let Some((reports, _)) = self.sinks.send(&built, letters) else { return false };
+            let Some((reports, _)) = self.producers.send(&built, letters) else { return false };
             match reports.await {
-                Report::Landed => {
-                    self.troubles.landed(&delivery.context.connector, &delivery.context.dead_letters);
+                PartReport::Acknowledged => {
+                    self.publish_errors
+                        .acknowledged(&delivery.context.connector, &delivery.context.dead_letters);
                     return true;
                 }
-                Report::Refused(_) => {}
-                Report::Again(error) => {
-                    self.doubt(delivery, &delivery.context.dead_letters, &error);
+                PartReport::Refused(_) => {}
+                PartReport::Again(error) => {
+                    self.recheck(delivery, &delivery.context.dead_letters, &error);
                     return false;
                 }
             }
@@ -237,54 +250,54 @@ impl<S: Sinks> Shared<S> {
     }
 
     /// Kafka did not take a record: the producer or the topic may not be there any more.
-    pub(super) fn doubt(&self, delivery: &Delivery, topic: &str, error: &kafka::Error) {
+    pub(super) fn recheck(&self, delivery: &Delivery, topic: &str, error: &kafka::Error) {
         // A stop purges the producer; what has no report by then is in the spool.
         if !self.stopping.is_cancelled() {
-            self.troubles.failed(&delivery.context.connector, topic, error);
+            self.publish_errors.failed(&delivery.context.connector, topic, error);
         }
-        self.sinks.replace_if_over();
+        self.producers.replace_if_failed();
         if error.lacks_topic() {
-            self.openings.doubt(&delivery.context);
+            self.readiness.recheck(&delivery.context);
         }
     }
 
     /// Kafka takes records of this lane.
-    pub(super) fn landed(&self, line: &Line, delivery: &Delivery) {
-        self.troubles.landed(&delivery.context.connector, topic_of(&line.id));
+    pub(super) fn acknowledged(&self, queue: &NamedQueue, delivery: &Delivery) {
+        self.publish_errors.acknowledged(&delivery.context.connector, topic_of(&queue.id));
     }
 
     /// Kafka has the record: wakes whoever waits for that, and removes the copy in the spool.
-    pub(super) fn published(&self, line: &Line, item: &Item) {
+    pub(super) fn published(&self, queue: &NamedQueue, queued: &QueuedPart) {
         // A second time would say the same.
-        item.published.set(()).ok();
-        if item.copied.load(Ordering::Acquire) {
-            self.spool.remove(&line.id, item.sequence);
+        queued.published.set(()).ok();
+        if queued.copied.load(Ordering::Acquire) {
+            self.spool.remove(&queue.id, queued.sequence);
         }
     }
 }
 
-impl<S: Sinks> InFlight<S> {
+impl<S: ProducerFactory> InFlight<S> {
     /// Sees the part through. If that panics, the lane stops waiting for the record: otherwise its drain would wait forever.
-    async fn run(mut self, reports: Option<Reports<S>>) {
+    async fn run(mut self, reports: Option<PendingReports<S>>) {
         let is_behind = reports.is_none();
         if AssertUnwindSafe(self.proceed(reports)).catch_unwind().await.is_ok() {
             return;
         }
-        let (line, sequence) = (&self.line, self.item.sequence);
+        let (queue, sequence) = (&self.queue, self.queued.sequence);
         tracing::error!(
-            topic = topic_of(&line.id),
+            topic = topic_of(&queue.id),
             "handling a delivery panicked; its sender must repeat it"
         );
         if is_behind {
-            line.lane.appended(sequence, false);
-        } else if line.lane.is_flying(sequence) {
-            line.lane.failed(sequence, Arc::clone(&self.item));
-            self.shared.ensure_drain(line);
+            queue.order.appended(sequence, false);
+        } else if queue.order.is_in_flight(sequence) {
+            queue.order.failed(sequence, Arc::clone(&self.queued));
+            self.shared.ensure_drain(queue);
         }
     }
 
     /// With `reports` the producer has the record; without, its lane is behind.
-    async fn proceed(&mut self, reports: Option<Reports<S>>) {
+    async fn proceed(&mut self, reports: Option<PendingReports<S>>) {
         let Some(mut reports) = reports else { return self.behind().await };
         failpoint::reach("intake.sent");
         let report = tokio::select! {
@@ -304,42 +317,42 @@ impl<S: Sinks> InFlight<S> {
 
     /// The record goes to the spool alone; the drain publishes it.
     async fn behind(&mut self) {
-        self.shared.ensure_drain(&self.line);
+        self.shared.ensure_drain(&self.queue);
         let stored = self.store().await;
-        self.line.lane.appended(self.item.sequence, stored);
+        self.queue.order.appended(self.queued.sequence, stored);
         // A lane that came back may have sent it meanwhile: its report may still be in time.
-        if !stored && self.line.lane.is_flying(self.item.sequence) {
-            timeout_at(self.since + self.shared.times.last, self.item.published.wait()).await.ok();
+        if !stored && self.queue.order.is_in_flight(self.queued.sequence) {
+            timeout_at(self.since + self.shared.times.last, self.queued.published.wait()).await.ok();
         }
-        let published = self.item.published.initialized();
-        self.give(if published { Outcome::Durable } else { Outcome::Full });
+        let published = self.queued.published.initialized();
+        self.answer_with(if published { DeliveryOutcome::Durable } else { DeliveryOutcome::Full });
     }
 
     /// What Kafka's report means for the record, its lane and its sender.
-    pub(super) async fn reported(&mut self, report: Report) {
-        let sequence = self.item.sequence;
+    pub(super) async fn reported(&mut self, report: PartReport) {
+        let sequence = self.queued.sequence;
         match report {
-            Report::Landed => {
+            PartReport::Acknowledged => {
                 failpoint::reach("intake.published");
-                self.shared.published(&self.line, &self.item);
-                self.give(Outcome::Durable);
-                self.line.lane.landed(sequence);
-                self.shared.landed(&self.line, &self.item.delivery);
+                self.shared.published(&self.queue, &self.queued);
+                self.answer_with(DeliveryOutcome::Durable);
+                self.queue.order.acknowledged(sequence);
+                self.shared.acknowledged(&self.queue, &self.queued.delivery);
             }
-            Report::Refused(error) => {
-                self.line.lane.landed(sequence);
+            PartReport::Refused(error) => {
+                self.queue.order.acknowledged(sequence);
                 self.refused(&error).await;
             }
-            Report::Again(error) => {
-                self.shared.doubt(&self.item.delivery, topic_of(&self.line.id), &error);
-                self.line.lane.failed(sequence, Arc::clone(&self.item));
-                self.shared.ensure_drain(&self.line);
+            PartReport::Again(error) => {
+                self.shared.recheck(&self.queued.delivery, topic_of(&self.queue.id), &error);
+                self.queue.order.failed(sequence, Arc::clone(&self.queued));
+                self.shared.ensure_drain(&self.queue);
                 let published = tokio::select! {
-                    _ = self.item.published.wait() => true,
+                    _ = self.queued.published.wait() => true,
                     () = self.shared.due(self.since) => false,
                 };
                 if published {
-                    self.give(Outcome::Durable);
+                    self.answer_with(DeliveryOutcome::Durable);
                 } else if self.answer.is_some() {
                     self.store_or_wait().await;
                 }
@@ -350,24 +363,24 @@ impl<S: Sinks> InFlight<S> {
     /// Kafka will never take the record: it becomes a dead letter. Where that takes longer than there is time, the record is left
     /// in the spool, and the drain finds it refused again.
     async fn refused(&mut self, error: &kafka::Error) {
-        let burying = async {
-            let mut backoff = Backoff::new(PUBLISH_BACKOFF, self.item.sequence);
-            while !self.shared.bury(&self.item.delivery, error).await {
+        let writing = async {
+            let mut backoff = Backoff::new(PUBLISH_BACKOFF, self.queued.sequence);
+            while !self.shared.write_dead_letter(&self.queued.delivery, error).await {
                 sleep(backoff.next_wait(Retry::Later).unwrap_or(PUBLISH_BACKOFF.longest)).await;
             }
         };
-        let buried = tokio::select! {
-            () = burying => true,
+        let is_written = tokio::select! {
+            () = writing => true,
             () = self.shared.due(self.since) => false,
         };
-        if buried {
-            self.shared.published(&self.line, &self.item);
-            self.give(Outcome::Durable);
+        if is_written {
+            self.shared.published(&self.queue, &self.queued);
+            self.answer_with(DeliveryOutcome::Durable);
         } else if self.store().await {
-            self.line.lane.left_in_spool(self.item.sequence);
-            self.shared.ensure_drain(&self.line);
+            self.queue.order.left_in_spool(self.queued.sequence);
+            self.shared.ensure_drain(&self.queue);
         } else {
-            self.give(Outcome::Full);
+            self.answer_with(DeliveryOutcome::Full);
         }
     }
 
@@ -375,26 +388,27 @@ impl<S: Sinks> InFlight<S> {
     async fn store_or_wait(&mut self) {
         if !self.store().await {
             let last = self.since + self.shared.times.last;
-            let published = timeout_at(last, self.item.published.wait()).await.is_ok();
-            self.give(if published { Outcome::Durable } else { Outcome::Full });
+            let published = timeout_at(last, self.queued.published.wait()).await.is_ok();
+            self.answer_with(if published { DeliveryOutcome::Durable } else { DeliveryOutcome::Full });
         }
     }
 
-    /// Appends a copy to the spool and answers [`Outcome::Durable`] once it is there, or [`Outcome::Late`] at the last moment.
+    /// Appends a copy to the spool and answers [`DeliveryOutcome::Durable`] once it is there, or [`DeliveryOutcome::Late`] at the last moment.
     /// Returns whether it was stored.
     async fn store(&mut self) -> bool {
-        let (shared, line, item) = (Arc::clone(&self.shared), Arc::clone(&self.line), Arc::clone(&self.item));
-        item.copied.store(true, Ordering::Release);
+        let (shared, queue, queued) =
+            (Arc::clone(&self.shared), Arc::clone(&self.queue), Arc::clone(&self.queued));
+        queued.copied.store(true, Ordering::Release);
         let entry = Entry {
-            lane: line.id.clone(),
-            sequence: item.sequence,
-            payload: item.delivery.to_entry(&item.positions),
+            lane: queue.id.clone(),
+            sequence: queued.sequence,
+            payload: queued.delivery.to_entry(&queued.positions),
         };
         let mut append = pin!(shared.spool.append(entry));
         let stored = match timeout_at(self.since + shared.times.last, append.as_mut()).await {
             Ok(stored) => stored,
             Err(_) => {
-                self.give(Outcome::Late);
+                self.answer_with(DeliveryOutcome::Late);
                 append.await
             }
         };
@@ -402,19 +416,19 @@ impl<S: Sinks> InFlight<S> {
             failpoint::reach("intake.spooled");
         }
         // Kafka may have taken it while the disk was at it.
-        if item.published.initialized() {
-            shared.spool.remove(&line.id, item.sequence);
-            self.give(Outcome::Durable);
+        if queued.published.initialized() {
+            shared.spool.remove(&queue.id, queued.sequence);
+            self.answer_with(DeliveryOutcome::Durable);
             return true;
         }
         match &stored {
-            Ok(()) => self.give(Outcome::Durable),
+            Ok(()) => self.answer_with(DeliveryOutcome::Durable),
             Err(error) => tracing::debug!(error = %Chain(error), "a delivery could not be stored"),
         }
         stored.is_ok()
     }
 
-    fn give(&mut self, outcome: Outcome) {
+    fn answer_with(&mut self, outcome: DeliveryOutcome) {
         if let Some(answer) = self.answer.take() {
             // The sender may have hung up.
             answer.send(outcome).ok();
@@ -424,59 +438,59 @@ impl<S: Sinks> InFlight<S> {
 
 /// Remembers ids of deliveries. See the module's head.
 #[derive(Debug)]
-pub(super) struct Seen {
-    pub(super) window: Mutex<Window>,
+pub(super) struct Dedup {
+    pub(super) window: Mutex<DedupWindow>,
     /// Keyed with what nobody outside knows: a sender cannot choose ids that meet.
     hashers: [std::hash::RandomState; 2],
     most: usize,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Window {
-    pub(super) ids: HashMap<u128, Option<Pending>>,
+pub(super) struct DedupWindow {
+    pub(super) ids: HashMap<u128, Option<PendingOutcome>>,
     /// The durable ones, oldest first.
     pub(super) order: VecDeque<u128>,
 }
 
 /// How a delivery that is under way will have ended.
-pub(super) type Pending = Arc<SetOnce<Outcome>>;
+pub(super) type PendingOutcome = Arc<SetOnce<DeliveryOutcome>>;
 
 /// Whether a delivery is the first of its id.
 #[derive(Debug)]
-pub(super) enum Sight {
+pub(super) enum DedupVerdict {
     /// It is; whoever takes it says how it ended.
-    First(Ticket),
+    First(DedupTicket),
     /// Another is under way and ends like this.
-    Twin(Pending),
+    Twin(PendingOutcome),
     /// Another is stored.
     Before,
 }
 
 /// The first of its id. Dropped without a word, the id is forgotten.
 #[derive(Debug)]
-pub(super) struct Ticket {
-    seen: Arc<Seen>,
+pub(super) struct DedupTicket {
+    dedup: Arc<Dedup>,
     id: u128,
-    pending: Pending,
+    pending: PendingOutcome,
 }
 
-impl Seen {
+impl Dedup {
     /// Remembers at most so many.
     pub(super) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { window: Mutex::default(), hashers: Default::default(), most: most.max(1) })
     }
 
     /// Looks a delivery up and, if it is the first, enters it.
-    pub(super) fn see(self: &Arc<Self>, connector: &str, id: &str, body: &[u8]) -> Sight {
+    pub(super) fn see(self: &Arc<Self>, connector: &str, id: &str, body: &[u8]) -> DedupVerdict {
         let id = self.hash(connector, id, body);
         let mut window = self.window.lock();
         match window.ids.get(&id) {
-            Some(Some(pending)) => Sight::Twin(Arc::clone(pending)),
-            Some(None) => Sight::Before,
+            Some(Some(pending)) => DedupVerdict::Twin(Arc::clone(pending)),
+            Some(None) => DedupVerdict::Before,
             None => {
-                let pending = Pending::default();
+                let pending = PendingOutcome::default();
                 window.ids.insert(id, Some(Arc::clone(&pending)));
-                Sight::First(Ticket { seen: Arc::clone(self), id, pending })
+                DedupVerdict::First(DedupTicket { dedup: Arc::clone(self), id, pending })
             }
         }
     }
@@ -507,28 +521,28 @@ impl Seen {
     }
 }
 
-impl Ticket {
+impl DedupTicket {
     /// Says how the delivery ended.
-    pub(super) fn end(self, outcome: Outcome) {
+    pub(super) fn end(self, outcome: DeliveryOutcome) {
         self.finish(outcome);
     }
 
-    fn finish(&self, outcome: Outcome) {
+    fn finish(&self, outcome: DeliveryOutcome) {
         if self.pending.initialized() {
             return;
         }
-        if outcome == Outcome::Durable {
-            self.seen.store(self.id);
+        if outcome == DeliveryOutcome::Durable {
+            self.dedup.store(self.id);
         } else {
-            self.seen.window.lock().ids.remove(&self.id);
+            self.dedup.window.lock().ids.remove(&self.id);
         }
         // Set once: only the ticket does it, and only here.
         self.pending.set(outcome).ok();
     }
 }
 
-impl Drop for Ticket {
+impl Drop for DedupTicket {
     fn drop(&mut self) {
-        self.finish(Outcome::Late);
+        self.finish(DeliveryOutcome::Late);
     }
 }

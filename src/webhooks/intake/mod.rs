@@ -9,13 +9,13 @@
 //! - Durable means that Kafka has acknowledged it with all replicas, or that the spool has fsynced it. Nothing else is
 //!   answered 200.
 //! - Whatever happens, [`Intake::take`] answers before [`Times::last`]: the report or the spool by [`Times::deadline`], and
-//!   where not even the spool has an answer by then, [`Outcome::Late`].
+//!   where not even the spool has an answer by then, [`DeliveryOutcome::Late`].
 //! - Order per lane: the head of `lane.rs` has the argument. After a crash the lanes that have something in the spool begin behind.
 //! - What Kafka or the schema refuses for good goes to the dead letters, with its bytes, and counts as published then.
 //! - A delivery that was taken is never abandoned: its request sees it through, and a task does once the request has its answer
 //!   or its sender hangs up.
 //! - In memory: `intake.memory.bytes` over all lanes; above it lanes go behind. On disk: the spool's limit, then
-//!   [`Outcome::Full`].
+//!   [`DeliveryOutcome::Full`].
 //!
 //! On stop everything without a report is stored, then the producer is given the time that is left.
 
@@ -46,24 +46,24 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use base::retry::Policy;
 use model::Moment;
 
-pub use self::producer::{Openings, Producers, Ready, Sinks, Trouble};
-use self::{in_flight::Seen, partition_queue::Lane, producer::Troubles};
-use super::delivery::{Delivery, Memory, Taken};
-use crate::spool::{self, Spool};
+pub use self::producer::{KafkaProducers, ProducerFactory, PublishError, Readiness, ReadyTopics};
+use self::{in_flight::Dedup, partition_queue::PartitionQueue, producer::PublishErrors};
+use super::delivery::{Delivery, DeliveryMemory, HeldMemory};
+use crate::spool::{self, Lane as SpoolKey, Spool};
 
 /// Waits between tries to publish what Kafka does not take.
 const PUBLISH_BACKOFF: Policy =
     Policy { first: Duration::from_millis(50), longest: Duration::from_secs(2), total: None };
 /// Lanes that are drained at a time; each holds at most one batch in memory.
-const DRAINS: usize = 8;
+const MAX_CONCURRENT_DRAINS: usize = 8;
 /// How long a stop waits for reports: a broker that is there takes milliseconds, and one that is not takes for ever.
-const FLUSH: Duration = Duration::from_secs(5);
+const MAX_FLUSH_WAIT: Duration = Duration::from_secs(5);
 /// Ids of deliveries that are remembered.
-const REMEMBERED: usize = 200_000;
+const DEDUP_WINDOW: usize = 200_000;
 
 /// How a delivery ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum DeliveryOutcome {
     /// Kafka or the spool has it.
     Durable,
     /// There is no room for it: not on disk, or the intake is stopping.
@@ -88,28 +88,28 @@ impl Default for Times {
 }
 
 /// See the module's head. Cheap to clone.
-pub struct Intake<S: Sinks>(Arc<Shared<S>>);
+pub struct Intake<S: ProducerFactory>(Arc<IntakeState<S>>);
 
-impl<S: Sinks> Clone for Intake<S> {
+impl<S: ProducerFactory> Clone for Intake<S> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-struct Shared<S: Sinks> {
-    sinks: producer::Current<S>,
+struct IntakeState<S: ProducerFactory> {
+    producers: producer::CurrentProducer<S>,
     spool: Spool,
-    openings: Arc<dyn Openings>,
+    readiness: Arc<dyn Readiness>,
     times: Times,
-    lines: RwLock<HashMap<spool::Lane, Arc<Line>>>,
+    queues: RwLock<HashMap<SpoolKey, Arc<NamedQueue>>>,
     numbers: AtomicU64,
-    memory: Arc<Memory>,
-    seen: Arc<Seen>,
-    troubles: Troubles,
+    memory: Arc<DeliveryMemory>,
+    dedup: Arc<Dedup>,
+    publish_errors: PublishErrors,
     drains: Semaphore,
     stopping: CancellationToken,
     /// Nobody waits for Kafka any more.
-    hurry: CancellationToken,
+    stop_waiting_for_kafka: CancellationToken,
     /// Every delivery that is seen through, and every drain.
     tasks: TaskTracker,
     /// Where these run: a request that is cut off may end outside.
@@ -117,13 +117,13 @@ struct Shared<S: Sinks> {
 }
 
 /// A lane and its name.
-struct Line {
-    id: spool::Lane,
-    lane: Lane<Item>,
+struct NamedQueue {
+    id: SpoolKey,
+    order: PartitionQueue<QueuedPart>,
 }
 
 /// A part of a delivery on its way.
-struct Item {
+struct QueuedPart {
     sequence: u64,
     delivery: Delivery,
     positions: Vec<u16>,
@@ -131,64 +131,64 @@ struct Item {
     copied: AtomicBool,
     /// Kafka has it.
     published: SetOnce<()>,
-    _memory: Taken,
+    _memory: HeldMemory,
 }
 
-impl<S: Sinks> Intake<S> {
+impl<S: ProducerFactory> Intake<S> {
     /// Takes deliveries from here on. What the spool holds is published first.
     ///
     /// # Errors
     /// The spool is closed.
     pub async fn start(
-        sinks: S,
+        producers: S,
         spool: Spool,
-        openings: Arc<dyn Openings>,
+        readiness: Arc<dyn Readiness>,
         memory_bytes: usize,
         times: Times,
     ) -> Result<Self, spool::Error> {
         let highest = spool.highest_sequence();
-        let lines = spool.lanes().await?.into_iter().map(|state| {
-            let line = Line { id: state.lane.clone(), lane: Lane::new(Some(highest)) };
-            (state.lane, Arc::new(line))
+        let queues = spool.lanes().await?.into_iter().map(|state| {
+            let queue = NamedQueue { id: state.lane.clone(), order: PartitionQueue::new(Some(highest)) };
+            (state.lane, Arc::new(queue))
         });
-        let lines: HashMap<_, _> = lines.collect();
-        let shared = Arc::new(Shared {
-            sinks: producer::Current::new(sinks),
+        let queues: HashMap<_, _> = queues.collect();
+        let shared = Arc::new(IntakeState {
+            producers: producer::CurrentProducer::new(producers),
             numbers: AtomicU64::new((highest + 1).max(first_number())),
             spool,
-            openings,
+            readiness,
             times,
-            lines: RwLock::new(lines),
-            memory: Memory::new(memory_bytes),
-            seen: Seen::new(REMEMBERED),
-            troubles: Troubles::default(),
-            drains: Semaphore::new(DRAINS),
+            queues: RwLock::new(queues),
+            memory: DeliveryMemory::new(memory_bytes),
+            dedup: Dedup::new(DEDUP_WINDOW),
+            publish_errors: PublishErrors::default(),
+            drains: Semaphore::new(MAX_CONCURRENT_DRAINS),
             stopping: CancellationToken::new(),
-            hurry: CancellationToken::new(),
+            stop_waiting_for_kafka: CancellationToken::new(),
             tasks: TaskTracker::new(),
             runtime: Handle::current(),
         });
-        let behind: Vec<_> = shared.lines.read().values().cloned().collect();
-        for line in behind {
-            shared.ensure_drain(&line);
+        let behind: Vec<_> = shared.queues.read().values().cloned().collect();
+        for queue in behind {
+            shared.ensure_drain(&queue);
         }
         Ok(Self(shared))
     }
 
     /// From here on every delivery without a report is stored and answered at once: a stop is near.
-    pub fn hurry(&self) {
-        self.0.hurry.cancel();
+    pub fn stop_waiting_for_kafka(&self) {
+        self.0.stop_waiting_for_kafka.cancel();
     }
 
     /// Stores what has no report, gives the producer a while, `until` at the longest, and ends. Deliveries that come meanwhile are refused.
     pub async fn stop(self, until: Instant) {
         let shared = self.0;
-        shared.hurry.cancel();
+        shared.stop_waiting_for_kafka.cancel();
         shared.stopping.cancel();
         shared.tasks.close();
         // Each has a copy by now or soon. The producer gets a while to report, which saves duplicates; nothing is lost without.
-        shared.sinks.flush(until.min(Instant::now() + FLUSH)).await;
-        shared.sinks.purge();
+        shared.producers.flush(until.min(Instant::now() + MAX_FLUSH_WAIT)).await;
+        shared.producers.purge();
         if timeout_at(until + Duration::from_secs(1), shared.tasks.wait()).await.is_err() {
             tracing::warn!("some deliveries were left without a report");
         }
@@ -197,13 +197,13 @@ impl<S: Sinks> Intake<S> {
     /// Lanes whose deliveries go through the spool.
     #[must_use]
     pub fn behind(&self) -> usize {
-        self.0.lines.read().values().filter(|line| line.lane.is_behind()).count()
+        self.0.queues.read().values().filter(|queue| queue.order.is_behind()).count()
     }
 
     /// What Kafka does not take at the moment.
     #[must_use]
-    pub fn troubles(&self) -> Vec<Trouble> {
-        self.0.troubles.all()
+    pub fn publish_errors(&self) -> Vec<PublishError> {
+        self.0.publish_errors.all()
     }
 
     /// Bytes of deliveries in memory.

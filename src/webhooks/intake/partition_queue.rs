@@ -4,7 +4,7 @@
 //! sequence numbers given out there, and the producer keeps that order. Behind: records are only appended to the spool, and
 //! one drain publishes them in sequence. The order argument:
 //!
-//! 1. Sequence numbers grow in the order of the calls of [`Lane::enter`], because they are given out under the lock.
+//! 1. Sequence numbers grow in the order of the calls of [`PartitionQueue::enter`], because they are given out under the lock.
 //! 2. Direct records reach the producer in that order, because they are sent under the same lock; the producer, idempotent
 //!    and without a message time-out, keeps it in the log.
 //! 3. A lane goes behind for everything after some number and stays so until the drain has sent all of it: no record can
@@ -31,25 +31,25 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// Records that entered behind and are kept in memory too, so that a busy lane can come back: by then they are fewer than this.
-const TAIL: usize = 256;
+const MAX_TAIL: usize = 256;
 
 /// See the module's head. `I` is a record with all that belongs to it.
 #[derive(Debug)]
-pub(super) struct Lane<I> {
-    state: Mutex<State<I>>,
+pub(super) struct PartitionQueue<I> {
+    state: Mutex<QueueState<I>>,
     /// Rung whenever the drain may have something to do.
     bell: Notify,
 }
 
 #[derive(Debug)]
-struct State<I> {
+struct QueueState<I> {
     behind: bool,
     /// Whether a drain is at work, or about to be.
     draining: bool,
     /// Sent directly and not reported yet, with the time they were sent.
-    flying: BTreeMap<u64, Instant>,
+    in_flight: BTreeMap<u64, Instant>,
     /// The producer through which these fly.
-    through: u64,
+    producer: u64,
     /// Failed, to be sent again from memory; kept until they are published.
     again: BTreeMap<u64, Arc<I>>,
     /// Being appended to the spool, and not in it for certain.
@@ -63,7 +63,7 @@ struct State<I> {
     /// Everything in the spool up to here has been sent and settled.
     drained: u64,
     /// But for something after this number, which the drain's next look is to find.
-    again_from: Option<u64>,
+    resend_from: Option<u64>,
 }
 
 /// How much of a record's parts the producer has taken.
@@ -77,7 +77,7 @@ pub(super) enum Handed {
 
 /// What the drain finds.
 #[derive(Debug)]
-pub(super) struct Work<I> {
+pub(super) struct DrainWork<I> {
     /// To be sent again from memory, by number.
     pub(super) again: BTreeMap<u64, Arc<I>>,
     /// The spool is to be read after this number.
@@ -86,21 +86,21 @@ pub(super) struct Work<I> {
     pub(super) up_to: u64,
 }
 
-impl<I> Lane<I> {
+impl<I> PartitionQueue<I> {
     /// A lane of which the spool holds records up to this number, or nothing.
     pub(super) fn new(spooled: Option<u64>) -> Self {
-        let state = State {
+        let state = QueueState {
             behind: spooled.is_some(),
             draining: false,
-            flying: BTreeMap::new(),
-            through: 0,
+            in_flight: BTreeMap::new(),
+            producer: 0,
             again: BTreeMap::new(),
             appending: BTreeSet::new(),
             tail: VecDeque::new(),
             uncovered: spooled.unwrap_or(0),
             newest: spooled.unwrap_or(0),
             drained: 0,
-            again_from: None,
+            resend_from: None,
         };
         Self { state: Mutex::new(state), bell: Notify::new() }
     }
@@ -109,7 +109,7 @@ impl<I> Lane<I> {
     /// called where the lane is direct, and returns `None` where the producer takes nothing now. `keep` says whether there is
     /// memory to keep the record beside the spool.
     ///
-    /// Returns what `send` did, or `None` where the record has to be appended to the spool and [`Lane::appended`] called.
+    /// Returns what `send` did, or `None` where the record has to be appended to the spool and [`PartitionQueue::appended`] called.
     ///
     /// A lane whose oldest record has been without a report for `patience` goes behind: whoever comes next would only wait
     /// as long.
@@ -117,62 +117,63 @@ impl<I> Lane<I> {
         &self,
         patience: Duration,
         numbers: &AtomicU64,
-        item: impl FnOnce(u64) -> Arc<I>,
+        queued: impl FnOnce(u64) -> Arc<I>,
         send: Option<(u64, impl FnOnce() -> Option<(T, Handed)>)>,
         keep: impl FnOnce() -> bool,
     ) -> (Arc<I>, Option<T>) {
         let mut state = self.state.lock();
         let sequence = numbers.fetch_add(1, Ordering::Relaxed);
-        let item = item(sequence);
+        let queued = queued(sequence);
         let now = Instant::now();
-        let stalled = state.flying.values().next().is_some_and(|sent| now.duration_since(*sent) >= patience);
-        if let Some((through, send)) = send
+        let stalled =
+            state.in_flight.values().next().is_some_and(|sent| now.duration_since(*sent) >= patience);
+        if let Some((producer, send)) = send
             && !state.behind
             && !stalled
-            && (state.flying.is_empty() || state.through == through)
+            && (state.in_flight.is_empty() || state.producer == producer)
             && let Some((sent, handed)) = send()
         {
             // The rest of it comes later, and so must everything behind it.
             state.behind |= handed == Handed::InPart;
-            state.through = through;
-            state.flying.insert(sequence, now);
-            return (item, Some(sent));
+            state.producer = producer;
+            state.in_flight.insert(sequence, now);
+            return (queued, Some(sent));
         }
         state.behind = true;
         state.newest = sequence;
         state.appending.insert(sequence);
         if keep() {
-            if state.tail.len() == TAIL
+            if state.tail.len() == MAX_TAIL
                 && let Some((oldest, _)) = state.tail.pop_front()
             {
                 state.uncovered = oldest;
             }
-            state.tail.push_back((sequence, Arc::clone(&item)));
+            state.tail.push_back((sequence, Arc::clone(&queued)));
         } else {
             state.tail.clear();
             state.uncovered = sequence;
         }
-        (item, None)
+        (queued, None)
     }
 
     /// A direct record is in Kafka, or in the dead letters.
-    pub(super) fn landed(&self, sequence: u64) {
+    pub(super) fn acknowledged(&self, sequence: u64) {
         let mut state = self.state.lock();
-        state.flying.remove(&sequence);
-        if state.flying.is_empty() {
+        state.in_flight.remove(&sequence);
+        if state.in_flight.is_empty() {
             self.bell.notify_one();
         }
     }
 
     /// A record that was sent must be sent again; the lane is behind from here on.
-    pub(super) fn failed(&self, sequence: u64, item: Arc<I>) {
+    pub(super) fn failed(&self, sequence: u64, queued: Arc<I>) {
         let mut state = self.state.lock();
         state.behind = true;
-        state.flying.remove(&sequence);
+        state.in_flight.remove(&sequence);
         // Nothing may come behind it, which would bring the drain this far.
         state.newest = state.newest.max(sequence);
-        state.again.insert(sequence, item);
-        if state.flying.is_empty() {
+        state.again.insert(sequence, queued);
+        if state.in_flight.is_empty() {
             self.bell.notify_one();
         }
     }
@@ -184,7 +185,7 @@ impl<I> Lane<I> {
         state.newest = state.newest.max(sequence);
         state.uncovered = state.uncovered.max(sequence);
         let before = sequence.saturating_sub(1);
-        state.again_from = Some(state.again_from.map_or(before, |from| from.min(before)));
+        state.resend_from = Some(state.resend_from.map_or(before, |from| from.min(before)));
         self.bell.notify_one();
     }
 
@@ -213,22 +214,22 @@ impl<I> Lane<I> {
         &self,
         mut send: impl FnMut(&Arc<I>, Option<u64>) -> Option<(u64, T, Handed)>,
         mut sent: impl FnMut(Arc<I>, T),
-    ) -> Option<Work<I>> {
+    ) -> Option<DrainWork<I>> {
         loop {
             {
                 let mut state = self.state.lock();
-                if let Some(from) = state.again_from.take() {
+                if let Some(from) = state.resend_from.take() {
                     // What else was there is removed, and is not found twice.
                     state.drained = state.drained.min(from);
                 }
-                if state.flying.is_empty() && state.come_back(&mut send, &mut sent) {
+                if state.in_flight.is_empty() && state.come_back(&mut send, &mut sent) {
                     state.draining = false;
                     return None;
                 }
                 // Asked again: a try to come back may have sent some.
-                if state.flying.is_empty() {
+                if state.in_flight.is_empty() {
                     let up_to = state.appending.first().map_or(state.newest, |first| first - 1);
-                    return Some(Work { again: state.again.clone(), after: state.drained, up_to });
+                    return Some(DrainWork { again: state.again.clone(), after: state.drained, up_to });
                 }
             }
             self.bell.notified().await;
@@ -255,8 +256,8 @@ impl<I> Lane<I> {
     }
 
     /// Whether a record has been sent directly and is not reported.
-    pub(super) fn is_flying(&self, sequence: u64) -> bool {
-        self.state.lock().flying.contains_key(&sequence)
+    pub(super) fn is_in_flight(&self, sequence: u64) -> bool {
+        self.state.lock().in_flight.contains_key(&sequence)
     }
 
     /// Whether new records go behind the spool.
@@ -265,7 +266,7 @@ impl<I> Lane<I> {
     }
 }
 
-impl<I> State<I> {
+impl<I> QueueState<I> {
     /// Makes the lane direct again if all that is not sent is in memory, by sending it. Whether that has been done; what was
     /// sent flies from here on, and what could not be stays for the next time.
     fn come_back<T>(
@@ -278,19 +279,19 @@ impl<I> State<I> {
         }
         let now = Instant::now();
         // Taken out once it is sent: whatever happens to `send`, the tail has no gap.
-        while let Some((sequence, item)) = self.tail.front().cloned() {
+        while let Some((sequence, queued)) = self.tail.front().cloned() {
             if sequence <= self.drained {
                 self.tail.pop_front();
                 continue;
             }
-            let through = (!self.flying.is_empty()).then_some(self.through);
-            match send(&item, through) {
-                Some((through, delivery, handed)) => {
+            let producer = (!self.in_flight.is_empty()).then_some(self.producer);
+            match send(&queued, producer) {
+                Some((producer, delivery, handed)) => {
                     self.tail.pop_front();
-                    self.through = through;
-                    self.flying.insert(sequence, now);
+                    self.producer = producer;
+                    self.in_flight.insert(sequence, now);
                     self.drained = sequence;
-                    sent(item, delivery);
+                    sent(queued, delivery);
                     if handed == Handed::InPart {
                         return false;
                     }

@@ -1,7 +1,7 @@
 //! From a delivery to Kafka: its records as bytes, the producer of the moment, and what the reports of a part say together.
 //!
 //! The producer is built when first needed, and rebuilt once it has failed fatally. What Kafka does not take of a connector is kept
-//! for people in [`Troubles`]: a report that is not a success puts its topic there, the next success takes it out again. Nothing waits
+//! for people in [`PublishErrors`]: a report that is not a success puts its topic there, the next success takes it out again. Nothing waits
 //! for it: whether and when a record is sent again is the lane's and the drain's. The log gets a line when it begins, when Kafka
 //! gives another cause, and when it is over, however many records that concerns.
 
@@ -14,7 +14,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context as TaskContext, Poll, ready},
+    task::{Context, Poll, ready},
     time::{Duration, SystemTime},
 };
 
@@ -33,13 +33,13 @@ use crate::{
     publish::{DeadLetters, Failure, Preparer, Stage},
     webhooks::{
         dead_letter,
-        delivery::{Context, Delivery},
+        delivery::{Delivery, DeliveryContext},
     },
 };
 
 /// What it takes to write for a connector.
 #[derive(Clone)]
-pub struct Ready {
+pub struct ReadyTopics {
     /// Makes records.
     pub preparer: Preparer,
     /// Makes dead letters.
@@ -47,13 +47,13 @@ pub struct Ready {
 }
 
 /// Who knows which connectors can be written for.
-pub trait Openings: Send + Sync {
+pub trait Readiness: Send + Sync {
     /// The means to write for the connector that received this; `None` while its topics or schemas are not there yet, and
     /// while it is paused.
-    fn ready(&self, context: &Context) -> Option<Arc<Ready>>;
+    fn ready(&self, context: &DeliveryContext) -> Option<Arc<ReadyTopics>>;
 
     /// The topics that this is written to are not there any more: they are to be looked for, or made, again.
-    fn doubt(&self, context: &Context);
+    fn recheck(&self, context: &DeliveryContext);
 
     /// Returns when that may have changed.
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
@@ -61,14 +61,14 @@ pub trait Openings: Send + Sync {
 
 /// What goes to Kafka.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedRecord {
     pub(super) record: EncodedRecord,
-    pub(super) kind: Kind,
+    pub(super) kind: RecordKind,
 }
 
 /// What a record counts as once Kafka has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RecordKind {
     /// An event.
     Value,
     /// A dead letter, or the first piece of one; for an error of this class.
@@ -79,10 +79,10 @@ pub(super) enum Kind {
 
 /// The records of a part; `None` where something is missing that comes by itself. What the schema refuses becomes a dead letter.
 pub(super) fn records(
-    ready: &Ready,
+    ready: &ReadyTopics,
     delivery: &Delivery,
     content: Result<Vec<Outgoing>, ModelError>,
-) -> Option<Vec<Prepared>> {
+) -> Option<Vec<PreparedRecord>> {
     let outgoing = match content {
         Ok(outgoing) => outgoing,
         Err(error) => {
@@ -94,7 +94,7 @@ pub(super) fn records(
     let mut refused = Vec::new();
     for record in outgoing {
         match ready.preparer.prepare(&record) {
-            Ok(record) => records.push(Prepared { record, kind: Kind::Value }),
+            Ok(record) => records.push(PreparedRecord { record, kind: RecordKind::Value }),
             Err(error) if error.retry().is_retriable() => return None,
             Err(error) => refused.push((record, Failure::new(Stage::Convert, error.class(), &error))),
         }
@@ -109,61 +109,61 @@ pub(super) fn records(
 
 /// The dead letter of a delivery, ready to be sent; see [`dead_letter::records`].
 pub(super) fn letters(
-    ready: &Ready,
+    ready: &ReadyTopics,
     delivery: &Delivery,
     meant: Option<&Outgoing>,
     failure: &Failure,
     pieces: usize,
-) -> Vec<Prepared> {
+) -> Vec<PreparedRecord> {
     let topic = meant.map(|record| ready.preparer.topic_name(record.topic));
     let meant = meant.map(|record| &*record.meta.id).zip(topic.as_deref());
     let records = dead_letter::records(&ready.dead_letters, delivery, meant, failure, pieces);
-    let first = iter::once(Kind::Letter(failure.stage, failure.class));
-    let kinds = first.chain(iter::repeat(Kind::Piece));
-    records.into_iter().zip(kinds).map(|(record, kind)| Prepared { record, kind }).collect()
+    let first = iter::once(RecordKind::Letter(failure.stage, failure.class));
+    let kinds = first.chain(iter::repeat(RecordKind::Piece));
+    records.into_iter().zip(kinds).map(|(record, kind)| PreparedRecord { record, kind }).collect()
 }
 
 /// Makes producers and uses them: Kafka's, or those of a test.
-pub trait Sinks: Send + Sync + 'static {
+pub trait ProducerFactory: Send + Sync + 'static {
     /// Takes records in order and reports on each.
-    type Sink: Send + Sync + 'static;
+    type Producer: Send + Sync + 'static;
     /// The report on a record. Dropping it does not withdraw the record.
-    type Delivery: Future<Output = Result<kafka::Ack, kafka::Error>> + Send + Unpin + 'static;
+    type Report: Future<Output = Result<kafka::Ack, kafka::Error>> + Send + Unpin + 'static;
 
     /// A new one.
     ///
     /// # Errors
     /// It cannot be made now.
-    fn build(&self) -> Result<Self::Sink, kafka::Error>;
+    fn build(&self) -> Result<Self::Producer, kafka::Error>;
 
     /// Hands over a record before it returns, so the order of calls is the order of records.
     ///
     /// # Errors
     /// The record, with the reason why it was not taken.
-    fn send(&self, sink: &Self::Sink, record: EncodedRecord) -> Result<Self::Delivery, kafka::SendError>;
+    fn send(&self, sink: &Self::Producer, record: EncodedRecord) -> Result<Self::Report, kafka::SendError>;
 
     /// Whether this one sends nothing any more.
-    fn is_over(&self, sink: &Self::Sink) -> bool;
+    fn has_failed(&self, sink: &Self::Producer) -> bool;
 
     /// Waits until everything is reported, or the time is over.
-    fn flush(&self, sink: &Self::Sink, limit: Duration) -> impl Future<Output = ()> + Send;
+    fn flush(&self, sink: &Self::Producer, limit: Duration) -> impl Future<Output = ()> + Send;
 
     /// Gives up what is not reported.
-    fn purge(&self, sink: &Self::Sink);
+    fn purge(&self, sink: &Self::Producer);
 }
 
 /// Kafka's idempotent producers.
 #[derive(Debug)]
-pub struct Producers {
+pub struct KafkaProducers {
     /// How to reach Kafka.
     pub kafka: Kafka,
     /// What one may use.
     pub options: ProducerOptions,
 }
 
-impl Sinks for Producers {
-    type Sink = Producer;
-    type Delivery = kafka::Delivery;
+impl ProducerFactory for KafkaProducers {
+    type Producer = Producer;
+    type Report = kafka::Delivery;
 
     fn build(&self) -> Result<Producer, kafka::Error> {
         Producer::new(&self.kafka, &self.options)
@@ -173,7 +173,7 @@ impl Sinks for Producers {
         sink.send(record)
     }
 
-    fn is_over(&self, sink: &Producer) -> bool {
+    fn has_failed(&self, sink: &Producer) -> bool {
         sink.fatal().is_some()
     }
 
@@ -189,13 +189,13 @@ impl Sinks for Producers {
 }
 
 /// The producer of the moment.
-pub(super) struct Current<S: Sinks> {
-    sinks: S,
-    state: RwLock<State<S>>,
+pub(super) struct CurrentProducer<S: ProducerFactory> {
+    producers: S,
+    state: RwLock<ProducerState<S>>,
 }
 
-struct State<S: Sinks> {
-    built: Option<Arc<Built<S>>>,
+struct ProducerState<S: ProducerFactory> {
+    built: Option<Arc<BuiltProducer<S>>>,
     /// When the next is tried after one that could not be made, and how long to wait if it cannot be either.
     failed: Option<(Instant, Backoff)>,
     /// How many were built.
@@ -203,15 +203,16 @@ struct State<S: Sinks> {
 }
 
 /// One of the producers.
-pub(super) struct Built<S: Sinks> {
+pub(super) struct BuiltProducer<S: ProducerFactory> {
     /// Which one: no other has this number.
     pub(super) number: u64,
-    sink: S::Sink,
+    sink: S::Producer,
 }
 
-impl<S: Sinks> Current<S> {
-    pub(super) fn new(sinks: S) -> Self {
-        let current = Self { sinks, state: RwLock::new(State { built: None, failed: None, count: 0 }) };
+impl<S: ProducerFactory> CurrentProducer<S> {
+    pub(super) fn new(producers: S) -> Self {
+        let current =
+            Self { producers, state: RwLock::new(ProducerState { built: None, failed: None, count: 0 }) };
         // At once: the first record of a fresh producer waits for its connection.
         current.get();
         current
@@ -219,18 +220,18 @@ impl<S: Sinks> Current<S> {
 
     /// The producer; `None` where none can be made now. After a failure it is tried again after growing waits, and each failure
     /// is logged, whatever the number of callers.
-    pub(super) fn get(&self) -> Option<Arc<Built<S>>> {
+    pub(super) fn get(&self) -> Option<Arc<BuiltProducer<S>>> {
         if let Some(built) = &self.state.read().built {
             return Some(Arc::clone(built));
         }
         let mut state = self.state.write();
         let waits = state.failed.as_ref().is_some_and(|(again, _)| Instant::now() < *again);
         if state.built.is_none() && !waits {
-            match self.sinks.build() {
+            match self.producers.build() {
                 Ok(sink) => {
                     let number = state.count;
-                    *state = State {
-                        built: Some(Arc::new(Built { number, sink })),
+                    *state = ProducerState {
+                        built: Some(Arc::new(BuiltProducer { number, sink })),
                         failed: None,
                         count: number + 1,
                     };
@@ -249,9 +250,9 @@ impl<S: Sinks> Current<S> {
     }
 
     /// Lets go of a producer that failed fatally. Its records are reported as failed, and are sent again through the next.
-    pub(super) fn replace_if_over(&self) {
+    pub(super) fn replace_if_failed(&self) {
         let mut state = self.state.write();
-        if state.built.as_ref().is_some_and(|built| self.sinks.is_over(&built.sink)) {
+        if state.built.as_ref().is_some_and(|built| self.producers.has_failed(&built.sink)) {
             tracing::warn!("producer failed fatally; rebuilding it");
             state.built = None;
         }
@@ -260,22 +261,26 @@ impl<S: Sinks> Current<S> {
     pub(super) async fn flush(&self, until: Instant) {
         let built = self.state.read().built.clone();
         if let Some(built) = built {
-            self.sinks.flush(&built.sink, until.saturating_duration_since(Instant::now())).await;
+            self.producers.flush(&built.sink, until.saturating_duration_since(Instant::now())).await;
         }
     }
 
     pub(super) fn purge(&self) {
         if let Some(built) = &self.state.read().built {
-            self.sinks.purge(&built.sink);
+            self.producers.purge(&built.sink);
         }
     }
 
     /// Hands the records of one part over, in order. `None` where the producer takes nothing now.
-    pub(super) fn send(&self, built: &Built<S>, records: Vec<Prepared>) -> Option<(Reports<S>, Handed)> {
+    pub(super) fn send(
+        &self,
+        built: &BuiltProducer<S>,
+        records: Vec<PreparedRecord>,
+    ) -> Option<(PendingReports<S>, Handed)> {
         let mut reports =
-            Reports { waiting: VecDeque::new(), sent_at: Instant::now(), again: None, refused: None };
-        for Prepared { record, kind } in records {
-            match self.sinks.send(&built.sink, record) {
+            PendingReports { waiting: VecDeque::new(), sent_at: Instant::now(), again: None, refused: None };
+        for PreparedRecord { record, kind } in records {
+            match self.producers.send(&built.sink, record) {
                 Ok(delivery) => reports.waiting.push_back((kind, delivery)),
                 Err(failed) if !reports.waiting.is_empty() => {
                     reports.failed(failed.error);
@@ -293,9 +298,9 @@ impl<S: Sinks> Current<S> {
 }
 
 /// Records of one part that were handed over, or the first of which was refused; as a future, what their reports say together.
-pub(super) struct Reports<S: Sinks> {
+pub(super) struct PendingReports<S: ProducerFactory> {
     /// Those without a report, in order.
-    waiting: VecDeque<(Kind, S::Delivery)>,
+    waiting: VecDeque<(RecordKind, S::Report)>,
     sent_at: Instant,
     again: Option<kafka::Error>,
     refused: Option<kafka::Error>,
@@ -303,16 +308,16 @@ pub(super) struct Reports<S: Sinks> {
 
 /// What the reports of a part say together.
 #[derive(Debug)]
-pub(super) enum Report {
+pub(super) enum PartReport {
     /// Kafka has all of them.
-    Landed,
+    Acknowledged,
     /// Kafka refuses one for good, and has those before it.
     Refused(kafka::Error),
     /// All have to be sent again.
     Again(kafka::Error),
 }
 
-impl<S: Sinks> Reports<S> {
+impl<S: ProducerFactory> PendingReports<S> {
     fn failed(&mut self, error: kafka::Error) {
         metrics::publish_failed(Stage::Produce);
         if error.refuses_record() {
@@ -323,40 +328,40 @@ impl<S: Sinks> Reports<S> {
     }
 }
 
-impl<S: Sinks> Future for Reports<S> {
-    type Output = Report;
+impl<S: ProducerFactory> Future for PendingReports<S> {
+    type Output = PartReport;
 
     /// Waits for all of them, and counts what Kafka has.
-    fn poll(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Report> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<PartReport> {
         let reports = &mut *self;
         while let Some((kind, delivery)) = reports.waiting.front_mut() {
             let kind = *kind;
             match ready!(Pin::new(delivery).poll(context)) {
                 Err(error) if error.persisted() != Persisted::Yes => reports.failed(error),
-                Ok(_) | Err(_) => landed(kind, reports.sent_at),
+                Ok(_) | Err(_) => acknowledged(kind, reports.sent_at),
             }
             reports.waiting.pop_front();
         }
         Poll::Ready(match (reports.again.take(), reports.refused.take()) {
-            (Some(error), _) => Report::Again(error),
-            (None, Some(error)) => Report::Refused(error),
-            (None, None) => Report::Landed,
+            (Some(error), _) => PartReport::Again(error),
+            (None, Some(error)) => PartReport::Refused(error),
+            (None, None) => PartReport::Acknowledged,
         })
     }
 }
 
-fn landed(kind: Kind, sent_at: Instant) {
+fn acknowledged(kind: RecordKind, sent_at: Instant) {
     match kind {
-        Kind::Value => metrics::records_published(Origin::Webhook.name(), 1),
-        Kind::Letter(stage, class) => metrics::dead_letter_written(stage, class),
-        Kind::Piece => return,
+        RecordKind::Value => metrics::records_published(Origin::Webhook.name(), 1),
+        RecordKind::Letter(stage, class) => metrics::dead_letter_written(stage, class),
+        RecordKind::Piece => return,
     }
     metrics::published_after(sent_at.elapsed());
 }
 
 /// A connector whose records Kafka does not take.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
+pub struct PublishError {
     /// Its name.
     pub connector: String,
     /// The topic they are for.
@@ -369,18 +374,18 @@ pub struct Trouble {
 
 /// All of them. There are no more than connectors have topics.
 #[derive(Debug, Default)]
-pub(super) struct Troubles {
+pub(super) struct PublishErrors {
     /// Whether there are any: nearly never, and asked for every record.
     any: AtomicBool,
-    known: Mutex<BTreeMap<(String, String), Trouble>>,
+    known: Mutex<BTreeMap<(String, String), PublishError>>,
 }
 
-impl Troubles {
+impl PublishErrors {
     /// Kafka did not take a record.
     pub(super) fn failed(&self, connector: &str, topic: &str, error: &kafka::Error) {
         let cause = Chain(error).to_string();
         let mut known = self.known.lock();
-        let trouble = known.entry((connector.to_owned(), topic.to_owned())).or_insert_with(|| Trouble {
+        let trouble = known.entry((connector.to_owned(), topic.to_owned())).or_insert_with(|| PublishError {
             connector: connector.to_owned(),
             topic: topic.to_owned(),
             since: SystemTime::now(),
@@ -399,7 +404,7 @@ impl Troubles {
     }
 
     /// Kafka took one.
-    pub(super) fn landed(&self, connector: &str, topic: &str) {
+    pub(super) fn acknowledged(&self, connector: &str, topic: &str) {
         if !self.any.load(Ordering::Relaxed) {
             return;
         }
@@ -410,7 +415,7 @@ impl Troubles {
         self.any.store(!known.is_empty(), Ordering::Relaxed);
     }
 
-    pub(super) fn all(&self) -> Vec<Trouble> {
+    pub(super) fn all(&self) -> Vec<PublishError> {
         self.known.lock().values().cloned().collect()
     }
 }

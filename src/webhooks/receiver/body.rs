@@ -1,6 +1,6 @@
 //! Reads a body within its time and its limit, hashes it as it comes, and verifies it.
 //!
-//! Bytes are kept up to the limit. Accounting bodies above it are hashed and dropped, up to [`BEYOND`] times the limit, to tell a
+//! Bytes are kept up to the limit. Accounting bodies above it are hashed and dropped, up to [`OVERSIZED_READ_FACTOR`] times the limit, to tell a
 //! provider whose deliveries have become too large from a forger. Invoicing bodies above it are refused at once: forged bodies
 //! cost no hashing that way, and a provider whose delivery is refused for good pauses the hook, which opens a gap.
 
@@ -18,30 +18,30 @@ use tokio::{
 use base::metrics::Refusal;
 use model::{InvoicingEvent, InvoicingHook};
 
-use super::budget::Unverified;
-use crate::webhooks::signature::{Keys, Presented, Running};
+use super::budget::UnverifiedBytes;
+use crate::webhooks::signature::{PresentedSignature, RunningHmac, SigningKeys};
 
 /// How many times the limit is read of an accounting body to find out whose it is.
-pub(super) const BEYOND: usize = 4;
+pub(super) const OVERSIZED_READ_FACTOR: usize = 4;
 /// Bytes that are hashed, over all secrets, before others get their turn.
-const TURN: usize = 1 << 20;
+const HASH_YIELD_BYTES: usize = 1 << 20;
 /// Most bytes that are set aside because a body is announced to be so long.
-const AHEAD: usize = 64 << 10;
+const MAX_PREALLOCATED_BYTES: usize = 64 << 10;
 /// Most bytes of a body that nobody wants and that are read all the same: a connection closed on top of bytes that are still
 /// coming takes the answer with it.
-const COURTESY: usize = 64 << 10;
+const MAX_DISCARDED_BYTES: usize = 64 << 10;
 /// The same over HTTP/2, where senders may take a stream that ends before their body for a failure and never look at the status.
 /// It covers deliveries that are refused for their size, up to four times the default limit of invoicing.
-const DRAINED: usize = 1 << 20;
+const MAX_DISCARDED_BYTES_HTTP2: usize = 1 << 20;
 
 /// Largest body at the shared address that is tried with the secrets of every entity, in bytes. The provider names the entity in
 /// each body; a larger one is tried with the secrets of that entity alone, so that a forged one costs as much as an accounting
 /// delivery of the same size.
-const ANY_ENTITY_LIMIT: usize = 32 * 1024;
+const ALL_HOOKS_BODY_LIMIT: usize = 32 * 1024;
 
 /// What is asked of a body.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct BodyLimits {
     /// Bytes that are kept.
     pub(super) bytes: usize,
     /// Bytes that are read.
@@ -52,7 +52,7 @@ pub(super) struct Limits {
 
 /// A body that was read to its end.
 #[derive(Debug)]
-pub(super) enum Read {
+pub(super) enum BodyRead {
     /// Here it is.
     Whole(Bytes),
     /// It was longer than what is kept.
@@ -67,10 +67,10 @@ pub(super) fn announced(body: &Body) -> Option<u64> {
 /// Reads a body to its end. `check` has seen all of it then.
 pub(super) async fn read(
     body: &mut Body,
-    limits: Limits,
-    check: &mut Check<'_>,
-    held: &mut Unverified,
-) -> Result<Read, Refusal> {
+    limits: BodyLimits,
+    check: &mut BodyCheck<'_>,
+    held: &mut UnverifiedBytes,
+) -> Result<BodyRead, Refusal> {
     let announced = announced(body).map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     if announced.is_some_and(|length| length > limits.most) {
         return Err(Refusal::Oversized);
@@ -82,14 +82,14 @@ pub(super) async fn read(
 
 async fn read_on(
     body: &mut Body,
-    Limits { bytes: limit, most, .. }: Limits,
+    BodyLimits { bytes: limit, most, .. }: BodyLimits,
     announced: Option<usize>,
-    check: &mut Check<'_>,
-    held: &mut Unverified,
-) -> Result<Read, Refusal> {
+    check: &mut BodyCheck<'_>,
+    held: &mut UnverifiedBytes,
+) -> Result<BodyRead, Refusal> {
     let expected = announced.unwrap_or(0);
     // Copied together, so that what is kept is as large as it is counted, whatever buffers it came in.
-    let mut kept = (expected <= limit).then(|| Vec::with_capacity(expected.min(AHEAD)));
+    let mut kept = (expected <= limit).then(|| Vec::with_capacity(expected.min(MAX_PREALLOCATED_BYTES)));
     let (mut length, mut hashed) = (0_usize, 0_usize);
     while let Some(bytes) = next(body).await? {
         length = length.saturating_add(bytes.len());
@@ -114,28 +114,28 @@ async fn read_on(
             hash(&bytes, running, held, &mut hashed).await?;
         }
     }
-    Ok(kept.map_or(Read::Oversized, |kept| Read::Whole(Bytes::from(kept))))
+    Ok(kept.map_or(BodyRead::Oversized, |kept| BodyRead::Whole(Bytes::from(kept))))
 }
 
 /// Hashes bytes in pieces, each of which its source pays for before; lets others have their turn. `hashed` counts since the last.
 pub(super) async fn hash(
     bytes: &[u8],
-    running: &mut Running,
-    held: &mut Unverified,
+    running: &mut RunningHmac,
+    held: &mut UnverifiedBytes,
     hashed: &mut usize,
 ) -> Result<(), Refusal> {
     let secrets = running.secrets();
     if secrets == 0 {
         return Ok(());
     }
-    for piece in bytes.chunks((TURN / secrets).max(1)) {
+    for piece in bytes.chunks((HASH_YIELD_BYTES / secrets).max(1)) {
         let cost = piece.len().saturating_mul(secrets);
         if !held.hash(cost) {
             return Err(Refusal::Throttled);
         }
         running.update(piece);
         *hashed += cost;
-        if *hashed >= TURN {
+        if *hashed >= HASH_YIELD_BYTES {
             *hashed = 0;
             yield_now().await;
         }
@@ -145,7 +145,7 @@ pub(super) async fn hash(
 
 /// Lets the short body of a refused request come in, so that the answer is read. Whether that was all of it.
 pub(super) async fn discard(mut body: Body, head: &Parts, until: Instant) -> bool {
-    let most = if head.version >= Version::HTTP_2 { DRAINED } else { COURTESY };
+    let most = if head.version >= Version::HTTP_2 { MAX_DISCARDED_BYTES_HTTP2 } else { MAX_DISCARDED_BYTES };
     // Whoever waits for leave to send has sent nothing yet.
     let waits = head.headers.contains_key(header::EXPECT);
     if waits || announced(&body).is_some_and(|length| length > most as u64) {
@@ -181,13 +181,13 @@ async fn next(body: &mut Body) -> Result<Option<Bytes>, Refusal> {
 
 /// What makes a body trustworthy, found out while it is read or once it is complete.
 #[derive(Debug)]
-pub(super) enum Check<'a> {
+pub(super) enum BodyCheck<'a> {
     /// A signature over all bytes, by one of a few secrets, each of which hashes the body as it comes.
     Signature {
         /// The secrets, having seen what was read so far.
-        running: Running,
+        running: RunningHmac,
         /// What the sender claims.
-        presented: Presented,
+        presented: PresentedSignature,
         /// The hook whose secrets these are, for deliveries at its own address.
         hook: Option<InvoicingHook>,
     },
@@ -195,9 +195,9 @@ pub(super) enum Check<'a> {
     /// complete: it says which secrets to try first.
     AnyHook {
         /// The secrets of each.
-        keys: &'a BTreeMap<InvoicingHook, Keys>,
+        keys: &'a BTreeMap<InvoicingHook, SigningKeys>,
         /// What the sender claims.
-        presented: Presented,
+        presented: PresentedSignature,
     },
     /// Where it comes from, which was looked at before.
     Source {
@@ -215,8 +215,12 @@ pub(super) struct Verified {
     pub(super) secret: usize,
 }
 
-impl<'a> Check<'a> {
-    pub(super) fn signature(keys: &Keys, presented: Presented, hook: Option<InvoicingHook>) -> Self {
+impl<'a> BodyCheck<'a> {
+    pub(super) fn signature(
+        keys: &SigningKeys,
+        presented: PresentedSignature,
+        hook: Option<InvoicingHook>,
+    ) -> Self {
         Self::Signature { running: keys.start(), presented, hook }
     }
 
@@ -226,7 +230,7 @@ impl<'a> Check<'a> {
     }
 
     /// What hashes a body as it comes.
-    pub(super) const fn running(&mut self) -> Option<&mut Running> {
+    pub(super) const fn running(&mut self) -> Option<&mut RunningHmac> {
         match self {
             Self::Signature { running, .. } => Some(running),
             Self::AnyHook { .. } | Self::Source { .. } => None,
@@ -240,7 +244,7 @@ impl<'a> Check<'a> {
     pub(super) async fn finish(
         self,
         body: Option<&[u8]>,
-        held: &mut Unverified,
+        held: &mut UnverifiedBytes,
     ) -> Result<Option<Verified>, Refusal> {
         match (self, body) {
             (Self::Signature { running, presented, hook }, _) => {
@@ -256,16 +260,16 @@ impl<'a> Check<'a> {
 /// Tries the hooks of the entity that a body names, at most six secrets, then all others where the body is small: the provider
 /// does not document that a delivery names the entity of its hook.
 async fn any_hook(
-    keys: &BTreeMap<InvoicingHook, Keys>,
-    presented: Presented,
+    keys: &BTreeMap<InvoicingHook, SigningKeys>,
+    presented: PresentedSignature,
     body: &[u8],
-    held: &mut Unverified,
+    held: &mut UnverifiedBytes,
 ) -> Result<Option<Verified>, Refusal> {
     let entity = InvoicingEvent::entity_named(body);
     let (named, others): (Vec<_>, Vec<_>) = keys.iter().partition(|(hook, _)| Some(hook.entity) == entity);
-    let others = if body.len() <= ANY_ENTITY_LIMIT { others } else { Vec::new() };
+    let others = if body.len() <= ALL_HOOKS_BODY_LIMIT { others } else { Vec::new() };
     for group in [named, others] {
-        let mut running = Keys::start_all(group.iter().map(|(_, keys)| *keys));
+        let mut running = SigningKeys::start_all(group.iter().map(|(_, keys)| *keys));
         hash(body, &mut running, held, &mut 0).await?;
         let Some(mut secret) = running.matching(&presented) else { continue };
         for (hook, keys) in group {
@@ -286,7 +290,7 @@ mod tests {
     use model::InvoicingEntity;
 
     use super::{
-        super::budget::{Budget, HashLimit},
+        super::budget::{HashLimit, ReceiverBudget},
         *,
     };
     use crate::webhooks::signature::{Scheme, hook_secret, sign};
@@ -298,11 +302,13 @@ mod tests {
     }
 
     /// Two secrets for each of all hooks, as while they are rotated.
-    fn keys() -> BTreeMap<InvoicingHook, Keys> {
+    fn keys() -> BTreeMap<InvoicingHook, SigningKeys> {
         let hooks = InvoicingEntity::all()
             .flat_map(|entity| entity.actions().iter().map(move |&action| InvoicingHook { entity, action }));
         let keys = |hook| {
-            Keys::new([0, 1].map(|master| secret(master, hook)).each_ref().map(|one| one.reveal().as_bytes()))
+            SigningKeys::new(
+                [0, 1].map(|master| secret(master, hook)).each_ref().map(|one| one.reveal().as_bytes()),
+            )
         };
         hooks.map(|hook| (hook, keys(hook))).collect()
     }
@@ -310,13 +316,13 @@ mod tests {
     /// What comes of a body, and how many secrets hashed it.
     async fn tried(body: &[u8], signature: &str) -> (Option<Verified>, usize) {
         let limit = HashLimit { burst: 1 << 40, per_second: 0, free: 0 };
-        let budget = Budget::new(1 << 20, 1 << 20, limit);
+        let budget = ReceiverBudget::new(1 << 20, 1 << 20, limit);
         let source = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let mut held = budget.enter(body.len(), source).unwrap();
         let keys = keys();
-        let presented = Presented::parse(signature.as_bytes(), Scheme::Required).unwrap();
+        let presented = PresentedSignature::parse(signature.as_bytes(), Scheme::Required).unwrap();
 
-        let check = Check::AnyHook { keys: &keys, presented };
+        let check = BodyCheck::AnyHook { keys: &keys, presented };
         let verified = check.finish(Some(body), &mut held).await.unwrap();
 
         (verified, held.hashed_bytes() / body.len())
@@ -366,7 +372,7 @@ mod tests {
     #[tokio::test]
     async fn a_large_body_is_tried_with_the_keys_of_its_entity() {
         for (entity, expected) in [("Customer", 6), ("Something new", 0)] {
-            let body = format!(r#"{{"Entity":"{entity}","More":"{}"}}"#, "x".repeat(ANY_ENTITY_LIMIT));
+            let body = format!(r#"{{"Entity":"{entity}","More":"{}"}}"#, "x".repeat(ALL_HOOKS_BODY_LIMIT));
             let forged = sign(&Secret::new(MASTERS[0]), body.as_bytes());
 
             assert_eq!(tried(body.as_bytes(), &forged).await, (None, expected), "{entity}");
@@ -375,13 +381,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_spent_source_is_refused_before_the_next_piece_is_hashed() {
-        let budget = Budget::new(1 << 20, 1 << 20, HashLimit { burst: 100, per_second: 0, free: 0 });
+        let budget = ReceiverBudget::new(1 << 20, 1 << 20, HashLimit { burst: 100, per_second: 0, free: 0 });
         let mut held = budget.enter(0, IpAddr::V4(Ipv4Addr::LOCALHOST)).unwrap();
         let (keys, body) = (keys(), br#"{"EntityId":"1"}"#);
-        let presented = Presented::parse(sign(&Secret::new("x"), body).as_bytes(), Scheme::Required).unwrap();
+        let presented =
+            PresentedSignature::parse(sign(&Secret::new("x"), body).as_bytes(), Scheme::Required).unwrap();
 
-        let first = Check::AnyHook { keys: &keys, presented }.finish(Some(body), &mut held).await;
-        let second = Check::AnyHook { keys: &keys, presented }.finish(Some(body), &mut held).await;
+        let first = BodyCheck::AnyHook { keys: &keys, presented }.finish(Some(body), &mut held).await;
+        let second = BodyCheck::AnyHook { keys: &keys, presented }.finish(Some(body), &mut held).await;
 
         assert!(matches!((first, second), (Ok(None), Err(Refusal::Throttled))));
     }

@@ -12,7 +12,7 @@
 //!
 //! - A source is an IPv4 address or an IPv6 /64; behind `webhook.proxies` it is the address that the proxy forwarded.
 //! - A full bucket is not kept: a sender whose deliveries verify takes no memory once they are answered.
-//! - At most [`MOST_SOURCES`] buckets are kept. Above that the fullest one is dropped, which costs the least protection.
+//! - At most [`MAX_SOURCES`] buckets are kept. Above that the fullest one is dropped, which costs the least protection.
 
 use std::{
     collections::HashMap,
@@ -30,37 +30,37 @@ use tokio::time::Instant;
 
 use server::origin::network;
 
-use crate::webhooks::delivery::{Memory, Taken};
+use crate::webhooks::delivery::{DeliveryMemory, HeldMemory};
 
 /// Bodies up to this many bytes are small. Deliveries have about one kilobyte.
-const SMALL: usize = 64 << 10;
+const SMALL_BODY_BYTES: usize = 64 << 10;
 
 /// Buckets that are kept; all of them are looked at when one has to go, so there are not more.
-const MOST_SOURCES: usize = 1_024;
+const MAX_SOURCES: usize = 1_024;
 /// Shortest time between two log lines about sources with an empty bucket.
-const LOG_EVERY: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// See the module's head.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct ReceiverBudget {
     unverified_limit: usize,
     unverified: AtomicUsize,
-    verified: Arc<Memory>,
-    pub(super) sources: Sources,
+    verified: Arc<DeliveryMemory>,
+    pub(super) sources: SourceBudgets,
 }
 
-impl Budget {
+impl ReceiverBudget {
     pub(super) fn new(unverified_limit: usize, verified_limit: usize, hash_limit: HashLimit) -> Arc<Self> {
-        let (unverified, sources) = (AtomicUsize::new(0), Sources::new(hash_limit));
+        let (unverified, sources) = (AtomicUsize::new(0), SourceBudgets::new(hash_limit));
         // At its limit it is full.
-        let verified = Memory::new(verified_limit.saturating_sub(1));
+        let verified = DeliveryMemory::new(verified_limit.saturating_sub(1));
         Arc::new(Self { unverified_limit, unverified, verified, sources })
     }
 
     /// Lets in a body of which this much is announced and would be kept; `None` where there is no room for it now.
-    pub(super) fn enter(self: &Arc<Self>, announced: usize, source: IpAddr) -> Option<Unverified> {
+    pub(super) fn enter(self: &Arc<Self>, announced: usize, source: IpAddr) -> Option<UnverifiedBytes> {
         let room = self.limit_for(announced).saturating_sub(self.unverified.load(Ordering::Relaxed));
-        (self.verified.has_room() && room > 0 && room >= announced).then(|| Unverified {
+        (self.verified.has_room() && room > 0 && room >= announced).then(|| UnverifiedBytes {
             budget: Arc::clone(self),
             held: 0,
             source,
@@ -71,14 +71,14 @@ impl Budget {
 
     /// What all together may hold for a body of this size to grow.
     fn limit_for(&self, size: usize) -> usize {
-        if size > SMALL { self.unverified_limit / 4 * 3 } else { self.unverified_limit }
+        if size > SMALL_BODY_BYTES { self.unverified_limit / 4 * 3 } else { self.unverified_limit }
     }
 }
 
 /// The bytes of a body that is being read.
 #[derive(Debug)]
-pub(super) struct Unverified {
-    budget: Arc<Budget>,
+pub(super) struct UnverifiedBytes {
+    budget: Arc<ReceiverBudget>,
     held: usize,
     /// Where it comes from.
     source: IpAddr,
@@ -88,7 +88,7 @@ pub(super) struct Unverified {
     free: u64,
 }
 
-impl Unverified {
+impl UnverifiedBytes {
     /// Takes room for so many bytes more. Whether there was.
     pub(super) fn grow(&mut self, more: usize) -> bool {
         let limit = self.budget.limit_for(self.held + more);
@@ -132,12 +132,12 @@ impl Unverified {
     }
 
     /// The body was verified: its bytes are counted with those now.
-    pub(super) fn verified(self) -> Taken {
+    pub(super) fn verified(self) -> HeldMemory {
         self.budget.verified.take(self.held)
     }
 }
 
-impl Drop for Unverified {
+impl Drop for UnverifiedBytes {
     fn drop(&mut self) {
         self.clear();
     }
@@ -166,25 +166,25 @@ impl Default for HashLimit {
 
 /// A token bucket for each source address.
 #[derive(Debug)]
-pub(super) struct Sources {
+pub(super) struct SourceBudgets {
     limit: HashLimit,
-    state: Mutex<State>,
+    state: Mutex<SourceState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    buckets: HashMap<IpAddr, Bucket>,
+struct SourceState {
+    buckets: HashMap<IpAddr, HashBucket>,
     logged: Option<Instant>,
 }
 
 /// Bytes that are left, below zero where the last piece took more than there were.
 #[derive(Debug, Clone, Copy)]
-struct Bucket {
+struct HashBucket {
     left: i64,
     at: Instant,
 }
 
-impl Bucket {
+impl HashBucket {
     /// Adds what the time since the last look gives.
     fn refill(&mut self, limit: HashLimit, now: Instant) {
         let micros = now.saturating_duration_since(self.at).as_micros();
@@ -207,7 +207,7 @@ impl HashLimit {
     }
 }
 
-impl Sources {
+impl SourceBudgets {
     pub(super) fn new(limit: HashLimit) -> Self {
         Self { limit, state: Mutex::default() }
     }
@@ -230,10 +230,10 @@ impl Sources {
     pub(super) fn take(&self, source: IpAddr, bytes: usize, now: Instant) -> bool {
         let (limit, source) = (self.limit, network(source));
         let mut state = self.state.lock();
-        if state.buckets.len() >= MOST_SOURCES && !state.buckets.contains_key(&source) {
+        if state.buckets.len() >= MAX_SOURCES && !state.buckets.contains_key(&source) {
             state.make_room(limit, now);
         }
-        let bucket = state.buckets.entry(source).or_insert(Bucket { left: limit.full(), at: now });
+        let bucket = state.buckets.entry(source).or_insert(HashBucket { left: limit.full(), at: now });
         bucket.refill(limit, now);
         let may = bucket.left > 0;
         if may {
@@ -257,7 +257,7 @@ impl Sources {
     /// Logs that a source was refused, at most once a minute for all of them: an attacker must not fill the log.
     pub(super) fn log_refusal(&self, source: IpAddr, now: Instant) {
         let mut state = self.state.lock();
-        if state.logged.is_some_and(|logged| now.saturating_duration_since(logged) < LOG_EVERY) {
+        if state.logged.is_some_and(|logged| now.saturating_duration_since(logged) < LOG_INTERVAL) {
             return;
         }
         state.logged = Some(now);
@@ -272,13 +272,13 @@ impl Sources {
     }
 }
 
-impl State {
+impl SourceState {
     fn make_room(&mut self, limit: HashLimit, now: Instant) {
         self.buckets.retain(|_, bucket| {
             bucket.refill(limit, now);
             bucket.left < limit.full()
         });
-        if self.buckets.len() >= MOST_SOURCES
+        if self.buckets.len() >= MAX_SOURCES
             && let Some(fullest) =
                 self.buckets.iter().max_by_key(|(_, bucket)| bucket.left).map(|(one, _)| *one)
         {
@@ -291,18 +291,18 @@ impl State {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use super::{super::body::BEYOND, *};
+    use super::{super::body::OVERSIZED_READ_FACTOR, *};
 
     const LIMIT: usize = 4 << 20;
     const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    fn used(budget: &Budget) -> (usize, usize) {
+    fn used(budget: &ReceiverBudget) -> (usize, usize) {
         (budget.unverified.load(Ordering::Relaxed), budget.verified.used())
     }
 
     #[test]
     fn what_was_taken_comes_back_however_a_request_ends() {
-        let budget = Budget::new(LIMIT, LIMIT, HashLimit::default());
+        let budget = ReceiverBudget::new(LIMIT, LIMIT, HashLimit::default());
         let mut abandoned = budget.enter(10, SOURCE).unwrap();
         let mut delivered = budget.enter(10, SOURCE).unwrap();
         assert!(abandoned.grow(10) && delivered.grow(20));
@@ -318,15 +318,16 @@ mod tests {
 
     #[test]
     fn large_bodies_leave_room_for_small_ones_and_nobody_exceeds_the_limit() {
-        let budget = Budget::new(LIMIT, LIMIT, HashLimit::default());
+        let budget = ReceiverBudget::new(LIMIT, LIMIT, HashLimit::default());
         let mut large = budget.enter(LIMIT / 4 * 3, SOURCE).unwrap();
         assert!(large.grow(LIMIT / 4 * 3));
 
         assert!(!large.grow(1));
-        assert!(budget.enter(SMALL + 1, SOURCE).is_none());
-        let mut small: Vec<_> =
-            (0..LIMIT / 4 / SMALL).map(|_| budget.enter(SMALL, SOURCE).unwrap()).collect();
-        assert!(small.iter_mut().all(|small| small.grow(SMALL)));
+        assert!(budget.enter(SMALL_BODY_BYTES + 1, SOURCE).is_none());
+        let mut small: Vec<_> = (0..LIMIT / 4 / SMALL_BODY_BYTES)
+            .map(|_| budget.enter(SMALL_BODY_BYTES, SOURCE).unwrap())
+            .collect();
+        assert!(small.iter_mut().all(|small| small.grow(SMALL_BODY_BYTES)));
 
         assert!(budget.enter(0, SOURCE).is_none() && budget.enter(1, SOURCE).is_none());
         assert_eq!(used(&budget).0, LIMIT);
@@ -334,17 +335,17 @@ mod tests {
 
     #[test]
     fn a_body_that_grows_large_is_held_to_the_share_of_large_ones() {
-        let budget = Budget::new(LIMIT, LIMIT, HashLimit::default());
+        let budget = ReceiverBudget::new(LIMIT, LIMIT, HashLimit::default());
         let mut creeping = budget.enter(0, SOURCE).unwrap();
 
-        let grown = (0..).take_while(|_| creeping.grow(SMALL)).count();
+        let grown = (0..).take_while(|_| creeping.grow(SMALL_BODY_BYTES)).count();
 
-        assert_eq!(grown * SMALL, LIMIT / 4 * 3);
+        assert_eq!(grown * SMALL_BODY_BYTES, LIMIT / 4 * 3);
     }
 
     #[test]
     fn nobody_is_let_in_while_too_many_verified_bytes_wait() {
-        let budget = Budget::new(LIMIT, 100, HashLimit::default());
+        let budget = ReceiverBudget::new(LIMIT, 100, HashLimit::default());
         let mut read = budget.enter(100, SOURCE).unwrap();
         let mut already_in = budget.enter(100, SOURCE).unwrap();
         assert!(read.grow(100));
@@ -364,13 +365,13 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn kept(sources: &Sources) -> usize {
+    fn kept(sources: &SourceBudgets) -> usize {
         sources.state.lock().buckets.len()
     }
 
     #[test]
     fn an_empty_bucket_refills_and_stops_no_other_source() {
-        let (sources, now) = (Sources::new(HASH_LIMIT), Instant::now());
+        let (sources, now) = (SourceBudgets::new(HASH_LIMIT), Instant::now());
         let (forger, other) = (address("192.0.2.1"), address("192.0.2.2"));
         assert!(sources.take(forger, 900, now) && sources.take(forger, 300, now));
 
@@ -385,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_valid_signature_gives_everything_back() {
-        let (sources, now, provider) = (Sources::new(HASH_LIMIT), Instant::now(), address("192.0.2.1"));
+        let (sources, now, provider) = (SourceBudgets::new(HASH_LIMIT), Instant::now(), address("192.0.2.1"));
 
         for _ in 0..10 {
             assert!(sources.take(provider, 900, now));
@@ -399,7 +400,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_network_is_one_source() {
-        let (sources, now) = (Sources::new(HASH_LIMIT), Instant::now());
+        let (sources, now) = (SourceBudgets::new(HASH_LIMIT), Instant::now());
         assert!(sources.take(address("2001:db8::1"), 1_000, now));
 
         assert!(!sources.may_hash(address("2001:db8::ffff:2"), now));
@@ -408,14 +409,14 @@ mod tests {
 
     #[test]
     fn the_table_is_bounded_and_drops_the_fullest_bucket() {
-        let (sources, now) = (Sources::new(HASH_LIMIT), Instant::now());
+        let (sources, now) = (SourceBudgets::new(HASH_LIMIT), Instant::now());
         let nth = |number: u32| IpAddr::from(Ipv4Addr::from_bits(0x0a00_0000 + number));
-        for number in 0..MOST_SOURCES as u32 {
+        for number in 0..MAX_SOURCES as u32 {
             assert!(sources.take(nth(number), 1_000 - usize::from(number == 7), now));
         }
 
         assert!(sources.take(nth(5_000), 1_000, now));
-        assert_eq!(kept(&sources), MOST_SOURCES);
+        assert_eq!(kept(&sources), MAX_SOURCES);
         assert!(!sources.may_hash(nth(6), now), "an empty bucket stays");
         assert!(!sources.state.lock().buckets.contains_key(&nth(7)), "the fullest one was dropped");
         assert!(sources.take(nth(9_000), 1, now + Duration::from_secs(60)));
@@ -425,7 +426,7 @@ mod tests {
 
     #[test]
     fn one_largest_delivery_fits_into_a_full_bucket() {
-        let largest = 30 * 1024 * 1024 * BEYOND * 2;
+        let largest = 30 * 1024 * 1024 * OVERSIZED_READ_FACTOR * 2;
 
         assert!(HashLimit::default().burst >= largest as u64);
     }

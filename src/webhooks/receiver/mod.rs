@@ -39,9 +39,9 @@ use model::{AccountingResource, InvoicingHook};
 
 pub use self::{budget::HashLimit, request::router};
 use super::{
-    delivery::{Delivery, Reading},
-    intake::{Intake, Outcome, Sinks},
-    receivers::Hearing,
+    delivery::{Delivery, DeliveryContent},
+    intake::{DeliveryOutcome, Intake, ProducerFactory},
+    receivers::DeliveryStats,
 };
 
 mod body;
@@ -55,13 +55,13 @@ pub trait Take: Send + Sync + 'static {
     fn take(
         &self,
         delivery: Delivery,
-        reading: Reading,
+        reading: DeliveryContent,
         since: Instant,
-    ) -> impl Future<Output = Outcome> + Send;
+    ) -> impl Future<Output = DeliveryOutcome> + Send;
 }
 
-impl<S: Sinks> Take for Intake<S> {
-    async fn take(&self, delivery: Delivery, reading: Reading, since: Instant) -> Outcome {
+impl<S: ProducerFactory> Take for Intake<S> {
+    async fn take(&self, delivery: Delivery, reading: DeliveryContent, since: Instant) -> DeliveryOutcome {
         Self::take(self, delivery, reading, since).await
     }
 }
@@ -86,7 +86,7 @@ pub struct Options {
     /// Who is told of echoes that were answered; `None` for nobody.
     pub echoed: Option<mpsc::Sender<Echoed>>,
     /// Where it is noted by which subscriptions deliveries come.
-    pub hearing: Hearing,
+    pub delivery_stats: DeliveryStats,
     /// How long the answer to an Acknowledge waits until others can know of it; then the provider is to ask again.
     pub acknowledge_time: Duration,
 }
@@ -102,7 +102,7 @@ impl Default for Options {
             retry_after: Duration::from_secs(5),
             oversized: None,
             echoed: None,
-            hearing: Hearing::default(),
+            delivery_stats: DeliveryStats::default(),
             acknowledge_time: Duration::from_secs(3),
         }
     }
@@ -110,7 +110,7 @@ impl Default for Options {
 
 /// The provider has asked whether a subscription's address takes deliveries, and was told so.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Acknowledged {
+pub struct ReceivedAcknowledge {
     /// Whose address.
     pub connector: Arc<str>,
     /// The subscription.
@@ -123,7 +123,7 @@ pub struct Acknowledged {
 
 /// An Acknowledge, and where it is told that it is durable: with the answer the provider makes the subscription active, and a
 /// crash of this process must not make nobody know of it.
-pub type Noted = (Acknowledged, oneshot::Sender<()>);
+pub type AcknowledgeNote = (ReceivedAcknowledge, oneshot::Sender<()>);
 
 /// A verified delivery was too large to be taken: the provider will repeat it in vain, so it is lost unless it is read again.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -28,66 +28,67 @@ use model::{AccountingResource, InvoicingHook, Moment, Traceparent};
 use server::{Arrived, Last, origin};
 
 use super::{
-    Acknowledged, Echoed, Noted, Options, Oversized, Take,
-    body::{self, Check, Limits, Read},
-    budget::Budget,
+    AcknowledgeNote, Echoed, Options, Oversized, ReceivedAcknowledge, Take,
+    body::{self, BodyCheck, BodyLimits, BodyRead},
+    budget::ReceiverBudget,
     echo,
 };
 use crate::webhooks::{
-    delivery::{Context, Delivery, Family, Reading},
-    intake::Outcome,
-    receivers::{By, Found, Receiver, Receivers, Taking, Trust},
-    signature::{ACCOUNTING_HEADER, Keys, Presented, Scheme},
+    delivery::{ApiFamily, Delivery, DeliveryContent, DeliveryContext},
+    intake::DeliveryOutcome,
+    receivers::{DeliveredBy, Receiver, ReceiverLookup, ReceiverState, Receivers, Trust},
+    signature::{ACCOUNTING_HEADER, PresentedSignature, Scheme, SigningKeys},
 };
 
 /// Where accounting deliveries come to; the connector follows.
-const ACCOUNTING: &str = "/webhooks/accounting/";
+const ACCOUNTING_PATH: &str = "/webhooks/accounting/";
 /// Where invoicing deliveries come to; the segment follows.
-const INCOMING: &str = "/api/webhooks/incoming/";
+const INVOICING_PATH: &str = "/api/webhooks/incoming/";
 
 /// The shortest time between two echoes of one address that are told.
 const ECHO_INTERVAL: Duration = Duration::from_secs(1);
 /// What a header takes in memory beside its name and value.
-const HEADER: usize = 128;
+const HEADER_OVERHEAD_BYTES: usize = 128;
 /// Largest body that is read for nobody: as for connectors that set no other limit.
-pub(super) const NOBODYS_LIMIT: usize = 8 << 20;
+pub(super) const UNKNOWN_ACCOUNTING_BODY_LIMIT: usize = 8 << 20;
 /// The same, for invoicing deliveries.
-pub(super) const NOBODYS_INVOICING_LIMIT: usize = 256 << 10;
+pub(super) const UNKNOWN_INVOICING_BODY_LIMIT: usize = 256 << 10;
 /// The header that is looked for then.
-pub(super) const NOBODYS_HEADER: &str = "ms-signature";
+pub(super) const UNKNOWN_SIGNATURE_HEADER: &str = "ms-signature";
 
 /// Most that is added to `Retry-After`, in seconds.
-const SPREAD: u64 = 2;
+const RETRY_AFTER_JITTER_SECONDS: u64 = 2;
 
 /// The routes, and nothing but them. What is said to `acknowledged` is said without waiting: where nobody keeps up with it,
 /// it is dropped and counted.
 pub fn router<T: Take>(
     receivers: Receivers,
     take: Arc<T>,
-    acknowledged: mpsc::Sender<Noted>,
+    acknowledged: mpsc::Sender<AcknowledgeNote>,
     options: Options,
 ) -> Router {
-    let budget = Budget::new(options.unverified_bytes, options.verified_bytes, options.hash_limit);
-    let nobody = Keys::new([&b"in the place of a secret"[..]]);
+    let budget = ReceiverBudget::new(options.unverified_bytes, options.verified_bytes, options.hash_limit);
+    let unknown_keys = SigningKeys::new([&b"in the place of a secret"[..]]);
     let echoes = Mutex::default();
-    let shared = Arc::new(Shared { receivers, take, acknowledged, budget, nobody, echoes, options });
+    let shared =
+        Arc::new(RequestHandler { receivers, take, acknowledged, budget, unknown_keys, echoes, options });
     Router::new()
-        .route(&format!("{ACCOUNTING}{{connector}}"), any(accounting::<T>))
-        .route(&format!("{ACCOUNTING}{{connector}}/{{resource}}"), any(accounting::<T>))
-        .route(&format!("{INCOMING}{{segment}}"), any(incoming::<T>))
-        .route(&format!("{INCOMING}{{segment}}/{{hook}}"), any(incoming::<T>))
+        .route(&format!("{ACCOUNTING_PATH}{{connector}}"), any(accounting::<T>))
+        .route(&format!("{ACCOUNTING_PATH}{{connector}}/{{resource}}"), any(accounting::<T>))
+        .route(&format!("{INVOICING_PATH}{{segment}}"), any(incoming::<T>))
+        .route(&format!("{INVOICING_PATH}{{segment}}/{{hook}}"), any(incoming::<T>))
         .fallback(nowhere::<T>)
         .with_state(shared)
 }
 
 /// What all requests share.
-struct Shared<T> {
+struct RequestHandler<T> {
     receivers: Receivers,
     take: Arc<T>,
-    acknowledged: mpsc::Sender<Noted>,
-    budget: Arc<Budget>,
+    acknowledged: mpsc::Sender<AcknowledgeNote>,
+    budget: Arc<ReceiverBudget>,
     /// What deliveries to nobody are hashed with; what comes of it is not looked at.
-    nobody: Keys,
+    unknown_keys: SigningKeys,
     /// When the last echo of each address was told.
     echoes: Mutex<HashMap<EchoAddress, Instant>>,
     options: Options,
@@ -100,7 +101,7 @@ type EchoAddress = (Arc<str>, Option<InvoicingHook>);
 type Segments = Result<Path<Vec<String>>, PathRejection>;
 
 async fn accounting<T: Take>(
-    State(shared): State<Arc<Shared<T>>>,
+    State(shared): State<Arc<RequestHandler<T>>>,
     segments: Segments,
     request: Request,
 ) -> Response {
@@ -113,12 +114,12 @@ async fn accounting<T: Take>(
         }
         _ => None,
     });
-    let (found, resource) = named.unwrap_or((Found::Nobody, None));
+    let (found, resource) = named.unwrap_or((ReceiverLookup::NotConfigured, None));
     shared.receive(found, Address::Accounting(resource), request).await
 }
 
 async fn incoming<T: Take>(
-    State(shared): State<Arc<Shared<T>>>,
+    State(shared): State<Arc<RequestHandler<T>>>,
     segments: Segments,
     request: Request,
 ) -> Response {
@@ -130,18 +131,18 @@ async fn incoming<T: Take>(
         }
         _ => None,
     });
-    let (found, hook) = named.unwrap_or((Found::Nobody, None));
+    let (found, hook) = named.unwrap_or((ReceiverLookup::NotConfigured, None));
     shared.receive(found, Address::Invoicing(hook), request).await
 }
 
-async fn nowhere<T: Take>(State(shared): State<Arc<Shared<T>>>, request: Request) -> Response {
+async fn nowhere<T: Take>(State(shared): State<Arc<RequestHandler<T>>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     shared.refuse(Refusal::Route, &head, body).await
 }
 
-impl<T: Take> Shared<T> {
+impl<T: Take> RequestHandler<T> {
     /// A request to an address of this receiver, or of nobody.
-    async fn receive(&self, found: Found, address: Address, request: Request) -> Response {
+    async fn receive(&self, found: ReceiverLookup, address: Address, request: Request) -> Response {
         let (head, body) = request.into_parts();
         if let (Address::Invoicing(hook), &Method::GET) = (address, &head.method) {
             return self.echo(found, hook, &head, body).await;
@@ -162,31 +163,35 @@ impl<T: Take> Shared<T> {
         head: &Parts,
         receiver: Option<&'a Receiver>,
         address: Address,
-    ) -> Result<Check<'a>, Refusal> {
+    ) -> Result<BodyCheck<'a>, Refusal> {
         self.admit(head, receiver)?;
         let presented = |header: &HeaderName, scheme| {
-            let presented = Presented::of(&head.headers, header, scheme);
+            let presented = PresentedSignature::of(&head.headers, header, scheme);
             presented.ok_or_else(|| unsigned(&head.headers, header, receiver))
         };
         match address {
             Address::Accounting(_) => {
                 let accounting = receiver.and_then(|receiver| receiver.accounting.as_ref());
-                let keys = accounting.map_or(&self.nobody, |accounting| &accounting.keys);
-                Ok(Check::signature(keys, presented(&ACCOUNTING_HEADER, Scheme::Required)?, None))
+                let keys = accounting.map_or(&self.unknown_keys, |accounting| &accounting.keys);
+                Ok(BodyCheck::signature(keys, presented(&ACCOUNTING_HEADER, Scheme::Required)?, None))
             }
             Address::Invoicing(hook) => {
                 match receiver.and_then(|receiver| receiver.invoicing.as_ref()).map(|ours| &ours.trust) {
-                    Some(Trust::Addresses) => Ok(Check::Source { hook }),
+                    Some(Trust::Addresses) => Ok(BodyCheck::Source { hook }),
                     Some(Trust::Signed { header, keys }) => {
                         let presented = presented(header, Scheme::Optional)?;
                         Ok(match hook.and_then(|hook| keys.get(&hook)) {
-                            Some(own) => Check::signature(own, presented, hook),
-                            None => Check::AnyHook { keys, presented },
+                            Some(own) => BodyCheck::signature(own, presented, hook),
+                            None => BodyCheck::AnyHook { keys, presented },
                         })
                     }
                     None => {
-                        let header = HeaderName::from_static(NOBODYS_HEADER);
-                        Ok(Check::signature(&self.nobody, presented(&header, Scheme::Optional)?, None))
+                        let header = HeaderName::from_static(UNKNOWN_SIGNATURE_HEADER);
+                        Ok(BodyCheck::signature(
+                            &self.unknown_keys,
+                            presented(&header, Scheme::Optional)?,
+                            None,
+                        ))
                     }
                 }
             }
@@ -194,19 +199,27 @@ impl<T: Take> Shared<T> {
     }
 
     /// Says that the address is the receiver's.
-    async fn echo(&self, found: Found, hook: Option<InvoicingHook>, head: &Parts, body: Body) -> Response {
+    async fn echo(
+        &self,
+        found: ReceiverLookup,
+        hook: Option<InvoicingHook>,
+        head: &Parts,
+        body: Body,
+    ) -> Response {
         let refusal = match (found, echo::asked(head.uri.query())) {
-            (Found::Received(receiver), _) if receiver.state == Taking::Nothing => Refusal::Stopped,
-            (Found::Received(receiver), Some(guid)) => {
+            (ReceiverLookup::Received(receiver), _) if receiver.state == ReceiverState::Stopped => {
+                Refusal::Stopped
+            }
+            (ReceiverLookup::Received(receiver), Some(guid)) => {
                 if self.admit(head, Some(&receiver)).is_ok() {
                     self.tell_echo(&receiver, hook);
                 }
                 return echo_response(guid);
             }
-            (Found::Received(_), None) => Refusal::Echo,
-            (Found::Faulty, _) => Refusal::Faulty,
-            (Found::Unknown, _) => Refusal::Starting,
-            (Found::Nobody, _) => Refusal::Route,
+            (ReceiverLookup::Received(_), None) => Refusal::Echo,
+            (ReceiverLookup::Faulty, _) => Refusal::Faulty,
+            (ReceiverLookup::NotLoaded, _) => Refusal::Starting,
+            (ReceiverLookup::NotConfigured, _) => Refusal::Route,
         };
         self.refuse(refusal, head, body).await
     }
@@ -256,7 +269,7 @@ impl<T: Take> Shared<T> {
         mut body: Body,
         receiver: Option<&Receiver>,
         address: Address,
-        mut check: Check<'_>,
+        mut check: BodyCheck<'_>,
     ) -> Response {
         let since = since(head);
         let limits = address.limits(receiver, since + self.options.body_time);
@@ -287,8 +300,8 @@ impl<T: Take> Shared<T> {
             Err(refusal) => return self.refuse(refusal, head, body).await,
         };
         let whole = match &read {
-            Read::Whole(body) => Some(&**body),
-            Read::Oversized => None,
+            BodyRead::Whole(body) => Some(&**body),
+            BodyRead::Oversized => None,
         };
         let (verified, receiver) = match (check.finish(whole, &mut held).await, receiver) {
             (Ok(Some(verified)), Some(receiver)) => (verified, receiver),
@@ -300,10 +313,10 @@ impl<T: Take> Shared<T> {
         // The place tells whether the secret before this one is still in use; it is no secret.
         let secret = verified.secret;
         tracing::debug!(connector = &*receiver.connector, secret, "a delivery was verified");
-        if receiver.state == Taking::Nothing {
+        if receiver.state == ReceiverState::Stopped {
             return self.refused(Refusal::Stopped, head, false);
         }
-        let Read::Whole(body) = read else {
+        let BodyRead::Whole(body) = read else {
             self.oversized(receiver, address, limits.bytes);
             return self.refused(Refusal::OversizedVerified, head, false);
         };
@@ -316,15 +329,15 @@ impl<T: Take> Shared<T> {
         &self,
         receiver: &Receiver,
         head: &Parts,
-        family: Family,
+        family: ApiFamily,
         body: Bytes,
         since: Instant,
     ) -> Response {
         let label = match &family {
-            Family::Accounting { .. } => DeliveryFamily::Accounting,
-            Family::Invoicing { .. } => DeliveryFamily::Invoicing,
+            ApiFamily::Accounting { .. } => DeliveryFamily::Accounting,
+            ApiFamily::Invoicing { .. } => DeliveryFamily::Invoicing,
         };
-        let context = Context {
+        let context = DeliveryContext {
             connector: Arc::clone(&receiver.connector),
             prefix: Arc::clone(&receiver.prefix),
             dead_letters: Arc::clone(&receiver.dead_letters),
@@ -344,12 +357,12 @@ impl<T: Take> Shared<T> {
             let (context, webhook) = (Arc::clone(&delivery.context), reading.webhook_id.take());
             let resource = reading.resource;
             match self.take.take(delivery, reading, since).await {
-                Outcome::Durable => {
+                DeliveryOutcome::Durable => {
                     self.hear(&context, webhook.as_deref(), resource);
                     DeliveryEnd::Durable
                 }
-                Outcome::Full => DeliveryEnd::Full,
-                Outcome::Late => DeliveryEnd::Late,
+                DeliveryOutcome::Full => DeliveryEnd::Full,
+                DeliveryOutcome::Late => DeliveryEnd::Late,
             }
         };
         metrics::delivery_ended(label, end, since.elapsed());
@@ -360,21 +373,26 @@ impl<T: Take> Shared<T> {
     }
 
     /// Notes by which subscription a delivery came.
-    fn hear(&self, context: &Context, webhook: Option<&str>, resource: Option<AccountingResource>) {
+    fn hear(&self, context: &DeliveryContext, webhook: Option<&str>, resource: Option<AccountingResource>) {
         let by = match (&context.family, webhook) {
-            (Family::Accounting { .. }, Some(id)) => {
-                By::Webhook(id, resource.or_else(|| registered(context)))
+            (ApiFamily::Accounting { .. }, Some(id)) => {
+                DeliveredBy::Webhook(id, resource.or_else(|| registered(context)))
             }
-            (Family::Invoicing { hook: Some(hook), .. }, _) => By::Hook((*hook).into()),
+            (ApiFamily::Invoicing { hook: Some(hook), .. }, _) => DeliveredBy::Hook((*hook).into()),
             _ => return,
         };
-        self.options.hearing.note(&context.connector, by, context.received_at);
+        self.options.delivery_stats.note(&context.connector, by, context.received_at);
     }
 
     /// Tells of an Acknowledge, and waits until that is durable. The answer makes the subscription active: where subscriptions are
     /// kept here, none may become so that a crash would make everybody forget, so the provider is to ask again.
-    async fn acknowledge(&self, receiver: &Receiver, context: &Context, reading: Reading) -> bool {
-        let acknowledged = Acknowledged {
+    async fn acknowledge(
+        &self,
+        receiver: &Receiver,
+        context: &DeliveryContext,
+        reading: DeliveryContent,
+    ) -> bool {
+        let acknowledged = ReceivedAcknowledge {
             connector: Arc::clone(&receiver.connector),
             webhook_id: reading.webhook_id,
             resource: reading.resource.or_else(|| registered(context)),
@@ -388,7 +406,7 @@ impl<T: Take> Shared<T> {
             metrics::acknowledgement_dropped();
             tracing::warn!(connector = &*receiver.connector, "acknowledgement channel is full; dropped one");
         }
-        is_durable || !receiver.told.manages
+        is_durable || !receiver.advertised.manages
     }
 
     /// The provider's own, and lost: somebody has to raise the limit.
@@ -441,51 +459,52 @@ enum Address {
 
 impl Address {
     /// What is read of a body. Without a receiver it is read as any other, and refused as unsigned.
-    fn limits(self, receiver: Option<&Receiver>, until: Instant) -> Limits {
+    fn limits(self, receiver: Option<&Receiver>, until: Instant) -> BodyLimits {
         match self {
             Self::Accounting(_) => {
                 let accounting = receiver.and_then(|receiver| receiver.accounting.as_ref());
-                let bytes = accounting.map_or(NOBODYS_LIMIT, |accounting| accounting.body_limit);
-                Limits { bytes, most: bytes.saturating_mul(body::BEYOND), until }
+                let bytes =
+                    accounting.map_or(UNKNOWN_ACCOUNTING_BODY_LIMIT, |accounting| accounting.body_limit);
+                BodyLimits { bytes, most: bytes.saturating_mul(body::OVERSIZED_READ_FACTOR), until }
             }
             Self::Invoicing(_) => {
                 let invoicing = receiver.and_then(|receiver| receiver.invoicing.as_ref());
-                let bytes = invoicing.map_or(NOBODYS_INVOICING_LIMIT, |invoicing| invoicing.body_limit);
-                Limits { bytes, most: bytes, until }
+                let bytes = invoicing.map_or(UNKNOWN_INVOICING_BODY_LIMIT, |invoicing| invoicing.body_limit);
+                BodyLimits { bytes, most: bytes, until }
             }
         }
     }
 
     /// What is known of a delivery beside its body; `hook` is the one that verified it.
-    fn family(self, receiver: &Receiver, hook: Option<InvoicingHook>) -> Family {
+    fn family(self, receiver: &Receiver, hook: Option<InvoicingHook>) -> ApiFamily {
         match self {
-            Self::Accounting(resource) => Family::Accounting { resource },
+            Self::Accounting(resource) => ApiFamily::Accounting { resource },
             Self::Invoicing(_) => {
                 let tenants = receiver.invoicing.as_ref().map(|invoicing| Arc::clone(&invoicing.tenants));
-                Family::Invoicing { hook: hook.map(Into::into), tenants: tenants.unwrap_or_default() }
+                ApiFamily::Invoicing { hook: hook.map(Into::into), tenants: tenants.unwrap_or_default() }
             }
         }
     }
 }
 
 /// Deliveries are posted; whose this one is.
-fn posted(head: &Parts, found: Found) -> Result<Option<Arc<Receiver>>, Refusal> {
+fn posted(head: &Parts, found: ReceiverLookup) -> Result<Option<Arc<Receiver>>, Refusal> {
     if head.method != Method::POST {
         return Err(Refusal::Route);
     }
     match found {
-        Found::Received(receiver) => Ok(Some(receiver)),
-        Found::Nobody => Ok(None),
-        Found::Faulty => Err(Refusal::Faulty),
-        Found::Unknown => Err(Refusal::Starting),
+        ReceiverLookup::Received(receiver) => Ok(Some(receiver)),
+        ReceiverLookup::NotConfigured => Ok(None),
+        ReceiverLookup::Faulty => Err(Refusal::Faulty),
+        ReceiverLookup::NotLoaded => Err(Refusal::Starting),
     }
 }
 
 /// The resource that the address was registered for, where it says one.
-fn registered(context: &Context) -> Option<AccountingResource> {
+fn registered(context: &DeliveryContext) -> Option<AccountingResource> {
     match context.family {
-        Family::Accounting { resource } => resource,
-        Family::Invoicing { .. } => None,
+        ApiFamily::Accounting { resource } => resource,
+        ApiFamily::Invoicing { .. } => None,
     }
 }
 
@@ -500,7 +519,8 @@ fn unsigned(headers: &HeaderMap, header: &HeaderName, receiver: Option<&Receiver
 
 /// The API whose address this path is.
 fn addressed(path: &str) -> Option<DeliveryFamily> {
-    let families = [(ACCOUNTING, DeliveryFamily::Accounting), (INCOMING, DeliveryFamily::Invoicing)];
+    let families =
+        [(ACCOUNTING_PATH, DeliveryFamily::Accounting), (INVOICING_PATH, DeliveryFamily::Invoicing)];
     families.into_iter().find(|(prefix, _)| path.starts_with(prefix)).map(|(_, family)| family)
 }
 
@@ -516,7 +536,7 @@ fn since(head: &Parts) -> Instant {
 
 /// Bytes that headers take in memory, roughly.
 fn weight(headers: &HeaderMap) -> usize {
-    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + HEADER).sum()
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + HEADER_OVERHEAD_BYTES).sum()
 }
 
 /// The trace a request belongs to, where it names exactly one.
@@ -534,7 +554,7 @@ fn taken() -> Response {
 /// Not now.
 fn later(after: Duration) -> Response {
     let spread = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_micros());
-    let after = after.as_secs() + u64::from(spread) % (SPREAD + 1);
+    let after = after.as_secs() + u64::from(spread) % (RETRY_AFTER_JITTER_SECONDS + 1);
     let mut response = empty(StatusCode::SERVICE_UNAVAILABLE);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(after));
     response

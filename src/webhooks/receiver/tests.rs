@@ -26,7 +26,7 @@ use crate::{
     config::{Providers, WebhookSource},
     telemetry::heard::heard,
     webhooks::{
-        receivers::{Receiver, Receivers, Taking, Trust},
+        receivers::{Receiver, ReceiverState, Receivers, Trust},
         signature,
     },
 };
@@ -39,9 +39,14 @@ const PATH: &str = "/webhooks/accounting/hooks/customers";
 struct Counting(AtomicUsize);
 
 impl Take for Counting {
-    fn take(&self, _: Delivery, _: Reading, _: Instant) -> impl Future<Output = Outcome> + Send {
+    fn take(
+        &self,
+        _: Delivery,
+        _: DeliveryContent,
+        _: Instant,
+    ) -> impl Future<Output = DeliveryOutcome> + Send {
         self.0.fetch_add(1, Ordering::Relaxed);
-        ready(Outcome::Durable)
+        ready(DeliveryOutcome::Durable)
     }
 }
 
@@ -61,7 +66,7 @@ fn config() -> BTreeMap<String, String> {
 
 fn receiver() -> Receiver {
     let (source, _) = WebhookSource::parse("hooks", &config(), &Providers::new([])).unwrap();
-    Receiver::of(&source, "dead".to_owned(), Taking::All).unwrap()
+    Receiver::of(&source, "dead".to_owned(), ReceiverState::Running).unwrap()
 }
 
 fn routes(options: Options) -> (Router, Arc<Counting>) {
@@ -82,9 +87,9 @@ fn what_is_read_for_nobody_is_what_a_connector_takes_that_sets_no_limits() {
     let (accounting, invoicing) = (receiver.accounting.unwrap(), receiver.invoicing.unwrap());
     let Trust::Signed { header, .. } = invoicing.trust else { panic!("nothing is signed") };
 
-    assert_eq!(accounting.body_limit, request::NOBODYS_LIMIT);
-    assert_eq!(invoicing.body_limit, request::NOBODYS_INVOICING_LIMIT);
-    assert_eq!(header, request::NOBODYS_HEADER);
+    assert_eq!(accounting.body_limit, request::UNKNOWN_ACCOUNTING_BODY_LIMIT);
+    assert_eq!(invoicing.body_limit, request::UNKNOWN_INVOICING_BODY_LIMIT);
+    assert_eq!(header, request::UNKNOWN_SIGNATURE_HEADER);
 }
 
 const ACKNOWLEDGE: &[u8] = br#"{"EventType":{"EventType":"Acknowledge"},"WebhookId":"a name"}"#;
@@ -121,7 +126,7 @@ async fn no_secret_signature_or_body_is_in_any_log_line() {
 async fn a_subscription_that_is_kept_here_is_not_accepted_before_somebody_can_know_of_it() {
     let (asked, mut heard) = mpsc::channel(1);
     let mut kept = receiver();
-    kept.told.manages = true;
+    kept.advertised.manages = true;
     let receivers = Receivers::new();
     receivers.set(vec![Arc::new(kept)], Vec::new());
     let options = Options { acknowledge_time: Duration::from_millis(50), ..Options::default() };
@@ -216,7 +221,7 @@ fn invoicing_routes(options: Options) -> (Router, Arc<Counting>) {
     }
     let (source, _) = WebhookSource::parse("hooks", &config, &Providers::new([])).unwrap();
     let receivers = Receivers::new();
-    let receiver = Receiver::of(&source, "dead".to_owned(), Taking::All).unwrap();
+    let receiver = Receiver::of(&source, "dead".to_owned(), ReceiverState::Running).unwrap();
     receivers.set(vec![Arc::new(receiver)], Vec::new());
     let take = Arc::new(Counting::default());
     (router(receivers, Arc::clone(&take), mpsc::channel(1).0, options), take)

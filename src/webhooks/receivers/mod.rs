@@ -22,12 +22,12 @@ use tokio::sync::watch;
 use base::{retry::Retry, secret::Secret};
 use model::{AccountingResource, CompanyId, Fingerprint, InvoicingHook, Target, TenantId, Traffic};
 
-use super::signature::{self, Keys, SHORTEST_SECRET, fingerprints};
+use super::signature::{self, SHORTEST_SECRET, SigningKeys, fingerprints};
 use crate::config::{self, connector::webhook::Signature};
 
 /// The shortest and the longest time between two tellings of what was heard.
-const OFTEN: Duration = Duration::from_millis(100);
-const SELDOM: Duration = Duration::from_secs(10);
+const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A connector whose deliveries are received.
 #[derive(Debug)]
@@ -39,20 +39,20 @@ pub struct Receiver {
     /// Topic of its dead letters.
     pub dead_letters: Arc<str>,
     /// What becomes of its deliveries.
-    pub state: Taking,
+    pub state: ReceiverState,
     /// Accounting deliveries, where it takes any.
-    pub accounting: Option<Accounting>,
+    pub accounting: Option<AccountingReceiver>,
     /// Invoicing deliveries, where it takes any.
-    pub invoicing: Option<Invoicing>,
+    pub invoicing: Option<InvoicingReceiver>,
     /// Networks that deliveries may come from; empty for any.
     pub sources: Vec<IpNet>,
     /// What others are told of it.
-    pub told: Told,
+    pub advertised: Advertised,
 }
 
 /// What others are told of a receiver: which secrets it verifies with, and how often that it was heard.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct Advertised {
     /// Fingerprints of the secrets of accounting deliveries.
     pub accounting: BTreeSet<Fingerprint>,
     /// The same of those from which the secrets of invoicing hooks are derived; that of nothing where none are signed.
@@ -65,27 +65,27 @@ pub struct Told {
 
 /// What becomes of a connector's deliveries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taking {
+pub enum ReceiverState {
     /// They are published: RUNNING.
-    All,
+    Running,
     /// They are kept until the connector runs again: PAUSED. To a sender that is no difference.
-    SpoolOnly,
+    Paused,
     /// They are refused, and the provider may try again later: STOPPED.
-    Nothing,
+    Stopped,
 }
 
 /// How accounting deliveries are verified.
 #[derive(Debug)]
-pub struct Accounting {
+pub struct AccountingReceiver {
     /// The secret, and the one before it.
-    pub keys: Keys,
+    pub keys: SigningKeys,
     /// Bytes of the largest body.
     pub body_limit: usize,
 }
 
 /// How invoicing deliveries are verified.
 #[derive(Debug)]
-pub struct Invoicing {
+pub struct InvoicingReceiver {
     /// The segment of the path that names the service: the last one of the shared address.
     pub segment: String,
     /// The hooks whose deliveries are taken, each also at an address of its own.
@@ -106,7 +106,7 @@ pub enum Trust {
         /// The header it is in.
         header: HeaderName,
         /// The secret of each hook, then the one before it.
-        keys: BTreeMap<InvoicingHook, Keys>,
+        keys: BTreeMap<InvoicingHook, SigningKeys>,
     },
     /// By [`Receiver::sources`] alone, which are not empty.
     Addresses,
@@ -148,16 +148,20 @@ impl Receiver {
     ///
     /// # Errors
     /// Its deliveries could not be trusted; says which key to mend.
-    pub fn of(source: &config::WebhookSource, dead_letters: String, state: Taking) -> Result<Self, Error> {
+    pub fn of(
+        source: &config::WebhookSource,
+        dead_letters: String,
+        state: ReceiverState,
+    ) -> Result<Self, Error> {
         let accounting = source.accounting.as_ref().map(|accounting| {
             let mut secrets = vec![long("accounting.secret", &accounting.secret)?];
             if let Some(previous) = &accounting.previous_secret {
                 secrets.push(long("accounting.secret.previous", previous)?);
             }
-            Ok(Accounting { keys: Keys::new(secrets), body_limit: source.body_limit_bytes })
+            Ok(AccountingReceiver { keys: SigningKeys::new(secrets), body_limit: source.body_limit_bytes })
         });
         let invoicing = source.invoicing.as_ref().map(|invoicing| {
-            Ok(Invoicing {
+            Ok(InvoicingReceiver {
                 segment: invoicing.segment.clone(),
                 hooks: invoicing.hooks.clone(),
                 trust: trust(invoicing, &source.source_addresses)?,
@@ -173,7 +177,7 @@ impl Receiver {
             accounting: accounting.transpose()?,
             invoicing: invoicing.transpose()?,
             sources: source.source_addresses.clone(),
-            told: told(source),
+            advertised: advertised(source),
         })
     }
 
@@ -192,7 +196,7 @@ impl Receiver {
 
 /// A connector that is configured and cannot be received: what would verify its deliveries is not to be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Faulty {
+pub struct FaultyReceiver {
     /// Its name.
     pub connector: String,
     /// Last segment of the path of its invoicing deliveries, where it takes any.
@@ -201,27 +205,27 @@ pub struct Faulty {
 
 /// Whose deliveries come to an address.
 #[derive(Debug, Clone)]
-pub enum Found {
+pub enum ReceiverLookup {
     /// This one's.
     Received(Arc<Receiver>),
-    /// A [`Faulty`] one's.
+    /// A [`FaultyReceiver`] one's.
     Faulty,
     /// That is not known yet.
-    Unknown,
+    NotLoaded,
     /// Nobody's.
-    Nobody,
+    NotConfigured,
 }
 
 /// The receivers of the moment. Cheap to clone; all clones are one table.
 #[derive(Debug, Clone, Default)]
-pub struct Receivers(Arc<watch::Sender<Table>>);
+pub struct Receivers(Arc<watch::Sender<ReceiverTable>>);
 
 /// Who is received.
 #[derive(Debug, Default)]
-pub struct Table {
+pub struct ReceiverTable {
     by_connector: HashMap<Arc<str>, Arc<Receiver>>,
     by_segment: HashMap<String, Arc<Receiver>>,
-    faulty: Vec<Faulty>,
+    faulty: Vec<FaultyReceiver>,
     /// There may be others: the table is that of an earlier run, or of none.
     partial: bool,
 }
@@ -235,8 +239,8 @@ impl Receivers {
 
     /// Receives these from now on, and nobody else; tells the provider to try those that are faulty again later. Of two with one
     /// invoicing segment the first gets its deliveries.
-    pub fn set(&self, table: Vec<Arc<Receiver>>, faulty: Vec<Faulty>) {
-        let mut new = Table { faulty, ..Table::default() };
+    pub fn set(&self, table: Vec<Arc<Receiver>>, faulty: Vec<FaultyReceiver>) {
+        let mut new = ReceiverTable { faulty, ..ReceiverTable::default() };
         for receiver in table {
             if let Some(invoicing) = &receiver.invoicing {
                 let segment = invoicing.segment.clone();
@@ -244,7 +248,7 @@ impl Receivers {
             }
             new.by_connector.insert(Arc::clone(&receiver.connector), receiver);
         }
-        self.0.send_modify(|table| *table = Table { partial: table.partial, ..new });
+        self.0.send_modify(|table| *table = ReceiverTable { partial: table.partial, ..new });
     }
 
     /// Says whether there may be others than those that were set. Until that is known, requests to unknown connectors are answered
@@ -255,13 +259,13 @@ impl Receivers {
 
     /// Changes whenever [`Receivers`] does.
     #[must_use]
-    pub fn changes(&self) -> watch::Receiver<Table> {
+    pub fn changes(&self) -> watch::Receiver<ReceiverTable> {
         self.0.subscribe()
     }
 
     /// Whose accounting deliveries have this connector's name in their path.
     #[must_use]
-    pub fn accounting(&self, connector: &str) -> Found {
+    pub fn accounting(&self, connector: &str) -> ReceiverLookup {
         let table = self.0.borrow();
         let receiver = table.by_connector.get(connector).filter(|receiver| receiver.accounting.is_some());
         table.found(receiver, |faulty| faulty.connector == connector)
@@ -269,16 +273,18 @@ impl Receivers {
 
     /// Whose invoicing deliveries come to the own address of a hook below this segment.
     #[must_use]
-    pub fn invoicing_hook(&self, segment: &str, hook: InvoicingHook) -> Found {
+    pub fn invoicing_hook(&self, segment: &str, hook: InvoicingHook) -> ReceiverLookup {
         match self.invoicing(segment) {
-            Found::Received(receiver) if !receiver.takes(hook) => self.0.borrow().found(None, |_| false),
+            ReceiverLookup::Received(receiver) if !receiver.takes(hook) => {
+                self.0.borrow().found(None, |_| false)
+            }
             found => found,
         }
     }
 
     /// Whose invoicing deliveries have this last segment in their path.
     #[must_use]
-    pub fn invoicing(&self, segment: &str) -> Found {
+    pub fn invoicing(&self, segment: &str) -> ReceiverLookup {
         let table = self.0.borrow();
         table.found(table.by_segment.get(segment), |faulty| faulty.segment.as_deref() == Some(segment))
     }
@@ -292,28 +298,32 @@ impl Receivers {
     }
 }
 
-impl Table {
-    fn found(&self, receiver: Option<&Arc<Receiver>>, is_it: impl Fn(&Faulty) -> bool) -> Found {
+impl ReceiverTable {
+    fn found(
+        &self,
+        receiver: Option<&Arc<Receiver>>,
+        is_it: impl Fn(&FaultyReceiver) -> bool,
+    ) -> ReceiverLookup {
         match receiver {
-            Some(receiver) => Found::Received(Arc::clone(receiver)),
-            None if self.faulty.iter().any(is_it) => Found::Faulty,
-            None if self.partial => Found::Unknown,
-            None => Found::Nobody,
+            Some(receiver) => ReceiverLookup::Received(Arc::clone(receiver)),
+            None if self.faulty.iter().any(is_it) => ReceiverLookup::Faulty,
+            None if self.partial => ReceiverLookup::NotLoaded,
+            None => ReceiverLookup::NotConfigured,
         }
     }
 }
 
-fn told(source: &config::WebhookSource) -> Told {
+fn advertised(source: &config::WebhookSource) -> Advertised {
     let accounting = source.accounting.as_ref();
     let accounting = accounting.map(|one| fingerprints(&one.secret, one.previous_secret.as_ref()));
     let invoicing = source.invoicing.as_ref().map(|invoicing| match &invoicing.signature {
         Signature::Required { secret, previous_secret, .. } => fingerprints(secret, previous_secret.as_ref()),
         Signature::Off => [Fingerprint::of("")].into(),
     });
-    Told {
+    Advertised {
         accounting: accounting.unwrap_or_default(),
         invoicing: invoicing.unwrap_or_default(),
-        every: (source.subscriptions.poll / 4).clamp(OFTEN, SELDOM),
+        every: (source.subscriptions.poll / 4).clamp(MIN_HEARTBEAT_INTERVAL, MAX_HEARTBEAT_INTERVAL),
         manages: source.manage_subscriptions,
     }
 }
@@ -330,7 +340,7 @@ fn trust(invoicing: &config::connector::webhook::Invoicing, sources: &[IpNet]) -
         let masters = [Some(secret), previous_secret.as_ref()].into_iter().flatten();
         let secrets = masters.map(|master| signature::hook_secret(master, hook.entity, hook.action));
         let secrets: Vec<Secret> = secrets.collect();
-        (*hook, Keys::new(secrets.iter().map(|secret| secret.reveal().as_bytes())))
+        (*hook, SigningKeys::new(secrets.iter().map(|secret| secret.reveal().as_bytes())))
     };
     Ok(Trust::Signed {
         header: HeaderName::from_bytes(header.as_bytes()).map_err(Error::Header)?,
@@ -345,11 +355,11 @@ fn long<'a>(key: &'static str, secret: &'a Secret) -> Result<&'a [u8], Error> {
 }
 
 /// Accounting subscriptions of one connector that are remembered. Hooks are no more than there are kinds of them.
-pub const MOST: usize = 256;
+pub const MAX_TRACKED_WEBHOOKS: usize = 256;
 
 /// By which subscription a delivery came.
 #[derive(Debug, Clone, Copy)]
-pub enum By<'a> {
+pub enum DeliveredBy<'a> {
     /// An accounting webhook, and its resource where that is known.
     Webhook(&'a str, Option<AccountingResource>),
     /// An invoicing hook, as its secret tells.
@@ -358,7 +368,7 @@ pub enum By<'a> {
 
 /// What was heard of one connector.
 #[derive(Debug, Clone, Default)]
-pub struct Heard {
+pub struct ConnectorStats {
     /// Rises with every delivery.
     pub count: u64,
     /// By webhook.
@@ -370,26 +380,26 @@ pub struct Heard {
 /// By which subscriptions deliveries came that are durable, and when. Cheap to clone; all clones are one.
 ///
 /// Receivers note, one short lock for each delivery; somebody else looks every so often and tells the cluster. Of each connector
-/// the [`MOST`] ids that were heard of last are kept: an id is a text of the provider's, so nobody may make more of them.
+/// the [`MAX_TRACKED_WEBHOOKS`] ids that were heard of last are kept: an id is a text of the provider's, so nobody may make more of them.
 #[derive(Debug, Clone, Default)]
-pub struct Hearing(Arc<Mutex<HashMap<Arc<str>, Heard>>>);
+pub struct DeliveryStats(Arc<Mutex<HashMap<Arc<str>, ConnectorStats>>>);
 
-impl Hearing {
+impl DeliveryStats {
     /// A delivery of a connector is durable since this moment.
-    pub fn note(&self, connector: &Arc<str>, by: By<'_>, at: i64) {
+    pub fn note(&self, connector: &Arc<str>, by: DeliveredBy<'_>, at: i64) {
         let mut all = self.0.lock();
         if !all.contains_key(connector) {
-            all.insert(Arc::clone(connector), Heard::default());
+            all.insert(Arc::clone(connector), ConnectorStats::default());
         }
         let Some(heard) = all.get_mut(connector) else { return };
         heard.count += 1;
         match by {
-            By::Webhook(id, resource) => {
+            DeliveredBy::Webhook(id, resource) => {
                 if let Some(known) = heard.webhooks.get_mut(id) {
                     known.resource = resource.or(known.resource);
-                    return hear(known, at);
+                    return record(known, at);
                 }
-                if heard.webhooks.len() >= MOST {
+                if heard.webhooks.len() >= MAX_TRACKED_WEBHOOKS {
                     let oldest = heard.webhooks.iter().min_by_key(|(_, traffic)| traffic.last);
                     if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
                         heard.webhooks.remove(&oldest);
@@ -397,7 +407,7 @@ impl Hearing {
                 }
                 heard.webhooks.insert(id.to_owned(), Traffic { resource, last: at, count: 1 });
             }
-            By::Hook(hook) => hear(heard.hooks.entry(Target::Invoicing(hook)).or_default(), at),
+            DeliveredBy::Hook(hook) => record(heard.hooks.entry(Target::Invoicing(hook)).or_default(), at),
         }
     }
 
@@ -409,7 +419,7 @@ impl Hearing {
 
     /// All that was heard of a connector.
     #[must_use]
-    pub fn of(&self, connector: &str) -> Heard {
+    pub fn of(&self, connector: &str) -> ConnectorStats {
         self.0.lock().get(connector).cloned().unwrap_or_default()
     }
 
@@ -419,7 +429,7 @@ impl Hearing {
     }
 }
 
-fn hear(traffic: &mut Traffic, at: i64) {
+fn record(traffic: &mut Traffic, at: i64) {
     traffic.last = traffic.last.max(at);
     traffic.count += 1;
 }

@@ -10,32 +10,32 @@ use crate::{
     config::{self, Providers, WebhookSource, connector::webhook::Subscriptions},
     plugin::{Failure, unusable},
     state::configs::Properties,
-    webhooks::subscriptions::{AdvertisedPath, Rules, Wanted, micros, wanted},
+    webhooks::subscriptions::{AdvertisedPath, DesiredSubscription, SubscriptionRules, micros, wanted},
 };
 
 /// How often names of events are asked for: new ones are rare.
-const NAMES: Duration = Duration::from_secs(3_600);
+const EVENT_NAMES_INTERVAL: Duration = Duration::from_secs(3_600);
 /// What an intent is given beyond the longest request: the provider may act on one that nobody waits for any more.
-const BEYOND: Duration = Duration::from_secs(1);
+const INTENT_MARGIN: Duration = Duration::from_secs(1);
 /// A worker that has not been heard of for so long counts for nothing; each tells of itself three times as often.
-const STALE: Duration = Duration::from_secs(60);
+const HEARTBEAT_STALE_AFTER: Duration = Duration::from_secs(60);
 /// How long what has ended is remembered: deliveries of it may come late.
-const REMEMBER: Duration = Duration::from_secs(7 * 86_400);
+const ENDED_RETENTION: Duration = Duration::from_secs(7 * 86_400);
 /// The longest request where nobody says: without a provider none is made.
-const REQUEST: Duration = Duration::from_secs(30);
+const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// See the module's head.
 #[derive(Debug, Clone)]
-pub(super) struct Desired {
+pub(super) struct DesiredState {
     pub(super) source: WebhookSource,
     /// Nothing where subscriptions are somebody else's.
-    pub(super) wanted: BTreeMap<Target, Wanted>,
-    pub(super) rules: Rules,
+    pub(super) wanted: BTreeMap<Target, DesiredSubscription>,
+    pub(super) rules: SubscriptionRules,
     /// The longest a call may take.
     pub(super) request: Duration,
 }
 
-impl Desired {
+impl DesiredState {
     /// Reads a configuration. Blocks: references may be files.
     ///
     /// # Errors
@@ -52,7 +52,8 @@ impl Desired {
             (true, Some(advertised)) => wanted(&source, advertised).map_err(|path| pathed(&path))?,
             (true, None) => return Err(nowhere()),
         };
-        let request = source.provider.as_ref().map_or(REQUEST, |provider| provider.transport.request);
+        let request =
+            source.provider.as_ref().map_or(DEFAULT_REQUEST_TIMEOUT, |provider| provider.transport.request);
         let rules = rules(&source.subscriptions, request);
         Ok(Self { source, wanted, rules, request })
     }
@@ -88,16 +89,16 @@ fn pathed(path: &AdvertisedPath) -> Failure {
     Failure::permanent("InvalidConfiguration", message, AdvertisedPath::REMEDY)
 }
 
-fn rules(settings: &Subscriptions, request: Duration) -> Rules {
-    Rules {
+fn rules(settings: &Subscriptions, request: Duration) -> SubscriptionRules {
+    SubscriptionRules {
         poll: micros(settings.poll),
-        names: micros(NAMES.max(settings.poll)),
+        names: micros(EVENT_NAMES_INTERVAL.max(settings.poll)),
         acknowledge: micros(settings.acknowledge),
-        intent: micros(request.saturating_add((request / 2).max(BEYOND))),
+        intent: micros(request.saturating_add((request / 2).max(INTENT_MARGIN))),
         ready: micros(settings.ready),
-        stale: micros(STALE),
+        stale: micros(HEARTBEAT_STALE_AFTER),
         overlap: micros(settings.overlap),
-        remember: micros(REMEMBER),
+        remember: micros(ENDED_RETENTION),
         margin: micros(settings.gap_margin),
         silence: settings.silence,
         learning: micros(settings.silence_learning),
@@ -116,9 +117,9 @@ mod tests {
     fn a_worker_that_names_no_address_of_its_own_says_which_key_to_set_and_where() {
         let mut config = webhook_config();
 
-        let managed = Desired::read("hooks", &config, &Providers::new([]), None).unwrap_err();
+        let managed = DesiredState::read("hooks", &config, &Providers::new([]), None).unwrap_err();
         config.insert("subscriptions.manage".into(), "false".into());
-        let unmanaged = Desired::read("hooks", &config, &Providers::new([]), None).unwrap();
+        let unmanaged = DesiredState::read("hooks", &config, &Providers::new([]), None).unwrap();
 
         assert!(managed.message.starts_with("webhook.advertised.url is not set"), "{}", managed.message);
         assert!(managed.remedy.unwrap().contains("subscriptions.manage=false"));
@@ -146,7 +147,8 @@ mod tests {
             }
             config.insert("subscriptions.manage".into(), manages.to_string());
 
-            let read = Desired::read("hooks", &config, &Providers::new([]), Some(&Url::parse(url).unwrap()));
+            let read =
+                DesiredState::read("hooks", &config, &Providers::new([]), Some(&Url::parse(url).unwrap()));
 
             assert_eq!(read.is_err(), refused, "{url} {has_hooks} {manages}");
             let Err(failure) = read else { continue };
@@ -163,7 +165,7 @@ mod tests {
             let mut config = webhook_config();
             config.insert("accounting.secret".into(), secret.into());
             config.insert("provider.request.timeout.ms".into(), "7000".into());
-            Desired::read("hooks", &config, &Providers::new([]), Some(&advertised)).unwrap()
+            DesiredState::read("hooks", &config, &Providers::new([]), Some(&advertised)).unwrap()
         };
 
         let (one, same, other) =

@@ -25,5 +25,5 @@ mod desired;
 mod dry_run;
 mod task;
 
-pub use self::dry_run::{Desk, Look, Planned, look};
+pub use self::dry_run::{DryRun, DryRunContext, DryRunStep, dry_run};
 pub(crate) use self::task::Reconciler;

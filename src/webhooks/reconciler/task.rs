@@ -15,8 +15,8 @@ use base::{
 use model::{Fingerprint, GapState, Moment, Nonce, Target};
 
 use super::{
-    calls::{Calls, LONGEST_PAUSE, Stop},
-    desired::Desired,
+    calls::{CallStop, MAX_PAUSE, ProviderCalls},
+    desired::DesiredState,
 };
 use crate::{
     config::{Providers, Worker},
@@ -26,25 +26,28 @@ use crate::{
         ledger::{self, Handle, Writer},
         subscriptions::{Change, Ledger},
     },
-    webhooks::subscriptions::{Call, Memory, Outcome, Plan, Situation, Step, Tries, Wanted, plan, settle},
+    webhooks::subscriptions::{
+        CallOutcome, DesiredSubscription, PlanInput, PlannedCall, PlannerMemory, ProviderCall, RetryState,
+        SubscriptionPlan, plan, settle,
+    },
 };
 
 /// Between two plans where one follows from the other; and where that goes on and on.
-const BREATH: Duration = Duration::from_millis(20);
-const REST: Duration = Duration::from_secs(1);
+const MIN_PLAN_INTERVAL: Duration = Duration::from_millis(20);
+const BUSY_PLAN_INTERVAL: Duration = Duration::from_secs(1);
 /// Plans in a row before that.
-const BUSY: u32 = 200;
+const MAX_BUSY_PLANS: u32 = 200;
 /// How long after a reference has changed the second look is that confirms it.
-const SETTLED: Duration = Duration::from_secs(1);
+const REFERENCE_RECHECK: Duration = Duration::from_secs(1);
 /// The longest until the next plan, whatever the last one says.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_PLAN_INTERVAL: Duration = Duration::from_secs(60);
 /// Ids of others that are remembered.
-const FOREIGN: usize = 1_024;
+const MAX_FOREIGN_IDS: usize = 1_024;
 
 /// Calls at once.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_CALLS: usize = 4;
 /// How long a stop waits for calls that are under way; less than a task is given to end.
-const FINISHING: Duration = Duration::from_secs(3);
+const STOP_CALL_WAIT: Duration = Duration::from_secs(3);
 
 /// The task's loop; the module's head says how it works.
 pub(crate) struct Reconciler<'a> {
@@ -52,11 +55,11 @@ pub(crate) struct Reconciler<'a> {
     handle: Handle,
     changes: watch::Receiver<u64>,
     writer: Writer,
-    desired: Desired,
-    calls: Calls,
-    memory: Memory,
+    desired: DesiredState,
+    calls: ProviderCalls,
+    memory: PlannerMemory,
     /// Another reading of the configuration that the next look has to find again.
-    unsettled: Option<Box<Desired>>,
+    unsettled: Option<Box<DesiredState>>,
     look_at: Instant,
     /// When it took over, in microseconds since 1970.
     began: i64,
@@ -77,7 +80,7 @@ impl<'a> Reconciler<'a> {
     pub(crate) async fn start(task: &'a Task) -> Result<Self, Failure> {
         let tools = &task.tools;
         let desired = read(&task.connector, &task.config, &tools.providers, &tools.worker).await?;
-        let calls = Calls::new(&tools.access, &task.connector, &desired.source)?;
+        let calls = ProviderCalls::new(&tools.access, &task.connector, &desired.source)?;
         let opened = tools.ledgers.open(&desired.source).await;
         let handle = opened.map_err(|error| no_ledger("open the ledger of subscriptions", error))?;
         let lease = Arc::clone(&tools.lease);
@@ -90,7 +93,7 @@ impl<'a> Reconciler<'a> {
             handle,
             writer,
             calls,
-            memory: Memory::default(),
+            memory: PlannerMemory::default(),
             unsettled: None,
             look_at: Instant::now() + tools.worker.secrets_reload_interval,
             began: Moment::now().micros(),
@@ -114,7 +117,7 @@ impl<'a> Reconciler<'a> {
         self.remember(&ledger);
         let planned = Instant::now();
         let now = Moment::now().micros();
-        let mut plan = plan(&self.situation(&ledger, &self.wanted(&ledger), now));
+        let mut plan = plan(&self.input(&ledger, &self.wanted(&ledger), now));
         if !self.desired.source.manage_subscriptions {
             plan = only_losses(plan, &ledger);
         }
@@ -127,7 +130,9 @@ impl<'a> Reconciler<'a> {
             self.go(plan.steps, planned, is_over).await?;
         }
         let now = Moment::now().micros();
-        let again = plan.again_at.map_or(LONGEST, |at| micros(at.saturating_sub(now)).min(LONGEST));
+        let again = plan
+            .again_at
+            .map_or(MAX_PLAN_INTERVAL, |at| micros(at.saturating_sub(now)).min(MAX_PLAN_INTERVAL));
         let mut wake = (Instant::now() + again).min(self.look_at);
         self.busy = if alters && !is_paused { self.busy.saturating_add(1) } else { 0 };
         if has_changes || has_steps {
@@ -136,13 +141,15 @@ impl<'a> Reconciler<'a> {
         if Instant::now() < self.pause_until {
             wake = wake.max(self.pause_until);
         }
-        Ok(wake.max(Instant::now() + if self.busy > BUSY { REST } else { BREATH }))
+        Ok(wake.max(
+            Instant::now() + if self.busy > MAX_BUSY_PLANS { BUSY_PLAN_INTERVAL } else { MIN_PLAN_INTERVAL },
+        ))
     }
 
     /// Retries invoicing now: somebody has logged in for it.
     pub(crate) fn retry_invoicing(&mut self) {
         self.memory.tries.retain(|target, _| target.resource().is_some());
-        self.memory.list_tries = Tries::default();
+        self.memory.list_tries = RetryState::default();
     }
 
     /// Waits until there may be something to do.
@@ -150,25 +157,25 @@ impl<'a> Reconciler<'a> {
         tokio::select! {
             () = sleep_until(until) => {}
             // The tail lives as long as this does.
-            _ = self.changes.changed() => sleep(BREATH).await,
+            _ = self.changes.changed() => sleep(MIN_PLAN_INTERVAL).await,
         }
     }
 
     /// What is wanted: nothing, where people want all removed.
-    fn wanted(&self, ledger: &Ledger) -> BTreeMap<Target, Wanted> {
+    fn wanted(&self, ledger: &Ledger) -> BTreeMap<Target, DesiredSubscription> {
         match &ledger.wish {
             Some(wish) if wish.removed => BTreeMap::new(),
             _ => self.desired.wanted.clone(),
         }
     }
 
-    fn situation<'s>(
+    fn input<'s>(
         &'s self,
         ledger: &'s Ledger,
-        wanted: &'s BTreeMap<Target, Wanted>,
+        wanted: &'s BTreeMap<Target, DesiredSubscription>,
         now: i64,
-    ) -> Situation<'s> {
-        Situation {
+    ) -> PlanInput<'s> {
+        PlanInput {
             connector: &self.task.connector,
             worker: &self.task.tools.worker_id,
             now,
@@ -211,13 +218,13 @@ impl<'a> Reconciler<'a> {
         if number != self.wish {
             self.wish = number;
             // Somebody wants it done now: nothing waits because of what failed before.
-            let Memory { secrets, foreign, .. } = std::mem::take(&mut self.memory);
-            self.memory = Memory { secrets, foreign, ..Memory::default() };
+            let PlannerMemory { secrets, foreign, .. } = std::mem::take(&mut self.memory);
+            self.memory = PlannerMemory { secrets, foreign, ..PlannerMemory::default() };
             self.pause_until = Instant::now();
             self.backoff.reset();
         }
         want_since(&mut self.memory, &self.desired, Moment::now().micros());
-        while self.memory.foreign.len() > FOREIGN {
+        while self.memory.foreign.len() > MAX_FOREIGN_IDS {
             self.memory.foreign.pop_first();
         }
     }
@@ -227,16 +234,16 @@ impl<'a> Reconciler<'a> {
         let now = Instant::now();
         let is_told = self.handle.read(&self.task.connector, |ledger| self.is_behind(ledger));
         if !self.desired.source.common.restart_on_changed_secret {
-            self.look_at = now + LONGEST;
+            self.look_at = now + MAX_PLAN_INTERVAL;
             return;
         }
-        if now < self.look_at && !(is_told && now + SETTLED <= self.look_at) {
+        if now < self.look_at && !(is_told && now + REFERENCE_RECHECK <= self.look_at) {
             return;
         }
         let every = self.task.tools.worker.secrets_reload_interval;
         self.look_at = now + every;
         if is_told {
-            self.look_at = now + every.min(SETTLED);
+            self.look_at = now + every.min(REFERENCE_RECHECK);
         }
         let Task { connector, config, tools, .. } = self.task;
         let found = match read(connector, config, &tools.providers, &tools.worker).await {
@@ -253,11 +260,11 @@ impl<'a> Reconciler<'a> {
         let is_settled = self.unsettled.as_ref().is_some_and(|before| before.is_same(&found));
         if !is_settled {
             self.unsettled = Some(Box::new(found));
-            self.look_at = now + every.min(SETTLED);
+            self.look_at = now + every.min(REFERENCE_RECHECK);
             return;
         }
         self.unsettled = None;
-        match Calls::new(&self.task.tools.access, &self.task.connector, &found.source) {
+        match ProviderCalls::new(&self.task.tools.access, &self.task.connector, &found.source) {
             Ok(calls) => {
                 tracing::info!(connector = &*self.task.connector, "what it refers to has changed");
                 (self.calls, self.desired) = (calls, found);
@@ -285,29 +292,33 @@ impl<'a> Reconciler<'a> {
 
 /// A call that has been answered.
 struct Answered {
-    call: Call,
-    outcome: Outcome,
-    stop: Option<Stop>,
+    call: ProviderCall,
+    outcome: CallOutcome,
+    stop: Option<CallStop>,
 }
 
 impl Reconciler<'_> {
     /// Does steps, some at once.
     async fn go(
         &mut self,
-        steps: Vec<Step>,
+        steps: Vec<PlannedCall>,
         planned: Instant,
         is_over: impl Fn() -> bool,
     ) -> Result<(), Failure> {
         let end = planned + self.desired.request;
         let mut queue = steps.into_iter();
         let mut flying: JoinSet<Answered> = JoinSet::new();
-        let (mut changes, mut settled) = (Vec::new(), Vec::<Call>::new());
+        let (mut changes, mut settled) = (Vec::new(), Vec::<ProviderCall>::new());
         let mut stopped = None;
         loop {
             // One that is begun late would have no time left; it is planned anew.
             let is_late = Instant::now() + self.desired.request / 2 > end;
-            let room = if stopped.is_none() && !is_over() && !is_late { AT_ONCE - flying.len() } else { 0 };
-            let next: Vec<Step> = queue.by_ref().take(room).collect();
+            let room = if stopped.is_none() && !is_over() && !is_late {
+                MAX_CONCURRENT_CALLS - flying.len()
+            } else {
+                0
+            };
+            let next: Vec<PlannedCall> = queue.by_ref().take(room).collect();
             // What came of some is written with what is to stand before the next.
             changes.extend(next.iter().flat_map(|step| step.before.iter().cloned()));
             self.commit(&changes).await?;
@@ -327,9 +338,9 @@ impl Reconciler<'_> {
         }
         match stopped {
             None => Ok(()),
-            Some(Stop::Fail(failure)) => Err(failure),
-            Some(Stop::Wait(verdict)) => {
-                let wait = self.backoff.next_wait(verdict).unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE);
+            Some(CallStop::Fail(failure)) => Err(failure),
+            Some(CallStop::Wait(verdict)) => {
+                let wait = self.backoff.next_wait(verdict).unwrap_or(MAX_PAUSE).min(MAX_PAUSE);
                 tracing::warn!(connector = &*self.task.connector, ?wait, "the provider cannot be asked now");
                 self.pause_until = Instant::now() + wait;
                 Ok(())
@@ -338,8 +349,13 @@ impl Reconciler<'_> {
     }
 
     /// Calls the provider for each; what has to stand before is written.
-    fn launch(&self, steps: Vec<Step>, end: Instant, flying: &mut JoinSet<Answered>) -> Result<(), Failure> {
-        for Step { call, why, .. } in steps {
+    fn launch(
+        &self,
+        steps: Vec<PlannedCall>,
+        end: Instant,
+        flying: &mut JoinSet<Answered>,
+    ) -> Result<(), Failure> {
+        for PlannedCall { call, why, .. } in steps {
             failpoint::reach(format_args!("subscriptions.{}.before", call.name()));
             if !(self.task.tools.lease)() {
                 let message = "keep subscriptions: this worker may not act on what it owns any more";
@@ -365,7 +381,7 @@ impl Reconciler<'_> {
     async fn answers(&self, flying: &mut JoinSet<Answered>) -> Option<Vec<Answered>> {
         let first = tokio::select! {
             first = flying.join_next() => first?,
-            () = self.task.cancel.cancelled() => timeout(FINISHING, flying.join_next()).await.ok()??,
+            () = self.task.cancel.cancelled() => timeout(STOP_CALL_WAIT, flying.join_next()).await.ok()??,
         };
         let mut answered: Vec<Answered> = first.ok().into_iter().collect();
         while let Some(next) = flying.try_join_next() {
@@ -380,8 +396,8 @@ impl Reconciler<'_> {
         let wanted = self.wanted(&ledger);
         let mut changes = Vec::new();
         for Answered { call, outcome, .. } in answered {
-            let situation = self.situation(&ledger, &wanted, Moment::now().micros());
-            let (one, memory) = settle(&situation, call, outcome);
+            let input = self.input(&ledger, &wanted, Moment::now().micros());
+            let (one, memory) = settle(&input, call, outcome);
             self.memory = memory;
             for change in &one {
                 ledger.apply(change);
@@ -392,13 +408,13 @@ impl Reconciler<'_> {
         changes
     }
 
-    fn tell(&self, call: &Call, outcome: &Outcome) {
+    fn tell(&self, call: &ProviderCall, outcome: &CallOutcome) {
         let (connector, target) = (&*self.task.connector, call.target().map(|target| target.to_string()));
         match outcome {
-            Outcome::Failed { words, .. } => {
+            CallOutcome::Failed { words, .. } => {
                 tracing::warn!(connector, call = call.name(), target, words, "a call failed");
             }
-            Outcome::Done { errors, .. } if !errors.is_empty() => {
+            CallOutcome::Done { errors, .. } if !errors.is_empty() => {
                 let words = errors.join("; ");
                 tracing::warn!(connector, call = call.name(), target, words, "the provider refuses");
             }
@@ -408,15 +424,15 @@ impl Reconciler<'_> {
 }
 
 /// What counts of two.
-fn worse(known: Option<Stop>, other: Stop) -> Stop {
+fn worse(known: Option<CallStop>, other: CallStop) -> CallStop {
     match known {
-        Some(known @ Stop::Fail(_)) => known,
+        Some(known @ CallStop::Fail(_)) => known,
         _ => other,
     }
 }
 
 /// Notes since when each secret is wanted.
-pub(super) fn want_since(memory: &mut Memory, desired: &Desired, now: i64) {
+pub(super) fn want_since(memory: &mut PlannerMemory, desired: &DesiredState, now: i64) {
     let all: Vec<&Fingerprint> = desired.wanted.values().map(|one| &one.fingerprint).collect();
     memory.secrets.retain(|known, _| all.contains(&known));
     for one in all {
@@ -430,11 +446,11 @@ pub(super) async fn read(
     config: &Arc<Properties>,
     providers: &Providers,
     worker: &Arc<Worker>,
-) -> Result<Desired, Failure> {
+) -> Result<DesiredState, Failure> {
     let (connector, config) = (connector.to_owned(), Arc::clone(config));
     let (providers, worker) = (providers.clone(), Arc::clone(worker));
     let reading = spawn_blocking(move || {
-        Desired::read(&connector, &config, &providers, worker.webhook.advertised_url.as_ref())
+        DesiredState::read(&connector, &config, &providers, worker.webhook.advertised_url.as_ref())
     });
     let broken = |_| Err(Failure::passing("InvalidConfiguration", "reading the configuration broke off"));
     reading.await.unwrap_or_else(broken)
@@ -446,7 +462,7 @@ pub(super) fn no_ledger(action: &str, error: ledger::Error) -> Failure {
 }
 
 /// Of a plan what is about deliveries that were lost on this side, whoever keeps the subscriptions.
-fn only_losses(plan: Plan, ledger: &Ledger) -> Plan {
+fn only_losses(plan: SubscriptionPlan, ledger: &Ledger) -> SubscriptionPlan {
     let concerns = |change: &Change| match change {
         // A gap that is there ends in any case: nobody here would end it otherwise.
         Change::Gap(gap) => ledger.gaps.contains_key(&gap.id()),
@@ -454,7 +470,7 @@ fn only_losses(plan: Plan, ledger: &Ledger) -> Plan {
         _ => false,
     };
     let changes = plan.changes.into_iter().filter(concerns).collect();
-    Plan { changes, ..Plan::default() }
+    SubscriptionPlan { changes, ..SubscriptionPlan::default() }
 }
 
 /// Microseconds from now on.

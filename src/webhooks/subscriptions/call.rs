@@ -8,18 +8,18 @@ use crate::state::subscriptions::Change;
 
 /// One thing to do: write `before`, make the call, then [`settle`](super::settle).
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct PlannedCall {
     /// What has to stand in the ledger before the provider is asked.
     pub before: Vec<Change>,
     /// What is asked.
-    pub call: Call,
+    pub call: ProviderCall,
     /// Why, for people.
     pub why: String,
 }
 
-/// A request to the provider. A subscription in it is as it stands after [`Step::before`].
+/// A request to the provider. A subscription in it is as it stands after [`PlannedCall::before`].
 #[derive(Debug, Clone, PartialEq)]
-pub enum Call {
+pub enum ProviderCall {
     /// Names of events of a resource.
     Names(AccountingResource),
     /// Make a subscription.
@@ -46,7 +46,7 @@ pub enum Call {
     },
 }
 
-impl Call {
+impl ProviderCall {
     /// What it is about.
     #[must_use]
     pub fn target(&self) -> Option<Target> {
@@ -97,7 +97,7 @@ impl Call {
 
 /// What came of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CallOutcome {
     /// Names of events.
     Names(BTreeSet<String>),
     /// An operation was answered.
@@ -110,9 +110,9 @@ pub enum Outcome {
         errors: Vec<String>,
     },
     /// A webhook of the accounting family.
-    Seen(Seen),
+    Seen(WebhookSnapshot),
     /// The hooks of the invoicing API.
-    Listed(Vec<Listed>),
+    Listed(Vec<ListedHook>),
     /// The API itself says that there is no such thing.
     Gone,
     /// There is no answer that can be used.
@@ -128,7 +128,7 @@ pub enum Outcome {
 
 /// An accounting webhook as the provider has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct WebhookSnapshot {
     /// `thirdPartyApplicationName`.
     pub name: Option<String>,
     /// Receiver address.
@@ -143,7 +143,7 @@ pub struct Seen {
 
 /// An invoicing hook as the provider lists it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedHook {
     /// Its id.
     pub id: Option<String>,
     /// What it is for, where its words are known.

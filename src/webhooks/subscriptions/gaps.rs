@@ -12,17 +12,17 @@ use std::collections::BTreeMap;
 
 use model::{Fingerprint, Gap, GapCause, GapState, Pace, Repair, Subscription, Target};
 
-use super::Situation;
+use super::PlanInput;
 use crate::state::subscriptions::Change;
 
 /// Deliveries of a subscription may be missing since the last one that is durable.
 pub(super) fn open(
-    situation: &Situation<'_>,
+    input: &PlanInput<'_>,
     one: &Subscription,
     cause: GapCause,
     detail: impl Into<String>,
 ) -> Option<Change> {
-    let Situation { ledger, rules, now, .. } = situation;
+    let PlanInput { ledger, rules, now, .. } = input;
     let since =
         ledger.last_delivery(one).or(one.acknowledged_at).or(one.active_since).unwrap_or(one.intended_at);
     let from = since.min(*now).saturating_sub(rules.margin);
@@ -39,52 +39,52 @@ pub(super) fn open(
     if is_known {
         return None;
     }
-    Some(found(situation, one.target, cause, (from, None), detail.into()))
+    Some(found(input, one.target, cause, (from, None), detail.into()))
 }
 
 /// A gap that is found now, from a moment to another, or to one that is not known yet.
 fn found(
-    situation: &Situation<'_>,
+    input: &PlanInput<'_>,
     target: Target,
     cause: GapCause,
     (from, to): (i64, Option<i64>),
     detail: String,
 ) -> Change {
     Change::Gap(Gap {
-        connector: situation.connector.to_owned(),
+        connector: input.connector.to_owned(),
         cause,
         target: Some(target),
         company: None,
         from,
         to,
         detail,
-        opened_at: situation.now,
-        worker: situation.worker.to_owned(),
+        opened_at: input.now,
+        worker: input.worker.to_owned(),
         state: GapState::Open,
     })
 }
 
 /// Nobody has accepted a subscription for too long, and there is no other.
-pub(super) fn open_awaiting(situation: &Situation<'_>, one: &Subscription) -> Option<Change> {
-    if situation.ledger.active(one.target).next().is_some() {
+pub(super) fn open_awaiting(input: &PlanInput<'_>, one: &Subscription) -> Option<Change> {
+    if input.ledger.active(one.target).next().is_some() {
         return None;
     }
     let detail = match one.target {
         Target::Invoicing(_) => "the provider has not asked for the echo of the hook's address in time",
         Target::Accounting(_) => "no receiver has accepted the subscription in time",
     };
-    open(situation, one, GapCause::Awaiting, detail)
+    open(input, one, GapCause::Awaiting, detail)
 }
 
 /// A subscription is about to be moved without one beside it.
-pub(super) fn open_moved(situation: &Situation<'_>, one: &Subscription) -> Option<Change> {
-    open(situation, one, GapCause::Moved, "nothing is sent from the move until the new address is accepted")
+pub(super) fn open_moved(input: &PlanInput<'_>, one: &Subscription) -> Option<Change> {
+    open(input, one, GapCause::Moved, "nothing is sent from the move until the new address is accepted")
 }
 
 /// What is sent is signed with a secret that no receiver knows any more, and nothing else stands for it.
-pub(super) fn open_unverified(situation: &Situation<'_>, target: Target) -> Option<Change> {
-    let wanted = situation.wanted.get(&target)?;
-    let active: Vec<&Subscription> = situation.ledger.active(target).collect();
+pub(super) fn open_unverified(input: &PlanInput<'_>, target: Target) -> Option<Change> {
+    let wanted = input.wanted.get(&target)?;
+    let active: Vec<&Subscription> = input.ledger.active(target).collect();
     let first = active.first()?;
     // One that was found by what it sends has been verified.
     if active
@@ -94,7 +94,7 @@ pub(super) fn open_unverified(situation: &Situation<'_>, target: Target) -> Opti
         return None;
     }
     open(
-        situation,
+        input,
         first,
         GapCause::Secret,
         "what is sent is signed with a secret that is not configured any more",
@@ -102,13 +102,13 @@ pub(super) fn open_unverified(situation: &Situation<'_>, target: Target) -> Opti
 }
 
 /// Ends the gaps whose cause is over, and asks for their repair.
-pub(super) fn end(situation: &Situation<'_>) -> Vec<Change> {
-    let Situation { ledger, rules, now, .. } = situation;
+pub(super) fn end(input: &PlanInput<'_>) -> Vec<Change> {
+    let PlanInput { ledger, rules, now, .. } = input;
     let mut changes = Vec::new();
     for (id, gap) in ledger.gaps.iter().filter(|(_, gap)| gap.state == GapState::Open) {
         let to = match gap.to {
             Some(to) => to,
-            None => match over(situation, gap) {
+            None => match over(input, gap) {
                 Some(over) => over.saturating_add(rules.margin),
                 None => continue,
             },
@@ -129,8 +129,8 @@ pub(super) fn end(situation: &Situation<'_>) -> Vec<Change> {
 }
 
 /// When the cause of a gap was over; `None` while it is not.
-fn over(situation: &Situation<'_>, gap: &Gap) -> Option<i64> {
-    let Situation { ledger, now, wanted, .. } = situation;
+fn over(input: &PlanInput<'_>, gap: &Gap) -> Option<i64> {
+    let PlanInput { ledger, now, wanted, .. } = input;
     match gap.cause {
         // What is lost is lost once.
         GapCause::Spool
@@ -140,7 +140,7 @@ fn over(situation: &Situation<'_>, gap: &Gap) -> Option<i64> {
         | GapCause::Floor
         | GapCause::Unreadable => Some(gap.opened_at),
         // Whoever plans runs, unless the stop has not reached it yet.
-        GapCause::Stopped => (gap.opened_at < situation.began).then_some(*now),
+        GapCause::Stopped => (gap.opened_at < input.began).then_some(*now),
         GapCause::Disabled | GapCause::Lost | GapCause::Awaiting | GapCause::Moved | GapCause::Secret => {
             let Some(target) = gap.target else { return Some(gap.opened_at) };
             if !wanted.contains_key(&target) {
@@ -158,12 +158,12 @@ fn over(situation: &Situation<'_>, gap: &Gap) -> Option<i64> {
 }
 
 /// Takes in what was heard, and opens a gap for each silence that is not plausible.
-pub(super) fn observe_silence(situation: &Situation<'_>) -> Vec<Change> {
-    let Situation { ledger, rules, now, .. } = situation;
+pub(super) fn observe_silence(input: &PlanInput<'_>) -> Vec<Change> {
+    let PlanInput { ledger, rules, now, .. } = input;
     let Some(factor) = rules.silence else { return Vec::new() };
     let mut changes = Vec::new();
     let mut paces = ledger.paces.clone();
-    for (target, last) in lasts(situation) {
+    for (target, last) in lasts(input) {
         let pace =
             paces.targets.entry(target).or_insert(Pace { since: last, last, longest: [0, 0], span: last });
         if last > pace.last {
@@ -196,7 +196,7 @@ pub(super) fn observe_silence(situation: &Situation<'_>) -> Vec<Change> {
             seconds(now.saturating_sub(silent_since)),
             seconds(longest)
         );
-        changes.push(found(situation, *target, GapCause::Silence, (from, Some(*now)), detail));
+        changes.push(found(input, *target, GapCause::Silence, (from, Some(*now)), detail));
     }
     if paces != ledger.paces {
         changes.push(Change::Paces(paces));
@@ -205,9 +205,9 @@ pub(super) fn observe_silence(situation: &Situation<'_>) -> Vec<Change> {
 }
 
 /// When each target was last heard of, by whichever subscription.
-fn lasts(situation: &Situation<'_>) -> Vec<(Target, i64)> {
+fn lasts(input: &PlanInput<'_>) -> Vec<(Target, i64)> {
     let mut lasts = BTreeMap::new();
-    for heard in situation.ledger.heard.values() {
+    for heard in input.ledger.heard.values() {
         let webhooks = heard.webhooks.values();
         let webhooks = webhooks.filter_map(|one| Some((Target::Accounting(one.resource?), one.last)));
         for (target, last) in webhooks.chain(heard.hooks.iter().map(|(target, one)| (*target, one.last))) {

@@ -37,8 +37,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{GapCause, Nonce, Phase, Subscription, Target};
 
 use super::{
-    Call, Listed, Plan, Situation, Wanted,
-    settle::{Changes, is_address, lost, stranger},
+    DesiredSubscription, ListedHook, PlanInput, ProviderCall, SubscriptionPlan,
+    settle::{LedgerChanges, is_address, lost, stranger},
 };
 use crate::state::subscriptions::Ledger;
 
@@ -53,7 +53,11 @@ const NOT_LISTED: &str = "given up: it is not listed";
 
 /// The address that a target is to be registered under, by what the provider has refused so far.
 #[must_use]
-pub fn address<'a>(ledger: &Ledger, wanted: &'a BTreeMap<Target, Wanted>, target: Target) -> Option<&'a str> {
+pub fn address<'a>(
+    ledger: &Ledger,
+    wanted: &'a BTreeMap<Target, DesiredSubscription>,
+    target: Target,
+) -> Option<&'a str> {
     let one = wanted.get(&target)?;
     let Some(fallback) = one.fallback() else { return Some(&one.url) };
     let uses_fallback = match refusals(ledger, target, one) {
@@ -67,9 +71,9 @@ pub fn address<'a>(ledger: &Ledger, wanted: &'a BTreeMap<Target, Wanted>, target
 }
 
 /// The same for a plan: own addresses also need receivers that know them.
-pub(super) fn planned<'a>(situation: &Situation<'a>, target: Target, one: &'a Wanted) -> &'a str {
-    let Situation { ledger, wanted, .. } = situation;
-    let are_known = situation.receivers().all(|heard| heard.hook_addresses);
+pub(super) fn planned<'a>(input: &PlanInput<'a>, target: Target, one: &'a DesiredSubscription) -> &'a str {
+    let PlanInput { ledger, wanted, .. } = input;
+    let are_known = input.receivers().all(|heard| heard.hook_addresses);
     match one.fallback() {
         Some(fallback) if !are_known => fallback,
         _ => address(ledger, wanted, target).unwrap_or(&one.url),
@@ -77,11 +81,16 @@ pub(super) fn planned<'a>(situation: &Situation<'a>, target: Target, one: &'a Wa
 }
 
 /// Whether another hook is just trying whether the provider takes own addresses.
-pub(super) fn waits_for_another(situation: &Situation<'_>, target: Target, url: &str, plan: &Plan) -> bool {
-    let Situation { ledger, wanted, .. } = situation;
+pub(super) fn waits_for_another(
+    input: &PlanInput<'_>,
+    target: Target,
+    url: &str,
+    plan: &SubscriptionPlan,
+) -> bool {
+    let PlanInput { ledger, wanted, .. } = input;
     let is_other = |one: &Subscription| one.target != target && is_own(wanted, one.target, &one.url);
     let mut steps = plan.steps.iter().filter_map(|step| match &step.call {
-        Call::Subscribe(one) => Some(&**one),
+        ProviderCall::Subscribe(one) => Some(&**one),
         _ => None,
     });
     let mut intended = ledger.subscriptions.values().filter(|one| one.phase == Phase::Intended);
@@ -91,7 +100,7 @@ pub(super) fn waits_for_another(situation: &Situation<'_>, target: Target, url: 
 }
 
 /// Whether the provider has taken the own address of a hook, and its echo.
-fn is_proven(ledger: &Ledger, wanted: &BTreeMap<Target, Wanted>) -> bool {
+fn is_proven(ledger: &Ledger, wanted: &BTreeMap<Target, DesiredSubscription>) -> bool {
     ledger.subscriptions.values().any(|one| {
         let is_effective = matches!(one.phase, Phase::Active | Phase::Disabled);
         is_effective && one.id.is_some() && is_own(wanted, one.target, &one.url)
@@ -99,12 +108,12 @@ fn is_proven(ledger: &Ledger, wanted: &BTreeMap<Target, Wanted>) -> bool {
 }
 
 /// Whether an address is the own one of a hook that has a shared one to fall back to.
-fn is_own(wanted: &BTreeMap<Target, Wanted>, target: Target, url: &str) -> bool {
+fn is_own(wanted: &BTreeMap<Target, DesiredSubscription>, target: Target, url: &str) -> bool {
     wanted.get(&target).is_some_and(|wanted| wanted.fallback().is_some() && wanted.url == url)
 }
 
 /// When the provider last refused the own address of a target, and its shared one.
-fn refusals(ledger: &Ledger, target: Target, wanted: &Wanted) -> (Option<i64>, Option<i64>) {
+fn refusals(ledger: &Ledger, target: Target, wanted: &DesiredSubscription) -> (Option<i64>, Option<i64>) {
     let refused = |url: &str| {
         let of = |one: &&Subscription| one.target == target && one.url == url && is_refused(one);
         ledger.subscriptions.values().filter(of).map(|one| one.since).max()
@@ -124,12 +133,12 @@ fn is_refused(one: &Subscription) -> bool {
 }
 
 /// How much older than the intent an echo may be: clocks of workers differ, and of several echoes within a second one is written.
-const SLACK: i64 = 10_000_000;
+const CLOCK_SLACK: i64 = 10_000_000;
 
 /// Whether the provider sends the notifications of a hook that it lists.
-pub(super) fn is_effective(situation: &Situation<'_>, one: &Subscription) -> bool {
-    let ledger = situation.ledger;
-    let are_told = situation.receivers().all(|heard| heard.tells_echoes);
+pub(super) fn is_effective(input: &PlanInput<'_>, one: &Subscription) -> bool {
+    let ledger = input.ledger;
+    let are_told = input.receivers().all(|heard| heard.tells_echoes);
     !are_told
         || echoed(ledger, one).is_some()
         || delivered(ledger, one).is_some_and(|at| at > one.intended_at)
@@ -143,7 +152,7 @@ fn echoed(ledger: &Ledger, one: &Subscription) -> Option<i64> {
     // A segment may be named as a hook is.
     let is_own = shared.is_some_and(|shared| !shared.ends_with("/incoming"));
     let echo = ledger.echoes.get(if is_own { &*slug } else { "" });
-    echo.map(|echo| echo.received_at).filter(|at| at.saturating_add(SLACK) > one.intended_at)
+    echo.map(|echo| echo.received_at).filter(|at| at.saturating_add(CLOCK_SLACK) > one.intended_at)
 }
 
 /// When a notification of its target last came, if no other hook can have sent it.
@@ -156,9 +165,9 @@ fn delivered(ledger: &Ledger, one: &Subscription) -> Option<i64> {
 }
 
 /// The line of history of a hook that has become active.
-const LISTED: &str = "listed, and not paused";
+const BECAME_ACTIVE: &str = "listed, and not paused";
 /// The problem of a hook that is listed and not effective.
-const UNASKED: &str = "the provider lists the hook and has not asked for the echo of its address: it sends no notifications yet";
+const NO_ECHO_YET: &str = "the provider lists the hook and has not asked for the echo of its address: it sends no notifications yet";
 
 /// What the description of a hook begins with: whose it is.
 #[must_use]
@@ -167,19 +176,19 @@ pub fn owner(connector: &str) -> String {
 }
 
 /// The hooks of the invoicing API, against all that the ledger has.
-pub(super) fn listed(changes: &mut Changes<'_, '_>, hooks: &[Listed], planned: i64) {
-    let Situation { ledger, now, rules, connector, .. } = *changes.situation;
-    let nonce_of = |hook: &Listed| {
+pub(super) fn listed(changes: &mut LedgerChanges<'_, '_>, hooks: &[ListedHook], planned: i64) {
+    let PlanInput { ledger, now, rules, connector, .. } = *changes.input;
+    let nonce_of = |hook: &ListedHook| {
         let names = [hook.name.as_deref(), hook.description.as_deref()];
         names.into_iter().flatten().find_map(Nonce::split).map(|(name, nonce)| (name.to_owned(), nonce))
     };
     let mut taken: BTreeSet<&str> = BTreeSet::new();
     let ours = ledger.subscriptions.values().filter(|one| matches!(one.target, Target::Invoicing(_)));
     for known in ours {
-        let by_id = |hook: &&Listed| known.id.is_some() && hook.id == known.id;
-        let by_nonce = |hook: &&Listed| nonce_of(hook).is_some_and(|(_, nonce)| nonce == known.nonce);
+        let by_id = |hook: &&ListedHook| known.id.is_some() && hook.id == known.id;
+        let by_nonce = |hook: &&ListedHook| nonce_of(hook).is_some_and(|(_, nonce)| nonce == known.nonce);
         // Where the list tells neither, an intent is known by what it asked for.
-        let by_words = |hook: &&Listed| {
+        let by_words = |hook: &&ListedHook| {
             known.phase == Phase::Intended
                 && nonce_of(hook).is_none()
                 && hook.name.is_none()
@@ -237,19 +246,20 @@ pub(super) fn listed(changes: &mut Changes<'_, '_>, hooks: &[Listed], planned: i
             (false, Phase::Active) => one.problem = None,
             // It was active before it was paused.
             (false, Phase::Disabled) => {
-                one.enter(Phase::Active, now, LISTED);
+                one.enter(Phase::Active, now, BECAME_ACTIVE);
                 one.problem = None;
             }
-            (false, _) if is_effective(changes.situation, &one) => {
+            (false, _) if is_effective(changes.input, &one) => {
                 one.acknowledged_at = one.acknowledged_at.max(echoed(ledger, &one));
-                one.enter(Phase::Active, now, LISTED);
+                one.enter(Phase::Active, now, BECAME_ACTIVE);
                 one.problem = None;
             }
             (false, _) => {
                 if one.phase != Phase::Awaiting {
                     one.enter(Phase::Awaiting, now, "listed");
                 }
-                one.problem = one.problem.filter(|_| one.id.is_none()).or_else(|| Some(UNASKED.to_owned()));
+                one.problem =
+                    one.problem.filter(|_| one.id.is_none()).or_else(|| Some(NO_ECHO_YET.to_owned()));
             }
         }
         changes.put(one);
@@ -260,7 +270,7 @@ pub(super) fn listed(changes: &mut Changes<'_, '_>, hooks: &[Listed], planned: i
         // Hooks of all connectors come to one address: whose it is stands beside it.
         let is_named = hook.description.as_deref().is_some_and(|text| text.starts_with(&owner(connector)));
         let is_ours =
-            is_named && hook.url.as_deref().is_some_and(|url| is_address(changes.situation, target, url));
+            is_named && hook.url.as_deref().is_some_and(|url| is_address(changes.input, target, url));
         if is_ours && !ledger.subscriptions.contains_key(&nonce) {
             let mut one = stranger(connector, target, nonce, &application, now);
             one.id = Some(id.to_owned());

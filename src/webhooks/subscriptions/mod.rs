@@ -47,9 +47,9 @@ use std::{
 use model::{AccountingResource, Fingerprint, Heard, Nonce, Target};
 
 pub use self::{
-    call::{Call, Listed, Outcome, Seen, Step},
+    call::{CallOutcome, ListedHook, PlannedCall, ProviderCall, WebhookSnapshot},
     hooks::{address, owner},
-    plan::{Plan, plan},
+    plan::{SubscriptionPlan, plan},
     settle::settle,
     wanted::{AdvertisedPath, fitting, secret_of, wanted},
 };
@@ -57,7 +57,7 @@ pub use crate::state::subscriptions::{Change, Ledger};
 
 /// What a configuration wants of one target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredSubscription {
     /// Receiver address.
     pub url: String,
     /// The other address that deliveries are taken at.
@@ -75,14 +75,14 @@ pub struct Wanted {
 /// The second address of an invoicing hook: each has its own and one that all of them share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OtherAddress {
-    /// Used where the provider refuses [`Wanted::url`].
+    /// Used where the provider refuses [`DesiredSubscription::url`].
     Fallback(String),
     /// Not used any more; hooks that are registered there are ours.
     Former(String),
 }
 
-impl Wanted {
-    /// The address that is used where the provider refuses [`Wanted::url`].
+impl DesiredSubscription {
+    /// The address that is used where the provider refuses [`DesiredSubscription::url`].
     pub(super) fn fallback(&self) -> Option<&str> {
         match &self.other {
             Some(OtherAddress::Fallback(url)) => Some(url),
@@ -111,7 +111,7 @@ impl Wanted {
 
 /// How long things may take, and how they are done where there is a choice. Times are microseconds.
 #[derive(Debug, Clone)]
-pub struct Rules {
+pub struct SubscriptionRules {
     /// How often the provider is asked how a subscription stands.
     pub poll: i64,
     /// How often names of events are asked for.
@@ -144,19 +144,19 @@ pub struct Rules {
 
 /// What one process remembers between two plans. Lost with it, and harmless to lose.
 #[derive(Debug, Clone, Default)]
-pub struct Memory {
+pub struct PlannerMemory {
     /// Names of events that the provider offers, and when it said so.
     pub names: BTreeMap<AccountingResource, (i64, BTreeSet<String>)>,
     /// When the hooks of the invoicing API were last listed.
     pub listed: Option<i64>,
     /// Targets that wait after a call that was to change something has failed.
-    pub tries: BTreeMap<Target, Tries>,
+    pub tries: BTreeMap<Target, RetryState>,
     /// Targets that wait after a question has failed: whatever cannot be changed is still looked at.
-    pub asks: BTreeMap<Target, Tries>,
+    pub asks: BTreeMap<Target, RetryState>,
     /// What is no target's and waits after a failure: the list of hooks.
-    pub list_tries: Tries,
+    pub list_tries: RetryState,
     /// Ids that could not be asked about; each waits by itself.
-    pub strangers: BTreeMap<String, Tries>,
+    pub strangers: BTreeMap<String, RetryState>,
     /// Ids that are not ours, whatever they send.
     pub foreign: BTreeMap<String, Option<AccountingResource>>,
     /// How often the provider has refused a second subscription of a target.
@@ -169,14 +169,14 @@ pub struct Memory {
 
 /// Failures in a row, and when the next try is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tries {
+pub struct RetryState {
     /// So many.
     pub failures: u32,
     /// Not before.
     pub not_before: i64,
 }
 
-impl Tries {
+impl RetryState {
     /// One more; `chance` from 0 to 1 spreads those that failed together.
     fn failed(&mut self, now: i64, (first, longest): (i64, i64), chance: f64) {
         let doubled = first.saturating_mul(1 << self.failures.min(20)).clamp(1, longest.max(1));
@@ -186,7 +186,7 @@ impl Tries {
 }
 
 /// All that a plan follows from.
-pub struct Situation<'a> {
+pub struct PlanInput<'a> {
     /// Name of the connector.
     pub connector: &'a str,
     /// Who plans, for the gaps that are found.
@@ -196,18 +196,18 @@ pub struct Situation<'a> {
     /// Since when whoever plans runs: a stop that was ordered later is not over.
     pub began: i64,
     /// What the configuration wants; nothing where people want all removed.
-    pub wanted: &'a BTreeMap<Target, Wanted>,
+    pub wanted: &'a BTreeMap<Target, DesiredSubscription>,
     /// What the state topic says.
     pub ledger: &'a Ledger,
     /// What this process remembers.
-    pub memory: &'a Memory,
+    pub memory: &'a PlannerMemory,
     /// How long things may take.
-    pub rules: &'a Rules,
+    pub rules: &'a SubscriptionRules,
     /// Draws a nonce.
     pub draw: &'a (dyn Fn() -> Nonce + Sync),
 }
 
-impl<'a> Situation<'a> {
+impl<'a> PlanInput<'a> {
     /// The receivers that were heard of lately; others count for nothing.
     fn receivers(&self) -> impl Iterator<Item = &'a Heard> {
         let (now, stale) = (self.now, self.rules.stale);

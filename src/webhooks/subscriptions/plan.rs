@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use model::{Done, Fingerprint, Heard, Phase, Subscription, Target};
 
 use super::{
-    Call, Situation, Step, Tries, Wanted, chance, gaps,
+    DesiredSubscription, PlanInput, PlannedCall, ProviderCall, RetryState, chance, gaps,
     hooks::{self, NOT_ASKED, is_effective},
     settle::MOVED,
     upkeep,
@@ -13,29 +13,29 @@ use super::{
 use crate::state::subscriptions::Change;
 
 /// How often an Acknowledge that is awaited is looked for, beside when one is heard of.
-const AWAITED: i64 = 5_000_000;
+const ACKNOWLEDGE_POLL: i64 = 5_000_000;
 /// How often enabling is tried before a subscription is followed by another.
-pub(super) const ENABLE: u32 = 3;
+pub(super) const MAX_ENABLE_ATTEMPTS: u32 = 3;
 
 /// History line of a subscription whose subscribe call had no answer. It may exist at the provider.
 const GIVEN_UP: &str = "given up: nothing was heard of it";
 
 /// Subscriptions of one target at a time: one that is followed by another, and one whose answer nobody heard.
-const MOST: usize = 3;
+const MAX_SUBSCRIPTIONS: usize = 3;
 
 /// How often a second subscription is refused before the first is moved.
-const CROWDED: u32 = 2;
+const MAX_SECOND_REFUSALS: u32 = 2;
 
 /// Subscriptions of one target that are remembered although their subscribe call had no answer.
-const MOST_GIVEN_UP: usize = 50;
+const MAX_GIVEN_UP: usize = 50;
 
 /// What there is to do.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Plan {
+pub struct SubscriptionPlan {
     /// What follows from what is known already; to be written before anything else.
     pub changes: Vec<Change>,
     /// At most one for each target. Those of different targets may be done in any order, and at once.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PlannedCall>,
     /// When to plan again at the latest.
     pub again_at: Option<i64>,
     /// Whether everything is as it is wanted.
@@ -44,64 +44,64 @@ pub struct Plan {
     pub problems: Vec<String>,
 }
 
-impl Plan {
+impl SubscriptionPlan {
     pub(super) fn again(&mut self, at: i64) {
         self.again_at = Some(self.again_at.map_or(at, |known| known.min(at)));
     }
 
-    pub(super) fn step(&mut self, call: Call, why: impl Into<String>) {
+    pub(super) fn step(&mut self, call: ProviderCall, why: impl Into<String>) {
         self.step_after(Vec::new(), call, why);
     }
 
-    pub(super) fn step_after(&mut self, before: Vec<Change>, call: Call, why: impl Into<String>) {
-        self.steps.push(Step { before, call, why: why.into() });
+    pub(super) fn step_after(&mut self, before: Vec<Change>, call: ProviderCall, why: impl Into<String>) {
+        self.steps.push(PlannedCall { before, call, why: why.into() });
     }
 }
 
 /// What to do next.
 #[must_use]
-pub fn plan(situation: &Situation<'_>) -> Plan {
-    let Situation { wanted, ledger, .. } = situation;
-    let mut plan = Plan { converged: true, ..Plan::default() };
+pub fn plan(input: &PlanInput<'_>) -> SubscriptionPlan {
+    let PlanInput { wanted, ledger, .. } = input;
+    let mut plan = SubscriptionPlan { converged: true, ..SubscriptionPlan::default() };
     let targets: BTreeSet<Target> = wanted
         .keys()
         .copied()
         .chain(ledger.subscriptions.values().filter(|one| one.phase.may_live()).map(|one| one.target))
         .collect();
-    listing(situation, &targets, &mut plan);
+    listing(input, &targets, &mut plan);
     for target in targets {
         let is_taken = plan.steps.iter().any(|step| step.call.target() == Some(target));
         let before = (plan.steps.len(), plan.changes.len());
-        one(situation, target, is_taken, &mut plan);
+        one(input, target, is_taken, &mut plan);
         let is_quiet = (plan.steps.len(), plan.changes.len()) == before && !is_taken;
-        plan.converged &= is_quiet && stands(situation, target);
+        plan.converged &= is_quiet && stands(input, target);
     }
-    strangers(situation, &mut plan);
-    upkeep::forget(situation, &mut plan);
-    upkeep::start(situation, &mut plan);
-    plan.changes.extend(gaps::end(situation));
-    plan.changes.extend(gaps::observe_silence(situation));
+    strangers(input, &mut plan);
+    upkeep::forget(input, &mut plan);
+    upkeep::start(input, &mut plan);
+    plan.changes.extend(gaps::end(input));
+    plan.changes.extend(gaps::observe_silence(input));
     if let Some(wish) = ledger.wish.as_ref().filter(|_| plan.converged && !ledger.is_done()) {
-        plan.changes.push(Change::Done(Done { number: wish.number, at: situation.now }));
+        plan.changes.push(Change::Done(Done { number: wish.number, at: input.now }));
     }
     plan
 }
 
 /// Whether a target is as it is wanted: one that fits and is active, or none at all.
-fn stands(situation: &Situation<'_>, target: Target) -> bool {
-    let mut living = situation.ledger.living(target);
-    match situation.wanted.get(&target) {
+fn stands(input: &PlanInput<'_>, target: Target) -> bool {
+    let mut living = input.ledger.living(target);
+    match input.wanted.get(&target) {
         None => living.next().is_none(),
         Some(wanted) => {
             let (Some(only), None) = (living.next(), living.next()) else { return false };
-            only.phase == Phase::Active && misfit(situation, wanted, only).is_none()
+            only.phase == Phase::Active && misfit(input, wanted, only).is_none()
         }
     }
 }
 
 /// Why a subscription is not what is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Misfit {
+enum Mismatch {
     /// Another secret.
     Secret,
     /// Other events, or another name.
@@ -110,7 +110,7 @@ enum Misfit {
     Address,
 }
 
-impl Misfit {
+impl Mismatch {
     const fn words(self) -> &'static str {
         match self {
             Self::Secret => "it is signed with another secret",
@@ -120,26 +120,30 @@ impl Misfit {
     }
 }
 
-fn misfit<'a>(situation: &Situation<'a>, wanted: &'a Wanted, one: &Subscription) -> Option<Misfit> {
+fn misfit<'a>(
+    input: &PlanInput<'a>,
+    wanted: &'a DesiredSubscription,
+    one: &Subscription,
+) -> Option<Mismatch> {
     if one.fingerprint != wanted.fingerprint {
-        return Some(Misfit::Secret);
+        return Some(Mismatch::Secret);
     }
     if let Some(resource) = one.target.resource()
-        && let Some((_, offered)) = situation.memory.names.get(&resource)
+        && let Some((_, offered)) = input.memory.names.get(&resource)
         && !offered.is_empty()
         && one.events != wanted.events(offered)
     {
-        return Some(Misfit::Other("it is for other events"));
+        return Some(Mismatch::Other("it is for other events"));
     }
     if one.application != wanted.application {
-        return Some(Misfit::Other("it has another name"));
+        return Some(Mismatch::Other("it has another name"));
     }
-    (one.url != hooks::planned(situation, one.target, wanted)).then_some(Misfit::Address)
+    (one.url != hooks::planned(input, one.target, wanted)).then_some(Mismatch::Address)
 }
 
 /// Deliveries that are signed with our secret and come by an id nobody knows.
-fn strangers(situation: &Situation<'_>, plan: &mut Plan) {
-    let Situation { ledger, memory, now, .. } = situation;
+fn strangers(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
+    let PlanInput { ledger, memory, now, .. } = input;
     let told = ledger.acknowledges.values().map(|one| (&one.webhook_id, one.resource));
     let heard = ledger.heard.values().flat_map(|heard| &heard.webhooks);
     let heard = heard.map(|(id, traffic)| (id, traffic.resource));
@@ -152,32 +156,32 @@ fn strangers(situation: &Situation<'_>, plan: &mut Plan) {
         // wait, since where all is well there is always something to look at.
         let target = Target::Accounting(resource);
         let is_taken = plan.steps.iter().any(|step| {
-            let is_one = matches!(step.call, Call::Identify { .. });
+            let is_one = matches!(step.call, ProviderCall::Identify { .. });
             step.call.target() == Some(target) && (is_one || !step.call.only_asks())
         });
         let waits = memory.strangers.get(id).map_or(i64::MIN, |tries| tries.not_before);
         if waits > *now {
             plan.again(waits);
         } else if !is_taken {
-            let call = Call::Identify { resource, id: id.clone() };
+            let call = ProviderCall::Identify { resource, id: id.clone() };
             plan.step(call, format!("deliveries come by {id}, which is not in the ledger"));
         }
     }
 }
 
 /// Whether a target may be asked about again after that failed before.
-fn may_ask(situation: &Situation<'_>, target: Target, plan: &mut Plan) -> bool {
-    is_over(situation, situation.memory.asks.get(&target), plan)
+fn may_ask(input: &PlanInput<'_>, target: Target, plan: &mut SubscriptionPlan) -> bool {
+    is_over(input, input.memory.asks.get(&target), plan)
 }
 
 /// Whether a target that could not be changed before may be tried again.
-fn is_due(situation: &Situation<'_>, target: Target, plan: &mut Plan) -> bool {
-    is_over(situation, situation.memory.tries.get(&target), plan)
+fn is_due(input: &PlanInput<'_>, target: Target, plan: &mut SubscriptionPlan) -> bool {
+    is_over(input, input.memory.tries.get(&target), plan)
 }
 
 /// Whether the wait after failures is over.
-fn is_over(situation: &Situation<'_>, tries: Option<&Tries>, plan: &mut Plan) -> bool {
-    let waits = tries.filter(|tries| tries.not_before > situation.now);
+fn is_over(input: &PlanInput<'_>, tries: Option<&RetryState>, plan: &mut SubscriptionPlan) -> bool {
+    let waits = tries.filter(|tries| tries.not_before > input.now);
     if let Some(tries) = waits {
         plan.again(tries.not_before);
         plan.converged = false;
@@ -186,8 +190,8 @@ fn is_over(situation: &Situation<'_>, tries: Option<&Tries>, plan: &mut Plan) ->
 }
 
 /// The hooks of the invoicing API are looked at all together.
-fn listing(situation: &Situation<'_>, targets: &BTreeSet<Target>, plan: &mut Plan) {
-    let Situation { ledger, memory, rules, now, .. } = situation;
+fn listing(input: &PlanInput<'_>, targets: &BTreeSet<Target>, plan: &mut SubscriptionPlan) {
+    let PlanInput { ledger, memory, rules, now, .. } = input;
     let mut hooks = targets.iter().filter(|target| matches!(target, Target::Invoicing(_))).peekable();
     if hooks.peek().is_none() {
         return;
@@ -196,14 +200,14 @@ fn listing(situation: &Situation<'_>, targets: &BTreeSet<Target>, plan: &mut Pla
     // An answer nobody heard, a hook that was not listed since it was made, or one whose echo has come, is looked for sooner.
     let soon = open.filter(|one| matches!(one.phase, Phase::Intended | Phase::Awaiting | Phase::Ending));
     let is_new = |one: &&Subscription| {
-        let is_echoed = || one.phase == Phase::Awaiting && is_effective(situation, one);
-        memory.listed.is_none_or(|listed| listed < settled(situation, one)) || is_echoed()
+        let is_echoed = || one.phase == Phase::Awaiting && is_effective(input, one);
+        memory.listed.is_none_or(|listed| listed < settled(input, one)) || is_echoed()
     };
-    let soon = soon.filter(is_new).map(|one| settled(situation, one)).min();
+    let soon = soon.filter(is_new).map(|one| settled(input, one)).min();
     let regular = memory.listed.map_or(*now, |listed| listed.saturating_add(spread(rules.poll, "hooks")));
     let at = soon.map_or(regular, |soon| soon.min(regular)).max(memory.list_tries.not_before);
     if at <= *now {
-        plan.step(Call::List { planned: *now }, "how the hooks of the invoicing API stand");
+        plan.step(ProviderCall::List { planned: *now }, "how the hooks of the invoicing API stand");
         // Nothing is known of them before.
         plan.converged &= memory.listed.is_some();
     } else {
@@ -213,9 +217,9 @@ fn listing(situation: &Situation<'_>, targets: &BTreeSet<Target>, plan: &mut Pla
 }
 
 /// When a list tells for certain whether a hook is in it: an intent may still be on its way to the provider.
-fn settled(situation: &Situation<'_>, one: &Subscription) -> i64 {
+fn settled(input: &PlanInput<'_>, one: &Subscription) -> i64 {
     match one.phase {
-        Phase::Intended => one.since.saturating_add(situation.rules.intent),
+        Phase::Intended => one.since.saturating_add(input.rules.intent),
         _ => one.since.saturating_add(1),
     }
 }
@@ -226,29 +230,33 @@ fn spread(time: i64, name: &str) -> i64 {
 }
 
 /// One target: its subscriptions by phase, then whether another is needed, then whether some are too many.
-fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut Plan) {
-    let Situation { wanted, ledger, memory, rules, now, .. } = situation;
+fn one(input: &PlanInput<'_>, target: Target, mut is_taken: bool, plan: &mut SubscriptionPlan) {
+    let PlanInput { wanted, ledger, memory, rules, now, .. } = input;
     let (now, wanted) = (*now, wanted.get(&target));
     let is_hook = matches!(target, Target::Invoicing(_));
     let mut living: Vec<&Subscription> = ledger.living(target).collect();
     // The best comes first: one that fits before one that does not, active before others, the oldest of those.
-    let fitting = |one: &Subscription| wanted.is_some_and(|wanted| misfit(situation, wanted, one).is_none());
+    let fitting = |one: &Subscription| wanted.is_some_and(|wanted| misfit(input, wanted, one).is_none());
     living.sort_by_key(|one| (Reverse(fitting(one)), order(one.phase), one.intended_at, one.nonce.clone()));
     let is_alive = |one: &Subscription| match (one.phase, target) {
         (Phase::Ending | Phase::Ended, _) => false,
         // There is no call that resumes a hook.
         (Phase::Disabled, Target::Invoicing(_)) => false,
-        (Phase::Disabled, _) => memory.enabling.get(&one.nonce).is_none_or(|tries| *tries < ENABLE),
+        (Phase::Disabled, _) => {
+            memory.enabling.get(&one.nonce).is_none_or(|tries| *tries < MAX_ENABLE_ATTEMPTS)
+        }
         _ => true,
     };
     let best = living.iter().find(|one| fitting(one) && is_alive(one)).copied();
     let stands_since = best.filter(|best| best.phase == Phase::Active).and_then(|best| best.active_since);
-    plan.changes.extend(gaps::open_unverified(situation, target));
+    plan.changes.extend(gaps::open_unverified(input, target));
 
     // What is declared may change faster than one follows the other: the oldest that is there covers what the others do.
     let there = living.iter().filter(|one| one.id.is_some() && one.phase != Phase::Ending);
-    let newest =
-        there.clone().max_by_key(|one| one.intended_at).filter(|_| there.count() >= MOST && best.is_none());
+    let newest = there
+        .clone()
+        .max_by_key(|one| one.intended_at)
+        .filter(|_| there.count() >= MAX_SUBSCRIPTIONS && best.is_none());
 
     // First what is too many or cannot be used: to be deleted, one after the other.
     for one in &living {
@@ -288,11 +296,11 @@ fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut
         let mut ending = (*one).clone();
         ending.enter(Phase::Ending, now, why);
         if awaited_too_long {
-            plan.changes.extend(gaps::open_awaiting(situation, one));
+            plan.changes.extend(gaps::open_awaiting(input, one));
         }
-        let call = Call::Delete(Box::new(ending.clone()));
+        let call = ProviderCall::Delete(Box::new(ending.clone()));
         let before = vec![Change::Put(Box::new(ending))];
-        if is_taken || !is_due(situation, target, plan) {
+        if is_taken || !is_due(input, target, plan) {
             continue;
         }
         plan.step_after(before, call, why);
@@ -302,12 +310,12 @@ fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut
         if is_taken {
             break;
         }
-        is_taken = by_phase(situation, one, plan);
+        is_taken = by_phase(input, one, plan);
     }
     if let Some(wanted) = wanted
         && !is_taken
     {
-        needed(situation, target, wanted, best, &living, plan);
+        needed(input, target, wanted, best, &living, plan);
     }
 }
 
@@ -323,8 +331,8 @@ const fn order(phase: Phase) -> u8 {
 }
 
 /// What a subscription's own phase asks for. Whether something was begun for its target.
-fn by_phase(situation: &Situation<'_>, one: &Subscription, plan: &mut Plan) -> bool {
-    let Situation { ledger, memory, rules, now, wanted, .. } = situation;
+fn by_phase(input: &PlanInput<'_>, one: &Subscription, plan: &mut SubscriptionPlan) -> bool {
+    let PlanInput { ledger, memory, rules, now, wanted, .. } = input;
     let now = *now;
     let is_hook = matches!(one.target, Target::Invoicing(_));
     let boxed = || Box::new(one.clone());
@@ -351,8 +359,10 @@ fn by_phase(situation: &Situation<'_>, one: &Subscription, plan: &mut Plan) -> b
             let told = one.id.as_ref().and_then(|id| ledger.acknowledges.get(id)).map(|one| one.received_at);
             let checked = one.checked_at.unwrap_or(i64::MIN);
             let is_told = told.is_some_and(|told| told >= checked);
-            let again = one.checked_at.map_or(now, |checked| checked.saturating_add(AWAITED.min(rules.poll)));
-            read(situation, one, if is_told { now } else { again }, "whether it is accepted", plan)
+            let again = one
+                .checked_at
+                .map_or(now, |checked| checked.saturating_add(ACKNOWLEDGE_POLL.min(rules.poll)));
+            read(input, one, if is_told { now } else { again }, "whether it is accepted", plan)
         }
         Phase::Active => {
             let every = spread(rules.poll, one.nonce.as_str());
@@ -360,26 +370,25 @@ fn by_phase(situation: &Situation<'_>, one: &Subscription, plan: &mut Plan) -> b
             // Who wishes something wants to know how it stands now.
             let wished = ledger.wish.as_ref().filter(|_| !ledger.is_done()).map(|wish| wish.at);
             let at = if one.checked_at < wished { now } else { at };
-            read(situation, one, at, "how it stands", plan)
+            read(input, one, at, "how it stands", plan)
         }
         Phase::Disabled if is_hook => false,
         // It was enabled a moment ago, and what the provider says of it decides.
-        Phase::Disabled if one.checked_at.is_none() => {
-            read(situation, one, now, "whether it is enabled", plan)
-        }
+        Phase::Disabled if one.checked_at.is_none() => read(input, one, now, "whether it is enabled", plan),
         Phase::Disabled => {
-            let is_hopeless = memory.enabling.get(&one.nonce).is_some_and(|tries| *tries >= ENABLE);
-            if is_hopeless || !wanted.contains_key(&one.target) || !is_due(situation, one.target, plan) {
+            let is_hopeless =
+                memory.enabling.get(&one.nonce).is_some_and(|tries| *tries >= MAX_ENABLE_ATTEMPTS);
+            if is_hopeless || !wanted.contains_key(&one.target) || !is_due(input, one.target, plan) {
                 return false;
             }
-            plan.step(Call::Enable(boxed()), "the provider has disabled it");
+            plan.step(ProviderCall::Enable(boxed()), "the provider has disabled it");
             true
         }
         Phase::Ending => {
             if !is_hook && one.checked_at.is_none() {
-                read(situation, one, now, "whether it is deleted", plan);
-            } else if is_due(situation, one.target, plan) {
-                plan.step(Call::Delete(boxed()), "it is to be deleted, and may have been");
+                read(input, one, now, "whether it is deleted", plan);
+            } else if is_due(input, one.target, plan) {
+                plan.step(ProviderCall::Delete(boxed()), "it is to be deleted, and may have been");
             }
             true
         }
@@ -387,43 +396,43 @@ fn by_phase(situation: &Situation<'_>, one: &Subscription, plan: &mut Plan) -> b
     }
 }
 
-fn read(situation: &Situation<'_>, one: &Subscription, at: i64, why: &str, plan: &mut Plan) -> bool {
-    if at > situation.now {
+fn read(input: &PlanInput<'_>, one: &Subscription, at: i64, why: &str, plan: &mut SubscriptionPlan) -> bool {
+    if at > input.now {
         plan.again(at);
         return false;
     }
-    if !may_ask(situation, one.target, plan) {
+    if !may_ask(input, one.target, plan) {
         return false;
     }
-    plan.step(Call::Read(Box::new(one.clone())), why);
+    plan.step(ProviderCall::Read(Box::new(one.clone())), why);
     // An active one that is only looked at keeps nothing else waiting for long, but one thing is done at a time.
     true
 }
 
 /// Whether a target needs another subscription, or the one it has another address.
 fn needed<'a>(
-    situation: &Situation<'a>,
+    input: &PlanInput<'a>,
     target: Target,
-    wanted: &'a Wanted,
+    wanted: &'a DesiredSubscription,
     best: Option<&Subscription>,
     living: &[&Subscription],
-    plan: &mut Plan,
+    plan: &mut SubscriptionPlan,
 ) {
-    let Situation { memory, rules, now, ledger, .. } = situation;
+    let PlanInput { memory, rules, now, ledger, .. } = input;
     let now = *now;
     // Names are asked for again from time to time: there may be new events.
     if let Target::Accounting(resource) = target {
         let asked = memory.names.get(&resource).map(|(at, _)| *at);
         let at = asked.map_or(now, |asked| asked.saturating_add(spread(rules.names, resource.name())));
         if at <= now {
-            if may_ask(situation, target, plan) {
-                plan.step(Call::Names(resource), "which events there are");
+            if may_ask(input, target, plan) {
+                plan.step(ProviderCall::Names(resource), "which events there are");
             }
             return;
         }
         plan.again(at);
     }
-    if best.is_some() || !is_due(situation, target, plan) {
+    if best.is_some() || !is_due(input, target, plan) {
         return;
     }
     let events = match target {
@@ -439,10 +448,10 @@ fn needed<'a>(
         plan.converged = false;
         return;
     }
-    let is_crowded = memory.crowded.get(&target).is_some_and(|refusals| *refusals >= CROWDED);
+    let is_crowded = memory.crowded.get(&target).is_some_and(|refusals| *refusals >= MAX_SECOND_REFUSALS);
     let movable = living.iter().find(|one| {
         one.phase == Phase::Active
-            && misfit(situation, wanted, one) == Some(Misfit::Address)
+            && misfit(input, wanted, one) == Some(Mismatch::Address)
             && one.id.is_some()
     });
     if let Some(one) = movable.filter(|_| target.resource().is_some() && (rules.move_in_place || is_crowded))
@@ -451,24 +460,24 @@ fn needed<'a>(
         moved.url.clone_from(&wanted.url);
         moved.enter(Phase::Awaiting, now, MOVED);
         let mut before = vec![Change::Put(Box::new(moved.clone()))];
-        before.extend(gaps::open_moved(situation, one));
-        plan.step_after(before, Call::Move(Box::new(moved)), Misfit::Address.words());
+        before.extend(gaps::open_moved(input, one));
+        plan.step_after(before, ProviderCall::Move(Box::new(moved)), Mismatch::Address.words());
         return;
     }
-    let url = hooks::planned(situation, target, wanted);
-    if hooks::waits_for_another(situation, target, url, plan) {
+    let url = hooks::planned(input, target, wanted);
+    if hooks::waits_for_another(input, target, url, plan) {
         plan.converged = false;
         return;
     }
-    let ready_at = ready(situation, target, wanted);
+    let ready_at = ready(input, target, wanted);
     if ready_at > now {
         plan.again(ready_at.min(now.saturating_add(1_000_000)));
         plan.converged = false;
         return;
     }
     let why =
-        living.iter().find_map(|one| misfit(situation, wanted, one)).map_or("there is none", Misfit::words);
-    let (connector, nonce) = (situation.connector, (situation.draw)());
+        living.iter().find_map(|one| misfit(input, wanted, one)).map_or("there is none", Mismatch::words);
+    let (connector, nonce) = (input.connector, (input.draw)());
     let (application, fingerprint) = (&wanted.application, wanted.fingerprint.clone());
     let intended = Subscription {
         url: url.to_owned(),
@@ -484,16 +493,16 @@ fn needed<'a>(
     forgotten.retain(|one| one.problem.is_some() && (one.url == url || !wanted.is_at(&one.url)));
     // One whose call had no answer may turn up later at an address that is no longer wanted: its nonce identifies it as ours.
     given_up.sort_by_key(|one| Reverse(one.since));
-    forgotten.extend(given_up.into_iter().skip(MOST_GIVEN_UP));
+    forgotten.extend(given_up.into_iter().skip(MAX_GIVEN_UP));
     let mut before: Vec<Change> =
         forgotten.into_iter().map(|one| Change::Forget(one.nonce.clone())).collect();
     before.push(Change::Put(Box::new(intended.clone())));
-    plan.step_after(before, Call::Subscribe(Box::new(intended)), why);
+    plan.step_after(before, ProviderCall::Subscribe(Box::new(intended)), why);
 }
 
 /// From when on a secret may be used: once every receiver that was heard of lately knows it, or has had its time.
-fn ready(situation: &Situation<'_>, target: Target, wanted: &Wanted) -> i64 {
-    let Situation { memory, rules, now, .. } = situation;
+fn ready(input: &PlanInput<'_>, target: Target, wanted: &DesiredSubscription) -> i64 {
+    let PlanInput { memory, rules, now, .. } = input;
     let since = memory.secrets.get(&wanted.fingerprint).copied().unwrap_or(*now);
     let knows = |heard: &Heard| match target {
         Target::Accounting(_) => heard.accounting.contains(&wanted.fingerprint),
@@ -503,6 +512,6 @@ fn ready(situation: &Situation<'_>, target: Target, wanted: &Wanted) -> i64 {
     if wanted.fingerprint == Fingerprint::of("") {
         return *now;
     }
-    let mut workers = situation.receivers().peekable();
+    let mut workers = input.receivers().peekable();
     if workers.peek().is_some() && workers.all(knows) { *now } else { since.saturating_add(rules.ready) }
 }

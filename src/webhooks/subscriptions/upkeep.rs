@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use model::{Phase, Start, Started};
 
-use super::{Plan, Situation};
+use super::{PlanInput, SubscriptionPlan};
 use crate::state::subscriptions::Change;
 
 /// What has ended long ago is forgotten, and so is what was heard about nobody.
-pub(super) fn forget(situation: &Situation<'_>, plan: &mut Plan) {
-    let Situation { ledger, rules, now, .. } = situation;
+pub(super) fn forget(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
+    let PlanInput { ledger, rules, now, .. } = input;
     let old = now.saturating_sub(rules.remember);
     for one in ledger.subscriptions.values().filter(|one| one.phase == Phase::Ended && one.since < old) {
         plan.changes.push(Change::Forget(one.nonce.clone()));
@@ -20,8 +20,8 @@ pub(super) fn forget(situation: &Situation<'_>, plan: &mut Plan) {
 }
 
 /// The stream begins once every declared resource has been active; one that was made anew begins anew.
-pub(super) fn start(situation: &Situation<'_>, plan: &mut Plan) {
-    let Situation { connector, wanted, ledger, now, .. } = situation;
+pub(super) fn start(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
+    let PlanInput { connector, wanted, ledger, now, .. } = input;
     let mut targets = BTreeMap::new();
     let known = ledger.start.as_ref();
     for target in wanted.keys().filter(|target| target.resource().is_some()) {

@@ -20,7 +20,7 @@ use crate::{
     },
     publish::{self, Layout, Publisher},
     webhooks::{
-        dead_letter::{self, Place},
+        dead_letter::{self, LetterPosition},
         delivery::Delivery,
     },
 };
@@ -57,7 +57,12 @@ impl<'a> Again<'a> {
     }
 
     /// Reads a letter again and publishes what it says now. An error keeps everything else from being published too.
-    pub(super) async fn publish(&mut self, place: Place, first: &Received, body: Bytes) -> Result<Became> {
+    pub(super) async fn publish(
+        &mut self,
+        place: LetterPosition,
+        first: &Received,
+        body: Bytes,
+    ) -> Result<Became> {
         let delivery = match dead_letter::delivery(&first.headers, body) {
             Ok(delivery) => delivery,
             Err(unusable) => return Ok(Became::Refused(format!("it cannot be replayed: {unusable}"))),
@@ -101,7 +106,7 @@ impl<'a> Again<'a> {
         Ok(Became::Published(told))
     }
 
-    async fn mark(&self, place: Place, key: Bytes, records: usize) -> Result {
+    async fn mark(&self, place: LetterPosition, key: Bytes, records: usize) -> Result {
         let topic = Arc::clone(&self.letters.topic);
         let mut mark = dead_letter::mark(Arc::clone(&topic), place, key, records);
         self.letters.signer.sign(&mut mark);

@@ -40,7 +40,7 @@ use super::{
 use crate::{
     cli::{Failure, Result, failure, outside, table::harmless},
     publish::LetterSignature,
-    webhooks::dead_letter::{Joining, Piece, Place, Unusable},
+    webhooks::dead_letter::{LetterJoin, LetterPiece, LetterPosition, UnusableLetter},
 };
 
 /// Bytes of letters in pieces that wait for the rest of theirs. Pieces of a letter stand together but for those of a few
@@ -53,7 +53,7 @@ pub(super) struct Order {
     /// Of all letters, those that fit.
     pub(super) wanted: Wanted,
     /// These alone, where any are named.
-    pub(super) places: BTreeSet<Place>,
+    pub(super) places: BTreeSet<LetterPosition>,
     pub(super) dry_run: bool,
     /// Also what was replayed before.
     pub(super) again: bool,
@@ -106,9 +106,9 @@ pub(super) async fn run(letters: &Letters, order: Order, out: &mut dyn Write) ->
 
 /// A letter of which pieces are missing yet.
 struct Open {
-    place: Place,
+    place: LetterPosition,
     first: Received,
-    joining: Joining,
+    joining: LetterJoin,
 }
 
 struct Replay<'a> {
@@ -149,7 +149,7 @@ impl Replay<'_> {
         Ok(if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
-    async fn take_piece(&mut self, piece: Piece, entry: &Entry, record: Received) -> Result {
+    async fn take_piece(&mut self, piece: LetterPiece, entry: &Entry, record: Received) -> Result {
         let (letter, number) = (piece.letter.clone(), piece.number);
         if !self.open.contains_key(&letter) {
             if number != 1 {
@@ -171,7 +171,7 @@ impl Replay<'_> {
                 self.done.insert(letter.into());
                 return Ok(());
             }
-            let open = Open { place: entry.place, first: record.clone(), joining: Joining::new(piece) };
+            let open = Open { place: entry.place, first: record.clone(), joining: LetterJoin::new(piece) };
             self.open.insert(letter.clone(), open);
         }
         let Some(open) = self.open.get_mut(&letter) else { return Ok(()) };
@@ -229,7 +229,12 @@ impl Replay<'_> {
         }
     }
 
-    async fn settle(&mut self, place: Place, first: &Received, body: Result<Bytes, Unusable>) -> Result {
+    async fn settle(
+        &mut self,
+        place: LetterPosition,
+        first: &Received,
+        body: Result<Bytes, UnusableLetter>,
+    ) -> Result {
         let became = match body {
             Ok(body) => self.again.publish(place, first, body).await?,
             Err(unusable) => Became::Refused(unusable.to_string()),
@@ -253,7 +258,7 @@ impl Replay<'_> {
         }
     }
 
-    fn fail(&mut self, place: Place, reason: &str) -> Result {
+    fn fail(&mut self, place: LetterPosition, reason: &str) -> Result {
         self.failed += 1;
         writeln!(self.out, "{place}: stays: {}", harmless(reason)).map_err(outside)
     }

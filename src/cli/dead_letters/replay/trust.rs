@@ -9,8 +9,8 @@ use crate::{
     cli::dead_letters::Owner,
     publish::{LetterSignature, PREFIX},
     webhooks::{
-        dead_letter::{self, Place},
-        delivery::Context,
+        dead_letter::{self, LetterPosition},
+        delivery::DeliveryContext,
     },
 };
 
@@ -37,8 +37,12 @@ pub(super) fn distrust(signature: &LetterSignature, trust_unsigned: bool) -> Opt
 }
 
 /// Why a letter is none of those that the replay is for; `None` where it is.
-pub(super) fn foreign(context: &Context, headers: &[(String, Bytes)], owner: &Owner) -> Option<String> {
-    let Context { prefix, connector, .. } = context;
+pub(super) fn foreign(
+    context: &DeliveryContext,
+    headers: &[(String, Bytes)],
+    owner: &Owner,
+) -> Option<String> {
+    let DeliveryContext { prefix, connector, .. } = context;
     // A letter of an earlier version does not name its prefix in a header.
     let named_prefix = dead_letter::text(headers, PREFIX).unwrap_or(prefix);
     let named_connector = dead_letter::text(headers, "__connect.errors.connector.name").unwrap_or(connector);
@@ -61,7 +65,7 @@ pub(super) fn foreign(context: &Context, headers: &[(String, Bytes)], owner: &Ow
 }
 
 /// The reason with the place of the letter in full.
-pub(super) fn named(topic: &str, place: Place, reason: &str) -> String {
+pub(super) fn named(topic: &str, place: LetterPosition, reason: &str) -> String {
     format!("{topic}, partition {}, offset {}: {reason}", place.partition, place.offset)
 }
 
@@ -70,17 +74,17 @@ mod tests {
     use model::TopicPrefix;
 
     use super::*;
-    use crate::webhooks::delivery::Family;
+    use crate::webhooks::delivery::ApiFamily;
 
-    fn context(prefix: &str, connector: &str) -> Context {
-        Context {
+    fn context(prefix: &str, connector: &str) -> DeliveryContext {
+        DeliveryContext {
             connector: connector.into(),
             prefix: prefix.into(),
             dead_letters: "somewhere".into(),
             received_at: 0,
             traceparent: None,
             content_ids: true,
-            family: Family::Accounting { resource: None },
+            family: ApiFamily::Accounting { resource: None },
         }
     }
 

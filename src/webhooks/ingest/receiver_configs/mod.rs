@@ -3,7 +3,7 @@
 //! - A configuration that cannot be used, or whose references do not resolve, leaves the connector the receiver it had, in the
 //!   state it should be in now; one that had none is not received, and its senders are to try again later. Either way the
 //!   fault is told.
-//! - What references resolve to is looked at again ([`Table::look`]), and counts once two looks have found the same: whoever
+//! - What references resolve to is looked at again ([`ReceiverConfigs::recheck_references`]), and counts once two looks have found the same: whoever
 //!   writes a file may be halfway. Of what was looked at only a digest is kept.
 //! - Of two connectors that take invoicing deliveries under one segment, the one whose name comes first has it.
 
@@ -24,12 +24,12 @@ use crate::{
     },
     publish::Layout,
     state::configs::{Configs, Properties},
-    webhooks::receivers::{Faulty, Receiver, Taking},
+    webhooks::receivers::{FaultyReceiver, Receiver, ReceiverState},
 };
 
 /// A connector as the config topic has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Listed {
+pub(super) struct ListedConnector {
     /// References unresolved.
     pub(super) config: Arc<Properties>,
     /// What it should be doing.
@@ -37,13 +37,13 @@ pub(super) struct Listed {
 }
 
 /// Every `WebhookSource` of the config topic.
-pub(super) fn listed(configs: &Configs) -> BTreeMap<String, Listed> {
+pub(super) fn listed(configs: &Configs) -> BTreeMap<String, ListedConnector> {
     let is_ours = |config: &Properties| {
         config.get(CONNECTOR_CLASS.name).and_then(|class| Class::parse(class)) == Some(Class::WebhookSource)
     };
     let ours = configs.connectors().iter().filter(|(_, connector)| is_ours(&connector.config));
     ours.map(|(name, connector)| {
-        (name.clone(), Listed { config: Arc::clone(&connector.config), target: connector.target })
+        (name.clone(), ListedConnector { config: Arc::clone(&connector.config), target: connector.target })
     })
     .collect()
 }
@@ -59,31 +59,31 @@ pub(super) fn stopped_at(configs: &Configs) -> BTreeMap<String, i64> {
 
 /// Who is received, and how it came to that.
 #[derive(Debug, Default)]
-pub(super) struct Table {
-    entries: BTreeMap<String, Entry>,
+pub(super) struct ReceiverConfigs {
+    entries: BTreeMap<String, ReceiverEntry>,
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
-    listed: Listed,
+struct ReceiverEntry {
+    listed: ListedConnector,
     /// The configuration in force, which may be one before the listed.
-    received: Option<Received>,
+    received: Option<ReceivedConnector>,
     fault: Option<String>,
     /// What the references of the listed resolved to.
-    resolved: Option<Resolved>,
+    resolved: Option<ReferenceDigest>,
     /// Another that the last look found, for the next to find again.
-    unsettled: Option<Resolved>,
+    unsettled: Option<ReferenceDigest>,
     /// It is to be made anew.
     stale: bool,
 }
 
 /// Digest of what references resolved to.
-type Resolved = [u8; 32];
+type ReferenceDigest = [u8; 32];
 
 /// What a look at the references has found.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Looked {
-    /// Connectors that [`Table::apply`] makes anew.
+pub(super) struct ReferenceChanges {
+    /// Connectors that [`ReceiverConfigs::apply`] makes anew.
     pub(super) stale: Vec<String>,
     /// Something has changed since the look before; another soon tells whether it stays so.
     pub(super) unsettled: bool,
@@ -91,7 +91,7 @@ pub(super) struct Looked {
 
 /// A connector that is received.
 #[derive(Debug, Clone)]
-pub(super) struct Received {
+pub(super) struct ReceivedConnector {
     /// Its configuration, references resolved.
     pub(super) source: Arc<config::WebhookSource>,
     /// What verifies its deliveries.
@@ -100,12 +100,12 @@ pub(super) struct Received {
     pub(super) target: TargetState,
 }
 
-impl Received {
+impl ReceivedConnector {
     fn of(source: Arc<config::WebhookSource>, target: TargetState) -> Result<Self, String> {
         let taking = match target {
-            TargetState::Running => Taking::All,
-            TargetState::Paused => Taking::SpoolOnly,
-            TargetState::Stopped => Taking::Nothing,
+            TargetState::Running => ReceiverState::Running,
+            TargetState::Paused => ReceiverState::Paused,
+            TargetState::Stopped => ReceiverState::Stopped,
         };
         let dead_letters = source.common.errors.dead_letter_topic.clone();
         let receiver =
@@ -124,17 +124,19 @@ impl Received {
     }
 }
 
-impl Table {
+impl ReceiverConfigs {
     /// Takes over what is listed. Connectors that have changed, and those at fault, are looked at anew. Blocks: references may
     /// be files.
-    pub(super) fn apply(&mut self, listed: &BTreeMap<String, Listed>, providers: &Providers) {
+    pub(super) fn apply(&mut self, listed: &BTreeMap<String, ListedConnector>, providers: &Providers) {
         let mut former = std::mem::take(&mut self.entries);
         let mut segments: BTreeMap<String, String> = BTreeMap::new();
         for (name, listed) in listed {
             let before = former.remove(name);
             let entry = match before {
                 Some(before) if before.is_sound() && before.listed == *listed => before,
-                before => Entry::of(name, listed, before.and_then(|before| before.received), providers),
+                before => {
+                    ReceiverEntry::of(name, listed, before.and_then(|before| before.received), providers)
+                }
             };
             let entry = entry.without_taken(name, &mut segments);
             self.entries.insert(name.clone(), entry);
@@ -142,10 +144,10 @@ impl Table {
     }
 
     /// Resolves again what the connectors refer to that are received as they are listed. Blocks: references may be files.
-    pub(super) fn look(&mut self, providers: &Providers) -> Looked {
-        let mut looked = Looked::default();
+    pub(super) fn recheck_references(&mut self, providers: &Providers) -> ReferenceChanges {
+        let mut references = ReferenceChanges::default();
         for (name, entry) in &mut self.entries {
-            let reloads = |one: &Received| one.source.common.restart_on_changed_secret;
+            let reloads = |one: &ReceivedConnector| one.source.common.restart_on_changed_secret;
             if !entry.is_sound() || !entry.received.as_ref().is_some_and(reloads) {
                 continue;
             }
@@ -154,24 +156,24 @@ impl Table {
                 entry.unsettled = None;
             } else if found.is_some() && found != entry.unsettled {
                 entry.unsettled = found;
-                looked.unsettled = true;
+                references.unsettled = true;
             } else {
                 entry.stale = true;
-                looked.stale.push(name.clone());
+                references.stale.push(name.clone());
             }
         }
-        looked
+        references
     }
 
     /// Those that are received, by name.
-    pub(super) fn received(&self) -> impl Iterator<Item = (&str, &Received)> {
+    pub(super) fn received(&self) -> impl Iterator<Item = (&str, &ReceivedConnector)> {
         self.entries.iter().filter_map(|(name, entry)| Some((name.as_str(), entry.received.as_ref()?)))
     }
 
     /// Those that are listed and not received.
-    pub(super) fn faulty(&self) -> Vec<Faulty> {
+    pub(super) fn faulty(&self) -> Vec<FaultyReceiver> {
         let without = self.entries.iter().filter(|(_, entry)| entry.received.is_none());
-        let faulty = |(name, entry): (&String, &Entry)| Faulty {
+        let faulty = |(name, entry): (&String, &ReceiverEntry)| FaultyReceiver {
             connector: name.clone(),
             segment: segment(&entry.listed.config),
         };
@@ -186,19 +188,24 @@ impl Table {
     }
 }
 
-impl Entry {
-    fn of(name: &str, listed: &Listed, former: Option<Received>, providers: &Providers) -> Self {
+impl ReceiverEntry {
+    fn of(
+        name: &str,
+        listed: &ListedConnector,
+        former: Option<ReceivedConnector>,
+        providers: &Providers,
+    ) -> Self {
         // Before they are used: what changes in between is found by the next look.
         let resolved = resolved(&listed.config, providers);
         let parsed = config::WebhookSource::parse(name, &listed.config, providers);
         let made = parsed
             .map_err(|problems| problems.to_string())
-            .and_then(|(source, _)| Received::of(Arc::new(source), listed.target));
+            .and_then(|(source, _)| ReceivedConnector::of(Arc::new(source), listed.target));
         let (received, fault) = match made {
             Ok(received) => (Some(received), None),
             // It was received before, so it can be again.
             Err(fault) => {
-                let kept = former.and_then(|former| Received::of(former.source, listed.target).ok());
+                let kept = former.and_then(|former| ReceivedConnector::of(former.source, listed.target).ok());
                 (kept, Some(fault))
             }
         };
@@ -212,7 +219,7 @@ impl Entry {
 
     /// Takes the segment, or is left without a receiver where another has it.
     fn without_taken(mut self, name: &str, segments: &mut BTreeMap<String, String>) -> Self {
-        let Some(segment) = self.received.as_ref().and_then(Received::segment) else { return self };
+        let Some(segment) = self.received.as_ref().and_then(ReceivedConnector::segment) else { return self };
         match segments.get(segment) {
             None => drop(segments.insert(segment.to_owned(), name.to_owned())),
             Some(other) => {
@@ -234,7 +241,7 @@ fn segment(config: &Properties) -> Option<String> {
 }
 
 /// A digest of all that a configuration refers to; `None` where something does not resolve.
-fn resolved(config: &Properties, providers: &Providers) -> Option<Resolved> {
+fn resolved(config: &Properties, providers: &Providers) -> Option<ReferenceDigest> {
     let mut digest = Sha256::new();
     for (key, value) in config.iter().filter(|(_, value)| value.contains("${")) {
         let value = providers.resolve(value).ok()?.text;

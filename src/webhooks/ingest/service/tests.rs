@@ -25,9 +25,9 @@ async fn start(worker: &config::Worker) -> Result<Option<Ingest>, Error> {
     timeout(LIMIT, Ingest::start(worker, &"worker:1".into(), writing(worker).await)).await.unwrap()
 }
 
-async fn writing(worker: &config::Worker) -> Writing {
+async fn writing(worker: &config::Worker) -> TopicClients {
     let admin = Admin::Real(worker.kafka.clone());
-    Writing { admin, ids: ids(worker).await, signer: LetterSigner::default() }
+    TopicClients { admin, ids: ids(worker).await, signer: LetterSigner::default() }
 }
 
 async fn ids(worker: &config::Worker) -> avro::Ids {
@@ -82,7 +82,7 @@ async fn a_spool_that_was_moved_aside_is_a_gap_of_every_connector_that_was_recei
     fs::write(directory.path().join("receivers.json"), receivers.to_string()).unwrap();
 
     let ready = fs::metadata(broken.join("ready")).unwrap().modified().unwrap();
-    let kept = || Gaps::load(directory.path(), "worker:1".into()).unwritten();
+    let kept = || GapFile::load(directory.path(), "worker:1".into()).unwritten();
     // The gap cannot be kept at first.
     let in_the_way = directory.path().join("gaps.json.tmp");
     fs::create_dir(&in_the_way).unwrap();
@@ -121,7 +121,7 @@ async fn a_database_that_may_not_be_opened_is_a_gap_and_takes_part_again_once_it
     let start = async || {
         let options = spool::Options {
             storage: Arc::new(faults.clone()),
-            ..spool::Options::new(directory.path().join(SPOOL), UNTIL_KNOWN)
+            ..spool::Options::new(directory.path().join(SPOOL), INITIAL_SPOOL_LIMIT)
         };
         let id = "worker:1".into();
         let starting = Ingest::start_on(options, &worker, &id, writing(&worker).await);
@@ -129,7 +129,12 @@ async fn a_database_that_may_not_be_opened_is_a_gap_and_takes_part_again_once_it
     };
     let append = async |ingest: &Ingest, sequence| {
         let lane = spool::Lane { topic: "acme.accounting.customers.events".into(), number: 0 };
-        ingest.watch.spool.append(spool::Entry { lane, sequence, payload: vec![0; 9].into() }).await.unwrap();
+        ingest
+            .status
+            .spool
+            .append(spool::Entry { lane, sequence, payload: vec![0; 9].into() })
+            .await
+            .unwrap();
     };
     let begun = model::Moment::now().micros();
     let ingest = start().await;
@@ -140,12 +145,12 @@ async fn a_database_that_may_not_be_opened_is_a_gap_and_takes_part_again_once_it
     faults.refuse_opens(1);
     let ingest = start().await;
     append(&ingest, 2).await;
-    let without = ingest.watch.spool.totals().entries;
+    let without = ingest.status.spool.totals().entries;
     let report = ingest.watch().report();
     stop(ingest).await;
-    let gaps = Gaps::load(directory.path(), "worker:1".into()).unwritten();
+    let gaps = GapFile::load(directory.path(), "worker:1".into()).unwritten();
     let ingest = start().await;
-    let with = ingest.watch.spool.totals().entries;
+    let with = ingest.status.spool.totals().entries;
     stop(ingest).await;
 
     assert_eq!((without, with), (1, 2));
@@ -170,7 +175,7 @@ async fn a_worker_is_unwell_only_once_it_has_to_refuse_deliveries() {
     let ingest = start(&worker(directory.path(), true)).await.unwrap().unwrap();
     let append = |sequence, size| {
         let lane = spool::Lane { topic: "acme.accounting.customers.events".into(), number: 0 };
-        ingest.watch.spool.append(spool::Entry { lane, sequence, payload: vec![0; size].into() })
+        ingest.status.spool.append(spool::Entry { lane, sequence, payload: vec![0; size].into() })
     };
 
     append(1, 1_000).await.unwrap();
@@ -191,7 +196,7 @@ async fn a_part_that_ends_by_itself_is_named() {
     let mut ingest = start(&worker(directory.path(), true)).await.unwrap().unwrap();
     let early = timeout(Duration::from_millis(100), ingest.ended()).await;
 
-    ingest.watch.spool.close(LIMIT).await;
+    ingest.status.spool.close(LIMIT).await;
 
     assert!(early.is_err(), "{early:?}");
     assert_eq!(timeout(LIMIT, ingest.ended()).await.unwrap(), "spool");
@@ -215,17 +220,17 @@ async fn a_delivery_of_another_version_is_a_gap_and_no_backlog_and_is_still_ther
     // However often it is started.
     for _ in 0..2 {
         let ingest = start(&worker(directory.path(), true)).await.unwrap().unwrap();
-        let mut failures = ingest.watch.spool.failures();
+        let mut failures = ingest.status.spool.failures();
         timeout(LIMIT, failures.wait_for(|failures| failures.foreign.entries == 1)).await.unwrap().unwrap();
         let told = async {
-            while Gaps::load(directory.path(), "worker:1".into()).unwritten().is_empty() {
+            while GapFile::load(directory.path(), "worker:1".into()).unwritten().is_empty() {
                 tokio::task::yield_now().await;
             }
         };
         timeout(LIMIT, told).await.expect("no gap was opened");
         let report = ingest.watch().report();
         stop(ingest).await;
-        let gaps = Gaps::load(directory.path(), "worker:1".into()).unwritten();
+        let gaps = GapFile::load(directory.path(), "worker:1".into()).unwritten();
         keys.extend(gaps.iter().map(|gap| gap.key().as_str().to_owned()));
         let spool = &report["spool"];
         assert_eq!(

@@ -18,7 +18,7 @@ use kafka::{Persisted, samples};
 use model::EncodedRecord;
 
 use super::bench::{LONG, TOPIC};
-use crate::webhooks::intake::Sinks;
+use crate::webhooks::intake::ProducerFactory;
 
 type Reported = Result<kafka::Ack, kafka::Error>;
 
@@ -179,9 +179,9 @@ fn header(record: &EncodedRecord, name: &str) -> String {
     String::from_utf8(value.unwrap_or_default()).unwrap()
 }
 
-impl Sinks for Broker {
-    type Sink = Producer;
-    type Delivery = Pin<Box<dyn Future<Output = Reported> + Send>>;
+impl ProducerFactory for Broker {
+    type Producer = Producer;
+    type Report = Pin<Box<dyn Future<Output = Reported> + Send>>;
 
     fn build(&self) -> Result<Producer, kafka::Error> {
         let mut inner = self.0.lock();
@@ -194,7 +194,7 @@ impl Sinks for Broker {
         Ok(Producer { number: inner.built - 1 })
     }
 
-    fn send(&self, sink: &Producer, record: EncodedRecord) -> Result<Self::Delivery, kafka::SendError> {
+    fn send(&self, sink: &Producer, record: EncodedRecord) -> Result<Self::Report, kafka::SendError> {
         let mut inner = self.0.lock();
         let refusal = if inner.over.contains(&sink.number) {
             Some(samples::purged())
@@ -231,7 +231,7 @@ impl Sinks for Broker {
         Ok(Box::pin(async move { reported.await.unwrap_or_else(|_| Err(samples::purged())) }))
     }
 
-    fn is_over(&self, sink: &Producer) -> bool {
+    fn has_failed(&self, sink: &Producer) -> bool {
         self.0.lock().over.contains(&sink.number)
     }
 

@@ -3,57 +3,60 @@
 use std::sync::Arc;
 
 use crate::webhooks::intake::{
-    Outcome,
-    in_flight::{Seen, Sight, Ticket},
+    DeliveryOutcome,
+    in_flight::{Dedup, DedupTicket, DedupVerdict},
 };
 
-fn first(seen: &Arc<Seen>, id: &str) -> Ticket {
+fn first(seen: &Arc<Dedup>, id: &str) -> DedupTicket {
     match seen.see("hooks", id, b"body") {
-        Sight::First(ticket) => ticket,
+        DedupVerdict::First(ticket) => ticket,
         other => panic!("{id}: {other:?}"),
     }
 }
 
 #[tokio::test]
 async fn a_twin_in_flight_ends_like_the_first() {
-    let seen = Seen::new(10);
-    for outcome in [Outcome::Full, Outcome::Late, Outcome::Durable] {
+    let seen = Dedup::new(10);
+    for outcome in [DeliveryOutcome::Full, DeliveryOutcome::Late, DeliveryOutcome::Durable] {
         let ticket = first(&seen, "a");
-        let Sight::Twin(twin) = seen.see("hooks", "a", b"body") else { panic!("no twin") };
+        let DedupVerdict::Twin(twin) = seen.see("hooks", "a", b"body") else { panic!("no twin") };
 
         ticket.end(outcome);
 
         assert_eq!(twin.wait().await, &outcome);
     }
-    assert!(matches!(seen.see("hooks", "a", b"body"), Sight::Before));
+    assert!(matches!(seen.see("hooks", "a", b"body"), DedupVerdict::Before));
 }
 
 #[test]
 fn what_was_not_stored_is_forgotten_and_may_come_again() {
-    let seen = Seen::new(10);
-    first(&seen, "a").end(Outcome::Full);
+    let seen = Dedup::new(10);
+    first(&seen, "a").end(DeliveryOutcome::Full);
     drop(first(&seen, "a"));
 
-    first(&seen, "a").end(Outcome::Durable);
+    first(&seen, "a").end(DeliveryOutcome::Durable);
 
-    assert!(matches!(seen.see("hooks", "a", b"body"), Sight::Before));
+    assert!(matches!(seen.see("hooks", "a", b"body"), DedupVerdict::Before));
     assert!(
-        matches!(seen.see("other", "a", b"body"), Sight::First(_)),
+        matches!(seen.see("other", "a", b"body"), DedupVerdict::First(_)),
         "ids of another connector are its own"
     );
-    assert!(matches!(seen.see("hooks", "a", b"bodies"), Sight::First(_)), "another body is another delivery");
+    assert!(
+        matches!(seen.see("hooks", "a", b"bodies"), DedupVerdict::First(_)),
+        "another body is another delivery"
+    );
 }
 
 #[test]
 fn the_window_forgets_the_oldest_and_keeps_its_size() {
-    let seen = Seen::new(3);
+    let seen = Dedup::new(3);
     for id in ["a", "b", "c", "d"] {
-        first(&seen, id).end(Outcome::Durable);
+        first(&seen, id).end(DeliveryOutcome::Durable);
     }
     seen.remember("hooks", "d", b"body");
 
-    assert!(matches!(seen.see("hooks", "b", b"body"), Sight::Before));
-    assert!(matches!(seen.see("hooks", "d", b"body"), Sight::Before));
+    assert!(matches!(seen.see("hooks", "b", b"body"), DedupVerdict::Before));
+    assert!(matches!(seen.see("hooks", "d", b"body"), DedupVerdict::Before));
     drop(first(&seen, "a"));
     let window = seen.window.lock();
     assert_eq!((window.ids.len(), window.order.len()), (3, 3));

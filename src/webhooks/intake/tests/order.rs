@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{bench::*, broker::by_company};
 use crate::{
     spool::fault::Random,
-    webhooks::intake::{Outcome, Times},
+    webhooks::intake::{DeliveryOutcome, Times},
 };
 
 /// Sends one after the other, each once the one before is answered, and returns those that are durable.
@@ -13,7 +13,7 @@ async fn send(bench: &Bench, company: &str, ids: impl IntoIterator<Item = usize>
     let mut durable = Vec::new();
     for id in ids {
         let id = format!("{company}-{id}");
-        if bench.take(company, &id).await == Outcome::Durable {
+        if bench.take(company, &id).await == DeliveryOutcome::Durable {
             durable.push(id);
         }
     }
@@ -71,7 +71,7 @@ async fn a_broken_producer_is_replaced_and_its_records_are_sent_again_in_sequenc
 async fn a_record_of_a_broken_producer_is_published_also_if_nothing_comes_behind_it() {
     let bench = Bench::new().await;
     bench.broker.hold();
-    assert_eq!(bench.take("c", "only").await, Outcome::Durable);
+    assert_eq!(bench.take("c", "only").await, DeliveryOutcome::Durable);
 
     bench.broker.break_producers(0);
     bench.broker.release();
@@ -90,7 +90,7 @@ async fn nothing_overtakes_what_a_broken_producer_has_not_reported_yet() {
         bench.broker.break_producers(0);
         let second = bench.take("c", &format!("{round}-b"));
         bench.broker.release();
-        assert_eq!((first.await, second.await), (Outcome::Durable, Outcome::Durable));
+        assert_eq!((first.await, second.await), (DeliveryOutcome::Durable, DeliveryOutcome::Durable));
 
         bench.broker.has(TOPIC, 2 * round + 2).await;
         let ids = bench.broker.ids(TOPIC);
@@ -140,7 +140,7 @@ async fn a_drain_that_panics_over_a_record_in_memory_alone_is_followed_by_anothe
     bench.broker.break_producers(0);
     bench.broker.release();
 
-    assert_eq!(taking.await, Outcome::Durable);
+    assert_eq!(taking.await, DeliveryOutcome::Durable);
     assert!(bench.doors.has_sprung(), "nobody has panicked");
     assert_eq!(bench.broker.ids(TOPIC), ["only"]);
     assert_eq!(bench.disk.durable_commits(), 0, "only Kafka can have answered");

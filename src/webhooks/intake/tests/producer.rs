@@ -13,13 +13,13 @@ use crate::{
     publish::{DeadLetters, LetterSigner, Preparer},
     webhooks::{
         dead_letter,
-        delivery::{Context, Delivery, Family},
-        intake::producer::{Ready, Troubles, records},
+        delivery::{ApiFamily, Delivery, DeliveryContext},
+        intake::producer::{PublishErrors, ReadyTopics, records},
     },
 };
 
 /// The encoder has no topics: it refuses every record as one for a foreign topic.
-async fn ready() -> Ready {
+async fn ready() -> ReadyTopics {
     let directory = tempfile::tempdir().unwrap();
     let nowhere = config::Registry::open("http://127.0.0.1:1".parse().unwrap());
     let ids = avro::Ids::open(avro::Registry::new(&nowhere).unwrap(), directory.path()).await;
@@ -33,11 +33,11 @@ async fn ready() -> Ready {
         signer: LetterSigner::default(),
     };
     let prefix = TopicPrefix::new("acme").unwrap();
-    Ready { preparer: Preparer::new(&prefix, 5, avro::Encoder::new(&ids, &[])), dead_letters }
+    ReadyTopics { preparer: Preparer::new(&prefix, 5, avro::Encoder::new(&ids, &[])), dead_letters }
 }
 
-fn delivery(body: impl Into<Bytes>, family: Family) -> Delivery {
-    let context = Context {
+fn delivery(body: impl Into<Bytes>, family: ApiFamily) -> Delivery {
+    let context = DeliveryContext {
         connector: "hooks".into(),
         prefix: "acme".into(),
         dead_letters: "acme.dead-letters".into(),
@@ -50,10 +50,10 @@ fn delivery(body: impl Into<Bytes>, family: Family) -> Delivery {
 }
 
 fn accounting(body: impl Into<Bytes>) -> Delivery {
-    delivery(body, Family::Accounting { resource: None })
+    delivery(body, ApiFamily::Accounting { resource: None })
 }
 
-fn letters_of(ready: &Ready, delivery: &Delivery) -> Vec<EncodedRecord> {
+fn letters_of(ready: &ReadyTopics, delivery: &Delivery) -> Vec<EncodedRecord> {
     let parts = delivery.read().parts;
     parts
         .into_iter()
@@ -89,7 +89,7 @@ async fn a_body_that_cannot_be_read_is_a_letter_from_which_the_same_delivery_is_
 #[tokio::test]
 async fn each_record_for_a_foreign_topic_is_a_letter_of_its_own() {
     let hook = InvoicingHook { entity: InvoicingEntity::Customer, action: InvoicingAction::Created };
-    let family = Family::Invoicing { hook: Some(hook.into()), tenants: Arc::default() };
+    let family = ApiFamily::Invoicing { hook: Some(hook.into()), tenants: Arc::default() };
     let notification = |tenant: &str| json!({ "Entity": "Customer", "EntityId": "1", "TenantId": tenant });
     let body = json!({ "Id": "x", "Notifications": [notification("7"), notification("8")] }).to_string();
 
@@ -113,18 +113,18 @@ async fn each_record_for_a_foreign_topic_is_a_letter_of_its_own() {
 
 #[test]
 fn a_trouble_is_of_one_topic_and_keeps_its_beginning_until_that_topic_takes_a_record() {
-    let troubles = Troubles::default();
+    let troubles = PublishErrors::default();
     troubles.failed("hooks", "one", &samples::unauthorised());
     let first = troubles.all();
 
     troubles.failed("hooks", "two", &samples::purged());
     troubles.failed("hooks", "one", &samples::purged());
-    troubles.landed("hooks", "two");
-    troubles.landed("other", "one");
+    troubles.acknowledged("hooks", "two");
+    troubles.acknowledged("other", "one");
 
     let now = troubles.all();
     assert_eq!((now.len(), now[0].since), (1, first[0].since));
     assert_ne!(now[0].cause, first[0].cause, "the last one is told");
-    troubles.landed("hooks", "one");
+    troubles.acknowledged("hooks", "one");
     assert!(troubles.all().is_empty());
 }

@@ -7,40 +7,41 @@ use model::{AccountingResource, Phase};
 use super::*;
 use crate::{config::Providers, plugin::samples::webhook_config};
 
-fn desired(settings: &[(&str, &str)]) -> Desired {
+fn desired(settings: &[(&str, &str)]) -> DesiredState {
     let mut config = webhook_config();
     config.insert("accounting.resources".into(), "customers,accounts".into());
     config.insert("accounting.secret".into(), "0123456789abcdef-first".into());
     config.extend(settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     let advertised = Url::parse("https://hooks.example.com").unwrap();
-    Desired::read("hooks", &config, &Providers::new([]), Some(&advertised)).unwrap()
+    DesiredState::read("hooks", &config, &Providers::new([]), Some(&advertised)).unwrap()
 }
 
 /// What would be done, where each webhook that stands is active; and the ledger after it.
-async fn run(desired: &Desired, ledger: &Ledger, removed: bool) -> Look {
+async fn run(desired: &DesiredState, ledger: &Ledger, removed: bool) -> DryRun {
     let mut asked = BTreeMap::new();
     for resource in AccountingResource::all() {
-        let names = Outcome::Names([format!("{}.Created", resource.name())].into());
+        let names = CallOutcome::Names([format!("{}.Created", resource.name())].into());
         asked.insert(format!("names {}", resource.name()), names);
     }
     for one in ledger.subscriptions.values() {
-        let seen = Seen {
+        let seen = WebhookSnapshot {
             name: Some(one.registered_name()),
             url: Some(one.url.clone()),
             active: Some(one.phase == Phase::Active),
             deleted: false,
             events: one.events.clone(),
         };
-        asked.insert(format!("read {}", one.nonce), Outcome::Seen(seen));
+        asked.insert(format!("read {}", one.nonce), CallOutcome::Seen(seen));
     }
     let end = Instant::now() + Duration::from_secs(5);
-    let answers = Answers { calls: Calls::nobody(&desired.source), desired, ledger, end, asked };
+    let answers =
+        DryRunProvider { calls: ProviderCalls::nobody(&desired.source), desired, ledger, end, asked };
     let wanted = if removed { BTreeMap::new() } else { desired.wanted.clone() };
-    Scratch::new("hooks", "w:1", desired, wanted, ledger.clone()).run(answers).await.unwrap()
+    DryRunState::new("hooks", "w:1", desired, wanted, ledger.clone()).run(answers).await.unwrap()
 }
 
 /// A ledger in which all that is wanted stands.
-fn standing(desired: &Desired) -> Ledger {
+fn standing(desired: &DesiredState) -> Ledger {
     let mut ledger = Ledger::default();
     for (number, (target, wanted)) in (1..).zip(&desired.wanted) {
         let name = target.resource().unwrap().name();
@@ -69,7 +70,7 @@ fn standing(desired: &Desired) -> Ledger {
     ledger
 }
 
-fn told(look: &Look) -> Vec<String> {
+fn told(look: &DryRun) -> Vec<String> {
     look.steps.iter().map(|step| format!("{} {}", step.call, step.target.unwrap())).collect()
 }
 

@@ -57,7 +57,7 @@ fn a_strict_provider_refuses_once_and_gets_the_shared_address() {
     scene.converge();
     assert_eq!((urls(&scene), subscribed(&scene)), (vec![SHARED.to_owned(); 3], 1 + 3));
     // Another task finds the answer in the ledger.
-    scene.memory = Memory::default();
+    scene.memory = PlannerMemory::default();
     scene.pass(200);
 
     assert_eq!((urls(&scene), subscribed(&scene)), (vec![SHARED.to_owned(); 3], 1 + 3));
@@ -154,7 +154,7 @@ fn hooks_at_either_address_are_known_without_a_ledger() {
         scene.converge();
         let ids: Vec<String> = scene.provider.webhooks.iter().map(|one| one.id.clone()).collect();
         set_own(&mut scene, is_own);
-        (scene.ledger, scene.memory) = (Ledger::default(), Memory::default());
+        (scene.ledger, scene.memory) = (Ledger::default(), PlannerMemory::default());
 
         scene.converge();
         scene.pass(130);

@@ -14,7 +14,7 @@ use model::{
 };
 
 use self::provider::{Provider, State};
-use super::{Memory, Rules, Situation, Wanted, plan, settle};
+use super::{DesiredSubscription, PlanInput, PlannerMemory, SubscriptionRules, plan, settle};
 use crate::state::subscriptions::{Change, Ledger};
 
 const SECOND: i64 = 1_000_000;
@@ -22,8 +22,8 @@ const CUSTOMERS: Target = Target::Accounting(AccountingResource::Customers);
 const CREATED: Target =
     Target::Invoicing(InvoicingHook { entity: InvoicingEntity::Customer, action: InvoicingAction::Created });
 
-fn rules() -> Rules {
-    Rules {
+fn rules() -> SubscriptionRules {
+    SubscriptionRules {
         poll: 60 * SECOND,
         names: 86_400 * SECOND,
         acknowledge: 600 * SECOND,
@@ -41,8 +41,8 @@ fn rules() -> Rules {
     }
 }
 
-fn wanted(secret: &str) -> Wanted {
-    Wanted {
+fn wanted(secret: &str) -> DesiredSubscription {
+    DesiredSubscription {
         url: "https://hooks.example.com/a".to_owned(),
         other: None,
         fingerprint: Fingerprint::of(secret),
@@ -55,10 +55,10 @@ fn wanted(secret: &str) -> Wanted {
 /// A connector, its ledger, and the provider that it talks to.
 struct Scene {
     now: i64,
-    rules: Rules,
-    wanted: BTreeMap<Target, Wanted>,
+    rules: SubscriptionRules,
+    wanted: BTreeMap<Target, DesiredSubscription>,
     ledger: Ledger,
-    memory: Memory,
+    memory: PlannerMemory,
     provider: Provider,
     /// Calls that were made, by name.
     calls: Vec<&'static str>,
@@ -101,7 +101,7 @@ impl Scene {
             rules: rules(),
             wanted,
             ledger: Ledger::default(),
-            memory: Memory::default(),
+            memory: PlannerMemory::default(),
             provider: Provider::default(),
             calls: Vec::new(),
             drawn: 0.into(),
@@ -110,9 +110,9 @@ impl Scene {
         scene
     }
 
-    fn situation<T>(&self, look: impl FnOnce(&Situation<'_>) -> T) -> T {
+    fn input<T>(&self, look: impl FnOnce(&PlanInput<'_>) -> T) -> T {
         let draw = || Nonce::new(0x1000 + self.drawn.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-        look(&Situation {
+        look(&PlanInput {
             connector: "hooks",
             worker: "worker:1",
             now: self.now,
@@ -202,22 +202,22 @@ impl Scene {
 
     /// Plans and does it, up to where the process ends. Whether anything was done.
     fn round(&mut self, end: Option<(usize, End)>) -> bool {
-        let plan = self.situation(plan);
+        let plan = self.input(plan);
         let is_idle = plan.changes.is_empty() && plan.steps.is_empty();
         self.write(&plan.changes);
         for (number, step) in plan.steps.iter().enumerate() {
             self.write(&step.before);
             if end == Some((number, End::Before)) {
-                self.memory = Memory::default();
+                self.memory = PlannerMemory::default();
                 return true;
             }
             self.calls.push(step.call.name());
             let outcome = self.provider.answer(&step.call, self.now);
             if end == Some((number, End::Called)) {
-                self.memory = Memory::default();
+                self.memory = PlannerMemory::default();
                 return true;
             }
-            let (changes, memory) = self.situation(|situation| settle(situation, &step.call, &outcome));
+            let (changes, memory) = self.input(|input| settle(input, &step.call, &outcome));
             self.memory = memory;
             self.write(&changes);
         }
@@ -231,7 +231,7 @@ impl Scene {
             self.hear();
             self.acknowledge();
             self.round(None);
-            let plan = self.situation(plan);
+            let plan = self.input(plan);
             if plan.converged && plan.steps.is_empty() && plan.changes.is_empty() {
                 return;
             }

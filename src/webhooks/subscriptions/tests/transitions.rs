@@ -262,7 +262,7 @@ fn an_echo_from_before_the_intent_proves_nothing() {
 fn an_active_hook_stays_active_without_an_echo_on_record() {
     let mut scene = settled(&[CREATED]);
     scene.ledger.echoes.clear();
-    scene.memory = Memory::default();
+    scene.memory = PlannerMemory::default();
     let id = scene.only(CREATED).id.clone();
 
     scene.pass(700);
@@ -358,7 +358,7 @@ fn one_of_ours_that_the_ledger_has_lost_is_followed_by_another_and_deleted() {
     let mut scene = settled(&[CUSTOMERS, CREATED]);
     let ids: Vec<String> = scene.provider.webhooks.iter().map(|one| one.id.clone()).collect();
     scene.ledger = Ledger::default();
-    scene.memory = Memory::default();
+    scene.memory = PlannerMemory::default();
     for id in &ids {
         scene.deliver(id);
     }
@@ -378,14 +378,14 @@ fn a_state_nobody_knows_and_errors_are_shown_and_not_swallowed() {
     let one = scene.ledger.living(CUSTOMERS).next().unwrap().clone();
     let intended = model::Subscription { phase: Phase::Intended, id: None, ..one };
     scene.write(&[Change::Put(Box::new(intended.clone()))]);
-    let call = super::super::Call::Subscribe(Box::new(intended));
-    let strange = super::super::Outcome::Done {
+    let call = super::super::ProviderCall::Subscribe(Box::new(intended));
+    let strange = super::super::CallOutcome::Done {
         state: Some(6),
         id: Some("w-1".into()),
         errors: vec!["watch out".into()],
     };
 
-    let (changes, _) = scene.situation(|situation| settle(situation, &call, &strange));
+    let (changes, _) = scene.input(|input| settle(input, &call, &strange));
     scene.write(&changes);
 
     let shown = scene.ledger.by_id("w-1").unwrap();
@@ -521,10 +521,10 @@ fn an_id_that_cannot_be_asked_about_holds_up_nothing() {
 fn a_hook_that_is_made_while_the_list_is_on_its_way_is_not_taken_for_lost() {
     let scene = settled(&[CREATED]);
     let one = scene.ledger.living(CREATED).next().unwrap().clone();
-    let call = super::super::Call::List { planned: one.since };
+    let call = super::super::ProviderCall::List { planned: one.since };
 
-    let nothing = super::super::Outcome::Listed(Vec::new());
-    let (changes, _) = scene.situation(|situation| settle(situation, &call, &nothing));
+    let nothing = super::super::CallOutcome::Listed(Vec::new());
+    let (changes, _) = scene.input(|input| settle(input, &call, &nothing));
 
     assert_eq!(changes, []);
     scene.check();

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use model::{InvoicingAction, InvoicingEntity, InvoicingHook};
 use tokio::sync::mpsc;
-use tributary::webhooks::{delivery::Family, receiver::HashLimit};
+use tributary::webhooks::{delivery::ApiFamily, receiver::HashLimit};
 
 use super::rig::{
     ACCOUNTING, INVOICING, MASTER, PREVIOUS_MASTER, Rig, SECRET, chunk, event, exchange, hook_secret,
@@ -102,7 +102,7 @@ async fn the_secret_that_verifies_tells_the_hook() {
                 assert_eq!(rig.ask(&posted(&signature)).await.status, 200, "{name}");
 
                 let (delivery, _) = rig.taken.drain().pop().unwrap();
-                let Family::Invoicing { hook: Some(told), .. } = &delivery.context.family else {
+                let ApiFamily::Invoicing { hook: Some(told), .. } = &delivery.context.family else {
                     panic!("{:?}", delivery.context);
                 };
                 assert_eq!(InvoicingHook::from(*told), hook, "{name}");
@@ -169,7 +169,7 @@ async fn unsigned_deliveries_are_taken_from_listed_addresses_alone_and_tell_no_a
     assert_eq!(statuses, [200, 401, 401, 200]);
     let taken = rig.taken.drain();
     let [(delivery, reading), (_, dead)] = taken.as_slice() else { panic!("{taken:?}") };
-    assert!(matches!(&delivery.context.family, Family::Invoicing { hook: None, .. }));
+    assert!(matches!(&delivery.context.family, ApiFamily::Invoicing { hook: None, .. }));
     assert!(reading.parts[0].content.is_ok() && dead.parts[0].content.is_err());
 }
 
@@ -186,7 +186,7 @@ async fn each_hook_has_an_address_for_its_own_secrets() {
                 let taken = rig.taken.drain();
                 assert_eq!(taken.len(), usize::from(own == name));
                 for (delivery, _) in taken {
-                    let Family::Invoicing { hook: Some(told), .. } = &delivery.context.family else {
+                    let ApiFamily::Invoicing { hook: Some(told), .. } = &delivery.context.family else {
                         panic!("{:?}", delivery.context);
                     };
                     assert_eq!(InvoicingHook::from(*told), InvoicingHook::from_slug(slug).unwrap());
@@ -342,7 +342,7 @@ async fn an_own_address_tells_the_hook_of_an_unsigned_delivery() {
 
     assert_eq!([listed[0].status, strange[0].status], [200, 401]);
     let (delivery, _) = rig.taken.drain().pop().unwrap();
-    let Family::Invoicing { hook: Some(told), .. } = &delivery.context.family else {
+    let ApiFamily::Invoicing { hook: Some(told), .. } = &delivery.context.family else {
         panic!("{:?}", delivery.context);
     };
     let updated = hook(InvoicingEntity::Customer, InvoicingAction::Updated);

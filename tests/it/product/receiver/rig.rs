@@ -18,10 +18,10 @@ use tokio::{
 use tributary::{
     config::{Providers, WebhookSource},
     webhooks::{
-        delivery::{Delivery, Reading},
-        intake::Outcome,
-        receiver::{self, Noted, Oversized, Take},
-        receivers::{Faulty, Receiver, Receivers, Taking},
+        delivery::{Delivery, DeliveryContent},
+        intake::DeliveryOutcome,
+        receiver::{self, AcknowledgeNote, Oversized, Take},
+        receivers::{FaultyReceiver, Receiver, ReceiverState, Receivers},
     },
 };
 
@@ -38,8 +38,8 @@ pub(super) const LIMIT: usize = 64 << 10;
 
 /// Where deliveries end: kept for the test, answered as it says.
 pub(super) struct Taken {
-    deliveries: Mutex<Vec<(Delivery, Reading)>>,
-    outcome: Mutex<Outcome>,
+    deliveries: Mutex<Vec<(Delivery, DeliveryContent)>>,
+    outcome: Mutex<DeliveryOutcome>,
     /// Whether answers wait, and what lets them go.
     held: Mutex<bool>,
     came: Notify,
@@ -47,7 +47,7 @@ pub(super) struct Taken {
 }
 
 impl Take for Taken {
-    async fn take(&self, delivery: Delivery, reading: Reading, _: Instant) -> Outcome {
+    async fn take(&self, delivery: Delivery, reading: DeliveryContent, _: Instant) -> DeliveryOutcome {
         self.deliveries.lock().unwrap().push((delivery, reading));
         let held = *self.held.lock().unwrap();
         self.came.notify_one();
@@ -60,12 +60,12 @@ impl Take for Taken {
 
 impl Taken {
     /// What has come since it was last asked.
-    pub(super) fn drain(&self) -> Vec<(Delivery, Reading)> {
+    pub(super) fn drain(&self) -> Vec<(Delivery, DeliveryContent)> {
         std::mem::take(&mut *self.deliveries.lock().unwrap())
     }
 
     /// How deliveries end from now on.
-    pub(super) fn end_with(&self, outcome: Outcome) {
+    pub(super) fn end_with(&self, outcome: DeliveryOutcome) {
         *self.outcome.lock().unwrap() = outcome;
     }
 
@@ -102,7 +102,7 @@ impl Setup {
 pub(super) struct Rig {
     pub(super) address: SocketAddr,
     pub(super) taken: Arc<Taken>,
-    pub(super) acknowledged: mpsc::Receiver<Noted>,
+    pub(super) acknowledged: mpsc::Receiver<AcknowledgeNote>,
     pub(super) oversized: mpsc::Receiver<Oversized>,
     receivers: Receivers,
     source: WebhookSource,
@@ -147,7 +147,7 @@ impl Rig {
         let receivers = Receivers::new();
         let taken = Arc::new(Taken {
             deliveries: Mutex::default(),
-            outcome: Mutex::new(Outcome::Durable),
+            outcome: Mutex::new(DeliveryOutcome::Durable),
             held: Mutex::new(false),
             came: Notify::new(),
             release: Notify::new(),
@@ -166,12 +166,12 @@ impl Rig {
             source,
             _server: server,
         };
-        rig.become_(Taking::All);
+        rig.become_(ReceiverState::Running);
         rig
     }
 
     /// Changes what becomes of the connector's deliveries.
-    pub(super) fn become_(&self, state: Taking) {
+    pub(super) fn become_(&self, state: ReceiverState) {
         let receiver = Receiver::of(&self.source, "acme.dead-letters".to_owned(), state).unwrap();
         self.receivers.set(vec![Arc::new(receiver)], Vec::new());
     }
@@ -179,7 +179,7 @@ impl Rig {
     /// From now on the connector cannot be received.
     pub(super) fn fail(&self) {
         let segment = Some("Invoicing".to_owned());
-        self.receivers.set(Vec::new(), vec![Faulty { connector: "hooks".to_owned(), segment }]);
+        self.receivers.set(Vec::new(), vec![FaultyReceiver { connector: "hooks".to_owned(), segment }]);
     }
 
     /// Sends bytes that are one request, and reads the one answer.
