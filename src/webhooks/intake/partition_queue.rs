@@ -43,9 +43,7 @@ pub(super) struct PartitionQueue<I> {
 
 #[derive(Debug)]
 struct QueueState<I> {
-    behind: bool,
-    /// Whether a drain is at work, or about to be.
-    draining: bool,
+    mode: QueueMode,
     /// Sent directly and not reported yet, with the time they were sent.
     in_flight: BTreeMap<u64, Instant>,
     /// The producer through which these fly.
@@ -64,6 +62,17 @@ struct QueueState<I> {
     drained: u64,
     /// But for something after this number, which the drain's next look is to find.
     resend_from: Option<u64>,
+}
+
+/// Where new records go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum QueueMode {
+    /// Straight to the producer.
+    Direct,
+    /// To the spool; no drain has been started.
+    Behind,
+    /// To the spool, from which a drain publishes, or is about to.
+    Draining,
 }
 
 /// How much of a record's parts the producer has taken.
@@ -90,8 +99,7 @@ impl<I> PartitionQueue<I> {
     /// A lane of which the spool holds records up to this number, or nothing.
     pub(super) fn new(spooled: Option<u64>) -> Self {
         let state = QueueState {
-            behind: spooled.is_some(),
-            draining: false,
+            mode: if spooled.is_some() { QueueMode::Behind } else { QueueMode::Direct },
             in_flight: BTreeMap::new(),
             producer: 0,
             again: BTreeMap::new(),
@@ -128,18 +136,20 @@ impl<I> PartitionQueue<I> {
         let stalled =
             state.in_flight.values().next().is_some_and(|sent| now.duration_since(*sent) >= patience);
         if let Some((producer, send)) = send
-            && !state.behind
+            && state.mode == QueueMode::Direct
             && !stalled
             && (state.in_flight.is_empty() || state.producer == producer)
             && let Some((sent, handed)) = send()
         {
             // The rest of it comes later, and so must everything behind it.
-            state.behind |= handed == Handed::InPart;
+            if handed == Handed::InPart {
+                state.mode = QueueMode::Behind;
+            }
             state.producer = producer;
             state.in_flight.insert(sequence, now);
             return (queued, Some(sent));
         }
-        state.behind = true;
+        state.go_behind();
         state.newest = sequence;
         state.appending.insert(sequence);
         if keep() {
@@ -168,7 +178,7 @@ impl<I> PartitionQueue<I> {
     /// A record that was sent must be sent again; the lane is behind from here on.
     pub(super) fn failed(&self, sequence: u64, queued: Arc<I>) {
         let mut state = self.state.lock();
-        state.behind = true;
+        state.go_behind();
         state.in_flight.remove(&sequence);
         // Nothing may come behind it, which would bring the drain this far.
         state.newest = state.newest.max(sequence);
@@ -181,7 +191,7 @@ impl<I> PartitionQueue<I> {
     /// A record is in the spool and in nobody's hands any more: the drain is to look for it again.
     pub(super) fn left_in_spool(&self, sequence: u64) {
         let mut state = self.state.lock();
-        state.behind = true;
+        state.go_behind();
         state.newest = state.newest.max(sequence);
         state.uncovered = state.uncovered.max(sequence);
         let before = sequence.saturating_sub(1);
@@ -203,8 +213,10 @@ impl<I> PartitionQueue<I> {
     /// Whether somebody has to start a drain; from here on that is the caller.
     pub(super) fn wants_drain(&self) -> bool {
         let mut state = self.state.lock();
-        let wanted = state.behind && !state.draining;
-        state.draining |= wanted;
+        let wanted = state.mode == QueueMode::Behind;
+        if wanted {
+            state.mode = QueueMode::Draining;
+        }
         wanted
     }
 
@@ -223,7 +235,6 @@ impl<I> PartitionQueue<I> {
                     state.drained = state.drained.min(from);
                 }
                 if state.in_flight.is_empty() && state.come_back(&mut send, &mut sent) {
-                    state.draining = false;
                     return None;
                 }
                 // Asked again: a try to come back may have sent some.
@@ -262,11 +273,17 @@ impl<I> PartitionQueue<I> {
 
     /// Whether new records go behind the spool.
     pub(super) fn is_behind(&self) -> bool {
-        self.state.lock().behind
+        self.state.lock().mode != QueueMode::Direct
     }
 }
 
 impl<I> QueueState<I> {
+    fn go_behind(&mut self) {
+        if self.mode == QueueMode::Direct {
+            self.mode = QueueMode::Behind;
+        }
+    }
+
     /// Makes the lane direct again if all that is not sent is in memory, by sending it. Whether that has been done; what was
     /// sent flies from here on, and what could not be stays for the next time.
     fn come_back<T>(
@@ -299,7 +316,7 @@ impl<I> QueueState<I> {
                 None => return false,
             }
         }
-        self.behind = false;
+        self.mode = QueueMode::Direct;
         true
     }
 }

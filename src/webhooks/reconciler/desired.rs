@@ -10,7 +10,10 @@ use crate::{
     config::{self, Providers, WebhookSource, connector::webhook::Subscriptions},
     plugin::{Failure, unusable},
     state::configs::Properties,
-    webhooks::subscriptions::{AdvertisedPath, DesiredSubscription, SubscriptionRules, micros, wanted},
+    webhooks::subscriptions::{
+        AdvertisedPath, DesiredSubscription, PollIntervals, SilenceRules, SubscriptionRules, TimeLimits,
+        micros, wanted,
+    },
 };
 
 /// How often names of events are asked for: new ones are rare.
@@ -91,18 +94,24 @@ fn pathed(path: &AdvertisedPath) -> Failure {
 
 fn rules(settings: &Subscriptions, request: Duration) -> SubscriptionRules {
     SubscriptionRules {
-        poll: micros(settings.poll),
-        names: micros(EVENT_NAMES_INTERVAL.max(settings.poll)),
-        acknowledge: micros(settings.acknowledge),
-        intent: micros(request.saturating_add((request / 2).max(INTENT_MARGIN))),
-        ready: micros(settings.ready),
-        stale: micros(HEARTBEAT_STALE_AFTER),
-        overlap: micros(settings.overlap),
-        remember: micros(ENDED_RETENTION),
+        intervals: PollIntervals {
+            poll: micros(settings.poll),
+            names: micros(EVENT_NAMES_INTERVAL.max(settings.poll)),
+        },
+        limits: TimeLimits {
+            acknowledge: micros(settings.acknowledge),
+            intent: micros(request.saturating_add((request / 2).max(INTENT_MARGIN))),
+            ready: micros(settings.ready),
+            stale: micros(HEARTBEAT_STALE_AFTER),
+            overlap: micros(settings.overlap),
+            ended: micros(ENDED_RETENTION),
+        },
+        silence: settings.silence.map(|factor| SilenceRules {
+            factor,
+            learning: micros(settings.silence_learning),
+            min: micros(settings.silence_min),
+        }),
         margin: micros(settings.gap_margin),
-        silence: settings.silence,
-        learning: micros(settings.silence_learning),
-        quiet: micros(settings.silence_min),
         backoff: (micros(settings.backoff.0), micros(settings.backoff.1)),
         move_in_place: settings.move_in_place,
     }
@@ -172,6 +181,6 @@ mod tests {
             (read("0123456789abcdef-1"), read("0123456789abcdef-1"), read("0123456789abcdef-2"));
 
         assert!(one.is_same(&same) && !one.is_same(&other));
-        assert!(one.rules.intent > micros(one.request) && one.request == Duration::from_secs(7));
+        assert!(one.rules.limits.intent > micros(one.request) && one.request == Duration::from_secs(7));
     }
 }

@@ -52,23 +52,38 @@ const STOP_CALL_WAIT: Duration = Duration::from_secs(3);
 /// The task's loop; the module's head says how it works.
 pub(crate) struct Reconciler<'a> {
     task: &'a Task,
-    handle: Handle,
-    changes: watch::Receiver<u64>,
-    writer: Writer,
+    ledger: OwnedLedger,
     desired: DesiredState,
+    reload: Reload,
     calls: ProviderCalls,
     memory: PlannerMemory,
-    /// Another reading of the configuration that the next look has to find again.
-    unsettled: Option<Box<DesiredState>>,
-    look_at: Instant,
     /// When it took over, in microseconds since 1970.
     began: i64,
     /// The wish that was last seen.
     wish: u64,
+    pace: PlanPace,
+}
+
+/// The ledger, which this instance alone may write.
+struct OwnedLedger {
+    handle: Handle,
+    changes: watch::Receiver<u64>,
+    writer: Writer,
+}
+
+/// When the configuration's references are read again.
+struct Reload {
+    at: Instant,
+    /// A changed reading, which counts once the next one is the same.
+    unsettled: Option<Box<DesiredState>>,
+}
+
+/// How long to wait between plans.
+struct PlanPace {
     /// After failures that are about everything.
     backoff: Backoff,
     pause_until: Instant,
-    /// Plans in a row that have altered something.
+    /// Plans in a row that have changed something.
     busy: u32,
 }
 
@@ -89,18 +104,17 @@ impl<'a> Reconciler<'a> {
         let (first, longest) = desired.source.subscriptions.backoff;
         let seed = u64::from(kafka::murmur2(task.connector.as_bytes()));
         Ok(Self {
-            changes: handle.changes(),
-            handle,
-            writer,
+            ledger: OwnedLedger { changes: handle.changes(), handle, writer },
             calls,
             memory: PlannerMemory::default(),
-            unsettled: None,
-            look_at: Instant::now() + tools.worker.secrets_reload_interval,
+            reload: Reload { at: Instant::now() + tools.worker.secrets_reload_interval, unsettled: None },
             began: Moment::now().micros(),
             wish: 0,
-            backoff: Backoff::new(Policy { first, longest, total: None }, seed),
-            pause_until: Instant::now(),
-            busy: 0,
+            pace: PlanPace {
+                backoff: Backoff::new(Policy { first, longest, total: None }, seed),
+                pause_until: Instant::now(),
+                busy: 0,
+            },
             desired,
             task,
         })
@@ -111,9 +125,9 @@ impl<'a> Reconciler<'a> {
     /// # Errors
     /// Why it cannot go on.
     pub(crate) async fn round(&mut self, is_over: impl Fn() -> bool) -> Result<Instant, Failure> {
-        self.reload().await;
-        self.changes.borrow_and_update();
-        let ledger = self.handle.ledger(&self.task.connector);
+        self.reread_references().await;
+        self.ledger.changes.borrow_and_update();
+        let ledger = self.ledger.handle.ledger(&self.task.connector);
         self.remember(&ledger);
         let planned = Instant::now();
         let now = Moment::now().micros();
@@ -121,7 +135,7 @@ impl<'a> Reconciler<'a> {
         if !self.desired.source.manage_subscriptions {
             plan = only_losses(plan, &ledger);
         }
-        let is_paused = planned < self.pause_until;
+        let is_paused = planned < self.pace.pause_until;
         let has_changes = !plan.changes.is_empty();
         let alters = has_changes || plan.steps.iter().any(|step| !step.call.only_asks());
         self.commit(&plan.changes).await?;
@@ -133,23 +147,24 @@ impl<'a> Reconciler<'a> {
         let again = plan
             .again_at
             .map_or(MAX_PLAN_INTERVAL, |at| micros(at.saturating_sub(now)).min(MAX_PLAN_INTERVAL));
-        let mut wake = (Instant::now() + again).min(self.look_at);
-        self.busy = if alters && !is_paused { self.busy.saturating_add(1) } else { 0 };
+        let mut wake = (Instant::now() + again).min(self.reload.at);
+        self.pace.busy = if alters && !is_paused { self.pace.busy.saturating_add(1) } else { 0 };
         if has_changes || has_steps {
             wake = Instant::now();
         }
-        if Instant::now() < self.pause_until {
-            wake = wake.max(self.pause_until);
+        if Instant::now() < self.pace.pause_until {
+            wake = wake.max(self.pace.pause_until);
         }
         Ok(wake.max(
-            Instant::now() + if self.busy > MAX_BUSY_PLANS { BUSY_PLAN_INTERVAL } else { MIN_PLAN_INTERVAL },
+            Instant::now()
+                + if self.pace.busy > MAX_BUSY_PLANS { BUSY_PLAN_INTERVAL } else { MIN_PLAN_INTERVAL },
         ))
     }
 
     /// Retries invoicing now: somebody has logged in for it.
     pub(crate) fn retry_invoicing(&mut self) {
-        self.memory.tries.retain(|target, _| target.resource().is_some());
-        self.memory.list_tries = RetryState::default();
+        self.memory.retries.changes.retain(|target, _| target.resource().is_some());
+        self.memory.retries.list = RetryState::default();
     }
 
     /// Waits until there may be something to do.
@@ -157,7 +172,7 @@ impl<'a> Reconciler<'a> {
         tokio::select! {
             () = sleep_until(until) => {}
             // The tail lives as long as this does.
-            _ = self.changes.changed() => sleep(MIN_PLAN_INTERVAL).await,
+            _ = self.ledger.changes.changed() => sleep(MIN_PLAN_INTERVAL).await,
         }
     }
 
@@ -194,8 +209,8 @@ impl<'a> Reconciler<'a> {
             return Ok(());
         }
         let known: Vec<String> =
-            self.handle.read(&self.task.connector, |ledger| ledger.gaps.keys().cloned().collect());
-        let written = self.writer.commit(changes).await;
+            self.ledger.handle.read(&self.task.connector, |ledger| ledger.gaps.keys().cloned().collect());
+        let written = self.ledger.writer.commit(changes).await;
         written.map_err(|error| Failure::kafka("write to the ledger of subscriptions", error))?;
         for change in changes {
             if let Change::Gap(gap) = change
@@ -220,8 +235,8 @@ impl<'a> Reconciler<'a> {
             // Somebody wants it done now: nothing waits because of what failed before.
             let PlannerMemory { secrets, foreign, .. } = std::mem::take(&mut self.memory);
             self.memory = PlannerMemory { secrets, foreign, ..PlannerMemory::default() };
-            self.pause_until = Instant::now();
-            self.backoff.reset();
+            self.pace.pause_until = Instant::now();
+            self.pace.backoff.reset();
         }
         want_since(&mut self.memory, &self.desired, Moment::now().micros());
         while self.memory.foreign.len() > MAX_FOREIGN_IDS {
@@ -230,20 +245,20 @@ impl<'a> Reconciler<'a> {
     }
 
     /// Looks at what the configuration refers to, if it is time or a receiver knows more.
-    async fn reload(&mut self) {
+    async fn reread_references(&mut self) {
         let now = Instant::now();
-        let is_told = self.handle.read(&self.task.connector, |ledger| self.is_behind(ledger));
+        let is_told = self.ledger.handle.read(&self.task.connector, |ledger| self.is_behind(ledger));
         if !self.desired.source.common.restart_on_changed_secret {
-            self.look_at = now + MAX_PLAN_INTERVAL;
+            self.reload.at = now + MAX_PLAN_INTERVAL;
             return;
         }
-        if now < self.look_at && !(is_told && now + REFERENCE_RECHECK <= self.look_at) {
+        if now < self.reload.at && !(is_told && now + REFERENCE_RECHECK <= self.reload.at) {
             return;
         }
         let every = self.task.tools.worker.secrets_reload_interval;
-        self.look_at = now + every;
+        self.reload.at = now + every;
         if is_told {
-            self.look_at = now + every.min(REFERENCE_RECHECK);
+            self.reload.at = now + every.min(REFERENCE_RECHECK);
         }
         let Task { connector, config, tools, .. } = self.task;
         let found = match read(connector, config, &tools.providers, &tools.worker).await {
@@ -254,16 +269,16 @@ impl<'a> Reconciler<'a> {
             }
         };
         if found.is_same(&self.desired) {
-            self.unsettled = None;
+            self.reload.unsettled = None;
             return;
         }
-        let is_settled = self.unsettled.as_ref().is_some_and(|before| before.is_same(&found));
+        let is_settled = self.reload.unsettled.as_ref().is_some_and(|before| before.is_same(&found));
         if !is_settled {
-            self.unsettled = Some(Box::new(found));
-            self.look_at = now + every.min(REFERENCE_RECHECK);
+            self.reload.unsettled = Some(Box::new(found));
+            self.reload.at = now + every.min(REFERENCE_RECHECK);
             return;
         }
-        self.unsettled = None;
+        self.reload.unsettled = None;
         match ProviderCalls::new(&self.task.tools.access, &self.task.connector, &found.source) {
             Ok(calls) => {
                 tracing::info!(connector = &*self.task.connector, "what it refers to has changed");
@@ -275,7 +290,7 @@ impl<'a> Reconciler<'a> {
 
     /// Whether a receiver knows a secret that is not known here.
     fn is_behind(&self, ledger: &Ledger) -> bool {
-        let stale = Moment::now().micros().saturating_sub(self.desired.rules.stale);
+        let stale = Moment::now().micros().saturating_sub(self.desired.rules.limits.stale);
         let knows = |target_is_hook: bool, fingerprint: &Fingerprint| {
             let mut wanted = self.desired.wanted.iter();
             wanted.any(|(target, one)| {
@@ -331,7 +346,7 @@ impl Reconciler<'_> {
             for one in answered {
                 match one.stop {
                     Some(stop) => stopped = Some(worse(stopped, stop)),
-                    None => self.backoff.reset(),
+                    None => self.pace.backoff.reset(),
                 }
                 settled.push(one.call);
             }
@@ -340,9 +355,9 @@ impl Reconciler<'_> {
             None => Ok(()),
             Some(CallStop::Fail(failure)) => Err(failure),
             Some(CallStop::Wait(verdict)) => {
-                let wait = self.backoff.next_wait(verdict).unwrap_or(MAX_PAUSE).min(MAX_PAUSE);
+                let wait = self.pace.backoff.next_wait(verdict).unwrap_or(MAX_PAUSE).min(MAX_PAUSE);
                 tracing::warn!(connector = &*self.task.connector, ?wait, "the provider cannot be asked now");
-                self.pause_until = Instant::now() + wait;
+                self.pace.pause_until = Instant::now() + wait;
                 Ok(())
             }
         }
@@ -392,7 +407,7 @@ impl Reconciler<'_> {
 
     /// What is to be written of outcomes.
     fn settle(&mut self, answered: &[Answered]) -> Vec<Change> {
-        let mut ledger = self.handle.ledger(&self.task.connector);
+        let mut ledger = self.ledger.handle.ledger(&self.task.connector);
         let wanted = self.wanted(&ledger);
         let mut changes = Vec::new();
         for Answered { call, outcome, .. } in answered {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use model::{Fingerprint, Gap, GapCause, GapState, Pace, Repair, Subscription, Target};
 
-use super::PlanInput;
+use super::{PlanInput, SilenceRules};
 use crate::state::subscriptions::Change;
 
 /// Deliveries of a subscription may be missing since the last one that is durable.
@@ -160,14 +160,14 @@ fn over(input: &PlanInput<'_>, gap: &Gap) -> Option<i64> {
 /// Takes in what was heard, and opens a gap for each silence that is not plausible.
 pub(super) fn observe_silence(input: &PlanInput<'_>) -> Vec<Change> {
     let PlanInput { ledger, rules, now, .. } = input;
-    let Some(factor) = rules.silence else { return Vec::new() };
+    let Some(SilenceRules { factor, learning, min }) = rules.silence else { return Vec::new() };
     let mut changes = Vec::new();
     let mut paces = ledger.paces.clone();
     for (target, last) in lasts(input) {
         let pace =
             paces.targets.entry(target).or_insert(Pace { since: last, last, longest: [0, 0], span: last });
         if last > pace.last {
-            hear(pace, last, rules.learning);
+            hear(pace, last, learning);
         }
     }
     for (target, pace) in &paces.targets {
@@ -175,8 +175,8 @@ pub(super) fn observe_silence(input: &PlanInput<'_>) -> Vec<Change> {
             continue;
         };
         let longest = pace.longest.into_iter().max().unwrap_or_default();
-        let plausible = ((longest as f64 * factor) as i64).max(rules.quiet);
-        let is_learnt = pace.last.saturating_sub(pace.since) >= rules.learning;
+        let plausible = ((longest as f64 * factor) as i64).max(min);
+        let is_learnt = pace.last.saturating_sub(pace.since) >= learning;
         let silent_since = pace.last.max(active_since);
         if !is_learnt || now.saturating_sub(silent_since) <= plausible {
             continue;

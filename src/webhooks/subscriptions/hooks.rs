@@ -212,7 +212,7 @@ pub(super) fn listed(changes: &mut LedgerChanges<'_, '_>, hooks: &[ListedHook], 
                     one.problem = Some("the provider did not accept the echo of the receiver".to_owned());
                     changes.put(one);
                 }
-                Phase::Intended if known.since.saturating_add(rules.intent) <= now => {
+                Phase::Intended if known.since.saturating_add(rules.limits.intent) <= now => {
                     one.enter(Phase::Ended, now, NOT_LISTED);
                     changes.put(one);
                 }

@@ -109,62 +109,104 @@ impl DesiredSubscription {
     }
 }
 
-/// How long things may take, and how they are done where there is a choice. Times are microseconds.
+/// How the reconciler works: how often it asks, how long it waits, and what it does where there is a choice. Times are microseconds.
 #[derive(Debug, Clone)]
 pub struct SubscriptionRules {
-    /// How often the provider is asked how a subscription stands.
-    pub poll: i64,
-    /// How often names of events are asked for.
-    pub names: i64,
-    /// How long an Acknowledge may be awaited.
-    pub acknowledge: i64,
-    /// How long an answer that nobody heard is given to show itself; longer than a request may take.
-    pub intent: i64,
-    /// How long receivers are given to know a new secret.
-    pub ready: i64,
-    /// A worker that has not been heard of for so long counts for nothing.
-    pub stale: i64,
-    /// How long one that is followed by another is left beside it: it may have deliveries to repeat.
-    pub overlap: i64,
-    /// How long what has ended is remembered.
-    pub remember: i64,
-    /// What a gap is made longer by at either end.
+    /// How often the provider is asked.
+    pub intervals: PollIntervals,
+    /// How long something may take, or counts.
+    pub limits: TimeLimits,
+    /// When a silence is implausible; `None`: never.
+    pub silence: Option<SilenceRules>,
+    /// Added to a gap at either end.
     pub margin: i64,
-    /// Times the longest silence that is plausible; none is implausible without.
-    pub silence: Option<f64>,
-    /// How long is listened before a silence is judged.
-    pub learning: i64,
-    /// No silence is implausible that is shorter.
-    pub quiet: i64,
     /// Waits after failures: the first, and the longest.
     pub backoff: (i64, i64),
     /// Whether an address is changed without a second subscription.
     pub move_in_place: bool,
 }
 
-/// What one process remembers between two plans. Lost with it, and harmless to lose.
+/// How often the provider is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct PollIntervals {
+    /// For the state of each subscription.
+    pub poll: i64,
+    /// For the names of events.
+    pub names: i64,
+}
+
+/// How long something may take, or counts.
+#[derive(Debug, Clone, Copy)]
+pub struct TimeLimits {
+    /// Until a receiver must have accepted a new subscription.
+    pub acknowledge: i64,
+    /// Until a subscribe call without an answer counts as lost; longer than a request may take.
+    pub intent: i64,
+    /// Until a new secret is used although a receiver does not report it.
+    pub ready: i64,
+    /// Until a worker without a heartbeat no longer counts as a receiver.
+    pub stale: i64,
+    /// Until a replaced subscription is deleted: it may have deliveries to repeat.
+    pub overlap: i64,
+    /// Until an ended subscription is removed from the ledger.
+    pub ended: i64,
+}
+
+/// When a silence is implausible.
+#[derive(Debug, Clone, Copy)]
+pub struct SilenceRules {
+    /// Times the longest silence so far.
+    pub factor: f64,
+    /// How long deliveries are observed before a silence is judged.
+    pub learning: i64,
+    /// No shorter silence is implausible.
+    pub min: i64,
+}
+
+/// What one process remembers between two plans. A restart loses it without harm.
 #[derive(Debug, Clone, Default)]
 pub struct PlannerMemory {
-    /// Names of events that the provider offers, and when it said so.
+    /// What the provider said last.
+    pub provider: ProviderAnswers,
+    /// Waits after failed calls.
+    pub retries: Retries,
+    /// Calls that the provider refused, or that had no lasting effect.
+    pub refused: Refusals,
+    /// Ids that deliveries came by and that are not ours.
+    pub foreign: BTreeMap<String, Option<AccountingResource>>,
+    /// Since when each secret is wanted.
+    pub secrets: BTreeMap<Fingerprint, i64>,
+}
+
+/// What the provider said last.
+#[derive(Debug, Clone, Default)]
+pub struct ProviderAnswers {
+    /// Names of the events it offers, and when it was asked.
     pub names: BTreeMap<AccountingResource, (i64, BTreeSet<String>)>,
     /// When the hooks of the invoicing API were last listed.
     pub listed: Option<i64>,
-    /// Targets that wait after a call that was to change something has failed.
-    pub tries: BTreeMap<Target, RetryState>,
-    /// Targets that wait after a question has failed: whatever cannot be changed is still looked at.
-    pub asks: BTreeMap<Target, RetryState>,
-    /// What is no target's and waits after a failure: the list of hooks.
-    pub list_tries: RetryState,
-    /// Ids that could not be asked about; each waits by itself.
+}
+
+/// Waits after failed calls.
+#[derive(Debug, Clone, Default)]
+pub struct Retries {
+    /// After calls that change something.
+    pub changes: BTreeMap<Target, RetryState>,
+    /// After questions. They wait apart from changes, so that a target that cannot be changed is still read.
+    pub questions: BTreeMap<Target, RetryState>,
+    /// After lists of hooks.
+    pub list: RetryState,
+    /// After questions about unknown ids.
     pub strangers: BTreeMap<String, RetryState>,
-    /// Ids that are not ours, whatever they send.
-    pub foreign: BTreeMap<String, Option<AccountingResource>>,
-    /// How often the provider has refused a second subscription of a target.
-    pub crowded: BTreeMap<Target, u32>,
-    /// Since when a secret is wanted.
-    pub secrets: BTreeMap<Fingerprint, i64>,
-    /// How often enabling has failed.
-    pub enabling: BTreeMap<Nonce, u32>,
+}
+
+/// Calls that the provider refused, or that had no lasting effect.
+#[derive(Debug, Clone, Default)]
+pub struct Refusals {
+    /// A second subscription of a target.
+    pub second: BTreeMap<Target, u32>,
+    /// Enabling a subscription.
+    pub enable: BTreeMap<Nonce, u32>,
 }
 
 /// Failures in a row, and when the next try is.
@@ -210,7 +252,7 @@ pub struct PlanInput<'a> {
 impl<'a> PlanInput<'a> {
     /// The receivers that were heard of lately; others count for nothing.
     fn receivers(&self) -> impl Iterator<Item = &'a Heard> {
-        let (now, stale) = (self.now, self.rules.stale);
+        let (now, stale) = (self.now, self.rules.limits.stale);
         self.ledger.heard.values().filter(move |heard| heard.at.saturating_add(stale) > now)
     }
 }

@@ -129,7 +129,7 @@ fn misfit<'a>(
         return Some(Mismatch::Secret);
     }
     if let Some(resource) = one.target.resource()
-        && let Some((_, offered)) = input.memory.names.get(&resource)
+        && let Some((_, offered)) = input.memory.provider.names.get(&resource)
         && !offered.is_empty()
         && one.events != wanted.events(offered)
     {
@@ -159,7 +159,7 @@ fn strangers(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
             let is_one = matches!(step.call, ProviderCall::Identify { .. });
             step.call.target() == Some(target) && (is_one || !step.call.only_asks())
         });
-        let waits = memory.strangers.get(id).map_or(i64::MIN, |tries| tries.not_before);
+        let waits = memory.retries.strangers.get(id).map_or(i64::MIN, |tries| tries.not_before);
         if waits > *now {
             plan.again(waits);
         } else if !is_taken {
@@ -171,12 +171,12 @@ fn strangers(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
 
 /// Whether a target may be asked about again after that failed before.
 fn may_ask(input: &PlanInput<'_>, target: Target, plan: &mut SubscriptionPlan) -> bool {
-    is_over(input, input.memory.asks.get(&target), plan)
+    is_over(input, input.memory.retries.questions.get(&target), plan)
 }
 
 /// Whether a target that could not be changed before may be tried again.
 fn is_due(input: &PlanInput<'_>, target: Target, plan: &mut SubscriptionPlan) -> bool {
-    is_over(input, input.memory.tries.get(&target), plan)
+    is_over(input, input.memory.retries.changes.get(&target), plan)
 }
 
 /// Whether the wait after failures is over.
@@ -201,25 +201,28 @@ fn listing(input: &PlanInput<'_>, targets: &BTreeSet<Target>, plan: &mut Subscri
     let soon = open.filter(|one| matches!(one.phase, Phase::Intended | Phase::Awaiting | Phase::Ending));
     let is_new = |one: &&Subscription| {
         let is_echoed = || one.phase == Phase::Awaiting && is_effective(input, one);
-        memory.listed.is_none_or(|listed| listed < settled(input, one)) || is_echoed()
+        memory.provider.listed.is_none_or(|listed| listed < settled(input, one)) || is_echoed()
     };
     let soon = soon.filter(is_new).map(|one| settled(input, one)).min();
-    let regular = memory.listed.map_or(*now, |listed| listed.saturating_add(spread(rules.poll, "hooks")));
-    let at = soon.map_or(regular, |soon| soon.min(regular)).max(memory.list_tries.not_before);
+    let regular = memory
+        .provider
+        .listed
+        .map_or(*now, |listed| listed.saturating_add(spread(rules.intervals.poll, "hooks")));
+    let at = soon.map_or(regular, |soon| soon.min(regular)).max(memory.retries.list.not_before);
     if at <= *now {
         plan.step(ProviderCall::List { planned: *now }, "how the hooks of the invoicing API stand");
         // Nothing is known of them before.
-        plan.converged &= memory.listed.is_some();
+        plan.converged &= memory.provider.listed.is_some();
     } else {
         plan.again(at);
-        plan.converged &= memory.list_tries.failures == 0;
+        plan.converged &= memory.retries.list.failures == 0;
     }
 }
 
 /// When a list tells for certain whether a hook is in it: an intent may still be on its way to the provider.
 fn settled(input: &PlanInput<'_>, one: &Subscription) -> i64 {
     match one.phase {
-        Phase::Intended => one.since.saturating_add(input.rules.intent),
+        Phase::Intended => one.since.saturating_add(input.rules.limits.intent),
         _ => one.since.saturating_add(1),
     }
 }
@@ -243,7 +246,7 @@ fn one(input: &PlanInput<'_>, target: Target, mut is_taken: bool, plan: &mut Sub
         // There is no call that resumes a hook.
         (Phase::Disabled, Target::Invoicing(_)) => false,
         (Phase::Disabled, _) => {
-            memory.enabling.get(&one.nonce).is_none_or(|tries| *tries < MAX_ENABLE_ATTEMPTS)
+            memory.refused.enable.get(&one.nonce).is_none_or(|tries| *tries < MAX_ENABLE_ATTEMPTS)
         }
         _ => true,
     };
@@ -274,9 +277,9 @@ fn one(input: &PlanInput<'_>, target: Target, mut is_taken: bool, plan: &mut Sub
                 // A hook that awaits its echo may send all the same: only the list knows it.
                 Some(since)
                     if (phase == Phase::Active || is_hook && phase == Phase::Awaiting)
-                        && since.saturating_add(rules.overlap) > now =>
+                        && since.saturating_add(rules.limits.overlap) > now =>
                 {
-                    plan.again(since.saturating_add(rules.overlap));
+                    plan.again(since.saturating_add(rules.limits.overlap));
                     (false, "")
                 }
                 Some(_) => (true, "another one stands for it"),
@@ -284,7 +287,7 @@ fn one(input: &PlanInput<'_>, target: Target, mut is_taken: bool, plan: &mut Sub
             },
         };
         let awaited_too_long =
-            one.phase == Phase::Awaiting && one.since.saturating_add(rules.acknowledge) <= now;
+            one.phase == Phase::Awaiting && one.since.saturating_add(rules.limits.acknowledge) <= now;
         let (surplus, why) = match (surplus, awaited_too_long) {
             (false, true) if is_hook => (true, NOT_ASKED),
             (false, true) => (true, "the provider has waited too long for a receiver to accept it"),
@@ -338,7 +341,7 @@ fn by_phase(input: &PlanInput<'_>, one: &Subscription, plan: &mut SubscriptionPl
     let boxed = || Box::new(one.clone());
     match one.phase {
         Phase::Intended => {
-            let until = one.since.saturating_add(rules.intent);
+            let until = one.since.saturating_add(rules.limits.intent);
             if now < until {
                 plan.again(until);
                 // What shows itself meanwhile is found by its id or in the list; until then nothing else is begun.
@@ -361,11 +364,11 @@ fn by_phase(input: &PlanInput<'_>, one: &Subscription, plan: &mut SubscriptionPl
             let is_told = told.is_some_and(|told| told >= checked);
             let again = one
                 .checked_at
-                .map_or(now, |checked| checked.saturating_add(ACKNOWLEDGE_POLL.min(rules.poll)));
+                .map_or(now, |checked| checked.saturating_add(ACKNOWLEDGE_POLL.min(rules.intervals.poll)));
             read(input, one, if is_told { now } else { again }, "whether it is accepted", plan)
         }
         Phase::Active => {
-            let every = spread(rules.poll, one.nonce.as_str());
+            let every = spread(rules.intervals.poll, one.nonce.as_str());
             let at = one.checked_at.map_or(now, |checked| checked.saturating_add(every));
             // Who wishes something wants to know how it stands now.
             let wished = ledger.wish.as_ref().filter(|_| !ledger.is_done()).map(|wish| wish.at);
@@ -377,7 +380,7 @@ fn by_phase(input: &PlanInput<'_>, one: &Subscription, plan: &mut SubscriptionPl
         Phase::Disabled if one.checked_at.is_none() => read(input, one, now, "whether it is enabled", plan),
         Phase::Disabled => {
             let is_hopeless =
-                memory.enabling.get(&one.nonce).is_some_and(|tries| *tries >= MAX_ENABLE_ATTEMPTS);
+                memory.refused.enable.get(&one.nonce).is_some_and(|tries| *tries >= MAX_ENABLE_ATTEMPTS);
             if is_hopeless || !wanted.contains_key(&one.target) || !is_due(input, one.target, plan) {
                 return false;
             }
@@ -422,8 +425,9 @@ fn needed<'a>(
     let now = *now;
     // Names are asked for again from time to time: there may be new events.
     if let Target::Accounting(resource) = target {
-        let asked = memory.names.get(&resource).map(|(at, _)| *at);
-        let at = asked.map_or(now, |asked| asked.saturating_add(spread(rules.names, resource.name())));
+        let asked = memory.provider.names.get(&resource).map(|(at, _)| *at);
+        let at =
+            asked.map_or(now, |asked| asked.saturating_add(spread(rules.intervals.names, resource.name())));
         if at <= now {
             if may_ask(input, target, plan) {
                 plan.step(ProviderCall::Names(resource), "which events there are");
@@ -437,7 +441,8 @@ fn needed<'a>(
     }
     let events = match target {
         Target::Accounting(resource) => {
-            let offered = memory.names.get(&resource).map(|(_, names)| names.clone()).unwrap_or_default();
+            let offered =
+                memory.provider.names.get(&resource).map(|(_, names)| names.clone()).unwrap_or_default();
             wanted.events(&offered)
         }
         Target::Invoicing(_) => BTreeSet::new(),
@@ -448,7 +453,8 @@ fn needed<'a>(
         plan.converged = false;
         return;
     }
-    let is_crowded = memory.crowded.get(&target).is_some_and(|refusals| *refusals >= MAX_SECOND_REFUSALS);
+    let is_crowded =
+        memory.refused.second.get(&target).is_some_and(|refusals| *refusals >= MAX_SECOND_REFUSALS);
     let movable = living.iter().find(|one| {
         one.phase == Phase::Active
             && misfit(input, wanted, one) == Some(Mismatch::Address)
@@ -513,5 +519,9 @@ fn ready(input: &PlanInput<'_>, target: Target, wanted: &DesiredSubscription) ->
         return *now;
     }
     let mut workers = input.receivers().peekable();
-    if workers.peek().is_some() && workers.all(knows) { *now } else { since.saturating_add(rules.ready) }
+    if workers.peek().is_some() && workers.all(knows) {
+        *now
+    } else {
+        since.saturating_add(rules.limits.ready)
+    }
 }

@@ -36,7 +36,7 @@ pub fn settle(
     let mut changes = LedgerChanges { input, list: Vec::new() };
     let went_well = match (call, outcome) {
         (ProviderCall::Names(resource), CallOutcome::Names(names)) => {
-            memory.names.insert(*resource, (now, names.clone()));
+            memory.provider.names.insert(*resource, (now, names.clone()));
             true
         }
         (ProviderCall::Subscribe(one), outcome) => subscribed(&mut changes, one, outcome, memory),
@@ -64,7 +64,7 @@ pub fn settle(
         (ProviderCall::Move(one), outcome) => moved(&mut changes, one, outcome),
         (ProviderCall::Delete(one), outcome) => deleted(&mut changes, one, outcome),
         (ProviderCall::List { planned }, CallOutcome::Listed(hooks)) => {
-            memory.listed = Some(*planned);
+            memory.provider.listed = Some(*planned);
             listed(&mut changes, hooks, *planned);
             true
         }
@@ -78,11 +78,11 @@ pub fn settle(
     }
     let text = format!("{}{now}", call.nonce().map_or("", Nonce::as_str));
     let tries = match (call, call.target()) {
-        (ProviderCall::Identify { id, .. }, _) => memory.strangers.entry(id.clone()).or_default(),
+        (ProviderCall::Identify { id, .. }, _) => memory.retries.strangers.entry(id.clone()).or_default(),
         // A question that is answered says nothing about what is refused.
-        (_, Some(target)) if call.only_asks() => memory.asks.entry(target).or_default(),
-        (_, Some(target)) => memory.tries.entry(target).or_default(),
-        (_, None) => &mut memory.list_tries,
+        (_, Some(target)) if call.only_asks() => memory.retries.questions.entry(target).or_default(),
+        (_, Some(target)) => memory.retries.changes.entry(target).or_default(),
+        (_, None) => &mut memory.retries.list,
     };
     if went_well {
         *tries = super::RetryState::default();
@@ -182,7 +182,7 @@ fn subscribed(
     }
     match outcome {
         CallOutcome::Done { id: Some(id), errors, state } => {
-            memory.crowded.remove(&one.target);
+            memory.refused.second.remove(&one.target);
             one.id = Some(id.clone());
             one.enter(Phase::Awaiting, now, "subscribed");
             let is_known = errors.is_empty() && matches!(state, None | Some(state::SUBSCRIBED));
@@ -204,7 +204,7 @@ fn subscribed(
                 matches!(outcome, CallOutcome::Done { .. } | CallOutcome::Failed { refused: true, .. });
             let has_twin = changes.input.ledger.living(one.target).any(|other| other.nonce != one.nonce);
             if refused && has_twin {
-                *memory.crowded.entry(one.target).or_default() += 1;
+                *memory.refused.second.entry(one.target).or_default() += 1;
             }
             one.enter(Phase::Ended, now, if refused { REFUSED } else { "it was not made" });
             changes.put(one);
@@ -270,7 +270,7 @@ fn read(
     match (seen.active, one.phase) {
         (Some(true), Phase::Active) => {
             // What was enabled has stayed so.
-            memory.enabling.remove(&one.nonce);
+            memory.refused.enable.remove(&one.nonce);
         }
         (Some(true), _) => {
             one.enter(Phase::Active, now, ACTIVE);
@@ -365,7 +365,7 @@ fn enabled(
     let now = changes.input.now;
     match outcome {
         CallOutcome::Done { state: Some(state::STATUS) | None, errors, .. } if errors.is_empty() => {
-            let tries = memory.enabling.entry(one.nonce.clone()).or_default();
+            let tries = memory.refused.enable.entry(one.nonce.clone()).or_default();
             // A success that does not last counts as a failure.
             *tries += 1;
             let mut one = changes.current(one);
@@ -376,7 +376,7 @@ fn enabled(
             true
         }
         CallOutcome::Done { .. } | CallOutcome::Failed { refused: true, .. } => {
-            let tries = memory.enabling.entry(one.nonce.clone()).or_default();
+            let tries = memory.refused.enable.entry(one.nonce.clone()).or_default();
             *tries = (*tries + 1).min(MAX_ENABLE_ATTEMPTS);
             false
         }

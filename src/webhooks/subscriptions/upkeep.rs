@@ -10,7 +10,7 @@ use crate::state::subscriptions::Change;
 /// What has ended long ago is forgotten, and so is what was heard about nobody.
 pub(super) fn forget(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
     let PlanInput { ledger, rules, now, .. } = input;
-    let old = now.saturating_sub(rules.remember);
+    let old = now.saturating_sub(rules.limits.ended);
     for one in ledger.subscriptions.values().filter(|one| one.phase == Phase::Ended && one.since < old) {
         plan.changes.push(Change::Forget(one.nonce.clone()));
         plan.changes.extend(one.id.clone().map(Change::ForgetAcknowledge));

@@ -25,7 +25,7 @@ use crate::{
     plugin::Failure,
     state::{configs::Properties, ledger::Ledgers, subscriptions::Ledger},
     webhooks::subscriptions::{
-        CallOutcome, DesiredSubscription, ListedHook, PlanInput, PlannerMemory, ProviderCall,
+        CallOutcome, DesiredSubscription, ListedHook, PlanInput, PlannerMemory, PollIntervals, ProviderCall,
         SubscriptionPlan, SubscriptionRules, WebhookSnapshot, plan, settle,
     },
 };
@@ -127,7 +127,10 @@ impl<'a> DryRunState<'a> {
         for one in ledger.subscriptions.values_mut() {
             one.checked_at = None;
         }
-        let rules = SubscriptionRules { poll: NEVER, names: NEVER, ..desired.rules.clone() };
+        let rules = SubscriptionRules {
+            intervals: PollIntervals { poll: NEVER, names: NEVER },
+            ..desired.rules.clone()
+        };
         Self { connector, worker_id, wanted, rules, ledger, memory, now }
     }
 

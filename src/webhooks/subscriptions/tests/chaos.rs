@@ -63,7 +63,7 @@ fn disturb(scene: &mut Scene, dice: &mut Dice, secrets: &mut u32) {
         }
         (8, _) => {
             scene.provider.more_events.insert(format!("Svc.New{}", dice.roll(2)));
-            scene.memory.names.clear();
+            scene.memory.provider.names.clear();
         }
         (9, _) => scene.memory = PlannerMemory::default(),
         _ => scene.now += dice.roll(90) as i64 * SECOND,

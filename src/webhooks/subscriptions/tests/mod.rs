@@ -14,7 +14,10 @@ use model::{
 };
 
 use self::provider::{Provider, State};
-use super::{DesiredSubscription, PlanInput, PlannerMemory, SubscriptionRules, plan, settle};
+use super::{
+    DesiredSubscription, PlanInput, PlannerMemory, PollIntervals, SilenceRules, SubscriptionRules,
+    TimeLimits, plan, settle,
+};
 use crate::state::subscriptions::{Change, Ledger};
 
 const SECOND: i64 = 1_000_000;
@@ -24,18 +27,17 @@ const CREATED: Target =
 
 fn rules() -> SubscriptionRules {
     SubscriptionRules {
-        poll: 60 * SECOND,
-        names: 86_400 * SECOND,
-        acknowledge: 600 * SECOND,
-        intent: 35 * SECOND,
-        ready: 60 * SECOND,
-        stale: 60 * SECOND,
-        overlap: 120 * SECOND,
-        remember: 7 * 86_400 * SECOND,
-        margin: SECOND,
+        intervals: PollIntervals { poll: 60 * SECOND, names: 86_400 * SECOND },
+        limits: TimeLimits {
+            acknowledge: 600 * SECOND,
+            intent: 35 * SECOND,
+            ready: 60 * SECOND,
+            stale: 60 * SECOND,
+            overlap: 120 * SECOND,
+            ended: 7 * 86_400 * SECOND,
+        },
         silence: None,
-        learning: 86_400 * SECOND,
-        quiet: 3_600 * SECOND,
+        margin: SECOND,
         backoff: (SECOND, 300 * SECOND),
         move_in_place: false,
     }

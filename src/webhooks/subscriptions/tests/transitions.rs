@@ -426,8 +426,7 @@ fn a_new_secret_waits_for_every_receiver_that_was_heard_of_lately() {
 #[test]
 fn a_silence_is_a_gap_only_beyond_what_was_heard_before_makes_plausible() {
     let mut scene = settled(&[CUSTOMERS]);
-    scene.rules.silence = Some(3.0);
-    (scene.rules.learning, scene.rules.quiet) = (10_000 * SECOND, 60 * SECOND);
+    scene.rules.silence = Some(SilenceRules { factor: 3.0, learning: 10_000 * SECOND, min: 60 * SECOND });
     let id = scene.only(CUSTOMERS).id.clone();
     // A delivery every five minutes, with one night of two hours.
     for number in 0..60 {
