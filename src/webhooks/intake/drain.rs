@@ -75,7 +75,7 @@ struct SentRecord<S: ProducerFactory> {
 
 impl<S: ProducerFactory> IntakeState<S> {
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        drop(self.tasks.spawn_on(task, &self.runtime));
+        drop(self.tasks.tracker.spawn_on(task, &self.tasks.runtime));
     }
 
     /// Hands a part to the producer as it would be read now, to this producer where one is named. `None` where that cannot
@@ -117,7 +117,7 @@ async fn run<S: ProducerFactory>(shared: Arc<IntakeState<S>>, queue: Arc<NamedQu
             ?wait,
             "publishing from the spool has panicked and begins again"
         );
-        if shared.stopping.run_until_cancelled(sleep(wait)).await.is_none() {
+        if shared.tasks.stopping.run_until_cancelled(sleep(wait)).await.is_none() {
             return;
         }
     }
@@ -135,7 +135,7 @@ async fn drain<S: ProducerFactory>(shared: &Arc<IntakeState<S>>, queue: &Arc<Nam
             Some((handed.producer, handed.reports, handed.handed))
         };
         let sent = |queued: Arc<QueuedPart>, reports| shared.watch(queue, queued, reports);
-        let work = shared.stopping.run_until_cancelled(queue.order.work(send, sent)).await;
+        let work = shared.tasks.stopping.run_until_cancelled(queue.order.work(send, sent)).await;
         let Some(Some(work)) = work else { return };
         let end = batch(shared, queue, work, most).await;
         most = MAX_BATCH_ENTRIES;
@@ -145,7 +145,7 @@ async fn drain<S: ProducerFactory>(shared: &Arc<IntakeState<S>>, queue: &Arc<Nam
                 continue;
             }
             BatchEnd::Idle => {
-                shared.stopping.run_until_cancelled(queue.order.changed()).await;
+                shared.tasks.stopping.run_until_cancelled(queue.order.changed()).await;
                 continue;
             }
             BatchEnd::Stuck | BatchEnd::Failed => {
@@ -157,7 +157,7 @@ async fn drain<S: ProducerFactory>(shared: &Arc<IntakeState<S>>, queue: &Arc<Nam
         tokio::select! {
             () = shared.readiness.changed(), if matches!(end, BatchEnd::Stuck) => {}
             () = sleep(wait) => {}
-            () = shared.stopping.cancelled() => {}
+            () = shared.tasks.stopping.cancelled() => {}
         }
     }
 }
@@ -169,7 +169,7 @@ async fn batch<S: ProducerFactory>(
     most: usize,
 ) -> BatchEnd {
     // Never closed.
-    let turn = shared.drains.acquire().await;
+    let turn = shared.tasks.drains.acquire().await;
     let DrainWork { again, after, up_to } = work;
     if again.is_empty() && !shared.memory.has_room_to_drain() {
         return BatchEnd::Stuck;

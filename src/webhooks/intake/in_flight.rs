@@ -100,7 +100,7 @@ impl<S: ProducerFactory> Intake<S> {
         since: Instant,
     ) -> DeliveryOutcome {
         let shared = &self.0;
-        if shared.stopping.is_cancelled() {
+        if shared.tasks.stopping.is_cancelled() {
             return DeliveryOutcome::Full;
         }
         let last = since + shared.times.last;
@@ -171,7 +171,7 @@ impl<S: ProducerFactory> IntakeState<S> {
     async fn due(&self, since: Instant) {
         tokio::select! {
             () = sleep_until(since + self.times.deadline) => {}
-            () = self.stop_waiting_for_kafka.cancelled() => {}
+            () = self.tasks.stop_waiting_for_kafka.cancelled() => {}
         }
     }
 
@@ -213,8 +213,10 @@ impl<S: ProducerFactory> IntakeState<S> {
         let all: BoxFuture<'static, ()> = Box::pin(async move {
             join(join_all(running), answering).await;
         });
-        let mut all =
-            FinishedByTask { rest: Some(self.tasks.track_future(all)), runtime: self.runtime.clone() };
+        let mut all = FinishedByTask {
+            rest: Some(self.tasks.tracker.track_future(all)),
+            runtime: self.tasks.runtime.clone(),
+        };
         tokio::select! {
             biased;
             () = all.finish() => (&mut answer).await,
@@ -252,7 +254,7 @@ impl<S: ProducerFactory> IntakeState<S> {
     /// Kafka did not take a record: the producer or the topic may not be there any more.
     pub(super) fn recheck(&self, delivery: &Delivery, topic: &str, error: &kafka::Error) {
         // A stop purges the producer; what has no report by then is in the spool.
-        if !self.stopping.is_cancelled() {
+        if !self.tasks.stopping.is_cancelled() {
             self.publish_errors.failed(&delivery.context.connector, topic, error);
         }
         self.producers.replace_if_failed();

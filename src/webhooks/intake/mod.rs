@@ -106,12 +106,18 @@ struct IntakeState<S: ProducerFactory> {
     memory: Arc<DeliveryMemory>,
     dedup: Arc<Dedup>,
     publish_errors: PublishErrors,
+    tasks: IntakeTasks,
+}
+
+/// The tasks of an intake, and what ends them.
+struct IntakeTasks {
+    /// Drains that may publish at a time.
     drains: Semaphore,
     stopping: CancellationToken,
     /// Nobody waits for Kafka any more.
     stop_waiting_for_kafka: CancellationToken,
-    /// Every delivery that is seen through, and every drain.
-    tasks: TaskTracker,
+    /// Every delivery that is being completed, and every drain.
+    tracker: TaskTracker,
     /// Where these run: a request that is cut off may end outside.
     runtime: Handle,
 }
@@ -162,11 +168,13 @@ impl<S: ProducerFactory> Intake<S> {
             memory: DeliveryMemory::new(memory_bytes),
             dedup: Dedup::new(DEDUP_WINDOW),
             publish_errors: PublishErrors::default(),
-            drains: Semaphore::new(MAX_CONCURRENT_DRAINS),
-            stopping: CancellationToken::new(),
-            stop_waiting_for_kafka: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-            runtime: Handle::current(),
+            tasks: IntakeTasks {
+                drains: Semaphore::new(MAX_CONCURRENT_DRAINS),
+                stopping: CancellationToken::new(),
+                stop_waiting_for_kafka: CancellationToken::new(),
+                tracker: TaskTracker::new(),
+                runtime: Handle::current(),
+            },
         });
         let behind: Vec<_> = shared.queues.read().values().cloned().collect();
         for queue in behind {
@@ -177,19 +185,19 @@ impl<S: ProducerFactory> Intake<S> {
 
     /// From here on every delivery without a report is stored and answered at once: a stop is near.
     pub fn stop_waiting_for_kafka(&self) {
-        self.0.stop_waiting_for_kafka.cancel();
+        self.0.tasks.stop_waiting_for_kafka.cancel();
     }
 
     /// Stores what has no report, gives the producer a while, `until` at the longest, and ends. Deliveries that come meanwhile are refused.
     pub async fn stop(self, until: Instant) {
         let shared = self.0;
-        shared.stop_waiting_for_kafka.cancel();
-        shared.stopping.cancel();
-        shared.tasks.close();
+        shared.tasks.stop_waiting_for_kafka.cancel();
+        shared.tasks.stopping.cancel();
+        shared.tasks.tracker.close();
         // Each has a copy by now or soon. The producer gets a while to report, which saves duplicates; nothing is lost without.
         shared.producers.flush(until.min(Instant::now() + MAX_FLUSH_WAIT)).await;
         shared.producers.purge();
-        if timeout_at(until + Duration::from_secs(1), shared.tasks.wait()).await.is_err() {
+        if timeout_at(until + Duration::from_secs(1), shared.tasks.tracker.wait()).await.is_err() {
             tracing::warn!("some deliveries were left without a report");
         }
     }

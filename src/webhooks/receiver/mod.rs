@@ -1,7 +1,7 @@
 //! The public routes: a request comes in, and is answered in time, 200 only once its delivery is durable.
 //!
 //! ```text
-//! head ─▶ route ─▶ room for a body ─▶ body: hashed as it comes, kept up to its limit ─▶ signature ─▶ Delivery ─▶ Take ─▶ 200
+//! head ─▶ route ─▶ room for a body ─▶ body: hashed as it comes, kept up to its limit ─▶ signature ─▶ Delivery ─▶ intake ─▶ 200
 //!           └ 404      └ 503              └ 408, 413, 503                                  └ 401, 503               └ 503
 //! ```
 //!
@@ -23,12 +23,13 @@
 //! - Memory is bounded: bytes of bodies that are not verified yet by [`Options::unverified_bytes`], of which a quarter is
 //!   kept for small bodies; those of deliveries on their way by [`Options::verified_bytes`]. Above either, new requests are
 //!   answered 503 before their body is read; who has been read is never turned away.
-//! - A body has [`Options::body_time`] from the request's head. The rest of the time is the [`Take`]'s.
+//! - A body has [`Options::body_time`] from the request's head. The rest of the time is the intake's.
 //!
-//! A sender that hangs up loses its answer, not its delivery: what was handed to the [`Take`] is seen through there.
+//! A sender that hangs up loses its answer, not its delivery: what was handed to the intake is seen through there.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
+use futures::{FutureExt as _, future::BoxFuture};
 use ipnet::IpNet;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -49,21 +50,16 @@ mod budget;
 mod echo;
 mod request;
 
-/// Where verified deliveries go.
-pub trait Take: Send + Sync + 'static {
-    /// Makes a delivery durable and says how that ended. `since` is when the head of its request was there.
-    fn take(
-        &self,
-        delivery: Delivery,
-        reading: DeliveryContent,
-        since: Instant,
-    ) -> impl Future<Output = DeliveryOutcome> + Send;
-}
+/// Makes a verified delivery durable and says how that ended. The time is when the head of its request was there.
+pub type Accept =
+    Arc<dyn Fn(Delivery, DeliveryContent, Instant) -> BoxFuture<'static, DeliveryOutcome> + Send + Sync>;
 
-impl<S: ProducerFactory> Take for Intake<S> {
-    async fn take(&self, delivery: Delivery, reading: DeliveryContent, since: Instant) -> DeliveryOutcome {
-        Self::take(self, delivery, reading, since).await
-    }
+/// Hands verified deliveries to an intake.
+pub fn accept_into<S: ProducerFactory>(intake: Intake<S>) -> Accept {
+    Arc::new(move |delivery, content, since| {
+        let intake = intake.clone();
+        async move { intake.take(delivery, content, since).await }.boxed()
+    })
 }
 
 /// How requests are treated.

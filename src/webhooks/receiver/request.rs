@@ -28,7 +28,7 @@ use model::{AccountingResource, InvoicingHook, Moment, Traceparent};
 use server::{Arrived, Last, origin};
 
 use super::{
-    AcknowledgeNote, Echoed, Options, Oversized, ReceivedAcknowledge, Take,
+    Accept, AcknowledgeNote, Echoed, Options, Oversized, ReceivedAcknowledge,
     body::{self, BodyCheck, BodyLimits, BodyRead},
     budget::ReceiverBudget,
     echo,
@@ -61,9 +61,9 @@ const RETRY_AFTER_JITTER_SECONDS: u64 = 2;
 
 /// The routes, and nothing but them. What is said to `acknowledged` is said without waiting: where nobody keeps up with it,
 /// it is dropped and counted.
-pub fn router<T: Take>(
+pub fn router(
     receivers: Receivers,
-    take: Arc<T>,
+    accept: Accept,
     acknowledged: mpsc::Sender<AcknowledgeNote>,
     options: Options,
 ) -> Router {
@@ -71,20 +71,20 @@ pub fn router<T: Take>(
     let unknown_keys = SigningKeys::new([&b"in the place of a secret"[..]]);
     let echoes = Mutex::default();
     let shared =
-        Arc::new(RequestHandler { receivers, take, acknowledged, budget, unknown_keys, echoes, options });
+        Arc::new(RequestHandler { receivers, accept, acknowledged, budget, unknown_keys, echoes, options });
     Router::new()
-        .route(&format!("{ACCOUNTING_PATH}{{connector}}"), any(accounting::<T>))
-        .route(&format!("{ACCOUNTING_PATH}{{connector}}/{{resource}}"), any(accounting::<T>))
-        .route(&format!("{INVOICING_PATH}{{segment}}"), any(incoming::<T>))
-        .route(&format!("{INVOICING_PATH}{{segment}}/{{hook}}"), any(incoming::<T>))
-        .fallback(nowhere::<T>)
+        .route(&format!("{ACCOUNTING_PATH}{{connector}}"), any(accounting))
+        .route(&format!("{ACCOUNTING_PATH}{{connector}}/{{resource}}"), any(accounting))
+        .route(&format!("{INVOICING_PATH}{{segment}}"), any(incoming))
+        .route(&format!("{INVOICING_PATH}{{segment}}/{{hook}}"), any(incoming))
+        .fallback(nowhere)
         .with_state(shared)
 }
 
 /// What all requests share.
-struct RequestHandler<T> {
+struct RequestHandler {
     receivers: Receivers,
-    take: Arc<T>,
+    accept: Accept,
     acknowledged: mpsc::Sender<AcknowledgeNote>,
     budget: Arc<ReceiverBudget>,
     /// What deliveries to nobody are hashed with; what comes of it is not looked at.
@@ -100,8 +100,8 @@ type EchoAddress = (Arc<str>, Option<InvoicingHook>);
 /// The parts of a path that its route leaves open.
 type Segments = Result<Path<Vec<String>>, PathRejection>;
 
-async fn accounting<T: Take>(
-    State(shared): State<Arc<RequestHandler<T>>>,
+async fn accounting(
+    State(shared): State<Arc<RequestHandler>>,
     segments: Segments,
     request: Request,
 ) -> Response {
@@ -118,8 +118,8 @@ async fn accounting<T: Take>(
     shared.receive(found, Address::Accounting(resource), request).await
 }
 
-async fn incoming<T: Take>(
-    State(shared): State<Arc<RequestHandler<T>>>,
+async fn incoming(
+    State(shared): State<Arc<RequestHandler>>,
     segments: Segments,
     request: Request,
 ) -> Response {
@@ -135,12 +135,12 @@ async fn incoming<T: Take>(
     shared.receive(found, Address::Invoicing(hook), request).await
 }
 
-async fn nowhere<T: Take>(State(shared): State<Arc<RequestHandler<T>>>, request: Request) -> Response {
+async fn nowhere(State(shared): State<Arc<RequestHandler>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     shared.refuse(Refusal::Route, &head, body).await
 }
 
-impl<T: Take> RequestHandler<T> {
+impl RequestHandler {
     /// A request to an address of this receiver, or of nobody.
     async fn receive(&self, found: ReceiverLookup, address: Address, request: Request) -> Response {
         let (head, body) = request.into_parts();
@@ -356,7 +356,7 @@ impl<T: Take> RequestHandler<T> {
         } else {
             let (context, webhook) = (Arc::clone(&delivery.context), reading.webhook_id.take());
             let resource = reading.resource;
-            match self.take.take(delivery, reading, since).await {
+            match (self.accept)(delivery, reading, since).await {
                 DeliveryOutcome::Durable => {
                     self.hear(&context, webhook.as_deref(), resource);
                     DeliveryEnd::Durable

@@ -38,15 +38,13 @@ const PATH: &str = "/webhooks/accounting/hooks/customers";
 #[derive(Default)]
 struct Counting(AtomicUsize);
 
-impl Take for Counting {
-    fn take(
-        &self,
-        _: Delivery,
-        _: DeliveryContent,
-        _: Instant,
-    ) -> impl Future<Output = DeliveryOutcome> + Send {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        ready(DeliveryOutcome::Durable)
+impl Counting {
+    fn accept(self: &Arc<Self>) -> Accept {
+        let counting = Arc::clone(self);
+        Arc::new(move |_, _, _| {
+            counting.0.fetch_add(1, Ordering::Relaxed);
+            ready(DeliveryOutcome::Durable).boxed()
+        })
     }
 }
 
@@ -73,7 +71,7 @@ fn routes(options: Options) -> (Router, Arc<Counting>) {
     let receivers = Receivers::new();
     receivers.set(vec![Arc::new(receiver())], Vec::new());
     let take = Arc::new(Counting::default());
-    (router(receivers, Arc::clone(&take), mpsc::channel(1).0, options), take)
+    (router(receivers, take.accept(), mpsc::channel(1).0, options), take)
 }
 
 async fn post(router: &Router, signature: &str, body: Body) -> StatusCode {
@@ -130,7 +128,7 @@ async fn a_subscription_that_is_kept_here_is_not_accepted_before_somebody_can_kn
     let receivers = Receivers::new();
     receivers.set(vec![Arc::new(kept)], Vec::new());
     let options = Options { acknowledge_time: Duration::from_millis(50), ..Options::default() };
-    let router = router(receivers, Arc::new(Counting::default()), asked, options);
+    let router = router(receivers, Arc::<Counting>::default().accept(), asked, options);
     let signed = signature::sign(&Secret::new(SECRET), ACKNOWLEDGE);
 
     let unheard = post(&router, &signed, Body::from(ACKNOWLEDGE)).await;
@@ -187,8 +185,12 @@ async fn a_body_must_be_there_in_time_and_a_handler_waits_no_longer() {
 async fn nobody_is_told_that_a_connector_is_not_there_before_that_is_known() {
     let receivers = Receivers::new();
     receivers.set_partial(true);
-    let routes =
-        router(receivers.clone(), Arc::new(Counting::default()), mpsc::channel(1).0, Options::default());
+    let routes = router(
+        receivers.clone(),
+        Arc::<Counting>::default().accept(),
+        mpsc::channel(1).0,
+        Options::default(),
+    );
     let ask = async |method: &str, path: &str| {
         let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
         let answer = routes.clone().call(request).await.unwrap();
@@ -224,7 +226,7 @@ fn invoicing_routes(options: Options) -> (Router, Arc<Counting>) {
     let receiver = Receiver::of(&source, "dead".to_owned(), ReceiverState::Running).unwrap();
     receivers.set(vec![Arc::new(receiver)], Vec::new());
     let take = Arc::new(Counting::default());
-    (router(receivers, Arc::clone(&take), mpsc::channel(1).0, options), take)
+    (router(receivers, take.accept(), mpsc::channel(1).0, options), take)
 }
 
 const OWN: &str = "/api/webhooks/incoming/Invoicing/customer-created";

@@ -13,14 +13,14 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpSocket, TcpStream},
     sync::{Notify, mpsc},
-    time::{Instant, timeout},
+    time::timeout,
 };
 use tributary::{
     config::{Providers, WebhookSource},
     webhooks::{
         delivery::{Delivery, DeliveryContent},
         intake::DeliveryOutcome,
-        receiver::{self, AcknowledgeNote, Oversized, Take},
+        receiver::{self, Accept, AcknowledgeNote, Oversized},
         receivers::{FaultyReceiver, Receiver, ReceiverState, Receivers},
     },
 };
@@ -46,9 +46,9 @@ pub(super) struct Taken {
     release: Notify,
 }
 
-impl Take for Taken {
-    async fn take(&self, delivery: Delivery, reading: DeliveryContent, _: Instant) -> DeliveryOutcome {
-        self.deliveries.lock().unwrap().push((delivery, reading));
+impl Taken {
+    async fn take(&self, delivery: Delivery, content: DeliveryContent) -> DeliveryOutcome {
+        self.deliveries.lock().unwrap().push((delivery, content));
         let held = *self.held.lock().unwrap();
         self.came.notify_one();
         if held {
@@ -56,9 +56,15 @@ impl Take for Taken {
         }
         *self.outcome.lock().unwrap()
     }
-}
 
-impl Taken {
+    fn accept(self: &Arc<Self>) -> Accept {
+        let taken = Arc::clone(self);
+        Arc::new(move |delivery, content, _| {
+            let taken = Arc::clone(&taken);
+            Box::pin(async move { taken.take(delivery, content).await })
+        })
+    }
+
     /// What has come since it was last asked.
     pub(super) fn drain(&self) -> Vec<(Delivery, DeliveryContent)> {
         std::mem::take(&mut *self.deliveries.lock().unwrap())
@@ -153,8 +159,7 @@ impl Rig {
             release: Notify::new(),
         });
         let (acknowledged_sender, acknowledged) = mpsc::channel(1);
-        let router =
-            receiver::router(receivers.clone(), Arc::clone(&taken), acknowledged_sender, setup.receiver);
+        let router = receiver::router(receivers.clone(), taken.accept(), acknowledged_sender, setup.receiver);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let server = Server::start(listener, router, setup.server).unwrap();
         let rig = Self {
