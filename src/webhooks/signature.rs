@@ -1,8 +1,8 @@
-//! Whether a body is the provider's: HMAC-SHA256 over the exact bytes, before anything else looks at them.
+//! HMAC-SHA256 over the exact bytes of a body, before anything else reads them.
 //!
-//! A header is decoded to exactly 32 bytes first; what is longer, shorter, repeated or not hexadecimal is no signature. Then
-//! every secret is tried, whichever of them fits, and compared in constant time, so that the time of an answer tells nothing
-//! about secrets. Bodies are hashed as they arrive.
+//! A header must decode to exactly 32 bytes; anything longer, shorter, repeated or not hexadecimal is no signature. Every secret is
+//! tried, also after a match, and compared in constant time, so that the time of an answer reveals nothing about secrets. Bodies are
+//! hashed as they arrive.
 
 use std::{collections::BTreeSet, fmt, iter};
 
@@ -16,18 +16,18 @@ use model::{Fingerprint, InvoicingAction, InvoicingEntity};
 
 /// The header of accounting deliveries.
 pub const ACCOUNTING_HEADER: HeaderName = HeaderName::from_static("svc-webhook-signature");
-/// Secrets below this many bytes are refused: an empty or short key is as good as none.
+/// Secrets of fewer bytes are refused: they could be guessed.
 pub const SHORTEST_SECRET: usize = 16;
-/// What stands before the digits.
+/// Prefix of the digits.
 const SCHEME: &[u8] = b"sha256=";
 /// Bytes of a signature.
 const LENGTH: usize = 32;
 
-/// A signature as it was presented: 32 bytes, of whatever worth.
+/// The signature of a request, not verified yet.
 #[derive(Clone, Copy)]
 pub struct PresentedSignature([u8; LENGTH]);
 
-/// Whether `sha256=` stands before the digits.
+/// Whether a signature starts with `sha256=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     /// It must.
@@ -37,7 +37,7 @@ pub enum Scheme {
 }
 
 impl PresentedSignature {
-    /// The one signature of a request; `None` where there is none, or more than one, or it is not 32 bytes in hexadecimal.
+    /// The signature of a request; `None`: there is none, or several, or it is not 32 bytes in hexadecimal.
     #[must_use]
     pub fn of(headers: &HeaderMap, name: &HeaderName, scheme: Scheme) -> Option<Self> {
         let mut values = headers.get_all(name).iter();
@@ -63,25 +63,25 @@ impl fmt::Debug for PresentedSignature {
     }
 }
 
-/// Secrets that may have signed a body, ready to use. The order is the caller's: [`RunningHmac::matching`] tells the place.
+/// Secrets that may have signed a body, in the order in which [`RunningHmac::matching`] counts them.
 #[derive(Clone)]
 pub struct SigningKeys(Vec<Hmac<Sha256>>);
 
 impl SigningKeys {
-    /// One key per secret. The caller has seen to it that none is short.
+    /// One key for each secret. The caller has checked their length.
     #[must_use]
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        // A key of any length is a key to HMAC; the trait's error cannot happen.
+        // HMAC takes keys of any length.
         Self(secrets.into_iter().filter_map(|secret| Hmac::new_from_slice(secret).ok()).collect())
     }
 
-    /// Begins a body.
+    /// Starts to hash a body.
     #[must_use]
     pub fn start(&self) -> RunningHmac {
         RunningHmac(self.0.clone())
     }
 
-    /// Begins a body that any of these may have signed. Places count through all of them, in this order.
+    /// Starts to hash a body that any of these may have signed. [`RunningHmac::matching`] counts through all of them.
     #[must_use]
     pub fn start_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> RunningHmac {
         RunningHmac(all.into_iter().flat_map(|keys| keys.0.iter().cloned()).collect())
@@ -100,7 +100,7 @@ impl fmt::Debug for SigningKeys {
     }
 }
 
-/// A body that is being hashed.
+/// The hashes of a body that is being read.
 #[derive(Clone)]
 pub struct RunningHmac(Vec<Hmac<Sha256>>);
 
@@ -112,13 +112,13 @@ impl RunningHmac {
         }
     }
 
-    /// How many secrets are tried, hence how often each byte is hashed.
+    /// Number of secrets, which is how often each byte is hashed.
     #[must_use]
     pub fn secrets(&self) -> usize {
         self.0.len()
     }
 
-    /// Which secret made this signature of all the bytes; every one is tried, also after a match.
+    /// The index of the secret that made this signature; every secret is tried, also after a match.
     #[must_use]
     pub fn matching(self, presented: &PresentedSignature) -> Option<usize> {
         let mut matching = None;
@@ -136,7 +136,7 @@ impl fmt::Debug for RunningHmac {
     }
 }
 
-/// The header's text for a body: what the provider would send, for trials by hand.
+/// The header value that the provider would send for a body.
 #[must_use]
 pub fn sign(secret: &Secret, body: &[u8]) -> String {
     format!("sha256={}", HEXUPPER.encode(&digest(secret, body)))
@@ -144,14 +144,14 @@ pub fn sign(secret: &Secret, body: &[u8]) -> String {
 
 /// The secret of one invoicing hook: HMAC-SHA256 of `Entity:Action`, in the provider's words, under `invoicing.secret`, as 64
 /// lower-case hexadecimal digits. That text is what is registered with the hook, and its bytes are what the provider signs
-/// with, so the secret that verifies a delivery tells its hook. 64 is the longest the provider is known to take.
+/// with, so the secret that verifies a delivery identifies its hook. 64 is the longest that the provider is known to accept.
 #[must_use]
 pub fn hook_secret(master: &Secret, entity: InvoicingEntity, action: InvoicingAction) -> Secret {
     let name = format!("{}:{}", entity.provider_name(), action.provider_name());
     Secret::new(HEXLOWER.encode(&digest(master, name.as_bytes())))
 }
 
-/// Fingerprints of the secret in use and the one before it.
+/// Fingerprints of the current and the previous secret.
 pub(super) fn fingerprints(now: &Secret, previous: Option<&Secret>) -> BTreeSet<Fingerprint> {
     iter::once(now).chain(previous).map(|secret| Fingerprint::of(secret.reveal())).collect()
 }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_of_the_secret_that_fits_is_told() {
+    fn matching_returns_the_index_of_the_secret() {
         let signed = sign(&Secret::new(SECRET), BODY);
 
         assert_eq!(matching(&[SECRET], &signed, BODY), Some(0));

@@ -1,14 +1,14 @@
-//! The form of a dead letter that was a delivery: what its headers say, how it is cut, joined and read again.
+//! The form of a dead letter that was a delivery: its headers, how it is cut, joined and read again.
 //!
 //! A delivery that cannot be published ─▶ one record with its bytes, or several with a piece each ─▶ [`LetterJoin`] ─▶
-//! [`delivery`] ─▶ read by the code of the day. Kafka Connect's `__connect.errors.*` headers say what failed; these come on top:
+//! [`delivery`] ─▶ read by the current version. On top of Kafka Connect's `__connect.errors.*` headers, which say what failed:
 //!
-//! | header | says |
+//! | header | content |
 //! |---|---|
 //! | `tributary.delivery` | all of the delivery but its body, as JSON; of several pieces only the first has it |
 //! | `tributary.received.at` | when it was received, microseconds since 1970 |
-//! | `tributary.id` | the one record of the delivery that it stands for; without it, for all of them |
-//! | `tributary.letter` | of a piece: the same for all pieces of a letter, another for every other letter |
+//! | `tributary.id` | the id of the record that failed; without it, all records of the delivery |
+//! | `tributary.letter` | of a piece: the same for all pieces of a letter, different for every other letter |
 //! | `tributary.piece` | of a piece: its number and how many there are, `2/3` |
 //! | `tributary.letter.size`, `tributary.letter.sha256` | of a piece: bytes of the whole, and their digest |
 //! | `tributary.topic.prefix` | `topic.prefix` of the connector that wrote it |
@@ -18,11 +18,11 @@
 //!
 //! [`LetterSigner`]: crate::publish::LetterSigner
 //!
-//! - No header of the HTTP request is among them: its trace is in `tributary.delivery`, what it says of type and encoding is
-//!   not believed, and its signature is nobody's business.
-//! - All pieces have one key, hence one partition. What `tributary.letter` says follows from the content: pieces that were
-//!   written twice are the same pieces, and those of two letters never mix, in whatever order they stand.
-//! - A mark stands in the partition of its letter, behind it.
+//! - No header of the HTTP request is among them: its trace is in `tributary.delivery`, its type and encoding are not trusted, and its
+//!   signature is not kept.
+//! - All pieces have one key, hence one partition. `tributary.letter` follows from the content: pieces that were written twice are the
+//!   same pieces, and pieces of two letters never mix, in whatever order they are.
+//! - A mark is in the partition of its letter, after it.
 
 use std::{
     collections::BTreeMap,
@@ -45,7 +45,7 @@ use crate::publish::{DeadLetters, Failure, Original};
 pub const DELIVERY: &str = "tributary.delivery";
 /// Microseconds since 1970.
 pub const RECEIVED_AT: &str = "tributary.received.at";
-/// The record it stands for.
+/// Id of the record that failed.
 pub const RECORD: &str = "tributary.id";
 /// Which letter a piece is of.
 pub const LETTER: &str = "tributary.letter";
@@ -62,10 +62,10 @@ pub const REPLAYED_TOPIC: &str = "tributary.replayed.topic";
 
 /// Dead letters that not even their own topic takes whole are cut into pieces of this size: less than any limit in use.
 const PIECE_BYTES: usize = 512 << 10;
-/// More pieces than the largest delivery has; what says so is none of ours.
+/// More pieces than the largest delivery has; a header with more is not ours.
 const MOST_PIECES: u32 = 1024;
 
-/// Where a letter stands in its topic: that of its first piece.
+/// Position of a letter in its topic: that of its first piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LetterPosition {
     /// Partition.
@@ -109,10 +109,10 @@ pub struct LetterPiece {
 }
 
 impl LetterPiece {
-    /// What a record's headers say; `None` where it is a letter of its own.
+    /// Reads the headers of a record; `None`: it is a whole letter.
     ///
     /// # Errors
-    /// They say that it is a piece, and not of what.
+    /// They say that it is a piece, and not of which letter.
     pub fn from_headers(headers: &[(String, Bytes)]) -> Result<Option<Self>, UnusableLetter> {
         let Some(numbers) = text(headers, PIECE) else { return Ok(None) };
         let piece = numbers.split_once('/').and_then(|(number, of)| {
@@ -128,7 +128,7 @@ impl LetterPiece {
         piece.filter(sound).map(Some).ok_or(UnusableLetter::Piece)
     }
 
-    /// Headers of each piece of a letter of so many.
+    /// The headers of each piece of a letter with `of` pieces.
     fn headers(letter: &str, body: &[u8], of: usize) -> impl Fn(usize) -> [(&'static str, Bytes); 4] + use<> {
         let letter = Bytes::from(letter.to_owned());
         let (size, digest) =
@@ -144,12 +144,10 @@ impl LetterPiece {
     }
 }
 
-/// The records of a dead letter, in so many pieces. It stands for one record of the delivery where that is known, by its id and the
-/// topic it was for; else for all of them. All letters of a connector have one key, hence one partition: pieces stand together, in
-/// the order they were cut.
+/// The records of a dead letter, cut into `pieces`. `meant`: id and topic of the record that failed, if only one did. All letters of a
+/// connector have one key, hence one partition: pieces are together, in the order they were cut.
 ///
-/// Logged here, where it is made: one that has to be sent again is logged again. Pieces are not, since what is cut has been
-/// tried whole before.
+/// Logs the letter: one that has to be sent again is logged again. Pieces are not logged, because they were tried whole before.
 pub(super) fn records(
     dead_letters: &DeadLetters,
     delivery: &Delivery,
@@ -184,12 +182,12 @@ pub(super) fn records(
     (1..=pieces).map(piece).collect()
 }
 
-/// Pieces a body is cut into where it is refused whole.
+/// Number of pieces of a body that is refused whole.
 pub(super) fn pieces(body: &[u8]) -> usize {
     body.len().div_ceil(PIECE_BYTES).max(1)
 }
 
-/// What tells one letter from every other: the delivery, the record of it that is meant, and what failed.
+/// Identifies a letter: by the delivery, the record that failed, and the failure.
 fn letter_id(context: &[u8], record: Option<&str>, failure: &Failure, body: &[u8]) -> String {
     let record = record.unwrap_or_default();
     let parts = [context, record.as_bytes(), failure.class.as_bytes(), failure.message.as_bytes()];
@@ -270,7 +268,7 @@ pub enum UnusableLetter {
     /// It was no delivery.
     #[error("it was not received as a webhook, and only deliveries can be read again")]
     NoDelivery,
-    /// A later version has written it, or somebody else.
+    /// A later version or another program wrote it.
     #[error("its header {DELIVERY} is not readable")]
     Context,
 }

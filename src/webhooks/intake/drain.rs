@@ -1,9 +1,9 @@
-//! Publishes what a lane has in memory and in the spool, in sequence, until nothing is left.
+//! Publishes what a queue has in memory and in the spool, in sequence, until nothing is left.
 //!
-//! One drain per lane, a few at a time. A batch is read, sent and awaited as a whole; only then is the next one read, so a
-//! failure leaves nothing behind it in flight. What is published is removed from the spool, what failed is still there.
-//! A lane whose partition does not answer keeps its batch and gives up its turn, so that other lanes continue. A drain that panics
-//! is started again; records in memory stay in the lane until they are published.
+//! One drain for each queue, a few at a time. A batch is read, sent and awaited as a whole before the next one is read, so a
+//! failure leaves nothing behind it in flight. What is published is removed from the spool; what failed stays there.
+//! A queue whose partition does not answer keeps its batch and yields its turn, so that other queues continue. A drain that panics
+//! is restarted; records in memory stay in the queue until they are published.
 
 use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc};
 
@@ -32,9 +32,9 @@ use crate::{
 
 /// Entries of one batch.
 const MAX_BATCH_ENTRIES: usize = 512;
-/// Bytes of one batch, unless one entry alone is larger: every lane may have one in flight.
+/// Bytes of one batch, unless one entry alone is larger: every queue may have one in flight.
 const MAX_BATCH_BYTES: usize = 256 << 10;
-/// How long a batch may take before another lane gets its turn.
+/// How long a batch may take before another queue gets its turn.
 const DRAIN_TURN: Duration = Duration::from_secs(1);
 
 /// Where a record of a batch comes from.
@@ -90,8 +90,8 @@ impl<S: ProducerFactory> IntakeState<S> {
         Some(Sending { producer: built.number, id, reports, handed })
     }
 
-    /// Sees a record through that a drain has sent on its way back to direct. Its sender is answered by the spool, or by
-    /// Kafka where that is sooner.
+    /// Follows a record that the drain sent to make the queue direct again. Its sender is answered by the spool, or by Kafka if that
+    /// is sooner.
     fn watch(self: &Arc<Self>, queue: &Arc<NamedQueue>, queued: Arc<QueuedPart>, reports: PendingReports<S>) {
         let (shared, queue) = (Arc::clone(self), Arc::clone(queue));
         let mut sent = InFlight { shared, queue, queued, since: Instant::now(), answer: None };
@@ -105,11 +105,11 @@ impl<S: ProducerFactory> IntakeState<S> {
     }
 }
 
-/// Drains until the lane is direct again or the intake stops, whatever happens to a drain meanwhile: nobody else would see to
-/// a lane to which nothing comes any more.
+/// Drains until the queue is direct again or the intake stops, and restarts a drain that panics: nothing else would drain a queue
+/// without new records.
 async fn run<S: ProducerFactory>(shared: Arc<IntakeState<S>>, queue: Arc<NamedQueue>) {
     let mut backoff = Backoff::new(PUBLISH_BACKOFF, u64::from(queue.id.number));
-    // What a lane's lock holds is never left half changed.
+    // What a queue's lock holds is never left half changed.
     while AssertUnwindSafe(drain(&shared, &queue)).catch_unwind().await.is_err() {
         let wait = backoff.next_wait(Retry::Later).unwrap_or(PUBLISH_BACKOFF.longest);
         tracing::error!(
@@ -123,8 +123,8 @@ async fn run<S: ProducerFactory>(shared: Arc<IntakeState<S>>, queue: Arc<NamedQu
     }
 }
 
-/// Drains until the lane is direct again or the intake stops. A batch that was sent is seen through: its reports come at the
-/// latest when the producer is told to give up.
+/// Drains until the queue is direct again or the intake stops. A batch that was sent is awaited: its reports come at the latest when
+/// the producer is purged.
 async fn drain<S: ProducerFactory>(shared: &Arc<IntakeState<S>>, queue: &Arc<NamedQueue>) {
     let mut backoff = Backoff::new(PUBLISH_BACKOFF, u64::from(queue.id.number));
     // After a failure one entry shows whether it has passed.
@@ -240,7 +240,7 @@ fn hand_over<S: ProducerFactory>(
             DrainedFrom::Spool(payload) => match Delivery::from_entry(payload.clone()) {
                 Ok(found) => found,
                 Err(error) => {
-                    // It stays where it is, for a version that can read it; the spool tells who has to know.
+                    // It stays in the spool for a version that can read it; the spool reports it.
                     tracing::debug!(sequence, error = %Chain(&error), "an entry of the spool cannot be read");
                     shared.spool.disown(&queue.id, sequence);
                     continue;

@@ -1,16 +1,21 @@
-//! One part of a delivery: from the producer's queue to the answer, and on until it is published or only the spool has it.
+//! One delivery: deduplicated, let into its queues, and each part followed from the producer to the answer, until it is published or
+//! only the spool has it.
 //!
 //! ```text
 //! direct ── report ──▶ acknowledged ─▶ Durable
-//!    │         ├─ refused for good ──▶ dead letter ─▶ Durable
-//!    │         └─ to be sent again ──▶ its lane goes behind; spool copy at the deadline ─▶ Durable
+//!    │         ├─ refused permanently ─▶ dead letter ─▶ Durable
+//!    │         └─ to be sent again ──▶ its queue goes behind; spool copy at the deadline ─▶ Durable
 //!    └─ no report by the deadline ──▶ spool copy ─▶ Durable; the late report removes the copy
 //! behind ─▶ spool ─▶ Durable; the drain publishes it
 //! ```
 //!
 //! [`IntakeState::complete`] runs all parts of a delivery in the request that waits for the answer: a task for each delivery would
 //! cost as much as the rest of its way. When the request ends first, because it has its answer or its sender hangs up, a task
-//! runs what is left. A part that panics is answered [`DeliveryOutcome::Late`] and leaves its lane usable; the other parts go on.
+//! runs the rest. A part that panics is answered [`DeliveryOutcome::Late`] and leaves its queue usable; the other parts continue.
+//!
+//! Deduplication: an id is remembered once its delivery is durable, and a duplicate in flight waits for the same outcome. The window is
+//! bounded by count. Ids of deliveries that were not stored are dropped at once, so that a repetition is taken. A 128-bit hash of id and
+//! body is remembered: another body under a known id is another delivery, whatever the provider promises.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -54,21 +59,21 @@ use crate::{
     },
 };
 
-/// What an item takes beside its bytes, roughly.
+/// Memory that a part takes beside its bytes, roughly.
 const PART_OVERHEAD_BYTES: usize = 512;
 
-/// See the module's head.
+/// A part of a delivery, from the producer or the spool to its answer.
 pub(super) struct InFlight<S: ProducerFactory> {
     pub(super) shared: Arc<IntakeState<S>>,
     pub(super) queue: Arc<NamedQueue>,
     pub(super) queued: Arc<QueuedPart>,
-    /// When the head of its request was there.
+    /// When the head of its request arrived.
     pub(super) since: Instant,
-    /// Takes the answer, once; dropped, it is [`DeliveryOutcome::Late`]. `None` after the answer, and where no request waits for one.
+    /// Takes the answer; dropped, it is [`DeliveryOutcome::Late`]. `None`: answered, or no request waits.
     pub(super) answer: Option<oneshot::Sender<DeliveryOutcome>>,
 }
 
-/// A future that a task finishes if this is dropped before.
+/// A future; if this is dropped before its end, a task finishes it.
 struct FinishedByTask {
     rest: Option<TrackedFuture<BoxFuture<'static, ()>>>,
     runtime: Handle,
@@ -92,7 +97,7 @@ impl Drop for FinishedByTask {
 }
 
 impl<S: ProducerFactory> Intake<S> {
-    /// Takes a delivery that was read, and says how it ended, at the latest [`Times::last`] after `since`.
+    /// Makes a delivery durable and returns the outcome, at the latest [`Times::last`](super::Times::last) after `since`.
     pub async fn take(
         &self,
         delivery: Delivery,
@@ -134,7 +139,7 @@ impl<S: ProducerFactory> IntakeState<S> {
         Arc::clone(queues.entry(id.clone()).or_insert_with(new))
     }
 
-    /// Lets a part into its lane. Returns the reports of what was handed to the producer, or `None` where the lane is behind.
+    /// Lets a part into its queue. Returns the pending reports of the producer; `None`: the queue is behind.
     fn enter(
         &self,
         delivery: &Delivery,
@@ -161,13 +166,13 @@ impl<S: ProducerFactory> IntakeState<S> {
         };
         let built = records.and_then(|records| Some((self.producers.get()?, records)));
         let send = built.map(|(built, records)| (built.number, move || self.producers.send(&built, records)));
-        // What cannot be sent soon would only take memory from what can.
+        // A part that cannot be sent soon would only take memory from others.
         let keep = || ready.is_some() && self.memory.has_plenty();
         let (queued, reports) = queue.order.enter(self.times.deadline, &self.numbers, queued, send, keep);
         (queue, queued, reports)
     }
 
-    /// A delivery's time for Kafka is over, or everybody's is.
+    /// Returns at the deadline of a delivery, or when the intake stops waiting for Kafka.
     async fn due(&self, since: Instant) {
         tokio::select! {
             () = sleep_until(since + self.times.deadline) => {}
@@ -175,7 +180,7 @@ impl<S: ProducerFactory> IntakeState<S> {
         }
     }
 
-    /// Takes all parts of a delivery and returns the answer; `ticket` ends with it, also where the sender hangs up.
+    /// Runs all parts of a delivery and returns the answer; `ticket` ends with it, also if the sender hangs up.
     pub(super) async fn complete(
         self: &Arc<Self>,
         delivery: &Delivery,
@@ -225,7 +230,7 @@ impl<S: ProducerFactory> IntakeState<S> {
         .unwrap_or(DeliveryOutcome::Late)
     }
 
-    /// Writes a delivery to the dead letters, whole or in pieces. Whether Kafka has it.
+    /// Writes a delivery to the dead letters, whole or in pieces. Returns whether Kafka has it.
     pub(super) async fn write_dead_letter(&self, delivery: &Delivery, error: &kafka::Error) -> bool {
         let failure = Failure::new(Stage::Produce, error.class(), error);
         let (Some(ready), Some(built)) = (self.readiness.ready(&delivery.context), self.producers.get())
@@ -251,7 +256,7 @@ impl<S: ProducerFactory> IntakeState<S> {
         false
     }
 
-    /// Kafka did not take a record: the producer or the topic may not be there any more.
+    /// Kafka did not take a record: checks whether the producer failed or the topic is gone.
     pub(super) fn recheck(&self, delivery: &Delivery, topic: &str, error: &kafka::Error) {
         // A stop purges the producer; what has no report by then is in the spool.
         if !self.tasks.stopping.is_cancelled() {
@@ -263,14 +268,14 @@ impl<S: ProducerFactory> IntakeState<S> {
         }
     }
 
-    /// Kafka takes records of this lane.
+    /// Kafka takes records of this queue.
     pub(super) fn acknowledged(&self, queue: &NamedQueue, delivery: &Delivery) {
         self.publish_errors.acknowledged(&delivery.context.connector, topic_of(&queue.id));
     }
 
-    /// Kafka has the record: wakes whoever waits for that, and removes the copy in the spool.
+    /// Kafka has the record: wakes its request and removes the copy in the spool.
     pub(super) fn published(&self, queue: &NamedQueue, queued: &QueuedPart) {
-        // A second time would say the same.
+        // Setting it twice changes nothing.
         queued.published.set(()).ok();
         if queued.copied.load(Ordering::Acquire) {
             self.spool.remove(&queue.id, queued.sequence);
@@ -279,7 +284,7 @@ impl<S: ProducerFactory> IntakeState<S> {
 }
 
 impl<S: ProducerFactory> InFlight<S> {
-    /// Sees the part through. If that panics, the lane stops waiting for the record: otherwise its drain would wait forever.
+    /// Runs the part to its end. If that panics, the queue stops waiting for the record; otherwise its drain would wait forever.
     async fn run(mut self, reports: Option<PendingReports<S>>) {
         let is_behind = reports.is_none();
         if AssertUnwindSafe(self.proceed(reports)).catch_unwind().await.is_ok() {
@@ -298,7 +303,7 @@ impl<S: ProducerFactory> InFlight<S> {
         }
     }
 
-    /// With `reports` the producer has the record; without, its lane is behind.
+    /// With `reports` the producer has the record; without, its queue is behind.
     async fn proceed(&mut self, reports: Option<PendingReports<S>>) {
         let Some(mut reports) = reports else { return self.behind().await };
         failpoint::reach("intake.sent");
@@ -308,7 +313,7 @@ impl<S: ProducerFactory> InFlight<S> {
             () = self.shared.due(self.since) => {
                 let mut stored = pin!(self.store_or_wait());
                 tokio::select! {
-                    // The append goes on without us; whether it is in time to be of use is seen below.
+                    // The append continues; a report that comes first decides.
                     report = &mut reports => report,
                     () = stored.as_mut() => reports.await,
                 }
@@ -322,7 +327,7 @@ impl<S: ProducerFactory> InFlight<S> {
         self.shared.ensure_drain(&self.queue);
         let stored = self.store().await;
         self.queue.order.appended(self.queued.sequence, stored);
-        // A lane that came back may have sent it meanwhile: its report may still be in time.
+        // A queue that is direct again may have sent it meanwhile; its report may still be in time.
         if !stored && self.queue.order.is_in_flight(self.queued.sequence) {
             timeout_at(self.since + self.shared.times.last, self.queued.published.wait()).await.ok();
         }
@@ -330,7 +335,7 @@ impl<S: ProducerFactory> InFlight<S> {
         self.answer_with(if published { DeliveryOutcome::Durable } else { DeliveryOutcome::Full });
     }
 
-    /// What Kafka's report means for the record, its lane and its sender.
+    /// Applies a report to the record, its queue and its sender.
     pub(super) async fn reported(&mut self, report: PartReport) {
         let sequence = self.queued.sequence;
         match report {
@@ -362,8 +367,8 @@ impl<S: ProducerFactory> InFlight<S> {
         }
     }
 
-    /// Kafka will never take the record: it becomes a dead letter. Where that takes longer than there is time, the record is left
-    /// in the spool, and the drain finds it refused again.
+    /// Kafka refuses the record permanently: it becomes a dead letter. If that takes longer than there is time, the record is left
+    /// in the spool, and the drain has it refused again.
     async fn refused(&mut self, error: &kafka::Error) {
         let writing = async {
             let mut backoff = Backoff::new(PUBLISH_BACKOFF, self.queued.sequence);
@@ -386,7 +391,7 @@ impl<S: ProducerFactory> InFlight<S> {
         }
     }
 
-    /// Appends a copy to the spool. Where that cannot be done, Kafka has until the last moment.
+    /// Appends a copy to the spool. If that fails, waits for Kafka until the last moment.
     async fn store_or_wait(&mut self) {
         if !self.store().await {
             let last = self.since + self.shared.times.last;
@@ -395,8 +400,8 @@ impl<S: ProducerFactory> InFlight<S> {
         }
     }
 
-    /// Appends a copy to the spool and answers [`DeliveryOutcome::Durable`] once it is there, or [`DeliveryOutcome::Late`] at the last moment.
-    /// Returns whether it was stored.
+    /// Appends a copy to the spool and answers [`DeliveryOutcome::Durable`] once it is stored, or [`DeliveryOutcome::Late`] at the last
+    /// moment. Returns whether it was stored.
     async fn store(&mut self) -> bool {
         let (shared, queue, queued) =
             (Arc::clone(&self.shared), Arc::clone(&self.queue), Arc::clone(&self.queued));
@@ -417,7 +422,7 @@ impl<S: ProducerFactory> InFlight<S> {
         if stored.is_ok() {
             failpoint::reach("intake.spooled");
         }
-        // Kafka may have taken it while the disk was at it.
+        // Kafka may have acknowledged it during the append.
         if queued.published.initialized() {
             shared.spool.remove(&queue.id, queued.sequence);
             self.answer_with(DeliveryOutcome::Durable);
@@ -438,11 +443,11 @@ impl<S: ProducerFactory> InFlight<S> {
     }
 }
 
-/// Remembers ids of deliveries. See the module's head.
+/// Remembers deliveries that came before; the module's head says how.
 #[derive(Debug)]
 pub(super) struct Dedup {
     pub(super) window: Mutex<DedupWindow>,
-    /// Keyed with what nobody outside knows: a sender cannot choose ids that meet.
+    /// Randomly keyed: a sender cannot choose ids that collide.
     hashers: [std::hash::RandomState; 2],
     most: usize,
 }
@@ -454,21 +459,21 @@ pub(super) struct DedupWindow {
     pub(super) order: VecDeque<u128>,
 }
 
-/// How a delivery that is under way will have ended.
+/// The outcome of a delivery in flight.
 pub(super) type PendingOutcome = Arc<SetOnce<DeliveryOutcome>>;
 
 /// Whether a delivery is the first of its id.
 #[derive(Debug)]
 pub(super) enum DedupVerdict {
-    /// It is; whoever takes it says how it ended.
+    /// It is the first; the caller reports its outcome.
     First(DedupTicket),
-    /// Another is under way and ends like this.
+    /// Another one is in flight; this is its outcome.
     Twin(PendingOutcome),
-    /// Another is stored.
+    /// Another one is durable.
     Before,
 }
 
-/// The first of its id. Dropped without a word, the id is forgotten.
+/// Reports the outcome of the first delivery of an id. Dropped without one, the id is forgotten.
 #[derive(Debug)]
 pub(super) struct DedupTicket {
     dedup: Arc<Dedup>,
@@ -477,12 +482,12 @@ pub(super) struct DedupTicket {
 }
 
 impl Dedup {
-    /// Remembers at most so many.
+    /// Remembers at most `most` ids.
     pub(super) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { window: Mutex::default(), hashers: Default::default(), most: most.max(1) })
     }
 
-    /// Looks a delivery up and, if it is the first, enters it.
+    /// Looks a delivery up, and enters it if it is the first.
     pub(super) fn see(self: &Arc<Self>, connector: &str, id: &str, body: &[u8]) -> DedupVerdict {
         let id = self.hash(connector, id, body);
         let mut window = self.window.lock();
@@ -497,7 +502,7 @@ impl Dedup {
         }
     }
 
-    /// Remembers a delivery that is durable already.
+    /// Remembers a delivery that is already durable.
     pub(super) fn remember(&self, connector: &str, id: &str, body: &[u8]) {
         let id = self.hash(connector, id, body);
         self.store(id);
@@ -517,14 +522,14 @@ impl Dedup {
 
     fn hash(&self, connector: &str, id: &str, body: &[u8]) -> u128 {
         let [first, second] = &self.hashers;
-        // The body in one half is enough, and costs half as much.
+        // Hashing the body into one half is enough and costs half as much.
         let halves = (first.hash_one((connector, id)), second.hash_one((connector, id, body)));
         u128::from(halves.0) << 64 | u128::from(halves.1)
     }
 }
 
 impl DedupTicket {
-    /// Says how the delivery ended.
+    /// Reports the outcome.
     pub(super) fn end(self, outcome: DeliveryOutcome) {
         self.finish(outcome);
     }
@@ -538,7 +543,7 @@ impl DedupTicket {
         } else {
             self.dedup.window.lock().ids.remove(&self.id);
         }
-        // Set once: only the ticket does it, and only here.
+        // Set only here, once.
         self.pending.set(outcome).ok();
     }
 }

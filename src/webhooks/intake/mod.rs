@@ -1,23 +1,30 @@
-//! Publish, then answer: a verified delivery goes in, and comes out durable or refused, in time whatever Kafka does.
+//! Publish, then answer: a verified delivery goes in and comes out durable or refused, in time whatever Kafka does.
 //!
 //! ```text
-//! take ─▶ part ─▶ lane ── direct ──▶ producer ── report ──▶ durable
-//!                  │                    └─ late ─▶ spool (a copy) ─▶ durable; the late report removes the copy
-//!                  └── behind ──▶ spool ─▶ durable;  drain ──▶ producer ── report ──▶ removed from the spool
+//! take ─▶ part ─▶ queue ── direct ──▶ producer ── report ──▶ durable
+//!                   │                    └─ late ─▶ spool (a copy) ─▶ durable; the late report removes the copy
+//!                   └── behind ──▶ spool ─▶ durable;  drain ──▶ producer ── report ──▶ removed from the spool
 //! ```
+//!
+//! | File | Step |
+//! |---|---|
+//! | `in_flight.rs` | deduplicates a delivery, lets its parts into their queues, sees them through, answers |
+//! | `partition_queue.rs` | the order of one queue: direct or behind |
+//! | `producer.rs` | encodes records, hands them to the current producer, collects its reports |
+//! | `drain.rs` | publishes what a queue has in the spool and in memory |
 //!
 //! - Durable means that Kafka has acknowledged it with all replicas, or that the spool has fsynced it. Nothing else is
 //!   answered 200.
-//! - Whatever happens, [`Intake::take`] answers before [`Times::last`]: the report or the spool by [`Times::deadline`], and
-//!   where not even the spool has an answer by then, [`DeliveryOutcome::Late`].
-//! - Order per lane: the head of `lane.rs` has the argument. After a crash the lanes that have something in the spool begin behind.
-//! - What Kafka or the schema refuses for good goes to the dead letters, with its bytes, and counts as published then.
-//! - A delivery that was taken is never abandoned: its request sees it through, and a task does once the request has its answer
+//! - [`Intake::take`] always answers before [`Times::last`]: with the report or the spool by [`Times::deadline`], and with
+//!   [`DeliveryOutcome::Late`] if not even the spool has answered by then.
+//! - Order per queue: the head of `partition_queue.rs` has the argument. After a crash the queues with entries in the spool start behind.
+//! - What Kafka or the schema refuses permanently goes to the dead letters, with its bytes, and then counts as published.
+//! - A delivery that was taken is never abandoned: its request completes it, and a task does once the request has its answer
 //!   or its sender hangs up.
-//! - In memory: `intake.memory.bytes` over all lanes; above it lanes go behind. On disk: the spool's limit, then
+//! - Memory: `intake.memory.bytes` over all queues; above it queues go behind. Disk: the spool's limit, then
 //!   [`DeliveryOutcome::Full`].
 //!
-//! On stop everything without a report is stored, then the producer is given the time that is left.
+//! On stop everything without a report is stored, then the producer gets the time that is left.
 
 mod drain;
 mod in_flight;
@@ -51,14 +58,14 @@ use self::{in_flight::Dedup, partition_queue::PartitionQueue, producer::PublishE
 use super::delivery::{Delivery, DeliveryMemory, HeldMemory};
 use crate::spool::{self, Lane as SpoolKey, Spool};
 
-/// Waits between tries to publish what Kafka does not take.
+/// Backoff after Kafka did not take a record.
 const PUBLISH_BACKOFF: Policy =
     Policy { first: Duration::from_millis(50), longest: Duration::from_secs(2), total: None };
-/// Lanes that are drained at a time; each holds at most one batch in memory.
+/// Queues that are drained at a time; each holds at most one batch in memory.
 const MAX_CONCURRENT_DRAINS: usize = 8;
-/// How long a stop waits for reports: a broker that is there takes milliseconds, and one that is not takes for ever.
+/// How long a stop waits for reports. A reachable broker takes milliseconds.
 const MAX_FLUSH_WAIT: Duration = Duration::from_secs(5);
-/// Ids of deliveries that are remembered.
+/// Number of delivery ids that deduplication remembers.
 const DEDUP_WINDOW: usize = 200_000;
 
 /// How a delivery ended.
@@ -66,18 +73,18 @@ const DEDUP_WINDOW: usize = 200_000;
 pub enum DeliveryOutcome {
     /// Kafka or the spool has it.
     Durable,
-    /// There is no room for it: not on disk, or the intake is stopping.
+    /// The spool has no room, or the intake is stopping.
     Full,
-    /// Neither Kafka nor the disk has answered in time.
+    /// Neither Kafka nor the disk answered in time.
     Late,
 }
 
 /// How long deliveries may take, from the head of their request.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
-    /// Kafka's report is awaited until then; then the spool gets a copy.
+    /// Time until the spool gets a copy, if Kafka has not reported.
     pub deadline: Duration,
-    /// Then the answer is given, whatever is known.
+    /// Time until the answer is given in any case.
     pub last: Duration,
 }
 
@@ -87,7 +94,7 @@ impl Default for Times {
     }
 }
 
-/// See the module's head. Cheap to clone.
+/// Takes deliveries; the module's head says how. Cheap to clone.
 pub struct Intake<S: ProducerFactory>(Arc<IntakeState<S>>);
 
 impl<S: ProducerFactory> Clone for Intake<S> {
@@ -114,7 +121,7 @@ struct IntakeTasks {
     /// Drains that may publish at a time.
     drains: Semaphore,
     stopping: CancellationToken,
-    /// Nobody waits for Kafka any more.
+    /// Deliveries without a report are stored at once.
     stop_waiting_for_kafka: CancellationToken,
     /// Every delivery that is being completed, and every drain.
     tracker: TaskTracker,
@@ -122,13 +129,13 @@ struct IntakeTasks {
     runtime: Handle,
 }
 
-/// A lane and its name.
+/// A queue and its spool key.
 struct NamedQueue {
     id: SpoolKey,
     order: PartitionQueue<QueuedPart>,
 }
 
-/// A part of a delivery on its way.
+/// A part of a delivery, until it is published.
 struct QueuedPart {
     sequence: u64,
     delivery: Delivery,
@@ -141,7 +148,7 @@ struct QueuedPart {
 }
 
 impl<S: ProducerFactory> Intake<S> {
-    /// Takes deliveries from here on. What the spool holds is published first.
+    /// Starts the intake. What the spool holds is published first.
     ///
     /// # Errors
     /// The spool is closed.
@@ -183,18 +190,18 @@ impl<S: ProducerFactory> Intake<S> {
         Ok(Self(shared))
     }
 
-    /// From here on every delivery without a report is stored and answered at once: a stop is near.
+    /// Stores and answers every delivery without a report at once, from now on: a stop follows.
     pub fn stop_waiting_for_kafka(&self) {
         self.0.tasks.stop_waiting_for_kafka.cancel();
     }
 
-    /// Stores what has no report, gives the producer a while, `until` at the longest, and ends. Deliveries that come meanwhile are refused.
+    /// Stores what has no report, gives the producer until `until`, and ends. New deliveries are refused.
     pub async fn stop(self, until: Instant) {
         let shared = self.0;
         shared.tasks.stop_waiting_for_kafka.cancel();
         shared.tasks.stopping.cancel();
         shared.tasks.tracker.close();
-        // Each has a copy by now or soon. The producer gets a while to report, which saves duplicates; nothing is lost without.
+        // Each has a copy by now or soon. Waiting for reports only saves duplicates.
         shared.producers.flush(until.min(Instant::now() + MAX_FLUSH_WAIT)).await;
         shared.producers.purge();
         if timeout_at(until + Duration::from_secs(1), shared.tasks.tracker.wait()).await.is_err() {
@@ -202,13 +209,13 @@ impl<S: ProducerFactory> Intake<S> {
         }
     }
 
-    /// Lanes whose deliveries go through the spool.
+    /// Number of queues whose deliveries go through the spool.
     #[must_use]
     pub fn behind(&self) -> usize {
         self.0.queues.read().values().filter(|queue| queue.order.is_behind()).count()
     }
 
-    /// What Kafka does not take at the moment.
+    /// Topics to which Kafka takes no records now.
     #[must_use]
     pub fn publish_errors(&self) -> Vec<PublishError> {
         self.0.publish_errors.all()
@@ -221,8 +228,8 @@ impl<S: ProducerFactory> Intake<S> {
     }
 }
 
-/// Numbers begin at the microseconds since 1970: above all that were ever given out, also in databases that could not be opened,
-/// since nobody takes a delivery every microsecond.
+/// The first sequence number: the microseconds since 1970. It is above all numbers that were ever used, also in databases that could
+/// not be opened, because a worker takes fewer than one delivery a microsecond.
 fn first_number() -> u64 {
     u64::try_from(Moment::now().micros()).unwrap_or_default()
 }

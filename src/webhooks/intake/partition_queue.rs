@@ -1,18 +1,18 @@
-//! One lane's order: what flies, what must be sent again, and whether new records go straight to Kafka or behind the spool.
+//! One queue's order: what flies, what must be sent again, and whether new records go straight to Kafka or behind the spool.
 //!
-//! A lane is *direct* or *behind*. Direct: a record is handed to the producer under the lane's lock, in the order of the
+//! A queue is *direct* or *behind*. Direct: a record is handed to the producer under the queue's lock, in the order of the
 //! sequence numbers given out there, and the producer keeps that order. Behind: records are only appended to the spool, and
 //! one drain publishes them in sequence. The order argument:
 //!
 //! 1. Sequence numbers grow in the order of the calls of [`PartitionQueue::enter`], because they are given out under the lock.
 //! 2. Direct records reach the producer in that order, because they are sent under the same lock; the producer, idempotent
 //!    and without a message time-out, keeps it in the log.
-//! 3. A lane goes behind for everything after some number and stays so until the drain has sent all of it: no record can
+//! 3. A queue goes behind for everything after some number and stays so until the drain has sent all of it: no record can
 //!    overtake one in the spool, because nothing is sent directly meanwhile.
 //! 4. The drain starts only when nothing flies, so everything before is decided: it is in Kafka, or it waits in `again` or in
 //!    the spool under its own number. It takes the lowest number first, and nothing above one whose append is under way.
 //! 5. Coming back to direct happens under the lock, and only by sending there all that is left: what enters next comes after.
-//! 6. What flies at one time in a lane flies through one producer. A new one is used once everything is decided that went
+//! 6. What flies at one time in a queue flies through one producer. A new one is used once everything is decided that went
 //!    through the old one.
 //!
 //! A record that fails *after* later ones were accepted by the broker cannot be put before them; the producer never does
@@ -30,14 +30,14 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Records that entered behind and are kept in memory too, so that a busy lane can come back: by then they are fewer than this.
+/// Records that entered behind and are kept in memory too, so that a busy queue can come back: by then they are fewer than this.
 const MAX_TAIL: usize = 256;
 
-/// See the module's head. `I` is a record with all that belongs to it.
+/// One queue; the module's head says how it keeps order. `I`: a record with all that belongs to it.
 #[derive(Debug)]
 pub(super) struct PartitionQueue<I> {
     state: Mutex<QueueState<I>>,
-    /// Rung whenever the drain may have something to do.
+    /// Notified whenever the drain may have something to do.
     bell: Notify,
 }
 
@@ -60,7 +60,7 @@ struct QueueState<I> {
     newest: u64,
     /// Everything in the spool up to here has been sent and settled.
     drained: u64,
-    /// But for something after this number, which the drain's next look is to find.
+    /// But for something after this number, which the next read of the drain must find.
     resend_from: Option<u64>,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct DrainWork<I> {
 }
 
 impl<I> PartitionQueue<I> {
-    /// A lane of which the spool holds records up to this number, or nothing.
+    /// A queue of which the spool holds records up to this number, or nothing.
     pub(super) fn new(spooled: Option<u64>) -> Self {
         let state = QueueState {
             mode: if spooled.is_some() { QueueMode::Behind } else { QueueMode::Direct },
@@ -114,13 +114,12 @@ impl<I> PartitionQueue<I> {
     }
 
     /// Lets a record in, under the next number. `send` is a producer's number and what hands the record to it; that is only
-    /// called where the lane is direct, and returns `None` where the producer takes nothing now. `keep` says whether there is
+    /// called where the queue is direct, and returns `None` where the producer takes nothing now. `keep` says whether there is
     /// memory to keep the record beside the spool.
     ///
     /// Returns what `send` did, or `None` where the record has to be appended to the spool and [`PartitionQueue::appended`] called.
     ///
-    /// A lane whose oldest record has been without a report for `patience` goes behind: whoever comes next would only wait
-    /// as long.
+    /// A queue whose oldest record has been without a report for `patience` goes behind: the next record would only wait as long.
     pub(super) fn enter<T>(
         &self,
         patience: Duration,
@@ -175,7 +174,7 @@ impl<I> PartitionQueue<I> {
         }
     }
 
-    /// A record that was sent must be sent again; the lane is behind from here on.
+    /// A record that was sent must be sent again; the queue is behind from here on.
     pub(super) fn failed(&self, sequence: u64, queued: Arc<I>) {
         let mut state = self.state.lock();
         state.go_behind();
@@ -188,7 +187,7 @@ impl<I> PartitionQueue<I> {
         }
     }
 
-    /// A record is in the spool and in nobody's hands any more: the drain is to look for it again.
+    /// A record was left in the spool: the drain must read it again.
     pub(super) fn left_in_spool(&self, sequence: u64) {
         let mut state = self.state.lock();
         state.go_behind();
@@ -200,7 +199,7 @@ impl<I> PartitionQueue<I> {
     }
 
     /// An append has ended, well or not. One that failed is not in the spool, and its record must not be sent: its sender
-    /// has been told to come again.
+    /// gets 503 and repeats it.
     pub(super) fn appended(&self, sequence: u64, stored: bool) {
         let mut state = self.state.lock();
         state.appending.remove(&sequence);
@@ -210,7 +209,7 @@ impl<I> PartitionQueue<I> {
         self.bell.notify_one();
     }
 
-    /// Whether somebody has to start a drain; from here on that is the caller.
+    /// Whether the caller has to start a drain; returns `true` once until the queue is direct again.
     pub(super) fn wants_drain(&self) -> bool {
         let mut state = self.state.lock();
         let wanted = state.mode == QueueMode::Behind;
@@ -221,7 +220,7 @@ impl<I> PartitionQueue<I> {
     }
 
     /// What is to be done, once nothing flies. The tail may have been given back to direct meanwhile by `send`, which hands
-    /// a record to a producer, to this one where it is named, and tells which: then the drain is over, and `None`.
+    /// a record to a producer (to the named one, if any) and returns which: then the drain is over, and `None`.
     pub(super) async fn work<T>(
         &self,
         mut send: impl FnMut(&Arc<I>, Option<u64>) -> Option<(u64, T, Handed)>,
@@ -284,7 +283,7 @@ impl<I> QueueState<I> {
         }
     }
 
-    /// Makes the lane direct again if all that is not sent is in memory, by sending it. Whether that has been done; what was
+    /// Makes the queue direct again if all that is not sent is in memory, by sending it. Whether that has been done; what was
     /// sent flies from here on, and what could not be stays for the next time.
     fn come_back<T>(
         &mut self,

@@ -1,9 +1,8 @@
-//! From a delivery to Kafka: its records as bytes, the producer of the moment, and what the reports of a part say together.
+//! From a delivery to Kafka: its records as bytes, the current producer, and what the reports of a part say together.
 //!
-//! The producer is built when first needed, and rebuilt once it has failed fatally. What Kafka does not take of a connector is kept
-//! for people in [`PublishErrors`]: a report that is not a success puts its topic there, the next success takes it out again. Nothing waits
-//! for it: whether and when a record is sent again is the lane's and the drain's. The log gets a line when it begins, when Kafka
-//! gives another cause, and when it is over, however many records that concerns.
+//! The producer is built when first needed, and rebuilt once it has failed fatally. [`PublishErrors`] holds the topics to which Kafka
+//! takes no records, for `/health`: a failed report adds its topic, the next success removes it. Nothing waits for it: the queue and its
+//! drain decide when a record is sent again. It logs when a topic starts to fail, when the cause changes, and when it recovers.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -46,20 +45,20 @@ pub struct ReadyTopics {
     pub dead_letters: DeadLetters,
 }
 
-/// Who knows which connectors can be written for.
+/// Knows whether the topics and schemas of a connector are ready. Tests replace it.
 pub trait Readiness: Send + Sync {
-    /// The means to write for the connector that received this; `None` while its topics or schemas are not there yet, and
-    /// while it is paused.
+    /// What it takes to write for the connector that received this; `None` while its topics or schemas are not ready, and while it is
+    /// paused.
     fn ready(&self, context: &DeliveryContext) -> Option<Arc<ReadyTopics>>;
 
-    /// The topics that this is written to are not there any more: they are to be looked for, or made, again.
+    /// The topics of this are gone: looks for them, or creates them, again.
     fn recheck(&self, context: &DeliveryContext);
 
-    /// Returns when that may have changed.
+    /// Returns when the answer may have changed.
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
-/// What goes to Kafka.
+/// A record for Kafka.
 #[derive(Debug)]
 pub(super) struct PreparedRecord {
     pub(super) record: EncodedRecord,
@@ -77,7 +76,7 @@ pub(super) enum RecordKind {
     Piece,
 }
 
-/// The records of a part; `None` where something is missing that comes by itself. What the schema refuses becomes a dead letter.
+/// The records of a part; `None`: not possible now, try again later. What the schema refuses becomes a dead letter.
 pub(super) fn records(
     ready: &ReadyTopics,
     delivery: &Delivery,
@@ -100,7 +99,7 @@ pub(super) fn records(
         }
     }
     if let Some((record, failure)) = refused.first() {
-        // Each letter has the whole body: of many, one stands for the delivery.
+        // Each letter has the whole body, so one is enough for several refused records.
         let meant = (refused.len() == 1).then_some(record);
         records.extend(letters(ready, delivery, meant, failure, 1));
     }
@@ -123,7 +122,7 @@ pub(super) fn letters(
     records.into_iter().zip(kinds).map(|(record, kind)| PreparedRecord { record, kind }).collect()
 }
 
-/// Makes producers and uses them: Kafka's, or those of a test.
+/// Builds producers and uses them: Kafka's, or those of a test.
 pub trait ProducerFactory: Send + Sync + 'static {
     /// Takes records in order and reports on each.
     type Producer: Send + Sync + 'static;
@@ -142,13 +141,13 @@ pub trait ProducerFactory: Send + Sync + 'static {
     /// The record, with the reason why it was not taken.
     fn send(&self, sink: &Self::Producer, record: EncodedRecord) -> Result<Self::Report, kafka::SendError>;
 
-    /// Whether this one sends nothing any more.
+    /// Whether this one has failed fatally.
     fn has_failed(&self, sink: &Self::Producer) -> bool;
 
-    /// Waits until everything is reported, or the time is over.
+    /// Waits until everything is reported, at most `limit`.
     fn flush(&self, sink: &Self::Producer, limit: Duration) -> impl Future<Output = ()> + Send;
 
-    /// Gives up what is not reported.
+    /// Reports as failed what has no report.
     fn purge(&self, sink: &Self::Producer);
 }
 
@@ -188,7 +187,7 @@ impl ProducerFactory for KafkaProducers {
     }
 }
 
-/// The producer of the moment.
+/// The current producer.
 pub(super) struct CurrentProducer<S: ProducerFactory> {
     producers: S,
     state: RwLock<ProducerState<S>>,
@@ -196,9 +195,9 @@ pub(super) struct CurrentProducer<S: ProducerFactory> {
 
 struct ProducerState<S: ProducerFactory> {
     built: Option<Arc<BuiltProducer<S>>>,
-    /// When the next is tried after one that could not be made, and how long to wait if it cannot be either.
+    /// After a failed build: when to try again, and the backoff.
     failed: Option<(Instant, Backoff)>,
-    /// How many were built.
+    /// Number of producers that were built.
     count: u64,
 }
 
@@ -311,7 +310,7 @@ pub(super) struct PendingReports<S: ProducerFactory> {
 pub(super) enum PartReport {
     /// Kafka has all of them.
     Acknowledged,
-    /// Kafka refuses one for good, and has those before it.
+    /// Kafka refuses one permanently, and has those before it.
     Refused(kafka::Error),
     /// All have to be sent again.
     Again(kafka::Error),
@@ -359,7 +358,7 @@ fn acknowledged(kind: RecordKind, sent_at: Instant) {
     metrics::published_after(sent_at.elapsed());
 }
 
-/// A connector whose records Kafka does not take.
+/// A topic to which Kafka takes no records of a connector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishError {
     /// Its name.

@@ -1,8 +1,8 @@
-//! Reads a body within its time and its limit, hashes it as it comes, and verifies it.
+//! Reads a body within its time and limit, hashes it as it arrives, and verifies it.
 //!
-//! Bytes are kept up to the limit. Accounting bodies above it are hashed and dropped, up to [`OVERSIZED_READ_FACTOR`] times the limit, to tell a
-//! provider whose deliveries have become too large from a forger. Invoicing bodies above it are refused at once: forged bodies
-//! cost no hashing that way, and a provider whose delivery is refused for good pauses the hook, which opens a gap.
+//! Bytes are kept up to the limit. Accounting bodies above it are hashed and dropped, up to [`OVERSIZED_READ_FACTOR`] times the limit, so
+//! that a valid delivery that is too large is distinguished from a forged one. Invoicing bodies above the limit are refused at once:
+//! that way forged bodies cost no hashing, and the provider pauses a hook whose deliveries are refused, which opens a gap.
 
 use std::{collections::BTreeMap, future::poll_fn, pin::Pin};
 
@@ -21,50 +21,48 @@ use model::{InvoicingEvent, InvoicingHook};
 use super::budget::UnverifiedBytes;
 use crate::webhooks::signature::{PresentedSignature, RunningHmac, SigningKeys};
 
-/// How many times the limit is read of an accounting body to find out whose it is.
+/// An accounting body is read up to this many times its limit, to verify its signature.
 pub(super) const OVERSIZED_READ_FACTOR: usize = 4;
-/// Bytes that are hashed, over all secrets, before others get their turn.
+/// Bytes that are hashed, over all secrets, before the task yields.
 const HASH_YIELD_BYTES: usize = 1 << 20;
-/// Most bytes that are set aside because a body is announced to be so long.
+/// Most bytes that are allocated for an announced length.
 const MAX_PREALLOCATED_BYTES: usize = 64 << 10;
-/// Most bytes of a body that nobody wants and that are read all the same: a connection closed on top of bytes that are still
-/// coming takes the answer with it.
+/// Most bytes that are read of a refused body: closing the connection while bytes still arrive would discard the answer.
 const MAX_DISCARDED_BYTES: usize = 64 << 10;
-/// The same over HTTP/2, where senders may take a stream that ends before their body for a failure and never look at the status.
+/// The same over HTTP/2, where senders may treat a stream that ends before their body as a failure and ignore the status.
 /// It covers deliveries that are refused for their size, up to four times the default limit of invoicing.
 const MAX_DISCARDED_BYTES_HTTP2: usize = 1 << 20;
 
-/// Largest body at the shared address that is tried with the secrets of every entity, in bytes. The provider names the entity in
-/// each body; a larger one is tried with the secrets of that entity alone, so that a forged one costs as much as an accounting
-/// delivery of the same size.
+/// Largest body at the shared address that is tried with the secrets of every hook, in bytes. A larger one is tried with the secrets
+/// of the entity that it names, so that a forged body costs as much as an accounting delivery of the same size.
 const ALL_HOOKS_BODY_LIMIT: usize = 32 * 1024;
 
-/// What is asked of a body.
+/// Limits of one body.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BodyLimits {
     /// Bytes that are kept.
     pub(super) bytes: usize,
     /// Bytes that are read.
     pub(super) most: usize,
-    /// It must be there by then.
+    /// When all of it must have arrived.
     pub(super) until: Instant,
 }
 
 /// A body that was read to its end.
 #[derive(Debug)]
 pub(super) enum BodyRead {
-    /// Here it is.
+    /// The whole body.
     Whole(Bytes),
-    /// It was longer than what is kept.
+    /// It was longer than the limit.
     Oversized,
 }
 
-/// How long the body is announced to be.
+/// The announced length of a body.
 pub(super) fn announced(body: &Body) -> Option<u64> {
     body.size_hint().exact()
 }
 
-/// Reads a body to its end. `check` has seen all of it then.
+/// Reads a body to its end; `check` has seen all of it then.
 pub(super) async fn read(
     body: &mut Body,
     limits: BodyLimits,
@@ -88,7 +86,7 @@ async fn read_on(
     held: &mut UnverifiedBytes,
 ) -> Result<BodyRead, Refusal> {
     let expected = announced.unwrap_or(0);
-    // Copied together, so that what is kept is as large as it is counted, whatever buffers it came in.
+    // Copied into one buffer, so that the memory it takes is the memory that is counted.
     let mut kept = (expected <= limit).then(|| Vec::with_capacity(expected.min(MAX_PREALLOCATED_BYTES)));
     let (mut length, mut hashed) = (0_usize, 0_usize);
     while let Some(bytes) = next(body).await? {
@@ -117,7 +115,7 @@ async fn read_on(
     Ok(kept.map_or(BodyRead::Oversized, |kept| BodyRead::Whole(Bytes::from(kept))))
 }
 
-/// Hashes bytes in pieces, each of which its source pays for before; lets others have their turn. `hashed` counts since the last.
+/// Hashes bytes in pieces, each charged to its source first, and yields in between. `hashed`: bytes since the last yield.
 pub(super) async fn hash(
     bytes: &[u8],
     running: &mut RunningHmac,
@@ -143,10 +141,10 @@ pub(super) async fn hash(
     Ok(())
 }
 
-/// Lets the short body of a refused request come in, so that the answer is read. Whether that was all of it.
+/// Reads the rest of a short body, so that the sender reads the answer. Returns whether that was all of it.
 pub(super) async fn discard(mut body: Body, head: &Parts, until: Instant) -> bool {
     let most = if head.version >= Version::HTTP_2 { MAX_DISCARDED_BYTES_HTTP2 } else { MAX_DISCARDED_BYTES };
-    // Whoever waits for leave to send has sent nothing yet.
+    // A sender that expects 100 Continue has not sent its body.
     let waits = head.headers.contains_key(header::EXPECT);
     if waits || announced(&body).is_some_and(|length| length > most as u64) {
         return body.is_end_stream();
@@ -164,7 +162,7 @@ pub(super) async fn discard(mut body: Body, head: &Parts, until: Instant) -> boo
     timeout_at(until, all).await.unwrap_or(false)
 }
 
-/// The next bytes; trailers are nobody's business.
+/// The next bytes; trailers are ignored.
 async fn next(body: &mut Body) -> Result<Option<Bytes>, Refusal> {
     loop {
         match poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await {
@@ -179,39 +177,39 @@ async fn next(body: &mut Body) -> Result<Option<Bytes>, Refusal> {
     }
 }
 
-/// What makes a body trustworthy, found out while it is read or once it is complete.
+/// How a body is verified, while it is read or once it is complete.
 #[derive(Debug)]
 pub(super) enum BodyCheck<'a> {
-    /// A signature over all bytes, by one of a few secrets, each of which hashes the body as it comes.
+    /// A signature over all bytes by one of a few secrets; the body is hashed as it arrives.
     Signature {
-        /// The secrets, having seen what was read so far.
+        /// The hashes of what was read so far.
         running: RunningHmac,
-        /// What the sender claims.
+        /// The signature of the request.
         presented: PresentedSignature,
-        /// The hook whose secrets these are, for deliveries at its own address.
+        /// The hook, for deliveries to its own address.
         hook: Option<InvoicingHook>,
     },
-    /// A signature by the secret of any hook, for deliveries at the shared address. Nothing is hashed before the body is
-    /// complete: it says which secrets to try first.
+    /// A signature by the secret of any hook, for deliveries to the shared address. The body is hashed once it is complete, because
+    /// it says which secrets to try first.
     AnyHook {
-        /// The secrets of each.
+        /// The keys of each hook.
         keys: &'a BTreeMap<InvoicingHook, SigningKeys>,
-        /// What the sender claims.
+        /// The signature of the request.
         presented: PresentedSignature,
     },
-    /// Where it comes from, which was looked at before.
+    /// The source address, which was checked before.
     Source {
-        /// The hook whose own address it came to.
+        /// The hook, for deliveries to its own address.
         hook: Option<InvoicingHook>,
     },
 }
 
-/// A body is trustworthy.
+/// A verified body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Verified {
-    /// The hook whose secret or address says so.
+    /// The hook, if its secret or address identifies it.
     pub(super) hook: Option<InvoicingHook>,
-    /// Place of the secret: 0 for the one of now, 1 for the one before it.
+    /// Index of the secret: 0 the current one, 1 the previous one.
     pub(super) secret: usize,
 }
 
@@ -224,12 +222,12 @@ impl<'a> BodyCheck<'a> {
         Self::Signature { running: keys.start(), presented, hook }
     }
 
-    /// Whether it takes any hashing.
+    /// Whether it hashes the body.
     pub(super) const fn hashes(&self) -> bool {
         !matches!(self, Self::Source { .. })
     }
 
-    /// What hashes a body as it comes.
+    /// The hashes that follow the body as it arrives.
     pub(super) const fn running(&mut self) -> Option<&mut RunningHmac> {
         match self {
             Self::Signature { running, .. } => Some(running),
@@ -237,10 +235,10 @@ impl<'a> BodyCheck<'a> {
         }
     }
 
-    /// Whether all that was read is trustworthy; `body` is it, where it was kept.
+    /// Verifies what was read; `body`: the bytes, if they were kept.
     ///
     /// # Errors
-    /// Its source has used up what is hashed for it.
+    /// The hash budget of its source is empty.
     pub(super) async fn finish(
         self,
         body: Option<&[u8]>,
@@ -257,8 +255,8 @@ impl<'a> BodyCheck<'a> {
     }
 }
 
-/// Tries the hooks of the entity that a body names, at most six secrets, then all others where the body is small: the provider
-/// does not document that a delivery names the entity of its hook.
+/// Tries the hooks of the entity that a body names, at most six secrets, then all others if the body is small: the provider does not
+/// document that a delivery names the entity of its hook.
 async fn any_hook(
     keys: &BTreeMap<InvoicingHook, SigningKeys>,
     presented: PresentedSignature,

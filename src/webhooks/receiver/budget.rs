@@ -1,18 +1,18 @@
-//! Bytes that requests may hold, over all of them: unverified ones while bodies are read, verified ones until they are durable.
+//! What requests may take before they are verified: memory over all requests, and hashing for each source address.
 //!
-//! - Unverified bytes never exceed their limit, and large bodies leave a part of it to small ones: who sends megabytes
-//!   without a secret keeps nobody from delivering a kilobyte with one.
-//! - Verified bytes are counted, never refused; while there are too many, nobody new is let in.
-//! - Bytes are counted as they come, not as they are announced: an announcement costs its sender nothing.
+//! ```text
+//! enter (room?) ─▶ grow as bytes arrive ─▶ hash (source's bucket) ─▶ verified ─▶ counted until the intake is done with it
+//! ```
 //!
-//! Bytes that each source address may have hashed without a valid signature.
-//!
-//! A token bucket per address: hashing takes tokens, time and valid signatures give them back. An empty bucket is answered 503
-//! with `Retry-After` before anything is hashed; the provider repeats a delivery after that as after any other failure.
-//!
+//! - Unverified bytes never exceed their limit, and a quarter of it is reserved for small bodies: large bodies without a valid
+//!   signature cannot keep out a delivery of a kilobyte.
+//! - Verified bytes are counted, never refused; while there are too many, no new request is admitted.
+//! - Bytes are counted as they arrive, not as they are announced: an announcement costs its sender nothing.
+//! - Hashing takes tokens from a bucket of the source address; time and valid signatures give them back. A source with an empty bucket
+//!   is answered 503 with `Retry-After` before anything is hashed; the provider repeats a delivery after that.
 //! - A source is an IPv4 address or an IPv6 /64; behind `webhook.proxies` it is the address that the proxy forwarded.
-//! - A full bucket is not kept: a sender whose deliveries verify takes no memory once they are answered.
-//! - At most [`MAX_SOURCES`] buckets are kept. Above that the fullest one is dropped, which costs the least protection.
+//! - A full bucket is dropped: a sender whose deliveries verify takes no memory once they are answered. At most [`MAX_SOURCES`] buckets
+//!   are kept; above that the fullest is dropped, which costs the least protection.
 
 use std::{
     collections::HashMap,
@@ -35,12 +35,12 @@ use crate::webhooks::delivery::{DeliveryMemory, HeldMemory};
 /// Bodies up to this many bytes are small. Deliveries have about one kilobyte.
 const SMALL_BODY_BYTES: usize = 64 << 10;
 
-/// Buckets that are kept; all of them are looked at when one has to go, so there are not more.
+/// Buckets that are kept. Dropping one scans all of them, which bounds the number.
 const MAX_SOURCES: usize = 1_024;
 /// Shortest time between two log lines about sources with an empty bucket.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// See the module's head.
+/// Memory over all requests, and the hash budgets of their sources.
 #[derive(Debug)]
 pub(super) struct ReceiverBudget {
     unverified_limit: usize,
@@ -52,12 +52,12 @@ pub(super) struct ReceiverBudget {
 impl ReceiverBudget {
     pub(super) fn new(unverified_limit: usize, verified_limit: usize, hash_limit: HashLimit) -> Arc<Self> {
         let (unverified, sources) = (AtomicUsize::new(0), SourceBudgets::new(hash_limit));
-        // At its limit it is full.
+        // Full at its limit, not above it.
         let verified = DeliveryMemory::new(verified_limit.saturating_sub(1));
         Arc::new(Self { unverified_limit, unverified, verified, sources })
     }
 
-    /// Lets in a body of which this much is announced and would be kept; `None` where there is no room for it now.
+    /// Admits a body with this announced length; `None`: there is no room now.
     pub(super) fn enter(self: &Arc<Self>, announced: usize, source: IpAddr) -> Option<UnverifiedBytes> {
         let room = self.limit_for(announced).saturating_sub(self.unverified.load(Ordering::Relaxed));
         (self.verified.has_room() && room > 0 && room >= announced).then(|| UnverifiedBytes {
@@ -69,7 +69,7 @@ impl ReceiverBudget {
         })
     }
 
-    /// What all together may hold for a body of this size to grow.
+    /// The total up to which a body of this size may grow.
     fn limit_for(&self, size: usize) -> usize {
         if size > SMALL_BODY_BYTES { self.unverified_limit / 4 * 3 } else { self.unverified_limit }
     }
@@ -80,16 +80,16 @@ impl ReceiverBudget {
 pub(super) struct UnverifiedBytes {
     budget: Arc<ReceiverBudget>,
     held: usize,
-    /// Where it comes from.
+    /// Its source address.
     source: IpAddr,
-    /// Bytes that were hashed for it, counted once for every secret.
+    /// Bytes that were hashed for it, counted once for each secret.
     hashed: u64,
-    /// Bytes that may still be hashed for it without a charge.
+    /// Bytes that may still be hashed without a charge.
     free: u64,
 }
 
 impl UnverifiedBytes {
-    /// Takes room for so many bytes more. Whether there was.
+    /// Takes room for more bytes; `false`: there is none.
     pub(super) fn grow(&mut self, more: usize) -> bool {
         let limit = self.budget.limit_for(self.held + more);
         let fits = |used: usize| used.checked_add(more).filter(|sum| *sum <= limit);
@@ -98,7 +98,7 @@ impl UnverifiedBytes {
         grown
     }
 
-    /// Takes so many bytes from what its source may have hashed. Whether there were any left.
+    /// Charges bytes to its source before they are hashed; `false`: its bucket is empty.
     pub(super) fn hash(&mut self, bytes: usize) -> bool {
         if let Some(left) = self.free.checked_sub(bytes as u64) {
             self.free = left;
@@ -109,7 +109,7 @@ impl UnverifiedBytes {
         taken
     }
 
-    /// Lets the first bytes be hashed even where its source has used up its budget.
+    /// Hashes the first bytes without a charge.
     pub(super) fn allow_free(&mut self) {
         self.free = self.budget.sources.free();
     }
@@ -120,18 +120,18 @@ impl UnverifiedBytes {
         usize::try_from(self.hashed).unwrap_or(usize::MAX)
     }
 
-    /// Its signature is valid, whatever becomes of it: its source gets back what was hashed.
+    /// Its signature is valid: returns the charge to its source.
     pub(super) fn give_back_hashed(&mut self) {
         self.budget.sources.give_back(self.source, mem::take(&mut self.hashed), Instant::now());
     }
 
-    /// Gives the room back: nothing of the body is kept.
+    /// Returns the room: nothing of the body is kept.
     pub(super) fn clear(&mut self) {
         self.budget.unverified.fetch_sub(self.held, Ordering::Relaxed);
         self.held = 0;
     }
 
-    /// The body was verified: its bytes are counted with those now.
+    /// The body is verified: its bytes move to the verified ones.
     pub(super) fn verified(self) -> HeldMemory {
         self.budget.verified.take(self.held)
     }
@@ -143,22 +143,21 @@ impl Drop for UnverifiedBytes {
     }
 }
 
-/// How many bytes a source may have hashed without a valid signature, counted once for every secret that is tried.
+/// How many bytes are hashed for a source without a valid signature, counted once for each secret that is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HashLimit {
-    /// Bytes at once.
+    /// Size of the bucket.
     pub burst: u64,
     /// Bytes that are added each second, up to `burst`.
     pub per_second: u64,
-    /// Bytes of each request that count for no budget, where at most two secrets are tried: a source that others share cannot be
-    /// kept from delivering bodies of the usual size.
+    /// Bytes of each request that are not charged if at most two secrets are tried: senders that share a source address can always
+    /// deliver bodies of the usual size.
     pub free: u64,
 }
 
 impl Default for HashLimit {
-    /// The burst is the most that one accounting delivery takes: 30 MiB, the largest `body.limit.bytes`, read up to four times that
-    /// and hashed with two secrets. So the first delivery of a source is always hashed to its end. 8 MiB a second is about one
-    /// percent of a core.
+    /// The burst covers the largest accounting delivery: 30 MiB, the largest `body.limit.bytes`, read up to four times that and hashed
+    /// with two secrets. So the first delivery of a source is always hashed to its end. 8 MiB a second is about one percent of a core.
     fn default() -> Self {
         Self { burst: 256 << 20, per_second: 8 << 20, free: 128 << 10 }
     }
@@ -177,7 +176,7 @@ struct SourceState {
     logged: Option<Instant>,
 }
 
-/// Bytes that are left, below zero where the last piece took more than there were.
+/// Bytes that are left; below zero if the last piece took more than there were.
 #[derive(Debug, Clone, Copy)]
 struct HashBucket {
     left: i64,
@@ -185,11 +184,11 @@ struct HashBucket {
 }
 
 impl HashBucket {
-    /// Adds what the time since the last look gives.
+    /// Adds the bytes for the time since the last refill.
     fn refill(&mut self, limit: HashLimit, now: Instant) {
         let micros = now.saturating_duration_since(self.at).as_micros();
         let added = micros.saturating_mul(u128::from(limit.per_second)) / 1_000_000;
-        // A look that comes too soon to add a byte must not use the time up.
+        // Less than one byte: keep the time, or frequent calls would never refill.
         if added > 0 {
             self.add(u64::try_from(added).unwrap_or(u64::MAX), limit);
             self.at = now;
@@ -212,12 +211,12 @@ impl SourceBudgets {
         Self { limit, state: Mutex::default() }
     }
 
-    /// Bytes of a request that count for no budget.
+    /// Bytes of a request that are not charged.
     pub(super) fn free(&self) -> u64 {
         self.limit.free
     }
 
-    /// Whether anything may be hashed for a source now.
+    /// Whether the bucket of a source is not empty.
     pub(super) fn may_hash(&self, source: IpAddr, now: Instant) -> bool {
         let bucket = self.state.lock().buckets.get(&network(source)).copied();
         bucket.is_none_or(|mut bucket| {
@@ -226,7 +225,7 @@ impl SourceBudgets {
         })
     }
 
-    /// Takes the bytes that are about to be hashed; `false` where the bucket is empty.
+    /// Charges bytes before they are hashed; `false`: the bucket is empty.
     pub(super) fn take(&self, source: IpAddr, bytes: usize, now: Instant) -> bool {
         let (limit, source) = (self.limit, network(source));
         let mut state = self.state.lock();
@@ -242,7 +241,7 @@ impl SourceBudgets {
         may
     }
 
-    /// Gives back what a delivery took: its signature was valid.
+    /// Returns the charge of a delivery with a valid signature.
     pub(super) fn give_back(&self, source: IpAddr, bytes: u64, now: Instant) {
         let (limit, source) = (self.limit, network(source));
         let mut state = self.state.lock();
@@ -254,7 +253,7 @@ impl SourceBudgets {
         }
     }
 
-    /// Logs that a source was refused, at most once a minute for all of them: an attacker must not fill the log.
+    /// Logs a refused source, at most once in [`LOG_INTERVAL`] over all of them: an attacker must not fill the log.
     pub(super) fn log_refusal(&self, source: IpAddr, now: Instant) {
         let mut state = self.state.lock();
         if state.logged.is_some_and(|logged| now.saturating_duration_since(logged) < LOG_INTERVAL) {

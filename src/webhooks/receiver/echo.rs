@@ -1,10 +1,10 @@
-//! The invoicing API asks whether an address is ours: it sends a GUID and wants it back.
+//! The echo of an invoicing address: the provider sends a GUID and expects it back.
 //!
-//! Nothing but a GUID goes back, as it came. Whatever else is asked, by whomever, is not reflected.
+//! Only a GUID is echoed, as it was written; nothing else is reflected.
 
 use uuid::Uuid;
 
-/// The one GUID that a query asks to be echoed; `None` where there is none, more than one, or something else.
+/// The GUID of a query with exactly one `echo`; `None`: there is none, or several, or the value is no GUID.
 pub(super) fn asked(query: Option<&str>) -> Option<&str> {
     let mut values = query?.split('&').filter_map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -14,7 +14,7 @@ pub(super) fn asked(query: Option<&str>) -> Option<&str> {
     is_guid(value).then_some(value)
 }
 
-/// 32 hexadecimal digits, with all the dashes or none; in no braces and behind no scheme.
+/// 32 hexadecimal digits with all dashes or none, without braces or `urn:`.
 fn is_guid(text: &str) -> bool {
     matches!(text.len(), 32 | 36) && Uuid::try_parse(text).is_ok()
 }

@@ -1,8 +1,8 @@
-//! The public routes: a request comes in, and is answered in time, 200 only once its delivery is durable.
+//! The public routes: each request is answered in time, 200 only once its delivery is durable.
 //!
 //! ```text
-//! head ─▶ route ─▶ room for a body ─▶ body: hashed as it comes, kept up to its limit ─▶ signature ─▶ Delivery ─▶ intake ─▶ 200
-//!           └ 404      └ 503              └ 408, 413, 503                                  └ 401, 503               └ 503
+//! head ─▶ route ─▶ room for a body ─▶ body: hashed as it arrives, kept up to its limit ─▶ signature ─▶ Delivery ─▶ intake ─▶ 200
+//!           └ 404      └ 503              └ 408, 413, 503                                     └ 401, 503               └ 503
 //! ```
 //!
 //! | Route | Answer |
@@ -10,22 +10,22 @@
 //! | `POST /webhooks/accounting/{connector}`, also with `/{resource}` behind it | as drawn |
 //! | `POST /api/webhooks/incoming/{segment}/{hook}`, the own address of a hook such as `customer-created` | as drawn |
 //! | `POST /api/webhooks/incoming/{segment}`, the address that hooks may share | as drawn |
-//! | `GET` to either with `?echo=GUID` | the GUID, and never anything but a GUID |
-//! | `GET` to a segment of nobody's, anything else | 404 |
+//! | `GET` to either invoicing address with `?echo=GUID` | the GUID, and never anything but a GUID |
+//! | `GET` to an unknown segment, anything else | 404 |
 //!
-//! - The raw bytes are verified, whatever their type or encoding. A body is hashed with two secrets at most, the one of now and the
-//!   one before it. Only at the shared address, which tells no hook, the body says whose secrets to try first.
+//! - The raw bytes are verified, whatever their type or encoding. A body is hashed with at most two secrets, the current and the
+//!   previous one. Only at the shared address, which names no hook, the body says which secrets to try first.
 //! - Hashing is bounded for each source address that sends no valid signature: [`Options::hash_limit`].
-//! - No answer has a body, but for the echo's; none sets a cookie or tells why. Whoever may not deliver gets 401, whatever
-//!   the reason: also where no connector has that name, and only after the same work, so that nobody learns which there are.
-//!   A connector that is stopped says so to those alone who have its secret. One that cannot be received, since its secret is
-//!   not to be had, is the exception: 503 to everybody, or the provider would give it up.
-//! - Memory is bounded: bytes of bodies that are not verified yet by [`Options::unverified_bytes`], of which a quarter is
-//!   kept for small bodies; those of deliveries on their way by [`Options::verified_bytes`]. Above either, new requests are
-//!   answered 503 before their body is read; who has been read is never turned away.
-//! - A body has [`Options::body_time`] from the request's head. The rest of the time is the intake's.
+//! - Only the echo has a body, no answer sets a cookie, and none gives a reason. A sender that may not deliver gets 401, whatever the
+//!   reason; an unknown connector gets it after the same work, so that nobody can find out which connectors exist. Only a sender with
+//!   the secret learns that a connector is stopped. Exception: where the secret is not available on this worker, every sender gets
+//!   503, because the provider disables an address that answers 401.
+//! - Memory is bounded: unverified bodies by [`Options::unverified_bytes`], a quarter of which is reserved for small bodies; deliveries
+//!   that wait for their outcome by [`Options::verified_bytes`]. Above either limit new requests are answered 503 before their body is
+//!   read. A body that has been read is never refused for lack of memory.
+//! - A body must arrive within [`Options::body_time`] after the request's head. The rest of the time belongs to the intake.
 //!
-//! A sender that hangs up loses its answer, not its delivery: what was handed to the intake is seen through there.
+//! A sender that hangs up loses its answer, not its delivery: the intake completes what it was given.
 
 use std::{sync::Arc, time::Duration};
 
@@ -50,7 +50,7 @@ mod budget;
 mod echo;
 mod request;
 
-/// Makes a verified delivery durable and says how that ended. The time is when the head of its request was there.
+/// Makes a verified delivery durable and returns the outcome. The time is when the head of its request arrived.
 pub type Accept =
     Arc<dyn Fn(Delivery, DeliveryContent, Instant) -> BoxFuture<'static, DeliveryOutcome> + Send + Sync>;
 
@@ -65,25 +65,25 @@ pub fn accept_into<S: ProducerFactory>(intake: Intake<S>) -> Accept {
 /// How requests are treated.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long after its head the body of a request must be there.
+    /// Time from the head of a request until its body must have arrived.
     pub body_time: Duration,
-    /// Whose `X-Forwarded-For` is believed; empty for nobody's.
+    /// Proxies whose `X-Forwarded-For` is trusted; empty: none.
     pub proxies: Vec<IpNet>,
     /// Bytes of bodies that are being read, over all requests.
     pub unverified_bytes: usize,
-    /// Bytes that one source may have hashed without a valid signature.
+    /// Bytes that are hashed for one source without a valid signature.
     pub hash_limit: HashLimit,
-    /// Bytes of verified bodies that wait for their outcome. Once there are more, new requests are turned away.
+    /// Bytes of verified bodies that wait for their outcome. Above it new requests are answered 503.
     pub verified_bytes: usize,
-    /// What `Retry-After` says at least; up to two seconds are added, so that not all come back at once.
+    /// Minimum of `Retry-After`; up to two seconds are added, so that not all senders come back at once.
     pub retry_after: Duration,
-    /// Who is told of verified deliveries that were too large; `None` for nobody.
+    /// Gets verified deliveries that were too large.
     pub oversized: Option<mpsc::Sender<Oversized>>,
-    /// Who is told of echoes that were answered; `None` for nobody.
+    /// Gets echoes that were answered.
     pub echoed: Option<mpsc::Sender<Echoed>>,
-    /// Where it is noted by which subscriptions deliveries come.
+    /// Counts durable deliveries by subscription.
     pub delivery_stats: DeliveryStats,
-    /// How long the answer to an Acknowledge waits until others can know of it; then the provider is to ask again.
+    /// How long the answer to an Acknowledge waits until it is in Kafka; then 503, so that the provider asks again.
     pub acknowledge_time: Duration,
 }
 
@@ -104,10 +104,10 @@ impl Default for Options {
     }
 }
 
-/// The provider has asked whether a subscription's address takes deliveries, and was told so.
+/// The provider asked whether the address of a subscription takes deliveries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedAcknowledge {
-    /// Whose address.
+    /// The connector.
     pub connector: Arc<str>,
     /// The subscription.
     pub webhook_id: Option<String>,
@@ -117,29 +117,29 @@ pub struct ReceivedAcknowledge {
     pub received_at: i64,
 }
 
-/// An Acknowledge, and where it is told that it is durable: with the answer the provider makes the subscription active, and a
-/// crash of this process must not make nobody know of it.
+/// An Acknowledge, and the channel that reports it durable. The provider activates the subscription once it gets the answer, so the
+/// Acknowledge must survive a crash before that.
 pub type AcknowledgeNote = (ReceivedAcknowledge, oneshot::Sender<()>);
 
-/// A verified delivery was too large to be taken: the provider will repeat it in vain, so it is lost unless it is read again.
+/// A verified delivery was too large. Every repetition is refused as well, so its event is lost unless it is read from the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Oversized {
-    /// Whose it was.
+    /// The connector.
     pub connector: Arc<str>,
-    /// The accounting resource its address was registered for, where it was.
+    /// The accounting resource its address names, if any.
     pub resource: Option<AccountingResource>,
-    /// Bytes of the largest body that is taken.
+    /// The connector's body limit in bytes.
     pub limit: usize,
     /// Microseconds since 1970.
     pub received_at: i64,
 }
 
-/// The provider has asked for the echo of an invoicing address, and got it.
+/// The provider asked for the echo of an invoicing address, and got it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Echoed {
-    /// Whose address.
+    /// The connector.
     pub connector: Arc<str>,
-    /// The hook whose own address it is; `None` for the shared one.
+    /// The hook whose own address it is; `None`: the shared address.
     pub hook: Option<InvoicingHook>,
     /// Microseconds since 1970.
     pub received_at: i64,

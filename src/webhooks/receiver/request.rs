@@ -1,4 +1,4 @@
-//! One request, from its head to its answer: found, admitted, read, verified, taken, answered.
+//! One request, from its head to its answer: found, admitted, read, verified, handed to the intake, answered.
 
 use std::{
     collections::HashMap,
@@ -40,27 +40,26 @@ use crate::webhooks::{
     signature::{ACCOUNTING_HEADER, PresentedSignature, Scheme, SigningKeys},
 };
 
-/// Where accounting deliveries come to; the connector follows.
+/// Path of accounting deliveries; the connector follows.
 const ACCOUNTING_PATH: &str = "/webhooks/accounting/";
-/// Where invoicing deliveries come to; the segment follows.
+/// Path of invoicing deliveries; the segment follows.
 const INVOICING_PATH: &str = "/api/webhooks/incoming/";
 
-/// The shortest time between two echoes of one address that are told.
+/// Shortest time between two reported echoes of one address.
 const ECHO_INTERVAL: Duration = Duration::from_secs(1);
-/// What a header takes in memory beside its name and value.
+/// Memory that a header takes beside its name and value.
 const HEADER_OVERHEAD_BYTES: usize = 128;
-/// Largest body that is read for nobody: as for connectors that set no other limit.
+/// Body limit for requests to unknown connectors: the default of `body.limit.bytes`.
 pub(super) const UNKNOWN_ACCOUNTING_BODY_LIMIT: usize = 8 << 20;
-/// The same, for invoicing deliveries.
+/// The same for invoicing deliveries.
 pub(super) const UNKNOWN_INVOICING_BODY_LIMIT: usize = 256 << 10;
-/// The header that is looked for then.
+/// The signature header of requests to unknown connectors.
 pub(super) const UNKNOWN_SIGNATURE_HEADER: &str = "ms-signature";
 
-/// Most that is added to `Retry-After`, in seconds.
+/// Most seconds that are added to `Retry-After`.
 const RETRY_AFTER_JITTER_SECONDS: u64 = 2;
 
-/// The routes, and nothing but them. What is said to `acknowledged` is said without waiting: where nobody keeps up with it,
-/// it is dropped and counted.
+/// The public routes. Sends to `acknowledged` without waiting: if that channel is full, the Acknowledge is dropped and counted.
 pub fn router(
     receivers: Receivers,
     accept: Accept,
@@ -81,23 +80,23 @@ pub fn router(
         .with_state(shared)
 }
 
-/// What all requests share.
+/// What all requests share; handles each of them.
 struct RequestHandler {
     receivers: Receivers,
     accept: Accept,
     acknowledged: mpsc::Sender<AcknowledgeNote>,
     budget: Arc<ReceiverBudget>,
-    /// What deliveries to nobody are hashed with; what comes of it is not looked at.
+    /// Keys for deliveries to unknown connectors; the result is ignored.
     unknown_keys: SigningKeys,
-    /// When the last echo of each address was told.
+    /// When the last echo of each address was reported.
     echoes: Mutex<HashMap<EchoAddress, Instant>>,
     options: Options,
 }
 
-/// A connector, and the hook whose own address it is; `None` for the shared one.
+/// A connector and the hook whose own address it is; `None`: the shared address.
 type EchoAddress = (Arc<str>, Option<InvoicingHook>);
 
-/// The parts of a path that its route leaves open.
+/// The variable segments of a path.
 type Segments = Result<Path<Vec<String>>, PathRejection>;
 
 async fn accounting(
@@ -141,7 +140,7 @@ async fn nowhere(State(shared): State<Arc<RequestHandler>>, request: Request) ->
 }
 
 impl RequestHandler {
-    /// A request to an address of this receiver, or of nobody.
+    /// Handles a request to the address of this receiver.
     async fn receive(&self, found: ReceiverLookup, address: Address, request: Request) -> Response {
         let (head, body) = request.into_parts();
         if let (Address::Invoicing(hook), &Method::GET) = (address, &head.method) {
@@ -157,7 +156,7 @@ impl RequestHandler {
         }
     }
 
-    /// What a delivery to this address has to fulfil.
+    /// The check that a delivery to this address has to pass.
     fn check<'a>(
         &'a self,
         head: &Parts,
@@ -198,7 +197,7 @@ impl RequestHandler {
         }
     }
 
-    /// Says that the address is the receiver's.
+    /// Answers the echo of an invoicing address.
     async fn echo(
         &self,
         found: ReceiverLookup,
@@ -212,7 +211,7 @@ impl RequestHandler {
             }
             (ReceiverLookup::Received(receiver), Some(guid)) => {
                 if self.admit(head, Some(&receiver)).is_ok() {
-                    self.tell_echo(&receiver, hook);
+                    self.report_echo(&receiver, hook);
                 }
                 return echo_response(guid);
             }
@@ -224,26 +223,26 @@ impl RequestHandler {
         self.refuse(refusal, head, body).await
     }
 
-    /// Tells of an echo, at most once in [`ECHO_INTERVAL`] for each address: anybody may ask. The answer waits for nothing, because
-    /// a hook whose echo is forgotten is still in the provider's list.
-    fn tell_echo(&self, receiver: &Receiver, hook: Option<InvoicingHook>) {
-        let Some(told) = &self.options.echoed else { return };
+    /// Reports an echo, at most once in [`ECHO_INTERVAL`] for each address, because anybody may ask for one. The answer does not wait:
+    /// a hook whose echo is lost is still in the provider's list.
+    fn report_echo(&self, receiver: &Receiver, hook: Option<InvoicingHook>) {
+        let Some(echoed) = &self.options.echoed else { return };
         let connector = Arc::clone(&receiver.connector);
         let mut echoes = self.echoes.lock();
         let (place, now) = ((Arc::clone(&connector), hook), Instant::now());
         if echoes.get(&place).is_some_and(|last| now.duration_since(*last) < ECHO_INTERVAL) {
             return;
         }
-        if told.try_send(Echoed { connector, hook, received_at: Moment::now().micros() }).is_ok() {
+        if echoed.try_send(Echoed { connector, hook, received_at: Moment::now().micros() }).is_ok() {
             echoes.retain(|_, last| now.duration_since(*last) < ECHO_INTERVAL);
             echoes.insert(place, now);
         }
     }
 
-    /// Whether a delivery may be read at all.
+    /// Checks the source address.
     fn admit(&self, head: &Parts, receiver: Option<&Receiver>) -> Result<(), Refusal> {
         let Some(receiver) = receiver else { return Ok(()) };
-        // A request without a peer comes from nowhere, which no list names.
+        // A request without a peer has no address, so no list contains it.
         let accepted = match self.source(head) {
             Some(source) => receiver.accepts_from(source),
             None => receiver.sources.is_empty(),
@@ -251,18 +250,18 @@ impl RequestHandler {
         if accepted { Ok(()) } else { Err(Refusal::Source) }
     }
 
-    /// Where a request comes from: the peer, or the address that a proxy of ours forwarded.
+    /// The source of a request: its peer, or the address that a trusted proxy forwarded.
     fn source(&self, head: &Parts) -> Option<IpAddr> {
         peer(head).map(|peer| origin::of(peer, &head.headers, &self.options.proxies))
     }
 
-    /// Refuses a source that has used up what is hashed for it.
+    /// Refuses a source whose hash budget is empty.
     fn throttled(&self, source: IpAddr, head: &Parts, rest: bool) -> Response {
         self.budget.sources.log_refusal(source, Instant::now());
         self.refused(Refusal::Throttled, head, rest)
     }
 
-    /// Reads, verifies, takes and answers.
+    /// Reads the body, verifies it, hands it to the intake, and answers.
     async fn deliver(
         &self,
         head: &Parts,
@@ -280,7 +279,7 @@ impl RequestHandler {
             return self.throttled(source, head, !body.is_end_stream());
         }
         let announced = body::announced(&body).and_then(|length| usize::try_from(length).ok());
-        // What is longer than the limit is not kept.
+        // A body above the limit is not kept.
         let Some(mut held) =
             self.budget.enter(announced.filter(|length| *length <= limits.bytes).unwrap_or(0), source)
         else {
@@ -289,7 +288,7 @@ impl RequestHandler {
         if is_free {
             held.allow_free();
         }
-        // The head is held as long as the body, and may be the larger of the two.
+        // The head is held as long as the body and may be larger.
         if !held.grow(weight(&head.headers)) {
             return self.refused(Refusal::Shed, head, !body.is_end_stream());
         }
@@ -310,7 +309,7 @@ impl RequestHandler {
             (Ok(_), None) => return self.refused(Refusal::Unknown, head, false),
         };
         held.give_back_hashed();
-        // The place tells whether the secret before this one is still in use; it is no secret.
+        // The index shows whether the previous secret is still in use.
         let secret = verified.secret;
         tracing::debug!(connector = &*receiver.connector, secret, "a delivery was verified");
         if receiver.state == ReceiverState::Stopped {
@@ -324,7 +323,7 @@ impl RequestHandler {
         self.take(receiver, head, address.family(receiver, verified.hook), body, since).await
     }
 
-    /// Hands a verified body on and answers with what became of it.
+    /// Hands a verified body to the intake and answers with the outcome.
     async fn take(
         &self,
         receiver: &Receiver,
@@ -358,7 +357,7 @@ impl RequestHandler {
             let resource = reading.resource;
             match (self.accept)(delivery, reading, since).await {
                 DeliveryOutcome::Durable => {
-                    self.hear(&context, webhook.as_deref(), resource);
+                    self.count_delivery(&context, webhook.as_deref(), resource);
                     DeliveryEnd::Durable
                 }
                 DeliveryOutcome::Full => DeliveryEnd::Full,
@@ -372,8 +371,13 @@ impl RequestHandler {
         }
     }
 
-    /// Notes by which subscription a delivery came.
-    fn hear(&self, context: &DeliveryContext, webhook: Option<&str>, resource: Option<AccountingResource>) {
+    /// Counts a durable delivery for its subscription.
+    fn count_delivery(
+        &self,
+        context: &DeliveryContext,
+        webhook: Option<&str>,
+        resource: Option<AccountingResource>,
+    ) {
         let by = match (&context.family, webhook) {
             (ApiFamily::Accounting { .. }, Some(id)) => {
                 DeliveredBy::Webhook(id, resource.or_else(|| registered(context)))
@@ -384,8 +388,8 @@ impl RequestHandler {
         self.options.delivery_stats.note(&context.connector, by, context.received_at);
     }
 
-    /// Tells of an Acknowledge, and waits until that is durable. The answer makes the subscription active: where subscriptions are
-    /// kept here, none may become so that a crash would make everybody forget, so the provider is to ask again.
+    /// Reports an Acknowledge and waits until it is in Kafka. The answer activates the subscription: if this connector manages its
+    /// subscriptions and the Acknowledge may be lost in a crash, the answer is 503, and the provider asks again.
     async fn acknowledge(
         &self,
         receiver: &Receiver,
@@ -409,7 +413,7 @@ impl RequestHandler {
         is_durable || !receiver.advertised.manages
     }
 
-    /// The provider's own, and lost: somebody has to raise the limit.
+    /// Reports a delivery of the provider that is lost unless the limit is raised.
     fn oversized(&self, receiver: &Receiver, address: Address, limit: usize) {
         let connector = &receiver.connector;
         tracing::error!(
@@ -423,42 +427,42 @@ impl RequestHandler {
         };
         let received_at = Moment::now().micros();
         let oversized = Oversized { connector: Arc::clone(connector), resource, limit, received_at };
-        if let Some(told) = &self.options.oversized
-            && told.try_send(oversized).is_err()
+        if let Some(channel) = &self.options.oversized
+            && channel.try_send(oversized).is_err()
         {
             tracing::warn!(connector = &**connector, "channel for oversized deliveries is full; dropped one");
         }
     }
 
-    /// Refuses, and lets what is left of a short body come in first.
+    /// Refuses after the rest of a short body has arrived.
     async fn refuse(&self, refusal: Refusal, head: &Parts, body: Body) -> Response {
         let whole = body::discard(body, head, since(head) + self.options.body_time).await;
         self.refused(refusal, head, !whole)
     }
 
-    /// `rest` says that something of the body was not read.
+    /// `rest`: a part of the body was not read.
     fn refused(&self, refusal: Refusal, head: &Parts, rest: bool) -> Response {
         metrics::delivery_refused(addressed(head.uri.path()), refusal);
         tracing::debug!(?refusal, "a request was refused");
-        // Nobody keeps its place without ever delivering anything. But who is turned away for want of room may: to make another
-        // connection costs us more; and so may a proxy, whose connections are everybody's.
+        // A sender without valid deliveries loses its connection. Exceptions: one that is refused for lack of room, because another
+        // connection would cost us more, and a proxy, whose connections serve other senders too.
         let proxied = peer(head).is_some_and(|peer| origin::is_proxy(peer, &self.options.proxies));
         let ends = !matches!(refusal, Refusal::Shed | Refusal::Throttled) && !proxied;
         refusal_response(refusal, head.version, rest, ends, self.options.retry_after)
     }
 }
 
-/// What the address of a request says of its deliveries.
+/// What the address of a request says about its deliveries.
 #[derive(Debug, Clone, Copy)]
 enum Address {
-    /// Accounting, with the resource that the address was registered for, where it names one.
+    /// Accounting, with the resource that the address names, if any.
     Accounting(Option<AccountingResource>),
-    /// Invoicing, with the hook whose own address it is; `None` for the shared one.
+    /// Invoicing, with the hook whose own address it is; `None`: the shared address.
     Invoicing(Option<InvoicingHook>),
 }
 
 impl Address {
-    /// What is read of a body. Without a receiver it is read as any other, and refused as unsigned.
+    /// How much of a body is read. A body for an unknown connector is read like any other, and refused as unsigned.
     fn limits(self, receiver: Option<&Receiver>, until: Instant) -> BodyLimits {
         match self {
             Self::Accounting(_) => {
@@ -475,7 +479,7 @@ impl Address {
         }
     }
 
-    /// What is known of a delivery beside its body; `hook` is the one that verified it.
+    /// What is known about a delivery beside its body. `hook`: the one whose secret verified it.
     fn family(self, receiver: &Receiver, hook: Option<InvoicingHook>) -> ApiFamily {
         match self {
             Self::Accounting(resource) => ApiFamily::Accounting { resource },
@@ -487,7 +491,7 @@ impl Address {
     }
 }
 
-/// Deliveries are posted; whose this one is.
+/// The receiver of a POST request; `None`: the connector is unknown.
 fn posted(head: &Parts, found: ReceiverLookup) -> Result<Option<Arc<Receiver>>, Refusal> {
     if head.method != Method::POST {
         return Err(Refusal::Route);
@@ -500,7 +504,7 @@ fn posted(head: &Parts, found: ReceiverLookup) -> Result<Option<Arc<Receiver>>, 
     }
 }
 
-/// The resource that the address was registered for, where it says one.
+/// The accounting resource that the address names, if any.
 fn registered(context: &DeliveryContext) -> Option<AccountingResource> {
     match context.family {
         ApiFamily::Accounting { resource } => resource,
@@ -508,7 +512,7 @@ fn registered(context: &DeliveryContext) -> Option<AccountingResource> {
     }
 }
 
-/// The reason to count for a delivery whose head shows no usable signature. The sender gets 401 for each.
+/// The reason that is counted for a delivery without a usable signature header. The answer is always 401.
 fn unsigned(headers: &HeaderMap, header: &HeaderName, receiver: Option<&Receiver>) -> Refusal {
     match receiver {
         None => Refusal::Unknown,
@@ -517,7 +521,7 @@ fn unsigned(headers: &HeaderMap, header: &HeaderName, receiver: Option<&Receiver
     }
 }
 
-/// The API whose address this path is.
+/// The API that this path belongs to.
 fn addressed(path: &str) -> Option<DeliveryFamily> {
     let families =
         [(ACCOUNTING_PATH, DeliveryFamily::Accounting), (INVOICING_PATH, DeliveryFamily::Invoicing)];
@@ -529,7 +533,7 @@ fn peer(head: &Parts) -> Option<IpAddr> {
     head.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())
 }
 
-/// When the head of a request was there.
+/// When the head of a request arrived.
 fn since(head: &Parts) -> Instant {
     head.extensions.get::<Arrived>().map_or_else(Instant::now, |Arrived(since)| *since)
 }
@@ -539,19 +543,19 @@ fn weight(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len() + HEADER_OVERHEAD_BYTES).sum()
 }
 
-/// The trace a request belongs to, where it names exactly one.
+/// The trace of a request that names exactly one.
 fn traceparent(headers: &HeaderMap) -> Option<String> {
     let mut values = headers.get_all("traceparent").iter();
     let (value, None) = (values.next()?.to_str().ok()?, values.next()) else { return None };
     value.parse::<Traceparent>().is_ok().then(|| value.to_owned())
 }
 
-/// The delivery is durable, or was nothing but a question.
+/// The delivery is durable, or was a question.
 fn taken() -> Response {
     empty(StatusCode::OK)
 }
 
-/// Not now.
+/// 503: the sender should try again later.
 fn later(after: Duration) -> Response {
     let spread = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_micros());
     let after = after.as_secs() + u64::from(spread) % (RETRY_AFTER_JITTER_SECONDS + 1);
@@ -560,7 +564,7 @@ fn later(after: Duration) -> Response {
     response
 }
 
-/// The text that was asked to be echoed, and that nobody shall take for anything but text.
+/// The requested echo. The headers keep browsers from interpreting it as anything but text.
 fn echo_response(guid: &str) -> Response {
     let mut response = Response::new(Body::from(guid.to_owned()));
     let headers = response.headers_mut();
@@ -570,8 +574,8 @@ fn echo_response(guid: &str) -> Response {
     response
 }
 
-/// Not at all. The connection ends with the answer where `ends` says so, and where a rest of the body was left unread: nothing
-/// after it could be told from that rest.
+/// The answer to a refused request. The connection closes if `ends`, or if a rest of the body was not read: the next request could
+/// not be separated from it.
 fn refusal_response(
     refusal: Refusal,
     version: Version,

@@ -1,11 +1,11 @@
-//! Who is received: for every connector what its deliveries are held to, ready to verify with.
+//! The receivers: for each connector how its deliveries are verified, ready to use, and what has been delivered to it.
 //!
-//! Configurations ─▶ [`Receiver::of`] ─▶ [`Receivers::set`] ─▶ one look-up per request. Nothing here reads files or asks
-//! anybody: what is in the table is served also when everything else is away.
+//! Configurations ─▶ [`Receiver::of`] ─▶ [`Receivers::set`] ─▶ one look-up for each request. Nothing here reads files or the network:
+//! requests are served from this table also while everything else is down.
 //!
-//! - A request sees one table, whole: a change is seen by the requests that come after it.
-//! - No receiver without a way to trust its deliveries: a secret too short to be one, or neither signature nor addresses, is
-//!   refused here, whoever wrote the configuration.
+//! - A request sees one whole table; a change applies to later requests.
+//! - Every receiver verifies: a secret that is too short, or a configuration with neither signature nor source addresses, is refused
+//!   here, whatever wrote the configuration.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -25,7 +25,7 @@ use model::{AccountingResource, CompanyId, Fingerprint, InvoicingHook, Target, T
 use super::signature::{self, SHORTEST_SECRET, SigningKeys, fingerprints};
 use crate::config::{self, connector::webhook::Signature};
 
-/// The shortest and the longest time between two tellings of what was heard.
+/// Bounds of the interval between two heartbeats after deliveries.
 const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -38,48 +38,48 @@ pub struct Receiver {
     pub prefix: Arc<str>,
     /// Topic of its dead letters.
     pub dead_letters: Arc<str>,
-    /// What becomes of its deliveries.
+    /// Whether its deliveries are published.
     pub state: ReceiverState,
-    /// Accounting deliveries, where it takes any.
+    /// How accounting deliveries are verified, if it takes any.
     pub accounting: Option<AccountingReceiver>,
-    /// Invoicing deliveries, where it takes any.
+    /// How invoicing deliveries are verified, if it takes any.
     pub invoicing: Option<InvoicingReceiver>,
-    /// Networks that deliveries may come from; empty for any.
+    /// Networks that deliveries may come from; empty: any.
     pub sources: Vec<IpNet>,
-    /// What others are told of it.
+    /// What heartbeats say about it.
     pub advertised: Advertised,
 }
 
-/// What others are told of a receiver: which secrets it verifies with, and how often that it was heard.
+/// What heartbeats say about a receiver: the secrets it verifies with; and how often they are sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Advertised {
     /// Fingerprints of the secrets of accounting deliveries.
     pub accounting: BTreeSet<Fingerprint>,
-    /// The same of those from which the secrets of invoicing hooks are derived; that of nothing where none are signed.
+    /// Fingerprints of the secrets from which those of invoicing hooks are derived; that of the empty text if none are signed.
     pub invoicing: BTreeSet<Fingerprint>,
-    /// Time between two tellings.
+    /// Interval between two heartbeats after deliveries.
     pub every: Duration,
-    /// Whether its subscriptions are kept here: then none may become active that nobody here knows of.
+    /// Whether this cluster manages its subscriptions: then an Acknowledge must be in Kafka before it is answered.
     pub manages: bool,
 }
 
-/// What becomes of a connector's deliveries.
+/// Whether a connector's deliveries are published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReceiverState {
-    /// They are published: RUNNING.
+    /// They are published.
     Running,
-    /// They are kept until the connector runs again: PAUSED. To a sender that is no difference.
+    /// They are accepted and kept in the spool until the connector runs again.
     Paused,
-    /// They are refused, and the provider may try again later: STOPPED.
+    /// They are answered 503.
     Stopped,
 }
 
 /// How accounting deliveries are verified.
 #[derive(Debug)]
 pub struct AccountingReceiver {
-    /// The secret, and the one before it.
+    /// The current and the previous secret.
     pub keys: SigningKeys,
-    /// Bytes of the largest body.
+    /// Body limit in bytes.
     pub body_limit: usize,
 }
 
@@ -88,46 +88,46 @@ pub struct AccountingReceiver {
 pub struct InvoicingReceiver {
     /// The segment of the path that names the service: the last one of the shared address.
     pub segment: String,
-    /// The hooks whose deliveries are taken, each also at an address of its own.
+    /// The hooks whose deliveries are taken, each also at its own address.
     pub hooks: BTreeSet<InvoicingHook>,
-    /// How they are trusted.
+    /// What verifies them.
     pub trust: Trust,
     /// Companies of the tenants.
     pub tenants: Arc<BTreeMap<TenantId, CompanyId>>,
-    /// Bytes of the largest body.
+    /// Body limit in bytes.
     pub body_limit: usize,
 }
 
-/// How invoicing deliveries are trusted.
+/// What verifies invoicing deliveries.
 #[derive(Debug)]
 pub enum Trust {
-    /// By signature.
+    /// A signature.
     Signed {
-        /// The header it is in.
+        /// The header with the signature.
         header: HeaderName,
-        /// The secret of each hook, then the one before it.
+        /// The current and the previous secret of each hook.
         keys: BTreeMap<InvoicingHook, SigningKeys>,
     },
-    /// By [`Receiver::sources`] alone, which are not empty.
+    /// The source address alone; [`Receiver::sources`] is not empty.
     Addresses,
 }
 
-/// Why a configuration makes no receiver.
+/// Why a configuration cannot be received.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Anybody could guess it.
+    /// The secret could be guessed.
     #[error("{key}: is shorter than {SHORTEST_SECRET} bytes; set a longer secret, here and at the provider")]
     ShortSecret {
         /// Where it is set.
         key: &'static str,
     },
-    /// No request can have it.
+    /// The name of the signature header is not valid.
     #[error(
         "invoicing.signature.header: is not the name of a header; name the one that carries the signature"
     )]
     Header(#[source] http::header::InvalidHeaderName),
-    /// Anybody could invent events.
+    /// Deliveries would not be verified at all.
     #[error(
         "invoicing.signature.policy: is off without source.addresses; name the provider's networks there, or require \
          signatures"
@@ -136,7 +136,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The same configuration makes the same mistake.
+    /// Never: the same configuration fails again.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         Retry::Never
@@ -144,10 +144,10 @@ impl Error {
 }
 
 impl Receiver {
-    /// What a configuration asks for.
+    /// The receiver of a configuration.
     ///
     /// # Errors
-    /// Its deliveries could not be trusted; says which key to mend.
+    /// Its deliveries could not be verified; names the key to correct.
     pub fn of(
         source: &config::WebhookSource,
         dead_letters: String,
@@ -194,51 +194,51 @@ impl Receiver {
     }
 }
 
-/// A connector that is configured and cannot be received: what would verify its deliveries is not to be had.
+/// A connector that is configured and cannot be received, because its secrets or its configuration cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FaultyReceiver {
     /// Its name.
     pub connector: String,
-    /// Last segment of the path of its invoicing deliveries, where it takes any.
+    /// Its segment for invoicing deliveries, if it takes any.
     pub segment: Option<String>,
 }
 
-/// Whose deliveries come to an address.
+/// The receiver of an address.
 #[derive(Debug, Clone)]
 pub enum ReceiverLookup {
-    /// This one's.
+    /// It is received.
     Received(Arc<Receiver>),
-    /// A [`FaultyReceiver`] one's.
+    /// It belongs to a [`FaultyReceiver`].
     Faulty,
-    /// That is not known yet.
+    /// The configurations are not loaded yet.
     NotLoaded,
-    /// Nobody's.
+    /// No connector has it.
     NotConfigured,
 }
 
-/// The receivers of the moment. Cheap to clone; all clones are one table.
+/// The current receivers. Cheap to clone; all clones share one table.
 #[derive(Debug, Clone, Default)]
 pub struct Receivers(Arc<watch::Sender<ReceiverTable>>);
 
-/// Who is received.
+/// The table of receivers.
 #[derive(Debug, Default)]
 pub struct ReceiverTable {
     by_connector: HashMap<Arc<str>, Arc<Receiver>>,
     by_segment: HashMap<String, Arc<Receiver>>,
     faulty: Vec<FaultyReceiver>,
-    /// There may be others: the table is that of an earlier run, or of none.
+    /// The configurations are not loaded: the table is that of an earlier run, or empty.
     partial: bool,
 }
 
 impl Receivers {
-    /// Nobody is received yet.
+    /// An empty table.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Receives these from now on, and nobody else; tells the provider to try those that are faulty again later. Of two with one
-    /// invoicing segment the first gets its deliveries.
+    /// Replaces the table. Deliveries to a faulty connector are answered 503. Of two connectors with one invoicing segment the first gets
+    /// its deliveries.
     pub fn set(&self, table: Vec<Arc<Receiver>>, faulty: Vec<FaultyReceiver>) {
         let mut new = ReceiverTable { faulty, ..ReceiverTable::default() };
         for receiver in table {
@@ -251,8 +251,8 @@ impl Receivers {
         self.0.send_modify(|table| *table = ReceiverTable { partial: table.partial, ..new });
     }
 
-    /// Says whether there may be others than those that were set. Until that is known, requests to unknown connectors are answered
-    /// 503: the provider gives up an address that does not know it.
+    /// Sets whether configurations are still missing. As long as they are, requests to unknown connectors are answered 503, because the
+    /// provider disables an address that answers 401.
     pub fn set_partial(&self, partial: bool) {
         self.0.send_if_modified(|table| std::mem::replace(&mut table.partial, partial) != partial);
     }
@@ -263,7 +263,7 @@ impl Receivers {
         self.0.subscribe()
     }
 
-    /// Whose accounting deliveries have this connector's name in their path.
+    /// The receiver of `/webhooks/accounting/{connector}`.
     #[must_use]
     pub fn accounting(&self, connector: &str) -> ReceiverLookup {
         let table = self.0.borrow();
@@ -271,7 +271,7 @@ impl Receivers {
         table.found(receiver, |faulty| faulty.connector == connector)
     }
 
-    /// Whose invoicing deliveries come to the own address of a hook below this segment.
+    /// The receiver of the own address of a hook below this segment.
     #[must_use]
     pub fn invoicing_hook(&self, segment: &str, hook: InvoicingHook) -> ReceiverLookup {
         match self.invoicing(segment) {
@@ -282,7 +282,7 @@ impl Receivers {
         }
     }
 
-    /// Whose invoicing deliveries have this last segment in their path.
+    /// The receiver of the shared address with this segment.
     #[must_use]
     pub fn invoicing(&self, segment: &str) -> ReceiverLookup {
         let table = self.0.borrow();
@@ -348,28 +348,28 @@ fn trust(invoicing: &config::connector::webhook::Invoicing, sources: &[IpNet]) -
     })
 }
 
-/// The bytes of a secret that is long enough to be one.
+/// The bytes of a secret that is long enough.
 fn long<'a>(key: &'static str, secret: &'a Secret) -> Result<&'a [u8], Error> {
     let bytes = secret.reveal().as_bytes();
     if bytes.len() < SHORTEST_SECRET { Err(Error::ShortSecret { key }) } else { Ok(bytes) }
 }
 
-/// Accounting subscriptions of one connector that are remembered. Hooks are no more than there are kinds of them.
+/// Accounting subscriptions that are counted for one connector. Hooks are bounded by their kinds.
 pub const MAX_TRACKED_WEBHOOKS: usize = 256;
 
-/// By which subscription a delivery came.
+/// The subscription that sent a delivery.
 #[derive(Debug, Clone, Copy)]
 pub enum DeliveredBy<'a> {
-    /// An accounting webhook, and its resource where that is known.
+    /// An accounting webhook, and its resource if that is known.
     Webhook(&'a str, Option<AccountingResource>),
-    /// An invoicing hook, as its secret tells.
+    /// An invoicing hook, identified by its secret.
     Hook(InvoicingHook),
 }
 
-/// What was heard of one connector.
+/// Deliveries of one connector.
 #[derive(Debug, Clone, Default)]
 pub struct ConnectorStats {
-    /// Rises with every delivery.
+    /// All of them.
     pub count: u64,
     /// By webhook.
     pub webhooks: BTreeMap<String, Traffic>,
@@ -377,15 +377,15 @@ pub struct ConnectorStats {
     pub hooks: BTreeMap<Target, Traffic>,
 }
 
-/// By which subscriptions deliveries came that are durable, and when. Cheap to clone; all clones are one.
+/// Durable deliveries by subscription, with the time of the last one. Cheap to clone; all clones share one map.
 ///
-/// Receivers note, one short lock for each delivery; somebody else looks every so often and tells the cluster. Of each connector
-/// the [`MAX_TRACKED_WEBHOOKS`] ids that were heard of last are kept: an id is a text of the provider's, so nobody may make more of them.
+/// Receivers count, with one short lock for each delivery; heartbeats report the counts. For each connector the
+/// [`MAX_TRACKED_WEBHOOKS`] ids with the latest deliveries are kept, because ids come from outside.
 #[derive(Debug, Clone, Default)]
 pub struct DeliveryStats(Arc<Mutex<HashMap<Arc<str>, ConnectorStats>>>);
 
 impl DeliveryStats {
-    /// A delivery of a connector is durable since this moment.
+    /// Counts a durable delivery.
     pub fn note(&self, connector: &Arc<str>, by: DeliveredBy<'_>, at: i64) {
         let mut all = self.0.lock();
         if !all.contains_key(connector) {
@@ -411,19 +411,19 @@ impl DeliveryStats {
         }
     }
 
-    /// How many deliveries of a connector there were.
+    /// Number of deliveries of a connector.
     #[must_use]
     pub fn count(&self, connector: &str) -> u64 {
         self.0.lock().get(connector).map_or(0, |heard| heard.count)
     }
 
-    /// All that was heard of a connector.
+    /// Deliveries of a connector.
     #[must_use]
     pub fn of(&self, connector: &str) -> ConnectorStats {
         self.0.lock().get(connector).cloned().unwrap_or_default()
     }
 
-    /// Forgets connectors that are not received any more.
+    /// Drops connectors that are not received any more.
     pub fn retain(&self, is_received: impl Fn(&str) -> bool) {
         self.0.lock().retain(|connector, _| is_received(connector));
     }

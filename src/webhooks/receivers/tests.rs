@@ -98,7 +98,7 @@ fn a_secret_that_is_short_or_empty_makes_no_receiver() {
 }
 
 #[test]
-fn deliveries_that_nobody_signs_need_addresses() {
+fn unsigned_deliveries_need_source_addresses() {
     let unsigned = [("invoicing.signature.policy", "off"), ("source.addresses", "192.0.2.0/24")];
     let mut anybody = source("hooks", &unsigned);
     anybody.source_addresses.clear();
@@ -195,7 +195,7 @@ fn nothing_of_a_secret_is_shown() {
 }
 
 #[test]
-fn an_address_of_a_connector_at_fault_is_told_from_one_of_nobody() {
+fn faulty_and_unknown_connectors_are_distinguished() {
     let receivers = Receivers::new();
     let faulty = |connector: &str, segment: Option<&str>| FaultyReceiver {
         connector: connector.into(),
@@ -231,7 +231,7 @@ fn an_address_of_a_connector_at_fault_is_told_from_one_of_nobody() {
 }
 
 #[test]
-fn deliveries_are_counted_by_webhook_and_by_hook_and_the_last_moment_counts() {
+fn deliveries_are_counted_by_webhook_and_by_hook() {
     let (hearing, hooks) = (DeliveryStats::default(), Arc::from("hooks"));
     let hook: InvoicingHook =
         InvoicingHook { entity: "Customer".parse().unwrap(), action: "Created".parse().unwrap() };
@@ -252,7 +252,7 @@ fn deliveries_are_counted_by_webhook_and_by_hook_and_the_last_moment_counts() {
 }
 
 #[test]
-fn of_too_many_webhooks_those_are_kept_that_were_heard_of_last() {
+fn webhooks_with_the_latest_deliveries_are_kept() {
     let (hearing, hooks) = (DeliveryStats::default(), Arc::from("hooks"));
 
     for at in 0..=MAX_TRACKED_WEBHOOKS {
