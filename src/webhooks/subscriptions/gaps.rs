@@ -1,12 +1,10 @@
-//! What may be missing because a subscription was not there, and when that is over.
+//! Gaps of subscriptions: deliveries that may be missing, and when the cause is over.
 //!
 //! # Silence
 //!
-//! Whether nothing comes because nothing happens.
-//!
-//! Of each target the longest silence is remembered that ended within the last two spans (a week each, unless people listen for
-//! longer), so that nights and weekends are known after the first. A silence several times as long is not plausible any more:
-//! whatever the provider says of the subscription, what happened meanwhile is read again.
+//! A target that sends nothing may be broken although the provider calls its subscription active. For each target the longest silence
+//! that ended within the last two spans is remembered (a week each by default), so that nights and weekends are known after the first. A
+//! silence several times as long is not plausible: a gap is opened, and what happened meanwhile is read again.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +13,7 @@ use model::{Fingerprint, Gap, GapCause, GapState, Pace, Repair, Subscription, Ta
 use super::{PlanInput, SilenceRules};
 use crate::state::subscriptions::Change;
 
-/// Deliveries of a subscription may be missing since the last one that is durable.
+/// Opens a gap for a subscription, since its last durable delivery.
 pub(super) fn open(
     input: &PlanInput<'_>,
     one: &Subscription,
@@ -29,7 +27,7 @@ pub(super) fn open(
     if ledger.is_covered(one.target, &one.nonce, from) {
         return None;
     }
-    // One that goes on says it already.
+    // A gap that is still open covers it.
     let is_known = ledger.gaps.values().any(|gap| {
         gap.target == Some(one.target)
             && gap.cause == cause
@@ -42,7 +40,7 @@ pub(super) fn open(
     Some(found(input, one.target, cause, (from, None), detail.into()))
 }
 
-/// A gap that is found now, from a moment to another, or to one that is not known yet.
+/// A gap that is found now; its end may not be known yet.
 fn found(
     input: &PlanInput<'_>,
     target: Target,
@@ -64,7 +62,7 @@ fn found(
     })
 }
 
-/// Nobody has accepted a subscription for too long, and there is no other.
+/// Opens a gap for a subscription that no receiver accepted in time, if there is no other.
 pub(super) fn open_awaiting(input: &PlanInput<'_>, one: &Subscription) -> Option<Change> {
     if input.ledger.active(one.target).next().is_some() {
         return None;
@@ -76,12 +74,12 @@ pub(super) fn open_awaiting(input: &PlanInput<'_>, one: &Subscription) -> Option
     open(input, one, GapCause::Awaiting, detail)
 }
 
-/// A subscription is about to be moved without one beside it.
+/// Opens a gap for a subscription that is moved without a second one.
 pub(super) fn open_moved(input: &PlanInput<'_>, one: &Subscription) -> Option<Change> {
     open(input, one, GapCause::Moved, "nothing is sent from the move until the new address is accepted")
 }
 
-/// What is sent is signed with a secret that no receiver knows any more, and nothing else stands for it.
+/// Opens a gap if every active subscription of a target signs with a secret that is not configured any more.
 pub(super) fn open_unverified(input: &PlanInput<'_>, target: Target) -> Option<Change> {
     let wanted = input.wanted.get(&target)?;
     let active: Vec<&Subscription> = input.ledger.active(target).collect();
@@ -101,7 +99,7 @@ pub(super) fn open_unverified(input: &PlanInput<'_>, target: Target) -> Option<C
     )
 }
 
-/// Ends the gaps whose cause is over, and asks for their repair.
+/// Ends gaps whose cause is over, and requests their repair.
 pub(super) fn end(input: &PlanInput<'_>) -> Vec<Change> {
     let PlanInput { ledger, rules, now, .. } = input;
     let mut changes = Vec::new();
@@ -114,7 +112,7 @@ pub(super) fn end(input: &PlanInput<'_>) -> Vec<Change> {
             },
         };
         if let Some(Target::Invoicing(_)) = gap.target {
-            // There is nothing to read it from: a person has to know.
+            // Lost invoicing events cannot be read: the operator has to know.
             changes.push(Change::Gap(Gap { to: Some(to), state: GapState::Unrepairable, ..gap.clone() }));
             continue;
         }
@@ -128,7 +126,7 @@ pub(super) fn end(input: &PlanInput<'_>) -> Vec<Change> {
     changes
 }
 
-/// When the cause of a gap was over; `None` while it is not.
+/// When the cause of a gap was over; `None`: it is not.
 fn over(input: &PlanInput<'_>, gap: &Gap) -> Option<i64> {
     let PlanInput { ledger, now, wanted, .. } = input;
     match gap.cause {
@@ -139,7 +137,7 @@ fn over(input: &PlanInput<'_>, gap: &Gap) -> Option<i64> {
         | GapCause::Retention
         | GapCause::Floor
         | GapCause::Unreadable => Some(gap.opened_at),
-        // Whoever plans runs, unless the stop has not reached it yet.
+        // The task runs again, unless the stop has not reached it yet.
         GapCause::Stopped => (gap.opened_at < input.began).then_some(*now),
         GapCause::Disabled | GapCause::Lost | GapCause::Awaiting | GapCause::Moved | GapCause::Secret => {
             let Some(target) = gap.target else { return Some(gap.opened_at) };
@@ -151,13 +149,13 @@ fn over(input: &PlanInput<'_>, gap: &Gap) -> Option<i64> {
                 gap.cause != GapCause::Secret || known.is_some_and(|known| known.contains(&one.fingerprint))
             };
             let active = ledger.active(target).filter(is_verified);
-            // One that was active all the while did not keep the gap from being opened.
+            // One that was active all the time did not prevent the gap.
             active.filter_map(|one| one.active_since).map(|since| since.max(gap.opened_at)).min()
         }
     }
 }
 
-/// Takes in what was heard, and opens a gap for each silence that is not plausible.
+/// Updates the paces, and opens a gap for each implausible silence.
 pub(super) fn observe_silence(input: &PlanInput<'_>) -> Vec<Change> {
     let PlanInput { ledger, rules, now, .. } = input;
     let Some(SilenceRules { factor, learning, min }) = rules.silence else { return Vec::new() };
@@ -181,7 +179,7 @@ pub(super) fn observe_silence(input: &PlanInput<'_>) -> Vec<Change> {
         if !is_learnt || now.saturating_sub(silent_since) <= plausible {
             continue;
         }
-        // While it goes on there is another after as long again.
+        // A silence that continues opens another gap after the same time.
         let told = ledger.gaps.values().filter(|gap| {
             gap.target == Some(*target) && gap.cause == GapCause::Silence && gap.opened_at > silent_since
         });
@@ -204,7 +202,7 @@ pub(super) fn observe_silence(input: &PlanInput<'_>) -> Vec<Change> {
     changes
 }
 
-/// When each target was last heard of, by whichever subscription.
+/// When each target last sent a delivery.
 fn lasts(input: &PlanInput<'_>) -> Vec<(Target, i64)> {
     let mut lasts = BTreeMap::new();
     for heard in input.ledger.heard.values() {
@@ -218,7 +216,7 @@ fn lasts(input: &PlanInput<'_>) -> Vec<(Target, i64)> {
     lasts.into_iter().collect()
 }
 
-/// One more was heard.
+/// Counts a delivery.
 fn hear(pace: &mut Pace, last: i64, span: i64) {
     if last.saturating_sub(pace.span) >= span.max(1) {
         (pace.longest, pace.span) = ([0, pace.longest[0]], last);

@@ -2,35 +2,31 @@
 //!
 //! # Address
 //!
-//! Which of its two addresses a hook of the invoicing API is registered under.
-//!
 //! ```text
 //! own     …/api/webhooks/incoming/{segment}/{hook}   a delivery is verified with the secrets of one hook
 //! shared  …/api/webhooks/incoming/{segment}          the only form that the provider documents
 //! ```
 //!
-//! With `invoicing.hook.address=own` a hook gets its own address where the provider takes it, and the shared one where it refuses
-//! it or never asks for the echo there. What was refused stands in the ledger, so the answer outlives the task; it is tried again once the ledger forgets it.
+//! With `invoicing.hook.address=own` a hook gets its own address if the provider accepts it, and the shared one if the provider refuses
+//! it or never asks for the echo there. A refusal is in the ledger, so it outlives the task; the own address is tried again once the
+//! ledger drops the refusal.
 //!
-//! - While no hook stands at its own address, one of them tries first. Where it is refused, all use the shared address at once.
+//! - While no hook is active at its own address, one hook tries first. If it is refused, all use the shared address at once.
 //! - A hook whose shared address is refused as well alternates, because the address is not the reason.
 //! - As long as a worker of an earlier version receives, which knows no own addresses, hooks use the shared one.
 //! - A hook moves from one address to the other as any subscription does: a second one beside the first, without a gap.
 //!
 //! # Echo
 //!
-//! Whether an invoicing hook is effective. The list does not tell: the document says that a hook is effective only once its receiver
-//! has answered the echo.
-//!
-//! Every worker writes the echoes that it answers to the state topic, one record for each address. A hook is effective if its
-//! address was asked after the intent, or if a notification of its target came by no other hook. At the shared address any echo
-//! after the intent counts, because an echo names no hook.
-//!
-//! While a worker of an earlier version receives, which writes no echoes, a hook that is listed counts as effective.
+//! The list does not show whether a hook is effective: by the document it is only once its receiver has answered the echo. Every worker
+//! writes the echoes that it answers to the state topic, one record for each address. A hook is effective if its address was asked after
+//! the intent, or if a notification of its target came and no other hook can have sent it. At the shared address any echo after the
+//! intent counts, because an echo names no hook. While a worker of an earlier version receives, which writes no echoes, a listed hook
+//! counts as effective.
 //!
 //! # List
 //!
-//! What the list of the invoicing API means for every hook at once.
+//! The list decides about every hook at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,9 +40,9 @@ use crate::state::subscriptions::Ledger;
 
 /// The line of history of one that the provider refused to make.
 pub(super) const REFUSED: &str = "the provider refused it";
-/// The provider took the call, and its question to the address was not answered as it wants.
+/// The provider accepted the call, and did not accept the answer to its echo.
 const NOT_ECHOED: &str = "it is not listed: the receiver's echo was not accepted";
-/// The provider lists the hook, and nobody was asked for the echo of its address.
+/// The provider lists the hook and never asked for the echo of its address.
 pub(super) const NOT_ASKED: &str = "no echo was asked for at its address in time";
 /// The call had no answer, and the provider does not list the hook.
 const NOT_LISTED: &str = "given up: it is not listed";
@@ -187,7 +183,7 @@ pub(super) fn listed(changes: &mut LedgerChanges<'_, '_>, hooks: &[ListedHook], 
     for known in ours {
         let by_id = |hook: &&ListedHook| known.id.is_some() && hook.id == known.id;
         let by_nonce = |hook: &&ListedHook| nonce_of(hook).is_some_and(|(_, nonce)| nonce == known.nonce);
-        // Where the list tells neither, an intent is known by what it asked for.
+        // Without id and nonce in the list, an intent is identified by what it asked for.
         let by_words = |hook: &&ListedHook| {
             known.phase == Phase::Intended
                 && nonce_of(hook).is_none()
@@ -276,7 +272,7 @@ pub(super) fn listed(changes: &mut LedgerChanges<'_, '_>, hooks: &[ListedHook], 
             one.id = Some(id.to_owned());
             one.url = hook.url.clone().unwrap_or_default();
             one.checked_at = Some(now);
-            // Another hook follows it in any case, so no gap opens unless that one waits for its echo in vain, too.
+            // Another hook replaces it in any case, so a gap opens only if that one gets no echo either.
             one.enter(Phase::Awaiting, now, "found in the list");
             changes.put(one);
         }

@@ -1,37 +1,45 @@
-//! Subscriptions as they are declared against what the provider has: what to do next, and what its outcome means. No I/O.
+//! Declared subscriptions against what the provider has: what to do next, and what the outcome of a call means. No I/O.
 //!
 //! ```text
-//! configuration ─▶ wanted ─┐
-//! {prefix}.state ─▶ ledger ─┼─▶ plan ─▶ changes (to be written at once)
-//! what was asked ─▶ memory ─┘     └──▶ steps: write `before` ─▶ call the provider ─▶ settle ─▶ changes, memory
+//! configuration ─▶ wanted ───┐
+//! {prefix}.state ─▶ ledger ──┼─▶ plan ─▶ changes (written at once)
+//! earlier calls ─▶ memory ───┘     └──▶ calls: write `before` ─▶ call the provider ─▶ settle ─▶ changes, memory
 //! ```
+//!
+//! | File | Step |
+//! |---|---|
+//! | `wanted.rs` | what a configuration declares |
+//! | `lifecycle.rs`, `plan.rs` | the state of each subscription, and the next call for each target |
+//! | `call.rs` | calls and their outcomes |
+//! | `settle.rs` | what an outcome means for the ledger |
+//! | `hooks.rs` | invoicing hooks: addresses, echoes, their list |
+//! | `gaps.rs`, `upkeep.rs` | gaps, silences; what is removed, where the stream starts |
 //!
 //! The phases of one subscription:
 //!
 //! ```text
 //! Intended ─ id known ─▶ Awaiting ─ the provider says active ─▶ Active ◀─ enabled ─ Disabled (gap)
-//!    │ never was               │ not accepted in time (gap)       │ gone (gap), or not wanted any more
+//!    │ never made                │ not accepted in time (gap)      │ gone (gap), or not wanted any more
 //!    └────────────▶ Ended ◀────┴── deleted ── Ending ◀────────────┘
 //! ```
 //!
-//! - An intent is written before a subscription is asked for, with a nonce that stands in its name at the provider. An answer that
-//!   nobody heard is found again by it: by the Acknowledge or the deliveries of an id nobody knows, or in the list that the
-//!   invoicing API has.
-//! - Nothing is deleted or changed that does not carry a nonce of ours and an address of ours; what others have subscribed is
-//!   theirs.
-//! - No call changes a secret, a set of events or a name, so a subscription that does not fit is followed by a second one, and
-//!   deleted once that is active: doubled deliveries, and none missing. An address is changed in the same way, unless the provider
-//!   refuses a second one, or people want it otherwise: then there is a gap while the provider waits for the new address.
-//! - A hook that is listed is not active before the echo of its address was answered: see `hooks`.
-//! - An invoicing hook has an address of its own, or shares one where the provider refuses that: see [`address()`].
-//! - Every step may be repeated after a crash at any point: what the provider says decides, never what was written before.
-//! - `unsubscribe` is not used: it takes no id, and nobody can know which others have the same words or the same address.
+//! - An intent is written before the subscribe call, with a nonce that becomes part of the subscription's name at the provider. If the
+//!   answer is lost, the nonce identifies the subscription: by its Acknowledge, by its deliveries, or in the list of the invoicing API.
+//! - Nothing is deleted or changed that does not have a nonce and an address of ours; other subscriptions are not touched.
+//! - No call changes a secret, a set of events or a name, so a subscription that does not fit is followed by a second one, and deleted
+//!   once that is active: duplicates, but no missing delivery. An address is changed in the same way, unless the provider refuses a
+//!   second subscription, or `subscriptions.move` says otherwise: then there is a gap while the provider waits for the new address.
+//! - A listed hook is not active before the echo of its address was answered: see `hooks`.
+//! - An invoicing hook has its own address, or shares one if the provider refuses that: see [`address()`].
+//! - Every call may be repeated after a crash at any point: the provider's answer decides, not what was written before.
+//! - `unsubscribe` is not used: it takes no id, and may match subscriptions of others.
 //!
-//! On failure a target waits for longer each time, and says why; others go on.
+//! On failure a target waits with a growing backoff and shows the cause; other targets continue.
 
 mod call;
 mod gaps;
 mod hooks;
+mod lifecycle;
 mod plan;
 mod settle;
 #[cfg(test)]
@@ -55,34 +63,34 @@ pub use self::{
 };
 pub use crate::state::subscriptions::{Change, Ledger};
 
-/// What a configuration wants of one target.
+/// What a configuration declares for one target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DesiredSubscription {
     /// Receiver address.
     pub url: String,
-    /// The other address that deliveries are taken at.
+    /// The other address that receivers accept.
     pub other: Option<OtherAddress>,
-    /// Of the secret that its deliveries are to be signed with.
+    /// Fingerprint of the secret that signs its deliveries.
     pub fingerprint: Fingerprint,
-    /// Of every secret that receivers know, that one among them.
+    /// Fingerprints of every secret that receivers know.
     pub known: BTreeSet<Fingerprint>,
     /// `application.name`.
     pub application: String,
-    /// Endings of the names of events that are wanted; `None` for all there are.
+    /// Suffixes of the wanted event names; `None`: all events.
     pub endings: Option<BTreeSet<&'static str>>,
 }
 
-/// The second address of an invoicing hook: each has its own and one that all of them share.
+/// The second address of an invoicing hook, which has its own and one that all hooks share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OtherAddress {
-    /// Used where the provider refuses [`DesiredSubscription::url`].
+    /// Used if the provider refuses [`DesiredSubscription::url`].
     Fallback(String),
     /// Not used any more; hooks that are registered there are ours.
     Former(String),
 }
 
 impl DesiredSubscription {
-    /// The address that is used where the provider refuses [`DesiredSubscription::url`].
+    /// The address that is used if the provider refuses [`DesiredSubscription::url`].
     pub(super) fn fallback(&self) -> Option<&str> {
         match &self.other {
             Some(OtherAddress::Fallback(url)) => Some(url),
@@ -90,7 +98,7 @@ impl DesiredSubscription {
         }
     }
 
-    /// Whether deliveries are taken at this address.
+    /// Whether receivers accept this address.
     pub(super) fn is_at(&self, url: &str) -> bool {
         let Some(OtherAddress::Fallback(other) | OtherAddress::Former(other)) = &self.other else {
             return self.url == url;
@@ -98,7 +106,7 @@ impl DesiredSubscription {
         self.url == url || other == url
     }
 
-    /// Of the names that the provider offers, those that are wanted. An Acknowledge comes without being asked for.
+    /// The wanted ones of the offered event names. An Acknowledge is sent without being subscribed to.
     #[must_use]
     pub fn events(&self, offered: &BTreeSet<String>) -> BTreeSet<String> {
         let wanted = |name: &&String| match &self.endings {
@@ -209,17 +217,17 @@ pub struct Refusals {
     pub enable: BTreeMap<Nonce, u32>,
 }
 
-/// Failures in a row, and when the next try is.
+/// Failures in a row, and the earliest next try.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RetryState {
-    /// So many.
+    /// Number of failures.
     pub failures: u32,
-    /// Not before.
+    /// Microseconds since 1970.
     pub not_before: i64,
 }
 
 impl RetryState {
-    /// One more; `chance` from 0 to 1 spreads those that failed together.
+    /// Counts a failure; `chance`, from 0 to 1, spreads targets that failed together.
     fn failed(&mut self, now: i64, (first, longest): (i64, i64), chance: f64) {
         let doubled = first.saturating_mul(1 << self.failures.min(20)).clamp(1, longest.max(1));
         self.failures = self.failures.saturating_add(1);
@@ -227,30 +235,30 @@ impl RetryState {
     }
 }
 
-/// All that a plan follows from.
+/// All inputs of a plan.
 pub struct PlanInput<'a> {
     /// Name of the connector.
     pub connector: &'a str,
-    /// Who plans, for the gaps that are found.
+    /// The worker, which is written into gaps.
     pub worker: &'a str,
     /// Microseconds since 1970.
     pub now: i64,
-    /// Since when whoever plans runs: a stop that was ordered later is not over.
+    /// When the task started: a stop that was ordered later is not over.
     pub began: i64,
-    /// What the configuration wants; nothing where people want all removed.
+    /// What the configuration declares; empty if the operator removes all subscriptions.
     pub wanted: &'a BTreeMap<Target, DesiredSubscription>,
-    /// What the state topic says.
+    /// The state topic.
     pub ledger: &'a Ledger,
-    /// What this process remembers.
+    /// What earlier calls of this process have shown.
     pub memory: &'a PlannerMemory,
-    /// How long things may take.
+    /// Intervals and limits.
     pub rules: &'a SubscriptionRules,
     /// Draws a nonce.
     pub draw: &'a (dyn Fn() -> Nonce + Sync),
 }
 
 impl<'a> PlanInput<'a> {
-    /// The receivers that were heard of lately; others count for nothing.
+    /// Receivers with a recent heartbeat.
     fn receivers(&self) -> impl Iterator<Item = &'a Heard> {
         let (now, stale) = (self.now, self.rules.limits.stale);
         self.ledger.heard.values().filter(move |heard| heard.at.saturating_add(stale) > now)

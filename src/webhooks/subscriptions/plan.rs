@@ -7,40 +7,41 @@ use model::{Done, Fingerprint, Heard, Phase, Subscription, Target};
 use super::{
     DesiredSubscription, PlanInput, PlannedCall, ProviderCall, RetryState, chance, gaps,
     hooks::{self, NOT_ASKED, is_effective},
+    lifecycle::Lifecycle,
     settle::MOVED,
     upkeep,
 };
 use crate::state::subscriptions::Change;
 
-/// How often an Acknowledge that is awaited is looked for, beside when one is heard of.
+/// Interval at which a subscription without Acknowledge is read, in microseconds.
 const ACKNOWLEDGE_POLL: i64 = 5_000_000;
-/// How often enabling is tried before a subscription is followed by another.
-pub(super) const MAX_ENABLE_ATTEMPTS: u32 = 3;
 
+/// Why a subscription is deleted that no receiver accepted in time.
+const OVERDUE: &str = "the provider has waited too long for a receiver to accept it";
 /// History line of a subscription whose subscribe call had no answer. It may exist at the provider.
 const GIVEN_UP: &str = "given up: nothing was heard of it";
 
-/// Subscriptions of one target at a time: one that is followed by another, and one whose answer nobody heard.
+/// Most subscriptions of one target: one, its successor, and one whose subscribe call had no answer.
 const MAX_SUBSCRIPTIONS: usize = 3;
 
-/// How often a second subscription is refused before the first is moved.
+/// Refusals of a second subscription until the first is moved instead.
 const MAX_SECOND_REFUSALS: u32 = 2;
 
-/// Subscriptions of one target that are remembered although their subscribe call had no answer.
+/// Subscriptions of one target without an answer that the ledger keeps.
 const MAX_GIVEN_UP: usize = 50;
 
-/// What there is to do.
+/// What to do next.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SubscriptionPlan {
-    /// What follows from what is known already; to be written before anything else.
+    /// Written before anything else.
     pub changes: Vec<Change>,
-    /// At most one for each target. Those of different targets may be done in any order, and at once.
+    /// At most one for each target; those of different targets may run in parallel.
     pub steps: Vec<PlannedCall>,
     /// When to plan again at the latest.
     pub again_at: Option<i64>,
-    /// Whether everything is as it is wanted.
+    /// Whether every target is as declared.
     pub converged: bool,
-    /// What keeps it from becoming so, where no call has failed.
+    /// Why a target cannot become so, other than failed calls.
     pub problems: Vec<String>,
 }
 
@@ -72,9 +73,9 @@ pub fn plan(input: &PlanInput<'_>) -> SubscriptionPlan {
     for target in targets {
         let is_taken = plan.steps.iter().any(|step| step.call.target() == Some(target));
         let before = (plan.steps.len(), plan.changes.len());
-        one(input, target, is_taken, &mut plan);
+        plan_target(input, target, is_taken, &mut plan);
         let is_quiet = (plan.steps.len(), plan.changes.len()) == before && !is_taken;
-        plan.converged &= is_quiet && stands(input, target);
+        plan.converged &= is_quiet && is_as_declared(input, target);
     }
     strangers(input, &mut plan);
     upkeep::forget(input, &mut plan);
@@ -87,8 +88,8 @@ pub fn plan(input: &PlanInput<'_>) -> SubscriptionPlan {
     plan
 }
 
-/// Whether a target is as it is wanted: one that fits and is active, or none at all.
-fn stands(input: &PlanInput<'_>, target: Target) -> bool {
+/// Whether a target is as declared: exactly one active subscription that fits, or none.
+fn is_as_declared(input: &PlanInput<'_>, target: Target) -> bool {
     let mut living = input.ledger.living(target);
     match input.wanted.get(&target) {
         None => living.next().is_none(),
@@ -99,7 +100,7 @@ fn stands(input: &PlanInput<'_>, target: Target) -> bool {
     }
 }
 
-/// Why a subscription is not what is wanted.
+/// How a subscription differs from what is declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mismatch {
     /// Another secret.
@@ -141,7 +142,7 @@ fn misfit<'a>(
     (one.url != hooks::planned(input, one.target, wanted)).then_some(Mismatch::Address)
 }
 
-/// Deliveries that are signed with our secret and come by an id nobody knows.
+/// Asks about ids that send deliveries with our signature and are not in the ledger.
 fn strangers(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
     let PlanInput { ledger, memory, now, .. } = input;
     let told = ledger.acknowledges.values().map(|one| (&one.webhook_id, one.resource));
@@ -152,8 +153,8 @@ fn strangers(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
         if id.is_empty() || memory.foreign.contains_key(id) || ledger.by_id(id).is_some() {
             continue;
         }
-        // What is known to be ours is changed first: one that cannot be asked about holds up nothing. What only asks is no reason to
-        // wait, since where all is well there is always something to look at.
+        // Changes of known subscriptions go first, so that an id that cannot be read delays nothing. Reads of known subscriptions do not
+        // delay it, because there are always some.
         let target = Target::Accounting(resource);
         let is_taken = plan.steps.iter().any(|step| {
             let is_one = matches!(step.call, ProviderCall::Identify { .. });
@@ -169,17 +170,17 @@ fn strangers(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
     }
 }
 
-/// Whether a target may be asked about again after that failed before.
+/// Whether the backoff of a target's questions is over.
 fn may_ask(input: &PlanInput<'_>, target: Target, plan: &mut SubscriptionPlan) -> bool {
     is_over(input, input.memory.retries.questions.get(&target), plan)
 }
 
-/// Whether a target that could not be changed before may be tried again.
+/// Whether the backoff of a target's changes is over.
 fn is_due(input: &PlanInput<'_>, target: Target, plan: &mut SubscriptionPlan) -> bool {
     is_over(input, input.memory.retries.changes.get(&target), plan)
 }
 
-/// Whether the wait after failures is over.
+/// Whether a backoff is over; if not, plans again after it.
 fn is_over(input: &PlanInput<'_>, tries: Option<&RetryState>, plan: &mut SubscriptionPlan) -> bool {
     let waits = tries.filter(|tries| tries.not_before > input.now);
     if let Some(tries) = waits {
@@ -189,7 +190,7 @@ fn is_over(input: &PlanInput<'_>, tries: Option<&RetryState>, plan: &mut Subscri
     waits.is_none()
 }
 
-/// The hooks of the invoicing API are looked at all together.
+/// Lists the hooks of the invoicing API if that is due.
 fn listing(input: &PlanInput<'_>, targets: &BTreeSet<Target>, plan: &mut SubscriptionPlan) {
     let PlanInput { ledger, memory, rules, now, .. } = input;
     let mut hooks = targets.iter().filter(|target| matches!(target, Target::Invoicing(_))).peekable();
@@ -197,7 +198,7 @@ fn listing(input: &PlanInput<'_>, targets: &BTreeSet<Target>, plan: &mut Subscri
         return;
     }
     let open = hooks.flat_map(|target| ledger.living(*target));
-    // An answer nobody heard, a hook that was not listed since it was made, or one whose echo has come, is looked for sooner.
+    // Sooner for a call without an answer, a hook that was made after the last list, and one whose echo was answered.
     let soon = open.filter(|one| matches!(one.phase, Phase::Intended | Phase::Awaiting | Phase::Ending));
     let is_new = |one: &&Subscription| {
         let is_echoed = || one.phase == Phase::Awaiting && is_effective(input, one);
@@ -211,7 +212,7 @@ fn listing(input: &PlanInput<'_>, targets: &BTreeSet<Target>, plan: &mut Subscri
     let at = soon.map_or(regular, |soon| soon.min(regular)).max(memory.retries.list.not_before);
     if at <= *now {
         plan.step(ProviderCall::List { planned: *now }, "how the hooks of the invoicing API stand");
-        // Nothing is known of them before.
+        // Nothing is known about hooks before the first list.
         plan.converged &= memory.provider.listed.is_some();
     } else {
         plan.again(at);
@@ -219,7 +220,7 @@ fn listing(input: &PlanInput<'_>, targets: &BTreeSet<Target>, plan: &mut Subscri
     }
 }
 
-/// When a list tells for certain whether a hook is in it: an intent may still be on its way to the provider.
+/// From when on a list proves that a hook does not exist: before, its subscribe call may be on its way.
 fn settled(input: &PlanInput<'_>, one: &Subscription) -> i64 {
     match one.phase {
         Phase::Intended => one.since.saturating_add(input.rules.limits.intent),
@@ -227,175 +228,167 @@ fn settled(input: &PlanInput<'_>, one: &Subscription) -> i64 {
     }
 }
 
-/// A little less than a time, so that not everything is asked for at once.
+/// Up to a fifth less than a time, so that calls are spread.
 fn spread(time: i64, name: &str) -> i64 {
     time.saturating_sub((time as f64 * 0.2 * chance(name)) as i64).max(1)
 }
 
-/// One target: its subscriptions by phase, then whether another is needed, then whether some are too many.
-fn one(input: &PlanInput<'_>, target: Target, mut is_taken: bool, plan: &mut SubscriptionPlan) {
-    let PlanInput { wanted, ledger, memory, rules, now, .. } = input;
+/// One target: what is surplus, then what each subscription needs, then whether another one is needed.
+fn plan_target(input: &PlanInput<'_>, target: Target, mut is_taken: bool, plan: &mut SubscriptionPlan) {
+    let PlanInput { wanted, ledger, now, .. } = input;
     let (now, wanted) = (*now, wanted.get(&target));
-    let is_hook = matches!(target, Target::Invoicing(_));
-    let mut living: Vec<&Subscription> = ledger.living(target).collect();
+    let mut living: Vec<(&Subscription, Lifecycle)> =
+        ledger.living(target).map(|one| (one, Lifecycle::of(input, one))).collect();
     // The best comes first: one that fits before one that does not, active before others, the oldest of those.
     let fitting = |one: &Subscription| wanted.is_some_and(|wanted| misfit(input, wanted, one).is_none());
-    living.sort_by_key(|one| (Reverse(fitting(one)), order(one.phase), one.intended_at, one.nonce.clone()));
-    let is_alive = |one: &Subscription| match (one.phase, target) {
-        (Phase::Ending | Phase::Ended, _) => false,
-        // There is no call that resumes a hook.
-        (Phase::Disabled, Target::Invoicing(_)) => false,
-        (Phase::Disabled, _) => {
-            memory.refused.enable.get(&one.nonce).is_none_or(|tries| *tries < MAX_ENABLE_ATTEMPTS)
-        }
-        _ => true,
-    };
-    let best = living.iter().find(|one| fitting(one) && is_alive(one)).copied();
-    let stands_since = best.filter(|best| best.phase == Phase::Active).and_then(|best| best.active_since);
+    living.sort_by_key(|(one, state)| {
+        (Reverse(fitting(one)), state.rank(), one.intended_at, one.nonce.clone())
+    });
+    let best = living.iter().find(|(one, state)| fitting(one) && state.is_alive()).copied();
     plan.changes.extend(gaps::open_unverified(input, target));
 
-    // What is declared may change faster than one follows the other: the oldest that is there covers what the others do.
-    let there = living.iter().filter(|one| one.id.is_some() && one.phase != Phase::Ending);
-    let newest = there
-        .clone()
-        .max_by_key(|one| one.intended_at)
-        .filter(|_| there.count() >= MAX_SUBSCRIPTIONS && best.is_none());
-
-    // First what is too many or cannot be used: to be deleted, one after the other.
-    for one in &living {
-        let is_best = best.is_some_and(|best| best.nonce == one.nonce);
-        let (surplus, why) = match one.phase {
-            Phase::Intended | Phase::Ending | Phase::Ended => (false, ""),
-            _ if wanted.is_none() => (true, "it is not wanted any more"),
-            _ if is_best => (false, ""),
-            _ if newest.is_some_and(|newest| newest.nonce == one.nonce) => {
-                (true, "what is declared has changed again")
-            }
-            Phase::Disabled if !is_alive(one) => (true, "it sends nothing, and cannot be made to"),
-            phase => match stands_since {
-                // What it has not delivered yet nobody else will.
-                // A hook that awaits its echo may send all the same: only the list knows it.
-                Some(since)
-                    if (phase == Phase::Active || is_hook && phase == Phase::Awaiting)
-                        && since.saturating_add(rules.limits.overlap) > now =>
-                {
-                    plan.again(since.saturating_add(rules.limits.overlap));
-                    (false, "")
-                }
-                Some(_) => (true, "another one stands for it"),
-                None => (false, ""),
-            },
-        };
-        let awaited_too_long =
-            one.phase == Phase::Awaiting && one.since.saturating_add(rules.limits.acknowledge) <= now;
-        let (surplus, why) = match (surplus, awaited_too_long) {
-            (false, true) if is_hook => (true, NOT_ASKED),
-            (false, true) => (true, "the provider has waited too long for a receiver to accept it"),
-            other => (other.0, why),
-        };
-        if !surplus || one.id.is_none() {
-            continue;
-        }
+    for (one, state) in &living {
+        let is_overdue = matches!(state, Lifecycle::Awaiting { is_overdue: true, .. });
+        let why = surplus(input, (*one, *state), best, &living, plan).or_else(|| {
+            let is_hook = target.resource().is_none();
+            is_overdue.then_some(if is_hook { NOT_ASKED } else { OVERDUE })
+        });
+        let Some(why) = why.filter(|_| one.id.is_some()) else { continue };
         let mut ending = (*one).clone();
         ending.enter(Phase::Ending, now, why);
-        if awaited_too_long {
+        if is_overdue {
             plan.changes.extend(gaps::open_awaiting(input, one));
         }
-        let call = ProviderCall::Delete(Box::new(ending.clone()));
-        let before = vec![Change::Put(Box::new(ending))];
         if is_taken || !is_due(input, target, plan) {
             continue;
         }
-        plan.step_after(before, call, why);
+        let before = vec![Change::Put(Box::new(ending.clone()))];
+        plan.step_after(before, ProviderCall::Delete(Box::new(ending)), why);
         is_taken = true;
     }
-    for one in &living {
+    for (one, state) in &living {
         if is_taken {
             break;
         }
-        is_taken = by_phase(input, one, plan);
+        is_taken = plan_state(input, one, *state, plan);
     }
     if let Some(wanted) = wanted
         && !is_taken
     {
-        needed(input, target, wanted, best, &living, plan);
+        let living: Vec<&Subscription> = living.iter().map(|(one, _)| *one).collect();
+        needed(input, target, wanted, best.map(|(one, _)| one), &living, plan);
     }
 }
 
-const fn order(phase: Phase) -> u8 {
-    match phase {
-        Phase::Active => 0,
-        Phase::Disabled => 1,
-        Phase::Awaiting => 2,
-        Phase::Intended => 3,
-        Phase::Ending => 4,
-        Phase::Ended => 5,
+/// Why a subscription is to be deleted; `None`: it stays.
+fn surplus(
+    input: &PlanInput<'_>,
+    (one, state): (&Subscription, Lifecycle),
+    best: Option<(&Subscription, Lifecycle)>,
+    living: &[(&Subscription, Lifecycle)],
+    plan: &mut SubscriptionPlan,
+) -> Option<&'static str> {
+    if matches!(state, Lifecycle::Intended { .. } | Lifecycle::Ending { .. } | Lifecycle::Ended) {
+        return None;
     }
+    if !input.wanted.contains_key(&one.target) {
+        return Some("it is not wanted any more");
+    }
+    if best.is_some_and(|(best, _)| best.nonce == one.nonce) {
+        return None;
+    }
+    if best.is_none() {
+        // The configuration may change faster than subscriptions are replaced: the oldest covers what the newest would.
+        let made = || {
+            living
+                .iter()
+                .filter(|(one, state)| one.id.is_some() && !matches!(state, Lifecycle::Ending { .. }))
+        };
+        let newest = made().max_by_key(|(one, _)| one.intended_at);
+        if made().count() >= MAX_SUBSCRIPTIONS && newest.is_some_and(|(newest, _)| newest.nonce == one.nonce)
+        {
+            return Some("what is declared has changed again");
+        }
+    }
+    if !state.is_alive() {
+        return Some("it sends nothing, and cannot be made to");
+    }
+    let Some((_, Lifecycle::Active { since: Some(since), .. })) = best else { return None };
+    // It may have deliveries to repeat. A hook that waits for its echo may send them too: only the list knows it.
+    let may_deliver = match state {
+        Lifecycle::Active { .. } => true,
+        Lifecycle::Awaiting { .. } => one.target.resource().is_none(),
+        _ => false,
+    };
+    let until = since.saturating_add(input.rules.limits.overlap);
+    if may_deliver && until > input.now {
+        plan.again(until);
+        return None;
+    }
+    Some("another one stands for it")
 }
 
-/// What a subscription's own phase asks for. Whether something was begun for its target.
-fn by_phase(input: &PlanInput<'_>, one: &Subscription, plan: &mut SubscriptionPlan) -> bool {
-    let PlanInput { ledger, memory, rules, now, wanted, .. } = input;
-    let now = *now;
-    let is_hook = matches!(one.target, Target::Invoicing(_));
-    let boxed = || Box::new(one.clone());
-    match one.phase {
-        Phase::Intended => {
-            let until = one.since.saturating_add(rules.limits.intent);
-            if now < until {
-                plan.again(until);
-                // What shows itself meanwhile is found by its id or in the list; until then nothing else is begun.
-                return true;
-            }
-            if is_hook {
-                // The list tells.
-                return true;
-            }
-            // If it is there all the same, it shows itself by its Acknowledge or by what it sends.
+/// Plans what a subscription needs in its state. Returns whether a step of its target is planned or must be awaited.
+fn plan_state(
+    input: &PlanInput<'_>,
+    one: &Subscription,
+    state: Lifecycle,
+    plan: &mut SubscriptionPlan,
+) -> bool {
+    let PlanInput { ledger, rules, now, wanted, .. } = input;
+    let (now, is_hook) = (*now, one.target.resource().is_none());
+    match state {
+        // Its answer may come until then: nothing else is started for the target.
+        Lifecycle::Intended { until } if now < until => {
+            plan.again(until);
+            true
+        }
+        // The list shows whether the hook was made.
+        Lifecycle::Intended { .. } if is_hook => true,
+        Lifecycle::Intended { .. } => {
+            // If it exists all the same, its Acknowledge or its deliveries show it.
             let mut ended = one.clone();
             ended.enter(Phase::Ended, now, GIVEN_UP);
             plan.changes.push(Change::Put(Box::new(ended)));
             false
         }
-        Phase::Awaiting | Phase::Active if is_hook => false,
-        Phase::Awaiting => {
-            let told = one.id.as_ref().and_then(|id| ledger.acknowledges.get(id)).map(|one| one.received_at);
-            let checked = one.checked_at.unwrap_or(i64::MIN);
-            let is_told = told.is_some_and(|told| told >= checked);
-            let again = one
-                .checked_at
-                .map_or(now, |checked| checked.saturating_add(ACKNOWLEDGE_POLL.min(rules.intervals.poll)));
-            read(input, one, if is_told { now } else { again }, "whether it is accepted", plan)
+        Lifecycle::Awaiting { .. } | Lifecycle::Active { .. } | Lifecycle::Disabled { .. } if is_hook => {
+            false
         }
-        Phase::Active => {
+        Lifecycle::Awaiting { acknowledged_at, checked_at, .. } => {
+            let is_new = acknowledged_at.is_some_and(|at| at >= checked_at.unwrap_or(i64::MIN));
+            let every = ACKNOWLEDGE_POLL.min(rules.intervals.poll);
+            let again = checked_at.map_or(now, |checked| checked.saturating_add(every));
+            read(input, one, if is_new { now } else { again }, "whether it is accepted", plan)
+        }
+        Lifecycle::Active { checked_at, .. } => {
             let every = spread(rules.intervals.poll, one.nonce.as_str());
-            let at = one.checked_at.map_or(now, |checked| checked.saturating_add(every));
-            // Who wishes something wants to know how it stands now.
+            let at = checked_at.map_or(now, |checked| checked.saturating_add(every));
+            // A wish is done only after every subscription was read.
             let wished = ledger.wish.as_ref().filter(|_| !ledger.is_done()).map(|wish| wish.at);
-            let at = if one.checked_at < wished { now } else { at };
-            read(input, one, at, "how it stands", plan)
+            read(input, one, if checked_at < wished { now } else { at }, "how it stands", plan)
         }
-        Phase::Disabled if is_hook => false,
-        // It was enabled a moment ago, and what the provider says of it decides.
-        Phase::Disabled if one.checked_at.is_none() => read(input, one, now, "whether it is enabled", plan),
-        Phase::Disabled => {
-            let is_hopeless =
-                memory.refused.enable.get(&one.nonce).is_some_and(|tries| *tries >= MAX_ENABLE_ATTEMPTS);
-            if is_hopeless || !wanted.contains_key(&one.target) || !is_due(input, one.target, plan) {
+        // It was enabled a moment ago, and the provider's answer decides.
+        Lifecycle::Disabled { checked_at: None, .. } => read(input, one, now, "whether it is enabled", plan),
+        Lifecycle::Disabled { can_be_enabled, .. } => {
+            if !can_be_enabled || !wanted.contains_key(&one.target) || !is_due(input, one.target, plan) {
                 return false;
             }
-            plan.step(ProviderCall::Enable(boxed()), "the provider has disabled it");
+            plan.step(ProviderCall::Enable(Box::new(one.clone())), "the provider has disabled it");
             true
         }
-        Phase::Ending => {
-            if !is_hook && one.checked_at.is_none() {
+        Lifecycle::Ending { checked_at } => {
+            if !is_hook && checked_at.is_none() {
                 read(input, one, now, "whether it is deleted", plan);
             } else if is_due(input, one.target, plan) {
-                plan.step(ProviderCall::Delete(boxed()), "it is to be deleted, and may have been");
+                plan.step(
+                    ProviderCall::Delete(Box::new(one.clone())),
+                    "it is to be deleted, and may have been",
+                );
             }
             true
         }
-        Phase::Ended => false,
+        Lifecycle::Ended => false,
     }
 }
 
@@ -408,11 +401,11 @@ fn read(input: &PlanInput<'_>, one: &Subscription, at: i64, why: &str, plan: &mu
         return false;
     }
     plan.step(ProviderCall::Read(Box::new(one.clone())), why);
-    // An active one that is only looked at keeps nothing else waiting for long, but one thing is done at a time.
+    // One call at a time for each target.
     true
 }
 
-/// Whether a target needs another subscription, or the one it has another address.
+/// Subscribes a target if nothing fits, or moves its subscription to another address.
 fn needed<'a>(
     input: &PlanInput<'a>,
     target: Target,
@@ -423,7 +416,7 @@ fn needed<'a>(
 ) {
     let PlanInput { memory, rules, now, ledger, .. } = input;
     let now = *now;
-    // Names are asked for again from time to time: there may be new events.
+    // There may be new events.
     if let Target::Accounting(resource) = target {
         let asked = memory.provider.names.get(&resource).map(|(at, _)| *at);
         let at =
@@ -448,7 +441,7 @@ fn needed<'a>(
         Target::Invoicing(_) => BTreeSet::new(),
     };
     if target.resource().is_some() && events.is_empty() {
-        // Asked again when names are.
+        // Planned again with the next names.
         plan.problems.push(format!("{target}: the provider offers none of the events that are wanted"));
         plan.converged = false;
         return;
@@ -494,10 +487,10 @@ fn needed<'a>(
     let (mut given_up, mut forgotten): (Vec<&Subscription>, Vec<_>) = ended
         .filter(|one| one.id.is_none())
         .partition(|one| one.history.iter().any(|note| note.what == GIVEN_UP));
-    // Of one that the provider refused nothing is left but its words, which the next one will have again. That it refused the other
-    // address decides which one is used.
+    // A refused one leaves only the cause, which the next one gets again. A refusal of the other address is kept, because it decides which
+    // address is used.
     forgotten.retain(|one| one.problem.is_some() && (one.url == url || !wanted.is_at(&one.url)));
-    // One whose call had no answer may turn up later at an address that is no longer wanted: its nonce identifies it as ours.
+    // One without an answer may appear later at an old address: its nonce identifies it as ours.
     given_up.sort_by_key(|one| Reverse(one.since));
     forgotten.extend(given_up.into_iter().skip(MAX_GIVEN_UP));
     let mut before: Vec<Change> =
@@ -506,13 +499,13 @@ fn needed<'a>(
     plan.step_after(before, ProviderCall::Subscribe(Box::new(intended)), why);
 }
 
-/// From when on a secret may be used: once every receiver that was heard of lately knows it, or has had its time.
+/// From when on a secret may be used: once every receiver knows it, or after `limits.ready`.
 fn ready(input: &PlanInput<'_>, target: Target, wanted: &DesiredSubscription) -> i64 {
     let PlanInput { memory, rules, now, .. } = input;
     let since = memory.secrets.get(&wanted.fingerprint).copied().unwrap_or(*now);
     let knows = |heard: &Heard| match target {
         Target::Accounting(_) => heard.accounting.contains(&wanted.fingerprint),
-        // Their secrets are derived from one.
+        // Secrets of hooks are derived from one.
         Target::Invoicing(_) => heard.invoicing.contains(&wanted.fingerprint),
     };
     if wanted.fingerprint == Fingerprint::of("") {

@@ -1,4 +1,4 @@
-//! What the outcome of a call means.
+//! What the outcome of a call means for the ledger and for this process.
 
 use url::Url;
 
@@ -7,7 +7,7 @@ use model::{AccountingResource, Fingerprint, GapCause, Nonce, Phase, Quote, Subs
 use super::{
     CallOutcome, PlanInput, PlannerMemory, ProviderCall, WebhookSnapshot, chance, gaps,
     hooks::{REFUSED, listed},
-    plan::MAX_ENABLE_ATTEMPTS,
+    lifecycle::MAX_ENABLE_ATTEMPTS,
 };
 use crate::state::subscriptions::Change;
 
@@ -79,7 +79,7 @@ pub fn settle(
     let text = format!("{}{now}", call.nonce().map_or("", Nonce::as_str));
     let tries = match (call, call.target()) {
         (ProviderCall::Identify { id, .. }, _) => memory.retries.strangers.entry(id.clone()).or_default(),
-        // A question that is answered says nothing about what is refused.
+        // An answered question says nothing about refused changes.
         (_, Some(target)) if call.only_asks() => memory.retries.questions.entry(target).or_default(),
         (_, Some(target)) => memory.retries.changes.entry(target).or_default(),
         (_, None) => &mut memory.retries.list,
@@ -99,7 +99,7 @@ pub(super) struct LedgerChanges<'a, 'b> {
 }
 
 impl LedgerChanges<'_, '_> {
-    /// The subscription as it stands now.
+    /// The current record of a subscription.
     fn current(&self, one: &Subscription) -> Subscription {
         self.input.ledger.subscriptions.get(&one.nonce).unwrap_or(one).clone()
     }
@@ -126,7 +126,7 @@ impl LedgerChanges<'_, '_> {
         }
     }
 
-    /// Shows what stands in the way of a subscription, once.
+    /// Shows the problem of a subscription, once.
     fn problem(&mut self, nonce: &Nonce, outcome: &CallOutcome) {
         let put =
             self.list.iter().position(|change| matches!(change, Change::Put(one) if one.nonce == *nonce));
@@ -176,7 +176,7 @@ fn subscribed(
 ) -> bool {
     let now = changes.input.now;
     let mut one = changes.current(one);
-    // Its Acknowledge may have told its id before the answer did.
+    // Its Acknowledge may have come before the answer.
     if one.phase != Phase::Intended {
         return true;
     }
@@ -191,10 +191,10 @@ fn subscribed(
                 one.note(now, words(outcome));
             }
             changes.put(one);
-            // It is there, whatever else was said: how it stands is asked next.
+            // It exists, whatever else was said; it is read next.
             true
         }
-        // A hook has no id in its answer where the provider does not say one: the list will.
+        // An answer without the id of a hook is a success: the list has the id.
         CallOutcome::Done { id: None, errors, .. } if errors.is_empty() => {
             matches!(one.target, Target::Invoicing(_))
         }
@@ -221,10 +221,10 @@ fn is_same_address(one: &str, other: &str) -> bool {
 
 /// Makes a subscription what the provider says it is.
 fn take_over(one: &mut Subscription, seen: &WebhookSnapshot, acknowledged: Option<i64>) {
-    // What was asked for stays: a provider that spells an address in its own way, or knows other events, is told of as such, and
-    // not asked again and again.
+    // The declared values stay: if the provider spells an address differently or has other events, that is shown as a problem and not
+    // changed again and again.
     let elsewhere = seen.url.as_ref().filter(|url| !is_same_address(url, &one.url));
-    // One that has been active before was moved by somebody, or not moved after all.
+    // One that was active before was moved by others, or its move failed.
     let was_active = matches!(one.phase, Phase::Active | Phase::Disabled)
         || one.history.iter().any(|note| note.what == ACTIVE || note.what == MOVED);
     match elsewhere {
@@ -291,7 +291,7 @@ pub(super) fn lost(changes: &mut LedgerChanges<'_, '_>, asked: &Subscription, de
     if one.phase == Phase::Ended {
         return;
     }
-    // That it is gone is what was wanted of one that was to be deleted.
+    // One that was to be deleted is expected to be gone.
     if matches!(one.phase, Phase::Active | Phase::Disabled) {
         changes.gap(&one, GapCause::Lost, detail);
     }
@@ -299,7 +299,7 @@ pub(super) fn lost(changes: &mut LedgerChanges<'_, '_>, asked: &Subscription, de
     changes.put(one);
 }
 
-/// What an id is that nobody knew: ours if it has a nonce and an address of ours.
+/// An id that was not in the ledger: it is ours if it has a nonce and an address of ours.
 fn identified(
     changes: &mut LedgerChanges<'_, '_>,
     resource: AccountingResource,
@@ -320,7 +320,7 @@ fn identified(
     };
     let acknowledged = ledger.acknowledges.get(id).map(|one| one.received_at);
     let mut one = match ledger.subscriptions.get(&nonce) {
-        // Two with one nonce there are not, unless somebody has copied its name.
+        // Two with one nonce exist only if the name was copied by others.
         Some(known) if known.id.as_deref().is_some_and(|known| known != id) => {
             memory.foreign.insert(id.to_owned(), Some(resource));
             return;
@@ -336,7 +336,7 @@ fn identified(
     changes.put(one);
 }
 
-/// A subscription of ours that the ledger does not know: nobody can say what it is signed with, so another will follow it.
+/// A subscription of ours that the ledger does not have. Its secret is unknown, so another one will replace it.
 pub(super) fn stranger(
     connector: &str,
     target: Target,
@@ -370,7 +370,7 @@ fn enabled(
             *tries += 1;
             let mut one = changes.current(one);
             one.note(now, "enabled");
-            // Asked about next; what that says decides.
+            // It is read next, and the answer decides.
             one.checked_at = None;
             changes.put(one);
             true
@@ -392,7 +392,7 @@ fn moved(changes: &mut LedgerChanges<'_, '_>, one: &Subscription, outcome: &Call
         CallOutcome::Seen(_) => false,
         _ => true,
     };
-    // How it stands is asked next, moved or not: then its address is known again.
+    // It is read next, moved or not, which shows its address.
     let mut one = changes.current(one);
     one.checked_at = None;
     one.note(now, if is_refused { "the move was not answered" } else { "the move was answered" });
@@ -406,7 +406,7 @@ fn deleted(changes: &mut LedgerChanges<'_, '_>, one: &Subscription, outcome: &Ca
         CallOutcome::Gone => {}
         CallOutcome::Done { state: Some(state::DELETED) | None, errors, .. } if errors.is_empty() => {}
         _ => {
-            // It may have been deleted before: that is asked first.
+            // It may have been deleted before: read it first.
             let mut one = changes.current(one);
             one.checked_at = None;
             changes.put(one);

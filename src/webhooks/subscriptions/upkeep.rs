@@ -1,4 +1,4 @@
-//! What follows from the ledger alone: what is forgotten, and where the stream begins.
+//! What follows from the ledger alone: which records are removed, and where the stream starts.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use model::{Phase, Start, Started};
 use super::{PlanInput, SubscriptionPlan};
 use crate::state::subscriptions::Change;
 
-/// What has ended long ago is forgotten, and so is what was heard about nobody.
+/// Removes subscriptions that ended long ago, and heartbeats of workers that are gone.
 pub(super) fn forget(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
     let PlanInput { ledger, rules, now, .. } = input;
     let old = now.saturating_sub(rules.limits.ended);
@@ -19,13 +19,13 @@ pub(super) fn forget(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
     plan.changes.extend(silent.map(|heard| Change::ForgetHeard(heard.worker.clone())));
 }
 
-/// The stream begins once every declared resource has been active; one that was made anew begins anew.
+/// The stream starts once every declared resource was active; for a recreated subscription it starts again.
 pub(super) fn start(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
     let PlanInput { connector, wanted, ledger, now, .. } = input;
     let mut targets = BTreeMap::new();
     let known = ledger.start.as_ref();
     for target in wanted.keys().filter(|target| target.resource().is_some()) {
-        // The oldest covers what those beside it do.
+        // The oldest covers the others.
         let oldest = ledger
             .active(*target)
             .filter_map(|one| Some((one.active_since?, one)))
@@ -37,13 +37,13 @@ pub(super) fn start(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
                 let since = before.filter(|_| is_same).map_or(since, |before| before.since.min(since));
                 targets.insert(*target, Started { nonce: one.nonce.clone(), since });
             }
-            // What is missing meanwhile is a gap's.
+            // What is missing meanwhile is covered by a gap.
             (None, Some(before)) => drop(targets.insert(*target, before.clone())),
             (None, None) => return,
         }
     }
     if targets.is_empty() {
-        // What was subscribed to is not any more: whoever comes back begins anew.
+        // All subscriptions are gone: the next ones start a new stream.
         plan.changes.extend(known.map(|_| Change::ForgetStart));
         return;
     }

@@ -126,7 +126,7 @@ fn fingerprint(secret: &Secret) -> Fingerprint {
 
 /// An address below another, each segment percent-encoded.
 fn address(base: &str, segments: &[&str]) -> String {
-    // It was one a moment ago.
+    // It was parsed before.
     let Ok(mut url) = Url::parse(base) else { return base.to_owned() };
     if let Ok(mut path) = url.path_segments_mut() {
         path.pop_if_empty().extend(segments);
