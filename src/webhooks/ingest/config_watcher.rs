@@ -1,9 +1,10 @@
-//! Keeps the receivers what the config topic says they are, and keeps them for a start without it.
+//! Keeps the receivers as the config topic says, and on disk for a start without Kafka.
 //!
-//! cache ─▶ table ─▶ openings, receivers, the spool's limit; then the same for every change of the config topic, which is kept
-//! in the cache again. What configurations refer to is looked at every so often, and counts as a change of them does.
+//! cache ─▶ receiver configs ─▶ topic readiness, receivers, the spool's limit; then the same for every change of the config topic, which
+//! is written to the cache again. References in configurations are resolved again at an interval; a change applies like one of the
+//! configuration.
 //!
-//! Topics are opened before receivers change, so that no delivery is taken for topics nobody knows of.
+//! Topics are set before receivers, so that no delivery arrives for topics that are not known.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -32,17 +33,17 @@ use crate::{
     webhooks::receivers::Receivers,
 };
 
-/// How long after a failure (a reference that does not resolve, a file that cannot be written) the next try is.
+/// Time until the next try after a reference did not resolve or a file could not be written.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// How long after a reference has changed the second look is that confirms it: longer than it takes to write a file.
+/// Time until a changed reference is read again to confirm it: longer than it takes to write a file.
 const REFERENCE_RECHECK: Duration = Duration::from_secs(1);
-/// What the spool may hold for connectors that are gone, where there is none that says so.
+/// Limit of the spool without any connector: it may hold deliveries of deleted ones.
 const DEFAULT_SPOOL_LIMIT: u64 = 64 << 20;
 
-/// The config topic, once it is followed; another each time the worker starts anew on Kafka.
+/// The config topic, once it is followed; replaced each time the worker restarts on Kafka.
 pub(super) type ConfigTopic = watch::Receiver<Option<Tail<Configs>>>;
 
-/// What it keeps in step.
+/// What the watcher keeps in step with the config topic.
 pub(super) struct WatchedParts {
     pub(super) providers: Providers,
     /// `secrets.reload.interval.ms`.
@@ -56,7 +57,7 @@ pub(super) struct WatchedParts {
     pub(super) faults: watch::Sender<ReceiverFaults>,
 }
 
-/// See the module's head.
+/// Follows the config topic.
 pub(super) struct ConfigWatcher {
     parts: WatchedParts,
     cache: ReceiverCache,
@@ -65,7 +66,7 @@ pub(super) struct ConfigWatcher {
 }
 
 impl ConfigWatcher {
-    /// Receives who was received last.
+    /// Starts with the receivers of the last run.
     pub(super) async fn start(parts: WatchedParts, state_dir: &Path) -> Result<Self, JoinError> {
         let state_dir = state_dir.to_owned();
         let (cache, listed) = spawn_blocking(move || ReceiverCache::load(&state_dir)).await?;
@@ -74,7 +75,7 @@ impl ConfigWatcher {
         Ok(watcher)
     }
 
-    /// Follows until it is cancelled. Ends by itself only by a fault of the program.
+    /// Follows until it is cancelled; ends by itself only through a bug.
     pub(super) async fn run(mut self, source: ConfigTopic, cancel: CancellationToken) {
         if let Some(Err(error)) = cancel.run_until_cancelled(self.follow(source)).await {
             tracing::error!(%error, "connectors are not followed any more");
@@ -127,7 +128,7 @@ impl ConfigWatcher {
         }
     }
 
-    /// Does what may block with the table.
+    /// Runs blocking work on the configs.
     async fn on_configs<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&mut ReceiverConfigs, &Providers) -> T + Send + 'static,
@@ -142,7 +143,7 @@ impl ConfigWatcher {
         Ok(done)
     }
 
-    /// Makes these the ones that are received.
+    /// Receives these connectors.
     async fn apply(
         &mut self,
         listed: BTreeMap<String, ListedConnector>,
@@ -181,7 +182,7 @@ impl ConfigWatcher {
             let stops =
                 is_stopped(&listed, name) == Some(true) && is_stopped(&self.listed, name) == Some(false);
             if stops {
-                // Every worker opens it, under the one name that they all know.
+                // Every worker opens it, under the same name.
                 let at = stopped_at.get(name).copied().unwrap_or_else(|| Moment::now().micros());
                 gaps.stopped(name, prefix, at).await;
             }
@@ -195,7 +196,7 @@ impl ConfigWatcher {
         Ok(())
     }
 
-    /// Each fault once, when it appears.
+    /// Logs each fault once, when it appears.
     fn log_faults(&self) {
         let faults = ReceiverFaults::new(self.configs.faults());
         let before = self.parts.faults.send_replace(ReceiverFaults::clone(&faults));

@@ -1,4 +1,4 @@
-//! What `/health` says of ingest: who is received, what waits in the spool, and whether anybody is turned away.
+//! The part of `/health` about ingest: which connectors are received, what waits in the spool, and whether deliveries are refused.
 
 use std::{collections::BTreeSet, path::PathBuf};
 

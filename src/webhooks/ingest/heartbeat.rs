@@ -1,10 +1,9 @@
-//! What this worker has heard and which secrets it knows, as `heard/{connector}/{worker}` of the state topic.
+//! Heartbeats: which deliveries came to this worker and which secrets it knows, as `heard/{connector}/{worker}` of the state topic.
 //!
-//! - Told at once where a connector begins to be received or its secrets have changed: a secret is used for new subscriptions once
-//!   every receiver knows it.
-//! - Told every so often ([`Advertised::every`](crate::webhooks::receivers::Advertised)) where deliveries have come, and every [`HEARTBEAT_INTERVAL`] in
-//!   any case: a worker that is not heard of any more counts for nothing.
-//! - Nothing is told of one that is stopped: it takes no deliveries.
+//! - At once when a connector is received or its secrets change: the reconciler uses a new secret once every receiver knows it.
+//! - At [`Advertised::every`](crate::webhooks::receivers::Advertised) after deliveries, and at [`HEARTBEAT_INTERVAL`] in any case: a
+//!   worker without a heartbeat no longer counts as a receiver.
+//! - None for a stopped connector: it takes no deliveries.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -15,10 +14,10 @@ use model::{Key, Moment};
 
 use crate::webhooks::receivers::{Advertised, DeliveryStats, Receiver, ReceiverState};
 
-/// The longest that nothing is told of a connector that is received.
+/// Longest time between two heartbeats of a connector.
 pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(20);
 
-/// A record that is due.
+/// A heartbeat to be written.
 #[derive(Debug)]
 pub(super) struct DueHeartbeat {
     pub(super) connector: String,
@@ -28,7 +27,7 @@ pub(super) struct DueHeartbeat {
     sent: SentHeartbeat,
 }
 
-/// What was last told of a connector.
+/// The last heartbeat of a connector.
 #[derive(Debug, Clone)]
 struct SentHeartbeat {
     prefix: String,
@@ -37,7 +36,7 @@ struct SentHeartbeat {
     at: Instant,
 }
 
-/// See the module's head.
+/// Decides when which heartbeat is due.
 #[derive(Debug)]
 pub(super) struct Heartbeat {
     pub(super) worker: Arc<str>,
@@ -52,7 +51,7 @@ impl Heartbeat {
         Self { worker, delivery_stats, sent: BTreeMap::new(), since: BTreeMap::new() }
     }
 
-    /// What is to be told now, and when to look again.
+    /// The heartbeats that are due now, and when to ask again.
     pub(super) fn due(
         &mut self,
         receivers: &[Arc<Receiver>],
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_secret_is_told_at_once_and_deliveries_every_so_often() {
+    async fn new_secrets_are_sent_at_once_and_deliveries_at_an_interval() {
         let mut heartbeat = Heartbeat::new("w:1".into(), DeliveryStats::default());
         let (first, second) = ("0123456789abcdef-first", "0123456789abcdef-second");
         let receivers = [receiver(first, ReceiverState::Running)];
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_told_of_a_connector_that_is_stopped_and_all_again_once_it_runs() {
+    async fn a_stopped_connector_has_no_heartbeat() {
         let mut heartbeat = Heartbeat::new("w:1".into(), DeliveryStats::default());
         let secret = "0123456789abcdef-first";
         let now = Instant::now();

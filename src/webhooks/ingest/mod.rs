@@ -1,21 +1,30 @@
-//! Ingest as a service of every worker: it receives whatever the config topic lists, before there is a Kafka and after.
+//! Ingest, a service of every worker: it receives for every `WebhookSource` of the config topic, with and without Kafka.
 //!
 //! ```text
-//!                    receivers.json ─┐                      ┌▶ receivers ─▶ public listeners ─▶ intake ─▶ Kafka or spool
-//! config topic ─ once it is there ───┴▶ follower ─▶ table ──┼▶ openings (topics, ids of schemas) ────┘
-//!                                                           └▶ the spool's limit
-//! Acknowledges, gaps, what was heard ─▶ notes ─▶ {prefix}.state
+//!                    receivers.json ─┐                             ┌▶ receivers ─▶ public listeners ─▶ intake ─▶ Kafka or spool
+//! config topic ─ once it is there ───┴▶ config watcher ─▶ configs ─┼▶ topic readiness (topics, schema ids) ─┘
+//!                                                                  └▶ the spool's limit
+//! Acknowledges, echoes, gaps, heartbeats ─▶ state notes ─▶ {prefix}.state
 //! ```
 //!
-//! - Every worker with `webhook.listeners` receives every `WebhookSource`, whoever runs its task. One without serves none and
-//!   publishes what its spool holds.
-//! - The listeners open before Kafka is asked for anything, with what was received last; what the config topic says replaces
-//!   that, and every change of it counts within a moment. What configurations refer to is looked at every so often.
-//! - RUNNING is received and published, PAUSED received and kept in the spool, STOPPED answered 503. One that is deleted is not
-//!   received any more; what was is published.
+//! | File | Does |
+//! |---|---|
+//! | `service.rs` | starts the parts, watches them, stops them |
+//! | `config_watcher.rs`, `receiver_configs/`, `receiver_cache.rs` | from configurations to receivers, with a file for a start without Kafka |
+//! | `topic_readiness.rs` | topics and schema ids of each connector |
+//! | `gaps.rs` | deliveries that may be missing, on disk until Kafka has the gap |
+//! | `heartbeat.rs`, `state_notes.rs` | records of the state topic |
+//! | `health.rs` | what `/health` says |
 //!
-//! On failure: a connector that cannot be received as configured keeps the receiver it had, and `/health` and its status tell;
-//! a part that ends by itself ends the worker; a spool that cannot be opened keeps it from starting, with the reason.
+//! - Every worker with `webhook.listeners` receives for every `WebhookSource`, whichever worker runs its task. One without listeners
+//!   serves none, and publishes what its spool holds.
+//! - The listeners open before Kafka is reachable, with the receivers of the last run; the config topic replaces them, and every
+//!   change of it applies within a moment. References in configurations are resolved again at an interval.
+//! - RUNNING is received and published, PAUSED received and kept in the spool, STOPPED answered 503. A deleted connector is not received
+//!   any more; what it has received is published.
+//!
+//! On failure: a connector that cannot be received as configured keeps the receiver it had, and `/health` and its status show the fault;
+//! a part that ends by itself ends the worker; if the spool cannot be opened, the worker does not start, and says why.
 //!
 //! Stop: listeners, so that what was taken is answered; then the intake until two seconds before the end; then the spool.
 

@@ -1,7 +1,7 @@
-//! `receivers.json`: who was received when Kafka was last heard of, for a start while it is away.
+//! `receivers.json`: the connectors of the config topic when it was last read, for a start without Kafka.
 //!
-//! It holds every `WebhookSource` as the config topic has it, references unresolved, and what it should be doing. The ids of
-//! schemas have a file of their own ([`avro::Ids`](crate::avro::Ids)).
+//! It holds every `WebhookSource` with unresolved references and its target state. Schema ids have another file
+//! ([`avro::Ids`](crate::avro::Ids)).
 
 use std::{
     collections::BTreeMap,

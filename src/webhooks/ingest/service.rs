@@ -43,32 +43,32 @@ use crate::{
 
 /// Directory of the spool below `state.dir`.
 const SPOOL: &str = "spool";
-/// Acknowledges and oversized deliveries that may wait to be noted; more are counted and dropped.
+/// Acknowledges, echoes and oversized deliveries that may wait to be written; more are counted and dropped.
 const NOTE_QUEUE: usize = 1_000;
-/// What is left of a stop for the spool, once the intake is done.
+/// Part of a stop that is left for the spool.
 const SPOOL_CLOSE_TIME: Duration = Duration::from_secs(2);
-/// What the spool may hold until it is known whose deliveries are received.
+/// Limit of the spool until the configurations are loaded.
 const INITIAL_SPOOL_LIMIT: u64 = 1 << 30;
 
 /// Why deliveries cannot be received.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is nowhere to keep them.
+    /// The spool cannot be opened.
     #[error("open the spool in {}: deliveries could not be kept there; {remedy}", directory.display())]
     Spool {
-        /// Where it should be.
+        /// Its directory.
         directory: PathBuf,
         /// What to do about it.
         remedy: &'static str,
-        /// Why it cannot.
+        /// The cause.
         #[source]
         source: spool::Error,
     },
     /// The registry cannot be asked.
     #[error("set up the schema registry")]
     Registry(#[source] avro::Error),
-    /// A fault of the program.
+    /// A bug.
     #[error("read what was received last")]
     Read(#[source] tokio::task::JoinError),
 }
@@ -85,18 +85,18 @@ impl Error {
     }
 }
 
-/// Tells ingest of the config topic. Cheap to clone.
+/// Gives ingest the config topic. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct ConfigFeed(Arc<watch::Sender<Option<Tail<Configs>>>>);
 
 impl ConfigFeed {
-    /// This tail is followed from now on.
+    /// Follows this tail from now on.
     pub(crate) fn follow(&self, configs: Tail<Configs>) {
         self.0.send_replace(Some(configs));
     }
 }
 
-/// What it takes to write to topics of any prefix.
+/// What it takes to prepare topics of any prefix and to write dead letters.
 pub(crate) struct TopicClients {
     /// Topics.
     pub(crate) admin: Admin,
@@ -111,7 +111,7 @@ pub(crate) struct Ingest {
     status: IngestStatus,
     servers: Vec<Server>,
     feed: ConfigFeed,
-    /// What ends only when it is told to, by name.
+    /// Tasks that must not end before the stop, by name.
     upkeep: Vec<(&'static str, JoinHandle<()>)>,
     cancel: CancellationToken,
     tasks: TaskTracker,
@@ -119,11 +119,11 @@ pub(crate) struct Ingest {
 }
 
 impl Ingest {
-    /// Opens the spool, begins to publish what it holds, and is ready to receive who was received last; [`Ingest::serve`] lets
-    /// deliveries in. `None` where there is nothing to do: no listener, and no spool from before.
+    /// Opens the spool, starts to publish what it holds, and loads the receivers of the last run; [`Ingest::serve`] lets deliveries in.
+    /// `None`: there is neither a listener nor a spool from before.
     ///
     /// # Errors
-    /// There is nowhere to keep deliveries.
+    /// The spool cannot be opened.
     pub(crate) async fn start(
         worker: &config::Worker,
         worker_id: &Arc<str>,
@@ -133,7 +133,7 @@ impl Ingest {
         Self::start_on(options, worker, worker_id, write).await
     }
 
-    /// The same with a spool that is told how to be.
+    /// The same with other options for the spool.
     async fn start_on(
         options: spool::Options,
         worker: &config::Worker,
@@ -240,7 +240,7 @@ impl Ingest {
         self.routes.clone()
     }
 
-    /// From here on deliveries come in by these.
+    /// Receives through these listeners.
     pub(crate) fn serve(&mut self, servers: Vec<Server>, certificate: Option<JoinHandle<()>>) {
         self.servers = servers;
         self.upkeep.extend(certificate.map(|watching| ("watch over the certificate", watching)));
@@ -251,22 +251,22 @@ impl Ingest {
         self.servers.iter().map(Server::address).collect()
     }
 
-    /// Ends what it has started.
+    /// Cancels its tasks.
     pub(crate) fn cancelled(&self) -> CancellationToken {
         self.cancel.clone()
     }
 
-    /// Where it is told of the config topic.
+    /// Takes the config topic.
     pub(crate) fn feed(&self) -> ConfigFeed {
         self.feed.clone()
     }
 
-    /// What there is to say of it.
+    /// Its status for `/health`.
     pub(crate) fn watch(&self) -> IngestStatus {
         self.status.clone()
     }
 
-    /// Waits until a part has ended that must not, and names it.
+    /// Waits until a part ends that must not, and names it.
     pub(crate) async fn ended(&mut self) -> &'static str {
         tokio::select! {
             part = crate::plugin::first_ended(&mut self.upkeep) => part,
@@ -276,7 +276,7 @@ impl Ingest {
 
     /// Takes no more deliveries, answers those it has taken, publishes what can be published and keeps the rest.
     pub(crate) async fn stop(self, listening: Duration, until: Instant) {
-        // What waits for Kafka would outlive the listeners, and be cut.
+        // Requests that wait for Kafka would outlive the listeners.
         self.status.intake.stop_waiting_for_kafka();
         let finished = join_all(self.servers.into_iter().map(|server| server.stop(listening))).await;
         if finished.contains(&false) {
@@ -315,8 +315,8 @@ async fn open(options: spool::Options) -> Result<Opened, Error> {
     })
 }
 
-/// Opens a gap for each database of the spool that takes no part. One that lies aside is told of by every start until its gap is
-/// kept.
+/// Opens a gap for each database of the spool that could not be opened or was moved aside. Every start repeats it for a moved one until
+/// its gap is on disk.
 async fn open_gaps_for_missing(gaps: &GapFile, moved_aside: Vec<Missing>, unopened: Vec<Missing>) {
     for missing in moved_aside {
         let folder = missing.folder.display().to_string();
@@ -335,7 +335,7 @@ async fn open_gaps_for_missing(gaps: &GapFile, moved_aside: Vec<Missing>, unopen
     }
 }
 
-/// Opens a gap for what the spool finds that it cannot read, and for what it keeps for another version.
+/// Opens a gap for what the spool cannot read, and for what it keeps for another version.
 async fn watch_spool_failures(spool: Spool, gaps: Arc<GapFile>, cancel: CancellationToken) {
     let mut failures = spool.failures();
     let (mut known, mut since) = (0, None);

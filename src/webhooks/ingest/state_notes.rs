@@ -1,13 +1,13 @@
-//! What the receiver tells the rest of the cluster, as records of `{prefix}.state`: gaps, Acknowledges, echoes, and what was heard.
+//! Writes what this worker observes to `{prefix}.state`: gaps, Acknowledges, echoes and heartbeats.
 //!
-//! A subscription's Acknowledge may land on any worker: it becomes `acknowledge/{connector}/{webhookId}`. A later one replaces
-//! it. So does the echo of an invoicing address, which becomes `echo/{connector}` or `echo/{connector}/{hook}`. By which
-//! subscriptions deliveries come is told every so often ([`heartbeat`](super::heartbeat)).
+//! The Acknowledge of a subscription may arrive at any worker: it becomes `acknowledge/{connector}/{webhookId}`, and a later one replaces
+//! it. The echo of an invoicing address becomes `echo/{connector}` or `echo/{connector}/{hook}`. Heartbeats: see
+//! [`heartbeat`](super::heartbeat).
 //!
-//! - Written again until Kafka has it. Gaps are kept on disk until then; an Acknowledge is not, at most [`MAX_WAITING`] wait, and those of a
-//!   worker that ends are forgotten: its answer waits for it, and says that the provider is to ask again where Kafka does not take
-//!   it. So no subscription becomes active that nobody knows of.
-//! - A prefix that is not open yet holds up nobody else.
+//! - A record is written again until Kafka has it. Gaps are on disk until then; Acknowledges are not, at most [`MAX_WAITING`] wait, and a
+//!   worker that ends loses them. Their HTTP answer waits for Kafka, and without it the provider asks again. So no subscription becomes
+//!   active without a record of its Acknowledge.
+//! - A prefix that is not ready delays no other.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -33,12 +33,12 @@ use crate::webhooks::{
     receivers::Receivers,
 };
 
-/// Waits between two tries to write.
+/// Backoff between two tries to write.
 const RETRY: Policy =
     Policy { first: Duration::from_millis(250), longest: Duration::from_secs(10), total: None };
-/// The longest one try may take.
+/// Longest time of one try.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
-/// Acknowledges that wait to be written.
+/// Acknowledges that may wait to be written.
 const MAX_WAITING: usize = 1_000;
 /// Room for all of them and more.
 pub(super) const QUEUE_BYTES: usize = 4 << 20;
@@ -52,14 +52,15 @@ pub(super) struct StateNotes {
     pub(super) worker: Arc<str>,
 }
 
-/// Where it hears of things.
+/// What arrives from the receiver.
 pub(super) struct NoteChannels {
     pub(super) acknowledged: mpsc::Receiver<AcknowledgeNote>,
     pub(super) oversized: mpsc::Receiver<Oversized>,
     pub(super) echoed: mpsc::Receiver<Echoed>,
 }
 
-/// Acknowledges and echoes that wait, by prefix and key: a later one of the same subscription or address replaces it. Who waits for it is told.
+/// Acknowledges and echoes that wait, by prefix and key, with the requests that wait for them. A later one of the same subscription or
+/// address replaces it.
 type WaitingNotes = BTreeMap<(String, String), (Key, Value, Vec<oneshot::Sender<()>>)>;
 
 /// A record on its way.
@@ -141,13 +142,13 @@ impl StateNotes {
         let value = serde_json::to_value(note).unwrap_or_default();
         let place = (prefix, key.as_str().to_owned());
         let mut told = waiting.remove(&place).map(|(_, _, told)| told).unwrap_or_default();
-        // Those before have been answered by now.
+        // Earlier requests may have been answered by now.
         told.retain(|waits| !waits.is_closed());
         told.push(durable);
         waiting.insert(place, (key, value, told));
     }
 
-    /// Nobody waits for it: of one address the last echo counts.
+    /// No request waits for it; of one address the last echo counts.
     fn echo(&self, note: &Echoed, waiting: &mut WaitingNotes) {
         let Echoed { connector, hook, received_at } = note;
         let Some(prefix) = self.prefix(connector).filter(|_| waiting.len() < MAX_WAITING) else { return };

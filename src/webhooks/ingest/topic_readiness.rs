@@ -1,17 +1,16 @@
-//! What it takes to write for each connector that is received, and for those whose deliveries are still in the spool.
+//! Prepares the topics and schema ids of each connector that is received, and of those whose deliveries are still in the spool.
 //!
 //! ```text
-//! connectors ─▶ one opening each: topics, ids of schemas ─ tried until it works ─▶ Ready ─▶ the intake
+//! connectors ─▶ one opening each: topics, schema ids ─ retried until it works ─▶ ReadyTopics ─▶ the intake
 //! spool (a connector that is gone, or was another) ─▶ an opening of what the prefix has ┘
 //! ```
 //!
-//! - Nothing is produced before its topic is known to be there: producers create none.
-//! - An opening is of one connector, prefix and dead-letter topic. One that has changed is opened anew, and its deliveries wait
-//!   in the spool meanwhile: with the topics of before they would be taken for foreign.
-//! - A connector that is paused has none: its deliveries stay in the spool.
+//! - Nothing is produced before its topic is known to exist: producers create none.
+//! - An opening belongs to one connector, prefix and dead-letter topic. One that changes is opened again, and its deliveries wait in the
+//!   spool meanwhile: with the old topics they would be refused as records of a foreign topic.
+//! - A paused connector is never ready: its deliveries stay in the spool.
 //!
-//! On failure: a topic or schema that does not fit, or a Kafka that is away, is logged once and tried again for as long as the
-//! opening is wanted; somebody may mend it.
+//! On failure: a topic or schema that does not fit, or Kafka that is away, is logged once and retried as long as the opening is wanted.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -39,13 +38,13 @@ use crate::{
     },
 };
 
-/// Waits between two tries to open.
+/// Backoff between two tries to open.
 const OPEN_BACKOFF: Policy =
     Policy { first: Duration::from_millis(250), longest: Duration::from_secs(10), total: None };
-/// Between two looks for ids that the registry has not confirmed.
+/// Interval at which unconfirmed schema ids are confirmed.
 const CONFIRM_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Whose topics and schemas are opened, and how.
+/// Topics and schemas of one connector that are opened.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TopicOpening {
     pub(super) connector: String,
@@ -55,16 +54,16 @@ pub(super) struct TopicOpening {
     pub(super) kind: TopicOwner,
 }
 
-/// Whose topics they are.
+/// Which topics are opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TopicOwner {
-    /// Those of a configuration.
+    /// Those of the configuration.
     Configured,
-    /// Those that a prefix has: the configuration is not known any more.
+    /// Those that exist below the prefix: the connector is gone or has changed.
     Former,
 }
 
-/// See the module's head. Cheap to clone.
+/// Knows which connectors can be written for. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct TopicReadiness(Arc<ReadinessInner>);
 
@@ -74,7 +73,7 @@ struct ReadinessInner {
     /// Whether missing topics of connectors that are gone are created.
     create: bool,
     state: RwLock<ReadinessState>,
-    /// Rises whenever something was opened, or is not paused any more.
+    /// Changes whenever something was opened or resumed.
     changed: watch::Sender<u64>,
 }
 
@@ -100,7 +99,7 @@ impl TopicReadiness {
         Self(Arc::new(ReadinessInner { write, spool, create, state, changed }))
     }
 
-    /// From now on these connectors are received. What they had before and do not want any more is closed.
+    /// Sets the connectors that are received. Openings that are not wanted any more are dropped.
     pub(super) fn set(&self, openings: Vec<TopicOpening>, paused: HashSet<String>) {
         let mut state = self.0.state.write();
         let mut before = std::mem::take(&mut state.slots);
@@ -112,11 +111,11 @@ impl TopicReadiness {
             state.slots.insert(connector, vec![kept.unwrap_or_else(|| self.slot(opening))]);
         }
         drop(state);
-        // What was paused may be drained now.
+        // Queues of resumed connectors may be drained now.
         self.changed();
     }
 
-    /// How records of this prefix are made, once anything of it is open.
+    /// The preparer of this prefix, once a connector of it is ready.
     pub(super) fn preparer(&self, prefix: &str) -> Option<Preparer> {
         let state = self.0.state.read();
         let mut slots =
@@ -124,19 +123,19 @@ impl TopicReadiness {
         slots.find_map(|slot| Some(slot.ready.as_ref()?.preparer.clone()))
     }
 
-    /// What is not open, and why as far as that is known.
+    /// Connectors that are not ready, and why.
     pub(super) fn faults(&self) -> Vec<(String, String)> {
         let state = self.0.state.read();
         let slots = state.slots.iter().flat_map(|(name, slots)| slots.iter().map(move |slot| (name, slot)));
         slots.filter_map(|(name, slot)| Some((name.clone(), slot.fault.clone()?))).collect()
     }
 
-    /// Told when that may have changed.
+    /// Changes when a connector may have become ready.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.0.changed.subscribe()
     }
 
-    /// Asks the registry, once it is back, for ids that it has not confirmed, until it is cancelled.
+    /// Confirms schema ids with the registry once it is back, until it is cancelled.
     pub(super) async fn confirm_ids(self, cancel: CancellationToken) {
         while cancel.run_until_cancelled(sleep(CONFIRM_INTERVAL)).await.is_some() {
             if self.0.write.ids.unconfirmed() > 0
@@ -147,7 +146,7 @@ impl TopicReadiness {
         }
     }
 
-    /// Gives up what is not open yet.
+    /// Drops all openings.
     pub(super) fn close(&self) {
         self.0.state.write().slots.clear();
     }
@@ -276,7 +275,7 @@ impl TopicOpening {
 
     /// Topics that deliveries in the spool are for, whatever is configured now.
     async fn spooled(&self, spool: &Spool) -> BTreeSet<Topic> {
-        // Only a spool that is closed does not tell, and then nothing is published any more.
+        // Fails only when the spool is closed, and then nothing is published any more.
         let lanes = spool.lanes().await.unwrap_or_default();
         let names: HashSet<&str> = lanes.iter().map(|lane| delivery::topic_of(&lane.lane)).collect();
         events().filter(|topic| names.contains(topic.name(&self.layout.prefix).as_str())).collect()

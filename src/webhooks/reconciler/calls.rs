@@ -1,4 +1,4 @@
-//! Calls to the provider, and what their answers mean to a plan.
+//! Calls to the provider, and what their answers mean for a plan.
 //!
 //! What comes back is an [`CallOutcome`] in any case. Where the failure is about more than the one thing that was asked for, it is also a
 //! [`CallStop`]: the whole loop waits, or a person has to come.
@@ -28,12 +28,12 @@ use crate::{
     webhooks::subscriptions::{CallOutcome, ListedHook, ProviderCall, WebhookSnapshot, owner, secret_of},
 };
 
-/// Why nothing else should be asked for now.
+/// Why no other call should be made now.
 #[derive(Debug)]
 pub(super) enum CallStop {
     /// It passes.
     Wait(Retry),
-    /// A person has to mend it, or the next instance may have more luck.
+    /// The task fails: an operator has to act, or the next instance may succeed.
     Fail(Failure),
 }
 
@@ -72,9 +72,9 @@ impl ProviderCalls {
         Ok(calls)
     }
 
-    /// Of a provider that nobody can ask.
+    /// Without a provider.
     #[cfg(test)]
-    pub(super) fn nobody(source: &WebhookSource) -> Self {
+    pub(super) fn without_provider(source: &WebhookSource) -> Self {
         Self { source: Arc::new(source.clone()), accounting: None, invoicing: None }
     }
 
@@ -177,7 +177,7 @@ impl ProviderCalls {
         })
     }
 
-    /// What deliveries of a subscription are to be signed with. Where nobody verifies them it is something that nobody knows.
+    /// The secret that signs the deliveries of a subscription; a random one if they are not verified.
     fn secret(&self, one: &model::Subscription) -> Result<Secret, CallError> {
         if let Some(secret) = secret_of(&self.source, one.target, &one.fingerprint) {
             return Ok(secret);
@@ -191,9 +191,9 @@ impl ProviderCalls {
 
 const NO_ID: &str = "the provider has not told its id";
 
-/// Why there is no answer.
+/// Why a call has no answer.
 enum CallError {
-    /// It was not even asked for.
+    /// The call was not made.
     Unable(String),
     Api(Box<Error>),
 }
@@ -250,7 +250,7 @@ fn listed(hook: invoicing::Hook) -> ListedHook {
     }
 }
 
-/// What a failed call means for what was asked for.
+/// The outcome of a failed call.
 fn outcome(call: &ProviderCall, error: &Error) -> CallOutcome {
     if let Cause::NotFound { by: By::Api } | Cause::Gone { by: By::Api } = error.cause {
         return CallOutcome::Gone;
@@ -287,7 +287,7 @@ fn waiting(outcome: CallOutcome, error: &Error) -> CallOutcome {
     }
 }
 
-/// What a failed call means for everything else.
+/// What a failed call means for other calls.
 fn stop(error: Error) -> Option<CallStop> {
     if error.reach() < Reach::Grant {
         return None;
@@ -299,22 +299,22 @@ fn stop(error: Error) -> Option<CallStop> {
     Some(CallStop::Fail(match error.cause {
         Cause::Access(error) => no_access(&error),
         // It was good a moment ago, and its successor may be.
-        Cause::Token { .. } => Failure::passing("AccessRefused", told(&words)),
+        Cause::Token { .. } => Failure::passing("AccessRefused", unmanaged(&words)),
         _ => refused(&words),
     }))
 }
 
-fn told(words: &str) -> String {
+fn unmanaged(words: &str) -> String {
     format!("subscriptions cannot be kept: {words}")
 }
 
 fn refused(words: &str) -> Failure {
     let remedy = "deliveries are received all the same; correct the setting, or what the provider has on record, then restart the \
                   task";
-    Failure::permanent("AccessRefused", told(words), remedy)
+    Failure::permanent("AccessRefused", unmanaged(words), remedy)
 }
 
-/// As the metric counts it.
+/// The outcome in the metric.
 const fn label(outcome: &CallOutcome) -> &'static str {
     match outcome {
         CallOutcome::Gone => "gone",
@@ -327,7 +327,7 @@ const fn label(outcome: &CallOutcome) -> &'static str {
     }
 }
 
-/// How long is waited where the provider names a time that is none of anybody's business to wait for.
+/// Longest pause, whatever time the provider names.
 pub(super) const MAX_PAUSE: Duration = Duration::from_secs(300);
 
 #[cfg(test)]
@@ -378,7 +378,7 @@ mod tests {
         );
         let calls = |config: &std::collections::BTreeMap<String, String>| {
             let (source, _) = WebhookSource::parse("hooks", config, &Providers::new([])).unwrap();
-            ProviderCalls::nobody(&source)
+            ProviderCalls::without_provider(&source)
         };
         let (list, names) =
             (ProviderCall::List { planned: 0 }, ProviderCall::Names(model::AccountingResource::Customers));

@@ -1,4 +1,4 @@
-//! What a configuration asks for, with what it refers to resolved.
+//! What a configuration declares, with its references resolved.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,25 +16,25 @@ use crate::{
     },
 };
 
-/// How often names of events are asked for: new ones are rare.
+/// How often names of events are read: new ones are rare.
 const EVENT_NAMES_INTERVAL: Duration = Duration::from_secs(3_600);
-/// What an intent is given beyond the longest request: the provider may act on one that nobody waits for any more.
+/// Added to the longest request until an intent counts as lost: the provider may act after the request timed out.
 const INTENT_MARGIN: Duration = Duration::from_secs(1);
-/// A worker that has not been heard of for so long counts for nothing; each tells of itself three times as often.
+/// A worker without a heartbeat for this long no longer counts as a receiver; heartbeats come three times as often.
 const HEARTBEAT_STALE_AFTER: Duration = Duration::from_secs(60);
-/// How long what has ended is remembered: deliveries of it may come late.
+/// How long an ended subscription is kept in the ledger: deliveries of it may come late.
 const ENDED_RETENTION: Duration = Duration::from_secs(7 * 86_400);
-/// The longest request where nobody says: without a provider none is made.
+/// Request timeout without a provider: no call is made.
 const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// See the module's head.
+/// A configuration, ready for the planner.
 #[derive(Debug, Clone)]
 pub(super) struct DesiredState {
     pub(super) source: WebhookSource,
-    /// Nothing where subscriptions are somebody else's.
+    /// Empty if subscriptions are not managed here.
     pub(super) wanted: BTreeMap<Target, DesiredSubscription>,
     pub(super) rules: SubscriptionRules,
-    /// The longest a call may take.
+    /// Timeout of a call.
     pub(super) request: Duration,
 }
 
@@ -42,7 +42,7 @@ impl DesiredState {
     /// Reads a configuration. Blocks: references may be files.
     ///
     /// # Errors
-    /// It cannot be used, or this worker does not say where deliveries are received.
+    /// It cannot be used, or `webhook.advertised.url` is not set.
     pub(super) fn read(
         connector: &str,
         config: &Properties,
@@ -61,7 +61,7 @@ impl DesiredState {
         Ok(Self { source, wanted, rules, request })
     }
 
-    /// Whether another reading asks for the same.
+    /// Whether another read declares the same.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let reached = |one: &Self| {
             let provider = one.source.provider.as_ref();
@@ -76,7 +76,7 @@ impl DesiredState {
     }
 }
 
-/// Nobody could be told where to deliver to.
+/// The provider could not be given an address.
 fn nowhere() -> Failure {
     Failure::permanent(
         "InvalidConfiguration",
@@ -123,7 +123,7 @@ mod tests {
     use crate::plugin::samples::webhook_config;
 
     #[test]
-    fn a_worker_that_names_no_address_of_its_own_says_which_key_to_set_and_where() {
+    fn a_missing_advertised_url_names_the_key_to_set() {
         let mut config = webhook_config();
 
         let managed = DesiredState::read("hooks", &config, &Providers::new([]), None).unwrap_err();

@@ -1,24 +1,31 @@
 //! Keeps the provider's subscriptions as a connector declares them: the task of a `WebhookSource`.
 //!
 //! ```text
-//! configuration, ledger, memory ─▶ plan ─▶ commit its changes ─▶ steps, at most four at once:
+//! configuration, ledger, memory ─▶ plan ─▶ commit its changes ─▶ calls, at most four at once:
 //!        commit `before` ─▶ lease? ─▶ call the provider ─▶ settle ─▶ commit, with the next `before`
-//! until there is nothing to do but to wait
+//! until there is nothing to do but wait
 //! ```
 //!
-//! What is planned and what outcomes mean is [`webhooks::subscriptions`](crate::webhooks::subscriptions)'; here it is done.
+//! [`webhooks::subscriptions`](crate::webhooks::subscriptions) plans calls and settles outcomes; this room does the I/O.
 //!
-//! - Every commit is fenced by the connector's transactional id, and one comes before every call that makes something: an older
-//!   instance finds out before it acts. No call is begun without the lease, and none lasts longer than
-//!   `provider.request.timeout.ms` from its plan on, which is shorter than an intent is waited for.
-//! - What was committed has been read back before anything follows from it.
-//! - A call that is under way is not given up for a pause or a change of settings; a stop waits for it for a while.
-//! - What the configuration refers to is looked at every so often, and sooner where a receiver knows a secret that is new here.
-//!   It counts once two looks have found the same.
-//! - Without `subscriptions.manage` nobody is called: what is known to be lost is handed on to be repaired, and that is all.
+//! | File | Does |
+//! |---|---|
+//! | `desired.rs` | reads the configuration, with its references resolved |
+//! | `task.rs` | the loop |
+//! | `calls.rs` | calls the provider |
+//! | `dry_run/` | shows what the loop would do |
 //!
-//! On failure of one call its target waits; of one that is about more than that everything does, for longer each time; what
-//! needs a person fails the task. Beside accounting, invoicing fails nothing else: its targets show the problem and are retried.
+//! - Every commit is fenced by the connector's transactional id, and one comes before every call that creates something: an older
+//!   instance is fenced before it acts. No call starts without the lease, and none ends later than `provider.request.timeout.ms` after
+//!   its plan, which is shorter than an intent is waited for.
+//! - A commit has been read back before anything follows from it.
+//! - A call in flight is not cancelled by a pause or a change of settings; a stop waits for it for a while.
+//! - References in the configuration are resolved again at an interval, and sooner if a receiver knows a secret that is new here. A
+//!   change counts once two reads agree.
+//! - Without `subscriptions.manage` no call is made: the task only hands gaps of this side on to be repaired.
+//!
+//! On failure of one call its target waits; after a failure that concerns more, all targets wait with a growing backoff; a failure that
+//! needs an operator fails the task. Beside accounting, invoicing fails nothing else: its targets show the problem and are retried.
 
 mod calls;
 mod desired;

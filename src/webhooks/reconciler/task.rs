@@ -32,21 +32,21 @@ use crate::{
     },
 };
 
-/// Between two plans where one follows from the other; and where that goes on and on.
+/// Shortest time between two plans, and after [`MAX_BUSY_PLANS`] plans in a row.
 const MIN_PLAN_INTERVAL: Duration = Duration::from_millis(20);
 const BUSY_PLAN_INTERVAL: Duration = Duration::from_secs(1);
-/// Plans in a row before that.
+/// Plans in a row that change something until the loop slows down.
 const MAX_BUSY_PLANS: u32 = 200;
-/// How long after a reference has changed the second look is that confirms it.
+/// Time until a changed reference is read again to confirm it.
 const REFERENCE_RECHECK: Duration = Duration::from_secs(1);
-/// The longest until the next plan, whatever the last one says.
+/// Longest time between two plans.
 const MAX_PLAN_INTERVAL: Duration = Duration::from_secs(60);
-/// Ids of others that are remembered.
+/// Ids of other systems that are remembered.
 const MAX_FOREIGN_IDS: usize = 1_024;
 
-/// Calls at once.
+/// Calls in flight.
 const MAX_CONCURRENT_CALLS: usize = 4;
-/// How long a stop waits for calls that are under way; less than a task is given to end.
+/// How long a stop waits for calls in flight; shorter than the time a task has to end.
 const STOP_CALL_WAIT: Duration = Duration::from_secs(3);
 
 /// The task's loop; the module's head says how it works.
@@ -59,7 +59,7 @@ pub(crate) struct Reconciler<'a> {
     memory: PlannerMemory,
     /// When it took over, in microseconds since 1970.
     began: i64,
-    /// The wish that was last seen.
+    /// Number of the last wish that was applied.
     wish: u64,
     pace: PlanPace,
 }
@@ -74,13 +74,13 @@ struct OwnedLedger {
 /// When the configuration's references are read again.
 struct Reload {
     at: Instant,
-    /// A changed reading, which counts once the next one is the same.
+    /// A changed configuration, which applies once the next read is the same.
     unsettled: Option<Box<DesiredState>>,
 }
 
 /// How long to wait between plans.
 struct PlanPace {
-    /// After failures that are about everything.
+    /// After failures that concern all targets.
     backoff: Backoff,
     pause_until: Instant,
     /// Plans in a row that have changed something.
@@ -120,10 +120,10 @@ impl<'a> Reconciler<'a> {
         })
     }
 
-    /// Does what there is to do now, unless it is to stop; returns when to come again.
+    /// Plans and makes the calls that are due, unless it is to stop; returns when to plan again.
     ///
     /// # Errors
-    /// Why it cannot go on.
+    /// The task fails.
     pub(crate) async fn round(&mut self, is_over: impl Fn() -> bool) -> Result<Instant, Failure> {
         self.reread_references().await;
         self.ledger.changes.borrow_and_update();
@@ -161,13 +161,13 @@ impl<'a> Reconciler<'a> {
         ))
     }
 
-    /// Retries invoicing now: somebody has logged in for it.
+    /// Retries invoicing now, after a login.
     pub(crate) fn retry_invoicing(&mut self) {
         self.memory.retries.changes.retain(|target, _| target.resource().is_some());
         self.memory.retries.list = RetryState::default();
     }
 
-    /// Waits until there may be something to do.
+    /// Waits until the next plan or a change of the ledger.
     pub(crate) async fn idle(&mut self, until: Instant) {
         tokio::select! {
             () = sleep_until(until) => {}
@@ -176,7 +176,7 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    /// What is wanted: nothing, where people want all removed.
+    /// What is declared; nothing, if the operator removes all subscriptions.
     fn wanted(&self, ledger: &Ledger) -> BTreeMap<Target, DesiredSubscription> {
         match &ledger.wish {
             Some(wish) if wish.removed => BTreeMap::new(),
@@ -203,7 +203,7 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    /// Writes changes at once; nobody has come after this instance where it succeeds.
+    /// Commits changes; success proves that this instance still owns the ledger.
     async fn commit(&mut self, changes: &[Change]) -> Result<(), Failure> {
         if changes.is_empty() {
             return Ok(());
@@ -227,12 +227,12 @@ impl<'a> Reconciler<'a> {
         Ok(())
     }
 
-    /// Keeps what this process remembers in step with what is wanted.
+    /// Updates the memory for the current wish and the declared secrets.
     fn remember(&mut self, ledger: &Ledger) {
         let number = ledger.wish.as_ref().map_or(0, |wish| wish.number);
         if number != self.wish {
             self.wish = number;
-            // Somebody wants it done now: nothing waits because of what failed before.
+            // A new wish is tried at once: backoffs of earlier failures end.
             let PlannerMemory { secrets, foreign, .. } = std::mem::take(&mut self.memory);
             self.memory = PlannerMemory { secrets, foreign, ..PlannerMemory::default() };
             self.pace.pause_until = Instant::now();
@@ -244,7 +244,7 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    /// Looks at what the configuration refers to, if it is time or a receiver knows more.
+    /// Resolves references again, if it is time or a receiver knows more.
     async fn reread_references(&mut self) {
         let now = Instant::now();
         let is_told = self.ledger.handle.read(&self.task.connector, |ledger| self.is_behind(ledger));
@@ -288,7 +288,7 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    /// Whether a receiver knows a secret that is not known here.
+    /// Whether a receiver knows a secret that this task does not know.
     fn is_behind(&self, ledger: &Ledger) -> bool {
         let stale = Moment::now().micros().saturating_sub(self.desired.rules.limits.stale);
         let knows = |target_is_hook: bool, fingerprint: &Fingerprint| {
@@ -313,7 +313,7 @@ struct Answered {
 }
 
 impl Reconciler<'_> {
-    /// Does steps, some at once.
+    /// Makes the planned calls, several at once.
     async fn go(
         &mut self,
         steps: Vec<PlannedCall>,
@@ -326,7 +326,7 @@ impl Reconciler<'_> {
         let (mut changes, mut settled) = (Vec::new(), Vec::<ProviderCall>::new());
         let mut stopped = None;
         loop {
-            // One that is begun late would have no time left; it is planned anew.
+            // A late call would have no time left; it is planned again.
             let is_late = Instant::now() + self.desired.request / 2 > end;
             let room = if stopped.is_none() && !is_over() && !is_late {
                 MAX_CONCURRENT_CALLS - flying.len()
@@ -334,7 +334,7 @@ impl Reconciler<'_> {
                 0
             };
             let next: Vec<PlannedCall> = queue.by_ref().take(room).collect();
-            // What came of some is written with what is to stand before the next.
+            // Outcomes are committed together with what precedes the next calls.
             changes.extend(next.iter().flat_map(|step| step.before.iter().cloned()));
             self.commit(&changes).await?;
             for call in settled.drain(..) {
@@ -363,7 +363,7 @@ impl Reconciler<'_> {
         }
     }
 
-    /// Calls the provider for each; what has to stand before is written.
+    /// Starts calls whose `before` is committed.
     fn launch(
         &self,
         steps: Vec<PlannedCall>,
@@ -392,7 +392,7 @@ impl Reconciler<'_> {
         Ok(())
     }
 
-    /// The next that are answered; `None` where none is under way any more, or nobody may wait for them.
+    /// The next answered calls; `None`: none is in flight, or the stop waits no longer.
     async fn answers(&self, flying: &mut JoinSet<Answered>) -> Option<Vec<Answered>> {
         let first = tokio::select! {
             first = flying.join_next() => first?,
@@ -405,7 +405,7 @@ impl Reconciler<'_> {
         Some(answered)
     }
 
-    /// What is to be written of outcomes.
+    /// The changes that follow from outcomes.
     fn settle(&mut self, answered: &[Answered]) -> Vec<Change> {
         let mut ledger = self.ledger.handle.ledger(&self.task.connector);
         let wanted = self.wanted(&ledger);
@@ -418,12 +418,12 @@ impl Reconciler<'_> {
                 ledger.apply(change);
             }
             changes.extend(one);
-            self.tell(call, outcome);
+            self.log(call, outcome);
         }
         changes
     }
 
-    fn tell(&self, call: &ProviderCall, outcome: &CallOutcome) {
+    fn log(&self, call: &ProviderCall, outcome: &CallOutcome) {
         let (connector, target) = (&*self.task.connector, call.target().map(|target| target.to_string()));
         match outcome {
             CallOutcome::Failed { words, .. } => {
@@ -438,7 +438,7 @@ impl Reconciler<'_> {
     }
 }
 
-/// What counts of two.
+/// The worse of two.
 fn worse(known: Option<CallStop>, other: CallStop) -> CallStop {
     match known {
         Some(known @ CallStop::Fail(_)) => known,
@@ -446,7 +446,7 @@ fn worse(known: Option<CallStop>, other: CallStop) -> CallStop {
     }
 }
 
-/// Notes since when each secret is wanted.
+/// Remembers since when each secret is wanted.
 pub(super) fn want_since(memory: &mut PlannerMemory, desired: &DesiredState, now: i64) {
     let all: Vec<&Fingerprint> = desired.wanted.values().map(|one| &one.fingerprint).collect();
     memory.secrets.retain(|known, _| all.contains(&known));
@@ -455,7 +455,7 @@ pub(super) fn want_since(memory: &mut PlannerMemory, desired: &DesiredState, now
     }
 }
 
-/// Reads a configuration, where that may block.
+/// Reads a configuration on a thread that may block.
 pub(super) async fn read(
     connector: &str,
     config: &Arc<Properties>,
@@ -476,10 +476,10 @@ pub(super) fn no_ledger(action: &str, error: ledger::Error) -> Failure {
     Failure { kind: "KafkaError", message, remedy: None, retry, source: Some(Box::new(error)) }
 }
 
-/// Of a plan what is about deliveries that were lost on this side, whoever keeps the subscriptions.
+/// The part of a plan about deliveries that were lost on our side, without managing subscriptions.
 fn only_losses(plan: SubscriptionPlan, ledger: &Ledger) -> SubscriptionPlan {
     let concerns = |change: &Change| match change {
-        // A gap that is there ends in any case: nobody here would end it otherwise.
+        // Gaps that are open end in any case: nothing else would end them.
         Change::Gap(gap) => ledger.gaps.contains_key(&gap.id()),
         Change::Repair(_) | Change::ForgetHeard(_) => true,
         _ => false,
@@ -488,14 +488,14 @@ fn only_losses(plan: SubscriptionPlan, ledger: &Ledger) -> SubscriptionPlan {
     SubscriptionPlan { changes, ..SubscriptionPlan::default() }
 }
 
-/// Microseconds from now on.
+/// A duration of so many microseconds.
 fn micros(time: i64) -> Duration {
     Duration::from_micros(u64::try_from(time).unwrap_or_default())
 }
 
-/// A nonce nobody has.
+/// A new nonce.
 pub(super) fn draw() -> Nonce {
-    // The clock has never been here before either.
+    // Without random numbers the time is unique enough.
     let bytes = random::bytes::<8>().unwrap_or_else(|_| Moment::now().micros().to_be_bytes());
     Nonce::new(u64::from_be_bytes(bytes))
 }

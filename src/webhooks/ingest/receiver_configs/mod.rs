@@ -1,10 +1,9 @@
-//! From configurations as they are written to receivers that verify: one connector's fault is its own.
+//! From configurations to receivers: the fault of one connector affects no other.
 //!
-//! - A configuration that cannot be used, or whose references do not resolve, leaves the connector the receiver it had, in the
-//!   state it should be in now; one that had none is not received, and its senders are to try again later. Either way the
-//!   fault is told.
-//! - What references resolve to is looked at again ([`ReceiverConfigs::recheck_references`]), and counts once two looks have found the same: whoever
-//!   writes a file may be halfway. Of what was looked at only a digest is kept.
+//! - A connector whose configuration cannot be used, or whose references do not resolve, keeps the receiver it had, with its new target
+//!   state; one that had none is not received, and its senders get 503. Either way the fault is reported.
+//! - References are resolved again by [`ReceiverConfigs::recheck_references`]. A change applies once two reads agree, because a file may
+//!   be half written. Only a digest of the resolved values is kept.
 //! - Of two connectors that take invoicing deliveries under one segment, the one whose name comes first has it.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -48,7 +47,7 @@ pub(super) fn listed(configs: &Configs) -> BTreeMap<String, ListedConnector> {
     .collect()
 }
 
-/// When those that are stopped were told to, in microseconds since 1970: the same for every worker.
+/// When the stop of each stopped connector was ordered, in microseconds since 1970: the same for every worker.
 pub(super) fn stopped_at(configs: &Configs) -> BTreeMap<String, i64> {
     let stopped =
         configs.connectors().iter().filter(|(_, connector)| connector.target == TargetState::Stopped);
@@ -57,7 +56,7 @@ pub(super) fn stopped_at(configs: &Configs) -> BTreeMap<String, i64> {
         .collect()
 }
 
-/// Who is received, and how it came to that.
+/// The receivers, and the configurations they were made of.
 #[derive(Debug, Default)]
 pub(super) struct ReceiverConfigs {
     entries: BTreeMap<String, ReceiverEntry>,
@@ -71,21 +70,21 @@ struct ReceiverEntry {
     fault: Option<String>,
     /// What the references of the listed resolved to.
     resolved: Option<ReferenceDigest>,
-    /// Another that the last look found, for the next to find again.
+    /// A changed digest that the next read has to confirm.
     unsettled: Option<ReferenceDigest>,
-    /// It is to be made anew.
+    /// It must be rebuilt.
     stale: bool,
 }
 
 /// Digest of what references resolved to.
 type ReferenceDigest = [u8; 32];
 
-/// What a look at the references has found.
+/// What a read of the references found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ReferenceChanges {
-    /// Connectors that [`ReceiverConfigs::apply`] makes anew.
+    /// Connectors that [`ReceiverConfigs::apply`] rebuilds.
     pub(super) stale: Vec<String>,
-    /// Something has changed since the look before; another soon tells whether it stays so.
+    /// A value has changed since the last read; the next read confirms it.
     pub(super) unsettled: bool,
 }
 
@@ -125,7 +124,7 @@ impl ReceivedConnector {
 }
 
 impl ReceiverConfigs {
-    /// Takes over what is listed. Connectors that have changed, and those at fault, are looked at anew. Blocks: references may
+    /// Applies the listed configurations. Rebuilds connectors that have changed, and faulty ones. Blocks: references may
     /// be files.
     pub(super) fn apply(&mut self, listed: &BTreeMap<String, ListedConnector>, providers: &Providers) {
         let mut former = std::mem::take(&mut self.entries);
@@ -143,7 +142,7 @@ impl ReceiverConfigs {
         }
     }
 
-    /// Resolves again what the connectors refer to that are received as they are listed. Blocks: references may be files.
+    /// Resolves the references of connectors without a fault again. Blocks: references may be files.
     pub(super) fn recheck_references(&mut self, providers: &Providers) -> ReferenceChanges {
         let mut references = ReferenceChanges::default();
         for (name, entry) in &mut self.entries {
@@ -195,7 +194,7 @@ impl ReceiverEntry {
         former: Option<ReceivedConnector>,
         providers: &Providers,
     ) -> Self {
-        // Before they are used: what changes in between is found by the next look.
+        // Before they are used: the next read finds what changes in between.
         let resolved = resolved(&listed.config, providers);
         let parsed = config::WebhookSource::parse(name, &listed.config, providers);
         let made = parsed
@@ -212,7 +211,7 @@ impl ReceiverEntry {
         Self { listed: listed.clone(), received, fault, resolved, unsettled: None, stale: false }
     }
 
-    /// Whether there is nothing about it to be made anew.
+    /// Whether it need not be rebuilt.
     const fn is_sound(&self) -> bool {
         self.fault.is_none() && !self.stale
     }

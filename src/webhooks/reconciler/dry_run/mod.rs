@@ -1,8 +1,8 @@
-//! What the reconciler would do, found out without doing it: on any worker, whoever runs the task.
+//! What the reconciler would do, without doing it: on any worker, whichever runs the task.
 //!
-//! The plan is made as the task makes it, on a copy of the ledger. What only asks is asked once; of what would change something it
-//! is assumed that the provider does as its document says. Where the plan would wait, time is moved on, until everything is as
-//! it is wanted or nothing more comes of it.
+//! The plan is made as the task makes it, on a copy of the ledger. Each question is asked once; calls that would change something are
+//! assumed to succeed as the document says. If the plan would wait, time moves on, until everything is as declared or the plan makes no
+//! progress.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,16 +30,16 @@ use crate::{
     },
 };
 
-/// Plans one after the other, at most.
+/// Most plans in a row.
 const MAX_PLANS: u32 = 256;
-/// Steps that are shown, at most.
+/// Most steps that are shown.
 const MAX_STEPS: usize = 1_000;
 
-/// A time that does not come, in microseconds; and one that nobody looks ahead for.
+/// A time that never comes, and the longest time that a dry run looks ahead, in microseconds.
 const NEVER: i64 = i64::MAX / 8;
 const MAX_LOOK_AHEAD: i64 = 400 * 86_400 * 1_000_000;
 
-/// What it takes to look.
+/// What a dry run needs.
 #[derive(Debug, Clone, Copy)]
 pub struct DryRunContext<'a> {
     /// The worker's configuration.
@@ -55,11 +55,11 @@ pub struct DryRunContext<'a> {
 /// What the reconciler would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DryRun {
-    /// In this order, as far as order matters; nothing that only asks.
+    /// Calls that change something, in order.
     pub steps: Vec<DryRunStep>,
-    /// Whether everything is as it is wanted already.
+    /// Whether everything is already as declared.
     pub converged: bool,
-    /// What keeps it from being so after these steps, in words.
+    /// Why it is not after these steps, in words.
     pub problems: Vec<String>,
 }
 
@@ -68,16 +68,16 @@ pub struct DryRun {
 pub struct DryRunStep {
     /// [`ProviderCall::name`].
     pub call: &'static str,
-    /// What it is about.
+    /// Its target.
     pub target: Option<Target>,
     /// The provider's id, where there is one.
     pub id: Option<String>,
-    /// Why, for people.
+    /// The reason, for people.
     pub why: String,
 }
 
-/// Asks the provider how things stand and says what would be done, all before `end`. Changes nothing. `removed` is whether people
-/// want everything removed, whatever they have wished before.
+/// Reads the state at the provider and returns what would be done, all before `end`. Changes nothing. `removed`: as if the operator
+/// removed all subscriptions.
 ///
 /// # Errors
 /// The configuration cannot be used here, or the provider or Kafka cannot be asked.
@@ -102,7 +102,7 @@ pub async fn dry_run(
     scratch.run(answers).await
 }
 
-/// A copy of everything that a plan follows from.
+/// Copies of the inputs of a plan.
 struct DryRunState<'a> {
     connector: &'a str,
     worker_id: &'a str,
@@ -123,7 +123,7 @@ impl<'a> DryRunState<'a> {
     ) -> Self {
         let (mut memory, now) = (PlannerMemory::default(), Moment::now().micros());
         want_since(&mut memory, desired, now);
-        // Each is asked about once, whenever it was last, and never again.
+        // Each is read once.
         for one in ledger.subscriptions.values_mut() {
             one.checked_at = None;
         }
@@ -146,7 +146,7 @@ impl<'a> DryRunState<'a> {
                 self.ledger.apply(change);
             }
             if steps.is_empty() && changes.is_empty() {
-                // Wanting nothing more is the end; waiting for something is not, as long as it comes.
+                // Without changes the run ends, unless the plan waits for a time.
                 match again_at.filter(|at| !converged && at.saturating_sub(self.now) < MAX_LOOK_AHEAD) {
                     Some(at) if look.steps.len() < MAX_STEPS => self.now = at.max(self.now + 1),
                     _ => break,
@@ -202,14 +202,14 @@ fn planned(call: &ProviderCall, why: String) -> DryRunStep {
     DryRunStep { call: call.name(), target: call.target(), id, why }
 }
 
-/// What the provider says, or would.
+/// The provider: its answers, and assumed ones.
 struct DryRunProvider<'a> {
     calls: ProviderCalls,
     desired: &'a DesiredState,
-    /// As it stands for everybody: what is not in it was only assumed.
+    /// The real ledger: what is not in it was assumed.
     ledger: &'a Ledger,
     end: Instant,
-    /// Asked once each.
+    /// Answers; each question is asked once.
     asked: BTreeMap<String, CallOutcome>,
 }
 
@@ -254,7 +254,7 @@ impl DryRunProvider<'_> {
         })
     }
 
-    /// How one stands about which something was assumed; `None` where nothing was.
+    /// The assumed state of a subscription; `None`: nothing was assumed about it.
     fn assumed_of(&self, nonce: &Nonce, scratch: &Ledger) -> Option<CallOutcome> {
         let one = scratch.subscriptions.get(nonce)?;
         let before = self.ledger.subscriptions.get(nonce);
@@ -299,10 +299,10 @@ impl DryRunProvider<'_> {
     }
 }
 
-/// Lines of history that only a step leaves which changes something.
+/// Lines of history that only calls leave which change something.
 const ASSUMED: [&str; 3] = ["enabled", "moved to another address", "the move was answered"];
 
-/// What the document says of a success.
+/// A success, as the document describes it.
 fn assumed(call: &ProviderCall) -> CallOutcome {
     let state = match (call, call.target()) {
         (_, Some(Target::Invoicing(_))) => None,

@@ -34,8 +34,13 @@ async fn run(desired: &DesiredState, ledger: &Ledger, removed: bool) -> DryRun {
         asked.insert(format!("read {}", one.nonce), CallOutcome::Seen(seen));
     }
     let end = Instant::now() + Duration::from_secs(5);
-    let answers =
-        DryRunProvider { calls: ProviderCalls::nobody(&desired.source), desired, ledger, end, asked };
+    let answers = DryRunProvider {
+        calls: ProviderCalls::without_provider(&desired.source),
+        desired,
+        ledger,
+        end,
+        asked,
+    };
     let wanted = if removed { BTreeMap::new() } else { desired.wanted.clone() };
     DryRunState::new("hooks", "w:1", desired, wanted, ledger.clone()).run(answers).await.unwrap()
 }
@@ -70,7 +75,7 @@ fn standing(desired: &DesiredState) -> Ledger {
     ledger
 }
 
-fn told(look: &DryRun) -> Vec<String> {
+fn calls_of(look: &DryRun) -> Vec<String> {
     look.steps.iter().map(|step| format!("{} {}", step.call, step.target.unwrap())).collect()
 }
 
@@ -78,19 +83,23 @@ fn told(look: &DryRun) -> Vec<String> {
 async fn from_nothing_each_target_is_subscribed_once() {
     let look = run(&desired(&[]), &Ledger::default(), false).await;
 
-    assert_eq!(told(&look), ["subscribe accounting/accounts", "subscribe accounting/customers"], "{look:?}");
+    assert_eq!(
+        calls_of(&look),
+        ["subscribe accounting/accounts", "subscribe accounting/customers"],
+        "{look:?}"
+    );
     assert!(!look.converged && look.problems.is_empty(), "{look:?}");
 }
 
 #[tokio::test]
-async fn where_all_stands_there_is_nothing_to_do_and_all_is_deleted_where_people_want_that() {
+async fn a_converged_connector_needs_no_step_until_all_is_removed() {
     let desired = desired(&[]);
     let ledger = standing(&desired);
 
     let (kept, removed) = (run(&desired, &ledger, false).await, run(&desired, &ledger, true).await);
 
     assert!(kept.converged && kept.steps.is_empty(), "{kept:?}");
-    assert_eq!(told(&removed), ["delete accounting/accounts", "delete accounting/customers"]);
+    assert_eq!(calls_of(&removed), ["delete accounting/accounts", "delete accounting/customers"]);
     assert!(removed.steps.iter().all(|step| step.id.is_some()), "{removed:?}");
 }
 
@@ -104,7 +113,8 @@ async fn another_secret_is_a_second_subscription_and_the_end_of_the_first_long_a
 
     let look = run(&rotated, &before, false).await;
 
-    let (first, then) = told(&look).into_iter().partition::<Vec<String>, _>(|step| step.starts_with("sub"));
+    let (first, then) =
+        calls_of(&look).into_iter().partition::<Vec<String>, _>(|step| step.starts_with("sub"));
     assert_eq!(first, ["subscribe accounting/accounts", "subscribe accounting/customers"], "{look:?}");
     assert_eq!(then, ["delete accounting/accounts", "delete accounting/customers"], "{look:?}");
     let ids: Vec<&str> = look.steps.iter().filter_map(|step| step.id.as_deref()).collect();
@@ -121,5 +131,5 @@ async fn one_that_the_provider_has_disabled_would_be_enabled() {
 
     let look = run(&desired, &ledger, false).await;
 
-    assert_eq!(told(&look), ["enable accounting/customers"], "{look:?}");
+    assert_eq!(calls_of(&look), ["enable accounting/customers"], "{look:?}");
 }
