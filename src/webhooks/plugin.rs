@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_task_whatever_tasks_max_says_and_its_references_stay_references() {
+    fn there_is_one_task_with_unresolved_references() {
         let mut config = webhook_config();
         config.insert("tasks.max".into(), "7".into());
         let providers = Providers::new([("SECRET".to_owned(), "0123456789abcdef".into())]);

@@ -88,7 +88,7 @@ fn headers_that_no_piece_of_ours_has_are_refused() {
 }
 
 #[test]
-fn a_place_is_read_as_it_is_written_and_nothing_else_is() {
+fn a_letter_position_round_trips_and_nothing_else_parses() {
     let place = LetterPosition { partition: 3, offset: 42 };
 
     assert_eq!(place.to_string().parse(), Ok(place));
@@ -151,7 +151,7 @@ fn joined_by_letter<'a>(records: impl IntoIterator<Item = &'a EncodedRecord>) ->
 }
 
 #[test]
-fn pieces_of_letters_that_interleave_or_are_written_twice_never_mix() {
+fn interleaved_or_repeated_pieces_never_mix() {
     let dead_letters = dead_letters();
     let body: Vec<u8> = (0..PIECE_BYTES * 2 + 77).map(|place| (place % 251) as u8).collect();
     let (first, mut second) = (accounting(body.clone()), accounting(body.clone()));

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_kept_comes_back_with_its_references_and_an_older_file_gives_way() {
+    async fn saved_receivers_load_with_their_references() {
         let directory = tempfile::tempdir().unwrap();
         let (mut cache, none) = ReceiverCache::load(directory.path());
 
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_cache_of_ours_is_left_out_and_replaced() {
+    async fn a_foreign_cache_file_is_ignored_and_replaced() {
         let directory = tempfile::tempdir().unwrap();
         for content in [
             "",
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_could_not_be_kept_is_kept_once_it_can_be() {
+    async fn a_failed_save_is_repeated() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("state");
         let (mut cache, _) = ReceiverCache::load(&place);

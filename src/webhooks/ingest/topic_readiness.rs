@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connector_is_ready_once_its_topics_are_there_and_never_while_it_is_paused() {
+    async fn a_connector_is_ready_with_its_topics_and_not_while_paused() {
         let bench = Bench::start().await;
         let admin = Admin::Embedded(Arc::clone(&bench.cluster));
 
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_has_changed_is_not_ready_before_its_new_topics_are() {
+    async fn a_changed_connector_is_not_ready_before_its_new_topics() {
         let bench = Bench::start().await;
         bench.set(&[CUSTOMERS], false);
         bench.ready(&context("hooks")).await;
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_connector_that_is_gone_has_left_is_written_to_the_topics_there_are_and_those_it_needs() {
+    async fn the_rest_of_a_deleted_connector_creates_only_needed_topics() {
         let bench = Bench::start().await;
         bench.set(&[CUSTOMERS], false);
         bench.ready(&context("hooks")).await;

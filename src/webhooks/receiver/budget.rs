@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_comes_back_however_a_request_ends() {
+    fn a_request_returns_its_bytes_however_it_ends() {
         let budget = ReceiverBudget::new(LIMIT, LIMIT, HashLimit::default());
         let mut abandoned = budget.enter(10, SOURCE).unwrap();
         let mut delivered = budget.enter(10, SOURCE).unwrap();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn large_bodies_leave_room_for_small_ones_and_nobody_exceeds_the_limit() {
+    fn large_bodies_leave_room_for_small_ones_within_the_limit() {
         let budget = ReceiverBudget::new(LIMIT, LIMIT, HashLimit::default());
         let mut large = budget.enter(LIMIT / 4 * 3, SOURCE).unwrap();
         assert!(large.grow(LIMIT / 4 * 3));
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_let_in_while_too_many_verified_bytes_wait() {
+    fn no_request_is_admitted_above_the_verified_limit() {
         let budget = ReceiverBudget::new(LIMIT, 100, HashLimit::default());
         let mut read = budget.enter(100, SOURCE).unwrap();
         let mut already_in = budget.enter(100, SOURCE).unwrap();

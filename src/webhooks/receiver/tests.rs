@@ -80,7 +80,7 @@ async fn post(router: &Router, signature: &str, body: Body) -> StatusCode {
 }
 
 #[test]
-fn what_is_read_for_nobody_is_what_a_connector_takes_that_sets_no_limits() {
+fn limits_for_unknown_connectors_are_the_defaults() {
     let receiver = receiver();
     let (accounting, invoicing) = (receiver.accounting.unwrap(), receiver.invoicing.unwrap());
     let Trust::Signed { header, .. } = invoicing.trust else { panic!("nothing is signed") };
@@ -121,7 +121,7 @@ async fn no_secret_signature_or_body_is_in_any_log_line() {
 }
 
 #[tokio::test]
-async fn a_subscription_that_is_kept_here_is_not_accepted_before_somebody_can_know_of_it() {
+async fn a_managed_subscription_is_accepted_only_once_recorded() {
     let (asked, mut heard) = mpsc::channel(1);
     let mut kept = receiver();
     kept.advertised.manages = true;
@@ -145,7 +145,7 @@ async fn a_subscription_that_is_kept_here_is_not_accepted_before_somebody_can_kn
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_read_to_its_end_gives_back_what_it_held() {
+async fn an_aborted_body_returns_its_memory() {
     let (router, take) = routes(Options { unverified_bytes: 1_300, ..Options::default() });
     const BODY: &[u8] = &[b' '; 900];
     let signed = signature::sign(&Secret::new(SECRET), BODY);
@@ -182,7 +182,7 @@ async fn a_body_must_be_there_in_time_and_a_handler_waits_no_longer() {
 }
 
 #[tokio::test]
-async fn nobody_is_told_that_a_connector_is_not_there_before_that_is_known() {
+async fn unknown_connectors_get_503_until_configs_are_loaded() {
     let receivers = Receivers::new();
     receivers.set_partial(true);
     let routes = router(

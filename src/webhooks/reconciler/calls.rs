@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_one_only_where_the_provider_certainly_did_nothing() {
+    fn a_refusal_counts_only_if_the_provider_did_not_act() {
         let meant = |acted| outcome(&ProviderCall::List { planned: 0 }, &error(Cause::Refused, acted));
 
         assert!(matches!(meant(Acted::No), CallOutcome::Failed { acted: false, refused: true, .. }));
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_one_subscription_stops_nothing_else_and_a_lost_login_everything() {
+    fn a_lost_login_stops_all_calls_and_a_refusal_only_one() {
         assert!(stop(error(Cause::Refused, Acted::No)).is_none());
         let throttled = stop(error(Cause::Throttled { again: None }, Acted::No));
         assert!(matches!(throttled, Some(CallStop::Wait(Retry::Later))), "{throttled:?}");

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn another_secret_is_another_wish_and_an_intent_outlives_every_request() {
+    fn another_secret_differs_and_an_intent_outlives_requests() {
         let advertised = Url::parse("https://hooks.example.com").unwrap();
         let read = |secret: &str| {
             let mut config = webhook_config();

@@ -23,7 +23,7 @@ fn states(table: &ReceiverConfigs) -> Vec<String> {
 }
 
 #[test]
-fn a_connector_that_cannot_be_used_keeps_its_receiver_in_the_state_it_should_be_in() {
+fn a_faulty_connector_keeps_its_receiver_in_the_new_target_state() {
     let (mut table, nothing) = (ReceiverConfigs::default(), Providers::new([]));
     let broken = [("accounting.secret", "${env:SECRET}"), ("topic.prefix", "other")];
     table.apply(
@@ -61,7 +61,7 @@ fn one_that_never_worked_is_not_received() {
 }
 
 #[test]
-fn a_segment_is_the_first_names_and_the_others_once_that_has_gone() {
+fn a_segment_belongs_to_the_first_name_until_it_is_gone() {
     let (mut table, nothing) = (ReceiverConfigs::default(), Providers::new([]));
     let hooks = [
         ("invoicing.hooks", "Customer:Created"),
@@ -96,7 +96,7 @@ fn receiver(table: &ReceiverConfigs, name: &str) -> Arc<Receiver> {
 }
 
 #[test]
-fn a_changed_reference_counts_once_two_looks_have_found_the_same() {
+fn a_changed_reference_applies_once_two_reads_agree() {
     let (mut table, nothing) = (ReceiverConfigs::default(), Providers::new([]));
     let (directory, listed) = referring("restart");
     let write = |text: &str| fs::write(directory.path().join("secret"), text).unwrap();
@@ -125,7 +125,7 @@ fn a_changed_reference_counts_once_two_looks_have_found_the_same() {
 }
 
 #[test]
-fn a_reference_that_does_not_resolve_for_a_while_is_a_fault_and_changes_nothing() {
+fn an_unresolved_reference_is_a_fault_and_changes_nothing() {
     let (mut table, nothing) = (ReceiverConfigs::default(), Providers::new([]));
     let (directory, listed) = referring("restart");
     let file = directory.path().join("secret");

@@ -40,7 +40,7 @@ async fn stop(ingest: Ingest) {
 }
 
 #[tokio::test]
-async fn a_spool_that_another_process_has_keeps_a_receiver_from_starting_and_says_what_to_do() {
+async fn a_spool_in_use_prevents_the_start_and_names_the_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let first = start(&worker(directory.path(), true)).await.unwrap().unwrap();
 
@@ -57,7 +57,7 @@ async fn a_spool_that_another_process_has_keeps_a_receiver_from_starting_and_say
 }
 
 #[tokio::test]
-async fn a_worker_without_listeners_makes_no_spool_and_opens_one_that_is_there() {
+async fn a_worker_without_listeners_opens_only_an_existing_spool() {
     let directory = tempfile::tempdir().unwrap();
 
     let none = start(&worker(directory.path(), false)).await.unwrap();
@@ -70,7 +70,7 @@ async fn a_worker_without_listeners_makes_no_spool_and_opens_one_that_is_there()
 }
 
 #[tokio::test]
-async fn a_spool_that_was_moved_aside_is_a_gap_of_every_connector_that_was_received() {
+async fn a_spool_moved_aside_is_a_gap_of_every_connector() {
     let directory = tempfile::tempdir().unwrap();
     let broken = directory.path().join("spool/1");
     fs::create_dir_all(broken.join("data")).unwrap();
@@ -111,7 +111,7 @@ async fn a_spool_that_was_moved_aside_is_a_gap_of_every_connector_that_was_recei
 }
 
 #[tokio::test]
-async fn a_database_that_may_not_be_opened_is_a_gap_and_takes_part_again_once_it_may() {
+async fn an_unopened_database_is_a_gap_until_it_opens() {
     let directory = tempfile::tempdir().unwrap();
     let receivers = serde_json::json!({ "format": 1, "connectors": {
         "hooks": { "config": samples::webhook_config(), "target": "PAUSED" } } });
@@ -203,7 +203,7 @@ async fn a_part_that_ends_by_itself_is_named() {
 }
 
 #[tokio::test]
-async fn a_delivery_of_another_version_is_a_gap_and_no_backlog_and_is_still_there_for_that_version() {
+async fn a_delivery_of_another_version_is_kept_and_is_a_gap() {
     let directory = tempfile::tempdir().unwrap();
     let receivers = serde_json::json!({ "format": 1, "connectors": {
         "hooks": { "config": samples::webhook_config(), "target": "RUNNING" } } });

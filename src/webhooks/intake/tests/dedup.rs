@@ -29,7 +29,7 @@ async fn a_twin_in_flight_ends_like_the_first() {
 }
 
 #[test]
-fn what_was_not_stored_is_forgotten_and_may_come_again() {
+fn an_id_that_was_not_stored_may_come_again() {
     let seen = Dedup::new(10);
     first(&seen, "a").end(DeliveryOutcome::Full);
     drop(first(&seen, "a"));

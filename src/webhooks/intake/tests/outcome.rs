@@ -31,7 +31,7 @@ async fn a_delivery_is_durable_once_kafka_has_it_and_not_before() {
 }
 
 #[tokio::test]
-async fn what_kafka_keeps_waiting_is_durable_by_the_spool_and_removed_by_the_late_report() {
+async fn the_late_report_removes_the_spool_copy() {
     let bench = Bench::new().await;
     bench.broker.hold();
 
@@ -45,7 +45,7 @@ async fn what_kafka_keeps_waiting_is_durable_by_the_spool_and_removed_by_the_lat
 }
 
 #[tokio::test]
-async fn behind_a_stalled_record_others_are_answered_by_the_disk_at_once() {
+async fn later_records_of_a_stalled_queue_go_to_the_disk_at_once() {
     let times = Times { deadline: Duration::from_secs(1), last: LONG };
     let bench = Bench::with(times, 1 << 30, 64 << 20).await;
     bench.broker.hold();
@@ -82,7 +82,7 @@ async fn without_kafka_and_disk_the_answer_is_late_and_in_time() {
 }
 
 #[tokio::test]
-async fn a_disk_that_fails_refuses_and_the_same_delivery_may_come_again() {
+async fn a_failed_disk_refuses_and_takes_the_repetition() {
     let times = Times { deadline: Duration::from_millis(20), last: Duration::from_secs(6) };
     let bench = Bench::with(times, 1 << 30, 64 << 20).await;
     bench.broker.hold();
@@ -168,7 +168,7 @@ async fn a_sender_that_hangs_up_does_not_take_its_delivery_back() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_none_goes_to_the_dead_letters_with_its_bytes() {
+async fn an_unreadable_body_goes_to_the_dead_letters_as_it_came() {
     let bench = Bench::with(PATIENT, 1 << 30, 64 << 20).await;
     for bytes in [&b"\xff\xfe"[..], b"", b"[]", b"{\"OutgoingId\":", "[".repeat(10_000).as_bytes()] {
         assert_eq!(bench.take_body(Bytes::copy_from_slice(bytes)).await, DeliveryOutcome::Durable);
@@ -198,7 +198,7 @@ async fn two_bodies_are_two_deliveries_though_their_ids_are_one_or_none() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_for_kafka_goes_to_the_dead_letters_in_pieces() {
+async fn a_record_too_large_for_kafka_is_a_dead_letter_in_pieces() {
     let bench = Bench::with(PATIENT, 1 << 30, 64 << 20).await;
     bench.broker.refuse_above(Some(600 << 10));
     let filler = "x".repeat(1_500 << 10);
@@ -215,7 +215,7 @@ async fn what_is_too_large_for_kafka_goes_to_the_dead_letters_in_pieces() {
 }
 
 #[tokio::test]
-async fn a_connector_that_is_not_ready_has_its_deliveries_kept_and_published_once_it_is() {
+async fn deliveries_wait_until_their_connector_is_ready() {
     let bench = Bench::new().await;
     bench.doors.set_open(false);
     for id in 0..20 {
@@ -249,7 +249,7 @@ async fn a_stop_stores_what_has_no_report_and_answers() {
 }
 
 #[tokio::test]
-async fn in_a_hurry_what_waits_for_kafka_is_stored_and_answered_at_once_and_so_is_what_comes_next() {
+async fn without_waiting_for_kafka_all_is_stored_and_answered() {
     let bench = Bench::with(PATIENT, 1 << 30, 64 << 20).await;
     bench.broker.hold();
     let taking: Vec<_> = (0..20).map(|id| bench.take("c", &id.to_string())).collect();
@@ -270,7 +270,7 @@ async fn in_a_hurry_what_waits_for_kafka_is_stored_and_answered_at_once_and_so_i
 }
 
 #[tokio::test]
-async fn while_no_producer_can_be_made_few_tries_are_made_and_deliveries_are_kept() {
+async fn without_a_producer_deliveries_are_kept_and_tries_are_few() {
     let bench = Bench::new().await;
     bench.broker.set_unbuildable(true);
     bench.broker.break_producers(0);
@@ -290,7 +290,7 @@ async fn while_no_producer_can_be_made_few_tries_are_made_and_deliveries_are_kep
 }
 
 #[tokio::test]
-async fn what_kafka_forbids_is_told_by_connector_until_it_is_allowed_again_and_is_published_then() {
+async fn forbidden_topics_are_reported_until_kafka_allows_them() {
     let bench = Bench::new().await;
     assert_eq!(bench.take("c", "before").await, DeliveryOutcome::Durable);
     bench.broker.set_forbidden(true);
@@ -310,7 +310,7 @@ async fn what_kafka_forbids_is_told_by_connector_until_it_is_allowed_again_and_i
 }
 
 #[tokio::test]
-async fn a_delivery_for_several_companies_is_durable_with_all_its_records() {
+async fn a_delivery_is_durable_with_the_records_of_all_companies() {
     let bench = Bench::new().await;
     let notifications: Vec<_> = (0..40)
         .map(|tenant| format!(r#"{{"Entity":"Customer","EntityId":"{tenant}","TenantId":"t-{tenant}"}}"#))
@@ -356,7 +356,7 @@ async fn a_part_that_panics_ends_no_other_part() {
 }
 
 #[tokio::test]
-async fn a_part_that_is_queued_in_part_is_sent_again_and_nothing_overtakes_it() {
+async fn a_partly_sent_part_is_resent_before_later_ones() {
     let bench = Bench::new().await;
     let of = |entity: u32| format!(r#"{{"Entity":"Customer","EntityId":"{entity}","TenantId":"one"}}"#);
     let pair = Bytes::from(format!(r#"{{"Id":"x","Notifications":[{},{}]}}"#, of(1), of(2)));
@@ -375,7 +375,7 @@ async fn a_part_that_is_queued_in_part_is_sent_again_and_nothing_overtakes_it() 
 }
 
 #[tokio::test]
-async fn what_no_dead_letter_topic_takes_waits_in_the_spool_and_not_in_memory() {
+async fn refused_dead_letters_wait_in_the_spool_not_in_memory() {
     let bench = Bench::new().await;
     bench.broker.refuse_above(Some(10));
 

@@ -68,7 +68,7 @@ fn headers(record: &EncodedRecord) -> Vec<(String, Bytes)> {
 }
 
 #[tokio::test]
-async fn a_body_that_cannot_be_read_is_a_letter_from_which_the_same_delivery_is_read() {
+async fn a_dead_letter_is_read_as_the_same_delivery() {
     let unread = accounting(&b"{not json \xff"[..]);
 
     let letters = letters_of(&ready().await, &unread);
@@ -112,7 +112,7 @@ async fn each_record_for_a_foreign_topic_is_a_letter_of_its_own() {
 }
 
 #[test]
-fn a_trouble_is_of_one_topic_and_keeps_its_beginning_until_that_topic_takes_a_record() {
+fn a_publish_error_lasts_until_its_topic_takes_a_record() {
     let troubles = PublishErrors::default();
     troubles.failed("hooks", "one", &samples::unauthorised());
     let first = troubles.all();

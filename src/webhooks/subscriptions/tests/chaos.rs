@@ -72,7 +72,7 @@ fn disturb(scene: &mut Scene, dice: &mut Dice, secrets: &mut u32) {
 
 /// Every seed is a life of a connector with crashes in every place.
 #[test]
-fn after_crashes_faults_and_changes_of_every_kind_there_is_one_of_each_and_no_orphan() {
+fn drawn_lives_end_with_one_subscription_each_and_no_orphan() {
     for seed in crate::cycles::seeds("SUBSCRIPTIONS", 400) {
         let mut dice = Dice(seed);
         let mut scene = Scene::new(&TARGETS[..=dice.roll(4) as usize]);
