@@ -324,7 +324,7 @@ impl Delivery {
         Meta { traceparent, ..Meta::new(id, Origin::Webhook) }
     }
 
-    /// The id of a delivery that has none of its own. That of an invoicing delivery follows from connector, hook and body, so a replayed
+    /// The id of a delivery that has none. That of an invoicing delivery follows from connector, hook and body, so a replayed
     /// one gets the same id. It is not used to remove duplicates: the provider may send the same body for two events, and both are
     /// published. An accounting delivery without an id gets one with its time.
     fn own_id(&self) -> String {

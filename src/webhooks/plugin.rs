@@ -208,8 +208,8 @@ mod tests {
         let failure = plugin().task_configs("hooks", &config).unwrap_err();
 
         assert_eq!(failure.kind, "InvalidConfiguration");
-        let told = format!("{failure} {:?}", failure.source);
-        assert!(told.contains("accounting.secret") && !told.contains("hunter2"), "{told}");
+        let reported = format!("{failure} {:?}", failure.source);
+        assert!(reported.contains("accounting.secret") && !reported.contains("hunter2"), "{reported}");
     }
 
     #[test]

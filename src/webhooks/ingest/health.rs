@@ -75,10 +75,10 @@ impl IngestStatus {
         let Outside { unopened, aside } = self.spool.outside();
         let mut faults: serde_json::Map<String, Value> =
             self.readiness.faults().into_iter().map(|(name, fault)| (name, fault.into())).collect();
-        for (name, told) in self.publish_errors() {
+        for (name, reported) in self.publish_errors() {
             match faults.get_mut(&name) {
-                Some(Value::String(fault)) => *fault = format!("{fault}; {told}"),
-                _ => drop(faults.insert(name, told.into())),
+                Some(Value::String(fault)) => *fault = format!("{fault}; {reported}"),
+                _ => drop(faults.insert(name, reported.into())),
             }
         }
         faults.extend(self.faults.borrow().iter().map(|(name, fault)| (name.clone(), fault.clone().into())));

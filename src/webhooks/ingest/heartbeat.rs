@@ -142,7 +142,7 @@ mod tests {
         Arc::new(Receiver::of(&source, "dead".to_owned(), state).unwrap())
     }
 
-    fn tell(heartbeat: &mut Heartbeat, receivers: &[Arc<Receiver>], now: Instant) -> Vec<Value> {
+    fn send_due(heartbeat: &mut Heartbeat, receivers: &[Arc<Receiver>], now: Instant) -> Vec<Value> {
         let (due, _) = heartbeat.due(receivers, now);
         let values = due.iter().map(|due| due.value.clone()).collect();
         due.into_iter().for_each(|due| heartbeat.done(due));
@@ -156,15 +156,21 @@ mod tests {
         let receivers = [receiver(first, ReceiverState::Running)];
         let now = Instant::now();
 
-        let begun = tell(&mut heartbeat, &receivers, now);
-        let nothing_new = tell(&mut heartbeat, &receivers, now + Duration::from_secs(2));
+        let begun = send_due(&mut heartbeat, &receivers, now);
+        let nothing_new = send_due(&mut heartbeat, &receivers, now + Duration::from_secs(2));
         heartbeat.delivery_stats.note(&receivers[0].connector, DeliveredBy::Webhook("w-1", None), 5);
-        let too_soon = tell(&mut heartbeat, &receivers, now + Duration::from_millis(500));
-        let heard = tell(&mut heartbeat, &receivers, now + Duration::from_secs(2));
-        let rotated =
-            tell(&mut heartbeat, &[receiver(second, ReceiverState::Running)], now + Duration::from_secs(2));
-        let alive =
-            tell(&mut heartbeat, &[receiver(second, ReceiverState::Running)], now + Duration::from_secs(23));
+        let too_soon = send_due(&mut heartbeat, &receivers, now + Duration::from_millis(500));
+        let heard = send_due(&mut heartbeat, &receivers, now + Duration::from_secs(2));
+        let rotated = send_due(
+            &mut heartbeat,
+            &[receiver(second, ReceiverState::Running)],
+            now + Duration::from_secs(2),
+        );
+        let alive = send_due(
+            &mut heartbeat,
+            &[receiver(second, ReceiverState::Running)],
+            now + Duration::from_secs(23),
+        );
 
         let known = |secret| serde_json::json!([Fingerprint::of(secret)]);
         assert_eq!((begun.len(), &begun[0]["accounting"]), (1, &known(first)));
@@ -180,9 +186,9 @@ mod tests {
         let secret = "0123456789abcdef-first";
         let now = Instant::now();
 
-        let running = tell(&mut heartbeat, &[receiver(secret, ReceiverState::Running)], now);
-        let stopped = tell(&mut heartbeat, &[receiver(secret, ReceiverState::Stopped)], now);
-        let resumed = tell(&mut heartbeat, &[receiver(secret, ReceiverState::Paused)], now);
+        let running = send_due(&mut heartbeat, &[receiver(secret, ReceiverState::Running)], now);
+        let stopped = send_due(&mut heartbeat, &[receiver(secret, ReceiverState::Stopped)], now);
+        let resumed = send_due(&mut heartbeat, &[receiver(secret, ReceiverState::Paused)], now);
 
         assert_eq!((running.len(), stopped.len(), resumed.len()), (1, 0, 1));
     }

@@ -51,7 +51,7 @@ impl ReceiverCache {
             Ok(found) => found,
             Err(error) => {
                 let path = path.display();
-                tracing::warn!(%path, %error, "receivers of an earlier run cannot be read; Kafka tells them");
+                tracing::warn!(%path, %error, "cannot read the receivers of the last run; they are loaded from Kafka");
                 None
             }
         };

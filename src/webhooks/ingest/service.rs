@@ -325,7 +325,7 @@ async fn open_gaps_for_missing(gaps: &GapFile, moved_aside: Vec<Missing>, unopen
         }
         let marked = spawn_blocking(move || missing.told()).await;
         if let Err(error) = marked.unwrap_or_else(|error| Err(io::Error::other(error))) {
-            tracing::warn!(folder, %error, "the next start tells of this database of the spool once more");
+            tracing::warn!(folder, %error, "could not mark this database of the spool as reported; the next start reports it again");
         }
     }
     for Missing { folder, since } in unopened {

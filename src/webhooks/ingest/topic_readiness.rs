@@ -398,7 +398,7 @@ mod tests {
             ("p.dead-letters", "hooks")
         );
         assert!(paused.is_none());
-        assert!(Arc::ptr_eq(&resumed.unwrap(), &ready), "it was opened anew for nothing");
+        assert!(Arc::ptr_eq(&resumed.unwrap(), &ready), "it was opened again without a change");
     }
 
     #[tokio::test]

@@ -17,7 +17,7 @@
 //!   previous one. Only at the shared address, which names no hook, the body says which secrets to try first.
 //! - Hashing is bounded for each source address that sends no valid signature: [`Options::hash_limit`].
 //! - Only the echo has a body, no answer sets a cookie, and none gives a reason. A sender that may not deliver gets 401, whatever the
-//!   reason; an unknown connector gets it after the same work, so that nobody can find out which connectors exist. Only a sender with
+//!   reason; an unknown connector gets it after the same work, so that answers do not show which connectors exist. Only a sender with
 //!   the secret learns that a connector is stopped. Exception: where the secret is not available on this worker, every sender gets
 //!   503, because the provider disables an address that answers 401.
 //! - Memory is bounded: unverified bodies by [`Options::unverified_bytes`], a quarter of which is reserved for small bodies; deliveries

@@ -28,10 +28,10 @@ use model::{AccountingResource, InvoicingHook, Moment, Traceparent};
 use server::{Arrived, Last, origin};
 
 use super::{
-    Accept, AcknowledgeNote, Echoed, Options, Oversized, ReceivedAcknowledge,
+    Accept, AcknowledgeNote, Options, Oversized, ReceivedAcknowledge,
     body::{self, BodyCheck, BodyLimits, BodyRead},
     budget::ReceiverBudget,
-    echo,
+    echo::EchoAddress,
 };
 use crate::webhooks::{
     delivery::{ApiFamily, Delivery, DeliveryContent, DeliveryContext},
@@ -45,8 +45,6 @@ const ACCOUNTING_PATH: &str = "/webhooks/accounting/";
 /// Path of invoicing deliveries; the segment follows.
 const INVOICING_PATH: &str = "/api/webhooks/incoming/";
 
-/// Shortest time between two reported echoes of one address.
-const ECHO_INTERVAL: Duration = Duration::from_secs(1);
 /// Memory that a header takes beside its name and value.
 const HEADER_OVERHEAD_BYTES: usize = 128;
 /// Body limit for requests to unknown connectors: the default of `body.limit.bytes`.
@@ -81,7 +79,7 @@ pub fn router(
 }
 
 /// What all requests share; handles each of them.
-struct RequestHandler {
+pub(super) struct RequestHandler {
     receivers: Receivers,
     accept: Accept,
     acknowledged: mpsc::Sender<AcknowledgeNote>,
@@ -89,12 +87,9 @@ struct RequestHandler {
     /// Keys for deliveries to unknown connectors; the result is ignored.
     unknown_keys: SigningKeys,
     /// When the last echo of each address was reported.
-    echoes: Mutex<HashMap<EchoAddress, Instant>>,
-    options: Options,
+    pub(super) echoes: Mutex<HashMap<EchoAddress, Instant>>,
+    pub(super) options: Options,
 }
-
-/// A connector and the hook whose own address it is; `None`: the shared address.
-type EchoAddress = (Arc<str>, Option<InvoicingHook>);
 
 /// The variable segments of a path.
 type Segments = Result<Path<Vec<String>>, PathRejection>;
@@ -142,17 +137,14 @@ async fn nowhere(State(shared): State<Arc<RequestHandler>>, request: Request) ->
 impl RequestHandler {
     /// Handles a request to the address of this receiver.
     async fn receive(&self, found: ReceiverLookup, address: Address, request: Request) -> Response {
-        let (head, body) = request.into_parts();
+        let (head, mut body) = request.into_parts();
         if let (Address::Invoicing(hook), &Method::GET) = (address, &head.method) {
             return self.echo(found, hook, &head, body).await;
         }
-        let receiver = match posted(&head, found) {
-            Ok(receiver) => receiver,
-            Err(refusal) => return self.refuse(refusal, &head, body).await,
-        };
-        match self.check(&head, receiver.as_deref(), address) {
-            Ok(check) => self.deliver(&head, body, receiver.as_deref(), address, check).await,
-            Err(refusal) => self.refuse(refusal, &head, body).await,
+        match self.deliver(&head, &mut body, found, address).await {
+            Ok(response) => response,
+            Err((refusal, Rest::Discard)) => self.refuse(refusal, &head, body).await,
+            Err((refusal, Rest::Left(is_left))) => self.refused(refusal, &head, is_left),
         }
     }
 
@@ -165,8 +157,12 @@ impl RequestHandler {
     ) -> Result<BodyCheck<'a>, Refusal> {
         self.admit(head, receiver)?;
         let presented = |header: &HeaderName, scheme| {
-            let presented = PresentedSignature::of(&head.headers, header, scheme);
-            presented.ok_or_else(|| unsigned(&head.headers, header, receiver))
+            // The answer is 401 in any case; the reason is for the metric.
+            PresentedSignature::of(&head.headers, header, scheme).ok_or(match receiver {
+                None => Refusal::Unknown,
+                Some(_) if head.headers.contains_key(header) => Refusal::Signature,
+                Some(_) => Refusal::Unsigned,
+            })
         };
         match address {
             Address::Accounting(_) => {
@@ -197,50 +193,8 @@ impl RequestHandler {
         }
     }
 
-    /// Answers the echo of an invoicing address.
-    async fn echo(
-        &self,
-        found: ReceiverLookup,
-        hook: Option<InvoicingHook>,
-        head: &Parts,
-        body: Body,
-    ) -> Response {
-        let refusal = match (found, echo::asked(head.uri.query())) {
-            (ReceiverLookup::Received(receiver), _) if receiver.state == ReceiverState::Stopped => {
-                Refusal::Stopped
-            }
-            (ReceiverLookup::Received(receiver), Some(guid)) => {
-                if self.admit(head, Some(&receiver)).is_ok() {
-                    self.report_echo(&receiver, hook);
-                }
-                return echo_response(guid);
-            }
-            (ReceiverLookup::Received(_), None) => Refusal::Echo,
-            (ReceiverLookup::Faulty, _) => Refusal::Faulty,
-            (ReceiverLookup::NotLoaded, _) => Refusal::Starting,
-            (ReceiverLookup::NotConfigured, _) => Refusal::Route,
-        };
-        self.refuse(refusal, head, body).await
-    }
-
-    /// Reports an echo, at most once in [`ECHO_INTERVAL`] for each address, because anybody may ask for one. The answer does not wait:
-    /// a hook whose echo is lost is still in the provider's list.
-    fn report_echo(&self, receiver: &Receiver, hook: Option<InvoicingHook>) {
-        let Some(echoed) = &self.options.echoed else { return };
-        let connector = Arc::clone(&receiver.connector);
-        let mut echoes = self.echoes.lock();
-        let (place, now) = ((Arc::clone(&connector), hook), Instant::now());
-        if echoes.get(&place).is_some_and(|last| now.duration_since(*last) < ECHO_INTERVAL) {
-            return;
-        }
-        if echoed.try_send(Echoed { connector, hook, received_at: Moment::now().micros() }).is_ok() {
-            echoes.retain(|_, last| now.duration_since(*last) < ECHO_INTERVAL);
-            echoes.insert(place, now);
-        }
-    }
-
     /// Checks the source address.
-    fn admit(&self, head: &Parts, receiver: Option<&Receiver>) -> Result<(), Refusal> {
+    pub(super) fn admit(&self, head: &Parts, receiver: Option<&Receiver>) -> Result<(), Refusal> {
         let Some(receiver) = receiver else { return Ok(()) };
         // A request without a peer has no address, so no list contains it.
         let accepted = match self.source(head) {
@@ -255,72 +209,75 @@ impl RequestHandler {
         peer(head).map(|peer| origin::of(peer, &head.headers, &self.options.proxies))
     }
 
-    /// Refuses a source whose hash budget is empty.
-    fn throttled(&self, source: IpAddr, head: &Parts, rest: bool) -> Response {
-        self.budget.sources.log_refusal(source, Instant::now());
-        self.refused(Refusal::Throttled, head, rest)
+    /// The source whose hash budget is charged. Requests without a peer share one.
+    fn charged_source(&self, head: &Parts) -> IpAddr {
+        self.source(head).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
     }
 
     /// Reads the body, verifies it, hands it to the intake, and answers.
     async fn deliver(
         &self,
         head: &Parts,
-        mut body: Body,
-        receiver: Option<&Receiver>,
+        body: &mut Body,
+        found: ReceiverLookup,
         address: Address,
-        mut check: BodyCheck<'_>,
-    ) -> Response {
+    ) -> Result<Response, (Refusal, Rest)> {
+        let discard = |refusal| (refusal, Rest::Discard);
+        let unread = |refusal, body: &Body| (refusal, Rest::Left(!body.is_end_stream()));
+        let read_all = |refusal| (refusal, Rest::Left(false));
+        let receiver = match found {
+            _ if head.method != Method::POST => return Err(discard(Refusal::Route)),
+            ReceiverLookup::Received(receiver) => Some(receiver),
+            // Handled like a delivery: the answer must not show that the connector is unknown.
+            ReceiverLookup::NotConfigured => None,
+            ReceiverLookup::Faulty => return Err(discard(Refusal::Faulty)),
+            ReceiverLookup::NotLoaded => return Err(discard(Refusal::Starting)),
+        };
+        let receiver = receiver.as_deref();
+        let mut check = self.check(head, receiver, address).map_err(discard)?;
         let since = since(head);
         let limits = address.limits(receiver, since + self.options.body_time);
-        // A request without a peer shares the budget of all such requests.
-        let source = self.source(head).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let source = self.charged_source(head);
         let is_free = check.running().is_some() && self.budget.sources.free() > 0;
         if check.hashes() && !is_free && !self.budget.sources.may_hash(source, Instant::now()) {
-            return self.throttled(source, head, !body.is_end_stream());
+            return Err(unread(Refusal::Throttled, body));
         }
-        let announced = body::announced(&body).and_then(|length| usize::try_from(length).ok());
+        let announced = body::announced(body).and_then(|length| usize::try_from(length).ok());
         // A body above the limit is not kept.
-        let Some(mut held) =
-            self.budget.enter(announced.filter(|length| *length <= limits.bytes).unwrap_or(0), source)
-        else {
-            return self.refused(Refusal::Shed, head, !body.is_end_stream());
-        };
+        let kept = announced.filter(|length| *length <= limits.bytes).unwrap_or(0);
+        let mut held = self.budget.enter(kept, source).ok_or_else(|| unread(Refusal::Shed, body))?;
         if is_free {
             held.allow_free();
         }
         // The head is held as long as the body and may be larger.
         if !held.grow(weight(&head.headers)) {
-            return self.refused(Refusal::Shed, head, !body.is_end_stream());
+            return Err(unread(Refusal::Shed, body));
         }
-        let read = match body::read(&mut body, limits, &mut check, &mut held).await {
-            Ok(read) => read,
-            Err(Refusal::Throttled) => return self.throttled(source, head, true),
-            Err(Refusal::Shed) => return self.refused(Refusal::Shed, head, true),
-            Err(refusal) => return self.refuse(refusal, head, body).await,
-        };
+        let read = body::read(body, limits, &mut check, &mut held).await;
+        let read = read.map_err(|refusal| match refusal {
+            Refusal::Throttled | Refusal::Shed => (refusal, Rest::Left(true)),
+            _ => discard(refusal),
+        })?;
         let whole = match &read {
             BodyRead::Whole(body) => Some(&**body),
             BodyRead::Oversized => None,
         };
-        let (verified, receiver) = match (check.finish(whole, &mut held).await, receiver) {
-            (Ok(Some(verified)), Some(receiver)) => (verified, receiver),
-            (Err(_), _) => return self.throttled(source, head, false),
-            (Ok(_), Some(_)) => return self.refused(Refusal::Signature, head, false),
-            (Ok(_), None) => return self.refused(Refusal::Unknown, head, false),
-        };
+        let verified = check.finish(whole, &mut held).await.map_err(read_all)?;
+        let receiver = receiver.ok_or(read_all(Refusal::Unknown))?;
+        let verified = verified.ok_or(read_all(Refusal::Signature))?;
         held.give_back_hashed();
         // The index shows whether the previous secret is still in use.
         let secret = verified.secret;
         tracing::debug!(connector = &*receiver.connector, secret, "a delivery was verified");
         if receiver.state == ReceiverState::Stopped {
-            return self.refused(Refusal::Stopped, head, false);
+            return Err(read_all(Refusal::Stopped));
         }
         let BodyRead::Whole(body) = read else {
             self.oversized(receiver, address, limits.bytes);
-            return self.refused(Refusal::OversizedVerified, head, false);
+            return Err(read_all(Refusal::OversizedVerified));
         };
         let _held = held.verified();
-        self.take(receiver, head, address.family(receiver, verified.hook), body, since).await
+        Ok(self.take(receiver, head, address.family(receiver, verified.hook), body, since).await)
     }
 
     /// Hands a verified body to the intake and answers with the outcome.
@@ -366,7 +323,7 @@ impl RequestHandler {
         };
         metrics::delivery_ended(label, end, since.elapsed());
         match end {
-            DeliveryEnd::Durable | DeliveryEnd::Acknowledged => taken(),
+            DeliveryEnd::Durable | DeliveryEnd::Acknowledged => empty(StatusCode::OK),
             DeliveryEnd::Full | DeliveryEnd::Late => later(self.options.retry_after),
         }
     }
@@ -435,13 +392,16 @@ impl RequestHandler {
     }
 
     /// Refuses after the rest of a short body has arrived.
-    async fn refuse(&self, refusal: Refusal, head: &Parts, body: Body) -> Response {
+    pub(super) async fn refuse(&self, refusal: Refusal, head: &Parts, body: Body) -> Response {
         let whole = body::discard(body, head, since(head) + self.options.body_time).await;
         self.refused(refusal, head, !whole)
     }
 
     /// `rest`: a part of the body was not read.
     fn refused(&self, refusal: Refusal, head: &Parts, rest: bool) -> Response {
+        if refusal == Refusal::Throttled {
+            self.budget.sources.log_refusal(self.charged_source(head), Instant::now());
+        }
         metrics::delivery_refused(addressed(head.uri.path()), refusal);
         tracing::debug!(?refusal, "a request was refused");
         // A sender without valid deliveries loses its connection. Exceptions: one that is refused for lack of room, because another
@@ -450,6 +410,15 @@ impl RequestHandler {
         let ends = !matches!(refusal, Refusal::Shed | Refusal::Throttled) && !proxied;
         refusal_response(refusal, head.version, rest, ends, self.options.retry_after)
     }
+}
+
+/// What happens to the rest of a refused body.
+#[derive(Debug, Clone, Copy)]
+enum Rest {
+    /// It is read first, if it is short.
+    Discard,
+    /// It is left; whether there is any.
+    Left(bool),
 }
 
 /// What the address of a request says about its deliveries.
@@ -491,33 +460,11 @@ impl Address {
     }
 }
 
-/// The receiver of a POST request; `None`: the connector is unknown.
-fn posted(head: &Parts, found: ReceiverLookup) -> Result<Option<Arc<Receiver>>, Refusal> {
-    if head.method != Method::POST {
-        return Err(Refusal::Route);
-    }
-    match found {
-        ReceiverLookup::Received(receiver) => Ok(Some(receiver)),
-        ReceiverLookup::NotConfigured => Ok(None),
-        ReceiverLookup::Faulty => Err(Refusal::Faulty),
-        ReceiverLookup::NotLoaded => Err(Refusal::Starting),
-    }
-}
-
 /// The accounting resource that the address names, if any.
 fn registered(context: &DeliveryContext) -> Option<AccountingResource> {
     match context.family {
         ApiFamily::Accounting { resource } => resource,
         ApiFamily::Invoicing { .. } => None,
-    }
-}
-
-/// The reason that is counted for a delivery without a usable signature header. The answer is always 401.
-fn unsigned(headers: &HeaderMap, header: &HeaderName, receiver: Option<&Receiver>) -> Refusal {
-    match receiver {
-        None => Refusal::Unknown,
-        Some(_) if headers.contains_key(header) => Refusal::Signature,
-        Some(_) => Refusal::Unsigned,
     }
 }
 
@@ -550,27 +497,12 @@ fn traceparent(headers: &HeaderMap) -> Option<String> {
     value.parse::<Traceparent>().is_ok().then(|| value.to_owned())
 }
 
-/// The delivery is durable, or was a question.
-fn taken() -> Response {
-    empty(StatusCode::OK)
-}
-
 /// 503: the sender should try again later.
 fn later(after: Duration) -> Response {
     let spread = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_micros());
     let after = after.as_secs() + u64::from(spread) % (RETRY_AFTER_JITTER_SECONDS + 1);
     let mut response = empty(StatusCode::SERVICE_UNAVAILABLE);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(after));
-    response
-}
-
-/// The requested echo. The headers keep browsers from interpreting it as anything but text.
-fn echo_response(guid: &str) -> Response {
-    let mut response = Response::new(Body::from(guid.to_owned()));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 

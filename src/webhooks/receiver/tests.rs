@@ -1,4 +1,4 @@
-//! What goes on inside: what is logged, what is counted and given back. What senders see is held by the integration tests,
+//! Logs, metrics and budgets of the receiver. What senders see is tested by the integration tests,
 //! over real connections.
 
 use std::{
@@ -105,7 +105,7 @@ async fn no_secret_signature_or_body_is_in_any_log_line() {
             let (router, take) = routes(Options::default());
             let taken = post(&router, &signed, Body::from(&good[..])).await;
             let forged = post(&router, &signed, Body::from("a name")).await;
-            // Nobody listens, which is worth a line.
+            // The channel is full, which is logged.
             let dropped = post(&router, &acknowledged, Body::from(ACKNOWLEDGE)).await;
 
             assert_eq!([taken, forged, dropped], [StatusCode::OK, StatusCode::UNAUTHORIZED, StatusCode::OK]);
@@ -337,7 +337,7 @@ async fn a_spent_source_is_refused_and_another_is_not() {
 
     assert_eq!(text.matches("webhook.proxies").count(), 1, "{text}");
 
-    // Bodies of the usual size at an address of its own are verified even then.
+    // Bodies of the usual size at the own address of a hook are verified even then.
     let hash_limit = HashLimit { burst: 0, per_second: 0, free: 4 };
     let (router, _) = invoicing_routes(Options { hash_limit, ..Options::default() });
     let answers = [

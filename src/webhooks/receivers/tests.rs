@@ -90,8 +90,8 @@ fn a_secret_that_is_short_or_empty_makes_no_receiver() {
 
             let error = Receiver::of(&source, "dead".to_owned(), ReceiverState::Running).unwrap_err();
 
-            let told = error.to_string();
-            assert!(told.starts_with(&format!("{key}: ")) && told.contains("16 bytes"), "{told}");
+            let reported = error.to_string();
+            assert!(reported.starts_with(&format!("{key}: ")) && reported.contains("16 bytes"), "{reported}");
             assert_eq!(error.retry(), Retry::Never);
         }
     }

@@ -488,7 +488,7 @@ fn only_losses(plan: SubscriptionPlan, ledger: &Ledger) -> SubscriptionPlan {
     SubscriptionPlan { changes, ..SubscriptionPlan::default() }
 }
 
-/// A duration of so many microseconds.
+/// A duration in microseconds.
 fn micros(time: i64) -> Duration {
     Duration::from_micros(u64::try_from(time).unwrap_or_default())
 }

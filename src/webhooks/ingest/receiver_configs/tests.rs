@@ -120,7 +120,7 @@ fn a_changed_reference_applies_once_two_reads_agree() {
     table.apply(&listed, &nothing);
 
     assert!(!Arc::ptr_eq(&receiver(&table, "a"), &first), "the new secret does not count");
-    assert!(Arc::ptr_eq(&receiver(&table, "b"), &other), "one that refers to nothing was made anew");
+    assert!(Arc::ptr_eq(&receiver(&table, "b"), &other), "one without references was rebuilt");
     assert_eq!(table.recheck_references(&nothing), settled());
 }
 

@@ -47,9 +47,12 @@ async fn a_spool_in_use_prevents_the_start_and_names_the_remedy() {
     let second = start(&worker(directory.path(), true)).await.unwrap_err();
     let without_listener = start(&worker(directory.path(), false)).await.unwrap();
 
-    let told = second.to_string();
+    let reported = second.to_string();
     let place = directory.path().join("spool");
-    assert!(told.contains(&*place.to_string_lossy()) && told.contains("state.dir of its own"), "{told}");
+    assert!(
+        reported.contains(&*place.to_string_lossy()) && reported.contains("state.dir of its own"),
+        "{reported}"
+    );
     assert_eq!(second.retry(), Retry::Never);
     assert!(without_listener.is_none(), "whose spool it is publishes it");
     stop(first).await;
@@ -95,19 +98,19 @@ async fn a_spool_moved_aside_is_a_gap_of_every_connector() {
     let ingest = start(&worker(directory.path(), true)).await.unwrap().unwrap();
     let report = ingest.watch().report();
     stop(ingest).await;
-    let told = kept();
+    let reported = kept();
     stop(start(&worker(directory.path(), true)).await.unwrap().unwrap()).await;
 
     assert_eq!(report["receivers"]["hooks"], "RUNNING", "{report}");
     let aside = report["spool"]["moved_aside"][0].as_str().unwrap();
     assert!(aside.contains("/spool/1.unreadable-"), "{report}");
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].key().as_str().starts_with("gap/hooks/spool/"), "{told:?}");
-    assert_eq!(told[0].prefix, "acme");
-    let value = told[0].value();
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(reported[0].key().as_str().starts_with("gap/hooks/spool/"), "{reported:?}");
+    assert_eq!(reported[0].prefix, "acme");
+    let value = reported[0].value();
     assert_eq!(value["from"], model::Moment::from(ready).micros(), "{value}");
     assert!(value["detail"].as_str().unwrap().contains(aside), "{value}");
-    assert_eq!(kept(), told, "it is told once");
+    assert_eq!(kept(), reported, "it is reported once");
 }
 
 #[tokio::test]
@@ -186,7 +189,10 @@ async fn a_worker_is_unwell_only_once_it_has_to_refuse_deliveries() {
     stop(ingest).await;
 
     assert_eq!(with_room, None);
-    assert!(full.is_some_and(|told| told.contains("503") && told.contains("limit is reached")), "{report}");
+    assert!(
+        full.is_some_and(|reported| reported.contains("503") && reported.contains("limit is reached")),
+        "{report}"
+    );
     assert_eq!((&report["receivers"]["hooks"], &report["spool"]["entries"]), (&"PAUSED".into(), &2.into()));
 }
 
@@ -222,12 +228,12 @@ async fn a_delivery_of_another_version_is_kept_and_is_a_gap() {
         let ingest = start(&worker(directory.path(), true)).await.unwrap().unwrap();
         let mut failures = ingest.status.spool.failures();
         timeout(LIMIT, failures.wait_for(|failures| failures.foreign.entries == 1)).await.unwrap().unwrap();
-        let told = async {
+        let reported = async {
             while GapFile::load(directory.path(), "worker:1".into()).unwritten().is_empty() {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(LIMIT, told).await.expect("no gap was opened");
+        timeout(LIMIT, reported).await.expect("no gap was opened");
         let report = ingest.watch().report();
         stop(ingest).await;
         let gaps = GapFile::load(directory.path(), "worker:1".into()).unwritten();

@@ -1,4 +1,4 @@
-//! What the tests share: connectors that open when told, and an intake over them and the broker in memory.
+//! Shared by the tests: connectors that are ready on request, and an intake over them and the broker in memory.
 
 use std::{
     future::Future,
@@ -68,7 +68,7 @@ impl Doors {
 impl Readiness for Doors {
     fn ready(&self, _: &DeliveryContext) -> Option<Arc<ReadyTopics>> {
         let left = self.trap.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        assert_ne!(left, Ok(1), "told to panic");
+        assert_ne!(left, Ok(1), "a trap was set");
         self.open.borrow().then(|| Arc::clone(&self.ready))
     }
 
@@ -214,7 +214,7 @@ impl Remains {
         self.start_without(0).await
     }
 
-    /// As if it had no right to open so many of its databases.
+    /// With this many databases that may not be opened.
     pub(super) async fn start_without(self, databases: usize) -> Bench {
         let disk = Faulty::default();
         disk.refuse_opens(databases);

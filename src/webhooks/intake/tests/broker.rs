@@ -22,7 +22,7 @@ use crate::webhooks::intake::ProducerFactory;
 
 type Reported = Result<kafka::Ack, kafka::Error>;
 
-/// A cluster in memory. Held, it answers only when told; what it has is its log.
+/// A cluster in memory with a log. Held, it acknowledges only on request.
 #[derive(Clone, Default)]
 pub(super) struct Broker(Arc<Mutex<Inner>>, Arc<watch::Sender<()>>);
 
@@ -37,7 +37,7 @@ struct Inner {
     largest: Option<usize>,
     /// Nothing is taken: the producers' queue is full.
     full: bool,
-    /// It is once it has taken so many.
+    /// It is full after this many records.
     room: Option<usize>,
     /// Every record is taken, and reported as forbidden.
     forbidden: bool,
@@ -70,7 +70,7 @@ impl Broker {
         self.let_through(usize::MAX);
     }
 
-    /// Takes so many of those that wait.
+    /// Takes this many of the waiting records.
     pub(super) fn let_through(&self, count: usize) {
         for _ in 0..count {
             let mut inner = self.0.lock();
@@ -82,7 +82,7 @@ impl Broker {
         self.1.send_replace(());
     }
 
-    /// The producers of now are over: the log takes so many of what waits, without telling; the rest is gone.
+    /// Fails the current producers: the log takes this many of the waiting records without a report; the rest is lost.
     pub(super) fn break_producers(&self, taken: usize) {
         let mut inner = self.0.lock();
         let built = inner.built;
@@ -106,7 +106,7 @@ impl Broker {
         self.0.lock().full = full;
     }
 
-    /// The producers' queue is full once it has taken so many.
+    /// The producers' queue is full after this many records.
     pub(super) fn take_only(&self, count: usize) {
         self.0.lock().room = Some(count);
     }
@@ -137,12 +137,12 @@ impl Broker {
         self.0.lock().waiting.len()
     }
 
-    /// Waits until so many records wait for an answer.
+    /// Waits until this many records wait for an answer.
     pub(super) async fn waits_for(&self, count: usize) {
         self.until(|inner| inner.waiting.len() >= count).await;
     }
 
-    /// Waits until the log of a topic has so many records of different ids.
+    /// Waits until the log of a topic has this many different ids.
     pub(super) async fn has(&self, topic: &str, count: usize) {
         self.until(|inner| ids(inner, topic).len() >= count).await;
     }

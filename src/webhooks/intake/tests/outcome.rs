@@ -1,4 +1,4 @@
-//! What a sender is told, and when.
+//! Which answer a sender gets, and when.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -262,7 +262,7 @@ async fn without_waiting_for_kafka_all_is_stored_and_answered() {
         assert_eq!(one.await, DeliveryOutcome::Durable);
     }
     assert_eq!(bench.take("c", "next").await, DeliveryOutcome::Durable);
-    assert!(begun.elapsed() < LONG / 2, "nobody was to wait for Kafka: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < LONG / 2, "a delivery waited for Kafka: {:?}", begun.elapsed());
     assert!(bench.broker.ids(TOPIC).is_empty(), "the disk has answered");
     bench.broker.release();
     bench.broker.has(TOPIC, 21).await;
@@ -295,17 +295,17 @@ async fn forbidden_topics_are_reported_until_kafka_allows_them() {
     assert_eq!(bench.take("c", "before").await, DeliveryOutcome::Durable);
     bench.broker.set_forbidden(true);
     assert_eq!(bench.take("c", "1").await, DeliveryOutcome::Durable);
-    let told = bench.intake.publish_errors();
+    let reported = bench.intake.publish_errors();
     assert_eq!(bench.take("c", "2").await, DeliveryOutcome::Durable);
-    assert_eq!(bench.intake.publish_errors()[0].since, told[0].since);
+    assert_eq!(bench.intake.publish_errors()[0].since, reported[0].since);
 
     bench.broker.set_forbidden(false);
 
     bench.broker.has(TOPIC, 3).await;
     bench.is_drained().await;
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!((told[0].connector.as_str(), told[0].topic.as_str()), ("hooks", TOPIC));
-    assert!(told[0].cause.to_lowercase().contains("authorization"), "{told:?}");
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert_eq!((reported[0].connector.as_str(), reported[0].topic.as_str()), ("hooks", TOPIC));
+    assert!(reported[0].cause.to_lowercase().contains("authorization"), "{reported:?}");
     assert!(bench.intake.publish_errors().is_empty());
 }
 
@@ -346,7 +346,7 @@ async fn a_part_that_panics_ends_no_other_part() {
 
     assert_eq!(bench.take_invoicing(body.clone()).await, DeliveryOutcome::Late);
 
-    assert!(bench.doors.has_sprung(), "nobody has panicked");
+    assert!(bench.doors.has_sprung(), "no part panicked");
     bench.broker.refuse_above(None);
     bench.is_drained().await;
     let others = bench.broker.ids(INVOICING).len();

@@ -1,4 +1,4 @@
-//! What a delivery becomes on its way to the producer, and what is told of topics that Kafka does not take.
+//! Records and dead letters of a delivery, and publish errors.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -81,13 +81,13 @@ async fn a_dead_letter_is_read_as_the_same_delivery() {
     assert_eq!(dead_letter::text(&headers, "__connect.errors.stage"), Some("TASK_POLL"));
     let class = dead_letter::text(&headers, "__connect.errors.exception.class.name");
     assert_eq!(class, Some("model::Error::Malformed"));
-    assert_eq!(dead_letter::text(&headers, dead_letter::RECORD), None, "it stands for the whole delivery");
+    assert_eq!(dead_letter::text(&headers, dead_letter::RECORD), None, "it is about the whole delivery");
     let again = dead_letter::delivery(&headers, letter.value.clone().unwrap()).unwrap();
     assert_eq!((again.context, again.body), (unread.context, unread.body));
 }
 
 #[tokio::test]
-async fn each_record_for_a_foreign_topic_is_a_letter_of_its_own() {
+async fn each_record_for_a_foreign_topic_is_a_dead_letter() {
     let hook = InvoicingHook { entity: InvoicingEntity::Customer, action: InvoicingAction::Created };
     let family = ApiFamily::Invoicing { hook: Some(hook.into()), tenants: Arc::default() };
     let notification = |tenant: &str| json!({ "Entity": "Customer", "EntityId": "1", "TenantId": tenant });
@@ -95,11 +95,11 @@ async fn each_record_for_a_foreign_topic_is_a_letter_of_its_own() {
 
     let letters = letters_of(&ready().await, &delivery(body.clone(), family));
 
-    let told: BTreeSet<_> = letters
+    let reported: BTreeSet<_> = letters
         .iter()
         .map(|letter| dead_letter::text(&headers(letter), dead_letter::RECORD).unwrap().to_owned())
         .collect();
-    assert_eq!((letters.len(), told.len()), (2, 2), "{told:?}");
+    assert_eq!((letters.len(), reported.len()), (2, 2), "{reported:?}");
     for letter in &letters {
         assert_eq!(letter.value.as_deref(), Some(body.as_bytes()));
         let headers = headers(letter);
@@ -124,7 +124,7 @@ fn a_publish_error_lasts_until_its_topic_takes_a_record() {
 
     let now = troubles.all();
     assert_eq!((now.len(), now[0].since), (1, first[0].since));
-    assert_ne!(now[0].cause, first[0].cause, "the last one is told");
+    assert_ne!(now[0].cause, first[0].cause, "the last cause is shown");
     troubles.acknowledged("hooks", "one");
     assert!(troubles.all().is_empty());
 }

@@ -1,4 +1,4 @@
-//! Whatever happens, in the end there is one active subscription for each target, and none that nobody knows.
+//! After drawn faults and crashes each target has one active subscription, and there is no orphan.
 
 use super::{provider::Fault, *};
 
@@ -79,7 +79,7 @@ fn drawn_lives_end_with_one_subscription_each_and_no_orphan() {
         scene.provider.single = dice.roll(4) == 0;
         scene.rules.move_in_place = dice.roll(3) == 0;
         for target in TARGETS {
-            scene.provider.add_foreign(target, "somebody's", "https://elsewhere.example.com/x", "theirs");
+            scene.provider.add_foreign(target, "another's", "https://elsewhere.example.com/x", "theirs");
             scene.provider.add_foreign(target, "by hand", "https://hooks.example.com/a", "secret-1");
         }
         let mut secrets = 1;

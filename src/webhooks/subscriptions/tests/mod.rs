@@ -127,7 +127,7 @@ impl Scene {
         })
     }
 
-    /// One worker knows all the secrets, and tells what it hears.
+    /// Heartbeat of one worker, which knows all secrets.
     fn hear(&mut self) {
         let known: BTreeSet<_> = self.wanted.values().flat_map(|wanted| wanted.known.clone()).collect();
         let heard = self
@@ -226,7 +226,7 @@ impl Scene {
         !is_idle
     }
 
-    /// Goes on until everything is as it is wanted; fails after as long as an hour of the provider's time.
+    /// Plans until everything is as declared; fails after an hour of the provider's time.
     fn converge(&mut self) {
         let until = self.now + 3_600 * SECOND;
         loop {
@@ -253,7 +253,7 @@ impl Scene {
         }
     }
 
-    /// Goes on for a time, whatever comes of it.
+    /// Plans for a time.
     fn pass(&mut self, seconds: i64) {
         let until = self.now + seconds * SECOND;
         while self.now < until {
@@ -271,7 +271,7 @@ impl Scene {
         one
     }
 
-    /// Whether nobody can ever find it: no answer has told its id, and its secret was forgotten before its Acknowledge came. It
+    /// Whether it can never be found: no answer has its id, and its secret was forgotten before its Acknowledge came. It
     /// sends nothing else.
     fn is_mute(&self, one: &provider::Webhook) -> bool {
         let is_known = self.wanted.values().any(|wanted| wanted.known.contains(&one.fingerprint));

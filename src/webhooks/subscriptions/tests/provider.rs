@@ -39,9 +39,9 @@ impl Webhook {
 /// What goes wrong with the next call that is no question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It is done, and nobody hears of it.
+    /// It is done, and the answer is lost.
     AnswerLost,
-    /// It is not done, and nobody knows.
+    /// It is not done, and the failure does not show that.
     RequestLost,
     /// It is refused.
     Refused,
@@ -67,7 +67,7 @@ pub(super) struct Provider {
     pub(super) renames: bool,
     /// Has another event for each.
     pub(super) adds_event: bool,
-    /// Ids that it does not tell anything of.
+    /// Ids that it refuses to show.
     pub(super) unreadable: BTreeSet<String>,
     /// Refuses to enable.
     pub(super) never_enables: bool,
@@ -81,7 +81,7 @@ impl Provider {
         self.webhooks.iter().filter(move |one| one.target == target && one.lives() && !one.is_foreign)
     }
 
-    /// Somebody else's, at an address of theirs or of ours.
+    /// A subscription of another system, at its address or at ours.
     pub(super) fn add_foreign(&mut self, target: Target, name: &str, url: &str, secret: &str) -> String {
         self.numbers += 1;
         let id = format!("foreign-{}", self.numbers);
