@@ -207,8 +207,7 @@ impl Ingest {
             delivery_stats: delivery_stats.clone(),
             ..receiver::Options::default()
         };
-        let routes =
-            receiver::router(receivers.clone(), receiver::accept_into(intake.clone()), acknowledged, options);
+        let routes = receiver::router(receivers.clone(), intake.accept(), acknowledged, options);
 
         let (cancel, tasks) = (CancellationToken::new(), TaskTracker::new());
         let (feed, follows) = watch::channel(None);

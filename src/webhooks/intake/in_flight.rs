@@ -46,7 +46,7 @@ use base::{
 };
 
 use super::{
-    DeliveryOutcome, Intake, IntakeState, NamedQueue, PUBLISH_BACKOFF, QueuedPart,
+    Accept, DeliveryOutcome, Intake, IntakeState, NamedQueue, PUBLISH_BACKOFF, QueuedPart,
     partition_queue::PartitionQueue,
     producer::{self, PartReport, PendingReports, ProducerFactory},
 };
@@ -97,6 +97,16 @@ impl Drop for FinishedByTask {
 }
 
 impl<S: ProducerFactory> Intake<S> {
+    /// Where the receiver hands its deliveries to.
+    #[must_use]
+    pub fn accept(&self) -> Accept {
+        let intake = self.clone();
+        Arc::new(move |delivery, content, since| {
+            let intake = intake.clone();
+            async move { intake.take(delivery, content, since).await }.boxed()
+        })
+    }
+
     /// Makes a delivery durable and returns the outcome, at the latest [`Times::last`](super::Times::last) after `since`.
     pub async fn take(
         &self,

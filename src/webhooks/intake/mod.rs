@@ -42,6 +42,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use parking_lot::RwLock;
 use tokio::{
     runtime::Handle,
@@ -55,7 +56,7 @@ use model::Moment;
 
 pub use self::producer::{KafkaProducers, ProducerFactory, PublishError, Readiness, ReadyTopics};
 use self::{in_flight::Dedup, partition_queue::PartitionQueue, producer::PublishErrors};
-use super::delivery::{Delivery, DeliveryMemory, HeldMemory};
+use super::delivery::{Delivery, DeliveryContent, DeliveryMemory, HeldMemory};
 use crate::spool::{self, Lane as SpoolKey, Spool};
 
 /// Backoff after Kafka did not take a record.
@@ -78,6 +79,10 @@ pub enum DeliveryOutcome {
     /// Neither Kafka nor the disk answered in time.
     Late,
 }
+
+/// Makes a verified delivery durable and returns the outcome. The time is when the head of its request arrived.
+pub type Accept =
+    Arc<dyn Fn(Delivery, DeliveryContent, Instant) -> BoxFuture<'static, DeliveryOutcome> + Send + Sync>;
 
 /// How long deliveries may take, from the head of their request.
 #[derive(Debug, Clone, Copy)]

@@ -29,38 +29,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::{FutureExt as _, future::BoxFuture};
 use ipnet::IpNet;
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::Instant,
-};
+use tokio::sync::{mpsc, oneshot};
 
 use model::{AccountingResource, InvoicingHook};
 
 pub use self::{budget::HashLimit, request::router};
-use super::{
-    delivery::{Delivery, DeliveryContent},
-    intake::{DeliveryOutcome, Intake, ProducerFactory},
-    receivers::DeliveryStats,
-};
+use super::receivers::DeliveryStats;
 
 mod body;
 mod budget;
 mod echo;
 mod request;
-
-/// Makes a verified delivery durable and returns the outcome. The time is when the head of its request arrived.
-pub type Accept =
-    Arc<dyn Fn(Delivery, DeliveryContent, Instant) -> BoxFuture<'static, DeliveryOutcome> + Send + Sync>;
-
-/// Hands verified deliveries to an intake.
-pub fn accept_into<S: ProducerFactory>(intake: Intake<S>) -> Accept {
-    Arc::new(move |delivery, content, since| {
-        let intake = intake.clone();
-        async move { intake.take(delivery, content, since).await }.boxed()
-    })
-}
 
 /// How requests are treated.
 #[derive(Debug, Clone)]

@@ -28,14 +28,14 @@ use model::{AccountingResource, InvoicingHook, Moment, Traceparent};
 use server::{Arrived, Last, origin};
 
 use super::{
-    Accept, AcknowledgeNote, Options, Oversized, ReceivedAcknowledge,
+    AcknowledgeNote, Options, Oversized, ReceivedAcknowledge,
     body::{self, BodyCheck, BodyLimits, BodyRead},
     budget::ReceiverBudget,
     echo::EchoAddress,
 };
 use crate::webhooks::{
     delivery::{ApiFamily, Delivery, DeliveryContent, DeliveryContext},
-    intake::DeliveryOutcome,
+    intake::{Accept, DeliveryOutcome},
     receivers::{DeliveredBy, Receiver, ReceiverLookup, ReceiverState, Receivers, Trust},
     signature::{ACCOUNTING_HEADER, PresentedSignature, Scheme, SigningKeys},
 };
@@ -143,8 +143,8 @@ impl RequestHandler {
         }
         match self.deliver(&head, &mut body, found, address).await {
             Ok(response) => response,
-            Err((refusal, Rest::Discard)) => self.refuse(refusal, &head, body).await,
-            Err((refusal, Rest::Left(is_left))) => self.refused(refusal, &head, is_left),
+            Err((refusal, UnreadBody::Discard)) => self.refuse(refusal, &head, body).await,
+            Err((refusal, UnreadBody::Left(is_left))) => self.refused(refusal, &head, is_left),
         }
     }
 
@@ -158,7 +158,7 @@ impl RequestHandler {
         self.admit(head, receiver)?;
         let presented = |header: &HeaderName, scheme| {
             // The answer is 401 in any case; the reason is for the metric.
-            PresentedSignature::of(&head.headers, header, scheme).ok_or(match receiver {
+            PresentedSignature::of(&head.headers, header, scheme).ok_or_else(|| match receiver {
                 None => Refusal::Unknown,
                 Some(_) if head.headers.contains_key(header) => Refusal::Signature,
                 Some(_) => Refusal::Unsigned,
@@ -221,10 +221,10 @@ impl RequestHandler {
         body: &mut Body,
         found: ReceiverLookup,
         address: Address,
-    ) -> Result<Response, (Refusal, Rest)> {
-        let discard = |refusal| (refusal, Rest::Discard);
-        let unread = |refusal, body: &Body| (refusal, Rest::Left(!body.is_end_stream()));
-        let read_all = |refusal| (refusal, Rest::Left(false));
+    ) -> Result<Response, (Refusal, UnreadBody)> {
+        let discard = |refusal| (refusal, UnreadBody::Discard);
+        let unread = |refusal, body: &Body| (refusal, UnreadBody::Left(!body.is_end_stream()));
+        let read_all = |refusal| (refusal, UnreadBody::Left(false));
         let receiver = match found {
             _ if head.method != Method::POST => return Err(discard(Refusal::Route)),
             ReceiverLookup::Received(receiver) => Some(receiver),
@@ -255,7 +255,7 @@ impl RequestHandler {
         }
         let read = body::read(body, limits, &mut check, &mut held).await;
         let read = read.map_err(|refusal| match refusal {
-            Refusal::Throttled | Refusal::Shed => (refusal, Rest::Left(true)),
+            Refusal::Throttled | Refusal::Shed => (refusal, UnreadBody::Left(true)),
             _ => discard(refusal),
         })?;
         let whole = match &read {
@@ -414,7 +414,7 @@ impl RequestHandler {
 
 /// What happens to the rest of a refused body.
 #[derive(Debug, Clone, Copy)]
-enum Rest {
+enum UnreadBody {
     /// It is read first, if it is short.
     Discard,
     /// It is left; whether there is any.

@@ -15,8 +15,9 @@ use axum::{
     extract::{ConnectInfo, Request},
 };
 use bytes::Bytes;
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use http::{StatusCode, Version};
+use tokio::time::Instant;
 use tower_service::Service as _;
 
 use base::secret::Secret;
@@ -26,6 +27,7 @@ use crate::{
     config::{Providers, WebhookSource},
     telemetry::heard::heard,
     webhooks::{
+        intake::{Accept, DeliveryOutcome},
         receivers::{Receiver, ReceiverState, Receivers, Trust},
         signature,
     },

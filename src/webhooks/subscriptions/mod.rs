@@ -179,7 +179,7 @@ pub struct PlannerMemory {
     /// Waits after failed calls.
     pub retries: Retries,
     /// Calls that the provider refused, or that had no lasting effect.
-    pub refused: Refusals,
+    pub refused: RefusedCalls,
     /// Ids that deliveries came by and that are not ours.
     pub foreign: BTreeMap<String, Option<AccountingResource>>,
     /// Since when each secret is wanted.
@@ -210,7 +210,7 @@ pub struct Retries {
 
 /// Calls that the provider refused, or that had no lasting effect.
 #[derive(Debug, Clone, Default)]
-pub struct Refusals {
+pub struct RefusedCalls {
     /// A second subscription of a target.
     pub second: BTreeMap<Target, u32>,
     /// Enabling a subscription.

@@ -102,7 +102,7 @@ fn is_as_declared(input: &PlanInput<'_>, target: Target) -> bool {
 
 /// How a subscription differs from what is declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mismatch {
+enum SubscriptionDiff {
     /// Another secret.
     Secret,
     /// Other events, or another name.
@@ -111,7 +111,7 @@ enum Mismatch {
     Address,
 }
 
-impl Mismatch {
+impl SubscriptionDiff {
     const fn words(self) -> &'static str {
         match self {
             Self::Secret => "it is signed with another secret",
@@ -125,21 +125,21 @@ fn misfit<'a>(
     input: &PlanInput<'a>,
     wanted: &'a DesiredSubscription,
     one: &Subscription,
-) -> Option<Mismatch> {
+) -> Option<SubscriptionDiff> {
     if one.fingerprint != wanted.fingerprint {
-        return Some(Mismatch::Secret);
+        return Some(SubscriptionDiff::Secret);
     }
     if let Some(resource) = one.target.resource()
         && let Some((_, offered)) = input.memory.provider.names.get(&resource)
         && !offered.is_empty()
         && one.events != wanted.events(offered)
     {
-        return Some(Mismatch::Other("it is for other events"));
+        return Some(SubscriptionDiff::Other("it is for other events"));
     }
     if one.application != wanted.application {
-        return Some(Mismatch::Other("it has another name"));
+        return Some(SubscriptionDiff::Other("it has another name"));
     }
-    (one.url != hooks::planned(input, one.target, wanted)).then_some(Mismatch::Address)
+    (one.url != hooks::planned(input, one.target, wanted)).then_some(SubscriptionDiff::Address)
 }
 
 /// Asks about ids that send deliveries with our signature and are not in the ledger.
@@ -450,7 +450,7 @@ fn needed<'a>(
         memory.refused.second.get(&target).is_some_and(|refusals| *refusals >= MAX_SECOND_REFUSALS);
     let movable = living.iter().find(|one| {
         one.phase == Phase::Active
-            && misfit(input, wanted, one) == Some(Mismatch::Address)
+            && misfit(input, wanted, one) == Some(SubscriptionDiff::Address)
             && one.id.is_some()
     });
     if let Some(one) = movable.filter(|_| target.resource().is_some() && (rules.move_in_place || is_crowded))
@@ -460,7 +460,7 @@ fn needed<'a>(
         moved.enter(Phase::Awaiting, now, MOVED);
         let mut before = vec![Change::Put(Box::new(moved.clone()))];
         before.extend(gaps::open_moved(input, one));
-        plan.step_after(before, ProviderCall::Move(Box::new(moved)), Mismatch::Address.words());
+        plan.step_after(before, ProviderCall::Move(Box::new(moved)), SubscriptionDiff::Address.words());
         return;
     }
     let url = hooks::planned(input, target, wanted);
@@ -474,8 +474,10 @@ fn needed<'a>(
         plan.converged = false;
         return;
     }
-    let why =
-        living.iter().find_map(|one| misfit(input, wanted, one)).map_or("there is none", Mismatch::words);
+    let why = living
+        .iter()
+        .find_map(|one| misfit(input, wanted, one))
+        .map_or("there is none", SubscriptionDiff::words);
     let (connector, nonce) = (input.connector, (input.draw)());
     let (application, fingerprint) = (&wanted.application, wanted.fingerprint.clone());
     let intended = Subscription {

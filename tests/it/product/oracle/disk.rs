@@ -157,12 +157,7 @@ impl Place {
         };
         receivers.set(vec![Arc::new(receiver)], Vec::new());
         let (acknowledged, _) = mpsc::channel(1);
-        let router = router(
-            receivers,
-            receiver::accept_into(intake.clone()),
-            acknowledged,
-            receiver::Options::default(),
-        );
+        let router = router(receivers, intake.accept(), acknowledged, receiver::Options::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/webhooks/accounting/hooks", listener.local_addr().unwrap());
         let server = Server::start(listener, router, ServerOptions::default()).unwrap();

@@ -19,8 +19,8 @@ use tributary::{
     config::{Providers, WebhookSource},
     webhooks::{
         delivery::{Delivery, DeliveryContent},
-        intake::DeliveryOutcome,
-        receiver::{self, Accept, AcknowledgeNote, Oversized},
+        intake::{Accept, DeliveryOutcome},
+        receiver::{self, AcknowledgeNote, Oversized},
         receivers::{FaultyReceiver, Receiver, ReceiverState, Receivers},
     },
 };
