@@ -11,15 +11,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{AccountingResource, InvoicingAction, InvoicingEntity, InvoicingHook, Outgoing};
-use tributary::webhooks::delivery::{Context, Delivery, Family, topic_of};
-use tributary::webhooks::signature::{Keys, Presented, Scheme};
+use tributary::webhooks::delivery::{ApiFamily, Delivery, DeliveryContext, topic_of};
+use tributary::webhooks::signature::{PresentedSignature, Scheme, SigningKeys};
 
 pub use self::{avro::avro, configuration::configuration, token::token};
 
 /// A signed accounting body, to an address with a resource and to one without.
 pub fn envelope(body: &[u8]) {
     for resource in [None, Some(AccountingResource::Customers)] {
-        check(&delivery(Family::Accounting { resource }, body));
+        check(&delivery(ApiFamily::Accounting { resource }, body));
     }
     // Nor is anything read from a disk believed.
     drop(Delivery::from_entry(body.to_vec().into()));
@@ -29,7 +29,7 @@ pub fn envelope(body: &[u8]) {
 pub fn invoicing_body(body: &[u8]) {
     let hook = InvoicingHook { entity: InvoicingEntity::Customer, action: InvoicingAction::Created };
     for hook in [None, Some(hook.into())] {
-        check(&delivery(Family::Invoicing { hook, tenants: Arc::default() }, body));
+        check(&delivery(ApiFamily::Invoicing { hook, tenants: Arc::default() }, body));
     }
 }
 
@@ -38,8 +38,8 @@ pub fn invoicing_body(body: &[u8]) {
 /// # Panics
 /// It is read otherwise than it is written.
 pub fn signature_header(text: &[u8]) {
-    let required = Presented::parse(text, Scheme::Required);
-    let optional = Presented::parse(text, Scheme::Optional);
+    let required = PresentedSignature::parse(text, Scheme::Required);
+    let optional = PresentedSignature::parse(text, Scheme::Optional);
 
     let digits = text.strip_prefix(b"sha256=");
     let whole = |digits: &[u8]| digits.len() == 64 && digits.iter().all(u8::is_ascii_hexdigit);
@@ -47,7 +47,8 @@ pub fn signature_header(text: &[u8]) {
     assert_eq!(optional.is_some(), digits.map_or_else(|| whole(text), whole));
     // Not guessable.
     for presented in required.iter().chain(&optional) {
-        let mut running = Keys::new([&b"a secret of twenty-four b"[..], b"another secret of length"]).start();
+        let mut running =
+            SigningKeys::new([&b"a secret of twenty-four b"[..], b"another secret of length"]).start();
         running.update(text);
         assert_eq!(running.matching(presented), None);
     }
@@ -55,8 +56,8 @@ pub fn signature_header(text: &[u8]) {
 
 /// A body as it was verified.
 #[must_use]
-pub fn delivery(family: Family, body: &[u8]) -> Delivery {
-    let context = Context {
+pub fn delivery(family: ApiFamily, body: &[u8]) -> Delivery {
+    let context = DeliveryContext {
         connector: "hooks".into(),
         prefix: "acme".into(),
         dead_letters: "acme.dead-letters".into(),

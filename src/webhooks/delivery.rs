@@ -1,13 +1,22 @@
-//! A delivery that was verified: its bytes, and all it takes to make records of them, now or after a crash.
+//! A verified delivery: its bytes, and all it takes to make records of them, now or after a crash.
 //!
-//! Verified bytes ─▶ [`Delivery`] ─▶ [`Delivery::read`] ─▶ [`Part`]s, one per lane ─▶ the intake. The spool holds the
-//! delivery itself, not what became of it: a registry that is away only delays, and a reader that was mended reads it again.
+//! Verified bytes ─▶ [`Delivery`] ─▶ [`Delivery::read`] ─▶ [`DeliveryPart`]s, one for each partition queue ─▶ the intake. The spool holds
+//! the delivery itself, not its records: records are made when they are published, by the schemas and the parser of that time.
 //!
-//! - All records of one key are in one [`Lane`]; order is kept inside a lane, and only there.
-//! - What a delivery becomes depends on nothing but the delivery: read again it gives the same records with the same ids.
+//! - All records of one key have one [`SpoolKey`]; order is kept for each key of the spool, and only there.
+//! - The records of a delivery depend on the delivery alone: reading it again makes the same records with the same ids.
 //! - A body that cannot be read is a part too: its bytes go to the dead letters.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt, ops::Not, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    fmt,
+    ops::Not,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use data_encoding::HEXLOWER;
@@ -20,22 +29,22 @@ use model::{
     Reception, RecordMeta, TenantId, TopicPrefix, Traceparent, Value,
 };
 
-use crate::spool::Lane;
+use crate::spool::Lane as SpoolKey;
 
-/// Lanes of one topic: enough that one slow key holds up few others, few enough to look at all of them.
-pub const LANES: u8 = 32;
-/// Tenants that are kept with each delivery without a look which of them it names.
-const FEW: usize = 8;
-/// Between the topic and the connector in the name of a lane; no topic has it.
+/// Partition queues of one topic: enough that a slow key delays few others, few enough to scan all of them.
+pub const QUEUES_PER_TOPIC: u8 = 32;
+/// Up to this many tenants are stored with each delivery without checking which of them it names.
+const MAX_TENANTS_KEPT_WHOLE: usize = 8;
+/// Between topic and connector in a spool key; no topic name contains it.
 const SEPARATOR: char = '/';
-/// First byte of what the spool holds, for those who come later.
-const FORMAT: u8 = 1;
+/// Format of a spool entry: its first byte.
+const ENTRY_FORMAT: u8 = 1;
 
-/// Who received what, and when. The body is the provider's, byte for byte.
+/// A verified delivery. The body is the provider's, byte for byte.
 #[derive(Debug, Clone)]
 pub struct Delivery {
     /// All but the body.
-    pub context: Arc<Context>,
+    pub context: Arc<DeliveryContext>,
     /// As it was signed.
     pub body: Bytes,
 }
@@ -43,30 +52,30 @@ pub struct Delivery {
 /// All of a delivery but its body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Context {
+pub struct DeliveryContext {
     /// Name of the connector that received it.
     pub connector: Arc<str>,
-    /// `topic.prefix` of that connector, as it was then.
+    /// `topic.prefix` of that connector at that time.
     pub prefix: Arc<str>,
-    /// Where the connector's dead letters go.
+    /// The connector's dead-letter topic.
     pub dead_letters: Arc<str>,
     /// Microseconds since 1970.
     pub received_at: i64,
-    /// The trace the request belonged to.
+    /// `traceparent` of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
-    /// Whether the id of an invoicing delivery follows from its content. Entries of the spool and dead letters of earlier versions do
-    /// not say so: their ids hold the time, and stay as they were.
+    /// Whether the id of an invoicing delivery follows from its content. Spool entries and dead letters of earlier versions do not have
+    /// this field: their ids contain the time and stay as they were.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub content_ids: bool,
-    /// Which API it is of, with what was known beside the body.
-    pub family: Family,
+    /// The API, and what was known beside the body.
+    pub family: ApiFamily,
 }
 
-/// Which API a delivery is of, with what was known beside the body.
+/// The API of a delivery, and what was known beside the body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Family {
+pub enum ApiFamily {
     /// Accounting.
     Accounting {
         /// The resource the address was registered for.
@@ -77,76 +86,76 @@ pub enum Family {
     Invoicing {
         /// The hook whose secret verified it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        hook: Option<Hook>,
-        /// Companies of the tenants, as they were mapped then.
+        hook: Option<SpooledHook>,
+        /// Companies of the tenants, as they were mapped at that time.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         tenants: Arc<BTreeMap<TenantId, CompanyId>>,
     },
 }
 
-/// An [`InvoicingHook`] in the spool's words.
+/// An [`InvoicingHook`] as the spool stores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hook {
+pub struct SpooledHook {
     entity: InvoicingEntity,
     action: InvoicingAction,
 }
 
-impl From<InvoicingHook> for Hook {
+impl From<InvoicingHook> for SpooledHook {
     fn from(hook: InvoicingHook) -> Self {
         Self { entity: hook.entity, action: hook.action }
     }
 }
 
-impl From<Hook> for InvoicingHook {
-    fn from(hook: Hook) -> Self {
+impl From<SpooledHook> for InvoicingHook {
+    fn from(hook: SpooledHook) -> Self {
         Self { entity: hook.entity, action: hook.action }
     }
 }
 
-/// What a delivery says.
+/// The content of a delivery.
 #[derive(Debug, Default)]
-pub struct Reading {
-    /// Id of an accounting delivery, where it has one that tells it from others: a repetition has the same.
+pub struct DeliveryContent {
+    /// Id of an accounting delivery, if it is unique; a repetition has the same.
     pub outgoing_id: Option<String>,
-    /// The accounting subscription it came by.
+    /// The accounting subscription that sent it.
     pub webhook_id: Option<String>,
     /// The resource of an accounting delivery.
     pub resource: Option<AccountingResource>,
-    /// It asks whether this address takes deliveries; there is nothing to publish.
+    /// It is an Acknowledge: the provider asks whether the address takes deliveries. There is nothing to publish.
     pub acknowledges: bool,
-    /// What is to be published, by lane, in the order of the body.
-    pub parts: Vec<Part>,
+    /// What to publish, by partition queue, in the order of the body.
+    pub parts: Vec<DeliveryPart>,
 }
 
-/// The records of a delivery that go to one lane, nearly always all of them.
+/// The records of a delivery for one partition queue, nearly always all of them.
 #[derive(Debug)]
-pub struct Part {
-    /// Where.
-    pub lane: Lane,
-    /// Which of the delivery's records these are; empty when all.
+pub struct DeliveryPart {
+    /// The partition queue.
+    pub lane: SpoolKey,
+    /// Positions of these records in the delivery; empty: all of them.
     pub positions: Vec<u16>,
-    /// The records, or why there are none: then the body is a dead letter.
+    /// The records, or why the body cannot be read: then it is a dead letter.
     pub content: Result<Vec<Outgoing>, ModelError>,
 }
 
-/// Why an entry of the spool is none.
+/// Why a spool entry cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unreadable {
-    /// It is shorter than it says.
+pub enum UnreadableEntry {
+    /// It is shorter than its head says.
     #[error("the entry is cut short")]
     Short,
-    /// A later version has written it.
+    /// A later version wrote it.
     #[error("the entry has format {0}, which this version does not know")]
     Format(u8),
-    /// Its head is not ours.
+    /// Its head is not JSON of ours.
     #[error("the head of the entry is not readable")]
     Head(#[source] serde_json::Error),
 }
 
-/// What stands before the body in the spool.
+/// The head of a spool entry; the body follows.
 #[derive(Serialize, Deserialize)]
-struct Head<C> {
+struct EntryHead<C> {
     #[serde(flatten)]
     context: C,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -154,17 +163,17 @@ struct Head<C> {
 }
 
 impl Delivery {
-    /// Takes the body apart.
+    /// Parses the body.
     #[must_use]
-    pub fn read(&self) -> Reading {
+    pub fn read(&self) -> DeliveryContent {
         let (mut reading, records) = self.records();
-        let parts = records.and_then(|records| self.by_lane(records));
+        let parts = records.and_then(|records| self.by_queue(records));
         reading.parts = parts.unwrap_or_else(|error| vec![self.dead(error)]);
         reading
     }
 
-    /// The records an entry of the spool stands for, with the delivery's id. All of them where the body is read in another
-    /// way by now than when it was stored: one record too many is a duplicate, one too few is lost.
+    /// The records of a spool entry, with the id of the delivery. If this version reads fewer records from the body than the one that
+    /// stored it, all of them: a record too many is a duplicate, a record too few is lost.
     pub fn read_again(&self, positions: &[u16]) -> (Option<String>, Result<Vec<Outgoing>, ModelError>) {
         let (reading, records) = self.records();
         let chosen = records.map(|records| {
@@ -177,22 +186,23 @@ impl Delivery {
         (reading.outgoing_id, chosen)
     }
 
-    /// What the body says of itself, and its records.
-    fn records(&self) -> (Reading, Result<Vec<Outgoing>, ModelError>) {
+    /// What the body says, and its records.
+    fn records(&self) -> (DeliveryContent, Result<Vec<Outgoing>, ModelError>) {
         let reception =
             Reception { connector: &self.context.connector, received_at: self.context.received_at };
-        let mut reading = Reading::default();
+        let mut reading = DeliveryContent::default();
         let records = match &self.context.family {
-            Family::Accounting { resource } => {
+            ApiFamily::Accounting { resource } => {
                 let event = AccountingEvent::from_delivery(&self.body, *resource, reception);
                 let acknowledged =
                     event.as_ref().err().and_then(|_| AccountingEvent::acknowledged(&self.body));
                 if let Some(webhook_id) = acknowledged {
-                    let acknowledges = Reading { webhook_id, acknowledges: true, ..Reading::default() };
+                    let acknowledges =
+                        DeliveryContent { webhook_id, acknowledges: true, ..DeliveryContent::default() };
                     return (acknowledges, Ok(Vec::new()));
                 }
                 event.and_then(|event| {
-                    reading.outgoing_id = event.outgoing_id.clone().filter(|id| tells_apart(id));
+                    reading.outgoing_id = event.outgoing_id.clone().filter(|id| is_unique_id(id));
                     reading.webhook_id.clone_from(&event.webhook_id);
                     reading.resource = Some(event.resource);
                     if event.kind() == Some(EventKind::Acknowledge) {
@@ -203,7 +213,7 @@ impl Delivery {
                     Ok(vec![Outgoing::new(Value::AccountingEvent(Box::new(event)), self.meta(id))?])
                 })
             }
-            Family::Invoicing { hook, tenants } => {
+            ApiFamily::Invoicing { hook, tenants } => {
                 let hook = hook.map(InvoicingHook::from);
                 let context = InvoicingContext { reception, hook, tenants };
                 InvoicingEvent::from_json(&self.body, &context).and_then(|events| {
@@ -219,27 +229,27 @@ impl Delivery {
         (reading, records)
     }
 
-    /// What the spool holds of a part.
+    /// The spool entry of a part.
     #[must_use]
     pub fn to_entry(&self, positions: &[u16]) -> Bytes {
-        let head = Head { context: &*self.to_keep(), positions: positions.to_vec() };
-        // A map with text for keys is always writable.
+        let head = EntryHead { context: &*self.to_keep(), positions: positions.to_vec() };
+        // Maps with text keys always serialize.
         let head = serde_json::to_vec(&head).unwrap_or_default();
         let mut entry = BytesMut::with_capacity(5 + head.len() + self.body.len());
-        entry.put_u8(FORMAT);
+        entry.put_u8(ENTRY_FORMAT);
         entry.put_u32(head.len() as u32);
         entry.put_slice(&head);
         entry.put_slice(&self.body);
         entry.freeze()
     }
 
-    /// The context with no more than it takes to read this body again: of all the tenants that are mapped, those it names.
+    /// The context with what it takes to read this body again: of all mapped tenants, those that it names.
     #[must_use]
-    pub fn to_keep(&self) -> Cow<'_, Context> {
-        let Family::Invoicing { hook, tenants } = &self.context.family else {
+    pub fn to_keep(&self) -> Cow<'_, DeliveryContext> {
+        let ApiFamily::Invoicing { hook, tenants } = &self.context.family else {
             return Cow::Borrowed(&self.context);
         };
-        if tenants.len() <= FEW {
+        if tenants.len() <= MAX_TENANTS_KEPT_WHOLE {
             return Cow::Borrowed(&self.context);
         }
         let reception =
@@ -248,32 +258,33 @@ impl Delivery {
         let events = InvoicingEvent::from_json(&self.body, &context).unwrap_or_default();
         let named = events.iter().filter_map(|event| TenantId::new(event.tenant_id.as_deref()?).ok());
         let kept = named.filter_map(|tenant| Some((tenant.clone(), tenants.get(&tenant)?.clone()))).collect();
-        let family = Family::Invoicing { hook: *hook, tenants: Arc::new(kept) };
-        Cow::Owned(Context { family, ..(*self.context).clone() })
+        let family = ApiFamily::Invoicing { hook: *hook, tenants: Arc::new(kept) };
+        Cow::Owned(DeliveryContext { family, ..(*self.context).clone() })
     }
 
-    /// The delivery an entry holds, and which of its records it stands for.
+    /// The delivery of a spool entry, and the positions of its records.
     ///
     /// # Errors
-    /// It is not ours, or of a later version.
-    pub fn from_entry(mut entry: Bytes) -> Result<(Self, Vec<u16>), Unreadable> {
+    /// The entry is damaged, or of a later version.
+    pub fn from_entry(mut entry: Bytes) -> Result<(Self, Vec<u16>), UnreadableEntry> {
         let (format, length) = match entry.first_chunk::<5>() {
             Some([format, length @ ..]) => (*format, u32::from_be_bytes(*length) as usize),
-            None => return Err(Unreadable::Short),
+            None => return Err(UnreadableEntry::Short),
         };
-        if format != FORMAT {
-            return Err(Unreadable::Format(format));
+        if format != ENTRY_FORMAT {
+            return Err(UnreadableEntry::Format(format));
         }
         if entry.len() - 5 < length {
-            return Err(Unreadable::Short);
+            return Err(UnreadableEntry::Short);
         }
-        let head: Head<Context> = serde_json::from_slice(&entry[5..5 + length]).map_err(Unreadable::Head)?;
+        let head: EntryHead<DeliveryContext> =
+            serde_json::from_slice(&entry[5..5 + length]).map_err(UnreadableEntry::Head)?;
         let body = entry.split_off(5 + length);
         Ok((Self { context: Arc::new(head.context), body }, head.positions))
     }
 
-    /// Records by lane, lanes in the order they first appear.
-    fn by_lane(&self, records: Vec<Outgoing>) -> Result<Vec<Part>, ModelError> {
+    /// Records by partition queue, in order of first appearance.
+    fn by_queue(&self, records: Vec<Outgoing>) -> Result<Vec<DeliveryPart>, ModelError> {
         let prefix = &self.context.prefix;
         TopicPrefix::check(prefix)?;
         let lane_of = |record: &Outgoing| {
@@ -283,16 +294,16 @@ impl Delivery {
             };
             lane(format_args!("{prefix}.{}", record.topic), &self.context.connector, key)
         };
-        let mut parts: Vec<Part> = Vec::with_capacity(1);
+        let mut parts: Vec<DeliveryPart> = Vec::with_capacity(1);
         for (position, record) in records.into_iter().enumerate() {
             let lane = lane_of(&record);
             let position = position as u16;
             match parts.iter_mut().find(|part| part.lane == lane) {
-                Some(Part { positions, content: Ok(records), .. }) => {
+                Some(DeliveryPart { positions, content: Ok(records), .. }) => {
                     positions.push(position);
                     records.push(record);
                 }
-                _ => parts.push(Part { lane, positions: vec![position], content: Ok(vec![record]) }),
+                _ => parts.push(DeliveryPart { lane, positions: vec![position], content: Ok(vec![record]) }),
             }
         }
         if let [whole] = parts.as_mut_slice() {
@@ -301,10 +312,10 @@ impl Delivery {
         Ok(parts)
     }
 
-    fn dead(&self, error: ModelError) -> Part {
+    fn dead(&self, error: ModelError) -> DeliveryPart {
         let connector = &self.context.connector;
         let lane = lane(format_args!("{}", self.context.dead_letters), connector, connector.as_bytes());
-        Part { lane, positions: Vec::new(), content: Err(error) }
+        DeliveryPart { lane, positions: Vec::new(), content: Err(error) }
     }
 
     fn meta(&self, id: String) -> RecordMeta {
@@ -313,13 +324,13 @@ impl Delivery {
         RecordMeta { traceparent, ..RecordMeta::new(id, Origin::Webhook) }
     }
 
-    /// Of a delivery that brings no id. That of an invoicing delivery follows from the connector, the hook and the body, so a replayed
-    /// one has the id of the first. It removes no duplicates: the provider may send the same body for two events, and both are
-    /// published. Accounting deliveries bring their id; one that does not is told from others by its time.
+    /// The id of a delivery that has none. That of an invoicing delivery follows from connector, hook and body, so a replayed
+    /// one gets the same id. It is not used to remove duplicates: the provider may send the same body for two events, and both are
+    /// published. An accounting delivery without an id gets one with its time.
     fn own_id(&self) -> String {
         let hook = match &self.context.family {
-            Family::Invoicing { hook, .. } if self.context.content_ids => *hook,
-            Family::Invoicing { .. } | Family::Accounting { .. } => {
+            ApiFamily::Invoicing { hook, .. } if self.context.content_ids => *hook,
+            ApiFamily::Invoicing { .. } | ApiFamily::Accounting { .. } => {
                 let digest = HEXLOWER.encode(&Sha256::digest(&self.body)[..16]);
                 return format!("{digest}-{}", self.context.received_at);
             }
@@ -329,11 +340,11 @@ impl Delivery {
     }
 }
 
-/// An id that follows from a body and what is known beside it.
+/// An id that follows from a body and the parts.
 pub(super) fn content_id(parts: &[&[u8]], body: &[u8]) -> String {
     let mut digest = Sha256::new();
     for part in parts {
-        // Its length before each part, so that no two lists of parts have the same bytes.
+        // The length goes first, so that no two lists of parts have the same bytes.
         digest.update((part.len() as u64).to_be_bytes());
         digest.update(part);
     }
@@ -341,8 +352,8 @@ pub(super) fn content_id(parts: &[&[u8]], body: &[u8]) -> String {
     HEXLOWER.encode(&digest.finalize()[..16])
 }
 
-/// Whether an id is one: none is blank or, as a GUID that nobody has set, all zeros.
-fn tells_apart(id: &str) -> bool {
+/// Whether an id is unique: neither blank nor the nil GUID.
+fn is_unique_id(id: &str) -> bool {
     let is_nil = || {
         id.bytes().filter(|byte| *byte == b'0').count() == 32
             && !id.contains(|c: char| c.is_alphanumeric() && c != '0')
@@ -350,19 +361,69 @@ fn tells_apart(id: &str) -> bool {
     !id.trim().is_empty() && !is_nil()
 }
 
-/// Where records of this key belong, if this connector received them. Each has lanes of its own: one that is paused holds up
-/// nobody.
-fn lane(topic: fmt::Arguments<'_>, connector: &str, key: &[u8]) -> Lane {
-    let number = kafka::murmur2(key) % u32::from(LANES);
-    // The hash keeps the name short, whatever the connector's is.
+/// The partition queue of a key. Each connector has its own, so that one that is paused delays no other.
+fn lane(topic: fmt::Arguments<'_>, connector: &str, key: &[u8]) -> SpoolKey {
+    let number = kafka::murmur2(key) % u32::from(QUEUES_PER_TOPIC);
+    // The hash keeps the name short.
     let topic = format!("{topic}{SEPARATOR}{:08x}", kafka::murmur2(connector.as_bytes()));
-    Lane { topic: topic.into(), number: number as u8 }
+    SpoolKey { topic: topic.into(), number: number as u8 }
 }
 
-/// Full name of the topic that a lane's records go to.
+/// Full name of the topic of a spool key.
 #[must_use]
-pub fn topic_of(lane: &Lane) -> &str {
+pub fn topic_of(lane: &SpoolKey) -> &str {
     lane.topic.split(SEPARATOR).next().unwrap_or_default()
+}
+
+/// Counts the bytes of deliveries in memory.
+#[derive(Debug)]
+pub(super) struct DeliveryMemory {
+    used: AtomicUsize,
+    limit: usize,
+}
+
+/// Counted bytes; dropping this returns them.
+#[derive(Debug)]
+pub(super) struct HeldMemory {
+    memory: Arc<DeliveryMemory>,
+    bytes: usize,
+}
+
+impl DeliveryMemory {
+    pub(super) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { used: AtomicUsize::new(0), limit })
+    }
+
+    /// Counts bytes even above the limit: callers check [`DeliveryMemory::has_room`] first.
+    pub(super) fn take(self: &Arc<Self>, bytes: usize) -> HeldMemory {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        HeldMemory { memory: Arc::clone(self), bytes }
+    }
+
+    /// Whether records may wait in memory for Kafka.
+    pub(super) fn has_room(&self) -> bool {
+        self.used.load(Ordering::Relaxed) <= self.limit
+    }
+
+    /// Whether a drain may read a batch. Drains may use a quarter more, because what they publish frees the rest.
+    pub(super) fn has_room_to_drain(&self) -> bool {
+        self.used.load(Ordering::Relaxed) <= self.limit + self.limit / 4
+    }
+
+    /// Whether there is room to keep records that the spool has too.
+    pub(super) fn has_plenty(&self) -> bool {
+        self.used.load(Ordering::Relaxed) <= self.limit / 2
+    }
+
+    pub(super) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for HeldMemory {
+    fn drop(&mut self) {
+        self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]
@@ -374,14 +435,14 @@ mod tests {
     /// An invoicing delivery with the ids that its content gives it.
     fn delivery(connector: &str, hook: Option<&str>, body: &'static [u8], received_at: i64) -> Delivery {
         let hook = hook.map(|hook| InvoicingHook::from_slug(hook).unwrap().into());
-        let context = Context {
+        let context = DeliveryContext {
             connector: connector.into(),
             prefix: "acme".into(),
             dead_letters: "acme.dead-letters".into(),
             received_at,
             traceparent: None,
             content_ids: true,
-            family: Family::Invoicing { hook, tenants: Arc::default() },
+            family: ApiFamily::Invoicing { hook, tenants: Arc::default() },
         };
         Delivery { context: Arc::new(context), body: Bytes::from_static(body) }
     }
@@ -412,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_one_delivery_have_ids_of_their_own() {
+    fn each_record_of_a_delivery_has_a_different_id() {
         let body =
             br#"{"Notifications":[{"Entity":"Bank","TenantId":"7"},{"Entity":"Bank","TenantId":"7"}]}"#;
 
@@ -423,14 +484,29 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_version_stored_keeps_its_id() {
+    fn entry_of_an_earlier_version_keeps_its_id() {
         let mut stored = serde_json::to_value(&*delivery("hooks", None, BODY, 1_700).context).unwrap();
         stored.as_object_mut().unwrap().remove("contentIds");
-        let context: Context = serde_json::from_value(stored).unwrap();
+        let context: DeliveryContext = serde_json::from_value(stored).unwrap();
         let delivery = Delivery { context: Arc::new(context), body: Bytes::from_static(BODY) };
 
         let digest: String = Sha256::digest(BODY).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
 
         assert_eq!(ids(&delivery), [format!("{digest}-1700")]);
+    }
+
+    #[test]
+    fn bytes_count_for_as_long_as_they_are_held() {
+        let memory = DeliveryMemory::new(100);
+        let first = memory.take(60);
+        assert!(memory.has_room() && !memory.has_plenty());
+        let second = memory.take(60);
+        assert!(!memory.has_room());
+
+        drop(first);
+        assert!(memory.has_room() && !memory.has_plenty());
+        drop(second);
+        assert!(memory.has_plenty());
+        assert_eq!(memory.used(), 0);
     }
 }

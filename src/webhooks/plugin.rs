@@ -1,12 +1,11 @@
-//! `WebhookSource`: receives deliveries and keeps the provider's subscriptions alive.
+//! `WebhookSource`: receives deliveries and manages the provider's subscriptions.
 //!
-//! Deliveries are received by every worker, whoever runs the task ([`ingest`](crate::webhooks::ingest)). The task says whether the
-//! worker it runs on receives them as the connector is configured, and whether there is a login for the subscriptions; while
-//! both is so it keeps them as they are declared ([`reconciler`](crate::webhooks::reconciler)). While it is paused they stay as they
-//! are.
+//! Every worker receives deliveries, whichever runs the task ([`ingest`](crate::webhooks::ingest)). The task fails if its worker cannot
+//! receive as the connector is configured, or if a login is missing; otherwise it keeps the subscriptions as declared
+//! ([`reconciler`](crate::webhooks::reconciler)). While it is paused they stay as they are.
 //!
-//! On failure the receiver goes on: a lost login fails the task, with the command that mends it, and no delivery. Beside accounting,
-//! invoicing waits for its login and holds up nothing: its subscriptions show the problem.
+//! On failure deliveries are still received: a lost login fails the task, with the command that repairs it. Beside accounting, invoicing
+//! waits for its login without failing the task: its subscriptions show the problem.
 
 use async_trait::async_trait;
 use futures::{StreamExt as _, stream::FuturesUnordered};
@@ -61,7 +60,7 @@ impl Plugin for WebhookSource {
                 return Ok(());
             }
         }
-        // Begun once it is needed: a task that only fails or rests takes nothing from the one before it.
+        // Started once it is needed: a task that only fails or is paused does not fence the instance before it.
         let mut reconciler = None;
         loop {
             if let Some(fault) = faults.borrow_and_update().get(&*task.connector) {
@@ -90,7 +89,7 @@ impl Plugin for WebhookSource {
             }
             tokio::select! {
                 () = task.cancel.cancelled() => return Ok(()),
-                // The sender is the supervisor, which outlives its tasks; without it nobody resumes.
+                // The sender is the supervisor, which outlives its tasks.
                 changed = paused.changed() => if changed.is_err() { return Ok(()) },
                 () = changed(&mut faults) => {}
                 () = logged_in(&mut needed) => {}
@@ -108,7 +107,7 @@ impl Plugin for WebhookSource {
     }
 
     fn check_offsets(&self, offsets: &[Edit]) -> Result<(), String> {
-        // Offsets that are there all the same, left by another class of this name, may be removed.
+        // Offsets that another class of this name left may be removed.
         match offsets.iter().find(|(_, offset)| offset.is_some()) {
             Some(_) => {
                 Err("a WebhookSource has no source offsets: deliveries come when the provider sends them"
@@ -120,7 +119,7 @@ impl Plugin for WebhookSource {
 }
 
 impl WebhookSource {
-    /// How the grants stand that subscriptions need, where this connector keeps any.
+    /// The grants that subscriptions need, if this connector manages any.
     fn logins(&self, task: &Task) -> Result<Logins, Failure> {
         let parsed = config::WebhookSource::parse(&task.connector, &task.config, &self.providers);
         let (source, _) = parsed.map_err(unusable)?;
@@ -141,7 +140,7 @@ impl WebhookSource {
     }
 }
 
-/// How the grants stand that subscriptions need.
+/// The grants that subscriptions need.
 struct Logins {
     /// Without these the task fails.
     needed: Vec<GrantWatch>,
@@ -149,7 +148,7 @@ struct Logins {
     invoicing: Option<GrantWatch>,
 }
 
-/// Returns when there may be something to do; never for one that does not work.
+/// Returns when the reconciler has to plan; never without one.
 async fn idle(reconciler: &mut Option<Reconciler<'_>>, wake: Option<Instant>) {
     match (reconciler, wake) {
         (Some(reconciler), Some(wake)) => reconciler.idle(wake).await,
@@ -157,7 +156,7 @@ async fn idle(reconciler: &mut Option<Reconciler<'_>>, wake: Option<Instant>) {
     }
 }
 
-/// Returns when a grant stands otherwise; never where none is needed.
+/// Returns when a grant changes; never if none is needed.
 async fn logged_in(logins: &mut [GrantWatch]) {
     let mut changes: FuturesUnordered<_> = logins.iter_mut().map(GrantWatch::changed).collect();
     if changes.next().await.is_none() {
@@ -165,7 +164,7 @@ async fn logged_in(logins: &mut [GrantWatch]) {
     }
 }
 
-/// Another configuration, or what its references name, mends it by itself.
+/// Passes by itself with another configuration, or other values of its references.
 fn not_received(fault: &str) -> Failure {
     let message = format!("deliveries are not received as the connector is configured: {fault}");
     let remedy = "correct the configuration, or what it refers to on this worker; until then a receiver that was there \
@@ -173,7 +172,7 @@ fn not_received(fault: &str) -> Failure {
     Failure { remedy: Some(remedy.to_owned()), ..Failure::passing("NotReceived", message) }
 }
 
-/// Returns when there are other faults; never on a worker that receives nothing.
+/// Returns when the faults change; never on a worker that receives nothing.
 async fn changed(faults: &mut watch::Receiver<ReceiverFaults>) {
     if faults.changed().await.is_err() {
         std::future::pending::<()>().await;
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_task_whatever_tasks_max_says_and_its_references_stay_references() {
+    fn there_is_one_task_with_unresolved_references() {
         let mut config = webhook_config();
         config.insert("tasks.max".into(), "7".into());
         let providers = Providers::new([("SECRET".to_owned(), "0123456789abcdef".into())]);
@@ -209,8 +208,8 @@ mod tests {
         let failure = plugin().task_configs("hooks", &config).unwrap_err();
 
         assert_eq!(failure.kind, "InvalidConfiguration");
-        let told = format!("{failure} {:?}", failure.source);
-        assert!(told.contains("accounting.secret") && !told.contains("hunter2"), "{told}");
+        let reported = format!("{failure} {:?}", failure.source);
+        assert!(reported.contains("accounting.secret") && !reported.contains("hunter2"), "{reported}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Whether a body is the provider's: HMAC-SHA256 over the exact bytes, before anything else looks at them.
+//! HMAC-SHA256 over the exact bytes of a body, before anything else reads them.
 //!
-//! A header is decoded to exactly 32 bytes first; what is longer, shorter, repeated or not hexadecimal is no signature. Then
-//! every secret is tried, whichever of them fits, and compared in constant time, so that the time of an answer tells nothing
-//! about secrets. Bodies are hashed as they arrive.
+//! A header must decode to exactly 32 bytes; anything longer, shorter, repeated or not hexadecimal is no signature. Every secret is
+//! tried, also after a match, and compared in constant time, so that the time of an answer reveals nothing about secrets. Bodies are
+//! hashed as they arrive.
 
 use std::{collections::BTreeSet, fmt, iter};
 
@@ -16,18 +16,18 @@ use model::{Fingerprint, InvoicingAction, InvoicingEntity};
 
 /// The header of accounting deliveries.
 pub const ACCOUNTING_HEADER: HeaderName = HeaderName::from_static("svc-webhook-signature");
-/// Secrets below this many bytes are refused: an empty or short key is as good as none.
+/// Secrets of fewer bytes are refused: they could be guessed.
 pub const SHORTEST_SECRET: usize = 16;
-/// What stands before the digits.
+/// Prefix of the digits.
 const SCHEME: &[u8] = b"sha256=";
 /// Bytes of a signature.
 const LENGTH: usize = 32;
 
-/// A signature as it was presented: 32 bytes, of whatever worth.
+/// The signature of a request, not verified yet.
 #[derive(Clone, Copy)]
-pub struct Presented([u8; LENGTH]);
+pub struct PresentedSignature([u8; LENGTH]);
 
-/// Whether `sha256=` stands before the digits.
+/// Whether a signature starts with `sha256=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     /// It must.
@@ -36,8 +36,8 @@ pub enum Scheme {
     Optional,
 }
 
-impl Presented {
-    /// The one signature of a request; `None` where there is none, or more than one, or it is not 32 bytes in hexadecimal.
+impl PresentedSignature {
+    /// The signature of a request; `None`: there is none, or several, or it is not 32 bytes in hexadecimal.
     #[must_use]
     pub fn of(headers: &HeaderMap, name: &HeaderName, scheme: Scheme) -> Option<Self> {
         let mut values = headers.get_all(name).iter();
@@ -57,34 +57,34 @@ impl Presented {
     }
 }
 
-impl fmt::Debug for Presented {
+impl fmt::Debug for PresentedSignature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Presented")
     }
 }
 
-/// Secrets that may have signed a body, ready to use. The order is the caller's: [`Running::matching`] tells the place.
+/// Secrets that may have signed a body, in the order in which [`RunningHmac::matching`] counts them.
 #[derive(Clone)]
-pub struct Keys(Vec<Hmac<Sha256>>);
+pub struct SigningKeys(Vec<Hmac<Sha256>>);
 
-impl Keys {
-    /// One key per secret. The caller has seen to it that none is short.
+impl SigningKeys {
+    /// One key for each secret. The caller has checked their length.
     #[must_use]
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        // A key of any length is a key to HMAC; the trait's error cannot happen.
+        // HMAC takes keys of any length.
         Self(secrets.into_iter().filter_map(|secret| Hmac::new_from_slice(secret).ok()).collect())
     }
 
-    /// Begins a body.
+    /// Starts to hash a body.
     #[must_use]
-    pub fn start(&self) -> Running {
-        Running(self.0.clone())
+    pub fn start(&self) -> RunningHmac {
+        RunningHmac(self.0.clone())
     }
 
-    /// Begins a body that any of these may have signed. Places count through all of them, in this order.
+    /// Starts to hash a body that any of these may have signed. [`RunningHmac::matching`] counts through all of them.
     #[must_use]
-    pub fn start_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Running {
-        Running(all.into_iter().flat_map(|keys| keys.0.iter().cloned()).collect())
+    pub fn start_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> RunningHmac {
+        RunningHmac(all.into_iter().flat_map(|keys| keys.0.iter().cloned()).collect())
     }
 
     /// How many secrets there are.
@@ -94,17 +94,17 @@ impl Keys {
     }
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for SigningKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Keys({})", self.0.len())
     }
 }
 
-/// A body that is being hashed.
+/// The hashes of a body that is being read.
 #[derive(Clone)]
-pub struct Running(Vec<Hmac<Sha256>>);
+pub struct RunningHmac(Vec<Hmac<Sha256>>);
 
-impl Running {
+impl RunningHmac {
     /// The next bytes of the body.
     pub fn update(&mut self, bytes: &[u8]) {
         for mac in &mut self.0 {
@@ -112,15 +112,15 @@ impl Running {
         }
     }
 
-    /// How many secrets are tried, hence how often each byte is hashed.
+    /// Number of secrets, which is how often each byte is hashed.
     #[must_use]
     pub fn secrets(&self) -> usize {
         self.0.len()
     }
 
-    /// Which secret made this signature of all the bytes; every one is tried, also after a match.
+    /// The index of the secret that made this signature; every secret is tried, also after a match.
     #[must_use]
-    pub fn matching(self, presented: &Presented) -> Option<usize> {
+    pub fn matching(self, presented: &PresentedSignature) -> Option<usize> {
         let mut matching = None;
         for (place, mac) in self.0.into_iter().enumerate() {
             let fits = mac.verify_slice(&presented.0).is_ok();
@@ -130,13 +130,13 @@ impl Running {
     }
 }
 
-impl fmt::Debug for Running {
+impl fmt::Debug for RunningHmac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Running({})", self.0.len())
     }
 }
 
-/// The header's text for a body: what the provider would send, for trials by hand.
+/// The header value that the provider would send for a body.
 #[must_use]
 pub fn sign(secret: &Secret, body: &[u8]) -> String {
     format!("sha256={}", HEXUPPER.encode(&digest(secret, body)))
@@ -144,20 +144,20 @@ pub fn sign(secret: &Secret, body: &[u8]) -> String {
 
 /// The secret of one invoicing hook: HMAC-SHA256 of `Entity:Action`, in the provider's words, under `invoicing.secret`, as 64
 /// lower-case hexadecimal digits. That text is what is registered with the hook, and its bytes are what the provider signs
-/// with, so the secret that verifies a delivery tells its hook. 64 is the longest the provider is known to take.
+/// with, so the secret that verifies a delivery identifies its hook. 64 is the longest that the provider is known to accept.
 #[must_use]
 pub fn hook_secret(master: &Secret, entity: InvoicingEntity, action: InvoicingAction) -> Secret {
     let name = format!("{}:{}", entity.provider_name(), action.provider_name());
     Secret::new(HEXLOWER.encode(&digest(master, name.as_bytes())))
 }
 
-/// Fingerprints of the secret in use and the one before it.
+/// Fingerprints of the current and the previous secret.
 pub(super) fn fingerprints(now: &Secret, previous: Option<&Secret>) -> BTreeSet<Fingerprint> {
     iter::once(now).chain(previous).map(|secret| Fingerprint::of(secret.reveal())).collect()
 }
 
 fn digest(secret: &Secret, bytes: &[u8]) -> [u8; LENGTH] {
-    let mut mac = Keys::new([secret.reveal().as_bytes()]).start();
+    let mut mac = SigningKeys::new([secret.reveal().as_bytes()]).start();
     mac.update(bytes);
     mac.0.pop().map(|mac| mac.finalize().into_bytes().into()).unwrap_or_default()
 }
@@ -170,10 +170,10 @@ mod tests {
     const SECRET: &str = "a secret of twenty-four b";
 
     fn matching(secrets: &[&str], text: &str, body: &[u8]) -> Option<usize> {
-        let mut running = Keys::new(secrets.iter().map(|secret| secret.as_bytes())).start();
+        let mut running = SigningKeys::new(secrets.iter().map(|secret| secret.as_bytes())).start();
         // In pieces, as bodies arrive.
         body.chunks(5).for_each(|piece| running.update(piece));
-        running.matching(&Presented::parse(text.as_bytes(), Scheme::Required)?)
+        running.matching(&PresentedSignature::parse(text.as_bytes(), Scheme::Required)?)
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_of_the_secret_that_fits_is_told() {
+    fn matching_returns_the_index_of_the_secret() {
         let signed = sign(&Secret::new(SECRET), BODY);
 
         assert_eq!(matching(&[SECRET], &signed, BODY), Some(0));
@@ -230,9 +230,9 @@ mod tests {
             format!("sha256={}+0{}", &digits[..2], &digits[4..]),
             format!("sha256={}é", &digits[..62]),
         ] {
-            assert!(Presented::parse(wrong.as_bytes(), Scheme::Required).is_none(), "{wrong}");
+            assert!(PresentedSignature::parse(wrong.as_bytes(), Scheme::Required).is_none(), "{wrong}");
         }
-        assert!(Presented::parse(digits.as_bytes(), Scheme::Optional).is_some());
+        assert!(PresentedSignature::parse(digits.as_bytes(), Scheme::Optional).is_some());
         assert_eq!(matching(&[SECRET], &signed.to_lowercase(), BODY), Some(0));
     }
 
@@ -240,12 +240,12 @@ mod tests {
     fn two_signature_headers_are_none() {
         let signed = sign(&Secret::new(SECRET), BODY);
         let mut headers = HeaderMap::new();
-        assert!(Presented::of(&headers, &ACCOUNTING_HEADER, Scheme::Required).is_none());
+        assert!(PresentedSignature::of(&headers, &ACCOUNTING_HEADER, Scheme::Required).is_none());
         headers.append(ACCOUNTING_HEADER, signed.parse().unwrap());
-        assert!(Presented::of(&headers, &ACCOUNTING_HEADER, Scheme::Required).is_some());
+        assert!(PresentedSignature::of(&headers, &ACCOUNTING_HEADER, Scheme::Required).is_some());
         headers.append(ACCOUNTING_HEADER, signed.parse().unwrap());
 
-        assert!(Presented::of(&headers, &ACCOUNTING_HEADER, Scheme::Required).is_none());
+        assert!(PresentedSignature::of(&headers, &ACCOUNTING_HEADER, Scheme::Required).is_none());
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn nothing_of_a_secret_is_shown() {
-        let keys = Keys::new([SECRET.as_bytes()]);
+        let keys = SigningKeys::new([SECRET.as_bytes()]);
 
         let shown = format!("{keys:?} {:?}", keys.start());
 

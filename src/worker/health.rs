@@ -55,7 +55,7 @@ pub(super) struct Health {
     worker: Arc<config::Worker>,
     metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// Where it receives deliveries.
-    ingest: OnceLock<ingest::Watch>,
+    ingest: OnceLock<ingest::IngestStatus>,
     inner: watch::Sender<Inner>,
 }
 
@@ -102,7 +102,7 @@ impl Health {
     }
 
     /// From here on deliveries are received.
-    pub(super) fn receive(&self, ingest: ingest::Watch) {
+    pub(super) fn receive(&self, ingest: ingest::IngestStatus) {
         // Started once, before anything else.
         self.ingest.set(ingest).ok();
     }
@@ -134,7 +134,7 @@ impl Health {
             {
                 Standing::Joining(what) => ("starting", format!("Worker is still starting up: {what}")),
                 Standing::Troubled(trouble) => ("unhealthy", trouble),
-                Standing::Well => match self.ingest.get().and_then(ingest::Watch::refuses) {
+                Standing::Well => match self.ingest.get().and_then(ingest::IngestStatus::refuses) {
                     Some(refusal) => ("unhealthy", refusal),
                     None => ("healthy", READY.to_owned()),
                 },

@@ -61,7 +61,7 @@ use crate::{
     publish::LetterSigner,
     state::{State, configs::Cluster, writer::StatusWriter},
     telemetry::Filters,
-    webhooks::ingest::{self, Feed, Ingest},
+    webhooks::ingest::{self, ConfigFeed, Ingest},
 };
 
 /// Why a worker did not start, or ended.
@@ -170,7 +170,7 @@ pub struct Service {
     addresses: Vec<SocketAddr>,
     health: Arc<Health>,
     ingest: Option<Ingest>,
-    feed: Option<Feed>,
+    feed: Option<ConfigFeed>,
     ids: avro::Ids,
     signer: LetterSigner,
     /// What keeps connectors from being received.
@@ -229,7 +229,7 @@ impl Service {
         let ids = avro::Ids::open(registry, &worker.state_dir).await;
         let signer = LetterSigner::of(&worker).map_err(Error::Key)?;
         let write =
-            ingest::Writing { admin: process.admin(&worker), ids: ids.clone(), signer: signer.clone() };
+            ingest::TopicClients { admin: process.admin(&worker), ids: ids.clone(), signer: signer.clone() };
         let mut ingest = Ingest::start(&worker, &worker_id, write).await?;
         let mut faults = watch::Sender::default().subscribe();
         if let Some(ingest) = &mut ingest {

@@ -19,7 +19,7 @@ use crate::{
         subscriptions::{SubscriptionChange, SubscriptionState},
     },
     webhooks::{
-        reconciler::{Desk, Look, Planned, look},
+        reconciler::{DryRun, DryRunContext, DryRunStep, dry_run},
         subscriptions::{AdvertisedPath, fitting, wanted},
     },
     worker::snapshots::{READING, handle, newest, refused},
@@ -65,10 +65,10 @@ impl herder::SubscriptionStore for WorkerSubscriptions {
         end: Instant,
     ) -> Result<PlanInfo, Error> {
         let Self { worker, worker_id, access, ledgers } = self;
-        let desk = Desk { worker, worker_id, access, ledgers };
-        let found = look(desk, connector, config, removed, end).await;
-        let Look { steps, converged, problems } = found.map_err(|failure| unplanned(&failure))?;
-        let step = |Planned { call, target, id, why }| StepInfo { call, target, id, why };
+        let desk = DryRunContext { worker, worker_id, access, ledgers };
+        let found = dry_run(desk, connector, config, removed, end).await;
+        let DryRun { steps, converged, problems } = found.map_err(|failure| unplanned(&failure))?;
+        let step = |DryRunStep { call, target, id, why }| StepInfo { call, target, id, why };
         Ok(PlanInfo { steps: steps.into_iter().map(step).collect(), converged, problems })
     }
 

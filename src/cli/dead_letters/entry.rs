@@ -10,13 +10,13 @@ use serde_json::json;
 use crate::{
     cli::table::moment,
     publish::{LetterSignature, LetterSigner},
-    webhooks::letter::{self, Piece, Place},
+    webhooks::dead_letter::{self, LetterPiece, LetterPosition},
 };
 use kafka::ConsumerRecord;
 
 pub(super) enum DeadLetterRecord {
     Whole(LetterEntry),
-    Piece(Piece, LetterEntry),
+    Piece(LetterPiece, LetterEntry),
     /// Marks a letter as replayed.
     Mark(ReplayMark),
 }
@@ -24,14 +24,14 @@ pub(super) enum DeadLetterRecord {
 /// The mark of a replay, written behind its letter.
 #[derive(Debug, Clone)]
 pub(super) struct ReplayMark {
-    pub(super) place: Place,
+    pub(super) place: LetterPosition,
     pub(super) signature: LetterSignature,
 }
 
 /// A letter without its body.
 #[derive(Debug, Clone)]
 pub(super) struct LetterEntry {
-    pub(super) place: Place,
+    pub(super) place: LetterPosition,
     /// Milliseconds since 1970.
     pub(super) written_at: i64,
     pub(super) connector: String,
@@ -74,10 +74,10 @@ impl DeadLetterRecord {
         }
         let headers = record.headers.as_slice();
         let signature = signer.verify(record);
-        let text = |name: &str| letter::text(headers, name);
+        let text = |name: &str| dead_letter::text(headers, name);
         let own = |name: &str| text(name).unwrap_or("-").to_owned();
         let mut entry = LetterEntry {
-            place: Place { partition: record.partition, offset: record.offset },
+            place: LetterPosition { partition: record.partition, offset: record.offset },
             written_at: record.timestamp_ms.unwrap_or_default(),
             connector: own("__connect.errors.connector.name"),
             stage: own("__connect.errors.stage"),
@@ -89,7 +89,7 @@ impl DeadLetterRecord {
             replayed: false,
             signature,
         };
-        match Piece::from_headers(headers) {
+        match LetterPiece::from_headers(headers) {
             Ok(None) => Self::Whole(entry),
             Ok(Some(mut piece)) => {
                 entry.size = piece.size;
@@ -107,11 +107,12 @@ impl DeadLetterRecord {
 
 impl ReplayMark {
     pub(super) fn of(record: &ConsumerRecord, signer: &LetterSigner) -> Option<Self> {
-        let place = letter::text(&record.headers, letter::REPLAYED)?.parse().ok()?;
+        let place = dead_letter::text(&record.headers, dead_letter::REPLAYED)?.parse().ok()?;
         let signature = match signer.verify(record) {
             // A copy from another topic.
             LetterSignature::Signed
-                if letter::text(&record.headers, letter::REPLAYED_TOPIC) != Some(&*record.topic) =>
+                if dead_letter::text(&record.headers, dead_letter::REPLAYED_TOPIC)
+                    != Some(&*record.topic) =>
             {
                 LetterSignature::Forged
             }

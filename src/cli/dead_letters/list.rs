@@ -19,7 +19,7 @@ use super::{
 use crate::{
     cli::{Result, outside, table},
     publish::LetterSigner,
-    webhooks::letter::Place,
+    webhooks::dead_letter::LetterPosition,
 };
 
 /// Dropped letters in pieces that are remembered, so that their later pieces do not count as letters.
@@ -43,7 +43,7 @@ pub(super) async fn run(
 }
 
 /// By time, then place.
-type LetterOrder = (i64, Place);
+type LetterOrder = (i64, LetterPosition);
 
 /// The newest matching letters.
 pub(super) struct LetterList {
@@ -51,7 +51,7 @@ pub(super) struct LetterList {
     limit: usize,
     signer: LetterSigner,
     entries: BTreeMap<LetterOrder, LetterEntry>,
-    by_place: HashMap<Place, LetterOrder>,
+    by_place: HashMap<LetterPosition, LetterOrder>,
     by_pieces: HashMap<Arc<str>, LetterOrder>,
     forgotten: RecentLetters,
     /// Matching letters beyond the limit.
@@ -142,7 +142,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::webhooks::letter;
+    use crate::webhooks::dead_letter;
 
     fn record(offset: i64, at: i64, headers: &[(&str, &str)]) -> ConsumerRecord {
         let headers =
@@ -163,8 +163,12 @@ mod tests {
     }
 
     fn piece(offset: i64, at: i64, letter: &str, numbers: &str) -> ConsumerRecord {
-        let headers =
-            [(letter::LETTER, letter), (letter::PIECE, numbers), (letter::SIZE, "9"), (letter::DIGEST, "x")];
+        let headers = [
+            (dead_letter::LETTER, letter),
+            (dead_letter::PIECE, numbers),
+            (dead_letter::SIZE, "9"),
+            (dead_letter::DIGEST, "x"),
+        ];
         record(offset, at, &headers)
     }
 
@@ -196,8 +200,8 @@ mod tests {
             piece(0, 1, "a", "1/2"),
             whole(1, 2, "x"),
             piece(2, 3, "a", "2/2"),
-            record(3, 4, &[(letter::REPLAYED, "0@1")]),
-            record(4, 4, &[(letter::REPLAYED, "0@0")]),
+            record(3, 4, &[(dead_letter::REPLAYED, "0@1")]),
+            record(4, 4, &[(dead_letter::REPLAYED, "0@0")]),
         ];
 
         assert_eq!(kept(LetterFilter::default(), 1, &records), [(1, 5, true, true)]);

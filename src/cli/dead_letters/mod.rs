@@ -1,6 +1,6 @@
 //! `tributary dead-letters …`: lists and shows dead letters, and replays those that were deliveries.
 //!
-//! Topic ─▶ [`DeadLetterTopic::scan`] ─▶ entries ─▶ a table, one letter's headers and body, or a replay. `webhooks::letter` has the
+//! Topic ─▶ [`DeadLetterTopic::scan`] ─▶ entries ─▶ a table, one letter's headers and body, or a replay. `webhooks::dead_letter` has the
 //! form of letters, pieces and marks.
 //!
 //! - A topic is read from its first record to its current end; memory is bounded by `--limit` for `list`, by one letter for
@@ -29,7 +29,7 @@ use super::{Environment, Result, client::OutputArgs, failure, load, problem, res
 use crate::{
     config::{Problem, Worker},
     publish::LetterSigner,
-    webhooks::letter::Place,
+    webhooks::dead_letter::LetterPosition,
 };
 
 #[derive(Subcommand)]
@@ -54,7 +54,7 @@ pub(super) enum DeadLettersCommand {
     Show {
         /// Place of the letter, as `list` shows it
         #[arg(value_name = "PARTITION@OFFSET")]
-        place: Place,
+        place: LetterPosition,
         #[command(flatten)]
         which: TopicChoice,
         /// Print only the body, byte for byte
@@ -68,7 +68,7 @@ pub(super) enum DeadLettersCommand {
     Replay {
         /// Places of letters, as `list` shows them
         #[arg(value_name = "PARTITION@OFFSET")]
-        places: Vec<Place>,
+        places: Vec<LetterPosition>,
         #[command(flatten)]
         which: TopicChoice,
         /// All letters whose reason or stage contains this text
@@ -146,7 +146,7 @@ pub(super) async fn run(
                 problem("--prefix", None, rule, "add --prefix or --connector")
             })?;
             let filter = entry::LetterFilter { reason, since: None };
-            let places: BTreeSet<Place> = places.into_iter().collect();
+            let places: BTreeSet<LetterPosition> = places.into_iter().collect();
             let request = replay::ReplayRequest { filter, places, dry_run, again, owner, trust_unsigned };
             // A large future.
             Box::pin(replay::run(&letters, request, out)).await

@@ -9,7 +9,7 @@ use kafka::{Assignment, Consumer, ConsumerEvent, ConsumerOptions, ConsumerRecord
 use super::DeadLetterTopic;
 use crate::{
     cli::{CommandError, Result, failure},
-    webhooks::letter::Place,
+    webhooks::dead_letter::LetterPosition,
 };
 
 /// Without a record or an end for this long, the read fails.
@@ -25,7 +25,7 @@ impl DeadLetterTopic {
     }
 
     /// The record at a place; `None` if there is none, or no longer.
-    pub(super) async fn record(&self, place: Place) -> Result<Option<ConsumerRecord>> {
+    pub(super) async fn record(&self, place: LetterPosition) -> Result<Option<ConsumerRecord>> {
         if !(0..self.partitions).contains(&place.partition) {
             return Ok(None);
         }

@@ -18,16 +18,16 @@ use super::{
 use crate::{
     cli::{Result, failure, outside, table::harmless},
     publish::LetterSignature,
-    webhooks::letter::{Joining, Piece, Place, Unusable},
+    webhooks::dead_letter::{LetterJoin, LetterPiece, LetterPosition, UnusableLetter},
 };
 
-pub(super) fn missing(topic: &str, place: Place) -> String {
+pub(super) fn missing(topic: &str, place: LetterPosition) -> String {
     format!("{topic} has no letter at {place}: `tributary dead-letters list` shows the existing ones")
 }
 
 pub(super) async fn run(
     letters: &DeadLetterTopic,
-    place: Place,
+    place: LetterPosition,
     raw: bool,
     json: bool,
     out: &mut dyn Write,
@@ -59,11 +59,11 @@ pub(super) async fn run(
 /// The first piece and the whole body of the letter that `record` belongs to.
 async fn joined(
     letters: &DeadLetterTopic,
-    piece: Piece,
+    piece: LetterPiece,
     record: ConsumerRecord,
-) -> Result<(ConsumerRecord, Result<Bytes, Unusable>)> {
+) -> Result<(ConsumerRecord, Result<Bytes, UnusableLetter>)> {
     let letter = piece.letter.clone();
-    let (mut first, mut joining) = (record, Joining::new(piece));
+    let (mut first, mut joining) = (record, LetterJoin::new(piece));
     letters
         .scan_from([(first.partition, StartOffset::Earliest)], async |record| {
             if let DeadLetterRecord::Piece(piece, _) = DeadLetterRecord::of(&record, &letters.signer)

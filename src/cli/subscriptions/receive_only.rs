@@ -23,7 +23,7 @@ use crate::{
         table::{columns, each, text},
     },
     config::{Connector, connector::WebhookSource},
-    webhooks::subscriptions::{AdvertisedPath, Wanted, secret_of, wanted},
+    webhooks::subscriptions::{AdvertisedPath, DesiredSubscription, secret_of, wanted},
 };
 
 pub(super) async fn plan(
@@ -76,7 +76,7 @@ fn advertised(
     worker.and_then(|worker| worker.webhook.advertised_url).ok_or_else(|| missing().into())
 }
 
-fn found(source: &WebhookSource, wanted: BTreeMap<Target, Wanted>, show_secrets: bool) -> Value {
+fn found(source: &WebhookSource, wanted: BTreeMap<Target, DesiredSubscription>, show_secrets: bool) -> Value {
     let each = wanted.into_iter().map(|(target, wanted)| {
         let is_signed = wanted.fingerprint != Fingerprint::of("");
         let (key, derived) = match target {

@@ -1,19 +1,19 @@
-//! Gaps: deliveries that may be missing, told before anybody has to find out.
+//! Gaps that this worker finds: deliveries that may be missing.
 //!
 //! ```text
-//! cause ─▶ gaps.json (fsync) ─▶ {prefix}.state: gap/{connector}/{cause}/{time} ─▶ gone from the file
+//! cause ─▶ gaps.json (fsync) ─▶ {prefix}.state: gap/{connector}/{cause}/{time} ─▶ removed from the file
 //! ```
 //!
-//! | Cause | What has happened |
+//! | Cause | What happened |
 //! |---|---|
 //! | `spool` | a database of the spool was moved aside, part of it cannot be read, or this version cannot read it: acknowledged deliveries may be in it |
 //! | `stopped` | the connector was stopped: its deliveries are answered 503, and the provider gives up on them in time |
 //! | `oversized` | a verified delivery was larger than `body.limit.bytes` |
 //!
-//! A stop is one gap, whoever tells of it: all workers know when it was ordered, and that is its name.
+//! A stop is one gap, whichever workers report it: all of them know when it was ordered, and that is its name.
 //!
-//! A gap survives a crash until Kafka has it. What is lost of the spool is every connector's that the worker receives, and is
-//! kept until it knows one. Whoever closes gaps finds them in the state topic.
+//! A gap survives a crash until Kafka has it. A loss in the spool concerns every connector that the worker receives; it is
+//! kept until the worker knows one. The reconciler reads gaps from the state topic and closes them.
 
 use std::{
     collections::BTreeMap,
@@ -33,53 +33,53 @@ pub(super) use model::GapCause as Cause;
 use model::{GapState, Key, Moment};
 
 const FILE: &str = "gaps.json";
-const LARGEST: u64 = 16 << 20;
-/// Gaps that wait to be written. Beyond it nothing new is told by a further one.
-const MOST: usize = 1_000;
-/// One gap of a connector and cause covers what happens so soon after it, in microseconds.
-const SOON: u64 = 60_000_000;
+const MAX_FILE_BYTES: u64 = 16 << 20;
+/// Gaps that may wait to be written. More would say nothing new.
+const MAX_WAITING: usize = 1_000;
+/// A gap covers what the same cause does within this time, in microseconds.
+const COALESCE_MICROS: u64 = 60_000_000;
 
 /// Deliveries of a connector that may be missing, and the prefix whose state topic is to have it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Gap {
+pub(super) struct UnwrittenGap {
     pub(super) prefix: String,
     #[serde(flatten)]
     pub(super) gap: model::Gap,
 }
 
-/// Something of the spool is lost, and nobody knows whose it was.
+/// A loss in the spool whose connectors are not known yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Loss {
+struct SpoolLoss {
     from: i64,
     detail: String,
     found_at: i64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Content {
-    gaps: Vec<Gap>,
-    losses: Vec<Loss>,
+struct GapFileContent {
+    gaps: Vec<UnwrittenGap>,
+    losses: Vec<SpoolLoss>,
 }
 
 /// Connector, prefix and cause.
-type Kind = (String, String, Cause);
+type GapKind = (String, String, Cause);
 
 /// The last gap of a kind.
 #[derive(Debug, Clone, Copy)]
-struct Last {
+struct LastGap {
     from: i64,
     opened_at: i64,
 }
 
-impl Last {
-    /// Whether it tells all that another one would.
-    fn covers(self, gap: &Gap) -> bool {
+impl LastGap {
+    /// Whether another gap would add nothing.
+    fn covers(self, gap: &UnwrittenGap) -> bool {
         let gap = &gap.gap;
         let is_near = match gap.cause {
             // Each is known by the moment it was ordered.
             Cause::Stopped => self.opened_at == gap.opened_at,
-            _ => self.opened_at.abs_diff(gap.opened_at) < SOON,
+            _ => self.opened_at.abs_diff(gap.opened_at) < COALESCE_MICROS,
         };
         is_near && self.from <= gap.from
     }
@@ -87,12 +87,12 @@ impl Last {
 
 /// The gaps that are not in Kafka yet.
 #[derive(Debug)]
-pub(super) struct Gaps {
+pub(super) struct GapFile {
     path: PathBuf,
     worker: Arc<str>,
-    content: Mutex<Content>,
+    content: Mutex<GapFileContent>,
     /// The last of each kind, also of those that Kafka has by now.
-    last: Mutex<BTreeMap<Kind, Last>>,
+    last: Mutex<BTreeMap<GapKind, LastGap>>,
     /// The connectors that are received, by name with their prefix.
     received: Mutex<Vec<(String, String)>>,
     /// One writer at a time.
@@ -100,7 +100,7 @@ pub(super) struct Gaps {
     changed: watch::Sender<()>,
 }
 
-impl Gap {
+impl UnwrittenGap {
     /// Which it is, among all of its prefix.
     pub(super) fn key(&self) -> Key {
         self.gap.key()
@@ -113,17 +113,17 @@ impl Gap {
     }
 }
 
-impl Gaps {
-    /// With what an earlier run could not write. Blocks.
+impl GapFile {
+    /// Loads what an earlier run could not write. Blocks.
     pub(super) fn load(state_dir: &Path, worker: Arc<str>) -> Self {
         let path = state_dir.join(FILE);
-        let read = || -> io::Result<Content> {
-            let content = durable::read(&path, LARGEST)?;
+        let read = || -> io::Result<GapFileContent> {
+            let content = durable::read(&path, MAX_FILE_BYTES)?;
             Ok(content.map(|content| serde_json::from_slice(&content)).transpose()?.unwrap_or_default())
         };
         let content = read().unwrap_or_else(|error| {
             tracing::error!(path = %path.display(), %error, "gaps that an earlier run found cannot be read");
-            Content::default()
+            GapFileContent::default()
         });
         let (writing, changed) = (tokio::sync::Mutex::default(), watch::Sender::new(()));
         let (content, last, received) = (Mutex::new(content), Mutex::default(), Mutex::default());
@@ -132,14 +132,14 @@ impl Gaps {
         gaps
     }
 
-    /// Deliveries of this connector may be missing from then on.
+    /// Opens a gap of this connector.
     pub(super) async fn open(&self, connector: &str, prefix: &str, cause: Cause, from: i64, detail: &str) {
         if self.add(connector, prefix, cause, from, detail, Moment::now().micros()) {
             self.save().await;
         }
     }
 
-    /// The connector was told to stop at this moment.
+    /// Opens the gap of a stop that was ordered at this time.
     pub(super) async fn stopped(&self, connector: &str, prefix: &str, at: i64) {
         let detail = "the connector was stopped: its deliveries are answered 503 until it runs again";
         if self.add(connector, prefix, Cause::Stopped, at, detail, at) {
@@ -147,22 +147,23 @@ impl Gaps {
         }
     }
 
-    /// Acknowledged deliveries of any connector may be missing from then on. Whether a crash would not forget that.
+    /// Opens a gap of every connector for acknowledged deliveries that are lost. Returns whether it survives a crash.
     pub(super) async fn lost(&self, from: SystemTime, detail: String) -> bool {
-        self.lose(Loss { from: Moment::from(from).micros(), detail, found_at: Moment::now().micros() }).await
+        self.lose(SpoolLoss { from: Moment::from(from).micros(), detail, found_at: Moment::now().micros() })
+            .await
     }
 
-    /// Acknowledged deliveries of any connector, the oldest of this moment, wait for another version of the program. However
-    /// often that is found, it is the same gap.
+    /// Opens a gap of every connector for deliveries that wait for another version, the oldest since `since`. Finding them again
+    /// opens no further gap.
     pub(super) async fn unusable(&self, since: SystemTime, detail: String) {
         let since = Moment::from(since).micros();
-        self.lose(Loss { from: since, detail, found_at: since }).await;
+        self.lose(SpoolLoss { from: since, detail, found_at: since }).await;
     }
 
-    async fn lose(&self, loss: Loss) -> bool {
+    async fn lose(&self, loss: SpoolLoss) -> bool {
         {
             let mut content = self.content.lock();
-            if content.losses.len() >= MOST {
+            if content.losses.len() >= MAX_WAITING {
                 return false;
             }
             content.losses.push(loss);
@@ -171,8 +172,8 @@ impl Gaps {
         if received.is_empty() { self.save().await } else { self.assign(&received).await }
     }
 
-    /// These are the connectors that are received, by name with their prefix: what is lost of the spool may be theirs. Whether
-    /// what was lost until now is kept.
+    /// Sets the connectors that are received, by name with their prefix, and opens the gaps of earlier losses for them. Returns whether
+    /// these survive a crash.
     pub(super) async fn assign(&self, connectors: &[(String, String)]) -> bool {
         *self.received.lock() = connectors.to_vec();
         let losses = if connectors.is_empty() { Vec::new() } else { self.content.lock().losses.clone() };
@@ -188,13 +189,13 @@ impl Gaps {
         self.save().await
     }
 
-    /// Those that Kafka has not got yet.
-    pub(super) fn unwritten(&self) -> Vec<Gap> {
+    /// The gaps that Kafka does not have yet.
+    pub(super) fn unwritten(&self) -> Vec<UnwrittenGap> {
         self.content.lock().gaps.clone()
     }
 
-    /// Kafka has these.
-    pub(super) async fn written(&self, gaps: &[Gap]) {
+    /// Removes gaps that Kafka has.
+    pub(super) async fn written(&self, gaps: &[UnwrittenGap]) {
         for gap in gaps {
             metrics::gap_written(gap.gap.cause.name());
         }
@@ -202,7 +203,7 @@ impl Gaps {
         self.save().await;
     }
 
-    /// Told when there is another.
+    /// Changes with every new gap.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
@@ -228,20 +229,20 @@ impl Gaps {
             worker: self.worker.to_string(),
             state: GapState::Open,
         };
-        let gap = Gap { prefix: prefix.to_owned(), gap };
+        let gap = UnwrittenGap { prefix: prefix.to_owned(), gap };
         {
             let mut last = self.last.lock();
             let kind = (connector.to_owned(), prefix.to_owned(), cause);
             if last.get(&kind).is_some_and(|last| last.covers(&gap)) {
                 return false;
             }
-            last.insert(kind, Last { from, opened_at });
+            last.insert(kind, LastGap { from, opened_at });
         }
         let mut content = self.content.lock();
         // One that an earlier run has found may wait still.
         let is_known =
             content.gaps.iter().any(|known| known.prefix == gap.prefix && known.key() == gap.key());
-        if is_known || content.gaps.len() >= MOST {
+        if is_known || content.gaps.len() >= MAX_WAITING {
             return false;
         }
         tracing::error!(connector, cause = cause.name(), detail, "deliveries may be missing: a gap is open");
@@ -249,7 +250,7 @@ impl Gaps {
         true
     }
 
-    /// Keeps them until they are written. Where that fails, which it tells, they are still in memory.
+    /// Writes the file. Returns whether that worked; if not, the gaps are only in memory.
     async fn save(&self) -> bool {
         let writing = self.writing.lock().await;
         let content = self.content.lock().clone();
@@ -271,8 +272,8 @@ impl Gaps {
 mod tests {
     use super::*;
 
-    fn gaps(directory: &Path) -> Gaps {
-        Gaps::load(directory, "worker:1".into())
+    fn gaps(directory: &Path) -> GapFile {
+        GapFile::load(directory, "worker:1".into())
     }
 
     #[tokio::test]
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_that_an_earlier_version_has_kept_is_still_told() {
+    fn a_gap_of_an_earlier_version_is_still_written() {
         let directory = tempfile::tempdir().unwrap();
         let kept = r#"{"gaps":[{"connector":"hooks","prefix":"acme","cause":"oversized","from":5,"detail":"9 bytes",
             "openedAt":7,"worker":"worker:1"}],"losses":[]}"#;
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_lost_of_the_spool_is_every_connectors_once_one_is_known() {
+    async fn a_loss_becomes_a_gap_of_every_connector_once_known() {
         let directory = tempfile::tempdir().unwrap();
         gaps(directory.path()).lost(SystemTime::now(), "moved aside".to_owned()).await;
         let gaps = gaps(directory.path());
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_lost_while_running_is_a_gap_at_once_and_one_that_began_earlier_is_another() {
+    async fn an_earlier_loss_is_another_gap() {
         let directory = tempfile::tempdir().unwrap();
         let gaps = gaps(directory.path());
         gaps.assign(&[("hooks".to_owned(), "acme".to_owned())]).await;
@@ -334,7 +335,7 @@ mod tests {
         for _ in 0..3 {
             gaps.unusable(moment, "of another version".to_owned()).await;
         }
-        let again = Gaps::load(directory.path(), "worker:1".into());
+        let again = GapFile::load(directory.path(), "worker:1".into());
         again.assign(&[("hooks".to_owned(), "acme".to_owned())]).await;
         again.unusable(moment, "of another version".to_owned()).await;
 
@@ -345,13 +346,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stop_is_one_gap_whichever_workers_tell_of_it_and_the_next_stop_another() {
+    async fn a_stop_is_one_gap_whichever_workers_report_it() {
         let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let workers = [(here.path(), "worker:1"), (there.path(), "worker:2")];
         let mut keys = std::collections::BTreeSet::new();
 
         for (directory, name) in workers {
-            let gaps = Gaps::load(directory, name.into());
+            let gaps = GapFile::load(directory, name.into());
             for at in [7_000, 7_000, 9_000] {
                 gaps.stopped("hooks", "acme", at).await;
             }
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_gap_covers_what_happens_again_at_once_and_another_cause_has_its_own() {
+    async fn a_gap_covers_repetitions_and_each_cause_has_its_own() {
         let directory = tempfile::tempdir().unwrap();
         let gaps = gaps(directory.path());
 

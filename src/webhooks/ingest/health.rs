@@ -1,4 +1,4 @@
-//! What `/health` says of ingest: who is received, what waits in the spool, and whether anybody is turned away.
+//! The part of `/health` about ingest: which connectors are received, what waits in the spool, and whether deliveries are refused.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -8,27 +8,27 @@ use tokio::sync::watch;
 use base::retry::ErrorChain;
 use model::Moment;
 
-use super::openings::Prefixes;
+use super::topic_readiness::TopicReadiness;
 use crate::plugin::ReceiverFaults;
 use crate::{
     spool::{Outside, Spool},
     webhooks::{
-        intake::{Intake, Producers, Trouble},
-        receivers::{Receivers, Taking},
+        intake::{Intake, KafkaProducers, PublishError},
+        receivers::{ReceiverState, Receivers},
     },
 };
 
 /// Looks at ingest. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Watch {
+pub(crate) struct IngestStatus {
     pub(super) receivers: Receivers,
     pub(super) spool: Spool,
-    pub(super) intake: Intake<Producers>,
-    pub(super) prefixes: Prefixes,
+    pub(super) intake: Intake<KafkaProducers>,
+    pub(super) readiness: TopicReadiness,
     pub(super) faults: watch::Receiver<ReceiverFaults>,
 }
 
-impl Watch {
+impl IngestStatus {
     /// What keeps connectors from being received as they are configured.
     pub(crate) fn faults(&self) -> watch::Receiver<ReceiverFaults> {
         self.faults.clone()
@@ -44,13 +44,13 @@ impl Watch {
     }
 
     /// What Kafka does not take, by connector. Of those that are gone only as long as something of anybody waits.
-    fn troubles(&self) -> impl Iterator<Item = (String, String)> {
+    fn publish_errors(&self) -> impl Iterator<Item = (String, String)> {
         let known: BTreeSet<String> =
             self.receivers.all().iter().map(|receiver| receiver.connector.to_string()).collect();
         let waits = self.spool.totals().entries > 0;
-        let troubles = self.intake.troubles().into_iter();
+        let troubles = self.intake.publish_errors().into_iter();
         let troubles = troubles.filter(move |trouble| waits || known.contains(&trouble.connector));
-        troubles.map(|Trouble { connector, topic, since, cause }| {
+        troubles.map(|PublishError { connector, topic, since, cause }| {
             let since = Moment::from(since);
             (connector, format!("{topic} is not published to since {since} because: {cause}"))
         })
@@ -64,9 +64,9 @@ impl Watch {
             .iter()
             .map(|receiver| {
                 let state = match receiver.state {
-                    Taking::All => "RUNNING",
-                    Taking::SpoolOnly => "PAUSED",
-                    Taking::Nothing => "STOPPED",
+                    ReceiverState::Running => "RUNNING",
+                    ReceiverState::Paused => "PAUSED",
+                    ReceiverState::Stopped => "STOPPED",
                 };
                 (receiver.connector.to_string(), state.into())
             })
@@ -74,11 +74,11 @@ impl Watch {
         let totals = self.spool.totals();
         let Outside { unopened, aside } = self.spool.outside();
         let mut faults: serde_json::Map<String, Value> =
-            self.prefixes.faults().into_iter().map(|(name, fault)| (name, fault.into())).collect();
-        for (name, told) in self.troubles() {
+            self.readiness.faults().into_iter().map(|(name, fault)| (name, fault.into())).collect();
+        for (name, reported) in self.publish_errors() {
             match faults.get_mut(&name) {
-                Some(Value::String(fault)) => *fault = format!("{fault}; {told}"),
-                _ => drop(faults.insert(name, told.into())),
+                Some(Value::String(fault)) => *fault = format!("{fault}; {reported}"),
+                _ => drop(faults.insert(name, reported.into())),
             }
         }
         faults.extend(self.faults.borrow().iter().map(|(name, fault)| (name.clone(), fault.clone().into())));

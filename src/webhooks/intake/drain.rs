@@ -1,9 +1,9 @@
-//! Publishes what a lane has in memory and in the spool, in sequence, until nothing is left.
+//! Publishes what a queue has in memory and in the spool, in sequence, until nothing is left.
 //!
-//! One drain per lane, a few at a time. A batch is read, sent and awaited as a whole; only then is the next one read, so a
-//! failure leaves nothing behind it in flight. What is published is removed from the spool, what failed is still there.
-//! A lane whose partition does not answer keeps its batch and gives up its turn, so that other lanes continue. A drain that panics
-//! is started again; records in memory stay in the lane until they are published.
+//! One drain for each queue, a few at a time. A batch is read, sent and awaited as a whole before the next one is read, so a
+//! failure leaves nothing behind it in flight. What is published is removed from the spool; what failed stays there.
+//! A queue whose partition does not answer keeps its batch and yields its turn, so that other queues continue. A drain that panics
+//! is restarted; records in memory stay in the queue until they are published.
 
 use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc};
 
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use tokio::{
     pin,
-    time::{Duration, sleep},
+    time::{Duration, Instant, sleep},
 };
 
 use base::{
@@ -20,9 +20,10 @@ use base::{
 };
 
 use super::{
-    Item, Line, PUBLISH_BACKOFF, Sending, Shared,
-    lane::{Handed, Work},
-    sinks::{Report, Sinks},
+    IntakeState, NamedQueue, PUBLISH_BACKOFF, QueuedPart,
+    in_flight::InFlight,
+    partition_queue::{DrainWork, Handed},
+    producer::{self, PartReport, PendingReports, ProducerFactory},
 };
 use crate::{
     spool::{Batch, Entry},
@@ -30,20 +31,20 @@ use crate::{
 };
 
 /// Entries of one batch.
-const BATCH: usize = 512;
-/// Bytes of one batch, unless one entry alone is larger: every lane may have one in flight.
-const BATCH_BYTES: usize = 256 << 10;
-/// How long a batch may take before another lane gets its turn.
-const TURN: Duration = Duration::from_secs(1);
+const MAX_BATCH_ENTRIES: usize = 512;
+/// Bytes of one batch, unless one entry alone is larger: every queue may have one in flight.
+const MAX_BATCH_BYTES: usize = 256 << 10;
+/// How long a batch may take before another queue gets its turn.
+const DRAIN_TURN: Duration = Duration::from_secs(1);
 
 /// Where a record of a batch comes from.
-enum Source {
-    Memory(Arc<Item>),
+enum DrainedFrom {
+    Memory(Arc<QueuedPart>),
     Spool(Bytes),
 }
 
 /// How a batch ended.
-enum End {
+enum BatchEnd {
     /// Something was published, or found not to be there.
     Moved,
     /// There is nothing to publish yet.
@@ -54,86 +55,135 @@ enum End {
     Failed,
 }
 
+/// A part that was handed to a producer.
+struct Sending<S: ProducerFactory> {
+    /// The producer's number.
+    producer: u64,
+    /// The delivery's id.
+    id: Option<String>,
+    reports: PendingReports<S>,
+    handed: Handed,
+}
+
 /// Records of a batch that were handed over.
-struct Flying<S: Sinks> {
+struct SentRecord<S: ProducerFactory> {
     sequence: u64,
-    source: Source,
+    source: DrainedFrom,
     delivery: Delivery,
     handed: Sending<S>,
 }
 
-/// Drains until the lane is direct again or the intake stops, whatever happens to a drain meanwhile: nobody else would see to
-/// a lane to which nothing comes any more.
-pub(super) async fn run<S: Sinks>(shared: Arc<Shared<S>>, line: Arc<Line>) {
-    let mut backoff = Backoff::new(PUBLISH_BACKOFF, u64::from(line.id.number));
-    // What a lane's lock holds is never left half changed.
-    while AssertUnwindSafe(drain(&shared, &line)).catch_unwind().await.is_err() {
+impl<S: ProducerFactory> IntakeState<S> {
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(self.tasks.tracker.spawn_on(task, &self.tasks.runtime));
+    }
+
+    /// Hands a part to the producer as it would be read now, to this producer where one is named. `None` where that cannot
+    /// be done yet.
+    fn send(&self, delivery: &Delivery, positions: &[u16], producer: Option<u64>) -> Option<Sending<S>> {
+        let ready = self.readiness.ready(&delivery.context)?;
+        let built =
+            self.producers.get().filter(|built| producer.is_none_or(|number| number == built.number))?;
+        let (id, content) = delivery.read_again(positions);
+        let records = producer::records(&ready, delivery, content)?;
+        let (reports, handed) = self.producers.send(&built, records)?;
+        Some(Sending { producer: built.number, id, reports, handed })
+    }
+
+    /// Follows a record that the drain sent to make the queue direct again. Its sender is answered by the spool, or by Kafka if that
+    /// is sooner.
+    fn watch(self: &Arc<Self>, queue: &Arc<NamedQueue>, queued: Arc<QueuedPart>, reports: PendingReports<S>) {
+        let (shared, queue) = (Arc::clone(self), Arc::clone(queue));
+        let mut sent = InFlight { shared, queue, queued, since: Instant::now(), answer: None };
+        self.spawn(async move { sent.reported(reports.await).await });
+    }
+
+    pub(super) fn ensure_drain(self: &Arc<Self>, queue: &Arc<NamedQueue>) {
+        if queue.order.wants_drain() {
+            self.spawn(run(Arc::clone(self), Arc::clone(queue)));
+        }
+    }
+}
+
+/// Drains until the queue is direct again or the intake stops, and restarts a drain that panics: nothing else would drain a queue
+/// without new records.
+async fn run<S: ProducerFactory>(shared: Arc<IntakeState<S>>, queue: Arc<NamedQueue>) {
+    let mut backoff = Backoff::new(PUBLISH_BACKOFF, u64::from(queue.id.number));
+    // What a queue's lock holds is never left half changed.
+    while AssertUnwindSafe(drain(&shared, &queue)).catch_unwind().await.is_err() {
         let wait = backoff.next_wait(Retry::Later).unwrap_or(PUBLISH_BACKOFF.longest);
         tracing::error!(
-            topic = &*line.id.topic,
+            topic = &*queue.id.topic,
             ?wait,
             "publishing from the spool has panicked and begins again"
         );
-        if shared.stopping.run_until_cancelled(sleep(wait)).await.is_none() {
+        if shared.tasks.stopping.run_until_cancelled(sleep(wait)).await.is_none() {
             return;
         }
     }
 }
 
-/// Drains until the lane is direct again or the intake stops. A batch that was sent is seen through: its reports come at the
-/// latest when the producer is told to give up.
-async fn drain<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>) {
-    let mut backoff = Backoff::new(PUBLISH_BACKOFF, u64::from(line.id.number));
+/// Drains until the queue is direct again or the intake stops. A batch that was sent is awaited: its reports come at the latest when
+/// the producer is purged.
+async fn drain<S: ProducerFactory>(shared: &Arc<IntakeState<S>>, queue: &Arc<NamedQueue>) {
+    let mut backoff = Backoff::new(PUBLISH_BACKOFF, u64::from(queue.id.number));
     // After a failure one entry shows whether it has passed.
-    let mut most = BATCH;
+    let mut most = MAX_BATCH_ENTRIES;
     loop {
-        let send = |item: &Arc<Item>, through| {
-            let handed = shared.send(&item.delivery, &item.positions, through)?;
-            Some((handed.through, handed.reports, handed.handed))
+        let send = |queued: &Arc<QueuedPart>, producer| {
+            let handed = shared.send(&queued.delivery, &queued.positions, producer)?;
+            Some((handed.producer, handed.reports, handed.handed))
         };
-        let sent = |item: Arc<Item>, reports| shared.watch(line, item, reports);
-        let work = shared.stopping.run_until_cancelled(line.lane.work(send, sent)).await;
+        let sent = |queued: Arc<QueuedPart>, reports| shared.watch(queue, queued, reports);
+        let work = shared.tasks.stopping.run_until_cancelled(queue.order.work(send, sent)).await;
         let Some(Some(work)) = work else { return };
-        let end = batch(shared, line, work, most).await;
-        most = BATCH;
+        let end = batch(shared, queue, work, most).await;
+        most = MAX_BATCH_ENTRIES;
         let wait = match end {
-            End::Moved => {
-                backoff = Backoff::new(PUBLISH_BACKOFF, u64::from(line.id.number));
+            BatchEnd::Moved => {
+                backoff = Backoff::new(PUBLISH_BACKOFF, u64::from(queue.id.number));
                 continue;
             }
-            End::Idle => {
-                shared.stopping.run_until_cancelled(line.lane.changed()).await;
+            BatchEnd::Idle => {
+                shared.tasks.stopping.run_until_cancelled(queue.order.changed()).await;
                 continue;
             }
-            End::Stuck | End::Failed => backoff.next_wait(Retry::Later).unwrap_or(PUBLISH_BACKOFF.longest),
+            BatchEnd::Stuck | BatchEnd::Failed => {
+                backoff.next_wait(Retry::Later).unwrap_or(PUBLISH_BACKOFF.longest)
+            }
         };
         most = 1;
-        shared.sinks.replace_if_over();
+        shared.producers.replace_if_failed();
         tokio::select! {
-            () = shared.openings.changed(), if matches!(end, End::Stuck) => {}
+            () = shared.readiness.changed(), if matches!(end, BatchEnd::Stuck) => {}
             () = sleep(wait) => {}
-            () = shared.stopping.cancelled() => {}
+            () = shared.tasks.stopping.cancelled() => {}
         }
     }
 }
 
-async fn batch<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>, work: Work<Item>, most: usize) -> End {
+async fn batch<S: ProducerFactory>(
+    shared: &Arc<IntakeState<S>>,
+    queue: &Arc<NamedQueue>,
+    work: DrainWork<QueuedPart>,
+    most: usize,
+) -> BatchEnd {
     // Never closed.
-    let turn = shared.drains.acquire().await;
-    let Work { again, after, up_to } = work;
+    let turn = shared.tasks.drains.acquire().await;
+    let DrainWork { again, after, up_to } = work;
     if again.is_empty() && !shared.memory.has_room_to_drain() {
-        return End::Stuck;
+        return BatchEnd::Stuck;
     }
     let read = if up_to > after {
-        shared.spool.read(&line.id, Some(after), most, BATCH_BYTES).await
+        shared.spool.read(&queue.id, Some(after), most, MAX_BATCH_BYTES).await
     } else {
         Ok(Batch::default())
     };
     let Batch { entries, more } = match read {
         Ok(batch) => batch,
         Err(error) => {
-            tracing::error!(topic = &*line.id.topic, error = %ErrorChain(&error), "the spool cannot be read");
-            return End::Failed;
+            tracing::error!(topic = &*queue.id.topic, error = %ErrorChain(&error), "the spool cannot be read");
+            return BatchEnd::Failed;
         }
     };
     let bytes = entries.iter().map(|entry| entry.payload.len()).sum();
@@ -142,17 +192,17 @@ async fn batch<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>, work: Work<I
     let end = entries.last().filter(|_| more).map_or(up_to, |last| last.sequence.min(up_to));
     let sources = merge(entries, again, end);
     if sources.is_empty() {
-        line.lane.drained(end);
-        return if end > after { End::Moved } else { End::Idle };
+        queue.order.drained(end);
+        return if end > after { BatchEnd::Moved } else { BatchEnd::Idle };
     }
 
-    let (sent, mut left) = hand_over(shared, line, sources);
+    let (sent, mut left) = hand_over(shared, queue, sources);
     let stuck = !left.is_empty();
-    let settled = settle(shared, line, sent);
+    let settled = settle(shared, queue, sent);
     pin!(settled);
     let failed = tokio::select! {
         failed = settled.as_mut() => failed,
-        () = sleep(TURN) => {
+        () = sleep(DRAIN_TURN) => {
             drop(turn);
             settled.await
         }
@@ -160,48 +210,48 @@ async fn batch<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>, work: Work<I
     let moved = failed.is_empty();
     left.extend(failed);
     let settled = left.keys().next().map_or(end, |first| first - 1);
-    line.lane.drained(settled.min(end));
+    queue.order.drained(settled.min(end));
     match (moved, stuck) {
-        (false, _) => End::Failed,
-        (true, true) => End::Stuck,
-        (true, false) => End::Moved,
+        (false, _) => BatchEnd::Failed,
+        (true, true) => BatchEnd::Stuck,
+        (true, false) => BatchEnd::Moved,
     }
 }
 
 /// What is to be sent up to `end`. The copy in memory is the same and needs no reading.
-fn merge(entries: Vec<Entry>, again: BTreeMap<u64, Arc<Item>>, end: u64) -> BTreeMap<u64, Source> {
-    let spooled = entries.into_iter().map(|entry| (entry.sequence, Source::Spool(entry.payload)));
-    let memory = again.into_iter().map(|(sequence, item)| (sequence, Source::Memory(item)));
+fn merge(entries: Vec<Entry>, again: BTreeMap<u64, Arc<QueuedPart>>, end: u64) -> BTreeMap<u64, DrainedFrom> {
+    let spooled = entries.into_iter().map(|entry| (entry.sequence, DrainedFrom::Spool(entry.payload)));
+    let memory = again.into_iter().map(|(sequence, queued)| (sequence, DrainedFrom::Memory(queued)));
     spooled.chain(memory).filter(|(sequence, _)| *sequence <= end).collect()
 }
 
 /// Hands a batch to one producer, in sequence, up to the first that cannot be sent now; that and all others are left.
-fn hand_over<S: Sinks>(
-    shared: &Arc<Shared<S>>,
-    line: &Line,
-    sources: BTreeMap<u64, Source>,
-) -> (Vec<Flying<S>>, BTreeMap<u64, Source>) {
-    let mut sent: Vec<Flying<S>> = Vec::with_capacity(sources.len());
+fn hand_over<S: ProducerFactory>(
+    shared: &Arc<IntakeState<S>>,
+    queue: &NamedQueue,
+    sources: BTreeMap<u64, DrainedFrom>,
+) -> (Vec<SentRecord<S>>, BTreeMap<u64, DrainedFrom>) {
+    let mut sent: Vec<SentRecord<S>> = Vec::with_capacity(sources.len());
     let mut left = BTreeMap::new();
     let mut sources = sources.into_iter();
     for (sequence, source) in sources.by_ref() {
         let (delivery, positions) = match &source {
-            Source::Memory(item) => (item.delivery.clone(), item.positions.clone()),
-            Source::Spool(payload) => match Delivery::from_entry(payload.clone()) {
+            DrainedFrom::Memory(queued) => (queued.delivery.clone(), queued.positions.clone()),
+            DrainedFrom::Spool(payload) => match Delivery::from_entry(payload.clone()) {
                 Ok(found) => found,
                 Err(error) => {
-                    // It stays where it is, for a version that can read it; the spool tells who has to know.
+                    // It stays in the spool for a version that can read it; the spool reports it.
                     tracing::debug!(sequence, error = %ErrorChain(&error), "an entry of the spool cannot be read");
-                    shared.spool.disown(&line.id, sequence);
+                    shared.spool.disown(&queue.id, sequence);
                     continue;
                 }
             },
         };
-        let through = sent.first().map(|first| first.handed.through);
-        match shared.send(&delivery, &positions, through) {
+        let producer = sent.first().map(|first| first.handed.producer);
+        match shared.send(&delivery, &positions, producer) {
             Some(handed) => {
                 let whole = handed.handed == Handed::Whole;
-                sent.push(Flying { sequence, source, delivery, handed });
+                sent.push(SentRecord { sequence, source, delivery, handed });
                 if !whole {
                     break;
                 }
@@ -217,36 +267,36 @@ fn hand_over<S: Sinks>(
 }
 
 /// Waits for all reports, and returns what has to be sent again.
-async fn settle<S: Sinks>(
-    shared: &Arc<Shared<S>>,
-    line: &Line,
-    sent: Vec<Flying<S>>,
-) -> BTreeMap<u64, Source> {
+async fn settle<S: ProducerFactory>(
+    shared: &Arc<IntakeState<S>>,
+    queue: &NamedQueue,
+    sent: Vec<SentRecord<S>>,
+) -> BTreeMap<u64, DrainedFrom> {
     let mut failed = BTreeMap::new();
-    for Flying { sequence, source, delivery, handed } in sent {
-        let landed = match handed.reports.await {
-            Report::Landed => {
-                shared.landed(line, &delivery);
+    for SentRecord { sequence, source, delivery, handed } in sent {
+        let acknowledged = match handed.reports.await {
+            PartReport::Acknowledged => {
+                shared.acknowledged(queue, &delivery);
                 true
             }
-            Report::Refused(error) => shared.bury(&delivery, &error).await,
-            Report::Again(error) => {
-                shared.doubt(&delivery, topic_of(&line.id), &error);
+            PartReport::Refused(error) => shared.write_dead_letter(&delivery, &error).await,
+            PartReport::Again(error) => {
+                shared.recheck(&delivery, topic_of(&queue.id), &error);
                 false
             }
         };
-        if landed {
+        if acknowledged {
             failpoint::reach("spool.drained");
         }
-        match (landed, source) {
-            (true, Source::Memory(item)) => {
-                shared.published(line, &item);
-                line.lane.settled(sequence);
+        match (acknowledged, source) {
+            (true, DrainedFrom::Memory(queued)) => {
+                shared.published(queue, &queued);
+                queue.order.settled(sequence);
             }
-            (true, Source::Spool(_)) => {
-                shared.spool.remove(&line.id, sequence);
+            (true, DrainedFrom::Spool(_)) => {
+                shared.spool.remove(&queue.id, sequence);
                 if let Some(id) = handed.id {
-                    shared.seen.remember(&delivery.context.connector, &id, &delivery.body);
+                    shared.dedup.remember(&delivery.context.connector, &id, &delivery.body);
                 }
             }
             (false, source) => {

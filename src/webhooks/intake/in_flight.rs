@@ -1,62 +1,79 @@
-//! One part of a delivery: from the producer's queue to the answer, and on until it is published or only the spool has it.
+//! One delivery: deduplicated, let into its queues, and each part followed from the producer to the answer, until it is published or
+//! only the spool has it.
 //!
 //! ```text
 //! direct ── report ──▶ acknowledged ─▶ Durable
-//!    │         ├─ refused for good ──▶ dead letter ─▶ Durable
-//!    │         └─ to be sent again ──▶ its lane goes behind; spool copy at the deadline ─▶ Durable
+//!    │         ├─ refused permanently ─▶ dead letter ─▶ Durable
+//!    │         └─ to be sent again ──▶ its queue goes behind; spool copy at the deadline ─▶ Durable
 //!    └─ no report by the deadline ──▶ spool copy ─▶ Durable; the late report removes the copy
 //! behind ─▶ spool ─▶ Durable; the drain publishes it
 //! ```
 //!
-//! [`Shared::see_through`] runs all parts of a delivery in the request that waits for the answer: a task for each delivery would
+//! [`IntakeState::complete`] runs all parts of a delivery in the request that waits for the answer: a task for each delivery would
 //! cost as much as the rest of its way. When the request ends first, because it has its answer or its sender hangs up, a task
-//! runs what is left. A part that panics is answered [`Outcome::Late`] and leaves its lane usable; the other parts go on.
+//! runs the rest. A part that panics is answered [`DeliveryOutcome::Late`] and leaves its queue usable; the other parts continue.
+//!
+//! Deduplication: an id is remembered once its delivery is durable, and a duplicate in flight waits for the same outcome. The window is
+//! bounded by count. Ids of deliveries that were not stored are dropped at once, so that a repetition is taken. A 128-bit hash of id and
+//! body is remembered: another body under a known id is another delivery, whatever the provider promises.
 
 use std::{
+    collections::{HashMap, VecDeque},
+    hash::BuildHasher,
     panic::{self, AssertUnwindSafe},
     pin::pin,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use futures::{
     FutureExt as _,
     future::{BoxFuture, join, join_all},
 };
+use parking_lot::Mutex;
 use tokio::{
     runtime::Handle,
-    sync::oneshot,
-    time::{Instant, sleep, timeout_at},
+    sync::{SetOnce, oneshot},
+    time::{Instant, sleep, sleep_until, timeout_at},
 };
 use tokio_util::task::task_tracker::TrackedFuture;
 
 use base::{
-    failpoint,
+    failpoint, metrics,
     retry::{Backoff, ErrorChain, Retry},
 };
 
 use super::{
-    Item, Line, Outcome, PUBLISH_BACKOFF, Shared, prepare,
-    seen::Ticket,
-    sinks::{Report, Reports, Sinks},
+    Accept, DeliveryOutcome, Intake, IntakeState, NamedQueue, PUBLISH_BACKOFF, QueuedPart,
+    partition_queue::PartitionQueue,
+    producer::{self, PartReport, PendingReports, ProducerFactory},
 };
 use crate::{
     publish::{Failure, PublishStage},
-    spool::Entry,
-    webhooks::delivery::{Delivery, Part, topic_of},
+    spool::{Entry, Lane as SpoolKey},
+    webhooks::{
+        dead_letter,
+        delivery::{Delivery, DeliveryContent, DeliveryPart, topic_of},
+    },
 };
 
-/// See the module's head.
-pub(super) struct InFlight<S: Sinks> {
-    pub(super) shared: Arc<Shared<S>>,
-    pub(super) line: Arc<Line>,
-    pub(super) item: Arc<Item>,
-    /// When the head of its request was there.
+/// Memory that a part takes beside its bytes, roughly.
+const PART_OVERHEAD_BYTES: usize = 512;
+
+/// A part of a delivery, from the producer or the spool to its answer.
+pub(super) struct InFlight<S: ProducerFactory> {
+    pub(super) shared: Arc<IntakeState<S>>,
+    pub(super) queue: Arc<NamedQueue>,
+    pub(super) queued: Arc<QueuedPart>,
+    /// When the head of its request arrived.
     pub(super) since: Instant,
-    /// Takes the answer, once; dropped, it is [`Outcome::Late`]. `None` after the answer, and where no request waits for one.
-    pub(super) answer: Option<oneshot::Sender<Outcome>>,
+    /// Takes the answer; dropped, it is [`DeliveryOutcome::Late`]. `None`: answered, or no request waits.
+    pub(super) answer: Option<oneshot::Sender<DeliveryOutcome>>,
 }
 
-/// A future that a task finishes if this is dropped before.
+/// A future; if this is dropped before its end, a task finishes it.
 struct FinishedByTask {
     rest: Option<TrackedFuture<BoxFuture<'static, ()>>>,
     runtime: Handle,
@@ -79,33 +96,126 @@ impl Drop for FinishedByTask {
     }
 }
 
-impl<S: Sinks> Shared<S> {
-    /// Takes all parts of a delivery and returns the answer; `ticket` ends with it, also where the sender hangs up.
-    pub(super) async fn see_through(
+impl<S: ProducerFactory> Intake<S> {
+    /// Where the receiver hands its deliveries to.
+    #[must_use]
+    pub fn accept(&self) -> Accept {
+        let intake = self.clone();
+        Arc::new(move |delivery, content, since| {
+            let intake = intake.clone();
+            async move { intake.take(delivery, content, since).await }.boxed()
+        })
+    }
+
+    /// Makes a delivery durable and returns the outcome, at the latest [`Times::last`](super::Times::last) after `since`.
+    pub async fn take(
+        &self,
+        delivery: Delivery,
+        reading: DeliveryContent,
+        since: Instant,
+    ) -> DeliveryOutcome {
+        let shared = &self.0;
+        if shared.tasks.stopping.is_cancelled() {
+            return DeliveryOutcome::Full;
+        }
+        let last = since + shared.times.last;
+        let ticket = match &reading.outgoing_id {
+            Some(id) => match shared.dedup.see(&delivery.context.connector, id, &delivery.body) {
+                DedupVerdict::First(ticket) => Some(ticket),
+                DedupVerdict::Twin(pending) => {
+                    metrics::delivery_repeated();
+                    return timeout_at(last, pending.wait())
+                        .await
+                        .map_or(DeliveryOutcome::Late, |outcome| *outcome);
+                }
+                DedupVerdict::Before => {
+                    metrics::delivery_repeated();
+                    return DeliveryOutcome::Durable;
+                }
+            },
+            None => None,
+        };
+        shared.complete(&delivery, reading.parts, since, ticket).await
+    }
+}
+
+impl<S: ProducerFactory> IntakeState<S> {
+    fn queue(&self, id: &SpoolKey) -> Arc<NamedQueue> {
+        if let Some(queue) = self.queues.read().get(id) {
+            return Arc::clone(queue);
+        }
+        let mut queues = self.queues.write();
+        let new = || Arc::new(NamedQueue { id: id.clone(), order: PartitionQueue::new(None) });
+        Arc::clone(queues.entry(id.clone()).or_insert_with(new))
+    }
+
+    /// Lets a part into its queue. Returns the pending reports of the producer; `None`: the queue is behind.
+    fn enter(
+        &self,
+        delivery: &Delivery,
+        part: DeliveryPart,
+    ) -> (Arc<NamedQueue>, Arc<QueuedPart>, Option<PendingReports<S>>) {
+        let queue = self.queue(&part.lane);
+        let ready = self.readiness.ready(&delivery.context);
+        let records = ready
+            .as_ref()
+            .filter(|_| !queue.order.is_behind() && self.memory.has_room())
+            .and_then(|ready| producer::records(ready, delivery, part.content));
+        let size = records.iter().flatten().map(|prepared| prepared.record.size()).sum::<usize>()
+            + delivery.body.len();
+        let memory = self.memory.take(size + PART_OVERHEAD_BYTES);
+        let queued = |sequence| {
+            Arc::new(QueuedPart {
+                sequence,
+                delivery: delivery.clone(),
+                positions: part.positions,
+                copied: AtomicBool::new(false),
+                published: SetOnce::new(),
+                _memory: memory,
+            })
+        };
+        let built = records.and_then(|records| Some((self.producers.get()?, records)));
+        let send = built.map(|(built, records)| (built.number, move || self.producers.send(&built, records)));
+        // A part that cannot be sent soon would only take memory from others.
+        let keep = || ready.is_some() && self.memory.has_plenty();
+        let (queued, reports) = queue.order.enter(self.times.deadline, &self.numbers, queued, send, keep);
+        (queue, queued, reports)
+    }
+
+    /// Returns at the deadline of a delivery, or when the intake stops waiting for Kafka.
+    async fn due(&self, since: Instant) {
+        tokio::select! {
+            () = sleep_until(since + self.times.deadline) => {}
+            () = self.tasks.stop_waiting_for_kafka.cancelled() => {}
+        }
+    }
+
+    /// Runs all parts of a delivery and returns the answer; `ticket` ends with it, also if the sender hangs up.
+    pub(super) async fn complete(
         self: &Arc<Self>,
         delivery: &Delivery,
-        parts: Vec<Part>,
+        parts: Vec<DeliveryPart>,
         since: Instant,
-        ticket: Option<Ticket>,
-    ) -> Outcome {
+        ticket: Option<DedupTicket>,
+    ) -> DeliveryOutcome {
         let (mut running, mut answers) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
         for part in parts {
             let (sender, answer) = oneshot::channel();
             answers.push(answer);
             let entered = panic::catch_unwind(AssertUnwindSafe(|| self.enter(delivery, part)));
-            let Ok((line, item, reports)) = entered else {
+            let Ok((queue, queued, reports)) = entered else {
                 tracing::error!("handling a delivery panicked; its sender must repeat it");
                 continue;
             };
-            let part = InFlight { shared: Arc::clone(self), line, item, since, answer: Some(sender) };
+            let part = InFlight { shared: Arc::clone(self), queue, queued, since, answer: Some(sender) };
             running.push(Box::pin(part.run(reports)));
         }
         let (sender, mut answer) = oneshot::channel();
         let answering = async move {
-            let mut outcome = Outcome::Durable;
+            let mut outcome = DeliveryOutcome::Durable;
             for answer in answers {
-                match answer.await.unwrap_or(Outcome::Late) {
-                    Outcome::Durable => {}
+                match answer.await.unwrap_or(DeliveryOutcome::Late) {
+                    DeliveryOutcome::Durable => {}
                     other => outcome = other,
                 }
             }
@@ -118,33 +228,37 @@ impl<S: Sinks> Shared<S> {
         let all: BoxFuture<'static, ()> = Box::pin(async move {
             join(join_all(running), answering).await;
         });
-        let mut all =
-            FinishedByTask { rest: Some(self.tasks.track_future(all)), runtime: self.runtime.clone() };
+        let mut all = FinishedByTask {
+            rest: Some(self.tasks.tracker.track_future(all)),
+            runtime: self.tasks.runtime.clone(),
+        };
         tokio::select! {
             biased;
             () = all.finish() => (&mut answer).await,
             outcome = &mut answer => outcome,
         }
-        .unwrap_or(Outcome::Late)
+        .unwrap_or(DeliveryOutcome::Late)
     }
 
-    /// Writes a delivery to the dead letters, whole or in pieces. Whether Kafka has it.
-    pub(super) async fn bury(&self, delivery: &Delivery, error: &kafka::Error) -> bool {
+    /// Writes a delivery to the dead letters, whole or in pieces. Returns whether Kafka has it.
+    pub(super) async fn write_dead_letter(&self, delivery: &Delivery, error: &kafka::Error) -> bool {
         let failure = Failure::new(PublishStage::Produce, error.class(), error);
-        let (Some(ready), Some(built)) = (self.openings.ready(&delivery.context), self.sinks.get()) else {
+        let (Some(ready), Some(built)) = (self.readiness.ready(&delivery.context), self.producers.get())
+        else {
             return false;
         };
-        for pieces in [1, prepare::pieces(&delivery.body)] {
-            let letters = prepare::letters(&ready, delivery, None, &failure, pieces);
-            let Some((reports, _)) = self.sinks.send(&built, letters) else { return false };
+        for pieces in [1, dead_letter::pieces(&delivery.body)] {
+            let letters = producer::letters(&ready, delivery, None, &failure, pieces);
+            let Some((reports, _)) = self.producers.send(&built, letters) else { return false };
             match reports.await {
-                Report::Landed => {
-                    self.troubles.landed(&delivery.context.connector, &delivery.context.dead_letters);
+                PartReport::Acknowledged => {
+                    self.publish_errors
+                        .acknowledged(&delivery.context.connector, &delivery.context.dead_letters);
                     return true;
                 }
-                Report::Refused(_) => {}
-                Report::Again(error) => {
-                    self.doubt(delivery, &delivery.context.dead_letters, &error);
+                PartReport::Refused(_) => {}
+                PartReport::Again(error) => {
+                    self.recheck(delivery, &delivery.context.dead_letters, &error);
                     return false;
                 }
             }
@@ -152,55 +266,55 @@ impl<S: Sinks> Shared<S> {
         false
     }
 
-    /// Kafka did not take a record: the producer or the topic may not be there any more.
-    pub(super) fn doubt(&self, delivery: &Delivery, topic: &str, error: &kafka::Error) {
+    /// Kafka did not take a record: checks whether the producer failed or the topic is gone.
+    pub(super) fn recheck(&self, delivery: &Delivery, topic: &str, error: &kafka::Error) {
         // A stop purges the producer; what has no report by then is in the spool.
-        if !self.stopping.is_cancelled() {
-            self.troubles.failed(&delivery.context.connector, topic, error);
+        if !self.tasks.stopping.is_cancelled() {
+            self.publish_errors.failed(&delivery.context.connector, topic, error);
         }
-        self.sinks.replace_if_over();
+        self.producers.replace_if_failed();
         if error.lacks_topic() {
-            self.openings.doubt(&delivery.context);
+            self.readiness.recheck(&delivery.context);
         }
     }
 
-    /// Kafka takes records of this lane.
-    pub(super) fn landed(&self, line: &Line, delivery: &Delivery) {
-        self.troubles.landed(&delivery.context.connector, topic_of(&line.id));
+    /// Kafka takes records of this queue.
+    pub(super) fn acknowledged(&self, queue: &NamedQueue, delivery: &Delivery) {
+        self.publish_errors.acknowledged(&delivery.context.connector, topic_of(&queue.id));
     }
 
-    /// Kafka has the record: wakes whoever waits for that, and removes the copy in the spool.
-    pub(super) fn published(&self, line: &Line, item: &Item) {
-        // A second time would say the same.
-        item.published.set(()).ok();
-        if item.copied.load(Ordering::Acquire) {
-            self.spool.remove(&line.id, item.sequence);
+    /// Kafka has the record: wakes its request and removes the copy in the spool.
+    pub(super) fn published(&self, queue: &NamedQueue, queued: &QueuedPart) {
+        // Setting it twice changes nothing.
+        queued.published.set(()).ok();
+        if queued.copied.load(Ordering::Acquire) {
+            self.spool.remove(&queue.id, queued.sequence);
         }
     }
 }
 
-impl<S: Sinks> InFlight<S> {
-    /// Sees the part through. If that panics, the lane stops waiting for the record: otherwise its drain would wait forever.
-    async fn run(mut self, reports: Option<Reports<S>>) {
+impl<S: ProducerFactory> InFlight<S> {
+    /// Runs the part to its end. If that panics, the queue stops waiting for the record; otherwise its drain would wait forever.
+    async fn run(mut self, reports: Option<PendingReports<S>>) {
         let is_behind = reports.is_none();
         if AssertUnwindSafe(self.proceed(reports)).catch_unwind().await.is_ok() {
             return;
         }
-        let (line, sequence) = (&self.line, self.item.sequence);
+        let (queue, sequence) = (&self.queue, self.queued.sequence);
         tracing::error!(
-            topic = topic_of(&line.id),
+            topic = topic_of(&queue.id),
             "handling a delivery panicked; its sender must repeat it"
         );
         if is_behind {
-            line.lane.appended(sequence, false);
-        } else if line.lane.is_flying(sequence) {
-            line.lane.failed(sequence, Arc::clone(&self.item));
-            self.shared.ensure_drain(line);
+            queue.order.appended(sequence, false);
+        } else if queue.order.is_in_flight(sequence) {
+            queue.order.failed(sequence, Arc::clone(&self.queued));
+            self.shared.ensure_drain(queue);
         }
     }
 
-    /// With `reports` the producer has the record; without, its lane is behind.
-    async fn proceed(&mut self, reports: Option<Reports<S>>) {
+    /// With `reports` the producer has the record; without, its queue is behind.
+    async fn proceed(&mut self, reports: Option<PendingReports<S>>) {
         let Some(mut reports) = reports else { return self.behind().await };
         failpoint::reach("intake.sent");
         let report = tokio::select! {
@@ -209,7 +323,7 @@ impl<S: Sinks> InFlight<S> {
             () = self.shared.due(self.since) => {
                 let mut stored = pin!(self.store_or_wait());
                 tokio::select! {
-                    // The append goes on without us; whether it is in time to be of use is seen below.
+                    // The append continues; a report that comes first decides.
                     report = &mut reports => report,
                     () = stored.as_mut() => reports.await,
                 }
@@ -220,42 +334,42 @@ impl<S: Sinks> InFlight<S> {
 
     /// The record goes to the spool alone; the drain publishes it.
     async fn behind(&mut self) {
-        self.shared.ensure_drain(&self.line);
+        self.shared.ensure_drain(&self.queue);
         let stored = self.store().await;
-        self.line.lane.appended(self.item.sequence, stored);
-        // A lane that came back may have sent it meanwhile: its report may still be in time.
-        if !stored && self.line.lane.is_flying(self.item.sequence) {
-            timeout_at(self.since + self.shared.times.last, self.item.published.wait()).await.ok();
+        self.queue.order.appended(self.queued.sequence, stored);
+        // A queue that is direct again may have sent it meanwhile; its report may still be in time.
+        if !stored && self.queue.order.is_in_flight(self.queued.sequence) {
+            timeout_at(self.since + self.shared.times.last, self.queued.published.wait()).await.ok();
         }
-        let published = self.item.published.initialized();
-        self.give(if published { Outcome::Durable } else { Outcome::Full });
+        let published = self.queued.published.initialized();
+        self.answer_with(if published { DeliveryOutcome::Durable } else { DeliveryOutcome::Full });
     }
 
-    /// What Kafka's report means for the record, its lane and its sender.
-    pub(super) async fn reported(&mut self, report: Report) {
-        let sequence = self.item.sequence;
+    /// Applies a report to the record, its queue and its sender.
+    pub(super) async fn reported(&mut self, report: PartReport) {
+        let sequence = self.queued.sequence;
         match report {
-            Report::Landed => {
+            PartReport::Acknowledged => {
                 failpoint::reach("intake.published");
-                self.shared.published(&self.line, &self.item);
-                self.give(Outcome::Durable);
-                self.line.lane.landed(sequence);
-                self.shared.landed(&self.line, &self.item.delivery);
+                self.shared.published(&self.queue, &self.queued);
+                self.answer_with(DeliveryOutcome::Durable);
+                self.queue.order.acknowledged(sequence);
+                self.shared.acknowledged(&self.queue, &self.queued.delivery);
             }
-            Report::Refused(error) => {
-                self.line.lane.landed(sequence);
+            PartReport::Refused(error) => {
+                self.queue.order.acknowledged(sequence);
                 self.refused(&error).await;
             }
-            Report::Again(error) => {
-                self.shared.doubt(&self.item.delivery, topic_of(&self.line.id), &error);
-                self.line.lane.failed(sequence, Arc::clone(&self.item));
-                self.shared.ensure_drain(&self.line);
+            PartReport::Again(error) => {
+                self.shared.recheck(&self.queued.delivery, topic_of(&self.queue.id), &error);
+                self.queue.order.failed(sequence, Arc::clone(&self.queued));
+                self.shared.ensure_drain(&self.queue);
                 let published = tokio::select! {
-                    _ = self.item.published.wait() => true,
+                    _ = self.queued.published.wait() => true,
                     () = self.shared.due(self.since) => false,
                 };
                 if published {
-                    self.give(Outcome::Durable);
+                    self.answer_with(DeliveryOutcome::Durable);
                 } else if self.answer.is_some() {
                     self.store_or_wait().await;
                 }
@@ -263,77 +377,189 @@ impl<S: Sinks> InFlight<S> {
         }
     }
 
-    /// Kafka will never take the record: it becomes a dead letter. Where that takes longer than there is time, the record is left
-    /// in the spool, and the drain finds it refused again.
+    /// Kafka refuses the record permanently: it becomes a dead letter. If that takes longer than there is time, the record is left
+    /// in the spool, and the drain has it refused again.
     async fn refused(&mut self, error: &kafka::Error) {
-        let burying = async {
-            let mut backoff = Backoff::new(PUBLISH_BACKOFF, self.item.sequence);
-            while !self.shared.bury(&self.item.delivery, error).await {
+        let writing = async {
+            let mut backoff = Backoff::new(PUBLISH_BACKOFF, self.queued.sequence);
+            while !self.shared.write_dead_letter(&self.queued.delivery, error).await {
                 sleep(backoff.next_wait(Retry::Later).unwrap_or(PUBLISH_BACKOFF.longest)).await;
             }
         };
-        let buried = tokio::select! {
-            () = burying => true,
+        let is_written = tokio::select! {
+            () = writing => true,
             () = self.shared.due(self.since) => false,
         };
-        if buried {
-            self.shared.published(&self.line, &self.item);
-            self.give(Outcome::Durable);
+        if is_written {
+            self.shared.published(&self.queue, &self.queued);
+            self.answer_with(DeliveryOutcome::Durable);
         } else if self.store().await {
-            self.line.lane.left_in_spool(self.item.sequence);
-            self.shared.ensure_drain(&self.line);
+            self.queue.order.left_in_spool(self.queued.sequence);
+            self.shared.ensure_drain(&self.queue);
         } else {
-            self.give(Outcome::Full);
+            self.answer_with(DeliveryOutcome::Full);
         }
     }
 
-    /// Appends a copy to the spool. Where that cannot be done, Kafka has until the last moment.
+    /// Appends a copy to the spool. If that fails, waits for Kafka until the last moment.
     async fn store_or_wait(&mut self) {
         if !self.store().await {
             let last = self.since + self.shared.times.last;
-            let published = timeout_at(last, self.item.published.wait()).await.is_ok();
-            self.give(if published { Outcome::Durable } else { Outcome::Full });
+            let published = timeout_at(last, self.queued.published.wait()).await.is_ok();
+            self.answer_with(if published { DeliveryOutcome::Durable } else { DeliveryOutcome::Full });
         }
     }
 
-    /// Appends a copy to the spool and answers [`Outcome::Durable`] once it is there, or [`Outcome::Late`] at the last moment.
-    /// Returns whether it was stored.
+    /// Appends a copy to the spool and answers [`DeliveryOutcome::Durable`] once it is stored, or [`DeliveryOutcome::Late`] at the last
+    /// moment. Returns whether it was stored.
     async fn store(&mut self) -> bool {
-        let (shared, line, item) = (Arc::clone(&self.shared), Arc::clone(&self.line), Arc::clone(&self.item));
-        item.copied.store(true, Ordering::Release);
+        let (shared, queue, queued) =
+            (Arc::clone(&self.shared), Arc::clone(&self.queue), Arc::clone(&self.queued));
+        queued.copied.store(true, Ordering::Release);
         let entry = Entry {
-            lane: line.id.clone(),
-            sequence: item.sequence,
-            payload: item.delivery.to_entry(&item.positions),
+            lane: queue.id.clone(),
+            sequence: queued.sequence,
+            payload: queued.delivery.to_entry(&queued.positions),
         };
         let mut append = pin!(shared.spool.append(entry));
         let stored = match timeout_at(self.since + shared.times.last, append.as_mut()).await {
             Ok(stored) => stored,
             Err(_) => {
-                self.give(Outcome::Late);
+                self.answer_with(DeliveryOutcome::Late);
                 append.await
             }
         };
         if stored.is_ok() {
             failpoint::reach("intake.spooled");
         }
-        // Kafka may have taken it while the disk was at it.
-        if item.published.initialized() {
-            shared.spool.remove(&line.id, item.sequence);
-            self.give(Outcome::Durable);
+        // Kafka may have acknowledged it during the append.
+        if queued.published.initialized() {
+            shared.spool.remove(&queue.id, queued.sequence);
+            self.answer_with(DeliveryOutcome::Durable);
             return true;
         }
         match &stored {
-            Ok(()) => self.give(Outcome::Durable),
+            Ok(()) => self.answer_with(DeliveryOutcome::Durable),
             Err(error) => tracing::debug!(error = %ErrorChain(error), "a delivery could not be stored"),
         }
         stored.is_ok()
     }
 
-    fn give(&mut self, outcome: Outcome) {
+    fn answer_with(&mut self, outcome: DeliveryOutcome) {
         if let Some(answer) = self.answer.take() {
             // The sender may have hung up.
             answer.send(outcome).ok();
         }
+    }
+}
+
+/// Remembers deliveries that came before; the module's head says how.
+#[derive(Debug)]
+pub(super) struct Dedup {
+    pub(super) window: Mutex<DedupWindow>,
+    /// Randomly keyed: a sender cannot choose ids that collide.
+    hashers: [std::hash::RandomState; 2],
+    most: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct DedupWindow {
+    pub(super) ids: HashMap<u128, Option<PendingOutcome>>,
+    /// The durable ones, oldest first.
+    pub(super) order: VecDeque<u128>,
+}
+
+/// The outcome of a delivery in flight.
+pub(super) type PendingOutcome = Arc<SetOnce<DeliveryOutcome>>;
+
+/// Whether a delivery is the first of its id.
+#[derive(Debug)]
+pub(super) enum DedupVerdict {
+    /// It is the first; the caller reports its outcome.
+    First(DedupTicket),
+    /// Another one is in flight; this is its outcome.
+    Twin(PendingOutcome),
+    /// Another one is durable.
+    Before,
+}
+
+/// Reports the outcome of the first delivery of an id. Dropped without one, the id is forgotten.
+#[derive(Debug)]
+pub(super) struct DedupTicket {
+    dedup: Arc<Dedup>,
+    id: u128,
+    pending: PendingOutcome,
+}
+
+impl Dedup {
+    /// Remembers at most `most` ids.
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { window: Mutex::default(), hashers: Default::default(), most: most.max(1) })
+    }
+
+    /// Looks a delivery up, and enters it if it is the first.
+    pub(super) fn see(self: &Arc<Self>, connector: &str, id: &str, body: &[u8]) -> DedupVerdict {
+        let id = self.hash(connector, id, body);
+        let mut window = self.window.lock();
+        match window.ids.get(&id) {
+            Some(Some(pending)) => DedupVerdict::Twin(Arc::clone(pending)),
+            Some(None) => DedupVerdict::Before,
+            None => {
+                let pending = PendingOutcome::default();
+                window.ids.insert(id, Some(Arc::clone(&pending)));
+                DedupVerdict::First(DedupTicket { dedup: Arc::clone(self), id, pending })
+            }
+        }
+    }
+
+    /// Remembers a delivery that is already durable.
+    pub(super) fn remember(&self, connector: &str, id: &str, body: &[u8]) {
+        let id = self.hash(connector, id, body);
+        self.store(id);
+    }
+
+    fn store(&self, id: u128) {
+        let mut window = self.window.lock();
+        if window.ids.insert(id, None).is_none_or(|before| before.is_some()) {
+            window.order.push_back(id);
+        }
+        while window.order.len() > self.most {
+            if let Some(oldest) = window.order.pop_front() {
+                window.ids.remove(&oldest);
+            }
+        }
+    }
+
+    fn hash(&self, connector: &str, id: &str, body: &[u8]) -> u128 {
+        let [first, second] = &self.hashers;
+        // Hashing the body into one half is enough and costs half as much.
+        let halves = (first.hash_one((connector, id)), second.hash_one((connector, id, body)));
+        u128::from(halves.0) << 64 | u128::from(halves.1)
+    }
+}
+
+impl DedupTicket {
+    /// Reports the outcome.
+    pub(super) fn end(self, outcome: DeliveryOutcome) {
+        self.finish(outcome);
+    }
+
+    fn finish(&self, outcome: DeliveryOutcome) {
+        if self.pending.initialized() {
+            return;
+        }
+        if outcome == DeliveryOutcome::Durable {
+            self.dedup.store(self.id);
+        } else {
+            self.dedup.window.lock().ids.remove(&self.id);
+        }
+        // Set only here, once.
+        self.pending.set(outcome).ok();
+    }
+}
+
+impl Drop for DedupTicket {
+    fn drop(&mut self) {
+        self.finish(DeliveryOutcome::Late);
     }
 }

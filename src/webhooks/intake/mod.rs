@@ -1,33 +1,37 @@
-//! Publish, then answer: a verified delivery goes in, and comes out durable or refused, in time whatever Kafka does.
+//! Publish, then answer: a verified delivery goes in and comes out durable or refused, in time whatever Kafka does.
 //!
 //! ```text
-//! take ─▶ part ─▶ lane ── direct ──▶ producer ── report ──▶ durable
-//!                  │                    └─ late ─▶ spool (a copy) ─▶ durable; the late report removes the copy
-//!                  └── behind ──▶ spool ─▶ durable;  drain ──▶ producer ── report ──▶ removed from the spool
+//! take ─▶ part ─▶ queue ── direct ──▶ producer ── report ──▶ durable
+//!                   │                    └─ late ─▶ spool (a copy) ─▶ durable; the late report removes the copy
+//!                   └── behind ──▶ spool ─▶ durable;  drain ──▶ producer ── report ──▶ removed from the spool
 //! ```
+//!
+//! | File | Step |
+//! |---|---|
+//! | `in_flight.rs` | deduplicates a delivery, lets its parts into their queues, sees them through, answers |
+//! | `partition_queue.rs` | the order of one queue: direct or behind |
+//! | `producer.rs` | encodes records, hands them to the current producer, collects its reports |
+//! | `drain.rs` | publishes what a queue has in the spool and in memory |
 //!
 //! - Durable means that Kafka has acknowledged it with all replicas, or that the spool has fsynced it. Nothing else is
 //!   answered 200.
-//! - Whatever happens, [`Intake::take`] answers before [`Times::last`]: the report or the spool by [`Times::deadline`], and
-//!   where not even the spool has an answer by then, [`Outcome::Late`].
-//! - Order per lane: the head of `lane.rs` has the argument. After a crash the lanes that have something in the spool begin behind.
-//! - What Kafka or the schema refuses for good goes to the dead letters, with its bytes, and counts as published then.
-//! - A delivery that was taken is never abandoned: its request sees it through, and a task does once the request has its answer
+//! - [`Intake::take`] always answers before [`Times::last`]: with the report or the spool by [`Times::deadline`], and with
+//!   [`DeliveryOutcome::Late`] if not even the spool has answered by then.
+//! - Order per queue: the head of `partition_queue.rs` has the argument. After a crash the queues with entries in the spool start behind.
+//! - What Kafka or the schema refuses permanently goes to the dead letters, with its bytes, and then counts as published.
+//! - A delivery that was taken is never abandoned: its request completes it, and a task does once the request has its answer
 //!   or its sender hangs up.
-//! - In memory: `intake.memory.bytes` over all lanes; above it lanes go behind. On disk: the spool's limit, then
-//!   [`Outcome::Full`].
+//! - Memory: `intake.memory.bytes` over all queues; above it queues go behind. Disk: the spool's limit, then
+//!   [`DeliveryOutcome::Full`].
 //!
-//! On stop everything without a report is stored, then the producer is given the time that is left.
+//! On stop everything without a report is stored, then the producer gets the time that is left.
 
 mod drain;
 mod in_flight;
-mod lane;
-mod prepare;
-mod seen;
-mod sinks;
+mod partition_queue;
+mod producer;
 #[cfg(test)]
 mod tests;
-mod trouble;
 
 use std::{
     collections::HashMap,
@@ -38,64 +42,54 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use parking_lot::RwLock;
 use tokio::{
     runtime::Handle,
     sync::{Semaphore, SetOnce},
-    time::{Instant, sleep_until, timeout_at},
+    time::{Instant, timeout_at},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use base::{metrics, retry::BackoffPolicy};
+use base::retry::BackoffPolicy;
 use model::Moment;
 
-use self::{
-    in_flight::InFlight,
-    lane::{Handed, Lane},
-    seen::{Seen, Sight},
-    sinks::Reports,
-    trouble::Troubles,
-};
-pub use self::{
-    prepare::{Openings, Ready},
-    sinks::{Producers, Sinks},
-    trouble::Trouble,
-};
-use super::{
-    delivery::{Delivery, Part, Reading},
-    memory::{Memory, Taken},
-};
-use crate::spool::{self, Spool};
+pub use self::producer::{KafkaProducers, ProducerFactory, PublishError, Readiness, ReadyTopics};
+use self::{in_flight::Dedup, partition_queue::PartitionQueue, producer::PublishErrors};
+use super::delivery::{Delivery, DeliveryContent, DeliveryMemory, HeldMemory};
+use crate::spool::{self, Lane as SpoolKey, Spool};
 
-/// Waits between tries to publish what Kafka does not take.
+/// Backoff after Kafka did not take a record.
 const PUBLISH_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(50), longest: Duration::from_secs(2), total: None };
-/// Lanes that are drained at a time; each holds at most one batch in memory.
-const DRAINS: usize = 8;
-/// How long a stop waits for reports: a broker that is there takes milliseconds, and one that is not takes for ever.
-const FLUSH: Duration = Duration::from_secs(5);
-/// What an item takes beside its bytes, roughly.
-const ITEM: usize = 512;
-/// Ids of deliveries that are remembered.
-const REMEMBERED: usize = 200_000;
+/// Queues that are drained at a time; each holds at most one batch in memory.
+const MAX_CONCURRENT_DRAINS: usize = 8;
+/// How long a stop waits for reports. A reachable broker takes milliseconds.
+const MAX_FLUSH_WAIT: Duration = Duration::from_secs(5);
+/// Number of delivery ids that deduplication remembers.
+const DEDUP_WINDOW: usize = 200_000;
 
 /// How a delivery ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum DeliveryOutcome {
     /// Kafka or the spool has it.
     Durable,
-    /// There is no room for it: not on disk, or the intake is stopping.
+    /// The spool has no room, or the intake is stopping.
     Full,
-    /// Neither Kafka nor the disk has answered in time.
+    /// Neither Kafka nor the disk answered in time.
     Late,
 }
+
+/// Makes a verified delivery durable and returns the outcome. The time is when the head of its request arrived.
+pub type Accept =
+    Arc<dyn Fn(Delivery, DeliveryContent, Instant) -> BoxFuture<'static, DeliveryOutcome> + Send + Sync>;
 
 /// How long deliveries may take, from the head of their request.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
-    /// Kafka's report is awaited until then; then the spool gets a copy.
+    /// Time until the spool gets a copy, if Kafka has not reported.
     pub deadline: Duration,
-    /// Then the answer is given, whatever is known.
+    /// Time until the answer is given in any case.
     pub last: Duration,
 }
 
@@ -105,53 +99,49 @@ impl Default for Times {
     }
 }
 
-/// See the module's head. Cheap to clone.
-pub struct Intake<S: Sinks>(Arc<Shared<S>>);
+/// Takes deliveries; the module's head says how. Cheap to clone.
+pub struct Intake<S: ProducerFactory>(Arc<IntakeState<S>>);
 
-impl<S: Sinks> Clone for Intake<S> {
+impl<S: ProducerFactory> Clone for Intake<S> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-struct Shared<S: Sinks> {
-    sinks: sinks::Current<S>,
+struct IntakeState<S: ProducerFactory> {
+    producers: producer::CurrentProducer<S>,
     spool: Spool,
-    openings: Arc<dyn Openings>,
+    readiness: Arc<dyn Readiness>,
     times: Times,
-    lines: RwLock<HashMap<spool::Lane, Arc<Line>>>,
+    queues: RwLock<HashMap<SpoolKey, Arc<NamedQueue>>>,
     numbers: AtomicU64,
-    memory: Arc<Memory>,
-    seen: Arc<Seen>,
-    troubles: Troubles,
+    memory: Arc<DeliveryMemory>,
+    dedup: Arc<Dedup>,
+    publish_errors: PublishErrors,
+    tasks: IntakeTasks,
+}
+
+/// The tasks of an intake, and what ends them.
+struct IntakeTasks {
+    /// Drains that may publish at a time.
     drains: Semaphore,
     stopping: CancellationToken,
-    /// Nobody waits for Kafka any more.
-    hurry: CancellationToken,
-    /// Every delivery that is seen through, and every drain.
-    tasks: TaskTracker,
+    /// Deliveries without a report are stored at once.
+    stop_waiting_for_kafka: CancellationToken,
+    /// Every delivery that is being completed, and every drain.
+    tracker: TaskTracker,
     /// Where these run: a request that is cut off may end outside.
     runtime: Handle,
 }
 
-/// A part that was handed to a producer.
-struct Sending<S: Sinks> {
-    /// The producer's number.
-    through: u64,
-    /// The delivery's id.
-    id: Option<String>,
-    reports: Reports<S>,
-    handed: Handed,
+/// A queue and its spool key.
+struct NamedQueue {
+    id: SpoolKey,
+    order: PartitionQueue<QueuedPart>,
 }
 
-/// A lane and its name.
-struct Line {
-    id: spool::Lane,
-    lane: Lane<Item>,
-}
-
-/// A part of a delivery on its way.
-struct Item {
+/// A part of a delivery, until it is published.
+struct QueuedPart {
     sequence: u64,
     delivery: Delivery,
     positions: Vec<u16>,
@@ -159,103 +149,81 @@ struct Item {
     copied: AtomicBool,
     /// Kafka has it.
     published: SetOnce<()>,
-    _memory: Taken,
+    _memory: HeldMemory,
 }
 
-impl<S: Sinks> Intake<S> {
-    /// Takes deliveries from here on. What the spool holds is published first.
+impl<S: ProducerFactory> Intake<S> {
+    /// Starts the intake. What the spool holds is published first.
     ///
     /// # Errors
     /// The spool is closed.
     pub async fn start(
-        sinks: S,
+        producers: S,
         spool: Spool,
-        openings: Arc<dyn Openings>,
+        readiness: Arc<dyn Readiness>,
         memory_bytes: usize,
         times: Times,
     ) -> Result<Self, spool::Error> {
         let highest = spool.highest_sequence();
-        let lines = spool.lanes().await?.into_iter().map(|state| {
-            let line = Line { id: state.lane.clone(), lane: Lane::new(Some(highest)) };
-            (state.lane, Arc::new(line))
+        let queues = spool.lanes().await?.into_iter().map(|state| {
+            let queue = NamedQueue { id: state.lane.clone(), order: PartitionQueue::new(Some(highest)) };
+            (state.lane, Arc::new(queue))
         });
-        let lines: HashMap<_, _> = lines.collect();
-        let shared = Arc::new(Shared {
-            sinks: sinks::Current::new(sinks),
+        let queues: HashMap<_, _> = queues.collect();
+        let shared = Arc::new(IntakeState {
+            producers: producer::CurrentProducer::new(producers),
             numbers: AtomicU64::new((highest + 1).max(first_number())),
             spool,
-            openings,
+            readiness,
             times,
-            lines: RwLock::new(lines),
-            memory: Memory::new(memory_bytes),
-            seen: Seen::new(REMEMBERED),
-            troubles: Troubles::default(),
-            drains: Semaphore::new(DRAINS),
-            stopping: CancellationToken::new(),
-            hurry: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-            runtime: Handle::current(),
+            queues: RwLock::new(queues),
+            memory: DeliveryMemory::new(memory_bytes),
+            dedup: Dedup::new(DEDUP_WINDOW),
+            publish_errors: PublishErrors::default(),
+            tasks: IntakeTasks {
+                drains: Semaphore::new(MAX_CONCURRENT_DRAINS),
+                stopping: CancellationToken::new(),
+                stop_waiting_for_kafka: CancellationToken::new(),
+                tracker: TaskTracker::new(),
+                runtime: Handle::current(),
+            },
         });
-        let behind: Vec<_> = shared.lines.read().values().cloned().collect();
-        for line in behind {
-            shared.ensure_drain(&line);
+        let behind: Vec<_> = shared.queues.read().values().cloned().collect();
+        for queue in behind {
+            shared.ensure_drain(&queue);
         }
         Ok(Self(shared))
     }
 
-    /// Takes a delivery that was read, and says how it ended, at the latest [`Times::last`] after `since`.
-    pub async fn take(&self, delivery: Delivery, reading: Reading, since: Instant) -> Outcome {
-        let shared = &self.0;
-        if shared.stopping.is_cancelled() {
-            return Outcome::Full;
-        }
-        let last = since + shared.times.last;
-        let ticket = match &reading.outgoing_id {
-            Some(id) => match shared.seen.see(&delivery.context.connector, id, &delivery.body) {
-                Sight::First(ticket) => Some(ticket),
-                Sight::Twin(pending) => {
-                    metrics::delivery_repeated();
-                    return timeout_at(last, pending.wait()).await.map_or(Outcome::Late, |outcome| *outcome);
-                }
-                Sight::Before => {
-                    metrics::delivery_repeated();
-                    return Outcome::Durable;
-                }
-            },
-            None => None,
-        };
-        shared.see_through(&delivery, reading.parts, since, ticket).await
+    /// Stores and answers every delivery without a report at once, from now on: a stop follows.
+    pub fn stop_waiting_for_kafka(&self) {
+        self.0.tasks.stop_waiting_for_kafka.cancel();
     }
 
-    /// From here on every delivery without a report is stored and answered at once: a stop is near.
-    pub fn hurry(&self) {
-        self.0.hurry.cancel();
-    }
-
-    /// Stores what has no report, gives the producer a while, `until` at the longest, and ends. Deliveries that come meanwhile are refused.
+    /// Stores what has no report, gives the producer until `until`, and ends. New deliveries are refused.
     pub async fn stop(self, until: Instant) {
         let shared = self.0;
-        shared.hurry.cancel();
-        shared.stopping.cancel();
-        shared.tasks.close();
-        // Each has a copy by now or soon. The producer gets a while to report, which saves duplicates; nothing is lost without.
-        shared.sinks.flush(until.min(Instant::now() + FLUSH)).await;
-        shared.sinks.purge();
-        if timeout_at(until + Duration::from_secs(1), shared.tasks.wait()).await.is_err() {
+        shared.tasks.stop_waiting_for_kafka.cancel();
+        shared.tasks.stopping.cancel();
+        shared.tasks.tracker.close();
+        // Each has a copy by now or soon. Waiting for reports only saves duplicates.
+        shared.producers.flush(until.min(Instant::now() + MAX_FLUSH_WAIT)).await;
+        shared.producers.purge();
+        if timeout_at(until + Duration::from_secs(1), shared.tasks.tracker.wait()).await.is_err() {
             tracing::warn!("some deliveries were left without a report");
         }
     }
 
-    /// Lanes whose deliveries go through the spool.
+    /// Number of queues whose deliveries go through the spool.
     #[must_use]
     pub fn behind(&self) -> usize {
-        self.0.lines.read().values().filter(|line| line.lane.is_behind()).count()
+        self.0.queues.read().values().filter(|queue| queue.order.is_behind()).count()
     }
 
-    /// What Kafka does not take at the moment.
+    /// Topics to which Kafka takes no records now.
     #[must_use]
-    pub fn troubles(&self) -> Vec<Trouble> {
-        self.0.troubles.all()
+    pub fn publish_errors(&self) -> Vec<PublishError> {
+        self.0.publish_errors.all()
     }
 
     /// Bytes of deliveries in memory.
@@ -265,85 +233,8 @@ impl<S: Sinks> Intake<S> {
     }
 }
 
-impl<S: Sinks> Shared<S> {
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        drop(self.tasks.spawn_on(task, &self.runtime));
-    }
-
-    fn line(&self, id: &spool::Lane) -> Arc<Line> {
-        if let Some(line) = self.lines.read().get(id) {
-            return Arc::clone(line);
-        }
-        let mut lines = self.lines.write();
-        let new = || Arc::new(Line { id: id.clone(), lane: Lane::new(None) });
-        Arc::clone(lines.entry(id.clone()).or_insert_with(new))
-    }
-
-    /// Lets a part into its lane. Returns the reports of what was handed to the producer, or `None` where the lane is behind.
-    fn enter(&self, delivery: &Delivery, part: Part) -> (Arc<Line>, Arc<Item>, Option<Reports<S>>) {
-        let line = self.line(&part.lane);
-        let ready = self.openings.ready(&delivery.context);
-        let records = ready
-            .as_ref()
-            .filter(|_| !line.lane.is_behind() && self.memory.has_room())
-            .and_then(|ready| prepare::records(ready, delivery, part.content));
-        let size = records.iter().flatten().map(|prepared| prepared.record.size()).sum::<usize>()
-            + delivery.body.len();
-        let memory = self.memory.take(size + ITEM);
-        let item = |sequence| {
-            Arc::new(Item {
-                sequence,
-                delivery: delivery.clone(),
-                positions: part.positions,
-                copied: AtomicBool::new(false),
-                published: SetOnce::new(),
-                _memory: memory,
-            })
-        };
-        let built = records.and_then(|records| Some((self.sinks.get()?, records)));
-        let send = built.map(|(built, records)| (built.number, move || self.sinks.send(&built, records)));
-        // What cannot be sent soon would only take memory from what can.
-        let keep = || ready.is_some() && self.memory.has_plenty();
-        let (item, reports) = line.lane.enter(self.times.deadline, &self.numbers, item, send, keep);
-        (line, item, reports)
-    }
-
-    /// Hands a part to the producer as it would be read now, to this producer where one is named. `None` where that cannot
-    /// be done yet.
-    fn send(&self, delivery: &Delivery, positions: &[u16], through: Option<u64>) -> Option<Sending<S>> {
-        let ready = self.openings.ready(&delivery.context)?;
-        let built = self.sinks.get().filter(|built| through.is_none_or(|number| number == built.number))?;
-        let (id, content) = delivery.read_again(positions);
-        let records = prepare::records(&ready, delivery, content)?;
-        let (reports, handed) = self.sinks.send(&built, records)?;
-        Some(Sending { through: built.number, id, reports, handed })
-    }
-
-    /// Sees a record through that a drain has sent on its way back to direct. Its sender is answered by the spool, or by
-    /// Kafka where that is sooner.
-    fn watch(self: &Arc<Self>, line: &Arc<Line>, item: Arc<Item>, reports: Reports<S>) {
-        let (shared, line) = (Arc::clone(self), Arc::clone(line));
-        let mut sent = InFlight { shared, line, item, since: Instant::now(), answer: None };
-        self.spawn(async move { sent.reported(reports.await).await });
-    }
-
-    fn ensure_drain(self: &Arc<Self>, line: &Arc<Line>) {
-        if line.lane.wants_drain() {
-            self.spawn(drain::run(Arc::clone(self), Arc::clone(line)));
-        }
-    }
-
-    /// A delivery's time for Kafka is over, or everybody's is.
-    async fn due(&self, since: Instant) {
-        tokio::select! {
-            () = sleep_until(since + self.times.deadline) => {}
-            () = self.hurry.cancelled() => {}
-        }
-    }
-}
-
-/// Numbers begin at the microseconds since 1970: above all that were ever given out, also in databases that could not be opened,
-/// since nobody takes a delivery every microsecond.
+/// The first sequence number: the microseconds since 1970. It is above all numbers that were ever used, also in databases that could
+/// not be opened, because a worker takes fewer than one delivery a microsecond.
 fn first_number() -> u64 {
     u64::try_from(Moment::now().micros()).unwrap_or_default()
 }

@@ -1,10 +1,10 @@
-//! Reads a body within its time and its limit, and hashes it as it comes.
+//! Reads a body within its time and limit, hashes it as it arrives, and verifies it.
 //!
-//! Bytes are kept up to the limit. Accounting bodies above it are hashed and dropped, up to [`BEYOND`] times the limit, to tell a
-//! provider whose deliveries have become too large from a forger. Invoicing bodies above it are refused at once: forged bodies
-//! cost no hashing that way, and a provider whose delivery is refused for good pauses the hook, which opens a gap.
+//! Bytes are kept up to the limit. Accounting bodies above it are hashed and dropped, up to [`OVERSIZED_READ_FACTOR`] times the limit, so
+//! that a valid delivery that is too large is distinguished from a forged one. Invoicing bodies above the limit are refused at once:
+//! that way forged bodies cost no hashing, and the provider pauses a hook whose deliveries are refused, which opens a gap.
 
-use std::{future::poll_fn, pin::Pin};
+use std::{collections::BTreeMap, future::poll_fn, pin::Pin};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -16,55 +16,59 @@ use tokio::{
 };
 
 use base::metrics::RefusalReason;
+use model::{InvoicingEvent, InvoicingHook};
 
-use super::{budget::Unverified, check::Check};
-use crate::webhooks::signature::Running;
+use super::budget::UnverifiedBytes;
+use crate::webhooks::signature::{PresentedSignature, RunningHmac, SigningKeys};
 
-/// How many times the limit is read of an accounting body to find out whose it is.
-pub(super) const BEYOND: usize = 4;
-/// Bytes that are hashed, over all secrets, before others get their turn.
-const TURN: usize = 1 << 20;
-/// Most bytes that are set aside because a body is announced to be so long.
-const AHEAD: usize = 64 << 10;
-/// Most bytes of a body that nobody wants and that are read all the same: a connection closed on top of bytes that are still
-/// coming takes the answer with it.
-const COURTESY: usize = 64 << 10;
-/// The same over HTTP/2, where senders may take a stream that ends before their body for a failure and never look at the status.
+/// An accounting body is read up to this many times its limit, to verify its signature.
+pub(super) const OVERSIZED_READ_FACTOR: usize = 4;
+/// Bytes that are hashed, over all secrets, before the task yields.
+const HASH_YIELD_BYTES: usize = 1 << 20;
+/// Most bytes that are allocated for an announced length.
+const MAX_PREALLOCATED_BYTES: usize = 64 << 10;
+/// Most bytes that are read of a refused body: closing the connection while bytes still arrive would discard the answer.
+const MAX_DISCARDED_BYTES: usize = 64 << 10;
+/// The same over HTTP/2, where senders may treat a stream that ends before their body as a failure and ignore the status.
 /// It covers deliveries that are refused for their size, up to four times the default limit of invoicing.
-const DRAINED: usize = 1 << 20;
+const MAX_DISCARDED_BYTES_HTTP2: usize = 1 << 20;
 
-/// What is asked of a body.
+/// Largest body at the shared address that is tried with the secrets of every hook, in bytes. A larger one is tried with the secrets
+/// of the entity that it names, so that a forged body costs as much as an accounting delivery of the same size.
+const ALL_HOOKS_BODY_LIMIT: usize = 32 * 1024;
+
+/// Limits of one body.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct BodyLimits {
     /// Bytes that are kept.
     pub(super) bytes: usize,
     /// Bytes that are read.
     pub(super) most: usize,
-    /// It must be there by then.
+    /// When all of it must have arrived.
     pub(super) until: Instant,
 }
 
 /// A body that was read to its end.
 #[derive(Debug)]
-pub(super) enum Read {
-    /// Here it is.
+pub(super) enum BodyRead {
+    /// The whole body.
     Whole(Bytes),
-    /// It was longer than what is kept.
+    /// It was longer than the limit.
     Oversized,
 }
 
-/// How long the body is announced to be.
+/// The announced length of a body.
 pub(super) fn announced(body: &Body) -> Option<u64> {
     body.size_hint().exact()
 }
 
-/// Reads a body to its end. `check` has seen all of it then.
+/// Reads a body to its end; `check` has seen all of it then.
 pub(super) async fn read(
     body: &mut Body,
-    limits: Limits,
-    check: &mut Check<'_>,
-    held: &mut Unverified,
-) -> Result<Read, RefusalReason> {
+    limits: BodyLimits,
+    check: &mut BodyCheck<'_>,
+    held: &mut UnverifiedBytes,
+) -> Result<BodyRead, RefusalReason> {
     let announced = announced(body).map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     if announced.is_some_and(|length| length > limits.most) {
         return Err(RefusalReason::Oversized);
@@ -76,14 +80,14 @@ pub(super) async fn read(
 
 async fn read_on(
     body: &mut Body,
-    Limits { bytes: limit, most, .. }: Limits,
+    BodyLimits { bytes: limit, most, .. }: BodyLimits,
     announced: Option<usize>,
-    check: &mut Check<'_>,
-    held: &mut Unverified,
-) -> Result<Read, RefusalReason> {
+    check: &mut BodyCheck<'_>,
+    held: &mut UnverifiedBytes,
+) -> Result<BodyRead, RefusalReason> {
     let expected = announced.unwrap_or(0);
-    // Copied together, so that what is kept is as large as it is counted, whatever buffers it came in.
-    let mut kept = (expected <= limit).then(|| Vec::with_capacity(expected.min(AHEAD)));
+    // Copied into one buffer, so that the memory it takes is the memory that is counted.
+    let mut kept = (expected <= limit).then(|| Vec::with_capacity(expected.min(MAX_PREALLOCATED_BYTES)));
     let (mut length, mut hashed) = (0_usize, 0_usize);
     while let Some(bytes) = next(body).await? {
         length = length.saturating_add(bytes.len());
@@ -108,28 +112,28 @@ async fn read_on(
             hash(&bytes, running, held, &mut hashed).await?;
         }
     }
-    Ok(kept.map_or(Read::Oversized, |kept| Read::Whole(Bytes::from(kept))))
+    Ok(kept.map_or(BodyRead::Oversized, |kept| BodyRead::Whole(Bytes::from(kept))))
 }
 
-/// Hashes bytes in pieces, each of which its source pays for before; lets others have their turn. `hashed` counts since the last.
+/// Hashes bytes in pieces, each charged to its source first, and yields in between. `hashed`: bytes since the last yield.
 pub(super) async fn hash(
     bytes: &[u8],
-    running: &mut Running,
-    held: &mut Unverified,
+    running: &mut RunningHmac,
+    held: &mut UnverifiedBytes,
     hashed: &mut usize,
 ) -> Result<(), RefusalReason> {
     let secrets = running.secrets();
     if secrets == 0 {
         return Ok(());
     }
-    for piece in bytes.chunks((TURN / secrets).max(1)) {
+    for piece in bytes.chunks((HASH_YIELD_BYTES / secrets).max(1)) {
         let cost = piece.len().saturating_mul(secrets);
         if !held.hash(cost) {
             return Err(RefusalReason::Throttled);
         }
         running.update(piece);
         *hashed += cost;
-        if *hashed >= TURN {
+        if *hashed >= HASH_YIELD_BYTES {
             *hashed = 0;
             yield_now().await;
         }
@@ -137,10 +141,10 @@ pub(super) async fn hash(
     Ok(())
 }
 
-/// Lets the short body of a refused request come in, so that the answer is read. Whether that was all of it.
+/// Reads the rest of a short body, so that the sender reads the answer. Returns whether that was all of it.
 pub(super) async fn discard(mut body: Body, head: &Parts, until: Instant) -> bool {
-    let most = if head.version >= Version::HTTP_2 { DRAINED } else { COURTESY };
-    // Whoever waits for leave to send has sent nothing yet.
+    let most = if head.version >= Version::HTTP_2 { MAX_DISCARDED_BYTES_HTTP2 } else { MAX_DISCARDED_BYTES };
+    // A sender that expects 100 Continue has not sent its body.
     let waits = head.headers.contains_key(header::EXPECT);
     if waits || announced(&body).is_some_and(|length| length > most as u64) {
         return body.is_end_stream();
@@ -158,7 +162,7 @@ pub(super) async fn discard(mut body: Body, head: &Parts, until: Instant) -> boo
     timeout_at(until, all).await.unwrap_or(false)
 }
 
-/// The next bytes; trailers are nobody's business.
+/// The next bytes; trailers are ignored.
 async fn next(body: &mut Body) -> Result<Option<Bytes>, RefusalReason> {
     loop {
         match poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await {
@@ -170,5 +174,220 @@ async fn next(body: &mut Body) -> Result<Option<Bytes>, RefusalReason> {
             }
             Some(Err(_)) => return Err(RefusalReason::Broken),
         }
+    }
+}
+
+/// How a body is verified, while it is read or once it is complete.
+#[derive(Debug)]
+pub(super) enum BodyCheck<'a> {
+    /// A signature over all bytes by one of a few secrets; the body is hashed as it arrives.
+    Signature {
+        /// The hashes of what was read so far.
+        running: RunningHmac,
+        /// The signature of the request.
+        presented: PresentedSignature,
+        /// The hook, for deliveries to its own address.
+        hook: Option<InvoicingHook>,
+    },
+    /// A signature by the secret of any hook, for deliveries to the shared address. The body is hashed once it is complete, because
+    /// it says which secrets to try first.
+    AnyHook {
+        /// The keys of each hook.
+        keys: &'a BTreeMap<InvoicingHook, SigningKeys>,
+        /// The signature of the request.
+        presented: PresentedSignature,
+    },
+    /// The source address, which was checked before.
+    Source {
+        /// The hook, for deliveries to its own address.
+        hook: Option<InvoicingHook>,
+    },
+}
+
+/// A verified body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Verified {
+    /// The hook, if its secret or address identifies it.
+    pub(super) hook: Option<InvoicingHook>,
+    /// Index of the secret: 0 the current one, 1 the previous one.
+    pub(super) secret: usize,
+}
+
+impl<'a> BodyCheck<'a> {
+    pub(super) fn signature(
+        keys: &SigningKeys,
+        presented: PresentedSignature,
+        hook: Option<InvoicingHook>,
+    ) -> Self {
+        Self::Signature { running: keys.start(), presented, hook }
+    }
+
+    /// Whether it hashes the body.
+    pub(super) const fn hashes(&self) -> bool {
+        !matches!(self, Self::Source { .. })
+    }
+
+    /// The hashes that follow the body as it arrives.
+    pub(super) const fn running(&mut self) -> Option<&mut RunningHmac> {
+        match self {
+            Self::Signature { running, .. } => Some(running),
+            Self::AnyHook { .. } | Self::Source { .. } => None,
+        }
+    }
+
+    /// Verifies what was read; `body`: the bytes, if they were kept.
+    ///
+    /// # Errors
+    /// The hash budget of its source is empty.
+    pub(super) async fn finish(
+        self,
+        body: Option<&[u8]>,
+        held: &mut UnverifiedBytes,
+    ) -> Result<Option<Verified>, RefusalReason> {
+        match (self, body) {
+            (Self::Signature { running, presented, hook }, _) => {
+                Ok(running.matching(&presented).map(|secret| Verified { hook, secret }))
+            }
+            (Self::AnyHook { keys, presented }, Some(body)) => any_hook(keys, presented, body, held).await,
+            (Self::AnyHook { .. }, None) => Ok(None),
+            (Self::Source { hook }, _) => Ok(Some(Verified { hook, secret: 0 })),
+        }
+    }
+}
+
+/// Tries the hooks of the entity that a body names, at most six secrets, then all others if the body is small: the provider does not
+/// document that a delivery names the entity of its hook.
+async fn any_hook(
+    keys: &BTreeMap<InvoicingHook, SigningKeys>,
+    presented: PresentedSignature,
+    body: &[u8],
+    held: &mut UnverifiedBytes,
+) -> Result<Option<Verified>, RefusalReason> {
+    let entity = InvoicingEvent::entity_named(body);
+    let (named, others): (Vec<_>, Vec<_>) = keys.iter().partition(|(hook, _)| Some(hook.entity) == entity);
+    let others = if body.len() <= ALL_HOOKS_BODY_LIMIT { others } else { Vec::new() };
+    for group in [named, others] {
+        let mut running = SigningKeys::start_all(group.iter().map(|(_, keys)| *keys));
+        hash(body, &mut running, held, &mut 0).await?;
+        let Some(mut secret) = running.matching(&presented) else { continue };
+        for (hook, keys) in group {
+            if secret < keys.count() {
+                return Ok(Some(Verified { hook: Some(*hook), secret }));
+            }
+            secret -= keys.count();
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use base::secret::Secret;
+    use model::InvoicingEntity;
+
+    use super::{
+        super::budget::{HashLimit, ReceiverBudget},
+        *,
+    };
+    use crate::webhooks::signature::{Scheme, hook_secret, sign};
+
+    const MASTERS: [&str; 2] = ["the invoicing secret of today...", "the invoicing secret before it.."];
+
+    fn secret(master: usize, hook: InvoicingHook) -> Secret {
+        hook_secret(&Secret::new(MASTERS[master]), hook.entity, hook.action)
+    }
+
+    /// Two secrets for each of all hooks, as while they are rotated.
+    fn keys() -> BTreeMap<InvoicingHook, SigningKeys> {
+        let hooks = InvoicingEntity::all()
+            .flat_map(|entity| entity.actions().iter().map(move |&action| InvoicingHook { entity, action }));
+        let keys = |hook| {
+            SigningKeys::new(
+                [0, 1].map(|master| secret(master, hook)).each_ref().map(|one| one.reveal().as_bytes()),
+            )
+        };
+        hooks.map(|hook| (hook, keys(hook))).collect()
+    }
+
+    /// What comes of a body, and how many secrets hashed it.
+    async fn tried(body: &[u8], signature: &str) -> (Option<Verified>, usize) {
+        let limit = HashLimit { burst: 1 << 40, per_second: 0, free: 0 };
+        let budget = ReceiverBudget::new(1 << 20, 1 << 20, limit);
+        let source = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let mut held = budget.enter(body.len(), source).unwrap();
+        let keys = keys();
+        let presented = PresentedSignature::parse(signature.as_bytes(), Scheme::Required).unwrap();
+
+        let check = BodyCheck::AnyHook { keys: &keys, presented };
+        let verified = check.finish(Some(body), &mut held).await.unwrap();
+
+        (verified, held.hashed_bytes() / body.len())
+    }
+
+    #[tokio::test]
+    async fn a_body_that_names_its_entity_is_tried_with_six_keys() {
+        for form in [
+            r#"{"Entity":"Product"}"#,
+            r#"{"Id":"1","Notifications":[{"Entity":"Product","Action":"Created"}]}"#,
+        ] {
+            for hook in keys().into_keys().filter(|hook| hook.entity == InvoicingEntity::Product) {
+                for master in [0, 1] {
+                    let signature = sign(&secret(master, hook), form.as_bytes());
+
+                    let found = tried(form.as_bytes(), &signature).await;
+
+                    assert_eq!(found, (Some(Verified { hook: Some(hook), secret: master }), 6), "{form}");
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn every_hook_verifies_whatever_its_body_names() {
+        let bodies = [
+            r#"{"Entity":"Customer"}"#,
+            r#"{"Entity":"Something new"}"#,
+            r#"{"EntityId":"1"}"#,
+            r#"{"Notifications":[{"Action":"Created"}]}"#,
+            r#"{"Notifications":7}"#,
+            "no JSON",
+        ];
+        for body in bodies {
+            for hook in keys().into_keys() {
+                let signature = sign(&secret(1, hook), body.as_bytes());
+
+                let (verified, _) = tried(body.as_bytes(), &signature).await;
+
+                assert_eq!(verified, Some(Verified { hook: Some(hook), secret: 1 }), "{body}");
+            }
+            let forged = sign(&Secret::new(MASTERS[0]), body.as_bytes());
+            assert_eq!(tried(body.as_bytes(), &forged).await, (None, 2 * keys().len()), "{body}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_large_body_is_tried_with_the_keys_of_its_entity() {
+        for (entity, expected) in [("Customer", 6), ("Something new", 0)] {
+            let body = format!(r#"{{"Entity":"{entity}","More":"{}"}}"#, "x".repeat(ALL_HOOKS_BODY_LIMIT));
+            let forged = sign(&Secret::new(MASTERS[0]), body.as_bytes());
+
+            assert_eq!(tried(body.as_bytes(), &forged).await, (None, expected), "{entity}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_spent_source_is_refused_before_the_next_piece_is_hashed() {
+        let budget = ReceiverBudget::new(1 << 20, 1 << 20, HashLimit { burst: 100, per_second: 0, free: 0 });
+        let mut held = budget.enter(0, IpAddr::V4(Ipv4Addr::LOCALHOST)).unwrap();
+        let (keys, body) = (keys(), br#"{"EntityId":"1"}"#);
+        let presented =
+            PresentedSignature::parse(sign(&Secret::new("x"), body).as_bytes(), Scheme::Required).unwrap();
+
+        let first = BodyCheck::AnyHook { keys: &keys, presented }.finish(Some(body), &mut held).await;
+        let second = BodyCheck::AnyHook { keys: &keys, presented }.finish(Some(body), &mut held).await;
+
+        assert!(matches!((first, second), (Ok(None), Err(RefusalReason::Throttled))));
     }
 }

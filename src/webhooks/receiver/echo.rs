@@ -1,11 +1,82 @@
-//! The invoicing API asks whether an address is ours: it sends a GUID and wants it back.
+//! The echo of an invoicing address: the provider sends a GUID and expects it back.
 //!
-//! Nothing but a GUID goes back, as it came. Whatever else is asked, by whomever, is not reflected.
+//! Only a GUID is echoed, as it was written; nothing else is reflected.
 
+use std::{sync::Arc, time::Duration};
+
+use axum::{body::Body, response::Response};
+use http::{HeaderValue, header, request::Parts};
+use tokio::time::Instant;
 use uuid::Uuid;
 
-/// The one GUID that a query asks to be echoed; `None` where there is none, more than one, or something else.
-pub(super) fn asked(query: Option<&str>) -> Option<&str> {
+use base::metrics::RefusalReason;
+use model::{InvoicingHook, Moment};
+
+use super::{Echoed, request::RequestHandler};
+use crate::webhooks::receivers::{Receiver, ReceiverLookup, ReceiverState};
+
+/// Shortest time between two reported echoes of one address.
+const ECHO_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A connector and the hook whose own address it is; `None`: the shared address.
+pub(super) type EchoAddress = (Arc<str>, Option<InvoicingHook>);
+
+impl RequestHandler {
+    /// Answers the echo of an invoicing address.
+    pub(super) async fn echo(
+        &self,
+        found: ReceiverLookup,
+        hook: Option<InvoicingHook>,
+        head: &Parts,
+        body: Body,
+    ) -> Response {
+        let refusal = match (found, asked(head.uri.query())) {
+            (ReceiverLookup::Received(receiver), _) if receiver.state == ReceiverState::Stopped => {
+                RefusalReason::Stopped
+            }
+            (ReceiverLookup::Received(receiver), Some(guid)) => {
+                if self.admit(head, Some(&receiver)).is_ok() {
+                    self.report_echo(&receiver, hook);
+                }
+                return echo_response(guid);
+            }
+            (ReceiverLookup::Received(_), None) => RefusalReason::Echo,
+            (ReceiverLookup::Faulty, _) => RefusalReason::Faulty,
+            (ReceiverLookup::NotLoaded, _) => RefusalReason::Starting,
+            (ReceiverLookup::NotConfigured, _) => RefusalReason::Route,
+        };
+        self.refuse(refusal, head, body).await
+    }
+
+    /// Reports an echo, at most once in [`ECHO_INTERVAL`] for each address, because anybody may ask for one. The answer does not wait:
+    /// a hook whose echo is lost is still in the provider's list.
+    fn report_echo(&self, receiver: &Receiver, hook: Option<InvoicingHook>) {
+        let Some(echoed) = &self.options.echoed else { return };
+        let connector = Arc::clone(&receiver.connector);
+        let mut echoes = self.echoes.lock();
+        let (place, now) = ((Arc::clone(&connector), hook), Instant::now());
+        if echoes.get(&place).is_some_and(|last| now.duration_since(*last) < ECHO_INTERVAL) {
+            return;
+        }
+        if echoed.try_send(Echoed { connector, hook, received_at: Moment::now().micros() }).is_ok() {
+            echoes.retain(|_, last| now.duration_since(*last) < ECHO_INTERVAL);
+            echoes.insert(place, now);
+        }
+    }
+}
+
+/// The requested echo. The headers keep browsers from interpreting it as anything but text.
+fn echo_response(guid: &str) -> Response {
+    let mut response = Response::new(Body::from(guid.to_owned()));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// The GUID of a query with exactly one `echo`; `None`: there is none, or several, or the value is no GUID.
+fn asked(query: Option<&str>) -> Option<&str> {
     let mut values = query?.split('&').filter_map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         (name == "echo").then_some(value)
@@ -14,7 +85,7 @@ pub(super) fn asked(query: Option<&str>) -> Option<&str> {
     is_guid(value).then_some(value)
 }
 
-/// 32 hexadecimal digits, with all the dashes or none; in no braces and behind no scheme.
+/// 32 hexadecimal digits with all dashes or none, without braces or `urn:`.
 fn is_guid(text: &str) -> bool {
     matches!(text.len(), 32 | 36) && Uuid::try_parse(text).is_ok()
 }

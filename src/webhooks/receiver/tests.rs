@@ -1,4 +1,4 @@
-//! What goes on inside: what is logged, what is counted and given back. What senders see is held by the integration tests,
+//! Logs, metrics and budgets of the receiver. What senders see is tested by the integration tests,
 //! over real connections.
 
 use std::{
@@ -9,10 +9,15 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use axum::{body::Body, extract::ConnectInfo};
+use axum::{
+    Router,
+    body::Body,
+    extract::{ConnectInfo, Request},
+};
 use bytes::Bytes;
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use http::{StatusCode, Version};
+use tokio::time::Instant;
 use tower_service::Service as _;
 
 use base::secret::Secret;
@@ -22,7 +27,8 @@ use crate::{
     config::{Providers, WebhookSource},
     telemetry::captured_logs::captured_logs,
     webhooks::{
-        receivers::{Receiver, Taking, Trust},
+        intake::{Accept, DeliveryOutcome},
+        receivers::{Receiver, ReceiverState, Receivers, Trust},
         signature,
     },
 };
@@ -34,10 +40,13 @@ const PATH: &str = "/webhooks/accounting/hooks/customers";
 #[derive(Default)]
 struct Counting(AtomicUsize);
 
-impl Take for Counting {
-    fn take(&self, _: Delivery, _: Reading, _: Instant) -> impl Future<Output = Outcome> + Send {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        ready(Outcome::Durable)
+impl Counting {
+    fn accept(self: &Arc<Self>) -> Accept {
+        let counting = Arc::clone(self);
+        Arc::new(move |_, _, _| {
+            counting.0.fetch_add(1, Ordering::Relaxed);
+            ready(DeliveryOutcome::Durable).boxed()
+        })
     }
 }
 
@@ -57,14 +66,14 @@ fn config() -> BTreeMap<String, String> {
 
 fn receiver() -> Receiver {
     let (source, _) = WebhookSource::parse("hooks", &config(), &Providers::new([])).unwrap();
-    Receiver::of(&source, "dead".to_owned(), Taking::All).unwrap()
+    Receiver::of(&source, "dead".to_owned(), ReceiverState::Running).unwrap()
 }
 
 fn routes(options: Options) -> (Router, Arc<Counting>) {
     let receivers = Receivers::new();
     receivers.set(vec![Arc::new(receiver())], Vec::new());
     let take = Arc::new(Counting::default());
-    (router(receivers, Arc::clone(&take), mpsc::channel(1).0, options), take)
+    (router(receivers, take.accept(), mpsc::channel(1).0, options), take)
 }
 
 async fn post(router: &Router, signature: &str, body: Body) -> StatusCode {
@@ -73,14 +82,14 @@ async fn post(router: &Router, signature: &str, body: Body) -> StatusCode {
 }
 
 #[test]
-fn what_is_read_for_nobody_is_what_a_connector_takes_that_sets_no_limits() {
+fn limits_for_unknown_connectors_are_the_defaults() {
     let receiver = receiver();
     let (accounting, invoicing) = (receiver.accounting.unwrap(), receiver.invoicing.unwrap());
     let Trust::Signed { header, .. } = invoicing.trust else { panic!("nothing is signed") };
 
-    assert_eq!(accounting.body_limit, deliver::NOBODYS_LIMIT);
-    assert_eq!(invoicing.body_limit, deliver::NOBODYS_INVOICING_LIMIT);
-    assert_eq!(header, deliver::NOBODYS_HEADER);
+    assert_eq!(accounting.body_limit, request::UNKNOWN_ACCOUNTING_BODY_LIMIT);
+    assert_eq!(invoicing.body_limit, request::UNKNOWN_INVOICING_BODY_LIMIT);
+    assert_eq!(header, request::UNKNOWN_SIGNATURE_HEADER);
 }
 
 const ACKNOWLEDGE: &[u8] = br#"{"EventType":{"EventType":"Acknowledge"},"WebhookId":"a name"}"#;
@@ -98,7 +107,7 @@ async fn no_secret_signature_or_body_is_in_any_log_line() {
             let (router, take) = routes(Options::default());
             let taken = post(&router, &signed, Body::from(&good[..])).await;
             let forged = post(&router, &signed, Body::from("a name")).await;
-            // Nobody listens, which is worth a line.
+            // The channel is full, which is logged.
             let dropped = post(&router, &acknowledged, Body::from(ACKNOWLEDGE)).await;
 
             assert_eq!([taken, forged, dropped], [StatusCode::OK, StatusCode::UNAUTHORIZED, StatusCode::OK]);
@@ -114,14 +123,14 @@ async fn no_secret_signature_or_body_is_in_any_log_line() {
 }
 
 #[tokio::test]
-async fn a_subscription_that_is_kept_here_is_not_accepted_before_somebody_can_know_of_it() {
+async fn a_managed_subscription_is_accepted_only_once_recorded() {
     let (asked, mut heard) = mpsc::channel(1);
     let mut kept = receiver();
-    kept.told.manages = true;
+    kept.advertised.manages = true;
     let receivers = Receivers::new();
     receivers.set(vec![Arc::new(kept)], Vec::new());
     let options = Options { acknowledge_time: Duration::from_millis(50), ..Options::default() };
-    let router = router(receivers, Arc::new(Counting::default()), asked, options);
+    let router = router(receivers, Arc::<Counting>::default().accept(), asked, options);
     let signed = signature::sign(&Secret::new(SECRET), ACKNOWLEDGE);
 
     let unheard = post(&router, &signed, Body::from(ACKNOWLEDGE)).await;
@@ -138,7 +147,7 @@ async fn a_subscription_that_is_kept_here_is_not_accepted_before_somebody_can_kn
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_read_to_its_end_gives_back_what_it_held() {
+async fn an_aborted_body_returns_its_memory() {
     let (router, take) = routes(Options { unverified_bytes: 1_300, ..Options::default() });
     const BODY: &[u8] = &[b' '; 900];
     let signed = signature::sign(&Secret::new(SECRET), BODY);
@@ -175,11 +184,15 @@ async fn a_body_must_be_there_in_time_and_a_handler_waits_no_longer() {
 }
 
 #[tokio::test]
-async fn nobody_is_told_that_a_connector_is_not_there_before_that_is_known() {
+async fn unknown_connectors_get_503_until_configs_are_loaded() {
     let receivers = Receivers::new();
     receivers.set_partial(true);
-    let routes =
-        router(receivers.clone(), Arc::new(Counting::default()), mpsc::channel(1).0, Options::default());
+    let routes = router(
+        receivers.clone(),
+        Arc::<Counting>::default().accept(),
+        mpsc::channel(1).0,
+        Options::default(),
+    );
     let ask = async |method: &str, path: &str| {
         let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
         let answer = routes.clone().call(request).await.unwrap();
@@ -212,10 +225,10 @@ fn invoicing_routes(options: Options) -> (Router, Arc<Counting>) {
     }
     let (source, _) = WebhookSource::parse("hooks", &config, &Providers::new([])).unwrap();
     let receivers = Receivers::new();
-    let receiver = Receiver::of(&source, "dead".to_owned(), Taking::All).unwrap();
+    let receiver = Receiver::of(&source, "dead".to_owned(), ReceiverState::Running).unwrap();
     receivers.set(vec![Arc::new(receiver)], Vec::new());
     let take = Arc::new(Counting::default());
-    (router(receivers, Arc::clone(&take), mpsc::channel(1).0, options), take)
+    (router(receivers, take.accept(), mpsc::channel(1).0, options), take)
 }
 
 const OWN: &str = "/api/webhooks/incoming/Invoicing/customer-created";
@@ -326,7 +339,7 @@ async fn a_spent_source_is_refused_and_another_is_not() {
 
     assert_eq!(text.matches("webhook.proxies").count(), 1, "{text}");
 
-    // Bodies of the usual size at an address of its own are verified even then.
+    // Bodies of the usual size at the own address of a hook are verified even then.
     let hash_limit = HashLimit { burst: 0, per_second: 0, free: 4 };
     let (router, _) = invoicing_routes(Options { hash_limit, ..Options::default() });
     let answers = [

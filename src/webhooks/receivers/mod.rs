@@ -1,11 +1,11 @@
-//! Who is received: for every connector what its deliveries are held to, ready to verify with.
+//! The receivers: for each connector how its deliveries are verified, ready to use, and what has been delivered to it.
 //!
-//! Configurations ─▶ [`Receiver::of`] ─▶ [`Receivers::set`] ─▶ one look-up per request. Nothing here reads files or asks
-//! anybody: what is in the table is served also when everything else is away.
+//! Configurations ─▶ [`Receiver::of`] ─▶ [`Receivers::set`] ─▶ one look-up for each request. Nothing here reads files or the network:
+//! requests are served from this table also while everything else is down.
 //!
-//! - A request sees one table, whole: a change is seen by the requests that come after it.
-//! - No receiver without a way to trust its deliveries: a secret too short to be one, or neither signature nor addresses, is
-//!   refused here, whoever wrote the configuration.
+//! - A request sees one whole table; a change applies to later requests.
+//! - Every receiver verifies: a secret that is too short, or a configuration with neither signature nor source addresses, is refused
+//!   here, whatever wrote the configuration.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -16,17 +16,18 @@ use std::{
 
 use http::HeaderName;
 use ipnet::IpNet;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use base::{retry::Retry, secret::Secret};
-use model::{CompanyId, Fingerprint, InvoicingHook, TenantId};
+use model::{AccountingResource, CompanyId, Fingerprint, InvoicingHook, Target, TenantId, Traffic};
 
-use super::signature::{self, Keys, SHORTEST_SECRET, fingerprints};
+use super::signature::{self, SHORTEST_SECRET, SigningKeys, fingerprints};
 use crate::config::{self, connector::webhook::SignatureTrust};
 
-/// The shortest and the longest time between two tellings of what was heard.
-const OFTEN: Duration = Duration::from_millis(100);
-const SELDOM: Duration = Duration::from_secs(10);
+/// Bounds of the interval between two heartbeats after deliveries.
+const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A connector whose deliveries are received.
 #[derive(Debug)]
@@ -37,96 +38,96 @@ pub struct Receiver {
     pub prefix: Arc<str>,
     /// Topic of its dead letters.
     pub dead_letters: Arc<str>,
-    /// What becomes of its deliveries.
-    pub state: Taking,
-    /// Accounting deliveries, where it takes any.
-    pub accounting: Option<Accounting>,
-    /// Invoicing deliveries, where it takes any.
-    pub invoicing: Option<Invoicing>,
-    /// Networks that deliveries may come from; empty for any.
+    /// Whether its deliveries are published.
+    pub state: ReceiverState,
+    /// How accounting deliveries are verified, if it takes any.
+    pub accounting: Option<AccountingReceiver>,
+    /// How invoicing deliveries are verified, if it takes any.
+    pub invoicing: Option<InvoicingReceiver>,
+    /// Networks that deliveries may come from; empty: any.
     pub sources: Vec<IpNet>,
-    /// What others are told of it.
-    pub told: Told,
+    /// What heartbeats say about it.
+    pub advertised: Advertised,
 }
 
-/// What others are told of a receiver: which secrets it verifies with, and how often that it was heard.
+/// What heartbeats say about a receiver: the secrets it verifies with; and how often they are sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct Advertised {
     /// Fingerprints of the secrets of accounting deliveries.
     pub accounting: BTreeSet<Fingerprint>,
-    /// The same of those from which the secrets of invoicing hooks are derived; that of nothing where none are signed.
+    /// Fingerprints of the secrets from which those of invoicing hooks are derived; that of the empty text if none are signed.
     pub invoicing: BTreeSet<Fingerprint>,
-    /// Time between two tellings.
+    /// Interval between two heartbeats after deliveries.
     pub every: Duration,
-    /// Whether its subscriptions are kept here: then none may become active that nobody here knows of.
+    /// Whether this cluster manages its subscriptions: then an Acknowledge must be in Kafka before it is answered.
     pub manages: bool,
 }
 
-/// What becomes of a connector's deliveries.
+/// Whether a connector's deliveries are published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taking {
-    /// They are published: RUNNING.
-    All,
-    /// They are kept until the connector runs again: PAUSED. To a sender that is no difference.
-    SpoolOnly,
-    /// They are refused, and the provider may try again later: STOPPED.
-    Nothing,
+pub enum ReceiverState {
+    /// They are published.
+    Running,
+    /// They are accepted and kept in the spool until the connector runs again.
+    Paused,
+    /// They are answered 503.
+    Stopped,
 }
 
 /// How accounting deliveries are verified.
 #[derive(Debug)]
-pub struct Accounting {
-    /// The secret, and the one before it.
-    pub keys: Keys,
-    /// Bytes of the largest body.
+pub struct AccountingReceiver {
+    /// The current and the previous secret.
+    pub keys: SigningKeys,
+    /// Body limit in bytes.
     pub body_limit: usize,
 }
 
 /// How invoicing deliveries are verified.
 #[derive(Debug)]
-pub struct Invoicing {
+pub struct InvoicingReceiver {
     /// The segment of the path that names the service: the last one of the shared address.
     pub segment: String,
-    /// The hooks whose deliveries are taken, each also at an address of its own.
+    /// The hooks whose deliveries are taken, each also at its own address.
     pub hooks: BTreeSet<InvoicingHook>,
-    /// How they are trusted.
+    /// What verifies them.
     pub trust: Trust,
     /// Companies of the tenants.
     pub tenants: Arc<BTreeMap<TenantId, CompanyId>>,
-    /// Bytes of the largest body.
+    /// Body limit in bytes.
     pub body_limit: usize,
 }
 
-/// How invoicing deliveries are trusted.
+/// What verifies invoicing deliveries.
 #[derive(Debug)]
 pub enum Trust {
-    /// By signature.
+    /// A signature.
     Signed {
-        /// The header it is in.
+        /// The header with the signature.
         header: HeaderName,
-        /// The secret of each hook, then the one before it.
-        keys: BTreeMap<InvoicingHook, Keys>,
+        /// The current and the previous secret of each hook.
+        keys: BTreeMap<InvoicingHook, SigningKeys>,
     },
-    /// By [`Receiver::sources`] alone, which are not empty.
+    /// The source address alone; [`Receiver::sources`] is not empty.
     Addresses,
 }
 
-/// Why a configuration makes no receiver.
+/// Why a configuration cannot be received.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Anybody could guess it.
+    /// The secret could be guessed.
     #[error("{key}: is shorter than {SHORTEST_SECRET} bytes; set a longer secret, here and at the provider")]
     ShortSecret {
         /// Where it is set.
         key: &'static str,
     },
-    /// No request can have it.
+    /// The name of the signature header is not valid.
     #[error(
         "invoicing.signature.header: is not the name of a header; name the one that carries the signature"
     )]
     Header(#[source] http::header::InvalidHeaderName),
-    /// Anybody could invent events.
+    /// Deliveries would not be verified at all.
     #[error(
         "invoicing.signature.policy: is off without source.addresses; name the provider's networks there, or require \
          signatures"
@@ -135,7 +136,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The same configuration makes the same mistake.
+    /// Never: the same configuration fails again.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         Retry::Never
@@ -143,20 +144,24 @@ impl Error {
 }
 
 impl Receiver {
-    /// What a configuration asks for.
+    /// The receiver of a configuration.
     ///
     /// # Errors
-    /// Its deliveries could not be trusted; says which key to mend.
-    pub fn of(source: &config::WebhookSource, dead_letters: String, state: Taking) -> Result<Self, Error> {
+    /// Its deliveries could not be verified; names the key to correct.
+    pub fn of(
+        source: &config::WebhookSource,
+        dead_letters: String,
+        state: ReceiverState,
+    ) -> Result<Self, Error> {
         let accounting = source.accounting.as_ref().map(|accounting| {
             let mut secrets = vec![long("accounting.secret", &accounting.secret)?];
             if let Some(previous) = &accounting.previous_secret {
                 secrets.push(long("accounting.secret.previous", previous)?);
             }
-            Ok(Accounting { keys: Keys::new(secrets), body_limit: source.body_limit_bytes })
+            Ok(AccountingReceiver { keys: SigningKeys::new(secrets), body_limit: source.body_limit_bytes })
         });
         let invoicing = source.invoicing.as_ref().map(|invoicing| {
-            Ok(Invoicing {
+            Ok(InvoicingReceiver {
                 segment: invoicing.segment.clone(),
                 hooks: invoicing.hooks.clone(),
                 trust: trust(invoicing, &source.source_addresses)?,
@@ -172,7 +177,7 @@ impl Receiver {
             accounting: accounting.transpose()?,
             invoicing: invoicing.transpose()?,
             sources: source.source_addresses.clone(),
-            told: told(source),
+            advertised: advertised(source),
         })
     }
 
@@ -189,53 +194,53 @@ impl Receiver {
     }
 }
 
-/// A connector that is configured and cannot be received: what would verify its deliveries is not to be had.
+/// A connector that is configured and cannot be received, because its secrets or its configuration cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Faulty {
+pub struct FaultyReceiver {
     /// Its name.
     pub connector: String,
-    /// Last segment of the path of its invoicing deliveries, where it takes any.
+    /// Its segment for invoicing deliveries, if it takes any.
     pub segment: Option<String>,
 }
 
-/// Whose deliveries come to an address.
+/// The receiver of an address.
 #[derive(Debug, Clone)]
-pub enum Found {
-    /// This one's.
+pub enum ReceiverLookup {
+    /// It is received.
     Received(Arc<Receiver>),
-    /// A [`Faulty`] one's.
+    /// It belongs to a [`FaultyReceiver`].
     Faulty,
-    /// That is not known yet.
-    Unknown,
-    /// Nobody's.
-    Nobody,
+    /// The configurations are not loaded yet.
+    NotLoaded,
+    /// No connector has it.
+    NotConfigured,
 }
 
-/// The receivers of the moment. Cheap to clone; all clones are one table.
+/// The current receivers. Cheap to clone; all clones share one table.
 #[derive(Debug, Clone, Default)]
-pub struct Receivers(Arc<watch::Sender<Table>>);
+pub struct Receivers(Arc<watch::Sender<ReceiverTable>>);
 
-/// Who is received.
+/// The table of receivers.
 #[derive(Debug, Default)]
-pub struct Table {
+pub struct ReceiverTable {
     by_connector: HashMap<Arc<str>, Arc<Receiver>>,
     by_segment: HashMap<String, Arc<Receiver>>,
-    faulty: Vec<Faulty>,
-    /// There may be others: the table is that of an earlier run, or of none.
+    faulty: Vec<FaultyReceiver>,
+    /// The configurations are not loaded: the table is that of an earlier run, or empty.
     partial: bool,
 }
 
 impl Receivers {
-    /// Nobody is received yet.
+    /// An empty table.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Receives these from now on, and nobody else; tells the provider to try those that are faulty again later. Of two with one
-    /// invoicing segment the first gets its deliveries.
-    pub fn set(&self, table: Vec<Arc<Receiver>>, faulty: Vec<Faulty>) {
-        let mut new = Table { faulty, ..Table::default() };
+    /// Replaces the table. Deliveries to a faulty connector are answered 503. Of two connectors with one invoicing segment the first gets
+    /// its deliveries.
+    pub fn set(&self, table: Vec<Arc<Receiver>>, faulty: Vec<FaultyReceiver>) {
+        let mut new = ReceiverTable { faulty, ..ReceiverTable::default() };
         for receiver in table {
             if let Some(invoicing) = &receiver.invoicing {
                 let segment = invoicing.segment.clone();
@@ -243,41 +248,43 @@ impl Receivers {
             }
             new.by_connector.insert(Arc::clone(&receiver.connector), receiver);
         }
-        self.0.send_modify(|table| *table = Table { partial: table.partial, ..new });
+        self.0.send_modify(|table| *table = ReceiverTable { partial: table.partial, ..new });
     }
 
-    /// Says whether there may be others than those that were set. Until that is known, requests to unknown connectors are answered
-    /// 503: the provider gives up an address that does not know it.
+    /// Sets whether configurations are still missing. As long as they are, requests to unknown connectors are answered 503, because the
+    /// provider disables an address that answers 401.
     pub fn set_partial(&self, partial: bool) {
         self.0.send_if_modified(|table| std::mem::replace(&mut table.partial, partial) != partial);
     }
 
     /// Changes whenever [`Receivers`] does.
     #[must_use]
-    pub fn changes(&self) -> watch::Receiver<Table> {
+    pub fn changes(&self) -> watch::Receiver<ReceiverTable> {
         self.0.subscribe()
     }
 
-    /// Whose accounting deliveries have this connector's name in their path.
+    /// The receiver of `/webhooks/accounting/{connector}`.
     #[must_use]
-    pub fn accounting(&self, connector: &str) -> Found {
+    pub fn accounting(&self, connector: &str) -> ReceiverLookup {
         let table = self.0.borrow();
         let receiver = table.by_connector.get(connector).filter(|receiver| receiver.accounting.is_some());
         table.found(receiver, |faulty| faulty.connector == connector)
     }
 
-    /// Whose invoicing deliveries come to the own address of a hook below this segment.
+    /// The receiver of the own address of a hook below this segment.
     #[must_use]
-    pub fn invoicing_hook(&self, segment: &str, hook: InvoicingHook) -> Found {
+    pub fn invoicing_hook(&self, segment: &str, hook: InvoicingHook) -> ReceiverLookup {
         match self.invoicing(segment) {
-            Found::Received(receiver) if !receiver.takes(hook) => self.0.borrow().found(None, |_| false),
+            ReceiverLookup::Received(receiver) if !receiver.takes(hook) => {
+                self.0.borrow().found(None, |_| false)
+            }
             found => found,
         }
     }
 
-    /// Whose invoicing deliveries have this last segment in their path.
+    /// The receiver of the shared address with this segment.
     #[must_use]
-    pub fn invoicing(&self, segment: &str) -> Found {
+    pub fn invoicing(&self, segment: &str) -> ReceiverLookup {
         let table = self.0.borrow();
         table.found(table.by_segment.get(segment), |faulty| faulty.segment.as_deref() == Some(segment))
     }
@@ -291,18 +298,22 @@ impl Receivers {
     }
 }
 
-impl Table {
-    fn found(&self, receiver: Option<&Arc<Receiver>>, is_it: impl Fn(&Faulty) -> bool) -> Found {
+impl ReceiverTable {
+    fn found(
+        &self,
+        receiver: Option<&Arc<Receiver>>,
+        is_it: impl Fn(&FaultyReceiver) -> bool,
+    ) -> ReceiverLookup {
         match receiver {
-            Some(receiver) => Found::Received(Arc::clone(receiver)),
-            None if self.faulty.iter().any(is_it) => Found::Faulty,
-            None if self.partial => Found::Unknown,
-            None => Found::Nobody,
+            Some(receiver) => ReceiverLookup::Received(Arc::clone(receiver)),
+            None if self.faulty.iter().any(is_it) => ReceiverLookup::Faulty,
+            None if self.partial => ReceiverLookup::NotLoaded,
+            None => ReceiverLookup::NotConfigured,
         }
     }
 }
 
-fn told(source: &config::WebhookSource) -> Told {
+fn advertised(source: &config::WebhookSource) -> Advertised {
     let accounting = source.accounting.as_ref();
     let accounting = accounting.map(|one| fingerprints(&one.secret, one.previous_secret.as_ref()));
     let invoicing = source.invoicing.as_ref().map(|invoicing| match &invoicing.signature {
@@ -311,10 +322,10 @@ fn told(source: &config::WebhookSource) -> Told {
         }
         SignatureTrust::Off => [Fingerprint::of("")].into(),
     });
-    Told {
+    Advertised {
         accounting: accounting.unwrap_or_default(),
         invoicing: invoicing.unwrap_or_default(),
-        every: (source.subscriptions.poll / 4).clamp(OFTEN, SELDOM),
+        every: (source.subscriptions.poll / 4).clamp(MIN_HEARTBEAT_INTERVAL, MAX_HEARTBEAT_INTERVAL),
         manages: source.manage_subscriptions,
     }
 }
@@ -334,7 +345,7 @@ fn trust(
         let masters = [Some(secret), previous_secret.as_ref()].into_iter().flatten();
         let secrets = masters.map(|master| signature::hook_secret(master, hook.entity, hook.action));
         let secrets: Vec<Secret> = secrets.collect();
-        (*hook, Keys::new(secrets.iter().map(|secret| secret.reveal().as_bytes())))
+        (*hook, SigningKeys::new(secrets.iter().map(|secret| secret.reveal().as_bytes())))
     };
     Ok(Trust::Signed {
         header: HeaderName::from_bytes(header.as_bytes()).map_err(Error::Header)?,
@@ -342,10 +353,90 @@ fn trust(
     })
 }
 
-/// The bytes of a secret that is long enough to be one.
+/// The bytes of a secret that is long enough.
 fn long<'a>(key: &'static str, secret: &'a Secret) -> Result<&'a [u8], Error> {
     let bytes = secret.reveal().as_bytes();
     if bytes.len() < SHORTEST_SECRET { Err(Error::ShortSecret { key }) } else { Ok(bytes) }
+}
+
+/// Accounting subscriptions that are counted for one connector. Hooks are bounded by their kinds.
+pub const MAX_TRACKED_WEBHOOKS: usize = 256;
+
+/// The subscription that sent a delivery.
+#[derive(Debug, Clone, Copy)]
+pub enum DeliveredBy<'a> {
+    /// An accounting webhook, and its resource if that is known.
+    Webhook(&'a str, Option<AccountingResource>),
+    /// An invoicing hook, identified by its secret.
+    Hook(InvoicingHook),
+}
+
+/// Deliveries of one connector.
+#[derive(Debug, Clone, Default)]
+pub struct ConnectorStats {
+    /// All of them.
+    pub count: u64,
+    /// By webhook.
+    pub webhooks: BTreeMap<String, Traffic>,
+    /// By hook.
+    pub hooks: BTreeMap<Target, Traffic>,
+}
+
+/// Durable deliveries by subscription, with the time of the last one. Cheap to clone; all clones share one map.
+///
+/// Receivers count, with one short lock for each delivery; heartbeats report the counts. For each connector the
+/// [`MAX_TRACKED_WEBHOOKS`] ids with the latest deliveries are kept, because ids come from outside.
+#[derive(Debug, Clone, Default)]
+pub struct DeliveryStats(Arc<Mutex<HashMap<Arc<str>, ConnectorStats>>>);
+
+impl DeliveryStats {
+    /// Counts a durable delivery.
+    pub fn note(&self, connector: &Arc<str>, by: DeliveredBy<'_>, at: i64) {
+        let mut all = self.0.lock();
+        if !all.contains_key(connector) {
+            all.insert(Arc::clone(connector), ConnectorStats::default());
+        }
+        let Some(heard) = all.get_mut(connector) else { return };
+        heard.count += 1;
+        match by {
+            DeliveredBy::Webhook(id, resource) => {
+                if let Some(known) = heard.webhooks.get_mut(id) {
+                    known.resource = resource.or(known.resource);
+                    return record(known, at);
+                }
+                if heard.webhooks.len() >= MAX_TRACKED_WEBHOOKS {
+                    let oldest = heard.webhooks.iter().min_by_key(|(_, traffic)| traffic.last);
+                    if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
+                        heard.webhooks.remove(&oldest);
+                    }
+                }
+                heard.webhooks.insert(id.to_owned(), Traffic { resource, last: at, count: 1 });
+            }
+            DeliveredBy::Hook(hook) => record(heard.hooks.entry(Target::Invoicing(hook)).or_default(), at),
+        }
+    }
+
+    /// Number of deliveries of a connector.
+    #[must_use]
+    pub fn count(&self, connector: &str) -> u64 {
+        self.0.lock().get(connector).map_or(0, |heard| heard.count)
+    }
+
+    /// Deliveries of a connector.
+    #[must_use]
+    pub fn of(&self, connector: &str) -> ConnectorStats {
+        self.0.lock().get(connector).cloned().unwrap_or_default()
+    }
+
+    /// Drops connectors that are not received any more.
+    pub fn retain(&self, is_received: impl Fn(&str) -> bool) {
+        self.0.lock().retain(|connector, _| is_received(connector));
+    }
+}
+
+fn record(traffic: &mut Traffic, at: i64) {
+    traffic.last = traffic.last.max(at);
+    traffic.count += 1;
 }
 
 #[cfg(test)]

@@ -25,14 +25,14 @@ fn source(name: &str, changes: &[(&str, &str)]) -> WebhookSource {
 }
 
 fn receiver(name: &str, changes: &[(&str, &str)]) -> Arc<Receiver> {
-    Arc::new(Receiver::of(&source(name, changes), "dead".to_owned(), Taking::All).unwrap())
+    Arc::new(Receiver::of(&source(name, changes), "dead".to_owned(), ReceiverState::Running).unwrap())
 }
 
 /// The receiver that takes the deliveries, if one does.
-fn received(found: Found) -> Option<Arc<Receiver>> {
+fn received(found: ReceiverLookup) -> Option<Arc<Receiver>> {
     match found {
-        Found::Received(receiver) => Some(receiver),
-        Found::Faulty | Found::Unknown | Found::Nobody => None,
+        ReceiverLookup::Received(receiver) => Some(receiver),
+        ReceiverLookup::Faulty | ReceiverLookup::NotLoaded | ReceiverLookup::NotConfigured => None,
     }
 }
 
@@ -89,17 +89,17 @@ fn a_secret_that_is_short_or_empty_makes_no_receiver() {
             let mut source = source("hooks", &[]);
             tamper(&mut source, Secret::new(short));
 
-            let error = Receiver::of(&source, "dead".to_owned(), Taking::All).unwrap_err();
+            let error = Receiver::of(&source, "dead".to_owned(), ReceiverState::Running).unwrap_err();
 
-            let told = error.to_string();
-            assert!(told.starts_with(&format!("{key}: ")) && told.contains("16 bytes"), "{told}");
+            let reported = error.to_string();
+            assert!(reported.starts_with(&format!("{key}: ")) && reported.contains("16 bytes"), "{reported}");
             assert_eq!(error.retry(), Retry::Never);
         }
     }
 }
 
 #[test]
-fn deliveries_that_nobody_signs_need_addresses() {
+fn unsigned_deliveries_need_source_addresses() {
     let unsigned = [("invoicing.signature.policy", "off"), ("source.addresses", "192.0.2.0/24")];
     let mut anybody = source("hooks", &unsigned);
     anybody.source_addresses.clear();
@@ -107,7 +107,7 @@ fn deliveries_that_nobody_signs_need_addresses() {
     let named = receiver("hooks", &unsigned);
 
     assert!(matches!(named.invoicing.as_ref().unwrap().trust, Trust::Addresses));
-    assert!(matches!(Receiver::of(&anybody, String::new(), Taking::All), Err(Error::Anybody)));
+    assert!(matches!(Receiver::of(&anybody, String::new(), ReceiverState::Running), Err(Error::Anybody)));
 }
 
 #[test]
@@ -167,12 +167,24 @@ fn a_hook_that_is_not_configured_has_no_address() {
     receivers.set(vec![receiver("hooks", &[])], Vec::new());
     let hook = |text: &str| InvoicingHook::from_slug(text).unwrap();
 
-    assert!(matches!(receivers.invoicing_hook("Invoicing", hook("customer-created")), Found::Received(_)));
-    assert!(matches!(receivers.invoicing_hook("Invoicing", hook("customer-updated")), Found::Nobody));
-    assert!(matches!(receivers.invoicing_hook("Others", hook("customer-created")), Found::Nobody));
+    assert!(matches!(
+        receivers.invoicing_hook("Invoicing", hook("customer-created")),
+        ReceiverLookup::Received(_)
+    ));
+    assert!(matches!(
+        receivers.invoicing_hook("Invoicing", hook("customer-updated")),
+        ReceiverLookup::NotConfigured
+    ));
+    assert!(matches!(
+        receivers.invoicing_hook("Others", hook("customer-created")),
+        ReceiverLookup::NotConfigured
+    ));
     receivers.set_partial(true);
 
-    assert!(matches!(receivers.invoicing_hook("Invoicing", hook("customer-updated")), Found::Unknown));
+    assert!(matches!(
+        receivers.invoicing_hook("Invoicing", hook("customer-updated")),
+        ReceiverLookup::NotLoaded
+    ));
 }
 
 #[test]
@@ -184,9 +196,9 @@ fn nothing_of_a_secret_is_shown() {
 }
 
 #[test]
-fn an_address_of_a_connector_at_fault_is_told_from_one_of_nobody() {
+fn faulty_and_unknown_connectors_are_distinguished() {
     let receivers = Receivers::new();
-    let faulty = |connector: &str, segment: Option<&str>| Faulty {
+    let faulty = |connector: &str, segment: Option<&str>| FaultyReceiver {
         connector: connector.into(),
         segment: segment.map(Into::into),
     };
@@ -197,21 +209,58 @@ fn an_address_of_a_connector_at_fault_is_told_from_one_of_nobody() {
     );
 
     for name in ["b", "c", "d"] {
-        assert!(matches!(receivers.accounting(name), Found::Faulty), "{name}");
+        assert!(matches!(receivers.accounting(name), ReceiverLookup::Faulty), "{name}");
     }
-    assert!(matches!(receivers.invoicing("There"), Found::Faulty));
-    assert!(matches!(receivers.accounting("a"), Found::Received(_)));
+    assert!(matches!(receivers.invoicing("There"), ReceiverLookup::Faulty));
+    assert!(matches!(receivers.accounting("a"), ReceiverLookup::Received(_)));
     assert!(
-        matches!(receivers.invoicing("Invoicing"), Found::Received(_)),
+        matches!(receivers.invoicing("Invoicing"), ReceiverLookup::Received(_)),
         "it is the one's that is received"
     );
-    assert!(matches!((receivers.accounting("e"), receivers.invoicing("E")), (Found::Nobody, Found::Nobody)));
+    assert!(matches!(
+        (receivers.accounting("e"), receivers.invoicing("E")),
+        (ReceiverLookup::NotConfigured, ReceiverLookup::NotConfigured)
+    ));
     receivers.set_partial(true);
     assert!(matches!(
         (receivers.accounting("e"), receivers.accounting("b")),
-        (Found::Unknown, Found::Faulty)
+        (ReceiverLookup::NotLoaded, ReceiverLookup::Faulty)
     ));
     receivers.set(Vec::new(), Vec::new());
     receivers.set_partial(false);
-    assert!(matches!(receivers.accounting("b"), Found::Nobody));
+    assert!(matches!(receivers.accounting("b"), ReceiverLookup::NotConfigured));
+}
+
+#[test]
+fn deliveries_are_counted_by_webhook_and_by_hook() {
+    let (hearing, hooks) = (DeliveryStats::default(), Arc::from("hooks"));
+    let hook: InvoicingHook =
+        InvoicingHook { entity: "Customer".parse().unwrap(), action: "Created".parse().unwrap() };
+
+    for at in [5, 9, 7] {
+        hearing.note(&hooks, DeliveredBy::Webhook("w-1", Some(AccountingResource::Customers)), at);
+    }
+    hearing.note(&hooks, DeliveredBy::Webhook("w-1", None), 8);
+    hearing.note(&hooks, DeliveredBy::Hook(hook), 3);
+
+    let heard = hearing.of("hooks");
+    let resource = Some(AccountingResource::Customers);
+    assert_eq!(heard.webhooks, [("w-1".to_owned(), Traffic { resource, last: 9, count: 4 })].into());
+    assert_eq!(heard.hooks[&Target::Invoicing(hook)].last, 3);
+    assert_eq!((hearing.count("hooks"), hearing.count("others")), (5, 0));
+    hearing.retain(|name| name != "hooks");
+    assert_eq!(hearing.count("hooks"), 0);
+}
+
+#[test]
+fn webhooks_with_the_latest_deliveries_are_kept() {
+    let (hearing, hooks) = (DeliveryStats::default(), Arc::from("hooks"));
+
+    for at in 0..=MAX_TRACKED_WEBHOOKS {
+        hearing.note(&hooks, DeliveredBy::Webhook(&format!("w-{at}"), None), at as i64);
+    }
+
+    let heard = hearing.of("hooks");
+    assert_eq!(heard.webhooks.len(), MAX_TRACKED_WEBHOOKS);
+    assert!(!heard.webhooks.contains_key("w-0") && heard.webhooks.contains_key("w-1"));
 }

@@ -1,7 +1,7 @@
-//! Calls to the provider, and what their answers mean to a plan.
+//! Calls to the provider, and what their answers mean for a plan.
 //!
-//! What comes back is an [`Outcome`] in any case. Where the failure is about more than the one thing that was asked for, it is also a
-//! [`Stop`]: the whole loop waits, or a person has to come.
+//! What comes back is an [`CallOutcome`] in any case. Where the failure is about more than the one thing that was asked for, it is also a
+//! [`CallStop`]: the whole loop waits, or a person has to come.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,27 +25,27 @@ use crate::{
     config::WebhookSource,
     logins::access::{ApiAccess, ApiUser},
     plugin::{Failure, no_access},
-    webhooks::subscriptions::{Call, Listed, Outcome, Seen, owner, secret_of},
+    webhooks::subscriptions::{CallOutcome, ListedHook, ProviderCall, WebhookSnapshot, owner, secret_of},
 };
 
-/// Why nothing else should be asked for now.
+/// Why no other call should be made now.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(super) enum CallStop {
     /// It passes.
     Wait(Retry),
-    /// A person has to mend it, or the next instance may have more luck.
+    /// The task fails: an operator has to act, or the next instance may succeed.
     Fail(Failure),
 }
 
 /// The provider, as one configuration reaches it. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Calls {
+pub(super) struct ProviderCalls {
     source: Arc<WebhookSource>,
     accounting: Option<Accounting>,
     invoicing: Option<Invoicing>,
 }
 
-impl Calls {
+impl ProviderCalls {
     /// Of a connector that keeps subscriptions.
     ///
     /// # Errors
@@ -72,14 +72,14 @@ impl Calls {
         Ok(calls)
     }
 
-    /// Of a provider that nobody can ask.
+    /// Without a provider.
     #[cfg(test)]
-    pub(super) fn nobody(source: &WebhookSource) -> Self {
+    pub(super) fn without_provider(source: &WebhookSource) -> Self {
         Self { source: Arc::new(source.clone()), accounting: None, invoicing: None }
     }
 
     /// Makes a call, which ends by then.
-    pub(super) async fn make(&self, call: &Call, end: Instant) -> (Outcome, Option<Stop>) {
+    pub(super) async fn make(&self, call: &ProviderCall, end: Instant) -> (CallOutcome, Option<CallStop>) {
         let ask = CallOptions { priority: Priority::Webhook, deadline: end, trace: None };
         let made = match is_invoicing(call) {
             true => self.invoicing(call, &ask).await,
@@ -87,8 +87,10 @@ impl Calls {
         };
         let (outcome, stop) = match made {
             Ok(outcome) => (outcome, None),
-            Err(Trouble::Unable(words)) => (Outcome::Failed { words, acted: false, refused: false }, None),
-            Err(Trouble::Api(error)) => {
+            Err(CallError::Unable(words)) => {
+                (CallOutcome::Failed { words, acted: false, refused: false }, None)
+            }
+            Err(CallError::Api(error)) => {
                 let outcome = outcome(call, &error);
                 match self.waits_alone(call) {
                     true => (waiting(outcome, &error), None),
@@ -101,20 +103,22 @@ impl Calls {
     }
 
     /// Whether a failure is about invoicing alone: beside accounting, its targets wait by themselves.
-    fn waits_alone(&self, call: &Call) -> bool {
+    fn waits_alone(&self, call: &ProviderCall) -> bool {
         is_invoicing(call) && self.source.accounting.is_some()
     }
 
-    async fn accounting(&self, call: &Call, ask: &CallOptions) -> Result<Outcome, Trouble> {
+    async fn accounting(&self, call: &ProviderCall, ask: &CallOptions) -> Result<CallOutcome, CallError> {
         let Some(api) = &self.accounting else {
             return Err(unable("the connector names no provider to ask"));
         };
         Ok(match call {
-            Call::Names(resource) => {
-                Outcome::Names(api.event_names(*resource, ask).await?.into_iter().collect())
+            ProviderCall::Names(resource) => {
+                CallOutcome::Names(api.event_names(*resource, ask).await?.into_iter().collect())
             }
-            Call::Identify { resource, id } => seen(api.webhook(*resource, &webhook_id(id)?, ask).await?),
-            Call::Subscribe(one) => {
+            ProviderCall::Identify { resource, id } => {
+                seen(api.webhook(*resource, &webhook_id(id)?, ask).await?)
+            }
+            ProviderCall::Subscribe(one) => {
                 let resource = resource(one)?;
                 let subscription = SubscribeRequest {
                     application: one.registered_name(),
@@ -124,19 +128,23 @@ impl Calls {
                 };
                 done(api.subscribe(resource, &subscription, ask).await?)
             }
-            Call::Read(one) => seen(api.webhook(resource(one)?, &id_of(one)?, ask).await?),
-            Call::Enable(one) => done(api.set_enabled(resource(one)?, &id_of(one)?, true, ask).await?),
-            Call::Move(one) => match api.change_url(resource(one)?, &id_of(one)?, &one.url, ask).await? {
-                UrlChange::Operation(operation) => done(operation),
-                UrlChange::Webhook(webhook) => seen(*webhook),
-                UrlChange::Nothing => Outcome::Done { state: None, id: None, errors: Vec::new() },
-            },
-            Call::Delete(one) => done(api.delete_webhook(resource(one)?, &id_of(one)?, ask).await?),
-            Call::List { .. } => return Err(unable("accounting webhooks cannot be listed")),
+            ProviderCall::Read(one) => seen(api.webhook(resource(one)?, &id_of(one)?, ask).await?),
+            ProviderCall::Enable(one) => {
+                done(api.set_enabled(resource(one)?, &id_of(one)?, true, ask).await?)
+            }
+            ProviderCall::Move(one) => {
+                match api.change_url(resource(one)?, &id_of(one)?, &one.url, ask).await? {
+                    UrlChange::Operation(operation) => done(operation),
+                    UrlChange::Webhook(webhook) => seen(*webhook),
+                    UrlChange::Nothing => CallOutcome::Done { state: None, id: None, errors: Vec::new() },
+                }
+            }
+            ProviderCall::Delete(one) => done(api.delete_webhook(resource(one)?, &id_of(one)?, ask).await?),
+            ProviderCall::List { .. } => return Err(unable("accounting webhooks cannot be listed")),
         })
     }
 
-    async fn invoicing(&self, call: &Call, ask: &CallOptions) -> Result<Outcome, Trouble> {
+    async fn invoicing(&self, call: &ProviderCall, ask: &CallOptions) -> Result<CallOutcome, CallError> {
         let Some(api) = &self.invoicing else {
             return Err(unable(
                 "the invoicing API cannot be asked: name a hook in invoicing.hooks and set invoicing.login.mail and \
@@ -144,8 +152,10 @@ impl Calls {
             ));
         };
         Ok(match call {
-            Call::List { .. } => Outcome::Listed(api.hooks(ask).await?.into_iter().map(listed).collect()),
-            Call::Subscribe(one) => {
+            ProviderCall::List { .. } => {
+                CallOutcome::Listed(api.hooks(ask).await?.into_iter().map(listed).collect())
+            }
+            ProviderCall::Subscribe(one) => {
                 let Target::Invoicing(hook) = one.target else { return Err(unable("it is no hook")) };
                 let new = invoicing::NewHook {
                     uri: one.url.clone(),
@@ -156,19 +166,19 @@ impl Calls {
                     description: format!("{}{}", owner(&one.connector), one.registered_name()),
                 };
                 let made = api.create_hook(&new, ask).await?;
-                Outcome::Done { state: None, id: made.and_then(|hook| hook.id), errors: Vec::new() }
+                CallOutcome::Done { state: None, id: made.and_then(|hook| hook.id), errors: Vec::new() }
             }
-            Call::Delete(one) => {
+            ProviderCall::Delete(one) => {
                 let id = one.id.as_deref().ok_or_else(|| unable(NO_ID))?;
                 api.delete_hook(id, ask).await?;
-                Outcome::Done { state: None, id: None, errors: Vec::new() }
+                CallOutcome::Done { state: None, id: None, errors: Vec::new() }
             }
             _ => return Err(unable("the invoicing API has no such call")),
         })
     }
 
-    /// What deliveries of a subscription are to be signed with. Where nobody verifies them it is something that nobody knows.
-    fn secret(&self, one: &model::Subscription) -> Result<Secret, Trouble> {
+    /// The secret that signs the deliveries of a subscription; a random one if they are not verified.
+    fn secret(&self, one: &model::Subscription) -> Result<Secret, CallError> {
         if let Some(secret) = secret_of(&self.source, one.target, &one.fingerprint) {
             return Ok(secret);
         }
@@ -181,42 +191,42 @@ impl Calls {
 
 const NO_ID: &str = "the provider has not told its id";
 
-/// Why there is no answer.
-enum Trouble {
-    /// It was not even asked for.
+/// Why a call has no answer.
+enum CallError {
+    /// The call was not made.
     Unable(String),
     Api(Box<Error>),
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for CallError {
     fn from(error: Error) -> Self {
         Self::Api(Box::new(error))
     }
 }
 
-fn unable(words: &str) -> Trouble {
-    Trouble::Unable(words.to_owned())
+fn unable(words: &str) -> CallError {
+    CallError::Unable(words.to_owned())
 }
 
-fn resource(one: &model::Subscription) -> Result<model::AccountingResource, Trouble> {
+fn resource(one: &model::Subscription) -> Result<model::AccountingResource, CallError> {
     one.target.resource().ok_or_else(|| unable("it is no accounting resource"))
 }
 
-fn id_of(one: &model::Subscription) -> Result<WebhookId, Trouble> {
+fn id_of(one: &model::Subscription) -> Result<WebhookId, CallError> {
     webhook_id(one.id.as_deref().ok_or_else(|| unable(NO_ID))?)
 }
 
-fn webhook_id(id: &str) -> Result<WebhookId, Trouble> {
+fn webhook_id(id: &str) -> Result<WebhookId, CallError> {
     WebhookId::new(id).map_err(|error| unable(&error.to_string()))
 }
 
-fn done(operation: Operation) -> Outcome {
+fn done(operation: Operation) -> CallOutcome {
     let Operation { state, webhook, errors } = operation;
-    Outcome::Done { state, id: webhook.map(|id| id.as_str().to_owned()), errors }
+    CallOutcome::Done { state, id: webhook.map(|id| id.as_str().to_owned()), errors }
 }
 
-fn seen(webhook: Webhook) -> Outcome {
-    Outcome::Seen(Seen {
+fn seen(webhook: Webhook) -> CallOutcome {
+    CallOutcome::Seen(WebhookSnapshot {
         name: webhook.application,
         url: webhook.url,
         active: webhook.active,
@@ -225,12 +235,12 @@ fn seen(webhook: Webhook) -> Outcome {
     })
 }
 
-fn listed(hook: invoicing::Hook) -> Listed {
+fn listed(hook: invoicing::Hook) -> ListedHook {
     let entity = hook.entity.as_deref().and_then(|entity| entity.parse().ok());
     let action = hook.action.as_deref().and_then(|action| action.parse().ok());
     let target =
         entity.zip(action).map(|(entity, action)| Target::Invoicing(InvoicingHook { entity, action }));
-    Listed {
+    ListedHook {
         id: hook.id,
         target,
         url: hook.uri,
@@ -240,83 +250,85 @@ fn listed(hook: invoicing::Hook) -> Listed {
     }
 }
 
-/// What a failed call means for what was asked for.
-fn outcome(call: &Call, error: &Error) -> Outcome {
+/// The outcome of a failed call.
+fn outcome(call: &ProviderCall, error: &Error) -> CallOutcome {
     if let Cause::NotFound { by: AnsweredBy::Api } | Cause::Gone { by: AnsweredBy::Api } = error.cause {
-        return Outcome::Gone;
+        return CallOutcome::Gone;
     }
     let is_refused = matches!(error.cause, Cause::Refused) && error.acted == Acted::No;
     let mut words = ErrorChain(error).to_string();
-    if let (Call::Subscribe(one), true) = (call, is_refused)
+    if let (ProviderCall::Subscribe(one), true) = (call, is_refused)
         && matches!(one.target, Target::Invoicing(_))
     {
         words += "; the provider wants the request to come from the receiver's own host: set invoicing.egress.proxy to a \
                   proxy there, and see that webhook.advertised.url names that host. Where it refuses the hook's own address, \
                   the connector registers the shared one next; invoicing.hook.address=shared skips the attempt";
     }
-    Outcome::Failed { words, acted: error.acted != Acted::No, refused: is_refused }
+    CallOutcome::Failed { words, acted: error.acted != Acted::No, refused: is_refused }
 }
 
 /// Whether a call goes to the invoicing API.
-fn is_invoicing(call: &Call) -> bool {
-    matches!(call, Call::List { .. }) || matches!(call.target(), Some(Target::Invoicing(_)))
+fn is_invoicing(call: &ProviderCall) -> bool {
+    matches!(call, ProviderCall::List { .. }) || matches!(call.target(), Some(Target::Invoicing(_)))
 }
 
 /// Adds the remedy to a failure of the invoicing login.
-fn waiting(outcome: Outcome, error: &Error) -> Outcome {
+fn waiting(outcome: CallOutcome, error: &Error) -> CallOutcome {
     match outcome {
-        Outcome::Failed { words, acted, refused } if error.reach() == Reach::Grant => {
+        CallOutcome::Failed { words, acted, refused } if error.reach() == Reach::Grant => {
             let words = format!(
                 "invoicing waits for its login ({words}); accounting goes on without it; run the login that is named, or \
                  correct invoicing.login.mail and invoicing.login.password and restart the task; if invoicing is not wanted, \
                  leave invoicing.hooks empty"
             );
-            Outcome::Failed { words, acted, refused }
+            CallOutcome::Failed { words, acted, refused }
         }
         other => other,
     }
 }
 
-/// What a failed call means for everything else.
-fn stop(error: Error) -> Option<Stop> {
+/// What a failed call means for other calls.
+fn stop(error: Error) -> Option<CallStop> {
     if error.reach() < Reach::Grant {
         return None;
     }
     let (verdict, words) = (error.retry(), ErrorChain(&error).to_string());
     if verdict != Retry::Never {
-        return Some(Stop::Wait(verdict));
+        return Some(CallStop::Wait(verdict));
     }
-    Some(Stop::Fail(match error.cause {
+    Some(CallStop::Fail(match error.cause {
         Cause::Access(error) => no_access(&error),
         // It was good a moment ago, and its successor may be.
-        Cause::Token { .. } => Failure::passing("AccessRefused", told(&words)),
+        Cause::Token { .. } => Failure::passing("AccessRefused", unmanaged(&words)),
         _ => refused(&words),
     }))
 }
 
-fn told(words: &str) -> String {
+fn unmanaged(words: &str) -> String {
     format!("subscriptions cannot be kept: {words}")
 }
 
 fn refused(words: &str) -> Failure {
     let remedy = "deliveries are received all the same; correct the setting, or what the provider has on record, then restart the \
                   task";
-    Failure::permanent("AccessRefused", told(words), remedy)
+    Failure::permanent("AccessRefused", unmanaged(words), remedy)
 }
 
-/// As the metric counts it.
-const fn label(outcome: &Outcome) -> &'static str {
+/// The outcome in the metric.
+const fn label(outcome: &CallOutcome) -> &'static str {
     match outcome {
-        Outcome::Gone => "gone",
-        Outcome::Failed { refused: true, .. } => "refused",
-        Outcome::Failed { .. } => "failed",
-        Outcome::Done { errors, .. } if !errors.is_empty() => "refused",
-        Outcome::Names(_) | Outcome::Done { .. } | Outcome::Seen(_) | Outcome::Listed(_) => "done",
+        CallOutcome::Gone => "gone",
+        CallOutcome::Failed { refused: true, .. } => "refused",
+        CallOutcome::Failed { .. } => "failed",
+        CallOutcome::Done { errors, .. } if !errors.is_empty() => "refused",
+        CallOutcome::Names(_) | CallOutcome::Done { .. } | CallOutcome::Seen(_) | CallOutcome::Listed(_) => {
+            "done"
+        }
     }
 }
 
-/// How long is waited where the provider names a time that is none of anybody's business to wait for.
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// Longest pause, whatever time the provider names.
+pub(super) const MAX_PAUSE: Duration = Duration::from_secs(300);
 
 #[cfg(test)]
 mod tests {
@@ -331,24 +343,24 @@ mod tests {
 
     #[test]
     fn only_the_api_itself_can_say_that_something_is_gone() {
-        let meant = |cause| outcome(&Call::List { planned: 0 }, &error(cause, Acted::No));
+        let meant = |cause| outcome(&ProviderCall::List { planned: 0 }, &error(cause, Acted::No));
 
-        assert_eq!(meant(Cause::Gone { by: AnsweredBy::Api }), Outcome::Gone);
-        assert_eq!(meant(Cause::NotFound { by: AnsweredBy::Api }), Outcome::Gone);
+        assert_eq!(meant(Cause::Gone { by: AnsweredBy::Api }), CallOutcome::Gone);
+        assert_eq!(meant(Cause::NotFound { by: AnsweredBy::Api }), CallOutcome::Gone);
         for by in [AnsweredBy::Gateway, AnsweredBy::Unknown] {
             assert!(
-                matches!(meant(Cause::NotFound { by }), Outcome::Failed { refused: false, .. }),
+                matches!(meant(Cause::NotFound { by }), CallOutcome::Failed { refused: false, .. }),
                 "{by:?}"
             );
         }
     }
 
     #[test]
-    fn a_refusal_is_one_only_where_the_provider_certainly_did_nothing() {
-        let meant = |acted| outcome(&Call::List { planned: 0 }, &error(Cause::Refused, acted));
+    fn a_refusal_counts_only_if_the_provider_did_not_act() {
+        let meant = |acted| outcome(&ProviderCall::List { planned: 0 }, &error(Cause::Refused, acted));
 
-        assert!(matches!(meant(Acted::No), Outcome::Failed { acted: false, refused: true, .. }));
-        assert!(matches!(meant(Acted::Unknown), Outcome::Failed { acted: true, refused: false, .. }));
+        assert!(matches!(meant(Acted::No), CallOutcome::Failed { acted: false, refused: true, .. }));
+        assert!(matches!(meant(Acted::Unknown), CallOutcome::Failed { acted: true, refused: false, .. }));
     }
 
     #[test]
@@ -366,9 +378,10 @@ mod tests {
         );
         let calls = |config: &std::collections::BTreeMap<String, String>| {
             let (source, _) = WebhookSource::parse("hooks", config, &Providers::new([])).unwrap();
-            Calls::nobody(&source)
+            ProviderCalls::without_provider(&source)
         };
-        let (list, names) = (Call::List { planned: 0 }, Call::Names(model::AccountingResource::Customers));
+        let (list, names) =
+            (ProviderCall::List { planned: 0 }, ProviderCall::Names(model::AccountingResource::Customers));
 
         let both = calls(&config);
         config.insert("accounting.resources".into(), String::new());
@@ -380,24 +393,24 @@ mod tests {
 
     #[test]
     fn a_refused_invoicing_login_names_the_remedy() {
-        let list = Call::List { planned: 0 };
+        let list = ProviderCall::List { planned: 0 };
         let refused = auth::Error::Login { area: "invoicing", source: "no".into(), retry: Retry::Never };
         for (cause, names_it) in [(refused.into(), true), (Cause::Server { again: None }, false)] {
             let error = error(cause, Acted::No);
-            let Outcome::Failed { words, .. } = waiting(outcome(&list, &error), &error) else { panic!() };
+            let CallOutcome::Failed { words, .. } = waiting(outcome(&list, &error), &error) else { panic!() };
             assert_eq!(words.contains("accounting goes on without it"), names_it, "{words}");
         }
     }
 
     #[test]
-    fn what_is_about_one_subscription_stops_nothing_else_and_a_lost_login_everything() {
+    fn a_lost_login_stops_all_calls_and_a_refusal_only_one() {
         assert!(stop(error(Cause::Refused, Acted::No)).is_none());
         let throttled = stop(error(Cause::Throttled { again: None }, Acted::No));
-        assert!(matches!(throttled, Some(Stop::Wait(Retry::Later))), "{throttled:?}");
+        assert!(matches!(throttled, Some(CallStop::Wait(Retry::Later))), "{throttled:?}");
         let lost = auth::Error::Absent { grant: "a".into(), command: "tributary auth login a".into() };
-        let Some(Stop::Fail(failure)) = stop(error(lost.into(), Acted::No)) else { panic!("it goes on") };
+        let Some(CallStop::Fail(failure)) = stop(error(lost.into(), Acted::No)) else { panic!("it goes on") };
         assert_eq!((failure.kind, failure.retry), ("LoginNeeded", Retry::Never));
-        let Some(Stop::Fail(failure)) = stop(error(Cause::Key, Acted::No)) else { panic!("it goes on") };
+        let Some(CallStop::Fail(failure)) = stop(error(Cause::Key, Acted::No)) else { panic!("it goes on") };
         assert_eq!((failure.kind, failure.retry), ("AccessRefused", Retry::Never));
     }
 }

@@ -1,4 +1,4 @@
-//! What a configuration asks for, with what it refers to resolved.
+//! What a configuration declares, with its references resolved.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,36 +10,39 @@ use crate::{
     config::{self, Providers, WebhookSource, connector::webhook::Subscriptions},
     plugin::{Failure, unusable},
     state::configs::Properties,
-    webhooks::subscriptions::{AdvertisedPath, Rules, Wanted, micros, wanted},
+    webhooks::subscriptions::{
+        AdvertisedPath, DesiredSubscription, PollIntervals, SilenceRules, SubscriptionRules, TimeLimits,
+        micros, wanted,
+    },
 };
 
-/// How often names of events are asked for: new ones are rare.
-const NAMES: Duration = Duration::from_secs(3_600);
-/// What an intent is given beyond the longest request: the provider may act on one that nobody waits for any more.
-const BEYOND: Duration = Duration::from_secs(1);
-/// A worker that has not been heard of for so long counts for nothing; each tells of itself three times as often.
-const STALE: Duration = Duration::from_secs(60);
-/// How long what has ended is remembered: deliveries of it may come late.
-const REMEMBER: Duration = Duration::from_secs(7 * 86_400);
-/// The longest request where nobody says: without a provider none is made.
-const REQUEST: Duration = Duration::from_secs(30);
+/// How often names of events are read: new ones are rare.
+const EVENT_NAMES_INTERVAL: Duration = Duration::from_secs(3_600);
+/// Added to the longest request until an intent counts as lost: the provider may act after the request timed out.
+const INTENT_MARGIN: Duration = Duration::from_secs(1);
+/// A worker without a heartbeat for this long no longer counts as a receiver; heartbeats come three times as often.
+const HEARTBEAT_STALE_AFTER: Duration = Duration::from_secs(60);
+/// How long an ended subscription is kept in the ledger: deliveries of it may come late.
+const ENDED_RETENTION: Duration = Duration::from_secs(7 * 86_400);
+/// Request timeout without a provider: no call is made.
+const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// See the module's head.
+/// A configuration, ready for the planner.
 #[derive(Debug, Clone)]
-pub(super) struct Desired {
+pub(super) struct DesiredState {
     pub(super) source: WebhookSource,
-    /// Nothing where subscriptions are somebody else's.
-    pub(super) wanted: BTreeMap<Target, Wanted>,
-    pub(super) rules: Rules,
-    /// The longest a call may take.
+    /// Empty if subscriptions are not managed here.
+    pub(super) wanted: BTreeMap<Target, DesiredSubscription>,
+    pub(super) rules: SubscriptionRules,
+    /// Timeout of a call.
     pub(super) request: Duration,
 }
 
-impl Desired {
+impl DesiredState {
     /// Reads a configuration. Blocks: references may be files.
     ///
     /// # Errors
-    /// It cannot be used, or this worker does not say where deliveries are received.
+    /// It cannot be used, or `webhook.advertised.url` is not set.
     pub(super) fn read(
         connector: &str,
         config: &Properties,
@@ -52,12 +55,13 @@ impl Desired {
             (true, Some(advertised)) => wanted(&source, advertised).map_err(|path| pathed(&path))?,
             (true, None) => return Err(nowhere()),
         };
-        let request = source.provider.as_ref().map_or(REQUEST, |provider| provider.transport.request);
+        let request =
+            source.provider.as_ref().map_or(DEFAULT_REQUEST_TIMEOUT, |provider| provider.transport.request);
         let rules = rules(&source.subscriptions, request);
         Ok(Self { source, wanted, rules, request })
     }
 
-    /// Whether another reading asks for the same.
+    /// Whether another read declares the same.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let reached = |one: &Self| {
             let provider = one.source.provider.as_ref();
@@ -72,7 +76,7 @@ impl Desired {
     }
 }
 
-/// Nobody could be told where to deliver to.
+/// The provider could not be given an address.
 fn nowhere() -> Failure {
     Failure::permanent(
         "InvalidConfiguration",
@@ -88,20 +92,26 @@ fn pathed(path: &AdvertisedPath) -> Failure {
     Failure::permanent("InvalidConfiguration", message, AdvertisedPath::REMEDY)
 }
 
-fn rules(settings: &Subscriptions, request: Duration) -> Rules {
-    Rules {
-        poll: micros(settings.poll),
-        names: micros(NAMES.max(settings.poll)),
-        acknowledge: micros(settings.acknowledge),
-        intent: micros(request.saturating_add((request / 2).max(BEYOND))),
-        ready: micros(settings.ready),
-        stale: micros(STALE),
-        overlap: micros(settings.overlap),
-        remember: micros(REMEMBER),
+fn rules(settings: &Subscriptions, request: Duration) -> SubscriptionRules {
+    SubscriptionRules {
+        intervals: PollIntervals {
+            poll: micros(settings.poll),
+            names: micros(EVENT_NAMES_INTERVAL.max(settings.poll)),
+        },
+        limits: TimeLimits {
+            acknowledge: micros(settings.acknowledge),
+            intent: micros(request.saturating_add((request / 2).max(INTENT_MARGIN))),
+            ready: micros(settings.ready),
+            stale: micros(HEARTBEAT_STALE_AFTER),
+            overlap: micros(settings.overlap),
+            ended: micros(ENDED_RETENTION),
+        },
+        silence: settings.silence.map(|factor| SilenceRules {
+            factor,
+            learning: micros(settings.silence_learning),
+            min: micros(settings.silence_min),
+        }),
         margin: micros(settings.gap_margin),
-        silence: settings.silence,
-        learning: micros(settings.silence_learning),
-        quiet: micros(settings.silence_min),
         backoff: (micros(settings.backoff.0), micros(settings.backoff.1)),
         move_in_place: settings.move_in_place,
     }
@@ -113,12 +123,12 @@ mod tests {
     use crate::plugin::samples::webhook_config;
 
     #[test]
-    fn a_worker_that_names_no_address_of_its_own_says_which_key_to_set_and_where() {
+    fn a_missing_advertised_url_names_the_key_to_set() {
         let mut config = webhook_config();
 
-        let managed = Desired::read("hooks", &config, &Providers::new([]), None).unwrap_err();
+        let managed = DesiredState::read("hooks", &config, &Providers::new([]), None).unwrap_err();
         config.insert("subscriptions.manage".into(), "false".into());
-        let unmanaged = Desired::read("hooks", &config, &Providers::new([]), None).unwrap();
+        let unmanaged = DesiredState::read("hooks", &config, &Providers::new([]), None).unwrap();
 
         assert!(managed.message.starts_with("webhook.advertised.url is not set"), "{}", managed.message);
         assert!(managed.remedy.unwrap().contains("subscriptions.manage=false"));
@@ -146,7 +156,8 @@ mod tests {
             }
             config.insert("subscriptions.manage".into(), manages.to_string());
 
-            let read = Desired::read("hooks", &config, &Providers::new([]), Some(&Url::parse(url).unwrap()));
+            let read =
+                DesiredState::read("hooks", &config, &Providers::new([]), Some(&Url::parse(url).unwrap()));
 
             assert_eq!(read.is_err(), refused, "{url} {has_hooks} {manages}");
             let Err(failure) = read else { continue };
@@ -157,19 +168,19 @@ mod tests {
     }
 
     #[test]
-    fn another_secret_is_another_wish_and_an_intent_outlives_every_request() {
+    fn another_secret_differs_and_an_intent_outlives_requests() {
         let advertised = Url::parse("https://hooks.example.com").unwrap();
         let read = |secret: &str| {
             let mut config = webhook_config();
             config.insert("accounting.secret".into(), secret.into());
             config.insert("provider.request.timeout.ms".into(), "7000".into());
-            Desired::read("hooks", &config, &Providers::new([]), Some(&advertised)).unwrap()
+            DesiredState::read("hooks", &config, &Providers::new([]), Some(&advertised)).unwrap()
         };
 
         let (one, same, other) =
             (read("0123456789abcdef-1"), read("0123456789abcdef-1"), read("0123456789abcdef-2"));
 
         assert!(one.is_same(&same) && !one.is_same(&other));
-        assert!(one.rules.intent > micros(one.request) && one.request == Duration::from_secs(7));
+        assert!(one.rules.limits.intent > micros(one.request) && one.request == Duration::from_secs(7));
     }
 }

@@ -1,4 +1,4 @@
-//! What the provider is asked for, and what it may answer.
+//! Calls to the provider, and their outcomes.
 
 use std::collections::BTreeSet;
 
@@ -6,48 +6,48 @@ use model::{AccountingResource, Nonce, Subscription, Target};
 
 use crate::state::subscriptions::SubscriptionChange;
 
-/// One thing to do: write `before`, make the call, then [`settle`](super::settle).
+/// A planned call: write `before`, make the call, then [`settle`](super::settle).
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
-    /// What has to stand in the ledger before the provider is asked.
+pub struct PlannedCall {
+    /// Written to the ledger before the call.
     pub before: Vec<SubscriptionChange>,
-    /// What is asked.
-    pub call: Call,
-    /// Why, for people.
+    /// The call.
+    pub call: ProviderCall,
+    /// The reason, for logs and the dry run.
     pub why: String,
 }
 
-/// A request to the provider. A subscription in it is as it stands after [`Step::before`].
+/// A call to the provider. Its subscription is in the state after [`PlannedCall::before`].
 #[derive(Debug, Clone, PartialEq)]
-pub enum Call {
+pub enum ProviderCall {
     /// Names of events of a resource.
     Names(AccountingResource),
-    /// Make a subscription.
+    /// Create a subscription.
     Subscribe(Box<Subscription>),
-    /// How an accounting subscription stands.
+    /// Read an accounting subscription.
     Read(Box<Subscription>),
-    /// What an id is that nobody knows.
+    /// Read an id that is not in the ledger.
     Identify {
-        /// Of which resource.
+        /// Its resource.
         resource: AccountingResource,
         /// The id.
         id: String,
     },
     /// Enable it.
     Enable(Box<Subscription>),
-    /// Change its address, to the one it has in the ledger by now.
+    /// SubscriptionChange its address to the one in the ledger.
     Move(Box<Subscription>),
     /// Delete it.
     Delete(Box<Subscription>),
     /// List the hooks of the invoicing API.
     List {
-        /// When that was planned: of what came later it says nothing.
+        /// When it was planned: the list says nothing about later hooks.
         planned: i64,
     },
 }
 
-impl Call {
-    /// What it is about.
+impl ProviderCall {
+    /// Its target.
     #[must_use]
     pub fn target(&self) -> Option<Target> {
         match self {
@@ -56,7 +56,7 @@ impl Call {
         }
     }
 
-    /// Which subscription it is about.
+    /// The nonce of its subscription.
     #[must_use]
     pub fn nonce(&self) -> Option<&Nonce> {
         self.subscription().map(|one| &one.nonce)
@@ -73,7 +73,7 @@ impl Call {
         }
     }
 
-    /// Its name, for metrics and people.
+    /// Its name in metrics and logs.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -88,16 +88,16 @@ impl Call {
         }
     }
 
-    /// Whether it only asks.
+    /// Whether it changes nothing at the provider.
     #[must_use]
     pub const fn only_asks(&self) -> bool {
         matches!(self, Self::Names(_) | Self::Read(_) | Self::Identify { .. } | Self::List { .. })
     }
 }
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CallOutcome {
     /// Names of events.
     Names(BTreeSet<String>),
     /// An operation was answered.
@@ -106,29 +106,29 @@ pub enum Outcome {
         state: Option<i64>,
         /// The id it names.
         id: Option<String>,
-        /// What went wrong, in words.
+        /// Errors in the provider's words.
         errors: Vec<String>,
     },
     /// A webhook of the accounting family.
-    Seen(Seen),
+    Seen(WebhookSnapshot),
     /// The hooks of the invoicing API.
-    Listed(Vec<Listed>),
-    /// The API itself says that there is no such thing.
+    Listed(Vec<ListedHook>),
+    /// The API itself says that it does not exist.
     Gone,
-    /// There is no answer that can be used.
+    /// The call failed.
     Failed {
-        /// Why, for people.
+        /// The reason, for logs and the dry run.
         words: String,
-        /// Whether the provider may have done it all the same.
+        /// Whether the provider may have acted all the same.
         acted: bool,
-        /// Whether it has refused the thing itself: the same will be refused again.
+        /// Whether the provider refused the request itself: it will refuse it again.
         refused: bool,
     },
 }
 
 /// An accounting webhook as the provider has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct WebhookSnapshot {
     /// `thirdPartyApplicationName`.
     pub name: Option<String>,
     /// Receiver address.
@@ -143,7 +143,7 @@ pub struct Seen {
 
 /// An invoicing hook as the provider lists it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedHook {
     /// Its id.
     pub id: Option<String>,
     /// What it is for, where its words are known.

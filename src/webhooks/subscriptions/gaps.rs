@@ -1,25 +1,33 @@
-//! What may be missing because a subscription was not there, and when that is over.
+//! Gaps of subscriptions: deliveries that may be missing, and when the cause is over.
+//!
+//! # Silence
+//!
+//! A target that sends nothing may be broken although the provider calls its subscription active. For each target the longest silence
+//! that ended within the last two spans is remembered (a week each by default), so that nights and weekends are known after the first. A
+//! silence several times as long is not plausible: a gap is opened, and what happened meanwhile is read again.
 
-use model::{Fingerprint, Gap, GapCause, GapState, Repair, Subscription, Target};
+use std::collections::BTreeMap;
 
-use super::Situation;
+use model::{DeliveryInterval, Fingerprint, Gap, GapCause, GapState, Repair, Subscription, Target};
+
+use super::{PlanInput, SilenceRules};
 use crate::state::subscriptions::SubscriptionChange;
 
-/// Deliveries of a subscription may be missing since the last one that is durable.
+/// Opens a gap for a subscription, since its last durable delivery.
 pub(super) fn open(
-    situation: &Situation<'_>,
+    input: &PlanInput<'_>,
     one: &Subscription,
     cause: GapCause,
     detail: impl Into<String>,
 ) -> Option<SubscriptionChange> {
-    let Situation { ledger, rules, now, .. } = situation;
+    let PlanInput { ledger, rules, now, .. } = input;
     let since =
         ledger.last_delivery(one).or(one.acknowledged_at).or(one.active_since).unwrap_or(one.intended_at);
     let from = since.min(*now).saturating_sub(rules.margin);
     if ledger.is_covered(one.target, &one.nonce, from) {
         return None;
     }
-    // One that goes on says it already.
+    // A gap that is still open covers it.
     let is_known = ledger.gaps.values().any(|gap| {
         gap.target == Some(one.target)
             && gap.cause == cause
@@ -29,52 +37,52 @@ pub(super) fn open(
     if is_known {
         return None;
     }
-    Some(found(situation, one.target, cause, (from, None), detail.into()))
+    Some(found(input, one.target, cause, (from, None), detail.into()))
 }
 
-/// A gap that is found now, from a moment to another, or to one that is not known yet.
-pub(super) fn found(
-    situation: &Situation<'_>,
+/// A gap that is found now; its end may not be known yet.
+fn found(
+    input: &PlanInput<'_>,
     target: Target,
     cause: GapCause,
     (from, to): (i64, Option<i64>),
     detail: String,
 ) -> SubscriptionChange {
     SubscriptionChange::Gap(Gap {
-        connector: situation.connector.to_owned(),
+        connector: input.connector.to_owned(),
         cause,
         target: Some(target),
         company: None,
         from,
         to,
         detail,
-        opened_at: situation.now,
-        worker: situation.worker.to_owned(),
+        opened_at: input.now,
+        worker: input.worker.to_owned(),
         state: GapState::Open,
     })
 }
 
-/// Nobody has accepted a subscription for too long, and there is no other.
-pub(super) fn open_awaiting(situation: &Situation<'_>, one: &Subscription) -> Option<SubscriptionChange> {
-    if situation.ledger.active(one.target).next().is_some() {
+/// Opens a gap for a subscription that no receiver accepted in time, if there is no other.
+pub(super) fn open_awaiting(input: &PlanInput<'_>, one: &Subscription) -> Option<SubscriptionChange> {
+    if input.ledger.active(one.target).next().is_some() {
         return None;
     }
     let detail = match one.target {
         Target::Invoicing(_) => "the provider has not asked for the echo of the hook's address in time",
         Target::Accounting(_) => "no receiver has accepted the subscription in time",
     };
-    open(situation, one, GapCause::Awaiting, detail)
+    open(input, one, GapCause::Awaiting, detail)
 }
 
-/// A subscription is about to be moved without one beside it.
-pub(super) fn open_moved(situation: &Situation<'_>, one: &Subscription) -> Option<SubscriptionChange> {
-    open(situation, one, GapCause::Moved, "nothing is sent from the move until the new address is accepted")
+/// Opens a gap for a subscription that is moved without a second one.
+pub(super) fn open_moved(input: &PlanInput<'_>, one: &Subscription) -> Option<SubscriptionChange> {
+    open(input, one, GapCause::Moved, "nothing is sent from the move until the new address is accepted")
 }
 
-/// What is sent is signed with a secret that no receiver knows any more, and nothing else stands for it.
-pub(super) fn open_unverified(situation: &Situation<'_>, target: Target) -> Option<SubscriptionChange> {
-    let wanted = situation.wanted.get(&target)?;
-    let active: Vec<&Subscription> = situation.ledger.active(target).collect();
+/// Opens a gap if every active subscription of a target signs with a secret that is not configured any more.
+pub(super) fn open_unverified(input: &PlanInput<'_>, target: Target) -> Option<SubscriptionChange> {
+    let wanted = input.wanted.get(&target)?;
+    let active: Vec<&Subscription> = input.ledger.active(target).collect();
     let first = active.first()?;
     // One that was found by what it sends has been verified.
     if active
@@ -84,27 +92,27 @@ pub(super) fn open_unverified(situation: &Situation<'_>, target: Target) -> Opti
         return None;
     }
     open(
-        situation,
+        input,
         first,
         GapCause::Secret,
         "what is sent is signed with a secret that is not configured any more",
     )
 }
 
-/// Ends the gaps whose cause is over, and asks for their repair.
-pub(super) fn end(situation: &Situation<'_>) -> Vec<SubscriptionChange> {
-    let Situation { ledger, rules, now, .. } = situation;
+/// Ends gaps whose cause is over, and requests their repair.
+pub(super) fn end(input: &PlanInput<'_>) -> Vec<SubscriptionChange> {
+    let PlanInput { ledger, rules, now, .. } = input;
     let mut changes = Vec::new();
     for (id, gap) in ledger.gaps.iter().filter(|(_, gap)| gap.state == GapState::Open) {
         let to = match gap.to {
             Some(to) => to,
-            None => match over(situation, gap) {
+            None => match over(input, gap) {
                 Some(over) => over.saturating_add(rules.margin),
                 None => continue,
             },
         };
         if let Some(Target::Invoicing(_)) = gap.target {
-            // There is nothing to read it from: a person has to know.
+            // Lost invoicing events cannot be read: the operator has to know.
             changes.push(SubscriptionChange::Gap(Gap {
                 to: Some(to),
                 state: GapState::Unrepairable,
@@ -122,9 +130,9 @@ pub(super) fn end(situation: &Situation<'_>) -> Vec<SubscriptionChange> {
     changes
 }
 
-/// When the cause of a gap was over; `None` while it is not.
-fn over(situation: &Situation<'_>, gap: &Gap) -> Option<i64> {
-    let Situation { ledger, now, wanted, .. } = situation;
+/// When the cause of a gap was over; `None`: it is not.
+fn over(input: &PlanInput<'_>, gap: &Gap) -> Option<i64> {
+    let PlanInput { ledger, now, wanted, .. } = input;
     match gap.cause {
         // What is lost is lost once.
         GapCause::Spool
@@ -133,8 +141,8 @@ fn over(situation: &Situation<'_>, gap: &Gap) -> Option<i64> {
         | GapCause::Retention
         | GapCause::Floor
         | GapCause::Unreadable => Some(gap.opened_at),
-        // Whoever plans runs, unless the stop has not reached it yet.
-        GapCause::Stopped => (gap.opened_at < situation.began).then_some(*now),
+        // The task runs again, unless the stop has not reached it yet.
+        GapCause::Stopped => (gap.opened_at < input.began).then_some(*now),
         GapCause::Disabled | GapCause::Lost | GapCause::Awaiting | GapCause::Moved | GapCause::Secret => {
             let Some(target) = gap.target else { return Some(gap.opened_at) };
             if !wanted.contains_key(&target) {
@@ -145,8 +153,82 @@ fn over(situation: &Situation<'_>, gap: &Gap) -> Option<i64> {
                 gap.cause != GapCause::Secret || known.is_some_and(|known| known.contains(&one.fingerprint))
             };
             let active = ledger.active(target).filter(is_verified);
-            // One that was active all the while did not keep the gap from being opened.
+            // One that was active all the time did not prevent the gap.
             active.filter_map(|one| one.active_since).map(|since| since.max(gap.opened_at)).min()
         }
     }
+}
+
+/// Updates the paces, and opens a gap for each implausible silence.
+pub(super) fn observe_silence(input: &PlanInput<'_>) -> Vec<SubscriptionChange> {
+    let PlanInput { ledger, rules, now, .. } = input;
+    let Some(SilenceRules { factor, learning, min }) = rules.silence else { return Vec::new() };
+    let mut changes = Vec::new();
+    let mut paces = ledger.paces.clone();
+    for (target, last) in lasts(input) {
+        let pace = paces.targets.entry(target).or_insert(DeliveryInterval {
+            since: last,
+            last,
+            longest: [0, 0],
+            span: last,
+        });
+        if last > pace.last {
+            hear(pace, last, learning);
+        }
+    }
+    for (target, pace) in &paces.targets {
+        let Some(active_since) = ledger.active(*target).filter_map(|one| one.active_since).min() else {
+            continue;
+        };
+        let longest = pace.longest.into_iter().max().unwrap_or_default();
+        let plausible = ((longest as f64 * factor) as i64).max(min);
+        let is_learnt = pace.last.saturating_sub(pace.since) >= learning;
+        let silent_since = pace.last.max(active_since);
+        if !is_learnt || now.saturating_sub(silent_since) <= plausible {
+            continue;
+        }
+        // A silence that continues opens another gap after the same time.
+        let told = ledger.gaps.values().filter(|gap| {
+            gap.target == Some(*target) && gap.cause == GapCause::Silence && gap.opened_at > silent_since
+        });
+        let last = told.map(|gap| gap.opened_at).max();
+        if last.is_some_and(|last| now.saturating_sub(last) <= plausible) {
+            continue;
+        }
+        let seconds = |micros: i64| micros / 1_000_000;
+        let from = last.unwrap_or(pace.last).saturating_sub(rules.margin);
+        let detail = format!(
+            "nothing has come for {} s, and the longest silence before was {} s",
+            seconds(now.saturating_sub(silent_since)),
+            seconds(longest)
+        );
+        changes.push(found(input, *target, GapCause::Silence, (from, Some(*now)), detail));
+    }
+    if paces != ledger.paces {
+        changes.push(SubscriptionChange::Paces(paces));
+    }
+    changes
+}
+
+/// When each target last sent a delivery.
+fn lasts(input: &PlanInput<'_>) -> Vec<(Target, i64)> {
+    let mut lasts = BTreeMap::new();
+    for heard in input.ledger.heard.values() {
+        let webhooks = heard.webhooks.values();
+        let webhooks = webhooks.filter_map(|one| Some((Target::Accounting(one.resource?), one.last)));
+        for (target, last) in webhooks.chain(heard.hooks.iter().map(|(target, one)| (*target, one.last))) {
+            let known = lasts.entry(target).or_insert(last);
+            *known = last.max(*known);
+        }
+    }
+    lasts.into_iter().collect()
+}
+
+/// Counts a delivery.
+fn hear(pace: &mut DeliveryInterval, last: i64, span: i64) {
+    if last.saturating_sub(pace.span) >= span.max(1) {
+        (pace.longest, pace.span) = ([0, pace.longest[0]], last);
+    }
+    pace.longest[0] = pace.longest[0].max(last.saturating_sub(pace.last));
+    pace.last = last;
 }

@@ -1,43 +1,47 @@
-//! Subscriptions as they are declared against what the provider has: what to do next, and what its outcome means. No I/O.
+//! Declared subscriptions against what the provider has: what to do next, and what the outcome of a call means. No I/O.
 //!
 //! ```text
-//! configuration ─▶ wanted ─┐
-//! {prefix}.state ─▶ ledger ─┼─▶ plan ─▶ changes (to be written at once)
-//! what was asked ─▶ memory ─┘     └──▶ steps: write `before` ─▶ call the provider ─▶ settle ─▶ changes, memory
+//! configuration ─▶ wanted ───┐
+//! {prefix}.state ─▶ ledger ──┼─▶ plan ─▶ changes (written at once)
+//! earlier calls ─▶ memory ───┘     └──▶ calls: write `before` ─▶ call the provider ─▶ settle ─▶ changes, memory
 //! ```
+//!
+//! | File | Step |
+//! |---|---|
+//! | `wanted.rs` | what a configuration declares |
+//! | `lifecycle.rs`, `plan.rs` | the state of each subscription, and the next call for each target |
+//! | `call.rs` | calls and their outcomes |
+//! | `settle.rs` | what an outcome means for the ledger |
+//! | `hooks.rs` | invoicing hooks: addresses, echoes, their list |
+//! | `gaps.rs`, `upkeep.rs` | gaps, silences; what is removed, where the stream starts |
 //!
 //! The phases of one subscription:
 //!
 //! ```text
 //! Intended ─ id known ─▶ Awaiting ─ the provider says active ─▶ Active ◀─ enabled ─ Disabled (gap)
-//!    │ never was               │ not accepted in time (gap)       │ gone (gap), or not wanted any more
+//!    │ never made                │ not accepted in time (gap)      │ gone (gap), or not wanted any more
 //!    └────────────▶ Ended ◀────┴── deleted ── Ending ◀────────────┘
 //! ```
 //!
-//! - An intent is written before a subscription is asked for, with a nonce that stands in its name at the provider. An answer that
-//!   nobody heard is found again by it: by the Acknowledge or the deliveries of an id nobody knows, or in the list that the
-//!   invoicing API has.
-//! - Nothing is deleted or changed that does not carry a nonce of ours and an address of ours; what others have subscribed is
-//!   theirs.
-//! - No call changes a secret, a set of events or a name, so a subscription that does not fit is followed by a second one, and
-//!   deleted once that is active: doubled deliveries, and none missing. An address is changed in the same way, unless the provider
-//!   refuses a second one, or people want it otherwise: then there is a gap while the provider waits for the new address.
-//! - A hook that is listed is not active before the echo of its address was answered: see `echo`.
-//! - An invoicing hook has an address of its own, or shares one where the provider refuses that: see [`address()`].
-//! - Every step may be repeated after a crash at any point: what the provider says decides, never what was written before.
-//! - `unsubscribe` is not used: it takes no id, and nobody can know which others have the same words or the same address.
+//! - An intent is written before the subscribe call, with a nonce that becomes part of the subscription's name at the provider. If the
+//!   answer is lost, the nonce identifies the subscription: by its Acknowledge, by its deliveries, or in the list of the invoicing API.
+//! - Nothing is deleted or changed that does not have a nonce and an address of ours; other subscriptions are not touched.
+//! - No call changes a secret, a set of events or a name, so a subscription that does not fit is followed by a second one, and deleted
+//!   once that is active: duplicates, but no missing delivery. An address is changed in the same way, unless the provider refuses a
+//!   second subscription, or `subscriptions.move` says otherwise: then there is a gap while the provider waits for the new address.
+//! - A listed hook is not active before the echo of its address was answered: see `hooks`.
+//! - An invoicing hook has its own address, or shares one if the provider refuses that: see [`address()`].
+//! - Every call may be repeated after a crash at any point: the provider's answer decides, not what was written before.
+//! - `unsubscribe` is not used: it takes no id, and may match subscriptions of others.
 //!
-//! On failure a target waits for longer each time, and says why; others go on.
+//! On failure a target waits with a growing backoff and shows the cause; other targets continue.
 
-mod address;
 mod call;
-mod echo;
 mod gaps;
-mod listed;
-mod needed;
+mod hooks;
+mod lifecycle;
 mod plan;
 mod settle;
-mod silence;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -51,43 +55,42 @@ use std::{
 use model::{AccountingResource, Fingerprint, Nonce, ReceiverReport, Target};
 
 pub use self::{
-    address::address,
-    call::{Call, Listed, Outcome, Seen, Step},
-    listed::owner,
-    plan::{Plan, plan},
+    call::{CallOutcome, ListedHook, PlannedCall, ProviderCall, WebhookSnapshot},
+    hooks::{address, owner},
+    plan::{SubscriptionPlan, plan},
     settle::settle,
     wanted::{AdvertisedPath, fitting, secret_of, wanted},
 };
 pub use crate::state::subscriptions::{SubscriptionChange, SubscriptionState};
 
-/// What a configuration wants of one target.
+/// What a configuration declares for one target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredSubscription {
     /// Receiver address.
     pub url: String,
-    /// The other address that deliveries are taken at.
+    /// The other address that receivers accept.
     pub other: Option<OtherAddress>,
-    /// Of the secret that its deliveries are to be signed with.
+    /// Fingerprint of the secret that signs its deliveries.
     pub fingerprint: Fingerprint,
-    /// Of every secret that receivers know, that one among them.
+    /// Fingerprints of every secret that receivers know.
     pub known: BTreeSet<Fingerprint>,
     /// `application.name`.
     pub application: String,
-    /// Endings of the names of events that are wanted; `None` for all there are.
+    /// Suffixes of the wanted event names; `None`: all events.
     pub endings: Option<BTreeSet<&'static str>>,
 }
 
-/// The second address of an invoicing hook: each has its own and one that all of them share.
+/// The second address of an invoicing hook, which has its own and one that all hooks share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OtherAddress {
-    /// Used where the provider refuses [`Wanted::url`].
+    /// Used if the provider refuses [`DesiredSubscription::url`].
     Fallback(String),
     /// Not used any more; hooks that are registered there are ours.
     Former(String),
 }
 
-impl Wanted {
-    /// The address that is used where the provider refuses [`Wanted::url`].
+impl DesiredSubscription {
+    /// The address that is used if the provider refuses [`DesiredSubscription::url`].
     pub(super) fn fallback(&self) -> Option<&str> {
         match &self.other {
             Some(OtherAddress::Fallback(url)) => Some(url),
@@ -95,7 +98,7 @@ impl Wanted {
         }
     }
 
-    /// Whether deliveries are taken at this address.
+    /// Whether receivers accept this address.
     pub(super) fn is_at(&self, url: &str) -> bool {
         let Some(OtherAddress::Fallback(other) | OtherAddress::Former(other)) = &self.other else {
             return self.url == url;
@@ -103,7 +106,7 @@ impl Wanted {
         self.url == url || other == url
     }
 
-    /// Of the names that the provider offers, those that are wanted. An Acknowledge comes without being asked for.
+    /// The wanted ones of the offered event names. An Acknowledge is sent without being subscribed to.
     #[must_use]
     pub fn events(&self, offered: &BTreeSet<String>) -> BTreeSet<String> {
         let wanted = |name: &&String| match &self.endings {
@@ -114,75 +117,117 @@ impl Wanted {
     }
 }
 
-/// How long things may take, and how they are done where there is a choice. Times are microseconds.
+/// How the reconciler works: how often it asks, how long it waits, and what it does where there is a choice. Times are microseconds.
 #[derive(Debug, Clone)]
-pub struct Rules {
-    /// How often the provider is asked how a subscription stands.
-    pub poll: i64,
-    /// How often names of events are asked for.
-    pub names: i64,
-    /// How long an Acknowledge may be awaited.
-    pub acknowledge: i64,
-    /// How long an answer that nobody heard is given to show itself; longer than a request may take.
-    pub intent: i64,
-    /// How long receivers are given to know a new secret.
-    pub ready: i64,
-    /// A worker that has not been heard of for so long counts for nothing.
-    pub stale: i64,
-    /// How long one that is followed by another is left beside it: it may have deliveries to repeat.
-    pub overlap: i64,
-    /// How long what has ended is remembered.
-    pub remember: i64,
-    /// What a gap is made longer by at either end.
+pub struct SubscriptionRules {
+    /// How often the provider is asked.
+    pub intervals: PollIntervals,
+    /// How long something may take, or counts.
+    pub limits: TimeLimits,
+    /// When a silence is implausible; `None`: never.
+    pub silence: Option<SilenceRules>,
+    /// Added to a gap at either end.
     pub margin: i64,
-    /// Times the longest silence that is plausible; none is implausible without.
-    pub silence: Option<f64>,
-    /// How long is listened before a silence is judged.
-    pub learning: i64,
-    /// No silence is implausible that is shorter.
-    pub quiet: i64,
     /// Waits after failures: the first, and the longest.
     pub backoff: (i64, i64),
     /// Whether an address is changed without a second subscription.
     pub move_in_place: bool,
 }
 
-/// What one process remembers between two plans. Lost with it, and harmless to lose.
+/// How often the provider is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct PollIntervals {
+    /// For the state of each subscription.
+    pub poll: i64,
+    /// For the names of events.
+    pub names: i64,
+}
+
+/// How long something may take, or counts.
+#[derive(Debug, Clone, Copy)]
+pub struct TimeLimits {
+    /// Until a receiver must have accepted a new subscription.
+    pub acknowledge: i64,
+    /// Until a subscribe call without an answer counts as lost; longer than a request may take.
+    pub intent: i64,
+    /// Until a new secret is used although a receiver does not report it.
+    pub ready: i64,
+    /// Until a worker without a heartbeat no longer counts as a receiver.
+    pub stale: i64,
+    /// Until a replaced subscription is deleted: it may have deliveries to repeat.
+    pub overlap: i64,
+    /// Until an ended subscription is removed from the ledger.
+    pub ended: i64,
+}
+
+/// When a silence is implausible.
+#[derive(Debug, Clone, Copy)]
+pub struct SilenceRules {
+    /// Times the longest silence so far.
+    pub factor: f64,
+    /// How long deliveries are observed before a silence is judged.
+    pub learning: i64,
+    /// No shorter silence is implausible.
+    pub min: i64,
+}
+
+/// What one process remembers between two plans. A restart loses it without harm.
 #[derive(Debug, Clone, Default)]
-pub struct Memory {
-    /// Names of events that the provider offers, and when it said so.
+pub struct PlannerMemory {
+    /// What the provider said last.
+    pub provider: ProviderAnswers,
+    /// Waits after failed calls.
+    pub retries: Retries,
+    /// Calls that the provider refused, or that had no lasting effect.
+    pub refused: RefusedCalls,
+    /// Ids that deliveries came by and that are not ours.
+    pub foreign: BTreeMap<String, Option<AccountingResource>>,
+    /// Since when each secret is wanted.
+    pub secrets: BTreeMap<Fingerprint, i64>,
+}
+
+/// What the provider said last.
+#[derive(Debug, Clone, Default)]
+pub struct ProviderAnswers {
+    /// Names of the events it offers, and when it was asked.
     pub names: BTreeMap<AccountingResource, (i64, BTreeSet<String>)>,
     /// When the hooks of the invoicing API were last listed.
     pub listed: Option<i64>,
-    /// Targets that wait after a call that was to change something has failed.
-    pub tries: BTreeMap<Target, Tries>,
-    /// Targets that wait after a question has failed: whatever cannot be changed is still looked at.
-    pub asks: BTreeMap<Target, Tries>,
-    /// What is no target's and waits after a failure: the list of hooks.
-    pub list_tries: Tries,
-    /// Ids that could not be asked about; each waits by itself.
-    pub strangers: BTreeMap<String, Tries>,
-    /// Ids that are not ours, whatever they send.
-    pub foreign: BTreeMap<String, Option<AccountingResource>>,
-    /// How often the provider has refused a second subscription of a target.
-    pub crowded: BTreeMap<Target, u32>,
-    /// Since when a secret is wanted.
-    pub secrets: BTreeMap<Fingerprint, i64>,
-    /// How often enabling has failed.
-    pub enabling: BTreeMap<Nonce, u32>,
 }
 
-/// Failures in a row, and when the next try is.
+/// Waits after failed calls.
+#[derive(Debug, Clone, Default)]
+pub struct Retries {
+    /// After calls that change something.
+    pub changes: BTreeMap<Target, RetryState>,
+    /// After questions. They wait apart from changes, so that a target that cannot be changed is still read.
+    pub questions: BTreeMap<Target, RetryState>,
+    /// After lists of hooks.
+    pub list: RetryState,
+    /// After questions about unknown ids.
+    pub strangers: BTreeMap<String, RetryState>,
+}
+
+/// Calls that the provider refused, or that had no lasting effect.
+#[derive(Debug, Clone, Default)]
+pub struct RefusedCalls {
+    /// A second subscription of a target.
+    pub second: BTreeMap<Target, u32>,
+    /// Enabling a subscription.
+    pub enable: BTreeMap<Nonce, u32>,
+}
+
+/// Failures in a row, and the earliest next try.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tries {
-    /// So many.
+pub struct RetryState {
+    /// Number of failures.
     pub failures: u32,
-    /// Not before.
+    /// Microseconds since 1970.
     pub not_before: i64,
 }
 
-impl Tries {
-    /// One more; `chance` from 0 to 1 spreads those that failed together.
+impl RetryState {
+    /// Counts a failure; `chance`, from 0 to 1, spreads targets that failed together.
     fn failed(&mut self, now: i64, (first, longest): (i64, i64), chance: f64) {
         let doubled = first.saturating_mul(1 << self.failures.min(20)).clamp(1, longest.max(1));
         self.failures = self.failures.saturating_add(1);
@@ -190,32 +235,32 @@ impl Tries {
     }
 }
 
-/// All that a plan follows from.
-pub struct Situation<'a> {
+/// All inputs of a plan.
+pub struct PlanInput<'a> {
     /// Name of the connector.
     pub connector: &'a str,
-    /// Who plans, for the gaps that are found.
+    /// The worker, which is written into gaps.
     pub worker: &'a str,
     /// Microseconds since 1970.
     pub now: i64,
-    /// Since when whoever plans runs: a stop that was ordered later is not over.
+    /// When the task started: a stop that was ordered later is not over.
     pub began: i64,
-    /// What the configuration wants; nothing where people want all removed.
-    pub wanted: &'a BTreeMap<Target, Wanted>,
-    /// What the state topic says.
+    /// What the configuration declares; empty if the operator removes all subscriptions.
+    pub wanted: &'a BTreeMap<Target, DesiredSubscription>,
+    /// The state topic.
     pub ledger: &'a SubscriptionState,
-    /// What this process remembers.
-    pub memory: &'a Memory,
-    /// How long things may take.
-    pub rules: &'a Rules,
+    /// What earlier calls of this process have shown.
+    pub memory: &'a PlannerMemory,
+    /// Intervals and limits.
+    pub rules: &'a SubscriptionRules,
     /// Draws a nonce.
     pub draw: &'a (dyn Fn() -> Nonce + Sync),
 }
 
-impl<'a> Situation<'a> {
-    /// The receivers that were heard of lately; others count for nothing.
+impl<'a> PlanInput<'a> {
+    /// Receivers with a recent heartbeat.
     fn receivers(&self) -> impl Iterator<Item = &'a ReceiverReport> {
-        let (now, stale) = (self.now, self.rules.stale);
+        let (now, stale) = (self.now, self.rules.limits.stale);
         self.ledger.heard.values().filter(move |heard| heard.at.saturating_add(stale) > now)
     }
 }

@@ -2,106 +2,113 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use model::{Subscription, SubscriptionCommandDone, SubscriptionPhase, Target};
+use model::{Fingerprint, ReceiverReport, Subscription, SubscriptionCommandDone, SubscriptionPhase, Target};
 
 use super::{
-    Call, Situation, Step, Tries, Wanted,
-    address::{self, NOT_ASKED},
-    chance,
-    echo::is_effective,
-    gaps,
-    needed::needed,
-    silence, upkeep,
+    DesiredSubscription, PlanInput, PlannedCall, ProviderCall, RetryState, chance, gaps,
+    hooks::{self, NOT_ASKED, is_effective},
+    lifecycle::Lifecycle,
+    settle::MOVED,
+    upkeep,
 };
 use crate::state::subscriptions::SubscriptionChange;
 
-/// How often an Acknowledge that is awaited is looked for, beside when one is heard of.
-const AWAITED: i64 = 5_000_000;
-/// How often enabling is tried before a subscription is followed by another.
-pub(super) const ENABLE: u32 = 3;
+/// Interval at which a subscription without Acknowledge is read, in microseconds.
+const ACKNOWLEDGE_POLL: i64 = 5_000_000;
 
+/// Why a subscription is deleted that no receiver accepted in time.
+const OVERDUE: &str = "the provider has waited too long for a receiver to accept it";
 /// History line of a subscription whose subscribe call had no answer. It may exist at the provider.
-pub(super) const GIVEN_UP: &str = "given up: nothing was heard of it";
+const GIVEN_UP: &str = "given up: nothing was heard of it";
 
-/// Subscriptions of one target at a time: one that is followed by another, and one whose answer nobody heard.
-const MOST: usize = 3;
+/// Most subscriptions of one target: one, its successor, and one whose subscribe call had no answer.
+const MAX_SUBSCRIPTIONS: usize = 3;
 
-/// What there is to do.
+/// Refusals of a second subscription until the first is moved instead.
+const MAX_SECOND_REFUSALS: u32 = 2;
+
+/// Subscriptions of one target without an answer that the ledger keeps.
+const MAX_GIVEN_UP: usize = 50;
+
+/// What to do next.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Plan {
-    /// What follows from what is known already; to be written before anything else.
+pub struct SubscriptionPlan {
+    /// Written before anything else.
     pub changes: Vec<SubscriptionChange>,
-    /// At most one for each target. Those of different targets may be done in any order, and at once.
-    pub steps: Vec<Step>,
+    /// At most one for each target; those of different targets may run in parallel.
+    pub steps: Vec<PlannedCall>,
     /// When to plan again at the latest.
     pub again_at: Option<i64>,
-    /// Whether everything is as it is wanted.
+    /// Whether every target is as declared.
     pub converged: bool,
-    /// What keeps it from becoming so, where no call has failed.
+    /// Why a target cannot become so, other than failed calls.
     pub problems: Vec<String>,
 }
 
-impl Plan {
+impl SubscriptionPlan {
     pub(super) fn again(&mut self, at: i64) {
         self.again_at = Some(self.again_at.map_or(at, |known| known.min(at)));
     }
 
-    pub(super) fn step(&mut self, call: Call, why: impl Into<String>) {
+    pub(super) fn step(&mut self, call: ProviderCall, why: impl Into<String>) {
         self.step_after(Vec::new(), call, why);
     }
 
-    pub(super) fn step_after(&mut self, before: Vec<SubscriptionChange>, call: Call, why: impl Into<String>) {
-        self.steps.push(Step { before, call, why: why.into() });
+    pub(super) fn step_after(
+        &mut self,
+        before: Vec<SubscriptionChange>,
+        call: ProviderCall,
+        why: impl Into<String>,
+    ) {
+        self.steps.push(PlannedCall { before, call, why: why.into() });
     }
 }
 
 /// What to do next.
 #[must_use]
-pub fn plan(situation: &Situation<'_>) -> Plan {
-    let Situation { wanted, ledger, .. } = situation;
-    let mut plan = Plan { converged: true, ..Plan::default() };
+pub fn plan(input: &PlanInput<'_>) -> SubscriptionPlan {
+    let PlanInput { wanted, ledger, .. } = input;
+    let mut plan = SubscriptionPlan { converged: true, ..SubscriptionPlan::default() };
     let targets: BTreeSet<Target> = wanted
         .keys()
         .copied()
         .chain(ledger.subscriptions.values().filter(|one| one.phase.may_live()).map(|one| one.target))
         .collect();
-    listing(situation, &targets, &mut plan);
+    listing(input, &targets, &mut plan);
     for target in targets {
         let is_taken = plan.steps.iter().any(|step| step.call.target() == Some(target));
         let before = (plan.steps.len(), plan.changes.len());
-        one(situation, target, is_taken, &mut plan);
+        plan_target(input, target, is_taken, &mut plan);
         let is_quiet = (plan.steps.len(), plan.changes.len()) == before && !is_taken;
-        plan.converged &= is_quiet && stands(situation, target);
+        plan.converged &= is_quiet && is_as_declared(input, target);
     }
-    strangers(situation, &mut plan);
-    upkeep::forget(situation, &mut plan);
-    upkeep::start(situation, &mut plan);
-    plan.changes.extend(gaps::end(situation));
-    plan.changes.extend(silence::observe(situation));
+    strangers(input, &mut plan);
+    upkeep::forget(input, &mut plan);
+    upkeep::start(input, &mut plan);
+    plan.changes.extend(gaps::end(input));
+    plan.changes.extend(gaps::observe_silence(input));
     if let Some(wish) = ledger.wish.as_ref().filter(|_| plan.converged && !ledger.is_done()) {
-        plan.changes.push(SubscriptionChange::Done(SubscriptionCommandDone {
-            number: wish.number,
-            at: situation.now,
-        }));
+        plan.changes
+            .push(SubscriptionChange::Done(SubscriptionCommandDone { number: wish.number, at: input.now }));
     }
     plan
 }
 
-/// Whether a target is as it is wanted: one that fits and is active, or none at all.
-fn stands(situation: &Situation<'_>, target: Target) -> bool {
-    let mut living = situation.ledger.living(target);
-    match situation.wanted.get(&target) {
+/// Whether a target is as declared: exactly one active subscription that fits, or none.
+fn is_as_declared(input: &PlanInput<'_>, target: Target) -> bool {
+    let mut living = input.ledger.living(target);
+    match input.wanted.get(&target) {
         None => living.next().is_none(),
         Some(wanted) => {
             let (Some(only), None) = (living.next(), living.next()) else { return false };
-            only.phase == SubscriptionPhase::Active && misfit(situation, wanted, only).is_none()
+            only.phase == SubscriptionPhase::Active && misfit(input, wanted, only).is_none()
         }
     }
 }
 
-/// Why a subscription is not what is wanted.
+/// How a subscription differs from what is declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Misfit {
+enum SubscriptionDiff {
     /// Another secret.
     Secret,
     /// Other events, or another name.
@@ -110,8 +117,8 @@ pub(super) enum Misfit {
     Address,
 }
 
-impl Misfit {
-    pub(super) const fn words(self) -> &'static str {
+impl SubscriptionDiff {
+    const fn words(self) -> &'static str {
         match self {
             Self::Secret => "it is signed with another secret",
             Self::Other(words) => words,
@@ -120,30 +127,30 @@ impl Misfit {
     }
 }
 
-pub(super) fn misfit<'a>(
-    situation: &Situation<'a>,
-    wanted: &'a Wanted,
+fn misfit<'a>(
+    input: &PlanInput<'a>,
+    wanted: &'a DesiredSubscription,
     one: &Subscription,
-) -> Option<Misfit> {
+) -> Option<SubscriptionDiff> {
     if one.fingerprint != wanted.fingerprint {
-        return Some(Misfit::Secret);
+        return Some(SubscriptionDiff::Secret);
     }
     if let Some(resource) = one.target.resource()
-        && let Some((_, offered)) = situation.memory.names.get(&resource)
+        && let Some((_, offered)) = input.memory.provider.names.get(&resource)
         && !offered.is_empty()
         && one.events != wanted.events(offered)
     {
-        return Some(Misfit::Other("it is for other events"));
+        return Some(SubscriptionDiff::Other("it is for other events"));
     }
     if one.application != wanted.application {
-        return Some(Misfit::Other("it has another name"));
+        return Some(SubscriptionDiff::Other("it has another name"));
     }
-    (one.url != address::planned(situation, one.target, wanted)).then_some(Misfit::Address)
+    (one.url != hooks::planned(input, one.target, wanted)).then_some(SubscriptionDiff::Address)
 }
 
-/// Deliveries that are signed with our secret and come by an id nobody knows.
-fn strangers(situation: &Situation<'_>, plan: &mut Plan) {
-    let Situation { ledger, memory, now, .. } = situation;
+/// Asks about ids that send deliveries with our signature and are not in the ledger.
+fn strangers(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
+    let PlanInput { ledger, memory, now, .. } = input;
     let told = ledger.acknowledges.values().map(|one| (&one.webhook_id, one.resource));
     let heard = ledger.heard.values().flat_map(|heard| &heard.webhooks);
     let heard = heard.map(|(id, traffic)| (id, traffic.resource));
@@ -152,36 +159,36 @@ fn strangers(situation: &Situation<'_>, plan: &mut Plan) {
         if id.is_empty() || memory.foreign.contains_key(id) || ledger.by_id(id).is_some() {
             continue;
         }
-        // What is known to be ours is changed first: one that cannot be asked about holds up nothing. What only asks is no reason to
-        // wait, since where all is well there is always something to look at.
+        // Changes of known subscriptions go first, so that an id that cannot be read delays nothing. Reads of known subscriptions do not
+        // delay it, because there are always some.
         let target = Target::Accounting(resource);
         let is_taken = plan.steps.iter().any(|step| {
-            let is_one = matches!(step.call, Call::Identify { .. });
+            let is_one = matches!(step.call, ProviderCall::Identify { .. });
             step.call.target() == Some(target) && (is_one || !step.call.only_asks())
         });
-        let waits = memory.strangers.get(id).map_or(i64::MIN, |tries| tries.not_before);
+        let waits = memory.retries.strangers.get(id).map_or(i64::MIN, |tries| tries.not_before);
         if waits > *now {
             plan.again(waits);
         } else if !is_taken {
-            let call = Call::Identify { resource, id: id.clone() };
+            let call = ProviderCall::Identify { resource, id: id.clone() };
             plan.step(call, format!("deliveries come by {id}, which is not in the ledger"));
         }
     }
 }
 
-/// Whether a target may be asked about again after that failed before.
-pub(super) fn may_ask(situation: &Situation<'_>, target: Target, plan: &mut Plan) -> bool {
-    is_over(situation, situation.memory.asks.get(&target), plan)
+/// Whether the backoff of a target's questions is over.
+fn may_ask(input: &PlanInput<'_>, target: Target, plan: &mut SubscriptionPlan) -> bool {
+    is_over(input, input.memory.retries.questions.get(&target), plan)
 }
 
-/// Whether a target that could not be changed before may be tried again.
-pub(super) fn is_due(situation: &Situation<'_>, target: Target, plan: &mut Plan) -> bool {
-    is_over(situation, situation.memory.tries.get(&target), plan)
+/// Whether the backoff of a target's changes is over.
+fn is_due(input: &PlanInput<'_>, target: Target, plan: &mut SubscriptionPlan) -> bool {
+    is_over(input, input.memory.retries.changes.get(&target), plan)
 }
 
-/// Whether the wait after failures is over.
-fn is_over(situation: &Situation<'_>, tries: Option<&Tries>, plan: &mut Plan) -> bool {
-    let waits = tries.filter(|tries| tries.not_before > situation.now);
+/// Whether a backoff is over; if not, plans again after it.
+fn is_over(input: &PlanInput<'_>, tries: Option<&RetryState>, plan: &mut SubscriptionPlan) -> bool {
+    let waits = tries.filter(|tries| tries.not_before > input.now);
     if let Some(tries) = waits {
         plan.again(tries.not_before);
         plan.converged = false;
@@ -189,15 +196,15 @@ fn is_over(situation: &Situation<'_>, tries: Option<&Tries>, plan: &mut Plan) ->
     waits.is_none()
 }
 
-/// The hooks of the invoicing API are looked at all together.
-fn listing(situation: &Situation<'_>, targets: &BTreeSet<Target>, plan: &mut Plan) {
-    let Situation { ledger, memory, rules, now, .. } = situation;
+/// Lists the hooks of the invoicing API if that is due.
+fn listing(input: &PlanInput<'_>, targets: &BTreeSet<Target>, plan: &mut SubscriptionPlan) {
+    let PlanInput { ledger, memory, rules, now, .. } = input;
     let mut hooks = targets.iter().filter(|target| matches!(target, Target::Invoicing(_))).peekable();
     if hooks.peek().is_none() {
         return;
     }
     let open = hooks.flat_map(|target| ledger.living(*target));
-    // An answer nobody heard, a hook that was not listed since it was made, or one whose echo has come, is looked for sooner.
+    // Sooner for a call without an answer, a hook that was made after the last list, and one whose echo was answered.
     let soon = open.filter(|one| {
         matches!(
             one.phase,
@@ -205,212 +212,325 @@ fn listing(situation: &Situation<'_>, targets: &BTreeSet<Target>, plan: &mut Pla
         )
     });
     let is_new = |one: &&Subscription| {
-        let is_echoed = || one.phase == SubscriptionPhase::Awaiting && is_effective(situation, one);
-        memory.listed.is_none_or(|listed| listed < settled(situation, one)) || is_echoed()
+        let is_echoed = || one.phase == SubscriptionPhase::Awaiting && is_effective(input, one);
+        memory.provider.listed.is_none_or(|listed| listed < settled(input, one)) || is_echoed()
     };
-    let soon = soon.filter(is_new).map(|one| settled(situation, one)).min();
-    let regular = memory.listed.map_or(*now, |listed| listed.saturating_add(spread(rules.poll, "hooks")));
-    let at = soon.map_or(regular, |soon| soon.min(regular)).max(memory.list_tries.not_before);
+    let soon = soon.filter(is_new).map(|one| settled(input, one)).min();
+    let regular = memory
+        .provider
+        .listed
+        .map_or(*now, |listed| listed.saturating_add(spread(rules.intervals.poll, "hooks")));
+    let at = soon.map_or(regular, |soon| soon.min(regular)).max(memory.retries.list.not_before);
     if at <= *now {
-        plan.step(Call::List { planned: *now }, "how the hooks of the invoicing API stand");
-        // Nothing is known of them before.
-        plan.converged &= memory.listed.is_some();
+        plan.step(ProviderCall::List { planned: *now }, "how the hooks of the invoicing API stand");
+        // Nothing is known about hooks before the first list.
+        plan.converged &= memory.provider.listed.is_some();
     } else {
         plan.again(at);
-        plan.converged &= memory.list_tries.failures == 0;
+        plan.converged &= memory.retries.list.failures == 0;
     }
 }
 
-/// When a list tells for certain whether a hook is in it: an intent may still be on its way to the provider.
-fn settled(situation: &Situation<'_>, one: &Subscription) -> i64 {
+/// From when on a list proves that a hook does not exist: before, its subscribe call may be on its way.
+fn settled(input: &PlanInput<'_>, one: &Subscription) -> i64 {
     match one.phase {
-        SubscriptionPhase::Intended => one.since.saturating_add(situation.rules.intent),
+        SubscriptionPhase::Intended => one.since.saturating_add(input.rules.limits.intent),
         _ => one.since.saturating_add(1),
     }
 }
 
-/// A little less than a time, so that not everything is asked for at once.
-pub(super) fn spread(time: i64, name: &str) -> i64 {
+/// Up to a fifth less than a time, so that calls are spread.
+fn spread(time: i64, name: &str) -> i64 {
     time.saturating_sub((time as f64 * 0.2 * chance(name)) as i64).max(1)
 }
 
-/// One target: its subscriptions by phase, then whether another is needed, then whether some are too many.
-fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut Plan) {
-    let Situation { wanted, ledger, memory, rules, now, .. } = situation;
+/// One target: what is surplus, then what each subscription needs, then whether another one is needed.
+fn plan_target(input: &PlanInput<'_>, target: Target, mut is_taken: bool, plan: &mut SubscriptionPlan) {
+    let PlanInput { wanted, ledger, now, .. } = input;
     let (now, wanted) = (*now, wanted.get(&target));
-    let is_hook = matches!(target, Target::Invoicing(_));
-    let mut living: Vec<&Subscription> = ledger.living(target).collect();
+    let mut living: Vec<(&Subscription, Lifecycle)> =
+        ledger.living(target).map(|one| (one, Lifecycle::of(input, one))).collect();
     // The best comes first: one that fits before one that does not, active before others, the oldest of those.
-    let fitting = |one: &Subscription| wanted.is_some_and(|wanted| misfit(situation, wanted, one).is_none());
-    living.sort_by_key(|one| (Reverse(fitting(one)), order(one.phase), one.intended_at, one.nonce.clone()));
-    let is_alive = |one: &Subscription| match (one.phase, target) {
-        (SubscriptionPhase::Ending | SubscriptionPhase::Ended, _) => false,
-        // There is no call that resumes a hook.
-        (SubscriptionPhase::Disabled, Target::Invoicing(_)) => false,
-        (SubscriptionPhase::Disabled, _) => {
-            memory.enabling.get(&one.nonce).is_none_or(|tries| *tries < ENABLE)
-        }
-        _ => true,
-    };
-    let best = living.iter().find(|one| fitting(one) && is_alive(one)).copied();
-    let stands_since =
-        best.filter(|best| best.phase == SubscriptionPhase::Active).and_then(|best| best.active_since);
-    plan.changes.extend(gaps::open_unverified(situation, target));
+    let fitting = |one: &Subscription| wanted.is_some_and(|wanted| misfit(input, wanted, one).is_none());
+    living.sort_by_key(|(one, state)| {
+        (Reverse(fitting(one)), state.rank(), one.intended_at, one.nonce.clone())
+    });
+    let best = living.iter().find(|(one, state)| fitting(one) && state.is_alive()).copied();
+    plan.changes.extend(gaps::open_unverified(input, target));
 
-    // What is declared may change faster than one follows the other: the oldest that is there covers what the others do.
-    let there = living.iter().filter(|one| one.id.is_some() && one.phase != SubscriptionPhase::Ending);
-    let newest =
-        there.clone().max_by_key(|one| one.intended_at).filter(|_| there.count() >= MOST && best.is_none());
-
-    // First what is too many or cannot be used: to be deleted, one after the other.
-    for one in &living {
-        let is_best = best.is_some_and(|best| best.nonce == one.nonce);
-        let (surplus, why) = match one.phase {
-            SubscriptionPhase::Intended | SubscriptionPhase::Ending | SubscriptionPhase::Ended => (false, ""),
-            _ if wanted.is_none() => (true, "it is not wanted any more"),
-            _ if is_best => (false, ""),
-            _ if newest.is_some_and(|newest| newest.nonce == one.nonce) => {
-                (true, "what is declared has changed again")
-            }
-            SubscriptionPhase::Disabled if !is_alive(one) => {
-                (true, "it sends nothing, and cannot be made to")
-            }
-            phase => match stands_since {
-                // What it has not delivered yet nobody else will.
-                // A hook that awaits its echo may send all the same: only the list knows it.
-                Some(since)
-                    if (phase == SubscriptionPhase::Active
-                        || is_hook && phase == SubscriptionPhase::Awaiting)
-                        && since.saturating_add(rules.overlap) > now =>
-                {
-                    plan.again(since.saturating_add(rules.overlap));
-                    (false, "")
-                }
-                Some(_) => (true, "another one stands for it"),
-                None => (false, ""),
-            },
-        };
-        let awaited_too_long =
-            one.phase == SubscriptionPhase::Awaiting && one.since.saturating_add(rules.acknowledge) <= now;
-        let (surplus, why) = match (surplus, awaited_too_long) {
-            (false, true) if is_hook => (true, NOT_ASKED),
-            (false, true) => (true, "the provider has waited too long for a receiver to accept it"),
-            other => (other.0, why),
-        };
-        if !surplus || one.id.is_none() {
-            continue;
-        }
+    for (one, state) in &living {
+        let is_overdue = matches!(state, Lifecycle::Awaiting { is_overdue: true, .. });
+        let why = surplus(input, (*one, *state), best, &living, plan).or_else(|| {
+            let is_hook = target.resource().is_none();
+            is_overdue.then_some(if is_hook { NOT_ASKED } else { OVERDUE })
+        });
+        let Some(why) = why.filter(|_| one.id.is_some()) else { continue };
         let mut ending = (*one).clone();
         ending.enter(SubscriptionPhase::Ending, now, why);
-        if awaited_too_long {
-            plan.changes.extend(gaps::open_awaiting(situation, one));
+        if is_overdue {
+            plan.changes.extend(gaps::open_awaiting(input, one));
         }
-        let call = Call::Delete(Box::new(ending.clone()));
-        let before = vec![SubscriptionChange::Put(Box::new(ending))];
-        if is_taken || !is_due(situation, target, plan) {
+        if is_taken || !is_due(input, target, plan) {
             continue;
         }
-        plan.step_after(before, call, why);
+        let before = vec![SubscriptionChange::Put(Box::new(ending.clone()))];
+        plan.step_after(before, ProviderCall::Delete(Box::new(ending)), why);
         is_taken = true;
     }
-    for one in &living {
+    for (one, state) in &living {
         if is_taken {
             break;
         }
-        is_taken = by_phase(situation, one, plan);
+        is_taken = plan_state(input, one, *state, plan);
     }
     if let Some(wanted) = wanted
         && !is_taken
     {
-        needed(situation, target, wanted, best, &living, plan);
+        let living: Vec<&Subscription> = living.iter().map(|(one, _)| *one).collect();
+        needed(input, target, wanted, best.map(|(one, _)| one), &living, plan);
     }
 }
 
-const fn order(phase: SubscriptionPhase) -> u8 {
-    match phase {
-        SubscriptionPhase::Active => 0,
-        SubscriptionPhase::Disabled => 1,
-        SubscriptionPhase::Awaiting => 2,
-        SubscriptionPhase::Intended => 3,
-        SubscriptionPhase::Ending => 4,
-        SubscriptionPhase::Ended => 5,
+/// Why a subscription is to be deleted; `None`: it stays.
+fn surplus(
+    input: &PlanInput<'_>,
+    (one, state): (&Subscription, Lifecycle),
+    best: Option<(&Subscription, Lifecycle)>,
+    living: &[(&Subscription, Lifecycle)],
+    plan: &mut SubscriptionPlan,
+) -> Option<&'static str> {
+    if matches!(state, Lifecycle::Intended { .. } | Lifecycle::Ending { .. } | Lifecycle::Ended) {
+        return None;
     }
+    if !input.wanted.contains_key(&one.target) {
+        return Some("it is not wanted any more");
+    }
+    if best.is_some_and(|(best, _)| best.nonce == one.nonce) {
+        return None;
+    }
+    if best.is_none() {
+        // The configuration may change faster than subscriptions are replaced: the oldest covers what the newest would.
+        let made = || {
+            living
+                .iter()
+                .filter(|(one, state)| one.id.is_some() && !matches!(state, Lifecycle::Ending { .. }))
+        };
+        let newest = made().max_by_key(|(one, _)| one.intended_at);
+        if made().count() >= MAX_SUBSCRIPTIONS && newest.is_some_and(|(newest, _)| newest.nonce == one.nonce)
+        {
+            return Some("what is declared has changed again");
+        }
+    }
+    if !state.is_alive() {
+        return Some("it sends nothing, and cannot be made to");
+    }
+    let Some((_, Lifecycle::Active { since: Some(since), .. })) = best else { return None };
+    // It may have deliveries to repeat. A hook that waits for its echo may send them too: only the list knows it.
+    let may_deliver = match state {
+        Lifecycle::Active { .. } => true,
+        Lifecycle::Awaiting { .. } => one.target.resource().is_none(),
+        _ => false,
+    };
+    let until = since.saturating_add(input.rules.limits.overlap);
+    if may_deliver && until > input.now {
+        plan.again(until);
+        return None;
+    }
+    Some("another one stands for it")
 }
 
-/// What a subscription's own phase asks for. Whether something was begun for its target.
-fn by_phase(situation: &Situation<'_>, one: &Subscription, plan: &mut Plan) -> bool {
-    let Situation { ledger, memory, rules, now, wanted, .. } = situation;
-    let now = *now;
-    let is_hook = matches!(one.target, Target::Invoicing(_));
-    let boxed = || Box::new(one.clone());
-    match one.phase {
-        SubscriptionPhase::Intended => {
-            let until = one.since.saturating_add(rules.intent);
-            if now < until {
-                plan.again(until);
-                // What shows itself meanwhile is found by its id or in the list; until then nothing else is begun.
-                return true;
-            }
-            if is_hook {
-                // The list tells.
-                return true;
-            }
-            // If it is there all the same, it shows itself by its Acknowledge or by what it sends.
+/// Plans what a subscription needs in its state. Returns whether a step of its target is planned or must be awaited.
+fn plan_state(
+    input: &PlanInput<'_>,
+    one: &Subscription,
+    state: Lifecycle,
+    plan: &mut SubscriptionPlan,
+) -> bool {
+    let PlanInput { ledger, rules, now, wanted, .. } = input;
+    let (now, is_hook) = (*now, one.target.resource().is_none());
+    match state {
+        // Its answer may come until then: nothing else is started for the target.
+        Lifecycle::Intended { until } if now < until => {
+            plan.again(until);
+            true
+        }
+        // The list shows whether the hook was made.
+        Lifecycle::Intended { .. } if is_hook => true,
+        Lifecycle::Intended { .. } => {
+            // If it exists all the same, its Acknowledge or its deliveries show it.
             let mut ended = one.clone();
             ended.enter(SubscriptionPhase::Ended, now, GIVEN_UP);
             plan.changes.push(SubscriptionChange::Put(Box::new(ended)));
             false
         }
-        SubscriptionPhase::Awaiting | SubscriptionPhase::Active if is_hook => false,
-        SubscriptionPhase::Awaiting => {
-            let told = one.id.as_ref().and_then(|id| ledger.acknowledges.get(id)).map(|one| one.received_at);
-            let checked = one.checked_at.unwrap_or(i64::MIN);
-            let is_told = told.is_some_and(|told| told >= checked);
-            let again = one.checked_at.map_or(now, |checked| checked.saturating_add(AWAITED.min(rules.poll)));
-            read(situation, one, if is_told { now } else { again }, "whether it is accepted", plan)
+        Lifecycle::Awaiting { .. } | Lifecycle::Active { .. } | Lifecycle::Disabled { .. } if is_hook => {
+            false
         }
-        SubscriptionPhase::Active => {
-            let every = spread(rules.poll, one.nonce.as_str());
-            let at = one.checked_at.map_or(now, |checked| checked.saturating_add(every));
-            // Who wishes something wants to know how it stands now.
+        Lifecycle::Awaiting { acknowledged_at, checked_at, .. } => {
+            let is_new = acknowledged_at.is_some_and(|at| at >= checked_at.unwrap_or(i64::MIN));
+            let every = ACKNOWLEDGE_POLL.min(rules.intervals.poll);
+            let again = checked_at.map_or(now, |checked| checked.saturating_add(every));
+            read(input, one, if is_new { now } else { again }, "whether it is accepted", plan)
+        }
+        Lifecycle::Active { checked_at, .. } => {
+            let every = spread(rules.intervals.poll, one.nonce.as_str());
+            let at = checked_at.map_or(now, |checked| checked.saturating_add(every));
+            // A wish is done only after every subscription was read.
             let wished = ledger.wish.as_ref().filter(|_| !ledger.is_done()).map(|wish| wish.at);
-            let at = if one.checked_at < wished { now } else { at };
-            read(situation, one, at, "how it stands", plan)
+            read(input, one, if checked_at < wished { now } else { at }, "how it stands", plan)
         }
-        SubscriptionPhase::Disabled if is_hook => false,
-        // It was enabled a moment ago, and what the provider says of it decides.
-        SubscriptionPhase::Disabled if one.checked_at.is_none() => {
-            read(situation, one, now, "whether it is enabled", plan)
-        }
-        SubscriptionPhase::Disabled => {
-            let is_hopeless = memory.enabling.get(&one.nonce).is_some_and(|tries| *tries >= ENABLE);
-            if is_hopeless || !wanted.contains_key(&one.target) || !is_due(situation, one.target, plan) {
+        // It was enabled a moment ago, and the provider's answer decides.
+        Lifecycle::Disabled { checked_at: None, .. } => read(input, one, now, "whether it is enabled", plan),
+        Lifecycle::Disabled { can_be_enabled, .. } => {
+            if !can_be_enabled || !wanted.contains_key(&one.target) || !is_due(input, one.target, plan) {
                 return false;
             }
-            plan.step(Call::Enable(boxed()), "the provider has disabled it");
+            plan.step(ProviderCall::Enable(Box::new(one.clone())), "the provider has disabled it");
             true
         }
-        SubscriptionPhase::Ending => {
-            if !is_hook && one.checked_at.is_none() {
-                read(situation, one, now, "whether it is deleted", plan);
-            } else if is_due(situation, one.target, plan) {
-                plan.step(Call::Delete(boxed()), "it is to be deleted, and may have been");
+        Lifecycle::Ending { checked_at } => {
+            if !is_hook && checked_at.is_none() {
+                read(input, one, now, "whether it is deleted", plan);
+            } else if is_due(input, one.target, plan) {
+                plan.step(
+                    ProviderCall::Delete(Box::new(one.clone())),
+                    "it is to be deleted, and may have been",
+                );
             }
             true
         }
-        SubscriptionPhase::Ended => false,
+        Lifecycle::Ended => false,
     }
 }
 
-fn read(situation: &Situation<'_>, one: &Subscription, at: i64, why: &str, plan: &mut Plan) -> bool {
-    if at > situation.now {
+fn read(input: &PlanInput<'_>, one: &Subscription, at: i64, why: &str, plan: &mut SubscriptionPlan) -> bool {
+    if at > input.now {
         plan.again(at);
         return false;
     }
-    if !may_ask(situation, one.target, plan) {
+    if !may_ask(input, one.target, plan) {
         return false;
     }
-    plan.step(Call::Read(Box::new(one.clone())), why);
-    // An active one that is only looked at keeps nothing else waiting for long, but one thing is done at a time.
+    plan.step(ProviderCall::Read(Box::new(one.clone())), why);
+    // One call at a time for each target.
     true
+}
+
+/// Subscribes a target if nothing fits, or moves its subscription to another address.
+fn needed<'a>(
+    input: &PlanInput<'a>,
+    target: Target,
+    wanted: &'a DesiredSubscription,
+    best: Option<&Subscription>,
+    living: &[&Subscription],
+    plan: &mut SubscriptionPlan,
+) {
+    let PlanInput { memory, rules, now, ledger, .. } = input;
+    let now = *now;
+    // There may be new events.
+    if let Target::Accounting(resource) = target {
+        let asked = memory.provider.names.get(&resource).map(|(at, _)| *at);
+        let at =
+            asked.map_or(now, |asked| asked.saturating_add(spread(rules.intervals.names, resource.name())));
+        if at <= now {
+            if may_ask(input, target, plan) {
+                plan.step(ProviderCall::Names(resource), "which events there are");
+            }
+            return;
+        }
+        plan.again(at);
+    }
+    if best.is_some() || !is_due(input, target, plan) {
+        return;
+    }
+    let events = match target {
+        Target::Accounting(resource) => {
+            let offered =
+                memory.provider.names.get(&resource).map(|(_, names)| names.clone()).unwrap_or_default();
+            wanted.events(&offered)
+        }
+        Target::Invoicing(_) => BTreeSet::new(),
+    };
+    if target.resource().is_some() && events.is_empty() {
+        // Planned again with the next names.
+        plan.problems.push(format!("{target}: the provider offers none of the events that are wanted"));
+        plan.converged = false;
+        return;
+    }
+    let is_crowded =
+        memory.refused.second.get(&target).is_some_and(|refusals| *refusals >= MAX_SECOND_REFUSALS);
+    let movable = living.iter().find(|one| {
+        one.phase == SubscriptionPhase::Active
+            && misfit(input, wanted, one) == Some(SubscriptionDiff::Address)
+            && one.id.is_some()
+    });
+    if let Some(one) = movable.filter(|_| target.resource().is_some() && (rules.move_in_place || is_crowded))
+    {
+        let mut moved = (*one).clone();
+        moved.url.clone_from(&wanted.url);
+        moved.enter(SubscriptionPhase::Awaiting, now, MOVED);
+        let mut before = vec![SubscriptionChange::Put(Box::new(moved.clone()))];
+        before.extend(gaps::open_moved(input, one));
+        plan.step_after(before, ProviderCall::Move(Box::new(moved)), SubscriptionDiff::Address.words());
+        return;
+    }
+    let url = hooks::planned(input, target, wanted);
+    if hooks::waits_for_another(input, target, url, plan) {
+        plan.converged = false;
+        return;
+    }
+    let ready_at = ready(input, target, wanted);
+    if ready_at > now {
+        plan.again(ready_at.min(now.saturating_add(1_000_000)));
+        plan.converged = false;
+        return;
+    }
+    let why = living
+        .iter()
+        .find_map(|one| misfit(input, wanted, one))
+        .map_or("there is none", SubscriptionDiff::words);
+    let (connector, nonce) = (input.connector, (input.draw)());
+    let (application, fingerprint) = (&wanted.application, wanted.fingerprint.clone());
+    let intended = Subscription {
+        url: url.to_owned(),
+        events,
+        ..Subscription::intended(connector, target, nonce, application, fingerprint, now)
+    };
+    let ended = ledger
+        .subscriptions
+        .values()
+        .filter(|one| one.target == target && one.phase == SubscriptionPhase::Ended);
+    let (mut given_up, mut forgotten): (Vec<&Subscription>, Vec<_>) = ended
+        .filter(|one| one.id.is_none())
+        .partition(|one| one.history.iter().any(|note| note.what == GIVEN_UP));
+    // A refused one leaves only the cause, which the next one gets again. A refusal of the other address is kept, because it decides which
+    // address is used.
+    forgotten.retain(|one| one.problem.is_some() && (one.url == url || !wanted.is_at(&one.url)));
+    // One without an answer may appear later at an old address: its nonce identifies it as ours.
+    given_up.sort_by_key(|one| Reverse(one.since));
+    forgotten.extend(given_up.into_iter().skip(MAX_GIVEN_UP));
+    let mut before: Vec<SubscriptionChange> =
+        forgotten.into_iter().map(|one| SubscriptionChange::Forget(one.nonce.clone())).collect();
+    before.push(SubscriptionChange::Put(Box::new(intended.clone())));
+    plan.step_after(before, ProviderCall::Subscribe(Box::new(intended)), why);
+}
+
+/// From when on a secret may be used: once every receiver knows it, or after `limits.ready`.
+fn ready(input: &PlanInput<'_>, target: Target, wanted: &DesiredSubscription) -> i64 {
+    let PlanInput { memory, rules, now, .. } = input;
+    let since = memory.secrets.get(&wanted.fingerprint).copied().unwrap_or(*now);
+    let knows = |heard: &ReceiverReport| match target {
+        Target::Accounting(_) => heard.accounting.contains(&wanted.fingerprint),
+        // Secrets of hooks are derived from one.
+        Target::Invoicing(_) => heard.invoicing.contains(&wanted.fingerprint),
+    };
+    if wanted.fingerprint == Fingerprint::of("") {
+        return *now;
+    }
+    let mut workers = input.receivers().peekable();
+    if workers.peek().is_some() && workers.all(knows) {
+        *now
+    } else {
+        since.saturating_add(rules.limits.ready)
+    }
 }

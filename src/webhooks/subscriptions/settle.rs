@@ -1,4 +1,4 @@
-//! What the outcome of a call means.
+//! What the outcome of a call means for the ledger and for this process.
 
 use url::Url;
 
@@ -7,7 +7,9 @@ use model::{
 };
 
 use super::{
-    Call, Memory, Outcome, Seen, Situation, address::REFUSED, chance, gaps, listed::listed, plan::ENABLE,
+    CallOutcome, PlanInput, PlannerMemory, ProviderCall, WebhookSnapshot, chance, gaps,
+    hooks::{REFUSED, listed},
+    lifecycle::MAX_ENABLE_ATTEMPTS,
 };
 use crate::state::subscriptions::SubscriptionChange;
 
@@ -27,41 +29,44 @@ pub(super) const MOVED: &str = "moved to another address";
 /// step has written before the call in its ledger.
 #[must_use]
 pub fn settle(
-    situation: &Situation<'_>,
-    call: &Call,
-    outcome: &Outcome,
-) -> (Vec<SubscriptionChange>, Memory) {
-    let (now, mut remembered) = (situation.now, situation.memory.clone());
+    input: &PlanInput<'_>,
+    call: &ProviderCall,
+    outcome: &CallOutcome,
+) -> (Vec<SubscriptionChange>, PlannerMemory) {
+    let (now, mut remembered) = (input.now, input.memory.clone());
     let memory = &mut remembered;
-    let mut changes = Changes { situation, list: Vec::new() };
+    let mut changes = LedgerChanges { input, list: Vec::new() };
     let went_well = match (call, outcome) {
-        (Call::Names(resource), Outcome::Names(names)) => {
-            memory.names.insert(*resource, (now, names.clone()));
+        (ProviderCall::Names(resource), CallOutcome::Names(names)) => {
+            memory.provider.names.insert(*resource, (now, names.clone()));
             true
         }
-        (Call::Subscribe(one), outcome) => subscribed(&mut changes, one, outcome, memory),
-        (Call::Read(one), Outcome::Seen(seen)) => {
+        (ProviderCall::Subscribe(one), outcome) => subscribed(&mut changes, one, outcome, memory),
+        (ProviderCall::Read(one), CallOutcome::Seen(seen)) => {
             read(&mut changes, one, seen, memory);
             true
         }
-        (Call::Read(one) | Call::Enable(one) | Call::Move(one), Outcome::Gone) => {
+        (
+            ProviderCall::Read(one) | ProviderCall::Enable(one) | ProviderCall::Move(one),
+            CallOutcome::Gone,
+        ) => {
             lost(&mut changes, one, "the provider does not know it any more");
             true
         }
-        (Call::Identify { resource, id }, Outcome::Seen(seen)) => {
+        (ProviderCall::Identify { resource, id }, CallOutcome::Seen(seen)) => {
             identified(&mut changes, *resource, id, seen, memory);
             true
         }
-        (Call::Identify { resource, id }, Outcome::Gone) => {
+        (ProviderCall::Identify { resource, id }, CallOutcome::Gone) => {
             memory.foreign.insert(id.clone(), Some(*resource));
             changes.list.push(SubscriptionChange::ForgetAcknowledge(id.clone()));
             true
         }
-        (Call::Enable(one), outcome) => enabled(&mut changes, one, outcome, memory),
-        (Call::Move(one), outcome) => moved(&mut changes, one, outcome),
-        (Call::Delete(one), outcome) => deleted(&mut changes, one, outcome),
-        (Call::List { planned }, Outcome::Listed(hooks)) => {
-            memory.listed = Some(*planned);
+        (ProviderCall::Enable(one), outcome) => enabled(&mut changes, one, outcome, memory),
+        (ProviderCall::Move(one), outcome) => moved(&mut changes, one, outcome),
+        (ProviderCall::Delete(one), outcome) => deleted(&mut changes, one, outcome),
+        (ProviderCall::List { planned }, CallOutcome::Listed(hooks)) => {
+            memory.provider.listed = Some(*planned);
             listed(&mut changes, hooks, *planned);
             true
         }
@@ -70,35 +75,35 @@ pub fn settle(
     if let (Some(nonce), false) = (call.nonce(), went_well) {
         changes.problem(nonce, outcome);
     }
-    if let (Call::List { .. }, false) = (call, went_well) {
+    if let (ProviderCall::List { .. }, false) = (call, went_well) {
         changes.unlisted(outcome);
     }
     let text = format!("{}{now}", call.nonce().map_or("", Nonce::as_str));
     let tries = match (call, call.target()) {
-        (Call::Identify { id, .. }, _) => memory.strangers.entry(id.clone()).or_default(),
-        // A question that is answered says nothing about what is refused.
-        (_, Some(target)) if call.only_asks() => memory.asks.entry(target).or_default(),
-        (_, Some(target)) => memory.tries.entry(target).or_default(),
-        (_, None) => &mut memory.list_tries,
+        (ProviderCall::Identify { id, .. }, _) => memory.retries.strangers.entry(id.clone()).or_default(),
+        // An answered question says nothing about refused changes.
+        (_, Some(target)) if call.only_asks() => memory.retries.questions.entry(target).or_default(),
+        (_, Some(target)) => memory.retries.changes.entry(target).or_default(),
+        (_, None) => &mut memory.retries.list,
     };
     if went_well {
-        *tries = super::Tries::default();
+        *tries = super::RetryState::default();
     } else {
-        tries.failed(now, situation.rules.backoff, chance(&text));
+        tries.failed(now, input.rules.backoff, chance(&text));
     }
     (changes.list, remembered)
 }
 
 /// Changes that add up.
-pub(super) struct Changes<'a, 'b> {
-    pub(super) situation: &'a Situation<'b>,
+pub(super) struct LedgerChanges<'a, 'b> {
+    pub(super) input: &'a PlanInput<'b>,
     list: Vec<SubscriptionChange>,
 }
 
-impl Changes<'_, '_> {
-    /// The subscription as it stands now.
+impl LedgerChanges<'_, '_> {
+    /// The current record of a subscription.
     fn current(&self, one: &Subscription) -> Subscription {
-        self.situation.ledger.subscriptions.get(&one.nonce).unwrap_or(one).clone()
+        self.input.ledger.subscriptions.get(&one.nonce).unwrap_or(one).clone()
     }
 
     pub(super) fn put(&mut self, one: Subscription) {
@@ -106,13 +111,13 @@ impl Changes<'_, '_> {
     }
 
     pub(super) fn gap(&mut self, one: &Subscription, cause: GapCause, detail: &str) {
-        self.list.extend(gaps::open(self.situation, one, cause, detail));
+        self.list.extend(gaps::open(self.input, one, cause, detail));
     }
 
     /// Shows on every invoicing hook why the list cannot be read. The next list removes it.
-    fn unlisted(&mut self, outcome: &Outcome) {
+    fn unlisted(&mut self, outcome: &CallOutcome) {
         let words = words(outcome);
-        for one in self.situation.ledger.subscriptions.values() {
+        for one in self.input.ledger.subscriptions.values() {
             let is_hook = matches!(one.target, Target::Invoicing(_)) && one.phase.may_live();
             if is_hook && one.problem.as_deref() != Some(&words) {
                 self.list.push(SubscriptionChange::Put(Box::new(Subscription {
@@ -123,8 +128,8 @@ impl Changes<'_, '_> {
         }
     }
 
-    /// Shows what stands in the way of a subscription, once.
-    fn problem(&mut self, nonce: &Nonce, outcome: &Outcome) {
+    /// Shows the problem of a subscription, once.
+    fn problem(&mut self, nonce: &Nonce, outcome: &CallOutcome) {
         let put = self
             .list
             .iter()
@@ -134,13 +139,13 @@ impl Changes<'_, '_> {
                 SubscriptionChange::Put(one) => Some(*one),
                 _ => None,
             },
-            None => self.situation.ledger.subscriptions.get(nonce).cloned(),
+            None => self.input.ledger.subscriptions.get(nonce).cloned(),
         };
         let Some(mut one) = known else { return };
         let words = words(outcome);
         let is_new = one.problem.as_deref() != Some(&words);
         if is_new {
-            one.note(self.situation.now, words.clone());
+            one.note(self.input.now, words.clone());
             one.problem = Some(words);
         }
         if is_new || put.is_some() {
@@ -150,38 +155,38 @@ impl Changes<'_, '_> {
 }
 
 /// An outcome that is none, for people.
-fn words(outcome: &Outcome) -> String {
+fn words(outcome: &CallOutcome) -> String {
     match outcome {
-        Outcome::Failed { words, .. } => words.clone(),
-        Outcome::Done { errors, .. } if !errors.is_empty() => {
+        CallOutcome::Failed { words, .. } => words.clone(),
+        CallOutcome::Done { errors, .. } if !errors.is_empty() => {
             format!("the provider says: {}", Quote(&errors.join("; ")))
         }
-        Outcome::Done { state: Some(state), .. } => {
+        CallOutcome::Done { state: Some(state), .. } => {
             format!("the provider answered responseState {state}, which is not known here")
         }
-        Outcome::Done { .. } => "the provider answered nothing that tells what it did".to_owned(),
-        Outcome::Gone => "the provider says that there is no such thing".to_owned(),
-        Outcome::Names(_) | Outcome::Seen(_) | Outcome::Listed(_) => {
+        CallOutcome::Done { .. } => "the provider answered nothing that tells what it did".to_owned(),
+        CallOutcome::Gone => "the provider says that there is no such thing".to_owned(),
+        CallOutcome::Names(_) | CallOutcome::Seen(_) | CallOutcome::Listed(_) => {
             "the provider answered something else than it was asked for".to_owned()
         }
     }
 }
 
 fn subscribed(
-    changes: &mut Changes<'_, '_>,
+    changes: &mut LedgerChanges<'_, '_>,
     one: &Subscription,
-    outcome: &Outcome,
-    memory: &mut Memory,
+    outcome: &CallOutcome,
+    memory: &mut PlannerMemory,
 ) -> bool {
-    let now = changes.situation.now;
+    let now = changes.input.now;
     let mut one = changes.current(one);
-    // Its Acknowledge may have told its id before the answer did.
+    // Its Acknowledge may have come before the answer.
     if one.phase != SubscriptionPhase::Intended {
         return true;
     }
     match outcome {
-        Outcome::Done { id: Some(id), errors, state } => {
-            memory.crowded.remove(&one.target);
+        CallOutcome::Done { id: Some(id), errors, state } => {
+            memory.refused.second.remove(&one.target);
             one.id = Some(id.clone());
             one.enter(SubscriptionPhase::Awaiting, now, "subscribed");
             let is_known = errors.is_empty() && matches!(state, None | Some(state::SUBSCRIBED));
@@ -190,25 +195,26 @@ fn subscribed(
                 one.note(now, words(outcome));
             }
             changes.put(one);
-            // It is there, whatever else was said: how it stands is asked next.
+            // It exists, whatever else was said; it is read next.
             true
         }
-        // A hook has no id in its answer where the provider does not say one: the list will.
-        Outcome::Done { id: None, errors, .. } if errors.is_empty() => {
+        // An answer without the id of a hook is a success: the list has the id.
+        CallOutcome::Done { id: None, errors, .. } if errors.is_empty() => {
             matches!(one.target, Target::Invoicing(_))
         }
-        Outcome::Failed { acted: true, .. } => false,
-        Outcome::Done { .. } | Outcome::Failed { .. } | Outcome::Gone => {
-            let refused = matches!(outcome, Outcome::Done { .. } | Outcome::Failed { refused: true, .. });
-            let has_twin = changes.situation.ledger.living(one.target).any(|other| other.nonce != one.nonce);
+        CallOutcome::Failed { acted: true, .. } => false,
+        CallOutcome::Done { .. } | CallOutcome::Failed { .. } | CallOutcome::Gone => {
+            let refused =
+                matches!(outcome, CallOutcome::Done { .. } | CallOutcome::Failed { refused: true, .. });
+            let has_twin = changes.input.ledger.living(one.target).any(|other| other.nonce != one.nonce);
             if refused && has_twin {
-                *memory.crowded.entry(one.target).or_default() += 1;
+                *memory.refused.second.entry(one.target).or_default() += 1;
             }
             one.enter(SubscriptionPhase::Ended, now, if refused { REFUSED } else { "it was not made" });
             changes.put(one);
             false
         }
-        Outcome::Names(_) | Outcome::Seen(_) | Outcome::Listed(_) => false,
+        CallOutcome::Names(_) | CallOutcome::Seen(_) | CallOutcome::Listed(_) => false,
     }
 }
 
@@ -218,11 +224,11 @@ fn is_same_address(one: &str, other: &str) -> bool {
 }
 
 /// Makes a subscription what the provider says it is.
-fn take_over(one: &mut Subscription, seen: &Seen, acknowledged: Option<i64>) {
-    // What was asked for stays: a provider that spells an address in its own way, or knows other events, is told of as such, and
-    // not asked again and again.
+fn take_over(one: &mut Subscription, seen: &WebhookSnapshot, acknowledged: Option<i64>) {
+    // The declared values stay: if the provider spells an address differently or has other events, that is shown as a problem and not
+    // changed again and again.
     let elsewhere = seen.url.as_ref().filter(|url| !is_same_address(url, &one.url));
-    // One that has been active before was moved by somebody, or not moved after all.
+    // One that was active before was moved by others, or its move failed.
     let was_active = matches!(one.phase, SubscriptionPhase::Active | SubscriptionPhase::Disabled)
         || one.history.iter().any(|note| note.what == ACTIVE || note.what == MOVED);
     match elsewhere {
@@ -242,9 +248,14 @@ fn take_over(one: &mut Subscription, seen: &Seen, acknowledged: Option<i64>) {
     one.acknowledged_at = one.acknowledged_at.max(acknowledged);
 }
 
-fn read(changes: &mut Changes<'_, '_>, asked: &Subscription, seen: &Seen, memory: &mut Memory) {
-    let situation = changes.situation;
-    let (now, before) = (situation.now, changes.current(asked));
+fn read(
+    changes: &mut LedgerChanges<'_, '_>,
+    asked: &Subscription,
+    seen: &WebhookSnapshot,
+    memory: &mut PlannerMemory,
+) {
+    let input = changes.input;
+    let (now, before) = (input.now, changes.current(asked));
     let mut one = before.clone();
     if one.phase == SubscriptionPhase::Ending && !seen.deleted {
         one.checked_at = Some(now);
@@ -256,14 +267,14 @@ fn read(changes: &mut Changes<'_, '_>, asked: &Subscription, seen: &Seen, memory
     if seen.deleted {
         return lost(changes, asked, "the provider has deleted it");
     }
-    let acknowledged = one.id.as_ref().and_then(|id| situation.ledger.acknowledges.get(id));
+    let acknowledged = one.id.as_ref().and_then(|id| input.ledger.acknowledges.get(id));
     take_over(&mut one, seen, acknowledged.map(|one| one.received_at));
     one.checked_at = Some(now);
-    one.last_delivery = situation.ledger.last_delivery(&one);
+    one.last_delivery = input.ledger.last_delivery(&one);
     match (seen.active, one.phase) {
         (Some(true), SubscriptionPhase::Active) => {
             // What was enabled has stayed so.
-            memory.enabling.remove(&one.nonce);
+            memory.refused.enable.remove(&one.nonce);
         }
         (Some(true), _) => {
             one.enter(SubscriptionPhase::Active, now, ACTIVE);
@@ -278,13 +289,13 @@ fn read(changes: &mut Changes<'_, '_>, asked: &Subscription, seen: &Seen, memory
     changes.put(one);
 }
 
-pub(super) fn lost(changes: &mut Changes<'_, '_>, asked: &Subscription, detail: &str) {
-    let now = changes.situation.now;
+pub(super) fn lost(changes: &mut LedgerChanges<'_, '_>, asked: &Subscription, detail: &str) {
+    let now = changes.input.now;
     let mut one = changes.current(asked);
     if one.phase == SubscriptionPhase::Ended {
         return;
     }
-    // That it is gone is what was wanted of one that was to be deleted.
+    // One that was to be deleted is expected to be gone.
     if matches!(one.phase, SubscriptionPhase::Active | SubscriptionPhase::Disabled) {
         changes.gap(&one, GapCause::Lost, detail);
     }
@@ -292,19 +303,19 @@ pub(super) fn lost(changes: &mut Changes<'_, '_>, asked: &Subscription, detail: 
     changes.put(one);
 }
 
-/// What an id is that nobody knew: ours if it has a nonce and an address of ours.
+/// An id that was not in the ledger: it is ours if it has a nonce and an address of ours.
 fn identified(
-    changes: &mut Changes<'_, '_>,
+    changes: &mut LedgerChanges<'_, '_>,
     resource: AccountingResource,
     id: &str,
-    seen: &Seen,
-    memory: &mut Memory,
+    seen: &WebhookSnapshot,
+    memory: &mut PlannerMemory,
 ) {
-    let Situation { ledger, now, connector, .. } = *changes.situation;
+    let PlanInput { ledger, now, connector, .. } = *changes.input;
     let target = Target::Accounting(resource);
     let ours = seen.name.as_deref().and_then(Nonce::split).filter(|(_, nonce)| {
         let is_known = ledger.subscriptions.get(nonce).is_some_and(|one| one.target == target);
-        is_known || seen.url.as_deref().is_some_and(|url| is_address(changes.situation, target, url))
+        is_known || seen.url.as_deref().is_some_and(|url| is_address(changes.input, target, url))
     });
     let Some((application, nonce)) = ours.filter(|_| !seen.deleted) else {
         memory.foreign.insert(id.to_owned(), Some(resource));
@@ -313,7 +324,7 @@ fn identified(
     };
     let acknowledged = ledger.acknowledges.get(id).map(|one| one.received_at);
     let mut one = match ledger.subscriptions.get(&nonce) {
-        // Two with one nonce there are not, unless somebody has copied its name.
+        // Two with one nonce exist only if the name was copied by others.
         Some(known) if known.id.as_deref().is_some_and(|known| known != id) => {
             memory.foreign.insert(id.to_owned(), Some(resource));
             return;
@@ -330,7 +341,7 @@ fn identified(
     changes.put(one);
 }
 
-/// A subscription of ours that the ledger does not know: nobody can say what it is signed with, so another will follow it.
+/// A subscription of ours that the ledger does not have. Its secret is unknown, so another one will replace it.
 pub(super) fn stranger(
     connector: &str,
     target: Target,
@@ -344,49 +355,49 @@ pub(super) fn stranger(
 }
 
 /// Whether an address is, or was, one of ours for a target.
-pub(super) fn is_address(situation: &Situation<'_>, target: Target, url: &str) -> bool {
-    let known = situation.ledger.subscriptions.values().filter(|one| one.target == target);
-    let wanted = situation.wanted.get(&target);
+pub(super) fn is_address(input: &PlanInput<'_>, target: Target, url: &str) -> bool {
+    let known = input.ledger.subscriptions.values().filter(|one| one.target == target);
+    let wanted = input.wanted.get(&target);
     wanted.is_some_and(|wanted| wanted.is_at(url)) || known.into_iter().any(|one| one.url == url)
 }
 
 fn enabled(
-    changes: &mut Changes<'_, '_>,
+    changes: &mut LedgerChanges<'_, '_>,
     one: &Subscription,
-    outcome: &Outcome,
-    memory: &mut Memory,
+    outcome: &CallOutcome,
+    memory: &mut PlannerMemory,
 ) -> bool {
-    let now = changes.situation.now;
+    let now = changes.input.now;
     match outcome {
-        Outcome::Done { state: Some(state::STATUS) | None, errors, .. } if errors.is_empty() => {
-            let tries = memory.enabling.entry(one.nonce.clone()).or_default();
+        CallOutcome::Done { state: Some(state::STATUS) | None, errors, .. } if errors.is_empty() => {
+            let tries = memory.refused.enable.entry(one.nonce.clone()).or_default();
             // A success that does not last counts as a failure.
             *tries += 1;
             let mut one = changes.current(one);
             one.note(now, "enabled");
-            // Asked about next; what that says decides.
+            // It is read next, and the answer decides.
             one.checked_at = None;
             changes.put(one);
             true
         }
-        Outcome::Done { .. } | Outcome::Failed { refused: true, .. } => {
-            let tries = memory.enabling.entry(one.nonce.clone()).or_default();
-            *tries = (*tries + 1).min(ENABLE);
+        CallOutcome::Done { .. } | CallOutcome::Failed { refused: true, .. } => {
+            let tries = memory.refused.enable.entry(one.nonce.clone()).or_default();
+            *tries = (*tries + 1).min(MAX_ENABLE_ATTEMPTS);
             false
         }
         _ => false,
     }
 }
 
-fn moved(changes: &mut Changes<'_, '_>, one: &Subscription, outcome: &Outcome) -> bool {
-    let now = changes.situation.now;
+fn moved(changes: &mut LedgerChanges<'_, '_>, one: &Subscription, outcome: &CallOutcome) -> bool {
+    let now = changes.input.now;
     let is_refused = match outcome {
         // The document shows no answer of this call, so any that complains of nothing is a success.
-        Outcome::Done { errors, .. } => !errors.is_empty(),
-        Outcome::Seen(_) => false,
+        CallOutcome::Done { errors, .. } => !errors.is_empty(),
+        CallOutcome::Seen(_) => false,
         _ => true,
     };
-    // How it stands is asked next, moved or not: then its address is known again.
+    // It is read next, moved or not, which shows its address.
     let mut one = changes.current(one);
     one.checked_at = None;
     one.note(now, if is_refused { "the move was not answered" } else { "the move was answered" });
@@ -394,13 +405,13 @@ fn moved(changes: &mut Changes<'_, '_>, one: &Subscription, outcome: &Outcome) -
     !is_refused
 }
 
-fn deleted(changes: &mut Changes<'_, '_>, one: &Subscription, outcome: &Outcome) -> bool {
-    let now = changes.situation.now;
+fn deleted(changes: &mut LedgerChanges<'_, '_>, one: &Subscription, outcome: &CallOutcome) -> bool {
+    let now = changes.input.now;
     match outcome {
-        Outcome::Gone => {}
-        Outcome::Done { state: Some(state::DELETED) | None, errors, .. } if errors.is_empty() => {}
+        CallOutcome::Gone => {}
+        CallOutcome::Done { state: Some(state::DELETED) | None, errors, .. } if errors.is_empty() => {}
         _ => {
-            // It may have been deleted before: that is asked first.
+            // It may have been deleted before: read it first.
             let mut one = changes.current(one);
             one.checked_at = None;
             changes.put(one);

@@ -1,16 +1,16 @@
-//! What follows from the ledger alone: what is forgotten, and where the stream begins.
+//! What follows from the ledger alone: which records are removed, and where the stream starts.
 
 use std::collections::BTreeMap;
 
 use model::{StreamStart, SubscriptionPhase, TargetStart};
 
-use super::{Plan, Situation};
+use super::{PlanInput, SubscriptionPlan};
 use crate::state::subscriptions::SubscriptionChange;
 
-/// What has ended long ago is forgotten, and so is what was heard about nobody.
-pub(super) fn forget(situation: &Situation<'_>, plan: &mut Plan) {
-    let Situation { ledger, rules, now, .. } = situation;
-    let old = now.saturating_sub(rules.remember);
+/// Removes subscriptions that ended long ago, and heartbeats of workers that are gone.
+pub(super) fn forget(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
+    let PlanInput { ledger, rules, now, .. } = input;
+    let old = now.saturating_sub(rules.limits.ended);
     for one in
         ledger.subscriptions.values().filter(|one| one.phase == SubscriptionPhase::Ended && one.since < old)
     {
@@ -21,13 +21,13 @@ pub(super) fn forget(situation: &Situation<'_>, plan: &mut Plan) {
     plan.changes.extend(silent.map(|heard| SubscriptionChange::ForgetHeard(heard.worker.clone())));
 }
 
-/// The stream begins once every declared resource has been active; one that was made anew begins anew.
-pub(super) fn start(situation: &Situation<'_>, plan: &mut Plan) {
-    let Situation { connector, wanted, ledger, now, .. } = situation;
+/// The stream starts once every declared resource was active; for a recreated subscription it starts again.
+pub(super) fn start(input: &PlanInput<'_>, plan: &mut SubscriptionPlan) {
+    let PlanInput { connector, wanted, ledger, now, .. } = input;
     let mut targets = BTreeMap::new();
     let known = ledger.start.as_ref();
     for target in wanted.keys().filter(|target| target.resource().is_some()) {
-        // The oldest covers what those beside it do.
+        // The oldest covers the others.
         let oldest = ledger
             .active(*target)
             .filter_map(|one| Some((one.active_since?, one)))
@@ -39,13 +39,13 @@ pub(super) fn start(situation: &Situation<'_>, plan: &mut Plan) {
                 let since = before.filter(|_| is_same).map_or(since, |before| before.since.min(since));
                 targets.insert(*target, TargetStart { nonce: one.nonce.clone(), since });
             }
-            // What is missing meanwhile is a gap's.
+            // What is missing meanwhile is covered by a gap.
             (None, Some(before)) => drop(targets.insert(*target, before.clone())),
             (None, None) => return,
         }
     }
     if targets.is_empty() {
-        // What was subscribed to is not any more: whoever comes back begins anew.
+        // All subscriptions are gone: the next ones start a new stream.
         plan.changes.extend(known.map(|_| SubscriptionChange::ForgetStart));
         return;
     }

@@ -7,7 +7,7 @@ use url::Url;
 use base::secret::Secret;
 use model::{Fingerprint, Nonce, Subscription, Target};
 
-use super::{OtherAddress, Wanted};
+use super::{DesiredSubscription, OtherAddress};
 use crate::{
     config::{self, connector::webhook::SignatureTrust},
     state::subscriptions::SubscriptionState,
@@ -36,7 +36,7 @@ impl AdvertisedPath {
 pub fn wanted(
     source: &config::WebhookSource,
     advertised: &Url,
-) -> Result<BTreeMap<Target, Wanted>, AdvertisedPath> {
+) -> Result<BTreeMap<Target, DesiredSubscription>, AdvertisedPath> {
     if source.invoicing.is_some() && advertised.path() != "/" {
         return Err(AdvertisedPath(advertised.path().to_owned()));
     }
@@ -44,7 +44,7 @@ pub fn wanted(
     let application = &source.application_name;
     let mut all = BTreeMap::new();
     if let Some(accounting) = &source.accounting {
-        let common = Wanted {
+        let common = DesiredSubscription {
             url: String::new(),
             other: None,
             fingerprint: fingerprint(&accounting.secret),
@@ -54,7 +54,7 @@ pub fn wanted(
         };
         for resource in &accounting.resources {
             let url = address(base, &["webhooks", "accounting", &source.common.name, resource.name()]);
-            all.insert(Target::Accounting(*resource), Wanted { url, ..common.clone() });
+            all.insert(Target::Accounting(*resource), DesiredSubscription { url, ..common.clone() });
         }
     }
     if let Some(invoicing) = &source.invoicing {
@@ -71,7 +71,7 @@ pub fn wanted(
                 true => (own, OtherAddress::Fallback(shared.clone())),
                 false => (shared.clone(), OtherAddress::Former(own)),
             };
-            let wanted = Wanted {
+            let wanted = DesiredSubscription {
                 url,
                 other: Some(other),
                 fingerprint: now.clone(),
@@ -109,13 +109,16 @@ pub fn secret_of(source: &config::WebhookSource, target: Target, wanted: &Finger
 
 /// Subscriptions that are what the configuration wants, as far as that can be said without asking which events there are.
 #[must_use]
-pub fn fitting(wanted: &BTreeMap<Target, Wanted>, ledger: &SubscriptionState) -> BTreeSet<Nonce> {
+pub fn fitting(
+    wanted: &BTreeMap<Target, DesiredSubscription>,
+    ledger: &SubscriptionState,
+) -> BTreeSet<Nonce> {
     let fits = |one: &&Subscription| {
         wanted.get(&one.target).is_some_and(|wanted| {
             one.fingerprint == wanted.fingerprint
                 && one.application == wanted.application
                 && wanted.events(&one.events) == one.events
-        }) && super::address::address(ledger, wanted, one.target) == Some(one.url.as_str())
+        }) && super::address(ledger, wanted, one.target) == Some(one.url.as_str())
     };
     ledger.subscriptions.values().filter(fits).map(|one| one.nonce.clone()).collect()
 }
@@ -126,7 +129,7 @@ fn fingerprint(secret: &Secret) -> Fingerprint {
 
 /// An address below another, each segment percent-encoded.
 fn address(base: &str, segments: &[&str]) -> String {
-    // It was one a moment ago.
+    // It was parsed before.
     let Ok(mut url) = Url::parse(base) else { return base.to_owned() };
     if let Ok(mut path) = url.path_segments_mut() {
         path.pop_if_empty().extend(segments);
@@ -179,7 +182,7 @@ mod tests {
         type Edit = fn(&mut Subscription);
         let target = Target::Accounting(AccountingResource::Customers);
         let secret = Fingerprint::of("0123456789abcdef");
-        let wanted = Wanted {
+        let wanted = DesiredSubscription {
             url: "https://hooks.example.com/x".into(),
             other: None,
             fingerprint: secret.clone(),

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::webhooks::letter::Place;
+use crate::webhooks::dead_letter::LetterPosition;
 
 const SEGMENT: i64 = 1 << 16;
 /// 64 MiB, enough for half a billion consecutive letters.
@@ -17,16 +17,16 @@ pub(super) struct Marks {
     /// By partition and segment number.
     segments: HashMap<(i32, i64), Box<[u64]>>,
     /// If set, other places are ignored.
-    only: Option<BTreeSet<Place>>,
+    only: Option<BTreeSet<LetterPosition>>,
 }
 
 impl Marks {
-    pub(super) fn of(only: Option<BTreeSet<Place>>) -> Self {
+    pub(super) fn of(only: Option<BTreeSet<LetterPosition>>) -> Self {
         Self { segments: HashMap::new(), only }
     }
 
     /// Marks the letter at a place.
-    pub(super) fn insert(&mut self, place: Place) -> Result<(), String> {
+    pub(super) fn insert(&mut self, place: LetterPosition) -> Result<(), String> {
         if self.only.as_ref().is_some_and(|only| !only.contains(&place)) {
             return Ok(());
         }
@@ -43,14 +43,14 @@ impl Marks {
         Ok(())
     }
 
-    pub(super) fn contains(&self, place: Place) -> bool {
+    pub(super) fn contains(&self, place: LetterPosition) -> bool {
         let (segment, word, bit) = position(place);
         self.segments.get(&segment).is_some_and(|words| words[word] & bit != 0)
     }
 }
 
 /// Segment, word and bit of a place.
-fn position(place: Place) -> ((i32, i64), usize, u64) {
+fn position(place: LetterPosition) -> ((i32, i64), usize, u64) {
     let within = place.offset.rem_euclid(SEGMENT) as usize;
     ((place.partition, place.offset.div_euclid(SEGMENT)), within / 64, 1 << (within % 64))
 }
@@ -59,8 +59,8 @@ fn position(place: Place) -> ((i32, i64), usize, u64) {
 mod tests {
     use super::*;
 
-    fn place(partition: i32, offset: i64) -> Place {
-        Place { partition, offset }
+    fn place(partition: i32, offset: i64) -> LetterPosition {
+        LetterPosition { partition, offset }
     }
 
     #[test]

@@ -41,7 +41,7 @@ use super::{
 use crate::{
     cli::{CommandError, Result, failure, outside, table::harmless},
     publish::LetterSignature,
-    webhooks::letter::{Joining, Piece, Place, Unusable},
+    webhooks::dead_letter::{LetterJoin, LetterPiece, LetterPosition, UnusableLetter},
 };
 
 /// Bytes of incomplete letters in memory. The pieces of a letter are adjacent except for those of a few other workers, and no letter
@@ -54,7 +54,7 @@ pub(super) struct ReplayRequest {
     /// Selects among all letters.
     pub(super) filter: LetterFilter,
     /// If not empty, only these letters.
-    pub(super) places: BTreeSet<Place>,
+    pub(super) places: BTreeSet<LetterPosition>,
     pub(super) dry_run: bool,
     /// Also letters that were replayed before.
     pub(super) again: bool,
@@ -107,9 +107,9 @@ pub(super) async fn run(letters: &DeadLetterTopic, request: ReplayRequest, out: 
 
 /// An incomplete letter.
 struct PartialLetter {
-    place: Place,
+    place: LetterPosition,
     first: ConsumerRecord,
-    joining: Joining,
+    joining: LetterJoin,
 }
 
 struct Replay<'a> {
@@ -150,7 +150,12 @@ impl Replay<'_> {
         Ok(if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
-    async fn take_piece(&mut self, piece: Piece, entry: &LetterEntry, record: ConsumerRecord) -> Result {
+    async fn take_piece(
+        &mut self,
+        piece: LetterPiece,
+        entry: &LetterEntry,
+        record: ConsumerRecord,
+    ) -> Result {
         let (letter, number) = (piece.letter.clone(), piece.number);
         if !self.partial.contains_key(&letter) {
             if number != 1 {
@@ -173,7 +178,7 @@ impl Replay<'_> {
                 return Ok(());
             }
             let partial =
-                PartialLetter { place: entry.place, first: record.clone(), joining: Joining::new(piece) };
+                PartialLetter { place: entry.place, first: record.clone(), joining: LetterJoin::new(piece) };
             self.partial.insert(letter.clone(), partial);
         }
         let Some(partial) = self.partial.get_mut(&letter) else { return Ok(()) };
@@ -238,9 +243,9 @@ impl Replay<'_> {
 
     async fn settle(
         &mut self,
-        place: Place,
+        place: LetterPosition,
         first: &ConsumerRecord,
-        body: Result<Bytes, Unusable>,
+        body: Result<Bytes, UnusableLetter>,
     ) -> Result {
         let became = match body {
             Ok(body) => self.again.publish(place, first, body).await?,
@@ -265,7 +270,7 @@ impl Replay<'_> {
         }
     }
 
-    fn fail(&mut self, place: Place, reason: &str) -> Result {
+    fn fail(&mut self, place: LetterPosition, reason: &str) -> Result {
         self.failed += 1;
         writeln!(self.out, "{place}: stays: {}", harmless(reason)).map_err(outside)
     }

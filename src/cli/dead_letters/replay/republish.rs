@@ -20,8 +20,8 @@ use crate::{
     },
     publish::{self, Layout, Publisher},
     webhooks::{
+        dead_letter::{self, LetterPosition},
         delivery::Delivery,
-        letter::{self, Place},
     },
 };
 
@@ -58,11 +58,11 @@ impl<'a> Republisher<'a> {
     /// Reads a letter again and publishes its records. An error affects all letters and ends the replay.
     pub(super) async fn publish(
         &mut self,
-        place: Place,
+        place: LetterPosition,
         first: &ConsumerRecord,
         body: Bytes,
     ) -> Result<ReplayOutcome> {
-        let delivery = match letter::delivery(&first.headers, body) {
+        let delivery = match dead_letter::delivery(&first.headers, body) {
             Ok(delivery) => delivery,
             Err(unusable) => return Ok(ReplayOutcome::Refused(format!("it cannot be replayed: {unusable}"))),
         };
@@ -70,7 +70,7 @@ impl<'a> Republisher<'a> {
             return Ok(ReplayOutcome::Refused(trust::named(&self.letters.topic, place, &reason)));
         }
         let prefix = self.owner.prefix.clone();
-        let records = match records(&delivery, letter::text(&first.headers, letter::RECORD)) {
+        let records = match records(&delivery, dead_letter::text(&first.headers, dead_letter::RECORD)) {
             Ok(records) => records,
             Err(reason) => return Ok(ReplayOutcome::Refused(reason)),
         };
@@ -107,9 +107,9 @@ impl<'a> Republisher<'a> {
         Ok(ReplayOutcome::Published(described))
     }
 
-    async fn mark(&self, place: Place, key: Bytes, records: usize) -> Result {
+    async fn mark(&self, place: LetterPosition, key: Bytes, records: usize) -> Result {
         let topic = Arc::clone(&self.letters.topic);
-        let mut mark = letter::mark(Arc::clone(&topic), place, key, records);
+        let mut mark = dead_letter::mark(Arc::clone(&topic), place, key, records);
         self.letters.signer.sign(&mut mark);
         let sent = self.clients().await?.producer.send(mark).map_err(|refused| outside(refused.error))?;
         timeout(PUBLISH_TIMEOUT, sent).await.map_err(|_| unacknowledged(&topic))?.map(drop).map_err(outside)

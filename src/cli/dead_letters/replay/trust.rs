@@ -9,8 +9,8 @@ use crate::{
     cli::dead_letters::ReplayScope,
     publish::{LetterSignature, PREFIX},
     webhooks::{
-        delivery::Context,
-        letter::{self, Place},
+        dead_letter::{self, LetterPosition},
+        delivery::DeliveryContext,
     },
 };
 
@@ -37,11 +37,15 @@ pub(super) fn distrust(signature: &LetterSignature, trust_unsigned: bool) -> Opt
 }
 
 /// Why a letter is outside the scope of the replay; `None` if it is inside.
-pub(super) fn foreign(context: &Context, headers: &[(String, Bytes)], owner: &ReplayScope) -> Option<String> {
-    let Context { prefix, connector, .. } = context;
+pub(super) fn foreign(
+    context: &DeliveryContext,
+    headers: &[(String, Bytes)],
+    owner: &ReplayScope,
+) -> Option<String> {
+    let DeliveryContext { prefix, connector, .. } = context;
     // A letter of an earlier version does not name its prefix in a header.
-    let named_prefix = letter::text(headers, PREFIX).unwrap_or(prefix);
-    let named_connector = letter::text(headers, "__connect.errors.connector.name").unwrap_or(connector);
+    let named_prefix = dead_letter::text(headers, PREFIX).unwrap_or(prefix);
+    let named_connector = dead_letter::text(headers, "__connect.errors.connector.name").unwrap_or(connector);
     if *named_prefix != **prefix || *named_connector != **connector {
         return Some(format!(
             "its headers name topic.prefix {named_prefix} and connector {named_connector}, its delivery {prefix} and \
@@ -61,7 +65,7 @@ pub(super) fn foreign(context: &Context, headers: &[(String, Bytes)], owner: &Re
 }
 
 /// The reason with the full place of the letter.
-pub(super) fn named(topic: &str, place: Place, reason: &str) -> String {
+pub(super) fn named(topic: &str, place: LetterPosition, reason: &str) -> String {
     format!("{topic}, partition {}, offset {}: {reason}", place.partition, place.offset)
 }
 
@@ -70,17 +74,17 @@ mod tests {
     use model::TopicPrefix;
 
     use super::*;
-    use crate::webhooks::delivery::Family;
+    use crate::webhooks::delivery::ApiFamily;
 
-    fn context(prefix: &str, connector: &str) -> Context {
-        Context {
+    fn context(prefix: &str, connector: &str) -> DeliveryContext {
+        DeliveryContext {
             connector: connector.into(),
             prefix: prefix.into(),
             dead_letters: "somewhere".into(),
             received_at: 0,
             traceparent: None,
             content_ids: true,
-            family: Family::Accounting { resource: None },
+            family: ApiFamily::Accounting { resource: None },
         }
     }
 

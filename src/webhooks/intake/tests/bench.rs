@@ -1,4 +1,4 @@
-//! What the tests share: connectors that open when told, and an intake over them and the broker in memory.
+//! Shared by the tests: connectors that are ready on request, and an intake over them and the broker in memory.
 
 use std::{
     future::Future,
@@ -28,8 +28,8 @@ use crate::{
     publish::{DeadLetters, LetterSigner, Preparer},
     spool::{Options, Spool, fault::Faulty},
     webhooks::{
-        delivery::{Context, Delivery, Family},
-        intake::{Intake, Openings, Outcome, Ready, Times},
+        delivery::{ApiFamily, Delivery, DeliveryContext},
+        intake::{DeliveryOutcome, Intake, Readiness, ReadyTopics, Times},
     },
 };
 
@@ -43,7 +43,7 @@ const HASTY: Times = Times { deadline: Duration::from_millis(20), last: LONG };
 
 /// Opens and closes every connector.
 pub(super) struct Doors {
-    ready: Arc<Ready>,
+    ready: Arc<ReadyTopics>,
     open: watch::Sender<bool>,
     /// How many may ask until one panics; 0 where none does.
     trap: AtomicUsize,
@@ -65,14 +65,14 @@ impl Doors {
     }
 }
 
-impl Openings for Doors {
-    fn ready(&self, _: &Context) -> Option<Arc<Ready>> {
+impl Readiness for Doors {
+    fn ready(&self, _: &DeliveryContext) -> Option<Arc<ReadyTopics>> {
         let left = self.trap.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        assert_ne!(left, Ok(1), "told to panic");
+        assert_ne!(left, Ok(1), "a trap was set");
         self.open.borrow().then(|| Arc::clone(&self.ready))
     }
 
-    fn doubt(&self, _: &Context) {}
+    fn recheck(&self, _: &DeliveryContext) {}
 
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         let mut open = self.open.subscribe();
@@ -151,19 +151,27 @@ impl Bench {
         }
     }
 
-    pub(super) fn take(&self, company: &str, id: &str) -> impl Future<Output = Outcome> + Send + use<> {
+    pub(super) fn take(
+        &self,
+        company: &str,
+        id: &str,
+    ) -> impl Future<Output = DeliveryOutcome> + Send + use<> {
         self.take_body(body(company, id))
     }
 
-    pub(super) fn take_body(&self, body: Bytes) -> impl Future<Output = Outcome> + Send + use<> {
-        self.take_of(body, Family::Accounting { resource: Some(AccountingResource::Customers) })
+    pub(super) fn take_body(&self, body: Bytes) -> impl Future<Output = DeliveryOutcome> + Send + use<> {
+        self.take_of(body, ApiFamily::Accounting { resource: Some(AccountingResource::Customers) })
     }
 
-    pub(super) fn take_invoicing(&self, body: Bytes) -> impl Future<Output = Outcome> + Send + use<> {
-        self.take_of(body, Family::Invoicing { hook: None, tenants: Arc::default() })
+    pub(super) fn take_invoicing(&self, body: Bytes) -> impl Future<Output = DeliveryOutcome> + Send + use<> {
+        self.take_of(body, ApiFamily::Invoicing { hook: None, tenants: Arc::default() })
     }
 
-    fn take_of(&self, body: Bytes, family: Family) -> impl Future<Output = Outcome> + Send + use<> {
+    fn take_of(
+        &self,
+        body: Bytes,
+        family: ApiFamily,
+    ) -> impl Future<Output = DeliveryOutcome> + Send + use<> {
         let intake = self.intake.clone();
         let taking = self.runtime.as_ref().unwrap().spawn(async move {
             let delivery = of_family(body, family);
@@ -206,7 +214,7 @@ impl Remains {
         self.start_without(0).await
     }
 
-    /// As if it had no right to open so many of its databases.
+    /// With this many databases that may not be opened.
     pub(super) async fn start_without(self, databases: usize) -> Bench {
         let disk = Faulty::default();
         disk.refuse_opens(databases);
@@ -225,12 +233,12 @@ pub(super) fn body(company: &str, id: &str) -> Bytes {
 }
 
 pub(super) fn delivery(body: Bytes) -> Delivery {
-    of_family(body, Family::Accounting { resource: Some(AccountingResource::Customers) })
+    of_family(body, ApiFamily::Accounting { resource: Some(AccountingResource::Customers) })
 }
 
-fn of_family(body: Bytes, family: Family) -> Delivery {
+fn of_family(body: Bytes, family: ApiFamily) -> Delivery {
     static CLOCK: AtomicI64 = AtomicI64::new(1);
-    let context = Context {
+    let context = DeliveryContext {
         connector: "hooks".into(),
         prefix: "p".into(),
         dead_letters: DEAD_LETTERS.into(),
@@ -242,7 +250,7 @@ fn of_family(body: Bytes, family: Family) -> Delivery {
     Delivery { context: Arc::new(context), body }
 }
 
-async fn ready(state: &Path) -> Ready {
+async fn ready(state: &Path) -> ReadyTopics {
     let server = EmbeddedRegistry::start().await.unwrap();
     let registry = Registry::new(&config::RegistrySettings::open(server.url().clone())).unwrap();
     let ids = Ids::open(registry, state).await;
@@ -264,5 +272,5 @@ async fn ready(state: &Path) -> Ready {
         logged: false,
         signer: LetterSigner::default(),
     };
-    Ready { preparer, dead_letters }
+    ReadyTopics { preparer, dead_letters }
 }

@@ -18,11 +18,11 @@ use kafka::{Persisted, samples};
 use model::EncodedRecord;
 
 use super::bench::{LONG, TOPIC};
-use crate::webhooks::intake::Sinks;
+use crate::webhooks::intake::ProducerFactory;
 
 type Reported = Result<kafka::Ack, kafka::Error>;
 
-/// A cluster in memory. Held, it answers only when told; what it has is its log.
+/// A cluster in memory with a log. Held, it acknowledges only on request.
 #[derive(Clone, Default)]
 pub(super) struct Broker(Arc<Mutex<Inner>>, Arc<watch::Sender<()>>);
 
@@ -37,7 +37,7 @@ struct Inner {
     largest: Option<usize>,
     /// Nothing is taken: the producers' queue is full.
     full: bool,
-    /// It is once it has taken so many.
+    /// It is full after this many records.
     room: Option<usize>,
     /// Every record is taken, and reported as forbidden.
     forbidden: bool,
@@ -70,7 +70,7 @@ impl Broker {
         self.let_through(usize::MAX);
     }
 
-    /// Takes so many of those that wait.
+    /// Takes this many of the waiting records.
     pub(super) fn let_through(&self, count: usize) {
         for _ in 0..count {
             let mut inner = self.0.lock();
@@ -82,7 +82,7 @@ impl Broker {
         self.1.send_replace(());
     }
 
-    /// The producers of now are over: the log takes so many of what waits, without telling; the rest is gone.
+    /// Fails the current producers: the log takes this many of the waiting records without a report; the rest is lost.
     pub(super) fn break_producers(&self, taken: usize) {
         let mut inner = self.0.lock();
         let built = inner.built;
@@ -106,7 +106,7 @@ impl Broker {
         self.0.lock().full = full;
     }
 
-    /// The producers' queue is full once it has taken so many.
+    /// The producers' queue is full after this many records.
     pub(super) fn take_only(&self, count: usize) {
         self.0.lock().room = Some(count);
     }
@@ -137,12 +137,12 @@ impl Broker {
         self.0.lock().waiting.len()
     }
 
-    /// Waits until so many records wait for an answer.
+    /// Waits until this many records wait for an answer.
     pub(super) async fn waits_for(&self, count: usize) {
         self.until(|inner| inner.waiting.len() >= count).await;
     }
 
-    /// Waits until the log of a topic has so many records of different ids.
+    /// Waits until the log of a topic has this many different ids.
     pub(super) async fn has(&self, topic: &str, count: usize) {
         self.until(|inner| ids(inner, topic).len() >= count).await;
     }
@@ -179,9 +179,9 @@ fn header(record: &EncodedRecord, name: &str) -> String {
     String::from_utf8(value.unwrap_or_default()).unwrap()
 }
 
-impl Sinks for Broker {
-    type Sink = Producer;
-    type Delivery = Pin<Box<dyn Future<Output = Reported> + Send>>;
+impl ProducerFactory for Broker {
+    type Producer = Producer;
+    type Report = Pin<Box<dyn Future<Output = Reported> + Send>>;
 
     fn build(&self) -> Result<Producer, kafka::Error> {
         let mut inner = self.0.lock();
@@ -194,7 +194,7 @@ impl Sinks for Broker {
         Ok(Producer { number: inner.built - 1 })
     }
 
-    fn send(&self, sink: &Producer, record: EncodedRecord) -> Result<Self::Delivery, kafka::SendError> {
+    fn send(&self, sink: &Producer, record: EncodedRecord) -> Result<Self::Report, kafka::SendError> {
         let mut inner = self.0.lock();
         let refusal = if inner.over.contains(&sink.number) {
             Some(samples::purged())
@@ -231,7 +231,7 @@ impl Sinks for Broker {
         Ok(Box::pin(async move { reported.await.unwrap_or_else(|_| Err(samples::purged())) }))
     }
 
-    fn is_over(&self, sink: &Producer) -> bool {
+    fn has_failed(&self, sink: &Producer) -> bool {
         self.0.lock().over.contains(&sink.number)
     }
 

@@ -2,5 +2,7 @@
 
 mod bench;
 mod broker;
+mod dedup;
 mod order;
 mod outcome;
+mod producer;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{bench::*, broker::by_company};
 use crate::{
     spool::fault::Random,
-    webhooks::intake::{Outcome, Times},
+    webhooks::intake::{DeliveryOutcome, Times},
 };
 
 /// Sends one after the other, each once the one before is answered, and returns those that are durable.
@@ -13,7 +13,7 @@ async fn send(bench: &Bench, company: &str, ids: impl IntoIterator<Item = usize>
     let mut durable = Vec::new();
     for id in ids {
         let id = format!("{company}-{id}");
-        if bench.take(company, &id).await == Outcome::Durable {
+        if bench.take(company, &id).await == DeliveryOutcome::Durable {
             durable.push(id);
         }
     }
@@ -53,7 +53,7 @@ async fn a_lane_that_was_behind_is_direct_again() {
 }
 
 #[tokio::test]
-async fn a_broken_producer_is_replaced_and_its_records_are_sent_again_in_sequence() {
+async fn records_of_a_failed_producer_are_resent_in_order() {
     let bench = Bench::new().await;
     bench.broker.hold();
     let mut sent = send(&bench, "c", 0..10).await;
@@ -68,10 +68,10 @@ async fn a_broken_producer_is_replaced_and_its_records_are_sent_again_in_sequenc
 }
 
 #[tokio::test]
-async fn a_record_of_a_broken_producer_is_published_also_if_nothing_comes_behind_it() {
+async fn the_last_record_of_a_failed_producer_is_published() {
     let bench = Bench::new().await;
     bench.broker.hold();
-    assert_eq!(bench.take("c", "only").await, Outcome::Durable);
+    assert_eq!(bench.take("c", "only").await, DeliveryOutcome::Durable);
 
     bench.broker.break_producers(0);
     bench.broker.release();
@@ -81,7 +81,7 @@ async fn a_record_of_a_broken_producer_is_published_also_if_nothing_comes_behind
 }
 
 #[tokio::test]
-async fn nothing_overtakes_what_a_broken_producer_has_not_reported_yet() {
+async fn nothing_overtakes_unreported_records_of_a_failed_producer() {
     let bench = Bench::new().await;
     for round in 0..50 {
         bench.broker.hold();
@@ -90,7 +90,7 @@ async fn nothing_overtakes_what_a_broken_producer_has_not_reported_yet() {
         bench.broker.break_producers(0);
         let second = bench.take("c", &format!("{round}-b"));
         bench.broker.release();
-        assert_eq!((first.await, second.await), (Outcome::Durable, Outcome::Durable));
+        assert_eq!((first.await, second.await), (DeliveryOutcome::Durable, DeliveryOutcome::Durable));
 
         bench.broker.has(TOPIC, 2 * round + 2).await;
         let ids = bench.broker.ids(TOPIC);
@@ -99,7 +99,7 @@ async fn nothing_overtakes_what_a_broken_producer_has_not_reported_yet() {
 }
 
 #[tokio::test]
-async fn a_full_queue_of_the_producer_puts_lanes_behind_and_loses_no_order() {
+async fn a_full_producer_puts_queues_behind_and_keeps_their_order() {
     let bench = Bench::new().await;
     let mut sent = send(&bench, "c", 0..5).await;
     bench.broker.set_full(true);
@@ -113,7 +113,7 @@ async fn a_full_queue_of_the_producer_puts_lanes_behind_and_loses_no_order() {
 }
 
 #[tokio::test]
-async fn a_drain_that_panics_over_the_spool_is_followed_by_another_that_publishes_all_in_order() {
+async fn a_drain_that_panics_is_restarted_and_keeps_the_order() {
     let bench = Bench::new().await;
     // Kept in memory as well, so that the lane would come back by sending from there.
     bench.broker.set_full(true);
@@ -124,13 +124,13 @@ async fn a_drain_that_panics_over_the_spool_is_followed_by_another_that_publishe
     bench.broker.set_full(false);
 
     bench.broker.has(TOPIC, 5).await;
-    assert!(bench.doors.has_sprung(), "nobody has panicked");
+    assert!(bench.doors.has_sprung(), "no drain panicked");
     assert_eq!(bench.broker.ids(TOPIC), sent);
     bench.is_drained().await;
 }
 
 #[tokio::test]
-async fn a_drain_that_panics_over_a_record_in_memory_alone_is_followed_by_another_that_has_it() {
+async fn a_drain_that_panics_keeps_records_that_are_only_in_memory() {
     let bench = Bench::with(Times { deadline: LONG, last: LONG }, 1 << 30, 64 << 20).await;
     bench.broker.hold();
     let taking = bench.take("c", "only");
@@ -140,8 +140,8 @@ async fn a_drain_that_panics_over_a_record_in_memory_alone_is_followed_by_anothe
     bench.broker.break_producers(0);
     bench.broker.release();
 
-    assert_eq!(taking.await, Outcome::Durable);
-    assert!(bench.doors.has_sprung(), "nobody has panicked");
+    assert_eq!(taking.await, DeliveryOutcome::Durable);
+    assert!(bench.doors.has_sprung(), "no drain panicked");
     assert_eq!(bench.broker.ids(TOPIC), ["only"]);
     assert_eq!(bench.disk.durable_commits(), 0, "only Kafka can have answered");
 }
@@ -162,8 +162,7 @@ async fn after_a_kill_the_spool_comes_before_anything_new() {
 }
 
 #[tokio::test]
-async fn what_a_database_holds_that_did_not_open_comes_back_with_it_and_shadows_nothing_that_came_meanwhile()
-{
+async fn entries_of_an_unopened_database_come_back_beside_new_ones() {
     let bench = Bench::new().await;
     bench.broker.hold();
     let mut sent = send(&bench, "c", 0..20).await;

@@ -1,4 +1,4 @@
-//! What a sender is told, and when.
+//! Which answer a sender gets, and when.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use super::bench::*;
 use crate::{
     spool::fault::Fault,
-    webhooks::intake::{Outcome, Times},
+    webhooks::intake::{DeliveryOutcome, Times},
 };
 
 /// Kafka has all the time there is.
@@ -25,17 +25,17 @@ async fn a_delivery_is_durable_once_kafka_has_it_and_not_before() {
 
     bench.broker.release();
 
-    assert_eq!(taking.await, Outcome::Durable);
+    assert_eq!(taking.await, DeliveryOutcome::Durable);
     assert_eq!(bench.broker.ids(TOPIC), ["1"]);
     assert_eq!(bench.disk.durable_commits(), 0, "the spool was not asked");
 }
 
 #[tokio::test]
-async fn what_kafka_keeps_waiting_is_durable_by_the_spool_and_removed_by_the_late_report() {
+async fn the_late_report_removes_the_spool_copy() {
     let bench = Bench::new().await;
     bench.broker.hold();
 
-    assert_eq!(bench.take("c", "1").await, Outcome::Durable);
+    assert_eq!(bench.take("c", "1").await, DeliveryOutcome::Durable);
     assert_eq!(bench.spool.lanes().await.unwrap().len(), 1);
     assert!(bench.broker.ids(TOPIC).is_empty());
     bench.broker.release();
@@ -45,17 +45,17 @@ async fn what_kafka_keeps_waiting_is_durable_by_the_spool_and_removed_by_the_lat
 }
 
 #[tokio::test]
-async fn behind_a_stalled_record_others_are_answered_by_the_disk_at_once() {
+async fn later_records_of_a_stalled_queue_go_to_the_disk_at_once() {
     let times = Times { deadline: Duration::from_secs(1), last: LONG };
     let bench = Bench::with(times, 1 << 30, 64 << 20).await;
     bench.broker.hold();
-    assert_eq!(bench.take("c", "first").await, Outcome::Durable);
+    assert_eq!(bench.take("c", "first").await, DeliveryOutcome::Durable);
     // However late it was sent, it has been without a report for as long as is waited for.
     tokio::time::sleep(times.deadline).await;
 
     let begun = Instant::now();
     for id in 0..10 {
-        assert_eq!(bench.take("c", &id.to_string()).await, Outcome::Durable);
+        assert_eq!(bench.take("c", &id.to_string()).await, DeliveryOutcome::Durable);
     }
 
     assert_eq!(bench.broker.waiting(), 1, "others were handed to Kafka");
@@ -74,7 +74,7 @@ async fn without_kafka_and_disk_the_answer_is_late_and_in_time() {
     bench.disk.hold();
     let begun = Instant::now();
 
-    assert_eq!(bench.take("c", "1").await, Outcome::Late);
+    assert_eq!(bench.take("c", "1").await, DeliveryOutcome::Late);
 
     assert!(begun.elapsed() >= Duration::from_millis(200), "{:?}", begun.elapsed());
     bench.disk.release();
@@ -82,15 +82,15 @@ async fn without_kafka_and_disk_the_answer_is_late_and_in_time() {
 }
 
 #[tokio::test]
-async fn a_disk_that_fails_refuses_and_the_same_delivery_may_come_again() {
+async fn a_failed_disk_refuses_and_takes_the_repetition() {
     let times = Times { deadline: Duration::from_millis(20), last: Duration::from_secs(6) };
     let bench = Bench::with(times, 1 << 30, 64 << 20).await;
     bench.broker.hold();
     bench.disk.fail_commits(&[Fault::Sync]);
-    assert_ne!(bench.take("c", "1").await, Outcome::Durable);
+    assert_ne!(bench.take("c", "1").await, DeliveryOutcome::Durable);
     bench.broker.release();
 
-    assert_eq!(bench.take("c", "1").await, Outcome::Durable);
+    assert_eq!(bench.take("c", "1").await, DeliveryOutcome::Durable);
 
     bench.broker.has(TOPIC, 1).await;
 }
@@ -101,7 +101,7 @@ async fn a_full_spool_refuses() {
     let bench = Bench::with(times, 1, 64 << 20).await;
     bench.broker.hold();
 
-    assert_eq!(bench.take("c", "1").await, Outcome::Full);
+    assert_eq!(bench.take("c", "1").await, DeliveryOutcome::Full);
 
     bench.broker.release();
 }
@@ -119,11 +119,11 @@ async fn beyond_the_memory_deliveries_go_to_the_disk_at_once() {
     timeout(LONG, full).await.expect("four deliveries fit");
 
     // Kafka has all the time there is: only the disk can have answered.
-    assert_eq!(bench.take("c", "more").await, Outcome::Durable);
+    assert_eq!(bench.take("c", "more").await, DeliveryOutcome::Durable);
 
     bench.broker.release();
     for one in waiting {
-        assert_eq!(one.await, Outcome::Durable);
+        assert_eq!(one.await, DeliveryOutcome::Durable);
     }
     bench.is_drained().await;
     assert_eq!(bench.broker.ids(TOPIC).len(), 5);
@@ -141,8 +141,8 @@ async fn a_repeated_delivery_is_published_once_and_a_twin_waits_for_the_first() 
 
     bench.broker.release();
 
-    assert_eq!((first.await, twin.await), (Outcome::Durable, Outcome::Durable));
-    assert_eq!(bench.take("c", "1").await, Outcome::Durable);
+    assert_eq!((first.await, twin.await), (DeliveryOutcome::Durable, DeliveryOutcome::Durable));
+    assert_eq!(bench.take("c", "1").await, DeliveryOutcome::Durable);
     assert_eq!(bench.broker.records(TOPIC).len(), 1);
 }
 
@@ -161,17 +161,17 @@ async fn a_sender_that_hangs_up_does_not_take_its_delivery_back() {
     bench.broker.release();
 
     bench.broker.has(TOPIC, 1).await;
-    assert_eq!(bench.take("c", "2").await, Outcome::Durable);
+    assert_eq!(bench.take("c", "2").await, DeliveryOutcome::Durable);
     // The spool may have answered first.
     bench.broker.has(TOPIC, 2).await;
     assert_eq!(bench.broker.ids(TOPIC), ["1", "2"]);
 }
 
 #[tokio::test]
-async fn a_body_that_is_none_goes_to_the_dead_letters_with_its_bytes() {
+async fn an_unreadable_body_goes_to_the_dead_letters_as_it_came() {
     let bench = Bench::with(PATIENT, 1 << 30, 64 << 20).await;
     for bytes in [&b"\xff\xfe"[..], b"", b"[]", b"{\"OutgoingId\":", "[".repeat(10_000).as_bytes()] {
-        assert_eq!(bench.take_body(Bytes::copy_from_slice(bytes)).await, Outcome::Durable);
+        assert_eq!(bench.take_body(Bytes::copy_from_slice(bytes)).await, DeliveryOutcome::Durable);
 
         let letter = bench.broker.records(DEAD_LETTERS).pop().unwrap();
         assert_eq!(letter.value.as_deref(), Some(bytes));
@@ -185,7 +185,7 @@ async fn two_bodies_are_two_deliveries_though_their_ids_are_one_or_none() {
     for id in ["", " ", "00000000-0000-0000-0000-000000000000", "00000000000000000000000000000000", "twice"] {
         let before = bench.broker.records(TOPIC).len();
         for company in ["a", "b", "a"] {
-            assert_eq!(bench.take_body(body(company, id)).await, Outcome::Durable);
+            assert_eq!(bench.take_body(body(company, id)).await, DeliveryOutcome::Durable);
         }
         bench.is_drained().await;
 
@@ -198,13 +198,13 @@ async fn two_bodies_are_two_deliveries_though_their_ids_are_one_or_none() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_for_kafka_goes_to_the_dead_letters_in_pieces() {
+async fn a_record_too_large_for_kafka_is_a_dead_letter_in_pieces() {
     let bench = Bench::with(PATIENT, 1 << 30, 64 << 20).await;
     bench.broker.refuse_above(Some(600 << 10));
     let filler = "x".repeat(1_500 << 10);
     let large = body("c", &filler);
 
-    assert_eq!(bench.take_body(large.clone()).await, Outcome::Durable);
+    assert_eq!(bench.take_body(large.clone()).await, DeliveryOutcome::Durable);
 
     // On a slow machine the spool answers first.
     bench.is_drained().await;
@@ -215,11 +215,11 @@ async fn what_is_too_large_for_kafka_goes_to_the_dead_letters_in_pieces() {
 }
 
 #[tokio::test]
-async fn a_connector_that_is_not_ready_has_its_deliveries_kept_and_published_once_it_is() {
+async fn deliveries_wait_until_their_connector_is_ready() {
     let bench = Bench::new().await;
     bench.doors.set_open(false);
     for id in 0..20 {
-        assert_eq!(bench.take("c", &id.to_string()).await, Outcome::Durable);
+        assert_eq!(bench.take("c", &id.to_string()).await, DeliveryOutcome::Durable);
     }
     assert!(bench.broker.ids(TOPIC).is_empty());
 
@@ -240,29 +240,29 @@ async fn a_stop_stores_what_has_no_report_and_answers() {
     bench.intake.clone().stop(Instant::now() + Duration::from_millis(50)).await;
 
     for one in taking {
-        assert_eq!(one.await, Outcome::Durable);
+        assert_eq!(one.await, DeliveryOutcome::Durable);
     }
-    assert_eq!(bench.take("c", "late").await, Outcome::Full);
+    assert_eq!(bench.take("c", "late").await, DeliveryOutcome::Full);
     let bench = bench.die().await.start().await;
     bench.broker.release();
     bench.broker.has(TOPIC, 20).await;
 }
 
 #[tokio::test]
-async fn in_a_hurry_what_waits_for_kafka_is_stored_and_answered_at_once_and_so_is_what_comes_next() {
+async fn without_waiting_for_kafka_all_is_stored_and_answered() {
     let bench = Bench::with(PATIENT, 1 << 30, 64 << 20).await;
     bench.broker.hold();
     let taking: Vec<_> = (0..20).map(|id| bench.take("c", &id.to_string())).collect();
     bench.broker.waits_for(20).await;
     let begun = Instant::now();
 
-    bench.intake.hurry();
+    bench.intake.stop_waiting_for_kafka();
 
     for one in taking {
-        assert_eq!(one.await, Outcome::Durable);
+        assert_eq!(one.await, DeliveryOutcome::Durable);
     }
-    assert_eq!(bench.take("c", "next").await, Outcome::Durable);
-    assert!(begun.elapsed() < LONG / 2, "nobody was to wait for Kafka: {:?}", begun.elapsed());
+    assert_eq!(bench.take("c", "next").await, DeliveryOutcome::Durable);
+    assert!(begun.elapsed() < LONG / 2, "a delivery waited for Kafka: {:?}", begun.elapsed());
     assert!(bench.broker.ids(TOPIC).is_empty(), "the disk has answered");
     bench.broker.release();
     bench.broker.has(TOPIC, 21).await;
@@ -270,14 +270,14 @@ async fn in_a_hurry_what_waits_for_kafka_is_stored_and_answered_at_once_and_so_i
 }
 
 #[tokio::test]
-async fn while_no_producer_can_be_made_few_tries_are_made_and_deliveries_are_kept() {
+async fn without_a_producer_deliveries_are_kept_and_tries_are_few() {
     let bench = Bench::new().await;
     bench.broker.set_unbuildable(true);
     bench.broker.break_producers(0);
     let begun = Instant::now();
 
     for id in 0..100 {
-        assert_eq!(bench.take("c", &id.to_string()).await, Outcome::Durable);
+        assert_eq!(bench.take("c", &id.to_string()).await, DeliveryOutcome::Durable);
     }
 
     bench.broker.was_tried(2).await;
@@ -290,27 +290,27 @@ async fn while_no_producer_can_be_made_few_tries_are_made_and_deliveries_are_kep
 }
 
 #[tokio::test]
-async fn what_kafka_forbids_is_told_by_connector_until_it_is_allowed_again_and_is_published_then() {
+async fn forbidden_topics_are_reported_until_kafka_allows_them() {
     let bench = Bench::new().await;
-    assert_eq!(bench.take("c", "before").await, Outcome::Durable);
+    assert_eq!(bench.take("c", "before").await, DeliveryOutcome::Durable);
     bench.broker.set_forbidden(true);
-    assert_eq!(bench.take("c", "1").await, Outcome::Durable);
-    let told = bench.intake.troubles();
-    assert_eq!(bench.take("c", "2").await, Outcome::Durable);
-    assert_eq!(bench.intake.troubles()[0].since, told[0].since);
+    assert_eq!(bench.take("c", "1").await, DeliveryOutcome::Durable);
+    let reported = bench.intake.publish_errors();
+    assert_eq!(bench.take("c", "2").await, DeliveryOutcome::Durable);
+    assert_eq!(bench.intake.publish_errors()[0].since, reported[0].since);
 
     bench.broker.set_forbidden(false);
 
     bench.broker.has(TOPIC, 3).await;
     bench.is_drained().await;
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!((told[0].connector.as_str(), told[0].topic.as_str()), ("hooks", TOPIC));
-    assert!(told[0].cause.to_lowercase().contains("authorization"), "{told:?}");
-    assert!(bench.intake.troubles().is_empty());
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert_eq!((reported[0].connector.as_str(), reported[0].topic.as_str()), ("hooks", TOPIC));
+    assert!(reported[0].cause.to_lowercase().contains("authorization"), "{reported:?}");
+    assert!(bench.intake.publish_errors().is_empty());
 }
 
 #[tokio::test]
-async fn a_delivery_for_several_companies_is_durable_with_all_its_records() {
+async fn a_delivery_is_durable_with_the_records_of_all_companies() {
     let bench = Bench::new().await;
     let notifications: Vec<_> = (0..40)
         .map(|tenant| format!(r#"{{"Entity":"Customer","EntityId":"{tenant}","TenantId":"t-{tenant}"}}"#))
@@ -323,7 +323,7 @@ async fn a_delivery_for_several_companies_is_durable_with_all_its_records() {
         }
         let before = bench.broker.records(INVOICING).len();
 
-        assert_eq!(bench.take_invoicing(Bytes::from(body)).await, Outcome::Durable);
+        assert_eq!(bench.take_invoicing(Bytes::from(body)).await, DeliveryOutcome::Durable);
 
         bench.broker.release();
         bench.is_drained().await;
@@ -344,19 +344,19 @@ async fn a_part_that_panics_ends_no_other_part() {
     // Each of at most 32 parts asks to enter its lane, and again whenever it tries to write its dead letter.
     bench.doors.set_trap(40);
 
-    assert_eq!(bench.take_invoicing(body.clone()).await, Outcome::Late);
+    assert_eq!(bench.take_invoicing(body.clone()).await, DeliveryOutcome::Late);
 
-    assert!(bench.doors.has_sprung(), "nobody has panicked");
+    assert!(bench.doors.has_sprung(), "no part panicked");
     bench.broker.refuse_above(None);
     bench.is_drained().await;
     let others = bench.broker.ids(INVOICING).len();
     assert!((1..80).contains(&others), "{others}");
-    assert_eq!(bench.take_invoicing(body).await, Outcome::Durable);
+    assert_eq!(bench.take_invoicing(body).await, DeliveryOutcome::Durable);
     bench.broker.has(INVOICING, 80).await;
 }
 
 #[tokio::test]
-async fn a_part_that_is_queued_in_part_is_sent_again_and_nothing_overtakes_it() {
+async fn a_partly_sent_part_is_resent_before_later_ones() {
     let bench = Bench::new().await;
     let of = |entity: u32| format!(r#"{{"Entity":"Customer","EntityId":"{entity}","TenantId":"one"}}"#);
     let pair = Bytes::from(format!(r#"{{"Id":"x","Notifications":[{},{}]}}"#, of(1), of(2)));
@@ -367,7 +367,7 @@ async fn a_part_that_is_queued_in_part_is_sent_again_and_nothing_overtakes_it() 
     let second = bench.take_invoicing(Bytes::from(of(3)));
     bench.broker.set_full(false);
 
-    assert_eq!((first.await, second.await), (Outcome::Durable, Outcome::Durable));
+    assert_eq!((first.await, second.await), (DeliveryOutcome::Durable, DeliveryOutcome::Durable));
     bench.is_drained().await;
     bench.broker.has(INVOICING, 3).await;
     let ids = bench.broker.ids(INVOICING);
@@ -375,11 +375,11 @@ async fn a_part_that_is_queued_in_part_is_sent_again_and_nothing_overtakes_it() 
 }
 
 #[tokio::test]
-async fn what_no_dead_letter_topic_takes_waits_in_the_spool_and_not_in_memory() {
+async fn refused_dead_letters_wait_in_the_spool_not_in_memory() {
     let bench = Bench::new().await;
     bench.broker.refuse_above(Some(10));
 
-    assert_eq!(bench.take("c", "1").await, Outcome::Durable);
+    assert_eq!(bench.take("c", "1").await, DeliveryOutcome::Durable);
     assert_eq!(bench.spool.lanes().await.unwrap().len(), 1);
     bench.broker.refuse_above(None);
 

@@ -57,7 +57,7 @@ fn a_strict_provider_refuses_once_and_gets_the_shared_address() {
     scene.converge();
     assert_eq!((urls(&scene), subscribed(&scene)), (vec![SHARED.to_owned(); 3], 1 + 3));
     // Another task finds the answer in the ledger.
-    scene.memory = Memory::default();
+    scene.memory = PlannerMemory::default();
     scene.pass(200);
 
     assert_eq!((urls(&scene), subscribed(&scene)), (vec![SHARED.to_owned(); 3], 1 + 3));
@@ -86,8 +86,8 @@ fn a_listed_hook_without_echo_falls_back_to_the_shared_address() {
     scene.converge();
 
     assert_eq!(urls(&scene), vec![SHARED.to_owned(); 3]);
-    let told: Vec<_> = scene.gaps().iter().map(|gap| (gap.cause, gap.state)).collect();
-    assert!(told.contains(&(GapCause::Awaiting, GapState::Unrepairable)), "{told:?}");
+    let reported: Vec<_> = scene.gaps().iter().map(|gap| (gap.cause, gap.state)).collect();
+    assert!(reported.contains(&(GapCause::Awaiting, GapState::Unrepairable)), "{reported:?}");
     assert!(scene.gaps().iter().all(|gap| gap.detail.contains("echo")), "{:?}", scene.gaps());
 }
 
@@ -154,7 +154,7 @@ fn hooks_at_either_address_are_known_without_a_ledger() {
         scene.converge();
         let ids: Vec<String> = scene.provider.webhooks.iter().map(|one| one.id.clone()).collect();
         set_own(&mut scene, is_own);
-        (scene.ledger, scene.memory) = (SubscriptionState::default(), Memory::default());
+        (scene.ledger, scene.memory) = (SubscriptionState::default(), PlannerMemory::default());
 
         scene.converge();
         scene.pass(130);
@@ -162,7 +162,7 @@ fn hooks_at_either_address_are_known_without_a_ledger() {
 
         scene.check();
         let left = scene.provider.webhooks.iter().filter(|one| ids.contains(&one.id) && one.lives());
-        assert_eq!(left.count(), 0, "hooks that nobody knows would deliver for ever");
+        assert_eq!(left.count(), 0, "hooks that the ledger does not have would deliver forever");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whatever happens, in the end there is one active subscription for each target, and none that nobody knows.
+//! After drawn faults and crashes each target has one active subscription, and there is no orphan.
 
 use super::{provider::Fault, *};
 
@@ -63,23 +63,23 @@ fn disturb(scene: &mut Scene, dice: &mut Dice, secrets: &mut u32) {
         }
         (8, _) => {
             scene.provider.more_events.insert(format!("Svc.New{}", dice.roll(2)));
-            scene.memory.names.clear();
+            scene.memory.provider.names.clear();
         }
-        (9, _) => scene.memory = Memory::default(),
+        (9, _) => scene.memory = PlannerMemory::default(),
         _ => scene.now += dice.roll(90) as i64 * SECOND,
     }
 }
 
 /// Every seed is a life of a connector with crashes in every place.
 #[test]
-fn after_crashes_faults_and_changes_of_every_kind_there_is_one_of_each_and_no_orphan() {
+fn drawn_lives_end_with_one_subscription_each_and_no_orphan() {
     for seed in crate::cycles::seeds("SUBSCRIPTIONS", 400) {
         let mut dice = Dice(seed);
         let mut scene = Scene::new(&TARGETS[..=dice.roll(4) as usize]);
         scene.provider.single = dice.roll(4) == 0;
         scene.rules.move_in_place = dice.roll(3) == 0;
         for target in TARGETS {
-            scene.provider.add_foreign(target, "somebody's", "https://elsewhere.example.com/x", "theirs");
+            scene.provider.add_foreign(target, "another's", "https://elsewhere.example.com/x", "theirs");
             scene.provider.add_foreign(target, "by hand", "https://hooks.example.com/a", "secret-1");
         }
         let mut secrets = 1;

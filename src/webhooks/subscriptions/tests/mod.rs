@@ -14,7 +14,10 @@ use model::{
 };
 
 use self::provider::{Provider, State};
-use super::{Memory, Rules, Situation, Wanted, plan, settle};
+use super::{
+    DesiredSubscription, PlanInput, PlannerMemory, PollIntervals, SilenceRules, SubscriptionRules,
+    TimeLimits, plan, settle,
+};
 use crate::state::subscriptions::{SubscriptionChange, SubscriptionState};
 
 const SECOND: i64 = 1_000_000;
@@ -22,27 +25,26 @@ const CUSTOMERS: Target = Target::Accounting(AccountingResource::Customers);
 const CREATED: Target =
     Target::Invoicing(InvoicingHook { entity: InvoicingEntity::Customer, action: InvoicingAction::Created });
 
-fn rules() -> Rules {
-    Rules {
-        poll: 60 * SECOND,
-        names: 86_400 * SECOND,
-        acknowledge: 600 * SECOND,
-        intent: 35 * SECOND,
-        ready: 60 * SECOND,
-        stale: 60 * SECOND,
-        overlap: 120 * SECOND,
-        remember: 7 * 86_400 * SECOND,
-        margin: SECOND,
+fn rules() -> SubscriptionRules {
+    SubscriptionRules {
+        intervals: PollIntervals { poll: 60 * SECOND, names: 86_400 * SECOND },
+        limits: TimeLimits {
+            acknowledge: 600 * SECOND,
+            intent: 35 * SECOND,
+            ready: 60 * SECOND,
+            stale: 60 * SECOND,
+            overlap: 120 * SECOND,
+            ended: 7 * 86_400 * SECOND,
+        },
         silence: None,
-        learning: 86_400 * SECOND,
-        quiet: 3_600 * SECOND,
+        margin: SECOND,
         backoff: (SECOND, 300 * SECOND),
         move_in_place: false,
     }
 }
 
-fn wanted(secret: &str) -> Wanted {
-    Wanted {
+fn wanted(secret: &str) -> DesiredSubscription {
+    DesiredSubscription {
         url: "https://hooks.example.com/a".to_owned(),
         other: None,
         fingerprint: Fingerprint::of(secret),
@@ -55,10 +57,10 @@ fn wanted(secret: &str) -> Wanted {
 /// A connector, its ledger, and the provider that it talks to.
 struct Scene {
     now: i64,
-    rules: Rules,
-    wanted: BTreeMap<Target, Wanted>,
+    rules: SubscriptionRules,
+    wanted: BTreeMap<Target, DesiredSubscription>,
     ledger: SubscriptionState,
-    memory: Memory,
+    memory: PlannerMemory,
     provider: Provider,
     /// Calls that were made, by name.
     calls: Vec<&'static str>,
@@ -101,7 +103,7 @@ impl Scene {
             rules: rules(),
             wanted,
             ledger: SubscriptionState::default(),
-            memory: Memory::default(),
+            memory: PlannerMemory::default(),
             provider: Provider::default(),
             calls: Vec::new(),
             drawn: 0.into(),
@@ -110,9 +112,9 @@ impl Scene {
         scene
     }
 
-    fn situation<T>(&self, look: impl FnOnce(&Situation<'_>) -> T) -> T {
+    fn input<T>(&self, look: impl FnOnce(&PlanInput<'_>) -> T) -> T {
         let draw = || Nonce::new(0x1000 + self.drawn.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-        look(&Situation {
+        look(&PlanInput {
             connector: "hooks",
             worker: "worker:1",
             now: self.now,
@@ -125,7 +127,7 @@ impl Scene {
         })
     }
 
-    /// One worker knows all the secrets, and tells what it hears.
+    /// Heartbeat of one worker, which knows all secrets.
     fn hear(&mut self) {
         let known: BTreeSet<_> = self.wanted.values().flat_map(|wanted| wanted.known.clone()).collect();
         let heard = self
@@ -202,36 +204,36 @@ impl Scene {
 
     /// Plans and does it, up to where the process ends. Whether anything was done.
     fn round(&mut self, end: Option<(usize, End)>) -> bool {
-        let plan = self.situation(plan);
+        let plan = self.input(plan);
         let is_idle = plan.changes.is_empty() && plan.steps.is_empty();
         self.write(&plan.changes);
         for (number, step) in plan.steps.iter().enumerate() {
             self.write(&step.before);
             if end == Some((number, End::Before)) {
-                self.memory = Memory::default();
+                self.memory = PlannerMemory::default();
                 return true;
             }
             self.calls.push(step.call.name());
             let outcome = self.provider.answer(&step.call, self.now);
             if end == Some((number, End::Called)) {
-                self.memory = Memory::default();
+                self.memory = PlannerMemory::default();
                 return true;
             }
-            let (changes, memory) = self.situation(|situation| settle(situation, &step.call, &outcome));
+            let (changes, memory) = self.input(|input| settle(input, &step.call, &outcome));
             self.memory = memory;
             self.write(&changes);
         }
         !is_idle
     }
 
-    /// Goes on until everything is as it is wanted; fails after as long as an hour of the provider's time.
+    /// Plans until everything is as declared; fails after an hour of the provider's time.
     fn converge(&mut self) {
         let until = self.now + 3_600 * SECOND;
         loop {
             self.hear();
             self.acknowledge();
             self.round(None);
-            let plan = self.situation(plan);
+            let plan = self.input(plan);
             if plan.converged && plan.steps.is_empty() && plan.changes.is_empty() {
                 return;
             }
@@ -251,7 +253,7 @@ impl Scene {
         }
     }
 
-    /// Goes on for a time, whatever comes of it.
+    /// Plans for a time.
     fn pass(&mut self, seconds: i64) {
         let until = self.now + seconds * SECOND;
         while self.now < until {
@@ -269,7 +271,7 @@ impl Scene {
         one
     }
 
-    /// Whether nobody can ever find it: no answer has told its id, and its secret was forgotten before its Acknowledge came. It
+    /// Whether it can never be found: no answer has its id, and its secret was forgotten before its Acknowledge came. It
     /// sends nothing else.
     fn is_mute(&self, one: &provider::Webhook) -> bool {
         let is_known = self.wanted.values().any(|wanted| wanted.known.contains(&one.fingerprint));

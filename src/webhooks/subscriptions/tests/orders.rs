@@ -13,7 +13,7 @@ fn a_stop_that_was_ordered_after_the_task_began_is_not_over() {
 }
 
 #[test]
-fn a_stream_ends_when_everything_is_removed_and_begins_anew_afterwards() {
+fn a_stream_ends_with_its_subscriptions_and_restarts_later() {
     let mut scene = settled(&[CUSTOMERS]);
     let before = scene.ledger.start.clone().unwrap();
     let all = std::mem::take(&mut scene.wanted);

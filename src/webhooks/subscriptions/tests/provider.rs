@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use model::{Fingerprint, Subscription, Target};
 
-use crate::webhooks::subscriptions::{Call, Listed, Outcome, Seen};
+use crate::webhooks::subscriptions::{CallOutcome, ListedHook, ProviderCall, WebhookSnapshot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
@@ -39,9 +39,9 @@ impl Webhook {
 /// What goes wrong with the next call that is no question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It is done, and nobody hears of it.
+    /// It is done, and the answer is lost.
     AnswerLost,
-    /// It is not done, and nobody knows.
+    /// It is not done, and the failure does not show that.
     RequestLost,
     /// It is refused.
     Refused,
@@ -67,7 +67,7 @@ pub(super) struct Provider {
     pub(super) renames: bool,
     /// Has another event for each.
     pub(super) adds_event: bool,
-    /// Ids that it does not tell anything of.
+    /// Ids that it refuses to show.
     pub(super) unreadable: BTreeSet<String>,
     /// Refuses to enable.
     pub(super) never_enables: bool,
@@ -81,7 +81,7 @@ impl Provider {
         self.webhooks.iter().filter(move |one| one.target == target && one.lives() && !one.is_foreign)
     }
 
-    /// Somebody else's, at an address of theirs or of ours.
+    /// A subscription of another system, at its address or at ours.
     pub(super) fn add_foreign(&mut self, target: Target, name: &str, url: &str, secret: &str) -> String {
         self.numbers += 1;
         let id = format!("foreign-{}", self.numbers);
@@ -105,9 +105,9 @@ impl Provider {
         found.unwrap_or_else(|| panic!("{id}")).state = state;
     }
 
-    pub(super) fn answer(&mut self, call: &Call, _now: i64) -> Outcome {
+    pub(super) fn answer(&mut self, call: &ProviderCall, _now: i64) -> CallOutcome {
         let fault = if call.only_asks() { None } else { self.faults.pop() };
-        let failed = |acted, refused| Outcome::Failed { words: format!("{fault:?}"), acted, refused };
+        let failed = |acted, refused| CallOutcome::Failed { words: format!("{fault:?}"), acted, refused };
         match fault {
             None => self.act(call),
             Some(Fault::AnswerLost) => {
@@ -125,20 +125,21 @@ impl Provider {
         self.webhooks.iter_mut().find(|webhook| webhook.id == id && webhook.target == one.target)
     }
 
-    fn act(&mut self, call: &Call) -> Outcome {
-        let done = |state, id: &str| Outcome::Done {
+    fn act(&mut self, call: &ProviderCall) -> CallOutcome {
+        let done = |state, id: &str| CallOutcome::Done {
             state: Some(state),
             id: Some(id.to_owned()),
             errors: Vec::new(),
         };
-        let wrong = |words: &str| Outcome::Done { state: Some(0), id: None, errors: vec![words.to_owned()] };
+        let wrong =
+            |words: &str| CallOutcome::Done { state: Some(0), id: None, errors: vec![words.to_owned()] };
         match call {
-            Call::Names(resource) => {
+            ProviderCall::Names(resource) => {
                 let usual = ["Created", "Updated", "ErrorOccurred"]
                     .map(|kind| format!("Svc.{}.{kind}", resource.name()));
-                Outcome::Names(usual.into_iter().chain(self.more_events.clone()).collect())
+                CallOutcome::Names(usual.into_iter().chain(self.more_events.clone()).collect())
             }
-            Call::Subscribe(one) => {
+            ProviderCall::Subscribe(one) => {
                 let is_elsewhere = self.only_hooks_at.is_some_and(|only| one.url != only);
                 let is_hook = matches!(one.target, Target::Invoicing(_));
                 if is_elsewhere && is_hook && self.drops_elsewhere {
@@ -146,7 +147,7 @@ impl Provider {
                     return done(3, &format!("w-{}", self.numbers));
                 }
                 if is_elsewhere && is_hook || self.refuses == Some(one.target) {
-                    return Outcome::Failed { words: "uri".to_owned(), acted: false, refused: true };
+                    return CallOutcome::Failed { words: "uri".to_owned(), acted: false, refused: true };
                 }
                 if self.single && self.living(one.target).next().is_some() {
                     return wrong("too many");
@@ -172,18 +173,19 @@ impl Provider {
                 });
                 done(3, &id)
             }
-            Call::Read(one) => match self.find(one) {
-                Some(webhook) => Outcome::Seen(seen(webhook)),
-                None => Outcome::Gone,
+            ProviderCall::Read(one) => match self.find(one) {
+                Some(webhook) => CallOutcome::Seen(seen(webhook)),
+                None => CallOutcome::Gone,
             },
-            Call::Identify { id, .. } if self.unreadable.contains(id) => {
-                Outcome::Failed { words: "forbidden".to_owned(), acted: false, refused: false }
+            ProviderCall::Identify { id, .. } if self.unreadable.contains(id) => {
+                CallOutcome::Failed { words: "forbidden".to_owned(), acted: false, refused: false }
             }
-            Call::Identify { id, .. } => match self.webhooks.iter().find(|webhook| webhook.id == *id) {
-                Some(webhook) => Outcome::Seen(seen(webhook)),
-                None => Outcome::Gone,
+            ProviderCall::Identify { id, .. } => match self.webhooks.iter().find(|webhook| webhook.id == *id)
+            {
+                Some(webhook) => CallOutcome::Seen(seen(webhook)),
+                None => CallOutcome::Gone,
             },
-            Call::Enable(one) => {
+            ProviderCall::Enable(one) => {
                 let never = self.never_enables;
                 match self.find(one) {
                     Some(webhook) if webhook.state == State::Disabled && !never => {
@@ -191,39 +193,39 @@ impl Provider {
                         done(7, &webhook.id.clone())
                     }
                     Some(_) => wrong("cannot be enabled"),
-                    None => Outcome::Gone,
+                    None => CallOutcome::Gone,
                 }
             }
-            Call::Move(one) => match self.find(one) {
+            ProviderCall::Move(one) => match self.find(one) {
                 Some(webhook) if webhook.state == State::Active => {
                     webhook.url.clone_from(&one.url);
                     (webhook.state, webhook.touched) = (State::Awaiting, webhook.touched + 1);
-                    Outcome::Done { state: None, id: None, errors: Vec::new() }
+                    CallOutcome::Done { state: None, id: None, errors: Vec::new() }
                 }
                 Some(_) => wrong("cannot be moved"),
-                None => Outcome::Gone,
+                None => CallOutcome::Gone,
             },
-            Call::Delete(one) => match self.find(one) {
+            ProviderCall::Delete(one) => match self.find(one) {
                 Some(webhook) if webhook.lives() => {
                     (webhook.state, webhook.touched) = (State::Deleted, webhook.touched + 1);
                     done(5, &webhook.id.clone())
                 }
                 Some(_) => wrong("is deleted already"),
-                None => Outcome::Gone,
+                None => CallOutcome::Gone,
             },
-            Call::List { .. } => {
+            ProviderCall::List { .. } => {
                 let hooks = self
                     .webhooks
                     .iter()
                     .filter(|one| matches!(one.target, Target::Invoicing(_)) && one.lives());
-                Outcome::Listed(hooks.map(listed).collect())
+                CallOutcome::Listed(hooks.map(listed).collect())
             }
         }
     }
 }
 
-fn seen(webhook: &Webhook) -> Seen {
-    Seen {
+fn seen(webhook: &Webhook) -> WebhookSnapshot {
+    WebhookSnapshot {
         name: Some(webhook.name.clone()),
         url: Some(webhook.url.clone()),
         active: Some(webhook.state == State::Active),
@@ -232,8 +234,8 @@ fn seen(webhook: &Webhook) -> Seen {
     }
 }
 
-fn listed(webhook: &Webhook) -> Listed {
-    Listed {
+fn listed(webhook: &Webhook) -> ListedHook {
+    ListedHook {
         id: Some(webhook.id.clone()),
         target: Some(webhook.target),
         url: Some(webhook.url.clone()),

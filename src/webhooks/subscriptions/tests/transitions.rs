@@ -69,7 +69,7 @@ fn one_that_cannot_be_enabled_is_followed_by_another() {
 }
 
 #[test]
-fn one_that_is_gone_is_a_gap_and_made_anew() {
+fn a_lost_subscription_is_a_gap_and_recreated() {
     for target in [CUSTOMERS, CREATED] {
         let mut scene = settled(&[target]);
         let id = scene.only(target).id.clone();
@@ -98,7 +98,7 @@ fn a_paused_hook_is_a_gap_that_nothing_repairs_and_is_deleted_and_made_again() {
 }
 
 #[test]
-fn a_new_secret_or_address_is_a_second_subscription_and_the_first_goes_only_after_the_overlap() {
+fn a_new_secret_or_address_replaces_after_the_overlap() {
     for what in ["secret", "address"] {
         for target in [CUSTOMERS, CREATED] {
             let mut scene = settled(&[target]);
@@ -153,7 +153,7 @@ fn a_provider_that_takes_no_second_one_gets_the_first_moved() {
 }
 
 #[test]
-fn an_answer_that_nobody_heard_is_found_by_the_acknowledge_and_not_made_twice() {
+fn a_lost_answer_is_found_by_the_acknowledge() {
     let mut scene = Scene::new(&[CUSTOMERS]);
     scene.provider.faults.push(Fault::AnswerLost);
 
@@ -165,7 +165,7 @@ fn an_answer_that_nobody_heard_is_found_by_the_acknowledge_and_not_made_twice() 
 }
 
 #[test]
-fn one_that_was_given_up_is_found_and_deleted_though_its_address_is_wanted_no_more() {
+fn a_given_up_one_at_an_old_address_is_found_and_deleted() {
     let mut scene = Scene::new(&[CUSTOMERS]);
     scene.rules.move_in_place = true;
     scene.provider.faults.push(Fault::AnswerLost);
@@ -189,7 +189,7 @@ fn one_that_was_given_up_is_found_and_deleted_though_its_address_is_wanted_no_mo
 }
 
 #[test]
-fn one_that_was_found_by_its_acknowledge_and_whose_move_never_arrived_is_moved_again() {
+fn a_lost_move_is_repeated() {
     let mut scene = Scene::new(&[CUSTOMERS]);
     scene.provider.faults.push(Fault::AnswerLost);
     scene.converge();
@@ -205,7 +205,7 @@ fn one_that_was_found_by_its_acknowledge_and_whose_move_never_arrived_is_moved_a
 }
 
 #[test]
-fn a_hook_whose_answer_nobody_heard_is_found_in_the_list() {
+fn a_hook_without_an_answer_is_found_in_the_list() {
     let mut scene = Scene::new(&[CREATED]);
     scene.provider.faults.push(Fault::AnswerLost);
 
@@ -234,7 +234,7 @@ fn a_listed_hook_is_active_only_after_its_echo() {
 }
 
 #[test]
-fn a_notification_proves_a_hook_whose_echo_nobody_told() {
+fn a_notification_proves_a_hook_without_a_recorded_echo() {
     let mut scene = Scene::new(&[CREATED]);
     scene.provider.only_echoes_at = Some("");
     scene.pass(30);
@@ -262,7 +262,7 @@ fn an_echo_from_before_the_intent_proves_nothing() {
 fn an_active_hook_stays_active_without_an_echo_on_record() {
     let mut scene = settled(&[CREATED]);
     scene.ledger.echoes.clear();
-    scene.memory = Memory::default();
+    scene.memory = PlannerMemory::default();
     let id = scene.only(CREATED).id.clone();
 
     scene.pass(700);
@@ -271,7 +271,7 @@ fn an_active_hook_stays_active_without_an_echo_on_record() {
 }
 
 #[test]
-fn a_listed_hook_is_active_while_a_worker_tells_no_echoes() {
+fn a_listed_hook_is_active_while_a_worker_writes_no_echoes() {
     let mut scene = Scene::new(&[CREATED]);
     scene.provider.only_echoes_at = Some("");
     let older = ReceiverReport {
@@ -300,7 +300,7 @@ fn a_request_that_never_arrived_is_made_again() {
 }
 
 #[test]
-fn an_answer_that_nobody_heard_beside_another_ends_with_one_of_both() {
+fn a_lost_answer_beside_another_ends_with_one_of_both() {
     for fault in [Fault::AnswerLost, Fault::RequestLost] {
         let mut scene = settled(&[CUSTOMERS]);
         let one = scene.wanted.get_mut(&CUSTOMERS).unwrap();
@@ -318,7 +318,7 @@ fn an_answer_that_nobody_heard_beside_another_ends_with_one_of_both() {
 }
 
 #[test]
-fn one_that_nobody_accepts_is_a_gap_and_made_anew() {
+fn an_unaccepted_one_is_a_gap_and_recreated() {
     let mut scene = Scene::new(&[CUSTOMERS]);
     for _ in 0..700 {
         scene.hear();
@@ -357,11 +357,11 @@ fn what_is_not_wanted_any_more_is_deleted_and_what_others_have_is_left_alone() {
 }
 
 #[test]
-fn one_of_ours_that_the_ledger_has_lost_is_followed_by_another_and_deleted() {
+fn one_lost_from_the_ledger_is_replaced_and_deleted() {
     let mut scene = settled(&[CUSTOMERS, CREATED]);
     let ids: Vec<String> = scene.provider.webhooks.iter().map(|one| one.id.clone()).collect();
     scene.ledger = SubscriptionState::default();
-    scene.memory = Memory::default();
+    scene.memory = PlannerMemory::default();
     for id in &ids {
         scene.deliver(id);
     }
@@ -375,20 +375,20 @@ fn one_of_ours_that_the_ledger_has_lost_is_followed_by_another_and_deleted() {
 }
 
 #[test]
-fn a_state_nobody_knows_and_errors_are_shown_and_not_swallowed() {
+fn an_unknown_state_and_errors_are_shown() {
     let mut scene = Scene::new(&[CUSTOMERS]);
     scene.pass(2);
     let one = scene.ledger.living(CUSTOMERS).next().unwrap().clone();
     let intended = model::Subscription { phase: SubscriptionPhase::Intended, id: None, ..one };
     scene.write(&[SubscriptionChange::Put(Box::new(intended.clone()))]);
-    let call = super::super::Call::Subscribe(Box::new(intended));
-    let strange = super::super::Outcome::Done {
+    let call = super::super::ProviderCall::Subscribe(Box::new(intended));
+    let strange = super::super::CallOutcome::Done {
         state: Some(6),
         id: Some("w-1".into()),
         errors: vec!["watch out".into()],
     };
 
-    let (changes, _) = scene.situation(|situation| settle(situation, &call, &strange));
+    let (changes, _) = scene.input(|input| settle(input, &call, &strange));
     scene.write(&changes);
 
     let shown = scene.ledger.by_id("w-1").unwrap();
@@ -399,7 +399,7 @@ fn a_state_nobody_knows_and_errors_are_shown_and_not_swallowed() {
 }
 
 #[test]
-fn a_secret_that_is_not_known_any_more_is_a_gap_until_another_is_active() {
+fn an_unknown_secret_is_a_gap_until_another_is_active() {
     let mut scene = settled(&[CUSTOMERS]);
     *scene.wanted.get_mut(&CUSTOMERS).unwrap() = wanted("secret-2");
 
@@ -410,7 +410,7 @@ fn a_secret_that_is_not_known_any_more_is_a_gap_until_another_is_active() {
 }
 
 #[test]
-fn a_new_secret_waits_for_every_receiver_that_was_heard_of_lately() {
+fn a_new_secret_waits_for_every_receiver_with_a_heartbeat() {
     let mut scene = Scene::new(&[CUSTOMERS]);
     let slow = ReceiverReport { worker: "worker:2".into(), at: scene.now, ..ReceiverReport::default() };
     scene.ledger.heard.insert("worker:2".into(), slow);
@@ -429,8 +429,7 @@ fn a_new_secret_waits_for_every_receiver_that_was_heard_of_lately() {
 #[test]
 fn a_silence_is_a_gap_only_beyond_what_was_heard_before_makes_plausible() {
     let mut scene = settled(&[CUSTOMERS]);
-    scene.rules.silence = Some(3.0);
-    (scene.rules.learning, scene.rules.quiet) = (10_000 * SECOND, 60 * SECOND);
+    scene.rules.silence = Some(SilenceRules { factor: 3.0, learning: 10_000 * SECOND, min: 60 * SECOND });
     let id = scene.only(CUSTOMERS).id.clone();
     // A delivery every five minutes, with one night of two hours.
     for number in 0..60 {
@@ -455,7 +454,7 @@ fn a_silence_is_a_gap_only_beyond_what_was_heard_before_makes_plausible() {
 }
 
 #[test]
-fn a_stop_is_over_once_somebody_plans_who_began_after_it_and_its_repair_is_asked_for() {
+fn a_stop_ends_with_a_later_task_and_requests_a_repair() {
     let mut scene = settled(&[CUSTOMERS]);
     let gap = scene.stopped_since(5);
 
@@ -466,7 +465,7 @@ fn a_stop_is_over_once_somebody_plans_who_began_after_it_and_its_repair_is_asked
 }
 
 #[test]
-fn the_stream_of_a_subscription_that_was_made_anew_begins_with_it() {
+fn the_stream_of_a_recreated_subscription_starts_with_it() {
     let mut scene = settled(&[CUSTOMERS]);
     let before = scene.ledger.start.clone().unwrap();
     let id = scene.only(CUSTOMERS).id.clone();
@@ -480,7 +479,7 @@ fn the_stream_of_a_subscription_that_was_made_anew_begins_with_it() {
 }
 
 #[test]
-fn a_provider_that_makes_something_else_of_what_was_asked_is_not_asked_again_and_again() {
+fn a_provider_that_changes_a_subscription_is_asked_once() {
     let mut scene = Scene::new(&[CUSTOMERS]);
     scene.provider.renames = true;
     scene.pass(300);
@@ -491,7 +490,7 @@ fn a_provider_that_makes_something_else_of_what_was_asked_is_not_asked_again_and
 }
 
 #[test]
-fn other_events_and_another_spelling_are_told_and_not_mended() {
+fn other_events_and_another_spelling_are_shown_not_changed() {
     let mut scene = Scene::new(&[CUSTOMERS]);
     scene.provider.adds_event = true;
     scene.wanted.get_mut(&CUSTOMERS).unwrap().url = "https://hooks.example.com:443/a".to_owned();
@@ -504,7 +503,7 @@ fn other_events_and_another_spelling_are_told_and_not_mended() {
 }
 
 #[test]
-fn an_id_that_cannot_be_asked_about_holds_up_nothing() {
+fn an_unreadable_id_delays_nothing() {
     let mut scene = settled(&[CUSTOMERS]);
     let id = scene.only(CUSTOMERS).id.clone();
     let strange = scene.provider.add_foreign(CUSTOMERS, "theirs", "https://hooks.example.com/a", "secret-1");
@@ -521,13 +520,13 @@ fn an_id_that_cannot_be_asked_about_holds_up_nothing() {
 }
 
 #[test]
-fn a_hook_that_is_made_while_the_list_is_on_its_way_is_not_taken_for_lost() {
+fn a_hook_created_during_the_list_is_not_lost() {
     let scene = settled(&[CREATED]);
     let one = scene.ledger.living(CREATED).next().unwrap().clone();
-    let call = super::super::Call::List { planned: one.since };
+    let call = super::super::ProviderCall::List { planned: one.since };
 
-    let nothing = super::super::Outcome::Listed(Vec::new());
-    let (changes, _) = scene.situation(|situation| settle(situation, &call, &nothing));
+    let nothing = super::super::CallOutcome::Listed(Vec::new());
+    let (changes, _) = scene.input(|input| settle(input, &call, &nothing));
 
     assert_eq!(changes, []);
     scene.check();

@@ -11,7 +11,7 @@ use provider::auth::seal::Keyring;
 use sha2::{Digest as _, Sha256};
 use tributary::{
     publish::{DeadLetters, Failure, LetterSigner, Original, PublishStage},
-    webhooks::delivery::{Context, Family},
+    webhooks::delivery::{ApiFamily, DeliveryContext},
 };
 
 use crate::support::{
@@ -104,17 +104,17 @@ impl LetterScene {
 
     /// Headers of a delivery of accounting events.
     pub(super) fn accounting(&self) -> LetterHeaders {
-        self.context(Family::Accounting { resource: None })
+        self.context(ApiFamily::Accounting { resource: None })
     }
 
     /// Headers of a delivery of an invoicing hook.
     pub(super) fn invoicing(&self) -> LetterHeaders {
         let hook = InvoicingHook { entity: InvoicingEntity::Customer, action: InvoicingAction::Created };
-        self.context(Family::Invoicing { hook: Some(hook.into()), tenants: Arc::default() })
+        self.context(ApiFamily::Invoicing { hook: Some(hook.into()), tenants: Arc::default() })
     }
 
-    fn context(&self, family: Family) -> LetterHeaders {
-        let context = Context {
+    fn context(&self, family: ApiFamily) -> LetterHeaders {
+        let context = DeliveryContext {
             connector: self.letters.connector.as_str().into(),
             prefix: self.letters.prefix.to_string().into(),
             dead_letters: self.letters.topic.to_string().into(),

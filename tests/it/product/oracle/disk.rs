@@ -14,11 +14,11 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tributary::config;
 use tributary::spool::{Options as SpoolOptions, Spool};
-use tributary::webhooks::delivery::Context;
-use tributary::webhooks::intake::{Intake, Openings, Producers, Ready, Times};
+use tributary::webhooks::delivery::DeliveryContext;
+use tributary::webhooks::intake::{Intake, KafkaProducers, Readiness, ReadyTopics, Times};
 use tributary::webhooks::receiver::{self, router};
-use tributary::webhooks::receivers::{Accounting, Receiver, Receivers, Taking, Told};
-use tributary::webhooks::signature::Keys;
+use tributary::webhooks::receivers::{AccountingReceiver, Advertised, Receiver, ReceiverState, Receivers};
+use tributary::webhooks::signature::SigningKeys;
 
 use super::delivery::{Id, Maker};
 use super::judge::{Appearance, judge};
@@ -112,19 +112,19 @@ struct SpoolingReceiver {
     ledger: Arc<Ledger>,
     maker: Maker,
     target: Target,
-    intake: Intake<Producers>,
+    intake: Intake<KafkaProducers>,
     server: Server,
 }
 
 /// Reports that the connector's topics do not exist.
 struct NoTopics;
 
-impl Openings for NoTopics {
-    fn ready(&self, _: &Context) -> Option<Arc<Ready>> {
+impl Readiness for NoTopics {
+    fn ready(&self, _: &DeliveryContext) -> Option<Arc<ReadyTopics>> {
         None
     }
 
-    fn doubt(&self, _: &Context) {}
+    fn recheck(&self, _: &DeliveryContext) {}
 
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(pending())
@@ -137,7 +137,7 @@ impl SpoolingReceiver {
         let options = SpoolOptions::new(run_directory::create(name)?.join("spool"), 1 << 30);
         let options = SpoolOptions { storage: Arc::new(disk.clone()), ..options };
         let spool = Spool::open(options).unwrap().spool;
-        let producers = Producers { kafka: nowhere(), options: ProducerOptions::default() };
+        let producers = KafkaProducers { kafka: nowhere(), options: ProducerOptions::default() };
         let intake = Intake::start(producers, spool.clone(), Arc::new(NoTopics), 64 << 20, Times::default())
             .await
             .unwrap();
@@ -146,15 +146,18 @@ impl SpoolingReceiver {
             connector: "hooks".into(),
             prefix: "p".into(),
             dead_letters: "p.dead-letters".into(),
-            state: Taking::All,
-            accounting: Some(Accounting { keys: Keys::new([SECRET.as_bytes()]), body_limit: 1 << 20 }),
+            state: ReceiverState::Running,
+            accounting: Some(AccountingReceiver {
+                keys: SigningKeys::new([SECRET.as_bytes()]),
+                body_limit: 1 << 20,
+            }),
             invoicing: None,
             sources: Vec::new(),
-            told: Told::default(),
+            advertised: Advertised::default(),
         };
         receivers.set(vec![Arc::new(receiver)], Vec::new());
         let (acknowledged, _) = mpsc::channel(1);
-        let router = router(receivers, Arc::new(intake.clone()), acknowledged, receiver::Options::default());
+        let router = router(receivers, intake.accept(), acknowledged, receiver::Options::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/webhooks/accounting/hooks", listener.local_addr().unwrap());
         let server = Server::start(listener, router, ServerOptions::default()).unwrap();

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use model::{InvoicingAction, InvoicingEntity, InvoicingHook};
 use tokio::sync::mpsc;
 use tributary::webhooks::{
-    delivery::{Delivery, Family},
+    delivery::{ApiFamily, Delivery},
     receiver::HashLimit,
 };
 
@@ -39,7 +39,7 @@ fn hook(entity: InvoicingEntity, action: InvoicingAction) -> InvoicingHook {
 /// The hook that a delivery is attributed to.
 fn hook_of(delivery: &Delivery) -> InvoicingHook {
     match &delivery.context.family {
-        Family::Invoicing { hook: Some(found), .. } => InvoicingHook::from(*found),
+        ApiFamily::Invoicing { hook: Some(found), .. } => InvoicingHook::from(*found),
         other => panic!("{other:?}"),
     }
 }
@@ -177,7 +177,7 @@ async fn unsigned_deliveries_need_a_listed_address_and_have_no_action() {
     assert_eq!(statuses, [200, 401, 401, 200]);
     let taken = rig.taken.drain();
     let [(delivery, reading), (_, dead)] = taken.as_slice() else { panic!("{taken:?}") };
-    assert!(matches!(&delivery.context.family, Family::Invoicing { hook: None, .. }));
+    assert!(matches!(&delivery.context.family, ApiFamily::Invoicing { hook: None, .. }));
     assert!(reading.parts[0].content.is_ok() && dead.parts[0].content.is_err());
 }
 

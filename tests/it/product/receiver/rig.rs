@@ -13,15 +13,15 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpSocket, TcpStream},
     sync::{Notify, mpsc},
-    time::{Instant, timeout},
+    time::timeout,
 };
 use tributary::{
     config::{Providers, WebhookSource},
     webhooks::{
-        delivery::{Delivery, Reading},
-        intake::Outcome,
-        receiver::{self, Noted, Oversized, Take},
-        receivers::{Faulty, Receiver, Receivers, Taking},
+        delivery::{Delivery, DeliveryContent},
+        intake::{Accept, DeliveryOutcome},
+        receiver::{self, AcknowledgeNote, Oversized},
+        receivers::{FaultyReceiver, Receiver, ReceiverState, Receivers},
     },
 };
 
@@ -38,17 +38,17 @@ pub(super) const LIMIT: usize = 64 << 10;
 
 /// Records deliveries, and answers them as the test says.
 pub(super) struct DeliverySink {
-    deliveries: Mutex<Vec<(Delivery, Reading)>>,
-    outcome: Mutex<Outcome>,
+    deliveries: Mutex<Vec<(Delivery, DeliveryContent)>>,
+    outcome: Mutex<DeliveryOutcome>,
     /// Whether answers wait for [`DeliverySink::release`].
     held: Mutex<bool>,
     came: Notify,
     release: Notify,
 }
 
-impl Take for DeliverySink {
-    async fn take(&self, delivery: Delivery, reading: Reading, _: Instant) -> Outcome {
-        self.deliveries.lock().unwrap().push((delivery, reading));
+impl DeliverySink {
+    async fn take(&self, delivery: Delivery, content: DeliveryContent) -> DeliveryOutcome {
+        self.deliveries.lock().unwrap().push((delivery, content));
         let held = *self.held.lock().unwrap();
         self.came.notify_one();
         if held {
@@ -56,16 +56,22 @@ impl Take for DeliverySink {
         }
         *self.outcome.lock().unwrap()
     }
-}
 
-impl DeliverySink {
+    fn accept(self: &Arc<Self>) -> Accept {
+        let taken = Arc::clone(self);
+        Arc::new(move |delivery, content, _| {
+            let taken = Arc::clone(&taken);
+            Box::pin(async move { taken.take(delivery, content).await })
+        })
+    }
+
     /// The deliveries since the last call.
-    pub(super) fn drain(&self) -> Vec<(Delivery, Reading)> {
+    pub(super) fn drain(&self) -> Vec<(Delivery, DeliveryContent)> {
         std::mem::take(&mut *self.deliveries.lock().unwrap())
     }
 
     /// Sets the outcome of later deliveries.
-    pub(super) fn end_with(&self, outcome: Outcome) {
+    pub(super) fn end_with(&self, outcome: DeliveryOutcome) {
         *self.outcome.lock().unwrap() = outcome;
     }
 
@@ -102,7 +108,7 @@ impl RigSettings {
 pub(super) struct Rig {
     pub(super) address: SocketAddr,
     pub(super) taken: Arc<DeliverySink>,
-    pub(super) acknowledged: mpsc::Receiver<Noted>,
+    pub(super) acknowledged: mpsc::Receiver<AcknowledgeNote>,
     pub(super) oversized: mpsc::Receiver<Oversized>,
     receivers: Receivers,
     source: WebhookSource,
@@ -147,14 +153,13 @@ impl Rig {
         let receivers = Receivers::new();
         let taken = Arc::new(DeliverySink {
             deliveries: Mutex::default(),
-            outcome: Mutex::new(Outcome::Durable),
+            outcome: Mutex::new(DeliveryOutcome::Durable),
             held: Mutex::new(false),
             came: Notify::new(),
             release: Notify::new(),
         });
         let (acknowledged_sender, acknowledged) = mpsc::channel(1);
-        let router =
-            receiver::router(receivers.clone(), Arc::clone(&taken), acknowledged_sender, setup.receiver);
+        let router = receiver::router(receivers.clone(), taken.accept(), acknowledged_sender, setup.receiver);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let server = Server::start(listener, router, setup.server).unwrap();
         let rig = Self {
@@ -166,12 +171,12 @@ impl Rig {
             source,
             _server: server,
         };
-        rig.set_state(Taking::All);
+        rig.set_state(ReceiverState::Running);
         rig
     }
 
     /// Sets which deliveries the connector accepts.
-    pub(super) fn set_state(&self, state: Taking) {
+    pub(super) fn set_state(&self, state: ReceiverState) {
         let receiver = Receiver::of(&self.source, "acme.dead-letters".to_owned(), state).unwrap();
         self.receivers.set(vec![Arc::new(receiver)], Vec::new());
     }
@@ -179,7 +184,7 @@ impl Rig {
     /// Makes the connector faulty.
     pub(super) fn fail(&self) {
         let segment = Some("Invoicing".to_owned());
-        self.receivers.set(Vec::new(), vec![Faulty { connector: "hooks".to_owned(), segment }]);
+        self.receivers.set(Vec::new(), vec![FaultyReceiver { connector: "hooks".to_owned(), segment }]);
     }
 
     /// Sends one request and reads its answer.

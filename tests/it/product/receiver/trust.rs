@@ -4,10 +4,10 @@ use std::net::Ipv4Addr;
 
 use model::AccountingResource;
 use tributary::webhooks::{
-    delivery::{Family, topic_of},
-    intake::Outcome,
-    receiver::Acknowledged,
-    receivers::Taking,
+    delivery::{ApiFamily, topic_of},
+    intake::DeliveryOutcome,
+    receiver::ReceivedAcknowledge,
+    receivers::ReceiverState,
 };
 
 use super::rig::{
@@ -166,7 +166,7 @@ async fn answers_do_not_reveal_which_connectors_exist() {
         ("wrong signatures of a long body", &both[..], &long),
     ];
 
-    for state in [Taking::All, Taking::SpoolOnly, Taking::Nothing] {
+    for state in [ReceiverState::Running, ReceiverState::Paused, ReceiverState::Stopped] {
         rig.set_state(state);
         for (known, unknown) in [
             (
@@ -276,7 +276,7 @@ async fn a_resource_in_the_path_may_have_our_name_or_the_providers() {
 
         assert_eq!(answer.status, 200, "{name}");
         let (delivery, reading) = rig.taken.drain().pop().unwrap();
-        assert_eq!(delivery.context.family, Family::Accounting { resource: Some(resource) });
+        assert_eq!(delivery.context.family, ApiFamily::Accounting { resource: Some(resource) });
         assert_eq!(topic_of(&reading.parts[0].lane), format!("acme.accounting.{}.events", resource.name()));
     }
 }
@@ -286,7 +286,9 @@ async fn a_stopped_connector_refuses_and_a_paused_one_takes() {
     let delivery = signed(&event("1"));
     let echo = request("GET", &format!("{INVOICING}?echo={}", "a".repeat(32)), &[], b"");
 
-    for (state, expected) in [(Taking::SpoolOnly, 200), (Taking::Nothing, 503), (Taking::All, 200)] {
+    for (state, expected) in
+        [(ReceiverState::Paused, 200), (ReceiverState::Stopped, 503), (ReceiverState::Running, 200)]
+    {
         rig.set_state(state);
 
         let answers = [rig.ask(&delivery).await, rig.ask(&echo).await];
@@ -302,7 +304,7 @@ async fn a_stopped_connector_refuses_and_a_paused_one_takes() {
 async fn a_delivery_that_does_not_become_durable_gets_503() {
     let rig = Rig::start().await;
 
-    for outcome in [Outcome::Full, Outcome::Late] {
+    for outcome in [DeliveryOutcome::Full, DeliveryOutcome::Late] {
         rig.taken.end_with(outcome);
 
         let answer = rig.ask(&signed(&event("1"))).await;
@@ -340,7 +342,7 @@ async fn an_acknowledge_is_answered_reported_and_not_taken() {
     let (reported_third, _) = rig.acknowledged.recv().await.unwrap();
 
     assert_eq!([first.status, second.status, third.status], [200; 3]);
-    let expected = |id: &str, resource, received_at| Acknowledged {
+    let expected = |id: &str, resource, received_at| ReceivedAcknowledge {
         connector: "hooks".into(),
         webhook_id: Some(id.to_owned()),
         resource: Some(resource),

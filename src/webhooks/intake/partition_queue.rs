@@ -1,18 +1,18 @@
-//! One lane's order: what flies, what must be sent again, and whether new records go straight to Kafka or behind the spool.
+//! One queue's order: what flies, what must be sent again, and whether new records go straight to Kafka or behind the spool.
 //!
-//! A lane is *direct* or *behind*. Direct: a record is handed to the producer under the lane's lock, in the order of the
+//! A queue is *direct* or *behind*. Direct: a record is handed to the producer under the queue's lock, in the order of the
 //! sequence numbers given out there, and the producer keeps that order. Behind: records are only appended to the spool, and
 //! one drain publishes them in sequence. The order argument:
 //!
-//! 1. Sequence numbers grow in the order of the calls of [`Lane::enter`], because they are given out under the lock.
+//! 1. Sequence numbers grow in the order of the calls of [`PartitionQueue::enter`], because they are given out under the lock.
 //! 2. Direct records reach the producer in that order, because they are sent under the same lock; the producer, idempotent
 //!    and without a message time-out, keeps it in the log.
-//! 3. A lane goes behind for everything after some number and stays so until the drain has sent all of it: no record can
+//! 3. A queue goes behind for everything after some number and stays so until the drain has sent all of it: no record can
 //!    overtake one in the spool, because nothing is sent directly meanwhile.
 //! 4. The drain starts only when nothing flies, so everything before is decided: it is in Kafka, or it waits in `again` or in
 //!    the spool under its own number. It takes the lowest number first, and nothing above one whose append is under way.
 //! 5. Coming back to direct happens under the lock, and only by sending there all that is left: what enters next comes after.
-//! 6. What flies at one time in a lane flies through one producer. A new one is used once everything is decided that went
+//! 6. What flies at one time in a queue flies through one producer. A new one is used once everything is decided that went
 //!    through the old one.
 //!
 //! A record that fails *after* later ones were accepted by the broker cannot be put before them; the producer never does
@@ -30,26 +30,24 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Records that entered behind and are kept in memory too, so that a busy lane can come back: by then they are fewer than this.
-const TAIL: usize = 256;
+/// Records that entered behind and are kept in memory too, so that a busy queue can come back: by then they are fewer than this.
+const MAX_TAIL: usize = 256;
 
-/// See the module's head. `I` is a record with all that belongs to it.
+/// One queue; the module's head says how it keeps order. `I`: a record with all that belongs to it.
 #[derive(Debug)]
-pub(super) struct Lane<I> {
-    state: Mutex<State<I>>,
-    /// Rung whenever the drain may have something to do.
+pub(super) struct PartitionQueue<I> {
+    state: Mutex<QueueState<I>>,
+    /// Notified whenever the drain may have something to do.
     bell: Notify,
 }
 
 #[derive(Debug)]
-struct State<I> {
-    behind: bool,
-    /// Whether a drain is at work, or about to be.
-    draining: bool,
+struct QueueState<I> {
+    mode: QueueMode,
     /// Sent directly and not reported yet, with the time they were sent.
-    flying: BTreeMap<u64, Instant>,
+    in_flight: BTreeMap<u64, Instant>,
     /// The producer through which these fly.
-    through: u64,
+    producer: u64,
     /// Failed, to be sent again from memory; kept until they are published.
     again: BTreeMap<u64, Arc<I>>,
     /// Being appended to the spool, and not in it for certain.
@@ -62,8 +60,19 @@ struct State<I> {
     newest: u64,
     /// Everything in the spool up to here has been sent and settled.
     drained: u64,
-    /// But for something after this number, which the drain's next look is to find.
-    again_from: Option<u64>,
+    /// But for something after this number, which the next read of the drain must find.
+    resend_from: Option<u64>,
+}
+
+/// Where new records go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum QueueMode {
+    /// Straight to the producer.
+    Direct,
+    /// To the spool; no drain has been started.
+    Behind,
+    /// To the spool, from which a drain publishes, or is about to.
+    Draining,
 }
 
 /// How much of a record's parts the producer has taken.
@@ -77,7 +86,7 @@ pub(super) enum Handed {
 
 /// What the drain finds.
 #[derive(Debug)]
-pub(super) struct Work<I> {
+pub(super) struct DrainWork<I> {
     /// To be sent again from memory, by number.
     pub(super) again: BTreeMap<u64, Arc<I>>,
     /// The spool is to be read after this number.
@@ -86,110 +95,111 @@ pub(super) struct Work<I> {
     pub(super) up_to: u64,
 }
 
-impl<I> Lane<I> {
-    /// A lane of which the spool holds records up to this number, or nothing.
+impl<I> PartitionQueue<I> {
+    /// A queue of which the spool holds records up to this number, or nothing.
     pub(super) fn new(spooled: Option<u64>) -> Self {
-        let state = State {
-            behind: spooled.is_some(),
-            draining: false,
-            flying: BTreeMap::new(),
-            through: 0,
+        let state = QueueState {
+            mode: if spooled.is_some() { QueueMode::Behind } else { QueueMode::Direct },
+            in_flight: BTreeMap::new(),
+            producer: 0,
             again: BTreeMap::new(),
             appending: BTreeSet::new(),
             tail: VecDeque::new(),
             uncovered: spooled.unwrap_or(0),
             newest: spooled.unwrap_or(0),
             drained: 0,
-            again_from: None,
+            resend_from: None,
         };
         Self { state: Mutex::new(state), bell: Notify::new() }
     }
 
     /// Lets a record in, under the next number. `send` is a producer's number and what hands the record to it; that is only
-    /// called where the lane is direct, and returns `None` where the producer takes nothing now. `keep` says whether there is
+    /// called where the queue is direct, and returns `None` where the producer takes nothing now. `keep` says whether there is
     /// memory to keep the record beside the spool.
     ///
-    /// Returns what `send` did, or `None` where the record has to be appended to the spool and [`Lane::appended`] called.
+    /// Returns what `send` did, or `None` where the record has to be appended to the spool and [`PartitionQueue::appended`] called.
     ///
-    /// A lane whose oldest record has been without a report for `patience` goes behind: whoever comes next would only wait
-    /// as long.
+    /// A queue whose oldest record has been without a report for `patience` goes behind: the next record would only wait as long.
     pub(super) fn enter<T>(
         &self,
         patience: Duration,
         numbers: &AtomicU64,
-        item: impl FnOnce(u64) -> Arc<I>,
+        queued: impl FnOnce(u64) -> Arc<I>,
         send: Option<(u64, impl FnOnce() -> Option<(T, Handed)>)>,
         keep: impl FnOnce() -> bool,
     ) -> (Arc<I>, Option<T>) {
         let mut state = self.state.lock();
         let sequence = numbers.fetch_add(1, Ordering::Relaxed);
-        let item = item(sequence);
+        let queued = queued(sequence);
         let now = Instant::now();
-        let stalled = state.flying.values().next().is_some_and(|sent| now.duration_since(*sent) >= patience);
-        if let Some((through, send)) = send
-            && !state.behind
+        let stalled =
+            state.in_flight.values().next().is_some_and(|sent| now.duration_since(*sent) >= patience);
+        if let Some((producer, send)) = send
+            && state.mode == QueueMode::Direct
             && !stalled
-            && (state.flying.is_empty() || state.through == through)
+            && (state.in_flight.is_empty() || state.producer == producer)
             && let Some((sent, handed)) = send()
         {
             // The rest of it comes later, and so must everything behind it.
-            state.behind |= handed == Handed::InPart;
-            state.through = through;
-            state.flying.insert(sequence, now);
-            return (item, Some(sent));
+            if handed == Handed::InPart {
+                state.mode = QueueMode::Behind;
+            }
+            state.producer = producer;
+            state.in_flight.insert(sequence, now);
+            return (queued, Some(sent));
         }
-        state.behind = true;
+        state.go_behind();
         state.newest = sequence;
         state.appending.insert(sequence);
         if keep() {
-            if state.tail.len() == TAIL
+            if state.tail.len() == MAX_TAIL
                 && let Some((oldest, _)) = state.tail.pop_front()
             {
                 state.uncovered = oldest;
             }
-            state.tail.push_back((sequence, Arc::clone(&item)));
+            state.tail.push_back((sequence, Arc::clone(&queued)));
         } else {
             state.tail.clear();
             state.uncovered = sequence;
         }
-        (item, None)
+        (queued, None)
     }
 
     /// A direct record is in Kafka, or in the dead letters.
-    pub(super) fn landed(&self, sequence: u64) {
+    pub(super) fn acknowledged(&self, sequence: u64) {
         let mut state = self.state.lock();
-        state.flying.remove(&sequence);
-        if state.flying.is_empty() {
+        state.in_flight.remove(&sequence);
+        if state.in_flight.is_empty() {
             self.bell.notify_one();
         }
     }
 
-    /// A record that was sent must be sent again; the lane is behind from here on.
-    pub(super) fn failed(&self, sequence: u64, item: Arc<I>) {
+    /// A record that was sent must be sent again; the queue is behind from here on.
+    pub(super) fn failed(&self, sequence: u64, queued: Arc<I>) {
         let mut state = self.state.lock();
-        state.behind = true;
-        state.flying.remove(&sequence);
+        state.go_behind();
+        state.in_flight.remove(&sequence);
         // Nothing may come behind it, which would bring the drain this far.
         state.newest = state.newest.max(sequence);
-        state.again.insert(sequence, item);
-        if state.flying.is_empty() {
+        state.again.insert(sequence, queued);
+        if state.in_flight.is_empty() {
             self.bell.notify_one();
         }
     }
 
-    /// A record is in the spool and in nobody's hands any more: the drain is to look for it again.
+    /// A record was left in the spool: the drain must read it again.
     pub(super) fn left_in_spool(&self, sequence: u64) {
         let mut state = self.state.lock();
-        state.behind = true;
+        state.go_behind();
         state.newest = state.newest.max(sequence);
         state.uncovered = state.uncovered.max(sequence);
         let before = sequence.saturating_sub(1);
-        state.again_from = Some(state.again_from.map_or(before, |from| from.min(before)));
+        state.resend_from = Some(state.resend_from.map_or(before, |from| from.min(before)));
         self.bell.notify_one();
     }
 
     /// An append has ended, well or not. One that failed is not in the spool, and its record must not be sent: its sender
-    /// has been told to come again.
+    /// gets 503 and repeats it.
     pub(super) fn appended(&self, sequence: u64, stored: bool) {
         let mut state = self.state.lock();
         state.appending.remove(&sequence);
@@ -199,36 +209,37 @@ impl<I> Lane<I> {
         self.bell.notify_one();
     }
 
-    /// Whether somebody has to start a drain; from here on that is the caller.
+    /// Whether the caller has to start a drain; returns `true` once until the queue is direct again.
     pub(super) fn wants_drain(&self) -> bool {
         let mut state = self.state.lock();
-        let wanted = state.behind && !state.draining;
-        state.draining |= wanted;
+        let wanted = state.mode == QueueMode::Behind;
+        if wanted {
+            state.mode = QueueMode::Draining;
+        }
         wanted
     }
 
     /// What is to be done, once nothing flies. The tail may have been given back to direct meanwhile by `send`, which hands
-    /// a record to a producer, to this one where it is named, and tells which: then the drain is over, and `None`.
+    /// a record to a producer (to the named one, if any) and returns which: then the drain is over, and `None`.
     pub(super) async fn work<T>(
         &self,
         mut send: impl FnMut(&Arc<I>, Option<u64>) -> Option<(u64, T, Handed)>,
         mut sent: impl FnMut(Arc<I>, T),
-    ) -> Option<Work<I>> {
+    ) -> Option<DrainWork<I>> {
         loop {
             {
                 let mut state = self.state.lock();
-                if let Some(from) = state.again_from.take() {
+                if let Some(from) = state.resend_from.take() {
                     // What else was there is removed, and is not found twice.
                     state.drained = state.drained.min(from);
                 }
-                if state.flying.is_empty() && state.come_back(&mut send, &mut sent) {
-                    state.draining = false;
+                if state.in_flight.is_empty() && state.come_back(&mut send, &mut sent) {
                     return None;
                 }
                 // Asked again: a try to come back may have sent some.
-                if state.flying.is_empty() {
+                if state.in_flight.is_empty() {
                     let up_to = state.appending.first().map_or(state.newest, |first| first - 1);
-                    return Some(Work { again: state.again.clone(), after: state.drained, up_to });
+                    return Some(DrainWork { again: state.again.clone(), after: state.drained, up_to });
                 }
             }
             self.bell.notified().await;
@@ -255,18 +266,24 @@ impl<I> Lane<I> {
     }
 
     /// Whether a record has been sent directly and is not reported.
-    pub(super) fn is_flying(&self, sequence: u64) -> bool {
-        self.state.lock().flying.contains_key(&sequence)
+    pub(super) fn is_in_flight(&self, sequence: u64) -> bool {
+        self.state.lock().in_flight.contains_key(&sequence)
     }
 
     /// Whether new records go behind the spool.
     pub(super) fn is_behind(&self) -> bool {
-        self.state.lock().behind
+        self.state.lock().mode != QueueMode::Direct
     }
 }
 
-impl<I> State<I> {
-    /// Makes the lane direct again if all that is not sent is in memory, by sending it. Whether that has been done; what was
+impl<I> QueueState<I> {
+    fn go_behind(&mut self) {
+        if self.mode == QueueMode::Direct {
+            self.mode = QueueMode::Behind;
+        }
+    }
+
+    /// Makes the queue direct again if all that is not sent is in memory, by sending it. Whether that has been done; what was
     /// sent flies from here on, and what could not be stays for the next time.
     fn come_back<T>(
         &mut self,
@@ -278,19 +295,19 @@ impl<I> State<I> {
         }
         let now = Instant::now();
         // Taken out once it is sent: whatever happens to `send`, the tail has no gap.
-        while let Some((sequence, item)) = self.tail.front().cloned() {
+        while let Some((sequence, queued)) = self.tail.front().cloned() {
             if sequence <= self.drained {
                 self.tail.pop_front();
                 continue;
             }
-            let through = (!self.flying.is_empty()).then_some(self.through);
-            match send(&item, through) {
-                Some((through, delivery, handed)) => {
+            let producer = (!self.in_flight.is_empty()).then_some(self.producer);
+            match send(&queued, producer) {
+                Some((producer, delivery, handed)) => {
                     self.tail.pop_front();
-                    self.through = through;
-                    self.flying.insert(sequence, now);
+                    self.producer = producer;
+                    self.in_flight.insert(sequence, now);
                     self.drained = sequence;
-                    sent(item, delivery);
+                    sent(queued, delivery);
                     if handed == Handed::InPart {
                         return false;
                     }
@@ -298,7 +315,7 @@ impl<I> State<I> {
                 None => return false,
             }
         }
-        self.behind = false;
+        self.mode = QueueMode::Direct;
         true
     }
 }

@@ -7,40 +7,46 @@ use model::{AccountingResource, SubscriptionPhase};
 use super::*;
 use crate::{config::Providers, plugin::samples::webhook_config};
 
-fn desired(settings: &[(&str, &str)]) -> Desired {
+fn desired(settings: &[(&str, &str)]) -> DesiredState {
     let mut config = webhook_config();
     config.insert("accounting.resources".into(), "customers,accounts".into());
     config.insert("accounting.secret".into(), "0123456789abcdef-first".into());
     config.extend(settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     let advertised = Url::parse("https://hooks.example.com").unwrap();
-    Desired::read("hooks", &config, &Providers::new([]), Some(&advertised)).unwrap()
+    DesiredState::read("hooks", &config, &Providers::new([]), Some(&advertised)).unwrap()
 }
 
 /// What would be done, where each webhook that stands is active; and the ledger after it.
-async fn run(desired: &Desired, ledger: &SubscriptionState, removed: bool) -> Look {
+async fn run(desired: &DesiredState, ledger: &SubscriptionState, removed: bool) -> DryRun {
     let mut asked = BTreeMap::new();
     for resource in AccountingResource::all() {
-        let names = Outcome::Names([format!("{}.Created", resource.name())].into());
+        let names = CallOutcome::Names([format!("{}.Created", resource.name())].into());
         asked.insert(format!("names {}", resource.name()), names);
     }
     for one in ledger.subscriptions.values() {
-        let seen = Seen {
+        let seen = WebhookSnapshot {
             name: Some(one.registered_name()),
             url: Some(one.url.clone()),
             active: Some(one.phase == SubscriptionPhase::Active),
             deleted: false,
             events: one.events.clone(),
         };
-        asked.insert(format!("read {}", one.nonce), Outcome::Seen(seen));
+        asked.insert(format!("read {}", one.nonce), CallOutcome::Seen(seen));
     }
     let end = Instant::now() + Duration::from_secs(5);
-    let answers = Answers { calls: Calls::nobody(&desired.source), desired, ledger, end, asked };
+    let answers = DryRunProvider {
+        calls: ProviderCalls::without_provider(&desired.source),
+        desired,
+        ledger,
+        end,
+        asked,
+    };
     let wanted = if removed { BTreeMap::new() } else { desired.wanted.clone() };
-    Scratch::new("hooks", "w:1", desired, wanted, ledger.clone()).run(answers).await.unwrap()
+    DryRunState::new("hooks", "w:1", desired, wanted, ledger.clone()).run(answers).await.unwrap()
 }
 
 /// A ledger in which all that is wanted stands.
-fn standing(desired: &Desired) -> SubscriptionState {
+fn standing(desired: &DesiredState) -> SubscriptionState {
     let mut ledger = SubscriptionState::default();
     for (number, (target, wanted)) in (1..).zip(&desired.wanted) {
         let name = target.resource().unwrap().name();
@@ -69,7 +75,7 @@ fn standing(desired: &Desired) -> SubscriptionState {
     ledger
 }
 
-fn told(look: &Look) -> Vec<String> {
+fn calls_of(look: &DryRun) -> Vec<String> {
     look.steps.iter().map(|step| format!("{} {}", step.call, step.target.unwrap())).collect()
 }
 
@@ -77,19 +83,23 @@ fn told(look: &Look) -> Vec<String> {
 async fn from_nothing_each_target_is_subscribed_once() {
     let look = run(&desired(&[]), &SubscriptionState::default(), false).await;
 
-    assert_eq!(told(&look), ["subscribe accounting/accounts", "subscribe accounting/customers"], "{look:?}");
+    assert_eq!(
+        calls_of(&look),
+        ["subscribe accounting/accounts", "subscribe accounting/customers"],
+        "{look:?}"
+    );
     assert!(!look.converged && look.problems.is_empty(), "{look:?}");
 }
 
 #[tokio::test]
-async fn where_all_stands_there_is_nothing_to_do_and_all_is_deleted_where_people_want_that() {
+async fn a_converged_connector_needs_no_step_until_all_is_removed() {
     let desired = desired(&[]);
     let ledger = standing(&desired);
 
     let (kept, removed) = (run(&desired, &ledger, false).await, run(&desired, &ledger, true).await);
 
     assert!(kept.converged && kept.steps.is_empty(), "{kept:?}");
-    assert_eq!(told(&removed), ["delete accounting/accounts", "delete accounting/customers"]);
+    assert_eq!(calls_of(&removed), ["delete accounting/accounts", "delete accounting/customers"]);
     assert!(removed.steps.iter().all(|step| step.id.is_some()), "{removed:?}");
 }
 
@@ -103,7 +113,8 @@ async fn another_secret_is_a_second_subscription_and_the_end_of_the_first_long_a
 
     let look = run(&rotated, &before, false).await;
 
-    let (first, then) = told(&look).into_iter().partition::<Vec<String>, _>(|step| step.starts_with("sub"));
+    let (first, then) =
+        calls_of(&look).into_iter().partition::<Vec<String>, _>(|step| step.starts_with("sub"));
     assert_eq!(first, ["subscribe accounting/accounts", "subscribe accounting/customers"], "{look:?}");
     assert_eq!(then, ["delete accounting/accounts", "delete accounting/customers"], "{look:?}");
     let ids: Vec<&str> = look.steps.iter().filter_map(|step| step.id.as_deref()).collect();
@@ -120,5 +131,5 @@ async fn one_that_the_provider_has_disabled_would_be_enabled() {
 
     let look = run(&desired, &ledger, false).await;
 
-    assert_eq!(told(&look), ["enable accounting/customers"], "{look:?}");
+    assert_eq!(calls_of(&look), ["enable accounting/customers"], "{look:?}");
 }

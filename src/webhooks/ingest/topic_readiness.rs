@@ -1,17 +1,16 @@
-//! What it takes to write for each connector that is received, and for those whose deliveries are still in the spool.
+//! Prepares the topics and schema ids of each connector that is received, and of those whose deliveries are still in the spool.
 //!
 //! ```text
-//! connectors ─▶ one opening each: topics, ids of schemas ─ tried until it works ─▶ Ready ─▶ the intake
+//! connectors ─▶ one opening each: topics, schema ids ─ retried until it works ─▶ ReadyTopics ─▶ the intake
 //! spool (a connector that is gone, or was another) ─▶ an opening of what the prefix has ┘
 //! ```
 //!
-//! - Nothing is produced before its topic is known to be there: producers create none.
-//! - An opening is of one connector, prefix and dead-letter topic. One that has changed is opened anew, and its deliveries wait
-//!   in the spool meanwhile: with the topics of before they would be taken for foreign.
-//! - A connector that is paused has none: its deliveries stay in the spool.
+//! - Nothing is produced before its topic is known to exist: producers create none.
+//! - An opening belongs to one connector, prefix and dead-letter topic. One that changes is opened again, and its deliveries wait in the
+//!   spool meanwhile: with the old topics they would be refused as records of a foreign topic.
+//! - A paused connector is never ready: its deliveries stay in the spool.
 //!
-//! On failure: a topic or schema that does not fit, or a Kafka that is away, is logged once and tried again for as long as the
-//! opening is wanted; somebody may mend it.
+//! On failure: a topic or schema that does not fit, or Kafka that is away, is logged once and retried as long as the opening is wanted.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -29,79 +28,79 @@ use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 use kafka::Admin;
 use model::{AccountingResource, InvoicingEntity, Topic, TopicPrefix};
 
-use super::Writing;
+use super::TopicClients;
 use crate::{
     publish::{self, Layout, Opened, Preparer},
     spool::Spool,
     webhooks::{
-        delivery::{self, Context},
-        intake::{Openings, Ready},
+        delivery::{self, DeliveryContext},
+        intake::{Readiness, ReadyTopics},
     },
 };
 
-/// Waits between two tries to open.
+/// Backoff between two tries to open.
 const OPEN_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(250), longest: Duration::from_secs(10), total: None };
-/// Between two looks for ids that the registry has not confirmed.
-const CONFIRM: Duration = Duration::from_secs(30);
+/// Interval at which unconfirmed schema ids are confirmed.
+const CONFIRM_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Whose topics and schemas are opened, and how.
+/// Topics and schemas of one connector that are opened.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Opening {
+pub(super) struct TopicOpening {
     pub(super) connector: String,
     pub(super) layout: Layout,
     /// Whether each dead letter is worth a line in the log.
     pub(super) logged: bool,
-    pub(super) kind: Kind,
+    pub(super) kind: TopicOwner,
 }
 
-/// Whose topics they are.
+/// Which topics are opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Those of a configuration.
+pub(super) enum TopicOwner {
+    /// Those of the configuration.
     Configured,
-    /// Those that a prefix has: the configuration is not known any more.
+    /// Those that exist below the prefix: the connector is gone or has changed.
     Former,
 }
 
-/// See the module's head. Cheap to clone.
+/// Knows which connectors can be written for. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Prefixes(Arc<Inner>);
+pub(super) struct TopicReadiness(Arc<ReadinessInner>);
 
-struct Inner {
-    write: Writing,
+struct ReadinessInner {
+    write: TopicClients,
     spool: Spool,
     /// Whether missing topics of connectors that are gone are created.
     create: bool,
-    state: RwLock<State>,
-    /// Rises whenever something was opened, or is not paused any more.
+    state: RwLock<ReadinessState>,
+    /// Changes whenever something was opened or resumed.
     changed: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct State {
+struct ReadinessState {
     /// By connector: nearly always one.
-    slots: HashMap<String, Vec<Slot>>,
+    slots: HashMap<String, Vec<ReadinessSlot>>,
     paused: HashSet<String>,
 }
 
-struct Slot {
-    opening: Arc<Opening>,
-    ready: Option<Arc<Ready>>,
+struct ReadinessSlot {
+    opening: Arc<TopicOpening>,
+    ready: Option<Arc<ReadyTopics>>,
     /// Why it is not open yet.
     fault: Option<String>,
     /// Opens it; ends with it.
     _task: AbortOnDropHandle<()>,
 }
 
-impl Prefixes {
-    pub(super) fn new(write: Writing, spool: Spool, create: bool) -> Self {
+impl TopicReadiness {
+    pub(super) fn new(write: TopicClients, spool: Spool, create: bool) -> Self {
         let (state, changed) = (RwLock::default(), watch::Sender::new(0));
-        Self(Arc::new(Inner { write, spool, create, state, changed }))
+        Self(Arc::new(ReadinessInner { write, spool, create, state, changed }))
     }
 
-    /// From now on these connectors are received. What they had before and do not want any more is closed.
-    pub(super) fn set(&self, openings: Vec<Opening>, paused: HashSet<String>) {
+    /// Sets the connectors that are received. Openings that are not wanted any more are dropped.
+    pub(super) fn set(&self, openings: Vec<TopicOpening>, paused: HashSet<String>) {
         let mut state = self.0.state.write();
         let mut before = std::mem::take(&mut state.slots);
         state.paused = paused;
@@ -112,11 +111,11 @@ impl Prefixes {
             state.slots.insert(connector, vec![kept.unwrap_or_else(|| self.slot(opening))]);
         }
         drop(state);
-        // What was paused may be drained now.
+        // Queues of resumed connectors may be drained now.
         self.changed();
     }
 
-    /// How records of this prefix are made, once anything of it is open.
+    /// The preparer of this prefix, once a connector of it is ready.
     pub(super) fn preparer(&self, prefix: &str) -> Option<Preparer> {
         let state = self.0.state.read();
         let mut slots =
@@ -124,21 +123,21 @@ impl Prefixes {
         slots.find_map(|slot| Some(slot.ready.as_ref()?.preparer.clone()))
     }
 
-    /// What is not open, and why as far as that is known.
+    /// Connectors that are not ready, and why.
     pub(super) fn faults(&self) -> Vec<(String, String)> {
         let state = self.0.state.read();
         let slots = state.slots.iter().flat_map(|(name, slots)| slots.iter().map(move |slot| (name, slot)));
         slots.filter_map(|(name, slot)| Some((name.clone(), slot.fault.clone()?))).collect()
     }
 
-    /// Told when that may have changed.
+    /// Changes when a connector may have become ready.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.0.changed.subscribe()
     }
 
-    /// Asks the registry, once it is back, for ids that it has not confirmed, until it is cancelled.
+    /// Confirms schema ids with the registry once it is back, until it is cancelled.
     pub(super) async fn confirm_ids(self, cancel: CancellationToken) {
-        while cancel.run_until_cancelled(sleep(CONFIRM)).await.is_some() {
+        while cancel.run_until_cancelled(sleep(CONFIRM_INTERVAL)).await.is_some() {
             if self.0.write.ids.unconfirmed() > 0
                 && let Some(Err(error)) = cancel.run_until_cancelled(self.0.write.ids.refresh()).await
             {
@@ -147,19 +146,19 @@ impl Prefixes {
         }
     }
 
-    /// Gives up what is not open yet.
+    /// Drops all openings.
     pub(super) fn close(&self) {
         self.0.state.write().slots.clear();
     }
 
-    fn slot(&self, opening: impl Into<Arc<Opening>>) -> Slot {
+    fn slot(&self, opening: impl Into<Arc<TopicOpening>>) -> ReadinessSlot {
         let opening = opening.into();
         let task = tokio::spawn(Arc::clone(&opening).run(self.clone()));
-        Slot { opening, ready: None, fault: None, _task: AbortOnDropHandle::new(task) }
+        ReadinessSlot { opening, ready: None, fault: None, _task: AbortOnDropHandle::new(task) }
     }
 
     /// Opens for a connector that is gone, or that had another prefix when it received this.
-    fn open_former(&self, context: &Context) {
+    fn open_former(&self, context: &DeliveryContext) {
         let Ok(prefix) = TopicPrefix::new(&*context.prefix) else { return };
         let layout = Layout {
             dead_letters: context.dead_letters.to_string(),
@@ -171,12 +170,12 @@ impl Prefixes {
         // Another thread may have been here first.
         if !slots.iter().any(|slot| slot.is_for(context)) {
             let connector = context.connector.to_string();
-            slots.push(self.slot(Opening { connector, layout, logged: true, kind: Kind::Former }));
+            slots.push(self.slot(TopicOpening { connector, layout, logged: true, kind: TopicOwner::Former }));
         }
     }
 
     /// Changes the slot of an opening, if it is still wanted.
-    fn settle(&self, opening: &Arc<Opening>, change: impl FnOnce(&mut Slot)) {
+    fn settle(&self, opening: &Arc<TopicOpening>, change: impl FnOnce(&mut ReadinessSlot)) {
         let mut state = self.0.state.write();
         let mut slots = state.slots.get_mut(&opening.connector).into_iter().flatten();
         if let Some(slot) = slots.find(|slot| Arc::ptr_eq(&slot.opening, opening)) {
@@ -189,8 +188,8 @@ impl Prefixes {
     }
 }
 
-impl Openings for Prefixes {
-    fn ready(&self, context: &Context) -> Option<Arc<Ready>> {
+impl Readiness for TopicReadiness {
+    fn ready(&self, context: &DeliveryContext) -> Option<Arc<ReadyTopics>> {
         {
             let state = self.0.state.read();
             if state.paused.contains(&*context.connector) {
@@ -205,7 +204,7 @@ impl Openings for Prefixes {
         None
     }
 
-    fn doubt(&self, context: &Context) {
+    fn recheck(&self, context: &DeliveryContext) {
         let mut state = self.0.state.write();
         let slots = state.slots.get_mut(&*context.connector).into_iter().flatten();
         // One that is being opened is in doubt already.
@@ -227,19 +226,19 @@ impl Openings for Prefixes {
     }
 }
 
-impl Slot {
-    fn is_for(&self, context: &Context) -> bool {
+impl ReadinessSlot {
+    fn is_for(&self, context: &DeliveryContext) -> bool {
         let layout = &self.opening.layout;
         layout.prefix.as_str() == &*context.prefix && layout.dead_letters == *context.dead_letters
     }
 }
 
-impl Opening {
-    async fn run(self: Arc<Self>, prefixes: Prefixes) {
+impl TopicOpening {
+    async fn run(self: Arc<Self>, readiness: TopicReadiness) {
         let mut backoff = Backoff::new(OPEN_BACKOFF, u64::from(kafka::murmur2(self.connector.as_bytes())));
         let mut told = None;
         let opened = loop {
-            let error = match self.open(&prefixes.0).await {
+            let error = match self.open(&readiness.0).await {
                 Ok(opened) => break opened,
                 Err(error) => ErrorChain(&error).to_string(),
             };
@@ -252,22 +251,22 @@ impl Opening {
                     "topics or schemas are not ready; deliveries are kept in the spool until they are"
                 );
             }
-            prefixes.settle(&self, |slot| slot.fault = Some(error.clone()));
+            readiness.settle(&self, |slot| slot.fault = Some(error.clone()));
             told = Some(error);
             sleep(backoff.next_wait(Retry::Later).unwrap_or(OPEN_BACKOFF.longest)).await;
         };
-        let signer = &prefixes.0.write.signer;
+        let signer = &readiness.0.write.signer;
         let dead_letters = opened.dead_letters_of(&self.connector, 0, self.logged, signer);
-        let ready = Arc::new(Ready { preparer: opened.preparer, dead_letters });
-        prefixes.settle(&self, |slot| (slot.ready, slot.fault) = (Some(ready), None));
-        prefixes.changed();
+        let ready = Arc::new(ReadyTopics { preparer: opened.preparer, dead_letters });
+        readiness.settle(&self, |slot| (slot.ready, slot.fault) = (Some(ready), None));
+        readiness.changed();
     }
 
-    async fn open(&self, inner: &Inner) -> Result<Opened, publish::Error> {
-        let Writing { admin, ids, .. } = &inner.write;
+    async fn open(&self, inner: &ReadinessInner) -> Result<Opened, publish::Error> {
+        let TopicClients { admin, ids, .. } = &inner.write;
         let mut layout = self.layout.clone();
         layout.topics.extend(self.spooled(&inner.spool).await);
-        if self.kind == Kind::Former {
+        if self.kind == TopicOwner::Former {
             layout.topics.extend(self.existing(admin).await?);
             layout.topics.insert(Topic::State);
         }
@@ -276,7 +275,7 @@ impl Opening {
 
     /// Topics that deliveries in the spool are for, whatever is configured now.
     async fn spooled(&self, spool: &Spool) -> BTreeSet<Topic> {
-        // Only a spool that is closed does not tell, and then nothing is published any more.
+        // Fails only when the spool is closed, and then nothing is published any more.
         let lanes = spool.lanes().await.unwrap_or_default();
         let names: HashSet<&str> = lanes.iter().map(|lane| delivery::topic_of(&lane.lane)).collect();
         events().filter(|topic| names.contains(topic.name(&self.layout.prefix).as_str())).collect()
@@ -312,14 +311,14 @@ mod tests {
         config,
         publish::LetterSigner,
         spool::{Entry, Lane, Options},
-        webhooks::delivery::Family,
+        webhooks::delivery::ApiFamily,
     };
 
     const CUSTOMERS: Topic = Topic::AccountingEvents(AccountingResource::Customers);
 
     /// A cluster and a registry in this process.
     struct Bench {
-        prefixes: Prefixes,
+        readiness: TopicReadiness,
         cluster: Arc<EmbeddedCluster>,
         spool: Spool,
         _registry: avro::embedded::EmbeddedRegistry,
@@ -335,25 +334,25 @@ mod tests {
             let ids = avro::Ids::open(registry, state.path()).await;
             let spool = Spool::open(Options::new(state.path().join("spool"), 1 << 20)).unwrap().spool;
             let admin = Admin::Embedded(Arc::clone(&cluster));
-            let write = Writing { admin, ids, signer: LetterSigner::default() };
-            let prefixes = Prefixes::new(write, spool.clone(), true);
-            Self { prefixes, cluster, spool, _registry: server, _state: state }
+            let write = TopicClients { admin, ids, signer: LetterSigner::default() };
+            let readiness = TopicReadiness::new(write, spool.clone(), true);
+            Self { readiness, cluster, spool, _registry: server, _state: state }
         }
 
         fn set(&self, topics: &[Topic], paused: bool) {
             let layout = Layout { partitions: Some(1), ..Layout::new(prefix(), topics.iter().copied()) };
             let connector = "hooks".to_owned();
-            let opening = Opening { connector, layout, logged: false, kind: Kind::Configured };
+            let opening = TopicOpening { connector, layout, logged: false, kind: TopicOwner::Configured };
             let paused = if paused { [opening.connector.clone()].into() } else { HashSet::new() };
-            self.prefixes.set(vec![opening], paused);
+            self.readiness.set(vec![opening], paused);
         }
 
         /// Waits until this can be written.
-        async fn ready(&self, context: &Context) -> Arc<Ready> {
-            let mut changes = self.prefixes.changes();
+        async fn ready(&self, context: &DeliveryContext) -> Arc<ReadyTopics> {
+            let mut changes = self.readiness.changes();
             let ready = async {
                 loop {
-                    if let Some(ready) = self.prefixes.ready(context) {
+                    if let Some(ready) = self.readiness.ready(context) {
                         return ready;
                     }
                     changes.changed().await.unwrap();
@@ -367,20 +366,20 @@ mod tests {
         TopicPrefix::new("p").unwrap()
     }
 
-    fn context(connector: &str) -> Context {
-        Context {
+    fn context(connector: &str) -> DeliveryContext {
+        DeliveryContext {
             connector: connector.into(),
             prefix: "p".into(),
             dead_letters: "p.dead-letters".into(),
             received_at: 1,
             traceparent: None,
             content_ids: true,
-            family: Family::Accounting { resource: None },
+            family: ApiFamily::Accounting { resource: None },
         }
     }
 
     #[tokio::test]
-    async fn a_connector_is_ready_once_its_topics_are_there_and_never_while_it_is_paused() {
+    async fn a_connector_is_ready_with_its_topics_and_not_while_paused() {
         let bench = Bench::start().await;
         let admin = Admin::Embedded(Arc::clone(&bench.cluster));
 
@@ -389,9 +388,9 @@ mod tests {
         let counts =
             admin.partition_counts(&["p.accounting.customers.events", "p.dead-letters"]).await.unwrap();
         bench.set(&[CUSTOMERS], true);
-        let paused = bench.prefixes.ready(&context("hooks"));
+        let paused = bench.readiness.ready(&context("hooks"));
         bench.set(&[CUSTOMERS], false);
-        let resumed = bench.prefixes.ready(&context("hooks"));
+        let resumed = bench.readiness.ready(&context("hooks"));
 
         assert_eq!(counts.len(), 2);
         assert_eq!(
@@ -399,18 +398,18 @@ mod tests {
             ("p.dead-letters", "hooks")
         );
         assert!(paused.is_none());
-        assert!(Arc::ptr_eq(&resumed.unwrap(), &ready), "it was opened anew for nothing");
+        assert!(Arc::ptr_eq(&resumed.unwrap(), &ready), "it was opened again without a change");
     }
 
     #[tokio::test]
-    async fn one_that_has_changed_is_not_ready_before_its_new_topics_are() {
+    async fn a_changed_connector_is_not_ready_before_its_new_topics() {
         let bench = Bench::start().await;
         bench.set(&[CUSTOMERS], false);
         bench.ready(&context("hooks")).await;
         bench.cluster.set_reachable(false).unwrap();
 
         bench.set(&[CUSTOMERS, Topic::AccountingEvents(AccountingResource::Accounts)], false);
-        let at_once = bench.prefixes.ready(&context("hooks"));
+        let at_once = bench.readiness.ready(&context("hooks"));
         bench.cluster.set_reachable(true).unwrap();
 
         assert!(at_once.is_none());
@@ -420,15 +419,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_connector_that_is_gone_has_left_is_written_to_the_topics_there_are_and_those_it_needs() {
+    async fn the_rest_of_a_deleted_connector_creates_only_needed_topics() {
         let bench = Bench::start().await;
         bench.set(&[CUSTOMERS], false);
         bench.ready(&context("hooks")).await;
         let lane = Lane { topic: "p.accounting.suppliers.events".into(), number: 0 };
         bench.spool.append(Entry { lane, sequence: 1, payload: "x".into() }).await.unwrap();
 
-        bench.prefixes.set(Vec::new(), HashSet::new());
-        let at_once = bench.prefixes.ready(&context("hooks"));
+        bench.readiness.set(Vec::new(), HashSet::new());
+        let at_once = bench.readiness.ready(&context("hooks"));
         let ready = bench.ready(&context("hooks")).await;
 
         assert!(at_once.is_none());
@@ -437,6 +436,6 @@ mod tests {
         let names = ["p.accounting.suppliers.events", "p.accounting.accounts.events"];
         let counts = admin.partition_counts(&names).await.unwrap();
         assert_eq!(counts.keys().collect::<Vec<_>>(), [names[0]], "only what is needed is created");
-        assert!(bench.prefixes.preparer("p").is_some() && bench.prefixes.preparer("q").is_none());
+        assert!(bench.readiness.preparer("p").is_some() && bench.readiness.preparer("q").is_none());
     }
 }

@@ -1,10 +1,9 @@
-//! From configurations as they are written to receivers that verify: one connector's fault is its own.
+//! From configurations to receivers: the fault of one connector affects no other.
 //!
-//! - A configuration that cannot be used, or whose references do not resolve, leaves the connector the receiver it had, in the
-//!   state it should be in now; one that had none is not received, and its senders are to try again later. Either way the
-//!   fault is told.
-//! - What references resolve to is looked at again ([`Table::look`]), and counts once two looks have found the same: whoever
-//!   writes a file may be halfway. Of what was looked at only a digest is kept.
+//! - A connector whose configuration cannot be used, or whose references do not resolve, keeps the receiver it had, with its new target
+//!   state; one that had none is not received, and its senders get 503. Either way the fault is reported.
+//! - References are resolved again by [`ReceiverConfigs::recheck_references`]. A change applies once two reads agree, because a file may
+//!   be half written. Only a digest of the resolved values is kept.
 //! - Of two connectors that take invoicing deliveries under one segment, the one whose name comes first has it.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -24,12 +23,12 @@ use crate::{
     },
     publish::Layout,
     state::configs::{Configs, Properties},
-    webhooks::receivers::{Faulty, Receiver, Taking},
+    webhooks::receivers::{FaultyReceiver, Receiver, ReceiverState},
 };
 
 /// A connector as the config topic has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Listed {
+pub(super) struct ListedConnector {
     /// References unresolved.
     pub(super) config: Arc<Properties>,
     /// What it should be doing.
@@ -37,18 +36,18 @@ pub(super) struct Listed {
 }
 
 /// Every `WebhookSource` of the config topic.
-pub(super) fn listed(configs: &Configs) -> BTreeMap<String, Listed> {
+pub(super) fn listed(configs: &Configs) -> BTreeMap<String, ListedConnector> {
     let is_ours = |config: &Properties| {
         config.get(CONNECTOR_CLASS.name).and_then(|class| Class::parse(class)) == Some(Class::WebhookSource)
     };
     let ours = configs.connectors().iter().filter(|(_, connector)| is_ours(&connector.config));
     ours.map(|(name, connector)| {
-        (name.clone(), Listed { config: Arc::clone(&connector.config), target: connector.target })
+        (name.clone(), ListedConnector { config: Arc::clone(&connector.config), target: connector.target })
     })
     .collect()
 }
 
-/// When those that are stopped were told to, in microseconds since 1970: the same for every worker.
+/// When the stop of each stopped connector was ordered, in microseconds since 1970: the same for every worker.
 pub(super) fn stopped_at(configs: &Configs) -> BTreeMap<String, i64> {
     let stopped =
         configs.connectors().iter().filter(|(_, connector)| connector.target == TargetState::Stopped);
@@ -57,41 +56,41 @@ pub(super) fn stopped_at(configs: &Configs) -> BTreeMap<String, i64> {
         .collect()
 }
 
-/// Who is received, and how it came to that.
+/// The receivers, and the configurations they were made of.
 #[derive(Debug, Default)]
-pub(super) struct Table {
-    entries: BTreeMap<String, Entry>,
+pub(super) struct ReceiverConfigs {
+    entries: BTreeMap<String, ReceiverEntry>,
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
-    listed: Listed,
+struct ReceiverEntry {
+    listed: ListedConnector,
     /// The configuration in force, which may be one before the listed.
-    received: Option<Received>,
+    received: Option<ReceivedConnector>,
     fault: Option<String>,
     /// What the references of the listed resolved to.
-    resolved: Option<Resolved>,
-    /// Another that the last look found, for the next to find again.
-    unsettled: Option<Resolved>,
-    /// It is to be made anew.
+    resolved: Option<ReferenceDigest>,
+    /// A changed digest that the next read has to confirm.
+    unsettled: Option<ReferenceDigest>,
+    /// It must be rebuilt.
     stale: bool,
 }
 
 /// Digest of what references resolved to.
-type Resolved = [u8; 32];
+type ReferenceDigest = [u8; 32];
 
-/// What a look at the references has found.
+/// What a read of the references found.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Looked {
-    /// Connectors that [`Table::apply`] makes anew.
+pub(super) struct ReferenceChanges {
+    /// Connectors that [`ReceiverConfigs::apply`] rebuilds.
     pub(super) stale: Vec<String>,
-    /// Something has changed since the look before; another soon tells whether it stays so.
+    /// A value has changed since the last read; the next read confirms it.
     pub(super) unsettled: bool,
 }
 
 /// A connector that is received.
 #[derive(Debug, Clone)]
-pub(super) struct Received {
+pub(super) struct ReceivedConnector {
     /// Its configuration, references resolved.
     pub(super) source: Arc<config::WebhookSource>,
     /// What verifies its deliveries.
@@ -100,12 +99,12 @@ pub(super) struct Received {
     pub(super) target: TargetState,
 }
 
-impl Received {
+impl ReceivedConnector {
     fn of(source: Arc<config::WebhookSource>, target: TargetState) -> Result<Self, String> {
         let taking = match target {
-            TargetState::Running => Taking::All,
-            TargetState::Paused => Taking::SpoolOnly,
-            TargetState::Stopped => Taking::Nothing,
+            TargetState::Running => ReceiverState::Running,
+            TargetState::Paused => ReceiverState::Paused,
+            TargetState::Stopped => ReceiverState::Stopped,
         };
         let dead_letters = source.common.errors.dead_letter_topic.clone();
         let receiver =
@@ -124,28 +123,30 @@ impl Received {
     }
 }
 
-impl Table {
-    /// Takes over what is listed. Connectors that have changed, and those at fault, are looked at anew. Blocks: references may
+impl ReceiverConfigs {
+    /// Applies the listed configurations. Rebuilds connectors that have changed, and faulty ones. Blocks: references may
     /// be files.
-    pub(super) fn apply(&mut self, listed: &BTreeMap<String, Listed>, providers: &Providers) {
+    pub(super) fn apply(&mut self, listed: &BTreeMap<String, ListedConnector>, providers: &Providers) {
         let mut former = std::mem::take(&mut self.entries);
         let mut segments: BTreeMap<String, String> = BTreeMap::new();
         for (name, listed) in listed {
             let before = former.remove(name);
             let entry = match before {
                 Some(before) if before.is_sound() && before.listed == *listed => before,
-                before => Entry::of(name, listed, before.and_then(|before| before.received), providers),
+                before => {
+                    ReceiverEntry::of(name, listed, before.and_then(|before| before.received), providers)
+                }
             };
             let entry = entry.without_taken(name, &mut segments);
             self.entries.insert(name.clone(), entry);
         }
     }
 
-    /// Resolves again what the connectors refer to that are received as they are listed. Blocks: references may be files.
-    pub(super) fn look(&mut self, providers: &Providers) -> Looked {
-        let mut looked = Looked::default();
+    /// Resolves the references of connectors without a fault again. Blocks: references may be files.
+    pub(super) fn recheck_references(&mut self, providers: &Providers) -> ReferenceChanges {
+        let mut references = ReferenceChanges::default();
         for (name, entry) in &mut self.entries {
-            let reloads = |one: &Received| one.source.common.restart_on_changed_secret;
+            let reloads = |one: &ReceivedConnector| one.source.common.restart_on_changed_secret;
             if !entry.is_sound() || !entry.received.as_ref().is_some_and(reloads) {
                 continue;
             }
@@ -154,24 +155,24 @@ impl Table {
                 entry.unsettled = None;
             } else if found.is_some() && found != entry.unsettled {
                 entry.unsettled = found;
-                looked.unsettled = true;
+                references.unsettled = true;
             } else {
                 entry.stale = true;
-                looked.stale.push(name.clone());
+                references.stale.push(name.clone());
             }
         }
-        looked
+        references
     }
 
     /// Those that are received, by name.
-    pub(super) fn received(&self) -> impl Iterator<Item = (&str, &Received)> {
+    pub(super) fn received(&self) -> impl Iterator<Item = (&str, &ReceivedConnector)> {
         self.entries.iter().filter_map(|(name, entry)| Some((name.as_str(), entry.received.as_ref()?)))
     }
 
     /// Those that are listed and not received.
-    pub(super) fn faulty(&self) -> Vec<Faulty> {
+    pub(super) fn faulty(&self) -> Vec<FaultyReceiver> {
         let without = self.entries.iter().filter(|(_, entry)| entry.received.is_none());
-        let faulty = |(name, entry): (&String, &Entry)| Faulty {
+        let faulty = |(name, entry): (&String, &ReceiverEntry)| FaultyReceiver {
             connector: name.clone(),
             segment: segment(&entry.listed.config),
         };
@@ -186,33 +187,38 @@ impl Table {
     }
 }
 
-impl Entry {
-    fn of(name: &str, listed: &Listed, former: Option<Received>, providers: &Providers) -> Self {
-        // Before they are used: what changes in between is found by the next look.
+impl ReceiverEntry {
+    fn of(
+        name: &str,
+        listed: &ListedConnector,
+        former: Option<ReceivedConnector>,
+        providers: &Providers,
+    ) -> Self {
+        // Before they are used: the next read finds what changes in between.
         let resolved = resolved(&listed.config, providers);
         let parsed = config::WebhookSource::parse(name, &listed.config, providers);
         let made = parsed
             .map_err(|problems| problems.to_string())
-            .and_then(|(source, _)| Received::of(Arc::new(source), listed.target));
+            .and_then(|(source, _)| ReceivedConnector::of(Arc::new(source), listed.target));
         let (received, fault) = match made {
             Ok(received) => (Some(received), None),
             // It was received before, so it can be again.
             Err(fault) => {
-                let kept = former.and_then(|former| Received::of(former.source, listed.target).ok());
+                let kept = former.and_then(|former| ReceivedConnector::of(former.source, listed.target).ok());
                 (kept, Some(fault))
             }
         };
         Self { listed: listed.clone(), received, fault, resolved, unsettled: None, stale: false }
     }
 
-    /// Whether there is nothing about it to be made anew.
+    /// Whether it need not be rebuilt.
     const fn is_sound(&self) -> bool {
         self.fault.is_none() && !self.stale
     }
 
     /// Takes the segment, or is left without a receiver where another has it.
     fn without_taken(mut self, name: &str, segments: &mut BTreeMap<String, String>) -> Self {
-        let Some(segment) = self.received.as_ref().and_then(Received::segment) else { return self };
+        let Some(segment) = self.received.as_ref().and_then(ReceivedConnector::segment) else { return self };
         match segments.get(segment) {
             None => drop(segments.insert(segment.to_owned(), name.to_owned())),
             Some(other) => {
@@ -238,7 +244,7 @@ fn segment(config: &Properties) -> Option<String> {
 }
 
 /// A digest of all that a configuration refers to; `None` where something does not resolve.
-fn resolved(config: &Properties, providers: &Providers) -> Option<Resolved> {
+fn resolved(config: &Properties, providers: &Providers) -> Option<ReferenceDigest> {
     let mut digest = Sha256::new();
     for (key, value) in config.iter().filter(|(_, value)| value.contains("${")) {
         let value = providers.resolve(value).ok()?.text;

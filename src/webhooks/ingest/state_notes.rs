@@ -1,13 +1,13 @@
-//! What the receiver tells the rest of the cluster, as records of `{prefix}.state`: gaps, Acknowledges, echoes, and what was heard.
+//! Writes what this worker observes to `{prefix}.state`: gaps, Acknowledges, echoes and heartbeats.
 //!
-//! A subscription's Acknowledge may land on any worker: it becomes `acknowledge/{connector}/{webhookId}`. A later one replaces
-//! it. So does the echo of an invoicing address, which becomes `echo/{connector}` or `echo/{connector}/{hook}`. By which
-//! subscriptions deliveries come is told every so often ([`telling`](super::telling)).
+//! The Acknowledge of a subscription may arrive at any worker: it becomes `acknowledge/{connector}/{webhookId}`, and a later one replaces
+//! it. The echo of an invoicing address becomes `echo/{connector}` or `echo/{connector}/{hook}`. Heartbeats: see
+//! [`heartbeat`](super::heartbeat).
 //!
-//! - Written again until Kafka has it. Gaps are kept on disk until then; an Acknowledge is not, at most [`MOST`] wait, and those of a
-//!   worker that ends are forgotten: its answer waits for it, and says that the provider is to ask again where Kafka does not take
-//!   it. So no subscription becomes active that nobody knows of.
-//! - A prefix that is not open yet holds up nobody else.
+//! - A record is written again until Kafka has it. Gaps are on disk until then; Acknowledges are not, at most [`MAX_WAITING`] wait, and a
+//!   worker that ends loses them. Their HTTP answer waits for Kafka, and without it the provider asks again. So no subscription becomes
+//!   active without a record of its Acknowledge.
+//! - A prefix that is not ready delays no other.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -24,66 +24,67 @@ use kafka::PlainWriter;
 use model::{Acknowledge, Echo, EncodedRecord, Key};
 
 use super::{
-    gaps::{Cause, Gap, Gaps},
-    openings::Prefixes,
-    telling::{Due, Telling},
+    gaps::{Cause, GapFile, UnwrittenGap},
+    heartbeat::{DueHeartbeat, Heartbeat},
+    topic_readiness::TopicReadiness,
 };
 use crate::webhooks::{
-    receiver::{Acknowledged, Echoed, Noted, Oversized},
+    receiver::{AcknowledgeNote, Echoed, Oversized, ReceivedAcknowledge},
     receivers::Receivers,
 };
 
-/// Waits between two tries to write.
+/// Backoff between two tries to write.
 const RETRY: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(250), longest: Duration::from_secs(10), total: None };
-/// The longest one try may take.
+/// Longest time of one try.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
-/// Acknowledges that wait to be written.
-const MOST: usize = 1_000;
+/// Acknowledges that may wait to be written.
+const MAX_WAITING: usize = 1_000;
 /// Room for all of them and more.
 pub(super) const QUEUE_BYTES: usize = 4 << 20;
 
 /// See the module's head.
-pub(super) struct Notes {
+pub(super) struct StateNotes {
     pub(super) writer: PlainWriter,
-    pub(super) prefixes: Prefixes,
-    pub(super) gaps: Arc<Gaps>,
+    pub(super) readiness: TopicReadiness,
+    pub(super) gaps: Arc<GapFile>,
     pub(super) receivers: Receivers,
     pub(super) worker: Arc<str>,
 }
 
-/// Where it hears of things.
-pub(super) struct Ears {
-    pub(super) acknowledged: mpsc::Receiver<Noted>,
+/// What arrives from the receiver.
+pub(super) struct NoteChannels {
+    pub(super) acknowledged: mpsc::Receiver<AcknowledgeNote>,
     pub(super) oversized: mpsc::Receiver<Oversized>,
     pub(super) echoed: mpsc::Receiver<Echoed>,
 }
 
-/// Acknowledges and echoes that wait, by prefix and key: a later one of the same subscription or address replaces it. Who waits for it is told.
-type Waiting = BTreeMap<(String, String), (Key, Value, Vec<oneshot::Sender<()>>)>;
+/// Acknowledges and echoes that wait, by prefix and key, with the requests that wait for them. A later one of the same subscription or
+/// address replaces it.
+type WaitingNotes = BTreeMap<(String, String), (Key, Value, Vec<oneshot::Sender<()>>)>;
 
 /// A record on its way.
-enum Note {
-    /// The acknowledge or echo of this place in [`Waiting`].
+enum PendingNote {
+    /// The acknowledge or echo of this place in [`WaitingNotes`].
     Waiting((String, String)),
-    Gap(Gap),
-    Heard(Due),
+    Gap(UnwrittenGap),
+    Heard(DueHeartbeat),
 }
 
-impl Notes {
+impl StateNotes {
     /// Writes until it is cancelled.
-    pub(super) async fn run(self, ears: Ears, telling: Telling, cancel: CancellationToken) {
-        cancel.run_until_cancelled(self.listen(ears, telling)).await;
+    pub(super) async fn run(self, channels: NoteChannels, heartbeat: Heartbeat, cancel: CancellationToken) {
+        cancel.run_until_cancelled(self.listen(channels, heartbeat)).await;
     }
 
-    async fn listen(&self, mut ears: Ears, mut telling: Telling) {
-        let (mut openings, mut gaps) = (self.prefixes.changes(), self.gaps.changes());
+    async fn listen(&self, mut channels: NoteChannels, mut heartbeat: Heartbeat) {
+        let (mut openings, mut gaps) = (self.readiness.changes(), self.gaps.changes());
         let mut receivers = self.receivers.changes();
-        let mut waiting = Waiting::new();
+        let mut waiting = WaitingNotes::new();
         let mut backoff = Backoff::new(RETRY, u64::from(kafka::murmur2(self.worker.as_bytes())));
         loop {
-            let (due, look) = telling.due(&self.receivers.all(), Instant::now());
-            let again = match self.write(&mut waiting, &mut telling, due).await {
+            let (due, look) = heartbeat.due(&self.receivers.all(), Instant::now());
+            let again = match self.write(&mut waiting, &mut heartbeat, due).await {
                 Ok(()) => {
                     backoff.reset();
                     None
@@ -109,9 +110,9 @@ impl Notes {
             };
             // The senders are in the router and in what this holds: none ends before us.
             tokio::select! {
-                Some(note) = ears.acknowledged.recv() => self.acknowledge(note, &mut waiting),
-                Some(note) = ears.oversized.recv() => self.oversized(note).await,
-                Some(note) = ears.echoed.recv() => self.echo(&note, &mut waiting),
+                Some(note) = channels.acknowledged.recv() => self.acknowledge(note, &mut waiting),
+                Some(note) = channels.oversized.recv() => self.oversized(note).await,
+                Some(note) = channels.echoed.recv() => self.echo(&note, &mut waiting),
                 _ = gaps.changed() => {}
                 _ = openings.changed() => {}
                 _ = receivers.changed() => {}
@@ -122,12 +123,12 @@ impl Notes {
         }
     }
 
-    fn acknowledge(&self, (note, durable): Noted, waiting: &mut Waiting) {
-        let Acknowledged { connector, webhook_id, resource, received_at } = note;
+    fn acknowledge(&self, (note, durable): AcknowledgeNote, waiting: &mut WaitingNotes) {
+        let ReceivedAcknowledge { connector, webhook_id, resource, received_at } = note;
         let webhook_id = webhook_id.unwrap_or_default();
         tracing::info!(connector = &*connector, webhook_id, "a subscription is acknowledged");
         let Some(prefix) = self.prefix(&connector) else { return };
-        if waiting.len() >= MOST {
+        if waiting.len() >= MAX_WAITING {
             tracing::warn!(
                 connector = &*connector,
                 webhook_id,
@@ -141,16 +142,16 @@ impl Notes {
         let value = serde_json::to_value(note).unwrap_or_default();
         let place = (prefix, key.as_str().to_owned());
         let mut told = waiting.remove(&place).map(|(_, _, told)| told).unwrap_or_default();
-        // Those before have been answered by now.
+        // Earlier requests may have been answered by now.
         told.retain(|waits| !waits.is_closed());
         told.push(durable);
         waiting.insert(place, (key, value, told));
     }
 
-    /// Nobody waits for it: of one address the last echo counts.
-    fn echo(&self, note: &Echoed, waiting: &mut Waiting) {
+    /// No request waits for it; of one address the last echo counts.
+    fn echo(&self, note: &Echoed, waiting: &mut WaitingNotes) {
         let Echoed { connector, hook, received_at } = note;
-        let Some(prefix) = self.prefix(connector).filter(|_| waiting.len() < MOST) else { return };
+        let Some(prefix) = self.prefix(connector).filter(|_| waiting.len() < MAX_WAITING) else { return };
         let key = Echo::key(connector, *hook);
         let echo = Echo { received_at: *received_at, worker: self.worker.to_string() };
         // Plain data: it always becomes JSON.
@@ -176,23 +177,23 @@ impl Notes {
     /// Writes what can be written now.
     async fn write(
         &self,
-        waiting: &mut Waiting,
-        telling: &mut Telling,
-        due: Vec<Due>,
+        waiting: &mut WaitingNotes,
+        heartbeat: &mut Heartbeat,
+        due: Vec<DueHeartbeat>,
     ) -> Result<(), kafka::Error> {
-        let mut notes: Vec<(Note, EncodedRecord)> = Vec::new();
+        let mut notes: Vec<(PendingNote, EncodedRecord)> = Vec::new();
         for (place, (key, value, _)) in &*waiting {
             notes.extend(
-                self.record(&place.0, key, value).map(|record| (Note::Waiting(place.clone()), record)),
+                self.record(&place.0, key, value).map(|record| (PendingNote::Waiting(place.clone()), record)),
             );
         }
         for gap in self.gaps.unwritten() {
             let record = self.record(&gap.prefix, &gap.key(), &gap.value());
-            notes.extend(record.map(|record| (Note::Gap(gap), record)));
+            notes.extend(record.map(|record| (PendingNote::Gap(gap), record)));
         }
         for due in due {
             let record = self.record(&due.prefix, &due.key, &due.value);
-            notes.extend(record.map(|record| (Note::Heard(due), record)));
+            notes.extend(record.map(|record| (PendingNote::Heard(due), record)));
         }
         // Each by its own report: a topic that takes nothing holds up only what is for it.
         let until = Instant::now() + WRITE_LIMIT;
@@ -201,13 +202,13 @@ impl Notes {
         for (note, sent) in sent {
             match (report(sent, until).await, note) {
                 (Err(error), _) => failed = Some(error),
-                (Ok(()), Note::Waiting(place)) => {
+                (Ok(()), PendingNote::Waiting(place)) => {
                     let told = waiting.remove(&place).map(|(_, _, told)| told).unwrap_or_default();
                     // Those who have answered meanwhile wait no more.
                     told.into_iter().for_each(|waits| waits.send(()).unwrap_or_default());
                 }
-                (Ok(()), Note::Gap(gap)) => opened.push(gap),
-                (Ok(()), Note::Heard(due)) => telling.done(due),
+                (Ok(()), PendingNote::Gap(gap)) => opened.push(gap),
+                (Ok(()), PendingNote::Heard(due)) => heartbeat.done(due),
             }
         }
         if !opened.is_empty() {
@@ -218,7 +219,7 @@ impl Notes {
 
     /// `None` while the prefix is not open.
     fn record(&self, prefix: &str, key: &Key, value: &Value) -> Option<EncodedRecord> {
-        Some(self.prefixes.preparer(prefix)?.state(key, Some(Bytes::from(value.to_string()))))
+        Some(self.readiness.preparer(prefix)?.state(key, Some(Bytes::from(value.to_string()))))
     }
 }
 

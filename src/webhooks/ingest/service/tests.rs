@@ -25,9 +25,9 @@ async fn start(worker: &config::Worker) -> Result<Option<Ingest>, Error> {
     timeout(LIMIT, Ingest::start(worker, &"worker:1".into(), writing(worker).await)).await.unwrap()
 }
 
-async fn writing(worker: &config::Worker) -> Writing {
+async fn writing(worker: &config::Worker) -> TopicClients {
     let admin = Admin::Real(worker.kafka.clone());
-    Writing { admin, ids: ids(worker).await, signer: LetterSigner::default() }
+    TopicClients { admin, ids: ids(worker).await, signer: LetterSigner::default() }
 }
 
 async fn ids(worker: &config::Worker) -> avro::Ids {
@@ -40,16 +40,19 @@ async fn stop(ingest: Ingest) {
 }
 
 #[tokio::test]
-async fn a_spool_that_another_process_has_keeps_a_receiver_from_starting_and_says_what_to_do() {
+async fn a_spool_in_use_prevents_the_start_and_names_the_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let first = start(&worker(directory.path(), true)).await.unwrap().unwrap();
 
     let second = start(&worker(directory.path(), true)).await.unwrap_err();
     let without_listener = start(&worker(directory.path(), false)).await.unwrap();
 
-    let told = second.to_string();
+    let reported = second.to_string();
     let place = directory.path().join("spool");
-    assert!(told.contains(&*place.to_string_lossy()) && told.contains("state.dir of its own"), "{told}");
+    assert!(
+        reported.contains(&*place.to_string_lossy()) && reported.contains("state.dir of its own"),
+        "{reported}"
+    );
     assert_eq!(second.retry(), Retry::Never);
     assert!(without_listener.is_none(), "whose spool it is publishes it");
     stop(first).await;
@@ -57,7 +60,7 @@ async fn a_spool_that_another_process_has_keeps_a_receiver_from_starting_and_say
 }
 
 #[tokio::test]
-async fn a_worker_without_listeners_makes_no_spool_and_opens_one_that_is_there() {
+async fn a_worker_without_listeners_opens_only_an_existing_spool() {
     let directory = tempfile::tempdir().unwrap();
 
     let none = start(&worker(directory.path(), false)).await.unwrap();
@@ -70,7 +73,7 @@ async fn a_worker_without_listeners_makes_no_spool_and_opens_one_that_is_there()
 }
 
 #[tokio::test]
-async fn a_spool_that_was_moved_aside_is_a_gap_of_every_connector_that_was_received() {
+async fn a_spool_moved_aside_is_a_gap_of_every_connector() {
     let directory = tempfile::tempdir().unwrap();
     let broken = directory.path().join("spool/1");
     fs::create_dir_all(broken.join("data")).unwrap();
@@ -82,7 +85,7 @@ async fn a_spool_that_was_moved_aside_is_a_gap_of_every_connector_that_was_recei
     fs::write(directory.path().join("receivers.json"), receivers.to_string()).unwrap();
 
     let ready = fs::metadata(broken.join("ready")).unwrap().modified().unwrap();
-    let kept = || Gaps::load(directory.path(), "worker:1".into()).unwritten();
+    let kept = || GapFile::load(directory.path(), "worker:1".into()).unwritten();
     // The gap cannot be kept at first.
     let in_the_way = directory.path().join("gaps.json.tmp");
     fs::create_dir(&in_the_way).unwrap();
@@ -95,23 +98,23 @@ async fn a_spool_that_was_moved_aside_is_a_gap_of_every_connector_that_was_recei
     let ingest = start(&worker(directory.path(), true)).await.unwrap().unwrap();
     let report = ingest.watch().report();
     stop(ingest).await;
-    let told = kept();
+    let reported = kept();
     stop(start(&worker(directory.path(), true)).await.unwrap().unwrap()).await;
 
     assert_eq!(report["receivers"]["hooks"], "RUNNING", "{report}");
     let aside = report["spool"]["moved_aside"][0].as_str().unwrap();
     assert!(aside.contains("/spool/1.unreadable-"), "{report}");
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].key().as_str().starts_with("gap/hooks/spool/"), "{told:?}");
-    assert_eq!(told[0].prefix, "acme");
-    let value = told[0].value();
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(reported[0].key().as_str().starts_with("gap/hooks/spool/"), "{reported:?}");
+    assert_eq!(reported[0].prefix, "acme");
+    let value = reported[0].value();
     assert_eq!(value["from"], model::Moment::from(ready).micros(), "{value}");
     assert!(value["detail"].as_str().unwrap().contains(aside), "{value}");
-    assert_eq!(kept(), told, "it is told once");
+    assert_eq!(kept(), reported, "it is reported once");
 }
 
 #[tokio::test]
-async fn a_database_that_may_not_be_opened_is_a_gap_and_takes_part_again_once_it_may() {
+async fn an_unopened_database_is_a_gap_until_it_opens() {
     let directory = tempfile::tempdir().unwrap();
     let receivers = serde_json::json!({ "format": 1, "connectors": {
         "hooks": { "config": samples::webhook_config(), "target": "PAUSED" } } });
@@ -121,7 +124,7 @@ async fn a_database_that_may_not_be_opened_is_a_gap_and_takes_part_again_once_it
     let start = async || {
         let options = spool::Options {
             storage: Arc::new(faults.clone()),
-            ..spool::Options::new(directory.path().join(SPOOL), UNTIL_KNOWN)
+            ..spool::Options::new(directory.path().join(SPOOL), INITIAL_SPOOL_LIMIT)
         };
         let id = "worker:1".into();
         let starting = Ingest::start_on(options, &worker, &id, writing(&worker).await);
@@ -129,7 +132,12 @@ async fn a_database_that_may_not_be_opened_is_a_gap_and_takes_part_again_once_it
     };
     let append = async |ingest: &Ingest, sequence| {
         let lane = spool::Lane { topic: "acme.accounting.customers.events".into(), number: 0 };
-        ingest.watch.spool.append(spool::Entry { lane, sequence, payload: vec![0; 9].into() }).await.unwrap();
+        ingest
+            .status
+            .spool
+            .append(spool::Entry { lane, sequence, payload: vec![0; 9].into() })
+            .await
+            .unwrap();
     };
     let begun = model::Moment::now().micros();
     let ingest = start().await;
@@ -140,12 +148,12 @@ async fn a_database_that_may_not_be_opened_is_a_gap_and_takes_part_again_once_it
     faults.refuse_opens(1);
     let ingest = start().await;
     append(&ingest, 2).await;
-    let without = ingest.watch.spool.totals().entries;
+    let without = ingest.status.spool.totals().entries;
     let report = ingest.watch().report();
     stop(ingest).await;
-    let gaps = Gaps::load(directory.path(), "worker:1".into()).unwritten();
+    let gaps = GapFile::load(directory.path(), "worker:1".into()).unwritten();
     let ingest = start().await;
-    let with = ingest.watch.spool.totals().entries;
+    let with = ingest.status.spool.totals().entries;
     stop(ingest).await;
 
     assert_eq!((without, with), (1, 2));
@@ -170,7 +178,7 @@ async fn a_worker_is_unwell_only_once_it_has_to_refuse_deliveries() {
     let ingest = start(&worker(directory.path(), true)).await.unwrap().unwrap();
     let append = |sequence, size| {
         let lane = spool::Lane { topic: "acme.accounting.customers.events".into(), number: 0 };
-        ingest.watch.spool.append(spool::Entry { lane, sequence, payload: vec![0; size].into() })
+        ingest.status.spool.append(spool::Entry { lane, sequence, payload: vec![0; size].into() })
     };
 
     append(1, 1_000).await.unwrap();
@@ -181,7 +189,10 @@ async fn a_worker_is_unwell_only_once_it_has_to_refuse_deliveries() {
     stop(ingest).await;
 
     assert_eq!(with_room, None);
-    assert!(full.is_some_and(|told| told.contains("503") && told.contains("limit is reached")), "{report}");
+    assert!(
+        full.is_some_and(|reported| reported.contains("503") && reported.contains("limit is reached")),
+        "{report}"
+    );
     assert_eq!((&report["receivers"]["hooks"], &report["spool"]["entries"]), (&"PAUSED".into(), &2.into()));
 }
 
@@ -191,14 +202,14 @@ async fn a_part_that_ends_by_itself_is_named() {
     let mut ingest = start(&worker(directory.path(), true)).await.unwrap().unwrap();
     let early = timeout(Duration::from_millis(100), ingest.ended()).await;
 
-    ingest.watch.spool.close(LIMIT).await;
+    ingest.status.spool.close(LIMIT).await;
 
     assert!(early.is_err(), "{early:?}");
     assert_eq!(timeout(LIMIT, ingest.ended()).await.unwrap(), "spool");
 }
 
 #[tokio::test]
-async fn a_delivery_of_another_version_is_a_gap_and_no_backlog_and_is_still_there_for_that_version() {
+async fn a_delivery_of_another_version_is_kept_and_is_a_gap() {
     let directory = tempfile::tempdir().unwrap();
     let receivers = serde_json::json!({ "format": 1, "connectors": {
         "hooks": { "config": samples::webhook_config(), "target": "RUNNING" } } });
@@ -215,17 +226,17 @@ async fn a_delivery_of_another_version_is_a_gap_and_no_backlog_and_is_still_ther
     // However often it is started.
     for _ in 0..2 {
         let ingest = start(&worker(directory.path(), true)).await.unwrap().unwrap();
-        let mut failures = ingest.watch.spool.failures();
+        let mut failures = ingest.status.spool.failures();
         timeout(LIMIT, failures.wait_for(|failures| failures.foreign.entries == 1)).await.unwrap().unwrap();
-        let told = async {
-            while Gaps::load(directory.path(), "worker:1".into()).unwritten().is_empty() {
+        let reported = async {
+            while GapFile::load(directory.path(), "worker:1".into()).unwritten().is_empty() {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(LIMIT, told).await.expect("no gap was opened");
+        timeout(LIMIT, reported).await.expect("no gap was opened");
         let report = ingest.watch().report();
         stop(ingest).await;
-        let gaps = Gaps::load(directory.path(), "worker:1".into()).unwritten();
+        let gaps = GapFile::load(directory.path(), "worker:1".into()).unwritten();
         keys.extend(gaps.iter().map(|gap| gap.key().as_str().to_owned()));
         let spool = &report["spool"];
         assert_eq!(

@@ -1,9 +1,10 @@
-//! Keeps the receivers what the config topic says they are, and keeps them for a start without it.
+//! Keeps the receivers as the config topic says, and on disk for a start without Kafka.
 //!
-//! cache ─▶ table ─▶ openings, receivers, the spool's limit; then the same for every change of the config topic, which is kept
-//! in the cache again. What configurations refer to is looked at every so often, and counts as a change of them does.
+//! cache ─▶ receiver configs ─▶ topic readiness, receivers, the spool's limit; then the same for every change of the config topic, which
+//! is written to the cache again. References in configurations are resolved again at an interval; a change applies like one of the
+//! configuration.
 //!
-//! Topics are opened before receivers change, so that no delivery is taken for topics nobody knows of.
+//! Topics are set before receivers, so that no delivery arrives for topics that are not known.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -17,10 +18,12 @@ use tokio_util::sync::CancellationToken;
 use model::Moment;
 
 use super::{
-    cache::Cache,
-    gaps::Gaps,
-    openings::{Kind, Opening, Prefixes},
-    table::{Listed, Looked, Received, Table, listed, stopped_at},
+    gaps::GapFile,
+    receiver_cache::ReceiverCache,
+    receiver_configs::{
+        ListedConnector, ReceivedConnector, ReceiverConfigs, ReferenceChanges, listed, stopped_at,
+    },
+    topic_readiness::{TopicOpening, TopicOwner, TopicReadiness},
 };
 use crate::{
     config::{Providers, connector::TargetState},
@@ -30,64 +33,65 @@ use crate::{
     webhooks::receivers::Receivers,
 };
 
-/// How long after a failure (a reference that does not resolve, a file that cannot be written) the next try is.
+/// Time until the next try after a reference did not resolve or a file could not be written.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// How long after a reference has changed the second look is that confirms it: longer than it takes to write a file.
-const SETTLED: Duration = Duration::from_secs(1);
-/// What the spool may hold for connectors that are gone, where there is none that says so.
-const NOBODYS: u64 = 64 << 20;
+/// Time until a changed reference is read again to confirm it: longer than it takes to write a file.
+const REFERENCE_RECHECK: Duration = Duration::from_secs(1);
+/// Limit of the spool without any connector: it may hold deliveries of deleted ones.
+const DEFAULT_SPOOL_LIMIT: u64 = 64 << 20;
 
-/// The config topic, once it is followed; another each time the worker starts anew on Kafka.
-pub(super) type Source = watch::Receiver<Option<kafka::Table<Configs>>>;
+/// The config topic, once it is followed; replaced each time the worker restarts on Kafka.
+pub(super) type ConfigTopic = watch::Receiver<Option<kafka::Table<Configs>>>;
 
-/// What it keeps in step.
-pub(super) struct Parts {
+/// What the watcher keeps in step with the config topic.
+pub(super) struct WatchedParts {
     pub(super) providers: Providers,
     /// `secrets.reload.interval.ms`.
-    pub(super) look_every: Duration,
+    pub(super) recheck_interval: Duration,
     /// `topic.creation.enable`.
     pub(super) create: bool,
     pub(super) receivers: Receivers,
-    pub(super) prefixes: Prefixes,
+    pub(super) readiness: TopicReadiness,
     pub(super) spool: Spool,
-    pub(super) gaps: Arc<Gaps>,
+    pub(super) gaps: Arc<GapFile>,
     pub(super) faults: watch::Sender<ReceiverFaults>,
 }
 
-/// See the module's head.
-pub(super) struct Follower {
-    parts: Parts,
-    cache: Cache,
-    table: Table,
-    listed: BTreeMap<String, Listed>,
+/// Follows the config topic.
+pub(super) struct ConfigWatcher {
+    parts: WatchedParts,
+    cache: ReceiverCache,
+    configs: ReceiverConfigs,
+    listed: BTreeMap<String, ListedConnector>,
 }
 
-impl Follower {
-    /// Receives who was received last.
-    pub(super) async fn start(parts: Parts, state_dir: &Path) -> Result<Self, JoinError> {
+impl ConfigWatcher {
+    /// Starts with the receivers of the last run.
+    pub(super) async fn start(parts: WatchedParts, state_dir: &Path) -> Result<Self, JoinError> {
         let state_dir = state_dir.to_owned();
-        let (cache, listed) = spawn_blocking(move || Cache::load(&state_dir)).await?;
-        let mut follower = Self { parts, cache, table: Table::default(), listed: BTreeMap::new() };
-        follower.show(listed, &BTreeMap::new()).await?;
-        Ok(follower)
+        let (cache, listed) = spawn_blocking(move || ReceiverCache::load(&state_dir)).await?;
+        let mut watcher = Self { parts, cache, configs: ReceiverConfigs::default(), listed: BTreeMap::new() };
+        watcher.apply(listed, &BTreeMap::new()).await?;
+        Ok(watcher)
     }
 
-    /// Follows until it is cancelled. Ends by itself only by a fault of the program.
-    pub(super) async fn run(mut self, source: Source, cancel: CancellationToken) {
+    /// Follows until it is cancelled; ends by itself only through a bug.
+    pub(super) async fn run(mut self, source: ConfigTopic, cancel: CancellationToken) {
         if let Some(Err(error)) = cancel.run_until_cancelled(self.follow(source)).await {
             tracing::error!(%error, "connectors are not followed any more");
         }
     }
 
-    async fn follow(&mut self, mut source: Source) -> Result<(), JoinError> {
+    async fn follow(&mut self, mut source: ConfigTopic) -> Result<(), JoinError> {
         let mut kept = true;
-        let mut look_at = Instant::now() + self.parts.look_every;
+        let mut recheck_at = Instant::now() + self.parts.recheck_interval;
         loop {
-            let mut looked = Looked::default();
-            if Instant::now() >= look_at {
-                looked = self.on_table(Table::look).await?;
-                let every = self.parts.look_every;
-                look_at = Instant::now() + if looked.unsettled { every.min(SETTLED) } else { every };
+            let mut references = ReferenceChanges::default();
+            if Instant::now() >= recheck_at {
+                references = self.on_configs(ReceiverConfigs::recheck_references).await?;
+                let every = self.parts.recheck_interval;
+                recheck_at =
+                    Instant::now() + if references.unsettled { every.min(REFERENCE_RECHECK) } else { every };
             }
             let tail = source.borrow_and_update().clone();
             let mut changes = tail.as_ref().map(kafka::Table::changes);
@@ -96,16 +100,16 @@ impl Follower {
             }
             let wanted =
                 tail.as_ref().map(|tail| tail.read(|configs| (listed(configs), stopped_at(configs))));
-            let anew = !looked.stale.is_empty() || !self.parts.faults.borrow().is_empty();
+            let anew = !references.stale.is_empty() || !self.parts.faults.borrow().is_empty();
             match wanted {
                 Some((wanted, stopped_at)) if wanted != self.listed || anew => {
-                    self.show(wanted, &stopped_at).await?;
+                    self.apply(wanted, &stopped_at).await?;
                 }
-                None if anew => self.show(self.listed.clone(), &BTreeMap::new()).await?,
+                None if anew => self.apply(self.listed.clone(), &BTreeMap::new()).await?,
                 _ => {}
             }
             for connector in
-                looked.stale.iter().filter(|name| !self.parts.faults.borrow().contains_key(*name))
+                references.stale.iter().filter(|name| !self.parts.faults.borrow().contains_key(*name))
             {
                 tracing::info!(connector, "what it refers to has changed, and counts from now on");
             }
@@ -119,71 +123,71 @@ impl Follower {
                 _ = source.changed() => {}
                 () = changed(changes) => {}
                 () = sleep(RETRY_INTERVAL), if again => {}
-                () = sleep_until(look_at) => {}
+                () = sleep_until(recheck_at) => {}
             }
         }
     }
 
-    /// Does what may block with the table.
-    async fn on_table<T: Send + 'static>(
+    /// Runs blocking work on the configs.
+    async fn on_configs<T: Send + 'static>(
         &mut self,
-        work: impl FnOnce(&mut Table, &Providers) -> T + Send + 'static,
+        work: impl FnOnce(&mut ReceiverConfigs, &Providers) -> T + Send + 'static,
     ) -> Result<T, JoinError> {
-        let (mut table, providers) = (std::mem::take(&mut self.table), self.parts.providers.clone());
+        let (mut table, providers) = (std::mem::take(&mut self.configs), self.parts.providers.clone());
         let (table, done) = spawn_blocking(move || {
             let done = work(&mut table, &providers);
             (table, done)
         })
         .await?;
-        self.table = table;
+        self.configs = table;
         Ok(done)
     }
 
-    /// Makes these the ones that are received.
-    async fn show(
+    /// Receives these connectors.
+    async fn apply(
         &mut self,
-        listed: BTreeMap<String, Listed>,
+        listed: BTreeMap<String, ListedConnector>,
         stopped_at: &BTreeMap<String, i64>,
     ) -> Result<(), JoinError> {
-        let apply = |table: &mut Table, providers: &Providers| {
+        let apply = |table: &mut ReceiverConfigs, providers: &Providers| {
             table.apply(&listed, providers);
             listed
         };
-        let listed = self.on_table(apply).await?;
-        let Parts { receivers, prefixes, spool, gaps, create, .. } = &self.parts;
-        let received: Vec<_> = self.table.received().collect();
-        let opening = |(name, one): &(&str, &Received)| Opening {
+        let listed = self.on_configs(apply).await?;
+        let WatchedParts { receivers, readiness, spool, gaps, create, .. } = &self.parts;
+        let received: Vec<_> = self.configs.received().collect();
+        let opening = |(name, one): &(&str, &ReceivedConnector)| TopicOpening {
             connector: (*name).to_owned(),
             layout: one.layout(*create),
             logged: one.source.common.errors.logged,
-            kind: Kind::Configured,
+            kind: TopicOwner::Configured,
         };
         let paused = received.iter().filter(|(_, one)| one.target == TargetState::Paused);
         let paused = paused.map(|(name, _)| (*name).to_owned()).collect();
-        prefixes.set(received.iter().map(opening).collect(), paused);
+        readiness.set(received.iter().map(opening).collect(), paused);
         let table = received.iter().map(|(_, one)| Arc::clone(&one.receiver)).collect();
-        receivers.set(table, self.table.faulty());
+        receivers.set(table, self.configs.faulty());
         let limit = received.iter().map(|(_, one)| one.source.spool_limit_bytes).reduce(u64::saturating_add);
-        spool.set_limit(limit.unwrap_or(NOBODYS));
+        spool.set_limit(limit.unwrap_or(DEFAULT_SPOOL_LIMIT));
 
         let places: Vec<(String, String)> = received
             .iter()
             .map(|(name, one)| ((*name).to_owned(), one.receiver.prefix.to_string()))
             .collect();
         gaps.assign(&places).await;
-        let is_stopped = |listed: &BTreeMap<String, Listed>, name: &String| {
+        let is_stopped = |listed: &BTreeMap<String, ListedConnector>, name: &String| {
             listed.get(name).map(|one| one.target == TargetState::Stopped)
         };
         for (name, prefix) in &places {
             let stops =
                 is_stopped(&listed, name) == Some(true) && is_stopped(&self.listed, name) == Some(false);
             if stops {
-                // Every worker opens it, under the one name that they all know.
+                // Every worker opens it, under the same name.
                 let at = stopped_at.get(name).copied().unwrap_or_else(|| Moment::now().micros());
                 gaps.stopped(name, prefix, at).await;
             }
         }
-        self.tell_faults();
+        self.log_faults();
         if listed != self.listed {
             let names: Vec<&str> = places.iter().map(|(name, _)| name.as_str()).collect();
             tracing::info!(connectors = names.join(","), "receivers are set");
@@ -192,12 +196,12 @@ impl Follower {
         Ok(())
     }
 
-    /// Each fault once, when it appears.
-    fn tell_faults(&self) {
-        let faults = ReceiverFaults::new(self.table.faults());
+    /// Logs each fault once, when it appears.
+    fn log_faults(&self) {
+        let faults = ReceiverFaults::new(self.configs.faults());
         let before = self.parts.faults.send_replace(ReceiverFaults::clone(&faults));
         for (connector, fault) in faults.iter().filter(|(name, fault)| before.get(*name) != Some(fault)) {
-            let kept = self.table.received().any(|(name, _)| name == connector);
+            let kept = self.configs.received().any(|(name, _)| name == connector);
             tracing::error!(connector, fault, kept, "a connector cannot be received as it is configured");
         }
     }

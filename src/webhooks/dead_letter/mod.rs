@@ -1,14 +1,14 @@
-//! The form of a dead letter that was a delivery: what its headers say, how it is cut, joined and read again.
+//! The form of a dead letter that was a delivery: its headers, how it is cut, joined and read again.
 //!
-//! A delivery that cannot be published ─▶ one record with its bytes, or several with a piece each ─▶ [`Joining`] ─▶
-//! [`delivery`] ─▶ read by the code of the day. Kafka Connect's `__connect.errors.*` headers say what failed; these come on top:
+//! A delivery that cannot be published ─▶ one record with its bytes, or several with a piece each ─▶ [`LetterJoin`] ─▶
+//! [`delivery`] ─▶ read by the current version. On top of Kafka Connect's `__connect.errors.*` headers, which say what failed:
 //!
-//! | header | says |
+//! | header | content |
 //! |---|---|
 //! | `tributary.delivery` | all of the delivery but its body, as JSON; of several pieces only the first has it |
 //! | `tributary.received.at` | when it was received, microseconds since 1970 |
-//! | `tributary.id` | the one record of the delivery that it stands for; without it, for all of them |
-//! | `tributary.letter` | of a piece: the same for all pieces of a letter, another for every other letter |
+//! | `tributary.id` | the id of the record that failed; without it, all records of the delivery |
+//! | `tributary.letter` | of a piece: the same for all pieces of a letter, different for every other letter |
 //! | `tributary.piece` | of a piece: its number and how many there are, `2/3` |
 //! | `tributary.letter.size`, `tributary.letter.sha256` | of a piece: bytes of the whole, and their digest |
 //! | `tributary.topic.prefix` | `topic.prefix` of the connector that wrote it |
@@ -18,11 +18,11 @@
 //!
 //! [`LetterSigner`]: crate::publish::LetterSigner
 //!
-//! - No header of the HTTP request is among them: its trace is in `tributary.delivery`, what it says of type and encoding is
-//!   not believed, and its signature is nobody's business.
-//! - All pieces have one key, hence one partition. What `tributary.letter` says follows from the content: pieces that were
-//!   written twice are the same pieces, and those of two letters never mix, in whatever order they stand.
-//! - A mark stands in the partition of its letter, behind it.
+//! - No header of the HTTP request is among them: its trace is in `tributary.delivery`, its type and encoding are not trusted, and its
+//!   signature is not kept.
+//! - All pieces have one key, hence one partition. `tributary.letter` follows from the content: pieces that were written twice are the
+//!   same pieces, and pieces of two letters never mix, in whatever order they are.
+//! - A mark is in the partition of its letter, after it.
 
 use std::{
     collections::BTreeMap,
@@ -38,14 +38,14 @@ use sha2::{Digest, Sha256};
 use base::retry::Retry;
 use model::EncodedRecord;
 
-use super::delivery::{Context, Delivery, content_id};
-use crate::publish::Failure;
+use super::delivery::{Delivery, DeliveryContext, content_id};
+use crate::publish::{DeadLetters, Failure, Original};
 
 /// All of a delivery but its body.
 pub const DELIVERY: &str = "tributary.delivery";
 /// Microseconds since 1970.
 pub const RECEIVED_AT: &str = "tributary.received.at";
-/// The record it stands for.
+/// Id of the record that failed.
 pub const RECORD: &str = "tributary.id";
 /// Which letter a piece is of.
 pub const LETTER: &str = "tributary.letter";
@@ -60,25 +60,27 @@ pub const REPLAYED: &str = "tributary.replayed";
 /// In which topic.
 pub const REPLAYED_TOPIC: &str = "tributary.replayed.topic";
 
-/// More pieces than the largest delivery has; what says so is none of ours.
+/// Dead letters that not even their own topic takes whole are cut into pieces of this size: less than any limit in use.
+const PIECE_BYTES: usize = 512 << 10;
+/// More pieces than the largest delivery has; a header with more is not ours.
 const MOST_PIECES: u32 = 1024;
 
-/// Where a letter stands in its topic: that of its first piece.
+/// Position of a letter in its topic: that of its first piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct LetterPosition {
     /// Partition.
     pub partition: i32,
     /// Offset.
     pub offset: i64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LetterPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.partition, self.offset)
     }
 }
 
-impl FromStr for Place {
+impl FromStr for LetterPosition {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -94,7 +96,7 @@ impl FromStr for Place {
 
 /// Which piece of which letter a record is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub struct LetterPiece {
     /// The same for all pieces of a letter.
     pub letter: String,
     /// From 1.
@@ -106,12 +108,12 @@ pub struct Piece {
     digest: String,
 }
 
-impl Piece {
-    /// What a record's headers say; `None` where it is a letter of its own.
+impl LetterPiece {
+    /// Reads the headers of a record; `None`: it is a whole letter.
     ///
     /// # Errors
-    /// They say that it is a piece, and not of what.
-    pub fn from_headers(headers: &[(String, Bytes)]) -> Result<Option<Self>, Unusable> {
+    /// They say that it is a piece, and not of which letter.
+    pub fn from_headers(headers: &[(String, Bytes)]) -> Result<Option<Self>, UnusableLetter> {
         let Some(numbers) = text(headers, PIECE) else { return Ok(None) };
         let piece = numbers.split_once('/').and_then(|(number, of)| {
             Some(Self {
@@ -123,15 +125,11 @@ impl Piece {
             })
         });
         let sound = |piece: &Self| (1..=piece.of).contains(&piece.number) && piece.of <= MOST_PIECES;
-        piece.filter(sound).map(Some).ok_or(Unusable::Piece)
+        piece.filter(sound).map(Some).ok_or(UnusableLetter::Piece)
     }
 
-    /// Headers of each piece of a letter of so many.
-    pub(super) fn headers(
-        letter: &str,
-        body: &[u8],
-        of: usize,
-    ) -> impl Fn(usize) -> [(&'static str, Bytes); 4] + use<> {
+    /// The headers of each piece of a letter with `of` pieces.
+    fn headers(letter: &str, body: &[u8], of: usize) -> impl Fn(usize) -> [(&'static str, Bytes); 4] + use<> {
         let letter = Bytes::from(letter.to_owned());
         let (size, digest) =
             (Bytes::from(body.len().to_string()), Bytes::from(HEXLOWER.encode(&Sha256::digest(body))));
@@ -146,8 +144,51 @@ impl Piece {
     }
 }
 
-/// What tells one letter from every other: the delivery, the record of it that is meant, and what failed.
-pub(super) fn id(context: &[u8], record: Option<&str>, failure: &Failure, body: &[u8]) -> String {
+/// The records of a dead letter, cut into `pieces`. `meant`: id and topic of the record that failed, if only one did. All letters of a
+/// connector have one key, hence one partition: pieces are together, in the order they were cut.
+///
+/// Logs the letter: one that has to be sent again is logged again. Pieces are not logged, because they were tried whole before.
+pub(super) fn records(
+    dead_letters: &DeadLetters,
+    delivery: &Delivery,
+    meant: Option<(&str, &str)>,
+    failure: &Failure,
+    pieces: usize,
+) -> Vec<EncodedRecord> {
+    let (context, body) = (&delivery.context, &delivery.body);
+    let (id, topic) = meant.unzip();
+    if pieces == 1 {
+        dead_letters.log(topic, failure);
+    }
+    let pieces = pieces.clamp(1, body.len().max(1));
+    // Texts and numbers alone, which are always writable.
+    let head = Bytes::from(serde_json::to_vec(&*delivery.to_keep()).unwrap_or_default());
+    let of_piece =
+        (pieces > 1).then(|| LetterPiece::headers(&letter_id(&head, id, failure, body), body, pieces));
+    let piece = |number: usize| {
+        let mut headers = vec![(RECEIVED_AT, Bytes::from(context.received_at.to_string()))];
+        if number == 1 {
+            // Once: it may be large, with a company for every tenant, and a piece has to stay small.
+            headers.push((DELIVERY, head.clone()));
+        }
+        headers.extend(id.map(|id| (RECORD, Bytes::from(id.to_owned()))));
+        headers.extend(of_piece.iter().flat_map(|of_piece| of_piece(number)));
+        let edge = |number: usize| body.len() * number / pieces;
+        let value = body.slice(edge(number - 1)..edge(number));
+        let original =
+            Original { key: Bytes::copy_from_slice(context.connector.as_bytes()), value, place: None };
+        dead_letters.record(&original, topic, failure, &headers)
+    };
+    (1..=pieces).map(piece).collect()
+}
+
+/// Number of pieces of a body that is refused whole.
+pub(super) fn pieces(body: &[u8]) -> usize {
+    body.len().div_ceil(PIECE_BYTES).max(1)
+}
+
+/// Identifies a letter: by the delivery, the record that failed, and the failure.
+fn letter_id(context: &[u8], record: Option<&str>, failure: &Failure, body: &[u8]) -> String {
     let record = record.unwrap_or_default();
     let parts = [context, record.as_bytes(), failure.class.as_bytes(), failure.message.as_bytes()];
     content_id(&parts, body)
@@ -155,15 +196,15 @@ pub(super) fn id(context: &[u8], record: Option<&str>, failure: &Failure, body: 
 
 /// Pieces of one letter, in whatever order and however often they come.
 #[derive(Debug)]
-pub struct Joining {
-    piece: Piece,
+pub struct LetterJoin {
+    piece: LetterPiece,
     parts: BTreeMap<u32, Bytes>,
 }
 
-impl Joining {
+impl LetterJoin {
     /// Begins with any piece of a letter.
     #[must_use]
-    pub fn new(piece: Piece) -> Self {
+    pub fn new(piece: LetterPiece) -> Self {
         Self { piece, parts: BTreeMap::new() }
     }
 
@@ -193,23 +234,23 @@ impl Joining {
     ///
     /// # Errors
     /// Pieces are missing, or the whole is not what they say it is.
-    pub fn join(self) -> Result<Bytes, Unusable> {
+    pub fn join(self) -> Result<Bytes, UnusableLetter> {
         let missing = self.missing();
         if !missing.is_empty() {
-            return Err(Unusable::Incomplete { missing, of: self.piece.of });
+            return Err(UnusableLetter::Incomplete { missing, of: self.piece.of });
         }
         let mut whole = BytesMut::with_capacity(self.held());
         self.parts.values().for_each(|part| whole.extend_from_slice(part));
         let sound = whole.len() as u64 == self.piece.size
             && HEXLOWER.encode(&Sha256::digest(&whole)) == self.piece.digest;
-        if sound { Ok(whole.freeze()) } else { Err(Unusable::Damaged) }
+        if sound { Ok(whole.freeze()) } else { Err(UnusableLetter::Damaged) }
     }
 }
 
 /// Why a letter cannot be joined or read again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unusable {
+pub enum UnusableLetter {
     /// Not all of it is there.
     #[error("piece {} of {of} missing: not written yet, or gone by the topic's retention", numbers(.missing))]
     Incomplete {
@@ -227,12 +268,12 @@ pub enum Unusable {
     /// It was no delivery.
     #[error("it was not received as a webhook, and only deliveries can be read again")]
     NoDelivery,
-    /// A later version has written it, or somebody else.
+    /// A later version or another program wrote it.
     #[error("its header {DELIVERY} is not readable")]
     Context,
 }
 
-impl Unusable {
+impl UnusableLetter {
     /// The letter stays what it is.
     #[must_use]
     pub fn retry(&self) -> Retry {
@@ -244,15 +285,15 @@ impl Unusable {
 ///
 /// # Errors
 /// It was none, or one that this version cannot read.
-pub fn delivery(headers: &[(String, Bytes)], body: Bytes) -> Result<Delivery, Unusable> {
-    let (_, context) = headers.iter().find(|(name, _)| name == DELIVERY).ok_or(Unusable::NoDelivery)?;
-    let context: Context = serde_json::from_slice(context).map_err(|_| Unusable::Context)?;
+pub fn delivery(headers: &[(String, Bytes)], body: Bytes) -> Result<Delivery, UnusableLetter> {
+    let (_, context) = headers.iter().find(|(name, _)| name == DELIVERY).ok_or(UnusableLetter::NoDelivery)?;
+    let context: DeliveryContext = serde_json::from_slice(context).map_err(|_| UnusableLetter::Context)?;
     Ok(Delivery { context: Arc::new(context), body })
 }
 
 /// The record that says that a letter has been replayed. `records` is what became of it.
 #[must_use]
-pub fn mark(topic: Arc<str>, place: Place, key: Bytes, records: usize) -> EncodedRecord {
+pub fn mark(topic: Arc<str>, place: LetterPosition, key: Bytes, records: usize) -> EncodedRecord {
     let value = serde_json::json!({ "replayed": place.to_string(), "records": records });
     let headers = vec![
         (REPLAYED, Bytes::from(place.to_string())),
@@ -279,93 +320,4 @@ fn numbers(missing: &[u32]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BODY: &[u8] = b"the whole of a delivery";
-
-    fn cut(letter: &str, of: usize) -> Vec<(Piece, Bytes)> {
-        let headers = Piece::headers(letter, BODY, of);
-        let size = BODY.len().div_ceil(of);
-        let piece = |(place, part): (usize, &'static [u8])| {
-            let headers = headers(place + 1).map(|(name, value)| (name.to_owned(), value));
-            (Piece::from_headers(&headers).unwrap().unwrap(), Bytes::from_static(part))
-        };
-        BODY.chunks(size).enumerate().map(piece).collect()
-    }
-
-    fn joined(pieces: &[(Piece, Bytes)]) -> Result<Bytes, Unusable> {
-        let mut joining = Joining::new(pieces[0].0.clone());
-        for (piece, bytes) in pieces {
-            joining.add(piece.number, bytes.clone());
-        }
-        joining.join()
-    }
-
-    #[test]
-    fn pieces_in_any_order_and_twice_are_the_whole() {
-        let mut pieces = cut("a", 3);
-        pieces.reverse();
-        pieces.extend(cut("a", 3));
-
-        assert_eq!(joined(&pieces).unwrap(), BODY);
-    }
-
-    #[test]
-    fn a_missing_piece_is_named_and_a_changed_one_is_noticed() {
-        let pieces = cut("a", 3);
-        let mut changed = pieces.clone();
-        changed[1].1 = Bytes::from_static(b"E of a d");
-        let missing = joined(&[pieces[0].clone(), pieces[2].clone()]);
-
-        assert_eq!(missing, Err(Unusable::Incomplete { missing: vec![2], of: 3 }));
-        assert_eq!(joined(&changed), Err(Unusable::Damaged));
-    }
-
-    #[test]
-    fn letters_that_differ_in_anything_have_different_ids() {
-        let failure = |message: &str| Failure {
-            stage: crate::publish::PublishStage::Produce,
-            class: "kafka::Error",
-            message: message.to_owned(),
-            causes: Vec::new(),
-        };
-        let one = id(b"{}", None, &failure("a"), BODY);
-
-        assert_eq!(one, id(b"{}", None, &failure("a"), BODY));
-        for other in [
-            id(b"{1}", None, &failure("a"), BODY),
-            id(b"{}", Some("x"), &failure("a"), BODY),
-            id(b"{}", None, &failure("b"), BODY),
-            id(b"{}", None, &failure("a"), &BODY[1..]),
-        ] {
-            assert_ne!(one, other);
-        }
-    }
-
-    #[test]
-    fn headers_that_no_piece_of_ours_has_are_refused() {
-        let headers = |numbers: &str| {
-            let mut headers: Vec<_> =
-                Piece::headers("a", BODY, 2)(1).map(|(name, value)| (name.to_owned(), value)).into();
-            headers[1].1 = Bytes::from(numbers.to_owned());
-            headers
-        };
-
-        for wrong in ["", "1", "0/2", "3/2", "1/2000000000", "a/b", "1/2/3"] {
-            assert_eq!(Piece::from_headers(&headers(wrong)), Err(Unusable::Piece), "{wrong}");
-        }
-        assert_eq!(Piece::from_headers(&headers("1/2")[..3]), Err(Unusable::Piece), "without a digest");
-        assert_eq!(Piece::from_headers(&[]), Ok(None));
-    }
-
-    #[test]
-    fn a_place_is_read_as_it_is_written_and_nothing_else_is() {
-        let place = Place { partition: 3, offset: 42 };
-
-        assert_eq!(place.to_string().parse(), Ok(place));
-        for wrong in ["", "3", "@", "3@", "@42", "-3@42", "3@-1", "3@4 2", "3@99999999999999999999", "3:42"] {
-            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
-        }
-    }
-}
+mod tests;

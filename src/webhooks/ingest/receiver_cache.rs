@@ -1,7 +1,7 @@
-//! `receivers.json`: who was received when Kafka was last heard of, for a start while it is away.
+//! `receivers.json`: the connectors of the config topic when it was last read, for a start without Kafka.
 //!
-//! It holds every `WebhookSource` as the config topic has it, references unresolved, and what it should be doing. The ids of
-//! schemas have a file of their own ([`avro::Ids`](crate::avro::Ids)).
+//! It holds every `WebhookSource` with unresolved references and its target state. Schema ids have another file
+//! ([`avro::Ids`](crate::avro::Ids)).
 
 use std::{
     collections::BTreeMap,
@@ -14,44 +14,44 @@ use serde::{Deserialize, Serialize};
 
 use base::durable;
 
-use super::table::Listed;
+use super::receiver_configs::ListedConnector;
 use crate::{config::connector::TargetState, state::configs::Properties};
 
 const FILE: &str = "receivers.json";
 /// Thousands of connectors fit; a larger file is not ours.
-const LARGEST: u64 = 64 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
 /// The one format there is.
 const FORMAT: u32 = 1;
 
 /// The file.
 #[derive(Debug)]
-pub(super) struct Cache {
+pub(super) struct ReceiverCache {
     path: PathBuf,
     /// What it holds, where it was written or read by us.
-    written: Option<BTreeMap<String, Listed>>,
+    written: Option<BTreeMap<String, ListedConnector>>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Content {
+struct CacheContent {
     format: u32,
-    connectors: BTreeMap<String, Entry>,
+    connectors: BTreeMap<String, CachedConnector>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct CachedConnector {
     config: Arc<Properties>,
     target: String,
 }
 
-impl Cache {
+impl ReceiverCache {
     /// Reads what an earlier run left; what cannot be used is warned about and left out. Blocks.
-    pub(super) fn load(state_dir: &Path) -> (Self, BTreeMap<String, Listed>) {
+    pub(super) fn load(state_dir: &Path) -> (Self, BTreeMap<String, ListedConnector>) {
         let path = state_dir.join(FILE);
         let found = match read(&path) {
             Ok(found) => found,
             Err(error) => {
                 let path = path.display();
-                tracing::warn!(%path, %error, "receivers of an earlier run cannot be read; Kafka tells them");
+                tracing::warn!(%path, %error, "cannot read the receivers of the last run; they are loaded from Kafka");
                 None
             }
         };
@@ -60,15 +60,18 @@ impl Cache {
     }
 
     /// Keeps this for the next start. Whether it is kept: a failure is logged, and to be tried again.
-    pub(super) async fn save(&mut self, listed: &BTreeMap<String, Listed>) -> bool {
+    pub(super) async fn save(&mut self, listed: &BTreeMap<String, ListedConnector>) -> bool {
         if self.written.as_ref() == Some(listed) {
             return true;
         }
         let path = self.path.clone();
-        let entry = |(name, one): (&String, &Listed)| {
-            (name.clone(), Entry { config: Arc::clone(&one.config), target: one.target.name().to_owned() })
+        let entry = |(name, one): (&String, &ListedConnector)| {
+            (
+                name.clone(),
+                CachedConnector { config: Arc::clone(&one.config), target: one.target.name().to_owned() },
+            )
         };
-        let content = Content { format: FORMAT, connectors: listed.iter().map(entry).collect() };
+        let content = CacheContent { format: FORMAT, connectors: listed.iter().map(entry).collect() };
         let write = move || durable::replace(&path, &serde_json::to_vec_pretty(&content)?);
         match durable::off_runtime(write).await {
             Ok(()) => self.written = Some(listed.clone()),
@@ -87,15 +90,15 @@ impl Cache {
     }
 }
 
-fn read(path: &Path) -> io::Result<Option<BTreeMap<String, Listed>>> {
-    let Some(content) = durable::read(path, LARGEST)? else { return Ok(None) };
-    let content: Content = serde_json::from_slice(&content)?;
+fn read(path: &Path) -> io::Result<Option<BTreeMap<String, ListedConnector>>> {
+    let Some(content) = durable::read(path, MAX_FILE_BYTES)? else { return Ok(None) };
+    let content: CacheContent = serde_json::from_slice(&content)?;
     if content.format != FORMAT {
         return Err(io::Error::other(format!("format {} is of another version", content.format)));
     }
-    let listed = |(name, entry): (String, Entry)| {
+    let listed = |(name, entry): (String, CachedConnector)| {
         let target = TargetState::parse(&entry.target)?;
-        Some((name, Listed { config: entry.config, target }))
+        Some((name, ListedConnector { config: entry.config, target }))
     };
     content
         .connectors
@@ -112,9 +115,9 @@ mod tests {
 
     use super::*;
 
-    fn listed(secret: &str) -> BTreeMap<String, Listed> {
+    fn listed(secret: &str) -> BTreeMap<String, ListedConnector> {
         let config = Properties::from([("accounting.secret".to_owned(), secret.to_owned())]);
-        let one = |target| Listed { config: Arc::new(config.clone()), target };
+        let one = |target| ListedConnector { config: Arc::new(config.clone()), target };
         BTreeMap::from([
             ("a".to_owned(), one(TargetState::Paused)),
             ("b".to_owned(), one(TargetState::Running)),
@@ -122,19 +125,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_kept_comes_back_with_its_references_and_an_older_file_gives_way() {
+    async fn saved_receivers_load_with_their_references() {
         let directory = tempfile::tempdir().unwrap();
-        let (mut cache, none) = Cache::load(directory.path());
+        let (mut cache, none) = ReceiverCache::load(directory.path());
 
         assert!(cache.save(&listed("${env:ONE}")).await);
         assert!(cache.save(&listed("${env:TWO}")).await);
 
         assert!(none.is_empty());
-        assert_eq!(Cache::load(directory.path()).1, listed("${env:TWO}"));
+        assert_eq!(ReceiverCache::load(directory.path()).1, listed("${env:TWO}"));
     }
 
     #[tokio::test]
-    async fn what_is_no_cache_of_ours_is_left_out_and_replaced() {
+    async fn a_foreign_cache_file_is_ignored_and_replaced() {
         let directory = tempfile::tempdir().unwrap();
         for content in [
             "",
@@ -144,25 +147,25 @@ mod tests {
         ] {
             fs::write(directory.path().join(FILE), content).unwrap();
 
-            let (mut cache, found) = Cache::load(directory.path());
+            let (mut cache, found) = ReceiverCache::load(directory.path());
 
             assert!(found.is_empty(), "{content}");
             assert!(cache.save(&listed("x")).await, "{content}");
-            assert_eq!(Cache::load(directory.path()).1, listed("x"), "{content}");
+            assert_eq!(ReceiverCache::load(directory.path()).1, listed("x"), "{content}");
         }
     }
 
     #[tokio::test]
-    async fn what_could_not_be_kept_is_kept_once_it_can_be() {
+    async fn a_failed_save_is_repeated() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("state");
-        let (mut cache, _) = Cache::load(&place);
+        let (mut cache, _) = ReceiverCache::load(&place);
 
         let refused = cache.save(&listed("x")).await;
         fs::create_dir(&place).unwrap();
 
         assert!(!refused);
         assert!(cache.save(&listed("x")).await);
-        assert_eq!(Cache::load(&place).1, listed("x"));
+        assert_eq!(ReceiverCache::load(&place).1, listed("x"));
     }
 }

@@ -1,8 +1,8 @@
-//! What the reconciler would do, found out without doing it: on any worker, whoever runs the task.
+//! What the reconciler would do, without doing it: on any worker, whichever runs the task.
 //!
-//! The plan is made as the task makes it, on a copy of the ledger. What only asks is asked once; of what would change something it
-//! is assumed that the provider does as its document says. Where the plan would wait, time is moved on, until everything is as
-//! it is wanted or nothing more comes of it.
+//! The plan is made as the task makes it, on a copy of the ledger. Each question is asked once; calls that would change something are
+//! assumed to succeed as the document says. If the plan would wait, time moves on, until everything is as declared or the plan makes no
+//! progress.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,28 +14,34 @@ use tokio::time::Instant;
 
 use model::{Moment, Nonce, Target};
 
-use super::{Desired, Failure, Stop, calls::Calls, draw, no_ledger, read, want_since};
+use super::{
+    calls::{CallStop, ProviderCalls},
+    desired::DesiredState,
+    task::{draw, no_ledger, read, want_since},
+};
 use crate::{
     config,
     logins::access::ApiAccess,
+    plugin::Failure,
     state::{configs::Properties, state_topic::StateTopics, subscriptions::SubscriptionState},
     webhooks::subscriptions::{
-        Call, Listed, Memory, Outcome, Plan, Rules, Seen, Situation, Wanted, plan, settle,
+        CallOutcome, DesiredSubscription, ListedHook, PlanInput, PlannerMemory, PollIntervals, ProviderCall,
+        SubscriptionPlan, SubscriptionRules, WebhookSnapshot, plan, settle,
     },
 };
 
-/// Plans one after the other, at most.
-const PLANS: u32 = 256;
-/// Steps that are shown, at most.
-const STEPS: usize = 1_000;
+/// Most plans in a row.
+const MAX_PLANS: u32 = 256;
+/// Most steps that are shown.
+const MAX_STEPS: usize = 1_000;
 
-/// A time that does not come, in microseconds; and one that nobody looks ahead for.
+/// A time that never comes, and the longest time that a dry run looks ahead, in microseconds.
 const NEVER: i64 = i64::MAX / 8;
-const FAR: i64 = 400 * 86_400 * 1_000_000;
+const MAX_LOOK_AHEAD: i64 = 400 * 86_400 * 1_000_000;
 
-/// What it takes to look.
+/// What a dry run needs.
 #[derive(Debug, Clone, Copy)]
-pub struct Desk<'a> {
+pub struct DryRunContext<'a> {
     /// The worker's configuration.
     pub worker: &'a Arc<config::Worker>,
     /// Who it is.
@@ -48,97 +54,101 @@ pub struct Desk<'a> {
 
 /// What the reconciler would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Look {
-    /// In this order, as far as order matters; nothing that only asks.
-    pub steps: Vec<Planned>,
-    /// Whether everything is as it is wanted already.
+pub struct DryRun {
+    /// Calls that change something, in order.
+    pub steps: Vec<DryRunStep>,
+    /// Whether everything is already as declared.
     pub converged: bool,
-    /// What keeps it from being so after these steps, in words.
+    /// Why it is not after these steps, in words.
     pub problems: Vec<String>,
 }
 
 /// A call that would be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Planned {
-    /// [`Call::name`].
+pub struct DryRunStep {
+    /// [`ProviderCall::name`].
     pub call: &'static str,
-    /// What it is about.
+    /// Its target.
     pub target: Option<Target>,
     /// The provider's id, where there is one.
     pub id: Option<String>,
-    /// Why, for people.
+    /// The reason, for people.
     pub why: String,
 }
 
-/// Asks the provider how things stand and says what would be done, all before `end`. Changes nothing. `removed` is whether people
-/// want everything removed, whatever they have wished before.
+/// Reads the state at the provider and returns what would be done, all before `end`. Changes nothing. `removed`: as if the operator
+/// removed all subscriptions.
 ///
 /// # Errors
 /// The configuration cannot be used here, or the provider or Kafka cannot be asked.
-pub async fn look(
-    desk: Desk<'_>,
+pub async fn dry_run(
+    desk: DryRunContext<'_>,
     connector: &str,
     config: &Arc<Properties>,
     removed: bool,
     end: Instant,
-) -> Result<Look, Failure> {
+) -> Result<DryRun, Failure> {
     let desired = read(connector, config, &desk.worker.providers, desk.worker).await?;
     if !desired.source.manage_subscriptions {
-        return Ok(Look { converged: true, ..Look::default() });
+        return Ok(DryRun { converged: true, ..DryRun::default() });
     }
-    let calls = Calls::new(desk.access, connector, &desired.source)?;
+    let calls = ProviderCalls::new(desk.access, connector, &desired.source)?;
     let handle = desk.ledgers.of(&desired.source.common.topic_prefix).await;
     let handle = handle.map_err(|error| no_ledger("read the ledger of subscriptions", error))?;
     let ledger = handle.map(|handle| handle.ledger(connector)).unwrap_or_default();
-    let answers = Answers { calls, desired: &desired, ledger: &ledger, end, asked: BTreeMap::new() };
+    let answers = DryRunProvider { calls, desired: &desired, ledger: &ledger, end, asked: BTreeMap::new() };
     let wanted = if removed { BTreeMap::new() } else { desired.wanted.clone() };
-    let scratch = Scratch::new(connector, desk.worker_id, &desired, wanted, ledger.clone());
+    let scratch = DryRunState::new(connector, desk.worker_id, &desired, wanted, ledger.clone());
     scratch.run(answers).await
 }
 
-/// A copy of everything that a plan follows from.
-struct Scratch<'a> {
+/// Copies of the inputs of a plan.
+struct DryRunState<'a> {
     connector: &'a str,
     worker_id: &'a str,
-    wanted: BTreeMap<Target, Wanted>,
-    rules: Rules,
+    wanted: BTreeMap<Target, DesiredSubscription>,
+    rules: SubscriptionRules,
     ledger: SubscriptionState,
-    memory: Memory,
+    memory: PlannerMemory,
     now: i64,
 }
 
-impl<'a> Scratch<'a> {
+impl<'a> DryRunState<'a> {
     fn new(
         connector: &'a str,
         worker_id: &'a str,
-        desired: &Desired,
-        wanted: BTreeMap<Target, Wanted>,
+        desired: &DesiredState,
+        wanted: BTreeMap<Target, DesiredSubscription>,
         mut ledger: SubscriptionState,
     ) -> Self {
-        let (mut memory, now) = (Memory::default(), Moment::now().micros());
+        let (mut memory, now) = (PlannerMemory::default(), Moment::now().micros());
         want_since(&mut memory, desired, now);
-        // Each is asked about once, whenever it was last, and never again.
+        // Each is read once.
         for one in ledger.subscriptions.values_mut() {
             one.checked_at = None;
         }
-        let rules = Rules { poll: NEVER, names: NEVER, ..desired.rules.clone() };
+        let rules = SubscriptionRules {
+            intervals: PollIntervals { poll: NEVER, names: NEVER },
+            ..desired.rules.clone()
+        };
         Self { connector, worker_id, wanted, rules, ledger, memory, now }
     }
 
-    async fn run(mut self, mut answers: Answers<'_>) -> Result<Look, Failure> {
-        let mut look = Look { converged: true, ..Look::default() };
+    async fn run(mut self, mut answers: DryRunProvider<'_>) -> Result<DryRun, Failure> {
+        let mut look = DryRun { converged: true, ..DryRun::default() };
         let (mut problems, mut stands) = (BTreeSet::new(), true);
-        for _ in 0..PLANS {
-            let Plan { changes, steps, again_at, converged, problems: told } = plan(&self.situation());
+        for _ in 0..MAX_PLANS {
+            let SubscriptionPlan { changes, steps, again_at, converged, problems: told } =
+                plan(&self.input());
             stands = converged;
             problems.extend(told);
             for change in &changes {
                 self.ledger.apply(change);
             }
             if steps.is_empty() && changes.is_empty() {
-                // Wanting nothing more is the end; waiting for something is not, as long as it comes.
-                match again_at.filter(|at| !converged && at.saturating_sub(self.now) < FAR) {
-                    Some(at) if look.steps.len() < STEPS => self.now = at.max(self.now + 1),
+                // Without changes the run ends, unless the plan waits for a time.
+                match again_at.filter(|at| !converged && at.saturating_sub(self.now) < MAX_LOOK_AHEAD) {
+                    Some(at) if look.steps.len() < MAX_STEPS => self.now = at.max(self.now + 1),
                     _ => break,
                 }
                 continue;
@@ -151,10 +161,10 @@ impl<'a> Scratch<'a> {
                     look.steps.push(planned(&step.call, step.why));
                 }
                 let outcome = answers.of(&step.call, &self.ledger).await?;
-                if let Outcome::Failed { words, .. } = &outcome {
+                if let CallOutcome::Failed { words, .. } = &outcome {
                     problems.insert(words.clone());
                 }
-                let (changes, memory) = settle(&self.situation(), &step.call, &outcome);
+                let (changes, memory) = settle(&self.input(), &step.call, &outcome);
                 self.memory = memory;
                 for change in &changes {
                     self.ledger.apply(change);
@@ -169,8 +179,8 @@ impl<'a> Scratch<'a> {
         Ok(look)
     }
 
-    fn situation(&self) -> Situation<'_> {
-        Situation {
+    fn input(&self) -> PlanInput<'_> {
+        PlanInput {
             connector: self.connector,
             worker: self.worker_id,
             now: self.now,
@@ -184,40 +194,40 @@ impl<'a> Scratch<'a> {
     }
 }
 
-fn planned(call: &Call, why: String) -> Planned {
+fn planned(call: &ProviderCall, why: String) -> DryRunStep {
     let id = match call {
-        Call::Enable(one) | Call::Move(one) | Call::Delete(one) => one.id.clone(),
+        ProviderCall::Enable(one) | ProviderCall::Move(one) | ProviderCall::Delete(one) => one.id.clone(),
         _ => None,
     };
-    Planned { call: call.name(), target: call.target(), id, why }
+    DryRunStep { call: call.name(), target: call.target(), id, why }
 }
 
-/// What the provider says, or would.
-struct Answers<'a> {
-    calls: Calls,
-    desired: &'a Desired,
-    /// As it stands for everybody: what is not in it was only assumed.
+/// The provider: its answers, and assumed ones.
+struct DryRunProvider<'a> {
+    calls: ProviderCalls,
+    desired: &'a DesiredState,
+    /// The real ledger: what is not in it was assumed.
     ledger: &'a SubscriptionState,
     end: Instant,
-    /// Asked once each.
-    asked: BTreeMap<String, Outcome>,
+    /// Answers; each question is asked once.
+    asked: BTreeMap<String, CallOutcome>,
 }
 
-impl Answers<'_> {
-    async fn of(&mut self, call: &Call, scratch: &SubscriptionState) -> Result<Outcome, Failure> {
+impl DryRunProvider<'_> {
+    async fn of(&mut self, call: &ProviderCall, scratch: &SubscriptionState) -> Result<CallOutcome, Failure> {
         if !call.only_asks() {
             return Ok(assumed(call));
         }
-        if let Call::Read(one) = call
+        if let ProviderCall::Read(one) = call
             && self.ledger.subscriptions.get(&one.nonce) != Some(&**one)
             && let Some(outcome) = self.assumed_of(&one.nonce, scratch)
         {
             return Ok(outcome);
         }
         let name = match call {
-            Call::Read(one) => format!("read {}", one.nonce),
-            Call::Identify { id, .. } => format!("identify {id}"),
-            Call::Names(resource) => format!("names {}", resource.name()),
+            ProviderCall::Read(one) => format!("read {}", one.nonce),
+            ProviderCall::Identify { id, .. } => format!("identify {id}"),
+            ProviderCall::Names(resource) => format!("names {}", resource.name()),
             _ => call.name().to_owned(),
         };
         let known = match self.asked.get(&name) {
@@ -225,10 +235,10 @@ impl Answers<'_> {
             None => {
                 let limit = Instant::now() + self.desired.request.max(Duration::from_millis(1));
                 let (outcome, stop) = self.calls.make(call, limit.min(self.end)).await;
-                if let Some(Stop::Fail(failure)) = stop {
+                if let Some(CallStop::Fail(failure)) = stop {
                     return Err(failure);
                 }
-                if let (Some(Stop::Wait(_)), Outcome::Failed { words, .. }) = (stop, &outcome) {
+                if let (Some(CallStop::Wait(_)), CallOutcome::Failed { words, .. }) = (stop, &outcome) {
                     return Err(Failure::passing(
                         "NoAccess",
                         format!("the provider cannot be asked: {words}"),
@@ -239,13 +249,13 @@ impl Answers<'_> {
             }
         };
         Ok(match known {
-            Outcome::Listed(hooks) => Outcome::Listed(self.with_assumed(hooks, scratch)),
+            CallOutcome::Listed(hooks) => CallOutcome::Listed(self.with_assumed(hooks, scratch)),
             known => known,
         })
     }
 
-    /// How one stands about which something was assumed; `None` where nothing was.
-    fn assumed_of(&self, nonce: &Nonce, scratch: &SubscriptionState) -> Option<Outcome> {
+    /// The assumed state of a subscription; `None`: nothing was assumed about it.
+    fn assumed_of(&self, nonce: &Nonce, scratch: &SubscriptionState) -> Option<CallOutcome> {
         let one = scratch.subscriptions.get(nonce)?;
         let before = self.ledger.subscriptions.get(nonce);
         let is_touched = before.is_none_or(|before| {
@@ -256,7 +266,7 @@ impl Answers<'_> {
             lines(before) != lines(one)
         });
         is_touched.then(|| {
-            Outcome::Seen(Seen {
+            CallOutcome::Seen(WebhookSnapshot {
                 name: Some(one.registered_name()),
                 url: Some(one.url.clone()),
                 active: Some(true),
@@ -267,16 +277,16 @@ impl Answers<'_> {
     }
 
     /// The list as it would be by then.
-    fn with_assumed(&self, hooks: Vec<Listed>, scratch: &SubscriptionState) -> Vec<Listed> {
+    fn with_assumed(&self, hooks: Vec<ListedHook>, scratch: &SubscriptionState) -> Vec<ListedHook> {
         let ended = |id: &str| scratch.by_id(id).is_some_and(|one| !one.phase.may_live());
-        let mut hooks: Vec<Listed> =
+        let mut hooks: Vec<ListedHook> =
             hooks.into_iter().filter(|hook| !hook.id.as_deref().is_some_and(ended)).collect();
         let made = scratch.subscriptions.values().filter(|one| {
             let is_new = !self.ledger.subscriptions.contains_key(&one.nonce);
             is_new && one.phase.may_live() && matches!(one.target, Target::Invoicing(_))
         });
         for one in made.filter(|one| !hooks.iter().any(|hook| hook.id == one.id)).collect::<Vec<_>>() {
-            hooks.push(Listed {
+            hooks.push(ListedHook {
                 id: one.id.clone(),
                 target: Some(one.target),
                 url: Some(one.url.clone()),
@@ -289,23 +299,23 @@ impl Answers<'_> {
     }
 }
 
-/// Lines of history that only a step leaves which changes something.
+/// Lines of history that only calls leave which change something.
 const ASSUMED: [&str; 3] = ["enabled", "moved to another address", "the move was answered"];
 
-/// What the document says of a success.
-fn assumed(call: &Call) -> Outcome {
+/// A success, as the document describes it.
+fn assumed(call: &ProviderCall) -> CallOutcome {
     let state = match (call, call.target()) {
         (_, Some(Target::Invoicing(_))) => None,
-        (Call::Subscribe(_), _) => Some(3),
-        (Call::Delete(_), _) => Some(5),
-        (Call::Enable(_), _) => Some(7),
+        (ProviderCall::Subscribe(_), _) => Some(3),
+        (ProviderCall::Delete(_), _) => Some(5),
+        (ProviderCall::Enable(_), _) => Some(7),
         _ => None,
     };
     let id = match call {
-        Call::Subscribe(one) => Some(format!("of {}", one.nonce)),
+        ProviderCall::Subscribe(one) => Some(format!("of {}", one.nonce)),
         _ => None,
     };
-    Outcome::Done { state, id, errors: Vec::new() }
+    CallOutcome::Done { state, id, errors: Vec::new() }
 }
 
 #[cfg(test)]

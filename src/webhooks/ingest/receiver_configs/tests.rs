@@ -4,32 +4,33 @@ use super::*;
 use crate::plugin::samples::{properties, webhook_config};
 
 /// With these keys over those of a connector that works.
-fn one(target: TargetState, changes: &[(&str, &str)]) -> Listed {
+fn one(target: TargetState, changes: &[(&str, &str)]) -> ListedConnector {
     let mut config = webhook_config();
     config.extend(properties(changes));
-    Listed { config: Arc::new(config), target }
+    ListedConnector { config: Arc::new(config), target }
 }
 
-fn all(listed: &[(&str, Listed)]) -> BTreeMap<String, Listed> {
+fn all(listed: &[(&str, ListedConnector)]) -> BTreeMap<String, ListedConnector> {
     listed.iter().map(|(name, listed)| ((*name).to_owned(), listed.clone())).collect()
 }
 
 /// Who is received, how, and for which prefix.
-fn states(table: &Table) -> Vec<String> {
-    let state =
-        |(name, one): (&str, &Received)| format!("{name} {:?} {}", one.receiver.state, one.receiver.prefix);
+fn states(table: &ReceiverConfigs) -> Vec<String> {
+    let state = |(name, one): (&str, &ReceivedConnector)| {
+        format!("{name} {:?} {}", one.receiver.state, one.receiver.prefix)
+    };
     table.received().map(state).collect()
 }
 
 #[test]
-fn a_connector_that_cannot_be_used_keeps_its_receiver_in_the_state_it_should_be_in() {
-    let (mut table, nothing) = (Table::default(), Providers::new([]));
+fn a_faulty_connector_keeps_its_receiver_in_the_new_target_state() {
+    let (mut table, nothing) = (ReceiverConfigs::default(), Providers::new([]));
     let broken = [("accounting.secret", "${env:SECRET}"), ("topic.prefix", "other")];
     table.apply(
         &all(&[("a", one(TargetState::Running, &[])), ("b", one(TargetState::Running, &[]))]),
         &nothing,
     );
-    assert_eq!(states(&table), ["a All acme", "b All acme"]);
+    assert_eq!(states(&table), ["a Running acme", "b Running acme"]);
 
     let listed = all(&[("a", one(TargetState::Paused, &broken)), ("b", one(TargetState::Stopped, &[]))]);
     table.apply(&listed, &nothing);
@@ -37,31 +38,31 @@ fn a_connector_that_cannot_be_used_keeps_its_receiver_in_the_state_it_should_be_
     let faults = table.faults();
     table.apply(&listed, &Providers::new([("SECRET".to_owned(), "0123456789abcdef".to_owned())]));
 
-    assert_eq!(kept, ["a SpoolOnly acme", "b Nothing acme"]);
+    assert_eq!(kept, ["a Paused acme", "b Stopped acme"]);
     assert_eq!(faults.keys().collect::<Vec<_>>(), ["a"]);
     assert!(table.faulty().is_empty(), "it is received as it was before");
     assert!(faults["a"].contains("accounting.secret"), "{faults:?}");
-    assert_eq!(states(&table), ["a SpoolOnly other", "b Nothing acme"]);
+    assert_eq!(states(&table), ["a Paused other", "b Stopped acme"]);
     assert!(table.faults().is_empty(), "what it refers to is there now");
 }
 
 #[test]
-fn one_that_never_worked_is_not_received_and_holds_up_nobody() {
-    let (mut table, nothing) = (Table::default(), Providers::new([]));
+fn one_that_never_worked_is_not_received() {
+    let (mut table, nothing) = (ReceiverConfigs::default(), Providers::new([]));
     let broken = one(TargetState::Running, &[("accounting.secret", "short")]);
 
     table.apply(&all(&[("a", broken), ("b", one(TargetState::Running, &[]))]), &nothing);
 
-    assert_eq!(states(&table), ["b All acme"]);
-    assert_eq!(table.faulty(), [Faulty { connector: "a".to_owned(), segment: None }]);
+    assert_eq!(states(&table), ["b Running acme"]);
+    assert_eq!(table.faulty(), [FaultyReceiver { connector: "a".to_owned(), segment: None }]);
     assert!(table.faults().contains_key("a"));
     table.apply(&BTreeMap::new(), &nothing);
     assert!(states(&table).is_empty() && table.faults().is_empty(), "both are gone");
 }
 
 #[test]
-fn a_segment_is_the_first_names_and_the_others_once_that_has_gone() {
-    let (mut table, nothing) = (Table::default(), Providers::new([]));
+fn a_segment_belongs_to_the_first_name_until_it_is_gone() {
+    let (mut table, nothing) = (ReceiverConfigs::default(), Providers::new([]));
     let hooks = [
         ("invoicing.hooks", "Customer:Created"),
         ("invoicing.secret", "0123456789abcdef0123456789abcdef"),
@@ -70,18 +71,18 @@ fn a_segment_is_the_first_names_and_the_others_once_that_has_gone() {
     let (a, b) = (one(TargetState::Running, &hooks), one(TargetState::Running, &hooks));
 
     table.apply(&all(&[("b", b.clone())]), &nothing);
-    assert_eq!(states(&table), ["b All acme"]);
+    assert_eq!(states(&table), ["b Running acme"]);
     table.apply(&all(&[("a", a), ("b", b.clone())]), &nothing);
-    assert_eq!(states(&table), ["a All acme"]);
+    assert_eq!(states(&table), ["a Running acme"]);
     assert!(table.faults()["b"].contains("the segment that a receives under"), "{:?}", table.faults());
     let segment = Some("Invoicing".to_owned());
-    assert_eq!(table.faulty(), [Faulty { connector: "b".to_owned(), segment }]);
+    assert_eq!(table.faulty(), [FaultyReceiver { connector: "b".to_owned(), segment }]);
     table.apply(&all(&[("b", b)]), &nothing);
-    assert_eq!(states(&table), ["b All acme"]);
+    assert_eq!(states(&table), ["b Running acme"]);
 }
 
 /// A connector whose secret is in a file, and where that is.
-fn referring(reload: &str) -> (tempfile::TempDir, BTreeMap<String, Listed>) {
+fn referring(reload: &str) -> (tempfile::TempDir, BTreeMap<String, ListedConnector>) {
     let directory = tempfile::tempdir().unwrap();
     let reference = format!("${{dir:{}:secret}}", directory.path().display());
     let changes = [("accounting.secret", reference.as_str()), ("config.action.reload", reload)];
@@ -89,61 +90,64 @@ fn referring(reload: &str) -> (tempfile::TempDir, BTreeMap<String, Listed>) {
     (directory, listed)
 }
 
-fn receiver(table: &Table, name: &str) -> Arc<Receiver> {
+fn receiver(table: &ReceiverConfigs, name: &str) -> Arc<Receiver> {
     let (_, received) = table.received().find(|(found, _)| *found == name).unwrap();
     Arc::clone(&received.receiver)
 }
 
 #[test]
-fn a_changed_reference_counts_once_two_looks_have_found_the_same() {
-    let (mut table, nothing) = (Table::default(), Providers::new([]));
+fn a_changed_reference_applies_once_two_reads_agree() {
+    let (mut table, nothing) = (ReceiverConfigs::default(), Providers::new([]));
     let (directory, listed) = referring("restart");
     let write = |text: &str| fs::write(directory.path().join("secret"), text).unwrap();
-    let settled = || Looked::default();
-    let unsettled = || Looked { unsettled: true, ..Looked::default() };
+    let settled = || ReferenceChanges::default();
+    let unsettled = || ReferenceChanges { unsettled: true, ..ReferenceChanges::default() };
     write("the first secret of all");
     table.apply(&listed, &nothing);
     let (first, other) = (receiver(&table, "a"), receiver(&table, "b"));
-    assert_eq!(table.look(&nothing), settled());
+    assert_eq!(table.recheck_references(&nothing), settled());
 
     write("the second secret, half");
-    assert_eq!(table.look(&nothing), unsettled());
+    assert_eq!(table.recheck_references(&nothing), unsettled());
     write("the second secret, half of it");
-    assert_eq!(table.look(&nothing), unsettled());
+    assert_eq!(table.recheck_references(&nothing), unsettled());
     table.apply(&listed, &nothing);
     assert!(Arc::ptr_eq(&receiver(&table, "a"), &first), "half of a secret counts");
-    assert_eq!(table.look(&nothing), Looked { stale: vec!["a".to_owned()], unsettled: false });
+    assert_eq!(
+        table.recheck_references(&nothing),
+        ReferenceChanges { stale: vec!["a".to_owned()], unsettled: false }
+    );
     table.apply(&listed, &nothing);
 
     assert!(!Arc::ptr_eq(&receiver(&table, "a"), &first), "the new secret does not count");
-    assert!(Arc::ptr_eq(&receiver(&table, "b"), &other), "one that refers to nothing was made anew");
-    assert_eq!(table.look(&nothing), settled());
+    assert!(Arc::ptr_eq(&receiver(&table, "b"), &other), "one without references was rebuilt");
+    assert_eq!(table.recheck_references(&nothing), settled());
 }
 
 #[test]
-fn a_reference_that_does_not_resolve_for_a_while_is_a_fault_and_changes_nothing() {
-    let (mut table, nothing) = (Table::default(), Providers::new([]));
+fn an_unresolved_reference_is_a_fault_and_changes_nothing() {
+    let (mut table, nothing) = (ReceiverConfigs::default(), Providers::new([]));
     let (directory, listed) = referring("restart");
     let file = directory.path().join("secret");
     fs::write(&file, "the first secret of all").unwrap();
     table.apply(&listed, &nothing);
 
     fs::remove_file(&file).unwrap();
-    let looked = table.look(&nothing);
+    let references = table.recheck_references(&nothing);
     table.apply(&listed, &nothing);
     let (kept, faults) = (states(&table), table.faults());
     fs::write(&file, "the first secret of all").unwrap();
     table.apply(&listed, &nothing);
 
-    assert_eq!(looked.stale, ["a"]);
-    assert_eq!(kept, ["a All acme", "b All acme"]);
+    assert_eq!(references.stale, ["a"]);
+    assert_eq!(kept, ["a Running acme", "b Running acme"]);
     assert!(faults["a"].contains("accounting.secret"), "{faults:?}");
-    assert!(table.faults().is_empty() && table.look(&nothing) == Looked::default());
+    assert!(table.faults().is_empty() && table.recheck_references(&nothing) == ReferenceChanges::default());
 }
 
 #[test]
 fn who_asks_for_no_reload_gets_none() {
-    let (mut table, nothing) = (Table::default(), Providers::new([]));
+    let (mut table, nothing) = (ReceiverConfigs::default(), Providers::new([]));
     let (directory, listed) = referring("none");
     let file = directory.path().join("secret");
     fs::write(&file, "the first secret of all").unwrap();
@@ -151,5 +155,8 @@ fn who_asks_for_no_reload_gets_none() {
 
     fs::write(&file, "the second secret of all").unwrap();
 
-    assert_eq!([table.look(&nothing), table.look(&nothing)], [Looked::default(), Looked::default()]);
+    assert_eq!(
+        [table.recheck_references(&nothing), table.recheck_references(&nothing)],
+        [ReferenceChanges::default(), ReferenceChanges::default()]
+    );
 }

@@ -1,0 +1,79 @@
+//! The states of a subscription, each with what decisions in it need.
+//!
+//! The record in Kafka is flat: a phase, and fields that only some phases have. The planner decides on [`Lifecycle`], which is built from
+//! the record and has no field that its state does not have.
+
+use model::{Subscription, SubscriptionPhase};
+
+use super::PlanInput;
+
+/// How often enabling is tried before a subscription is followed by another.
+pub(super) const MAX_ENABLE_ATTEMPTS: u32 = 3;
+
+/// The state of a subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lifecycle {
+    /// The subscribe call may be on its way until then.
+    Intended { until: i64 },
+    /// At the provider, and no receiver has accepted it.
+    Awaiting { is_overdue: bool, acknowledged_at: Option<i64>, checked_at: Option<i64> },
+    /// Deliveries are sent.
+    Active { since: Option<i64>, checked_at: Option<i64> },
+    /// The provider has disabled or paused it.
+    Disabled { can_be_enabled: bool, checked_at: Option<i64> },
+    /// To be deleted, and may have been.
+    Ending { checked_at: Option<i64> },
+    /// Gone, or never made.
+    Ended,
+}
+
+impl Lifecycle {
+    pub(super) fn of(input: &PlanInput<'_>, one: &Subscription) -> Self {
+        let PlanInput { ledger, memory, rules, now, .. } = input;
+        let checked_at = one.checked_at;
+        match one.phase {
+            SubscriptionPhase::Intended => {
+                Self::Intended { until: one.since.saturating_add(rules.limits.intent) }
+            }
+            SubscriptionPhase::Awaiting => Self::Awaiting {
+                is_overdue: one.since.saturating_add(rules.limits.acknowledge) <= *now,
+                acknowledged_at: one
+                    .id
+                    .as_ref()
+                    .and_then(|id| ledger.acknowledges.get(id))
+                    .map(|acknowledge| acknowledge.received_at),
+                checked_at,
+            },
+            SubscriptionPhase::Active => Self::Active { since: one.active_since, checked_at },
+            SubscriptionPhase::Disabled => Self::Disabled {
+                // No call resumes a hook.
+                can_be_enabled: one.target.resource().is_some()
+                    && memory
+                        .refused
+                        .enable
+                        .get(&one.nonce)
+                        .is_none_or(|attempts| *attempts < MAX_ENABLE_ATTEMPTS),
+                checked_at,
+            },
+            SubscriptionPhase::Ending => Self::Ending { checked_at },
+            SubscriptionPhase::Ended => Self::Ended,
+        }
+    }
+
+    /// Whether it delivers, or may without another subscription.
+    pub(super) const fn is_alive(self) -> bool {
+        !matches!(self, Self::Ending { .. } | Self::Ended | Self::Disabled { can_be_enabled: false, .. })
+    }
+
+    /// Order of preference among those that fit.
+    pub(super) const fn rank(self) -> u8 {
+        match self {
+            Self::Active { .. } => 0,
+            Self::Disabled { .. } => 1,
+            Self::Awaiting { .. } => 2,
+            Self::Intended { .. } => 3,
+            Self::Ending { .. } => 4,
+            Self::Ended => 5,
+        }
+    }
+}
