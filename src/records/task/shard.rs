@@ -406,7 +406,7 @@ impl Shard {
         let Some(commit) = self.commit.take() else { return Ok(None) };
         if !self.held.is_empty() {
             // Alone, so that no further refusal can hold it back again.
-            let mut batch = Batch::default();
+            let mut batch = schedule::Batch::default();
             self.held.add_to(&mut batch);
             self.lists.add_counts(&mut batch);
             return Ok(Some(commit.write(batch).boxed()));
