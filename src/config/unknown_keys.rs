@@ -10,7 +10,7 @@ pub(crate) struct KnownKeys {
     pub(crate) declared: &'static [&'static [ConfigKey]],
     /// Keys declared for other configurations, with the name of that configuration.
     pub(crate) declared_elsewhere: &'static [(&'static [ConfigKey], &'static str)],
-    /// Kafka Connect features that are refused, with the reason and remedy. A name ending in a dot matches_pattern what follows.
+    /// Kafka Connect features that are refused, with the reason and remedy. A name with a trailing dot matches everything below it.
     pub(crate) unsupported: &'static [(&'static str, &'static str, &'static str)],
     /// Kafka Connect keys and removed keys of ours that are accepted without effect, with the reason.
     pub(crate) ignored: &'static [(&'static str, &'static str)],

@@ -25,6 +25,9 @@ const TEXT_LIMIT: usize = 4096;
 /// Longest body, in bytes: with its key and headers it has to be a record that a producer takes.
 const BODY_LIMIT: usize = kafka::MAX_RECORD_BYTES - (128 << 10);
 
+/// Value of `__connect.errors.class.name`. Consumers may filter by it, so it does not follow the path of the module.
+const CLASS_NAME: &str = "tributary::pipeline::dead_letter";
+
 /// How many bytes a body had that was cut.
 const CUT: &str = "tributary.cut.from";
 
@@ -83,7 +86,7 @@ impl DeadLetters {
         put("__connect.errors.connector.name", &self.connector);
         put("__connect.errors.task.id", &self.task.to_string());
         put("__connect.errors.stage", connect_stage(failure.stage));
-        put("__connect.errors.class.name", module_path!());
+        put("__connect.errors.class.name", CLASS_NAME);
         put("__connect.errors.exception.class.name", failure.class);
         put("__connect.errors.exception.message", &failure.message);
         put("__connect.errors.exception.stacktrace", &stack_trace(failure));
@@ -197,6 +200,7 @@ mod tests {
         assert_eq!(headers["__connect.errors.connector.name"], "hooks");
         assert_eq!(headers["__connect.errors.task.id"], "2");
         assert_eq!(headers["__connect.errors.stage"], "VALUE_CONVERTER");
+        assert_eq!(headers["__connect.errors.class.name"], "tributary::pipeline::dead_letter");
         assert_eq!(headers["__connect.errors.exception.class.name"], "avro::Error::Encode");
         assert_eq!(headers["__connect.errors.exception.message"], "encode Customer");
         assert_eq!(

@@ -254,3 +254,28 @@ pub fn written_by(source: &RecordSource) -> BTreeSet<Topic> {
     let listed = source.snapshot.lists.iter().map(|list| list.topic());
     enriched.chain(listed).chain([Topic::Certificates, Topic::State, Topic::Fences]).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{config::Providers, config::samples::record_config};
+
+    #[test]
+    fn lists_are_written_even_if_nothing_is_enriched() {
+        let mut config = record_config();
+        config.insert("enrich.resources".to_owned(), "customers".to_owned());
+        config.insert("snapshot.lists".to_owned(), "payroll,accounts".to_owned());
+        let (source, _) = RecordSource::parse("records", &config, &Providers::new([])).unwrap();
+        let customers = model::AccountingResource::Customers;
+        let records = Topic::AccountingRecords(customers);
+        let accounts = Topic::AccountingRecords(model::AccountingResource::Accounts);
+
+        let written = written_by(&source);
+
+        let lists = [accounts, Topic::PayrollCompanies];
+        let own = [Topic::Certificates, Topic::State, Topic::Fences];
+        assert_eq!(written, [records].into_iter().chain(lists).chain(own).collect());
+        let all: BTreeSet<Topic> = record_topics(&source).into_iter().collect();
+        assert_eq!(all, written.into_iter().chain([Topic::AccountingEvents(customers)]).collect());
+    }
+}

@@ -42,8 +42,8 @@ pub enum Error {
         /// The topic of the lane.
         topic: Arc<str>,
     },
-    /// A database failed. An entry that was to be written may or may not be on disk and counts as not written.
-    #[error("spool database failed")]
+    /// The store or the system refused. An entry that was to be written may or may not be on disk and counts as not written.
+    #[error("spool storage failed")]
     Failed(#[source] Arc<store::Error>),
     /// The spool is closed, or its writer has ended.
     #[error("spool is closed")]

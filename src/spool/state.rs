@@ -50,6 +50,15 @@ pub(super) enum Operation {
     Lanes(oneshot::Sender<Vec<LaneState>>),
 }
 
+/// An entry that could not be read.
+struct Damaged {
+    /// Its position among the entries of the read.
+    position: usize,
+    /// Of its database.
+    number: u64,
+    sequence: u64,
+}
+
 /// One database, and an index of the entries that were not removed from it.
 pub(super) struct Generation {
     pub(super) number: u64,
@@ -192,6 +201,25 @@ impl State {
         }
         self.queue = queue;
         older
+    }
+
+    /// A time no later than the first entry of any database that has one.
+    pub(super) fn oldest_database(&self) -> Option<u64> {
+        let held = self.generations.iter().filter(|held| held.entries > 0);
+        held.map(|held| milliseconds(held.since)).min()
+    }
+
+    /// Clears the bytes of databases without entries: removals whose lookup failed, and damage, subtract nothing.
+    pub(super) fn drop_stale_bytes(&mut self) {
+        let queue = &self.queue;
+        let is_removed_from = |number| {
+            queue.iter().any(|one| matches!(one, Operation::Remove { from, .. } if from.contains(&number)))
+        };
+        for held in self.generations.iter_mut().filter(|held| held.entries == 0 && held.bytes > 0) {
+            if !is_removed_from(held.number) {
+                held.bytes = 0;
+            }
+        }
     }
 
     pub(super) fn totals(&self) -> Totals {
@@ -381,13 +409,13 @@ impl Shared {
             let found = self.state().find(lane, after, most.saturating_add(1));
             let mut batch = Batch { entries: Vec::new(), more: found.len() > most };
             let (mut read, mut damaged) = (0, Vec::new());
-            for (sequence, (number, database)) in found.into_iter().take(most) {
+            for (position, (sequence, (number, database))) in found.into_iter().take(most).enumerate() {
                 let value = match database.get(&lane.key(sequence)) {
                     Err(error) if error.is_passing() => return Err(error.into()),
                     value => value.ok().flatten(),
                 };
                 let Some(payload) = value.and_then(entry::payload) else {
-                    damaged.push((number, sequence));
+                    damaged.push(Damaged { position, number, sequence });
                     continue;
                 };
                 read += payload.len();
@@ -404,16 +432,21 @@ impl Shared {
         }
     }
 
-    /// Takes entries that could not be read out of the index, unless they were removed meanwhile.
-    fn leave_out(&self, lane: &Lane, damaged: &[(u64, u64)]) {
-        for (number, sequence) in damaged {
+    /// Takes entries that could not be read out of the index, unless they were removed meanwhile. Neighbors are one stretch.
+    fn leave_out(&self, lane: &Lane, damaged: &[Damaged]) {
+        let is_next =
+            |one: &Damaged, next: &Damaged| one.number == next.number && one.position + 1 == next.position;
+        for stretch in damaged.chunk_by(is_next) {
+            let number = stretch[0].number;
             let mut state = self.state();
-            let Some(generation) = state.generation(*number) else { continue };
-            if generation.remove(&(lane.clone(), *sequence)) {
+            let Some(generation) = state.generation(number) else { continue };
+            let removed =
+                stretch.iter().filter(|one| generation.remove(&(lane.clone(), one.sequence))).count();
+            if removed > 0 {
                 generation.unreadable += 1;
                 let since = generation.since;
                 drop(state);
-                self.report_unreadable(*number, 1, since);
+                self.report_unreadable(number, 1, since);
             }
         }
     }

@@ -44,6 +44,8 @@ const DISK_USE_INTERVAL: Duration = Duration::from_secs(10);
 const MAX_DATABASES: usize = 16;
 /// A database is compacted when it takes this many times what it holds, and this many times `rotate_bytes`.
 const WASTE_FACTOR: u64 = 4;
+/// How long a drained database waits for its readers; then the next start removes it.
+const READERS_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a drained database is checked for readers.
 const READERS_POLL: Duration = Duration::from_millis(10);
 const OPEN_BACKOFF: BackoffPolicy =
@@ -57,8 +59,9 @@ struct Writer {
     open_at: Instant,
     tick_at: Instant,
     disk_use_at: Instant,
-    /// They remove or compact databases.
-    helpers: Vec<JoinHandle<()>>,
+    /// They remove or move aside drained databases.
+    removals: Vec<JoinHandle<()>>,
+    compaction: Option<JoinHandle<()>>,
 }
 
 /// Reports the end of the writer, also when it panics.
@@ -85,7 +88,8 @@ pub(super) fn start(
         open_at: now,
         tick_at: now,
         disk_use_at: now,
-        helpers: Vec::new(),
+        removals: Vec::new(),
+        compaction: None,
     };
     // The first append finds a writable database and the free disk.
     writer.look_after();
@@ -119,7 +123,7 @@ impl Writer {
             }
         }
         drop(generations);
-        for helper in self.helpers.drain(..) {
+        for helper in self.removals.drain(..).chain(self.compaction.take()) {
             if helper.join().is_err() {
                 tracing::error!("a thread that removed or compacted a database of the spool panicked");
             }
@@ -151,7 +155,7 @@ impl Writer {
         let mut outcome = Ok(());
         if !puts.is_empty() || !removals.is_empty() {
             failpoint::reach("spool.before");
-            outcome = self.commit(&puts, removals);
+            outcome = self.commit(&puts, removals, &mut bytes);
             metrics::spool_changed(if outcome.is_ok() { puts.len() as u64 } else { 0 }, removed);
         }
         self.shared.state().waiting -= bytes;
@@ -171,7 +175,14 @@ impl Writer {
     }
 
     /// Writes the entries to the newest database, and the removals to those that have them.
-    fn commit(&mut self, puts: &Puts, mut removals: BTreeMap<u64, Vec<Key>>) -> Result<(), Error> {
+    ///
+    /// Once the entries are on disk, takes their bytes from those that wait: they never count twice against the limit.
+    fn commit(
+        &mut self,
+        puts: &Puts,
+        mut removals: BTreeMap<u64, Vec<Key>>,
+        waiting: &mut u64,
+    ) -> Result<(), Error> {
         let writable = self.writable();
         let place = |held: &Generation| (held.number, Arc::clone(&held.database), held.failed);
         let newest_first: Vec<_> = self.shared.state().generations.iter().rev().map(place).collect();
@@ -196,6 +207,9 @@ impl Writer {
             }
             match written {
                 Ok(_) => {
+                    if !puts.is_empty() {
+                        state.waiting -= std::mem::take(waiting);
+                    }
                     for (older, key) in state.insert(number, puts) {
                         removals.entry(older).or_default().push(key);
                     }
@@ -295,7 +309,8 @@ impl Writer {
     fn look_after(&mut self) {
         let now = Instant::now();
         self.tick_at = now + TICK;
-        self.helpers.retain(|helper| !helper.is_finished());
+        self.removals.retain(|helper| !helper.is_finished());
+        self.compaction.take_if(|helper| helper.is_finished());
         let free = self.shared.options.storage.free_bytes(self.directory.path()).ok();
         let mut state = self.shared.state();
         state.free_bytes = free.map(|free| free.saturating_sub(state.waiting));
@@ -309,14 +324,13 @@ impl Writer {
         }
     }
 
-    /// Opens a fresh database where none can be written to, or where the newest is empty and has grown large or is damaged.
+    /// Opens a fresh database where none can be written to, or where the newest is empty and has grown large.
     fn take_over(&mut self) {
         let options = &self.shared.options;
         let is_writable = self.writable().is_ok();
         let state = self.shared.state();
-        let is_worn = state.generations.last().is_some_and(|newest| {
-            newest.is_empty() && (newest.written > options.rotate_bytes || newest.unreadable > 0)
-        });
+        let newest = state.generations.last();
+        let is_worn = newest.is_some_and(|newest| newest.is_empty() && newest.written > options.rotate_bytes);
         let is_full = state.free_bytes.is_some_and(|free| free < options.reserve_bytes);
         let count = state.generations.len();
         drop(state);
@@ -359,7 +373,7 @@ impl Writer {
         drop(state);
         for generation in drained {
             let directory = Arc::clone(&self.directory);
-            self.help("spool-removal", move || remove(generation, &directory));
+            self.removals.extend(spawn("spool-removal", move || remove(generation, &directory)));
         }
     }
 
@@ -370,9 +384,14 @@ impl Writer {
         let at = |(database, key): &(Arc<dyn Database>, Vec<u8>)| {
             Some(entry::parse_value(&database.get(key).ok()??)?.0)
         };
-        let oldest_at = keys.iter().filter_map(at).min();
+        let found: Option<Vec<u64>> = keys.iter().map(at).collect();
         let mut state = self.shared.state();
-        state.oldest_at = oldest_at;
+        match found {
+            Some(found) => state.oldest_at = found.into_iter().min(),
+            // A failed lookup leaves the last known time: the age must not fall to 0 while entries wait.
+            None => state.oldest_at = state.oldest_at.or_else(|| state.oldest_database()),
+        }
+        state.drop_stale_bytes();
         let totals = state.totals();
         drop(state);
         let bytes = totals.bytes + totals.foreign.bytes;
@@ -396,7 +415,7 @@ impl Writer {
         let in_use = state.generations.iter().filter(|held| !held.failed && !held.is_empty());
         let places: Vec<_> = in_use.map(place).collect();
         drop(state);
-        if !self.helpers.is_empty() {
+        if self.compaction.is_some() {
             return;
         }
         let floor = self.shared.options.rotate_bytes.saturating_mul(WASTE_FACTOR);
@@ -405,25 +424,31 @@ impl Writer {
             takes > floor && takes / WASTE_FACTOR > *holds
         });
         let Some((number, _, database)) = wasteful else { return };
-        self.help("spool-compaction", move || {
+        self.compaction = spawn("spool-compaction", move || {
             if let Err(error) = database.compact() {
                 tracing::warn!(database = number, error = %ErrorChain(&error), "spool cannot compact a database");
             }
         });
     }
+}
 
-    fn help(&mut self, name: &str, work: impl FnOnce() + Send + 'static) {
-        match thread::Builder::new().name(name.to_owned()).spawn(work) {
-            Ok(helper) => self.helpers.push(helper),
-            Err(error) => tracing::warn!(name, %error, "spool cannot start a thread"),
-        }
-    }
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn(work);
+    spawned.inspect_err(|error| tracing::warn!(name, %error, "spool cannot start a thread")).ok()
 }
 
 /// Closes a drained database when its last reader has finished, and removes it; a damaged one is moved aside.
 fn remove(generation: Generation, directory: &Directory) {
     let Generation { number, database, unreadable, .. } = generation;
+    let end = Instant::now() + READERS_TIMEOUT;
     while Arc::strong_count(&database) > 1 {
+        if Instant::now() >= end {
+            tracing::warn!(
+                database = number,
+                "spool leaves a drained database to the next start: it is still read"
+            );
+            return;
+        }
         thread::sleep(READERS_POLL);
     }
     drop(database);
@@ -436,6 +461,6 @@ fn remove(generation: Generation, directory: &Directory) {
         directory.remove(&directory.folder(number))
     };
     if let Err(error) = removed {
-        tracing::warn!(database = number, %error, "spool cannot remove a drained database; the next start does");
+        tracing::warn!(database = number, %error, "spool cannot remove or move aside a drained database; the next start tries again");
     }
 }

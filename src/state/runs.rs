@@ -1,7 +1,7 @@
 //! What the state topic says of one connector's runs, and how each of them stands by it.
 //!
 //! ```text
-//! Run (the request) + Order (what people want) + Progress of each shard ──▶ RunStatus
+//! Run (the request) + RunCommand (what people want) + RunProgress of each shard ──▶ RunStatus
 //! ```
 //!
 //! - A run is over once every shard has said so; its end is derived, never written, so it cannot come too early.
@@ -249,10 +249,10 @@ fn reason(all: &[&RunProgress], state: RunPhase, order: Option<&RunCommand>) -> 
     }
     match (wanted, state) {
         (DesiredRunState::Stopped, RunPhase::Waiting | RunPhase::Running | RunPhase::Paused) => {
-            Some("told to stop; not every shard has".to_owned())
+            Some("stop requested; not every shard has stopped".to_owned())
         }
         (DesiredRunState::Paused, RunPhase::Waiting | RunPhase::Running) => {
-            Some("told to pause; not every shard has".to_owned())
+            Some("pause requested; not every shard has paused".to_owned())
         }
         _ => None,
     }
@@ -428,7 +428,10 @@ mod tests {
         let done = runs(Some(DesiredRunState::Paused), &[(0, ShardState::Paused), (1, ShardState::Paused)]);
 
         assert_eq!(brake.status(&id("r"), 2).reason.as_deref(), Some("the brake"));
-        assert_eq!(ordered.status(&id("r"), 2).reason.as_deref(), Some("told to stop; not every shard has"));
+        assert_eq!(
+            ordered.status(&id("r"), 2).reason.as_deref(),
+            Some("stop requested; not every shard has stopped")
+        );
         assert_eq!(done.status(&id("r"), 2).reason, None);
     }
 

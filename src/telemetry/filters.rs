@@ -211,23 +211,24 @@ const MODULE_TARGETS: [(&str, &str); 6] = [
     ("tributary::simulator", "tributary_simulator"),
 ];
 
-/// Former paths of modules that have moved, the longest first; accepted for one version.
-const MOVED_MODULES: [(&str, &str); 17] = [
+/// Former paths of modules that have moved; accepted for one version.
+const MOVED_MODULES: [(&str, &str); 18] = [
     ("tributary::worker::access", "tributary::logins::access"),
-    ("tributary::worker::arbiter", "tributary::connect"),
+    ("tributary::worker::arbiter", "tributary::connect::config_writer"),
+    ("tributary::worker::classes::record", "tributary::records::plugin"),
     ("tributary::worker::cluster", "tributary::connect::cluster"),
     ("tributary::worker::declared", "tributary::connect::declared"),
     ("tributary::worker::grants", "tributary::logins"),
     ("tributary::worker::herder", "tributary::connect::herder"),
-    ("tributary::worker::ingest", "tributary::webhooks"),
-    ("tributary::worker::ledger", "tributary::state"),
+    ("tributary::worker::ingest", "tributary::webhooks::ingest"),
+    ("tributary::worker::ledger", "tributary::state::state_topic"),
     ("tributary::worker::reconciler", "tributary::webhooks::reconciler"),
-    ("tributary::worker::records", "tributary::records"),
+    ("tributary::worker::records", "tributary::records::task"),
     ("tributary::worker::rest", "tributary::connect::rest"),
     ("tributary::worker::service", "tributary::worker"),
     ("tributary::worker::state", "tributary::state"),
     ("tributary::worker::supervisor", "tributary::connect::supervisor"),
-    ("tributary::enrich", "tributary::records"),
+    ("tributary::enrich", "tributary::records::schedule"),
     ("tributary::fence", "tributary::records::fence"),
     ("tributary::pipeline", "tributary::publish"),
 ];
@@ -306,6 +307,7 @@ mod tests {
                 "tributary::worker::grants=debug,tributary::pipeline",
                 "tributary::logins=debug,tributary::publish",
             ),
+            ("tributary::worker::ingest::gaps=off", "tributary::webhooks::ingest::gaps=off"),
         ] {
             assert_eq!(with_log_targets(filter), named);
         }

@@ -372,7 +372,7 @@ impl Service {
             let refreshes = (begun + Grants::STOP_LIMIT).saturating_duration_since(Instant::now());
             if timeout(refreshes, running.grants.at_rest()).await.is_err() {
                 tracing::error!(
-                    "a refresh of a token was left behind: if it is answered, somebody may have to log in again"
+                    "a token refresh did not end in time; if the provider answers it, a new login may be needed"
                 );
             }
             is_ended = self.tasks.is_empty();

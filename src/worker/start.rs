@@ -158,9 +158,9 @@ impl Service {
         let ledgers_kept = self.tasks.spawn(ledgers_kept);
         let mut upkeep = vec![
             ("follower of log levels", following),
-            ("keeper of grants", keeping),
-            ("keeper of budgets", sharing),
-            ("follower of ledgers", ledgers_kept),
+            ("grant refresh", keeping),
+            ("budget sharing", sharing),
+            ("state topic reader", ledgers_kept),
         ];
         let supervising =
             self.tasks.spawn(supervisor.run(self.cancel.clone(), grace(worker.shutdown_timeout)));

@@ -170,7 +170,7 @@ class Cluster:
 
 
 def statuses(worker):
-    """Waits for the status of every connector but those whose creation was refused, which are only counted."""
+    """The status of every connector, without those whose creation was refused: they are only counted."""
     found = rig.call(worker.url, "GET", "/connectors?expand=status", seconds=5).json
     return {name: entry["status"] for name, entry in found.items() if not name.startswith(REFUSED)}
 

@@ -55,11 +55,10 @@ impl<'a> SettingsReader<'a> {
     }
 
     /// As [`SettingsReader::finish`], for a struct that placeholders cannot fill: `None` only ever comes with a problem.
-    pub(crate) fn finish_complete<T>(self, built: Option<T>) -> Result<(T, Vec<Warning>), Problems> {
-        debug_assert!(
-            built.is_some() || !self.problems.is_empty(),
-            "nothing was built, and no problem says why"
-        );
+    pub(crate) fn finish_complete<T>(mut self, built: Option<T>) -> Result<(T, Vec<Warning>), Problems> {
+        if built.is_none() && self.problems.is_empty() {
+            self.problems.add("the configuration", "is incomplete", "compare it with the reference");
+        }
         let (built, warnings) = self.finish(built)?;
         Ok((built.ok_or_else(Problems::default)?, warnings))
     }

@@ -377,6 +377,10 @@ fn a_worker_file_written_for_connect_loads_with_warnings_only() {
     let warned: Vec<_> = warnings.iter().map(|warning| warning.key.as_str()).collect();
     let removed = "pipeline.in.flight.bytes";
     assert_eq!(warned, ["key.converter.schemas.enable", "offset.flush.interval.ms", removed, "plugin.path"]);
+    assert_eq!(
+        warnings[2].to_string(),
+        "pipeline.in.flight.bytes: has no effect here: intake.memory.bytes limits deliveries that wait in memory"
+    );
     assert_eq!(config.topics.offset.settings["segment.bytes"], "1048576");
     assert_eq!(config.topics.config.replication_factor, -1);
     assert_eq!(config.rest.advertised_host, "worker-1");

@@ -15,7 +15,7 @@ pub(super) struct DesiredState {
     pub(super) revision: i64,
     /// What it shall be doing.
     pub(super) target: TargetState,
-    /// RestartRevisions asked for so far.
+    /// Restarts requested so far.
     pub(super) restarts: RestartRevisions,
     /// That it shall end.
     pub(super) end: Option<StopRequest>,
@@ -61,7 +61,7 @@ pub(super) enum Transition {
     Continue,
     /// Restart, as if for the first time.
     Restart,
-    /// StopRequest.
+    /// Stop the instance.
     Stop(StopRequest),
 }
 

@@ -22,7 +22,7 @@ pub enum Error {
         source: Arc<store::Error>,
     },
     /// The database could not be read or written to. It is opened again for the next shard that is taken.
-    #[error("use the fences in {}, which are reopened for the next shard", directory.display())]
+    #[error("the fence database in {} failed; it is reopened when the next shard is taken", directory.display())]
     Store {
         /// The directory.
         directory: PathBuf,

@@ -11,7 +11,7 @@
 //!
 //! # The theorem
 //!
-//! Pages 1, 2, … of size *P* are read up to page *m*, the first that has fewer than *P* rows. FilterEvidence *e* be the cut of page *m*, and
+//! Pages 1, 2, … of size *P* are read up to page *m*, the first that has fewer than *P* rows. Let *e* be the cut of page *m*, and
 //!
 //! - *L* the ids listed at *e*,
 //! - *n* = *P(m − 1)* + the rows of page *m*,

@@ -175,7 +175,8 @@ fn untold(record: &PendingRecord, stamp: &Stamp, stored: Option<&Stamp>, rules: 
         Comparison::Same if tells_version => Untold::Settled(Outcome::Duplicate),
         Comparison::Older if tells_version || is_same => Untold::Settled(Outcome::Stale),
         comparison
-            if record.asked_at() < at && (comparison.publishes() || comparison == Comparison::Same) =>
+            if record.asked_at().is_none_or(|asked_at| asked_at < at)
+                && (comparison.publishes() || comparison == Comparison::Same) =>
         {
             Untold::Unsure { publishes: comparison.publishes() && !is_same, at }
         }

@@ -12,7 +12,7 @@ use model::AccountingResource;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OffsetTicket(u64);
 
-/// OpenOffset positions of all lanes: a lane is the event topic of a resource, in one partition.
+/// Open positions of all lanes: a lane is the event topic of a resource, in one partition.
 #[derive(Debug, Default)]
 pub(super) struct Offsets {
     lanes: HashMap<AccountingResource, VecDeque<OpenOffset>>,

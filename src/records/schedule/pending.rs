@@ -263,11 +263,11 @@ impl PendingRecord {
         self.parked.as_ref().filter(|_| self.is_suspected()).map(|parked| parked.cause)
     }
 
-    /// When its read began.
-    pub(super) const fn asked_at(&self) -> i64 {
+    /// When its read began, while it is read.
+    pub(super) const fn asked_at(&self) -> Option<i64> {
         match self.state {
-            State::Reading { asked_at, .. } => asked_at,
-            _ => self.wants.since,
+            State::Reading { asked_at, .. } => Some(asked_at),
+            _ => None,
         }
     }
 

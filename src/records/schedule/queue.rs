@@ -50,7 +50,7 @@ impl FairQueue {
         self.line_up(&company, now);
     }
 
-    /// The record whose turn it is. It is under way until [`FairQueue::ended`] tells, or never was, as [`FairQueue::put_back`] tells.
+    /// The record whose turn it is. It counts as being read until [`FairQueue::ended`].
     pub(super) fn pop(&mut self, now: i64) -> Option<Subject> {
         while self.held.first().is_some_and(|(at, _)| *at <= now) {
             let Some((_, company)) = self.held.pop_first() else { break };

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Waits between tries to commit what the broker refused for now.
-const AGAIN: BackoffPolicy = BackoffPolicy {
+const COMMIT_RETRY_BACKOFF: BackoffPolicy = BackoffPolicy {
     first: Duration::from_millis(50),
     longest: Duration::from_secs(5),
     total: Some(Duration::from_secs(120)),
@@ -43,23 +43,23 @@ pub(super) struct Written {
     pub(super) fences: Vec<(Key, Stamp)>,
     /// The offset behind the fences.
     pub(super) behind: Option<i64>,
-    /// What must not be read before a refusal of this batch is counted: the next batch has it, with the counts.
+    /// State that must not become visible before the refusals of this batch are counted: the next batch has both.
     pub(super) held: Held,
     pub(super) took: Duration,
     /// The store on this disk has the fences.
     pub(super) is_kept: bool,
 }
 
-/// What a batch would say of lists although one of its entries was refused. A page that is marked as read, or a certificate, must
-/// not become visible before the count that speaks against it.
+/// State of lists from a batch with a refused entry. A page must not become visible as read before the count that speaks against
+/// it. Certificates move with the state that removes the marks of their lists.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     /// An entry of the batch was refused.
-    pub(super) is_needed: bool,
+    is_needed: bool,
     /// Marks of pages, counts and progress.
-    pub(super) state: Vec<(Key, Option<Bytes>)>,
+    state: Vec<(Key, Option<Bytes>)>,
     /// Certificates, each with when its run was asked for.
-    pub(super) certificates: Vec<(Certificate, i64)>,
+    certificates: Vec<(Certificate, i64)>,
 }
 
 impl Held {
@@ -96,7 +96,8 @@ impl Commit {
         let begun = Instant::now();
         let mut written = Written::default();
         let mut parts = VecDeque::from([batch]);
-        let mut backoff = Backoff::new(AGAIN, u64::from(murmur2(self.shard.to_string().as_bytes())));
+        let mut backoff =
+            Backoff::new(COMMIT_RETRY_BACKOFF, u64::from(murmur2(self.shard.to_string().as_bytes())));
         while let Some(mut batch) = parts.pop_front() {
             if self.shared.task.cancel.is_cancelled() && !backoff.is_fresh() {
                 return Err(Failure::passing("Stopped", "the shard is let go of before its batch was taken"));

@@ -37,7 +37,7 @@ use crate::{
 /// The longest one page may take.
 const PAGE_LIMIT: Duration = Duration::from_secs(60);
 /// Waits after a page that could not be read.
-const AGAIN: BackoffPolicy =
+const COMPANY_LIST_RETRY_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(200), longest: Duration::from_secs(30), total: None };
 /// Between two readings, at least.
 const SOON: Duration = Duration::from_secs(1);
@@ -237,7 +237,7 @@ impl Directory {
         page: PageRequest,
         reading: &Reading,
     ) -> Result<Page<Company>, Failure> {
-        let mut backoff = Backoff::new(AGAIN, reading.begun_at.unsigned_abs());
+        let mut backoff = Backoff::new(COMPANY_LIST_RETRY_BACKOFF, reading.begun_at.unsigned_abs());
         let mut failures = 0_u32;
         loop {
             let read = accounting.companies(page, &CallOptions::within(Priority::Repair, PAGE_LIMIT)).await;

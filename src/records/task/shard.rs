@@ -404,6 +404,13 @@ impl Shard {
 
     fn begin_commit(&mut self) -> Result<Option<BoxFuture<'static, Ended>>, Failure> {
         let Some(commit) = self.commit.take() else { return Ok(None) };
+        if !self.held.is_empty() {
+            // Alone, so that no further refusal can hold it back again.
+            let mut batch = schedule::Batch::default();
+            self.held.add_to(&mut batch);
+            self.lists.add_counts(&mut batch);
+            return Ok(Some(commit.write(batch).boxed()));
+        }
         let mut batch = self.scheduler.batch(BATCH_RECORDS, BATCH_BYTES);
         let (fence, lists) = (&self.fence, &self.lists);
         let stored = |key: &Key| fence.get(key).map_err(unreadable);
@@ -413,8 +420,6 @@ impl Shard {
         if self.turns.begin(self.scheduler.ready(), self.lists.has_parts()) {
             self.lists.add_to(&mut batch, (&self.fence, &self.scheduler), BATCH_BYTES / 2, now())?;
         }
-        // With the counts of what was refused.
-        self.held.add_to(&mut batch);
         self.lists.add_counts(&mut batch);
         Ok(Some(commit.write(batch).boxed()))
     }

@@ -32,7 +32,8 @@ const FENCE_LIMIT: Duration = Duration::from_secs(900);
 const CHUNK: usize = 5_000;
 
 impl Shared {
-    /// Every partition that the transactions of a shard write to. Dead letters and gaps are single records outside them.
+    /// Partitions that the transactions of a shard write to, but for those of dead letters and gaps, which follow from their keys: a
+    /// hanging transaction is not settled there.
     pub(super) fn places(&self, shard: i32) -> Vec<TopicPartition> {
         let topics = publish::written_by(&self.source);
         topics.into_iter().map(|topic| (self.preparer.topic_name(topic), shard)).collect()

@@ -106,6 +106,7 @@ async fn a_removal_counts_even_if_its_lookup_fails() {
     bench.spool.remove(&lane, 6);
     assert!(within(bench.spool.lanes()).await.unwrap().is_empty());
     assert_eq!(bench.spool.failures().borrow().unreadable, 0, "nothing was damaged");
+    eventually("bytes of removed entries are gone", async || bench.spool.totals().bytes == 0).await;
 }
 
 #[tokio::test]
@@ -190,6 +191,49 @@ async fn an_entry_appended_again_after_a_failure_is_held_once() {
     assert_eq!(sequences(&spool, &lane).await, [1]);
     within(spool.lanes()).await.unwrap();
     assert_eq!(sequences(&spool, &lane).await, [1], "removed from both");
+}
+
+#[tokio::test]
+async fn a_crash_leaves_every_acknowledged_entry() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, 1..=50).await;
+
+    let crashed = copy_of(bench.home.path());
+    let opened = open(crashed.path());
+
+    assert!(opened.moved_aside.is_empty());
+    assert_eq!(sequences(&opened.spool, &lane).await, (1..=50).collect::<Vec<_>>());
+    let (found, before) = (opened.spool.totals(), bench.spool.totals());
+    assert_eq!((found.entries, found.bytes), (before.entries, before.bytes));
+}
+
+#[tokio::test]
+async fn a_read_that_the_system_refuses_fails_and_counts_no_damage() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, 1..=3).await;
+    bench.faults.refuse_look_ups(usize::MAX);
+
+    let refused = bench.spool.read(&lane, None, 10, 1_000).await;
+    bench.faults.refuse_look_ups(0);
+
+    assert!(matches!(refused, Err(Error::Failed(_))), "{refused:?}");
+    assert_eq!(bench.sequences(&lane).await, [1, 2, 3]);
+    assert_eq!(bench.spool.failures().borrow().unreadable, 0);
+}
+
+#[tokio::test]
+async fn the_age_of_the_oldest_entry_outlives_failed_lookups() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, [1]).await;
+    eventually("the age is known", async || bench.spool.totals().oldest_age.is_some()).await;
+
+    bench.faults.fail_look_ups(1_000);
+    eventually("two lookups failed", async || bench.faults.look_ups_left() <= 998).await;
+
+    assert!(bench.spool.totals().oldest_age.is_some());
 }
 
 #[tokio::test]

@@ -55,6 +55,7 @@ struct State {
     refusals: usize,
     salvages: usize,
     look_ups: usize,
+    refuses_look_ups: bool,
     damage: Option<Vec<u8>>,
     delay: Duration,
     free: Option<u64>,
@@ -96,7 +97,19 @@ impl Faulty {
 
     /// The next so many entries that are looked up cannot be.
     pub(crate) fn fail_look_ups(&self, count: usize) {
-        self.0.state.lock().look_ups = count;
+        let mut state = self.0.state.lock();
+        (state.look_ups, state.refuses_look_ups) = (count, false);
+    }
+
+    /// The same, for a reason of the system that says nothing about the files.
+    pub(crate) fn refuse_look_ups(&self, count: usize) {
+        let mut state = self.0.state.lock();
+        (state.look_ups, state.refuses_look_ups) = (count, true);
+    }
+
+    /// Lookups that are still to fail.
+    pub(crate) fn look_ups_left(&self) -> usize {
+        self.0.state.lock().look_ups
     }
 
     /// Entries whose payload is this cannot be read any more, nor can anything be read from there on.
@@ -206,7 +219,9 @@ impl Wrapped {
             return Ok(());
         }
         state.look_ups -= 1;
-        Err(Error::io("look an entry up", io::Error::other("injected")))
+        let kind =
+            if state.refuses_look_ups { io::ErrorKind::PermissionDenied } else { io::ErrorKind::Other };
+        Err(Error::io("look an entry up", io::Error::new(kind, "injected")))
     }
 }
 

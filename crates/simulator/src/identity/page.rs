@@ -50,7 +50,7 @@ pub(super) fn code(code: &str) -> Response {
 /// An error that cannot be sent to the client.
 pub(super) fn refusal(text: &str) -> Response {
     let body = format!("<h1>This login is not possible</h1><p>{}</p>", escape(text));
-    html(StatusCode::BAD_REQUEST, "AuthorizationRequest not possible", &body)
+    html(StatusCode::BAD_REQUEST, "Login not possible", &body)
 }
 
 fn html(status: StatusCode, title: &str, body: &str) -> Response {

@@ -251,7 +251,7 @@ impl Subject<'_> {
         let run = request.clone().checked(self.name, &self.source.snapshot, &waiting, now)?;
         if self.target == TargetState::Stopped {
             return Err(Error::Conflict(format!(
-                "Connector {} is STOPPED, so nobody would read anything; resume it first",
+                "Connector {} is STOPPED, so its tasks do not run; resume it first",
                 self.name
             )));
         }

@@ -110,9 +110,8 @@ impl RunRequest {
             Some(_) => return bad(format!("sample must be a number from 1 to {MOST_SAMPLED}")),
         };
         if kind != RunKind::Verify && (sample.is_some() || self.repair) {
-            return bad(
-                "sample and repair are for the kind verify; a snapshot reads and mends everything".to_owned()
-            );
+            return bad("sample and repair are for the kind verify; a snapshot reads and repairs everything"
+                .to_owned());
         }
         let Ok(id) = RunId::new(id) else { return bad("id is empty".to_owned()) };
         Ok(Run {

@@ -252,7 +252,7 @@ impl Subject<'_> {
         match self.target {
             TargetState::Running => Ok(()),
             TargetState::Paused | TargetState::Stopped => Err(Error::BadRequest(format!(
-                "Connector {} is {}, so nobody would do it; resume it first",
+                "Connector {} is {}, so its task does not run; resume it first",
                 self.name,
                 self.target.name()
             ))),
@@ -292,7 +292,7 @@ async fn accept(
     }
     if gap.to.is_none() {
         return Err(Error::BadRequest(format!(
-            "gap {id} goes on ({}); mend its cause first: once it has an end it can be accepted",
+            "gap {id} is still open ({}); fix its cause first: a gap can be accepted once it has ended",
             gap.detail
         )));
     }

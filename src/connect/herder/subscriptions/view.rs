@@ -1,7 +1,10 @@
 //! Subscriptions and gaps as REST answers them: the state topic's records with times that people read, and what is
 //! wanted beside what is there. Fingerprints of secrets are shown, secrets never.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use serde::Serialize;
 
@@ -208,7 +211,7 @@ pub(super) fn subscriptions(
     // A target without a subscription shows the problem of the one that ended last.
     let ended = ledger.subscriptions.values().filter(|one| one.problem.is_some() && !one.phase.may_live());
     let mut ended: Vec<&Subscription> = ended.collect();
-    ended.sort_by_key(|one| one.since);
+    ended.sort_by_key(|one| (one.since, Reverse(&one.nonce)));
     let last: BTreeMap<Target, &Nonce> = ended.into_iter().map(|one| (one.target, &one.nonce)).collect();
     let is_refusal = |one: &Subscription| {
         last.get(&one.target) == Some(&&one.nonce)

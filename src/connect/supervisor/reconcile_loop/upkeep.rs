@@ -76,7 +76,7 @@ impl ReconcileLoop {
         // Read before comparing: a change in between is compared again.
         self.compared_at = Some(*statuses.changes().borrow());
         let speaks = |instance: &Instance| !instance.is_ending() && self.holds(instance);
-        // ReportedStatus outside the look: nothing is read meanwhile.
+        // Reported after the read, which holds the table's lock.
         let mut due = Vec::new();
         let waits = statuses.read(|statuses| {
             let mut waits = false;

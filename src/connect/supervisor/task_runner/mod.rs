@@ -125,7 +125,7 @@ impl TaskRunner {
         tracing::info!(connector = &*self.id.connector, task = self.id.task, told = end.report, "ended");
     }
 
-    /// RestartRevisions up to these are served with what follows.
+    /// The next start serves restarts up to these revisions.
     fn serve(&mut self, restarts: RestartRevisions) {
         self.served = restarts;
         self.reporter.set_served(restarts);

@@ -105,7 +105,7 @@ async fn an_oversized_record_is_a_dead_letter_and_blocks_no_other(shared: &'stat
     let before = scene.evidence().await?;
 
     // Smaller than any customer with its headers.
-    limit(&scene, &scene.topic(Topic::AccountingRecords(CUSTOMERS)), "250").await?;
+    limit(&scene, &scene.topic(Topic::AccountingRecords(CUSTOMERS)), Some("250")).await?;
     let (customers, journals): (Vec<_>, Vec<_>) =
         scene.living().into_iter().partition(|place| place.resource == Resource::Customers);
     for place in customers.iter().chain(&journals) {
@@ -186,17 +186,18 @@ fn replaced(bytes: &[u8], piece: &[u8], by: &[u8]) -> Vec<u8> {
     [&bytes[..at], by, &bytes[at + piece.len()..]].concat()
 }
 
-/// Limits the batches of this topic, and waits until the broker enforces it.
-async fn limit(scene: &EnrichScene, topic: &str, bytes: &str) -> Result<()> {
-    let failed = |error: String| Error(format!("limit {topic} to {bytes} bytes: {error}"));
+/// Limits the batches of this topic, or no longer does, and waits until the broker acts on it.
+pub(super) async fn limit(scene: &EnrichScene, topic: &str, bytes: Option<&str>) -> Result<()> {
+    let failed = |error: String| Error(format!("limit {topic} to {bytes:?} bytes: {error}"));
     let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
         .set("bootstrap.servers", &scene.backend.bootstrap)
         .create()
         .map_err(|error| failed(error.to_string()))?;
     // Settings that are not named get the broker's default.
-    let config = AlterConfig::new(ResourceSpecifier::Topic(topic))
-        .set("cleanup.policy", "compact")
-        .set("max.message.bytes", bytes);
+    let mut config = AlterConfig::new(ResourceSpecifier::Topic(topic)).set("cleanup.policy", "compact");
+    if let Some(bytes) = bytes {
+        config = config.set("max.message.bytes", bytes);
+    }
     let altered = admin.alter_configs(&[config], &AdminOptions::new()).await;
     for one in altered.map_err(|error| failed(error.to_string()))? {
         one.map_err(|(_, code)| failed(code.to_string()))?;
@@ -208,9 +209,9 @@ async fn limit(scene: &EnrichScene, topic: &str, bytes: &str) -> Result<()> {
         let held = async || {
             let refused =
                 scene.send(FutureRecord::<[u8], _>::to(topic).partition(partition).payload(&large)).await;
-            Ok(refused == Err(RDKafkaErrorCode::MessageSizeTooLarge))
+            Ok((refused == Err(RDKafkaErrorCode::MessageSizeTooLarge)) == bytes.is_some())
         };
-        scene.until("within the limit", held).await?;
+        scene.until("the limit applied", held).await?;
     }
     Ok(())
 }

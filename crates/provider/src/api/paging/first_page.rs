@@ -69,7 +69,7 @@ where
     let list = quirks.list(path);
     let learning = || async {
         let base = learn(wanted.size.max(MIN_PAGE_SIZE), plain).await?;
-        tracing::debug!(path, base, "quirks the number of the first page");
+        tracing::debug!(path, base, "learned the number of the first page");
         Ok(base)
     };
     let base = match list.first_page.get_or_try_init(learning).await {

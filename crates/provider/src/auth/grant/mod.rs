@@ -11,7 +11,7 @@
 //!                                   └──── answer ──────┴─────┘         log_out: anything ──▶ LoggedOut
 //! ```
 //!
-//! To present the refresh token T(n), a worker first commits an [`RefreshIntent`] for serial n. Only then it sends the token, once, and
+//! To present the refresh token T(n), a worker first commits a [`RefreshIntent`] for serial n. Only then it sends the token, once, and
 //! only within the intent's window. It commits the response before anybody uses the new tokens.
 //!
 //! - Every change names its base: login, serial and intent. A late change with another base gets [`GrantConflict`] and changes

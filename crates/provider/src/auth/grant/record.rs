@@ -60,11 +60,13 @@ impl Grant {
             refresh_since_ms: tokens.refresh_since_ms,
             scopes: tokens.scopes.clone(),
         });
-        let state = match self.state.clone() {
+        let state = match &self.state {
             GrantState::Ready { .. } => StateJson::Ready,
-            GrantState::Refreshing { intent, .. } => StateJson::Refreshing { intent },
-            GrantState::Lost { origin, reason, at_ms, .. } => StateJson::Lost { origin, reason, at_ms },
-            GrantState::LoggedOut { at_ms } => StateJson::Out { at_ms },
+            GrantState::Refreshing { intent, .. } => StateJson::Refreshing { intent: intent.clone() },
+            GrantState::Lost { origin, reason, at_ms, .. } => {
+                StateJson::Lost { origin: origin.clone(), reason: reason.clone(), at_ms: *at_ms }
+            }
+            GrantState::LoggedOut { at_ms } => StateJson::Out { at_ms: *at_ms },
         };
         let record = GrantJson {
             name: &self.name,

@@ -14,6 +14,7 @@ mod beside;
 mod companies;
 mod drawn;
 mod drift;
+mod failpoints;
 mod gaps;
 mod killed;
 mod modes;
@@ -57,6 +58,7 @@ pub(crate) fn tests() -> Vec<Test> {
         verify::tests(),
         gaps::tests(),
         payroll::tests(),
+        failpoints::tests(),
         killed::tests(),
         modes::tests(),
     ];
