@@ -11,9 +11,9 @@ use provider::api::{self, AnsweredBy, Reach};
 use super::{Cause, Change, Content, Delete, Outcome, Rules, Subject, pending::PendingRecord};
 
 /// Why a read that shows too little is repeated.
-pub(super) const LATE: &str = "reads show an earlier version than the event tells of";
+pub(super) const BEHIND_EVENT: &str = "reads show an earlier version than the event tells of";
 /// Reads below the fence that it takes to believe that the provider went back, beside the time they are spread over.
-const BELOW: u32 = 3;
+const MIN_LOWER_READS: u32 = 3;
 
 /// What is to be done.
 #[derive(Debug)]
@@ -103,8 +103,8 @@ fn found(judge: Judge<'_>, json: &[u8]) -> ReadVerdict {
     };
     // An event from before the one that was published last says nothing about what is read now.
     let published = stored.map(|stored| &stored.version).filter(|one| !matches!(one, Version::Sequence(_)));
-    let told = record.wants.floor.as_ref().max(published.and_then(Version::number));
-    let mut stamp = Stamp::reading(value.version_or(told), Rank::ById, stored);
+    let fallback = record.wants.floor.as_ref().max(published.and_then(Version::number));
+    let mut stamp = Stamp::reading(value.version_or(fallback), Rank::ById, stored);
     let tells_version = matches!(stamp.version, Version::Sequence(_));
     // It was told that it is gone, and this may be from before that: for as long as a tombstone is confirmed, it is read again.
     let is_from_before = record.wants.deleted.as_ref().is_some_and(|deleted| match deleted {
@@ -115,16 +115,16 @@ fn found(judge: Judge<'_>, json: &[u8]) -> ReadVerdict {
     if !tells_version {
         if is_doubtful {
             // At the version of the delete stands no record.
-            return ReadVerdict::Again(Cause::Floor, LATE.to_owned());
+            return ReadVerdict::Again(Cause::Floor, BEHIND_EVENT.to_owned());
         }
-        match untold(record, &stamp, stored, rules) {
-            Untold::Settled(outcome) => return ReadVerdict::Settled(outcome),
-            Untold::Unsure { publishes, at } => {
+        match judge_unversioned(record, &stamp, stored, rules) {
+            UnversionedVerdict::Settled(outcome) => return ReadVerdict::Settled(outcome),
+            UnversionedVerdict::Unsure { publishes, at } => {
                 let (value, size) = (Content::Value(Arc::new(value)), json.len());
                 let change = publishes.then(|| Change::Publish { value, stamp, size, over: None });
                 return ReadVerdict::Confirm { change: change.map(Box::new), at };
             }
-            Untold::Compared => {}
+            UnversionedVerdict::Compared => {}
         }
     }
     let is_met = (!tells_version || record.is_met(&stamp.version)) && !is_doubtful;
@@ -134,11 +134,12 @@ fn found(judge: Judge<'_>, json: &[u8]) -> ReadVerdict {
         }
         Comparison::Same if is_met && record.tries.is_published => ReadVerdict::Settled(Outcome::Published),
         Comparison::Same if is_met => ReadVerdict::Settled(Outcome::Duplicate),
-        Comparison::Same => ReadVerdict::Again(Cause::Floor, LATE.to_owned()),
+        Comparison::Same => ReadVerdict::Again(Cause::Floor, BEHIND_EVENT.to_owned()),
         // The events are below the fence as well, so that no lag explains what is read.
         Comparison::Older | Comparison::BehindDelete if is_met => match record.doubt.below_since {
             Some(since)
-                if now.saturating_sub(since) >= rules.epoch_confirm && record.doubt.below_reads >= BELOW =>
+                if now.saturating_sub(since) >= rules.epoch_confirm
+                    && record.doubt.below_reads >= MIN_LOWER_READS =>
             {
                 stamp.epoch = Epoch(stamp.epoch.0.saturating_add(1));
                 let over = stored.cloned().map(Box::new);
@@ -146,7 +147,9 @@ fn found(judge: Judge<'_>, json: &[u8]) -> ReadVerdict {
             }
             _ => ReadVerdict::Below,
         },
-        Comparison::Older | Comparison::BehindDelete => ReadVerdict::Again(Cause::Floor, LATE.to_owned()),
+        Comparison::Older | Comparison::BehindDelete => {
+            ReadVerdict::Again(Cause::Floor, BEHIND_EVENT.to_owned())
+        }
         Comparison::Incomparable => {
             let what = "the fence has a version of another kind under the same key";
             ReadVerdict::Unusable("model::Error::Unversioned", what.to_owned())
@@ -155,7 +158,7 @@ fn found(judge: Judge<'_>, json: &[u8]) -> ReadVerdict {
 }
 
 /// What a record that does not tell its version comes to.
-enum Untold {
+enum UnversionedVerdict {
     /// Nothing is published.
     Settled(Outcome),
     /// It is read once more then, and published before where it is newer and differs.
@@ -166,20 +169,25 @@ enum Untold {
 
 /// The read may have come from a replica that is behind, and nothing in the record says so. So only a read that began a wait after
 /// the event is believed.
-fn untold(record: &PendingRecord, stamp: &Stamp, stored: Option<&Stamp>, rules: &Rules) -> Untold {
+fn judge_unversioned(
+    record: &PendingRecord,
+    stamp: &Stamp,
+    stored: Option<&Stamp>,
+    rules: &Rules,
+) -> UnversionedVerdict {
     let tells_version = stored.is_some_and(|stored| matches!(stored.version, Version::Sequence(_)));
     let is_same = stored.is_some_and(|stored| stamp.version.has_content_of(&stored.version));
     let at = record.wants.since.saturating_add(rules.retry_longest);
     match stamp.against(stored) {
         // The published record tells its own version, and nothing tells whether this one is newer.
-        Comparison::Same if tells_version => Untold::Settled(Outcome::Duplicate),
-        Comparison::Older if tells_version || is_same => Untold::Settled(Outcome::Stale),
+        Comparison::Same if tells_version => UnversionedVerdict::Settled(Outcome::Duplicate),
+        Comparison::Older if tells_version || is_same => UnversionedVerdict::Settled(Outcome::Stale),
         comparison
             if record.asked_at() < at && (comparison.publishes() || comparison == Comparison::Same) =>
         {
-            Untold::Unsure { publishes: comparison.publishes() && !is_same, at }
+            UnversionedVerdict::Unsure { publishes: comparison.publishes() && !is_same, at }
         }
-        _ => Untold::Compared,
+        _ => UnversionedVerdict::Compared,
     }
 }
 

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_parked_reads_back_to_the_byte() {
+    fn parked_record_round_trips() {
         for (deleted, happened_at) in [
             (None, 4),
             (Some(Delete::Unversioned), 3),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_another_kind_or_shard_is_left_out_and_what_is_broken_is_told() {
+    fn parse_skips_foreign_keys_and_rejects_broken_entries() {
         let value = parked(None, 4).to_json();
         assert!(Parked::parse(4, "parked/3/charges/c/r", &value).unwrap().is_none());
         assert!(Parked::parse(3, "page/3/charges/c/r", &value).unwrap().is_none());

@@ -7,7 +7,7 @@ use model::{AccountingResource, Origin, SequenceVersion, Stamp, Version};
 use super::{Cause, Event, Parked, Subject, Wanted, offsets::OffsetTicket};
 
 /// Records whose last read, or look back, is remembered; of others it may come sooner.
-const REMEMBERED: usize = 20_000;
+const REMEMBERED_READS: usize = 20_000;
 
 /// What a list shows of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct ListedVersion {
 }
 
 /// An offset that is settled with an entry.
-pub(super) type Settle = (AccountingResource, OffsetTicket);
+pub(super) type TopicTicket = (AccountingResource, OffsetTicket);
 
 /// A delete that an event reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub(super) enum State {
 pub(super) struct Late {
     pub(super) wanted: Wanted,
     pub(super) event: Event,
-    pub(super) settle: Settle,
+    pub(super) settle: TopicTicket,
 }
 
 /// What the events of a record ask for.
@@ -88,7 +88,7 @@ pub(super) struct Want {
 /// Offsets that cannot be committed before the record is settled or parked; never empty.
 #[derive(Debug)]
 struct HeldOffsets {
-    tickets: Vec<Settle>,
+    tickets: Vec<TopicTicket>,
     /// Since when offsets are held.
     since: i64,
     /// When the first of their deliveries was received.
@@ -97,7 +97,7 @@ struct HeldOffsets {
 
 /// What the state topic has of a record.
 #[derive(Debug)]
-pub(super) struct ParkedAs {
+pub(super) struct ParkedEntry {
     pub(super) cause: Cause,
     floor: Option<SequenceVersion>,
     /// An event parked it, so it counts toward [`Rules::most_parked`](super::Rules::most_parked).
@@ -128,14 +128,14 @@ pub(super) struct Tries {
     pub(super) count: u32,
     /// How many reads had been answered when this record last failed as if nothing could be read.
     failed_at: Option<u64>,
-    alone: Option<Alone>,
+    alone: Option<LoneFailure>,
     /// Published at the version of its event, and to be read once more.
     pub(super) is_published: bool,
 }
 
 /// For how long a record has failed while others were answered.
 #[derive(Debug)]
-struct Alone {
+struct LoneFailure {
     time: i64,
     /// The last such failure; `None` where only the owner before saw one.
     at: Option<i64>,
@@ -151,7 +151,7 @@ impl Tries {
     pub(super) fn failed(&mut self, answers: u64, longest: i64, now: i64) -> bool {
         let is_alone = self.failed_at.replace(answers).is_some_and(|before| before < answers);
         if is_alone {
-            let alone = self.alone.get_or_insert(Alone { time: 0, at: None });
+            let alone = self.alone.get_or_insert(LoneFailure { time: 0, at: None });
             // At most one wait counts: the provider may have been away for the rest.
             let since = alone.at.replace(now).map_or(0, |before| now.saturating_sub(before));
             alone.time = alone.time.saturating_add(since.clamp(0, longest.max(0)));
@@ -170,7 +170,7 @@ impl Tries {
 pub(super) struct PendingRecord {
     pub(super) wants: Want,
     holds: Option<HeldOffsets>,
-    pub(super) parked: Option<ParkedAs>,
+    pub(super) parked: Option<ParkedEntry>,
     pub(super) doubt: Doubt,
     pub(super) tries: Tries,
     pub(super) state: State,
@@ -181,7 +181,7 @@ impl PendingRecord {
     pub(super) fn new(
         wanted: Wanted,
         event: Event,
-        settle: Option<Settle>,
+        settle: Option<TopicTicket>,
         looks_back: bool,
         now: i64,
     ) -> Self {
@@ -212,10 +212,10 @@ impl PendingRecord {
         let first_at = (event.origin == Origin::Enrichment).then_some(event.happened_at);
         let mut record = Self::new(wanted, event, None, false, since);
         (record.wants.deleted, record.wants.first_at) = (deleted, first_at);
-        record.parked = Some(ParkedAs { cause, floor, is_counted: false });
+        record.parked = Some(ParkedEntry { cause, floor, is_counted: false });
         record.doubt = Doubt { gone_since, below_since, below_reads: 0 };
         // The owner before may have seen that it fails alone: a change of owners does not restart that count.
-        record.tries.alone = (cause == Cause::Unreadable).then_some(Alone { time: i64::MAX, at: None });
+        record.tries.alone = (cause == Cause::Unreadable).then_some(LoneFailure { time: i64::MAX, at: None });
         (subject, record)
     }
 
@@ -226,7 +226,7 @@ impl PendingRecord {
             (self.wants.floor, self.wants.event, self.wants.since) = (floor.clone(), event, now);
         }
         let is_counted = self.is_counted();
-        self.parked = Some(ParkedAs { cause, floor, is_counted });
+        self.parked = Some(ParkedEntry { cause, floor, is_counted });
         // The row is above what was published.
         self.doubt.not_below();
     }
@@ -234,7 +234,7 @@ impl PendingRecord {
     /// What the state topic has of it from now on.
     pub(super) fn park_as(&mut self, subject: &Subject, cause: Cause, due: i64) -> Parked {
         let (Want { floor, deleted, event, since, .. }, is_counted) = (&self.wants, self.is_counted());
-        self.parked = Some(ParkedAs { cause, floor: floor.clone(), is_counted });
+        self.parked = Some(ParkedEntry { cause, floor: floor.clone(), is_counted });
         Parked {
             subject: subject.clone(),
             floor: floor.clone(),
@@ -296,14 +296,14 @@ impl PendingRecord {
 
     /// Whether the state topic has a request for at least as much as an event asks for.
     pub(super) fn covers(&self, wanted: &Wanted) -> bool {
-        let has_floor = |parked: &ParkedAs| wanted.floor.is_some() && wanted.floor <= parked.floor;
+        let has_floor = |parked: &ParkedEntry| wanted.floor.is_some() && wanted.floor <= parked.floor;
         let has_delete = |deleted: &Delete| wanted.floor.as_ref() <= deleted.version();
         self.parked.as_ref().is_some_and(has_floor)
             && (!wanted.is_delete || self.wants.deleted.as_ref().is_some_and(has_delete))
     }
 
     /// Another event of the same record.
-    pub(super) fn join(&mut self, wanted: Wanted, event: Event, settle: Settle, now: i64) {
+    pub(super) fn join(&mut self, wanted: Wanted, event: Event, settle: TopicTicket, now: i64) {
         let (Wanted { floor, is_delete, .. }, wants) = (wanted, &mut self.wants);
         if is_delete {
             let known = wants.deleted.take();
@@ -327,7 +327,7 @@ impl PendingRecord {
     }
 
     /// The offsets that it holds back, which it does no more.
-    pub(super) fn take_tickets(&mut self) -> Vec<Settle> {
+    pub(super) fn take_tickets(&mut self) -> Vec<TopicTicket> {
         self.holds.take().map(|holds| holds.tickets).unwrap_or_default()
     }
 
@@ -371,7 +371,7 @@ impl LastTimes {
     /// Notes it, and forgets what is older than `keep`.
     pub(super) fn note(&mut self, subject: &Subject, now: i64, keep: i64) {
         while let Some((at, oldest)) = self.order.front() {
-            if self.order.len() < REMEMBERED && at.saturating_add(keep) > now {
+            if self.order.len() < REMEMBERED_READS && at.saturating_add(keep) > now {
                 break;
             }
             if self.at.get(oldest) == Some(at) {

@@ -74,7 +74,7 @@ impl FairQueue {
         None
     }
 
-    /// A read has ended, or was not begun after all: its company may begin another.
+    /// A read has ended, or was not started after all: its company may begin another.
     pub(super) fn ended(&mut self, company: &CompanyId, now: i64) {
         if let Some(queue) = self.queues.get_mut(company) {
             queue.reading = queue.reading.saturating_sub(1);

@@ -77,7 +77,7 @@ mod tests {
     const COMPANY: &str = r#"{"PartitionClientId":"c"}"#;
 
     #[test]
-    fn a_change_asks_for_its_record_at_least_as_new_in_the_name_of_its_company() {
+    fn event_asks_for_its_version_in_the_context_of_its_company() {
         let asked = event(
             AccountingResource::Charges,
             "ChargeDeleted",
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_no_company_is_read_in_nobodys_name() {
+    fn records_without_a_company_are_read_without_context() {
         let data = r#"{"CorrelationId":"r"}"#;
         for (resource, partition, key) in [
             (AccountingResource::Persons, "null", "t/r"),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_of_no_change_asks_for_nothing() {
+    fn event_without_a_change_asks_for_nothing() {
         let data = r#"{"CorrelationId":"r","SequenceVersion":"1"}"#;
         for kind in ["ErrorOccurred", "Svc.ACC.Customers.ErrorOccurred", "Acknowledge"] {
             assert_eq!(
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_a_record_or_with_a_version_that_is_no_number_is_told_apart() {
+    fn unusable_events_are_classified_by_cause() {
         for (data, class) in [
             (r#"{}"#, "model::Error::Unplaceable"),
             (r#"{"CorrelationId":""}"#, "model::Error::Unplaceable"),
@@ -135,7 +135,10 @@ mod tests {
         ] {
             let asked = event(AccountingResource::Customers, "CustomerUpdated", COMPANY, data);
 
-            assert!(matches!(&asked, ReadRequest::Unusable(told, _) if *told == class), "{data}: {asked:?}");
+            assert!(
+                matches!(&asked, ReadRequest::Unusable(found, _) if *found == class),
+                "{data}: {asked:?}"
+            );
         }
     }
 }

@@ -18,10 +18,10 @@ use crate::{
 };
 
 /// A brake counts what was deleted in this time.
-const DAY: i64 = 86_400_000_000;
+const BRAKE_PERIOD: i64 = 86_400_000_000;
 /// One in so many of those that may be parked may be of one company; and of those that only wait for their turn.
-const SHARE: usize = 8;
-const BUSY_SHARE: usize = 2;
+const PARKED_COMPANY_SHARE: usize = 8;
+const QUEUED_COMPANY_SHARE: usize = 2;
 
 impl Scheduler {
     /// What a read has brought, and what is known around it.
@@ -50,7 +50,7 @@ impl Scheduler {
         let mut blocked = None;
         if is_found {
             record.doubt.gone_since = None;
-            self.path_answers(subject);
+            self.remember_path(subject);
         }
         if !matches!(
             verdict,
@@ -72,7 +72,7 @@ impl Scheduler {
                     // Newer than what was published, and not what the event tells of: it is published as what it is, and
                     // read again.
                     self.output.report.stale_reads += 1;
-                    self.again(subject, Cause::Floor, judge::LATE, changes, now);
+                    self.retry_later(subject, Cause::Floor, judge::BEHIND_EVENT, changes, now);
                 }
             }
             ReadVerdict::Confirm { change, at } => {
@@ -81,7 +81,7 @@ impl Scheduler {
             ReadVerdict::Settled(outcome) => self.settle(subject, Vec::new(), outcome),
             ReadVerdict::Again(cause, why) => {
                 self.output.report.stale_reads += u64::from(cause == Cause::Floor);
-                self.again(subject, cause, &why, Vec::new(), now);
+                self.retry_later(subject, cause, &why, Vec::new(), now);
             }
             ReadVerdict::Below => self.suspect(subject, now),
             ReadVerdict::Gone => {
@@ -99,13 +99,13 @@ impl Scheduler {
             ReadVerdict::Company { why, wait } => {
                 let Rules { retry_first, retry_longest, .. } = self.rules;
                 self.queue.hold(&subject.company, wait, retry_first, retry_longest, now);
-                self.again(subject, Cause::Unreadable, &why, Vec::new(), now);
+                self.retry_later(subject, Cause::Unreadable, &why, Vec::new(), now);
             }
             ReadVerdict::Everything { why, wait, may_be_alone } => {
                 if may_be_alone && self.is_alone(subject, answers, now) {
-                    self.again(subject, Cause::Unreadable, &why, Vec::new(), now);
+                    self.retry_later(subject, Cause::Unreadable, &why, Vec::new(), now);
                 } else {
-                    self.hold(subject, wait, now);
+                    self.pause_reads(subject, wait, now);
                 }
             }
             ReadVerdict::Blocked(error) => {
@@ -115,7 +115,7 @@ impl Scheduler {
         }
         // Events without a version that came during the read need another one.
         for Late { wanted, event, settle } in later {
-            self.want(wanted, event, settle, stored, now);
+            self.take_wanted(wanted, event, settle, stored, now);
         }
         blocked.map_or(Ok(()), Err)
     }
@@ -129,7 +129,7 @@ impl Scheduler {
     }
 
     /// Nothing can be read for now.
-    fn hold(&mut self, subject: &Subject, wait: Option<i64>, now: i64) {
+    fn pause_reads(&mut self, subject: &Subject, wait: Option<i64>, now: i64) {
         // Others that were under way meanwhile say the same.
         if now >= self.pause.until {
             self.pause.count = self.pause.count.saturating_add(1);
@@ -140,7 +140,7 @@ impl Scheduler {
     }
 
     /// That the path of a resource answers is written once.
-    fn path_answers(&mut self, subject: &Subject) {
+    fn remember_path(&mut self, subject: &Subject) {
         if let Some(record) = self.records.get(subject)
             && self.history.paths.insert(subject.resource)
         {
@@ -176,8 +176,8 @@ impl Scheduler {
         }
         let settled = record.take_tickets();
         // An event that was parked is told once more by what becomes of it; the others joined.
-        let is_told = record.parked.is_some() && record.wants.event.origin == Origin::Enrichment;
-        let count = settled.len() + usize::from(is_told);
+        let counts_event = record.parked.is_some() && record.wants.event.origin == Origin::Enrichment;
+        let count = settled.len() + usize::from(counts_event);
         let outcomes = (0..count).map(|at| if at == 0 { outcome } else { Outcome::Coalesced }).collect();
         let mut entry =
             Entry::new(Some(subject.clone()), Event::clone(&record.wants.event), changes, outcomes);
@@ -187,7 +187,7 @@ impl Scheduler {
 
     /// A read was not enough, or there was none: a little later, or parked, or given up. `changes` are what it has come to all the
     /// same.
-    pub(super) fn again(
+    pub(super) fn retry_later(
         &mut self,
         subject: &Subject,
         cause: Cause,
@@ -248,7 +248,7 @@ impl Scheduler {
     pub(super) fn park(&mut self, subject: &Subject, cause: Cause, due: i64, mut changes: Vec<Change>) {
         // One company must not take all the room there is, nor some of them, with what may never be read. What is only waited for,
         // or for a person, is lost if it is given up: where there is no room left for it, its offset waits.
-        let share = self.rules.most_parked.div_ceil(SHARE);
+        let share = self.rules.most_parked.div_ceil(PARKED_COMPANY_SHARE);
         let is_doubtful = matches!(cause, Cause::Floor | Cause::Company | Cause::Unreadable | Cause::Listed);
         let has_too_much = is_doubtful && self.parked_of(&subject.company) >= share;
         let Some(record) = self.records.get_mut(subject) else { return };
@@ -258,11 +258,11 @@ impl Scheduler {
             return self.give_up(subject, "enrich::Unreadable", &why, Outcome::Unreadable, gap, changes);
         }
         record.begin_settling();
-        let (was_parked, is_told) = (record.parked.is_some(), record.is_counted());
+        let (was_parked, was_counted) = (record.parked.is_some(), record.is_counted());
         changes.push(Change::Park(Box::new(record.park_as(subject, cause, due))));
         let settled = record.take_tickets();
         // One event is told of again by what becomes of it in the end; the others have joined it.
-        let outcome = |at| if at == 0 && !is_told { Outcome::Parked } else { Outcome::Coalesced };
+        let outcome = |at| if at == 0 && !was_counted { Outcome::Parked } else { Outcome::Coalesced };
         let outcomes = (0..settled.len()).map(outcome).collect();
         let event = Event::clone(&record.wants.event);
         let entry = Entry::new(Some(subject.clone()), event, changes, outcomes);
@@ -304,7 +304,8 @@ impl Scheduler {
         let allowed = self.rules.brake_count.max((entries as f64 * self.rules.brake_share) as u64);
         let known = self.brakes.get(&resource).copied();
         // A day on which as many were deleted as may be held nothing back; the next begins anew.
-        let known = known.filter(|(since, count)| *count > allowed || since.saturating_add(DAY) > now);
+        let known =
+            known.filter(|(since, count)| *count > allowed || since.saturating_add(BRAKE_PERIOD) > now);
         let (since, count) = known.unwrap_or((now, 0));
         let is_braked = count >= allowed;
         let count = if is_braked { count.max(allowed.saturating_add(1)) } else { count + 1 };
@@ -327,7 +328,7 @@ impl Scheduler {
         }
         let (records, parked, park_after) = (&self.records, &self.parked.by_company, self.rules.park_after);
         // What only waits for its turn can be read: where there is no room for it, it stays in line, and its offset with it.
-        let most = self.rules.most_parked.div_ceil(BUSY_SHARE);
+        let most = self.rules.most_parked.div_ceil(QUEUED_COMPANY_SHARE);
         let mut taken: HashMap<CompanyId, usize> = HashMap::new();
         let late = |subject: &Subject| {
             let Some(record) = records.get(subject).filter(|record| record.is_late(now, park_after)) else {

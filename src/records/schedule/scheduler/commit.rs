@@ -23,8 +23,8 @@ impl Scheduler {
             }
             taken += heavy;
             let Some((entry, settled, after)) = self.output.ready.pop_front() else { break };
-            for (lane, ticket) in settled {
-                self.offsets.settle(lane, ticket);
+            for (resource, ticket) in settled {
+                self.offsets.settle(resource, ticket);
             }
             if let (Some(subject), Some(after)) = (&entry.subject, after) {
                 self.output.committing.push((subject.clone(), after));
@@ -86,7 +86,7 @@ impl Scheduler {
                     match record.take_row() {
                         Some(row) if judge::is_above(row.floor.as_ref(), stored.as_ref()) => {
                             // What was settled meanwhile is less; that it waits is written again.
-                            let subject = self.take_up(*row);
+                            let subject = self.insert_parked(*row);
                             self.park(&subject, Cause::Listed, now, Vec::new());
                         }
                         // It is there already; that it waits may have been written after what has settled it.
@@ -102,7 +102,7 @@ impl Scheduler {
                         None => {}
                     }
                     for Late { wanted, event, settle } in later {
-                        self.want(wanted, event, settle, stored.as_ref(), now);
+                        self.take_wanted(wanted, event, settle, stored.as_ref(), now);
                     }
                 }
             }

@@ -12,13 +12,13 @@ use super::{
     Cause, Change, Companies, CompanyState, Entry, Event, Outcome, Parked, ReadRequest, Rules, Subject,
     Wanted, judge,
     offsets::Offsets,
-    pending::{LastTimes, Late, ListedVersion, PendingRecord, Settle, State},
+    pending::{LastTimes, Late, ListedVersion, PendingRecord, State, TopicTicket},
     queue::FairQueue,
 };
 use crate::publish::{Failure, PublishStage};
 
 /// Positions that may be open for each record that may be: several events join one read.
-const POSITIONS: usize = 10;
+const OFFSETS_PER_RECORD: usize = 10;
 
 /// A read to begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +122,7 @@ struct Pause {
 #[derive(Debug, Default)]
 struct SchedulerOutput {
     /// Settled, and not in a batch yet.
-    ready: VecDeque<(Entry, Vec<Settle>, Option<AfterCommit>)>,
+    ready: VecDeque<(Entry, Vec<TopicTicket>, Option<AfterCommit>)>,
     /// In the batch that is being committed.
     committing: Vec<(Subject, AfterCommit)>,
     report: SchedulerReport,
@@ -183,12 +183,12 @@ impl Scheduler {
     /// What an owner before has parked.
     pub fn adopt(&mut self, parked: Parked) {
         let due = parked.due;
-        let subject = self.take_up(parked);
+        let subject = self.insert_parked(parked);
         self.wait_until(&subject, due);
     }
 
     /// What becomes of it is the caller's to say.
-    fn take_up(&mut self, parked: Parked) -> Subject {
+    fn insert_parked(&mut self, parked: Parked) -> Subject {
         let (subject, record) = PendingRecord::adopted(parked);
         self.records.insert(subject.clone(), record);
         self.count_parked(&subject);
@@ -282,7 +282,7 @@ impl Scheduler {
         self.records.iter().filter(is_asked).map(|(subject, _)| subject.clone()).collect()
     }
 
-    /// A row of a list shows less than was published: it is looked at whether the provider went back, now and then. Nobody waits for
+    /// A row of a list shows less than was published: it is looked at whether the provider went back, now and then. FixedState waits for
     /// it, so it is not kept: the next reading shows the same.
     pub fn look_back(&mut self, wanted: Wanted, event: Event, now: i64) {
         let subject = wanted.subject.clone();
@@ -318,7 +318,7 @@ impl Scheduler {
         let (open, _) = self.counts();
         open + self.output.ready.len() >= self.rules.most_open
             || self.parked.by_events >= self.rules.most_parked
-            || self.offsets.open_positions() >= POSITIONS * self.rules.most_open
+            || self.offsets.open_positions() >= OFFSETS_PER_RECORD * self.rules.most_open
     }
 
     /// Records under way, without those that are parked, and those.
@@ -344,24 +344,24 @@ impl Scheduler {
         self.records.values().filter_map(PendingRecord::oldest).min()
     }
 
-    /// Takes the next event of a lane; `next` is the offset behind it, `stored` what the fence has of its record.
+    /// Takes the next event of a resource; `next` is the offset behind it, `stored` what the fence has of its record.
     pub fn take(
         &mut self,
-        lane: AccountingResource,
+        resource: AccountingResource,
         next: i64,
         request: ReadRequest,
         event: Event,
         stored: Option<&Stamp>,
         now: i64,
     ) {
-        let settle = (lane, self.offsets.open(lane, next));
+        let settle = (resource, self.offsets.open(resource, next));
         match request {
             ReadRequest::Nothing => self.settle_event(event, settle, Vec::new(), Outcome::Filtered),
             ReadRequest::Unusable(class, message) => {
                 let failure = Failure { stage: PublishStage::Read, class, message, causes: Vec::new() };
                 self.settle_event(event, settle, vec![Change::DeadLetter(failure)], Outcome::DeadLettered);
             }
-            ReadRequest::Wanted(wanted) => self.want(wanted, event, settle, stored, now),
+            ReadRequest::Wanted(wanted) => self.take_wanted(wanted, event, settle, stored, now),
             ReadRequest::Lost(gap) => {
                 let entry = Entry::new(None, event, vec![Change::Gap(gap)], Vec::new());
                 self.output.ready.push_back((entry, vec![settle], None));
@@ -369,12 +369,19 @@ impl Scheduler {
         }
     }
 
-    fn settle_event(&mut self, event: Event, settle: Settle, changes: Vec<Change>, outcome: Outcome) {
+    fn settle_event(&mut self, event: Event, settle: TopicTicket, changes: Vec<Change>, outcome: Outcome) {
         let entry = Entry::new(None, event, changes, vec![outcome]);
         self.output.ready.push_back((entry, vec![settle], None));
     }
 
-    fn want(&mut self, wanted: Wanted, event: Event, settle: Settle, stored: Option<&Stamp>, now: i64) {
+    fn take_wanted(
+        &mut self,
+        wanted: Wanted,
+        event: Event,
+        settle: TopicTicket,
+        stored: Option<&Stamp>,
+        now: i64,
+    ) {
         let subject = wanted.subject.clone();
         match self.records.entry(subject.clone()) {
             hash_map::Entry::Occupied(mut known) => {
@@ -489,13 +496,13 @@ impl Scheduler {
                 return Some(NextRead { subject, priority, trace, is_delete });
             }
             self.queue.ended(&subject.company, now);
-            self.without_company(&subject, state, companies, now);
+            self.company_unavailable(&subject, state, companies, now);
         }
         None
     }
 
     /// Its company is not one of those that can be read, as far as is known.
-    fn without_company(
+    fn company_unavailable(
         &mut self,
         subject: &Subject,
         state: CompanyState,
@@ -523,7 +530,7 @@ impl Scheduler {
             }
             CompanyState::Absent { .. } | CompanyState::Known => {
                 companies.ask();
-                self.again(subject, Cause::Company, "its company is not known", Vec::new(), now);
+                self.retry_later(subject, Cause::Company, "its company is not known", Vec::new(), now);
             }
         }
     }

@@ -67,8 +67,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// A shard, the provider, and the topic between them.
-struct Stage {
-    life: Life,
+struct Simulation {
+    shard: TestShard,
     truth: Truth,
     /// Record, version, whether it ends it.
     events: Vec<(u8, u64, bool)>,
@@ -82,12 +82,19 @@ fn name(record: u8) -> String {
     format!("r{record}")
 }
 
-impl Stage {
+impl Simulation {
     fn new(tells_version: bool) -> Self {
-        let mut life = Life::new();
-        life.paths.insert(LANE);
-        life.crash();
-        Self { life, truth: Truth::default(), events: Vec::new(), fed: 0, reading: Vec::new(), tells_version }
+        let mut shard = TestShard::new();
+        shard.paths.insert(RESOURCE);
+        shard.crash();
+        Self {
+            shard,
+            truth: Truth::default(),
+            events: Vec::new(),
+            fed: 0,
+            reading: Vec::new(),
+            tells_version,
+        }
     }
 
     /// What a read shows of a record.
@@ -101,12 +108,12 @@ impl Stage {
 
     /// What stands in the fence of a record that is read so.
     fn stamp(&self, record: u8, version: u64, deleted: bool) -> Stamp {
-        let told = super::version(version);
+        let number = super::version(version);
         if self.tells_version || deleted {
             return stamp(0, version, Rank::ById, deleted);
         }
         let value = subject(&name(record)).record(&self.shown(record, version)).unwrap().unwrap();
-        Stamp { version: value.version_or(Some(&told)), ..stamp(0, version, Rank::ById, deleted) }
+        Stamp { version: value.version_or(Some(&number)), ..stamp(0, version, Rank::ById, deleted) }
     }
 
     fn change(&mut self, record: u8, deletes: bool) {
@@ -115,7 +122,7 @@ impl Stage {
             return;
         }
         let version = last.map_or(1, |(_, version, _)| version + 1);
-        self.truth.records.entry(record).or_default().push((self.life.now, version, deletes));
+        self.truth.records.entry(record).or_default().push((self.shard.now, version, deletes));
         // Now and then an event overtakes the one before it.
         let at = if version.is_multiple_of(5) {
             self.events.len().saturating_sub(1).max(self.fed)
@@ -127,12 +134,12 @@ impl Stage {
 
     fn feed(&mut self) {
         let Some((record, version, deletes)) = self.events.get(self.fed).copied() else { return };
-        if self.life.scheduler.is_full() {
+        if self.shard.scheduler.is_full() {
             return;
         }
         self.fed += 1;
         let next = i64::try_from(self.fed).unwrap();
-        self.life.take(
+        self.shard.take(
             next,
             wanted(subject(&name(record)), version, deletes),
             &format!("{record}/{version}"),
@@ -150,13 +157,13 @@ impl Stage {
             _ => Err(gone()),
         };
         let reading = match answer {
-            Answer::True => found(self.life.now),
-            Answer::Behind(lag) => found(self.life.now - i64::from(lag) * 1_000),
+            Answer::True => found(self.shard.now),
+            Answer::Behind(lag) => found(self.shard.now - i64::from(lag) * 1_000),
             Answer::Throttled => Err(error(429, api::Cause::Throttled { again: None })),
             Answer::Broken => Err(error(500, api::Cause::Server { again: None })),
             Answer::Lost => Err(error(403, api::Cause::Forbidden { by: AnsweredBy::Api })),
         };
-        self.life.read(&subject, reading).unwrap();
+        self.shard.read(&subject, reading).unwrap();
     }
 
     fn go(&mut self, step: &Step) {
@@ -170,14 +177,14 @@ impl Stage {
                 }
             }
             Step::Feed => self.feed(),
-            Step::Begin => self.reading.extend(self.life.ask().map(|ask| ask.subject)),
+            Step::Begin => self.reading.extend(self.shard.ask().map(|ask| ask.subject)),
             Step::End(which, answer) => self.end(usize::from(*which), *answer),
-            Step::Commit => self.life.commit(),
-            Step::Wait(time) => self.life.now += i64::from(*time) * 1_000,
+            Step::Commit => self.shard.commit(),
+            Step::Wait(time) => self.shard.now += i64::from(*time) * 1_000,
             Step::Crash => {
-                self.life.crash();
+                self.shard.crash();
                 self.reading.clear();
-                self.fed = usize::try_from(self.life.offset).unwrap();
+                self.fed = usize::try_from(self.shard.offset).unwrap();
             }
         }
     }
@@ -186,35 +193,35 @@ impl Stage {
     fn quiesce(&mut self) {
         for _ in 0..20_000 {
             self.feed();
-            while let Some(ask) = self.life.ask() {
+            while let Some(ask) = self.shard.ask() {
                 self.reading.push(ask.subject);
             }
             while !self.reading.is_empty() {
                 self.end(0, Answer::True);
             }
-            while self.life.scheduler.ready() > 0 {
-                self.life.commit();
+            while self.shard.scheduler.ready() > 0 {
+                self.shard.commit();
             }
-            if self.fed == self.events.len() && !self.life.scheduler.has_reads(self.life.now) {
-                match self.life.scheduler.wake_at() {
-                    Some(at) => self.life.now = at.max(self.life.now + 1),
+            if self.fed == self.events.len() && !self.shard.scheduler.has_reads(self.shard.now) {
+                match self.shard.scheduler.wake_at() {
+                    Some(at) => self.shard.now = at.max(self.shard.now + 1),
                     None => return,
                 }
             }
         }
-        panic!("it never comes to rest: {:?}", self.life.scheduler);
+        panic!("it never comes to rest: {:?}", self.shard.scheduler);
     }
 
     fn check(&self) {
         let mut last: BTreeMap<&Subject, &Stamp> = BTreeMap::new();
-        for (subject, stamp) in &self.life.published {
+        for (subject, stamp) in &self.shard.published {
             if let Some(before) = last.insert(subject, stamp) {
                 assert!(stamp.against(Some(before)).publishes(), "{subject:?}: {stamp:?} after {before:?}");
             }
             assert_eq!(stamp.epoch, Epoch(0), "the provider never went back");
         }
-        assert_eq!(self.life.offset, i64::try_from(self.events.len()).unwrap());
-        assert!(self.life.parked.is_empty(), "{:?}", self.life.parked);
+        assert_eq!(self.shard.offset, i64::try_from(self.events.len()).unwrap());
+        assert!(self.shard.parked.is_empty(), "{:?}", self.shard.parked);
         for (record, all) in &self.truth.records {
             let (_, version, deleted) = *all.last().unwrap();
             let subject = subject(&name(*record));
@@ -225,29 +232,29 @@ impl Stage {
             }
             assert_eq!(found, Some(&self.stamp(*record, version, deleted)), "{subject:?}");
         }
-        assert!(self.life.letters.is_empty(), "{:?}", self.life.letters);
+        assert!(self.shard.letters.is_empty(), "{:?}", self.shard.letters);
     }
 }
 
 /// How many shards live.
-fn lives() -> u32 {
+fn cases() -> u32 {
     crate::cycles::cycles("LIVES", 300)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: lives(), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_versions_never_go_back_and_in_the_end_the_topic_is_the_truth(
+    fn versions_never_go_back_and_the_topic_converges(
         steps in proptest::collection::vec(step(), 1..250),
         tells_version: bool,
     ) {
-        let mut stage = Stage::new(tells_version);
+        let mut simulation = Simulation::new(tells_version);
         for step in &steps {
-            stage.go(step);
+            simulation.go(step);
         }
-        stage.quiesce();
+        simulation.quiesce();
 
-        stage.check();
+        simulation.check();
     }
 }
