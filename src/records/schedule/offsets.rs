@@ -1,8 +1,8 @@
-//! Per resource, the highest position below which everything is settled.
+//! The offset that may be committed for each event topic.
 //!
-//! Positions settle in any order; one may be committed only when it and all before it in its resource are settled.
-//! [`Offsets`] keeps the open positions of each resource in reading order and returns the newest that may be
-//! committed. Memory grows with [`Offsets::open_positions`], which the scheduler bounds.
+//! Positions settle in any order, but one may be committed only when it and all earlier ones of its topic are settled. [`Offsets`]
+//! keeps the open positions of each topic in reading order and returns the newest committable one. Memory grows with
+//! [`Offsets::open_positions`], which the scheduler bounds.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,7 +12,7 @@ use model::AccountingResource;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OffsetTicket(u64);
 
-/// OpenOffset positions of all topics: a resource is the event topic of a resource, in one partition.
+/// Open positions of the shard's partition of each event topic; a topic is named by its resource.
 #[derive(Debug, Default)]
 pub(super) struct Offsets {
     topics: HashMap<AccountingResource, VecDeque<OpenOffset>>,
@@ -27,7 +27,7 @@ struct OpenOffset {
 }
 
 impl Offsets {
-    /// Opens a position. Positions of a resource are opened in order.
+    /// Opens a position. Positions of a topic must be opened in ascending order.
     pub(super) fn open(&mut self, resource: AccountingResource, position: i64) -> OffsetTicket {
         let ticket = self.next;
         self.next += 1;
@@ -42,13 +42,13 @@ impl Offsets {
     /// Settles a position.
     pub(super) fn settle(&mut self, resource: AccountingResource, ticket: OffsetTicket) {
         let Some(open) = self.topics.get_mut(&resource) else { return };
-        // Tickets of a resource ascend, so the search is logarithmic however much is in flight.
+        // Tickets of a topic ascend, so a binary search finds them.
         if let Ok(index) = open.binary_search_by_key(&ticket.0, |open| open.ticket) {
             open[index].is_settled = true;
         }
     }
 
-    /// Takes, for every resource that moved, the newest position below which nothing is open.
+    /// Takes the newest committable position of each topic that moved.
     pub(super) fn take_settled(&mut self) -> Vec<(AccountingResource, i64)> {
         let mut moved = Vec::new();
         self.topics.retain(|resource, open| {

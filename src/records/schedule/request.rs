@@ -1,35 +1,35 @@
-//! What an event asks for.
+//! Derives the read that an event asks for.
 
 use model::{AccountingEvent, AccountingResource, CompanyId, EventKind, RecordId, SequenceVersion, Value};
 
 use super::{GapFound, Subject};
 
-/// What an event asks for.
+/// The read that an event asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadRequest {
-    /// A record.
+    /// Read a record.
     Wanted(Wanted),
-    /// Nothing: it tells of no change.
+    /// No read: the event reports no change.
     Nothing,
-    /// It cannot be told; the kind of error, and what is wrong.
+    /// The event is unusable: class and message of the error.
     Unusable(&'static str, String),
-    /// It replaces events that were removed from their topic before they were read.
+    /// Replaces events that were removed from their topic before they were read.
     Lost(GapFound),
 }
 
 /// A record that an event asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// Which.
+    /// The record.
     pub subject: Subject,
-    /// At least this version of it, where the event tells.
+    /// Lowest version that settles the event; `None` if the event carries none.
     pub floor: Option<SequenceVersion>,
-    /// Whether it was deleted.
+    /// Whether the event reports a delete.
     pub is_delete: bool,
 }
 
 impl ReadRequest {
-    /// The read that an event asks for.
+    /// Derives the request of an event.
     #[must_use]
     pub fn of(event: AccountingEvent) -> Self {
         if matches!(event.kind(), Some(EventKind::ErrorOccurred | EventKind::Acknowledge)) {
@@ -49,7 +49,7 @@ impl ReadRequest {
             let what = "the event names neither a company nor a tenant";
             return Self::Unusable("model::Error::Unplaceable", what.to_owned());
         };
-        // A company's own record belongs to no company: so it can be asked for once it is deleted.
+        // The record of a company itself is read without context, so that it can be read after the company was deleted.
         let in_company = in_company && resource != AccountingResource::Companies;
         let floor = match Value::from(event).version() {
             Ok(version) => version.and_then(|version| version.number().cloned()),

@@ -1,4 +1,4 @@
-//! Companies that are not known, that fail, and that leave room for others.
+//! Unknown companies, failing companies, and fairness between companies.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn unlisted_company_is_foreign_only_after_a_later_list() {
         shard.now += SECOND;
     }
 
-    // Read again since, and not for long enough: a replica may be behind.
+    // Listed again, but too soon: a replica may lag.
     shard.now += SECOND;
     let since = shard.now;
     assert!(
@@ -62,7 +62,7 @@ fn failing_company_yields_its_turns() {
 
     let first: Vec<NextRead> = std::iter::from_fn(|| shard.ask()).collect();
 
-    assert_eq!(first.len(), 5, "four of the one, and the other");
+    assert_eq!(first.len(), 5, "four of one company, one of the other");
     assert!(first.iter().position(|ask| ask.subject == other).unwrap() <= 1);
     for ask in &first {
         let answer = if ask.subject == other {
@@ -72,7 +72,7 @@ fn failing_company_yields_its_turns() {
         };
         shard.read(&ask.subject, answer).unwrap();
     }
-    assert!(shard.ask().is_none(), "the company is left alone for a while");
+    assert!(shard.ask().is_none(), "the company backs off");
     shard.commit();
     assert_eq!(shard.published.len(), 1);
 }
@@ -125,7 +125,7 @@ fn unconfirmed_and_braked_deletes_are_never_given_up() {
 
     assert!(shard.letters.is_empty() && shard.gaps.is_empty(), "{:?}", shard.letters);
     let braked = shard.parked.values().filter(|parked| parked.cause == Cause::Braked).count();
-    assert_eq!((shard.parked.len(), braked), (250, 250), "but for as many as a day may have");
+    assert_eq!((shard.parked.len(), braked), (250, 250), "all above the daily limit of 50");
 }
 
 #[test]
@@ -141,12 +141,12 @@ fn queued_records_are_never_given_up() {
         while shard.scheduler.ready() > 0 {
             shard.commit();
         }
-        // Those that are due stand in line again.
+        // Records that are due are queued again.
         assert!(shard.ask().is_none());
     }
 
     assert_eq!((under_way, shard.parked.len(), shard.letters.len()), (4, 500, 0));
-    assert_eq!(shard.scheduler.counts(), (100, 500), "the others hold back their offsets");
+    assert_eq!(shard.scheduler.counts(), (100, 500), "100 hold back their offsets");
 }
 
 #[test]
@@ -165,5 +165,5 @@ fn unread_company_list_does_not_hold_offsets_forever() {
 
     assert_eq!((shard.offset, shard.letters.len()), (1, 0));
     assert_eq!(shard.parked[&subject("r")].cause, Cause::Company);
-    assert!(companies.0.get() > 10, "the list is asked for");
+    assert!(companies.0.get() > 10, "the list is requested");
 }

@@ -1,4 +1,4 @@
-//! When a delete is believed.
+//! Confirming deletes.
 
 use super::*;
 
@@ -139,7 +139,7 @@ fn change_after_a_delete_is_awaited_and_prevents_a_tombstone() {
     shard.take(2, wanted(subject("r"), 5, true), "deleted");
     let (started, end) = (shard.now, shard.now + 5 * rules().tombstone_confirm);
 
-    // A replica that lags longer than two answers are apart.
+    // A replica lags longer than the confirmation takes.
     shard.until(end, |now| {
         if now < started + 3 * rules().tombstone_confirm { Err(gone()) } else { Ok(json("r", 6)) }
     });

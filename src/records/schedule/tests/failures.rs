@@ -1,4 +1,4 @@
-//! What cannot be read: whether that is everything, or a record alone.
+//! Failing reads: outages, and records that fail alone.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn outage_pauses_all_reads_and_gives_up_nothing() {
     });
 
     assert!(reads < 4_000, "{reads}");
-    // Each was answered with another record in the end: no reason to give up, and none to wait for ever.
+    // In the end each read returned a different record: parked, neither given up nor held forever.
     assert_eq!((shard.letters.len(), shard.parked.len(), shard.offset), (0, 5, 5));
 }
 
@@ -32,7 +32,7 @@ fn blocked_shard_loses_nothing() {
     let stopped = shard.read(&ask.subject, Err(error(401, api::Cause::Key)));
 
     assert!(stopped.is_err() && shard.scheduler.ready() == 0);
-    assert!(shard.ask().is_some(), "it is there for whoever goes on");
+    assert!(shard.ask().is_some(), "the read is still due");
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn lone_failing_record_is_parked_and_delays_no_other() {
         while shard.scheduler.ready() > 0 {
             shard.commit();
         }
-        // Others go on being answered.
+        // Reads of other records still succeed.
         shard.now += SECOND;
         next += 1;
         shard.take(next, wanted(subject(&format!("n{next}")), 1, false), "e");
@@ -73,13 +73,13 @@ fn record_is_given_up_while_only_other_shards_get_answers() {
     shard.take(1, wanted(subject("bad"), 1, false), "bad");
     let away = |_: i64| Err(error(504, api::Cause::Server { again: None }));
 
-    // It may be the provider that is away, for as long as nobody is answered.
+    // While no read is answered, the provider may be down.
     shard.until(shard.now + 3_600 * SECOND, away);
     assert_eq!((shard.offset, shard.parked.len(), shard.letters.len()), (0, 0, 0));
 
     let (alone, mut at) = (shard.now, shard.now);
     while shard.letters.is_empty() {
-        assert!(at < alone + 2 * rules().horizon, "it is tried for ever");
+        assert!(at < alone + 2 * rules().horizon, "it is retried forever");
         at += 300 * SECOND;
         shard.elsewhere += 1;
         shard.until(at, away);
@@ -98,7 +98,7 @@ fn shard_moves_do_not_restart_the_horizon() {
     shard.take(1, wanted(subject("bad"), 1, false), "bad");
     let (started, mut at) = (shard.now, shard.now);
     while shard.letters.is_empty() {
-        assert!(at < started + 2 * rules().horizon, "it is tried for ever");
+        assert!(at < started + 2 * rules().horizon, "it is retried forever");
         for _ in 0..12 {
             at += 300 * SECOND;
             shard.elsewhere += 1;
@@ -118,7 +118,7 @@ fn outage_does_not_count_toward_the_horizon_of_a_record() {
     shard.take(1, wanted(subject("r"), 1, false), "e");
     let away = |_: i64| Err(error(503, api::Cause::Server { again: None }));
     let back = shard.now + 2 * rules().horizon;
-    // One that was sent before it went away is answered late.
+    // A request sent before the outage is answered late.
     shard.until(shard.now + SECOND, away);
     shard.elsewhere += 1;
     while shard.now < back {
@@ -127,7 +127,7 @@ fn outage_does_not_count_toward_the_horizon_of_a_record() {
         shard.now = at;
     }
 
-    // Others are answered already.
+    // Other reads succeed again.
     shard.elsewhere += 1;
     shard.until(shard.now + 20 * SECOND, away);
     assert_eq!((shard.letters.len(), shard.parked.len(), shard.offset), (0, 1, 1));

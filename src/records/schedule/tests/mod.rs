@@ -1,4 +1,4 @@
-//! What becomes of events, and of their offsets.
+//! Outcomes of events, and their offsets.
 
 mod companies;
 mod deletes;
@@ -113,7 +113,7 @@ fn gone() -> api::Error {
     error(404, api::Cause::NotFound { by: AnsweredBy::Api })
 }
 
-/// A scheduler and what was committed of it.
+/// A scheduler and everything it has committed.
 struct TestShard {
     scheduler: Scheduler,
     fences: BTreeMap<Subject, Stamp>,
@@ -124,9 +124,9 @@ struct TestShard {
     outcomes: Vec<Outcome>,
     offset: i64,
     paths: BTreeSet<AccountingResource>,
-    /// What the provider has answered to others.
+    /// Provider answers to other readers.
     elsewhere: u64,
-    /// What a list has shown of the record last.
+    /// The last list row of the record.
     row: Option<ListedVersion>,
     now: i64,
 }
@@ -149,7 +149,7 @@ impl TestShard {
         }
     }
 
-    /// What was not committed is forgotten.
+    /// Restarts with committed state only.
     fn crash(&mut self) {
         self.scheduler = Scheduler::new(rules());
         self.parked.values().for_each(|parked| self.scheduler.adopt(parked.clone()));
@@ -206,13 +206,13 @@ impl TestShard {
         self.scheduler.committed(&[], &|subject| fences.get(subject).cloned(), self.now);
     }
 
-    /// Lets time pass until something is due, and reads it with this answer; how often.
+    /// Advances time up to `end` and answers each read with `answer`. Returns the number of reads.
     fn until(&mut self, end: i64, answer: impl Fn(i64) -> Result<Bytes, api::Error>) -> u32 {
         let mut reads = 0;
         loop {
             while let Some(ask) = self.ask() {
                 reads += 1;
-                assert!(reads < 10_000, "it reads all the time");
+                assert!(reads < 10_000, "the scheduler never stops reading");
                 self.read(&ask.subject, answer(self.now)).unwrap();
             }
             while self.scheduler.ready() > 0 {
@@ -241,14 +241,14 @@ fn events_of_one_record_share_a_read_and_all_offsets_move() {
     assert_eq!(shard.published, [(subject("r"), stamp(0, 3, Rank::ById, false))]);
     assert_eq!(shard.outcomes, [Outcome::Published, Outcome::Coalesced, Outcome::Coalesced]);
     assert_eq!(shard.offset, 3);
-    // Within the window the next one waits.
+    // A further read waits for the window.
     shard.take(4, wanted(subject("r"), 4, false), "e");
     assert!(shard.ask().is_none());
     shard.now += SECOND;
     assert!(shard.ask().is_some());
 }
 
-/// When what entries settle began, of those that write a record.
+/// `first_at` of the entries that write a record.
 fn first_times(batch: &Batch) -> Vec<Option<i64>> {
     batch.entries.iter().filter(|entry| entry.stamp().is_some()).map(|entry| entry.first_at).collect()
 }
@@ -263,7 +263,7 @@ fn first_at_is_the_earliest_event_once_all_are_settled() {
     }
     let ask = shard.ask().unwrap();
     shard.read(&ask.subject, Ok(json("r", 2))).unwrap();
-    assert_eq!(first_times(&shard.scheduler.batch(10, 1 << 20)), [None], "the last is open");
+    assert_eq!(first_times(&shard.scheduler.batch(10, 1 << 20)), [None], "version 3 is still open");
     shard.fences.insert(subject("r"), stamp(0, 2, Rank::ById, false));
     shard.scheduler.committed(&[], &|_| Some(stamp(0, 2, Rank::ById, false)), shard.now);
 
@@ -353,7 +353,7 @@ fn offset_waits_for_all_before_it() {
 
 #[test]
 fn batch_never_writes_older_after_newer_for_one_key() {
-    // The id of the tenant is that of a company too.
+    // A tenant and a company share an id.
     let by_tenant = Subject { in_company: false, ..subject("r") };
     assert_eq!(by_tenant.fence_key(), subject("r").fence_key());
     for (first, second, written) in [(7, 5, &["7"][..]), (5, 7, &["5", "7"][..])] {
@@ -385,7 +385,7 @@ fn read_below_the_event_is_published_and_event_stays_open() {
 
     assert_eq!(shard.published, [(subject("r"), stamp(0, 3, Rank::ById, false))]);
     assert!((4..12).contains(&reads), "{reads}");
-    // It does not hold back others for ever.
+    // It is parked and does not hold back later offsets.
     assert_eq!((shard.offset, shard.parked.len()), (1, 1));
     let end = shard.now + 100 * SECOND;
     shard.until(end, |_| Ok(json("r", 6)));
@@ -409,7 +409,7 @@ fn unread_record_is_a_dead_letter_and_a_gap_at_the_horizon() {
     );
     assert!(shard.gaps.iter().all(|gap| gap.cause == GapCause::Unreadable) && shard.gaps.len() == 2);
     let given_up: BTreeSet<Subject> = shard.scheduler.take_given_up().into_iter().collect();
-    assert_eq!(given_up.len(), 2, "who asked for them is told: {given_up:?}");
+    assert_eq!(given_up.len(), 2, "lists learn of both: {given_up:?}");
     assert_eq!(shard.scheduler.take_given_up(), []);
     assert!(shard.parked.is_empty() && shard.published.is_empty());
 }
@@ -439,7 +439,7 @@ fn event_of_a_parked_record_holds_its_offset_no_longer() {
     shard.until(shard.now + 12 * SECOND, refused);
     assert_eq!((shard.parked.len(), shard.offset), (1, 1));
 
-    // What the state topic waits for already settles at once, also for who comes after a crash.
+    // An event that the parked request covers settles at once, also after a crash.
     shard.crash();
     shard.take(2, wanted(subject("r"), 5, false), "again");
     shard.commit();
@@ -449,7 +449,7 @@ fn event_of_a_parked_record_holds_its_offset_no_longer() {
     assert_eq!(shard.offset, 3);
     assert_eq!(shard.parked[&subject("r")].floor, Some(version(6)));
 
-    // Also where it has been tried so often that it waits for long.
+    // The same holds after many attempts, when the backoff is long.
     shard.until(shard.now + 7_200 * SECOND, refused);
     shard.take(4, wanted(subject("r"), 7, false), "most");
     shard.until(shard.now + 16 * SECOND, refused);

@@ -1,4 +1,4 @@
-//! When it is believed that the provider went back.
+//! Confirming that the provider went back to older versions.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn sustained_lower_reads_confirm_a_version_regression() {
 
     assert_eq!(shard.published, [(subject("r"), stamp(1, 51, Rank::ById, false))]);
     assert!(shard.now >= started + rules().epoch_confirm && (3..8).contains(&reads), "{reads}");
-    // From there on it goes on as before.
+    // Later versions are published under the new epoch.
     shard.take(2, wanted(subject("r"), 52, false), "e");
     shard.until(end + SECOND, |_| Ok(json("r", 52)));
     assert_eq!(shard.published.last(), Some(&(subject("r"), stamp(1, 52, Rank::ById, false))));
@@ -48,7 +48,7 @@ fn list_row_clears_the_suspicion_for_the_next_owner_too() {
     shard.crash();
     let shown_at = shard.now;
     shard.until(started + rules().epoch_confirm + SECOND, |_| Ok(json("r", 51)));
-    assert_eq!(shard.published, [], "it is not believed as if no row had shown it");
+    assert_eq!(shard.published, [], "the confirmation starts over");
     shard.until(shown_at + 3 * rules().epoch_confirm, |_| Ok(json("r", 51)));
     assert_eq!(shard.published, [(subject("r"), stamp(1, 51, Rank::ById, false))]);
 }
@@ -108,7 +108,7 @@ fn suspected_regression_holds_no_offset() {
     shard.until(shard.now + SECOND, |_| Ok(json("r", 9)));
     shard.take(2, wanted(subject("r"), 4, false), "before");
     shard.until(shard.now + SECOND, |_| Ok(json("r", 4)));
-    assert_eq!((shard.offset, shard.parked.len()), (2, 1), "it is suspected");
+    assert_eq!((shard.offset, shard.parked.len()), (2, 1), "a regression is suspected");
 
     shard.take(3, wanted(subject("r"), 5, false), "again");
     while shard.scheduler.ready() > 0 {

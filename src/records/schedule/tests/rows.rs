@@ -1,4 +1,4 @@
-//! What rows of lists ask for.
+//! Requests of list rows.
 
 use super::*;
 use crate::publish::{Failure, PublishStage};
@@ -52,7 +52,7 @@ fn suspected_regression_holds_back_no_list() {
     shard.crash();
     assert!(asked(&shard).is_empty() && !shard.scheduler.owes(&subject("r")));
 
-    // A row above what was published is waited for all the same.
+    // A list still waits for a row above the published version.
     shard.scheduler.adopt_row(row("r", 10, shard.now), shard.now);
     assert!(shard.scheduler.owes(&subject("r")));
 }
@@ -66,7 +66,7 @@ fn row_above_the_commit_in_flight_is_parked_and_then_read() {
     shard.scheduler.adopt_row(row("r", 4, shard.now), shard.now);
 
     shard.commit();
-    assert!(shard.scheduler.ready() > 0 && shard.ask().is_none(), "it is not kept yet");
+    assert!(shard.scheduler.ready() > 0 && shard.ask().is_none(), "it is not parked yet");
     shard.commit();
     let reads = shard.until(shard.now + SECOND, |_| Ok(json("r", 4)));
 
@@ -79,7 +79,7 @@ fn row_satisfied_by_the_commit_in_flight_is_unparked() {
     let mut shard = TestShard::new();
     shard.take(1, wanted(subject("r"), 3, false), "e");
     let ask = shard.ask().unwrap();
-    // The page is committed first, and so is that its row waits.
+    // The page is committed first, with the parked entry of its row.
     shard.parked.insert(subject("r"), row("r", 3, shard.now));
     shard.read(&ask.subject, Ok(json("r", 3))).unwrap();
     shard.scheduler.adopt_row(row("r", 3, shard.now), shard.now);
@@ -145,7 +145,7 @@ fn list_waits_for_a_row_above_a_suspected_commit() {
     shard.scheduler.look_back(wanted, list_event(), shard.now);
     let ask = shard.ask().unwrap();
     shard.read(&ask.subject, Ok(json("r", 3))).unwrap();
-    // The page that shows more was committed meanwhile.
+    // A page with a newer row is committed meanwhile.
     shard.parked.insert(subject("r"), row("r", 10, shard.now));
     shard.scheduler.adopt_row(row("r", 10, shard.now), shard.now);
     assert!(shard.scheduler.owes(&subject("r")));
@@ -155,7 +155,7 @@ fn list_waits_for_a_row_above_a_suspected_commit() {
         assert!(shard.scheduler.owes(&subject("r")));
     }
     shard.crash();
-    assert_eq!(asked(&shard), [subject("r")], "what was committed has not taken its place");
+    assert_eq!(asked(&shard), [subject("r")], "the commit has not replaced the row's entry");
     shard.until(shard.now + SECOND, |_| Ok(json("r", 10)));
     assert_eq!(shard.published, [(subject("r"), stamp(0, 10, Rank::ById, false))]);
 }
@@ -183,7 +183,7 @@ fn list_rows_at_the_published_version_prevent_a_new_epoch() {
     let (started, confirm) = (shard.now, rules().epoch_confirm);
     let row = |number, read_at| Some(ListedVersion { version: Version::Sequence(version(number)), read_at });
 
-    // A list that is read over and over shows all the time what was published.
+    // A list that is read repeatedly shows the published version every time.
     for half in 1..=10 {
         shard.until(started + half * confirm / 2, |_| Ok(json("r", 51)));
         shard.row = row(100, shard.now);

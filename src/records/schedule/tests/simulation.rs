@@ -1,13 +1,13 @@
-//! Shards that live through crashes, lost and lagging reads, duplicated and reordered events, held against the provider's truth.
+//! Random shard histories with crashes, lost and lagging reads, duplicate and reordered events, compared with the provider's state.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// The provider: what is true, and when each version came to be.
+/// The provider's state over time.
 #[derive(Debug, Clone, Default)]
 struct Truth {
-    /// By record: versions with their moments; the last may be its end.
+    /// By record: time, version, and whether the version is a delete.
     records: BTreeMap<u8, Vec<(i64, u64, bool)>>,
 }
 
@@ -25,7 +25,7 @@ enum Step {
     Repeat(u8),
     Feed,
     Begin,
-    /// Which of those under way, and how it ends.
+    /// Which read in flight ends, and how.
     End(u8, Answer),
     Commit,
     Wait(u32),
@@ -35,7 +35,7 @@ enum Step {
 #[derive(Debug, Clone, Copy)]
 enum Answer {
     True,
-    /// As it was so many milliseconds ago.
+    /// The state this many milliseconds ago.
     Behind(u32),
     Throttled,
     Broken,
@@ -66,16 +66,16 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A shard, the provider, and the topic between them.
+/// A shard, its provider, and the event topic.
 struct Simulation {
     shard: TestShard,
     truth: Truth,
-    /// Record, version, whether it ends it.
+    /// Record, version, whether it is a delete.
     events: Vec<(u8, u64, bool)>,
     fed: usize,
     reading: Vec<Subject>,
-    /// Whether records tell their version.
-    tells_version: bool,
+    /// Whether records carry a version.
+    has_version: bool,
 }
 
 fn name(record: u8) -> String {
@@ -83,33 +83,26 @@ fn name(record: u8) -> String {
 }
 
 impl Simulation {
-    fn new(tells_version: bool) -> Self {
+    fn new(has_version: bool) -> Self {
         let mut shard = TestShard::new();
         shard.paths.insert(RESOURCE);
         shard.crash();
-        Self {
-            shard,
-            truth: Truth::default(),
-            events: Vec::new(),
-            fed: 0,
-            reading: Vec::new(),
-            tells_version,
-        }
+        Self { shard, truth: Truth::default(), events: Vec::new(), fed: 0, reading: Vec::new(), has_version }
     }
 
-    /// What a read shows of a record.
+    /// JSON of a record.
     fn shown(&self, record: u8, version: u64) -> Bytes {
-        if self.tells_version {
+        if self.has_version {
             json(&name(record), version)
         } else {
             format!(r#"{{"name":"at {version}"}}"#).into()
         }
     }
 
-    /// What stands in the fence of a record that is read so.
+    /// Fence entry of a record.
     fn stamp(&self, record: u8, version: u64, deleted: bool) -> Stamp {
         let number = super::version(version);
-        if self.tells_version || deleted {
+        if self.has_version || deleted {
             return stamp(0, version, Rank::ById, deleted);
         }
         let value = subject(&name(record)).record(&self.shown(record, version)).unwrap().unwrap();
@@ -123,7 +116,7 @@ impl Simulation {
         }
         let version = last.map_or(1, |(_, version, _)| version + 1);
         self.truth.records.entry(record).or_default().push((self.shard.now, version, deletes));
-        // Now and then an event overtakes the one before it.
+        // Every fifth version's event overtakes the one before it.
         let at = if version.is_multiple_of(5) {
             self.events.len().saturating_sub(1).max(self.fed)
         } else {
@@ -189,7 +182,7 @@ impl Simulation {
         }
     }
 
-    /// The provider is well, and time passes until nothing is left to do.
+    /// With a healthy provider, advances time until no work is left.
     fn quiesce(&mut self) {
         for _ in 0..20_000 {
             self.feed();
@@ -209,7 +202,7 @@ impl Simulation {
                 }
             }
         }
-        panic!("it never comes to rest: {:?}", self.shard.scheduler);
+        panic!("work never ends: {:?}", self.shard.scheduler);
     }
 
     fn check(&self) {
@@ -227,7 +220,7 @@ impl Simulation {
             let subject = subject(&name(*record));
             let found = last.get(&subject).copied();
             if deleted && found.is_none() {
-                // It was gone before anybody could read it, which is as good.
+                // It was deleted before a read could show it.
                 continue;
             }
             assert_eq!(found, Some(&self.stamp(*record, version, deleted)), "{subject:?}");
@@ -236,7 +229,7 @@ impl Simulation {
     }
 }
 
-/// How many shards live.
+/// Number of histories.
 fn cases() -> u32 {
     crate::cycles::cycles("LIVES", 300)
 }
@@ -247,9 +240,9 @@ proptest! {
     #[test]
     fn versions_never_go_back_and_the_topic_converges(
         steps in proptest::collection::vec(step(), 1..250),
-        tells_version: bool,
+        has_version: bool,
     ) {
-        let mut simulation = Simulation::new(tells_version);
+        let mut simulation = Simulation::new(has_version);
         for step in &steps {
             simulation.go(step);
         }

@@ -1,4 +1,4 @@
-//! Records that do not tell their version, or their id.
+//! Records without a version or an id.
 
 use model::Value;
 
@@ -15,7 +15,7 @@ fn unversioned_stamp(number: Option<u64>, content: &str) -> Stamp {
     Stamp { version: value.version_or(number.map(version).as_ref()), ..stamp(0, 0, Rank::ById, false) }
 }
 
-/// The stamps that were published after what is stored, and how often it was read.
+/// Published stamps and number of reads after one event, starting from a fence entry.
 fn published(
     stored: Option<Stamp>,
     asked: ReadRequest,
@@ -46,7 +46,7 @@ fn record_without_version_takes_that_of_its_event() {
             stamps.iter().map(|one| one.version.number().cloned()).collect::<Vec<_>>(),
             [Some(version(5))]
         );
-        // At once, and once more in case that a replica was behind.
+        // Once at once, and once more because a replica may lag.
         assert_eq!((reads, shard.offset, &shard.outcomes[..]), (2, 1, &[Outcome::Published][..]), "{body}");
         assert!(shard.letters.is_empty() && shard.parked.is_empty(), "{body}");
     }
@@ -65,9 +65,9 @@ fn record_with_another_id_is_not_published() {
 fn second_read_corrects_a_lagging_replica() {
     let stale_first = |since: i64| unversioned_json("r", if since < 4 * SECOND { "old" } else { "new" });
     for (stored, expected) in [
-        // It shows what was published before: nothing is written until it is read once more.
+        // The old content is published already: nothing is written before the second read.
         (Some(unversioned_stamp(Some(4), "old")), vec![unversioned_stamp(Some(5), "new")]),
-        // It shows something else, which nothing tells from what is new.
+        // Different content cannot be distinguished from new content.
         (
             Some(unversioned_stamp(Some(4), "middle")),
             vec![unversioned_stamp(Some(5), "old"), unversioned_stamp(Some(5), "new")],
@@ -86,7 +86,7 @@ fn late_answer_does_not_count_as_the_second_read() {
     shard.fences.insert(subject("r"), unversioned_stamp(Some(4), "old"));
     shard.take(1, wanted(subject("r"), 5, false), "e");
     let ask = shard.ask().unwrap();
-    // It was cut by a replica that was behind, and arrives after the wait.
+    // The answer of a lagging replica arrives after the delay.
     shard.now += 2 * rules().retry_longest;
     shard.read(&ask.subject, Ok(unversioned_json("r", "old"))).unwrap();
 
@@ -103,7 +103,7 @@ fn stale_event_publishes_new_content_at_the_stored_version() {
             unversioned_json("r", "b")
         });
 
-    // The provider did not go back: there is no new epoch.
+    // This is no regression, so the epoch stays.
     assert_eq!((stamps, shard.offset), (vec![unversioned_stamp(Some(6), "b")], 1));
     assert!(shard.parked.is_empty());
 }
@@ -126,7 +126,7 @@ fn content_decides_for_an_event_without_version() {
         (Some(unversioned_stamp(None, "b")), vec![unversioned_stamp(None, "a")]),
         (Some(unversioned_stamp(Some(7), "a")), vec![]),
         (Some(unversioned_stamp(Some(7), "b")), vec![unversioned_stamp(Some(7), "a")]),
-        // What tells its own version is not replaced by what may be older.
+        // A record with a version is not replaced by one that may be older.
         (Some(stamp(0, 7, Rank::ById, false)), vec![]),
     ] {
         let (stamps, _, shard) =
