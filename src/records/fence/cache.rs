@@ -19,12 +19,12 @@ use super::Error;
 use crate::store::{self, Change, Database, Storage};
 
 /// How long a database of ours may take to be closed by whoever had the directory before us.
-const CLOSING: Duration = Duration::from_secs(10);
-const CLOSING_STEP: Duration = Duration::from_millis(20);
-const MAKE_ROOM: &str = "free some of the disk; the directory may be deleted while no worker uses it";
-const GIVE_RIGHTS: &str =
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+const CLOSE_POLL: Duration = Duration::from_millis(20);
+const FREE_SPACE: &str = "free some of the disk; the directory may be deleted while no worker uses it";
+const GRANT_ACCESS: &str =
     "let the worker write there and open files, or delete the directory while no worker uses it";
-const ONE_EACH: &str = "another process has them open: give each worker a state.dir of its own";
+const SEPARATE_DIRECTORIES: &str = "another process has them open: give each worker a state.dir of its own";
 const DELETE: &str = "delete the directory while no worker uses it: all that is in it is in Kafka as well";
 
 /// One database for all shards of a worker.
@@ -65,7 +65,7 @@ impl FenceCache {
             }
         }
         *open = None;
-        let database = self.open_or_renew().map_err(|source| self.cannot_open(source))?;
+        let database = self.open_or_recreate().map_err(|source| self.cannot_open(source))?;
         Ok(Arc::clone(open.insert(Arc::new(OpenDatabase {
             directory: self.directory.clone(),
             database: RwLock::new(Some(database)),
@@ -75,7 +75,7 @@ impl FenceCache {
         }))))
     }
 
-    fn open_or_renew(&self) -> Result<Box<dyn Database>, store::Error> {
+    fn open_or_recreate(&self) -> Result<Box<dyn Database>, store::Error> {
         let error = match self.open_now() {
             Err(error @ store::Error::Broken { .. }) if self.directory.is_dir() => error,
             opened => return opened,
@@ -89,10 +89,10 @@ impl FenceCache {
     fn open_now(&self) -> Result<Box<dyn Database>, store::Error> {
         durable::private_tree(&self.directory)
             .map_err(|error| store::Error::io("keep other users out of the directory", error))?;
-        let end = Instant::now() + CLOSING;
+        let end = Instant::now() + CLOSE_TIMEOUT;
         loop {
             match self.storage.open(&self.directory) {
-                Err(store::Error::Locked) if Instant::now() < end => thread::sleep(CLOSING_STEP),
+                Err(store::Error::Locked) if Instant::now() < end => thread::sleep(CLOSE_POLL),
                 opened => return opened,
             }
         }
@@ -109,9 +109,9 @@ impl FenceCache {
 
     fn cannot_open(&self, source: store::Error) -> Error {
         let remedy = match &source {
-            store::Error::NoSpace(_) => MAKE_ROOM,
-            store::Error::Locked => ONE_EACH,
-            store::Error::Refused { .. } => GIVE_RIGHTS,
+            store::Error::NoSpace(_) => FREE_SPACE,
+            store::Error::Locked => SEPARATE_DIRECTORIES,
+            store::Error::Refused { .. } => GRANT_ACCESS,
             store::Error::Broken { .. } => DELETE,
         };
         Error::Open { directory: self.directory.clone(), remedy, source: Arc::new(source) }

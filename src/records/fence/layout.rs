@@ -18,7 +18,7 @@ const LONG_ENTRY: u8 = b'l';
 /// Behind all entries.
 const META: u8 = b'm';
 /// Bytes of a key above which its hash stands for it; the store takes 64 KiB and panics beyond.
-const LONGEST: usize = 1024;
+const MAX_KEY_BYTES: usize = 1024;
 
 /// The part of the store that one shard has.
 #[derive(Debug, Clone)]
@@ -64,7 +64,11 @@ impl ShardKeys {
 
     /// The entry of a key.
     pub(super) fn entry(&self, key: &[u8]) -> Vec<u8> {
-        if key.len() <= LONGEST { self.of(ENTRY, key) } else { self.of(LONG_ENTRY, &Sha256::digest(key)) }
+        if key.len() <= MAX_KEY_BYTES {
+            self.of(ENTRY, key)
+        } else {
+            self.of(LONG_ENTRY, &Sha256::digest(key))
+        }
     }
 
     pub(super) fn meta(&self) -> Vec<u8> {

@@ -87,8 +87,8 @@ impl Fences {
             Arc::clone(claims.entry((prefix.as_str().to_owned(), shard)).or_default())
         };
         let claim = claim.lock_owned().await;
-        let (cache, place) = (Arc::clone(&self.cache), ShardKeys::new(prefix, shard));
-        let opened = spawn_blocking(move || ShardStore::open(&cache, place, claim)).await;
+        let (cache, keys) = (Arc::clone(&self.cache), ShardKeys::new(prefix, shard));
+        let opened = spawn_blocking(move || ShardStore::open(&cache, keys, claim)).await;
         opened.map_err(|_| Error::Stopped)?.map(|core| ShardFence::new(core, shard))
     }
 }

@@ -55,7 +55,7 @@ pub fn of_value(topic: Topic, value: &ConsumerRecord) -> Option<(Key, Stamp)> {
 }
 
 /// What a record of a shard's partition is.
-pub(super) fn line(received: &ConsumerRecord, shard: i32) -> Result<FenceRecord, serde_json::Error> {
+pub(super) fn parse(received: &ConsumerRecord, shard: i32) -> Result<FenceRecord, serde_json::Error> {
     let Some(key) = &received.key else { return Ok(FenceRecord::Other) };
     let value = received.value.as_ref();
     if **key == *Key::shard(shard).as_str().as_bytes() {

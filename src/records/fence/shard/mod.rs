@@ -39,10 +39,10 @@ use super::{
 use crate::store::{self, Change};
 
 /// Entries in one commit of a restoration or removal, and their bytes unless one has more alone.
-const CHUNK: usize = 2_000;
+const CHUNK_ENTRIES: usize = 2_000;
 const CHUNK_BYTES: usize = 1024 * 1024;
 /// What is fetched to see how a log begins: its birth is the first record.
-const BEGINNING_BYTES: usize = 64 * 1024;
+const BIRTH_FETCH_BYTES: usize = 64 * 1024;
 
 /// What a restoration found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl FenceLookup {
     /// The store failed.
     pub fn knows(&self, topic: Topic, key: &str) -> Result<bool, Error> {
         let Some(core) = self.0.upgrade() else { return Ok(true) };
-        let entry = core.place.entry((Key::fences_of(topic, None) + key).as_bytes());
+        let entry = core.keys.entry((Key::fences_of(topic, None) + key).as_bytes());
         Ok(core.opened.with(|database| database.get(&entry))?.is_some())
     }
 }
@@ -103,7 +103,7 @@ impl ShardFence {
             Ok(core.meta.lock().clone())
         });
         if let ShardMeta { position: Some(position), birth: Some(birth), .. } = meta.await?
-            && source.begins_with(&birth, position).await?
+            && source.has_birth(&birth, position).await?
         {
             match self.read(&source, StartOffset::Offset(position), Some(&birth)).await {
                 Ok(Some(records)) => return Ok(self.restored(records, false)),
@@ -124,7 +124,7 @@ impl ShardFence {
     /// The store failed; the shard has to be taken anew.
     pub fn get(&self, key: &Key) -> Result<Option<Stamp>, Error> {
         let core = &self.core;
-        let entry = core.place.entry(key.as_str().as_bytes());
+        let entry = core.keys.entry(key.as_str().as_bytes());
         let Some(value) = core.opened.with(|database| database.get(&entry))? else { return Ok(None) };
         serde_json::from_slice(&value).map(Some).map_err(|error| core.broken("read a stamp", error))
     }
@@ -189,7 +189,7 @@ impl ShardFence {
         let mut chunk = Chunk::default();
         while let Some(received) = reading.next().await.map_err(|error| source.failed(error))? {
             records += 1;
-            match source.line(&received)? {
+            match source.parse(&received)? {
                 FenceRecord::Entry(key, value) => chunk.add(key, value),
                 FenceRecord::Birth(birth) if expected.is_some_and(|expected| expected != birth) => {
                     return Ok(None);
@@ -232,7 +232,7 @@ type Job = Box<dyn FnOnce(&ShardStore) + Send>;
 
 /// What fence and jobs share.
 pub(super) struct ShardStore {
-    place: ShardKeys,
+    keys: ShardKeys,
     opened: Arc<OpenDatabase>,
     /// As in the store.
     meta: Mutex<ShardMeta>,
@@ -248,12 +248,12 @@ impl ShardStore {
     /// Blocks.
     pub(super) fn open(
         cache: &FenceCache,
-        place: ShardKeys,
+        keys: ShardKeys,
         claim: OwnedMutexGuard<()>,
     ) -> Result<Self, Error> {
         let load = || {
             let opened = cache.opened()?;
-            let found = opened.with(|database| database.get(&place.meta()))?;
+            let found = opened.with(|database| database.get(&keys.meta()))?;
             let broken = |error: serde_json::Error| {
                 opened.fail(store::Error::Broken {
                     action: "read what is known of a shard",
@@ -271,7 +271,7 @@ impl ShardStore {
         };
         let (opened, meta) = loaded?;
         Ok(Self {
-            place,
+            keys,
             opened,
             meta: Mutex::new(meta),
             is_restored: AtomicBool::new(false),
@@ -299,7 +299,7 @@ impl ShardStore {
         let mut changes = Vec::with_capacity(chunk.entries.len() + 1);
         for (key, value) in chunk.entries {
             let text = key;
-            let key = self.place.entry(&text);
+            let key = self.keys.entry(&text);
             let was_there = self.opened.with(|database| database.get(&key))?.is_some();
             if was_there != value.is_some() {
                 meta.count(&text, value.is_some());
@@ -311,7 +311,7 @@ impl ShardStore {
         }
         let json = serde_json::to_vec(&meta)
             .map_err(|error| self.broken("write what is known of a shard", error))?;
-        changes.push(Change::Put(self.place.meta(), json));
+        changes.push(Change::Put(self.keys.meta(), json));
         self.opened.commit(changes)?;
         *self.meta.lock() = meta;
         Ok(())
@@ -320,14 +320,18 @@ impl ShardStore {
     /// Removes everything, what it is good for first.
     fn forget(&self) -> Result<(), Error> {
         *self.meta.lock() = ShardMeta::default();
-        self.opened.commit(vec![Change::Delete(self.place.meta())])?;
-        let (from, to) = self.place.entries();
+        self.opened.commit(vec![Change::Delete(self.keys.meta())])?;
+        let (from, to) = self.keys.entries();
         loop {
             let mut removals = Vec::new();
             self.opened.with(|database| {
                 database.visit(&from, &to, &mut |key, _| {
                     removals.push(Change::Delete(key.to_vec()));
-                    if removals.len() < CHUNK { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                    if removals.len() < CHUNK_ENTRIES {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
+                    }
                 })
             })?;
             if removals.is_empty() {
@@ -357,7 +361,7 @@ impl Chunk {
     }
 
     fn is_full(&self) -> bool {
-        self.entries.len() >= CHUNK || self.bytes >= CHUNK_BYTES
+        self.entries.len() >= CHUNK_ENTRIES || self.bytes >= CHUNK_BYTES
     }
 }
 
@@ -380,11 +384,11 @@ impl FencePartition<'_> {
 
     /// Whether the log is still the one that has this birth before the position. It is the first record there, so that this is
     /// one fetch; where it was written later, more.
-    async fn begins_with(&self, birth: &str, position: i64) -> Result<bool, Error> {
+    async fn has_birth(&self, birth: &str, position: i64) -> Result<bool, Error> {
         let assignment =
             Assignment { topic: self.topic.into(), partition: self.shard, start: StartOffset::Earliest };
         let options = ConsumerOptions {
-            prefetch_bytes: BEGINNING_BYTES,
+            prefetch_bytes: BIRTH_FETCH_BYTES,
             connect_limit: self.end.saturating_duration_since(Instant::now()),
             ..ConsumerOptions::default()
         };
@@ -397,7 +401,7 @@ impl FencePartition<'_> {
                 if received.offset >= position {
                     break;
                 }
-                if let FenceRecord::Birth(found) = self.line(&received)? {
+                if let FenceRecord::Birth(found) = self.parse(&received)? {
                     return Ok(found == birth);
                 }
             }
@@ -409,8 +413,8 @@ impl FencePartition<'_> {
         })
     }
 
-    fn line(&self, received: &ConsumerRecord) -> Result<FenceRecord, Error> {
-        record::line(received, self.shard).map_err(|source| Error::Record {
+    fn parse(&self, received: &ConsumerRecord) -> Result<FenceRecord, Error> {
+        record::parse(received, self.shard).map_err(|source| Error::Record {
             topic: self.topic.to_owned(),
             partition: self.shard,
             offset: received.offset,

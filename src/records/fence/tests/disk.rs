@@ -12,7 +12,7 @@ use super::*;
 use crate::store::{self, Change, Database, Visitor};
 
 #[tokio::test]
-async fn a_database_that_cannot_be_opened_is_made_anew() {
+async fn unopenable_database_is_recreated() {
     let bench = Bench::new();
     bench.write_birth(0, "b").await;
     bench.write_entries(0, &[(key(1), stamp(1))]).await;
@@ -37,7 +37,7 @@ async fn a_database_that_cannot_be_opened_is_made_anew() {
 }
 
 #[tokio::test]
-async fn a_directory_that_cannot_be_used_is_named_with_what_to_do() {
+async fn unusable_directory_is_named_with_a_remedy() {
     let home = TempDir::new().unwrap();
     let in_the_way = home.path().join("fence");
     fs::write(&in_the_way, b"a file").unwrap();
@@ -50,7 +50,7 @@ async fn a_directory_that_cannot_be_used_is_named_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn loose_fences_are_tightened_when_they_are_opened() {
+async fn loose_permissions_are_tightened_on_open() {
     use std::os::unix::fs::PermissionsExt as _;
     let bench = Bench::new();
     drop(bench.fences().shard(&prefix("p"), 0).await.unwrap());
@@ -61,7 +61,7 @@ async fn loose_fences_are_tightened_when_they_are_opened() {
         fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
     }
 
-    let _shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+    let _fence = bench.fences().shard(&prefix("p"), 0).await.unwrap();
 
     for path in loose.iter().filter(|path| path.exists()) {
         let mode = path.metadata().unwrap().permissions().mode();
@@ -128,7 +128,7 @@ impl Database for Wrapped {
 }
 
 #[tokio::test]
-async fn a_full_disk_ends_every_shelf_and_the_next_ones_go_on_where_they_were() {
+async fn full_disk_fails_all_fences_and_reopened_ones_resume() {
     let bench = Bench::new();
     let disk = Disk::default();
     let fences = Fences::with(bench.home.path().join("fence"), Arc::new(disk.clone()));
@@ -155,7 +155,7 @@ async fn a_full_disk_ends_every_shelf_and_the_next_ones_go_on_where_they_were() 
 }
 
 #[tokio::test]
-async fn a_database_that_cannot_be_read_is_made_anew() {
+async fn unreadable_database_is_recreated() {
     let bench = Bench::new();
     let disk = Disk::default();
     let fences = Fences::with(bench.home.path().join("fence"), Arc::new(disk.clone()));
@@ -181,7 +181,7 @@ async fn a_database_that_cannot_be_read_is_made_anew() {
 }
 
 #[tokio::test]
-async fn a_database_that_the_system_refuses_stays_as_it_is() {
+async fn database_refused_by_the_system_is_kept() {
     let bench = Bench::new();
     let disk = Disk::default();
     let directory = bench.home.path().join("fence");

@@ -20,7 +20,7 @@ impl Random {
 /// What the log says, and the steps that lead there: batches are written and then put, or a crash comes between. A crash is the
 /// directory as it stands at that moment, under a worker that goes on: nothing was closed.
 #[tokio::test]
-async fn whatever_comes_between_a_restored_shelf_holds_what_the_log_says() {
+async fn restored_fence_equals_the_log_after_random_crashes() {
     for seed in crate::cycles::seeds("SHELF", 4) {
         let bench = Bench::new();
         let mut random = Random((seed + 1).wrapping_mul(0x9e37_79b9));
