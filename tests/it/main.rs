@@ -70,7 +70,7 @@
 //! | `REFERENCES` | `src/config/tests.rs` | a share of the pairs of configuration keys | 1 of 8, by day |
 //! | `SUBSCRIPTIONS` | `src/webhooks/subscriptions/tests/chaos.rs` | a drawn life of a connector | 400 |
 //! | `MODEL` | `src/spool/tests/model.rs` | a drawn life of a spool | 3 |
-//! | `SHELF` | `src/records/fence/tests/reference.rs` | a drawn life of a shard's fences | 4 |
+//! | `SHELF` | `src/records/fence/tests/reference.rs` | a random history of a fence | 4 |
 //!
 //! `cargo test --test it`, `cargo test --test it rig::` and `cargo test --test it -- --list` work as with any test binary; output is
 //! not captured. Limits do not count time that a busy machine lost ([`support::lost`]), and checks that pass only after a retry are

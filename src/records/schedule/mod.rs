@@ -4,7 +4,7 @@
 //! event ─▶ ReadRequest ─▶ Scheduler: one read a record at a time ─▶ judge ─▶ Entry: value, fence, tombstone, dead letter, gap ─▶ Batch
 //!                    │  ▲ retry after a short backoff      │                                                        │
 //!                    │  └──────────────────────────────────┤                                             committed ─┘
-//!                    └─ parked: durable, retried much later ◀┘
+//!                    └─ parked: durable, due much later ◀──┘
 //! ```
 //!
 //! Each shard has one [`Scheduler`]. Its only inputs are events in offset order, read results, fence entries, the known companies and

@@ -1,4 +1,4 @@
-//! Looking through what is known of a topic.
+//! Scans of the published records of a topic.
 
 use std::ops::ControlFlow;
 
@@ -7,15 +7,15 @@ use model::{CompanyId, Key, RecordId, Stamp, Topic};
 use super::{ShardFence, ShardStore};
 use crate::records::fence::Error;
 
-/// A record, by its company and its id.
+/// Company and id of a record.
 type Known = (CompanyId, RecordId);
 
 impl ShardFence {
-    /// Records of a topic, of one company or all, that are not deleted and that `wanted` picks by their id. Looks through as many as
-    /// there are, on a thread that may block, and gives `wanted` back. Without those whose key is longer than any id is.
+    /// Returns the records of a topic that are not deleted and whose id `wanted` selects, for one company or all, and `wanted` itself.
+    /// Scans all entries on a blocking thread. Records with hashed keys are left out; no real id is that long.
     ///
     /// # Errors
-    /// The store failed; the shard has to be taken anew.
+    /// The database failed; the shard must be opened again.
     pub fn known<W>(
         &self,
         topic: Topic,
@@ -37,11 +37,11 @@ impl ShardFence {
         })
     }
 
-    /// At most so many records of a topic that are not deleted and whose company `wanted` picks, in the order of their keys, from
-    /// the one behind `after` on; and the key to go on from, where there may be more.
+    /// Returns at most `most` records of a topic, in key order after the key `after`, that are not deleted and whose company `wanted`
+    /// selects; and the key from which to continue, if there may be more.
     ///
     /// # Errors
-    /// The store failed; the shard has to be taken anew.
+    /// The database failed; the shard must be opened again.
     pub fn known_after<W>(
         &self,
         topic: Topic,
@@ -58,7 +58,7 @@ impl ShardFence {
             let (mut from, to) = core.keys.entries_under(lead.as_bytes());
             if let Some(after) = &after {
                 from = core.keys.entry(after.as_bytes());
-                // The first that is behind it, whatever that is.
+                // The smallest key after it.
                 from.push(0);
             }
             let (mut found, mut last) = (Vec::new(), None);
@@ -76,7 +76,7 @@ impl ShardFence {
 }
 
 impl ShardStore {
-    /// Shows records that are not deleted, by their keys and in the order of them, until it is enough.
+    /// Visits records that are not deleted, in key order, until `visit` breaks.
     fn scan(
         &self,
         from: &[u8],

@@ -44,8 +44,8 @@ async fn unusable_directory_is_named_with_a_remedy() {
 
     let error = Fences::new(in_the_way.clone()).shard(&prefix("p"), 0).await.err().unwrap();
 
-    let told = error.to_string();
-    assert!(told.contains(&*in_the_way.to_string_lossy()) && told.contains("delete the directory"), "{told}");
+    let text = error.to_string();
+    assert!(text.contains(&*in_the_way.to_string_lossy()) && text.contains("delete the directory"), "{text}");
     assert_eq!(fs::read(in_the_way).unwrap(), b"a file", "it is not ours to remove");
 }
 
@@ -69,7 +69,7 @@ async fn loose_permissions_are_tightened_on_open() {
     }
 }
 
-/// The product's store, which fails when told to.
+/// The real store with injected failures.
 #[derive(Debug, Default)]
 struct Failing {
     full: AtomicBool,
@@ -143,7 +143,7 @@ async fn full_disk_fails_all_fences_and_reopened_ones_resume() {
     let full = fence.put(vec![(key(2), stamp(2))], Some(behind)).await.unwrap_err();
     let later = fence.put(vec![(key(3), stamp(3))], Some(behind + 1)).await.unwrap_err();
     drop(fence);
-    // One that has nothing to do, and so has not noticed, is in nobody's way.
+    // The idle fence has not noticed the failure, and does not block the reopening.
     let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
 
     assert!(matches!(full, Error::Store { source: Some(_), .. }), "{full}");
@@ -170,7 +170,7 @@ async fn unreadable_database_is_recreated() {
     let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
     let from_start = bench.restore(&mut fence).await;
     drop(fence);
-    // What is known of the shard is read when it is taken.
+    // Opening a shard reads its metadata.
     disk.0.unreadable.store(true, Ordering::Release);
     let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
 
@@ -194,8 +194,8 @@ async fn database_refused_by_the_system_is_kept() {
     let error = fences.shard(&prefix("p"), 0).await.err().unwrap();
     let fence = fences.shard(&prefix("p"), 0).await.unwrap();
 
-    let told = error.to_string();
-    assert!(told.contains(&*directory.to_string_lossy()) && told.contains("let the worker write"), "{told}");
+    let text = error.to_string();
+    assert!(text.contains(&*directory.to_string_lossy()) && text.contains("let the worker write"), "{text}");
     assert_eq!(error.retry(), Retry::Later);
     assert_eq!(fence.get(&key(1)).unwrap(), Some(stamp(1)));
 }

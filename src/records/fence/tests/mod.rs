@@ -1,4 +1,4 @@
-//! Shelves against the in-process cluster.
+//! Fences on the in-process cluster.
 
 mod disk;
 mod reference;
@@ -36,12 +36,12 @@ impl Bench {
         Fences::new(self.home.path().join("fence"))
     }
 
-    /// The topic is deleted and made again: another cluster, since this one cannot delete.
+    /// Recreates the topic, with a new cluster because the embedded one cannot delete topics.
     fn recreate_topic(&mut self) {
         (self.cluster, self.producer) = log();
     }
 
-    /// Writes records and tells the offset behind them.
+    /// Writes records and returns the offset after them.
     async fn write(&self, shard: i32, records: &[(Key, Option<Bytes>)]) -> i64 {
         let send = |(key, value): &(Key, Option<Bytes>)| {
             let record = EncodedRecord {
@@ -81,7 +81,7 @@ fn log() -> (EmbeddedCluster, Producer) {
     let cluster = EmbeddedCluster::start(1).unwrap();
     cluster.create_topic(TOPIC, SHARDS).unwrap();
     let mut settings = cluster.settings();
-    // It keeps 5 MB of a partition, as they were sent.
+    // The embedded cluster keeps 5 MB of a partition, as they were sent.
     settings.producer.insert("compression.type".into(), "lz4".into());
     let producer = Producer::new(&settings, &ProducerOptions::default()).unwrap();
     (cluster, producer)
@@ -223,7 +223,7 @@ async fn position_beyond_the_topic_restores_from_the_start() {
     bench.write_birth(0, "b").await;
     let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
     bench.restore(&mut fence).await;
-    // As after the end of the log was lost.
+    // As if the end of the log was lost.
     fence.put(vec![(key("lost"), stamp(1))], Some(500)).await.unwrap();
 
     bench.write_entries(0, &[(key(1), stamp(1))]).await;
@@ -287,7 +287,7 @@ async fn prefixes_and_shards_do_not_mix() {
         assert_eq!(fence.get(&key("same")).unwrap(), Some(stamp(version)));
         assert_eq!(fence.entries(), 2);
     }
-    // Forgetting one leaves the others.
+    // Dropping the entries of one shard keeps the others.
     bench.restore(&mut opened[0]).await;
     assert_eq!((opened[0].get(&key("same")).unwrap(), opened[0].entries()), (None, 0));
     for (version, fence) in (2..).zip(&opened[1..]) {
