@@ -64,7 +64,7 @@
 //! | `MOVES` | `lifecycle::together` | a worker killed, or frozen | 2: one of each |
 //! | `SIMULATION` | `src/records/proof/tests/simulation.rs` | a reading of a moving list, for each cell | 20 |
 //! | `PROPERTIES` | `src/records/proof/tests/properties.rs` | a drawn list and its history | 400 |
-//! | `PROVIDERS` | `src/records/proof/tests/drawn.rs` | a drawn provider of pages | 4,000 |
+//! | `PROVIDERS` | `src/records/proof/tests/providers.rs` | a random provider of pages | 4,000 |
 //! | `LIVES` | `src/records/schedule/tests/simulation.rs` | random lives of a shard | 300 |
 //! | `ORDER` | `src/webhooks/intake/tests/order.rs` | a drawn life of an intake | 6 |
 //! | `REFERENCES` | `src/config/tests.rs` | a share of the pairs of configuration keys | 1 of 8, by day |

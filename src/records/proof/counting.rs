@@ -11,7 +11,7 @@
 //!
 //! # The theorem
 //!
-//! Pages 1, 2, … of size *P* are read up to page *m*, the first that has fewer than *P* rows. FilterEvidence *e* be the cut of page *m*, and
+//! Pages 1, 2, … of size *P* are read up to page *m*, the first that has fewer than *P* rows. Let *e* be the cut of page *m*, and
 //!
 //! - *L* the ids listed at *e*,
 //! - *n* = *P(m − 1)* + the rows of page *m*,
@@ -95,7 +95,7 @@ use super::page::{Row, Seen};
 /// Between the time of a version and the moment its record is listed, and between two clocks of the provider: at most this long.
 const MARGIN: i64 = 5_000_000;
 /// `Date` has no fractions.
-const SECOND: i64 = 1_000_000;
+const DATE_RESOLUTION: i64 = 1_000_000;
 
 /// A page of the pass that goes on.
 #[derive(Debug, Clone)]
@@ -141,7 +141,7 @@ pub(super) fn remember(memory: &mut ShownRecords, row: &Row, turn: u32) -> (u32,
 pub(super) fn interval(seen: &Seen, skew: i64) -> (i64, i64) {
     let trip = seen.answered.saturating_sub(seen.sent);
     match seen.date {
-        Some(date) => (date.saturating_sub(trip), date.saturating_add(trip).saturating_add(SECOND)),
+        Some(date) => (date.saturating_sub(trip), date.saturating_add(trip).saturating_add(DATE_RESOLUTION)),
         None => (seen.sent.saturating_sub(skew), seen.answered.saturating_add(skew)),
     }
 }
@@ -177,9 +177,9 @@ impl PassCount {
     ) -> Result<Self, (u32, String)> {
         // A page that was read again counts as it was last read.
         let last_readings: HashMap<u32, &PassPage> =
-            pass.iter().map(|looked| (looked.seen.number, looked)).collect();
-        let short = |looked: &&&PassPage| looked.seen.rows.len() < size as usize;
-        let last = last_readings.values().filter(short).min_by_key(|looked| looked.seen.number);
+            pass.iter().map(|page| (page.seen.number, page)).collect();
+        let short = |page: &&&PassPage| page.seen.rows.len() < size as usize;
+        let last = last_readings.values().filter(short).min_by_key(|page| page.seen.number);
         let Some(&&PassPage { turn, ref seen }) = last else {
             return Err((1, "no page was short".to_owned()));
         };
@@ -198,8 +198,8 @@ impl PassCount {
         let cut = interval(seen, skew);
         let margin = if seen.date.is_some() { MARGIN } else { 0 };
         let mut read = RoaringBitmap::new();
-        let before = pass.iter().filter(|looked| looked.turn <= turn);
-        for shown in before.flat_map(|looked| &*looked.seen.rows).filter_map(|row| memory.get(&row.id)) {
+        let before = pass.iter().filter(|page| page.turn <= turn);
+        for shown in before.flat_map(|page| &*page.seen.rows).filter_map(|row| memory.get(&row.id)) {
             read.insert(shown.place);
         }
         let mut gone = read.clone();
@@ -209,7 +209,7 @@ impl PassCount {
         let sure = cut.0.saturating_sub(margin);
         let found = RoaringBitmap::new();
         let mut count = Self { turn, listed, total: seen.total, cut, sure, read, gone, found };
-        for row in pass.iter().filter(|looked| looked.turn > turn).flat_map(|looked| &*looked.seen.rows) {
+        for row in pass.iter().filter(|page| page.turn > turn).flat_map(|page| &*page.seen.rows) {
             if let Some(shown) = memory.get(&row.id) {
                 count.show(row, shown.place, Some(*shown));
             }
@@ -219,7 +219,11 @@ impl PassCount {
 
     /// Counts a pass of a short page 1, an empty page behind it and the same page 1 again, at the cut of the empty page: there were no
     /// more rows than page 1 has, and all of these, which were listed before and after.
-    pub(super) fn of_all(pass: &[PassPage], skew: i64, memory: &ShownRecords) -> Result<Self, (u32, String)> {
+    pub(super) fn of_single(
+        pass: &[PassPage],
+        skew: i64,
+        memory: &ShownRecords,
+    ) -> Result<Self, (u32, String)> {
         let [first, behind, ..] = pass else { return Err((1, "no page was short".to_owned())) };
         let listed = first.seen.rows.len() as u64;
         let PassPage { turn, seen } = behind;
@@ -264,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_keeps_its_place_whatever_becomes_of_its_version() {
+    fn record_keeps_its_place_when_its_version_changes() {
         let (mut memory, row) = (ShownRecords::new(), Row { id: 7, version: 1, changed_at: None });
         remember(&mut memory, &Row { id: 9, ..row }, 0);
 

@@ -81,7 +81,7 @@ const MOST_PAGES: u64 = 1_000_000;
 /// The same in rows, of which each is remembered.
 const MOST_ROWS: u64 = 10_000_000;
 /// Anomalies that a verdict names.
-const NAMED: usize = 10;
+const MAX_ANOMALIES: usize = 10;
 /// Restarts that do not count as passes: for a page size that the provider limits, and for a filter.
 const MOST_RESTARTS: u32 = 3;
 /// Why a list is not certified of which only changes were read.
@@ -186,7 +186,7 @@ impl Reading {
         if self.verdict.is_some() {
             return ReadingStep::Over;
         }
-        let (number, size) = self.asked();
+        let (number, size) = self.wanted();
         ReadingStep::Page { number, size, filtered: self.is_filtered, sent_after: self.sent_after }
     }
 
@@ -218,7 +218,7 @@ impl Reading {
     #[must_use]
     pub fn progress(&self) -> (u32, u64, u64, Option<u64>) {
         let listed = self.counts.last().map(|count| count.listed).or(self.current.total);
-        (self.pass, self.current.looked.len() as u64, self.current.rows, listed)
+        (self.pass, self.current.pages.len() as u64, self.current.rows, listed)
     }
 
     /// Looks at a page that was read.
@@ -233,7 +233,7 @@ impl Reading {
         if self.verdict.is_some() {
             return Err("the list has its verdict".to_owned());
         }
-        let (number, size) = self.asked();
+        let (number, size) = self.wanted();
         if (seen.number, seen.asked) != (number, size) {
             let Seen { number: given, asked, .. } = seen;
             return Err(format!(
@@ -257,10 +257,10 @@ impl Reading {
     }
 
     /// Number and size of the page that is wanted.
-    fn asked(&self) -> (u32, u32) {
+    fn wanted(&self) -> (u32, u32) {
         match self.current.step {
             PassStep::Page(number) => (number, self.size),
-            PassStep::Plain | PassStep::Same | PassStep::Behind(0) => (1, self.size),
+            PassStep::Plain | PassStep::Repeat | PassStep::Behind(0) => (1, self.size),
             PassStep::Behind(rows) => (2, rows),
         }
     }
@@ -272,7 +272,7 @@ impl Reading {
         self.rows += seen.rows.len() as u64;
         self.current.rows += seen.rows.len() as u64;
         self.current.total = seen.total.or(self.current.total);
-        let problem = self.problem(seen);
+        let problem = self.page_problem(seen);
         self.base = self.base.or(seen.base);
         for row in &*seen.rows {
             let (place, before) = remember(&mut self.memory, row, turn);
@@ -287,9 +287,9 @@ impl Reading {
                 }
             }
         }
-        self.current.looked.push(PassPage { turn, seen: seen.clone() });
+        self.current.pages.push(PassPage { turn, seen: seen.clone() });
         if let Some(problem) = problem {
-            return self.give_up_pass(seen.number, problem);
+            return self.void_pass(seen.number, problem);
         }
         let pass = self.pass;
         self.prove();
@@ -297,12 +297,12 @@ impl Reading {
             return;
         }
         match self.current.step {
-            PassStep::Plain => self.plain(seen),
-            PassStep::Page(_) => self.page(seen),
-            PassStep::Behind(rows) => self.behind(rows, seen),
-            PassStep::Same => self.same(seen),
+            PassStep::Plain => self.take_plain(seen),
+            PassStep::Page(_) => self.take_page(seen),
+            PassStep::Behind(rows) => self.take_behind(rows, seen),
+            PassStep::Repeat => self.take_repeat(seen),
         }
-        let too_many = if self.current.looked.len() as u64 > self.most_pages {
+        let too_many = if self.current.pages.len() as u64 > self.most_pages {
             Some(format!("{} pages", self.most_pages))
         } else {
             (self.current.rows > MOST_ROWS).then(|| format!("{MOST_ROWS} rows"))
@@ -314,7 +314,7 @@ impl Reading {
     }
 
     /// Why a page cannot be used, whatever it is for.
-    fn problem(&self, seen: &Seen) -> Option<String> {
+    fn page_problem(&self, seen: &Seen) -> Option<String> {
         if let Some(problem) = &seen.problem {
             return Some(problem.clone());
         }
@@ -338,34 +338,34 @@ impl Reading {
     }
 
     /// A page of a pass by page.
-    fn page(&mut self, seen: &Seen) {
+    fn take_page(&mut self, seen: &Seen) {
         let before = self.current.shown.len();
         let judged = self.current.look(seen, &self.memory);
-        if seen.number == 1 && seen.rows.len() < self.size as usize && self.current.looked.len() == 1 {
+        if seen.number == 1 && seen.rows.len() < self.size as usize && self.current.pages.len() == 1 {
             // Fits into 32 bits, as the size does that it is below.
             let rows = u32::try_from(seen.rows.len()).unwrap_or(0);
             if self.limit == Some(rows) && self.size > rows {
-                return self.read_with(rows);
+                return self.restart_pass(rows);
             }
             self.current.step = PassStep::Behind(rows);
             return;
         }
         if judged.oddities.repeated > 0 {
-            return self.give_up_pass(seen.number, "it repeats the page before it".to_owned());
+            return self.void_pass(seen.number, "it repeats the page before it".to_owned());
         }
         if judged.oddities.clamped > 0 {
             let why = "it is short twice, and there are rows behind it";
-            return self.give_up_pass(seen.number, why.to_owned());
+            return self.void_pass(seen.number, why.to_owned());
         }
         let fruitless = self.current.shown.len() == before && !seen.rows.is_empty();
         self.current.fruitless = if fruitless { self.current.fruitless + 1 } else { 0 };
         if self.current.fruitless >= MOST_FRUITLESS {
             let why = format!("it and the {} before it show nothing new", MOST_FRUITLESS - 1);
-            return self.give_up_pass(seen.number, why);
+            return self.void_pass(seen.number, why);
         }
         match judged.next {
             NextPage::Page(number) | NextPage::Again(number) => self.current.step = PassStep::Page(number),
-            NextPage::End => self.close(),
+            NextPage::End => self.finish_pass(),
             NextPage::TooLong => {
                 self.void = Some((seen.number, "it does not end".to_owned()));
                 self.conclude(None);
@@ -374,7 +374,7 @@ impl Reading {
     }
 
     /// Page 1 without the filter: what the filter has to let through.
-    fn plain(&mut self, seen: &Seen) {
+    fn take_plain(&mut self, seen: &Seen) {
         let later = seen.rows.iter().filter(|row| self.is_later(row));
         let expected: Vec<u32> =
             later.filter_map(|row| self.memory.get(&row.id)).map(|known| known.place).collect();
@@ -382,7 +382,7 @@ impl Reading {
         if seen.rows.len() < self.size as usize || expected.is_empty() || !tells_all {
             // It is the whole list, or as much as the provider gives at once, or there is nothing to hold the filter against.
             self.current.step = PassStep::Page(1);
-            return self.page(seen);
+            return self.take_page(seen);
         }
         let plain = u32::try_from(self.memory.len()).unwrap_or(u32::MAX);
         self.filter = FilterEvidence { expected, plain, ..FilterEvidence::default() };
@@ -403,55 +403,55 @@ impl Reading {
     }
 
     /// What is behind a short page 1.
-    fn behind(&mut self, rows: u32, seen: &Seen) {
+    fn take_behind(&mut self, rows: u32, seen: &Seen) {
         if seen.rows.is_empty() {
             if rows == 0 || seen.widest > rows {
-                return self.single(false);
+                return self.prove_single(false);
             }
-            self.current.step = PassStep::Same;
+            self.current.step = PassStep::Repeat;
             return;
         }
         if rows == 0 {
             // It was empty and is not any more: this is its page 1.
-            let last = self.current.looked.pop();
-            self.current = Pass { looked: last.into_iter().collect(), ..Pass::new() };
+            let last = self.current.pages.pop();
+            self.current = Pass { pages: last.into_iter().collect(), ..Pass::new() };
             self.current.rows = seen.rows.len() as u64;
             self.current.total = seen.total;
-            return self.page(seen);
+            return self.take_page(seen);
         }
         if self.suspected == Some(rows) {
             self.limit = Some(rows);
-            return self.read_with(rows);
+            return self.restart_pass(rows);
         }
         let why = format!("the provider gives {rows} rows where {} are asked for", self.size);
         self.suspected = Some(rows);
         // The reason is known now, and does not count against the passes of the list.
         self.restarts += 1;
-        self.give_up_pass(2, why);
+        self.void_pass(2, why);
     }
 
     /// Goes on with this pass, from its first page, with pages of so many rows.
-    fn read_with(&mut self, rows: u32) {
+    fn restart_pass(&mut self, rows: u32) {
         self.size = rows;
         self.current = Pass::new();
     }
 
     /// A short page 1 once more, after nothing was behind it.
-    fn same(&mut self, seen: &Seen) {
+    fn take_repeat(&mut self, seen: &Seen) {
         let ids = |rows: &[Row]| rows.iter().map(|row| row.id).collect::<HashSet<u128>>();
         let is_same =
-            self.current.looked.first().is_some_and(|first| ids(&first.seen.rows) == ids(&seen.rows));
+            self.current.pages.first().is_some_and(|first| ids(&first.seen.rows) == ids(&seen.rows));
         if is_same {
-            return self.single(true);
+            return self.prove_single(true);
         }
-        self.give_up_pass(1, "it has changed while it was looked for rows behind it".to_owned());
+        self.void_pass(1, "it has changed while it was looked for rows behind it".to_owned());
     }
 
     /// Page 1 was all of it: at its own cut, or at that of the empty page behind it.
-    fn single(&mut self, is_behind: bool) {
-        let (pass, skew) = (&self.current.looked, self.settings.clock_skew);
+    fn prove_single(&mut self, is_behind: bool) {
+        let (pass, skew) = (&self.current.pages, self.settings.clock_skew);
         let counted = if is_behind {
-            PassCount::of_all(pass, skew, &self.memory)
+            PassCount::of_single(pass, skew, &self.memory)
         } else {
             PassCount::of(pass, self.size, skew, &self.memory)
         };
@@ -460,25 +460,25 @@ impl Reading {
                 self.counts.push(count);
                 self.certify(CertificateMethod::Single, self.counts.len() - 1);
             }
-            Err((page, why)) => self.give_up_pass(page, why),
+            Err((page, why)) => self.void_pass(page, why),
         }
     }
 
     /// The count at this place proves the list, and the filter has to be proved as well.
     fn certify(&mut self, method: CertificateMethod, place: usize) {
-        let doubt = self.settings.filter.as_ref().and_then(|filter| self.doubt(filter));
+        let doubt = self.settings.filter.as_ref().and_then(|filter| self.filter_doubt(filter));
         match (doubt, self.settings.filter) {
             (None, Some(Filter::Changed { .. })) if self.is_filtered => {
                 self.verdict = Some(ProofVerdict::Changes(place));
             }
             (None, _) => self.verdict = Some(ProofVerdict::Proved(method, place)),
             (Some(why), Some(Filter::Configured)) => self.conclude(Some(why)),
-            (Some(why), _) => self.give_up_pass(1, why),
+            (Some(why), _) => self.void_pass(1, why),
         }
     }
 
     /// Why the filter has not proved itself.
-    fn doubt(&self, filter: &Filter) -> Option<String> {
+    fn filter_doubt(&self, filter: &Filter) -> Option<String> {
         let FilterEvidence { expected, through, has_more, has_earlier, .. } = &self.filter;
         if !self.is_filtered {
             return None;
@@ -504,8 +504,8 @@ impl Reading {
     }
 
     /// The pass has come to its end.
-    fn close(&mut self) {
-        let counted = PassCount::of(&self.current.looked, self.size, self.settings.clock_skew, &self.memory);
+    fn finish_pass(&mut self) {
+        let counted = PassCount::of(&self.current.pages, self.size, self.settings.clock_skew, &self.memory);
         match counted {
             Ok(count) => {
                 self.counts.push(count);
@@ -516,7 +516,7 @@ impl Reading {
                     self.next_pass();
                 }
             }
-            Err((page, why)) => self.give_up_pass(page, why),
+            Err((page, why)) => self.void_pass(page, why),
         }
     }
 
@@ -530,7 +530,7 @@ impl Reading {
         }
     }
 
-    fn give_up_pass(&mut self, page: u32, mut why: String) {
+    fn void_pass(&mut self, page: u32, mut why: String) {
         let is_plain = self.current.step == PassStep::Plain;
         if (self.is_filtered || is_plain) && self.settings.filter != Some(Filter::Configured) {
             // What was counted with the filter says nothing about the whole list.
@@ -541,7 +541,7 @@ impl Reading {
             self.is_filtered = false;
             self.restarts += 1;
         }
-        if self.anomalies.len() < NAMED {
+        if self.anomalies.len() < MAX_ANOMALIES {
             self.anomalies.push(format!("pass {}, page {page}: {why}", self.pass));
         }
         self.void = Some((page, why));

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a packed row: id, version, time.
-const PACKED: usize = 32;
+const ROW_BYTES: usize = 32;
 /// A row without a time, packed.
-const NEVER: i64 = i64::MIN;
+const NO_TIME: i64 = i64::MIN;
 
 /// What is kept of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,14 +109,14 @@ impl Seen {
 mod packed {
     use serde::{Deserializer, Serializer, de::Error};
 
-    use super::{Arc, BASE64, Deserialize, Engine, NEVER, PACKED, Row};
+    use super::{Arc, BASE64, Deserialize, Engine, NO_TIME, ROW_BYTES, Row};
 
     pub(super) fn serialize<S: Serializer>(rows: &Arc<[Row]>, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut bytes = Vec::with_capacity(rows.len() * PACKED);
+        let mut bytes = Vec::with_capacity(rows.len() * ROW_BYTES);
         for row in &**rows {
             bytes.extend_from_slice(&row.id.to_be_bytes());
             bytes.extend_from_slice(&row.version.to_be_bytes());
-            bytes.extend_from_slice(&row.changed_at.unwrap_or(NEVER).to_be_bytes());
+            bytes.extend_from_slice(&row.changed_at.unwrap_or(NO_TIME).to_be_bytes());
         }
         serializer.serialize_str(&BASE64.encode(bytes))
     }
@@ -124,20 +124,20 @@ mod packed {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<[Row]>, D::Error> {
         let text = String::deserialize(deserializer)?;
         let bytes = BASE64.decode(text).map_err(|error| D::Error::custom(format!("rows: {error}")))?;
-        let (rows, rest) = bytes.as_chunks::<PACKED>();
+        let (rows, rest) = bytes.as_chunks::<ROW_BYTES>();
         if !rest.is_empty() {
             return Err(D::Error::custom("rows: the last one is cut off"));
         }
         Ok(rows.iter().map(row).collect())
     }
 
-    fn row(bytes: &[u8; PACKED]) -> Row {
+    fn row(bytes: &[u8; ROW_BYTES]) -> Row {
         let number = |from: usize, to: usize| {
             bytes[from..to].iter().fold(0_u128, |number, byte| number << 8 | u128::from(*byte))
         };
         let (version, time) = (number(16, 24) as u64, number(24, 32) as u64);
         let time = time.cast_signed();
-        Row { id: number(0, 16), version, changed_at: (time != NEVER).then_some(time) }
+        Row { id: number(0, 16), version, changed_at: (time != NO_TIME).then_some(time) }
     }
 }
 
@@ -165,13 +165,13 @@ mod tests {
 
     fn any_row() -> impl Strategy<Value = Row> {
         // The one time that stands for none is before the earth was made.
-        (any::<u128>(), any::<u64>(), proptest::option::of(NEVER + 1..))
+        (any::<u128>(), any::<u64>(), proptest::option::of(NO_TIME + 1..))
             .prop_map(|(id, version, changed_at)| Row { id, version, changed_at })
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_as_the_same(
+        fn page_round_trips(
             (number, asked, content) in (any::<u32>(), any::<u32>(), any::<u128>()),
             rows in proptest::collection::vec(any_row(), 0..20),
             (problem, base, widest) in (proptest::option::of(".*"), any::<Option<u32>>(), any::<u32>()),
@@ -187,13 +187,13 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+        fn parse_never_panics(bytes: Vec<u8>) {
             drop(Seen::parse(&bytes));
         }
     }
 
     #[test]
-    fn a_page_of_a_hundred_rows_fits_into_five_kilobytes() {
+    fn hundred_rows_fit_into_five_kilobytes() {
         let row = Row { id: u128::MAX, version: u64::MAX, changed_at: Some(i64::MAX) };
         let seen = Seen { rows: vec![row; 100].into(), problem: None, ..Seen::unreadable(1, 100, "", 1) };
 
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_no_base64_is_refused() {
+    fn truncated_or_invalid_rows_are_rejected() {
         let json = |rows: &str| {
             format!(r#"{{"number":1,"asked":1,"rows":"{rows}","content":"00","sent":1,"answered":1}}"#)
         };

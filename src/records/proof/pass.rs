@@ -18,7 +18,7 @@ pub(super) struct Pass {
     pub(super) walk: PageWalk,
     /// The distinct records it has shown.
     pub(super) shown: RoaringBitmap,
-    pub(super) looked: Vec<PassPage>,
+    pub(super) pages: Vec<PassPage>,
     pub(super) step: PassStep,
     pub(super) fruitless: u32,
     pub(super) rows: u64,
@@ -33,7 +33,7 @@ pub(super) enum PassStep {
     /// Page 1 was short: is there anything behind so many rows?
     Behind(u32),
     /// Nothing was behind it: is it still the same?
-    Same,
+    Repeat,
     /// What a filter has to let through.
     Plain,
 }
@@ -44,7 +44,7 @@ impl Pass {
         Self {
             walk: PageWalk::default(),
             shown: RoaringBitmap::new(),
-            looked: Vec::new(),
+            pages: Vec::new(),
             step: PassStep::Page(1),
             fruitless: 0,
             rows: 0,

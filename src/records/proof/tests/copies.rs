@@ -40,16 +40,16 @@ fn is_certified(reading: &Reading) -> bool {
 fn judged(source: Source, leaves: bool) -> (u32, u32) {
     let (mut certified, mut deceived) = (0, 0);
     for seed in 0..1_000 {
-        let mut dice = Dice(seed);
-        let rows = 4 + dice.below(6);
+        let mut random = Random(seed);
+        let rows = 4 + random.below(6);
         let mut world = World::of(rows);
-        let size = 2 + u32::try_from(dice.below(2)).unwrap();
+        let size = 2 + u32::try_from(random.below(2)).unwrap();
         let (mut reading, mut past) = (Reading::new(settings(size, 6)), vec![world.list.clone()]);
         while let ReadingStep::Page { number, size, .. } = reading.want() {
             // A page a minute, so that the margin between clocks is short beside what happens.
             world.now += 30 * SECOND;
-            if dice.chance(0.4) {
-                let (place, goes) = (dice.below(1_000), leaves && dice.chance(0.5));
+            if random.chance(0.4) {
+                let (place, goes) = (random.below(1_000), leaves && random.chance(0.5));
                 world.apply(if goes { Change::Delete(place) } else { Change::Insert(place) });
             }
             world.now += 30 * SECOND;
@@ -57,7 +57,7 @@ fn judged(source: Source, leaves: bool) -> (u32, u32) {
             let behind = match source {
                 Source::List => 0,
                 Source::Copy(pages) => pages,
-                Source::Copies(pages) => dice.below(pages + 1),
+                Source::Copies(pages) => random.below(pages + 1),
             };
             let copy = past[past.len().saturating_sub(1 + behind)].clone();
             let seen = page_of(&mut world, copy, number, size);
@@ -73,7 +73,7 @@ fn judged(source: Source, leaves: bool) -> (u32, u32) {
 }
 
 #[test]
-fn a_record_that_has_left_and_that_a_copy_still_shows_takes_the_place_of_one_that_nobody_has_seen() {
+fn deleted_record_on_a_copy_hides_an_unseen_record() {
     let (mut world, mut reading) = (World::of(3), Reading::new(settings(2, 4)));
     let before = world.list.clone();
     look(&mut reading, &mut world, None);
@@ -91,7 +91,7 @@ fn a_record_that_has_left_and_that_a_copy_still_shows_takes_the_place_of_one_tha
 }
 
 #[test]
-fn a_copy_from_before_a_record_came_hides_another_one() {
+fn copy_without_a_new_record_hides_another_record() {
     let (mut world, mut reading) = (World::of(3), Reading::new(settings(2, 4)));
     let before = world.list.clone();
     world.apply(Change::Head);
@@ -105,7 +105,7 @@ fn a_copy_from_before_a_record_came_hides_another_one() {
 }
 
 #[test]
-fn copies_that_are_behind_deceive_and_the_list_itself_never_does() {
+fn lagging_copies_deceive_and_the_list_itself_never_does() {
     for (source, leaves, deceives) in [
         (Source::List, true, false),
         (Source::List, false, false),

@@ -1,8 +1,8 @@
 //! Readings of lists that change under them, held against the truth.
 
 mod copies;
-mod drawn;
 mod properties;
+mod providers;
 mod rules;
 mod simulation;
 mod traps;
@@ -17,9 +17,9 @@ const SECOND: i64 = 1_000_000;
 
 /// Numbers that follow from a seed.
 #[derive(Debug, Clone)]
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -61,7 +61,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
-    fn what_is_certified_has_been_seen(case in any_case(), history in any_history()) {
+    fn certified_lists_were_shown_in_full(case in any_case(), history in any_history()) {
         let (world, reading, marks) = run(case, history);
         let verdict = reading.verdict().unwrap();
 
@@ -72,7 +72,7 @@ proptest! {
     }
 
     #[test]
-    fn the_bound_of_what_is_not_certified_holds_too(case in any_case(), history in any_history()) {
+    fn bound_on_missing_records_holds(case in any_case(), history in any_history()) {
         let (world, reading, marks) = run(case, history);
 
         if let Some(most) = reading.verdict().unwrap().missing_at_most {
@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn a_reading_that_is_restored_at_any_page_comes_to_the_same_verdict(
+    fn restored_reading_reaches_the_same_verdict(
         case in any_case(), history in any_history(), at: prop::sample::Index,
     ) {
         let settings = case.settings.clone();
@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn a_list_that_keeps_still_is_certified_in_two_passes(
+    fn static_list_is_certified_within_two_passes(
         rows in 0_usize..60, size in 1_u32..20, dates: bool, totals: bool,
     ) {
         let mut world = World { dates, totals, ..World::of(rows) };
@@ -115,7 +115,7 @@ proptest! {
 }
 
 #[test]
-fn most_of_the_quiet_half_of_these_cases_is_certified() {
+fn enough_random_cases_are_certified() {
     use proptest::{strategy::ValueTree, test_runner::TestRunner};
 
     // Otherwise the properties above would say nothing.

@@ -42,7 +42,7 @@ fn reason(reading: &Reading) -> &str {
 }
 
 #[test]
-fn a_short_first_page_is_the_whole_list_once_the_page_behind_its_rows_is_empty() {
+fn short_first_page_is_the_list_if_the_next_page_is_empty() {
     let mut reading = Reading::new(settings(10, 4));
     show(&mut reading, &[rows(1, 3)]);
     assert_eq!(number_and_size(&reading), (2, 3));
@@ -65,7 +65,7 @@ fn a_short_first_page_is_the_whole_list_once_the_page_behind_its_rows_is_empty()
 }
 
 #[test]
-fn a_short_page_that_changed_while_it_was_checked_proves_nothing() {
+fn short_page_that_changed_during_the_check_proves_nothing() {
     // The provider gives two rows at once. The list has four, and loses the first two.
     let mut reading = Reading::new(settings(10, 1));
     show(&mut reading, &[rows(1, 2), vec![], rows(3, 4)]);
@@ -74,7 +74,7 @@ fn a_short_page_that_changed_while_it_was_checked_proves_nothing() {
 }
 
 #[test]
-fn the_number_of_the_first_page_does_not_change() {
+fn changed_number_of_the_first_page_voids_the_pass() {
     let mut reading = Reading::new(settings(2, 1));
     let first = Seen { base: Some(0), ..wanted(&reading, rows(1, 2)) };
     reading.look(&first).unwrap();
@@ -87,7 +87,7 @@ fn the_number_of_the_first_page_does_not_change() {
 }
 
 #[test]
-fn an_end_behind_the_verdict_changes_nothing() {
+fn end_after_the_verdict_changes_nothing() {
     let mut reading = Reading::new(settings(10, 4));
     let first = wanted(&reading, rows(1, 3));
     reading.look(&first).unwrap();
@@ -102,7 +102,7 @@ fn an_end_behind_the_verdict_changes_nothing() {
 }
 
 #[test]
-fn a_reading_that_was_ended_from_outside_is_over_again_when_it_is_restored() {
+fn reading_ended_from_outside_stays_ended_when_restored() {
     let mut reading = Reading::new(settings(2, 4));
     let first = wanted(&reading, rows(1, 2));
     reading.look(&first).unwrap();
@@ -116,7 +116,7 @@ fn a_reading_that_was_ended_from_outside_is_over_again_when_it_is_restored() {
 }
 
 #[test]
-fn an_empty_list_is_asked_twice() {
+fn empty_list_is_read_twice() {
     let mut reading = Reading::new(settings(10, 4));
     show(&mut reading, &[vec![]]);
     assert_eq!(number_and_size(&reading), (1, 10));
@@ -136,7 +136,7 @@ fn an_empty_list_is_asked_twice() {
 }
 
 #[test]
-fn a_clamped_size_restarts_the_list_with_what_the_provider_gives() {
+fn clamped_page_size_restarts_the_list_with_that_size() {
     let mut reading = Reading::new(settings(10, 2));
     show(&mut reading, &[rows(1, 4), rows(5, 6)]);
     assert_eq!(number_and_size(&reading), (1, 10), "once is not believed");
@@ -152,7 +152,7 @@ fn a_clamped_size_restarts_the_list_with_what_the_provider_gives() {
 }
 
 #[test]
-fn a_row_that_comes_between_two_pages_sets_no_page_size() {
+fn row_added_between_two_pages_sets_no_page_size() {
     let mut reading = Reading::new(settings(100, 4));
     show(&mut reading, &[rows(1, 1), rows(2, 2)]);
     assert_eq!(number_and_size(&reading), (1, 100));
@@ -163,7 +163,7 @@ fn a_row_that_comes_between_two_pages_sets_no_page_size() {
 }
 
 #[test]
-fn a_provider_that_always_gives_less_is_given_up() {
+fn provider_that_always_returns_fewer_rows_is_given_up() {
     let mut reading = Reading::new(settings(1_000, 2));
     let mut pages = 0;
     while let ReadingStep::Page { number, size, .. } = reading.want() {
@@ -176,7 +176,7 @@ fn a_provider_that_always_gives_less_is_given_up() {
 }
 
 #[test]
-fn a_short_page_with_rows_behind_it_is_read_again() {
+fn short_page_with_rows_behind_it_is_read_again() {
     let mut reading = Reading::new(settings(2, 4));
     show(&mut reading, &[rows(1, 2), rows(3, 3), rows(5, 5)]);
     assert_eq!(number_and_size(&reading), (2, 2));
@@ -193,7 +193,7 @@ fn a_short_page_with_rows_behind_it_is_read_again() {
 }
 
 #[test]
-fn what_was_read_after_the_cut_is_not_counted_as_read() {
+fn rows_shown_after_the_cut_do_not_count_as_read() {
     let mut reading = Reading::new(settings(2, 4));
     show(&mut reading, &[rows(1, 2), rows(3, 3), rows(5, 5), rows(3, 4), vec![]]);
 
@@ -203,7 +203,7 @@ fn what_was_read_after_the_cut_is_not_counted_as_read() {
 }
 
 #[test]
-fn each_thing_that_voids_a_pass_is_told() {
+fn each_cause_of_a_void_pass_is_reported() {
     let mut reading = Reading::new(settings(2, 1));
     let first = wanted(&reading, rows(1, 2));
     reading.look(&first).unwrap();
@@ -240,7 +240,7 @@ fn each_thing_that_voids_a_pass_is_told() {
 }
 
 #[test]
-fn a_total_that_is_not_what_the_pages_have_voids_the_pass() {
+fn total_that_contradicts_the_pages_voids_the_pass() {
     for (total, last, good) in [
         (Some(3), rows(3, 3), true),
         (Some(4), rows(3, 3), false),
@@ -264,7 +264,7 @@ fn a_total_that_is_not_what_the_pages_have_voids_the_pass() {
 }
 
 #[test]
-fn a_page_that_is_not_wanted_or_was_sent_too_early_changes_nothing() {
+fn unwanted_or_early_page_changes_nothing() {
     let mut reading = Reading::new(settings(2, 4));
     let first = wanted(&reading, rows(1, 2));
     reading.look(&first).unwrap();
@@ -286,7 +286,7 @@ fn a_page_that_is_not_wanted_or_was_sent_too_early_changes_nothing() {
 }
 
 #[test]
-fn the_first_page_of_a_pass_is_sent_after_the_end_of_the_one_before() {
+fn next_pass_begins_after_the_last_page_of_the_previous_one() {
     let mut reading = Reading::new(settings(2, 4));
     show(&mut reading, &[rows(1, 2), rows(3, 3)]);
     let last = wanted(&reading, vec![]);
@@ -297,7 +297,7 @@ fn the_first_page_of_a_pass_is_sent_after_the_end_of_the_one_before() {
 }
 
 #[test]
-fn a_reading_grows_until_its_first_pass_has_ended_or_only_what_is_behind_a_short_page_is_asked_for() {
+fn reading_grows_only_during_its_first_pass() {
     let (mut long, mut short) = (Reading::new(settings(2, 4)), Reading::new(settings(10, 4)));
     assert!(long.grows() && short.grows());
 
@@ -310,7 +310,7 @@ fn a_reading_grows_until_its_first_pass_has_ended_or_only_what_is_behind_a_short
 }
 
 #[test]
-fn a_record_that_nothing_has_shown_since_the_cut_keeps_the_proof_open() {
+fn record_not_shown_since_the_cut_keeps_the_proof_open() {
     let mut reading = Reading::new(settings(2, 4));
     show(&mut reading, &[rows(1, 2), rows(3, 3), vec![], rows(2, 3)]);
     let cut = reading.counts[0].cut;
@@ -323,7 +323,7 @@ fn a_record_that_nothing_has_shown_since_the_cut_keeps_the_proof_open() {
 }
 
 #[test]
-fn only_what_is_older_than_the_cut_by_the_provider_s_clock_is_found() {
+fn found_needs_a_version_older_than_the_cut() {
     let hour = 3_600 * SECOND;
     // The provider is an hour ahead; with `Date` that is known, without it the skew must cover it.
     for (date, changed_at, found) in [
@@ -344,7 +344,7 @@ fn only_what_is_older_than_the_cut_by_the_provider_s_clock_is_found() {
 }
 
 #[test]
-fn more_than_there_were_places_for_proves_nothing() {
+fn more_records_than_places_prove_nothing() {
     let mut reading = Reading::new(settings(2, 2));
     show(&mut reading, &[rows(1, 2), rows(3, 4), rows(5, 5), vec![]]);
     let new = Row { changed_at: None, ..row(7) };
@@ -374,7 +374,7 @@ fn is_filtered(reading: &Reading) -> bool {
 }
 
 #[test]
-fn a_filter_that_agrees_with_the_plain_page_is_used_and_certifies_nothing() {
+fn filter_that_passes_the_check_is_used_but_not_certified() {
     let mut reading = changed();
     assert!(!is_filtered(&reading), "page 1 is read without it first");
     show(&mut reading, &[vec![at(1, 9), at(2, 1)]]);
@@ -393,7 +393,7 @@ fn a_filter_that_agrees_with_the_plain_page_is_used_and_certifies_nothing() {
 }
 
 #[test]
-fn a_filter_that_nothing_can_be_held_against_is_not_used() {
+fn filter_that_cannot_be_checked_is_not_used() {
     for plain in [vec![at(1, 4), at(2, 1)], vec![at(1, 9), Row { changed_at: None, ..row(2) }]] {
         let mut reading = changed();
         show(&mut reading, &[plain]);
@@ -404,7 +404,7 @@ fn a_filter_that_nothing_can_be_held_against_is_not_used() {
 }
 
 #[test]
-fn a_filter_in_doubt_leads_to_the_whole_list() {
+fn filter_that_fails_the_check_leads_to_the_whole_list() {
     let plain = vec![at(1, 9), at(2, 1)];
     for (filtered, why) in [
         (vec![vec![], vec![]], "it lets nothing through"),
@@ -430,7 +430,7 @@ fn a_filter_in_doubt_leads_to_the_whole_list() {
 }
 
 #[test]
-fn a_filter_that_is_refused_is_left_out() {
+fn rejected_filter_leads_to_the_whole_list() {
     let mut reading = changed();
     show(&mut reading, &[vec![at(1, 9), at(2, 1)]]);
     let refused = Seen::unreadable(1, 2, "answered 400", i64::MAX - 1_000_000);
@@ -440,7 +440,7 @@ fn a_filter_that_is_refused_is_left_out() {
 }
 
 #[test]
-fn a_list_of_one_page_is_read_without_a_filter() {
+fn list_of_one_page_is_read_without_a_filter() {
     let mut reading = changed();
     show(&mut reading, &[rows(1, 1), vec![], rows(1, 1)]);
 
@@ -449,7 +449,7 @@ fn a_list_of_one_page_is_read_without_a_filter() {
 }
 
 #[test]
-fn a_configured_filter_proves_nothing_by_an_empty_answer() {
+fn empty_answer_to_a_configured_filter_proves_nothing() {
     for (row, certified) in [(None, false), (Some(row(1)), true)] {
         let rows: Vec<Row> = row.into_iter().collect();
         let mut reading = Reading::new(Settings { filter: Some(Filter::Configured), ..settings(2, 1) });
@@ -480,7 +480,7 @@ fn length(mut reading: Reading, mut page: impl FnMut(u128, u32, u32) -> Vec<Row>
 }
 
 #[test]
-fn no_list_is_read_for_ever() {
+fn no_list_is_read_forever() {
     let bounded = |size: u32| Reading { most_pages: 1_000, ..Reading::new(settings(size, 4)) };
 
     let (pages, same) = length(bounded(2), |_, _, _| rows(1, 2));
@@ -511,7 +511,7 @@ fn no_list_is_read_for_ever() {
 }
 
 #[test]
-fn a_verdict_completes_a_certificate() {
+fn verdict_completes_a_certificate() {
     use model::CompanyId;
 
     let mut reading = Reading::new(settings(10, 4));

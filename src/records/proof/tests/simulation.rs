@@ -27,47 +27,47 @@ struct Cell {
 }
 
 #[derive(Debug, Default)]
-struct Tally {
+struct CertifiedCount {
     certified: u64,
     missed: u64,
     /// Passes of those that are certified.
     passes: u64,
 }
 
-fn changes(cell: Cell, dice: &mut Dice) -> Vec<Change> {
+fn changes(cell: Cell, random: &mut Random) -> Vec<Change> {
     let mut changes = Vec::new();
-    if dice.chance(cell.inserts) {
+    if random.chance(cell.inserts) {
         changes.push(match cell.place {
             Place::Tail => Change::Tail,
             Place::Head => Change::Head,
-            Place::Anywhere => Change::Insert(dice.below(usize::MAX)),
+            Place::Anywhere => Change::Insert(random.below(usize::MAX)),
         });
     }
-    if dice.chance(cell.deletes) {
-        changes.push(Change::Delete(dice.below(usize::MAX)));
+    if random.chance(cell.deletes) {
+        changes.push(Change::Delete(random.below(usize::MAX)));
     }
-    if dice.chance(cell.moves) {
-        changes.push(Change::Move(dice.below(usize::MAX), dice.below(usize::MAX)));
+    if random.chance(cell.moves) {
+        changes.push(Change::Move(random.below(usize::MAX), random.below(usize::MAX)));
     }
     changes
 }
 
-fn tally(cell: Cell, seeds: Range<u64>) -> Tally {
-    let mut tally = Tally::default();
+fn certified_count(cell: Cell, seeds: Range<u64>) -> CertifiedCount {
+    let mut count = CertifiedCount::default();
     for seed in seeds {
-        let (mut dice, mut world) = (Dice(seed.wrapping_mul(1_000_003)), World::of(ROWS));
+        let (mut random, mut world) = (Random(seed.wrapping_mul(1_000_003)), World::of(ROWS));
         // A page a minute, so that the margin between clocks is short beside a pass.
         let (reading, marks) = read(&mut world, settings(SIZE, PASSES), 60 * SECOND, || {
-            [changes(cell, &mut dice), Vec::new(), Vec::new()]
+            [changes(cell, &mut random), Vec::new(), Vec::new()]
         });
         let verdict = reading.verdict().unwrap();
         if verdict.certified {
-            tally.certified += 1;
-            tally.passes += u64::try_from(verdict.passes).unwrap();
-            tally.missed += world.missed(&marks, &reading) as u64;
+            count.certified += 1;
+            count.passes += u64::try_from(verdict.passes).unwrap();
+            count.missed += world.missed(&marks, &reading) as u64;
         }
     }
-    tally
+    count
 }
 
 /// Cells, and the share of runs that is certified in each: at least, at most.
@@ -86,35 +86,35 @@ fn cells() -> impl Iterator<Item = (Cell, f64, f64)> {
 }
 
 #[test]
-fn no_certified_run_has_missed_a_record_and_runs_are_certified_as_often_as_they_should() {
+fn certified_runs_miss_nothing_and_are_frequent_enough() {
     let seeds = crate::cycles::seeds("SIMULATION", 20);
     let runs = seeds.end - seeds.start;
     for (cell, least, most) in cells() {
-        let tally = tally(cell, seeds.clone());
-        let share = tally.certified as f64 / runs as f64;
+        let count = certified_count(cell, seeds.clone());
+        let share = count.certified as f64 / runs as f64;
 
-        assert_eq!(tally.missed, 0, "{cell:?}");
+        assert_eq!(count.missed, 0, "{cell:?}");
         // What chance leaves of it in so few runs, with other seeds every day: five of its deviations, or three from what is well
         // above what is usual, and one run.
         let slack = |deviations: f64, share: f64| {
             (deviations * (share * (1.0 - share) * runs as f64).sqrt() + 1.0) / runs as f64
         };
         let expected = least - slack(5.0, least)..=most + slack(3.0, most);
-        assert!(expected.contains(&share), "{cell:?}: {share}, {tally:?}");
+        assert!(expected.contains(&share), "{cell:?}: {share}, {count:?}");
     }
 }
 
 #[test]
-fn one_pass_misses_records_nearly_always() {
+fn single_pass_nearly_always_misses_records() {
     // What the proof is for; and without it the test above could not fail.
     let cell = Cell { place: Place::Tail, inserts: 0.3, deletes: 0.3, moves: 0.0 };
     let mut missed = 0;
     for seed in 0..20 {
-        let (mut dice, mut world) = (Dice(seed), World::of(ROWS));
+        let (mut random, mut world) = (Random(seed), World::of(ROWS));
         let (mut seen, mut number) = (std::collections::HashSet::new(), 0);
         loop {
             number += 1;
-            changes(cell, &mut dice).into_iter().for_each(|change| world.apply(change));
+            changes(cell, &mut random).into_iter().for_each(|change| world.apply(change));
             let page = world.page(number, SIZE, &[], &[]);
             seen.extend(page.rows.iter().map(|row| row.id));
             if page.rows.is_empty() {
