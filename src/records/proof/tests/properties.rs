@@ -1,4 +1,4 @@
-//! Anything may happen to a list: what is certified has been seen.
+//! Properties under arbitrary changes of a list.
 
 use proptest::{collection::vec, prelude::*};
 
@@ -16,7 +16,7 @@ fn any_change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// What happens between pages, and before and behind their cuts. Most pages are quiet, or nothing would be proved.
+/// Changes between pages, and before and after their cuts. Most pages are quiet, or nothing would be proved.
 fn any_history() -> impl Strategy<Value = Vec<[Vec<Change>; 3]>> {
     let some = || prop_oneof![6 => Just(Vec::new()), 2 => vec(any_change(), 1..3)];
     vec([some(), some(), some()], 0..60)
@@ -34,7 +34,7 @@ fn any_case() -> impl Strategy<Value = Case> {
     let reading = (1_u32..12, 1_u32..7, prop_oneof![Just(0), Just(400 * SECOND)]);
     (world, reading).prop_map(|((rows, ahead, dates, totals, clamp), (size, passes, pause))| {
         let mut world = World::of(rows);
-        // Without `Date` the provider's clock must be as near as the settings say.
+        // Without `Date` the provider's clock must be within the allowed skew.
         let ahead = if dates { ahead } else { ahead % (300 * SECOND) };
         for row in &mut world.list {
             row.changed_at = row.changed_at.map(|at| at + ahead);
@@ -118,7 +118,7 @@ proptest! {
 fn enough_random_cases_are_certified() {
     use proptest::{strategy::ValueTree, test_runner::TestRunner};
 
-    // Otherwise the properties above would say nothing.
+    // Otherwise the properties above would be vacuous.
     let mut runner = TestRunner::deterministic();
     let mut certified = 0;
     for _ in 0..200 {

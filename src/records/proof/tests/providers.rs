@@ -1,7 +1,7 @@
-//! Providers that are drawn: however pages are numbered, counted, limited and filtered, and whatever happens to the list meanwhile, no
-//! list is certified that misses a record which was there all the time.
+//! Random providers, which differ in page numbers, totals, limits and filters, and whose lists change meanwhile: no certified list
+//! misses a record that was always listed.
 //!
-//! The seed is printed with a failure. `TRIBUTARY_TEST_CYCLES_PROVIDERS` is the number of providers that are drawn.
+//! A failure prints its seed. `TRIBUTARY_TEST_CYCLES_PROVIDERS` sets the number of providers.
 
 use std::{
     cell::RefCell,
@@ -22,12 +22,12 @@ use super::Random;
 use crate::records::proof::{Filter, Reading, ReadingStep, Row, Seen, Settings};
 
 const PROVIDERS: u32 = 4_000;
-/// By chance a shorter page 1 began with the row of a longer one, though a page was before it that could not be read.
+/// A seed that once failed: a shorter page 1 began with the same row as a longer one, although an unreadable page preceded it.
 const REGRESSION_SEED: u64 = 9_302;
-/// The moment of the filter.
+/// Time of the filter.
 const AFTER: i64 = 1_500;
 
-/// What the provider makes of a filter for rows that changed after [`AFTER`].
+/// How the provider treats a filter for rows that changed after [`AFTER`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Filtering {
     Works,
@@ -35,7 +35,7 @@ enum Filtering {
     Empty,
     /// It compares numbers as text.
     Textual,
-    /// It is applied to each page, after that was cut.
+    /// Applied to each page separately.
     AfterPaging,
     Refused,
 }
@@ -44,20 +44,20 @@ enum Filtering {
 enum Totals {
     Absent,
     Right,
-    /// The rows of the page.
+    /// Counts the rows of the page.
     OfPage,
     TooFew,
     TooMany,
 }
 
-/// What page 0 is, where pages are numbered from 1.
+/// The answer to page 0 if pages are numbered from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PageZero {
     Refused,
     Fails,
     Empty,
     First,
-    /// All rows, however many are asked for.
+    /// All rows, regardless of the size.
     All,
     Forbidden,
 }
@@ -65,24 +65,24 @@ enum PageZero {
 #[derive(Debug, Clone)]
 struct Provider {
     random: Random,
-    /// Id and moment of the last change.
+    /// Id and time of the last change.
     list: Vec<(u32, i64)>,
     next_id: u32,
     now: i64,
     first_page: u32,
     page_zero: PageZero,
-    /// The first page cannot be read, where pages are numbered from 0.
+    /// The first page fails if pages are numbered from 0.
     breaks_first: bool,
-    /// Rows that it gives at least, whatever is asked for.
+    /// Least rows per page, regardless of the requested size.
     least_rows: usize,
     most_rows: usize,
-    /// Whether every row says when it changed.
+    /// Whether every row has a time of change.
     has_times: bool,
     filtering: Filtering,
     totals: Totals,
-    /// How often something happens between two requests.
+    /// Rate of changes between two requests.
     drift: f64,
-    /// Those that have not left and were there before the first request.
+    /// Records that were listed before the first request and have not left.
     throughout: BTreeMap<u32, i64>,
     requests: u32,
 }
@@ -90,10 +90,10 @@ struct Provider {
 impl Provider {
     fn random(seed: u64) -> Self {
         let mut random = Random(seed);
-        // Lists of one page, of exactly full pages, and longer ones.
+        // Lists of one page, of exactly full pages, and longer lists.
         let rows = random.one_of(&[0, 1, 2, 5, 6, 10, 11, 23, 40]);
         let least_rows = random.one_of(&[0, 0, 0, 10]);
-        // The filter has something to let through in most of them; text and numbers agree in some of them.
+        // In most lists some rows pass the filter; in some, text and numbers compare alike.
         let spread = random.one_of(&[1_400, 1_900, 20_000]);
         let mut list: Vec<(u32, i64)> = Vec::new();
         for id in 1..=rows {
@@ -162,7 +162,7 @@ impl Provider {
         }
     }
 
-    /// When a record changed, as far as that is told.
+    /// Time of change of a row, if it has one.
     fn changed_at(&self, id: u32, at: i64) -> Option<i64> {
         (self.has_times || !id.is_multiple_of(5)).then_some(at)
     }
@@ -259,7 +259,7 @@ fn seen(page: Page<(u32, i64)>, provider: &Provider) -> Seen {
     Seen { rows, problem: None, total, content, answered, base, widest, ..empty }
 }
 
-/// Reads the list as the worker does, to its verdict.
+/// Reads the list like the worker, to its verdict.
 fn read(provider: &RefCell<Provider>, filter: Option<Filter>, size: u32) -> Reading {
     let learnt = Quirks::default();
     let settings = Settings { page_size: size, most_passes: 4, filter, clock_skew: 0 };
@@ -301,12 +301,12 @@ fn certified_list_misses_no_record_that_was_always_listed() {
         let missed: Vec<_> =
             provider.throughout.iter().filter(|(id, _)| !reading.has_shown(u128::from(**id))).collect();
         assert!(missed.is_empty(), "{missed:?} {verdict:?}\n{what}");
-        // Where rows come and go, page 0 may be taken for another page than page 1, which costs a certificate and hides nothing.
+        // If rows change, page 0 may seem to differ from page 1. That may cost a certificate but hides no record.
         let base = i32::try_from(provider.first_page).unwrap();
         let is_right = verdict.page_base.is_none_or(|found| found == base);
         assert!(is_right || provider.drift > 0.0, "{verdict:?}\n{what}");
     }
-    // Otherwise it would say nothing: totals that are always wrong certify nothing but empty lists and their like.
+    // Otherwise the test would be vacuous: with wrong totals hardly more than empty lists are certified.
     println!("{certified} lists were certified, of {} kinds of provider", kinds.len());
     assert!(certified > 1_000 && kinds.len() > 30, "{certified}, {}", kinds.len());
 }

@@ -1,4 +1,4 @@
-//! What each rule says, one list at a time.
+//! Each rule of a reading, with small lists.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ fn row(id: u128) -> Row {
     Row { id, version: 1, changed_at: Some(1) }
 }
 
-/// The page that is wanted, with these rows.
+/// The wanted page, with these rows.
 fn wanted(reading: &Reading, rows: Vec<Row>) -> Seen {
     let ReadingStep::Page { number, size, sent_after, .. } = reading.want() else {
         panic!("nothing is wanted")
@@ -28,7 +28,7 @@ fn number_and_size(reading: &Reading) -> (u32, u32) {
     (number, size)
 }
 
-/// Shows pages with these rows, each as the one that is wanted.
+/// Shows pages with these rows, each as the wanted page.
 fn show(reading: &mut Reading, pages: &[Vec<Row>]) {
     for rows in pages {
         let seen = wanted(reading, rows.clone());
@@ -50,7 +50,7 @@ fn short_first_page_is_the_list_if_the_next_page_is_empty() {
     let behind = Seen { widest: 4, ..wanted(&wide, vec![]) };
     wide.look(&behind).unwrap();
     show(&mut reading, &[vec![]]);
-    assert_eq!(number_and_size(&reading), (1, 10), "the provider may give no more than three rows at once");
+    assert_eq!(number_and_size(&reading), (1, 10), "the provider may limit pages to three rows");
     show(&mut reading, &[rows(1, 3)]);
 
     for (reading, pages, rows) in [(&reading, 3, 6), (&wide, 2, 3)] {
@@ -66,7 +66,7 @@ fn short_first_page_is_the_list_if_the_next_page_is_empty() {
 
 #[test]
 fn short_page_that_changed_during_the_check_proves_nothing() {
-    // The provider gives two rows at once. The list has four, and loses the first two.
+    // The provider limits pages to two rows. The list has four, and loses the first two.
     let mut reading = Reading::new(settings(10, 1));
     show(&mut reading, &[rows(1, 2), vec![], rows(3, 4)]);
 
@@ -139,16 +139,16 @@ fn empty_list_is_read_twice() {
 fn clamped_page_size_restarts_the_list_with_that_size() {
     let mut reading = Reading::new(settings(10, 2));
     show(&mut reading, &[rows(1, 4), rows(5, 6)]);
-    assert_eq!(number_and_size(&reading), (1, 10), "once is not believed");
+    assert_eq!(number_and_size(&reading), (1, 10), "seen once, not believed");
     show(&mut reading, &[rows(1, 4), rows(5, 6)]);
     assert_eq!(number_and_size(&reading), (1, 4));
     show(&mut reading, &[rows(1, 4), rows(5, 6), vec![]]);
-    assert_eq!(number_and_size(&reading), (1, 10), "each pass asks for full pages first");
+    assert_eq!(number_and_size(&reading), (1, 10), "each pass requests full pages first");
     show(&mut reading, &[rows(1, 4)]);
 
     let verdict = reading.verdict().unwrap();
     assert_eq!((verdict.certified, verdict.listed), (true, Some(6)));
-    assert_eq!(verdict.passes, 3, "the one that found it out is counted, and takes none away");
+    assert_eq!(verdict.passes, 3, "the pass that detected the limit is extra");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn provider_that_always_returns_fewer_rows_is_given_up() {
         pages += 1;
     }
     assert!(pages <= 4 * (2 + MOST_RESTARTS), "{pages}");
-    assert!(reason(&reading).contains("gives"), "{}", reason(&reading));
+    assert!(reason(&reading).contains("the provider returns"), "{}", reason(&reading));
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn short_page_with_rows_behind_it_is_read_again() {
     assert_eq!(number_and_size(&full), (4, 2));
     show(&mut full, &[vec![]]);
     let (pass, .., listed) = full.progress();
-    assert_eq!((pass, listed), (2, Some(5)), "the page counts as it was last read");
+    assert_eq!((pass, listed), (2, Some(5)), "the last reading of the page counts");
 
     show(&mut reading, &[rows(3, 3)]);
     assert_eq!(reading.progress(), (2, 0, 0, None), "short again voids the pass");
@@ -197,7 +197,7 @@ fn rows_shown_after_the_cut_do_not_count_as_read() {
     let mut reading = Reading::new(settings(2, 4));
     show(&mut reading, &[rows(1, 2), rows(3, 3), rows(5, 5), rows(3, 4), vec![]]);
 
-    // Record 4 is old, and was shown after the cut, which is that of page 3.
+    // Record 4 is old, and was shown after the cut, which is the cut of page 3.
     assert_eq!(reading.counts[0].numbers(), (4, 2, 1));
     assert_eq!(reading.counts[0].missing(), Some(2));
 }
@@ -211,11 +211,11 @@ fn each_cause_of_a_void_pass_is_reported() {
     let voids: [(Seen, &str); 7] = [
         (
             Seen { answered: second.sent - 1, ..second.clone() },
-            "page 2: our clock went back while it was read",
+            "page 2: our clock went backward while it was read",
         ),
         (Seen { problem: Some("row 2 has no id".into()), ..second.clone() }, "page 2: row 2 has no id"),
-        (Seen { cached: true, ..second.clone() }, "page 2: it lay in a cache on the way"),
-        (Seen { rows: rows(3, 5).into(), ..second.clone() }, "page 2: it has 3 rows, and 2 were asked for"),
+        (Seen { cached: true, ..second.clone() }, "page 2: a cache answered it"),
+        (Seen { rows: rows(3, 5).into(), ..second.clone() }, "page 2: it has 3 rows, but 2 were requested"),
         (
             Seen { rows: vec![row(3), row(3)].into(), ..second.clone() },
             "page 2: row 2 has the id of an earlier one",
@@ -251,7 +251,7 @@ fn total_that_contradicts_the_pages_voids_the_pass() {
         (None, vec![], true),
     ] {
         let mut reading = Reading::new(settings(2, 1));
-        // Totals of other pages are of other moments, and do not matter.
+        // Totals of other pages are from other moments and do not matter.
         let first = Seen { total: Some(77), ..wanted(&reading, rows(1, 2)) };
         reading.look(&first).unwrap();
         let seen = Seen { total, ..wanted(&reading, last) };
@@ -274,13 +274,13 @@ fn unwanted_or_early_page_changes_nothing() {
     let early = Seen { sent: first.answered - 1, ..second.clone() };
     assert!(reading.look(&early).unwrap_err().starts_with("page 2 was sent too early"));
     let other = Seen { number: 3, ..second.clone() };
-    assert!(reading.look(&other).unwrap_err().ends_with("is wanted, and this is page 3 of size 2"));
+    assert_eq!(reading.look(&other).unwrap_err(), "expected page 2 of size 2, got page 3 of size 2");
     assert_eq!(reading.progress(), before);
     assert!(!reading.has_shown(3));
 
     reading.look(&second).unwrap();
     reading.end("stopped");
-    assert_eq!(reading.look(&second), Err("the list has its verdict".to_owned()));
+    assert_eq!(reading.look(&second), Err("the list already has its verdict".to_owned()));
     assert_eq!(reason(&reading), "stopped");
     assert!(Reading::restore(settings(2, 4), [second]).unwrap_err().starts_with("mark 1"));
 }
@@ -302,11 +302,11 @@ fn reading_grows_only_during_its_first_pass() {
     assert!(long.grows() && short.grows());
 
     show(&mut short, &[rows(1, 3)]);
-    assert!(!short.grows(), "whether anything is behind these rows");
+    assert!(!short.grows(), "the next page only checks whether rows follow");
     show(&mut long, &[rows(1, 2), rows(3, 3)]);
     assert!(long.grows());
     show(&mut long, &[vec![]]);
-    assert!(!long.grows(), "another pass, of what is known");
+    assert!(!long.grows(), "the next pass reads known records");
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn record_not_shown_since_the_cut_keeps_the_proof_open() {
 #[test]
 fn found_needs_a_version_older_than_the_cut() {
     let hour = 3_600 * SECOND;
-    // The provider is an hour ahead; with `Date` that is known, without it the skew must cover it.
+    // The provider's clock is an hour ahead: known with `Date`; without it, the skew must cover it.
     for (date, changed_at, found) in [
         (Some(hour), 1_000 * SECOND + hour - 10 * SECOND, 1),
         (Some(hour), 1_000 * SECOND + hour, 0),
@@ -348,7 +348,7 @@ fn more_records_than_places_prove_nothing() {
     let mut reading = Reading::new(settings(2, 2));
     show(&mut reading, &[rows(1, 2), rows(3, 4), rows(5, 5), vec![]]);
     let new = Row { changed_at: None, ..row(7) };
-    // One hole is left, and two records that fill it.
+    // One hole is left, and two records fill it.
     show(&mut reading, &[vec![row(1), new], rows(2, 3)]);
     assert_eq!(reading.counts[0].missing(), Some(1));
     show(&mut reading, &[rows(8, 9)]);
@@ -360,7 +360,7 @@ fn more_records_than_places_prove_nothing() {
     assert!(!verdict.certified && verdict.missing_at_most > Some(0), "{verdict:?}");
 }
 
-/// A reading of rows that changed after moment 5, with pages of two rows.
+/// A reading of rows that changed after time 5, with two rows per page.
 fn changed() -> Reading {
     Reading::new(Settings { filter: Some(Filter::Changed { after: 5, margin: 2 }), ..settings(2, 2) })
 }
@@ -376,7 +376,7 @@ fn is_filtered(reading: &Reading) -> bool {
 #[test]
 fn filter_that_passes_the_check_is_used_but_not_certified() {
     let mut reading = changed();
-    assert!(!is_filtered(&reading), "page 1 is read without it first");
+    assert!(!is_filtered(&reading), "page 1 is read without the filter first");
     show(&mut reading, &[vec![at(1, 9), at(2, 1)]]);
     assert!(is_filtered(&reading));
     let filtered = vec![at(1, 9), at(3, 9)];
@@ -387,7 +387,7 @@ fn filter_that_passes_the_check_is_used_but_not_certified() {
     }
 
     let verdict = reading.verdict().unwrap();
-    assert!(!verdict.certified && reading.is_filtered(), "nothing proves what it leaves out");
+    assert!(!verdict.certified && reading.is_filtered(), "the filter may omit rows");
     assert!(verdict.reason.as_ref().is_some_and(|why| why.contains("incremental")), "{verdict:?}");
     assert_eq!((verdict.anomalies.len(), verdict.missing_at_most), (0, None));
 }
@@ -407,10 +407,10 @@ fn filter_that_cannot_be_checked_is_not_used() {
 fn filter_that_fails_the_check_leads_to_the_whole_list() {
     let plain = vec![at(1, 9), at(2, 1)];
     for (filtered, why) in [
-        (vec![vec![], vec![]], "it lets nothing through"),
-        (vec![vec![at(1, 9)], vec![], vec![at(1, 9)]], "nothing through but rows of page 1"),
+        (vec![vec![], vec![]], "the filter returns no rows"),
+        (vec![vec![at(1, 9)], vec![], vec![at(1, 9)]], "only rows of page 1"),
         (vec![vec![at(3, 2)], vec![], vec![at(3, 2)]], "changed earlier"),
-        (vec![vec![at(3, 9)], vec![], vec![at(3, 9)]], "leaves out 1 rows"),
+        (vec![vec![at(3, 9)], vec![], vec![at(3, 9)]], "omits 1 rows"),
     ] {
         let mut reading = changed();
         show(&mut reading, std::slice::from_ref(&plain));
@@ -464,7 +464,7 @@ fn empty_answer_to_a_configured_filter_proves_nothing() {
     }
 }
 
-/// Pages until there is a verdict.
+/// Number of pages until the verdict.
 fn length(mut reading: Reading, mut page: impl FnMut(u128, u32, u32) -> Vec<Row>) -> (u64, Reading) {
     let mut pages = 0;
     while let ReadingStep::Page { number, size, .. } = reading.want() {
@@ -472,7 +472,7 @@ fn length(mut reading: Reading, mut page: impl FnMut(u128, u32, u32) -> Vec<Row>
         assert!(pages < 20_000, "it does not end");
         let rows = page(u128::from(pages), number, size);
         let mut seen = wanted(&reading, rows);
-        // What is the same is the same, whatever its number.
+        // The content hash depends on the rows only, not on the page number.
         seen.content = seen.rows.iter().fold(7, |hash: u128, row| hash.wrapping_mul(31).wrapping_add(row.id));
         reading.look(&seen).unwrap();
     }
@@ -486,20 +486,20 @@ fn no_list_is_read_forever() {
     let (pages, same) = length(bounded(2), |_, _, _| rows(1, 2));
     assert_eq!((pages, reason(&same)), (8, "page 2: it repeats the page before it"));
 
-    // A size that is not heeded either.
+    // The provider ignores the size too.
     let (pages, _) = length(bounded(10), |_, _, _| rows(1, 5));
     assert!(pages <= 2 + 2 * (4 + u64::from(MOST_RESTARTS)), "{pages}");
 
-    // Its head, whatever is asked for, and that changes all the time.
+    // The provider ignores page numbers, and the first page changes all the time.
     let (pages, ignored) = length(bounded(3), |turn, _, _| vec![row(turn % 2), row(2 + turn % 3), row(9)]);
     assert!(pages <= 4 * u64::from(MOST_FRUITLESS + 6), "{pages}");
-    assert!(reason(&ignored).contains("nothing new"), "{}", reason(&ignored));
+    assert!(reason(&ignored).contains("no new record"), "{}", reason(&ignored));
 
     let (pages, growing) = length(bounded(3), |turn, _, _| rows(turn * 3, turn * 3 + 2));
     assert_eq!(pages, 1_001);
     assert_eq!(reason(&growing), "page 1001: it does not end within 1000 pages");
 
-    // Every other page is short when it is first read.
+    // Every second page is short when it is first read.
     let (pages, _) = length(bounded(3), |turn, number, _| {
         rows(turn * 3, turn * 3 + if number % 2 == 0 && turn % 3 != 1 { 1 } else { 2 })
     });

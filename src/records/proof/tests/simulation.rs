@@ -1,6 +1,7 @@
-//! A thousand records, page by page, while records come, go and move: how often a list is certified, and whether rightly.
+//! Lists of a thousand records that are added, deleted and moved while they are read: how often they are certified, and whether
+//! certificates are right.
 //!
-//! `TRIBUTARY_TEST_CYCLES_SIMULATION` is the number of runs of each cell.
+//! `TRIBUTARY_TEST_CYCLES_SIMULATION` sets the number of runs per cell.
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ enum Place {
     Anywhere,
 }
 
-/// How many of each happen per page.
+/// Rates of changes per page.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
     place: Place,
@@ -30,7 +31,7 @@ struct Cell {
 struct CertifiedCount {
     certified: u64,
     missed: u64,
-    /// Passes of those that are certified.
+    /// Total passes of the certified runs.
     passes: u64,
 }
 
@@ -56,7 +57,7 @@ fn certified_count(cell: Cell, seeds: Range<u64>) -> CertifiedCount {
     let mut count = CertifiedCount::default();
     for seed in seeds {
         let (mut random, mut world) = (Random(seed.wrapping_mul(1_000_003)), World::of(ROWS));
-        // A page a minute, so that the margin between clocks is short beside a pass.
+        // One page per minute, so that the clock margin is short compared with a pass.
         let (reading, marks) = read(&mut world, settings(SIZE, PASSES), 60 * SECOND, || {
             [changes(cell, &mut random), Vec::new(), Vec::new()]
         });
@@ -70,11 +71,11 @@ fn certified_count(cell: Cell, seeds: Range<u64>) -> CertifiedCount {
     count
 }
 
-/// Cells, and the share of runs that is certified in each: at least, at most.
+/// Cells, with the least and greatest share of certified runs.
 fn cells() -> impl Iterator<Item = (Cell, f64, f64)> {
     let places = [Place::Tail, Place::Head, Place::Anywhere];
     let drifts = [(0.3, 0.0), (1.0, 0.3)];
-    // Where little is deleted nearly every list is certified; lists that lose more than a few records per pass are not.
+    // With few deletions nearly every list is certified; lists that lose more than a few records per pass are not.
     let deletions = [(0.0, 0.97, 1.0), (0.05, 0.9, 1.0), (0.3, 0.0, 0.4)];
     places.into_iter().flat_map(move |place| {
         drifts.into_iter().flat_map(move |(inserts, moves)| {
@@ -94,8 +95,8 @@ fn certified_runs_miss_nothing_and_are_frequent_enough() {
         let share = count.certified as f64 / runs as f64;
 
         assert_eq!(count.missed, 0, "{cell:?}");
-        // What chance leaves of it in so few runs, with other seeds every day: five of its deviations, or three from what is well
-        // above what is usual, and one run.
+        // Tolerance for the small number of runs, whose seeds change daily: five standard deviations below, three above because
+        // `most` is well above the usual share, and one run.
         let slack = |deviations: f64, share: f64| {
             (deviations * (share * (1.0 - share) * runs as f64).sqrt() + 1.0) / runs as f64
         };
@@ -106,7 +107,7 @@ fn certified_runs_miss_nothing_and_are_frequent_enough() {
 
 #[test]
 fn single_pass_nearly_always_misses_records() {
-    // What the proof is for; and without it the test above could not fail.
+    // Shows why a proof is needed, and that the test above could fail.
     let cell = Cell { place: Place::Tail, inserts: 0.3, deletes: 0.3, moves: 0.0 };
     let mut missed = 0;
     for seed in 0..20 {
@@ -121,7 +122,7 @@ fn single_pass_nearly_always_misses_records() {
                 break;
             }
         }
-        // Those that were there from the beginning to the end.
+        // Records that were listed throughout.
         let stayed = |row: &&Row| row.id <= ROWS as u128;
         missed += u32::from(world.list.iter().filter(stayed).any(|row| !seen.contains(&row.id)));
     }

@@ -1,25 +1,25 @@
-//! Rules that look right and are not: each certifies a list with a record that nobody has seen. The rule itself, written once more
-//! and without any cleverness, never does.
+//! Rules that look right but certify a list with a record that was never shown. A naive second implementation of the real rule never
+//! does.
 
 use std::collections::HashSet;
 
 use super::*;
 
-/// How the rule is got wrong.
+/// The mistake in the rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trap {
     None,
-    /// What an earlier pass showed counts as found, though nothing has shown it since.
+    /// Records of earlier passes count as found although no later page shows them.
     FoundBefore,
     /// Passes that together show as many ids as there are rows.
     Union,
-    /// A short first page is the whole list if page 2 of the size asked for is empty.
+    /// A short first page is the whole list if page 2 of the requested size is empty.
     Clamped,
     /// The last page is the cut even if it is full.
     FullLast,
 }
 
-/// When the page was sent at whose cut everything is said to have been seen.
+/// Request time of the page whose cut the rule certifies.
 fn certified(passes: &[Vec<Seen>], size: u32, trap: Trap) -> Option<i64> {
     let ids = |pages: &[Seen]| -> HashSet<u128> {
         pages.iter().flat_map(|seen| seen.rows.iter().map(|row| row.id)).collect()
@@ -57,7 +57,7 @@ fn certified(passes: &[Vec<Seen>], size: u32, trap: Trap) -> Option<i64> {
     })
 }
 
-/// Passes over a small list in turmoil; `None` where one of them does not end as it should.
+/// Passes over a small list with many changes; `None` if one of them does not end with an empty page.
 fn passes(world: &mut World, size: u32, random: &mut Random) -> Option<Vec<Vec<Seen>>> {
     (0..3)
         .map(|_| {
@@ -84,7 +84,7 @@ fn passes(world: &mut World, size: u32, random: &mut Random) -> Option<Vec<Vec<S
         .collect()
 }
 
-/// Runs that a rule certifies, and those among them that have missed a record.
+/// Runs that a rule certifies: rightly, and although a record was missed.
 fn judged(trap: Trap, clamp: usize) -> (u32, u32) {
     let (mut right, mut wrong) = (0, 0);
     for seed in 0..3_000 {
@@ -129,7 +129,7 @@ fn full_last_page_is_not_the_cut() {
 fn clamped_page_looks_like_the_end_and_is_detected() {
     assert!(judged(Trap::Clamped, 3).1 > 0);
 
-    // The same provider, the real reading.
+    // The real reading on the same provider.
     for rows in 0..12 {
         let mut world = World { clamp: 3, ..World::of(rows) };
         let (reading, marks) = read(&mut world, settings(6, 4), 0, nothing);
