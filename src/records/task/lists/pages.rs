@@ -35,15 +35,15 @@ use crate::records::{
 };
 
 /// The longest one page may take.
-const LIMIT: Duration = Duration::from_secs(60);
+const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pages of a list that are remembered: neighbours are at most one apart.
-const REMEMBERED: usize = 3;
+const REMEMBERED_PAGES: usize = 3;
 /// What a task may hold of pages, in KiB of their JSON. Compared, encoded and in the producer's queue they are several times as much.
-const ROOM: u32 = 4 << 10;
+const ROOM_KIB: u32 = 4 << 10;
 /// Rows that lists of companies may remember for their proofs, over all shards of a task; each costs about 100 bytes.
-const MOST_REMEMBERED: u64 = 100_000;
+const MOST_REMEMBERED_ROWS: u64 = 100_000;
 /// What a page is taken to need before one was read, in KiB.
-const UNKNOWN: u32 = 512;
+const FIRST_PAGE_KIB: u32 = 512;
 /// How much a smaller page changes what the next is taken to need: one part in so many.
 const INERTIA: u32 = 8;
 /// The state of accounts that are no records: they have no id.
@@ -95,7 +95,7 @@ pub(super) type Taken = OwnedSemaphorePermit;
 
 impl Room {
     fn new(size: u32) -> Self {
-        Self { size, free: Arc::new(Semaphore::new(size as usize)), usual: AtomicU32::new(UNKNOWN) }
+        Self { size, free: Arc::new(Semaphore::new(size as usize)), usual: AtomicU32::new(FIRST_PAGE_KIB) }
     }
 
     /// Waits until there is as much as a page may need.
@@ -146,7 +146,7 @@ impl Load {
 
     /// Whether all together remember so much that they should end one after the other.
     pub(super) fn is_much(&self) -> bool {
-        self.all.load(Ordering::Relaxed) >= MOST_REMEMBERED
+        self.all.load(Ordering::Relaxed) >= MOST_REMEMBERED_ROWS
     }
 }
 
@@ -235,7 +235,7 @@ impl Pages {
             order_by,
             remembered,
             slots,
-            room: Room::new(ROOM),
+            room: Room::new(ROOM_KIB),
             refusals: Refusals::default(),
             load: Load::default(),
         }
@@ -274,7 +274,7 @@ impl Pages {
             return Ok((page, true));
         }
         remembered.retain(|(known, _)| !is_same(known));
-        if remembered.len() == REMEMBERED {
+        if remembered.len() == REMEMBERED_PAGES {
             remembered.pop_front();
         }
         remembered.push_back((asked.clone(), Arc::clone(&page)));
@@ -301,7 +301,7 @@ impl Pages {
         // Nobody closes it.
         let _slot = self.slots.acquire().await;
         let page = PageRequest { number: asked.number, size: asked.size };
-        let ask = CallOptions::within(asked.priority, LIMIT);
+        let ask = CallOptions::within(asked.priority, PAGE_TIMEOUT);
         match (asked.list, &asked.company) {
             (List::Customers, Some(company)) => {
                 self.accounting.customers(company, page, &ask).await.map(fetched)
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_written_as_what_it_was_when_its_page_was_read_and_known_by_what_readings_remember() {
+    fn row_keeps_value_key_version_and_hash_of_its_page() {
         let company = CompanyId::new("c:1").unwrap();
         let account = r#"{"correlationId":"a/\u0062","sequenceVersion":7,"state":"Enabled","other":{"a":[1]},"other":2}"#;
         let customer = r#"{"name":"N","correlationId":"b","sequenceVersion":"0012","unknown":null}"#;
@@ -468,8 +468,8 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_not_asked_for_until_there_is_room_for_one_like_the_last() {
-        let room = Room::new(2 * UNKNOWN);
+    fn page_waits_for_room_for_a_typical_page() {
+        let room = Room::new(2 * FIRST_PAGE_KIB);
         let (first, second) = (reserve(&room), reserve(&room));
 
         assert!(first.is_some() && second.is_some(), "there was room");
@@ -480,25 +480,25 @@ mod tests {
     }
 
     #[test]
-    fn what_lists_remember_is_counted_until_each_is_over() {
+    fn remembered_rows_are_counted_until_each_list_ends() {
         let task = Load::default();
         let (mut one, mut other) = (task.another(), task.another());
 
-        one.set(MOST_REMEMBERED - 1);
-        one.set(MOST_REMEMBERED / 2);
-        other.set(MOST_REMEMBERED / 2 - 1);
+        one.set(MOST_REMEMBERED_ROWS - 1);
+        one.set(MOST_REMEMBERED_ROWS / 2);
+        other.set(MOST_REMEMBERED_ROWS / 2 - 1);
         assert!(!task.is_much());
-        other.set(MOST_REMEMBERED / 2);
+        other.set(MOST_REMEMBERED_ROWS / 2);
         assert!(task.is_much());
 
         drop(one);
         assert!(!task.is_much());
-        assert_eq!(task.all.load(Ordering::Relaxed), MOST_REMEMBERED / 2);
+        assert_eq!(task.all.load(Ordering::Relaxed), MOST_REMEMBERED_ROWS / 2);
     }
 
     #[test]
-    fn a_page_that_is_smaller_gives_back_what_it_does_not_need_and_the_next_take_less() {
-        let room = Room::new(UNKNOWN);
+    fn smaller_page_returns_room_and_later_pages_take_less() {
+        let room = Room::new(FIRST_PAGE_KIB);
         let mut first = reserve(&room).unwrap();
         assert!(reserve(&room).is_none());
 
@@ -507,19 +507,19 @@ mod tests {
         }
 
         let others: Vec<Taken> = std::iter::from_fn(|| reserve(&room)).collect();
-        assert!(others.len() > 20, "{} pages of 10 KiB in {UNKNOWN}", others.len());
+        assert!(others.len() > 20, "{} pages of 10 KiB in {FIRST_PAGE_KIB}", others.len());
     }
 
     #[test]
-    fn a_page_that_is_larger_waits_for_nobody_and_keeps_others_from_being_asked_for() {
-        let room = Room::new(3 * UNKNOWN);
+    fn larger_page_does_not_wait_and_blocks_further_pages() {
+        let room = Room::new(3 * FIRST_PAGE_KIB);
         let (mut first, mut second) = (reserve(&room).unwrap(), reserve(&room).unwrap());
 
-        room.settle(&mut first, (2 * UNKNOWN as usize) << 10);
+        room.settle(&mut first, (2 * FIRST_PAGE_KIB as usize) << 10);
         room.settle(&mut second, 1 << 40);
 
-        assert_eq!(first.num_permits(), 2 * UNKNOWN as usize);
-        assert_eq!(second.num_permits(), UNKNOWN as usize, "more than there is");
+        assert_eq!(first.num_permits(), 2 * FIRST_PAGE_KIB as usize);
+        assert_eq!(second.num_permits(), FIRST_PAGE_KIB as usize, "more than there is");
         assert!(reserve(&room).is_none());
         drop(second);
         assert!(reserve(&room).is_none(), "pages are known to be large by now");

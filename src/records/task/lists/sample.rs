@@ -16,7 +16,7 @@ use super::super::state::Collection;
 use crate::records::proof::Seen;
 
 /// Pages that a sample has, unless they would be longer than pages may be.
-const SPREAD: u32 = 10;
+const PAGES: u32 = 10;
 
 /// See the module's head.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) struct Sample {
 
 impl Sample {
     pub(super) fn new(rows: u32, page_size: u32, seed: u32) -> Self {
-        let size = (rows / SPREAD).clamp(1, page_size.max(1));
+        let size = (rows / PAGES).clamp(1, page_size.max(1));
         Self {
             size,
             most: (rows / size).max(1),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_short_and_spread_and_together_no_longer_than_was_asked_for() {
+    fn sample_pages_are_short_spread_and_within_the_limit() {
         let sample = || Sample::new(100, 1_000, u32::MAX / 2);
         assert_eq!(sample().want(), Some((1, 10)));
 
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_total_it_is_laid_over_what_is_known_and_a_page_more() {
+    fn sample_without_a_total_spans_known_records_and_a_page() {
         let numbers = read(Sample::new(30, 1_000, 0), 60, false, 57);
 
         assert_eq!(numbers.len(), 10);
@@ -184,14 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_fits_is_read_whole() {
+    fn list_that_fits_is_read_in_full() {
         assert_eq!(read(Sample::new(100, 1_000, 9), 7, false, 0), [1]);
         assert_eq!(read(Sample::new(100, 1_000, 9), 25, true, 0), [1, 2, 3]);
         assert_eq!(read(Sample::new(3, 1_000, 9), 0, false, 0), [1]);
     }
 
     #[test]
-    fn a_provider_that_gives_fewer_rows_at_once_is_asked_for_as_many_as_it_gives() {
+    fn sample_pages_shrink_to_the_size_the_provider_returns() {
         let mut sample = Sample::new(100, 1_000, 0);
         sample.look(&page(1, 4, Some(1_000)));
 
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_cannot_be_read_is_counted_and_left_out() {
+    fn unreadable_sample_page_is_counted_and_skipped() {
         let mut first = Sample::new(100, 1_000, 0);
         first.fails();
         let mut later = Sample::new(100, 1_000, 0);
@@ -214,7 +214,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_page_comes_twice_and_none_is_beyond_the_list(rows in 1_u32..2_000, size in 1_u32..200,
+        fn no_page_is_read_twice_or_beyond_the_list(rows in 1_u32..2_000, size in 1_u32..200,
             seed: u32, length in 0_u64..100_000)
         {
             let sample = Sample::new(rows, size, seed);

@@ -27,9 +27,9 @@ const MOST_HELD: usize = 2_000_000;
 /// The same of one shard, however many there are.
 const LEAST_HELD: usize = 20_000;
 /// How long reading one topic of a shard to its end may take.
-const LIMIT: Duration = Duration::from_secs(1_800);
+const READ_TIMEOUT: Duration = Duration::from_secs(1_800);
 /// Topics that this process reads for that at once: each is a client of Kafka's.
-static TURNS: Semaphore = Semaphore::const_new(4);
+static READERS: Semaphore = Semaphore::const_new(4);
 /// How often it is tried.
 const TRIES: u32 = 3;
 /// Keys of one topic and shard that the fence does not know and that are kept; further ones are not counted.
@@ -217,9 +217,9 @@ pub(super) async fn read(
     let starts = [(shard, start)].into();
     let kafka = &shared.task.tools.kafka;
     // Nobody closes it.
-    let _turn = TURNS.acquire().await;
+    let _turn = READERS.acquire().await;
     let mut reading =
-        ReadToEnd::begin(kafka, &topic, &starts, &ReadLimits::up_to(LIMIT)).await.map_err(told)?;
+        ReadToEnd::begin(kafka, &topic, &starts, &ReadLimits::up_to(READ_TIMEOUT)).await.map_err(told)?;
     let mut digests = Digests::new(most_held(shared.shards.len()));
     while let Some(record) = reading.next().await.map_err(told)? {
         let ConsumerRecord { key: Some(key), value, .. } = &record else { continue };
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_of_the_content_and_not_of_the_order_of_its_members() {
+    fn digest_depends_on_content_and_not_on_member_order() {
         let one = customer(r#"{"correlationId":"a","state":"Enabled","more":[1,2]}"#);
         let same = customer(r#"{"more":[1,2],"state":"Enabled","correlationId":"a"}"#);
         let other = customer(r#"{"more":[2,1],"state":"Enabled","correlationId":"a"}"#);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_state_that_is_told_and_is_not_enabled_is_disabled() {
+    fn only_a_state_other_than_enabled_is_disabled() {
         for (state, disabled) in
             [(r#""Enabled""#, false), (r#""enabled""#, false), ("null", false), (r#""Disabled""#, true)]
         {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn above_the_limit_fewer_keys_are_kept_and_what_is_left_out_is_not_called_absent() {
+    fn keys_above_the_limit_are_unknown_and_not_absent() {
         let mut view = View::default();
         let keys: Vec<Key> = (0..1_000)
             .map(|n| Key::record(&CompanyId::new("c").unwrap(), &RecordId::new(format!("r{n}")).unwrap()))
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_come_since_takes_the_place_of_what_was_there() {
+    fn later_readings_replace_earlier_ones() {
         let key = Key::record(&CompanyId::new("c").unwrap(), &RecordId::new("r").unwrap());
         let mut view = View::default();
         let mut put = |held: Option<Holds>, now: i64| {
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_is_kept_until_its_tombstone() {
+    fn stranger_is_kept_until_its_tombstone() {
         let mut view = View::default();
         let mut put = |keys: &[(&str, Holds)], now: i64| {
             let mut digests = Digests::new(10);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_cannot_be_read_is_given_up_after_some_tries() {
+    fn unreadable_topic_is_given_up_after_some_attempts() {
         let mut view = View::default();
         for now in 0..i64::from(TRIES) {
             assert!(!view.is_ready());

@@ -7,11 +7,11 @@ use model::{AccountingResource, DesiredRunState, ShardState};
 use super::{Active, Job, Lists, Part, Stage};
 
 /// How often runs are looked at, and for how long a list waits before it is named; microseconds.
-const EVERY: i64 = 10_000_000;
+const CHECK_INTERVAL: i64 = 10_000_000;
 /// How often a run that still waits is logged again; microseconds.
-const LOGGED_EVERY: i64 = 60_000_000;
+const LOG_INTERVAL: i64 = 60_000_000;
 /// Reasons that are named.
-const NAMED: usize = 3;
+const MAX_REASONS: usize = 3;
 
 /// When runs were last looked at, and logged.
 #[derive(Debug, Default)]
@@ -23,11 +23,11 @@ pub(super) struct Told {
 impl Lists {
     /// Says of each run what it waits for, or that it goes on.
     pub(super) fn tell_waiting(&mut self, now: i64) {
-        if self.told.looked_at.is_some_and(|at| now < at.saturating_add(EVERY)) {
+        if self.told.looked_at.is_some_and(|at| now < at.saturating_add(CHECK_INTERVAL)) {
             return;
         }
         self.told.looked_at = Some(now);
-        let is_logged = self.told.logged_at.is_none_or(|at| now >= at.saturating_add(LOGGED_EVERY));
+        let is_logged = self.told.logged_at.is_none_or(|at| now >= at.saturating_add(LOG_INTERVAL));
         let held = (now < self.held_until).then_some(self.held_why.as_deref()).flatten();
         for (run, active) in &mut self.runs {
             if active.wanted != DesiredRunState::Running || active.progress.state != ShardState::Running {
@@ -70,7 +70,7 @@ fn reason<'a>(
     let mut records: BTreeMap<AccountingResource, usize> = BTreeMap::new();
     let mut reasons = Vec::new();
     for job in jobs {
-        let is_long = now.saturating_sub(job.answered.max(job.started_at)) >= EVERY;
+        let is_long = now.saturating_sub(job.answered.max(job.started_at)) >= CHECK_INTERVAL;
         match &job.stage {
             Stage::Compare if is_long => {
                 for subject in &job.asked_for {
@@ -86,8 +86,8 @@ fn reason<'a>(
         format!("{count} records of {resource} that rows of its lists show have to be read by id{why}")
     });
     let mut all: Vec<String> = waits.chain(reasons).collect();
-    let more = all.len().saturating_sub(NAMED);
-    all.truncate(NAMED);
+    let more = all.len().saturating_sub(MAX_REASONS);
+    all.truncate(MAX_REASONS);
     if more > 0 {
         all.push(format!("and {more} more"));
     }
@@ -125,29 +125,29 @@ mod tests {
     }
 
     #[test]
-    fn a_run_says_what_it_waits_for_and_why() {
+    fn run_reports_what_it_waits_for_and_why() {
         let failures = BTreeMap::from([(AccountingResource::Customers, "answered 403".to_owned())]);
         for (stage, now, expected) in [
-            (Stage::Compare, EVERY - 1, None),
+            (Stage::Compare, CHECK_INTERVAL - 1, None),
             (
                 Stage::Compare,
-                EVERY,
+                CHECK_INTERVAL,
                 Some(
                     "waits: 1 records of customers that rows of its lists show have to be read by id: answered 403",
                 ),
             ),
-            (Stage::Pages, EVERY, Some("waits: page 3 answered 500")),
-            (Stage::Ending, EVERY, None),
+            (Stage::Pages, CHECK_INTERVAL, Some("waits: page 3 answered 500")),
+            (Stage::Ending, CHECK_INTERVAL, None),
         ] {
             assert_eq!(reason([job(stage)].iter(), &failures, now).as_deref(), expected);
         }
     }
 
     #[test]
-    fn a_reason_names_a_few_lists() {
+    fn reason_names_a_few_lists() {
         let jobs: Vec<Job> = (0..5).map(|_| job(Stage::Pages)).collect();
 
-        let reason = reason(jobs.iter(), &BTreeMap::new(), EVERY).unwrap();
+        let reason = reason(jobs.iter(), &BTreeMap::new(), CHECK_INTERVAL).unwrap();
 
         assert!(reason.ends_with("; and 2 more"), "{reason}");
     }

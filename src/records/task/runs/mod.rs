@@ -47,17 +47,17 @@ use crate::{
 };
 
 /// How often it is looked whether something is due that nobody tells of.
-const LOOK: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Nothing is looked at more often.
-const SHORTEST: Duration = Duration::from_millis(100);
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 /// Runs for gaps that may be under way; other gaps wait, and may be closed by the same.
 const MOST_REPAIRS: usize = 4;
 /// Runs that are over and kept.
-const KEPT: usize = 50;
+const KEPT_RUNS: usize = 50;
 /// Ends the id of a run that reads payroll after the run of the same cause was asked for without it.
-const PAYROLL_LATER: &str = "-payroll";
+const PAYROLL_SUFFIX: &str = "-payroll";
 /// What an incremental run reads once more; microseconds.
-const OVERLAP: i64 = 86_400_000_000;
+const INCREMENTAL_OVERLAP: i64 = 86_400_000_000;
 
 /// See the module's head.
 pub(super) struct Follower {
@@ -82,21 +82,21 @@ impl Follower {
         let mut scheduled = self.begun_at;
         loop {
             changes.borrow_and_update();
-            self.tell();
+            self.publish_orders();
             if self.task.number == 0
-                && let Some(Err(error)) = cancel.run_until_cancelled(self.ask(&mut scheduled)).await
+                && let Some(Err(error)) = cancel.run_until_cancelled(self.request_runs(&mut scheduled)).await
             {
                 tracing::warn!(connector = &*self.task.connector, error = %ErrorChain(&error), "a run cannot be asked for yet");
             }
             // Shards tell often how far they are.
-            if cancel.run_until_cancelled(sleep(SHORTEST)).await.is_none() {
+            if cancel.run_until_cancelled(sleep(MIN_INTERVAL)).await.is_none() {
                 return Ok(());
             }
             tokio::select! {
                 () = cancel.cancelled() => return Ok(()),
-                changed = changes.changed() => if changed.is_err() { sleep(LOOK).await },
+                changed = changes.changed() => if changed.is_err() { sleep(POLL_INTERVAL).await },
                 () = logged_in(&mut self.payroll) => {}
-                () = sleep(LOOK) => {}
+                () = sleep(POLL_INTERVAL) => {}
             }
         }
     }
@@ -125,7 +125,7 @@ impl Follower {
     }
 
     /// Tells the shards what is asked for.
-    fn tell(&self) {
+    fn publish_orders(&self) {
         let shards = self.handle.shards();
         let orders = self.handle.read_runs(&self.task.connector, |runs| orders(runs, shards, &self.source));
         let what = |one: &Ordered| (one.run.id.clone(), one.wanted, one.at, one.filter.clone());
@@ -138,18 +138,18 @@ impl Follower {
         });
     }
 
-    async fn ask(&mut self, scheduled: &mut i64) -> Result<(), state_topic::Error> {
+    async fn request_runs(&mut self, scheduled: &mut i64) -> Result<(), state_topic::Error> {
         let runs = self.handle.runs(&self.task.connector);
         let shards = self.handle.shards();
         if let Some(lists) = self.readable() {
-            self.ask_by_mode(&runs, shards, &lists).await?;
-            self.ask_by_schedule(&runs, shards, &lists, scheduled).await?;
+            self.request_by_mode(&runs, shards, &lists).await?;
+            self.request_by_schedule(&runs, shards, &lists, scheduled).await?;
         }
-        self.repair(&runs, shards).await?;
-        self.forget(&runs, shards).await
+        self.repair_gaps(&runs, shards).await?;
+        self.delete_expired(&runs, shards).await
     }
 
-    async fn ask_by_mode(
+    async fn request_by_mode(
         &self,
         runs: &Runs,
         shards: i32,
@@ -168,10 +168,10 @@ impl Follower {
         };
         let mode = id.split('-').next().unwrap_or_default().to_owned();
         let (id, lists) = due_by_mode(runs, id, lists);
-        self.ask_for(runs, &id, &mode, lists).await
+        self.request_run(runs, &id, &mode, lists).await
     }
 
-    async fn ask_by_schedule(
+    async fn request_by_schedule(
         &self,
         runs: &Runs,
         shards: i32,
@@ -192,14 +192,14 @@ impl Follower {
             tracing::warn!(connector = &*self.task.connector, run = %open.id, "the run before is not over: one of the schedule is left out");
         } else {
             let id = format!("schedule-{}", Moment::from_micros(due));
-            self.ask_for(runs, &id, "schedule", lists.clone()).await?;
+            self.request_run(runs, &id, "schedule", lists.clone()).await?;
         }
         // Those that were due meanwhile are made up for by one.
         *scheduled = now();
         Ok(())
     }
 
-    async fn ask_for(
+    async fn request_run(
         &self,
         runs: &Runs,
         id: &str,
@@ -228,7 +228,7 @@ impl Follower {
     }
 
     /// Has read again what gaps may have cost, and says how well.
-    async fn repair(&self, runs: &Runs, shards: i32) -> Result<(), state_topic::Error> {
+    async fn repair_gaps(&self, runs: &Runs, shards: i32) -> Result<(), state_topic::Error> {
         let ledgers = self.handle.ledgers();
         // Those that wait for a person keep no other waiting.
         let is_busy = |run: &&Run| {
@@ -237,7 +237,7 @@ impl Follower {
         let mut open = runs.open(shards).into_iter().filter(is_busy).count();
         for (ledger, gap) in open_gaps(&ledgers) {
             let Some(repair) = ledger.repairs.get(&gap.id()) else { continue };
-            match judge(gap, repair, runs, shards, &self.source) {
+            match next_step(gap, repair, runs, shards, &self.source) {
                 Step::Wait => {}
                 Step::Settle(state) => self.settle(gap, repair, state).await?,
                 Step::Read(run) if open < MOST_REPAIRS => {
@@ -269,8 +269,8 @@ impl Follower {
     }
 
     /// Forgets the oldest of many runs that are over.
-    async fn forget(&self, runs: &Runs, shards: i32) -> Result<(), state_topic::Error> {
-        for key in surplus(runs, shards).into_iter().flat_map(|run| keys_of(run, shards)) {
+    async fn delete_expired(&self, runs: &Runs, shards: i32) -> Result<(), state_topic::Error> {
+        for key in expired_runs(runs, shards).into_iter().flat_map(|run| keys_of(run, shards)) {
             self.handle.put(&key, None).await?;
         }
         Ok(())
@@ -284,13 +284,13 @@ fn due_by_mode(runs: &Runs, id: String, lists: &BTreeSet<List>) -> (String, BTre
     let asked = RunId::new(id.as_str()).ok().and_then(|id| runs.runs.get(&id));
     match asked {
         Some(run) if lists.is_superset(&payroll) && run.lists.is_disjoint(&payroll) => {
-            (id + PAYROLL_LATER, payroll)
+            (id + PAYROLL_SUFFIX, payroll)
         }
         _ => (id, lists.clone()),
     }
 }
 
-/// Returns when the login stands otherwise; never where none is needed.
+/// Returns when the login status otherwise; never where none is needed.
 async fn logged_in(login: &mut Option<GrantWatch>) {
     match login {
         Some(login) => login.changed().await,
@@ -307,15 +307,15 @@ fn keys_of(run: &Run, shards: i32) -> Vec<Key> {
 }
 
 /// The oldest of many runs that are over.
-fn surplus(runs: &Runs, shards: i32) -> Vec<&Run> {
-    let stands = |run: &Run| runs.status(&run.id, shards);
-    let mut over: Vec<&Run> = runs.runs.values().filter(|run| stands(run).state.is_over()).collect();
+fn expired_runs(runs: &Runs, shards: i32) -> Vec<&Run> {
+    let status = |run: &Run| runs.status(&run.id, shards);
+    let mut over: Vec<&Run> = runs.runs.values().filter(|run| status(run).state.is_over()).collect();
     // The last verification is what its metric shows.
     let verified = over.iter().filter(|run| run.kind == RunKind::Verify);
-    let verified = verified.filter(|run| stands(run).state == RunPhase::Ended);
-    let last = verified.max_by_key(|run| stands(run).ended_at).map(|run| run.id.clone());
+    let verified = verified.filter(|run| status(run).state == RunPhase::Ended);
+    let last = verified.max_by_key(|run| status(run).ended_at).map(|run| run.id.clone());
     // The initial one says that there was one, and so does the last of a start; each may have a run of payroll behind it.
-    let cause = |id: &RunId| id.as_str().strip_suffix(PAYROLL_LATER).unwrap_or(id.as_str()).to_owned();
+    let cause = |id: &RunId| id.as_str().strip_suffix(PAYROLL_SUFFIX).unwrap_or(id.as_str()).to_owned();
     let started = over.iter().filter(|run| run.requested_by == "start").max_by_key(|run| run.requested_at);
     let started = started.map(|run| cause(&run.id));
     let is_kept = |id: &RunId| {
@@ -324,7 +324,7 @@ fn surplus(runs: &Runs, shards: i32) -> Vec<&Run> {
     };
     over.retain(|run| !is_kept(&run.id));
     over.sort_by_key(|run| run.requested_at);
-    over.truncate(over.len().saturating_sub(KEPT));
+    over.truncate(over.len().saturating_sub(KEPT_RUNS));
     over
 }
 
@@ -340,7 +340,7 @@ fn orders(runs: &Runs, shards: i32, source: &RecordSource) -> Vec<Ordered> {
 }
 
 /// How the filter of an incremental run begins.
-const CHANGED: &str = "lastUpdate gt ";
+const CHANGED_SINCE: &str = "lastUpdate gt ";
 
 /// What of payroll a run reads: all, what is configured, or what has changed since the last certified run of the whole list.
 fn payroll_filter(runs: &Runs, run: &Run, shards: i32, source: &RecordSource) -> Option<String> {
@@ -366,16 +366,17 @@ fn payroll_filter(runs: &Runs, run: &Run, shards: i32, source: &RecordSource) ->
     };
     // Only a run that read the whole list counts: what the filter of an incremental run left out by mistake is let through again.
     let whole = before.filter(|one| !one.incremental && filters(one).is_empty()).filter_map(begun).max()?;
-    let since = Moment::from_micros(whole.saturating_sub(OVERLAP)).to_string();
+    let since = Moment::from_micros(whole.saturating_sub(INCREMENTAL_OVERLAP)).to_string();
     // A date alone is what is known to be understood.
-    since.get(..10).map(|date| format!("{CHANGED}{date}"))
+    since.get(..10).map(|date| format!("{CHANGED_SINCE}{date}"))
 }
 
 /// What a filter has to let through, as far as that can be known.
 pub(super) fn checked_filter(filter: &str) -> Filter {
-    let date = filter.strip_prefix(CHANGED).map(|date| format!("{date}T00:00:00Z"));
+    let date = filter.strip_prefix(CHANGED_SINCE).map(|date| format!("{date}T00:00:00Z"));
     let moment = date.and_then(|date| Moment::parse(&date));
-    moment.map_or(Filter::Configured, |at| Filter::Changed { after: at.micros(), margin: OVERLAP })
+    moment
+        .map_or(Filter::Configured, |at| Filter::Changed { after: at.micros(), margin: INCREMENTAL_OVERLAP })
 }
 
 /// Gaps that somebody has to care about, whoever has them.
@@ -398,8 +399,10 @@ enum Step {
     Read(Box<Run>),
 }
 
-fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSource) -> Step {
-    let Some((lists, known)) = reach(gap, source) else { return Step::Settle(GapState::Unrepairable) };
+fn next_step(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSource) -> Step {
+    let Some((lists, known)) = lists_to_repair(gap, source) else {
+        return Step::Settle(GapState::Unrepairable);
+    };
     if lists.is_empty() && known.is_empty() {
         // Nothing of it is published here.
         return Step::Settle(GapState::Unrepairable);
@@ -482,7 +485,10 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
 }
 
 /// What is read again because of a gap: lists, and resources whose known records are; `None` where there is nothing to read it from.
-fn reach(gap: &Gap, source: &RecordSource) -> Option<(BTreeSet<List>, BTreeSet<AccountingResource>)> {
+fn lists_to_repair(
+    gap: &Gap,
+    source: &RecordSource,
+) -> Option<(BTreeSet<List>, BTreeSet<AccountingResource>)> {
     let resources: Vec<AccountingResource> = match gap.target {
         Some(Target::Invoicing(_)) => return None,
         Some(Target::Accounting(resource)) => vec![resource],

@@ -25,7 +25,7 @@ pub(in super::super) enum Finding {
     Disabled,
     Differs(Difference),
     /// It does not any more, once its batch is committed.
-    Mended(Difference),
+    Repaired(Difference),
     /// It is to be read once more: it may be explained soon.
     Again,
 }
@@ -39,7 +39,7 @@ impl Finding {
                 kind.count(&mut progress.differences, 1);
                 progress.vanished += u64::from(kind == Difference::Vanished);
             }
-            Self::Mended(kind) => kind.count(&mut progress.repaired, 1),
+            Self::Repaired(kind) => kind.count(&mut progress.repaired, 1),
         }
     }
 }
@@ -56,7 +56,7 @@ pub(in super::super) struct Looked<'a> {
 }
 
 impl Compared<'_> {
-    /// What is found of a record that was read by id, and published if that is wanted and mends it.
+    /// What is found of a record that was read by id, and published if that is wanted and repairs it.
     pub(in super::super) fn add_looked(
         &mut self,
         batch: &mut Batch,
@@ -82,7 +82,7 @@ impl Compared<'_> {
             Some(suspect) => suspect.against(&value, &stamp, before.as_ref(), looked.holds),
             None => looked.unlisted(&value, &stamp, before.as_ref()),
         };
-        let mends = match found {
+        let repairs = match found {
             Finding::Differs(kind) if kind.can_be_repaired() => run.repair,
             // It is there, if in no list: what is newer of it is right all the same.
             Finding::Differs(Difference::Unlisted) => {
@@ -91,18 +91,18 @@ impl Compared<'_> {
             }
             _ => false,
         };
-        if !mends {
+        if !repairs {
             return Ok(found);
         }
         self.put(key, stamp);
         batch.entries.push(entry);
         Ok(match found {
-            Finding::Differs(kind) if kind.can_be_repaired() => Finding::Mended(kind),
+            Finding::Differs(kind) if kind.can_be_repaired() => Finding::Repaired(kind),
             found => found,
         })
     }
 
-    /// What is found of a suspect that is not read by id, and its row published if that is wanted and mends it.
+    /// What is found of a suspect that is not read by id, and its row published if that is wanted and repairs it.
     pub(in super::super) fn add_found(
         &mut self,
         batch: &mut Batch,
@@ -132,7 +132,7 @@ impl Compared<'_> {
         };
         batch.entries.push(rows::entry_of_row(context, row, stamp.clone()));
         self.put(key, stamp);
-        Ok(Finding::Mended(kind))
+        Ok(Finding::Repaired(kind))
     }
 }
 
@@ -266,15 +266,15 @@ mod tests {
     type Case<'a> = (Option<Difference>, Answer, Option<&'a Stamp>, Option<&'a Value>, Finding);
 
     #[test]
-    fn what_is_read_by_id_decides_and_only_what_the_source_shows_is_mended() {
+    fn read_by_id_decides_and_only_source_values_are_repaired() {
         use Difference::{Ahead, Behind, Content, Deleted, Missing, Unlisted, Vanished};
         let (enabled, disabled) = (value("9", "Enabled"), value("9", "Disabled"));
         let there = |state: &str| Answer::There(json("9", state));
         let (older, same) = (stamp("8", Rank::ById, false), stamp("9", Rank::ById, false));
         let (newer, dead) = (stamp("10", Rank::ById, false), stamp("9", Rank::ById, true));
         let table: &[Case<'_>] = &[
-            (Some(Missing), there("Enabled"), None, None, Finding::Mended(Missing)),
-            (Some(Behind), there("Enabled"), Some(&older), Some(&enabled), Finding::Mended(Behind)),
+            (Some(Missing), there("Enabled"), None, None, Finding::Repaired(Missing)),
+            (Some(Behind), there("Enabled"), Some(&older), Some(&enabled), Finding::Repaired(Behind)),
             (Some(Behind), there("Enabled"), Some(&same), Some(&enabled), Finding::Same),
             (Some(Behind), Answer::Gone, Some(&older), Some(&enabled), Finding::Differs(Behind)),
             (Some(Ahead), there("Enabled"), Some(&newer), Some(&enabled), Finding::Differs(Ahead)),
@@ -283,12 +283,12 @@ mod tests {
             (Some(Deleted), Answer::Gone, Some(&dead), None, Finding::Same),
             // The row showed more than there is by id, and the topic has the latter.
             (Some(Content), there("Disabled"), Some(&same), Some(&disabled), Finding::Same),
-            (Some(Content), there("Enabled"), Some(&same), Some(&disabled), Finding::Mended(Content)),
+            (Some(Content), there("Enabled"), Some(&same), Some(&disabled), Finding::Repaired(Content)),
             // The fence says that it was written, and the topic does not have it.
-            (Some(Missing), there("Enabled"), Some(&same), None, Finding::Mended(Missing)),
+            (Some(Missing), there("Enabled"), Some(&same), None, Finding::Repaired(Missing)),
             (None, there("Enabled"), Some(&same), Some(&enabled), Finding::Differs(Unlisted)),
             (None, there("Disabled"), Some(&same), Some(&disabled), Finding::Disabled),
-            (None, there("Disabled"), Some(&older), Some(&enabled), Finding::Mended(Behind)),
+            (None, there("Disabled"), Some(&older), Some(&enabled), Finding::Repaired(Behind)),
             (None, there("Enabled"), Some(&dead), Some(&enabled), Finding::Same),
             (None, Answer::Gone, Some(&same), Some(&disabled), Finding::Disabled),
             (None, Answer::Gone, Some(&same), Some(&enabled), Finding::Differs(Vanished)),
@@ -303,11 +303,11 @@ mod tests {
                 let (found, batch) = find(repair, &looked, *stored);
 
                 let expected = match expected {
-                    Finding::Mended(kind) if !repair => Finding::Differs(*kind),
+                    Finding::Repaired(kind) if !repair => Finding::Differs(*kind),
                     expected => *expected,
                 };
                 assert_eq!(found, expected, "{told:?} {answer:?}");
-                assert_eq!(batch.entries.len(), usize::from(matches!(expected, Finding::Mended(_))));
+                assert_eq!(batch.entries.len(), usize::from(matches!(expected, Finding::Repaired(_))));
                 let stands = stored.map_or(Epoch(0), |stamp| stamp.epoch);
                 let epochs = batch.entries.iter().map(|entry| entry.stamp().unwrap().epoch);
                 assert!(epochs.into_iter().all(|epoch| epoch == stands));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn only_payroll_of_one_moment_is_tied() {
+    fn only_payroll_of_the_same_time_is_tied() {
         let payroll = |time: &str, content: &str| Stamp {
             version: Version::payroll(time, content.as_bytes()).unwrap(),
             ..stamp("9", Rank::List, false)
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_moves_while_it_is_compared_is_no_difference() {
+    fn record_that_changes_while_compared_is_no_difference() {
         let (subject, answer) = (subject(), Answer::There(json("9", "Enabled")));
         let stale = view(Some(&value("8", "Enabled"))).get(&subject.key());
         for (kind, looked_at, stands) in [
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_page_shows_may_have_come_since_or_its_event_may_be_on_its_way() {
+    fn unlisted_record_may_be_new_or_have_an_event_in_flight() {
         let (subject, there) = (subject(), Answer::There(json("9", "Disabled")));
         let look = |answer, is_new, may_wait, stored: Option<Stamp>| {
             let holds = Holds::Record { digest: 1, is_disabled: false, is_new };

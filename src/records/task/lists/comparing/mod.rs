@@ -322,7 +322,7 @@ mod tests {
     use super::{super::topic::digest, *};
 
     #[test]
-    fn shards_that_know_other_numbers_lay_a_sample_over_the_same_pages() {
+    fn shards_with_different_counts_sample_the_same_pages() {
         assert_eq!(of_all(57, 1), 57);
         assert_eq!([120, 128, 101].map(|own| of_all(own, 4)), [512; 3]);
         assert_eq!((of_all(0, 4), of_all(u64::MAX, 4)), (1, u64::MAX));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspect_that_the_topic_has_caught_up_with_or_passed_is_none_any_more() {
+    fn suspect_is_dropped_once_the_topic_has_caught_up() {
         use Difference::{Ahead, Behind, Content, Missing};
         let (older, same) = (stamp("8", Rank::ById, false), stamp("9", Rank::ById, false));
         let newer = stamp("10", Rank::ById, false);
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_was_read_before_the_fence_had_that_version_is_read_again() {
+    fn topic_is_read_again_if_older_than_the_fence_entry() {
         let mut view = View::of([]);
         let mut comparing = Comparing::default();
         comparing.add(vec![(subject().key(), suspect(Difference::Behind))]);
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_be_on_its_way_is_waited_for_and_not_for_ever() {
+    fn only_records_in_flight_are_awaited_up_to_a_limit() {
         let waits = |kind, at: &[i64]| {
             let mut comparing = Comparing::default();
             comparing.add(vec![(subject().key(), suspect(kind))]);
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_read_by_id_where_that_may_explain_or_mend_it() {
+    fn suspects_are_read_by_id_if_that_explains_or_repairs() {
         let certain = |kind, repair| {
             let mut comparing = Comparing::default();
             comparing.add(vec![(subject().key(), suspect(kind))]);

@@ -15,7 +15,7 @@ use super::{
 use crate::records::{fence::ShardFence, task::micros};
 
 /// Keys that a log line names.
-const NAMED: usize = 10;
+const MAX_NAMED_KEYS: usize = 10;
 
 /// Topics of a run that are not looked through yet.
 #[derive(Debug, Default)]
@@ -93,7 +93,7 @@ impl Lists {
                     if now < *active.strangers.waits_until.get_or_insert(now.saturating_add(limit)) {
                         continue;
                     }
-                    let keys = strangers[..strangers.len().min(NAMED)].join(" ");
+                    let keys = strangers[..strangers.len().min(MAX_NAMED_KEYS)].join(" ");
                     tracing::warn!(connector = &*self.shared.task.connector, shard = self.shard, %list,
                         count = strangers.len(), keys, "a topic has keys that this worker never published");
                     let count = strangers.len() as u64;
