@@ -1,11 +1,11 @@
-//! Some rows of a list instead of all: pages that are spread over it.
+//! Samples: a few pages spread over a list instead of the whole list.
 //!
 //! ```text
-//! page 1 ─▶ full? ─▶ how long is the list: its total, else as many as are known and a page more ─▶ pages at even distances
+//! page 1 ─▶ full? ─▶ length of the list: its total, else the known records and one page ─▶ pages at even distances
 //! ```
 //!
-//! Pages are short, so that there are several of them, and where they lie follows from the run: another run looks elsewhere, and the
-//! shards that share a list look at the same pages of it. No more rows are read than were asked for.
+//! Pages are short, so that there are several of them. Their positions are derived from the run and the list: other runs read other
+//! pages, and shards that share a list read the same ones. A sample never has more rows than requested.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -15,23 +15,23 @@ use provider::api::row_hash;
 use super::super::state::Collection;
 use crate::records::proof::Seen;
 
-/// Pages that a sample has, unless they would be longer than pages may be.
+/// Pages of a sample; more if they would exceed the page size.
 const PAGES: u32 = 10;
 
-/// See the module's head.
+/// See the module documentation.
 #[derive(Debug)]
 pub(super) struct Sample {
     size: u32,
-    /// Pages at most.
+    /// Most pages.
     most: u32,
-    /// Where between two pages it begins; of 2^32.
+    /// Shift of the pages, as a fraction of their distance in units of 2^-32.
     offset: u32,
-    /// Pages that are left; unknown until the first was read and the length of the list is known.
+    /// Remaining pages; `None` until the length of the list is known.
     left: Option<VecDeque<u32>>,
-    is_begun: bool,
-    /// Rows that it has shown.
+    has_begun: bool,
+    /// Keys of its rows.
     pub(super) shown: HashSet<Key>,
-    /// Pages that could not be read.
+    /// Number of pages that could not be read.
     pub(super) unread: u64,
 }
 
@@ -43,13 +43,13 @@ impl Sample {
             most: (rows / size).max(1),
             offset: seed,
             left: None,
-            is_begun: false,
+            has_begun: false,
             shown: HashSet::new(),
             unread: 0,
         }
     }
 
-    /// Of a list in a run.
+    /// The sample of a list in a run.
     pub(super) fn of(rows: u32, page_size: u32, list: &Collection) -> Self {
         let Collection { run, list, company, .. } = list;
         let company = company.as_ref().map_or("", CompanyId::as_str);
@@ -59,29 +59,29 @@ impl Sample {
     /// Number and size of the page to read next.
     pub(super) fn want(&self) -> Option<(u32, u32)> {
         let number = match &self.left {
-            None if !self.is_begun => 1,
+            None if !self.has_begun => 1,
             None => return None,
             Some(left) => *left.front()?,
         };
         Some((number, self.size))
     }
 
-    /// Whether somebody has to tell how many records are known.
+    /// Whether it needs the number of known records, by [`counted`](Self::counted).
     pub(super) fn needs_count(&self) -> bool {
-        self.is_begun && self.left.is_none()
+        self.has_begun && self.left.is_none()
     }
 
     pub(super) fn is_over(&self) -> bool {
         self.left.as_ref().is_some_and(VecDeque::is_empty)
     }
 
-    /// A page was read.
+    /// Takes a page that was read.
     pub(super) fn look(&mut self, page: &Seen) {
-        if self.is_begun {
+        if self.has_begun {
             self.next();
             return;
         }
-        self.is_begun = true;
+        self.has_begun = true;
         let rows = u32::try_from(page.rows.len()).unwrap_or(u32::MAX);
         let has_more = page.total.is_some_and(|total| total > rows.into());
         if rows < self.size {
@@ -89,7 +89,7 @@ impl Sample {
                 self.left = Some(VecDeque::new());
                 return;
             }
-            // The provider gives no more at once: pages are as long as those that it gives.
+            // The provider limits the page size: use its size.
             let most = u64::from(self.most) * u64::from(self.size) / u64::from(rows);
             (self.size, self.most) = (rows, u32::try_from(most).unwrap_or(u32::MAX));
         }
@@ -98,18 +98,18 @@ impl Sample {
         }
     }
 
-    /// So many records of the list are known. There may be more that are not.
+    /// Takes the number of known records of the list. One page more is assumed for unknown ones.
     pub(super) fn counted(&mut self, known: u64) {
         self.spread(known.saturating_add(self.size.into()));
     }
 
-    /// A page cannot be read.
+    /// Skips a page that cannot be read.
     pub(super) fn fails(&mut self) {
         self.unread += 1;
-        if self.is_begun {
+        if self.has_begun {
             self.next();
         } else {
-            (self.is_begun, self.left) = (true, Some(VecDeque::new()));
+            (self.has_begun, self.left) = (true, Some(VecDeque::new()));
         }
     }
 
@@ -119,12 +119,12 @@ impl Sample {
         }
     }
 
-    /// Lays the pages that are left over those behind the first.
+    /// Spreads the remaining pages over the list after page 1.
     fn spread(&mut self, rows: u64) {
         let behind = rows.div_ceil(self.size.into()).saturating_sub(1).min(u32::MAX.into());
         let count = u64::from(self.most - 1).min(behind);
         let place = |n: u64| {
-            // Distances are of at least one page, so that none comes twice.
+            // Distances are at least one page, so no page repeats.
             let part = (u128::from(n) << 32) + u128::from(self.offset);
             let place = (part * u128::from(behind) / u128::from(count.max(1))) >> 32;
             u32::try_from(place).unwrap_or(u32::MAX).saturating_add(2)
@@ -146,8 +146,8 @@ mod tests {
         Seen { rows, total, ..Seen::unreadable(number, 1, "", 0) }
     }
 
-    /// The numbers of all pages of a list of so many rows, read to the end.
-    fn read(mut sample: Sample, rows: u64, is_told: bool, known: u64) -> Vec<u32> {
+    /// Page numbers of a sample of a list with `rows` rows.
+    fn read(mut sample: Sample, rows: u64, has_total: bool, known: u64) -> Vec<u32> {
         let mut numbers = Vec::new();
         loop {
             if sample.needs_count() {
@@ -157,7 +157,7 @@ mod tests {
             numbers.push(number);
             let before = u64::from(size) * u64::from(number - 1);
             let on_it = rows.saturating_sub(before).min(size.into());
-            sample.look(&page(number, on_it as usize, is_told.then_some(rows)));
+            sample.look(&page(number, on_it as usize, has_total.then_some(rows)));
         }
         assert!(sample.is_over());
         numbers

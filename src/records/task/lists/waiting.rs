@@ -1,4 +1,4 @@
-//! What a run waits for: in its progress, which `snapshots show` prints, and in the log.
+//! Reasons why a run waits, for its progress, which `snapshots show` prints, and for the log.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use model::{AccountingResource, DesiredRunState, ShardState};
 
 use super::{Active, Job, Lists, Part, Stage};
 
-/// How often runs are looked at, and for how long a list waits before it is named; microseconds.
+/// How often runs are checked, and how long a list waits before its reason is reported; microseconds.
 const CHECK_INTERVAL: i64 = 10_000_000;
-/// How often a run that still waits is logged again; microseconds.
+/// How often a waiting run is logged; microseconds.
 const LOG_INTERVAL: i64 = 60_000_000;
-/// Reasons that are named.
+/// Reasons to report.
 const MAX_REASONS: usize = 3;
 
-/// When runs were last looked at, and logged.
+/// When runs were last checked, and logged.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     looked_at: Option<i64>,
@@ -21,7 +21,7 @@ pub(super) struct Told {
 }
 
 impl Lists {
-    /// Says of each run what it waits for, or that it goes on.
+    /// Reports for each run what it waits for, or that it has resumed.
     pub(super) fn tell_waiting(&mut self, now: i64) {
         if self.told.looked_at.is_some_and(|at| now < at.saturating_add(CHECK_INTERVAL)) {
             return;
@@ -35,8 +35,9 @@ impl Lists {
             }
             let jobs = self.jobs.values().filter(|job| job.run.id == *run);
             let failures = self.shared.failures.all();
-            let reason =
-                held.map(|why| format!("all lists wait: {why}")).or_else(|| reason(jobs, &failures, now));
+            let reason = held
+                .map(|why| format!("all lists are paused: {why}"))
+                .or_else(|| reason(jobs, &failures, now));
             let has_changed = reason != active.progress.reason;
             log(&self.shared.task.connector, self.shard, active, reason.as_deref(), has_changed, is_logged);
             if has_changed {
@@ -54,14 +55,14 @@ fn log(connector: &str, shard: i32, active: &Active, reason: Option<&str>, chang
     let run = &active.run.id;
     match (reason, &active.progress.reason) {
         (Some(reason), before) if again || changed && before.is_none() => {
-            tracing::warn!(connector, shard, %run, reason, "a run waits");
+            tracing::warn!(connector, shard, %run, reason, "a run is waiting");
         }
-        (None, Some(_)) => tracing::info!(connector, shard, %run, "a run goes on"),
+        (None, Some(_)) => tracing::info!(connector, shard, %run, "a run has resumed"),
         _ => {}
     }
 }
 
-/// Why lists of a run do not go on; `None` where none waits.
+/// Why lists of a run wait; `None` if none does.
 fn reason<'a>(
     jobs: impl Iterator<Item = &'a Job>,
     failures: &BTreeMap<AccountingResource, String>,
@@ -83,7 +84,7 @@ fn reason<'a>(
     }
     let waits = records.into_iter().map(|(resource, count)| {
         let why = failures.get(&resource).map(|why| format!(": {why}")).unwrap_or_default();
-        format!("{count} records of {resource} that rows of its lists show have to be read by id{why}")
+        format!("{count} records of {resource} have to be read by id{why}")
     });
     let mut all: Vec<String> = waits.chain(reasons).collect();
     let more = all.len().saturating_sub(MAX_REASONS);
@@ -132,9 +133,7 @@ mod tests {
             (
                 Stage::Compare,
                 CHECK_INTERVAL,
-                Some(
-                    "waits: 1 records of customers that rows of its lists show have to be read by id: answered 403",
-                ),
+                Some("waits: 1 records of customers have to be read by id: answered 403"),
             ),
             (Stage::Pages, CHECK_INTERVAL, Some("waits: page 3 answered 500")),
             (Stage::Ending, CHECK_INTERVAL, None),

@@ -29,7 +29,7 @@ fn gap(target: Target) -> (Gap, Repair) {
 
 const CUSTOMERS_OF_ALL: [List; 2] = [List::Companies, List::Customers];
 
-/// A run that is over in both of two shards.
+/// Adds a run that has finished in both of two shards.
 fn over(runs: &mut Runs, run: Run, certified: bool) {
     for shard in 0..2 {
         let progress = RunProgress {
@@ -62,7 +62,7 @@ fn gap_is_closed_only_by_a_later_certified_run_of_its_lists() {
     assert_eq!(
         (run.lists.clone(), run.known.is_empty()),
         (both, true),
-        "which companies there are is proved, too"
+        "the list of companies is certified too"
     );
 
     let settled = |runs: &Runs| next_step(&gap, &repair, runs, 2, &source());
@@ -159,7 +159,7 @@ fn one_repair_serves_all_gaps_that_ended_before_it() {
     );
 
     over(&mut runs, run, false);
-    assert!(matches!(next_step(&second, &repair, &runs, 2, &source()), Step::Read(_)), "it tries for itself");
+    assert!(matches!(next_step(&second, &repair, &runs, 2, &source()), Step::Read(_)), "it gets its own run");
 }
 
 #[test]
@@ -225,9 +225,9 @@ fn incremental_payroll_starts_a_day_before_the_last_full_run() {
         filtered(&mut runs, id, "country eq 'PT'");
     }
     let since = payroll_filter(&runs, &wanted, 2, &source());
-    assert_eq!(since.as_deref(), Some("lastUpdate gt 1970-01-10"), "others were left out of these");
+    assert_eq!(since.as_deref(), Some("lastUpdate gt 1970-01-10"), "filtered runs do not count");
     filtered(&mut runs, "first", "country eq 'PT'");
-    assert_eq!(payroll_filter(&runs, &wanted, 2, &source()), None, "all was never read");
+    assert_eq!(payroll_filter(&runs, &wanted, 2, &source()), None, "the whole list was never read");
 }
 
 #[test]
