@@ -64,13 +64,13 @@
 //! | `MOVES` | `lifecycle::together` | a worker killed, or frozen | 2: one of each |
 //! | `SIMULATION` | `src/records/proof/tests/simulation.rs` | a reading of a moving list, for each cell | 20 |
 //! | `PROPERTIES` | `src/records/proof/tests/properties.rs` | a drawn list and its history | 400 |
-//! | `PROVIDERS` | `src/records/proof/tests/drawn.rs` | a drawn provider of pages | 4,000 |
-//! | `LIVES` | `src/records/schedule/tests/lives.rs` | the drawn life of a shard | 300 |
+//! | `PROVIDERS` | `src/records/proof/tests/providers.rs` | a random provider of pages | 4,000 |
+//! | `LIVES` | `src/records/schedule/tests/simulation.rs` | random lives of a shard | 300 |
 //! | `ORDER` | `src/webhooks/intake/tests/order.rs` | a drawn life of an intake | 6 |
 //! | `REFERENCES` | `src/config/tests.rs` | a share of the pairs of configuration keys | 1 of 8, by day |
 //! | `SUBSCRIPTIONS` | `src/webhooks/subscriptions/tests/chaos.rs` | a drawn life of a connector | 400 |
 //! | `MODEL` | `src/spool/tests/model.rs` | a drawn life of a spool | 3 |
-//! | `SHELF` | `src/records/fence/tests/reference.rs` | a drawn life of a shard's fences | 4 |
+//! | `SHELF` | `src/records/fence/tests/reference.rs` | a random history of a fence | 4 |
 //!
 //! `cargo test --test it`, `cargo test --test it rig::` and `cargo test --test it -- --list` work as with any test binary; output is
 //! not captured. Limits do not count time that a busy machine lost ([`support::lost`]), and checks that pass only after a retry are

@@ -1,4 +1,4 @@
-//! The database behind the shard fences: opened when it is first needed, and given up when it fails.
+//! The database of the shard fences: opened on first use, and closed after a failure.
 
 use std::{
     fs, io,
@@ -18,14 +18,16 @@ use base::{durable, retry::ErrorChain};
 use super::Error;
 use crate::store::{self, Change, Database, Storage};
 
-/// How long a database of ours may take to be closed by whoever had the directory before us.
-const CLOSING: Duration = Duration::from_secs(10);
-const CLOSING_STEP: Duration = Duration::from_millis(20);
-const MAKE_ROOM: &str = "free some of the disk; the directory may be deleted while no worker uses it";
-const GIVE_RIGHTS: &str =
+/// How long to wait until the previous user of the directory has closed the database.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often to try during [`CLOSE_TIMEOUT`].
+const CLOSE_POLL: Duration = Duration::from_millis(20);
+const FREE_SPACE: &str = "free disk space; the directory may be deleted while no worker uses it";
+const GRANT_ACCESS: &str =
     "let the worker write there and open files, or delete the directory while no worker uses it";
-const ONE_EACH: &str = "another process has them open: give each worker a state.dir of its own";
-const DELETE: &str = "delete the directory while no worker uses it: all that is in it is in Kafka as well";
+const SEPARATE_DIRECTORIES: &str =
+    "another process has the database open; set a separate state.dir for each worker";
+const DELETE: &str = "delete the directory while no worker uses it; its contents are restored from Kafka";
 
 /// One database for all shards of a worker.
 #[derive(Debug)]
@@ -35,15 +37,15 @@ pub(super) struct FenceCache {
     open: Mutex<Option<Arc<OpenDatabase>>>,
 }
 
-/// A database, until it fails.
+/// An open database. After a failure it stays unusable.
 pub(super) struct OpenDatabase {
     directory: PathBuf,
-    /// `None` once it is closed, for whoever has not noticed yet that it failed.
+    /// `None` after it was closed, while some fences still refer to it.
     database: RwLock<Option<Box<dyn Database>>>,
-    /// Held by whoever commits: the store keeps out of its own endless waits only if one does at a time.
+    /// Serializes commits: concurrent ones may make the store wait for itself forever.
     committing: Mutex<()>,
     failed: AtomicBool,
-    /// What is in it cannot be trusted.
+    /// Its contents cannot be trusted.
     broken: AtomicBool,
 }
 
@@ -52,7 +54,7 @@ impl FenceCache {
         Self { directory, storage, open: Mutex::default() }
     }
 
-    /// The database; another one if it has failed. Blocks.
+    /// Returns the database, and reopens it after a failure. Blocks.
     pub(super) fn opened(&self) -> Result<Arc<OpenDatabase>, Error> {
         let mut open = self.open.lock();
         if let Some(opened) = &*open {
@@ -65,7 +67,7 @@ impl FenceCache {
             }
         }
         *open = None;
-        let database = self.open_or_renew().map_err(|source| self.cannot_open(source))?;
+        let database = self.open_or_recreate().map_err(|source| self.cannot_open(source))?;
         Ok(Arc::clone(open.insert(Arc::new(OpenDatabase {
             directory: self.directory.clone(),
             database: RwLock::new(Some(database)),
@@ -75,13 +77,13 @@ impl FenceCache {
         }))))
     }
 
-    fn open_or_renew(&self) -> Result<Box<dyn Database>, store::Error> {
+    fn open_or_recreate(&self) -> Result<Box<dyn Database>, store::Error> {
         let error = match self.open_now() {
             Err(error @ store::Error::Broken { .. }) if self.directory.is_dir() => error,
             opened => return opened,
         };
         let directory = self.directory.display();
-        tracing::warn!(%directory, error = %ErrorChain(&error), "fences cannot be opened: removed, to be read from Kafka again");
+        tracing::warn!(%directory, error = %ErrorChain(&error), "cannot open the fence database; deleting it, to restore fences from Kafka");
         self.remove()?;
         self.open_now()
     }
@@ -89,10 +91,10 @@ impl FenceCache {
     fn open_now(&self) -> Result<Box<dyn Database>, store::Error> {
         durable::private_tree(&self.directory)
             .map_err(|error| store::Error::io("keep other users out of the directory", error))?;
-        let end = Instant::now() + CLOSING;
+        let end = Instant::now() + CLOSE_TIMEOUT;
         loop {
             match self.storage.open(&self.directory) {
-                Err(store::Error::Locked) if Instant::now() < end => thread::sleep(CLOSING_STEP),
+                Err(store::Error::Locked) if Instant::now() < end => thread::sleep(CLOSE_POLL),
                 opened => return opened,
             }
         }
@@ -109,9 +111,9 @@ impl FenceCache {
 
     fn cannot_open(&self, source: store::Error) -> Error {
         let remedy = match &source {
-            store::Error::NoSpace(_) => MAKE_ROOM,
-            store::Error::Locked => ONE_EACH,
-            store::Error::Refused { .. } => GIVE_RIGHTS,
+            store::Error::NoSpace(_) => FREE_SPACE,
+            store::Error::Locked => SEPARATE_DIRECTORIES,
+            store::Error::Refused { .. } => GRANT_ACCESS,
             store::Error::Broken { .. } => DELETE,
         };
         Error::Open { directory: self.directory.clone(), remedy, source: Arc::new(source) }
@@ -119,13 +121,13 @@ impl FenceCache {
 }
 
 impl OpenDatabase {
-    /// Uses the database; an error of it is its last.
+    /// Runs `using` on the database. Any error makes the database unusable.
     pub(super) fn with<T>(
         &self,
         using: impl FnOnce(&dyn Database) -> Result<T, store::Error>,
     ) -> Result<T, Error> {
         let failed = || Error::Store { directory: self.directory.clone(), source: None };
-        // Asked first: whoever closes it waits for those who use it, and nobody shall wait for that.
+        // Checked before the lock: `close` waits for readers and would block new ones.
         if self.failed.load(Ordering::Acquire) {
             return Err(failed());
         }
@@ -134,7 +136,7 @@ impl OpenDatabase {
         using(database).map_err(|source| self.fail(source))
     }
 
-    /// All changes or none. Not synced: what a crash of the machine takes is read from Kafka again.
+    /// Commits atomically. Not synced: entries lost in a machine crash are read from Kafka again.
     pub(super) fn commit(&self, changes: Vec<Change>) -> Result<(), Error> {
         self.with(|database| {
             let _one = self.committing.lock();
@@ -142,14 +144,14 @@ impl OpenDatabase {
         })
     }
 
-    /// Gives the database up.
+    /// Marks the database as failed.
     pub(super) fn fail(&self, source: store::Error) -> Error {
         if matches!(source, store::Error::Broken { .. }) {
             self.broken.store(true, Ordering::Release);
         }
         if !self.failed.swap(true, Ordering::AcqRel) {
             let directory = self.directory.display();
-            tracing::warn!(%directory, error = %ErrorChain(&source), "fences failed: shards have to be taken anew");
+            tracing::warn!(%directory, error = %ErrorChain(&source), "the fence database failed; its shards must be opened again");
         }
         Error::Store { directory: self.directory.clone(), source: Some(Arc::new(source)) }
     }

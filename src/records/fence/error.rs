@@ -1,4 +1,4 @@
-//! What can go wrong with fences, and whether trying again helps.
+//! Errors of fences.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -10,8 +10,8 @@ use crate::store;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The database can neither be opened nor made.
-    #[error("open the fences in {}: {remedy}", directory.display())]
+    /// The database can neither be opened nor created.
+    #[error("open the fence database in {}: {remedy}", directory.display())]
     Open {
         /// The directory.
         directory: PathBuf,
@@ -21,12 +21,12 @@ pub enum Error {
         #[source]
         source: Arc<store::Error>,
     },
-    /// The database could not be read or written to. It is opened again for the next shard that is taken.
+    /// The database could not be read or written. It is reopened with the next shard.
     #[error("the fence database in {} failed; it is reopened when the next shard is taken", directory.display())]
     Store {
         /// The directory.
         directory: PathBuf,
-        /// Why it failed; `None` where it had failed before.
+        /// Why it failed; `None` if it had failed before.
         #[source]
         source: Option<Arc<store::Error>>,
     },
@@ -41,9 +41,9 @@ pub enum Error {
         #[source]
         source: Box<kafka::Error>,
     },
-    /// A record of the topic is not one that we write.
+    /// A record of the topic cannot be parsed.
     #[error(
-        "restore fences from {topic} partition {partition}: the record at offset {offset} cannot be understood; run the version \
+        "restore fences from {topic} partition {partition}: the record at offset {offset} cannot be parsed; run the version \
          that wrote it, or write another record with its key"
     )]
     Record {
@@ -51,23 +51,23 @@ pub enum Error {
         topic: String,
         /// The partition.
         partition: i32,
-        /// The record.
+        /// The offset of the record.
         offset: i64,
         /// What is wrong with it.
         #[source]
         source: Arc<serde_json::Error>,
     },
-    /// The process is ending.
-    #[error("use the fences: the process is ending")]
+    /// The process is shutting down.
+    #[error("use the fences: the process is shutting down")]
     Stopped,
 }
 
 impl Error {
-    /// Whether taking the shard anew can help.
+    /// Whether opening the shard again can help.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            // Anything else was removed already, and that did not help.
+            // A corrupt database was deleted and recreated already, which did not help.
             Self::Open { source, .. } if matches!(**source, store::Error::Broken { .. }) => Retry::Never,
             Self::Open { .. } | Self::Store { .. } => Retry::Later,
             Self::Read { source, .. } => source.retry(),

@@ -1,9 +1,9 @@
-//! Where things are in the store.
+//! Keys of the database.
 //!
 //! ```text
-//! {prefix} 00 {shard, 4 bytes} e {key}             an entry: the stamp as the topic has it
-//! {prefix} 00 {shard, 4 bytes} l {SHA-256 of key}  an entry whose key is too long for the store
-//! {prefix} 00 {shard, 4 bytes} m                   what is known of the fence
+//! {prefix} 00 {shard, 4 bytes} e {key}             an entry: the stamp as in the topic
+//! {prefix} 00 {shard, 4 bytes} l {SHA-256 of key}  an entry with a key above 1,024 bytes
+//! {prefix} 00 {shard, 4 bytes} m                   metadata of the fence
 //! ```
 
 use std::collections::BTreeMap;
@@ -15,31 +15,31 @@ use model::TopicPrefix;
 
 const ENTRY: u8 = b'e';
 const LONG_ENTRY: u8 = b'l';
-/// Behind all entries.
+/// Sorts after all entries.
 const META: u8 = b'm';
-/// Bytes of a key above which its hash stands for it; the store takes 64 KiB and panics beyond.
-const LONGEST: usize = 1024;
+/// Longer keys are replaced by their hash, because the store panics above 64 KiB.
+const MAX_KEY_BYTES: usize = 1024;
 
-/// The part of the store that one shard has.
+/// Builds the database keys of one shard.
 #[derive(Debug, Clone)]
 pub(super) struct ShardKeys(Vec<u8>);
 
-/// What is known of a fence.
+/// Metadata of a fence.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ShardMeta {
-    /// Everything below this offset is on the fence; without one, anything may be missing.
+    /// The fence has all records below this offset; `None` means that any may be missing.
     pub(super) position: Option<i64>,
-    /// Of the log that the position is about.
+    /// Birth of the log to which the position belongs.
     pub(super) birth: Option<String>,
-    /// How many entries there are.
+    /// Number of entries.
     pub(super) entries: u64,
-    /// How many of each topic.
+    /// Number of entries by topic.
     #[serde(default)]
     pub(super) topics: BTreeMap<String, u64>,
 }
 
 impl ShardMeta {
-    /// An entry of this key comes or goes.
+    /// Counts an entry that is added (`comes`) or removed.
     pub(super) fn count(&mut self, key: &[u8], comes: bool) {
         let topic = key.split(|byte| *byte == b'/').next().unwrap_or_default();
         let topic = self.topics.entry(String::from_utf8_lossy(topic).into_owned()).or_default();
@@ -55,37 +55,41 @@ impl ShardMeta {
 
 impl ShardKeys {
     pub(super) fn new(prefix: &TopicPrefix, shard: i32) -> Self {
-        // No prefix has a zero in it, hence none is the beginning of another.
+        // Prefixes contain no zero byte, so no lead is the beginning of another.
         let mut lead = prefix.as_str().as_bytes().to_vec();
         lead.push(0);
         lead.extend(shard.to_be_bytes());
         Self(lead)
     }
 
-    /// The entry of a key.
+    /// Database key of an entry.
     pub(super) fn entry(&self, key: &[u8]) -> Vec<u8> {
-        if key.len() <= LONGEST { self.of(ENTRY, key) } else { self.of(LONG_ENTRY, &Sha256::digest(key)) }
+        if key.len() <= MAX_KEY_BYTES {
+            self.of(ENTRY, key)
+        } else {
+            self.of(LONG_ENTRY, &Sha256::digest(key))
+        }
     }
 
     pub(super) fn meta(&self) -> Vec<u8> {
         self.of(META, &[])
     }
 
-    /// All entries are from the first on and below the second.
+    /// Half-open range of all entries.
     pub(super) fn entries(&self) -> (Vec<u8>, Vec<u8>) {
         (self.of(ENTRY, &[]), self.of(META, &[]))
     }
 
-    /// All entries whose key begins so are from the first on and below the second; without those whose key is too long.
+    /// Half-open range of all entries whose key starts with `lead`, except those with hashed keys.
     pub(super) fn entries_under(&self, lead: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let from = self.of(ENTRY, lead);
         let mut to = from.clone();
-        // Keys are text, which has no such byte.
+        // Keys are UTF-8, which has no such byte.
         to.push(0xff);
         (from, to)
     }
 
-    /// The key of an entry.
+    /// The fence key in a database key.
     pub(super) fn key_of<'a>(&self, entry: &'a [u8]) -> &'a [u8] {
         entry.get(self.0.len() + 1..).unwrap_or_default()
     }

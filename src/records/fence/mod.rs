@@ -1,36 +1,34 @@
-//! Fences: the newest published stamp of every key, so that nothing older is ever published over it.
+//! Fences: the newest published stamp of every key, so that an older version is never published over a newer one.
 //!
 //! ```text
-//! a batch ─ one transaction ─▶ record topics, {p}.fences, offsets, state
-//!                                   │             │
-//!                   committed ──────┘             └─ read to the end when a shard is taken
+//! batch ─ one transaction ─▶ record topics, {p}.fences, offsets, state
+//!                                 │              │
+//!                   committed ────┘              └─ read to the end when a shard is assigned
 //!                      │                                     │
-//!            ShardFence::put (entries, offset behind them)   ShardFence::restore
+//!            ShardFence::put (entries, next offset)          ShardFence::restore
 //!                      └───────────▶ store ◀─────────────────┘
 //!                                      │
 //!                   candidate ─▶ ShardFence::get ─▶ Stamp::against
 //! ```
 //!
-//! The truth is partition `shard` of `{p}.fences`. What is kept here, in one database a worker, is a cache of it: a [`ShardFence`] for
-//! each shard, with the offset it is good up to, so that taking a shard again reads only what came since.
+//! The source of truth is partition `shard` of `{p}.fences`. This module caches it in one database per worker: a [`ShardFence`] for
+//! each shard, with the offset up to which it is complete. A worker that gets a shard again reads only the records since then.
 //!
 //! Invariants:
-//! - Entries and position change in one commit of the store, and commits are made in the order of the calls. A crash leaves a
-//!   fence that is behind, never one whose position promises entries it does not have. Nothing is synced.
-//! - Only a fence that has been [restored](ShardFence::restore) moves its position: before, something below it may be missing.
-//! - A position counts only in the log it was taken from. Each partition has a *birth*, a record that its first owner writes
-//!   before all others and nobody ever again; a log that does not begin with the birth that the fence remembers is another one, as
-//!   after a topic was deleted and made again, however well the offsets fit.
-//! - Prefixes and shards do not mix, and each shard has one fence at a time.
-//! - Writes happen on threads that may block, in bounded steps; [`ShardFence::get`] reads where it is called.
+//! - Entries and position change in one commit of the database, and commits are made in call order. After a crash a fence may lag,
+//!   but its position never covers entries that it lacks. Nothing is synced to disk.
+//! - Only a [restored](ShardFence::restore) fence moves its position, because before that, earlier entries may be missing.
+//! - A position is valid only for the log from which it was read. The first owner of a partition writes a *birth*, once and before any
+//!   other record. If a log does not begin with the birth that the fence remembers, the topic was recreated, even if offsets fit.
+//! - Prefixes and shards are separate, and each shard has one fence at a time.
+//! - Writes run on blocking threads, in bounded steps. [`ShardFence::get`] reads on the caller's thread.
 //!
 //! On failure:
-//! - A database that cannot be opened or read, or that broke while it was written to, is removed and made anew, and shards are
-//!   read from the start again. That is logged. One that the disk or the system refuses stays, and the error names the remedy.
-//! - Once a commit or a read has failed, every fence of that database answers [`Error::Store`]: its shard has to be taken anew,
-//!   and [`Fences::shard`] opens another.
-//! - A record in `{p}.fences` that cannot be understood is an error and not passed over: without it, something older than what is
-//!   published would pass for newer.
+//! - A database that is corrupt when it is opened, read or written is deleted and recreated with a warning, and shards are read from
+//!   the start. If the disk or the operating system denies access, the database stays and the error names the remedy.
+//! - After a commit or a read has failed, every fence of that database returns [`Error::Store`]. The shard must be opened again with
+//!   [`Fences::shard`], which reopens the database.
+//! - A record in `{p}.fences` that cannot be parsed is an error. If it were skipped, an older version could be published as newer.
 
 mod cache;
 mod error;
@@ -55,10 +53,10 @@ pub use self::{
 };
 use crate::store::{Fjall, Storage};
 
-/// Who has which prefix and shard; as many as there ever were.
+/// Locks by prefix and shard. Never shrinks.
 type ShardClaims = HashMap<(String, i32), Arc<Claim<()>>>;
 
-/// The fences of a worker. Cheap to clone; clones are the same ones.
+/// The fences of a worker. Clones are cheap and share the same database.
 #[derive(Debug, Clone)]
 pub struct Fences {
     cache: Arc<FenceCache>,
@@ -66,7 +64,7 @@ pub struct Fences {
 }
 
 impl Fences {
-    /// Kept in this directory, which is nobody else's. Nothing is opened before the first shard is taken.
+    /// Uses this directory exclusively. The database is opened with the first shard.
     #[must_use]
     pub fn new(directory: PathBuf) -> Self {
         Self::with(directory, Arc::new(Fjall::cache()))
@@ -76,19 +74,18 @@ impl Fences {
         Self { cache: Arc::new(FenceCache::new(directory, storage)), claims: Arc::default() }
     }
 
-    /// The fence of a shard. There is one at a time: this waits until the one before is dropped and what was put on it is
-    /// written.
+    /// Opens the fence of a shard. Waits until its previous fence is dropped and has written all puts.
     ///
     /// # Errors
-    /// The directory cannot be used, see [`Error::Open`].
+    /// The directory cannot be used, see [`Error::Open`], or the database failed twice.
     pub async fn shard(&self, prefix: &TopicPrefix, shard: i32) -> Result<ShardFence, Error> {
         let claim = {
             let mut claims = self.claims.lock();
             Arc::clone(claims.entry((prefix.as_str().to_owned(), shard)).or_default())
         };
         let claim = claim.lock_owned().await;
-        let (cache, place) = (Arc::clone(&self.cache), ShardKeys::new(prefix, shard));
-        let opened = spawn_blocking(move || ShardStore::open(&cache, place, claim)).await;
+        let (cache, keys) = (Arc::clone(&self.cache), ShardKeys::new(prefix, shard));
+        let opened = spawn_blocking(move || ShardStore::open(&cache, keys, claim)).await;
         opened.map_err(|_| Error::Stopped)?.map(|core| ShardFence::new(core, shard))
     }
 }

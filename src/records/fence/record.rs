@@ -1,4 +1,4 @@
-//! Fences as records of their topic.
+//! Records of the fences topic.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -6,35 +6,35 @@ use serde::{Deserialize, Serialize};
 use kafka::ConsumerRecord;
 use model::{CompanyId, Epoch, Key, Rank, RecordId, Stamp, Topic};
 
-/// What a birth says.
+/// Value of a birth record.
 #[derive(Serialize, Deserialize)]
 struct Birth {
     birth: String,
 }
 
-/// A record of the topic.
+/// A parsed record of the topic.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FenceRecord {
-    /// The stamp of a key, as it stands there; `None` where somebody removed it.
+    /// Key and unparsed stamp; `None` for a tombstone.
     Entry(Bytes, Option<Bytes>),
     Birth(String),
-    /// Nothing that concerns the shard.
+    /// A record that does not concern the fence.
     Other,
 }
 
-/// Key and value of an entry; `key` is that of [`Key::fence`].
+/// Key and value of an entry; `key` comes from [`Key::fence`].
 #[must_use]
 pub fn record(key: &Key, stamp: &Stamp) -> (Bytes, Bytes) {
     (Bytes::copy_from_slice(key.as_str().as_bytes()), json(stamp))
 }
 
-/// Key and value of a partition's birth, which is written before all else to a partition that has none, and never again.
+/// Key and value of a birth record. The first owner of a partition writes it once, before any other record.
 #[must_use]
 pub fn birth_record(shard: i32, birth: &str) -> (Key, Bytes) {
     (Key::shard(shard), json(&Birth { birth: birth.to_owned() }))
 }
 
-/// The entry that guards a value which was published to this topic, as its headers tell; `None` where they do not.
+/// Derives the fence entry of a published value from its headers; `None` if they are missing or invalid.
 #[must_use]
 pub fn of_value(topic: Topic, value: &ConsumerRecord) -> Option<(Key, Stamp)> {
     let header = |name: &str| {
@@ -47,22 +47,22 @@ pub fn of_value(topic: Topic, value: &ConsumerRecord) -> Option<(Key, Stamp)> {
     let stamp = Stamp {
         epoch: Epoch(header("tributary.epoch").map_or(Ok(0), str::parse).ok()?),
         version: header("tributary.version")?.parse().ok()?,
-        // A row of a list may have been thin.
+        // A list row may be less than the record.
         rank: if header("tributary.origin") == Some("snapshot") { Rank::List } else { Rank::ById },
         deleted: value.value.is_none(),
     };
     Some((Key::fence(topic, &record), stamp))
 }
 
-/// What a record of a shard's partition is.
-pub(super) fn line(received: &ConsumerRecord, shard: i32) -> Result<FenceRecord, serde_json::Error> {
+/// Parses a record of a shard's partition.
+pub(super) fn parse(received: &ConsumerRecord, shard: i32) -> Result<FenceRecord, serde_json::Error> {
     let Some(key) = &received.key else { return Ok(FenceRecord::Other) };
     let value = received.value.as_ref();
     if **key == *Key::shard(shard).as_str().as_bytes() {
         let Some(value) = value else { return Ok(FenceRecord::Other) };
         return serde_json::from_slice(value).map(|Birth { birth }| FenceRecord::Birth(birth));
     }
-    // Only what is about shards starts so; later versions may have more of it.
+    // Keys of records about the shard itself; later versions may add some.
     if key.starts_with(b"~") {
         return Ok(FenceRecord::Other);
     }

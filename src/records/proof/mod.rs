@@ -1,55 +1,53 @@
-//! The reading of one list in one run: which page to ask for, and what is proved in the end.
+//! The reading of one list in one run: which page to request next, and what is proved at the end. No I/O.
 //!
 //! ```text
 //!             ┌──────────────────── void: the next pass ◀────────────────────┐
 //!             ▼                                                              │
-//! page 1 ─ full ─▶ pages 2, 3, … until there is nothing behind ─▶ counted ───┴─▶ proved by a later pass: counting
+//! page 1 ─ full ─▶ pages 2, 3, … until no rows follow ─▶ counted ────────────┴─▶ proved by a later pass: counting
 //!    │
-//!    └─ short, r rows ─▶ page 2 of size r: empty ─▶ page 1 again, unless longer pages are known: the same ─▶ proved: single
-//!                                        └─ rows, twice ─▶ the provider gives r rows at once: this pass with size r
+//!    └─ short, r rows ─▶ page 2 of size r: empty ─▶ page 1 again, unless longer pages are known: unchanged ─▶ proved: single
+//!                                        └─ rows, twice ─▶ the provider returns r rows at most: this pass with size r
 //!
-//! what changed: page 1 without the filter ─▶ the same with it ─▶ counted, and the filter has proved itself: read, not certified
-//!                        └─ short ─┐           └─ it has not, or a pass is void
-//!                                  └───────────┴─▶ the whole list, without it
+//! changed rows: page 1 without the filter ─▶ page 1 with it ─▶ counted, and the filter passed its check: read, not certified
+//!                        └─ short ─┐           └─ the check failed, or a pass is void
+//!                                  └───────────┴─▶ the whole list, without the filter
 //! ```
 //!
-//! - **single**: page 1 shows *r* rows, fewer than asked for, and page 2 of size *r* is empty (for *r* = 0, page 1 is empty once
-//!   more). If a list of the same path has shown a longer page, the provider gives more than *r* rows at once, and page 1 was the whole
-//!   list at its cut. If not, page 1 is read once more. If it shows the same rows, all of them were listed when page 2 was
-//!   empty, and there were no more than *r*: they were the list at that cut.
-//! - **counting**: see `counting`, where the theorem is.
+//! - **single**: page 1 has *r* rows, fewer than requested, and page 2 of size *r* is empty (for *r* = 0: page 1 is empty twice). If a
+//!   list of the same path has shown a longer page, the provider returns more than *r* rows per page, so page 1 was the whole list at
+//!   its cut. Otherwise page 1 is read again. If its rows are the same, all of them were listed when page 2 was empty, and no more
+//!   than *r*: they were the list at that cut.
+//! - **counting**: see the theorem in `counting`.
 //!
-//! **Filters.** No document says what the provider makes of a filter, and an answer to one proves nothing by itself. A filter for rows
-//! that changed after a moment has proved itself in this run if
+//! **Filters.** The provider's filters are undocumented, and an answer to one proves nothing. A filter for rows that changed after a
+//! moment passes its check in this run if
 //!
-//! - the plain page 1 tells of every row when it changed, and shows rows that changed later,
-//! - the filter lets all of these through, and more that are not on the plain page 1: it is not applied to each page alone,
-//! - and none that changed earlier.
+//! - page 1 without the filter has a time of change for each row, and rows that changed later than the moment,
+//! - the filter returns all of these, and also rows that are not on that page: it is not applied to each page separately,
+//! - and the filter returns no row that changed earlier.
 //!
-//! Otherwise the whole list is read. A filter that agrees with one page may still leave out rows of others, so that a list which was
-//! read with it is never certified. A filter that an operator has configured cannot be checked: what it lets through is read and
-//! proved, unless that is nothing.
+//! Otherwise the whole list is read. A filter that is right about one page may still omit rows of others, so a list read with it is
+//! never certified. A filter that an operator configured cannot be checked: the rows that it returns are read and certified, unless
+//! there are none.
 //!
-//! **Page size.** A short page 1 with rows behind it may be a page size that the provider limits, or a row that was added just
-//! then. It is believed once the same number has come twice, for one pass: each pass asks for full pages first.
+//! **Page size.** A short page 1 followed by rows means that the provider limits the page size, or that a row was added just then.
+//! The limit is believed after the same size has appeared twice, and for one pass: each pass requests full pages first.
 //!
-//! A reading is told pages, and nothing else; the same pages lead to the same verdict. So what is kept of each page ([`Seen`]) is
-//! the whole of its state, and [`Reading::restore`] replays it.
+//! A reading depends on its pages only: the same pages lead to the same verdict. So the stored pages ([`Seen`]) are its whole state,
+//! and [`Reading::restore`] replays them.
 //!
-//! A page is of use only if it was sent after the answer to the one before ([`ReadingStep::Page`]'s `sent_after`); the head of
-//! `counting` says why. This compares times of one clock. Whoever takes over a reading from another machine must not give it pages
-//! that were asked for before that.
+//! A page counts only if it was sent after the answer to the previous page ([`ReadingStep::Page`]'s `sent_after`); `counting` explains
+//! why. Both times must come from one clock: a worker that resumes a reading of another machine must not use pages that were
+//! requested before it took over.
 //!
-//! It ends. A pass reads at most `MOST_PAGES` pages, those included that are read again, and a list that is longer ends its
-//! reading. There are at most [`Settings::most_passes`] passes, and `MOST_RESTARTS` more for sizes that turned out to be clamped
-//! and keys that did not ascend. A list whose pages repeat themselves is void at once, and one whose pages show nothing new after
-//! `MOST_FRUITLESS` of them.
+//! A reading ends. A pass reads at most `MOST_PAGES` pages, repeated ones included; a longer list ends its reading without a proof.
+//! There are at most [`Settings::most_passes`] passes, plus `MOST_RESTARTS` for clamped page sizes and rejected filters. Pages that
+//! repeat void the pass at once, pages without new records after `MOST_FRUITLESS` of them.
 //!
-//! What it keeps of each row is small, since every shard of a task reads the lists that span companies: rows of a page belong to all
-//! who are shown it, and of a record that was shown there are its id, a hash of its version, and a bit in each pass and
-//! count.
+//! Memory per row is small, because every shard of a task reads the lists that span companies: the rows of a page are shared by all
+//! readers, and each shown record takes its id, a hash of its version, and one bit per pass and count.
 //!
-//! On failure: a page that cannot be used voids the pass, never a row of it alone. What its earlier pages showed stays shown.
+//! On failure: an unusable page voids its pass as a whole, never a single row. Rows of the pass's earlier pages count as shown.
 
 mod counting;
 mod page;
@@ -76,18 +74,18 @@ pub use self::{
     settings::{Filter, ReadingStep, Settings},
 };
 
-/// A list that goes on beyond this does not end.
+/// Pages per pass; a longer list counts as endless.
 const MOST_PAGES: u64 = 1_000_000;
-/// The same in rows, of which each is remembered.
+/// Rows per pass; a longer list counts as endless. Each row is remembered.
 const MOST_ROWS: u64 = 10_000_000;
-/// Anomalies that a verdict names.
-const NAMED: usize = 10;
+/// Anomalies that a certificate names.
+const MAX_ANOMALIES: usize = 10;
 /// Restarts that do not count as passes: for a page size that the provider limits, and for a filter.
 const MOST_RESTARTS: u32 = 3;
-/// Why a list is not certified of which only changes were read.
-const ONLY_CHANGES: &str = "only what has changed was read, and nothing proves what the provider's filter leaves out; a run that is \
-                            not incremental proves the list";
-/// So many pages in a row that show nothing new: their numbers are not heeded.
+/// Why a reading of changed rows is not certified.
+const ONLY_CHANGES: &str = "only changed records were read, and the provider's filter may omit some; start a run that is not \
+                            incremental to certify the list";
+/// Consecutive pages without a new record after which the provider seems to ignore page numbers.
 const MOST_FRUITLESS: u32 = 8;
 
 /// The reading of one list.
@@ -95,12 +93,13 @@ const MOST_FRUITLESS: u32 = 8;
 pub struct Reading {
     settings: Settings,
     most_pages: u64,
-    /// Rows to ask for in this pass: fewer than wished for where the provider limits them.
+    /// Rows per page in this pass: fewer than configured if the provider limits them.
     size: u32,
-    /// A limit that was seen once, and one that was seen again.
+    /// A page size limit that was seen once.
     suspected: Option<u32>,
+    /// A page size limit that was seen twice.
     limit: Option<u32>,
-    /// Whether pages are asked for with the filter.
+    /// Whether pages are requested with the filter.
     is_filtered: bool,
     filter: FilterEvidence,
     /// The provider's number of the first page.
@@ -115,29 +114,30 @@ pub struct Reading {
     sent_after: i64,
     memory: ShownRecords,
     counts: Vec<PassCount>,
-    /// Why, and at which page, the last pass was void.
+    /// Page and reason of the last void pass.
     void: Option<(u32, String)>,
-    /// What voided passes, the first of it.
+    /// The first [`MAX_ANOMALIES`] reasons of void passes.
     anomalies: Vec<String>,
     verdict: Option<ProofVerdict>,
 }
 
-/// What the filter lets through.
+/// Rows that the filter returns, for its check.
 #[derive(Debug, Clone, Default)]
 struct FilterEvidence {
-    /// Records that it has to let through, by their places: the plain page 1 shows that they changed later.
+    /// Places of the records that it must return, because page 1 without the filter shows that they changed later.
     expected: Vec<u32>,
+    /// Places of the records that it returned.
     through: RoaringBitmap,
-    /// Records of the plain page 1, which have the first places.
+    /// Number of records on page 1 without the filter. They have the first places.
     plain: u32,
-    /// Whether one that it lets through is not on the plain page 1.
+    /// It returned a record that is not on page 1 without the filter.
     has_more: bool,
-    /// Whether one that it lets through changed earlier.
+    /// It returned a record that changed earlier.
     has_earlier: bool,
 }
 
 impl Reading {
-    /// Before its first page.
+    /// Starts a reading.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let is_changed = matches!(settings.filter, Some(Filter::Changed { .. }));
@@ -168,10 +168,10 @@ impl Reading {
         }
     }
 
-    /// A reading that was shown these pages, in their order.
+    /// Restores a reading from its pages, in order.
     ///
     /// # Errors
-    /// They are not the pages of one reading with these settings; says which is not.
+    /// A page, which the message names, does not belong to a reading with these settings.
     pub fn restore(settings: Settings, marks: impl IntoIterator<Item = Seen>) -> Result<Self, String> {
         let mut reading = Self::new(settings);
         for (place, seen) in marks.into_iter().enumerate() {
@@ -180,99 +180,97 @@ impl Reading {
         Ok(reading)
     }
 
-    /// What to read next.
+    /// Returns what to read next.
     #[must_use]
     pub fn want(&self) -> ReadingStep {
         if self.verdict.is_some() {
             return ReadingStep::Over;
         }
-        let (number, size) = self.asked();
+        let (number, size) = self.wanted();
         ReadingStep::Page { number, size, filtered: self.is_filtered, sent_after: self.sent_after }
     }
 
-    /// Whether it is about what the filter lets through, and not about the whole list.
+    /// Whether pages are read with a filter instead of the whole list.
     #[must_use]
     pub fn is_filtered(&self) -> bool {
         self.is_filtered
     }
 
-    /// Whether a page of any pass had this record.
+    /// Whether a page of any pass has shown this record.
     #[must_use]
     pub fn has_shown(&self, id: u128) -> bool {
         self.memory.contains_key(&id)
     }
 
-    /// Records that any pass has shown: what it costs to hold it.
+    /// Number of records that any pass has shown. It determines the memory of the reading.
     #[must_use]
     pub fn remembered(&self) -> u64 {
         self.memory.len() as u64
     }
 
-    /// Whether its next pages may well show records that none has shown: those of later passes show few.
+    /// Whether its next pages may show many new records. Those of later passes show few.
     #[must_use]
     pub fn grows(&self) -> bool {
         self.counts.is_empty() && !matches!(self.current.step, PassStep::Behind(_))
     }
 
-    /// The pass, its pages and rows so far, and the rows of the list, where they are known.
+    /// The pass, its pages and rows so far, and the rows of the list, if known.
     #[must_use]
     pub fn progress(&self) -> (u32, u64, u64, Option<u64>) {
         let listed = self.counts.last().map(|count| count.listed).or(self.current.total);
-        (self.pass, self.current.looked.len() as u64, self.current.rows, listed)
+        (self.pass, self.current.pages.len() as u64, self.current.rows, listed)
     }
 
-    /// Looks at a page that was read.
+    /// Takes a page that was read.
     ///
     /// # Errors
-    /// It is not the page that is wanted, or was sent too early. Nothing has changed then.
+    /// The page is not the wanted one, or was sent too early. The reading is unchanged.
     pub fn look(&mut self, seen: &Seen) -> Result<(), String> {
         if seen.ends {
             self.end(seen.problem.as_deref().unwrap_or_default());
             return Ok(());
         }
         if self.verdict.is_some() {
-            return Err("the list has its verdict".to_owned());
+            return Err("the list already has its verdict".to_owned());
         }
-        let (number, size) = self.asked();
+        let (number, size) = self.wanted();
         if (seen.number, seen.asked) != (number, size) {
             let Seen { number: given, asked, .. } = seen;
-            return Err(format!(
-                "page {number} of size {size} is wanted, and this is page {given} of size {asked}"
-            ));
+            return Err(format!("expected page {number} of size {size}, got page {given} of size {asked}"));
         }
         if seen.sent < self.sent_after {
             let (sent, sent_after) = (seen.sent, self.sent_after);
-            return Err(format!("page {number} was sent too early: at {sent}, and not after {sent_after}"));
+            return Err(format!("page {number} was sent too early: at {sent}, before {sent_after}"));
         }
         self.sent_after = seen.answered.max(seen.sent);
         self.take(seen);
         Ok(())
     }
 
-    /// It is over, for a reason that is not the list's.
+    /// Ends the reading for a reason that its pages do not show.
     pub fn end(&mut self, reason: &str) {
         if self.verdict.is_none() {
             self.conclude(Some(reason.to_owned()));
         }
     }
 
-    /// Number and size of the page that is wanted.
-    fn asked(&self) -> (u32, u32) {
+    /// Number and size of the wanted page.
+    fn wanted(&self) -> (u32, u32) {
         match self.current.step {
             PassStep::Page(number) => (number, self.size),
-            PassStep::Plain | PassStep::Same | PassStep::Behind(0) => (1, self.size),
+            PassStep::Plain | PassStep::Repeat | PassStep::Behind(0) => (1, self.size),
             PassStep::Behind(rows) => (2, rows),
         }
     }
 
     fn take(&mut self, seen: &Seen) {
-        // There are far fewer: passes are, and the pages of each.
+        // The limits on passes and pages keep it far below the maximum.
         let turn = u32::try_from(self.pages).unwrap_or(u32::MAX);
         self.pages += 1;
         self.rows += seen.rows.len() as u64;
         self.current.rows += seen.rows.len() as u64;
         self.current.total = seen.total.or(self.current.total);
-        let problem = self.problem(seen);
+        let problem = self.page_problem(seen);
         self.base = self.base.or(seen.base);
         for row in &*seen.rows {
             let (place, before) = remember(&mut self.memory, row, turn);
@@ -287,9 +285,9 @@ impl Reading {
                 }
             }
         }
-        self.current.looked.push(PassPage { turn, seen: seen.clone() });
+        self.current.pages.push(PassPage { turn, seen: seen.clone() });
         if let Some(problem) = problem {
-            return self.give_up_pass(seen.number, problem);
+            return self.void_pass(seen.number, problem);
         }
         let pass = self.pass;
         self.prove();
@@ -297,12 +295,12 @@ impl Reading {
             return;
         }
         match self.current.step {
-            PassStep::Plain => self.plain(seen),
-            PassStep::Page(_) => self.page(seen),
-            PassStep::Behind(rows) => self.behind(rows, seen),
-            PassStep::Same => self.same(seen),
+            PassStep::Plain => self.take_plain(seen),
+            PassStep::Page(_) => self.take_page(seen),
+            PassStep::Behind(rows) => self.take_behind(rows, seen),
+            PassStep::Repeat => self.take_repeat(seen),
         }
-        let too_many = if self.current.looked.len() as u64 > self.most_pages {
+        let too_many = if self.current.pages.len() as u64 > self.most_pages {
             Some(format!("{} pages", self.most_pages))
         } else {
             (self.current.rows > MOST_ROWS).then(|| format!("{MOST_ROWS} rows"))
@@ -313,59 +311,59 @@ impl Reading {
         }
     }
 
-    /// Why a page cannot be used, whatever it is for.
-    fn problem(&self, seen: &Seen) -> Option<String> {
+    /// Why a page is unusable in any step.
+    fn page_problem(&self, seen: &Seen) -> Option<String> {
         if let Some(problem) = &seen.problem {
             return Some(problem.clone());
         }
         if seen.cached {
-            return Some("it lay in a cache on the way".to_owned());
+            return Some("a cache answered it".to_owned());
         }
         if seen.answered < seen.sent {
-            return Some("our clock went back while it was read".to_owned());
+            return Some("our clock went backward while it was read".to_owned());
         }
         if let (Some(base), Some(before)) = (seen.base, self.base.filter(|before| Some(*before) != seen.base))
         {
-            return Some(format!("the first page has the number {base}, and had {before} before"));
+            return Some(format!("the first page has the number {base}, but had {before} before"));
         }
         let (rows, asked) = (seen.rows.len(), seen.asked);
         if rows > asked as usize {
-            return Some(format!("it has {rows} rows, and {asked} were asked for"));
+            return Some(format!("it has {rows} rows, but {asked} were requested"));
         }
         let mut ids = HashSet::with_capacity(rows);
         let twice = seen.rows.iter().position(|row| !ids.insert(row.id));
         twice.map(|row| format!("row {} has the id of an earlier one", row + 1))
     }
 
-    /// A page of a pass by page.
-    fn page(&mut self, seen: &Seen) {
+    /// Takes a page of a page-by-page pass.
+    fn take_page(&mut self, seen: &Seen) {
         let before = self.current.shown.len();
         let judged = self.current.look(seen, &self.memory);
-        if seen.number == 1 && seen.rows.len() < self.size as usize && self.current.looked.len() == 1 {
-            // Fits into 32 bits, as the size does that it is below.
+        if seen.number == 1 && seen.rows.len() < self.size as usize && self.current.pages.len() == 1 {
+            // Fits into 32 bits, because it is below the size.
             let rows = u32::try_from(seen.rows.len()).unwrap_or(0);
             if self.limit == Some(rows) && self.size > rows {
-                return self.read_with(rows);
+                return self.restart_pass(rows);
             }
             self.current.step = PassStep::Behind(rows);
             return;
         }
         if judged.oddities.repeated > 0 {
-            return self.give_up_pass(seen.number, "it repeats the page before it".to_owned());
+            return self.void_pass(seen.number, "it repeats the page before it".to_owned());
         }
         if judged.oddities.clamped > 0 {
-            let why = "it is short twice, and there are rows behind it";
-            return self.give_up_pass(seen.number, why.to_owned());
+            let why = "it was short twice, but rows follow it";
+            return self.void_pass(seen.number, why.to_owned());
         }
         let fruitless = self.current.shown.len() == before && !seen.rows.is_empty();
         self.current.fruitless = if fruitless { self.current.fruitless + 1 } else { 0 };
         if self.current.fruitless >= MOST_FRUITLESS {
-            let why = format!("it and the {} before it show nothing new", MOST_FRUITLESS - 1);
-            return self.give_up_pass(seen.number, why);
+            let why = format!("it and the {} pages before it show no new record", MOST_FRUITLESS - 1);
+            return self.void_pass(seen.number, why);
         }
         match judged.next {
             NextPage::Page(number) | NextPage::Again(number) => self.current.step = PassStep::Page(number),
-            NextPage::End => self.close(),
+            NextPage::End => self.finish_pass(),
             NextPage::TooLong => {
                 self.void = Some((seen.number, "it does not end".to_owned()));
                 self.conclude(None);
@@ -373,16 +371,16 @@ impl Reading {
         }
     }
 
-    /// Page 1 without the filter: what the filter has to let through.
-    fn plain(&mut self, seen: &Seen) {
+    /// Takes page 1 without the filter, which determines what the filter must return.
+    fn take_plain(&mut self, seen: &Seen) {
         let later = seen.rows.iter().filter(|row| self.is_later(row));
         let expected: Vec<u32> =
             later.filter_map(|row| self.memory.get(&row.id)).map(|known| known.place).collect();
         let tells_all = seen.rows.iter().all(|row| row.changed_at.is_some());
         if seen.rows.len() < self.size as usize || expected.is_empty() || !tells_all {
-            // It is the whole list, or as much as the provider gives at once, or there is nothing to hold the filter against.
+            // The page is short, or its rows cannot check the filter: read the whole list.
             self.current.step = PassStep::Page(1);
-            return self.page(seen);
+            return self.take_page(seen);
         }
         let plain = u32::try_from(self.memory.len()).unwrap_or(u32::MAX);
         self.filter = FilterEvidence { expected, plain, ..FilterEvidence::default() };
@@ -390,68 +388,68 @@ impl Reading {
         self.current = Pass::new();
     }
 
-    /// Whether the filter has to let a row through.
+    /// Whether the filter must return a row.
     fn is_later(&self, row: &Row) -> bool {
         let Some(Filter::Changed { after, margin }) = self.settings.filter else { return false };
         row.changed_at.is_some_and(|at| at > after.saturating_add(margin))
     }
 
-    /// Whether the filter must not let a row through.
+    /// Whether the filter must not return a row.
     fn is_earlier(&self, row: &Row) -> bool {
         let Some(Filter::Changed { after, margin }) = self.settings.filter else { return false };
         row.changed_at.is_some_and(|at| at < after.saturating_sub(margin))
     }
 
-    /// What is behind a short page 1.
-    fn behind(&mut self, rows: u32, seen: &Seen) {
+    /// Takes the page after a short page 1.
+    fn take_behind(&mut self, rows: u32, seen: &Seen) {
         if seen.rows.is_empty() {
             if rows == 0 || seen.widest > rows {
-                return self.single(false);
+                return self.prove_single(false);
             }
-            self.current.step = PassStep::Same;
+            self.current.step = PassStep::Repeat;
             return;
         }
         if rows == 0 {
-            // It was empty and is not any more: this is its page 1.
-            let last = self.current.looked.pop();
-            self.current = Pass { looked: last.into_iter().collect(), ..Pass::new() };
+            // The list is no longer empty: this is page 1 of the pass.
+            let last = self.current.pages.pop();
+            self.current = Pass { pages: last.into_iter().collect(), ..Pass::new() };
             self.current.rows = seen.rows.len() as u64;
             self.current.total = seen.total;
-            return self.page(seen);
+            return self.take_page(seen);
         }
         if self.suspected == Some(rows) {
             self.limit = Some(rows);
-            return self.read_with(rows);
+            return self.restart_pass(rows);
         }
-        let why = format!("the provider gives {rows} rows where {} are asked for", self.size);
+        let why = format!("the provider returns {rows} rows although {} are requested", self.size);
         self.suspected = Some(rows);
-        // The reason is known now, and does not count against the passes of the list.
+        // A detected limit does not use up a pass of the list.
         self.restarts += 1;
-        self.give_up_pass(2, why);
+        self.void_pass(2, why);
     }
 
-    /// Goes on with this pass, from its first page, with pages of so many rows.
-    fn read_with(&mut self, rows: u32) {
+    /// Restarts the pass with `rows` rows per page.
+    fn restart_pass(&mut self, rows: u32) {
         self.size = rows;
         self.current = Pass::new();
     }
 
-    /// A short page 1 once more, after nothing was behind it.
-    fn same(&mut self, seen: &Seen) {
+    /// Takes page 1 again, after an empty page 2.
+    fn take_repeat(&mut self, seen: &Seen) {
         let ids = |rows: &[Row]| rows.iter().map(|row| row.id).collect::<HashSet<u128>>();
         let is_same =
-            self.current.looked.first().is_some_and(|first| ids(&first.seen.rows) == ids(&seen.rows));
+            self.current.pages.first().is_some_and(|first| ids(&first.seen.rows) == ids(&seen.rows));
         if is_same {
-            return self.single(true);
+            return self.prove_single(true);
         }
-        self.give_up_pass(1, "it has changed while it was looked for rows behind it".to_owned());
+        self.void_pass(1, "it changed while page 2 was read to check that no rows follow".to_owned());
     }
 
-    /// Page 1 was all of it: at its own cut, or at that of the empty page behind it.
-    fn single(&mut self, is_behind: bool) {
-        let (pass, skew) = (&self.current.looked, self.settings.clock_skew);
+    /// Page 1 was the whole list: at its own cut, or, with `is_behind`, at that of the empty page after it.
+    fn prove_single(&mut self, is_behind: bool) {
+        let (pass, skew) = (&self.current.pages, self.settings.clock_skew);
         let counted = if is_behind {
-            PassCount::of_all(pass, skew, &self.memory)
+            PassCount::of_single(pass, skew, &self.memory)
         } else {
             PassCount::of(pass, self.size, skew, &self.memory)
         };
@@ -460,52 +458,50 @@ impl Reading {
                 self.counts.push(count);
                 self.certify(CertificateMethod::Single, self.counts.len() - 1);
             }
-            Err((page, why)) => self.give_up_pass(page, why),
+            Err((page, why)) => self.void_pass(page, why),
         }
     }
 
-    /// The count at this place proves the list, and the filter has to be proved as well.
+    /// Concludes with the proof of the count at this place, if the filter passes its check.
     fn certify(&mut self, method: CertificateMethod, place: usize) {
-        let doubt = self.settings.filter.as_ref().and_then(|filter| self.doubt(filter));
+        let doubt = self.settings.filter.as_ref().and_then(|filter| self.filter_doubt(filter));
         match (doubt, self.settings.filter) {
             (None, Some(Filter::Changed { .. })) if self.is_filtered => {
                 self.verdict = Some(ProofVerdict::Changes(place));
             }
             (None, _) => self.verdict = Some(ProofVerdict::Proved(method, place)),
             (Some(why), Some(Filter::Configured)) => self.conclude(Some(why)),
-            (Some(why), _) => self.give_up_pass(1, why),
+            (Some(why), _) => self.void_pass(1, why),
         }
     }
 
-    /// Why the filter has not proved itself.
-    fn doubt(&self, filter: &Filter) -> Option<String> {
+    /// Why the filter fails its check.
+    fn filter_doubt(&self, filter: &Filter) -> Option<String> {
         let FilterEvidence { expected, through, has_more, has_earlier, .. } = &self.filter;
         if !self.is_filtered {
             return None;
         }
         if through.is_empty() {
-            return Some(
-                "it lets nothing through: whether the provider understands it is not known".to_owned(),
-            );
+            return Some("the filter returns no rows; the provider may not understand it".to_owned());
         }
         if *filter == Filter::Configured {
             return None;
         }
         if *has_earlier {
-            return Some("it lets rows through that changed earlier".to_owned());
+            return Some("the filter returns rows that changed earlier".to_owned());
         }
         let missing = expected.iter().filter(|place| !through.contains(**place)).count();
         if missing > 0 {
-            return Some(format!("it leaves out {missing} rows of page 1 that changed later"));
+            return Some(format!("the filter omits {missing} rows of page 1 that changed later"));
         }
         (!has_more).then(|| {
-            "it lets nothing through but rows of page 1: it may be applied to each page alone".to_owned()
+            "the filter returns only rows of page 1; it may be applied to each page separately".to_owned()
         })
     }
 
-    /// The pass has come to its end.
-    fn close(&mut self) {
-        let counted = PassCount::of(&self.current.looked, self.size, self.settings.clock_skew, &self.memory);
+    /// Counts a pass that has reached the end of the list.
+    fn finish_pass(&mut self) {
+        let counted = PassCount::of(&self.current.pages, self.size, self.settings.clock_skew, &self.memory);
         match counted {
             Ok(count) => {
                 self.counts.push(count);
@@ -516,11 +512,11 @@ impl Reading {
                     self.next_pass();
                 }
             }
-            Err((page, why)) => self.give_up_pass(page, why),
+            Err((page, why)) => self.void_pass(page, why),
         }
     }
 
-    /// Whether a pass is proved by now; the latest is the best.
+    /// Concludes if a pass is proved, preferably the latest.
     fn prove(&mut self) {
         if self.verdict.is_some() {
             return;
@@ -530,10 +526,10 @@ impl Reading {
         }
     }
 
-    fn give_up_pass(&mut self, page: u32, mut why: String) {
+    fn void_pass(&mut self, page: u32, mut why: String) {
         let is_plain = self.current.step == PassStep::Plain;
         if (self.is_filtered || is_plain) && self.settings.filter != Some(Filter::Configured) {
-            // What was counted with the filter says nothing about the whole list.
+            // Counts with the filter say nothing about the whole list.
             self.counts.clear();
             if !is_plain {
                 why = format!("with the filter: {why}");
@@ -541,7 +537,7 @@ impl Reading {
             self.is_filtered = false;
             self.restarts += 1;
         }
-        if self.anomalies.len() < NAMED {
+        if self.anomalies.len() < MAX_ANOMALIES {
             self.anomalies.push(format!("pass {}, page {page}: {why}", self.pass));
         }
         self.void = Some((page, why));
@@ -561,7 +557,7 @@ impl Reading {
     }
 }
 
-/// Rows to ask for. Pages of no rows would all be full.
+/// Rows per page. Pages of size 0 would all be full.
 fn full(settings: &Settings) -> u32 {
     settings.page_size.max(1)
 }

@@ -1,4 +1,4 @@
-//! What is kept of a page: enough to judge its list again, and small enough for one record.
+//! The stored form of a page: enough to replay the reading, and small enough for one Kafka record.
 
 use std::sync::Arc;
 
@@ -7,63 +7,63 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a packed row: id, version, time.
-const PACKED: usize = 32;
-/// A row without a time, packed.
-const NEVER: i64 = i64::MIN;
+const ROW_BYTES: usize = 32;
+/// Packed form of a missing time.
+const NO_TIME: i64 = i64::MIN;
 
-/// What is kept of a row.
+/// The stored form of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// Its id, by [`row_hash`](provider::api::row_hash).
+    /// Hash of its id, by [`row_hash`](provider::api::row_hash).
     pub id: u128,
-    /// Hash of its version, as it is written.
+    /// Hash of its version as the provider wrote it.
     pub version: u64,
-    /// When it last changed, in microseconds on the provider's clock.
+    /// Time of its last change, in microseconds on the provider's clock.
     pub changed_at: Option<i64>,
 }
 
-/// What is kept of a page. Times are in microseconds; all but `date` are of one clock of ours.
+/// The stored form of a page. Times are in microseconds of one clock of ours, except `date`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
     /// Its number, from 1.
     pub number: u32,
-    /// Rows asked for.
+    /// Requested number of rows.
     pub asked: u32,
-    /// Rows that came; shared by all who are shown the same page.
+    /// Rows, shared by all readers of the page.
     #[serde(with = "packed")]
     pub rows: Arc<[Row]>,
-    /// Why it cannot be used: a row without an id, an answer that is not a list.
+    /// Why it is unusable, for example a row without an id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// The provider's number of the first page of the list, where it is known.
+    /// The provider's number of the first page of the list, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<u32>,
-    /// Rows of the longest page that a list of the same path has shown.
+    /// Number of rows of the longest page that a list of the same path has shown.
     #[serde(default)]
     pub widest: u32,
-    /// Rows of the whole list, as the provider tells.
+    /// Number of rows of the whole list, as reported by the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
-    /// Hash of the rows as they were written.
+    /// Hash of the rows as the provider wrote them.
     #[serde(with = "hash")]
     pub content: u128,
     /// When its request was sent.
     pub sent: i64,
     /// When the last byte of its answer was read.
     pub answered: i64,
-    /// `Date` of its answer, on the provider's clock.
+    /// The answer's `Date`, on the provider's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub date: Option<i64>,
-    /// Whether it lay in a cache on the way.
+    /// Whether a cache answered it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
-    /// No page: with its `problem` the reading is over.
+    /// Not a page: the reading ended with `problem`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends: bool,
 }
 
 impl Seen {
-    /// The mark of a page that cannot be read for good. Kept and replayed like any other, it voids its pass again.
+    /// The mark of a page that cannot be read. It is stored and replayed like a page, and voids its pass.
     #[must_use]
     pub fn unreadable(number: u32, asked: u32, why: &str, at: i64) -> Self {
         Self {
@@ -83,40 +83,40 @@ impl Seen {
         }
     }
 
-    /// The mark of a reading that is over, for a reason that no page shows. Replayed, it is over again.
+    /// The mark of a reading that ended for a reason that no page shows. A replay ends the reading again.
     #[must_use]
     pub fn end(why: &str, at: i64) -> Self {
         Self { ends: true, ..Self::unreadable(0, 0, why, at) }
     }
 
-    /// As JSON, with 43 characters for each row.
+    /// JSON with 43 characters per row.
     #[must_use]
     pub fn to_json(&self) -> Bytes {
-        // Numbers and texts alone: there is nothing that JSON has no way to write.
+        // Numbers and strings always serialize.
         serde_json::to_vec(self).unwrap_or_default().into()
     }
 
-    /// Reads what [`to_json`](Self::to_json) wrote.
+    /// Parses the output of [`to_json`](Self::to_json).
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// Describes why it is invalid.
     pub fn parse(json: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(json).map_err(|error| error.to_string())
     }
 }
 
-/// Rows as one base64 text.
+/// Rows as one base64 string.
 mod packed {
     use serde::{Deserializer, Serializer, de::Error};
 
-    use super::{Arc, BASE64, Deserialize, Engine, NEVER, PACKED, Row};
+    use super::{Arc, BASE64, Deserialize, Engine, NO_TIME, ROW_BYTES, Row};
 
     pub(super) fn serialize<S: Serializer>(rows: &Arc<[Row]>, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut bytes = Vec::with_capacity(rows.len() * PACKED);
+        let mut bytes = Vec::with_capacity(rows.len() * ROW_BYTES);
         for row in &**rows {
             bytes.extend_from_slice(&row.id.to_be_bytes());
             bytes.extend_from_slice(&row.version.to_be_bytes());
-            bytes.extend_from_slice(&row.changed_at.unwrap_or(NEVER).to_be_bytes());
+            bytes.extend_from_slice(&row.changed_at.unwrap_or(NO_TIME).to_be_bytes());
         }
         serializer.serialize_str(&BASE64.encode(bytes))
     }
@@ -124,24 +124,24 @@ mod packed {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<[Row]>, D::Error> {
         let text = String::deserialize(deserializer)?;
         let bytes = BASE64.decode(text).map_err(|error| D::Error::custom(format!("rows: {error}")))?;
-        let (rows, rest) = bytes.as_chunks::<PACKED>();
+        let (rows, rest) = bytes.as_chunks::<ROW_BYTES>();
         if !rest.is_empty() {
-            return Err(D::Error::custom("rows: the last one is cut off"));
+            return Err(D::Error::custom("rows: the last row is truncated"));
         }
         Ok(rows.iter().map(row).collect())
     }
 
-    fn row(bytes: &[u8; PACKED]) -> Row {
+    fn row(bytes: &[u8; ROW_BYTES]) -> Row {
         let number = |from: usize, to: usize| {
             bytes[from..to].iter().fold(0_u128, |number, byte| number << 8 | u128::from(*byte))
         };
         let (version, time) = (number(16, 24) as u64, number(24, 32) as u64);
         let time = time.cast_signed();
-        Row { id: number(0, 16), version, changed_at: (time != NEVER).then_some(time) }
+        Row { id: number(0, 16), version, changed_at: (time != NO_TIME).then_some(time) }
     }
 }
 
-/// A hash as hexadecimal digits: 128 bits are no number of JSON.
+/// A hash as hexadecimal digits, because 128 bits do not fit a JSON number.
 mod hash {
     use serde::{Deserializer, Serializer, de::Error};
 
@@ -164,14 +164,14 @@ mod tests {
     use super::*;
 
     fn any_row() -> impl Strategy<Value = Row> {
-        // The one time that stands for none is before the earth was made.
-        (any::<u128>(), any::<u64>(), proptest::option::of(NEVER + 1..))
+        // `NO_TIME` itself cannot be stored.
+        (any::<u128>(), any::<u64>(), proptest::option::of(NO_TIME + 1..))
             .prop_map(|(id, version, changed_at)| Row { id, version, changed_at })
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_as_the_same(
+        fn page_round_trips(
             (number, asked, content) in (any::<u32>(), any::<u32>(), any::<u128>()),
             rows in proptest::collection::vec(any_row(), 0..20),
             (problem, base, widest) in (proptest::option::of(".*"), any::<Option<u32>>(), any::<u32>()),
@@ -187,13 +187,13 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+        fn parse_never_panics(bytes: Vec<u8>) {
             drop(Seen::parse(&bytes));
         }
     }
 
     #[test]
-    fn a_page_of_a_hundred_rows_fits_into_five_kilobytes() {
+    fn hundred_rows_fit_into_five_kilobytes() {
         let row = Row { id: u128::MAX, version: u64::MAX, changed_at: Some(i64::MAX) };
         let seen = Seen { rows: vec![row; 100].into(), problem: None, ..Seen::unreadable(1, 100, "", 1) };
 
@@ -201,13 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_no_base64_is_refused() {
+    fn truncated_or_invalid_rows_are_rejected() {
         let json = |rows: &str| {
             format!(r#"{{"number":1,"asked":1,"rows":"{rows}","content":"00","sent":1,"answered":1}}"#)
         };
 
         assert_eq!(*Seen::parse(json("").as_bytes()).unwrap().rows, []);
-        for (rows, expected) in [("AAAA", "cut off"), ("~", "rows")] {
+        for (rows, expected) in [("AAAA", "truncated"), ("~", "rows")] {
             let error = Seen::parse(json(rows).as_bytes()).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }

@@ -1,4 +1,4 @@
-//! One pass over a list, as far as it has come.
+//! One pass over a list.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,39 +12,39 @@ use super::{
     page::{Row, Seen},
 };
 
-/// The pass that goes on.
+/// The current pass.
 #[derive(Debug, Clone)]
 pub(super) struct Pass {
     pub(super) walk: PageWalk,
-    /// The distinct records it has shown.
+    /// Distinct records that it has shown, by place.
     pub(super) shown: RoaringBitmap,
-    pub(super) looked: Vec<PassPage>,
+    pub(super) pages: Vec<PassPage>,
     pub(super) step: PassStep,
     pub(super) fruitless: u32,
     pub(super) rows: u64,
     pub(super) total: Option<u64>,
 }
 
-/// What its next page is for.
+/// Purpose of the next page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PassStep {
-    /// It is read by page.
+    /// Read this page of the list.
     Page(u32),
-    /// Page 1 was short: is there anything behind so many rows?
+    /// Page 1 was short, with this many rows: check whether rows follow.
     Behind(u32),
-    /// Nothing was behind it: is it still the same?
-    Same,
-    /// What a filter has to let through.
+    /// No rows follow page 1: check whether it is unchanged.
+    Repeat,
+    /// Read page 1 without the filter, to determine what the filter must return.
     Plain,
 }
 
 impl Pass {
-    /// Before its first page.
+    /// Starts a pass.
     pub(super) fn new() -> Self {
         Self {
             walk: PageWalk::default(),
             shown: RoaringBitmap::new(),
-            looked: Vec::new(),
+            pages: Vec::new(),
             step: PassStep::Page(1),
             fruitless: 0,
             rows: 0,
@@ -52,7 +52,7 @@ impl Pass {
         }
     }
 
-    /// Walks on with a page whose rows are remembered.
+    /// Advances the walk with a page whose rows are remembered.
     pub(super) fn look(&mut self, seen: &Seen, memory: &ShownRecords) -> WalkStep {
         let Self { walk, shown, .. } = self;
         walk.observe(&as_page(seen), |row| is_new(shown, row, memory))
@@ -63,7 +63,7 @@ fn is_new(shown: &mut RoaringBitmap, row: &Row, memory: &ShownRecords) -> bool {
     memory.get(&row.id).is_none_or(|known| shown.insert(known.place))
 }
 
-/// A page as a [`PageWalk`] looks at it.
+/// Converts a page for [`PageWalk`].
 fn as_page(seen: &Seen) -> Page<Row> {
     let at = |micros: i64| {
         UNIX_EPOCH
@@ -75,7 +75,7 @@ fn as_page(seen: &Seen) -> Page<Row> {
         number: seen.number,
         asked: seen.asked,
         rows: seen.rows.to_vec(),
-        // One for all of them: a walk compares pages, and an empty one has none.
+        // The walk only compares pages, so one hash represents all rows; empty pages have none.
         raw: if seen.rows.is_empty() { Vec::new() } else { vec![content] },
         total: seen.total.map_or(Total::Absent, |total_count| {
             Total::Reported(Pagination { current_page: u64::from(seen.number), total_pages: 0, total_count })

@@ -1,47 +1,47 @@
-//! How a reading is set up, and what it wants.
+//! Settings of a reading, and the steps that it requests.
 
 /// How a list is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Rows to ask for.
+    /// Rows per page.
     pub page_size: u32,
-    /// Passes after which a list stays unproved.
+    /// Passes after which the reading ends without a proof.
     pub most_passes: u32,
-    /// What part of the list is read; all of it without one.
+    /// Part of the list to read; `None` means all of it.
     pub filter: Option<Filter>,
-    /// How far the provider's clock may be from ours, in microseconds. It matters where an answer has no `Date`.
+    /// Allowed difference between the provider's clock and ours, in microseconds. Used if an answer has no `Date`.
     pub clock_skew: i64,
 }
 
-/// A filter that the provider is asked to apply.
+/// A filter that the provider applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
-    /// One that an operator has configured, in words that only the provider understands.
+    /// A filter from the configuration, opaque to us.
     Configured,
-    /// Rows that changed after a moment. It has to let through what changed later than `after` by the margin, and nothing that changed
-    /// earlier than it by the margin. Microseconds on the provider's clock.
+    /// Rows that changed after a moment. The filter must return rows that changed later than `after + margin`, and none that changed
+    /// earlier than `after - margin`. Microseconds on the provider's clock.
     Changed {
         /// The moment.
         after: i64,
-        /// How the provider compares, by day or by moment and in which time zone, is not documented.
+        /// Tolerance, because the provider does not document whether it compares days or moments, and in which time zone.
         margin: i64,
     },
 }
 
-/// What to read next.
+/// The next step of a reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadingStep {
-    /// This page.
+    /// Read this page.
     Page {
         /// From 1.
         number: u32,
-        /// Rows to ask for.
+        /// Rows to request.
         size: u32,
-        /// With the filter.
+        /// Whether to request it with the filter.
         filtered: bool,
-        /// A page that was asked for before this moment is of no use, and neither is one out of a memo from before.
+        /// The page must be requested at or after this time, also if it comes from the memo.
         sent_after: i64,
     },
-    /// Nothing: there is a verdict.
+    /// Nothing to read: there is a verdict.
     Over,
 }

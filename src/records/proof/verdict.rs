@@ -1,40 +1,40 @@
-//! What a reading ends with.
+//! The verdict of a reading, and its certificate.
 
 use model::{Certificate, CertificateMethod};
 
 use super::{ONLY_CHANGES, Reading, counting::PassCount};
 
-/// How a reading ended. Places are those of its counts, which stay as they are from then on.
+/// How a reading ended. The numbers are indexes into its counts, which no longer change.
 #[derive(Debug, Clone)]
 pub(super) enum ProofVerdict {
-    /// Everything listed at the cut of this count has been seen.
+    /// All records listed at the cut of this count were shown.
     Proved(CertificateMethod, usize),
-    /// Everything that the filter for changes lets through has been seen; nothing proves the rest of the list.
+    /// All records that the filter for changes returns were shown. The rest of the list is unproved.
     Changes(usize),
-    /// Nothing is proved, for this reason; the count that misses the fewest records, where there is one.
+    /// Nothing is proved, for this reason; and the count that misses the fewest records, if any.
     Unproved(String, Option<usize>),
 }
 
 impl Reading {
-    /// Whether there is a verdict, so that nothing more is wanted.
+    /// Whether there is a verdict.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.verdict.is_some()
     }
 
-    /// Whether everything listed at the cut is proved to have been seen.
+    /// Whether all records listed at the cut are proved to have been shown.
     #[must_use]
     pub fn is_proved(&self) -> bool {
         matches!(self.verdict, Some(ProofVerdict::Proved(..)))
     }
 
-    /// Rows the list had at the cut that the verdict is about.
+    /// Number of rows at the cut of the verdict.
     #[must_use]
     pub fn listed(&self) -> Option<u64> {
         self.decisive().map(|count| count.listed)
     }
 
-    /// Writes the verdict into the open certificate of the list; `None` before there is one.
+    /// Completes the open certificate of the list with the verdict; `None` before there is one.
     #[must_use]
     pub fn complete(&self, open: Certificate) -> Option<Certificate> {
         let (mut missing, mut failed_page) = (self.decisive().and_then(PassCount::missing), None);
@@ -75,7 +75,7 @@ impl Reading {
         })
     }
 
-    /// It stays unproved.
+    /// Ends the reading without a proof.
     pub(super) fn conclude(&mut self, reason: Option<String>) {
         let missing = |(place, count): (usize, &PassCount)| Some((place, count.missing()?));
         let best = self.counts.iter().enumerate().filter_map(missing).min_by_key(|(_, missing)| *missing);
@@ -83,14 +83,17 @@ impl Reading {
             (Some((page, why)), _) => format!("page {page}: {why}"),
             (None, Some((_, missing))) => {
                 let passes = self.pass;
-                format!("after {passes} passes {missing} listed records may not have been seen")
+                format!("after {passes} passes, up to {missing} listed records may not have been read")
             }
-            (None, None) => "more records were listed than there were places: ids come back".to_owned(),
+            (None, None) => {
+                "the numbers contradict each other; record ids may have left the list and come back"
+                    .to_owned()
+            }
         });
         self.verdict = Some(ProofVerdict::Unproved(reason, best.map(|(place, _)| place)));
     }
 
-    /// The count that the verdict is about.
+    /// The count on which the verdict is based.
     fn decisive(&self) -> Option<&PassCount> {
         match self.verdict.as_ref()? {
             ProofVerdict::Proved(_, place) | ProofVerdict::Changes(place) => self.counts.get(*place),
@@ -99,7 +102,7 @@ impl Reading {
     }
 }
 
-/// As a certificate counts; what is beyond it is as far as it counts.
+/// Converts a number for a certificate; larger ones saturate.
 fn count(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

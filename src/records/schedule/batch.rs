@@ -1,4 +1,4 @@
-//! What is committed together.
+//! Entries and the batches in which they are committed.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,33 +11,33 @@ use model::{
 use super::{Event, Parked, Subject};
 use crate::publish::Failure;
 
-/// What became of an event.
+/// How an event was settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
     /// Its record was published because of it.
     Published,
     /// The record was deleted because of it.
     Deleted,
-    /// That version was published before.
+    /// The same version was published before.
     Duplicate,
     /// A later version was published before.
     Stale,
-    /// Another event of the same record led to the read that settled it as well.
+    /// It shared the read of another event of the same record.
     Coalesced,
-    /// It tells of no change.
+    /// It reports no change of a record.
     Filtered,
     /// It waits in the state topic.
     Parked,
-    /// It is of a company that the list does not show.
+    /// Its company is not in the list of companies.
     Foreign,
-    /// Its record could not be read until the horizon.
+    /// Its record could not be read within the horizon.
     Unreadable,
-    /// It, or its record, cannot be used.
+    /// The event or its record is unusable.
     DeadLettered,
 }
 
 impl Outcome {
-    /// Its name, as metrics have it.
+    /// Value of the metric label.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -55,20 +55,20 @@ impl Outcome {
     }
 }
 
-/// A record's value that is to be written.
+/// The value to publish for a record.
 #[derive(Debug, Clone)]
 pub enum Content {
-    /// As it was read.
+    /// Parsed.
     Value(Arc<Value>),
-    /// As it was sent. A value takes several times as much, and pages of them wait to be written.
+    /// Unparsed JSON: a parsed value takes several times the memory, and whole pages wait to be written.
     Json(Bytes),
 }
 
 impl Content {
-    /// The value of this record. What has no subject is a payroll company: everything else that is published can be read by id.
+    /// Parses the value. A record without a subject is a payroll company: all other published records can be read by id.
     ///
     /// # Errors
-    /// What was sent is not a JSON object.
+    /// The JSON is not an object.
     pub fn value(&self, subject: Option<&Subject>) -> Result<Arc<Value>, Error> {
         Ok(match (self, subject) {
             (Self::Value(value), _) => Arc::clone(value),
@@ -80,63 +80,63 @@ impl Content {
     }
 }
 
-/// One thing to write.
+/// One write of a batch.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// A record's value, and what guards it from then on.
+    /// Publishes a record and its fence entry.
     Publish {
-        /// The value.
+        /// Value of the record.
         value: Content,
-        /// Its stamp.
+        /// Its fence entry.
         stamp: Stamp,
-        /// Bytes it had as JSON.
+        /// Size as JSON, in bytes.
         size: usize,
-        /// Under the next epoch: what stood there when that was decided.
+        /// For a new epoch: the fence entry on which that decision was based.
         over: Option<Box<Stamp>>,
     },
-    /// The end of a record, and what guards it from then on.
+    /// Publishes the deletion of a record and its fence entry.
     Tombstone {
-        /// Its stamp.
+        /// Its fence entry.
         stamp: Stamp,
     },
-    /// It waits from now on.
+    /// Writes the parked record to the state topic.
     Park(Box<Parked>),
-    /// It does not wait any more.
+    /// Removes the parked record from the state topic.
     Unpark,
-    /// The event goes to the dead letters.
+    /// Writes the event to the dead letters.
     DeadLetter(Failure),
-    /// Something may be missing.
+    /// Opens a gap.
     Gap(GapFound),
-    /// The by-id path of this resource has answered.
+    /// Remembers that the by-id path of this resource has answered.
     Path(AccountingResource),
-    /// So many records of this resource have been deleted since then.
+    /// Counts deletions for the brake.
     Brake {
-        /// Of what.
+        /// Resource of the deleted records.
         resource: AccountingResource,
-        /// From when on they are counted.
+        /// Start of the count, microseconds since 1970.
         since: i64,
-        /// How many.
+        /// Deletions since then.
         count: u64,
     },
 }
 
-/// What may be missing.
+/// Records that may be missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GapFound {
-    /// Why.
+    /// Why they may be missing.
     pub cause: GapCause,
-    /// Of what.
+    /// Resource of the records.
     pub resource: AccountingResource,
-    /// Of whom; of all companies of the shard where there is none.
+    /// Company of the records; `None` means all companies of the shard.
     pub company: Option<CompanyId>,
-    /// From when on.
+    /// Start of the gap, microseconds since 1970.
     pub from: i64,
-    /// What has happened, in words.
+    /// Description for operators.
     pub detail: String,
 }
 
 impl GapFound {
-    /// An event whose record cannot be brought up to date.
+    /// The gap of an event whose record cannot be brought up to date.
     pub(super) fn of(cause: GapCause, subject: &Subject, event: &Event, why: &str) -> Self {
         Self {
             cause,
@@ -148,35 +148,35 @@ impl GapFound {
     }
 }
 
-/// What is written because of one record or event.
+/// All writes for one record or event.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// Which record; none where the event does not tell.
+    /// The record; `None` if the event does not name one.
     pub subject: Option<Subject>,
-    /// The event behind it.
+    /// The event that caused it.
     pub event: Event,
-    /// What is written.
+    /// The writes.
     pub changes: Vec<Change>,
-    /// What became of the events.
+    /// One for each event that this settles or parks.
     pub outcomes: Vec<Outcome>,
-    /// When what the first of the events that are settled by it tells of happened; `None` where none is.
+    /// Timestamp of the first event that this settles; `None` if it settles no event.
     pub first_at: Option<i64>,
-    /// Kafka does not take what was to be written of it.
+    /// Kafka rejected the original writes.
     pub is_refused: bool,
 }
 
 impl Entry {
-    /// What is written of a record because of an event; of none where there is no subject.
+    /// An entry; without a subject it is about the event alone.
     #[must_use]
     pub fn new(subject: Option<Subject>, event: Event, changes: Vec<Change>, outcomes: Vec<Outcome>) -> Self {
         Self { subject, event, changes, outcomes, first_at: None, is_refused: false }
     }
 
-    /// Bytes it will take in Kafka, roughly: what bounds a batch.
+    /// Approximate size in Kafka, in bytes. It bounds a batch.
     #[must_use]
     pub fn weight(&self) -> usize {
         let change = |change: &Change| match change {
-            // Twice as long as JSON is more than Avro takes.
+            // Avro needs less than twice the size of the JSON.
             Change::Publish { size, .. } => 512 + 2 * size,
             Change::Park(parked) => 512 + 2 * parked.event.original.value.len(),
             Change::DeadLetter(_) => 4096 + self.event.original.value.len(),
@@ -185,17 +185,17 @@ impl Entry {
         self.changes.iter().map(change).sum()
     }
 
-    /// Whether there is something that could be left out.
+    /// Whether it has a change that Kafka may reject for its size.
     #[must_use]
     pub fn may_be_refused(&self) -> bool {
         !self.is_refused && self.changes.iter().any(is_large)
     }
 
-    /// What guards the record may have changed since this was decided, by a list that shows it. What is not newer any more is not
-    /// written.
+    /// Compares again with the fence entry, which a list may have changed since the decision, and drops writes that are no longer
+    /// newer.
     pub fn compare_again(&mut self, stored: Option<&Stamp>) {
         let is_overtaken = |change: &Change| match change {
-            // That the provider went back is true of what stood there then, and of nothing newer.
+            // The regression was confirmed against that fence entry only.
             Change::Publish { over: Some(over), .. } if stored != Some(&**over) => true,
             Change::Publish { stamp, .. } | Change::Tombstone { stamp } => !stamp.against(stored).publishes(),
             _ => false,
@@ -203,7 +203,7 @@ impl Entry {
         self.leave_out(is_overtaken);
     }
 
-    /// The provider did not go back: nobody suspects it any more, and what was to be published because of that is not.
+    /// Drops the suspicion of a version regression, and with it a publication under a new epoch.
     pub(super) fn not_below(&mut self) {
         for change in &mut self.changes {
             if let Change::Park(parked) = change {
@@ -213,7 +213,7 @@ impl Entry {
         self.leave_out(|change| matches!(change, Change::Publish { over: Some(_), .. }));
     }
 
-    /// What is of no use any more is not written, and its events tell of nothing newer.
+    /// Removes outdated changes; their events become stale.
     fn leave_out(&mut self, is_useless: impl Fn(&Change) -> bool) {
         if !self.changes.iter().any(&is_useless) {
             return;
@@ -226,7 +226,7 @@ impl Entry {
         }
     }
 
-    /// The stamp that guards the record once this is written, if it does that.
+    /// The fence entry that this writes, if any.
     #[must_use]
     pub fn stamp(&self) -> Option<&Stamp> {
         self.changes.iter().find_map(|change| match change {
@@ -235,18 +235,18 @@ impl Entry {
         })
     }
 
-    /// Whether what it publishes is older than what stood there: the provider went back.
+    /// Whether it publishes an older version under a new epoch.
     #[must_use]
     pub fn goes_back(&self) -> bool {
         self.changes.iter().any(|change| matches!(change, Change::Publish { over: Some(_), .. }))
     }
 
-    /// The same record refused: its event goes to the dead letters instead of what was to be written, and a gap tells of it.
+    /// The entry to write after Kafka rejected this one: its event goes to the dead letters, and a gap is opened.
     #[must_use]
     pub fn refused(mut self, failure: Failure) -> Self {
         let was_parked = self.changes.iter().any(|change| matches!(change, Change::Unpark));
         self.changes.retain(|change| !is_large(change) && !matches!(change, Change::Unpark));
-        // A list shows it again; whoever repairs a gap must not open the next by it.
+        // Rows of lists open no gap: a list shows the row again, and a repair must not open the next gap.
         let is_event = self.event.origin == Origin::Enrichment;
         if self.subject.is_some() && (is_event || was_parked) {
             self.changes.push(Change::Unpark);
@@ -266,35 +266,35 @@ impl Entry {
     }
 }
 
-/// Whether a change may be more than its topic takes.
+/// Whether a change may exceed the size limit of its topic.
 fn is_large(change: &Change) -> bool {
     matches!(change, Change::Publish { .. } | Change::Tombstone { .. } | Change::Park(_))
 }
 
-/// What is committed together: all of it or nothing.
+/// One atomic commit.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
-    /// By record.
+    /// Writes by record or event.
     pub entries: Vec<Entry>,
-    /// The next offset of each event topic that has moved.
+    /// Next offset of each event topic whose offset moved.
     pub offsets: Vec<(AccountingResource, i64)>,
-    /// State that must not come after any of them: lists of which nothing can be proved any more.
+    /// State that must be written before all entries: lists that can no longer be certified.
     pub first: Vec<(Key, Bytes)>,
-    /// State that belongs to them: what was read of lists.
+    /// Progress of lists that belongs to the entries; `None` removes a key.
     pub state: Vec<(Key, Option<Bytes>)>,
-    /// What was proved of lists, each with when its run was asked for.
+    /// Certificates of lists, each with the time at which its run was requested.
     pub certificates: Vec<(Certificate, i64)>,
 }
 
 impl Batch {
-    /// What guards the records may have changed since their entries were decided: by a list that shows them, and by an entry before in
-    /// the same batch. A record is one thing under way, but is known by two subjects where the id of a tenant is that of a company
-    /// too. What is not newer any more is not written; nor is what is older, where a list is known to show as much as was published.
-    /// `stored` tells what the fence has, and `is_shown` whether one does; the answer is of which records what is older stands there
-    /// from now on.
+    /// Compares all entries again with the fence and drops writes that are no longer newer. A list may have changed a fence entry
+    /// since the decision, and so may an earlier entry of this batch: one key has two subjects if a tenant and a company share an id.
+    ///
+    /// A publication under a new epoch is dropped if `is_shown` says that a list shows the published version. `stored` reads the
+    /// fence. Returns the fence keys of the records that are published under a new epoch.
     ///
     /// # Errors
-    /// What `stored` fails with.
+    /// Errors of `stored`.
     pub fn compare_again<E>(
         &mut self,
         stored: impl Fn(&Key) -> Result<Option<Stamp>, E>,

@@ -1,26 +1,26 @@
-//! Which companies there are, as far as a scheduler has to know.
+//! What a scheduler knows about companies.
 
 use model::CompanyId;
 
-/// What is known of a company.
+/// Whether a company may be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompanyState {
-    /// It is one of those that can be read.
+    /// The list of companies shows it.
     Known,
     /// The list has not been read to its end yet.
     Unread,
-    /// The list does not show it, whose reading began then.
+    /// The list does not show it.
     Absent {
-        /// Microseconds since 1970.
+        /// When the reading of that list began, microseconds since 1970.
         since: i64,
     },
 }
 
-/// Whoever reads the list of companies.
+/// The reader of the list of companies.
 pub trait Companies {
-    /// How a company stands.
+    /// Looks a company up in the list.
     fn state(&self, company: &CompanyId) -> CompanyState;
 
-    /// The list should be read again: somebody waits for a company it does not show.
+    /// Requests another reading of the list, because a record waits for a company that it does not show.
     fn ask(&self);
 }

@@ -1,4 +1,4 @@
-//! What a read by id means for the events that asked for it.
+//! Interprets the answer to a read by id for the events that asked for it.
 
 use std::sync::Arc;
 
@@ -10,74 +10,73 @@ use provider::api::{self, AnsweredBy, Reach};
 
 use super::{Cause, Change, Content, Delete, Outcome, Rules, Subject, pending::PendingRecord};
 
-/// Why a read that shows too little is repeated.
-pub(super) const LATE: &str = "reads show an earlier version than the event tells of";
-/// Reads below the fence that it takes to believe that the provider went back, beside the time they are spread over.
-const BELOW: u32 = 3;
+/// Why a read of a version below the event is repeated.
+pub(super) const BEHIND_EVENT: &str = "reads return an older version than the event reports";
+/// Reads below the fence that confirm a version regression, in addition to [`Rules::epoch_confirm`].
+const MIN_LOWER_READS: u32 = 3;
 
-/// What is to be done.
+/// The action that an answer requires.
 #[derive(Debug)]
 pub(super) enum ReadVerdict {
-    /// It is newer than what was published; whether the events are settled by it as well.
+    /// Publish this newer version; `is_met` says whether it settles the events too.
     Publish { value: Arc<Value>, stamp: Stamp, is_met: bool, size: usize, over: Option<Box<Stamp>> },
-    /// It does not tell its version: it is published if it is newer, and read once more then.
+    /// The record has no version: publish it if it is newer, and read it once more at `at`.
     Confirm { change: Option<Box<Change>>, at: i64 },
-    /// Nothing is published, and the events are settled.
+    /// Settle the events without publishing.
     Settled(Outcome),
-    /// It is to be read again, for this reason.
+    /// Read again, for this reason.
     Again(Cause, String),
-    /// It is less than was published, and so is what the events tell of: the provider may have gone back.
+    /// The answer and the events are below the published version: the provider may have gone back.
     Below,
-    /// The provider says that it is gone, for the first time.
+    /// The provider answers for the first time that the record is gone.
     Gone,
-    /// It has said so long enough.
+    /// The deletion is confirmed.
     Deleted(Stamp),
-    /// Nothing can be made of it.
+    /// The record is unusable: class and message of the error.
     Unusable(&'static str, String),
-    /// Nothing of its company can be read for now; for how long, where that is told, in microseconds.
+    /// Reads of the company fail for now; `wait` is the provider's own delay in microseconds.
     Company { why: String, wait: Option<i64> },
-    /// Nothing can be read for now, or so it seems: whether it may be this record alone.
+    /// All reads seem to fail for now; `may_be_alone` says whether the cause may be this record.
     Everything { why: String, wait: Option<i64>, may_be_alone: bool },
-    /// Nothing can be read until a person has done something.
+    /// No read can succeed until an operator acts.
     Blocked(Box<api::Error>),
 }
 
-/// What becomes of an event that tells of nothing newer than the fence has; `None` for one that has to be followed by a read. A
-/// stale one may be the first sign that the provider went back.
+/// The outcome of an event that reports nothing newer than the fence; `None` if a read is needed. A stale event may be the first
+/// sign that the provider went back.
 pub(super) fn known(stored: &Stamp, floor: Option<&SequenceVersion>, is_delete: bool) -> Option<Outcome> {
     let (Some(version), Some(floor)) = (stored.version.number(), floor) else { return None };
-    let tells_version = matches!(stored.version, Version::Sequence(_));
+    let has_version = matches!(stored.version, Version::Sequence(_));
     match floor.cmp(version) {
         std::cmp::Ordering::Greater => None,
         std::cmp::Ordering::Less => Some(Outcome::Stale),
-        // What was read from a list may be less than the record.
         std::cmp::Ordering::Equal if stored.deleted => {
             Some(if is_delete { Outcome::Duplicate } else { Outcome::Stale })
         }
-        // A record that does not tell its version may not have been read once more.
-        std::cmp::Ordering::Equal if is_delete || stored.rank < Rank::ById || !tells_version => None,
+        // A list row may be less than the record, and a record without a version may still miss its second read.
+        std::cmp::Ordering::Equal if is_delete || stored.rank < Rank::ById || !has_version => None,
         std::cmp::Ordering::Equal => Some(Outcome::Duplicate),
     }
 }
 
-/// Whether an event tells of more than was published.
+/// Whether an event reports a newer version than the published one.
 pub(super) fn is_above(floor: Option<&SequenceVersion>, stored: Option<&Stamp>) -> bool {
     floor
         .zip(stored.and_then(|stored| stored.version.number()))
         .is_some_and(|(floor, version)| floor > version)
 }
 
-/// What a read is judged by.
+/// What an answer is compared with.
 #[derive(Clone, Copy)]
 pub(super) struct Judge<'a> {
     pub(super) subject: &'a Subject,
     pub(super) record: &'a PendingRecord,
-    /// What the fence has for the record.
+    /// Fence entry of the record.
     pub(super) stored: Option<&'a Stamp>,
-    /// The path of the resource has answered with a record before: its 404 is about the record.
+    /// The path of the resource has returned a record before, so a 404 is about this record.
     pub(super) path_answers: bool,
     pub(super) rules: &'a Rules,
-    /// In microseconds.
+    /// Microseconds since 1970.
     pub(super) now: i64,
 }
 
@@ -96,49 +95,50 @@ fn found(judge: Judge<'_>, json: &[u8]) -> ReadVerdict {
     let value = match subject.record(json) {
         Ok(Some(value)) => value,
         Ok(None) => {
-            let what = "the provider answered with another record than was asked for";
+            let what = "the provider returned a different record than requested";
             return ReadVerdict::Again(Cause::Unreadable, what.to_owned());
         }
         Err(error) => return ReadVerdict::Unusable("model::Error", error.to_string()),
     };
-    // An event from before the one that was published last says nothing about what is read now.
+    // An event older than the published version says nothing about the version of this answer.
     let published = stored.map(|stored| &stored.version).filter(|one| !matches!(one, Version::Sequence(_)));
-    let told = record.wants.floor.as_ref().max(published.and_then(Version::number));
-    let mut stamp = Stamp::reading(value.version_or(told), Rank::ById, stored);
-    let tells_version = matches!(stamp.version, Version::Sequence(_));
-    // It was told that it is gone, and this may be from before that: for as long as a tombstone is confirmed, it is read again.
+    let fallback = record.wants.floor.as_ref().max(published.and_then(Version::number));
+    let mut stamp = Stamp::reading(value.version_or(fallback), Rank::ById, stored);
+    let has_version = matches!(stamp.version, Version::Sequence(_));
+    // The answer may come from before the delete event: read again until a tombstone could be confirmed.
     let is_from_before = record.wants.deleted.as_ref().is_some_and(|deleted| match deleted {
         Delete::AtVersion(deleted) => stamp.version.number().is_none_or(|version| version <= deleted),
         Delete::Unversioned => true,
     });
     let is_doubtful = is_from_before && now.saturating_sub(record.wants.since) < rules.tombstone_confirm;
-    if !tells_version {
+    if !has_version {
         if is_doubtful {
-            // At the version of the delete stands no record.
-            return ReadVerdict::Again(Cause::Floor, LATE.to_owned());
+            // The version of a delete event belongs to no record.
+            return ReadVerdict::Again(Cause::Floor, BEHIND_EVENT.to_owned());
         }
-        match untold(record, &stamp, stored, rules) {
-            Untold::Settled(outcome) => return ReadVerdict::Settled(outcome),
-            Untold::Unsure { publishes, at } => {
+        match judge_unversioned(record, &stamp, stored, rules) {
+            UnversionedVerdict::Settled(outcome) => return ReadVerdict::Settled(outcome),
+            UnversionedVerdict::Unsure { publishes, at } => {
                 let (value, size) = (Content::Value(Arc::new(value)), json.len());
                 let change = publishes.then(|| Change::Publish { value, stamp, size, over: None });
                 return ReadVerdict::Confirm { change: change.map(Box::new), at };
             }
-            Untold::Compared => {}
+            UnversionedVerdict::Compared => {}
         }
     }
-    let is_met = (!tells_version || record.is_met(&stamp.version)) && !is_doubtful;
+    let is_met = (!has_version || record.is_met(&stamp.version)) && !is_doubtful;
     match stamp.against(stored) {
         Comparison::First | Comparison::Newer | Comparison::HigherRank => {
             ReadVerdict::Publish { value: Arc::new(value), stamp, is_met, size: json.len(), over: None }
         }
         Comparison::Same if is_met && record.tries.is_published => ReadVerdict::Settled(Outcome::Published),
         Comparison::Same if is_met => ReadVerdict::Settled(Outcome::Duplicate),
-        Comparison::Same => ReadVerdict::Again(Cause::Floor, LATE.to_owned()),
-        // The events are below the fence as well, so that no lag explains what is read.
+        Comparison::Same => ReadVerdict::Again(Cause::Floor, BEHIND_EVENT.to_owned()),
+        // The events are below the fence too, so a lagging replica does not explain the answer.
         Comparison::Older | Comparison::BehindDelete if is_met => match record.doubt.below_since {
             Some(since)
-                if now.saturating_sub(since) >= rules.epoch_confirm && record.doubt.below_reads >= BELOW =>
+                if now.saturating_sub(since) >= rules.epoch_confirm
+                    && record.doubt.below_reads >= MIN_LOWER_READS =>
             {
                 stamp.epoch = Epoch(stamp.epoch.0.saturating_add(1));
                 let over = stored.cloned().map(Box::new);
@@ -146,46 +146,53 @@ fn found(judge: Judge<'_>, json: &[u8]) -> ReadVerdict {
             }
             _ => ReadVerdict::Below,
         },
-        Comparison::Older | Comparison::BehindDelete => ReadVerdict::Again(Cause::Floor, LATE.to_owned()),
+        Comparison::Older | Comparison::BehindDelete => {
+            ReadVerdict::Again(Cause::Floor, BEHIND_EVENT.to_owned())
+        }
         Comparison::Incomparable => {
-            let what = "the fence has a version of another kind under the same key";
+            let what = "its version cannot be compared with the published one, which has another form";
             ReadVerdict::Unusable("model::Error::Unversioned", what.to_owned())
         }
     }
 }
 
-/// What a record that does not tell its version comes to.
-enum Untold {
-    /// Nothing is published.
+/// How to treat a record without a version.
+enum UnversionedVerdict {
+    /// Settle the events without publishing.
     Settled(Outcome),
-    /// It is read once more then, and published before where it is newer and differs.
+    /// Read it once more at `at`; publish it now if it is newer and differs.
     Unsure { publishes: bool, at: i64 },
-    /// As any other.
+    /// Compare it like any other record.
     Compared,
 }
 
-/// The read may have come from a replica that is behind, and nothing in the record says so. So only a read that began a wait after
-/// the event is believed.
-fn untold(record: &PendingRecord, stamp: &Stamp, stored: Option<&Stamp>, rules: &Rules) -> Untold {
-    let tells_version = stored.is_some_and(|stored| matches!(stored.version, Version::Sequence(_)));
+/// Without a version, an answer of a lagging replica looks like any other. So only a read that began [`Rules::retry_longest`] after
+/// the event counts.
+fn judge_unversioned(
+    record: &PendingRecord,
+    stamp: &Stamp,
+    stored: Option<&Stamp>,
+    rules: &Rules,
+) -> UnversionedVerdict {
+    let has_version = stored.is_some_and(|stored| matches!(stored.version, Version::Sequence(_)));
     let is_same = stored.is_some_and(|stored| stamp.version.has_content_of(&stored.version));
     let at = record.wants.since.saturating_add(rules.retry_longest);
     match stamp.against(stored) {
-        // The published record tells its own version, and nothing tells whether this one is newer.
-        Comparison::Same if tells_version => Untold::Settled(Outcome::Duplicate),
-        Comparison::Older if tells_version || is_same => Untold::Settled(Outcome::Stale),
+        // The published record carries a version, and this one cannot prove that it is newer.
+        Comparison::Same if has_version => UnversionedVerdict::Settled(Outcome::Duplicate),
+        Comparison::Older if has_version || is_same => UnversionedVerdict::Settled(Outcome::Stale),
         comparison
             if record.asked_at().is_none_or(|asked_at| asked_at < at)
                 && (comparison.publishes() || comparison == Comparison::Same) =>
         {
-            Untold::Unsure { publishes: comparison.publishes() && !is_same, at }
+            UnversionedVerdict::Unsure { publishes: comparison.publishes() && !is_same, at }
         }
-        _ => Untold::Compared,
+        _ => UnversionedVerdict::Compared,
     }
 }
 
 fn failed(judge: Judge<'_>, error: api::Error) -> ReadVerdict {
-    // Without the provider's own words: it may be copied to headers and gaps.
+    // Without the response body, because this text is copied to headers and gaps.
     let status = error.status.map(|status| format!(" answered {status}")).unwrap_or_default();
     let why = format!("{}{status}: {}", error.endpoint, ErrorChain(&error.cause));
     let is_gone = matches!(
@@ -209,11 +216,11 @@ fn failed(judge: Judge<'_>, error: api::Error) -> ReadVerdict {
     }
 }
 
-/// The API itself says that there is no such record.
+/// The API itself, not a gateway, answers that the record does not exist.
 fn gone(judge: Judge<'_>, why: String) -> ReadVerdict {
     let Judge { subject, record, stored, path_answers, rules, now } = judge;
     let Some(deleted) = &record.wants.deleted else {
-        // An event that tells of nothing new is no reason to wait for the record.
+        // An event that reports nothing new need not wait for the record.
         let is_known = stored.and_then(|stored| known(stored, record.wants.floor.as_ref(), false));
         return match is_known {
             Some(outcome) if record.parked.as_ref().is_none_or(|parked| parked.cause == Cause::Below) => {
@@ -225,10 +232,10 @@ fn gone(judge: Judge<'_>, why: String) -> ReadVerdict {
     if subject.resource.ending() == RemovalKind::Disabled {
         return ReadVerdict::Again(
             Cause::Unreadable,
-            format!("{why}; records of this kind are never deleted"),
+            format!("{why}; records of this kind are never deleted, only disabled"),
         );
     }
-    // What happened after the delete is not answered by it.
+    // A change after the delete cannot be settled by a tombstone.
     let is_later = match deleted {
         Delete::AtVersion(version) => record.wants.floor.as_ref().is_some_and(|floor| floor > version),
         Delete::Unversioned => is_above(record.wants.floor.as_ref(), stored),
@@ -236,22 +243,22 @@ fn gone(judge: Judge<'_>, why: String) -> ReadVerdict {
     if is_later {
         return ReadVerdict::Again(
             Cause::Unreadable,
-            format!("{why}; and it was changed after it was deleted"),
+            format!("{why}; a later event reports a change after the delete"),
         );
     }
     if !path_answers {
-        let why = format!("{why}; and nothing proves yet that this path ever answers");
+        let why = format!("{why}; this path has not returned a record yet, so the answer proves no deletion");
         return ReadVerdict::Again(Cause::Unreadable, why);
     }
     match record.doubt.gone_since {
         Some(since) if now.saturating_sub(since) >= rules.tombstone_confirm => {}
         Some(since) => {
             let left = since.saturating_add(rules.tombstone_confirm).saturating_sub(now);
-            return ReadVerdict::Again(Cause::Gone, format!("{why}; asked once more in {left} µs"));
+            return ReadVerdict::Again(Cause::Gone, format!("{why}; read again in {left} µs to confirm"));
         }
         None => return ReadVerdict::Gone,
     }
-    // The delete that tells no version ends what was published last.
+    // A delete event without a version deletes the published version.
     let version = match (deleted, stored) {
         (Delete::AtVersion(version), _) => Version::Sequence(version.clone()),
         (Delete::Unversioned, Some(stored)) => stored.version.clone(),

@@ -1,30 +1,29 @@
-//! Enrichment: what an event asks for, what a read by id means for it, and when its offset may move. Decides, and does nothing.
+//! Enrichment decisions: which read an event needs, what the answer means, and when the event's offset may be committed. No I/O.
 //!
 //! ```text
 //! event ─▶ ReadRequest ─▶ Scheduler: one read a record at a time ─▶ judge ─▶ Entry: value, fence, tombstone, dead letter, gap ─▶ Batch
-//!                    │  ▲ again, a little later            │                                                        │
+//!                    │  ▲ retry after a short backoff      │                                                        │
 //!                    │  └──────────────────────────────────┤                                             committed ─┘
 //!                    └─ parked: durable, due much later ◀──┘
 //! ```
 //!
-//! A [`Scheduler`] is one shard's. What it is told is the whole of what it knows: events in the order of their offsets, what reads
-//! brought, what the fence stores, which companies there are, and the time. So a test lets thousands of shards live through
-//! crashes, lost reads and provider restores within a second.
+//! Each shard has one [`Scheduler`]. Its only inputs are events in offset order, read results, fence entries, the known companies and
+//! the time. So a test runs thousands of shards through crashes, lost reads and provider restores within a second.
 //!
-//! - Of each record one thing is under way: it waits, is read, or waits for its batch to be committed. Events of it that come
-//!   meanwhile join, and are settled by the same read if that reaches their version.
-//! - An offset moves once everything before it is settled, and is in the same batch as what settled it.
-//! - An event is settled as exactly one of [`Outcome`]; one that is parked comes again as what becomes of it.
-//! - A version below the fence is never published, except under the next epoch, once reads over a whole
-//!   [`Rules::epoch_confirm`] have shown nothing else, nor has a list that was read meanwhile. Nobody waits for a list: where none is
-//!   read, reads by id decide alone.
-//! - A record that does not tell its version is published at the version of its event, and read once more after
-//!   [`Rules::retry_longest`]: the first read may have come from a replica that is behind. See [`Version`](model::Version).
-//! - A tombstone follows from a delete event and two answers of the API, [`Rules::tombstone_confirm`] apart, that the record is gone;
-//!   from nothing else.
+//! - A record is in one state at a time: waiting, being read, or waiting for its commit. Events that arrive meanwhile join it, and the
+//!   same read settles them if it reaches their version.
+//! - An offset is committed once all events before it are settled, in the same batch as the entry that settled it.
+//! - Each event is settled with exactly one [`Outcome`]. An event that was parked gets a second, final one later.
+//! - A version below the fence is published only under the next epoch, after all reads during [`Rules::epoch_confirm`] have shown a
+//!   lower version and no list read meanwhile has shown the published one. Lists are not required: without one, reads by id decide.
+//! - A record without a version is published at the version of its event and read once more after
+//!   [`Rules::retry_longest`], because the first answer may come from a lagging replica. See [`Version`](model::Version).
+//! - A tombstone requires a delete event and two API answers, [`Rules::tombstone_confirm`] apart, that the record is gone.
 //!
-//! On failure: what concerns one record or company is tried again, parked and at the horizon given up as a dead letter with a gap;
-//! what concerns everything holds everything back; what needs a person comes out of [`Scheduler::read`] as [`Blocked`].
+//! On failure:
+//! - Failures of one record or company are retried, then parked; at the horizon the event becomes a dead letter with a gap.
+//! - Failures of the whole provider or grant pause all reads of the shard and give up nothing.
+//! - Failures that need an operator are returned by [`Scheduler::read`] as [`Blocked`].
 
 mod batch;
 mod companies;
@@ -55,40 +54,39 @@ pub use self::{
 };
 use crate::publish::Original;
 
-/// Which record, and in whose name it is read.
+/// A record, and the company context in which it is read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Subject {
-    /// What it is.
+    /// Kind of the record.
     pub resource: AccountingResource,
-    /// The company part of its key, which is the key of its events: a company, or the tenant where there is none.
+    /// Company part of the record key, which is the key of its events: the company, or the tenant for records without one.
     pub company: CompanyId,
-    /// Its id.
+    /// Id of the record.
     pub id: RecordId,
-    /// Whether it is read in the context of its company.
+    /// Whether requests for it carry its company as context.
     pub in_company: bool,
 }
 
 impl Subject {
-    /// Where its values go.
+    /// Topic of its values.
     #[must_use]
     pub const fn topic(&self) -> Topic {
         Topic::AccountingRecords(self.resource)
     }
 
-    /// Its key there.
+    /// Its key in the topic.
     #[must_use]
     pub fn key(&self) -> Key {
         Key::record(&self.company, &self.id)
     }
 
-    /// The key of what guards it.
+    /// Key of its fence entry.
     #[must_use]
     pub fn fence_key(&self) -> Key {
         Key::fence(self.topic(), &self.key())
     }
 
-    /// The record that a read by its id shows; `None` where that is another one. A record without an id has the one that was asked
-    /// for.
+    /// Parses the answer to a read by id; `None` if it is another record. A record without an id gets the requested one.
     ///
     /// # Errors
     /// The text is not a JSON object.
@@ -97,69 +95,69 @@ impl Subject {
         Ok((value.key()? == self.key()).then_some(value))
     }
 
-    /// The company it is read for.
+    /// The company to name in requests for it.
     #[must_use]
     pub fn context(&self) -> Option<&CompanyId> {
         self.in_company.then_some(&self.company)
     }
 }
 
-/// An event as it was read: for the headers of what follows from it, and for the dead letters.
+/// An event as it was read, for the headers of records that it causes and for dead letters.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// Its bytes and its place.
+    /// Key, value, and where they were read.
     pub original: Original,
     /// Its `tributary.id`.
     pub id: String,
     /// The trace it belongs to.
     pub trace: Option<Traceparent>,
-    /// When the delivery came, microseconds since 1970.
+    /// When the delivery was received, microseconds since 1970.
     pub received_at: i64,
-    /// When what it tells of happened, as far as that is known; microseconds since 1970.
+    /// When the reported change happened, as far as known; microseconds since 1970.
     pub happened_at: i64,
-    /// What it is: an event, or a row of a list that asks for its record.
+    /// An event, or the list row that requested the record.
     pub origin: Origin,
 }
 
-/// An event is kept once, however many hold it.
+/// Shared, because several entries may hold the same event.
 pub type Event = Arc<Source>;
 
-/// Waits and bounds. Times are in microseconds.
+/// Delays and limits. Times are in microseconds.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// At most one read of a record in this time.
+    /// Minimum time between two reads of the same record for new events.
     pub window: i64,
-    /// First wait after a read that was not enough; it grows up to `retry_longest`.
+    /// First delay before a read is repeated; doubles up to `retry_longest`.
     pub retry_first: i64,
-    /// See there.
+    /// Longest delay before a read is repeated.
     pub retry_longest: i64,
-    /// How long an event may hold back its offset.
+    /// How long an event may hold back its offset before it is parked.
     pub park_after: i64,
-    /// First wait of what is parked; it grows up to `parked_longest`.
+    /// First delay of a parked record; doubles up to `parked_longest`.
     pub parked_first: i64,
-    /// See there.
+    /// Longest delay of a parked record.
     pub parked_longest: i64,
-    /// What could not be settled for this long is given up.
+    /// Events that cannot be settled for this long become dead letters.
     pub horizon: i64,
-    /// Two answers that a record is gone are so far apart.
+    /// Minimum time between the two answers that confirm a deletion.
     pub tombstone_confirm: i64,
-    /// Reads below the fence for this long mean that the provider went back.
+    /// How long reads must stay below the fence before the provider counts as restored to an older state.
     pub epoch_confirm: i64,
-    /// How often an event below the fence leads to a look whether the provider went back.
+    /// Minimum time between two reads of a record that only check for a version regression.
     pub look_back: i64,
-    /// Records at once, parked ones aside; above it no event is taken.
+    /// Records at a time, without parked ones; at this number no more events are taken.
     pub most_open: usize,
-    /// Records that may be parked; above it no event is taken.
+    /// Records that events have parked; at this number no more events are taken.
     pub most_parked: usize,
-    /// Reads of one company at once.
+    /// Concurrent reads of one company.
     pub company_reads: usize,
-    /// Tombstones of a resource in a day that are let through in any case, by this shard.
+    /// Tombstones of a resource that this shard always allows per day.
     pub brake_count: u64,
-    /// Share of the shard's records of a resource, 0 to 1, that may be deleted in a day.
+    /// Share of the shard's records of a resource, 0 to 1, that may be deleted per day.
     pub brake_share: f64,
 }
 
-/// A wait that doubles with each try.
+/// A delay that doubles with each attempt.
 fn grown(first: i64, longest: i64, tries: u32) -> i64 {
     first.saturating_mul(1_i64.checked_shl(tries.saturating_sub(1).min(30)).unwrap_or(i64::MAX)).min(longest)
 }

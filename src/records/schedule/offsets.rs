@@ -1,8 +1,8 @@
-//! Per lane, the highest position below which everything is settled.
+//! The offset that may be committed for each event topic.
 //!
-//! Positions settle in any order; one may be committed only when it and all before it in its lane are settled.
-//! [`Offsets`] keeps the open positions of each lane in reading order and returns the newest that may be
-//! committed. Memory grows with [`Offsets::open_positions`], which the scheduler bounds.
+//! Positions settle in any order, but one may be committed only when it and all earlier ones of its topic are settled. [`Offsets`]
+//! keeps the open positions of each topic in reading order and returns the newest committable one. Memory grows with
+//! [`Offsets::open_positions`], which the scheduler bounds.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,10 +12,10 @@ use model::AccountingResource;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OffsetTicket(u64);
 
-/// Open positions of all lanes: a lane is the event topic of a resource, in one partition.
+/// Open positions of the shard's partition of each event topic; a topic is named by its resource.
 #[derive(Debug, Default)]
 pub(super) struct Offsets {
-    lanes: HashMap<AccountingResource, VecDeque<OpenOffset>>,
+    topics: HashMap<AccountingResource, VecDeque<OpenOffset>>,
     next: u64,
 }
 
@@ -27,30 +27,34 @@ struct OpenOffset {
 }
 
 impl Offsets {
-    /// Opens a position. Positions of a lane are opened in order.
-    pub(super) fn open(&mut self, lane: AccountingResource, position: i64) -> OffsetTicket {
+    /// Opens a position. Positions of a topic must be opened in ascending order.
+    pub(super) fn open(&mut self, resource: AccountingResource, position: i64) -> OffsetTicket {
         let ticket = self.next;
         self.next += 1;
-        self.lanes.entry(lane).or_default().push_back(OpenOffset { ticket, position, is_settled: false });
+        self.topics.entry(resource).or_default().push_back(OpenOffset {
+            ticket,
+            position,
+            is_settled: false,
+        });
         OffsetTicket(ticket)
     }
 
     /// Settles a position.
-    pub(super) fn settle(&mut self, lane: AccountingResource, ticket: OffsetTicket) {
-        let Some(open) = self.lanes.get_mut(&lane) else { return };
-        // Tickets of a lane ascend, so the search is logarithmic however much is in flight.
+    pub(super) fn settle(&mut self, resource: AccountingResource, ticket: OffsetTicket) {
+        let Some(open) = self.topics.get_mut(&resource) else { return };
+        // Tickets of a topic ascend, so a binary search finds them.
         if let Ok(index) = open.binary_search_by_key(&ticket.0, |open| open.ticket) {
             open[index].is_settled = true;
         }
     }
 
-    /// Takes, for every lane that moved, the newest position below which nothing is open.
+    /// Takes the newest committable position of each topic that moved.
     pub(super) fn take_settled(&mut self) -> Vec<(AccountingResource, i64)> {
         let mut moved = Vec::new();
-        self.lanes.retain(|lane, open| {
+        self.topics.retain(|resource, open| {
             let settled = open.iter().take_while(|open| open.is_settled).count();
             if let Some(last) = open.drain(..settled).next_back() {
-                moved.push((*lane, last.position));
+                moved.push((*resource, last.position));
             }
             !open.is_empty()
         });
@@ -60,7 +64,7 @@ impl Offsets {
     /// Positions that are open, or settled behind an open one.
     #[must_use]
     pub(super) fn open_positions(&self) -> usize {
-        self.lanes.values().map(VecDeque::len).sum()
+        self.topics.values().map(VecDeque::len).sum()
     }
 }
 
@@ -70,42 +74,42 @@ mod tests {
 
     use super::*;
 
-    const LANE: AccountingResource = AccountingResource::Customers;
+    const RESOURCE: AccountingResource = AccountingResource::Customers;
     const OTHER: AccountingResource = AccountingResource::Accounts;
 
     #[test]
-    fn a_position_waits_for_all_before_it_in_its_lane() {
+    fn position_waits_for_all_before_it_in_its_topic() {
         let mut offsets = Offsets::default();
-        let first = offsets.open(LANE, 1);
-        let second = offsets.open(LANE, 2);
+        let first = offsets.open(RESOURCE, 1);
+        let second = offsets.open(RESOURCE, 2);
 
-        offsets.settle(LANE, second);
+        offsets.settle(RESOURCE, second);
         assert_eq!(offsets.take_settled(), []);
 
-        offsets.settle(LANE, first);
-        assert_eq!(offsets.take_settled(), [(LANE, 2)]);
+        offsets.settle(RESOURCE, first);
+        assert_eq!(offsets.take_settled(), [(RESOURCE, 2)]);
         assert_eq!(offsets.open_positions(), 0);
     }
 
     #[test]
-    fn a_settled_position_behind_an_open_one_still_counts() {
+    fn settled_position_behind_an_open_one_still_counts() {
         let mut offsets = Offsets::default();
-        let first = offsets.open(LANE, 1);
-        let second = offsets.open(LANE, 2);
-        offsets.settle(LANE, second);
+        let first = offsets.open(RESOURCE, 1);
+        let second = offsets.open(RESOURCE, 2);
+        offsets.settle(RESOURCE, second);
         offsets.take_settled();
         assert_eq!(offsets.open_positions(), 2);
 
-        offsets.settle(LANE, first);
+        offsets.settle(RESOURCE, first);
         offsets.take_settled();
 
         assert_eq!(offsets.open_positions(), 0);
     }
 
     #[test]
-    fn lanes_do_not_wait_for_each_other() {
+    fn topics_do_not_wait_for_each_other() {
         let mut offsets = Offsets::default();
-        offsets.open(LANE, 1);
+        offsets.open(RESOURCE, 1);
         let quick = offsets.open(OTHER, 7);
 
         offsets.settle(OTHER, quick);
@@ -119,16 +123,16 @@ mod tests {
             order in Just((0..40usize).collect::<Vec<_>>()).prop_shuffle()
         ) {
             let mut offsets = Offsets::default();
-            let lanes = [LANE, OTHER, AccountingResource::Companies];
-            let tickets: Vec<_> = (0..40).map(|n| offsets.open(lanes[n % 3], i64::try_from(n).unwrap())).collect();
+            let topics = [RESOURCE, OTHER, AccountingResource::Companies];
+            let tickets: Vec<_> = (0..40).map(|n| offsets.open(topics[n % 3], i64::try_from(n).unwrap())).collect();
             let mut settled = [false; 40];
 
             for n in order {
-                offsets.settle(lanes[n % 3], tickets[n]);
+                offsets.settle(topics[n % 3], tickets[n]);
                 settled[n] = true;
-                for (lane, position) in offsets.take_settled() {
+                for (resource, position) in offsets.take_settled() {
                     let position = usize::try_from(position).unwrap();
-                    prop_assert_eq!(lane, lanes[position % 3]);
+                    prop_assert_eq!(resource, topics[position % 3]);
                     prop_assert!((position % 3..=position).step_by(3).all(|earlier| settled[earlier]));
                 }
             }

@@ -1,4 +1,4 @@
-//! What waits for longer than an offset may: a record of the state topic, so that the offset moves on.
+//! Parked records: requests that would hold back an offset for too long are written to the state topic, so that the offset moves on.
 
 use std::{fmt, sync::Arc};
 
@@ -11,10 +11,10 @@ use model::{AccountingResource, CompanyId, Key, Origin, RecordId, SequenceVersio
 use super::{Delete, Event, Source, Subject};
 use crate::publish::Original;
 
-/// The kind of its keys.
+/// First part of the keys.
 pub(super) const KIND: &str = "parked";
 
-/// Why something waits.
+/// Why a record is parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
@@ -22,17 +22,17 @@ pub enum Cause {
     Floor,
     /// The list does not show its company yet.
     Company,
-    /// It cannot be read.
+    /// Reading it fails.
     Unreadable,
-    /// The provider says that it is gone, and will be asked once more.
+    /// The provider says that it is gone; a second answer must confirm that.
     Gone,
-    /// Too much is deleted at once; a person has to look.
+    /// Too many records are deleted at once; an operator has to decide.
     Braked,
-    /// Reads show less than was published before.
+    /// Reads show an older version than the published one.
     Below,
-    /// Its company has more to be read than fits.
+    /// Too many other records of its company are to be read first.
     Busy,
-    /// A list shows less of it than there is.
+    /// A list shows only part of the record, so it must be read by id.
     Listed,
 }
 
@@ -42,30 +42,30 @@ impl fmt::Display for Cause {
     }
 }
 
-/// An event, or several of one record, that will be looked at again.
+/// A parked record, with what its events ask for.
 #[derive(Debug, Clone)]
 pub struct Parked {
-    /// Which record.
+    /// The record.
     pub subject: Subject,
-    /// At least this version.
+    /// A read must show at least this version.
     pub floor: Option<SequenceVersion>,
     /// The newest delete that an event reports.
     pub deleted: Option<Delete>,
-    /// Why.
+    /// Why it is parked.
     pub cause: Cause,
-    /// Since when the first of the events has been waiting.
+    /// Since when that version or delete is requested, microseconds since 1970.
     pub since: i64,
-    /// When it is looked at again.
+    /// When it is read next, microseconds since 1970.
     pub due: i64,
-    /// Since when the provider says that it is gone.
+    /// Since when the provider answers that it is gone, microseconds since 1970.
     pub gone_since: Option<i64>,
-    /// Since when reads show less than was published.
+    /// Since when reads show an older version than the published one, microseconds since 1970.
     pub below_since: Option<i64>,
-    /// The event that asks for the most.
+    /// The event with the highest version.
     pub event: Event,
 }
 
-/// As it is written.
+/// JSON in the state topic.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Wire {
@@ -93,28 +93,29 @@ struct WireEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trace: Option<String>,
     received_at: i64,
-    /// Absent where it is not known otherwise.
+    /// Absent if it equals `received_at`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     happened_at: Option<i64>,
-    /// Absent for an event.
+    /// Absent for events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     origin: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     place: Option<(String, i32, i64)>,
-    /// Base64, as is the next.
+    /// Base64.
     key: String,
+    /// Base64.
     value: String,
 }
 
 impl Parked {
-    /// The key of a record's entry, in its shard's partition.
+    /// Key of a record in the state topic.
     #[must_use]
     pub fn key(shard: i32, subject: &Subject) -> Key {
         let Subject { resource, company, id, .. } = subject;
         Key::shard_state(KIND, shard, &[resource.name(), company.as_str(), id.as_str()])
     }
 
-    /// Its value, as JSON.
+    /// Value in the state topic.
     #[must_use]
     pub fn to_json(&self) -> Bytes {
         let Source { original, id, trace, received_at, happened_at, origin } = &*self.event;
@@ -146,10 +147,10 @@ impl Parked {
         serde_json::json!(wire).to_string().into()
     }
 
-    /// Reads an entry; `None` for a key of another kind or shard.
+    /// Parses an entry of the state topic; `None` for a key of another kind or shard.
     ///
     /// # Errors
-    /// What is strange about it.
+    /// Describes why key or value are invalid.
     pub fn parse(shard: i32, key: &str, value: &[u8]) -> Result<Option<Self>, String> {
         let Some(subject) = Self::subject(shard, key)? else { return Ok(None) };
         let wire: Wire = serde_json::from_slice(value).map_err(|error| error.to_string())?;
@@ -176,10 +177,10 @@ impl Parked {
         }))
     }
 
-    /// The record that an entry is about; `None` for a key of another kind or shard.
+    /// The record that a key of the state topic names; `None` for a key of another kind or shard.
     ///
     /// # Errors
-    /// What is strange about it.
+    /// Describes why the key is invalid.
     pub fn subject(shard: i32, key: &str) -> Result<Option<Subject>, String> {
         let parts = Key::parts(key).map_err(|error| error.to_string())?;
         let [kind, number, resource, company, id] = &parts[..] else { return Ok(None) };
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_parked_reads_back_to_the_byte() {
+    fn parked_record_round_trips() {
         for (deleted, happened_at) in [
             (None, 4),
             (Some(Delete::Unversioned), 3),
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_another_kind_or_shard_is_left_out_and_what_is_broken_is_told() {
+    fn parse_skips_foreign_keys_and_rejects_broken_entries() {
         let value = parked(None, 4).to_json();
         assert!(Parked::parse(4, "parked/3/charges/c/r", &value).unwrap().is_none());
         assert!(Parked::parse(3, "page/3/charges/c/r", &value).unwrap().is_none());

@@ -1,4 +1,4 @@
-//! One record that something is to be done about, and what is remembered of others.
+//! The state of one record that has to be read, and times of past reads.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,20 +6,20 @@ use model::{AccountingResource, Origin, SequenceVersion, Stamp, Version};
 
 use super::{Cause, Event, Parked, Subject, Wanted, offsets::OffsetTicket};
 
-/// Records whose last read, or look back, is remembered; of others it may come sooner.
-const REMEMBERED: usize = 20_000;
+/// Records whose last read time is remembered. Others may be read again sooner than the rules say.
+const REMEMBERED_READS: usize = 20_000;
 
-/// What a list shows of a record.
+/// The version that a list shows for a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedVersion {
-    /// Which version.
+    /// The version.
     pub version: Version,
-    /// It was read then, or later; microseconds since 1970.
+    /// Earliest time at which it was read, microseconds since 1970.
     pub read_at: i64,
 }
 
-/// An offset that is settled with an entry.
-pub(super) type Settle = (AccountingResource, OffsetTicket);
+/// An open offset of an event topic, settled with an entry.
+pub(super) type TopicTicket = (AccountingResource, OffsetTicket);
 
 /// A delete that an event reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,13 +50,13 @@ impl Delete {
 /// Where a record is between its first event and its last commit.
 #[derive(Debug)]
 pub(super) enum State {
-    /// Waits for this time; the number tells apart records that are due at the same time.
+    /// Waits until `at`; `number` separates records that are due at the same time.
     Due { at: i64, number: u64 },
     /// May be read as soon as it is its company's turn.
     Queued,
-    /// A read is in flight since `asked_at`. Events without a version that arrive meanwhile need another read.
+    /// A read is in flight since `asked_at`. Events without a version that arrive meanwhile need a later read.
     Reading { asked_at: i64, later: Vec<Late> },
-    /// The result waits for its commit. Events and the row of a list that arrive meanwhile are compared with it afterwards.
+    /// The result waits for its commit. Events and a list row that arrive meanwhile are compared with it after the commit.
     Settling { later: Vec<Late>, row: Option<Box<Parked>> },
 }
 
@@ -65,7 +65,7 @@ pub(super) enum State {
 pub(super) struct Late {
     pub(super) wanted: Wanted,
     pub(super) event: Event,
-    pub(super) settle: Settle,
+    pub(super) settle: TopicTicket,
 }
 
 /// What the events of a record ask for.
@@ -85,19 +85,19 @@ pub(super) struct Want {
     pub(super) looks_back: bool,
 }
 
-/// Offsets that cannot be committed before the record is settled or parked; never empty.
+/// Offsets that cannot be committed before the record is settled or parked. Never empty.
 #[derive(Debug)]
 struct HeldOffsets {
-    tickets: Vec<Settle>,
+    tickets: Vec<TopicTicket>,
     /// Since when offsets are held.
     since: i64,
     /// When the first of their deliveries was received.
     received_at: i64,
 }
 
-/// What the state topic has of a record.
+/// Entry of a record in the state topic.
 #[derive(Debug)]
-pub(super) struct ParkedAs {
+pub(super) struct ParkedEntry {
     pub(super) cause: Cause,
     floor: Option<SequenceVersion>,
     /// An event parked it, so it counts toward [`Rules::most_parked`](super::Rules::most_parked).
@@ -122,22 +122,22 @@ impl Doubt {
     }
 }
 
-/// How reading the record has gone so far.
+/// Attempts to read the record.
 #[derive(Debug, Default)]
 pub(super) struct Tries {
     pub(super) count: u32,
-    /// How many reads had been answered when this record last failed as if nothing could be read.
+    /// Number of answered reads at the last failure that looked like an outage.
     failed_at: Option<u64>,
-    alone: Option<Alone>,
-    /// Published at the version of its event, and to be read once more.
+    alone: Option<LoneFailure>,
+    /// It was published at the version of its event and must be read once more.
     pub(super) is_published: bool,
 }
 
-/// For how long a record has failed while others were answered.
+/// How long a record has failed while reads of other records were answered.
 #[derive(Debug)]
-struct Alone {
+struct LoneFailure {
     time: i64,
-    /// The last such failure; `None` where only the owner before saw one.
+    /// Time of the last such failure; `None` if only the previous owner of the shard saw one.
     at: Option<i64>,
 }
 
@@ -147,19 +147,20 @@ impl Tries {
         self.alone = None;
     }
 
-    /// A read failed as if nothing could be read: whether others were answered (`answers` in all) since it failed last.
+    /// Records a failure that looks like an outage. Returns whether other reads (`answers` in total) were answered since the last
+    /// one.
     pub(super) fn failed(&mut self, answers: u64, longest: i64, now: i64) -> bool {
         let is_alone = self.failed_at.replace(answers).is_some_and(|before| before < answers);
         if is_alone {
-            let alone = self.alone.get_or_insert(Alone { time: 0, at: None });
-            // At most one wait counts: the provider may have been away for the rest.
+            let alone = self.alone.get_or_insert(LoneFailure { time: 0, at: None });
+            // At most one backoff counts: the rest may have been an outage.
             let since = alone.at.replace(now).map_or(0, |before| now.saturating_sub(before));
             alone.time = alone.time.saturating_add(since.clamp(0, longest.max(0)));
         }
         is_alone
     }
 
-    /// How long the record itself has failed: `tried`, unless nobody was answered for a part of that.
+    /// How long the record itself has failed: `tried`, minus the time in which no other read was answered either.
     pub(super) fn time(&self, tried: i64) -> i64 {
         self.alone.as_ref().map_or(tried, |alone| alone.time.min(tried))
     }
@@ -170,18 +171,18 @@ impl Tries {
 pub(super) struct PendingRecord {
     pub(super) wants: Want,
     holds: Option<HeldOffsets>,
-    pub(super) parked: Option<ParkedAs>,
+    pub(super) parked: Option<ParkedEntry>,
     pub(super) doubt: Doubt,
     pub(super) tries: Tries,
     pub(super) state: State,
 }
 
 impl PendingRecord {
-    /// `settle` is the offset that it holds back: none where a list asks for it.
+    /// `settle` is the offset that it holds back; `None` if a list asks for it.
     pub(super) fn new(
         wanted: Wanted,
         event: Event,
-        settle: Option<Settle>,
+        settle: Option<TopicTicket>,
         looks_back: bool,
         now: i64,
     ) -> Self {
@@ -205,36 +206,36 @@ impl PendingRecord {
         }
     }
 
-    /// A record that the owner before has parked.
+    /// A record that the previous owner of the shard parked.
     pub(super) fn adopted(parked: Parked) -> (Subject, Self) {
         let Parked { subject, floor, deleted, cause, since, gone_since, below_since, event, .. } = parked;
         let wanted = Wanted { subject: subject.clone(), floor: floor.clone(), is_delete: false };
         let first_at = (event.origin == Origin::Enrichment).then_some(event.happened_at);
         let mut record = Self::new(wanted, event, None, false, since);
         (record.wants.deleted, record.wants.first_at) = (deleted, first_at);
-        record.parked = Some(ParkedAs { cause, floor, is_counted: false });
+        record.parked = Some(ParkedEntry { cause, floor, is_counted: false });
         record.doubt = Doubt { gone_since, below_since, below_reads: 0 };
-        // The owner before may have seen that it fails alone: a change of owners does not restart that count.
-        record.tries.alone = (cause == Cause::Unreadable).then_some(Alone { time: i64::MAX, at: None });
+        // The previous owner may have seen it fail alone: a change of owners must not restart the horizon.
+        record.tries.alone = (cause == Cause::Unreadable).then_some(LoneFailure { time: i64::MAX, at: None });
         (subject, record)
     }
 
-    /// A row of a list asks for this much, and the state topic has it.
+    /// Adds the request of a list row, which is in the state topic already.
     pub(super) fn join_row(&mut self, parked: Parked, now: i64) {
         let Parked { floor, cause, event, .. } = parked;
         if floor > self.wants.floor {
             (self.wants.floor, self.wants.event, self.wants.since) = (floor.clone(), event, now);
         }
         let is_counted = self.is_counted();
-        self.parked = Some(ParkedAs { cause, floor, is_counted });
-        // The row is above what was published.
+        self.parked = Some(ParkedEntry { cause, floor, is_counted });
+        // The row shows more than the published version.
         self.doubt.not_below();
     }
 
-    /// What the state topic has of it from now on.
+    /// Marks it as parked and returns its new entry for the state topic.
     pub(super) fn park_as(&mut self, subject: &Subject, cause: Cause, due: i64) -> Parked {
         let (Want { floor, deleted, event, since, .. }, is_counted) = (&self.wants, self.is_counted());
-        self.parked = Some(ParkedAs { cause, floor: floor.clone(), is_counted });
+        self.parked = Some(ParkedEntry { cause, floor: floor.clone(), is_counted });
         Parked {
             subject: subject.clone(),
             floor: floor.clone(),
@@ -253,17 +254,17 @@ impl PendingRecord {
         self.parked.as_ref().is_some_and(|parked| parked.is_counted)
     }
 
-    /// Whether reads show less than was published.
+    /// Whether reads show an older version than the published one.
     pub(super) const fn is_suspected(&self) -> bool {
         self.doubt.below_since.is_some()
     }
 
-    /// Why it is parked, if reads show less than was published.
+    /// Why it is parked, if reads show an older version than the published one.
     pub(super) fn suspected_cause(&self) -> Option<Cause> {
         self.parked.as_ref().filter(|_| self.is_suspected()).map(|parked| parked.cause)
     }
 
-    /// When its read began, while it is read.
+    /// When its current read began, while it is read.
     pub(super) const fn asked_at(&self) -> Option<i64> {
         match self.state {
             State::Reading { asked_at, .. } => Some(asked_at),
@@ -271,14 +272,14 @@ impl PendingRecord {
         }
     }
 
-    /// Its result waits for a commit from now on.
+    /// Moves to [`State::Settling`].
     pub(super) fn begin_settling(&mut self) {
         if !matches!(self.state, State::Settling { .. }) {
             self.state = State::Settling { later: self.take_later(), row: None };
         }
     }
 
-    /// The events that wait for the end of a read or commit.
+    /// Takes the events that wait for the end of the read or commit.
     pub(super) fn take_later(&mut self) -> Vec<Late> {
         match &mut self.state {
             State::Reading { later, .. } | State::Settling { later, .. } => std::mem::take(later),
@@ -286,7 +287,7 @@ impl PendingRecord {
         }
     }
 
-    /// The row of a list that waits for the end of a commit.
+    /// Takes the list row that waits for the end of the commit.
     pub(super) fn take_row(&mut self) -> Option<Box<Parked>> {
         match &mut self.state {
             State::Settling { row, .. } => row.take(),
@@ -294,16 +295,16 @@ impl PendingRecord {
         }
     }
 
-    /// Whether the state topic has a request for at least as much as an event asks for.
+    /// Whether the entry in the state topic already covers the request of an event.
     pub(super) fn covers(&self, wanted: &Wanted) -> bool {
-        let has_floor = |parked: &ParkedAs| wanted.floor.is_some() && wanted.floor <= parked.floor;
+        let has_floor = |parked: &ParkedEntry| wanted.floor.is_some() && wanted.floor <= parked.floor;
         let has_delete = |deleted: &Delete| wanted.floor.as_ref() <= deleted.version();
         self.parked.as_ref().is_some_and(has_floor)
             && (!wanted.is_delete || self.wants.deleted.as_ref().is_some_and(has_delete))
     }
 
-    /// Another event of the same record.
-    pub(super) fn join(&mut self, wanted: Wanted, event: Event, settle: Settle, now: i64) {
+    /// Adds the request of another event.
+    pub(super) fn join(&mut self, wanted: Wanted, event: Event, settle: TopicTicket, now: i64) {
         let (Wanted { floor, is_delete, .. }, wants) = (wanted, &mut self.wants);
         if is_delete {
             let known = wants.deleted.take();
@@ -312,7 +313,7 @@ impl PendingRecord {
             let newest = known.as_ref().and_then(Delete::version).max(floor.as_ref()).cloned();
             wants.deleted = Some(Delete::new(newest));
             if is_news {
-                // However long it has waited for another reason: reads from before the delete are believed no sooner.
+                // Restart the wait, however long it took for other reasons: an answer may still come from before this delete.
                 wants.since = now;
             }
         }
@@ -321,33 +322,33 @@ impl PendingRecord {
         let holds = self.holds.get_or_insert(HeldOffsets { tickets: Vec::new(), since: now, received_at });
         holds.tickets.push(settle);
         if floor > wants.floor {
-            // It is as if it had been asked for now.
+            // A higher version counts as a new request.
             (wants.floor, wants.event, wants.since) = (floor, event, now);
         }
     }
 
-    /// The offsets that it holds back, which it does no more.
-    pub(super) fn take_tickets(&mut self) -> Vec<Settle> {
+    /// Releases the offsets that it holds back.
+    pub(super) fn take_tickets(&mut self) -> Vec<TopicTicket> {
         self.holds.take().map(|holds| holds.tickets).unwrap_or_default()
     }
 
-    /// Whether it has held back an offset for too long.
+    /// Whether it has held back an offset for `park_after` or longer.
     pub(super) fn is_late(&self, now: i64, park_after: i64) -> bool {
         self.holds.as_ref().is_some_and(|holds| now.saturating_sub(holds.since) >= park_after)
     }
 
-    /// When the oldest delivery came whose offset it holds back.
+    /// When the oldest delivery was received whose offset it holds back.
     pub(super) fn oldest(&self) -> Option<i64> {
         self.holds.as_ref().map(|holds| holds.received_at)
     }
 
-    /// Whether a list, read since reads by id show less than was published, shows that much.
+    /// Whether a list row, read after the suspicion of a regression arose, shows at least the published version.
     pub(super) fn is_contradicted(&self, row: &ListedVersion, stored: Option<&Stamp>) -> bool {
         self.doubt.below_since.is_some_and(|since| row.read_at >= since)
             && stored.is_some_and(|stored| row.version.reaches(stored))
     }
 
-    /// Whether a version is at least what the events ask for.
+    /// Whether a version satisfies the events. One that cannot be compared does.
     pub(super) fn is_met(&self, version: &Version) -> bool {
         match (version, &self.wants.floor) {
             (Version::Sequence(read), Some(floor)) => read >= floor,
@@ -356,7 +357,7 @@ impl PendingRecord {
     }
 }
 
-/// When something was last done about records, for as many as fit.
+/// Last times by record, for at most [`REMEMBERED_READS`] of them.
 #[derive(Debug, Default)]
 pub(super) struct LastTimes {
     at: HashMap<Subject, i64>,
@@ -368,10 +369,10 @@ impl LastTimes {
         self.at.get(subject).copied()
     }
 
-    /// Notes it, and forgets what is older than `keep`.
+    /// Notes a time and drops those older than `keep`.
     pub(super) fn note(&mut self, subject: &Subject, now: i64, keep: i64) {
         while let Some((at, oldest)) = self.order.front() {
-            if self.order.len() < REMEMBERED && at.saturating_add(keep) > now {
+            if self.order.len() < REMEMBERED_READS && at.saturating_add(keep) > now {
                 break;
             }
             if self.at.get(oldest) == Some(at) {

@@ -1,4 +1,4 @@
-//! Whose turn it is: records that may be read, by company, so that none with much to read keeps the others waiting.
+//! A fair queue of records to read: companies take turns, so that a large company does not delay the others.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -6,14 +6,14 @@ use model::CompanyId;
 
 use super::{Subject, grown};
 
-/// Companies in line.
+/// Records by company, and the order of the companies' turns.
 #[derive(Debug)]
 pub(super) struct FairQueue {
-    /// Reads of one company at once.
+    /// Concurrent reads of one company.
     most: usize,
     queues: HashMap<CompanyId, CompanyQueue>,
     turns: VecDeque<CompanyId>,
-    /// Companies that are left alone for a while, by when that ends.
+    /// Companies that are backing off, by the end of the backoff.
     held: BTreeSet<(i64, CompanyId)>,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct FairQueue {
 struct CompanyQueue {
     waiting: VecDeque<Subject>,
     reading: usize,
-    /// Nothing of it is read until then.
+    /// End of its backoff.
     held_until: i64,
     holds: u32,
     in_turn: bool,
@@ -33,24 +33,24 @@ impl FairQueue {
         Self { most: most.max(1), queues, turns, held }
     }
 
-    /// Whether somebody's turn has come.
+    /// Whether no company can take a turn.
     pub(super) fn is_empty(&self) -> bool {
         self.turns.is_empty()
     }
 
-    /// When the next company is left alone no more.
+    /// When the first backoff ends.
     pub(super) fn next_held(&self) -> Option<i64> {
         self.held.first().map(|(at, _)| *at)
     }
 
-    /// Puts a record behind the others of its company.
+    /// Appends a record to the queue of its company.
     pub(super) fn push(&mut self, subject: Subject, now: i64) {
         let company = subject.company.clone();
         self.queues.entry(company.clone()).or_default().waiting.push_back(subject);
         self.line_up(&company, now);
     }
 
-    /// The record whose turn it is. It counts as being read until [`FairQueue::ended`].
+    /// The next record to read. It counts as being read until [`FairQueue::ended`].
     pub(super) fn pop(&mut self, now: i64) -> Option<Subject> {
         while self.held.first().is_some_and(|(at, _)| *at <= now) {
             let Some((_, company)) = self.held.pop_first() else { break };
@@ -74,7 +74,7 @@ impl FairQueue {
         None
     }
 
-    /// A read has ended, or was not begun after all: its company may begin another.
+    /// Frees the read of a company, which has ended or was not started.
     pub(super) fn ended(&mut self, company: &CompanyId, now: i64) {
         if let Some(queue) = self.queues.get_mut(company) {
             queue.reading = queue.reading.saturating_sub(1);
@@ -83,7 +83,7 @@ impl FairQueue {
         self.tidy(company, now);
     }
 
-    /// A company is left alone for a while: so long, or longer each time.
+    /// Stops reads of a company for `wait`, or else for a backoff that doubles from `first` to `longest`.
     pub(super) fn hold(
         &mut self,
         company: &CompanyId,
@@ -93,7 +93,7 @@ impl FairQueue {
         now: i64,
     ) {
         let queue = self.queues.entry(company.clone()).or_default();
-        // Others that were under way meanwhile say the same.
+        // Concurrent reads report the same failure: it counts once.
         if queue.held_until > now {
             return;
         }
@@ -103,14 +103,14 @@ impl FairQueue {
         self.held.insert((queue.held_until, company.clone()));
     }
 
-    /// A company has answered: the next hold is a short one.
+    /// Resets the backoff of a company that has answered.
     pub(super) fn answered(&mut self, company: &CompanyId) {
         if let Some(queue) = self.queues.get_mut(company) {
             queue.holds = 0;
         }
     }
 
-    /// Takes those out of the line of which this is so.
+    /// Removes and returns the waiting records that `is_one` selects.
     pub(super) fn take_out(&mut self, mut is_one: impl FnMut(&Subject) -> bool) -> Vec<Subject> {
         let found: HashSet<Subject> = self
             .queues
@@ -127,7 +127,7 @@ impl FairQueue {
         found.into_iter().collect()
     }
 
-    /// Gives a company a turn, if it has something to read and may.
+    /// Gives a company a turn if it has a record to read and is below its limits.
     fn line_up(&mut self, company: &CompanyId, now: i64) {
         let Some(queue) = self.queues.get_mut(company) else { return };
         let may = queue.reading < self.most && queue.held_until <= now;
@@ -137,7 +137,7 @@ impl FairQueue {
         }
     }
 
-    /// Forgets a company of which nothing is to be read.
+    /// Drops the state of an idle company.
     fn tidy(&mut self, company: &CompanyId, now: i64) {
         let is_idle =
             |queue: &CompanyQueue| queue.waiting.is_empty() && queue.reading == 0 && queue.held_until <= now;

@@ -1,35 +1,35 @@
-//! What an event asks for.
+//! Derives the read that an event asks for.
 
 use model::{AccountingEvent, AccountingResource, CompanyId, EventKind, RecordId, SequenceVersion, Value};
 
 use super::{GapFound, Subject};
 
-/// What an event asks for.
+/// The read that an event asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadRequest {
-    /// A record.
+    /// Read a record.
     Wanted(Wanted),
-    /// Nothing: it tells of no change.
+    /// No read: the event reports no change.
     Nothing,
-    /// It cannot be told; the kind of error, and what is wrong.
+    /// The event is unusable: class and message of the error.
     Unusable(&'static str, String),
-    /// It replaces events that were removed from their topic before they were read.
+    /// Replaces events that were removed from their topic before they were read.
     Lost(GapFound),
 }
 
 /// A record that an event asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// Which.
+    /// The record.
     pub subject: Subject,
-    /// At least this version of it, where the event tells.
+    /// Lowest version that settles the event; `None` if the event carries none.
     pub floor: Option<SequenceVersion>,
-    /// Whether it was deleted.
+    /// Whether the event reports a delete.
     pub is_delete: bool,
 }
 
 impl ReadRequest {
-    /// The read that an event asks for.
+    /// Derives the request of an event.
     #[must_use]
     pub fn of(event: AccountingEvent) -> Self {
         if matches!(event.kind(), Some(EventKind::ErrorOccurred | EventKind::Acknowledge)) {
@@ -49,7 +49,7 @@ impl ReadRequest {
             let what = "the event names neither a company nor a tenant";
             return Self::Unusable("model::Error::Unplaceable", what.to_owned());
         };
-        // A company's own record belongs to no company: so it can be asked for once it is deleted.
+        // The record of a company itself is read without context, so that it can be read after the company was deleted.
         let in_company = in_company && resource != AccountingResource::Companies;
         let floor = match Value::from(event).version() {
             Ok(version) => version.and_then(|version| version.number().cloned()),
@@ -77,7 +77,7 @@ mod tests {
     const COMPANY: &str = r#"{"PartitionClientId":"c"}"#;
 
     #[test]
-    fn a_change_asks_for_its_record_at_least_as_new_in_the_name_of_its_company() {
+    fn event_asks_for_its_version_in_the_context_of_its_company() {
         let asked = event(
             AccountingResource::Charges,
             "ChargeDeleted",
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_no_company_is_read_in_nobodys_name() {
+    fn records_without_a_company_are_read_without_context() {
         let data = r#"{"CorrelationId":"r"}"#;
         for (resource, partition, key) in [
             (AccountingResource::Persons, "null", "t/r"),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_of_no_change_asks_for_nothing() {
+    fn event_without_a_change_asks_for_nothing() {
         let data = r#"{"CorrelationId":"r","SequenceVersion":"1"}"#;
         for kind in ["ErrorOccurred", "Svc.ACC.Customers.ErrorOccurred", "Acknowledge"] {
             assert_eq!(
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_a_record_or_with_a_version_that_is_no_number_is_told_apart() {
+    fn unusable_events_are_classified_by_cause() {
         for (data, class) in [
             (r#"{}"#, "model::Error::Unplaceable"),
             (r#"{"CorrelationId":""}"#, "model::Error::Unplaceable"),
@@ -135,7 +135,10 @@ mod tests {
         ] {
             let asked = event(AccountingResource::Customers, "CustomerUpdated", COMPANY, data);
 
-            assert!(matches!(&asked, ReadRequest::Unusable(told, _) if *told == class), "{data}: {asked:?}");
+            assert!(
+                matches!(&asked, ReadRequest::Unusable(found, _) if *found == class),
+                "{data}: {asked:?}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Looking through what is known of a topic.
+//! Scans of the published records of a topic.
 
 use std::ops::ControlFlow;
 
@@ -7,15 +7,15 @@ use model::{CompanyId, Key, RecordId, Stamp, Topic};
 use super::{ShardFence, ShardStore};
 use crate::records::fence::Error;
 
-/// A record, by its company and its id.
+/// Company and id of a record.
 type Known = (CompanyId, RecordId);
 
 impl ShardFence {
-    /// Records of a topic, of one company or all, that are not deleted and that `wanted` picks by their id. Looks through as many as
-    /// there are, on a thread that may block, and gives `wanted` back. Without those whose key is longer than any id is.
+    /// Returns the records of a topic that are not deleted and whose id `wanted` selects, for one company or all, and `wanted` itself.
+    /// Scans all entries on a blocking thread. Records with hashed keys are left out; no real id is that long.
     ///
     /// # Errors
-    /// The store failed; the shard has to be taken anew.
+    /// The database failed; the shard must be opened again.
     pub fn known<W>(
         &self,
         topic: Topic,
@@ -27,9 +27,9 @@ impl ShardFence {
     {
         let lead = Key::fences_of(topic, company);
         self.run(move |core| {
-            let (from, to) = core.place.entries_under(lead.as_bytes());
+            let (from, to) = core.keys.entries_under(lead.as_bytes());
             let mut found = Vec::new();
-            core.look_through(&from, &to, &mut |_, record| {
+            core.scan(&from, &to, &mut |_, record| {
                 found.extend(Some(record).filter(|(_, id)| wanted(id.as_str())));
                 ControlFlow::Continue(())
             })?;
@@ -37,11 +37,11 @@ impl ShardFence {
         })
     }
 
-    /// At most so many records of a topic that are not deleted and whose company `wanted` picks, in the order of their keys, from
-    /// the one behind `after` on; and the key to go on from, where there may be more.
+    /// Returns at most `most` records of a topic, in key order after the key `after`, that are not deleted and whose company `wanted`
+    /// selects; and the key from which to continue, if there may be more.
     ///
     /// # Errors
-    /// The store failed; the shard has to be taken anew.
+    /// The database failed; the shard must be opened again.
     pub fn known_after<W>(
         &self,
         topic: Topic,
@@ -55,14 +55,14 @@ impl ShardFence {
         let lead = Key::fences_of(topic, None);
         let after = after.filter(|after| after.starts_with(&lead)).map(str::to_owned);
         self.run(move |core| {
-            let (mut from, to) = core.place.entries_under(lead.as_bytes());
+            let (mut from, to) = core.keys.entries_under(lead.as_bytes());
             if let Some(after) = &after {
-                from = core.place.entry(after.as_bytes());
-                // The first that is behind it, whatever that is.
+                from = core.keys.entry(after.as_bytes());
+                // The smallest key after it.
                 from.push(0);
             }
             let (mut found, mut last) = (Vec::new(), None);
-            core.look_through(&from, &to, &mut |key, record| {
+            core.scan(&from, &to, &mut |key, record| {
                 found.extend(Some(record).filter(|(company, _)| wanted(company)));
                 if found.len() < most {
                     return ControlFlow::Continue(());
@@ -76,8 +76,8 @@ impl ShardFence {
 }
 
 impl ShardStore {
-    /// Shows records that are not deleted, by their keys and in the order of them, until it is enough.
-    fn look_through(
+    /// Visits records that are not deleted, in key order, until `visit` breaks.
+    fn scan(
         &self,
         from: &[u8],
         to: &[u8],
@@ -86,10 +86,10 @@ impl ShardStore {
         let mut broken = None;
         self.opened.with(|database| {
             database.visit(from, to, &mut |key, value| {
-                let text = std::str::from_utf8(self.place.key_of(key)).unwrap_or_default();
+                let text = std::str::from_utf8(self.keys.key_of(key)).unwrap_or_default();
                 match serde_json::from_slice::<Stamp>(value) {
                     Ok(stamp) if !stamp.deleted => {
-                        parted(text).map_or(ControlFlow::Continue(()), |record| visit(text, record))
+                        company_and_id(text).map_or(ControlFlow::Continue(()), |record| visit(text, record))
                     }
                     Ok(_) => ControlFlow::Continue(()),
                     Err(error) => {
@@ -104,7 +104,7 @@ impl ShardStore {
 }
 
 /// Company and id in the key of an entry.
-fn parted(key: &str) -> Option<Known> {
+fn company_and_id(key: &str) -> Option<Known> {
     let parts = Key::parts(key).ok()?;
     let [_, company, id] = &parts[..] else { return None };
     Some((CompanyId::new(company.as_str()).ok()?, RecordId::new(id.as_str()).ok()?))

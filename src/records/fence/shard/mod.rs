@@ -1,7 +1,6 @@
-//! The fences of one shard: read, put, restored.
+//! The fence of one shard: get, put, restore.
 //!
-//! Everything that writes is a job. Jobs wait in the order in which they were called for and run one at a time, each on a thread
-//! that may block; nobody has to wait for one for it to be done.
+//! Each write is a job. Jobs run one at a time in call order, on blocking threads, and complete even if their future is dropped.
 
 mod known;
 
@@ -38,42 +37,43 @@ use super::{
 };
 use crate::store::{self, Change};
 
-/// Entries in one commit of a restoration or removal, and their bytes unless one has more alone.
-const CHUNK: usize = 2_000;
+/// Entries per commit while restoring or removing.
+const CHUNK_ENTRIES: usize = 2_000;
+/// Bytes per commit while restoring; a single larger entry is allowed.
 const CHUNK_BYTES: usize = 1024 * 1024;
-/// What is fetched to see how a log begins: its birth is the first record.
-const BEGINNING_BYTES: usize = 64 * 1024;
+/// Bytes to fetch for the birth, which is the first record of a log.
+const BIRTH_FETCH_BYTES: usize = 64 * 1024;
 
-/// What a restoration found.
+/// Result of a restoration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restored {
-    /// Records that were read and taken over.
+    /// Number of records read.
     pub records: u64,
-    /// Whether everything was read, not only what came since.
+    /// Whether the partition was read from its start, not only from the last position.
     pub from_start: bool,
-    /// Of the partition; `None` if it has never been taken: its owner then writes a [`birth_record`](super::birth_record) before
-    /// all else.
+    /// Birth of the partition; `None` if it never had an owner. Then its owner writes a [`birth_record`](super::birth_record) first.
     pub birth: Option<String>,
 }
 
-/// Whether keys are known to a fence, for readers that may outlive it: this keeps no shard from its next owner.
+/// Looks keys up in a fence without keeping it open, so that its next owner need not wait.
 #[derive(Clone)]
 pub struct FenceLookup(Weak<ShardStore>);
 
 impl FenceLookup {
-    /// Whether a record of this topic was ever published under this key. A fence that is gone knows every key: nothing can be
-    /// said against one. Blocks for microseconds.
+    /// Whether a record of this topic was ever published under this key; true for every key after the fence was dropped. Blocks for
+    /// microseconds.
     ///
     /// # Errors
-    /// The store failed.
+    /// The database failed.
     pub fn knows(&self, topic: Topic, key: &str) -> Result<bool, Error> {
         let Some(core) = self.0.upgrade() else { return Ok(true) };
-        let entry = core.place.entry((Key::fences_of(topic, None) + key).as_bytes());
+        let entry = core.keys.entry((Key::fences_of(topic, None) + key).as_bytes());
         Ok(core.opened.with(|database| database.get(&entry))?.is_some())
     }
 }
 
-/// The fences of one shard. See the module's head. Dropping it lets the next one have the shard once what was put is written.
+/// The fence of one shard. See the documentation of the parent module. After a drop, the next fence of the shard opens once all puts
+/// are written.
 pub struct ShardFence {
     core: Arc<ShardStore>,
     shard: i32,
@@ -89,21 +89,21 @@ impl ShardFence {
         self.core.meta.lock().position
     }
 
-    /// Reads the fences topic's partition of this shard to its end, from where this fence is good up to, and takes it over.
-    /// Where the topic does not have that offset, or is not the one it was, everything is forgotten and read from the start. A
-    /// call that is dropped or fails may be made again, and goes on where it can.
+    /// Reads the shard's partition of the fences topic from the position of this fence to the end. If the topic lacks that offset or
+    /// was recreated, all entries are dropped and the partition is read from the start. A call that fails or is dropped may be
+    /// repeated, and resumes if possible.
     ///
     /// # Errors
-    /// Kafka did not give the records within `limit`, one of them cannot be understood, or the store failed.
+    /// Kafka did not deliver the records within `limit`, one of them cannot be parsed, or the database failed.
     pub async fn restore(&mut self, kafka: &Kafka, topic: &str, limit: Duration) -> Result<Restored, Error> {
         let source = FencePartition { kafka, topic, shard: self.shard, limit, end: Instant::now() + limit };
-        // From its turn on, no job is left that was called for before.
+        // This job runs after all earlier ones.
         let meta = self.run(|core| {
             core.is_restored.store(false, Ordering::Release);
             Ok(core.meta.lock().clone())
         });
         if let ShardMeta { position: Some(position), birth: Some(birth), .. } = meta.await?
-            && source.begins_with(&birth, position).await?
+            && source.has_birth(&birth, position).await?
         {
             match self.read(&source, StartOffset::Offset(position), Some(&birth)).await {
                 Ok(Some(records)) => return Ok(self.restored(records, false)),
@@ -118,29 +118,28 @@ impl ShardFence {
         Ok(self.restored(records, true))
     }
 
-    /// The newest published stamp of a key; `key` is that of [`Key::fence`]. Blocks for microseconds.
+    /// The newest published stamp of a key; `key` comes from [`Key::fence`]. Blocks for microseconds.
     ///
     /// # Errors
-    /// The store failed; the shard has to be taken anew.
+    /// The database failed; the shard must be opened again.
     pub fn get(&self, key: &Key) -> Result<Option<Stamp>, Error> {
         let core = &self.core;
-        let entry = core.place.entry(key.as_str().as_bytes());
+        let entry = core.keys.entry(key.as_str().as_bytes());
         let Some(value) = core.opened.with(|database| database.get(&entry))? else { return Ok(None) };
         serde_json::from_slice(&value).map(Some).map_err(|error| core.broken("read a stamp", error))
     }
 
-    /// Looks keys up without holding the shard.
+    /// A lookup that does not keep the fence open.
     #[must_use]
     pub fn lookup(&self) -> FenceLookup {
         FenceLookup(Arc::downgrade(&self.core))
     }
 
-    /// Keeps what a committed batch has written, and the offset behind it ([`kafka::CommittedBatch::next_offset`]) if it is known.
-    /// It is on its way by the time this returns, also if nobody waits for the future, and comes after what was put before.
-    /// To be called within a runtime.
+    /// Stores the entries of a committed batch, and the offset after it ([`kafka::CommittedBatch::next_offset`]) if known. The write
+    /// is queued when this returns, after all earlier puts, and happens even if the future is dropped. Call it within a runtime.
     ///
     /// # Errors
-    /// The store failed; the shard has to be taken anew.
+    /// The database failed; the shard must be opened again.
     pub fn put(
         &self,
         entries: Vec<(Key, Stamp)>,
@@ -153,20 +152,20 @@ impl ShardFence {
                 chunk.add(key, Some(value));
             }
             core.apply(chunk, |position| {
-                // Before the fence is restored, something below may be missing.
+                // Before the restoration, earlier entries may be missing.
                 let is_restored = core.is_restored.load(Ordering::Acquire);
                 position.map(|position| behind.filter(|_| is_restored).unwrap_or(position).max(position))
             })
         })
     }
 
-    /// How many keys have a stamp. Exact once restored.
+    /// Number of keys with a stamp. Exact after the restoration.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.core.meta.lock().entries
     }
 
-    /// How many keys of a topic have a stamp.
+    /// Number of keys of a topic with a stamp.
     #[must_use]
     pub fn entries_of(&self, topic: Topic) -> u64 {
         self.core.meta.lock().topics.get(&topic.suffix()).copied().unwrap_or_default()
@@ -176,8 +175,8 @@ impl ShardFence {
         Restored { records, from_start, birth: self.core.meta.lock().birth.clone() }
     }
 
-    /// Reads to the end and takes over what comes, in chunks; how many records. `None` where it turns out that the partition has
-    /// another birth than expected.
+    /// Reads to the end and stores entries in chunks. Returns the number of records, or `None` if the partition has another birth than
+    /// `expected`.
     async fn read(
         &self,
         source: &FencePartition<'_>,
@@ -189,7 +188,7 @@ impl ShardFence {
         let mut chunk = Chunk::default();
         while let Some(received) = reading.next().await.map_err(|error| source.failed(error))? {
             records += 1;
-            match source.line(&received)? {
+            match source.parse(&received)? {
                 FenceRecord::Entry(key, value) => chunk.add(key, value),
                 FenceRecord::Birth(birth) if expected.is_some_and(|expected| expected != birth) => {
                     return Ok(None);
@@ -212,7 +211,7 @@ impl ShardFence {
         Ok(Some(records))
     }
 
-    /// Has a job done, after those called for before.
+    /// Queues a job and returns its result.
     fn run<T, F>(&self, job: F) -> impl Future<Output = Result<T, Error>> + Send + use<T, F>
     where
         T: Send + 'static,
@@ -222,7 +221,7 @@ impl ShardFence {
         let core = Arc::clone(&self.core);
         let job: Job = Box::new(move |core| drop(done.send(job(core))));
         core.jobs.lock().push_back(job);
-        // As many threads come as there are jobs, and each takes the oldest.
+        // One thread per job; each runs the oldest one.
         drop(spawn_blocking(move || core.run_oldest()));
         async move { outcome.await.unwrap_or(Err(Error::Stopped)) }
     }
@@ -230,17 +229,17 @@ impl ShardFence {
 
 type Job = Box<dyn FnOnce(&ShardStore) + Send>;
 
-/// What fence and jobs share.
+/// State that the fence shares with its jobs.
 pub(super) struct ShardStore {
-    place: ShardKeys,
+    keys: ShardKeys,
     opened: Arc<OpenDatabase>,
-    /// As in the store.
+    /// As last committed.
     meta: Mutex<ShardMeta>,
     is_restored: AtomicBool,
     jobs: Mutex<VecDeque<Job>>,
     /// Held by the job that runs.
     turn: Mutex<()>,
-    /// Until the last job is done.
+    /// Held until the last job has finished.
     _claim: OwnedMutexGuard<()>,
 }
 
@@ -248,15 +247,15 @@ impl ShardStore {
     /// Blocks.
     pub(super) fn open(
         cache: &FenceCache,
-        place: ShardKeys,
+        keys: ShardKeys,
         claim: OwnedMutexGuard<()>,
     ) -> Result<Self, Error> {
         let load = || {
             let opened = cache.opened()?;
-            let found = opened.with(|database| database.get(&place.meta()))?;
+            let found = opened.with(|database| database.get(&keys.meta()))?;
             let broken = |error: serde_json::Error| {
                 opened.fail(store::Error::Broken {
-                    action: "read what is known of a shard",
+                    action: "read the metadata of a shard",
                     source: error.into(),
                 })
             };
@@ -265,13 +264,13 @@ impl ShardStore {
             Ok((opened, meta))
         };
         let loaded = match load() {
-            // What cannot be read is made anew, once.
+            // The failed database is reopened once, and recreated if it is corrupt.
             Err(Error::Store { source: Some(_), .. }) => load(),
             loaded => loaded,
         };
         let (opened, meta) = loaded?;
         Ok(Self {
-            place,
+            keys,
             opened,
             meta: Mutex::new(meta),
             is_restored: AtomicBool::new(false),
@@ -289,7 +288,7 @@ impl ShardStore {
         }
     }
 
-    /// Writes entries, count, birth and the position that `moved` makes of the one there is, in one commit.
+    /// Writes entries, counts, birth and position in one commit; `moved` derives the position from the current one.
     fn apply(&self, chunk: Chunk, moved: impl FnOnce(Option<i64>) -> Option<i64>) -> Result<(), Error> {
         let mut meta = self.meta.lock().clone();
         meta.position = moved(meta.position);
@@ -299,7 +298,7 @@ impl ShardStore {
         let mut changes = Vec::with_capacity(chunk.entries.len() + 1);
         for (key, value) in chunk.entries {
             let text = key;
-            let key = self.place.entry(&text);
+            let key = self.keys.entry(&text);
             let was_there = self.opened.with(|database| database.get(&key))?.is_some();
             if was_there != value.is_some() {
                 meta.count(&text, value.is_some());
@@ -309,25 +308,29 @@ impl ShardStore {
                 None => Change::Delete(key),
             });
         }
-        let json = serde_json::to_vec(&meta)
-            .map_err(|error| self.broken("write what is known of a shard", error))?;
-        changes.push(Change::Put(self.place.meta(), json));
+        let json =
+            serde_json::to_vec(&meta).map_err(|error| self.broken("write the metadata of a shard", error))?;
+        changes.push(Change::Put(self.keys.meta(), json));
         self.opened.commit(changes)?;
         *self.meta.lock() = meta;
         Ok(())
     }
 
-    /// Removes everything, what it is good for first.
+    /// Removes all entries; the metadata first, so that a crash leaves no position.
     fn forget(&self) -> Result<(), Error> {
         *self.meta.lock() = ShardMeta::default();
-        self.opened.commit(vec![Change::Delete(self.place.meta())])?;
-        let (from, to) = self.place.entries();
+        self.opened.commit(vec![Change::Delete(self.keys.meta())])?;
+        let (from, to) = self.keys.entries();
         loop {
             let mut removals = Vec::new();
             self.opened.with(|database| {
                 database.visit(&from, &to, &mut |key, _| {
                     removals.push(Change::Delete(key.to_vec()));
-                    if removals.len() < CHUNK { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                    if removals.len() < CHUNK_ENTRIES {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
+                    }
                 })
             })?;
             if removals.is_empty() {
@@ -342,7 +345,7 @@ impl ShardStore {
     }
 }
 
-/// What one commit takes over: the last of each key.
+/// Entries of one commit, the last per key.
 #[derive(Default)]
 struct Chunk {
     entries: HashMap<Bytes, Option<Bytes>>,
@@ -357,11 +360,11 @@ impl Chunk {
     }
 
     fn is_full(&self) -> bool {
-        self.entries.len() >= CHUNK || self.bytes >= CHUNK_BYTES
+        self.entries.len() >= CHUNK_ENTRIES || self.bytes >= CHUNK_BYTES
     }
 }
 
-/// The partition a fence is restored from.
+/// The partition from which a fence is restored.
 struct FencePartition<'a> {
     kafka: &'a Kafka,
     topic: &'a str,
@@ -378,13 +381,13 @@ impl FencePartition<'_> {
         reading.map_err(|error| self.failed(error))
     }
 
-    /// Whether the log is still the one that has this birth before the position. It is the first record there, so that this is
-    /// one fetch; where it was written later, more.
-    async fn begins_with(&self, birth: &str, position: i64) -> Result<bool, Error> {
+    /// Whether the log still has this birth before the position. The birth is the first record, so this takes one fetch, or more if
+    /// it was written later.
+    async fn has_birth(&self, birth: &str, position: i64) -> Result<bool, Error> {
         let assignment =
             Assignment { topic: self.topic.into(), partition: self.shard, start: StartOffset::Earliest };
         let options = ConsumerOptions {
-            prefetch_bytes: BEGINNING_BYTES,
+            prefetch_bytes: BIRTH_FETCH_BYTES,
             connect_limit: self.end.saturating_duration_since(Instant::now()),
             ..ConsumerOptions::default()
         };
@@ -397,7 +400,7 @@ impl FencePartition<'_> {
                 if received.offset >= position {
                     break;
                 }
-                if let FenceRecord::Birth(found) = self.line(&received)? {
+                if let FenceRecord::Birth(found) = self.parse(&received)? {
                     return Ok(found == birth);
                 }
             }
@@ -409,8 +412,8 @@ impl FencePartition<'_> {
         })
     }
 
-    fn line(&self, received: &ConsumerRecord) -> Result<FenceRecord, Error> {
-        record::line(received, self.shard).map_err(|source| Error::Record {
+    fn parse(&self, received: &ConsumerRecord) -> Result<FenceRecord, Error> {
+        record::parse(received, self.shard).map_err(|source| Error::Record {
             topic: self.topic.to_owned(),
             partition: self.shard,
             offset: received.offset,

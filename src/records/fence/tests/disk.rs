@@ -12,7 +12,7 @@ use super::*;
 use crate::store::{self, Change, Database, Visitor};
 
 #[tokio::test]
-async fn a_database_that_cannot_be_opened_is_made_anew() {
+async fn unopenable_database_is_recreated() {
     let bench = Bench::new();
     bench.write_birth(0, "b").await;
     bench.write_entries(0, &[(key(1), stamp(1))]).await;
@@ -37,20 +37,20 @@ async fn a_database_that_cannot_be_opened_is_made_anew() {
 }
 
 #[tokio::test]
-async fn a_directory_that_cannot_be_used_is_named_with_what_to_do() {
+async fn unusable_directory_is_named_with_a_remedy() {
     let home = TempDir::new().unwrap();
     let in_the_way = home.path().join("fence");
     fs::write(&in_the_way, b"a file").unwrap();
 
     let error = Fences::new(in_the_way.clone()).shard(&prefix("p"), 0).await.err().unwrap();
 
-    let told = error.to_string();
-    assert!(told.contains(&*in_the_way.to_string_lossy()) && told.contains("delete the directory"), "{told}");
+    let text = error.to_string();
+    assert!(text.contains(&*in_the_way.to_string_lossy()) && text.contains("delete the directory"), "{text}");
     assert_eq!(fs::read(in_the_way).unwrap(), b"a file", "it is not ours to remove");
 }
 
 #[tokio::test]
-async fn loose_fences_are_tightened_when_they_are_opened() {
+async fn loose_permissions_are_tightened_on_open() {
     use std::os::unix::fs::PermissionsExt as _;
     let bench = Bench::new();
     drop(bench.fences().shard(&prefix("p"), 0).await.unwrap());
@@ -61,7 +61,7 @@ async fn loose_fences_are_tightened_when_they_are_opened() {
         fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
     }
 
-    let _shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+    let _fence = bench.fences().shard(&prefix("p"), 0).await.unwrap();
 
     for path in loose.iter().filter(|path| path.exists()) {
         let mode = path.metadata().unwrap().permissions().mode();
@@ -69,7 +69,7 @@ async fn loose_fences_are_tightened_when_they_are_opened() {
     }
 }
 
-/// The product's store, which fails when told to.
+/// The real store with injected failures.
 #[derive(Debug, Default)]
 struct Failing {
     full: AtomicBool,
@@ -128,7 +128,7 @@ impl Database for Wrapped {
 }
 
 #[tokio::test]
-async fn a_full_disk_ends_every_shelf_and_the_next_ones_go_on_where_they_were() {
+async fn full_disk_fails_all_fences_and_reopened_ones_resume() {
     let bench = Bench::new();
     let disk = Disk::default();
     let fences = Fences::with(bench.home.path().join("fence"), Arc::new(disk.clone()));
@@ -143,7 +143,7 @@ async fn a_full_disk_ends_every_shelf_and_the_next_ones_go_on_where_they_were() 
     let full = fence.put(vec![(key(2), stamp(2))], Some(behind)).await.unwrap_err();
     let later = fence.put(vec![(key(3), stamp(3))], Some(behind + 1)).await.unwrap_err();
     drop(fence);
-    // One that has nothing to do, and so has not noticed, is in nobody's way.
+    // The idle fence has not noticed the failure, and does not block the reopening.
     let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
 
     assert!(matches!(full, Error::Store { source: Some(_), .. }), "{full}");
@@ -155,7 +155,7 @@ async fn a_full_disk_ends_every_shelf_and_the_next_ones_go_on_where_they_were() 
 }
 
 #[tokio::test]
-async fn a_database_that_cannot_be_read_is_made_anew() {
+async fn unreadable_database_is_recreated() {
     let bench = Bench::new();
     let disk = Disk::default();
     let fences = Fences::with(bench.home.path().join("fence"), Arc::new(disk.clone()));
@@ -170,7 +170,7 @@ async fn a_database_that_cannot_be_read_is_made_anew() {
     let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
     let from_start = bench.restore(&mut fence).await;
     drop(fence);
-    // What is known of the shard is read when it is taken.
+    // Opening a shard reads its metadata.
     disk.0.unreadable.store(true, Ordering::Release);
     let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
 
@@ -181,7 +181,7 @@ async fn a_database_that_cannot_be_read_is_made_anew() {
 }
 
 #[tokio::test]
-async fn a_database_that_the_system_refuses_stays_as_it_is() {
+async fn database_refused_by_the_system_is_kept() {
     let bench = Bench::new();
     let disk = Disk::default();
     let directory = bench.home.path().join("fence");
@@ -194,8 +194,8 @@ async fn a_database_that_the_system_refuses_stays_as_it_is() {
     let error = fences.shard(&prefix("p"), 0).await.err().unwrap();
     let fence = fences.shard(&prefix("p"), 0).await.unwrap();
 
-    let told = error.to_string();
-    assert!(told.contains(&*directory.to_string_lossy()) && told.contains("let the worker write"), "{told}");
+    let text = error.to_string();
+    assert!(text.contains(&*directory.to_string_lossy()) && text.contains("let the worker write"), "{text}");
     assert_eq!(error.retry(), Retry::Later);
     assert_eq!(fence.get(&key(1)).unwrap(), Some(stamp(1)));
 }

@@ -1,4 +1,4 @@
-//! Shelves against the in-process cluster.
+//! Fences on the in-process cluster.
 
 mod disk;
 mod reference;
@@ -36,12 +36,12 @@ impl Bench {
         Fences::new(self.home.path().join("fence"))
     }
 
-    /// The topic is deleted and made again: another cluster, since this one cannot delete.
+    /// Recreates the topic, with a new cluster because the embedded one cannot delete topics.
     fn recreate_topic(&mut self) {
         (self.cluster, self.producer) = log();
     }
 
-    /// Writes records and tells the offset behind them.
+    /// Writes records and returns the offset after them.
     async fn write(&self, shard: i32, records: &[(Key, Option<Bytes>)]) -> i64 {
         let send = |(key, value): &(Key, Option<Bytes>)| {
             let record = EncodedRecord {
@@ -81,7 +81,7 @@ fn log() -> (EmbeddedCluster, Producer) {
     let cluster = EmbeddedCluster::start(1).unwrap();
     cluster.create_topic(TOPIC, SHARDS).unwrap();
     let mut settings = cluster.settings();
-    // It keeps 5 MB of a partition, as they were sent.
+    // The embedded cluster keeps 5 MB of a partition, as they were sent.
     settings.producer.insert("compression.type".into(), "lz4".into());
     let producer = Producer::new(&settings, &ProducerOptions::default()).unwrap();
     (cluster, producer)
@@ -110,7 +110,7 @@ fn found(records: u64, from_start: bool, birth: &str) -> Restored {
 }
 
 #[test]
-fn records_read_as_the_documentation_has_them() {
+fn records_match_the_documented_format() {
     let (entry, value) = record(&key("r"), &stamp(12));
     let (birth, id) = birth_record(4, "b-1");
 
@@ -120,7 +120,7 @@ fn records_read_as_the_documentation_has_them() {
 }
 
 #[tokio::test]
-async fn a_partition_that_was_never_taken_has_no_birth() {
+async fn partition_without_an_owner_has_no_birth() {
     let bench = Bench::new();
     let mut fence = bench.fences().shard(&prefix("p"), 0).await.unwrap();
 
@@ -131,7 +131,7 @@ async fn a_partition_that_was_never_taken_has_no_birth() {
 }
 
 #[tokio::test]
-async fn a_shelf_taken_again_reads_only_what_it_has_not_put() {
+async fn reopened_fence_reads_only_what_it_lacks() {
     let bench = Bench::new();
     let fences = bench.fences();
     let mut fence = fences.shard(&prefix("p"), 1).await.unwrap();
@@ -158,7 +158,7 @@ async fn a_shelf_taken_again_reads_only_what_it_has_not_put() {
 }
 
 #[tokio::test]
-async fn a_put_before_the_shelf_is_restored_promises_nothing_about_what_is_below() {
+async fn put_before_restore_sets_no_position() {
     let bench = Bench::new();
     bench.write_birth(0, "b").await;
     bench.write_entries(0, &[(key(1), stamp(1))]).await;
@@ -177,7 +177,7 @@ async fn a_put_before_the_shelf_is_restored_promises_nothing_about_what_is_below
 }
 
 #[tokio::test]
-async fn a_put_before_the_shelf_is_restored_again_leaves_the_position_where_it_was() {
+async fn put_before_a_second_restore_keeps_the_position() {
     let bench = Bench::new();
     let fences = bench.fences();
     bench.write_birth(0, "b").await;
@@ -199,7 +199,7 @@ async fn a_put_before_the_shelf_is_restored_again_leaves_the_position_where_it_w
 }
 
 #[tokio::test]
-async fn what_is_put_is_written_in_order_although_nobody_waits_for_it() {
+async fn puts_are_written_in_order_without_being_awaited() {
     let bench = Bench::new();
     let fences = bench.fences();
     let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
@@ -217,13 +217,13 @@ async fn what_is_put_is_written_in_order_although_nobody_waits_for_it() {
 }
 
 #[tokio::test]
-async fn an_offset_that_the_topic_does_not_have_leads_to_a_reading_from_the_start() {
+async fn position_beyond_the_topic_restores_from_the_start() {
     let bench = Bench::new();
     let fences = bench.fences();
     bench.write_birth(0, "b").await;
     let mut fence = fences.shard(&prefix("p"), 0).await.unwrap();
     bench.restore(&mut fence).await;
-    // As after the end of the log was lost.
+    // As if the end of the log was lost.
     fence.put(vec![(key("lost"), stamp(1))], Some(500)).await.unwrap();
 
     bench.write_entries(0, &[(key(1), stamp(1))]).await;
@@ -235,7 +235,7 @@ async fn an_offset_that_the_topic_does_not_have_leads_to_a_reading_from_the_star
 }
 
 #[tokio::test]
-async fn a_topic_made_again_is_noticed_although_the_offset_fits() {
+async fn recreated_topic_is_detected_although_the_offset_fits() {
     let mut bench = Bench::new();
     let fences = bench.fences();
     bench.write_birth(0, "old").await;
@@ -255,7 +255,7 @@ async fn a_topic_made_again_is_noticed_although_the_offset_fits() {
 }
 
 #[tokio::test]
-async fn another_birth_behind_the_position_leads_to_a_reading_from_the_start() {
+async fn new_birth_after_the_position_restores_from_the_start() {
     let bench = Bench::new();
     let fences = bench.fences();
     bench.write_birth(0, "one").await;
@@ -276,27 +276,27 @@ async fn prefixes_and_shards_do_not_mix() {
     let bench = Bench::new();
     let fences = bench.fences();
     let places = [("p", 0), ("p", 1), ("p.q", 0), ("q", 0), ("p", 256)];
-    let mut shelves = Vec::new();
+    let mut opened = Vec::new();
     for (version, (name, shard)) in (1..).zip(places) {
         let fence = fences.shard(&prefix(name), shard).await.unwrap();
         fence.put(vec![(key("same"), stamp(version)), (key(version), stamp(version))], None).await.unwrap();
-        shelves.push(fence);
+        opened.push(fence);
     }
 
-    for (version, fence) in (1..).zip(&shelves) {
+    for (version, fence) in (1..).zip(&opened) {
         assert_eq!(fence.get(&key("same")).unwrap(), Some(stamp(version)));
         assert_eq!(fence.entries(), 2);
     }
-    // Forgetting one leaves the others.
-    bench.restore(&mut shelves[0]).await;
-    assert_eq!((shelves[0].get(&key("same")).unwrap(), shelves[0].entries()), (None, 0));
-    for (version, fence) in (2..).zip(&shelves[1..]) {
+    // Dropping the entries of one shard keeps the others.
+    bench.restore(&mut opened[0]).await;
+    assert_eq!((opened[0].get(&key("same")).unwrap(), opened[0].entries()), (None, 0));
+    for (version, fence) in (2..).zip(&opened[1..]) {
         assert_eq!(fence.get(&key("same")).unwrap(), Some(stamp(version)));
     }
 }
 
 #[tokio::test]
-async fn a_shard_has_one_shelf_at_a_time() {
+async fn shard_has_one_fence_at_a_time() {
     let bench = Bench::new();
     let fences = bench.fences();
     let first = fences.shard(&prefix("p"), 0).await.unwrap();
@@ -310,7 +310,7 @@ async fn a_shard_has_one_shelf_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_key_too_long_for_the_store_is_kept_all_the_same() {
+async fn keys_too_long_for_the_store_are_kept_apart() {
     let bench = Bench::new();
     let fence = bench.fences().shard(&prefix("p"), 0).await.unwrap();
     let (long, other) = (key("x".repeat(100_000)), key("x".repeat(100_001)));
@@ -321,7 +321,7 @@ async fn a_key_too_long_for_the_store_is_kept_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_removed_entry_is_gone_and_what_is_not_ours_is_passed_over() {
+async fn tombstones_remove_entries_and_other_records_are_skipped() {
     let bench = Bench::new();
     bench.write_birth(0, "b").await;
     bench.write_entries(0, &[(key(1), stamp(1)), (key(2), stamp(2))]).await;
@@ -336,7 +336,7 @@ async fn a_removed_entry_is_gone_and_what_is_not_ours_is_passed_over() {
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_understood_is_named_and_not_passed_over() {
+async fn unparsable_record_is_an_error_that_names_its_offset() {
     let bench = Bench::new();
     bench.write_birth(0, "b").await;
     bench
@@ -354,7 +354,7 @@ async fn a_record_that_cannot_be_understood_is_named_and_not_passed_over() {
 }
 
 #[tokio::test]
-async fn kafka_out_of_reach_is_an_error_that_passes_and_costs_nothing() {
+async fn unreachable_kafka_is_retryable_and_loses_nothing() {
     let bench = Bench::new();
     bench.write_birth(0, "b").await;
     bench.write_entries(0, &[(key(1), stamp(1))]).await;
@@ -372,7 +372,7 @@ async fn kafka_out_of_reach_is_an_error_that_passes_and_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_entries_are_restored_and_counted() {
+async fn hundred_thousand_entries_are_restored_and_counted() {
     const COUNT: u64 = 100_000;
     let bench = Bench::new();
     let fences = bench.fences();
@@ -405,7 +405,7 @@ async fn a_hundred_thousand_entries_are_restored_and_counted() {
 }
 
 #[tokio::test]
-async fn what_is_known_of_a_topic_is_looked_through_in_parts_without_what_is_deleted_or_not_wanted() {
+async fn known_records_are_paged_without_deleted_or_unwanted() {
     let bench = Bench::new();
     let mut fence = bench.fences().shard(&prefix("p"), 0).await.unwrap();
     bench.restore(&mut fence).await;

@@ -1,4 +1,4 @@
-//! Shelves against a model of what they must hold.
+//! A fence compared with a model through random batches and crashes.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,9 @@ impl Random {
     }
 }
 
-/// What the log says, and the steps that lead there: batches are written and then put, or a crash comes between. A crash is the
-/// directory as it stands at that moment, under a worker that goes on: nothing was closed.
+/// Writes batches and puts them, with crashes in between. A crash is a copy of the directory of a running worker: nothing was closed.
 #[tokio::test]
-async fn whatever_comes_between_a_restored_shelf_holds_what_the_log_says() {
+async fn restored_fence_equals_the_log_after_random_crashes() {
     for seed in crate::cycles::seeds("SHELF", 4) {
         let bench = Bench::new();
         let mut random = Random((seed + 1).wrapping_mul(0x9e37_79b9));
@@ -35,16 +34,16 @@ async fn whatever_comes_between_a_restored_shelf_holds_what_the_log_says() {
             let size = random.below(5) + 1;
             let mut batch: Vec<(Key, Stamp)> =
                 (0..size).map(|_| (key(random.below(30)), stamp(random.below(1_000)))).collect();
-            // As in a transaction of ours, a key is in a batch once.
+            // A transaction has each key once.
             batch.sort_by(|one, other| one.0.as_str().cmp(other.0.as_str()));
             batch.dedup_by(|one, other| one.0 == other.0);
             let behind = bench.write_entries(0, &batch).await;
             model.extend(batch.iter().map(|(key, stamp)| (key.as_str().to_owned(), stamp.clone())));
             match random.below(6) {
-                // Put with its offset, or without: the outcome was unknown at first.
+                // Put with its offset, or without as after an unknown outcome.
                 0..=2 => fence.put(batch, Some(behind)).await.unwrap(),
                 3 => fence.put(batch, None).await.unwrap(),
-                // A crash before, while or after it is put.
+                // A crash before, during or after the put.
                 kind => {
                     let put = fence.put(if kind == 4 { batch } else { Vec::new() }, None);
                     if random.below(2) == 0 {

@@ -1,21 +1,20 @@
-//! Pages that come from copies of a list which are behind: they are no cuts of the list while they were asked for, which is what
-//! counting assumes. So a list may be certified though a record that was in it all the time was never shown. Where pages come from
-//! the list itself that never happens.
+//! Pages from lagging replicas break an assumption of counting: their cut is before their request. So a list may be certified although
+//! a record that was always listed was never shown. With pages from the list itself that never happens.
 
 use super::*;
 
-/// Where pages come from.
+/// The origin of pages.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     /// The list itself.
     List,
-    /// One copy, which is always so many pages behind.
+    /// One replica that always lags by this number of pages.
     Copy(usize),
-    /// Several, each at most so many pages behind; any of them answers.
+    /// Several replicas that lag by at most this number of pages; any of them answers.
     Copies(usize),
 }
 
-/// A page as a copy has it.
+/// A page of a replica.
 fn page_of(world: &mut World, copy: Vec<Row>, number: u32, size: u32) -> Seen {
     let list = std::mem::replace(&mut world.list, copy);
     let seen = world.page(number, size, &[], &[]);
@@ -23,7 +22,7 @@ fn page_of(world: &mut World, copy: Vec<Row>, number: u32, size: u32) -> Seen {
     seen
 }
 
-/// Shows a reading the next page: that of a copy, or of the list as it is.
+/// Shows a reading the next page, of a replica or of the list itself.
 fn look(reading: &mut Reading, world: &mut World, copy: Option<&[Row]>) {
     let ReadingStep::Page { number, size, .. } = reading.want() else { panic!("{:?}", reading.verdict()) };
     world.now += 60 * SECOND;
@@ -36,20 +35,21 @@ fn is_certified(reading: &Reading) -> bool {
     reading.verdict().is_some_and(|verdict| verdict.certified)
 }
 
-/// Lists that are certified while records come, and some leave; and those of them that had a record all the time which no page showed.
+/// Number of lists certified while records are added, and with `leaves` deleted; and how many of them had a record that was always
+/// listed and never shown.
 fn judged(source: Source, leaves: bool) -> (u32, u32) {
     let (mut certified, mut deceived) = (0, 0);
     for seed in 0..1_000 {
-        let mut dice = Dice(seed);
-        let rows = 4 + dice.below(6);
+        let mut random = Random(seed);
+        let rows = 4 + random.below(6);
         let mut world = World::of(rows);
-        let size = 2 + u32::try_from(dice.below(2)).unwrap();
+        let size = 2 + u32::try_from(random.below(2)).unwrap();
         let (mut reading, mut past) = (Reading::new(settings(size, 6)), vec![world.list.clone()]);
         while let ReadingStep::Page { number, size, .. } = reading.want() {
-            // A page a minute, so that the margin between clocks is short beside what happens.
+            // One page per minute, so that the clock margin is short compared with the changes.
             world.now += 30 * SECOND;
-            if dice.chance(0.4) {
-                let (place, goes) = (dice.below(1_000), leaves && dice.chance(0.5));
+            if random.chance(0.4) {
+                let (place, goes) = (random.below(1_000), leaves && random.chance(0.5));
                 world.apply(if goes { Change::Delete(place) } else { Change::Insert(place) });
             }
             world.now += 30 * SECOND;
@@ -57,7 +57,7 @@ fn judged(source: Source, leaves: bool) -> (u32, u32) {
             let behind = match source {
                 Source::List => 0,
                 Source::Copy(pages) => pages,
-                Source::Copies(pages) => dice.below(pages + 1),
+                Source::Copies(pages) => random.below(pages + 1),
             };
             let copy = past[past.len().saturating_sub(1 + behind)].clone();
             let seen = page_of(&mut world, copy, number, size);
@@ -73,11 +73,11 @@ fn judged(source: Source, leaves: bool) -> (u32, u32) {
 }
 
 #[test]
-fn a_record_that_has_left_and_that_a_copy_still_shows_takes_the_place_of_one_that_nobody_has_seen() {
+fn deleted_record_on_a_copy_hides_an_unseen_record() {
     let (mut world, mut reading) = (World::of(3), Reading::new(settings(2, 4)));
     let before = world.list.clone();
     look(&mut reading, &mut world, None);
-    // The third record is on the first page from now on, and nothing is on the second.
+    // The third record moves to the first page, and the second page is empty.
     world.apply(Change::Delete(0));
     look(&mut reading, &mut world, None);
     look(&mut reading, &mut world, None);
@@ -87,11 +87,11 @@ fn a_record_that_has_left_and_that_a_copy_still_shows_takes_the_place_of_one_tha
     look(&mut reading, &mut world, Some(&before));
 
     assert!(is_certified(&honest) && honest.has_shown(3));
-    assert!(is_certified(&reading) && !reading.has_shown(3), "it was taken for proved");
+    assert!(is_certified(&reading) && !reading.has_shown(3), "wrongly certified");
 }
 
 #[test]
-fn a_copy_from_before_a_record_came_hides_another_one() {
+fn copy_without_a_new_record_hides_another_record() {
     let (mut world, mut reading) = (World::of(3), Reading::new(settings(2, 4)));
     let before = world.list.clone();
     world.apply(Change::Head);
@@ -105,11 +105,11 @@ fn a_copy_from_before_a_record_came_hides_another_one() {
 }
 
 #[test]
-fn copies_that_are_behind_deceive_and_the_list_itself_never_does() {
+fn lagging_copies_deceive_and_the_list_itself_never_does() {
     for (source, leaves, deceives) in [
         (Source::List, true, false),
         (Source::List, false, false),
-        // Time never goes back on one copy: as long as nothing leaves, what is pushed on comes on a later page.
+        // One replica never goes back in time: without deletions, a record only moves to later pages.
         (Source::Copy(2), false, false),
         (Source::Copy(2), true, true),
         (Source::Copies(4), true, true),

@@ -1,8 +1,8 @@
-//! Readings of lists that change under them, held against the truth.
+//! Readings of lists that change meanwhile, compared with the provider's state.
 
 mod copies;
-mod drawn;
 mod properties;
+mod providers;
 mod rules;
 mod simulation;
 mod traps;
@@ -15,11 +15,11 @@ use super::{counting::interval, *};
 
 const SECOND: i64 = 1_000_000;
 
-/// Numbers that follow from a seed.
+/// Pseudorandom numbers from a seed.
 #[derive(Debug, Clone)]
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -40,7 +40,7 @@ impl Dice {
     }
 }
 
-/// Something that happens to a list. Places are taken modulo what there is.
+/// A change of a list. Places are taken modulo the length.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Head,
@@ -51,7 +51,7 @@ enum Change {
     Update(usize),
 }
 
-/// The provider: a list with its truth.
+/// A simulated provider of one list, with its history.
 #[derive(Debug, Clone)]
 struct World {
     list: Vec<Row>,
@@ -62,11 +62,11 @@ struct World {
     ahead: i64,
     dates: bool,
     totals: bool,
-    /// Gives no more rows than this, whatever is asked for; places are counted by what was asked for.
+    /// Most rows per page. Places still follow the requested size.
     clamp: usize,
     /// Rows of the longest page so far.
     widest: u32,
-    /// What was listed at the cut of each page, by when that was sent.
+    /// Ids listed at the cut of each page, by the time of its request.
     truth: BTreeMap<i64, Vec<u128>>,
 }
 
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// A page, with changes before its cut and behind it, while it is under way.
+    /// Answers a page, with changes before and after its cut.
     fn page(&mut self, number: u32, size: u32, before: &[Change], behind: &[Change]) -> Seen {
         let sent = self.now;
         self.now += SECOND / 3;
@@ -151,14 +151,14 @@ impl World {
         }
     }
 
-    /// What was listed at the cut that a verdict is about.
+    /// Ids listed at the cut of a verdict.
     fn at_cut(&self, marks: &[Seen], verdict: &Certificate, skew: i64) -> &[u128] {
         let cut = (verdict.cut_after.unwrap(), verdict.cut_before.unwrap());
         let page = marks.iter().find(|seen| interval(seen, skew) == cut).expect("the cut is a page's");
         &self.truth[&page.sent]
     }
 
-    /// What was listed at the cut of a certificate and shown by no page.
+    /// Number of ids listed at the cut of a certificate and shown by no page.
     fn missed(&self, marks: &[Seen], reading: &Reading) -> usize {
         let verdict = reading.verdict().unwrap();
         let listed = self.at_cut(marks, &verdict, reading.settings.clock_skew);
@@ -167,7 +167,7 @@ impl World {
 }
 
 impl Reading {
-    /// What is proved, once nothing more is wanted.
+    /// The certificate, once the reading is over.
     fn verdict(&self) -> Option<Certificate> {
         self.complete(Certificate::of_shard("c", RunId::new("r").unwrap(), "l", 0, 0))
     }
@@ -177,8 +177,7 @@ fn settings(page_size: u32, most_passes: u32) -> Settings {
     Settings { page_size, most_passes, filter: None, clock_skew: 300 * SECOND }
 }
 
-/// Reads a list until there is a verdict. `changes` happen between pages, and before and behind the cut of each; between
-/// pages there is a `pause`.
+/// Reads a list to its verdict. `changes` happen between pages, and before and after the cut of each; there is a `pause` between pages.
 fn read(
     world: &mut World,
     settings: Settings,
@@ -189,7 +188,7 @@ fn read(
     while let ReadingStep::Page { number, size, sent_after, .. } = reading.want() {
         assert!(sent_after <= world.now);
         let [between, before, behind] = changes();
-        // Amid the pause: what happens just before or behind a cut is not told apart from it.
+        // In the middle of the pause: a change close to a cut cannot be distinguished from it.
         world.now += pause / 2;
         between.into_iter().for_each(|change| world.apply(change));
         world.now += pause / 2;

@@ -1,4 +1,4 @@
-//! Anything may happen to a list: what is certified has been seen.
+//! Properties under arbitrary changes of a list.
 
 use proptest::{collection::vec, prelude::*};
 
@@ -16,7 +16,7 @@ fn any_change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// What happens between pages, and before and behind their cuts. Most pages are quiet, or nothing would be proved.
+/// Changes between pages, and before and after their cuts. Most pages are quiet, or nothing would be proved.
 fn any_history() -> impl Strategy<Value = Vec<[Vec<Change>; 3]>> {
     let some = || prop_oneof![6 => Just(Vec::new()), 2 => vec(any_change(), 1..3)];
     vec([some(), some(), some()], 0..60)
@@ -34,7 +34,7 @@ fn any_case() -> impl Strategy<Value = Case> {
     let reading = (1_u32..12, 1_u32..7, prop_oneof![Just(0), Just(400 * SECOND)]);
     (world, reading).prop_map(|((rows, ahead, dates, totals, clamp), (size, passes, pause))| {
         let mut world = World::of(rows);
-        // Without `Date` the provider's clock must be as near as the settings say.
+        // Without `Date` the provider's clock must be within the allowed skew.
         let ahead = if dates { ahead } else { ahead % (300 * SECOND) };
         for row in &mut world.list {
             row.changed_at = row.changed_at.map(|at| at + ahead);
@@ -61,7 +61,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
-    fn what_is_certified_has_been_seen(case in any_case(), history in any_history()) {
+    fn certified_lists_were_shown_in_full(case in any_case(), history in any_history()) {
         let (world, reading, marks) = run(case, history);
         let verdict = reading.verdict().unwrap();
 
@@ -72,7 +72,7 @@ proptest! {
     }
 
     #[test]
-    fn the_bound_of_what_is_not_certified_holds_too(case in any_case(), history in any_history()) {
+    fn bound_on_missing_records_holds(case in any_case(), history in any_history()) {
         let (world, reading, marks) = run(case, history);
 
         if let Some(most) = reading.verdict().unwrap().missing_at_most {
@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn a_reading_that_is_restored_at_any_page_comes_to_the_same_verdict(
+    fn restored_reading_reaches_the_same_verdict(
         case in any_case(), history in any_history(), at: prop::sample::Index,
     ) {
         let settings = case.settings.clone();
@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn a_list_that_keeps_still_is_certified_in_two_passes(
+    fn static_list_is_certified_within_two_passes(
         rows in 0_usize..60, size in 1_u32..20, dates: bool, totals: bool,
     ) {
         let mut world = World { dates, totals, ..World::of(rows) };
@@ -115,10 +115,10 @@ proptest! {
 }
 
 #[test]
-fn most_of_the_quiet_half_of_these_cases_is_certified() {
+fn enough_random_cases_are_certified() {
     use proptest::{strategy::ValueTree, test_runner::TestRunner};
 
-    // Otherwise the properties above would say nothing.
+    // Otherwise the properties above would be vacuous.
     let mut runner = TestRunner::deterministic();
     let mut certified = 0;
     for _ in 0..200 {

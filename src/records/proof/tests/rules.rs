@@ -1,4 +1,4 @@
-//! What each rule says, one list at a time.
+//! Each rule of a reading, with small lists.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ fn row(id: u128) -> Row {
     Row { id, version: 1, changed_at: Some(1) }
 }
 
-/// The page that is wanted, with these rows.
+/// The wanted page, with these rows.
 fn wanted(reading: &Reading, rows: Vec<Row>) -> Seen {
     let ReadingStep::Page { number, size, sent_after, .. } = reading.want() else {
         panic!("nothing is wanted")
@@ -28,7 +28,7 @@ fn number_and_size(reading: &Reading) -> (u32, u32) {
     (number, size)
 }
 
-/// Shows pages with these rows, each as the one that is wanted.
+/// Shows pages with these rows, each as the wanted page.
 fn show(reading: &mut Reading, pages: &[Vec<Row>]) {
     for rows in pages {
         let seen = wanted(reading, rows.clone());
@@ -42,7 +42,7 @@ fn reason(reading: &Reading) -> &str {
 }
 
 #[test]
-fn a_short_first_page_is_the_whole_list_once_the_page_behind_its_rows_is_empty() {
+fn short_first_page_is_the_list_if_the_next_page_is_empty() {
     let mut reading = Reading::new(settings(10, 4));
     show(&mut reading, &[rows(1, 3)]);
     assert_eq!(number_and_size(&reading), (2, 3));
@@ -50,7 +50,7 @@ fn a_short_first_page_is_the_whole_list_once_the_page_behind_its_rows_is_empty()
     let behind = Seen { widest: 4, ..wanted(&wide, vec![]) };
     wide.look(&behind).unwrap();
     show(&mut reading, &[vec![]]);
-    assert_eq!(number_and_size(&reading), (1, 10), "the provider may give no more than three rows at once");
+    assert_eq!(number_and_size(&reading), (1, 10), "the provider may limit pages to three rows");
     show(&mut reading, &[rows(1, 3)]);
 
     for (reading, pages, rows) in [(&reading, 3, 6), (&wide, 2, 3)] {
@@ -65,8 +65,8 @@ fn a_short_first_page_is_the_whole_list_once_the_page_behind_its_rows_is_empty()
 }
 
 #[test]
-fn a_short_page_that_changed_while_it_was_checked_proves_nothing() {
-    // The provider gives two rows at once. The list has four, and loses the first two.
+fn short_page_that_changed_during_the_check_proves_nothing() {
+    // The provider limits pages to two rows. The list has four, and loses the first two.
     let mut reading = Reading::new(settings(10, 1));
     show(&mut reading, &[rows(1, 2), vec![], rows(3, 4)]);
 
@@ -74,7 +74,7 @@ fn a_short_page_that_changed_while_it_was_checked_proves_nothing() {
 }
 
 #[test]
-fn the_number_of_the_first_page_does_not_change() {
+fn changed_number_of_the_first_page_voids_the_pass() {
     let mut reading = Reading::new(settings(2, 1));
     let first = Seen { base: Some(0), ..wanted(&reading, rows(1, 2)) };
     reading.look(&first).unwrap();
@@ -87,7 +87,7 @@ fn the_number_of_the_first_page_does_not_change() {
 }
 
 #[test]
-fn an_end_behind_the_verdict_changes_nothing() {
+fn end_after_the_verdict_changes_nothing() {
     let mut reading = Reading::new(settings(10, 4));
     let first = wanted(&reading, rows(1, 3));
     reading.look(&first).unwrap();
@@ -102,7 +102,7 @@ fn an_end_behind_the_verdict_changes_nothing() {
 }
 
 #[test]
-fn a_reading_that_was_ended_from_outside_is_over_again_when_it_is_restored() {
+fn reading_ended_from_outside_stays_ended_when_restored() {
     let mut reading = Reading::new(settings(2, 4));
     let first = wanted(&reading, rows(1, 2));
     reading.look(&first).unwrap();
@@ -116,7 +116,7 @@ fn a_reading_that_was_ended_from_outside_is_over_again_when_it_is_restored() {
 }
 
 #[test]
-fn an_empty_list_is_asked_twice() {
+fn empty_list_is_read_twice() {
     let mut reading = Reading::new(settings(10, 4));
     show(&mut reading, &[vec![]]);
     assert_eq!(number_and_size(&reading), (1, 10));
@@ -136,23 +136,23 @@ fn an_empty_list_is_asked_twice() {
 }
 
 #[test]
-fn a_clamped_size_restarts_the_list_with_what_the_provider_gives() {
+fn clamped_page_size_restarts_the_list_with_that_size() {
     let mut reading = Reading::new(settings(10, 2));
     show(&mut reading, &[rows(1, 4), rows(5, 6)]);
-    assert_eq!(number_and_size(&reading), (1, 10), "once is not believed");
+    assert_eq!(number_and_size(&reading), (1, 10), "seen once, not believed");
     show(&mut reading, &[rows(1, 4), rows(5, 6)]);
     assert_eq!(number_and_size(&reading), (1, 4));
     show(&mut reading, &[rows(1, 4), rows(5, 6), vec![]]);
-    assert_eq!(number_and_size(&reading), (1, 10), "each pass asks for full pages first");
+    assert_eq!(number_and_size(&reading), (1, 10), "each pass requests full pages first");
     show(&mut reading, &[rows(1, 4)]);
 
     let verdict = reading.verdict().unwrap();
     assert_eq!((verdict.certified, verdict.listed), (true, Some(6)));
-    assert_eq!(verdict.passes, 3, "the one that found it out is counted, and takes none away");
+    assert_eq!(verdict.passes, 3, "the pass that detected the limit is extra");
 }
 
 #[test]
-fn a_row_that_comes_between_two_pages_sets_no_page_size() {
+fn row_added_between_two_pages_sets_no_page_size() {
     let mut reading = Reading::new(settings(100, 4));
     show(&mut reading, &[rows(1, 1), rows(2, 2)]);
     assert_eq!(number_and_size(&reading), (1, 100));
@@ -163,7 +163,7 @@ fn a_row_that_comes_between_two_pages_sets_no_page_size() {
 }
 
 #[test]
-fn a_provider_that_always_gives_less_is_given_up() {
+fn provider_that_always_returns_fewer_rows_is_given_up() {
     let mut reading = Reading::new(settings(1_000, 2));
     let mut pages = 0;
     while let ReadingStep::Page { number, size, .. } = reading.want() {
@@ -172,11 +172,11 @@ fn a_provider_that_always_gives_less_is_given_up() {
         pages += 1;
     }
     assert!(pages <= 4 * (2 + MOST_RESTARTS), "{pages}");
-    assert!(reason(&reading).contains("gives"), "{}", reason(&reading));
+    assert!(reason(&reading).contains("the provider returns"), "{}", reason(&reading));
 }
 
 #[test]
-fn a_short_page_with_rows_behind_it_is_read_again() {
+fn short_page_with_rows_behind_it_is_read_again() {
     let mut reading = Reading::new(settings(2, 4));
     show(&mut reading, &[rows(1, 2), rows(3, 3), rows(5, 5)]);
     assert_eq!(number_and_size(&reading), (2, 2));
@@ -186,24 +186,24 @@ fn a_short_page_with_rows_behind_it_is_read_again() {
     assert_eq!(number_and_size(&full), (4, 2));
     show(&mut full, &[vec![]]);
     let (pass, .., listed) = full.progress();
-    assert_eq!((pass, listed), (2, Some(5)), "the page counts as it was last read");
+    assert_eq!((pass, listed), (2, Some(5)), "the last reading of the page counts");
 
     show(&mut reading, &[rows(3, 3)]);
     assert_eq!(reading.progress(), (2, 0, 0, None), "short again voids the pass");
 }
 
 #[test]
-fn what_was_read_after_the_cut_is_not_counted_as_read() {
+fn rows_shown_after_the_cut_do_not_count_as_read() {
     let mut reading = Reading::new(settings(2, 4));
     show(&mut reading, &[rows(1, 2), rows(3, 3), rows(5, 5), rows(3, 4), vec![]]);
 
-    // Record 4 is old, and was shown after the cut, which is that of page 3.
+    // Record 4 is old, and was shown after the cut, which is the cut of page 3.
     assert_eq!(reading.counts[0].numbers(), (4, 2, 1));
     assert_eq!(reading.counts[0].missing(), Some(2));
 }
 
 #[test]
-fn each_thing_that_voids_a_pass_is_told() {
+fn each_cause_of_a_void_pass_is_reported() {
     let mut reading = Reading::new(settings(2, 1));
     let first = wanted(&reading, rows(1, 2));
     reading.look(&first).unwrap();
@@ -211,11 +211,11 @@ fn each_thing_that_voids_a_pass_is_told() {
     let voids: [(Seen, &str); 7] = [
         (
             Seen { answered: second.sent - 1, ..second.clone() },
-            "page 2: our clock went back while it was read",
+            "page 2: our clock went backward while it was read",
         ),
         (Seen { problem: Some("row 2 has no id".into()), ..second.clone() }, "page 2: row 2 has no id"),
-        (Seen { cached: true, ..second.clone() }, "page 2: it lay in a cache on the way"),
-        (Seen { rows: rows(3, 5).into(), ..second.clone() }, "page 2: it has 3 rows, and 2 were asked for"),
+        (Seen { cached: true, ..second.clone() }, "page 2: a cache answered it"),
+        (Seen { rows: rows(3, 5).into(), ..second.clone() }, "page 2: it has 3 rows, but 2 were requested"),
         (
             Seen { rows: vec![row(3), row(3)].into(), ..second.clone() },
             "page 2: row 2 has the id of an earlier one",
@@ -240,7 +240,7 @@ fn each_thing_that_voids_a_pass_is_told() {
 }
 
 #[test]
-fn a_total_that_is_not_what_the_pages_have_voids_the_pass() {
+fn total_that_contradicts_the_pages_voids_the_pass() {
     for (total, last, good) in [
         (Some(3), rows(3, 3), true),
         (Some(4), rows(3, 3), false),
@@ -251,7 +251,7 @@ fn a_total_that_is_not_what_the_pages_have_voids_the_pass() {
         (None, vec![], true),
     ] {
         let mut reading = Reading::new(settings(2, 1));
-        // Totals of other pages are of other moments, and do not matter.
+        // Totals of other pages are from other moments and do not matter.
         let first = Seen { total: Some(77), ..wanted(&reading, rows(1, 2)) };
         reading.look(&first).unwrap();
         let seen = Seen { total, ..wanted(&reading, last) };
@@ -264,7 +264,7 @@ fn a_total_that_is_not_what_the_pages_have_voids_the_pass() {
 }
 
 #[test]
-fn a_page_that_is_not_wanted_or_was_sent_too_early_changes_nothing() {
+fn unwanted_or_early_page_changes_nothing() {
     let mut reading = Reading::new(settings(2, 4));
     let first = wanted(&reading, rows(1, 2));
     reading.look(&first).unwrap();
@@ -274,19 +274,19 @@ fn a_page_that_is_not_wanted_or_was_sent_too_early_changes_nothing() {
     let early = Seen { sent: first.answered - 1, ..second.clone() };
     assert!(reading.look(&early).unwrap_err().starts_with("page 2 was sent too early"));
     let other = Seen { number: 3, ..second.clone() };
-    assert!(reading.look(&other).unwrap_err().ends_with("is wanted, and this is page 3 of size 2"));
+    assert_eq!(reading.look(&other).unwrap_err(), "expected page 2 of size 2, got page 3 of size 2");
     assert_eq!(reading.progress(), before);
     assert!(!reading.has_shown(3));
 
     reading.look(&second).unwrap();
     reading.end("stopped");
-    assert_eq!(reading.look(&second), Err("the list has its verdict".to_owned()));
+    assert_eq!(reading.look(&second), Err("the list already has its verdict".to_owned()));
     assert_eq!(reason(&reading), "stopped");
     assert!(Reading::restore(settings(2, 4), [second]).unwrap_err().starts_with("mark 1"));
 }
 
 #[test]
-fn the_first_page_of_a_pass_is_sent_after_the_end_of_the_one_before() {
+fn next_pass_begins_after_the_last_page_of_the_previous_one() {
     let mut reading = Reading::new(settings(2, 4));
     show(&mut reading, &[rows(1, 2), rows(3, 3)]);
     let last = wanted(&reading, vec![]);
@@ -297,20 +297,20 @@ fn the_first_page_of_a_pass_is_sent_after_the_end_of_the_one_before() {
 }
 
 #[test]
-fn a_reading_grows_until_its_first_pass_has_ended_or_only_what_is_behind_a_short_page_is_asked_for() {
+fn reading_grows_only_during_its_first_pass() {
     let (mut long, mut short) = (Reading::new(settings(2, 4)), Reading::new(settings(10, 4)));
     assert!(long.grows() && short.grows());
 
     show(&mut short, &[rows(1, 3)]);
-    assert!(!short.grows(), "whether anything is behind these rows");
+    assert!(!short.grows(), "the next page only checks whether rows follow");
     show(&mut long, &[rows(1, 2), rows(3, 3)]);
     assert!(long.grows());
     show(&mut long, &[vec![]]);
-    assert!(!long.grows(), "another pass, of what is known");
+    assert!(!long.grows(), "the next pass reads known records");
 }
 
 #[test]
-fn a_record_that_nothing_has_shown_since_the_cut_keeps_the_proof_open() {
+fn record_not_shown_since_the_cut_keeps_the_proof_open() {
     let mut reading = Reading::new(settings(2, 4));
     show(&mut reading, &[rows(1, 2), rows(3, 3), vec![], rows(2, 3)]);
     let cut = reading.counts[0].cut;
@@ -323,9 +323,9 @@ fn a_record_that_nothing_has_shown_since_the_cut_keeps_the_proof_open() {
 }
 
 #[test]
-fn only_what_is_older_than_the_cut_by_the_provider_s_clock_is_found() {
+fn found_needs_a_version_older_than_the_cut() {
     let hour = 3_600 * SECOND;
-    // The provider is an hour ahead; with `Date` that is known, without it the skew must cover it.
+    // The provider's clock is an hour ahead: known with `Date`; without it, the skew must cover it.
     for (date, changed_at, found) in [
         (Some(hour), 1_000 * SECOND + hour - 10 * SECOND, 1),
         (Some(hour), 1_000 * SECOND + hour, 0),
@@ -344,11 +344,11 @@ fn only_what_is_older_than_the_cut_by_the_provider_s_clock_is_found() {
 }
 
 #[test]
-fn more_than_there_were_places_for_proves_nothing() {
+fn more_records_than_places_prove_nothing() {
     let mut reading = Reading::new(settings(2, 2));
     show(&mut reading, &[rows(1, 2), rows(3, 4), rows(5, 5), vec![]]);
     let new = Row { changed_at: None, ..row(7) };
-    // One hole is left, and two records that fill it.
+    // One hole is left, and two records fill it.
     show(&mut reading, &[vec![row(1), new], rows(2, 3)]);
     assert_eq!(reading.counts[0].missing(), Some(1));
     show(&mut reading, &[rows(8, 9)]);
@@ -360,7 +360,7 @@ fn more_than_there_were_places_for_proves_nothing() {
     assert!(!verdict.certified && verdict.missing_at_most > Some(0), "{verdict:?}");
 }
 
-/// A reading of rows that changed after moment 5, with pages of two rows.
+/// A reading of rows that changed after time 5, with two rows per page.
 fn changed() -> Reading {
     Reading::new(Settings { filter: Some(Filter::Changed { after: 5, margin: 2 }), ..settings(2, 2) })
 }
@@ -374,9 +374,9 @@ fn is_filtered(reading: &Reading) -> bool {
 }
 
 #[test]
-fn a_filter_that_agrees_with_the_plain_page_is_used_and_certifies_nothing() {
+fn filter_that_passes_the_check_is_used_but_not_certified() {
     let mut reading = changed();
-    assert!(!is_filtered(&reading), "page 1 is read without it first");
+    assert!(!is_filtered(&reading), "page 1 is read without the filter first");
     show(&mut reading, &[vec![at(1, 9), at(2, 1)]]);
     assert!(is_filtered(&reading));
     let filtered = vec![at(1, 9), at(3, 9)];
@@ -387,13 +387,13 @@ fn a_filter_that_agrees_with_the_plain_page_is_used_and_certifies_nothing() {
     }
 
     let verdict = reading.verdict().unwrap();
-    assert!(!verdict.certified && reading.is_filtered(), "nothing proves what it leaves out");
+    assert!(!verdict.certified && reading.is_filtered(), "the filter may omit rows");
     assert!(verdict.reason.as_ref().is_some_and(|why| why.contains("incremental")), "{verdict:?}");
     assert_eq!((verdict.anomalies.len(), verdict.missing_at_most), (0, None));
 }
 
 #[test]
-fn a_filter_that_nothing_can_be_held_against_is_not_used() {
+fn filter_that_cannot_be_checked_is_not_used() {
     for plain in [vec![at(1, 4), at(2, 1)], vec![at(1, 9), Row { changed_at: None, ..row(2) }]] {
         let mut reading = changed();
         show(&mut reading, &[plain]);
@@ -404,13 +404,13 @@ fn a_filter_that_nothing_can_be_held_against_is_not_used() {
 }
 
 #[test]
-fn a_filter_in_doubt_leads_to_the_whole_list() {
+fn filter_that_fails_the_check_leads_to_the_whole_list() {
     let plain = vec![at(1, 9), at(2, 1)];
     for (filtered, why) in [
-        (vec![vec![], vec![]], "it lets nothing through"),
-        (vec![vec![at(1, 9)], vec![], vec![at(1, 9)]], "nothing through but rows of page 1"),
+        (vec![vec![], vec![]], "the filter returns no rows"),
+        (vec![vec![at(1, 9)], vec![], vec![at(1, 9)]], "only rows of page 1"),
         (vec![vec![at(3, 2)], vec![], vec![at(3, 2)]], "changed earlier"),
-        (vec![vec![at(3, 9)], vec![], vec![at(3, 9)]], "leaves out 1 rows"),
+        (vec![vec![at(3, 9)], vec![], vec![at(3, 9)]], "omits 1 rows"),
     ] {
         let mut reading = changed();
         show(&mut reading, std::slice::from_ref(&plain));
@@ -430,7 +430,7 @@ fn a_filter_in_doubt_leads_to_the_whole_list() {
 }
 
 #[test]
-fn a_filter_that_is_refused_is_left_out() {
+fn rejected_filter_leads_to_the_whole_list() {
     let mut reading = changed();
     show(&mut reading, &[vec![at(1, 9), at(2, 1)]]);
     let refused = Seen::unreadable(1, 2, "answered 400", i64::MAX - 1_000_000);
@@ -440,7 +440,7 @@ fn a_filter_that_is_refused_is_left_out() {
 }
 
 #[test]
-fn a_list_of_one_page_is_read_without_a_filter() {
+fn list_of_one_page_is_read_without_a_filter() {
     let mut reading = changed();
     show(&mut reading, &[rows(1, 1), vec![], rows(1, 1)]);
 
@@ -449,7 +449,7 @@ fn a_list_of_one_page_is_read_without_a_filter() {
 }
 
 #[test]
-fn a_configured_filter_proves_nothing_by_an_empty_answer() {
+fn empty_answer_to_a_configured_filter_proves_nothing() {
     for (row, certified) in [(None, false), (Some(row(1)), true)] {
         let rows: Vec<Row> = row.into_iter().collect();
         let mut reading = Reading::new(Settings { filter: Some(Filter::Configured), ..settings(2, 1) });
@@ -464,7 +464,7 @@ fn a_configured_filter_proves_nothing_by_an_empty_answer() {
     }
 }
 
-/// Pages until there is a verdict.
+/// Number of pages until the verdict.
 fn length(mut reading: Reading, mut page: impl FnMut(u128, u32, u32) -> Vec<Row>) -> (u64, Reading) {
     let mut pages = 0;
     while let ReadingStep::Page { number, size, .. } = reading.want() {
@@ -472,7 +472,7 @@ fn length(mut reading: Reading, mut page: impl FnMut(u128, u32, u32) -> Vec<Row>
         assert!(pages < 20_000, "it does not end");
         let rows = page(u128::from(pages), number, size);
         let mut seen = wanted(&reading, rows);
-        // What is the same is the same, whatever its number.
+        // The content hash depends on the rows only, not on the page number.
         seen.content = seen.rows.iter().fold(7, |hash: u128, row| hash.wrapping_mul(31).wrapping_add(row.id));
         reading.look(&seen).unwrap();
     }
@@ -480,26 +480,26 @@ fn length(mut reading: Reading, mut page: impl FnMut(u128, u32, u32) -> Vec<Row>
 }
 
 #[test]
-fn no_list_is_read_for_ever() {
+fn no_list_is_read_forever() {
     let bounded = |size: u32| Reading { most_pages: 1_000, ..Reading::new(settings(size, 4)) };
 
     let (pages, same) = length(bounded(2), |_, _, _| rows(1, 2));
     assert_eq!((pages, reason(&same)), (8, "page 2: it repeats the page before it"));
 
-    // A size that is not heeded either.
+    // The provider ignores the size too.
     let (pages, _) = length(bounded(10), |_, _, _| rows(1, 5));
     assert!(pages <= 2 + 2 * (4 + u64::from(MOST_RESTARTS)), "{pages}");
 
-    // Its head, whatever is asked for, and that changes all the time.
+    // The provider ignores page numbers, and the first page changes all the time.
     let (pages, ignored) = length(bounded(3), |turn, _, _| vec![row(turn % 2), row(2 + turn % 3), row(9)]);
     assert!(pages <= 4 * u64::from(MOST_FRUITLESS + 6), "{pages}");
-    assert!(reason(&ignored).contains("nothing new"), "{}", reason(&ignored));
+    assert!(reason(&ignored).contains("no new record"), "{}", reason(&ignored));
 
     let (pages, growing) = length(bounded(3), |turn, _, _| rows(turn * 3, turn * 3 + 2));
     assert_eq!(pages, 1_001);
     assert_eq!(reason(&growing), "page 1001: it does not end within 1000 pages");
 
-    // Every other page is short when it is first read.
+    // Every second page is short when it is first read.
     let (pages, _) = length(bounded(3), |turn, number, _| {
         rows(turn * 3, turn * 3 + if number % 2 == 0 && turn % 3 != 1 { 1 } else { 2 })
     });
@@ -511,7 +511,7 @@ fn no_list_is_read_for_ever() {
 }
 
 #[test]
-fn a_verdict_completes_a_certificate() {
+fn verdict_completes_a_certificate() {
     use model::CompanyId;
 
     let mut reading = Reading::new(settings(10, 4));

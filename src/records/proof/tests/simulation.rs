@@ -1,6 +1,7 @@
-//! A thousand records, page by page, while records come, go and move: how often a list is certified, and whether rightly.
+//! Lists of a thousand records that are added, deleted and moved while they are read: how often they are certified, and whether
+//! certificates are right.
 //!
-//! `TRIBUTARY_TEST_CYCLES_SIMULATION` is the number of runs of each cell.
+//! `TRIBUTARY_TEST_CYCLES_SIMULATION` sets the number of runs per cell.
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ enum Place {
     Anywhere,
 }
 
-/// How many of each happen per page.
+/// Rates of changes per page.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
     place: Place,
@@ -27,54 +28,54 @@ struct Cell {
 }
 
 #[derive(Debug, Default)]
-struct Tally {
+struct CertifiedCount {
     certified: u64,
     missed: u64,
-    /// Passes of those that are certified.
+    /// Total passes of the certified runs.
     passes: u64,
 }
 
-fn changes(cell: Cell, dice: &mut Dice) -> Vec<Change> {
+fn changes(cell: Cell, random: &mut Random) -> Vec<Change> {
     let mut changes = Vec::new();
-    if dice.chance(cell.inserts) {
+    if random.chance(cell.inserts) {
         changes.push(match cell.place {
             Place::Tail => Change::Tail,
             Place::Head => Change::Head,
-            Place::Anywhere => Change::Insert(dice.below(usize::MAX)),
+            Place::Anywhere => Change::Insert(random.below(usize::MAX)),
         });
     }
-    if dice.chance(cell.deletes) {
-        changes.push(Change::Delete(dice.below(usize::MAX)));
+    if random.chance(cell.deletes) {
+        changes.push(Change::Delete(random.below(usize::MAX)));
     }
-    if dice.chance(cell.moves) {
-        changes.push(Change::Move(dice.below(usize::MAX), dice.below(usize::MAX)));
+    if random.chance(cell.moves) {
+        changes.push(Change::Move(random.below(usize::MAX), random.below(usize::MAX)));
     }
     changes
 }
 
-fn tally(cell: Cell, seeds: Range<u64>) -> Tally {
-    let mut tally = Tally::default();
+fn certified_count(cell: Cell, seeds: Range<u64>) -> CertifiedCount {
+    let mut count = CertifiedCount::default();
     for seed in seeds {
-        let (mut dice, mut world) = (Dice(seed.wrapping_mul(1_000_003)), World::of(ROWS));
-        // A page a minute, so that the margin between clocks is short beside a pass.
+        let (mut random, mut world) = (Random(seed.wrapping_mul(1_000_003)), World::of(ROWS));
+        // One page per minute, so that the clock margin is short compared with a pass.
         let (reading, marks) = read(&mut world, settings(SIZE, PASSES), 60 * SECOND, || {
-            [changes(cell, &mut dice), Vec::new(), Vec::new()]
+            [changes(cell, &mut random), Vec::new(), Vec::new()]
         });
         let verdict = reading.verdict().unwrap();
         if verdict.certified {
-            tally.certified += 1;
-            tally.passes += u64::try_from(verdict.passes).unwrap();
-            tally.missed += world.missed(&marks, &reading) as u64;
+            count.certified += 1;
+            count.passes += u64::try_from(verdict.passes).unwrap();
+            count.missed += world.missed(&marks, &reading) as u64;
         }
     }
-    tally
+    count
 }
 
-/// Cells, and the share of runs that is certified in each: at least, at most.
+/// Cells, with the least and greatest share of certified runs.
 fn cells() -> impl Iterator<Item = (Cell, f64, f64)> {
     let places = [Place::Tail, Place::Head, Place::Anywhere];
     let drifts = [(0.3, 0.0), (1.0, 0.3)];
-    // Where little is deleted nearly every list is certified; lists that lose more than a few records per pass are not.
+    // With few deletions nearly every list is certified; lists that lose more than a few records per pass are not.
     let deletions = [(0.0, 0.97, 1.0), (0.05, 0.9, 1.0), (0.3, 0.0, 0.4)];
     places.into_iter().flat_map(move |place| {
         drifts.into_iter().flat_map(move |(inserts, moves)| {
@@ -86,42 +87,42 @@ fn cells() -> impl Iterator<Item = (Cell, f64, f64)> {
 }
 
 #[test]
-fn no_certified_run_has_missed_a_record_and_runs_are_certified_as_often_as_they_should() {
+fn certified_runs_miss_nothing_and_are_frequent_enough() {
     let seeds = crate::cycles::seeds("SIMULATION", 20);
     let runs = seeds.end - seeds.start;
     for (cell, least, most) in cells() {
-        let tally = tally(cell, seeds.clone());
-        let share = tally.certified as f64 / runs as f64;
+        let count = certified_count(cell, seeds.clone());
+        let share = count.certified as f64 / runs as f64;
 
-        assert_eq!(tally.missed, 0, "{cell:?}");
-        // What chance leaves of it in so few runs, with other seeds every day: five of its deviations, or three from what is well
-        // above what is usual, and one run.
+        assert_eq!(count.missed, 0, "{cell:?}");
+        // Tolerance for the small number of runs, whose seeds change daily: five standard deviations below, three above because
+        // `most` is well above the usual share, and one run.
         let slack = |deviations: f64, share: f64| {
             (deviations * (share * (1.0 - share) * runs as f64).sqrt() + 1.0) / runs as f64
         };
         let expected = least - slack(5.0, least)..=most + slack(3.0, most);
-        assert!(expected.contains(&share), "{cell:?}: {share}, {tally:?}");
+        assert!(expected.contains(&share), "{cell:?}: {share}, {count:?}");
     }
 }
 
 #[test]
-fn one_pass_misses_records_nearly_always() {
-    // What the proof is for; and without it the test above could not fail.
+fn single_pass_nearly_always_misses_records() {
+    // Shows why a proof is needed, and that the test above could fail.
     let cell = Cell { place: Place::Tail, inserts: 0.3, deletes: 0.3, moves: 0.0 };
     let mut missed = 0;
     for seed in 0..20 {
-        let (mut dice, mut world) = (Dice(seed), World::of(ROWS));
+        let (mut random, mut world) = (Random(seed), World::of(ROWS));
         let (mut seen, mut number) = (std::collections::HashSet::new(), 0);
         loop {
             number += 1;
-            changes(cell, &mut dice).into_iter().for_each(|change| world.apply(change));
+            changes(cell, &mut random).into_iter().for_each(|change| world.apply(change));
             let page = world.page(number, SIZE, &[], &[]);
             seen.extend(page.rows.iter().map(|row| row.id));
             if page.rows.is_empty() {
                 break;
             }
         }
-        // Those that were there from the beginning to the end.
+        // Records that were listed throughout.
         let stayed = |row: &&Row| row.id <= ROWS as u128;
         missed += u32::from(world.list.iter().filter(stayed).any(|row| !seen.contains(&row.id)));
     }

@@ -1,25 +1,25 @@
-//! Rules that look right and are not: each certifies a list with a record that nobody has seen. The rule itself, written once more
-//! and without any cleverness, never does.
+//! Rules that look right but certify a list with a record that was never shown. A naive second implementation of the real rule never
+//! does.
 
 use std::collections::HashSet;
 
 use super::*;
 
-/// How the rule is got wrong.
+/// The mistake in the rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trap {
     None,
-    /// What an earlier pass showed counts as found, though nothing has shown it since.
+    /// Records of earlier passes count as found although no later page shows them.
     FoundBefore,
     /// Passes that together show as many ids as there are rows.
     Union,
-    /// A short first page is the whole list if page 2 of the size asked for is empty.
+    /// A short first page is the whole list if page 2 of the requested size is empty.
     Clamped,
     /// The last page is the cut even if it is full.
     FullLast,
 }
 
-/// When the page was sent at whose cut everything is said to have been seen.
+/// Request time of the page whose cut the rule certifies.
 fn certified(passes: &[Vec<Seen>], size: u32, trap: Trap) -> Option<i64> {
     let ids = |pages: &[Seen]| -> HashSet<u128> {
         pages.iter().flat_map(|seen| seen.rows.iter().map(|row| row.id)).collect()
@@ -57,17 +57,17 @@ fn certified(passes: &[Vec<Seen>], size: u32, trap: Trap) -> Option<i64> {
     })
 }
 
-/// Passes over a small list in turmoil; `None` where one of them does not end as it should.
-fn passes(world: &mut World, size: u32, dice: &mut Dice) -> Option<Vec<Vec<Seen>>> {
+/// Passes over a small list with many changes; `None` if one of them does not end with an empty page.
+fn passes(world: &mut World, size: u32, random: &mut Random) -> Option<Vec<Vec<Seen>>> {
     (0..3)
         .map(|_| {
             let mut pages: Vec<Seen> = Vec::new();
             for number in 1..30 {
-                if dice.chance(0.4) {
-                    let place = dice.below(1_000);
-                    world.apply(match dice.below(4) {
+                if random.chance(0.4) {
+                    let place = random.below(1_000);
+                    world.apply(match random.below(4) {
                         0 => Change::Insert(place),
-                        1 => Change::Move(place, dice.below(1_000)),
+                        1 => Change::Move(place, random.below(1_000)),
                         _ => Change::Delete(place),
                     });
                 }
@@ -84,14 +84,14 @@ fn passes(world: &mut World, size: u32, dice: &mut Dice) -> Option<Vec<Vec<Seen>
         .collect()
 }
 
-/// Runs that a rule certifies, and those among them that have missed a record.
+/// Runs that a rule certifies: rightly, and although a record was missed.
 fn judged(trap: Trap, clamp: usize) -> (u32, u32) {
     let (mut right, mut wrong) = (0, 0);
     for seed in 0..3_000 {
-        let mut dice = Dice(seed);
-        let mut world = World { clamp, ..World::of(4 + dice.below(6)) };
-        let size = 2 + u32::try_from(dice.below(2)).unwrap() + if clamp == usize::MAX { 0 } else { 4 };
-        let Some(passes) = passes(&mut world, size, &mut dice) else { continue };
+        let mut random = Random(seed);
+        let mut world = World { clamp, ..World::of(4 + random.below(6)) };
+        let size = 2 + u32::try_from(random.below(2)).unwrap() + if clamp == usize::MAX { 0 } else { 4 };
+        let Some(passes) = passes(&mut world, size, &mut random) else { continue };
         if let Some(sent) = certified(&passes, size, trap) {
             let seen: HashSet<u128> =
                 passes.iter().flatten().flat_map(|seen| &*seen.rows).map(|row| row.id).collect();
@@ -103,7 +103,7 @@ fn judged(trap: Trap, clamp: usize) -> (u32, u32) {
 }
 
 #[test]
-fn the_rule_itself_never_certifies_what_was_not_seen() {
+fn plain_rule_never_certifies_an_unseen_record() {
     let (right, wrong) = judged(Trap::None, usize::MAX);
 
     assert!(right > 100, "{right}");
@@ -111,25 +111,25 @@ fn the_rule_itself_never_certifies_what_was_not_seen() {
 }
 
 #[test]
-fn what_was_seen_before_the_cut_is_not_found() {
+fn records_shown_only_before_the_cut_are_not_found() {
     assert!(judged(Trap::FoundBefore, usize::MAX).1 > 0);
 }
 
 #[test]
-fn the_union_of_passes_proves_nothing() {
+fn union_of_passes_proves_nothing() {
     assert!(judged(Trap::Union, usize::MAX).1 > 0);
 }
 
 #[test]
-fn a_last_page_that_is_full_is_no_cut() {
+fn full_last_page_is_not_the_cut() {
     assert!(judged(Trap::FullLast, usize::MAX).1 > 0);
 }
 
 #[test]
-fn a_clamped_page_looks_like_the_end_and_is_found_out() {
+fn clamped_page_looks_like_the_end_and_is_detected() {
     assert!(judged(Trap::Clamped, 3).1 > 0);
 
-    // The same provider, the real reading.
+    // The real reading on the same provider.
     for rows in 0..12 {
         let mut world = World { clamp: 3, ..World::of(rows) };
         let (reading, marks) = read(&mut world, settings(6, 4), 0, nothing);

@@ -1,4 +1,4 @@
-//! What follows from a read: something is published, it is read again, it waits in the state topic, or it is given up.
+//! Acts on the answer to a read: publish, retry, park, or give up.
 
 use std::collections::HashMap;
 
@@ -17,17 +17,18 @@ use crate::{
     },
 };
 
-/// A brake counts what was deleted in this time.
-const DAY: i64 = 86_400_000_000;
-/// One in so many of those that may be parked may be of one company; and of those that only wait for their turn.
-const SHARE: usize = 8;
-const BUSY_SHARE: usize = 2;
+/// Period over which the brake counts deletions, in microseconds.
+const BRAKE_PERIOD: i64 = 86_400_000_000;
+/// One company may use 1/8 of [`Rules::most_parked`] for records that may never be readable.
+const PARKED_COMPANY_SHARE: usize = 8;
+/// One company may use 1/2 of [`Rules::most_parked`] for records that only wait for their turn.
+const QUEUED_COMPANY_SHARE: usize = 2;
 
 impl Scheduler {
-    /// What a read has brought, and what is known around it.
+    /// Takes the answer to a read.
     ///
     /// # Errors
-    /// It needs a person; nothing was given up.
+    /// An operator has to act; nothing was given up.
     pub fn read(
         &mut self,
         subject: &Subject,
@@ -39,7 +40,7 @@ impl Scheduler {
         self.queue.ended(&subject.company, now);
         let Some(record) = self.records.get_mut(subject) else { return Ok(()) };
         if row.is_some_and(|row| record.is_contradicted(row, stored)) {
-            // The provider did not go back: reads that show less begin to count anew.
+            // A list row shows the published version, so the provider did not go back.
             record.doubt.not_below();
         }
         let is_found = reading.is_ok();
@@ -50,7 +51,7 @@ impl Scheduler {
         let mut blocked = None;
         if is_found {
             record.doubt.gone_since = None;
-            self.path_answers(subject);
+            self.remember_path(subject);
         }
         if !matches!(
             verdict,
@@ -69,10 +70,9 @@ impl Scheduler {
                 if is_met {
                     self.settle(subject, changes, Outcome::Published);
                 } else {
-                    // Newer than what was published, and not what the event tells of: it is published as what it is, and
-                    // read again.
+                    // Newer than the published version but older than the event: publish it and read again.
                     self.output.report.stale_reads += 1;
-                    self.again(subject, Cause::Floor, judge::LATE, changes, now);
+                    self.retry_later(subject, Cause::Floor, judge::BEHIND_EVENT, changes, now);
                 }
             }
             ReadVerdict::Confirm { change, at } => {
@@ -81,7 +81,7 @@ impl Scheduler {
             ReadVerdict::Settled(outcome) => self.settle(subject, Vec::new(), outcome),
             ReadVerdict::Again(cause, why) => {
                 self.output.report.stale_reads += u64::from(cause == Cause::Floor);
-                self.again(subject, cause, &why, Vec::new(), now);
+                self.retry_later(subject, cause, &why, Vec::new(), now);
             }
             ReadVerdict::Below => self.suspect(subject, now),
             ReadVerdict::Gone => {
@@ -99,13 +99,13 @@ impl Scheduler {
             ReadVerdict::Company { why, wait } => {
                 let Rules { retry_first, retry_longest, .. } = self.rules;
                 self.queue.hold(&subject.company, wait, retry_first, retry_longest, now);
-                self.again(subject, Cause::Unreadable, &why, Vec::new(), now);
+                self.retry_later(subject, Cause::Unreadable, &why, Vec::new(), now);
             }
             ReadVerdict::Everything { why, wait, may_be_alone } => {
                 if may_be_alone && self.is_alone(subject, answers, now) {
-                    self.again(subject, Cause::Unreadable, &why, Vec::new(), now);
+                    self.retry_later(subject, Cause::Unreadable, &why, Vec::new(), now);
                 } else {
-                    self.hold(subject, wait, now);
+                    self.pause_reads(subject, wait, now);
                 }
             }
             ReadVerdict::Blocked(error) => {
@@ -113,24 +113,24 @@ impl Scheduler {
                 blocked = Some(Blocked(*error));
             }
         }
-        // Events without a version that came during the read need another one.
+        // Events without a version that arrived during the read need a later one.
         for Late { wanted, event, settle } in later {
-            self.want(wanted, event, settle, stored, now);
+            self.take_wanted(wanted, event, settle, stored, now);
         }
         blocked.map_or(Ok(()), Err)
     }
 
-    /// Whether a record fails alone: others have been answered since it has failed last, here or elsewhere.
+    /// Whether a record fails alone: other reads, here or elsewhere, were answered since its last failure.
     fn is_alone(&mut self, subject: &Subject, elsewhere: u64, now: i64) -> bool {
-        // Those of this scheduler may count twice: all that matters is whether there are more than before.
+        // Answers to this scheduler may count twice; only growth matters.
         let answers = self.history.answers.saturating_add(elsewhere);
         let Some(record) = self.records.get_mut(subject) else { return false };
         record.tries.failed(answers, self.rules.parked_longest, now)
     }
 
-    /// Nothing can be read for now.
-    fn hold(&mut self, subject: &Subject, wait: Option<i64>, now: i64) {
-        // Others that were under way meanwhile say the same.
+    /// Pauses all reads, because the provider seems to be down.
+    fn pause_reads(&mut self, subject: &Subject, wait: Option<i64>, now: i64) {
+        // Concurrent reads report the same outage: it counts once.
         if now >= self.pause.until {
             self.pause.count = self.pause.count.saturating_add(1);
             let backoff = grown(self.rules.retry_first, self.rules.retry_longest, self.pause.count);
@@ -139,8 +139,8 @@ impl Scheduler {
         self.wait_until(subject, self.pause.until);
     }
 
-    /// That the path of a resource answers is written once.
-    fn path_answers(&mut self, subject: &Subject) {
+    /// Writes once that the by-id path of a resource works.
+    fn remember_path(&mut self, subject: &Subject) {
         if let Some(record) = self.records.get(subject)
             && self.history.paths.insert(subject.resource)
         {
@@ -150,7 +150,7 @@ impl Scheduler {
         }
     }
 
-    /// A read shows less than was published, and so do the events: the provider may have gone back.
+    /// Handles an answer that is below the published version like the events: the provider may have gone back.
     fn suspect(&mut self, subject: &Subject, now: i64) {
         let due = now.saturating_add((self.rules.epoch_confirm / 4).max(1));
         let Some(record) = self.records.get_mut(subject) else { return };
@@ -166,7 +166,7 @@ impl Scheduler {
         }
     }
 
-    /// All events of a record have become something.
+    /// Settles all events of a record.
     fn settle(&mut self, subject: &Subject, changes: Vec<Change>, outcome: Outcome) {
         let Some(record) = self.records.get_mut(subject) else { return };
         record.begin_settling();
@@ -175,9 +175,9 @@ impl Scheduler {
             changes.push(Change::Unpark);
         }
         let settled = record.take_tickets();
-        // An event that was parked is told once more by what becomes of it; the others joined.
-        let is_told = record.parked.is_some() && record.wants.event.origin == Origin::Enrichment;
-        let count = settled.len() + usize::from(is_told);
+        // A parked event gets its final outcome here; the other events have joined it.
+        let counts_event = record.parked.is_some() && record.wants.event.origin == Origin::Enrichment;
+        let count = settled.len() + usize::from(counts_event);
         let outcomes = (0..count).map(|at| if at == 0 { outcome } else { Outcome::Coalesced }).collect();
         let mut entry =
             Entry::new(Some(subject.clone()), Event::clone(&record.wants.event), changes, outcomes);
@@ -185,9 +185,8 @@ impl Scheduler {
         self.output.ready.push_back((entry, settled, Some(AfterCommit::End)));
     }
 
-    /// A read was not enough, or there was none: a little later, or parked, or given up. `changes` are what it has come to all the
-    /// same.
-    pub(super) fn again(
+    /// Repeats a read after a backoff, or parks or gives up the record. `changes` are written in any case.
+    pub(super) fn retry_later(
         &mut self,
         subject: &Subject,
         cause: Cause,
@@ -197,7 +196,7 @@ impl Scheduler {
     ) {
         let rules = &self.rules;
         let Some(record) = self.records.get_mut(subject) else { return };
-        // For as long as nobody was answered, it was not the record that failed.
+        // Time in which no other read was answered does not count toward the horizon.
         let tried = now.saturating_sub(record.wants.since);
         if record.tries.time(tried) >= rules.horizon {
             let (class, gap) = match cause {
@@ -214,13 +213,13 @@ impl Scheduler {
         record.tries.count = record.tries.count.saturating_add(1);
         let wait = match (&record.parked, record.oldest()) {
             (Some(_), None) => grown(rules.parked_first, rules.parked_longest, record.tries.count),
-            // An event holds back its offset, also one of a record that was parked before.
+            // An event that holds back its offset gets short backoffs, even if its record was parked before.
             _ => grown(rules.retry_first, rules.retry_longest, record.tries.count),
         };
         self.write_and_wait(subject, changes, now.saturating_add(wait.max(1)));
     }
 
-    /// A record that does not tell its version is published, if `change` says so, and read once more at `at`.
+    /// Publishes `change` of a record without a version, and reads it once more at `at`.
     fn confirm(&mut self, subject: &Subject, change: Option<Change>, at: i64, now: i64) {
         let Some(record) = self.records.get_mut(subject) else { return };
         record.tries.is_published |= change.is_some();
@@ -231,7 +230,7 @@ impl Scheduler {
         self.write_and_wait(subject, changes, at);
     }
 
-    /// Writes what a read has come to, and has the record read again then.
+    /// Writes `changes`, and reads the record again at `at`.
     fn write_and_wait(&mut self, subject: &Subject, changes: Vec<Change>, at: i64) {
         if changes.is_empty() {
             return self.wait_until(subject, at);
@@ -244,11 +243,11 @@ impl Scheduler {
         self.output.ready.push_back((entry, Vec::new(), Some(AfterCommit::Due(at))));
     }
 
-    /// Makes it wait in the state topic, so that its offsets move on.
+    /// Parks a record in the state topic, so that its offsets move on.
     pub(super) fn park(&mut self, subject: &Subject, cause: Cause, due: i64, mut changes: Vec<Change>) {
-        // One company must not take all the room there is, nor some of them, with what may never be read. What is only waited for,
-        // or for a person, is lost if it is given up: where there is no room left for it, its offset waits.
-        let share = self.rules.most_parked.div_ceil(SHARE);
+        // One company, or a few, must not use all parking space for records that may never be readable. Records that only wait for a
+        // confirmation, their turn or an operator are never given up: without space, their offset waits.
+        let share = self.rules.most_parked.div_ceil(PARKED_COMPANY_SHARE);
         let is_doubtful = matches!(cause, Cause::Floor | Cause::Company | Cause::Unreadable | Cause::Listed);
         let has_too_much = is_doubtful && self.parked_of(&subject.company) >= share;
         let Some(record) = self.records.get_mut(subject) else { return };
@@ -258,11 +257,11 @@ impl Scheduler {
             return self.give_up(subject, "enrich::Unreadable", &why, Outcome::Unreadable, gap, changes);
         }
         record.begin_settling();
-        let (was_parked, is_told) = (record.parked.is_some(), record.is_counted());
+        let (was_parked, was_counted) = (record.parked.is_some(), record.is_counted());
         changes.push(Change::Park(Box::new(record.park_as(subject, cause, due))));
         let settled = record.take_tickets();
-        // One event is told of again by what becomes of it in the end; the others have joined it.
-        let outcome = |at| if at == 0 && !is_told { Outcome::Parked } else { Outcome::Coalesced };
+        // One parked event gets a final outcome later; the others have joined it.
+        let outcome = |at| if at == 0 && !was_counted { Outcome::Parked } else { Outcome::Coalesced };
         let outcomes = (0..settled.len()).map(outcome).collect();
         let event = Event::clone(&record.wants.event);
         let entry = Entry::new(Some(subject.clone()), event, changes, outcomes);
@@ -272,12 +271,12 @@ impl Scheduler {
         }
     }
 
-    /// How many records of a company events have parked.
+    /// Records of a company that events have parked.
     fn parked_of(&self, company: &CompanyId) -> usize {
         self.parked.by_company.get(company).copied().unwrap_or_default()
     }
 
-    /// Gives its event to the dead letters.
+    /// Writes the event to the dead letters and stops reading its record.
     pub(super) fn give_up(
         &mut self,
         subject: &Subject,
@@ -292,26 +291,27 @@ impl Scheduler {
             Failure { stage: PublishStage::Read, class, message: why.to_owned(), causes: Vec::new() };
         changes.push(Change::DeadLetter(failure));
         self.output.given_up.push(subject.clone());
-        // A list shows its rows again.
+        // Rows of lists open no gap: a list shows the row again.
         let gap = gap.filter(|_| record.wants.event.origin == Origin::Enrichment);
         changes.extend(gap.map(|cause| Change::Gap(GapFound::of(cause, subject, &record.wants.event, why))));
         self.settle(subject, changes, outcome);
     }
 
-    /// It is gone for good, unless too much is.
+    /// Publishes a tombstone, unless the brake holds it back.
     fn delete(&mut self, subject: &Subject, stamp: Stamp, entries: u64, now: i64) {
         let resource = subject.resource;
         let allowed = self.rules.brake_count.max((entries as f64 * self.rules.brake_share) as u64);
         let known = self.brakes.get(&resource).copied();
-        // A day on which as many were deleted as may be held nothing back; the next begins anew.
-        let known = known.filter(|(since, count)| *count > allowed || since.saturating_add(DAY) > now);
+        // A count up to the limit expires after a day. A count above the limit stays until an operator raises it.
+        let known =
+            known.filter(|(since, count)| *count > allowed || since.saturating_add(BRAKE_PERIOD) > now);
         let (since, count) = known.unwrap_or((now, 0));
         let is_braked = count >= allowed;
         let count = if is_braked { count.max(allowed.saturating_add(1)) } else { count + 1 };
         let is_news = self.brakes.insert(resource, (since, count)) != Some((since, count));
         let brake = is_news.then_some(Change::Brake { resource, since, count });
         if is_braked {
-            // It does not let go by itself: a person has to look, and to allow more.
+            // Only an operator can release it, by allowing more deletions.
             *self.output.report.braked.entry(resource).or_default() += 1;
             let due = now.saturating_add(self.rules.parked_longest);
             return self.park(subject, Cause::Braked, due, brake.into_iter().collect());
@@ -320,14 +320,14 @@ impl Scheduler {
         self.settle(subject, changes, Outcome::Deleted);
     }
 
-    /// Events that have held their offsets back for too long while their company had other things to read are parked.
+    /// Parks queued records that have held back their offset for too long.
     pub fn park_late(&mut self, now: i64) {
         if now < self.pause.until {
             return;
         }
         let (records, parked, park_after) = (&self.records, &self.parked.by_company, self.rules.park_after);
-        // What only waits for its turn can be read: where there is no room for it, it stays in line, and its offset with it.
-        let most = self.rules.most_parked.div_ceil(BUSY_SHARE);
+        // Queued records are readable. Without parking space they stay queued and hold back their offset.
+        let most = self.rules.most_parked.div_ceil(QUEUED_COMPANY_SHARE);
         let mut taken: HashMap<CompanyId, usize> = HashMap::new();
         let late = |subject: &Subject| {
             let Some(record) = records.get(subject).filter(|record| record.is_late(now, park_after)) else {

@@ -1,4 +1,4 @@
-//! What can be committed, and what is left to do once it is.
+//! Builds batches, and continues with their records after the commit.
 
 use model::Stamp;
 
@@ -6,13 +6,13 @@ use super::{AfterCommit, Scheduler};
 use crate::records::schedule::{Batch, Cause, Change, Entry, Event, Outcome, Subject, judge, pending::Late};
 
 impl Scheduler {
-    /// How many entries can be committed.
+    /// Number of entries that are ready to be committed.
     #[must_use]
     pub fn ready(&self) -> usize {
         self.output.ready.len()
     }
 
-    /// What can be committed now, at most of this weight; one batch at a time.
+    /// Takes the next batch: at most `most` entries and, unless one entry exceeds it, at most `weight` bytes. One batch at a time.
     pub fn batch(&mut self, most: usize, weight: usize) -> Batch {
         let mut batch = Batch::default();
         let mut taken = 0;
@@ -23,8 +23,8 @@ impl Scheduler {
             }
             taken += heavy;
             let Some((entry, settled, after)) = self.output.ready.pop_front() else { break };
-            for (lane, ticket) in settled {
-                self.offsets.settle(lane, ticket);
+            for (resource, ticket) in settled {
+                self.offsets.settle(resource, ticket);
             }
             if let (Some(subject), Some(after)) = (&entry.subject, after) {
                 self.output.committing.push((subject.clone(), after));
@@ -35,19 +35,19 @@ impl Scheduler {
         batch
     }
 
-    /// The batch is committed; `stored` tells what the fence has of a record since, `refused` which records were given to the dead
-    /// letters in the place of what was to be written.
+    /// Continues after the commit of the batch. `refused` are the records that Kafka rejected and that became dead letters; `stored`
+    /// reads the fence as of the commit.
     pub fn committed(&mut self, refused: &[Subject], stored: &dyn Fn(&Subject) -> Option<Stamp>, now: i64) {
         for (subject, after) in std::mem::take(&mut self.output.committing) {
             let Some(record) = self.records.get_mut(&subject) else { continue };
             let later = record.take_later();
             match after {
                 AfterCommit::Due(at) if !refused.contains(&subject) => {
-                    // What was published without its own version is read again in its time, unless more was told of it.
+                    // A record published without a version keeps its second read, unless a new event needs an earlier one.
                     let is_unsure = record.tries.is_published && later.is_empty();
                     for Late { wanted, event, settle } in later {
                         if judge::is_above(wanted.floor.as_ref(), stored(&subject).as_ref()) {
-                            // The provider goes on beyond what was published: it did not go back.
+                            // An event above the published version contradicts a regression.
                             record.doubt.below_since = None;
                         }
                         record.join(wanted, event, settle, now);
@@ -58,14 +58,14 @@ impl Scheduler {
                         if !was_parked {
                             self.count_parked(&subject);
                         }
-                        // What was committed may be less, in the place of what the row asks for: that is written again.
+                        // The commit may have replaced the row's entry in the state topic by an older request: write it again.
                         self.park(&subject, Cause::Listed, now, Vec::new());
                         continue;
                     }
                     let (is_held, cause) = (record.oldest().is_some(), record.suspected_cause());
                     let soon = now.saturating_add(self.rules.retry_first);
                     match cause.filter(|_| is_held && at > soon) {
-                        // Whether the provider went back takes its time: the offset does not wait for it.
+                        // Confirming a regression takes long; park it so that the offset moves on.
                         Some(cause) => self.park(&subject, cause, at, Vec::new()),
                         None => {
                             self.wait_until(&subject, if is_held && !is_unsure { at.min(soon) } else { at });
@@ -77,7 +77,7 @@ impl Scheduler {
                     if let Some(parked) = &record.parked {
                         self.forget_parked(&subject.company, parked.is_counted);
                     }
-                    // Those of a record that was refused are settled with it.
+                    // A rejected record settles its remaining events too.
                     for settle in record.take_tickets() {
                         let event = Event::clone(&record.wants.event);
                         self.settle_event(event, settle, Vec::new(), Outcome::Coalesced);
@@ -85,11 +85,11 @@ impl Scheduler {
                     let stored = stored(&subject);
                     match record.take_row() {
                         Some(row) if judge::is_above(row.floor.as_ref(), stored.as_ref()) => {
-                            // What was settled meanwhile is less; that it waits is written again.
-                            let subject = self.take_up(*row);
+                            // The committed version is older than the row: write its entry in the state topic again.
+                            let subject = self.insert_parked(*row);
                             self.park(&subject, Cause::Listed, now, Vec::new());
                         }
-                        // It is there already; that it waits may have been written after what has settled it.
+                        // The row is satisfied, but its entry in the state topic may be newer than the commit: remove it.
                         Some(row) => {
                             let entry = Entry::new(
                                 Some(subject.clone()),
@@ -102,7 +102,7 @@ impl Scheduler {
                         None => {}
                     }
                     for Late { wanted, event, settle } in later {
-                        self.want(wanted, event, settle, stored.as_ref(), now);
+                        self.take_wanted(wanted, event, settle, stored.as_ref(), now);
                     }
                 }
             }

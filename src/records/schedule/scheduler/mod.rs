@@ -1,4 +1,4 @@
-//! Everything that one shard has under way.
+//! The records that one shard has to read, and their events.
 
 mod after_read;
 mod commit;
@@ -12,56 +12,56 @@ use super::{
     Cause, Change, Companies, CompanyState, Entry, Event, Outcome, Parked, ReadRequest, Rules, Subject,
     Wanted, judge,
     offsets::Offsets,
-    pending::{LastTimes, Late, ListedVersion, PendingRecord, Settle, State},
+    pending::{LastTimes, Late, ListedVersion, PendingRecord, State, TopicTicket},
     queue::FairQueue,
 };
 use crate::publish::{Failure, PublishStage};
 
-/// Positions that may be open for each record that may be: several events join one read.
-const POSITIONS: usize = 10;
+/// Open offsets per record of [`Rules::most_open`]: several events join one read.
+const OFFSETS_PER_RECORD: usize = 10;
 
-/// A read to begin.
+/// A read to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextRead {
-    /// What to read.
+    /// The record to read.
     pub subject: Subject,
-    /// Whether somebody waits for it, or it only looks whether the provider went back.
+    /// Priority at the provider: lower for reads of snapshots and for checks for a version regression.
     pub priority: api::Priority,
-    /// The trace of the event behind it.
+    /// Trace of the event that caused it.
     pub trace: Option<Traceparent>,
-    /// Whether an event says that it is deleted: then who says that it is gone matters.
+    /// Whether an event reports a delete; then the source of a "not found" answer matters.
     pub is_delete: bool,
 }
 
-/// What is known around a read that has ended.
+/// Context of an answered read.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReadContext<'a> {
-    /// What the fence has of the record by now.
+    /// Current fence entry of the record.
     pub stored: Option<&'a Stamp>,
-    /// Records of its resource.
+    /// Records of its resource in this shard.
     pub entries: u64,
-    /// What the provider has answered to whoever asks it beside this scheduler; it only grows. Answers to this scheduler may be among them.
+    /// Number of provider answers to other readers. It only grows, and may include answers to this scheduler.
     pub answers: u64,
-    /// The last row of a list that shows the record, where one is known.
+    /// The last list row that shows the record, if known.
     pub row: Option<&'a ListedVersion>,
-    /// Whether the by-id path of its resource is known to be served, beside what this scheduler remembers.
+    /// Whether the by-id path of its resource is known to work from elsewhere.
     pub path_answers: bool,
 }
 
-/// Why a shard cannot go on without a person.
+/// The error that stops a shard until an operator acts.
 #[derive(Debug)]
 pub struct Blocked(pub api::Error);
 
-/// What became of a record while its batch was committed.
+/// What to do with a record after its batch was committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AfterCommit {
-    /// Nothing is left to do.
+    /// Remove it.
     End,
-    /// It is read again then.
+    /// Read it again at this time.
     Due(i64),
 }
 
-/// See the module's head.
+/// See the documentation of the parent module.
 #[derive(Debug)]
 pub struct Scheduler {
     rules: Rules,
@@ -74,15 +74,15 @@ pub struct Scheduler {
     output: SchedulerOutput,
     parked: ParkedCounts,
     history: ReadHistory,
-    /// Deletes of the day, by resource: since when, and how many.
+    /// Deletions by resource: start of the count, and number.
     brakes: BTreeMap<AccountingResource, (i64, u64)>,
 }
 
-/// Records that wait, by when they are due.
+/// Waiting records by due time.
 #[derive(Debug, Default)]
 struct DueQueue {
     waiting: BTreeMap<(i64, u64), Subject>,
-    /// Tells apart records that are due at the same time.
+    /// Separates records that are due at the same time.
     number: u64,
 }
 
@@ -92,7 +92,7 @@ impl DueQueue {
         self.waiting.keys().next().map(|(at, _)| *at)
     }
 
-    /// The state of a record that waits from now on.
+    /// Adds a record and returns its state.
     fn insert(&mut self, subject: &Subject, at: i64) -> State {
         self.number += 1;
         self.waiting.insert((at, self.number), subject.clone());
@@ -103,62 +103,62 @@ impl DueQueue {
         self.waiting.remove(&(at, number));
     }
 
-    /// The first record that is due.
+    /// Takes the first record that is due.
     fn pop(&mut self, now: i64) -> Option<Subject> {
         let first = self.waiting.first_entry().filter(|first| first.key().0 <= now)?;
         Some(first.remove())
     }
 }
 
-/// Nothing is read until then.
+/// The pause of all reads during an outage.
 #[derive(Debug)]
 struct Pause {
     until: i64,
-    /// Pauses in a row, which grow longer.
+    /// Consecutive pauses, for the backoff.
     count: u32,
 }
 
-/// What the scheduler has decided and its owner has not taken or committed yet.
+/// Decisions that the caller has not taken or committed yet.
 #[derive(Debug, Default)]
 struct SchedulerOutput {
-    /// Settled, and not in a batch yet.
-    ready: VecDeque<(Entry, Vec<Settle>, Option<AfterCommit>)>,
-    /// In the batch that is being committed.
+    /// Entries for the next batches, with the offsets that they settle.
+    ready: VecDeque<(Entry, Vec<TopicTicket>, Option<AfterCommit>)>,
+    /// Records of the batch in flight.
     committing: Vec<(Subject, AfterCommit)>,
     report: SchedulerReport,
-    /// Records that went to the dead letters, for the lists that asked for them.
+    /// Records that were given up, for the lists that asked for them.
     given_up: Vec<Subject>,
 }
 
-/// How many records are parked.
+/// Numbers of parked records.
 #[derive(Debug, Default)]
 struct ParkedCounts {
     all: usize,
-    /// Those that events have parked. What rows of lists ask for is bounded by the reader of the lists.
+    /// Parked by events. The reader of lists limits those that list rows ask for.
     by_events: usize,
-    /// Those that events have parked, by company.
+    /// Parked by events, by company.
     by_company: HashMap<CompanyId, usize>,
 }
 
-/// What is remembered of reads that are over.
+/// Facts about past reads.
 #[derive(Debug, Default)]
 struct ReadHistory {
-    /// Reads that were answered, whatever the answer was: a record that fails while others are answered fails alone.
+    /// Reads with any answer at all. A record that fails while this grows fails alone.
     answers: u64,
-    /// When records were read last, for the window.
+    /// Last reads, for [`Rules::window`].
     recent: LastTimes,
-    /// When records were last read to see whether the provider went back.
+    /// Last checks for a version regression, for [`Rules::look_back`].
     looked: LastTimes,
-    /// Resources whose by-id path has answered.
+    /// Resources whose by-id path has returned a record.
     paths: BTreeSet<AccountingResource>,
 }
 
-/// What somebody should be told of.
+/// Counts since the last report.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SchedulerReport {
-    /// Reads that showed less than their events had told of.
+    /// Reads that returned an older version than their events report.
     pub stale_reads: u64,
-    /// Deletes that were held back, by resource.
+    /// Deletes that the brake held back, by resource.
     pub braked: BTreeMap<AccountingResource, u64>,
 }
 
@@ -180,33 +180,33 @@ impl Scheduler {
         }
     }
 
-    /// What an owner before has parked.
+    /// Adds a record that a previous owner of the shard parked.
     pub fn adopt(&mut self, parked: Parked) {
         let due = parked.due;
-        let subject = self.take_up(parked);
+        let subject = self.insert_parked(parked);
         self.wait_until(&subject, due);
     }
 
-    /// What becomes of it is the caller's to say.
-    fn take_up(&mut self, parked: Parked) -> Subject {
+    /// Adds a parked record; the caller has to set its state.
+    fn insert_parked(&mut self, parked: Parked) -> Subject {
         let (subject, record) = PendingRecord::adopted(parked);
         self.records.insert(subject.clone(), record);
         self.count_parked(&subject);
         subject
     }
 
-    /// What a row of a list has asked for, and the state topic has since.
+    /// Adds the request of a list row that was written to the state topic.
     pub fn adopt_row(&mut self, parked: Parked, now: i64) {
         let Some(record) = self.records.get_mut(&parked.subject) else { return self.adopt(parked) };
         if let State::Settling { row, .. } = &mut record.state {
-            // Whether what is being committed is as much is seen once it is.
+            // The commit decides whether the row is satisfied.
             *row = Some(Box::new(parked));
             return;
         }
         let (subject, was_parked, was_suspected) =
             (parked.subject.clone(), record.parked.is_some(), record.is_suspected());
         record.join_row(parked, now);
-        // It was to be looked at again much later.
+        // A suspected record waits for long; the row is a reason to read it soon.
         if let (&State::Due { at, number }, true) = (&record.state, was_suspected) {
             self.due.remove(at, number);
             self.wait_until(&subject, at.min(now.saturating_add(self.rules.retry_first)));
@@ -216,7 +216,7 @@ impl Scheduler {
         }
     }
 
-    /// What a row asks for, together with what waits already: the state topic has one record of both.
+    /// Merges the request of a row with a waiting record, because the state topic has one entry for both.
     #[must_use]
     pub fn merged(&self, mut parked: Parked) -> Parked {
         if let Some(record) = self.records.get(&parked.subject) {
@@ -225,27 +225,26 @@ impl Scheduler {
                     (record.wants.floor.clone(), Event::clone(&record.wants.event));
             }
             parked.since = parked.since.min(record.wants.since);
-            // That it was below is over: the row is above what was published.
+            // `below_since` stays empty: the row is above the published version.
             (parked.deleted, parked.gone_since) = (record.wants.deleted.clone(), record.doubt.gone_since);
         }
         parked
     }
 
-    /// Whether reads of a record have shown less than was published.
+    /// Whether reads of a record have shown an older version than the published one.
     #[must_use]
     pub fn is_suspected(&self, subject: &Subject) -> bool {
         self.records.get(subject).is_some_and(|record| record.is_suspected())
     }
 
-    /// A row of a list shows as much of a record as was published: the provider did not go back. Reads that show less begin to
-    /// count anew.
+    /// Clears the suspicion of a version regression, because a list row shows the published version.
     pub fn not_below(&mut self, subject: &Subject) {
         let Some(record) = self.records.get_mut(subject).filter(|record| record.is_suspected()) else {
             return;
         };
         record.doubt.not_below();
         match (&record.state, &record.parked) {
-            // Whoever is next must not find it suspected.
+            // The next owner of the shard must not adopt the suspicion.
             (&State::Due { at, number }, Some(parked)) => {
                 let cause = parked.cause;
                 self.due.remove(at, number);
@@ -255,21 +254,21 @@ impl Scheduler {
                 let own = self.output.ready.iter_mut().map(|(entry, ..)| entry);
                 own.filter(|entry| entry.subject.as_ref() == Some(subject)).for_each(Entry::not_below);
             }
-            // What it becomes is written.
+            // The next write of its state includes the change.
             (State::Due { .. } | State::Queued | State::Reading { .. }, _) => {}
         }
     }
 
-    /// Whether a record that a row has asked for is still to be published. One whose reads show less than was published is not: as
-    /// much as the row shows was, and whether the provider went back is found out without it, which may take hours.
+    /// Whether a list has to wait for a record that one of its rows asked for. It does not wait for a suspected record: its row is
+    /// published already, and confirming a regression may take hours.
     #[must_use]
     pub fn owes(&self, subject: &Subject) -> bool {
-        // A row that came while something else was being committed may ask for more than that was.
+        // A row that arrived during a commit may ask for a newer version.
         let has_row = |record: &PendingRecord| matches!(record.state, State::Settling { row: Some(_), .. });
         self.records.get(subject).is_some_and(|record| !record.is_suspected() || has_row(record))
     }
 
-    /// Records that rows of a list have asked for, and that wait in the state topic since.
+    /// Parked records that rows of a list asked for.
     #[must_use]
     pub fn asked_by_lists(&self, resource: AccountingResource, company: Option<&CompanyId>) -> Vec<Subject> {
         let is_asked = |(subject, record): &(&Subject, &PendingRecord)| {
@@ -282,8 +281,8 @@ impl Scheduler {
         self.records.iter().filter(is_asked).map(|(subject, _)| subject.clone()).collect()
     }
 
-    /// A row of a list shows less than was published: it is looked at whether the provider went back, now and then. Nobody waits for
-    /// it, so it is not kept: the next reading shows the same.
+    /// Schedules a check for a version regression, at most every [`Rules::look_back`], because a list row shows an older version than
+    /// the published one. It is not persisted: the next reading of the list shows the row again.
     pub fn look_back(&mut self, wanted: Wanted, event: Event, now: i64) {
         let subject = wanted.subject.clone();
         let may_look =
@@ -296,72 +295,72 @@ impl Scheduler {
         self.wait_until(&subject, now);
     }
 
-    /// A by-id path that has answered before.
+    /// Adds a by-id path that returned a record for a previous owner.
     pub fn adopt_path(&mut self, resource: AccountingResource) {
         self.history.paths.insert(resource);
     }
 
-    /// Whether the by-id path of a resource has answered before.
+    /// Whether the by-id path of a resource has returned a record.
     #[must_use]
     pub fn knows_path(&self, resource: AccountingResource) -> bool {
         self.history.paths.contains(&resource)
     }
 
-    /// What has been deleted of a resource since then.
+    /// Restores the deletion count of a resource.
     pub fn adopt_brake(&mut self, resource: AccountingResource, since: i64, count: u64) {
         self.brakes.insert(resource, (since, count));
     }
 
-    /// Whether no more events should be handed over.
+    /// Whether no more events may be passed to [`Scheduler::take`].
     #[must_use]
     pub fn is_full(&self) -> bool {
         let (open, _) = self.counts();
         open + self.output.ready.len() >= self.rules.most_open
             || self.parked.by_events >= self.rules.most_parked
-            || self.offsets.open_positions() >= POSITIONS * self.rules.most_open
+            || self.offsets.open_positions() >= OFFSETS_PER_RECORD * self.rules.most_open
     }
 
-    /// Records under way, without those that are parked, and those.
+    /// Numbers of records: not parked, and parked.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         (self.records.len().saturating_sub(self.parked.all), self.parked.all)
     }
 
-    /// Records that went to the dead letters since this was asked last.
+    /// Takes the records that were given up since the last call.
     #[must_use]
     pub fn take_given_up(&mut self) -> Vec<Subject> {
         std::mem::take(&mut self.output.given_up)
     }
 
-    /// What somebody should be told of, since this was last asked.
+    /// Takes the counts since the last call.
     pub fn take_report(&mut self) -> SchedulerReport {
         std::mem::take(&mut self.output.report)
     }
 
-    /// When the delivery came that holds back an offset for the longest time.
+    /// When the oldest delivery was received whose offset is held back.
     #[must_use]
     pub fn oldest(&self) -> Option<i64> {
         self.records.values().filter_map(PendingRecord::oldest).min()
     }
 
-    /// Takes the next event of a lane; `next` is the offset behind it, `stored` what the fence has of its record.
+    /// Takes the next event of a topic; `next` is the offset after it, `stored` the fence entry of its record.
     pub fn take(
         &mut self,
-        lane: AccountingResource,
+        resource: AccountingResource,
         next: i64,
         request: ReadRequest,
         event: Event,
         stored: Option<&Stamp>,
         now: i64,
     ) {
-        let settle = (lane, self.offsets.open(lane, next));
+        let settle = (resource, self.offsets.open(resource, next));
         match request {
             ReadRequest::Nothing => self.settle_event(event, settle, Vec::new(), Outcome::Filtered),
             ReadRequest::Unusable(class, message) => {
                 let failure = Failure { stage: PublishStage::Read, class, message, causes: Vec::new() };
                 self.settle_event(event, settle, vec![Change::DeadLetter(failure)], Outcome::DeadLettered);
             }
-            ReadRequest::Wanted(wanted) => self.want(wanted, event, settle, stored, now),
+            ReadRequest::Wanted(wanted) => self.take_wanted(wanted, event, settle, stored, now),
             ReadRequest::Lost(gap) => {
                 let entry = Entry::new(None, event, vec![Change::Gap(gap)], Vec::new());
                 self.output.ready.push_back((entry, vec![settle], None));
@@ -369,28 +368,35 @@ impl Scheduler {
         }
     }
 
-    fn settle_event(&mut self, event: Event, settle: Settle, changes: Vec<Change>, outcome: Outcome) {
+    fn settle_event(&mut self, event: Event, settle: TopicTicket, changes: Vec<Change>, outcome: Outcome) {
         let entry = Entry::new(None, event, changes, vec![outcome]);
         self.output.ready.push_back((entry, vec![settle], None));
     }
 
-    fn want(&mut self, wanted: Wanted, event: Event, settle: Settle, stored: Option<&Stamp>, now: i64) {
+    fn take_wanted(
+        &mut self,
+        wanted: Wanted,
+        event: Event,
+        settle: TopicTicket,
+        stored: Option<&Stamp>,
+        now: i64,
+    ) {
         let subject = wanted.subject.clone();
         match self.records.entry(subject.clone()) {
             hash_map::Entry::Occupied(mut known) => {
                 let record = known.get_mut();
-                // What is being read may be from before an event whose version nobody knows: that one is left for the next read.
+                // The answer in flight may predate an event without a version: that event needs the next read.
                 let later = match &mut record.state {
                     State::Reading { later, .. } if wanted.floor.is_none() => Some(later),
                     State::Settling { later, .. } => Some(later),
                     _ => None,
                 };
                 if let Some(later) = later {
-                    // Whether it is settled by what is being committed is seen once that is.
+                    // After the read or commit it is compared with the result.
                     later.push(Late { wanted, event, settle });
                     return;
                 }
-                // What the state topic has waits for as much: the offset may move on.
+                // The parked request covers it, so the offset may move on.
                 if record.covers(&wanted) {
                     self.settle_event(event, settle, Vec::new(), Outcome::Coalesced);
                     return;
@@ -398,10 +404,10 @@ impl Scheduler {
                 let is_above = judge::is_above(wanted.floor.as_ref(), stored);
                 record.join(wanted, event, settle, now);
                 if is_above {
-                    // The provider goes on beyond what was published: it did not go back.
+                    // An event above the published version contradicts a regression.
                     record.doubt.below_since = None;
                 }
-                // What waits because a read was not enough need not wait that long: something has happened.
+                // A new event is a reason to read earlier.
                 let soon = now.saturating_add(self.rules.retry_first);
                 if let State::Due { at, number } = record.state
                     && at > soon
@@ -409,7 +415,7 @@ impl Scheduler {
                     let cause = record.suspected_cause();
                     self.due.remove(at, number);
                     match cause {
-                        // Whether the provider went back takes its time: the offset does not wait for it.
+                        // Confirming a regression takes long; park it so that the offset moves on.
                         Some(cause) => self.park(&subject, cause, at, Vec::new()),
                         None => self.wait_until(&subject, soon),
                     }
@@ -439,7 +445,7 @@ impl Scheduler {
         }
     }
 
-    /// When there may be something to read that nobody tells of; `None` where everything waits for somebody.
+    /// When to call [`Scheduler::next_read`] again; `None` until the next call that adds work.
     #[must_use]
     pub fn wake_at(&self) -> Option<i64> {
         let due = self.due.next_at();
@@ -448,14 +454,14 @@ impl Scheduler {
         first.map(|at| at.max(self.pause.until)).into_iter().chain(in_line).min()
     }
 
-    /// Whether there is a read to begin.
+    /// Whether [`Scheduler::next_read`] may return a read.
     #[must_use]
     pub fn has_reads(&self, now: i64) -> bool {
         let is_due = self.due.next_at().is_some_and(|at| at <= now);
         now >= self.pause.until && (is_due || !self.queue.is_empty())
     }
 
-    /// The next read to begin, if there is one: the companies take turns. It is under way until [`Scheduler::read`] tells of it.
+    /// The next read to start, if any; companies take turns. It is in flight until [`Scheduler::read`] is called with its result.
     pub fn next_read(&mut self, companies: &dyn Companies, now: i64) -> Option<NextRead> {
         if now < self.pause.until {
             return None;
@@ -471,7 +477,7 @@ impl Scheduler {
                 self.queue.ended(&subject.company, now);
                 continue;
             };
-            // A company that is deleted is not listed: its own record is asked for all the same.
+            // A deleted company is not listed, but its own record must be read to confirm the delete.
             let is_own = subject.resource == AccountingResource::Companies;
             let needs_company = subject.in_company || (is_own && record.wants.deleted.is_none());
             let state = if needs_company { companies.state(&subject.company) } else { CompanyState::Known };
@@ -489,13 +495,13 @@ impl Scheduler {
                 return Some(NextRead { subject, priority, trace, is_delete });
             }
             self.queue.ended(&subject.company, now);
-            self.without_company(&subject, state, companies, now);
+            self.company_unavailable(&subject, state, companies, now);
         }
         None
     }
 
-    /// Its company is not one of those that can be read, as far as is known.
-    fn without_company(
+    /// Handles a record whose company is not known to the list of companies.
+    fn company_unavailable(
         &mut self,
         subject: &Subject,
         state: CompanyState,
@@ -504,14 +510,14 @@ impl Scheduler {
     ) {
         let Some(record) = self.records.get(subject) else { return };
         match state {
-            // A company may be told of before a list shows it.
+            // An event of a new company may arrive before a list shows the company.
             CompanyState::Absent { since }
                 if since > record.wants.since.saturating_add(self.rules.parked_first) =>
             {
-                let what = "the list of companies, read twice some time after the event came, does not show its company";
+                let what = "its company is not in the list of companies, which was read again after the event arrived";
                 self.give_up(subject, "enrich::Foreign", what, Outcome::Foreign, None, Vec::new());
             }
-            // The list is being read, and mostly soon: nothing else is waited for. Where it is not, the offset moves on.
+            // The list is usually read soon. If not, park the record so that the offset moves on.
             CompanyState::Unread => {
                 companies.ask();
                 if record.is_late(now, self.rules.park_after) {
@@ -523,12 +529,13 @@ impl Scheduler {
             }
             CompanyState::Absent { .. } | CompanyState::Known => {
                 companies.ask();
-                self.again(subject, Cause::Company, "its company is not known", Vec::new(), now);
+                let why = "its company is not in the list of companies";
+                self.retry_later(subject, Cause::Company, why, Vec::new(), now);
             }
         }
     }
 
-    /// A record is parked from now on.
+    /// Counts a record that was parked.
     fn count_parked(&mut self, subject: &Subject) {
         self.parked.all += 1;
         let Some(record) = self.records.get_mut(subject) else { return };
@@ -542,7 +549,7 @@ impl Scheduler {
         }
     }
 
-    /// A record that was parked is no more.
+    /// Uncounts a record that is no longer parked.
     fn forget_parked(&mut self, company: &CompanyId, was_counted: bool) {
         self.parked.all = self.parked.all.saturating_sub(1);
         if !was_counted {

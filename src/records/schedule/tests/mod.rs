@@ -1,12 +1,12 @@
-//! What becomes of events, and of their offsets.
+//! Outcomes of events, and their offsets.
 
-mod alone;
-mod back;
 mod companies;
-mod deleting;
-mod lives;
+mod deletes;
+mod failures;
+mod regression;
 mod rows;
-mod untold;
+mod simulation;
+mod unversioned;
 
 use std::{
     cell::Cell,
@@ -24,7 +24,7 @@ use provider::api::{self, Acted, AnsweredBy, Endpoint};
 use super::*;
 
 const SECOND: i64 = 1_000_000;
-const LANE: AccountingResource = AccountingResource::Charges;
+const RESOURCE: AccountingResource = AccountingResource::Charges;
 
 pub(crate) fn rules() -> Rules {
     Rules {
@@ -46,9 +46,9 @@ pub(crate) fn rules() -> Rules {
     }
 }
 
-struct Everybody(Cell<u32>);
+struct AllKnown(Cell<u32>);
 
-impl Companies for Everybody {
+impl Companies for AllKnown {
     fn state(&self, _: &CompanyId) -> CompanyState {
         CompanyState::Known
     }
@@ -58,8 +58,8 @@ impl Companies for Everybody {
     }
 }
 
-fn everybody() -> Everybody {
-    Everybody(Cell::new(0))
+fn all_known() -> AllKnown {
+    AllKnown(Cell::new(0))
 }
 
 fn subject_of(resource: AccountingResource, id: &str) -> Subject {
@@ -68,7 +68,7 @@ fn subject_of(resource: AccountingResource, id: &str) -> Subject {
 }
 
 fn subject(id: &str) -> Subject {
-    subject_of(LANE, id)
+    subject_of(RESOURCE, id)
 }
 
 fn event(id: &str) -> Event {
@@ -113,8 +113,8 @@ fn gone() -> api::Error {
     error(404, api::Cause::NotFound { by: AnsweredBy::Api })
 }
 
-/// A scheduler and what was committed of it.
-struct Life {
+/// A scheduler and everything it has committed.
+struct TestShard {
     scheduler: Scheduler,
     fences: BTreeMap<Subject, Stamp>,
     published: Vec<(Subject, Stamp)>,
@@ -124,14 +124,14 @@ struct Life {
     outcomes: Vec<Outcome>,
     offset: i64,
     paths: BTreeSet<AccountingResource>,
-    /// What the provider has answered to others.
+    /// Provider answers to other readers.
     elsewhere: u64,
-    /// What a list has shown of the record last.
+    /// The last list row of the record.
     row: Option<ListedVersion>,
     now: i64,
 }
 
-impl Life {
+impl TestShard {
     fn new() -> Self {
         Self {
             scheduler: Scheduler::new(rules()),
@@ -149,7 +149,7 @@ impl Life {
         }
     }
 
-    /// What was not committed is forgotten.
+    /// Restarts with committed state only.
     fn crash(&mut self) {
         self.scheduler = Scheduler::new(rules());
         self.parked.values().for_each(|parked| self.scheduler.adopt(parked.clone()));
@@ -161,7 +161,7 @@ impl Life {
             ReadRequest::Wanted(wanted) => self.fences.get(&wanted.subject).cloned(),
             _ => None,
         };
-        self.scheduler.take(LANE, next, asked, event(name), stored.as_ref(), self.now);
+        self.scheduler.take(RESOURCE, next, asked, event(name), stored.as_ref(), self.now);
     }
 
     fn read(&mut self, subject: &Subject, reading: Result<Bytes, api::Error>) -> Result<(), Blocked> {
@@ -172,7 +172,7 @@ impl Life {
     }
 
     fn ask(&mut self) -> Option<NextRead> {
-        self.scheduler.next_read(&everybody(), self.now)
+        self.scheduler.next_read(&all_known(), self.now)
     }
 
     fn commit(&mut self) {
@@ -206,13 +206,13 @@ impl Life {
         self.scheduler.committed(&[], &|subject| fences.get(subject).cloned(), self.now);
     }
 
-    /// Lets time pass until something is due, and reads it with this answer; how often.
+    /// Advances time up to `end` and answers each read with `answer`. Returns the number of reads.
     fn until(&mut self, end: i64, answer: impl Fn(i64) -> Result<Bytes, api::Error>) -> u32 {
         let mut reads = 0;
         loop {
             while let Some(ask) = self.ask() {
                 reads += 1;
-                assert!(reads < 10_000, "it reads all the time");
+                assert!(reads < 10_000, "the scheduler never stops reading");
                 self.read(&ask.subject, answer(self.now)).unwrap();
             }
             while self.scheduler.ready() > 0 {
@@ -227,253 +227,253 @@ impl Life {
 }
 
 #[test]
-fn several_events_of_a_record_become_one_read_and_all_their_offsets_move() {
-    let mut life = Life::new();
+fn events_of_one_record_share_a_read_and_all_offsets_move() {
+    let mut shard = TestShard::new();
     for (next, floor) in [(1, 1), (2, 2), (3, 3)] {
-        life.take(next, wanted(subject("r"), floor, false), "e");
+        shard.take(next, wanted(subject("r"), floor, false), "e");
     }
 
-    let ask = life.ask().unwrap();
-    assert!(life.ask().is_none(), "one at a time");
-    life.read(&ask.subject, Ok(json("r", 3))).unwrap();
-    life.commit();
+    let ask = shard.ask().unwrap();
+    assert!(shard.ask().is_none(), "one at a time");
+    shard.read(&ask.subject, Ok(json("r", 3))).unwrap();
+    shard.commit();
 
-    assert_eq!(life.published, [(subject("r"), stamp(0, 3, Rank::ById, false))]);
-    assert_eq!(life.outcomes, [Outcome::Published, Outcome::Coalesced, Outcome::Coalesced]);
-    assert_eq!(life.offset, 3);
-    // Within the window the next one waits.
-    life.take(4, wanted(subject("r"), 4, false), "e");
-    assert!(life.ask().is_none());
-    life.now += SECOND;
-    assert!(life.ask().is_some());
+    assert_eq!(shard.published, [(subject("r"), stamp(0, 3, Rank::ById, false))]);
+    assert_eq!(shard.outcomes, [Outcome::Published, Outcome::Coalesced, Outcome::Coalesced]);
+    assert_eq!(shard.offset, 3);
+    // A further read waits for the window.
+    shard.take(4, wanted(subject("r"), 4, false), "e");
+    assert!(shard.ask().is_none());
+    shard.now += SECOND;
+    assert!(shard.ask().is_some());
 }
 
-/// When what entries settle began, of those that write a record.
-fn begun(batch: &Batch) -> Vec<Option<i64>> {
+/// `first_at` of the entries that write a record.
+fn first_times(batch: &Batch) -> Vec<Option<i64>> {
     batch.entries.iter().filter(|entry| entry.stamp().is_some()).map(|entry| entry.first_at).collect()
 }
 
 #[test]
-fn a_record_counts_from_the_first_of_the_events_that_it_settles_and_from_none_that_it_does_not() {
-    let mut life = Life::new();
+fn first_at_is_the_earliest_event_once_all_are_settled() {
+    let mut shard = TestShard::new();
     for (next, happened_at) in [(1_i64, 70), (2, 50), (3, 90)] {
         let event = Arc::new(Source { happened_at, ..(*event("e")).clone() });
         let floor = u64::try_from(next).unwrap();
-        life.scheduler.take(LANE, next, wanted(subject("r"), floor, false), event, None, life.now);
+        shard.scheduler.take(RESOURCE, next, wanted(subject("r"), floor, false), event, None, shard.now);
     }
-    let ask = life.ask().unwrap();
-    life.read(&ask.subject, Ok(json("r", 2))).unwrap();
-    assert_eq!(begun(&life.scheduler.batch(10, 1 << 20)), [None], "the last is open");
-    life.fences.insert(subject("r"), stamp(0, 2, Rank::ById, false));
-    life.scheduler.committed(&[], &|_| Some(stamp(0, 2, Rank::ById, false)), life.now);
+    let ask = shard.ask().unwrap();
+    shard.read(&ask.subject, Ok(json("r", 2))).unwrap();
+    assert_eq!(first_times(&shard.scheduler.batch(10, 1 << 20)), [None], "version 3 is still open");
+    shard.fences.insert(subject("r"), stamp(0, 2, Rank::ById, false));
+    shard.scheduler.committed(&[], &|_| Some(stamp(0, 2, Rank::ById, false)), shard.now);
 
-    life.now += SECOND;
-    let ask = life.ask().unwrap();
-    life.read(&ask.subject, Ok(json("r", 3))).unwrap();
+    shard.now += SECOND;
+    let ask = shard.ask().unwrap();
+    shard.read(&ask.subject, Ok(json("r", 3))).unwrap();
 
-    assert_eq!(begun(&life.scheduler.batch(10, 1 << 20)), [Some(50)]);
+    assert_eq!(first_times(&shard.scheduler.batch(10, 1 << 20)), [Some(50)]);
 }
 
 #[test]
-fn a_delete_counts_from_its_event_also_for_the_next_owner_and_what_a_list_asks_for_from_none() {
-    let mut life = Life::new();
-    life.paths.insert(LANE);
-    life.fences.insert(subject("r"), stamp(0, 4, Rank::ById, false));
-    life.crash();
-    let told = Arc::new(Source { happened_at: 60, ..(*event("e")).clone() });
-    let stored = life.fences.get(&subject("r"));
-    life.scheduler.take(LANE, 1, wanted(subject("r"), 5, true), told, stored, life.now);
-    life.until(life.now + SECOND, |_| Err(gone()));
-    life.crash();
+fn delete_keeps_its_event_time_across_owners_and_rows_have_none() {
+    let mut shard = TestShard::new();
+    shard.paths.insert(RESOURCE);
+    shard.fences.insert(subject("r"), stamp(0, 4, Rank::ById, false));
+    shard.crash();
+    let delete = Arc::new(Source { happened_at: 60, ..(*event("e")).clone() });
+    let stored = shard.fences.get(&subject("r"));
+    shard.scheduler.take(RESOURCE, 1, wanted(subject("r"), 5, true), delete, stored, shard.now);
+    shard.until(shard.now + SECOND, |_| Err(gone()));
+    shard.crash();
     let listed = Arc::new(Source { origin: Origin::Snapshot, ..(*event("row")).clone() });
-    let row = Parked { subject: subject("s"), event: listed, ..life.parked[&subject("r")].clone() };
-    life.scheduler.adopt_row(Parked { deleted: None, gone_since: None, ..row }, life.now);
+    let row = Parked { subject: subject("s"), event: listed, ..shard.parked[&subject("r")].clone() };
+    shard.scheduler.adopt_row(Parked { deleted: None, gone_since: None, ..row }, shard.now);
 
-    life.now += 2 * rules().tombstone_confirm;
-    while let Some(ask) = life.ask() {
+    shard.now += 2 * rules().tombstone_confirm;
+    while let Some(ask) = shard.ask() {
         let answer = if ask.subject == subject("r") { Err(gone()) } else { Ok(json("s", 5)) };
-        life.read(&ask.subject, answer).unwrap();
+        shard.read(&ask.subject, answer).unwrap();
     }
 
-    let mut begun = begun(&life.scheduler.batch(10, 1 << 20));
-    begun.sort_unstable();
-    assert_eq!(begun, [None, Some(60)]);
+    let mut started = first_times(&shard.scheduler.batch(10, 1 << 20));
+    started.sort_unstable();
+    assert_eq!(started, [None, Some(60)]);
 }
 
 #[test]
-fn an_event_without_a_version_is_not_settled_by_a_read_that_began_before_it_came() {
+fn unversioned_event_is_not_settled_by_an_earlier_read() {
     for fails in [false, true] {
-        let mut life = Life::new();
-        life.take(1, wanted(subject("r"), 1, false), "first");
-        let ask = life.ask().unwrap();
-        life.take(2, unversioned(subject("r"), false), "second");
-        life.take(3, unversioned(subject("r"), false), "third");
+        let mut shard = TestShard::new();
+        shard.take(1, wanted(subject("r"), 1, false), "first");
+        let ask = shard.ask().unwrap();
+        shard.take(2, unversioned(subject("r"), false), "second");
+        shard.take(3, unversioned(subject("r"), false), "third");
 
         let answer = if fails { Err(error(400, api::Cause::Refused)) } else { Ok(json("r", 1)) };
-        life.read(&ask.subject, answer).unwrap();
-        while life.scheduler.ready() > 0 {
-            life.commit();
+        shard.read(&ask.subject, answer).unwrap();
+        while shard.scheduler.ready() > 0 {
+            shard.commit();
         }
-        assert_eq!(life.offset, if fails { 0 } else { 1 });
-        let reads = life.until(life.now + 2 * SECOND, |_| Ok(json("r", 2)));
+        assert_eq!(shard.offset, if fails { 0 } else { 1 });
+        let reads = shard.until(shard.now + 2 * SECOND, |_| Ok(json("r", 2)));
 
-        assert_eq!((reads, life.offset), (1, 3), "{fails}");
-        assert_eq!(life.published.last(), Some(&(subject("r"), stamp(0, 2, Rank::ById, false))));
-        assert_eq!(life.scheduler.counts(), (0, 0));
+        assert_eq!((reads, shard.offset), (1, 3), "{fails}");
+        assert_eq!(shard.published.last(), Some(&(subject("r"), stamp(0, 2, Rank::ById, false))));
+        assert_eq!(shard.scheduler.counts(), (0, 0));
     }
 }
 
 #[test]
-fn an_event_without_a_version_that_comes_before_its_read_begins_is_settled_by_it() {
-    let mut life = Life::new();
-    life.take(1, unversioned(subject("r"), false), "first");
-    life.take(2, unversioned(subject("r"), false), "second");
+fn unversioned_event_before_the_read_is_settled_by_it() {
+    let mut shard = TestShard::new();
+    shard.take(1, unversioned(subject("r"), false), "first");
+    shard.take(2, unversioned(subject("r"), false), "second");
 
-    let reads = life.until(life.now + SECOND, |_| Ok(json("r", 1)));
+    let reads = shard.until(shard.now + SECOND, |_| Ok(json("r", 1)));
 
-    assert_eq!((reads, life.offset, life.published.len()), (1, 2, 1));
+    assert_eq!((reads, shard.offset, shard.published.len()), (1, 2, 1));
 }
 
 #[test]
-fn an_offset_waits_for_those_before_it() {
-    let mut life = Life::new();
-    life.take(1, wanted(subject("slow"), 1, false), "slow");
-    life.take(2, wanted(subject("fast"), 1, false), "fast");
-    life.take(3, ReadRequest::Nothing, "nothing");
-    let (slow, fast) = (life.ask().unwrap(), life.ask().unwrap());
+fn offset_waits_for_all_before_it() {
+    let mut shard = TestShard::new();
+    shard.take(1, wanted(subject("slow"), 1, false), "slow");
+    shard.take(2, wanted(subject("fast"), 1, false), "fast");
+    shard.take(3, ReadRequest::Nothing, "nothing");
+    let (slow, fast) = (shard.ask().unwrap(), shard.ask().unwrap());
 
-    life.read(&fast.subject, Ok(json("fast", 1))).unwrap();
-    life.commit();
-    assert_eq!(life.offset, 0);
-    life.read(&slow.subject, Ok(json("slow", 1))).unwrap();
-    life.commit();
+    shard.read(&fast.subject, Ok(json("fast", 1))).unwrap();
+    shard.commit();
+    assert_eq!(shard.offset, 0);
+    shard.read(&slow.subject, Ok(json("slow", 1))).unwrap();
+    shard.commit();
 
-    assert_eq!((life.offset, life.published.len()), (3, 2));
+    assert_eq!((shard.offset, shard.published.len()), (3, 2));
 }
 
 #[test]
-fn of_two_subjects_of_one_key_in_a_batch_the_older_is_not_written_after_the_newer() {
-    // The id of the tenant is that of a company too.
+fn batch_never_writes_older_after_newer_for_one_key() {
+    // A tenant and a company share an id.
     let by_tenant = Subject { in_company: false, ..subject("r") };
     assert_eq!(by_tenant.fence_key(), subject("r").fence_key());
     for (first, second, written) in [(7, 5, &["7"][..]), (5, 7, &["5", "7"][..])] {
-        let mut life = Life::new();
-        life.take(1, wanted(subject("r"), first, false), "first");
-        life.take(2, wanted(by_tenant.clone(), second, false), "second");
-        while let Some(ask) = life.ask() {
+        let mut shard = TestShard::new();
+        shard.take(1, wanted(subject("r"), first, false), "first");
+        shard.take(2, wanted(by_tenant.clone(), second, false), "second");
+        while let Some(ask) = shard.ask() {
             let number = if ask.subject.in_company { first } else { second };
-            life.read(&ask.subject, Ok(json("r", number))).unwrap();
+            shard.read(&ask.subject, Ok(json("r", number))).unwrap();
         }
 
-        let mut batch = life.scheduler.batch(10, 1 << 20);
+        let mut batch = shard.scheduler.batch(10, 1 << 20);
         let gone_back = batch.compare_again(|_| Ok::<_, Infallible>(None), |_, _| false).unwrap();
 
         let stamps = batch.entries.iter().filter_map(Entry::stamp);
         let versions: Vec<String> = stamps.map(|stamp| stamp.version.to_string()).collect();
         assert_eq!(versions, written);
-        assert_eq!((gone_back, batch.offsets), (Vec::new(), vec![(LANE, 2)]), "its event is settled");
+        assert_eq!((gone_back, batch.offsets), (Vec::new(), vec![(RESOURCE, 2)]), "its event is settled");
     }
 }
 
 #[test]
-fn a_read_that_is_behind_is_published_as_what_it_is_and_the_event_stays_open() {
-    let mut life = Life::new();
-    life.take(1, wanted(subject("r"), 5, false), "e");
-    let begun = life.now;
+fn read_below_the_event_is_published_and_event_stays_open() {
+    let mut shard = TestShard::new();
+    shard.take(1, wanted(subject("r"), 5, false), "e");
+    let started = shard.now;
 
-    let reads = life.until(begun + 20 * SECOND, |_| Ok(json("r", 3)));
+    let reads = shard.until(started + 20 * SECOND, |_| Ok(json("r", 3)));
 
-    assert_eq!(life.published, [(subject("r"), stamp(0, 3, Rank::ById, false))]);
+    assert_eq!(shard.published, [(subject("r"), stamp(0, 3, Rank::ById, false))]);
     assert!((4..12).contains(&reads), "{reads}");
-    // It does not hold back others for ever.
-    assert_eq!((life.offset, life.parked.len()), (1, 1));
-    let end = life.now + 100 * SECOND;
-    life.until(end, |_| Ok(json("r", 6)));
-    assert_eq!(life.published.last(), Some(&(subject("r"), stamp(0, 6, Rank::ById, false))));
-    assert!(life.parked.is_empty() && life.scheduler.counts() == (0, 0));
+    // It is parked and does not hold back later offsets.
+    assert_eq!((shard.offset, shard.parked.len()), (1, 1));
+    let end = shard.now + 100 * SECOND;
+    shard.until(end, |_| Ok(json("r", 6)));
+    assert_eq!(shard.published.last(), Some(&(subject("r"), stamp(0, 6, Rank::ById, false))));
+    assert!(shard.parked.is_empty() && shard.scheduler.counts() == (0, 0));
 }
 
 #[test]
-fn what_is_never_reached_is_a_dead_letter_and_a_gap_at_the_horizon() {
-    let mut life = Life::new();
-    life.take(1, wanted(subject("late"), 5, false), "late");
-    life.take(2, wanted(subject("lost"), 5, false), "lost");
-    let end = life.now + 2 * rules().horizon;
+fn unread_record_is_a_dead_letter_and_a_gap_at_the_horizon() {
+    let mut shard = TestShard::new();
+    shard.take(1, wanted(subject("late"), 5, false), "late");
+    shard.take(2, wanted(subject("lost"), 5, false), "lost");
+    let end = shard.now + 2 * rules().horizon;
 
-    life.until(end, |_| Err(error(400, api::Cause::Refused)));
+    shard.until(end, |_| Err(error(400, api::Cause::Refused)));
 
-    let letters: BTreeSet<_> = life.letters.iter().cloned().collect();
+    let letters: BTreeSet<_> = shard.letters.iter().cloned().collect();
     assert_eq!(
         letters,
         [("late".into(), "enrich::Unreadable"), ("lost".into(), "enrich::Unreadable")].into()
     );
-    assert!(life.gaps.iter().all(|gap| gap.cause == GapCause::Unreadable) && life.gaps.len() == 2);
-    let given_up: BTreeSet<Subject> = life.scheduler.take_given_up().into_iter().collect();
-    assert_eq!(given_up.len(), 2, "who asked for them is told: {given_up:?}");
-    assert_eq!(life.scheduler.take_given_up(), []);
-    assert!(life.parked.is_empty() && life.published.is_empty());
+    assert!(shard.gaps.iter().all(|gap| gap.cause == GapCause::Unreadable) && shard.gaps.len() == 2);
+    let given_up: BTreeSet<Subject> = shard.scheduler.take_given_up().into_iter().collect();
+    assert_eq!(given_up.len(), 2, "lists learn of both: {given_up:?}");
+    assert_eq!(shard.scheduler.take_given_up(), []);
+    assert!(shard.parked.is_empty() && shard.published.is_empty());
 }
 
 #[test]
-fn an_old_event_is_looked_into_once_and_then_only_counted() {
-    let mut life = Life::new();
-    life.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
+fn stale_event_triggers_one_read_then_is_only_counted() {
+    let mut shard = TestShard::new();
+    shard.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
     for next in 1..=20 {
-        life.take(next, wanted(subject("r"), 3, false), "e");
-        let end = life.now + SECOND;
-        let reads = life.until(end, |_| Ok(json("r", 9)));
+        shard.take(next, wanted(subject("r"), 3, false), "e");
+        let end = shard.now + SECOND;
+        let reads = shard.until(end, |_| Ok(json("r", 9)));
         assert_eq!(reads, u32::from(next == 1));
     }
-    life.take(21, wanted(subject("r"), 9, false), "e");
-    life.commit();
+    shard.take(21, wanted(subject("r"), 9, false), "e");
+    shard.commit();
 
-    assert_eq!((life.offset, life.published.len()), (21, 0));
-    assert_eq!(life.outcomes.last(), Some(&Outcome::Duplicate));
+    assert_eq!((shard.offset, shard.published.len()), (21, 0));
+    assert_eq!(shard.outcomes.last(), Some(&Outcome::Duplicate));
 }
 
 #[test]
-fn an_event_of_a_record_that_is_parked_holds_back_its_offset_no_longer_than_any_other() {
-    let mut life = Life::new();
-    life.take(1, wanted(subject("r"), 5, false), "first");
+fn event_of_a_parked_record_holds_its_offset_no_longer() {
+    let mut shard = TestShard::new();
+    shard.take(1, wanted(subject("r"), 5, false), "first");
     let refused = |_: i64| Err(error(400, api::Cause::Refused));
-    life.until(life.now + 12 * SECOND, refused);
-    assert_eq!((life.parked.len(), life.offset), (1, 1));
+    shard.until(shard.now + 12 * SECOND, refused);
+    assert_eq!((shard.parked.len(), shard.offset), (1, 1));
 
-    // What the state topic waits for already settles at once, also for who comes after a crash.
-    life.crash();
-    life.take(2, wanted(subject("r"), 5, false), "again");
-    life.commit();
-    assert_eq!((life.offset, life.outcomes.last()), (2, Some(&Outcome::Coalesced)));
-    life.take(3, wanted(subject("r"), 6, false), "more");
-    life.until(life.now + 16 * SECOND, refused);
-    assert_eq!(life.offset, 3);
-    assert_eq!(life.parked[&subject("r")].floor, Some(version(6)));
+    // An event that the parked request covers settles at once, also after a crash.
+    shard.crash();
+    shard.take(2, wanted(subject("r"), 5, false), "again");
+    shard.commit();
+    assert_eq!((shard.offset, shard.outcomes.last()), (2, Some(&Outcome::Coalesced)));
+    shard.take(3, wanted(subject("r"), 6, false), "more");
+    shard.until(shard.now + 16 * SECOND, refused);
+    assert_eq!(shard.offset, 3);
+    assert_eq!(shard.parked[&subject("r")].floor, Some(version(6)));
 
-    // Also where it has been tried so often that it waits for long.
-    life.until(life.now + 7_200 * SECOND, refused);
-    life.take(4, wanted(subject("r"), 7, false), "most");
-    life.until(life.now + 16 * SECOND, refused);
-    assert_eq!((life.offset, life.parked[&subject("r")].floor.clone()), (4, Some(version(7))));
+    // The same holds after many attempts, when the backoff is long.
+    shard.until(shard.now + 7_200 * SECOND, refused);
+    shard.take(4, wanted(subject("r"), 7, false), "most");
+    shard.until(shard.now + 16 * SECOND, refused);
+    assert_eq!((shard.offset, shard.parked[&subject("r")].floor.clone()), (4, Some(version(7))));
 }
 
 #[test]
-fn events_that_wait_for_their_turn_too_long_are_parked() {
-    let mut life = Life::new();
+fn events_queued_too_long_are_parked() {
+    let mut shard = TestShard::new();
     for number in 0..50 {
-        life.take(number + 1, wanted(subject(&format!("r{number}")), 1, false), "e");
+        shard.take(number + 1, wanted(subject(&format!("r{number}")), 1, false), "e");
     }
-    let under_way: Vec<NextRead> = std::iter::from_fn(|| life.ask()).collect();
-    life.now += 11 * SECOND;
+    let under_way: Vec<NextRead> = std::iter::from_fn(|| shard.ask()).collect();
+    shard.now += 11 * SECOND;
 
-    life.scheduler.park_late(life.now);
-    while life.scheduler.ready() > 0 {
-        life.commit();
+    shard.scheduler.park_late(shard.now);
+    while shard.scheduler.ready() > 0 {
+        shard.commit();
     }
 
-    assert_eq!((under_way.len(), life.parked.len(), life.offset), (4, 46, 0));
+    assert_eq!((under_way.len(), shard.parked.len(), shard.offset), (4, 46, 0));
     for ask in under_way {
-        life.read(&ask.subject, Ok(json(ask.subject.id.as_str(), 1))).unwrap();
+        shard.read(&ask.subject, Ok(json(ask.subject.id.as_str(), 1))).unwrap();
     }
-    life.commit();
-    assert_eq!(life.offset, 50);
+    shard.commit();
+    assert_eq!(shard.offset, 50);
 }

@@ -1,9 +1,9 @@
-//! What rows of lists ask for.
+//! Requests of list rows.
 
 use super::*;
 use crate::publish::{Failure, PublishStage};
 
-fn by_a_list() -> Event {
+fn list_event() -> Event {
     Arc::new(Source { origin: Origin::Snapshot, ..(*event("row")).clone() })
 }
 
@@ -17,102 +17,102 @@ fn row(id: &str, floor: u64, now: i64) -> Parked {
         due: now,
         gone_since: None,
         below_since: None,
-        event: by_a_list(),
+        event: list_event(),
     }
 }
 
-fn asked(life: &Life) -> Vec<Subject> {
-    life.scheduler.asked_by_lists(LANE, None)
+fn asked(shard: &TestShard) -> Vec<Subject> {
+    shard.scheduler.asked_by_lists(RESOURCE, None)
 }
 
 #[test]
-fn a_list_waits_for_what_its_rows_have_asked_for_also_after_a_crash() {
-    let mut life = Life::new();
-    life.parked.insert(subject("r"), row("r", 3, life.now));
-    life.crash();
-    assert_eq!(asked(&life), [subject("r")]);
-    assert!(life.scheduler.owes(&subject("r")));
+fn list_waits_for_requested_records_also_after_a_crash() {
+    let mut shard = TestShard::new();
+    shard.parked.insert(subject("r"), row("r", 3, shard.now));
+    shard.crash();
+    assert_eq!(asked(&shard), [subject("r")]);
+    assert!(shard.scheduler.owes(&subject("r")));
 
-    life.until(life.now + SECOND, |_| Ok(json("r", 3)));
+    shard.until(shard.now + SECOND, |_| Ok(json("r", 3)));
 
-    assert_eq!(life.published.len(), 1);
-    assert!(asked(&life).is_empty() && !life.scheduler.owes(&subject("r")));
+    assert_eq!(shard.published.len(), 1);
+    assert!(asked(&shard).is_empty() && !shard.scheduler.owes(&subject("r")));
 }
 
 #[test]
-fn no_list_waits_until_it_is_known_whether_the_provider_went_back() {
-    let mut life = Life::new();
-    life.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
+fn suspected_regression_holds_back_no_list() {
+    let mut shard = TestShard::new();
+    shard.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
     let wanted = Wanted { subject: subject("r"), floor: Some(version(3)), is_delete: false };
-    life.scheduler.look_back(wanted, by_a_list(), life.now);
-    life.until(life.now + SECOND, |_| Ok(json("r", 3)));
-    assert!(life.scheduler.is_suspected(&subject("r")) && life.parked.contains_key(&subject("r")));
+    shard.scheduler.look_back(wanted, list_event(), shard.now);
+    shard.until(shard.now + SECOND, |_| Ok(json("r", 3)));
+    assert!(shard.scheduler.is_suspected(&subject("r")) && shard.parked.contains_key(&subject("r")));
 
-    assert!(asked(&life).is_empty() && !life.scheduler.owes(&subject("r")));
-    life.crash();
-    assert!(asked(&life).is_empty() && !life.scheduler.owes(&subject("r")));
+    assert!(asked(&shard).is_empty() && !shard.scheduler.owes(&subject("r")));
+    shard.crash();
+    assert!(asked(&shard).is_empty() && !shard.scheduler.owes(&subject("r")));
 
-    // A row above what was published is waited for all the same.
-    life.scheduler.adopt_row(row("r", 10, life.now), life.now);
-    assert!(life.scheduler.owes(&subject("r")));
+    // A list still waits for a row above the published version.
+    shard.scheduler.adopt_row(row("r", 10, shard.now), shard.now);
+    assert!(shard.scheduler.owes(&subject("r")));
 }
 
 #[test]
-fn what_a_row_asks_for_while_less_is_committed_is_read_once_it_is_kept_again() {
-    let mut life = Life::new();
-    life.take(1, wanted(subject("r"), 3, false), "e");
-    let ask = life.ask().unwrap();
-    life.read(&ask.subject, Ok(json("r", 3))).unwrap();
-    life.scheduler.adopt_row(row("r", 4, life.now), life.now);
+fn row_above_the_commit_in_flight_is_parked_and_then_read() {
+    let mut shard = TestShard::new();
+    shard.take(1, wanted(subject("r"), 3, false), "e");
+    let ask = shard.ask().unwrap();
+    shard.read(&ask.subject, Ok(json("r", 3))).unwrap();
+    shard.scheduler.adopt_row(row("r", 4, shard.now), shard.now);
 
-    life.commit();
-    assert!(life.scheduler.ready() > 0 && life.ask().is_none(), "it is not kept yet");
-    life.commit();
-    let reads = life.until(life.now + SECOND, |_| Ok(json("r", 4)));
+    shard.commit();
+    assert!(shard.scheduler.ready() > 0 && shard.ask().is_none(), "it is not parked yet");
+    shard.commit();
+    let reads = shard.until(shard.now + SECOND, |_| Ok(json("r", 4)));
 
-    assert_eq!((reads, life.published.len()), (1, 2));
-    assert!(life.parked.is_empty() && life.scheduler.counts() == (0, 0));
+    assert_eq!((reads, shard.published.len()), (1, 2));
+    assert!(shard.parked.is_empty() && shard.scheduler.counts() == (0, 0));
 }
 
 #[test]
-fn what_a_row_asks_for_and_is_published_meanwhile_waits_no_more() {
-    let mut life = Life::new();
-    life.take(1, wanted(subject("r"), 3, false), "e");
-    let ask = life.ask().unwrap();
-    // The page is committed first, and so is that its row waits.
-    life.parked.insert(subject("r"), row("r", 3, life.now));
-    life.read(&ask.subject, Ok(json("r", 3))).unwrap();
-    life.scheduler.adopt_row(row("r", 3, life.now), life.now);
+fn row_satisfied_by_the_commit_in_flight_is_unparked() {
+    let mut shard = TestShard::new();
+    shard.take(1, wanted(subject("r"), 3, false), "e");
+    let ask = shard.ask().unwrap();
+    // The page is committed first, with the parked entry of its row.
+    shard.parked.insert(subject("r"), row("r", 3, shard.now));
+    shard.read(&ask.subject, Ok(json("r", 3))).unwrap();
+    shard.scheduler.adopt_row(row("r", 3, shard.now), shard.now);
 
-    while life.scheduler.ready() > 0 {
-        life.commit();
+    while shard.scheduler.ready() > 0 {
+        shard.commit();
     }
 
-    assert_eq!((life.published.len(), life.parked.len(), life.scheduler.counts()), (1, 0, (0, 0)));
+    assert_eq!((shard.published.len(), shard.parked.len(), shard.scheduler.counts()), (1, 0, (0, 0)));
 }
 
 #[test]
-fn what_rows_ask_for_leaves_room_for_events() {
-    let mut life = Life::new();
+fn rows_leave_room_for_events() {
+    let mut shard = TestShard::new();
     for number in 0..2_000 {
-        life.scheduler.adopt_row(row(&format!("r{number}"), 1, life.now), life.now);
+        shard.scheduler.adopt_row(row(&format!("r{number}"), 1, shard.now), shard.now);
     }
 
-    assert!(!life.scheduler.is_full());
-    life.take(1, wanted(subject("e"), 1, false), "e");
-    life.until(life.now + 30 * SECOND, |_| Err(error(400, api::Cause::Refused)));
-    assert!(life.parked.contains_key(&subject("e")) && life.letters.is_empty());
+    assert!(!shard.scheduler.is_full());
+    shard.take(1, wanted(subject("e"), 1, false), "e");
+    shard.until(shard.now + 30 * SECOND, |_| Err(error(400, api::Cause::Refused)));
+    assert!(shard.parked.contains_key(&subject("e")) && shard.letters.is_empty());
 }
 
 #[test]
-fn a_record_that_is_not_taken_waits_no_more_whoever_asked_for_it() {
+fn refused_record_is_unparked_for_rows_and_events() {
     let failure = || Failure {
         stage: PublishStage::Produce,
         class: "refused",
         message: String::new(),
         causes: Vec::new(),
     };
-    for event in [by_a_list(), event("e")] {
+    for event in [list_event(), event("e")] {
         let changes = vec![Change::Tombstone { stamp: stamp(0, 1, Rank::ById, false) }, Change::Unpark];
         let entry = Entry::new(Some(subject("r")), event, changes, Vec::new()).refused(failure());
 
@@ -122,92 +122,92 @@ fn a_record_that_is_not_taken_waits_no_more_whoever_asked_for_it() {
 }
 
 #[test]
-fn a_record_that_is_read_again_and_that_a_row_asks_for_meanwhile_counts_as_parked() {
-    let mut life = Life::new();
-    life.take(1, wanted(subject("r"), 5, false), "e");
-    let ask = life.ask().unwrap();
-    life.read(&ask.subject, Ok(json("r", 3))).unwrap();
-    life.scheduler.adopt_row(row("r", 6, life.now), life.now);
-    while life.scheduler.ready() > 0 {
-        life.commit();
+fn row_that_joins_a_retry_counts_as_parked() {
+    let mut shard = TestShard::new();
+    shard.take(1, wanted(subject("r"), 5, false), "e");
+    let ask = shard.ask().unwrap();
+    shard.read(&ask.subject, Ok(json("r", 3))).unwrap();
+    shard.scheduler.adopt_row(row("r", 6, shard.now), shard.now);
+    while shard.scheduler.ready() > 0 {
+        shard.commit();
     }
-    assert_eq!(life.scheduler.counts(), (0, 1));
+    assert_eq!(shard.scheduler.counts(), (0, 1));
 
-    life.until(life.now + 60 * SECOND, |_| Ok(json("r", 6)));
-    assert_eq!(life.scheduler.counts(), (0, 0));
+    shard.until(shard.now + 60 * SECOND, |_| Ok(json("r", 6)));
+    assert_eq!(shard.scheduler.counts(), (0, 0));
 }
 
 #[test]
-fn a_list_waits_for_a_row_that_is_above_what_is_being_committed_as_suspected_also_after_a_crash() {
-    let mut life = Life::new();
-    life.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
+fn list_waits_for_a_row_above_a_suspected_commit() {
+    let mut shard = TestShard::new();
+    shard.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
     let wanted = Wanted { subject: subject("r"), floor: Some(version(3)), is_delete: false };
-    life.scheduler.look_back(wanted, by_a_list(), life.now);
-    let ask = life.ask().unwrap();
-    life.read(&ask.subject, Ok(json("r", 3))).unwrap();
-    // The page that shows more was committed meanwhile.
-    life.parked.insert(subject("r"), row("r", 10, life.now));
-    life.scheduler.adopt_row(row("r", 10, life.now), life.now);
-    assert!(life.scheduler.owes(&subject("r")));
+    shard.scheduler.look_back(wanted, list_event(), shard.now);
+    let ask = shard.ask().unwrap();
+    shard.read(&ask.subject, Ok(json("r", 3))).unwrap();
+    // A page with a newer row is committed meanwhile.
+    shard.parked.insert(subject("r"), row("r", 10, shard.now));
+    shard.scheduler.adopt_row(row("r", 10, shard.now), shard.now);
+    assert!(shard.scheduler.owes(&subject("r")));
 
-    while life.scheduler.ready() > 0 {
-        life.commit();
-        assert!(life.scheduler.owes(&subject("r")));
+    while shard.scheduler.ready() > 0 {
+        shard.commit();
+        assert!(shard.scheduler.owes(&subject("r")));
     }
-    life.crash();
-    assert_eq!(asked(&life), [subject("r")], "what was committed has not taken its place");
-    life.until(life.now + SECOND, |_| Ok(json("r", 10)));
-    assert_eq!(life.published, [(subject("r"), stamp(0, 10, Rank::ById, false))]);
+    shard.crash();
+    assert_eq!(asked(&shard), [subject("r")], "the commit has not replaced the row's entry");
+    shard.until(shard.now + SECOND, |_| Ok(json("r", 10)));
+    assert_eq!(shard.published, [(subject("r"), stamp(0, 10, Rank::ById, false))]);
 }
 
 #[test]
-fn a_suspected_record_that_a_row_shows_more_of_is_read_soon() {
-    let mut life = Life::new();
-    life.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
-    life.take(1, wanted(subject("r"), 3, false), "e");
-    life.until(life.now + SECOND, |_| Ok(json("r", 3)));
-    assert!(life.scheduler.is_suspected(&subject("r")));
+fn suspected_record_with_a_higher_row_is_read_soon() {
+    let mut shard = TestShard::new();
+    shard.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
+    shard.take(1, wanted(subject("r"), 3, false), "e");
+    shard.until(shard.now + SECOND, |_| Ok(json("r", 3)));
+    assert!(shard.scheduler.is_suspected(&subject("r")));
 
-    life.scheduler.adopt_row(row("r", 10, life.now), life.now);
-    life.until(life.now + SECOND, |_| Ok(json("r", 10)));
+    shard.scheduler.adopt_row(row("r", 10, shard.now), shard.now);
+    shard.until(shard.now + SECOND, |_| Ok(json("r", 10)));
 
-    assert_eq!(life.published, [(subject("r"), stamp(0, 10, Rank::ById, false))]);
-    assert!(life.parked.is_empty() && life.scheduler.counts() == (0, 0));
+    assert_eq!(shard.published, [(subject("r"), stamp(0, 10, Rank::ById, false))]);
+    assert!(shard.parked.is_empty() && shard.scheduler.counts() == (0, 0));
 }
 
 #[test]
-fn a_provider_is_not_believed_to_have_gone_back_before_its_list_has_shown_no_more_for_as_long() {
-    let mut life = Life::new();
-    life.fences.insert(subject("r"), stamp(0, 100, Rank::ById, false));
-    life.take(1, wanted(subject("r"), 51, false), "e");
-    let (begun, confirm) = (life.now, rules().epoch_confirm);
+fn list_rows_at_the_published_version_prevent_a_new_epoch() {
+    let mut shard = TestShard::new();
+    shard.fences.insert(subject("r"), stamp(0, 100, Rank::ById, false));
+    shard.take(1, wanted(subject("r"), 51, false), "e");
+    let (started, confirm) = (shard.now, rules().epoch_confirm);
     let row = |number, read_at| Some(ListedVersion { version: Version::Sequence(version(number)), read_at });
 
-    // A list that is read over and over shows all the time what was published.
+    // A list that is read repeatedly shows the published version every time.
     for half in 1..=10 {
-        life.until(begun + half * confirm / 2, |_| Ok(json("r", 51)));
-        life.row = row(100, life.now);
+        shard.until(started + half * confirm / 2, |_| Ok(json("r", 51)));
+        shard.row = row(100, shard.now);
     }
-    assert_eq!(life.published, []);
+    assert_eq!(shard.published, []);
 
-    life.row = row(51, life.now);
-    life.until(life.now + 2 * confirm, |_| Ok(json("r", 51)));
-    assert_eq!(life.published, [(subject("r"), stamp(1, 51, Rank::ById, false))]);
+    shard.row = row(51, shard.now);
+    shard.until(shard.now + 2 * confirm, |_| Ok(json("r", 51)));
+    assert_eq!(shard.published, [(subject("r"), stamp(1, 51, Rank::ById, false))]);
 }
 
 #[test]
-fn a_row_from_before_the_first_read_that_shows_less_says_nothing() {
+fn row_older_than_the_suspicion_is_ignored() {
     for read_at in [None, Some(-1)] {
-        let mut life = Life::new();
-        life.fences.insert(subject("r"), stamp(0, 100, Rank::ById, false));
-        let begun = life.now;
+        let mut shard = TestShard::new();
+        shard.fences.insert(subject("r"), stamp(0, 100, Rank::ById, false));
+        let started = shard.now;
         let row =
-            |before| ListedVersion { version: Version::Sequence(version(100)), read_at: begun + before };
-        life.row = read_at.map(row);
-        life.take(1, wanted(subject("r"), 51, false), "e");
+            |before| ListedVersion { version: Version::Sequence(version(100)), read_at: started + before };
+        shard.row = read_at.map(row);
+        shard.take(1, wanted(subject("r"), 51, false), "e");
 
-        life.until(begun + rules().epoch_confirm, |_| Ok(json("r", 51)));
+        shard.until(started + rules().epoch_confirm, |_| Ok(json("r", 51)));
 
-        assert_eq!(life.published, [(subject("r"), stamp(1, 51, Rank::ById, false))], "{read_at:?}");
+        assert_eq!(shard.published, [(subject("r"), stamp(1, 51, Rank::ById, false))], "{read_at:?}");
     }
 }

@@ -1,15 +1,15 @@
-//! Pages of lists, read from the provider: what a reading wants of each, and the rows to publish.
+//! Reads pages of lists from the provider: the stored form for their proof, and the rows to publish.
 //!
-//! A list that spans companies is read by every shard of a task, and each keeps its own rows. So that the provider is not asked once
-//! for each of them, the last pages are remembered: a shard gets one that was asked for after the moment it names, which is what its
-//! proof needs, or it is asked for anew. Shards that began together go on together; one that is behind reads for itself.
+//! Every shard of a task reads the lists that span companies, and keeps its own rows. The last pages are remembered, so that the
+//! provider is not asked once per shard: a shard gets a remembered page if it was requested after the time that the shard's proof
+//! requires, and a new one otherwise. Shards that start together stay together; a shard that falls behind requests its own pages.
 //!
-//! A page of one company's list takes [`Room`] from before it is asked for until it is committed, as much as a large one of the last
-//! had. So what a task holds of pages is bounded however many shards, lists and slots it has: where they are large, fewer are
-//! asked for at once. Those that are remembered are few, and held by several at once.
+//! A page of one company's list reserves [`Room`], as much as recent large pages needed, from before its request until its commit. So
+//! the memory of a task for pages is bounded for any number of shards, lists and slots: if pages are large, fewer are requested at
+//! once. Remembered pages are few and shared.
 //!
-//! What proves a list grows with it ([`Load`]), and is held until its end. Where all that are under way remember much, only the oldest
-//! of each shard go on growing, so that lists end one after the other instead of all growing beside each other.
+//! The memory to prove a list ([`Load`]) grows with the list and is held until its end. If all open lists together remember much, only
+//! the oldest of each shard continue, so that lists end one after the other instead of all growing at once.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -34,19 +34,19 @@ use crate::records::{
     schedule::{Content, Subject},
 };
 
-/// The longest one page may take.
-const LIMIT: Duration = Duration::from_secs(60);
-/// Pages of a list that are remembered: neighbours are at most one apart.
-const REMEMBERED: usize = 3;
-/// What a task may hold of pages, in KiB of their JSON. Compared, encoded and in the producer's queue they are several times as much.
-const ROOM: u32 = 4 << 10;
-/// Rows that lists of companies may remember for their proofs, over all shards of a task; each costs about 100 bytes.
-const MOST_REMEMBERED: u64 = 100_000;
-/// What a page is taken to need before one was read, in KiB.
-const UNKNOWN: u32 = 512;
-/// How much a smaller page changes what the next is taken to need: one part in so many.
+/// Time limit of one page.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Remembered pages per list: shards that read together are at most one page apart.
+const REMEMBERED_PAGES: usize = 3;
+/// Limit of a task for pages, in KiB of JSON. Compared, encoded and in the producer's queue they take several times as much.
+const ROOM_KIB: u32 = 4 << 10;
+/// Rows that lists of companies may remember for their proofs, over all shards of a task; about 100 bytes each.
+const MOST_REMEMBERED_ROWS: u64 = 100_000;
+/// Assumed size of the first page, in KiB.
+const FIRST_PAGE_KIB: u32 = 512;
+/// Weight of the last estimate: a smaller page moves it by 1/8 of the difference.
 const INERTIA: u32 = 8;
-/// The state of accounts that are no records: they have no id.
+/// State of account templates, which have no id and are not published.
 const TEMPLATE: &str = "Template";
 
 /// A page to read.
@@ -58,9 +58,9 @@ pub(super) struct Asked {
     pub(super) size: u32,
     /// `filter`, for payroll.
     pub(super) filter: Option<String>,
-    /// It is of no use if it was asked for before.
+    /// The page must be requested at or after this time.
     pub(super) sent_after: i64,
-    /// When its run was asked for: a filter that was refused since then is not tried again.
+    /// When its run was requested: a filter that the provider rejected since then is not tried again.
     pub(super) requested_at: i64,
     pub(super) priority: Priority,
 }
@@ -70,7 +70,7 @@ pub(super) struct Asked {
 pub(in crate::records::task) struct Fetched {
     pub(super) rows: Vec<Fresh>,
     pub(super) seen: Seen,
-    /// Given back with the page.
+    /// Released with the page.
     pub(super) room: Option<Taken>,
 }
 
@@ -81,12 +81,12 @@ impl Fetched {
     }
 }
 
-/// What one task may hold of pages, in KiB of their JSON.
+/// Limits the memory of a task for pages, in KiB of JSON.
 #[derive(Debug)]
 struct Room {
     size: u32,
     free: Arc<Semaphore>,
-    /// What pages have needed: the largest, forgotten slowly.
+    /// Estimated size of a page: follows larger pages at once and smaller ones slowly.
     usual: AtomicU32,
 }
 
@@ -95,26 +95,26 @@ pub(super) type Taken = OwnedSemaphorePermit;
 
 impl Room {
     fn new(size: u32) -> Self {
-        Self { size, free: Arc::new(Semaphore::new(size as usize)), usual: AtomicU32::new(UNKNOWN) }
+        Self { size, free: Arc::new(Semaphore::new(size as usize)), usual: AtomicU32::new(FIRST_PAGE_KIB) }
     }
 
-    /// Waits until there is as much as a page may need.
+    /// Waits for the estimated size of a page.
     async fn reserve(&self) -> Option<Taken> {
         let wanted = self.usual.load(Ordering::Relaxed).clamp(1, self.size);
-        // Nobody closes it.
+        // The semaphore is never closed.
         Arc::clone(&self.free).acquire_many_owned(wanted).await.ok()
     }
 
-    /// The page needs so much: what is left of its part is given back. What it lacks it takes where there is some, and does not wait
-    /// for: whoever holds a part and waits for another may wait for ever.
+    /// Adjusts a reservation to the size of its page: releases the rest, or takes more if that is free. It never waits, because holders
+    /// that wait for each other could deadlock.
     fn settle(&self, taken: &mut Taken, bytes: usize) {
         let needed = u32::try_from(bytes / 1024).unwrap_or(u32::MAX).clamp(1, self.size);
         let usual = self.usual.load(Ordering::Relaxed);
         let moved =
             (u64::from(usual) * u64::from(INERTIA - 1) + u64::from(needed)).div_ceil(u64::from(INERTIA));
-        // Up at once: until an average had followed, all that are asked for meanwhile would be held on too little.
+        // Larger pages count at once: while an average follows, other pages would reserve too little.
         let moved = moved.max(u64::from(needed));
-        // Two at once: one of them goes without saying.
+        // Of two concurrent updates one may be lost, which does not matter.
         self.usual.store(u32::try_from(moved).unwrap_or(needed), Ordering::Relaxed);
         let has = u32::try_from(taken.num_permits()).unwrap_or(u32::MAX);
         if has > needed {
@@ -125,7 +125,7 @@ impl Room {
     }
 }
 
-/// How many rows the lists of a task remember.
+/// Number of rows that the lists of a task remember.
 #[derive(Debug, Default)]
 pub(super) struct Load {
     all: Arc<AtomicU64>,
@@ -133,20 +133,20 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Another list that remembers nothing yet.
+    /// Adds a list.
     pub(super) fn another(&self) -> Self {
         Self { all: Arc::clone(&self.all), own: 0 }
     }
 
-    /// It remembers so many.
+    /// Sets the number of rows that this list remembers.
     pub(super) fn set(&mut self, rows: u64) {
         self.all.fetch_add(rows, Ordering::Relaxed);
         self.all.fetch_sub(std::mem::replace(&mut self.own, rows), Ordering::Relaxed);
     }
 
-    /// Whether all together remember so much that they should end one after the other.
+    /// Whether the lists together exceed the limit, so that they should end one after the other.
     pub(super) fn is_much(&self) -> bool {
-        self.all.load(Ordering::Relaxed) >= MOST_REMEMBERED
+        self.all.load(Ordering::Relaxed) >= MOST_REMEMBERED_ROWS
     }
 }
 
@@ -156,43 +156,43 @@ impl Drop for Load {
     }
 }
 
-/// A row that is a record: what it is compared by, and its JSON. Its value takes several times as much, and rows
-/// wait for their turn; most of those that are read again are never written.
+/// A row that is a record, with its JSON. It is not parsed yet: a value takes several times the memory, rows wait for their turn,
+/// and most rows that are read again are never written.
 #[derive(Debug, Clone)]
 pub(in crate::records::task) struct Fresh {
-    /// How it can be read by id.
+    /// The record, if it can be read by id.
     pub(super) subject: Option<Subject>,
-    /// Its id, as readings remember it.
+    /// Hash of its id, as in readings.
     pub(super) hash: u128,
     pub(super) key: Key,
-    /// `None` where it cannot be compared.
+    /// `None` if it cannot be compared.
     pub(super) version: Option<Version>,
     pub(super) raw: Bytes,
 }
 
 impl Fresh {
-    /// What is kept of a row; `None` where it is no record.
+    /// A row from its value and JSON; `None` if it is not a record.
     pub(super) fn new(value: &Value, raw: Bytes) -> Option<Self> {
         let (key, id) = (value.key().ok()?, value.record_id()?);
         let version = value.version().ok().flatten();
         Some(Self { subject: subject(value, &id), hash: row_hash(&id), key, version, raw })
     }
 
-    /// Its value, as it was when the page was read.
+    /// Parses its value.
     ///
     /// # Errors
-    /// Never: it was read before.
+    /// Never: the JSON was parsed before.
     pub(super) fn value(&self) -> Result<Arc<Value>, Error> {
         self.content().value(self.subject.as_ref())
     }
 
-    /// What is written of it.
+    /// The content to publish.
     pub(super) fn content(&self) -> Content {
         Content::Json(self.raw.clone())
     }
 }
 
-/// The record that a row shows, where it can be read by id.
+/// The record of a row, if it can be read by id.
 fn subject(value: &Value, id: &str) -> Option<Subject> {
     let id = RecordId::new(id).ok()?;
     let (resource, company) = match value {
@@ -210,11 +210,11 @@ pub(in crate::records::task) struct Pages {
     payroll: Option<Payroll>,
     order_by: String,
     remembered: HashMap<List, Mutex<Remembered>>,
-    /// Pages that may be asked for at once.
+    /// Limits concurrent requests for pages.
     slots: Arc<Semaphore>,
     room: Room,
     refusals: Refusals,
-    /// What readings of lists of companies remember.
+    /// Rows that readings of lists of companies remember.
     pub(super) load: Load,
 }
 
@@ -235,13 +235,13 @@ impl Pages {
             order_by,
             remembered,
             slots,
-            room: Room::new(ROOM),
+            room: Room::new(ROOM_KIB),
             refusals: Refusals::default(),
             load: Load::default(),
         }
     }
 
-    /// Reads a page, or gives one that was read; whether the provider was asked.
+    /// Returns a page, and whether it was requested from the provider and not remembered.
     pub(super) async fn read(&self, asked: &Asked) -> Result<(Arc<Fetched>, bool), api::Error> {
         let Some(remembered) = self.remembered.get(&asked.list) else {
             let mut room = self.room.reserve().await;
@@ -252,7 +252,7 @@ impl Pages {
             page.room = room;
             return Ok((Arc::new(fit(page, asked.sent_after)), true));
         };
-        // Held meanwhile: whoever waits for the same page gets this one.
+        // The lock is held during the request, so that other shards wait for this page instead of requesting it too.
         let mut remembered = remembered.lock().await;
         let is_same = |known: &Asked| {
             (known.number, known.size, &known.filter) == (asked.number, asked.size, &asked.filter)
@@ -274,14 +274,14 @@ impl Pages {
             return Ok((page, true));
         }
         remembered.retain(|(known, _)| !is_same(known));
-        if remembered.len() == REMEMBERED {
+        if remembered.len() == REMEMBERED_PAGES {
             remembered.pop_front();
         }
         remembered.push_back((asked.clone(), Arc::clone(&page)));
         Ok((page, true))
     }
 
-    /// Whether the provider answers, if not to this: the shortest page of the same list, or of another, can be read.
+    /// Whether the provider answers at all: the shortest page of the same list, or of the list of companies, can be read.
     pub(super) async fn answers(&self, asked: &Asked) -> bool {
         let is_answer = |read: Result<(), api::Error>| match read {
             Ok(()) => true,
@@ -292,16 +292,16 @@ impl Pages {
             return true;
         }
         let companies = Asked { list: List::Companies, company: None, ..shortest };
-        // Payroll is elsewhere.
+        // Payroll has another API.
         asked.list != List::Payroll && is_answer(self.fetch(&companies).await.map(drop))
     }
 
-    /// Reads a page.
+    /// Requests a page.
     async fn fetch(&self, asked: &Asked) -> Result<Fetched, api::Error> {
-        // Nobody closes it.
+        // The semaphore is never closed.
         let _slot = self.slots.acquire().await;
         let page = PageRequest { number: asked.number, size: asked.size };
-        let ask = CallOptions::within(asked.priority, LIMIT);
+        let ask = CallOptions::within(asked.priority, PAGE_TIMEOUT);
         match (asked.list, &asked.company) {
             (List::Customers, Some(company)) => {
                 self.accounting.customers(company, page, &ask).await.map(fetched)
@@ -311,7 +311,7 @@ impl Pages {
             }
             (List::Payroll, _) => {
                 let Some(payroll) = &self.payroll else {
-                    // The list is not read without its grant: see where runs are planned.
+                    // Not expected: while there is no grant, runs do not include the list.
                     let seen = Seen::unreadable(page.number, page.size, "no grant", 0);
                     return Ok(Fetched::without_rows(seen));
                 };
@@ -325,8 +325,8 @@ impl Pages {
     }
 }
 
-/// A page that was asked for just now is later than what was read before, also where another machine's clock, which was ahead, has
-/// written when that was.
+/// Shifts the times of a new page to `sent_after` or later. They can be earlier if `sent_after` comes from another machine whose clock
+/// is ahead.
 fn fit(mut page: Fetched, sent_after: i64) -> Fetched {
     let early = sent_after.saturating_sub(page.seen.sent).max(0);
     page.seen.sent = page.seen.sent.saturating_add(early);
@@ -334,7 +334,7 @@ fn fit(mut page: Fetched, sent_after: i64) -> Fetched {
     page
 }
 
-/// What a reading has to know of a page, and its rows.
+/// Converts a page to its stored form and its rows.
 fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
     let Page { number, asked, rows, raw, total, times, base, widest } = page;
     let content = api::page_hash(&raw);
@@ -346,7 +346,7 @@ fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
         base,
         widest,
         total: match total {
-            Total::Reported(told) => Some(told.total_count),
+            Total::Reported(pagination) => Some(pagination.total_count),
             Total::Absent | Total::Unreadable => None,
         },
         content,
@@ -365,7 +365,7 @@ fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
             kept.push(Row { id: row.hash, version: hash(row.version.as_ref()), changed_at });
             fresh.push(row);
         } else if is_template(&value) {
-            // Nothing to publish, and a row of the list all the same.
+            // Nothing to publish, but the row counts in the list.
             let (text, version) = (String::from_utf8_lossy(&raw), value.version().ok().flatten());
             let id = row_hash(&format!("{TEMPLATE}/{text}"));
             kept.push(Row { id, version: hash(version.as_ref()), changed_at });
@@ -379,7 +379,7 @@ fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
 }
 
 fn is_template(value: &Value) -> bool {
-    // An empty id counts as none.
+    // An empty id counts as missing.
     matches!(value, Value::Account(account)
         if value.record_id().is_none() && account.state.as_deref() == Some(TEMPLATE))
 }
@@ -411,7 +411,7 @@ mod tests {
         room.reserve().now_or_never().flatten()
     }
 
-    /// A page of one row, as the provider sends it.
+    /// A page of one row.
     fn page<T: Into<Value>>(json: &'static str, read: impl Fn(&[u8]) -> Result<T, Error>) -> Page<T> {
         let raw = Bytes::from_static(json.as_bytes());
         let times = api::ReadTimes { sent: UNIX_EPOCH, answered: UNIX_EPOCH, date: None, age: None };
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_written_as_what_it_was_when_its_page_was_read_and_known_by_what_readings_remember() {
+    fn row_keeps_value_key_version_and_hash_of_its_page() {
         let company = CompanyId::new("c:1").unwrap();
         let account = r#"{"correlationId":"a/\u0062","sequenceVersion":7,"state":"Enabled","other":{"a":[1]},"other":2}"#;
         let customer = r#"{"name":"N","correlationId":"b","sequenceVersion":"0012","unknown":null}"#;
@@ -468,37 +468,37 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_not_asked_for_until_there_is_room_for_one_like_the_last() {
-        let room = Room::new(2 * UNKNOWN);
+    fn page_waits_for_room_for_a_typical_page() {
+        let room = Room::new(2 * FIRST_PAGE_KIB);
         let (first, second) = (reserve(&room), reserve(&room));
 
         assert!(first.is_some() && second.is_some(), "there was room");
-        assert!(reserve(&room).is_none(), "there was none for it");
+        assert!(reserve(&room).is_none(), "the room is used up");
 
         drop(first);
         assert!(reserve(&room).is_some(), "there is room again");
     }
 
     #[test]
-    fn what_lists_remember_is_counted_until_each_is_over() {
+    fn remembered_rows_are_counted_until_each_list_ends() {
         let task = Load::default();
         let (mut one, mut other) = (task.another(), task.another());
 
-        one.set(MOST_REMEMBERED - 1);
-        one.set(MOST_REMEMBERED / 2);
-        other.set(MOST_REMEMBERED / 2 - 1);
+        one.set(MOST_REMEMBERED_ROWS - 1);
+        one.set(MOST_REMEMBERED_ROWS / 2);
+        other.set(MOST_REMEMBERED_ROWS / 2 - 1);
         assert!(!task.is_much());
-        other.set(MOST_REMEMBERED / 2);
+        other.set(MOST_REMEMBERED_ROWS / 2);
         assert!(task.is_much());
 
         drop(one);
         assert!(!task.is_much());
-        assert_eq!(task.all.load(Ordering::Relaxed), MOST_REMEMBERED / 2);
+        assert_eq!(task.all.load(Ordering::Relaxed), MOST_REMEMBERED_ROWS / 2);
     }
 
     #[test]
-    fn a_page_that_is_smaller_gives_back_what_it_does_not_need_and_the_next_take_less() {
-        let room = Room::new(UNKNOWN);
+    fn smaller_page_returns_room_and_later_pages_take_less() {
+        let room = Room::new(FIRST_PAGE_KIB);
         let mut first = reserve(&room).unwrap();
         assert!(reserve(&room).is_none());
 
@@ -507,22 +507,22 @@ mod tests {
         }
 
         let others: Vec<Taken> = std::iter::from_fn(|| reserve(&room)).collect();
-        assert!(others.len() > 20, "{} pages of 10 KiB in {UNKNOWN}", others.len());
+        assert!(others.len() > 20, "{} pages of 10 KiB in {FIRST_PAGE_KIB}", others.len());
     }
 
     #[test]
-    fn a_page_that_is_larger_waits_for_nobody_and_keeps_others_from_being_asked_for() {
-        let room = Room::new(3 * UNKNOWN);
+    fn larger_page_does_not_wait_and_blocks_further_pages() {
+        let room = Room::new(3 * FIRST_PAGE_KIB);
         let (mut first, mut second) = (reserve(&room).unwrap(), reserve(&room).unwrap());
 
-        room.settle(&mut first, (2 * UNKNOWN as usize) << 10);
+        room.settle(&mut first, (2 * FIRST_PAGE_KIB as usize) << 10);
         room.settle(&mut second, 1 << 40);
 
-        assert_eq!(first.num_permits(), 2 * UNKNOWN as usize);
-        assert_eq!(second.num_permits(), UNKNOWN as usize, "more than there is");
+        assert_eq!(first.num_permits(), 2 * FIRST_PAGE_KIB as usize);
+        assert_eq!(second.num_permits(), FIRST_PAGE_KIB as usize, "no more is free");
         assert!(reserve(&room).is_none());
         drop(second);
-        assert!(reserve(&room).is_none(), "pages are known to be large by now");
+        assert!(reserve(&room).is_none(), "pages are expected to be large now");
         drop(first);
         assert!(reserve(&room).is_some());
     }

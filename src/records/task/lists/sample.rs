@@ -1,11 +1,11 @@
-//! Some rows of a list instead of all: pages that are spread over it.
+//! Samples: a few pages spread over a list instead of the whole list.
 //!
 //! ```text
-//! page 1 ─▶ full? ─▶ how long is the list: its total, else as many as are known and a page more ─▶ pages at even distances
+//! page 1 ─▶ full? ─▶ length of the list: its total, else the known records and one page ─▶ pages at even distances
 //! ```
 //!
-//! Pages are short, so that there are several of them, and where they lie follows from the run: another run looks elsewhere, and the
-//! shards that share a list look at the same pages of it. No more rows are read than were asked for.
+//! Pages are short, so that there are several of them. Their positions are derived from the run and the list: other runs read other
+//! pages, and shards that share a list read the same ones. A sample never has more rows than requested.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -15,41 +15,41 @@ use provider::api::row_hash;
 use super::super::state::Collection;
 use crate::records::proof::Seen;
 
-/// Pages that a sample has, unless they would be longer than pages may be.
-const SPREAD: u32 = 10;
+/// Pages of a sample; more if they would exceed the page size.
+const PAGES: u32 = 10;
 
-/// See the module's head.
+/// See the module documentation.
 #[derive(Debug)]
 pub(super) struct Sample {
     size: u32,
-    /// Pages at most.
+    /// Most pages.
     most: u32,
-    /// Where between two pages it begins; of 2^32.
+    /// Shift of the pages, as a fraction of their distance in units of 2^-32.
     offset: u32,
-    /// Pages that are left; unknown until the first was read and the length of the list is known.
+    /// Remaining pages; `None` until the length of the list is known.
     left: Option<VecDeque<u32>>,
-    is_begun: bool,
-    /// Rows that it has shown.
+    has_begun: bool,
+    /// Keys of its rows.
     pub(super) shown: HashSet<Key>,
-    /// Pages that could not be read.
+    /// Number of pages that could not be read.
     pub(super) unread: u64,
 }
 
 impl Sample {
     pub(super) fn new(rows: u32, page_size: u32, seed: u32) -> Self {
-        let size = (rows / SPREAD).clamp(1, page_size.max(1));
+        let size = (rows / PAGES).clamp(1, page_size.max(1));
         Self {
             size,
             most: (rows / size).max(1),
             offset: seed,
             left: None,
-            is_begun: false,
+            has_begun: false,
             shown: HashSet::new(),
             unread: 0,
         }
     }
 
-    /// Of a list in a run.
+    /// The sample of a list in a run.
     pub(super) fn of(rows: u32, page_size: u32, list: &Collection) -> Self {
         let Collection { run, list, company, .. } = list;
         let company = company.as_ref().map_or("", CompanyId::as_str);
@@ -59,29 +59,29 @@ impl Sample {
     /// Number and size of the page to read next.
     pub(super) fn want(&self) -> Option<(u32, u32)> {
         let number = match &self.left {
-            None if !self.is_begun => 1,
+            None if !self.has_begun => 1,
             None => return None,
             Some(left) => *left.front()?,
         };
         Some((number, self.size))
     }
 
-    /// Whether somebody has to tell how many records are known.
+    /// Whether it needs the number of known records, by [`counted`](Self::counted).
     pub(super) fn needs_count(&self) -> bool {
-        self.is_begun && self.left.is_none()
+        self.has_begun && self.left.is_none()
     }
 
     pub(super) fn is_over(&self) -> bool {
         self.left.as_ref().is_some_and(VecDeque::is_empty)
     }
 
-    /// A page was read.
+    /// Takes a page that was read.
     pub(super) fn look(&mut self, page: &Seen) {
-        if self.is_begun {
+        if self.has_begun {
             self.next();
             return;
         }
-        self.is_begun = true;
+        self.has_begun = true;
         let rows = u32::try_from(page.rows.len()).unwrap_or(u32::MAX);
         let has_more = page.total.is_some_and(|total| total > rows.into());
         if rows < self.size {
@@ -89,7 +89,7 @@ impl Sample {
                 self.left = Some(VecDeque::new());
                 return;
             }
-            // The provider gives no more at once: pages are as long as those that it gives.
+            // The provider limits the page size: use its size.
             let most = u64::from(self.most) * u64::from(self.size) / u64::from(rows);
             (self.size, self.most) = (rows, u32::try_from(most).unwrap_or(u32::MAX));
         }
@@ -98,18 +98,18 @@ impl Sample {
         }
     }
 
-    /// So many records of the list are known. There may be more that are not.
+    /// Takes the number of known records of the list. One page more is assumed for unknown ones.
     pub(super) fn counted(&mut self, known: u64) {
         self.spread(known.saturating_add(self.size.into()));
     }
 
-    /// A page cannot be read.
+    /// Skips a page that cannot be read.
     pub(super) fn fails(&mut self) {
         self.unread += 1;
-        if self.is_begun {
+        if self.has_begun {
             self.next();
         } else {
-            (self.is_begun, self.left) = (true, Some(VecDeque::new()));
+            (self.has_begun, self.left) = (true, Some(VecDeque::new()));
         }
     }
 
@@ -119,12 +119,12 @@ impl Sample {
         }
     }
 
-    /// Lays the pages that are left over those behind the first.
+    /// Spreads the remaining pages over the list after page 1.
     fn spread(&mut self, rows: u64) {
         let behind = rows.div_ceil(self.size.into()).saturating_sub(1).min(u32::MAX.into());
         let count = u64::from(self.most - 1).min(behind);
         let place = |n: u64| {
-            // Distances are of at least one page, so that none comes twice.
+            // Distances are at least one page, so no page repeats.
             let part = (u128::from(n) << 32) + u128::from(self.offset);
             let place = (part * u128::from(behind) / u128::from(count.max(1))) >> 32;
             u32::try_from(place).unwrap_or(u32::MAX).saturating_add(2)
@@ -146,8 +146,8 @@ mod tests {
         Seen { rows, total, ..Seen::unreadable(number, 1, "", 0) }
     }
 
-    /// The numbers of all pages of a list of so many rows, read to the end.
-    fn read(mut sample: Sample, rows: u64, is_told: bool, known: u64) -> Vec<u32> {
+    /// Page numbers of a sample of a list with `rows` rows.
+    fn read(mut sample: Sample, rows: u64, has_total: bool, known: u64) -> Vec<u32> {
         let mut numbers = Vec::new();
         loop {
             if sample.needs_count() {
@@ -157,14 +157,14 @@ mod tests {
             numbers.push(number);
             let before = u64::from(size) * u64::from(number - 1);
             let on_it = rows.saturating_sub(before).min(size.into());
-            sample.look(&page(number, on_it as usize, is_told.then_some(rows)));
+            sample.look(&page(number, on_it as usize, has_total.then_some(rows)));
         }
         assert!(sample.is_over());
         numbers
     }
 
     #[test]
-    fn pages_are_short_and_spread_and_together_no_longer_than_was_asked_for() {
+    fn sample_pages_are_short_spread_and_within_the_limit() {
         let sample = || Sample::new(100, 1_000, u32::MAX / 2);
         assert_eq!(sample().want(), Some((1, 10)));
 
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_total_it_is_laid_over_what_is_known_and_a_page_more() {
+    fn sample_without_a_total_spans_known_records_and_a_page() {
         let numbers = read(Sample::new(30, 1_000, 0), 60, false, 57);
 
         assert_eq!(numbers.len(), 10);
@@ -184,14 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_fits_is_read_whole() {
+    fn list_that_fits_is_read_in_full() {
         assert_eq!(read(Sample::new(100, 1_000, 9), 7, false, 0), [1]);
         assert_eq!(read(Sample::new(100, 1_000, 9), 25, true, 0), [1, 2, 3]);
         assert_eq!(read(Sample::new(3, 1_000, 9), 0, false, 0), [1]);
     }
 
     #[test]
-    fn a_provider_that_gives_fewer_rows_at_once_is_asked_for_as_many_as_it_gives() {
+    fn sample_pages_shrink_to_the_size_the_provider_returns() {
         let mut sample = Sample::new(100, 1_000, 0);
         sample.look(&page(1, 4, Some(1_000)));
 
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_cannot_be_read_is_counted_and_left_out() {
+    fn unreadable_sample_page_is_counted_and_skipped() {
         let mut first = Sample::new(100, 1_000, 0);
         first.fails();
         let mut later = Sample::new(100, 1_000, 0);
@@ -214,7 +214,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_page_comes_twice_and_none_is_beyond_the_list(rows in 1_u32..2_000, size in 1_u32..200,
+        fn no_page_is_read_twice_or_beyond_the_list(rows in 1_u32..2_000, size in 1_u32..200,
             seed: u32, length in 0_u64..100_000)
         {
             let sample = Sample::new(rows, size, seed);

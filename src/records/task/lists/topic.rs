@@ -1,8 +1,8 @@
-//! What a shard's partition of a record topic holds: a digest of each record, read from Kafka.
+//! Digests of the records in a shard's partition of a record topic, read from Kafka.
 //!
-//! A fence says what was written; this says what is there to be read. It is read once for a run, from the first offset, and later only
-//! what has come since. It is bounded: above so many records it keeps those whose hash ends in one more zero bit, so that what is
-//! left is a sample that does not depend on the order of anything.
+//! A fence says what was written; this says what consumers can read. A run reads the partition once from the first offset, and later
+//! only new records. Memory is bounded: above a limit only keys whose hash ends in one more zero bit are kept, which is a sample that
+//! does not depend on any order.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -22,44 +22,44 @@ use crate::{
     records::{fence::FenceLookup, task::Shared},
 };
 
-/// Records of one task whose digests are kept, over all its shards; some 50 bytes each.
+/// Digests per topic and task, over all its shards; some 50 bytes each.
 const MOST_HELD: usize = 2_000_000;
-/// The same of one shard, however many there are.
+/// Digests that each shard may keep, however many shards there are.
 const LEAST_HELD: usize = 20_000;
-/// How long reading one topic of a shard to its end may take.
-const LIMIT: Duration = Duration::from_secs(1_800);
-/// Topics that this process reads for that at once: each is a client of Kafka's.
-static TURNS: Semaphore = Semaphore::const_new(4);
-/// How often it is tried.
+/// Time limit to read one topic of a shard to its end.
+const READ_TIMEOUT: Duration = Duration::from_secs(1_800);
+/// Concurrent readers of this process: each is a Kafka client.
+static READERS: Semaphore = Semaphore::const_new(4);
+/// Attempts to read a topic.
 const TRIES: u32 = 3;
-/// Keys of one topic and shard that the fence does not know and that are kept; further ones are not counted.
+/// Keys of one topic and shard without a fence entry to keep; further ones are not counted.
 const MOST_STRANGERS: usize = 10_000;
-/// What provider and records call a record that is in use. What they call others is not documented.
+/// State of a record that is in use. The provider does not document other states.
 const ENABLED: &str = "Enabled";
 
-/// What a topic holds of one key.
+/// The topic's record of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holds {
-    /// The topic was not read, or this key was left out.
+    /// The topic was not read, or the key is not in the sample.
     Unknown,
     /// No record, or a tombstone.
     Nothing,
     Record {
         digest: u64,
-        /// It says that it is not in use.
+        /// Its state is not [`ENABLED`].
         is_disabled: bool,
-        /// It was not there when the topic was read for the first time.
+        /// It was missing at the first reading of the topic.
         is_new: bool,
     },
 }
 
-/// Digests by key, at most so many.
+/// A bounded number of digests by hash of the key.
 #[derive(Debug)]
 pub(in crate::records::task) struct Digests {
     held: HashMap<u64, Holds>,
-    /// Keys with a record that the fence does not know.
+    /// Keys of records without a fence entry.
     strangers: BTreeSet<String>,
-    /// Bits of a hash that have to be zero.
+    /// Number of trailing zero bits that a hash must have.
     bits: u32,
     most: usize,
 }
@@ -81,7 +81,7 @@ impl Digests {
         }
     }
 
-    /// Notes whether the fence knows the key of a record; `false` also where the record is a tombstone.
+    /// Notes whether a key lacks a fence entry; false for tombstones.
     fn note(&mut self, key: &str, is_stranger: bool) {
         if !is_stranger {
             self.strangers.remove(key);
@@ -90,7 +90,7 @@ impl Digests {
         }
     }
 
-    /// What has come since.
+    /// Adds the digests of a later reading.
     fn extend(&mut self, later: Self) {
         self.strangers.retain(|key| !matches!(later.held.get(&key_hash(key)), Some(Holds::Nothing)));
         later.strangers.iter().for_each(|key| self.note(key, true));
@@ -111,34 +111,34 @@ impl Digests {
     }
 }
 
-/// See the module's head.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct View {
     digests: Option<Digests>,
     next: Option<i64>,
-    /// When the last reading that has ended was begun.
+    /// Start of the last finished reading.
     read_at: Option<i64>,
-    /// When the one under way was begun.
+    /// Start of the reading in progress.
     reading: Option<i64>,
     tries: u32,
     due: Option<i64>,
 }
 
-/// A topic that was read: what has come, and where it goes on.
+/// Result of a reading: digests of new records, and the next offset.
 pub(in crate::records::task) type Read = Result<(Digests, Option<i64>), String>;
 
 impl View {
-    /// Whether the topic was read, or cannot be.
+    /// Whether the topic was read or given up.
     pub(super) fn is_ready(&self) -> bool {
         self.digests.is_some() || self.tries >= TRIES
     }
 
-    /// Whether it was read since, or cannot be.
+    /// Whether the topic was read after a moment, or given up.
     pub(super) fn is_newer_than(&self, moment: i64) -> bool {
         self.read_at > Some(moment) || self.tries >= TRIES
     }
 
-    /// Where to read from, if that is to be done now.
+    /// Starts a reading if one is due; returns where to read from.
     pub(super) fn begin(&mut self, now: i64) -> Option<StartOffset> {
         if self.reading.is_some() || self.due > Some(now) || self.tries >= TRIES {
             return None;
@@ -147,9 +147,12 @@ impl View {
         Some(self.next.map_or(StartOffset::Earliest, StartOffset::Offset))
     }
 
-    /// A reading has ended. What is wrong, where that is to be told.
+    /// Takes the result of a reading.
+    ///
+    /// # Errors
+    /// The reason of a failed reading, to be logged.
     pub(super) fn take(&mut self, read: Read, wait: impl FnOnce(u32) -> i64, now: i64) -> Result<(), String> {
-        let begun = self.reading.take();
+        let started = self.reading.take();
         match read {
             Ok((digests, next)) => {
                 match &mut self.digests {
@@ -157,13 +160,13 @@ impl View {
                     None => self.digests = Some(digests),
                 }
                 (self.next, self.tries) = (next.or(self.next), 0);
-                self.read_at = begun.or(self.read_at);
+                self.read_at = started.or(self.read_at);
                 Ok(())
             }
             Err(why) => {
                 self.tries += 1;
                 if self.tries >= TRIES {
-                    // What was read before is older than what it would be compared with.
+                    // Earlier digests are older than the fence entries to compare.
                     self.digests = None;
                 }
                 self.due = Some(now.saturating_add(wait(self.tries)));
@@ -172,7 +175,7 @@ impl View {
         }
     }
 
-    /// A topic that was read and holds these.
+    /// The view of a topic with these records.
     #[cfg(test)]
     pub(super) fn of<'a>(records: impl IntoIterator<Item = (Key, &'a Value)>) -> Self {
         let mut digests = Digests::new(usize::MAX);
@@ -183,7 +186,7 @@ impl View {
         Self { digests: Some(digests), ..Self::default() }
     }
 
-    /// Keys with a record that the fence did not know when the record was read.
+    /// Keys of records that had no fence entry when they were read.
     pub(super) fn strangers(&self) -> impl Iterator<Item = &str> {
         self.digests.iter().flat_map(|digests| &digests.strangers).map(String::as_str)
     }
@@ -199,12 +202,12 @@ impl View {
     }
 }
 
-/// Digests that one shard may keep of a topic.
+/// Digests of a topic that one shard may keep.
 pub(super) fn most_held(shards: usize) -> usize {
     (MOST_HELD / shards.max(1)).max(LEAST_HELD)
 }
 
-/// Reads what a topic holds of a shard from there to its end.
+/// Reads a shard's partition of a topic from `start` to its end.
 pub(super) async fn read(
     shared: Arc<Shared>,
     list: List,
@@ -213,15 +216,15 @@ pub(super) async fn read(
     fence: FenceLookup,
 ) -> Read {
     let topic = shared.preparer.topic_name(list.topic());
-    let told = |error: kafka::Error| format!("read {topic}: {}", base::retry::ErrorChain(&error));
+    let describe = |error: kafka::Error| format!("read {topic}: {}", base::retry::ErrorChain(&error));
     let starts = [(shard, start)].into();
     let kafka = &shared.task.tools.kafka;
-    // Nobody closes it.
-    let _turn = TURNS.acquire().await;
+    // The semaphore is never closed.
+    let _turn = READERS.acquire().await;
     let mut reading =
-        ReadToEnd::begin(kafka, &topic, &starts, &ReadLimits::up_to(LIMIT)).await.map_err(told)?;
+        ReadToEnd::begin(kafka, &topic, &starts, &ReadLimits::up_to(READ_TIMEOUT)).await.map_err(describe)?;
     let mut digests = Digests::new(most_held(shared.shards.len()));
-    while let Some(record) = reading.next().await.map_err(told)? {
+    while let Some(record) = reading.next().await.map_err(describe)? {
         let ConsumerRecord { key: Some(key), value, .. } = &record else { continue };
         let key = String::from_utf8_lossy(key);
         let hash = key_hash(&key);
@@ -239,7 +242,7 @@ async fn held(decoder: &avro::Decoder, list: List, value: Option<&Bytes>) -> Res
     let Some(value) = value else { return Ok(Holds::Nothing) };
     match decoder.decode(schema(list), value).await {
         Ok((_, value)) => Ok(record(digest(&value), is_disabled(&value))),
-        // Not a record of ours: whatever the source shows, this differs from it.
+        // Not written by us, so it differs from any record of the source.
         Err(
             avro::Error::Malformed { .. }
             | avro::Error::WrongSchema { .. }
@@ -254,12 +257,12 @@ const fn record(digest: u64, is_disabled: bool) -> Holds {
     Holds::Record { digest, is_disabled, is_new: false }
 }
 
-/// What a record's content is known by: the same for the same members, in whatever order they came.
+/// Hash of a record's content, independent of the order of its members.
 pub(super) fn digest(value: &Value) -> u64 {
     row_hash(&value.to_json()) as u64
 }
 
-/// Whether a record says that it is not in use.
+/// Whether a record has a state other than [`ENABLED`].
 pub(super) fn is_disabled(value: &Value) -> bool {
     let state = match value {
         Value::Company(company) => &company.state,
@@ -294,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_of_the_content_and_not_of_the_order_of_its_members() {
+    fn digest_depends_on_content_and_not_on_member_order() {
         let one = customer(r#"{"correlationId":"a","state":"Enabled","more":[1,2]}"#);
         let same = customer(r#"{"more":[1,2],"state":"Enabled","correlationId":"a"}"#);
         let other = customer(r#"{"more":[2,1],"state":"Enabled","correlationId":"a"}"#);
@@ -304,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_state_that_is_told_and_is_not_enabled_is_disabled() {
+    fn only_a_state_other_than_enabled_is_disabled() {
         for (state, disabled) in
             [(r#""Enabled""#, false), (r#""enabled""#, false), ("null", false), (r#""Disabled""#, true)]
         {
@@ -314,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn above_the_limit_fewer_keys_are_kept_and_what_is_left_out_is_not_called_absent() {
+    fn keys_above_the_limit_are_unknown_and_not_absent() {
         let mut view = View::default();
         let keys: Vec<Key> = (0..1_000)
             .map(|n| Key::record(&CompanyId::new("c").unwrap(), &RecordId::new(format!("r{n}")).unwrap()))
@@ -334,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_come_since_takes_the_place_of_what_was_there() {
+    fn later_readings_replace_earlier_ones() {
         let key = Key::record(&CompanyId::new("c").unwrap(), &RecordId::new("r").unwrap());
         let mut view = View::default();
         let mut put = |held: Option<Holds>, now: i64| {
@@ -358,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_is_kept_until_its_tombstone() {
+    fn stranger_is_kept_until_its_tombstone() {
         let mut view = View::default();
         let mut put = |keys: &[(&str, Holds)], now: i64| {
             let mut digests = Digests::new(10);
@@ -377,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_cannot_be_read_is_given_up_after_some_tries() {
+    fn unreadable_topic_is_given_up_after_some_attempts() {
         let mut view = View::default();
         for now in 0..i64::from(TRIES) {
             assert!(!view.is_ready());

@@ -1,4 +1,4 @@
-//! What a run waits for: in its progress, which `snapshots show` prints, and in the log.
+//! Reasons why a run waits, for its progress, which `snapshots show` prints, and for the log.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use model::{AccountingResource, DesiredRunState, ShardState};
 
 use super::{Active, Job, Lists, Part, Stage};
 
-/// How often runs are looked at, and for how long a list waits before it is named; microseconds.
-const EVERY: i64 = 10_000_000;
-/// How often a run that still waits is logged again; microseconds.
-const LOGGED_EVERY: i64 = 60_000_000;
-/// Reasons that are named.
-const NAMED: usize = 3;
+/// How often runs are checked, and how long a list waits before its reason is reported; microseconds.
+const CHECK_INTERVAL: i64 = 10_000_000;
+/// How often a waiting run is logged; microseconds.
+const LOG_INTERVAL: i64 = 60_000_000;
+/// Reasons to report.
+const MAX_REASONS: usize = 3;
 
-/// When runs were last looked at, and logged.
+/// When runs were last checked, and logged.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     looked_at: Option<i64>,
@@ -21,13 +21,13 @@ pub(super) struct Told {
 }
 
 impl Lists {
-    /// Says of each run what it waits for, or that it goes on.
+    /// Reports for each run what it waits for, or that it has resumed.
     pub(super) fn tell_waiting(&mut self, now: i64) {
-        if self.told.looked_at.is_some_and(|at| now < at.saturating_add(EVERY)) {
+        if self.told.looked_at.is_some_and(|at| now < at.saturating_add(CHECK_INTERVAL)) {
             return;
         }
         self.told.looked_at = Some(now);
-        let is_logged = self.told.logged_at.is_none_or(|at| now >= at.saturating_add(LOGGED_EVERY));
+        let is_logged = self.told.logged_at.is_none_or(|at| now >= at.saturating_add(LOG_INTERVAL));
         let held = (now < self.held_until).then_some(self.held_why.as_deref()).flatten();
         for (run, active) in &mut self.runs {
             if active.wanted != DesiredRunState::Running || active.progress.state != ShardState::Running {
@@ -35,8 +35,9 @@ impl Lists {
             }
             let jobs = self.jobs.values().filter(|job| job.run.id == *run);
             let failures = self.shared.failures.all();
-            let reason =
-                held.map(|why| format!("all lists wait: {why}")).or_else(|| reason(jobs, &failures, now));
+            let reason = held
+                .map(|why| format!("all lists are paused: {why}"))
+                .or_else(|| reason(jobs, &failures, now));
             let has_changed = reason != active.progress.reason;
             log(&self.shared.task.connector, self.shard, active, reason.as_deref(), has_changed, is_logged);
             if has_changed {
@@ -54,14 +55,14 @@ fn log(connector: &str, shard: i32, active: &Active, reason: Option<&str>, chang
     let run = &active.run.id;
     match (reason, &active.progress.reason) {
         (Some(reason), before) if again || changed && before.is_none() => {
-            tracing::warn!(connector, shard, %run, reason, "a run waits");
+            tracing::warn!(connector, shard, %run, reason, "a run is waiting");
         }
-        (None, Some(_)) => tracing::info!(connector, shard, %run, "a run goes on"),
+        (None, Some(_)) => tracing::info!(connector, shard, %run, "a run has resumed"),
         _ => {}
     }
 }
 
-/// Why lists of a run do not go on; `None` where none waits.
+/// Why lists of a run wait; `None` if none does.
 fn reason<'a>(
     jobs: impl Iterator<Item = &'a Job>,
     failures: &BTreeMap<AccountingResource, String>,
@@ -70,7 +71,7 @@ fn reason<'a>(
     let mut records: BTreeMap<AccountingResource, usize> = BTreeMap::new();
     let mut reasons = Vec::new();
     for job in jobs {
-        let is_long = now.saturating_sub(job.answered.max(job.started_at)) >= EVERY;
+        let is_long = now.saturating_sub(job.answered.max(job.started_at)) >= CHECK_INTERVAL;
         match &job.stage {
             Stage::Compare if is_long => {
                 for subject in &job.asked_for {
@@ -83,11 +84,11 @@ fn reason<'a>(
     }
     let waits = records.into_iter().map(|(resource, count)| {
         let why = failures.get(&resource).map(|why| format!(": {why}")).unwrap_or_default();
-        format!("{count} records of {resource} that rows of its lists show have to be read by id{why}")
+        format!("{count} records of {resource} have to be read by id{why}")
     });
     let mut all: Vec<String> = waits.chain(reasons).collect();
-    let more = all.len().saturating_sub(NAMED);
-    all.truncate(NAMED);
+    let more = all.len().saturating_sub(MAX_REASONS);
+    all.truncate(MAX_REASONS);
     if more > 0 {
         all.push(format!("and {more} more"));
     }
@@ -125,29 +126,27 @@ mod tests {
     }
 
     #[test]
-    fn a_run_says_what_it_waits_for_and_why() {
+    fn run_reports_what_it_waits_for_and_why() {
         let failures = BTreeMap::from([(AccountingResource::Customers, "answered 403".to_owned())]);
         for (stage, now, expected) in [
-            (Stage::Compare, EVERY - 1, None),
+            (Stage::Compare, CHECK_INTERVAL - 1, None),
             (
                 Stage::Compare,
-                EVERY,
-                Some(
-                    "waits: 1 records of customers that rows of its lists show have to be read by id: answered 403",
-                ),
+                CHECK_INTERVAL,
+                Some("waits: 1 records of customers have to be read by id: answered 403"),
             ),
-            (Stage::Pages, EVERY, Some("waits: page 3 answered 500")),
-            (Stage::Ending, EVERY, None),
+            (Stage::Pages, CHECK_INTERVAL, Some("waits: page 3 answered 500")),
+            (Stage::Ending, CHECK_INTERVAL, None),
         ] {
             assert_eq!(reason([job(stage)].iter(), &failures, now).as_deref(), expected);
         }
     }
 
     #[test]
-    fn a_reason_names_a_few_lists() {
+    fn reason_names_a_few_lists() {
         let jobs: Vec<Job> = (0..5).map(|_| job(Stage::Pages)).collect();
 
-        let reason = reason(jobs.iter(), &BTreeMap::new(), EVERY).unwrap();
+        let reason = reason(jobs.iter(), &BTreeMap::new(), CHECK_INTERVAL).unwrap();
 
         assert!(reason.ends_with("; and 2 more"), "{reason}");
     }

@@ -1,5 +1,4 @@
-//! Which runs are asked for: the task follows them for its shards, and the first task of a connector asks for those that nobody asks
-//! for by hand.
+//! Runs of a connector: each task passes the requested runs to its shards, and the first task requests the automatic ones.
 //!
 //! ```text
 //! state topic ─▶ runs and orders ─▶ Orders ─▶ the shards of this task
@@ -7,12 +6,12 @@
 //!        └──────────────────────────────────────────── put ◀────────────────┘
 //! ```
 //!
-//! Payroll has a login of its own. While it cannot be used, runs are asked for without that list, so that they are certified for what
-//! can be read; once it can, a run of payroll alone makes up for the one that was asked for without it.
+//! Payroll has a separate login. While that is unusable, runs are requested without the payroll list, so that the other lists can be
+//! certified. Once it is usable, a run of payroll alone follows the one that was requested without it.
 //!
-//! What the first task asks for has an id that follows from its cause: so whoever is the first task next, or at the same time,
-//! asks for the same and nothing is read twice. A gap is closed only by what was proved of lists that were read after it ended;
-//! where no list has what it may have cost, all that is known is read again, and a person has to take note.
+//! The id of an automatic run is derived from its cause. So the next first task, or a concurrent one, requests the same run, and
+//! nothing is read twice. A gap is closed only by certified lists that were read after it ended. If no list covers the gap, all known
+//! records are read again, and the state of the gap shows operators that unknown records may be missing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,34 +45,34 @@ use crate::{
     },
 };
 
-/// How often it is looked whether something is due that nobody tells of.
-const LOOK: Duration = Duration::from_secs(5);
-/// Nothing is looked at more often.
-const SHORTEST: Duration = Duration::from_millis(100);
-/// Runs for gaps that may be under way; other gaps wait, and may be closed by the same.
+/// How often to check for due work without a notification.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// Minimum time between two checks.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+/// Concurrent repair runs. Other gaps wait, and the same runs may close them.
 const MOST_REPAIRS: usize = 4;
-/// Runs that are over and kept.
-const KEPT: usize = 50;
-/// Ends the id of a run that reads payroll after the run of the same cause was asked for without it.
-const PAYROLL_LATER: &str = "-payroll";
-/// What an incremental run reads once more; microseconds.
-const OVERLAP: i64 = 86_400_000_000;
+/// Finished runs to keep.
+const KEPT_RUNS: usize = 50;
+/// Id suffix of a run that reads payroll after the run of the same cause was requested without it.
+const PAYROLL_SUFFIX: &str = "-payroll";
+/// Period before the last full run that an incremental run reads again; microseconds.
+const INCREMENTAL_OVERLAP: i64 = 86_400_000_000;
 
-/// See the module's head.
+/// See the module documentation.
 pub(super) struct Follower {
     pub(super) task: Arc<Task>,
     pub(super) source: RecordSource,
     pub(super) handle: StateTopic,
     pub(super) orders: watch::Sender<Orders>,
     pub(super) begun_at: i64,
-    /// The login that payroll needs, where it is configured.
+    /// The login for payroll, if configured.
     pub(super) payroll: Option<GrantWatch>,
-    /// Why payroll waits, as it was logged last.
+    /// The last logged reason why payroll waits.
     pub(super) waits: Option<String>,
 }
 
 impl Follower {
-    /// Follows until it is cancelled. What cannot be written is tried again.
+    /// Runs until it is cancelled. Failed writes are retried.
     ///
     /// # Errors
     /// None so far.
@@ -82,26 +81,26 @@ impl Follower {
         let mut scheduled = self.begun_at;
         loop {
             changes.borrow_and_update();
-            self.tell();
+            self.publish_orders();
             if self.task.number == 0
-                && let Some(Err(error)) = cancel.run_until_cancelled(self.ask(&mut scheduled)).await
+                && let Some(Err(error)) = cancel.run_until_cancelled(self.request_runs(&mut scheduled)).await
             {
-                tracing::warn!(connector = &*self.task.connector, error = %ErrorChain(&error), "a run cannot be asked for yet");
+                tracing::warn!(connector = &*self.task.connector, error = %ErrorChain(&error), "cannot write runs or repairs to the state topic; retrying");
             }
-            // Shards tell often how far they are.
-            if cancel.run_until_cancelled(sleep(SHORTEST)).await.is_none() {
+            // Shards report their progress often.
+            if cancel.run_until_cancelled(sleep(MIN_INTERVAL)).await.is_none() {
                 return Ok(());
             }
             tokio::select! {
                 () = cancel.cancelled() => return Ok(()),
-                changed = changes.changed() => if changed.is_err() { sleep(LOOK).await },
+                changed = changes.changed() => if changed.is_err() { sleep(POLL_INTERVAL).await },
                 () = logged_in(&mut self.payroll) => {}
-                () = sleep(LOOK) => {}
+                () = sleep(POLL_INTERVAL) => {}
             }
         }
     }
 
-    /// Configured lists that can be read now; `None` while it is not known whether somebody has logged in.
+    /// Configured lists that can be read now; `None` while it is unknown whether the payroll login exists.
     fn readable(&mut self) -> Option<BTreeSet<List>> {
         let mut lists = self.source.snapshot.lists.clone();
         let Some(login) = &mut self.payroll else { return Some(lists) };
@@ -116,7 +115,10 @@ impl Follower {
             match &waits {
                 Some(why) => tracing::warn!(connector = &*self.task.connector, "{why}"),
                 None => {
-                    tracing::info!(connector = &*self.task.connector, "payroll has its login and is read")
+                    tracing::info!(
+                        connector = &*self.task.connector,
+                        "the payroll login is usable; reading payroll"
+                    )
                 }
             }
             self.waits = waits;
@@ -124,8 +126,8 @@ impl Follower {
         Some(lists)
     }
 
-    /// Tells the shards what is asked for.
-    fn tell(&self) {
+    /// Publishes the open runs to the shards.
+    fn publish_orders(&self) {
         let shards = self.handle.shards();
         let orders = self.handle.read_runs(&self.task.connector, |runs| orders(runs, shards, &self.source));
         let what = |one: &Ordered| (one.run.id.clone(), one.wanted, one.at, one.filter.clone());
@@ -138,18 +140,18 @@ impl Follower {
         });
     }
 
-    async fn ask(&mut self, scheduled: &mut i64) -> Result<(), state_topic::Error> {
+    async fn request_runs(&mut self, scheduled: &mut i64) -> Result<(), state_topic::Error> {
         let runs = self.handle.runs(&self.task.connector);
         let shards = self.handle.shards();
         if let Some(lists) = self.readable() {
-            self.ask_by_mode(&runs, shards, &lists).await?;
-            self.ask_by_schedule(&runs, shards, &lists, scheduled).await?;
+            self.request_by_mode(&runs, shards, &lists).await?;
+            self.request_by_schedule(&runs, shards, &lists, scheduled).await?;
         }
-        self.repair(&runs, shards).await?;
-        self.forget(&runs, shards).await
+        self.repair_gaps(&runs, shards).await?;
+        self.delete_expired(&runs, shards).await
     }
 
-    async fn ask_by_mode(
+    async fn request_by_mode(
         &self,
         runs: &Runs,
         shards: i32,
@@ -159,7 +161,7 @@ impl Follower {
             SnapshotMode::Initial | SnapshotMode::InitialOnly | SnapshotMode::WhenNeeded => {
                 "initial".to_owned()
             }
-            // One that is under way is enough.
+            // One open run is enough.
             SnapshotMode::Always if runs.open(shards).iter().any(|run| run.requested_by == "start") => {
                 return Ok(());
             }
@@ -168,10 +170,10 @@ impl Follower {
         };
         let mode = id.split('-').next().unwrap_or_default().to_owned();
         let (id, lists) = due_by_mode(runs, id, lists);
-        self.ask_for(runs, &id, &mode, lists).await
+        self.request_run(runs, &id, &mode, lists).await
     }
 
-    async fn ask_by_schedule(
+    async fn request_by_schedule(
         &self,
         runs: &Runs,
         shards: i32,
@@ -179,7 +181,7 @@ impl Follower {
         scheduled: &mut i64,
     ) -> Result<(), state_topic::Error> {
         let Some(schedule) = &self.source.snapshot.schedule else { return Ok(()) };
-        // One that fell into a restart is made up for.
+        // Continue after the last scheduled run, so that a restart skips none.
         let last =
             runs.runs.values().filter(|run| run.requested_by == "schedule").map(|run| run.requested_at);
         if let Some(last) = last.max().filter(|_| *scheduled == self.begun_at) {
@@ -189,17 +191,17 @@ impl Follower {
             return Ok(());
         };
         if let Some(open) = runs.open(shards).iter().find(|run| run.requested_by == "schedule") {
-            tracing::warn!(connector = &*self.task.connector, run = %open.id, "the run before is not over: one of the schedule is left out");
+            tracing::warn!(connector = &*self.task.connector, run = %open.id, "skipped a scheduled run, because the previous one has not finished");
         } else {
             let id = format!("schedule-{}", Moment::from_micros(due));
-            self.ask_for(runs, &id, "schedule", lists.clone()).await?;
+            self.request_run(runs, &id, "schedule", lists.clone()).await?;
         }
-        // Those that were due meanwhile are made up for by one.
+        // All runs that were due meanwhile count as one.
         *scheduled = now();
         Ok(())
     }
 
-    async fn ask_for(
+    async fn request_run(
         &self,
         runs: &Runs,
         id: &str,
@@ -223,28 +225,28 @@ impl Follower {
             requested_by: by.to_owned(),
             requested_at: now(),
         };
-        tracing::info!(connector = &*self.task.connector, run = %run.id, "a run is asked for");
+        tracing::info!(connector = &*self.task.connector, run = %run.id, "requested a run");
         self.handle.put(&run.key(), Some(&json!(run))).await
     }
 
-    /// Has read again what gaps may have cost, and says how well.
-    async fn repair(&self, runs: &Runs, shards: i32) -> Result<(), state_topic::Error> {
+    /// Requests repair runs for gaps, and updates the states of the gaps.
+    async fn repair_gaps(&self, runs: &Runs, shards: i32) -> Result<(), state_topic::Error> {
         let ledgers = self.handle.ledgers();
-        // Those that wait for a person keep no other waiting.
+        // Paused runs wait for an operator and must not block other repairs.
         let is_busy = |run: &&Run| {
             run.kind == RunKind::Repair && runs.status(&run.id, shards).state != RunPhase::Paused
         };
         let mut open = runs.open(shards).into_iter().filter(is_busy).count();
         for (ledger, gap) in open_gaps(&ledgers) {
             let Some(repair) = ledger.repairs.get(&gap.id()) else { continue };
-            match judge(gap, repair, runs, shards, &self.source) {
+            match next_step(gap, repair, runs, shards, &self.source) {
                 Step::Wait => {}
                 Step::Settle(state) => self.settle(gap, repair, state).await?,
                 Step::Read(run) if open < MOST_REPAIRS => {
                     open += 1;
                     let mut run = *run;
                     run.connector = self.task.connector.to_string();
-                    tracing::info!(connector = &*self.task.connector, run = %run.id, "what a gap may have cost is read again");
+                    tracing::info!(connector = &*self.task.connector, gap = gap.id(), run = %run.id, "requested a repair run for a gap");
                     self.handle.put(&run.key(), Some(&json!(run))).await?;
                     let repair = Repair { state: RepairState::Running, ..repair.clone() };
                     self.handle.put(&repair.key(), Some(&json!(repair))).await?;
@@ -260,7 +262,7 @@ impl Follower {
             connector = &*self.task.connector,
             gap = gap.id(),
             state = state.name(),
-            "a gap was looked after"
+            "a gap has a new state"
         );
         let gap = Gap { state, ..gap.clone() };
         self.handle.put(&gap.key(), Some(&json!(gap))).await?;
@@ -268,29 +270,29 @@ impl Follower {
         self.handle.put(&repair.key(), Some(&json!(repair))).await
     }
 
-    /// Forgets the oldest of many runs that are over.
-    async fn forget(&self, runs: &Runs, shards: i32) -> Result<(), state_topic::Error> {
-        for key in surplus(runs, shards).into_iter().flat_map(|run| keys_of(run, shards)) {
+    /// Deletes the oldest finished runs.
+    async fn delete_expired(&self, runs: &Runs, shards: i32) -> Result<(), state_topic::Error> {
+        for key in expired_runs(runs, shards).into_iter().flat_map(|run| keys_of(run, shards)) {
             self.handle.put(&key, None).await?;
         }
         Ok(())
     }
 }
 
-/// What a start asks for under an id: these lists, or payroll alone where the run of that id was asked for before payroll could be
-/// read.
+/// The run that a start requests: `id` with these lists, or payroll alone if the run of that id was requested while payroll was not
+/// readable.
 fn due_by_mode(runs: &Runs, id: String, lists: &BTreeSet<List>) -> (String, BTreeSet<List>) {
     let payroll = BTreeSet::from([List::Payroll]);
     let asked = RunId::new(id.as_str()).ok().and_then(|id| runs.runs.get(&id));
     match asked {
         Some(run) if lists.is_superset(&payroll) && run.lists.is_disjoint(&payroll) => {
-            (id + PAYROLL_LATER, payroll)
+            (id + PAYROLL_SUFFIX, payroll)
         }
         _ => (id, lists.clone()),
     }
 }
 
-/// Returns when the login stands otherwise; never where none is needed.
+/// Returns when the state of the login changes; never if none is needed.
 async fn logged_in(login: &mut Option<GrantWatch>) {
     match login {
         Some(login) => login.changed().await,
@@ -298,24 +300,24 @@ async fn logged_in(login: &mut Option<GrantWatch>) {
     }
 }
 
-/// All records of a run, in the order in which they are removed: the run first, since without some of its progress it would seem not
-/// to be over. What an interruption leaves is small.
+/// Keys of all records of a run, in the order of deletion. The run comes first: without some of its progress it would seem to be
+/// unfinished. An interruption leaves only small records.
 fn keys_of(run: &Run, shards: i32) -> Vec<Key> {
     let (connector, id) = (&run.connector, &run.id);
     let progress = (0..shards).map(|shard| RunProgress::key_of(shard, connector, id));
     [run.key(), RunCommand::key(connector, id)].into_iter().chain(progress).collect()
 }
 
-/// The oldest of many runs that are over.
-fn surplus(runs: &Runs, shards: i32) -> Vec<&Run> {
-    let stands = |run: &Run| runs.status(&run.id, shards);
-    let mut over: Vec<&Run> = runs.runs.values().filter(|run| stands(run).state.is_over()).collect();
-    // The last verification is what its metric shows.
+/// The oldest finished runs beyond [`KEPT_RUNS`].
+fn expired_runs(runs: &Runs, shards: i32) -> Vec<&Run> {
+    let status = |run: &Run| runs.status(&run.id, shards);
+    let mut over: Vec<&Run> = runs.runs.values().filter(|run| status(run).state.is_over()).collect();
+    // The metric shows the last verification.
     let verified = over.iter().filter(|run| run.kind == RunKind::Verify);
-    let verified = verified.filter(|run| stands(run).state == RunPhase::Ended);
-    let last = verified.max_by_key(|run| stands(run).ended_at).map(|run| run.id.clone());
-    // The initial one says that there was one, and so does the last of a start; each may have a run of payroll behind it.
-    let cause = |id: &RunId| id.as_str().strip_suffix(PAYROLL_LATER).unwrap_or(id.as_str()).to_owned();
+    let verified = verified.filter(|run| status(run).state == RunPhase::Ended);
+    let last = verified.max_by_key(|run| status(run).ended_at).map(|run| run.id.clone());
+    // The initial run and the last one of a start prevent their repetition; each may have a payroll run.
+    let cause = |id: &RunId| id.as_str().strip_suffix(PAYROLL_SUFFIX).unwrap_or(id.as_str()).to_owned();
     let started = over.iter().filter(|run| run.requested_by == "start").max_by_key(|run| run.requested_at);
     let started = started.map(|run| cause(&run.id));
     let is_kept = |id: &RunId| {
@@ -324,11 +326,11 @@ fn surplus(runs: &Runs, shards: i32) -> Vec<&Run> {
     };
     over.retain(|run| !is_kept(&run.id));
     over.sort_by_key(|run| run.requested_at);
-    over.truncate(over.len().saturating_sub(KEPT));
+    over.truncate(over.len().saturating_sub(KEPT_RUNS));
     over
 }
 
-/// Runs that are not over, the oldest first.
+/// Unfinished runs, the oldest first.
 fn orders(runs: &Runs, shards: i32, source: &RecordSource) -> Vec<Ordered> {
     let ordered = |run: &Run| Ordered {
         run: Arc::new(run.clone()),
@@ -339,10 +341,10 @@ fn orders(runs: &Runs, shards: i32, source: &RecordSource) -> Vec<Ordered> {
     runs.open(shards).into_iter().map(ordered).collect()
 }
 
-/// How the filter of an incremental run begins.
-const CHANGED: &str = "lastUpdate gt ";
+/// Beginning of the filter of an incremental run.
+const CHANGED_SINCE: &str = "lastUpdate gt ";
 
-/// What of payroll a run reads: all, what is configured, or what has changed since the last certified run of the whole list.
+/// The payroll filter of a run: none, the configured one, or changes since the last certified run of the whole list.
 fn payroll_filter(runs: &Runs, run: &Run, shards: i32, source: &RecordSource) -> Option<String> {
     if let Some(filter) = &source.snapshot.payroll_filter {
         return Some(filter.clone());
@@ -356,7 +358,7 @@ fn payroll_filter(runs: &Runs, run: &Run, shards: i32, source: &RecordSource) ->
             && (one.companies.is_none() || one.companies == run.companies)
             && one.requested_at < run.requested_at
     });
-    let begun = |one: &Run| {
+    let started = |one: &Run| {
         let standing = runs.status(&one.id, shards);
         standing.started_at.filter(|_| standing.certified == Some(true))
     };
@@ -364,33 +366,34 @@ fn payroll_filter(runs: &Runs, run: &Run, shards: i32, source: &RecordSource) ->
         let progress = (0..shards).filter_map(|shard| runs.progress.get(&(one.id.clone(), shard)));
         progress.filter_map(|progress| progress.filter.clone()).collect::<BTreeSet<String>>()
     };
-    // Only a run that read the whole list counts: what the filter of an incremental run left out by mistake is let through again.
-    let whole = before.filter(|one| !one.incremental && filters(one).is_empty()).filter_map(begun).max()?;
-    let since = Moment::from_micros(whole.saturating_sub(OVERLAP)).to_string();
-    // A date alone is what is known to be understood.
-    since.get(..10).map(|date| format!("{CHANGED}{date}"))
+    // Only runs of the whole list count: an incremental run may have omitted rows, which are then read again.
+    let whole = before.filter(|one| !one.incremental && filters(one).is_empty()).filter_map(started).max()?;
+    let since = Moment::from_micros(whole.saturating_sub(INCREMENTAL_OVERLAP)).to_string();
+    // The provider is only known to understand a date.
+    since.get(..10).map(|date| format!("{CHANGED_SINCE}{date}"))
 }
 
-/// What a filter has to let through, as far as that can be known.
+/// How the answer to a filter can be checked.
 pub(super) fn checked_filter(filter: &str) -> Filter {
-    let date = filter.strip_prefix(CHANGED).map(|date| format!("{date}T00:00:00Z"));
+    let date = filter.strip_prefix(CHANGED_SINCE).map(|date| format!("{date}T00:00:00Z"));
     let moment = date.and_then(|date| Moment::parse(&date));
-    moment.map_or(Filter::Configured, |at| Filter::Changed { after: at.micros(), margin: OVERLAP })
+    moment
+        .map_or(Filter::Configured, |at| Filter::Changed { after: at.micros(), margin: INCREMENTAL_OVERLAP })
 }
 
-/// Gaps that somebody has to care about, whoever has them.
+/// Gaps to repair, of all connectors.
 fn open_gaps(
     ledgers: &BTreeMap<String, SubscriptionState>,
 ) -> impl Iterator<Item = (&SubscriptionState, &Gap)> {
     ledgers.values().flat_map(|ledger| ledger.gaps.values().map(move |gap| (ledger, gap))).filter(
         |(_, gap)| {
-            // One that goes on is not repaired before it has ended.
+            // A gap is repaired after it has ended.
             gap.to.is_some() && matches!(gap.state, GapState::Open | GapState::RepairedUncertified)
         },
     )
 }
 
-/// What is to be done about a gap.
+/// The next action for a gap.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Wait,
@@ -398,10 +401,12 @@ enum Step {
     Read(Box<Run>),
 }
 
-fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSource) -> Step {
-    let Some((lists, known)) = reach(gap, source) else { return Step::Settle(GapState::Unrepairable) };
+fn next_step(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSource) -> Step {
+    let Some((lists, known)) = lists_to_repair(gap, source) else {
+        return Step::Settle(GapState::Unrepairable);
+    };
     if lists.is_empty() && known.is_empty() {
-        // Nothing of it is published here.
+        // This connector publishes none of its records.
         return Step::Settle(GapState::Unrepairable);
     }
     let ended = gap.to.unwrap_or(repair.to);
@@ -409,7 +414,7 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
         let of_company = match (&run.companies, &gap.company) {
             (None, None) => run.kind == RunKind::Repair || source.snapshot.companies.is_none(),
             (Some(companies), Some(company)) => companies.contains(company),
-            // Whether a run of all companies has read this one, it does not say: the company may have left their list.
+            // A run of all companies may not have read this one: the company may have left the list of companies.
             (Some(_), None) | (None, Some(_)) => false,
         };
         run.kind != RunKind::Verify
@@ -418,7 +423,7 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
             && run.lists.is_superset(&lists)
             && of_company
     };
-    // What a list proves, it proves of all of its records; of what no list has only that it was known.
+    // A certified list covers all of its records. Resources without a list are read by id, which covers known records only.
     let only_known: BTreeSet<AccountingResource> =
         known.iter().copied().filter(|resource| List::of(*resource).is_none()).collect();
     let is_proved = |run: &&Run| {
@@ -429,7 +434,7 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
     if only_known.is_empty() && runs.runs.values().filter(covers).any(|run| is_proved(&run)) {
         return Step::Settle(GapState::Closed);
     }
-    // Where there is no list, what is known was read again all the same.
+    // For an absent list, known records were read instead.
     let outcome = |run: &Run| {
         let standing = runs.status(&run.id, shards);
         let is_read = standing.lists_certified.saturating_add(standing.absent) >= standing.lists;
@@ -441,7 +446,7 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
     };
     let Ok(id) = RunId::new(format!("repair/{}", gap.id())) else { return Step::Wait };
     let Some(run) = runs.runs.get(&id) else {
-        // What another gap is repaired by serves this one as well: there may be one for every record of a company.
+        // A repair run of another gap may cover this one too: there may be a gap for every record of a company.
         let others =
             runs.runs.values().filter(|run| run.kind == RunKind::Repair && run.known.is_superset(&known));
         for other in others.filter(covers) {
@@ -454,7 +459,7 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
                 _ => return Step::Wait,
             }
         }
-        // What was read before a gap has ended, margin and all, proves nothing of it.
+        // A run proves nothing about a gap unless it starts after the gap, including its margin, has ended.
         if gap.state == GapState::RepairedUncertified || now() < ended {
             return Step::Wait;
         }
@@ -481,8 +486,11 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
     }
 }
 
-/// What is read again because of a gap: lists, and resources whose known records are; `None` where there is nothing to read it from.
-fn reach(gap: &Gap, source: &RecordSource) -> Option<(BTreeSet<List>, BTreeSet<AccountingResource>)> {
+/// Lists to read for a gap, and resources whose known records to read by id; `None` if there is nothing to read from.
+fn lists_to_repair(
+    gap: &Gap,
+    source: &RecordSource,
+) -> Option<(BTreeSet<List>, BTreeSet<AccountingResource>)> {
     let resources: Vec<AccountingResource> = match gap.target {
         Some(Target::Invoicing(_)) => return None,
         Some(Target::Accounting(resource)) => vec![resource],
@@ -497,7 +505,7 @@ fn reach(gap: &Gap, source: &RecordSource) -> Option<(BTreeSet<List>, BTreeSet<A
             continue;
         }
         lists.extend(list);
-        // The list of accounts is not one that every provider has.
+        // Not every provider has the list of accounts.
         if list.is_none() || list == Some(List::Accounts) {
             known.insert(resource);
         }
@@ -506,7 +514,7 @@ fn reach(gap: &Gap, source: &RecordSource) -> Option<(BTreeSet<List>, BTreeSet<A
         && source.publishes(List::Companies)
         && lists.iter().any(|list| !list.spans_companies())
     {
-        // Lists of all companies prove something only where it is proved which there are.
+        // The lists of all companies are complete only if the list of companies is certified.
         lists.insert(List::Companies);
     }
     Some((lists, known))

@@ -29,7 +29,7 @@ fn gap(target: Target) -> (Gap, Repair) {
 
 const CUSTOMERS_OF_ALL: [List; 2] = [List::Companies, List::Customers];
 
-/// A run that is over in both of two shards.
+/// Adds a run that has finished in both of two shards.
 fn over(runs: &mut Runs, run: Run, certified: bool) {
     for shard in 0..2 {
         let progress = RunProgress {
@@ -46,26 +46,26 @@ fn over(runs: &mut Runs, run: Run, certified: bool) {
     runs.runs.insert(run.id.clone(), run);
 }
 
-fn asked(gap: &Gap, repair: &Repair, runs: &Runs) -> Run {
-    match judge(gap, repair, runs, 2, &source()) {
+fn repair_run(gap: &Gap, repair: &Repair, runs: &Runs) -> Run {
+    match next_step(gap, repair, runs, 2, &source()) {
         Step::Read(run) => *run,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn a_gap_is_closed_by_what_was_proved_of_its_list_after_it_ended_and_by_nothing_else() {
+fn gap_is_closed_only_by_a_later_certified_run_of_its_lists() {
     let (gap, repair) = gap(CUSTOMERS);
     let mut runs = Runs::default();
-    let run = asked(&gap, &repair, &runs);
+    let run = repair_run(&gap, &repair, &runs);
     let both = BTreeSet::from([List::Companies, List::Customers]);
     assert_eq!(
         (run.lists.clone(), run.known.is_empty()),
         (both, true),
-        "which companies there are is proved, too"
+        "the list of companies is certified too"
     );
 
-    let settled = |runs: &Runs| judge(&gap, &repair, runs, 2, &source());
+    let settled = |runs: &Runs| next_step(&gap, &repair, runs, 2, &source());
     let of = |requested_at, lists: &[List], companies: Option<&str>, kind| Run {
         requested_at,
         lists: lists.iter().copied().collect(),
@@ -91,7 +91,7 @@ fn a_gap_is_closed_by_what_was_proved_of_its_list_after_it_ended_and_by_nothing_
 }
 
 #[test]
-fn a_repair_says_how_well_it_went() {
+fn repair_outcome_depends_on_its_certificates() {
     for (target, certified, state) in [
         (CUSTOMERS, true, GapState::Closed),
         (CUSTOMERS, false, GapState::RepairedUncertified),
@@ -102,91 +102,97 @@ fn a_repair_says_how_well_it_went() {
     ] {
         let (gap, repair) = gap(target);
         let mut runs = Runs::default();
-        let run = Run { connector: "records".into(), ..asked(&gap, &repair, &runs) };
+        let run = Run { connector: "records".into(), ..repair_run(&gap, &repair, &runs) };
         runs.runs.insert(run.id.clone(), run.clone());
-        assert_eq!(judge(&gap, &repair, &runs, 2, &source()), Step::Wait);
+        assert_eq!(next_step(&gap, &repair, &runs, 2, &source()), Step::Wait);
 
         over(&mut runs, run, certified);
 
-        assert_eq!(judge(&gap, &repair, &runs, 2, &source()), Step::Settle(state), "{target}");
+        assert_eq!(next_step(&gap, &repair, &runs, 2, &source()), Step::Settle(state), "{target}");
     }
 }
 
 #[test]
-fn a_gap_of_one_company_is_not_closed_by_a_run_of_all_that_may_not_have_read_it() {
+fn company_gap_is_not_closed_by_a_run_of_all_companies() {
     let (one, repair) = gap(CUSTOMERS);
     let gap = Gap { company: Some(CompanyId::new("c").unwrap()), ..one };
-    let own = asked(&gap, &repair, &Runs::default());
+    let own = repair_run(&gap, &repair, &Runs::default());
     let mut runs = Runs::default();
     let all = Run { id: RunId::new("all").unwrap(), kind: RunKind::Snapshot, companies: None, ..own.clone() };
     over(&mut runs, all, true);
-    assert!(matches!(judge(&gap, &repair, &runs, 2, &source()), Step::Read(_)));
+    assert!(matches!(next_step(&gap, &repair, &runs, 2, &source()), Step::Read(_)));
 
     over(&mut runs, Run { id: RunId::new("its").unwrap(), kind: RunKind::Snapshot, ..own }, true);
-    assert_eq!(judge(&gap, &repair, &runs, 2, &source()), Step::Settle(GapState::Closed));
+    assert_eq!(next_step(&gap, &repair, &runs, 2, &source()), Step::Settle(GapState::Closed));
 }
 
 #[test]
-fn a_list_that_is_not_there_is_made_up_for_by_known_records_that_were_read() {
+fn absent_list_is_repaired_from_known_records() {
     for (absent, state) in [(0, GapState::RepairedUncertified), (1, GapState::RepairedKnown)] {
         let (gap, repair) = gap(Target::Accounting(AccountingResource::Accounts));
         let mut runs = Runs::default();
-        let run = asked(&gap, &repair, &runs);
+        let run = repair_run(&gap, &repair, &runs);
         over(&mut runs, run, false);
         for progress in runs.progress.values_mut() {
             progress.absent = absent;
         }
 
-        assert_eq!(judge(&gap, &repair, &runs, 2, &source()), Step::Settle(state), "{absent}");
+        assert_eq!(next_step(&gap, &repair, &runs, 2, &source()), Step::Settle(state), "{absent}");
     }
 }
 
 #[test]
-fn what_was_read_for_one_gap_serves_all_that_had_ended_by_then() {
+fn one_repair_serves_all_gaps_that_ended_before_it() {
     let (first, repair) = gap(CHARGES);
     let (second, third) = (Gap { opened_at: 6, ..first.clone() }, Gap { opened_at: 7, ..first.clone() });
     let mut runs = Runs::default();
-    let run = asked(&first, &repair, &runs);
+    let run = repair_run(&first, &repair, &runs);
     let later = Gap { to: Some(run.requested_at + 1), ..third };
     runs.runs.insert(run.id.clone(), run.clone());
-    assert_eq!(judge(&second, &repair, &runs, 2, &source()), Step::Wait, "it is being read");
+    assert_eq!(next_step(&second, &repair, &runs, 2, &source()), Step::Wait, "it is being read");
 
     over(&mut runs, run.clone(), true);
-    assert_eq!(judge(&second, &repair, &runs, 2, &source()), Step::Settle(GapState::RepairedKnown));
-    assert!(!matches!(judge(&later, &repair, &runs, 2, &source()), Step::Settle(_)), "it ended after that");
+    assert_eq!(next_step(&second, &repair, &runs, 2, &source()), Step::Settle(GapState::RepairedKnown));
+    assert!(
+        !matches!(next_step(&later, &repair, &runs, 2, &source()), Step::Settle(_)),
+        "it ended after that"
+    );
 
     over(&mut runs, run, false);
-    assert!(matches!(judge(&second, &repair, &runs, 2, &source()), Step::Read(_)), "it tries for itself");
+    assert!(matches!(next_step(&second, &repair, &runs, 2, &source()), Step::Read(_)), "it gets its own run");
 }
 
 #[test]
-fn a_gap_whose_margin_is_not_over_is_not_read_again_yet() {
+fn gap_is_not_repaired_before_its_margin_ends() {
     let (gap, repair) = gap(CUSTOMERS);
     let gap = Gap { to: Some(now() + 60_000_000), ..gap };
 
-    assert_eq!(judge(&gap, &repair, &Runs::default(), 2, &source()), Step::Wait);
+    assert_eq!(next_step(&gap, &repair, &Runs::default(), 2, &source()), Step::Wait);
 }
 
 #[test]
-fn what_could_not_be_proved_waits_for_a_run_that_is_and_is_not_read_again_by_itself() {
+fn uncertified_repair_is_not_repeated() {
     let (gap, repair) = gap(CUSTOMERS);
     let gap = Gap { state: GapState::RepairedUncertified, ..gap };
 
-    assert_eq!(judge(&gap, &repair, &Runs::default(), 2, &source()), Step::Wait);
+    assert_eq!(next_step(&gap, &repair, &Runs::default(), 2, &source()), Step::Wait);
 }
 
 #[test]
-fn there_is_nothing_to_read_a_gap_of_invoicing_from() {
+fn invoicing_gap_cannot_be_repaired() {
     let hook = "invoicing/Customer:Created".parse().unwrap();
     let (gap, repair) = gap(hook);
 
-    assert_eq!(judge(&gap, &repair, &Runs::default(), 2, &source()), Step::Settle(GapState::Unrepairable));
+    assert_eq!(
+        next_step(&gap, &repair, &Runs::default(), 2, &source()),
+        Step::Settle(GapState::Unrepairable)
+    );
 }
 
 #[test]
-fn payroll_is_read_since_the_last_certified_whole_run_less_a_day() {
+fn incremental_payroll_starts_a_day_before_the_last_full_run() {
     let (one, repair) = gap(CUSTOMERS);
-    let plain = asked(&one, &repair, &Runs::default());
+    let plain = repair_run(&one, &repair, &Runs::default());
     let run = |id: &str, at, incremental| Run {
         id: RunId::new(id).unwrap(),
         kind: RunKind::Snapshot,
@@ -195,7 +201,7 @@ fn payroll_is_read_since_the_last_certified_whole_run_less_a_day() {
         incremental,
         ..plain.clone()
     };
-    let day = OVERLAP;
+    let day = INCREMENTAL_OVERLAP;
     let mut runs = Runs::default();
     let wanted = run("now", 30 * day, true);
     assert_eq!(payroll_filter(&runs, &wanted, 2, &source()), None, "nothing was certified before");
@@ -219,15 +225,15 @@ fn payroll_is_read_since_the_last_certified_whole_run_less_a_day() {
         filtered(&mut runs, id, "country eq 'PT'");
     }
     let since = payroll_filter(&runs, &wanted, 2, &source());
-    assert_eq!(since.as_deref(), Some("lastUpdate gt 1970-01-10"), "others were left out of these");
+    assert_eq!(since.as_deref(), Some("lastUpdate gt 1970-01-10"), "filtered runs do not count");
     filtered(&mut runs, "first", "country eq 'PT'");
-    assert_eq!(payroll_filter(&runs, &wanted, 2, &source()), None, "all was never read");
+    assert_eq!(payroll_filter(&runs, &wanted, 2, &source()), None, "the whole list was never read");
 }
 
 #[test]
-fn payroll_follows_the_run_that_was_asked_for_without_it() {
+fn payroll_follows_the_run_that_was_requested_without_it() {
     let (one, repair) = gap(CUSTOMERS);
-    let plain = asked(&one, &repair, &Runs::default());
+    let plain = repair_run(&one, &repair, &Runs::default());
     let all = BTreeSet::from(List::ALL);
     let payroll = BTreeSet::from([List::Payroll]);
     let without: BTreeSet<List> = all.difference(&payroll).copied().collect();
@@ -249,9 +255,9 @@ fn payroll_follows_the_run_that_was_asked_for_without_it() {
 }
 
 #[test]
-fn of_many_runs_the_oldest_are_forgotten_but_the_first_and_the_last_verification_are_not() {
+fn oldest_runs_are_deleted_except_first_and_last_verified() {
     let (one, repair) = gap(CUSTOMERS);
-    let plain = asked(&one, &repair, &Runs::default());
+    let plain = repair_run(&one, &repair, &Runs::default());
     let run =
         |id: &str, at, kind| Run { id: RunId::new(id).unwrap(), kind, requested_at: at, ..plain.clone() };
     let mut runs = Runs::default();
@@ -263,19 +269,19 @@ fn of_many_runs_the_oldest_are_forgotten_but_the_first_and_the_last_verification
         let started = run(id, 3 + place as i64, RunKind::Snapshot);
         over(&mut runs, Run { requested_by: "start".to_owned(), ..started }, true);
     }
-    for number in 0..KEPT as i64 {
+    for number in 0..KEPT_RUNS as i64 {
         over(&mut runs, run(&format!("later-{number}"), 10 + number, RunKind::Snapshot), true);
     }
 
-    let forgotten: Vec<&str> = surplus(&runs, 2).into_iter().map(|run| run.id.as_str()).collect();
+    let forgotten: Vec<&str> = expired_runs(&runs, 2).into_iter().map(|run| run.id.as_str()).collect();
 
     assert_eq!(forgotten, ["verified-before", "start-1"]);
 }
 
 #[test]
-fn a_run_that_is_forgotten_is_never_open_again_wherever_that_is_interrupted() {
+fn interrupted_deletion_never_reopens_a_run() {
     let (one, repair) = gap(CUSTOMERS);
-    let plain = asked(&one, &repair, &Runs::default());
+    let plain = repair_run(&one, &repair, &Runs::default());
     let run = Run { connector: "records".into(), id: RunId::new("old").unwrap(), ..plain };
     let mut runs = Runs::default();
     over(&mut runs, run.clone(), true);

@@ -1,4 +1,4 @@
-//! What a comparison comes to, and what is published to mend it.
+//! Results of comparisons, and the records to publish for repairs.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ use crate::{
     records::schedule::{Batch, Change, Entry, Subject},
 };
 
-/// What a comparison came to.
+/// Result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Finding {
     Same,
-    /// Not in its list, and not in use: that is as it should be.
+    /// A disabled record, which is rightly not in its list.
     Disabled,
     Differs(Difference),
-    /// It does not any more, once its batch is committed.
-    Mended(Difference),
-    /// It is to be read once more: it may be explained soon.
+    /// The batch repairs the difference.
+    Repaired(Difference),
+    /// Read it again: an event in flight may explain it.
     Again,
 }
 
@@ -39,24 +39,24 @@ impl Finding {
                 kind.count(&mut progress.differences, 1);
                 progress.vanished += u64::from(kind == Difference::Vanished);
             }
-            Self::Mended(kind) => kind.count(&mut progress.repaired, 1),
+            Self::Repaired(kind) => kind.count(&mut progress.repaired, 1),
         }
     }
 }
 
-/// What was read by id, and why: the suspect that its row has led to, none where no page has shown it.
+/// A record that was read by id. `suspect` comes from its row; `None` if no page has shown the record.
 pub(in super::super) struct Looked<'a> {
     pub(in super::super) suspect: Option<&'a Suspect>,
     pub(in super::super) subject: &'a Subject,
     pub(in super::super) answer: &'a Answer,
-    /// What the topic holds of it.
+    /// The topic's record.
     pub(in super::super) holds: Holds,
-    /// Whether something may be on its way yet.
+    /// Whether to wait for events in flight.
     pub(in super::super) may_wait: bool,
 }
 
 impl Compared<'_> {
-    /// What is found of a record that was read by id, and published if that is wanted and mends it.
+    /// Compares a record that was read by id, and publishes it if the run repairs and that helps.
     pub(in super::super) fn add_looked(
         &mut self,
         batch: &mut Batch,
@@ -66,8 +66,8 @@ impl Compared<'_> {
         let Looked { suspect, subject, answer, .. } = looked;
         let entry = match answer {
             Answer::There(json) => {
-                let told = suspect.and_then(|suspect| suspect.stamp.version.number());
-                rows::entry_of_record(run, subject, json, told)
+                let version = suspect.and_then(|suspect| suspect.stamp.version.number());
+                rows::entry_of_record(run, subject, json, version)
             }
             _ => None,
         };
@@ -82,27 +82,27 @@ impl Compared<'_> {
             Some(suspect) => suspect.against(&value, &stamp, before.as_ref(), looked.holds),
             None => looked.unlisted(&value, &stamp, before.as_ref()),
         };
-        let mends = match found {
+        let repairs = match found {
             Finding::Differs(kind) if kind.can_be_repaired() => run.repair,
-            // It is there, if in no list: what is newer of it is right all the same.
+            // The record exists, although no list has it, so a newer version is published.
             Finding::Differs(Difference::Unlisted) => {
                 let tells_version = !matches!(stamp.version, Version::Content { .. });
                 run.repair && tells_version && stamp.against(before.as_ref()).publishes()
             }
             _ => false,
         };
-        if !mends {
+        if !repairs {
             return Ok(found);
         }
         self.put(key, stamp);
         batch.entries.push(entry);
         Ok(match found {
-            Finding::Differs(kind) if kind.can_be_repaired() => Finding::Mended(kind),
+            Finding::Differs(kind) if kind.can_be_repaired() => Finding::Repaired(kind),
             found => found,
         })
     }
 
-    /// What is found of a suspect that is not read by id, and its row published if that is wanted and mends it.
+    /// Concludes a suspect that is not read by id, and publishes its row if the run repairs and that helps.
     pub(in super::super) fn add_found(
         &mut self,
         batch: &mut Batch,
@@ -123,7 +123,7 @@ impl Compared<'_> {
             Some(_) => !stamp.is_of(before.as_ref()),
         };
         if kind.can_be_repaired() && is_caught_up {
-            // It has come since.
+            // The topic has caught up.
             return Ok(Finding::Same);
         }
         let Some(row) = suspect.row.as_deref().filter(|_| context.run.repair && kind.can_be_repaired())
@@ -132,12 +132,12 @@ impl Compared<'_> {
         };
         batch.entries.push(rows::entry_of_row(context, row, stamp.clone()));
         self.put(key, stamp);
-        Ok(Finding::Mended(kind))
+        Ok(Finding::Repaired(kind))
     }
 }
 
-/// Whether both are of one moment, or of none: of two such with other contents each counts as newer, so that nothing tells a row
-/// from what another run has written since.
+/// Whether both versions have the same time or event number. Then each counts as newer if contents differ, so a row cannot be
+/// distinguished from a record that another run has written since.
 fn is_tied(stamp: &Stamp, before: Option<&Stamp>) -> bool {
     match (&stamp.version, before.map(|before| &before.version)) {
         (Version::Payroll { at, .. }, Some(Version::Payroll { at: before, .. })) => at == before,
@@ -149,10 +149,10 @@ fn is_tied(stamp: &Stamp, before: Option<&Stamp>) -> bool {
 }
 
 impl Looked<'_> {
-    /// What follows where nothing can be read, or used.
+    /// Result if the record cannot be read or is unusable.
     fn without_record(&self) -> Finding {
         match (self.suspect.map(|suspect| suspect.kind), self.holds, self.answer) {
-            // The page was from before.
+            // The page was older than the delete.
             (Some(Difference::Deleted), _, Answer::Gone) => Finding::Same,
             (Some(kind), _, _) => Finding::Differs(kind),
             (None, Holds::Record { is_new: true, .. }, _) => Finding::Same,
@@ -162,19 +162,19 @@ impl Looked<'_> {
         }
     }
 
-    /// What follows where it is there, and no page has shown it.
+    /// Result for an existing record that no page has shown.
     fn unlisted(&self, value: &Value, stamp: &Stamp, before: Option<&Stamp>) -> Finding {
         if matches!(self.holds, Holds::Record { is_new: true, .. }) {
             return Finding::Same;
         }
         let comparison = stamp.against(before);
         if comparison == Comparison::BehindDelete {
-            // It was deleted since the fences were looked through, and a replica has not heard of it.
+            // It was deleted after the scan of the fence, and a lagging replica answered.
             return Finding::Same;
         }
         let is_behind = matches!(comparison, Comparison::First | Comparison::Newer);
         match (is_disabled(value), is_behind) {
-            // Its event may be on its way, and with it what explains that no page shows it.
+            // Its event may be in flight, and may explain why no page shows the record.
             (_, true) if self.may_wait => Finding::Again,
             (false, _) => Finding::Differs(Difference::Unlisted),
             (true, true) => Finding::Differs(Difference::Behind),
@@ -184,7 +184,7 @@ impl Looked<'_> {
 }
 
 impl Suspect {
-    /// What follows where its record is there.
+    /// Result for a suspect whose record exists.
     fn against(&self, value: &Value, stamp: &Stamp, before: Option<&Stamp>, holds: Holds) -> Finding {
         let comparison = stamp.against(before);
         match self.kind {
@@ -197,7 +197,7 @@ impl Suspect {
             }
             Difference::Deleted => Finding::Same,
             _ if stamp.is_of(before) => {
-                // What was written since it was looked at, the topic was not read for.
+                // If the fence has changed since the last comparison, the topic has not been read for it.
                 let is_seen = self.written_at.is_some() && before == self.stored.as_ref();
                 let holds = if is_seen { holds } else { Holds::Unknown };
                 difference(stamp, Some(digest(value)), before, holds).map_or(Finding::Same, Finding::Differs)
@@ -212,7 +212,7 @@ impl Suspect {
     }
 }
 
-/// What an entry publishes, in the epoch that stands.
+/// Value and stamp that an entry publishes, in the current epoch.
 fn published(entry: &mut Entry, before: Option<&Stamp>) -> Option<(Arc<Value>, Stamp)> {
     let subject = entry.subject.as_ref();
     entry.changes.iter_mut().find_map(|change| match change {
@@ -240,7 +240,7 @@ mod tests {
         serde_json::from_value(run).unwrap()
     }
 
-    /// What a topic holds that has one record.
+    /// A topic with at most one record.
     fn view(held: Option<&Value>) -> View {
         View::of(held.map(|value| (subject().key(), value)))
     }
@@ -249,7 +249,7 @@ mod tests {
         Some(stamp(version, Rank::ById, false))
     }
 
-    /// A suspect that was looked at when the fence had this.
+    /// A suspect that was last compared with this fence entry.
     fn suspected(kind: Difference, stored: Option<&Stamp>) -> Suspect {
         let mut suspect = suspect(kind);
         suspect.written_at = suspect.stamp.is_of(stored).then_some(1);
@@ -266,48 +266,48 @@ mod tests {
     type Case<'a> = (Option<Difference>, Answer, Option<&'a Stamp>, Option<&'a Value>, Finding);
 
     #[test]
-    fn what_is_read_by_id_decides_and_only_what_the_source_shows_is_mended() {
+    fn read_by_id_decides_and_only_source_values_are_repaired() {
         use Difference::{Ahead, Behind, Content, Deleted, Missing, Unlisted, Vanished};
         let (enabled, disabled) = (value("9", "Enabled"), value("9", "Disabled"));
         let there = |state: &str| Answer::There(json("9", state));
         let (older, same) = (stamp("8", Rank::ById, false), stamp("9", Rank::ById, false));
         let (newer, dead) = (stamp("10", Rank::ById, false), stamp("9", Rank::ById, true));
         let table: &[Case<'_>] = &[
-            (Some(Missing), there("Enabled"), None, None, Finding::Mended(Missing)),
-            (Some(Behind), there("Enabled"), Some(&older), Some(&enabled), Finding::Mended(Behind)),
+            (Some(Missing), there("Enabled"), None, None, Finding::Repaired(Missing)),
+            (Some(Behind), there("Enabled"), Some(&older), Some(&enabled), Finding::Repaired(Behind)),
             (Some(Behind), there("Enabled"), Some(&same), Some(&enabled), Finding::Same),
             (Some(Behind), Answer::Gone, Some(&older), Some(&enabled), Finding::Differs(Behind)),
             (Some(Ahead), there("Enabled"), Some(&newer), Some(&enabled), Finding::Differs(Ahead)),
             (Some(Ahead), there("Enabled"), Some(&same), Some(&enabled), Finding::Same),
             (Some(Deleted), there("Enabled"), Some(&dead), None, Finding::Differs(Deleted)),
             (Some(Deleted), Answer::Gone, Some(&dead), None, Finding::Same),
-            // The row showed more than there is by id, and the topic has the latter.
+            // The row has more members than the record by id, which the topic has.
             (Some(Content), there("Disabled"), Some(&same), Some(&disabled), Finding::Same),
-            (Some(Content), there("Enabled"), Some(&same), Some(&disabled), Finding::Mended(Content)),
-            // The fence says that it was written, and the topic does not have it.
-            (Some(Missing), there("Enabled"), Some(&same), None, Finding::Mended(Missing)),
+            (Some(Content), there("Enabled"), Some(&same), Some(&disabled), Finding::Repaired(Content)),
+            // The fence has the version, but the topic does not.
+            (Some(Missing), there("Enabled"), Some(&same), None, Finding::Repaired(Missing)),
             (None, there("Enabled"), Some(&same), Some(&enabled), Finding::Differs(Unlisted)),
             (None, there("Disabled"), Some(&same), Some(&disabled), Finding::Disabled),
-            (None, there("Disabled"), Some(&older), Some(&enabled), Finding::Mended(Behind)),
+            (None, there("Disabled"), Some(&older), Some(&enabled), Finding::Repaired(Behind)),
             (None, there("Enabled"), Some(&dead), Some(&enabled), Finding::Same),
             (None, Answer::Gone, Some(&same), Some(&disabled), Finding::Disabled),
             (None, Answer::Gone, Some(&same), Some(&enabled), Finding::Differs(Vanished)),
             (None, Answer::Unreadable, Some(&same), Some(&enabled), Finding::Differs(Unlisted)),
         ];
-        for (told, answer, stored, held, expected) in table {
+        for (kind, answer, stored, held, expected) in table {
             for repair in [true, false] {
-                let suspect = told.map(|kind| suspected(kind, *stored));
+                let suspect = kind.map(|kind| suspected(kind, *stored));
                 let (subject, holds) = (subject(), view(*held).get(&subject().key()));
                 let looked =
                     Looked { suspect: suspect.as_ref(), subject: &subject, answer, holds, may_wait: false };
                 let (found, batch) = find(repair, &looked, *stored);
 
                 let expected = match expected {
-                    Finding::Mended(kind) if !repair => Finding::Differs(*kind),
+                    Finding::Repaired(kind) if !repair => Finding::Differs(*kind),
                     expected => *expected,
                 };
-                assert_eq!(found, expected, "{told:?} {answer:?}");
-                assert_eq!(batch.entries.len(), usize::from(matches!(expected, Finding::Mended(_))));
+                assert_eq!(found, expected, "{kind:?} {answer:?}");
+                assert_eq!(batch.entries.len(), usize::from(matches!(expected, Finding::Repaired(_))));
                 let stands = stored.map_or(Epoch(0), |stamp| stamp.epoch);
                 let epochs = batch.entries.iter().map(|entry| entry.stamp().unwrap().epoch);
                 assert!(epochs.into_iter().all(|epoch| epoch == stands));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn only_payroll_of_one_moment_is_tied() {
+    fn only_payroll_of_the_same_time_is_tied() {
         let payroll = |time: &str, content: &str| Stamp {
             version: Version::payroll(time, content.as_bytes()).unwrap(),
             ..stamp("9", Rank::List, false)
@@ -330,11 +330,11 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_moves_while_it_is_compared_is_no_difference() {
+    fn record_that_changes_while_compared_is_no_difference() {
         let (subject, answer) = (subject(), Answer::There(json("9", "Enabled")));
         let stale = view(Some(&value("8", "Enabled"))).get(&subject.key());
         for (kind, looked_at, stands) in [
-            // An event has come between the question and the answer.
+            // An event was published between request and answer.
             (Difference::Ahead, newer("9"), newer("10")),
             (Difference::Behind, newer("8"), newer("9")),
             (Difference::Behind, newer("8"), newer("10")),
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_page_shows_may_have_come_since_or_its_event_may_be_on_its_way() {
+    fn unlisted_record_may_be_new_or_have_an_event_in_flight() {
         let (subject, there) = (subject(), Answer::There(json("9", "Disabled")));
         let look = |answer, is_new, may_wait, stored: Option<Stamp>| {
             let holds = Holds::Record { digest: 1, is_disabled: false, is_new };

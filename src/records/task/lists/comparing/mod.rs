@@ -1,21 +1,21 @@
-//! The source against a topic: what of a list differs, counted once and only when that is sure.
+//! Verification: compares a list of the source with a topic. Each difference is counted once, and only when it is certain.
 //!
 //! ```text
-//! row ─▶ fence, and a digest of what the topic holds: the same? ─▶ nothing
-//!          └─ suspect ─▶ once all pages are read: looked at again ─▶ the same by now ─▶ nothing
-//!                          └─ read by id where that may explain it, or is to be mended ─▶ counted, or published and counted as mended
-//! known, and on no page ─▶ read by id ─▶ disabled: counted as such; else unlisted or vanished
-//! in the topic, and not known ─▶ once all lists are over: still not known ─▶ foreign
+//! row ─▶ fence, and digest of the topic's record: equal? ─▶ nothing
+//!          └─ suspect ─▶ after all pages: compared again ─▶ equal by now ─▶ nothing
+//!                          └─ read by id if that may explain or repair it ─▶ counted, or published and counted as repaired
+//! known, but on no page ─▶ read by id ─▶ disabled: counted as such; else unlisted or vanished
+//! in the topic, but unknown ─▶ after all lists: still unknown ─▶ foreign
 //! ```
 //!
-//! - A record whose event is on its way is no difference: what the topic lacks or has older is looked at again for
-//!   `enrich.park.after.ms` after the last page. One that came to the topic since it was first read is on no page for a good reason.
-//! - What the topic has newer, has deleted, or has with another content is read by id before it is counted: a page may be older than
-//!   what was read by id since, and a row may show members that the record by its id does not. What is read so is newer than what
-//!   stood in the fence when it was asked for; what stands there later may be newer still, and is not held against it.
-//! - Contents are compared where the topic was read after the fence had that version, and still has it.
-//! - What was found is counted with the batch in which it is compared for the last time, so that no two passes count it.
-//! - Mended is only what the source shows, under the version that it shows; what it does not show stays as it is.
+//! - A record with an event in flight is no difference: records that the topic lacks or has in an older version are compared again
+//!   for `enrich.park.after.ms` after the last page. A record that reached the topic after its first reading may be on no page.
+//! - Records that the topic has in a newer version, as deleted, or with other content are read by id before they count: a page may be
+//!   older than a later read by id, and a row may have members that the record by id lacks. The answer is at least as new as the
+//!   fence entry at the time of the request. The entry may become newer afterwards, which is no difference.
+//! - Contents are compared if the topic was read after the fence had that version, and the fence still has it.
+//! - A difference is counted with the batch of its last comparison, so that no two passes count it.
+//! - A repair publishes only records that the source shows, under the version that it shows. All others stay unchanged.
 
 mod finding;
 mod strangers;
@@ -49,36 +49,36 @@ use crate::records::{
     task::{Shared, micros},
 };
 
-/// Suspects of one list that are looked at again. What is above is counted as its row says, and contents are not compared.
+/// Suspects of one list. Rows beyond this number are counted without a second look, and their contents are not compared.
 const MOST_SUSPECTS: usize = 10_000;
 
 /// A record that seems to differ.
 #[derive(Debug)]
 pub(super) struct Suspect {
     pub(super) kind: Difference,
-    /// What its row shows.
+    /// Stamp of its row.
     pub(super) stamp: Stamp,
-    /// Of its row, where rows are whole records.
+    /// Digest of its row, if rows are whole records.
     pub(super) digest: Option<u64>,
-    /// What is read by its id, where that can be.
+    /// The record, if it can be read by id.
     pub(super) subject: Option<Subject>,
-    /// Its row, where nothing can be read by its id.
+    /// Its row, if it cannot be read by id.
     pub(super) row: Option<Box<Fresh>>,
-    /// What the fence said when it was last looked at.
+    /// Fence entry at the last comparison.
     pub(super) stored: Option<Stamp>,
-    /// Since when the fence says that the topic has this version; `None` where it says otherwise.
+    /// Since when the fence has the version of the row; `None` if it has another one.
     pub(super) written_at: Option<i64>,
 }
 
-/// What is compared of one list.
+/// The comparison of one list.
 #[derive(Debug, Default)]
 pub(super) struct Comparing {
     suspects: HashMap<Key, Suspect>,
-    /// Until then it may be the same yet.
+    /// How long to wait for events in flight.
     waits_until: Option<i64>,
 }
 
-/// How a row, or a record, differs from what the fence and the topic say.
+/// How a row or record differs from the fence and the topic.
 pub(super) fn difference(
     stamp: &Stamp,
     digest: Option<u64>,
@@ -100,7 +100,7 @@ pub(super) fn difference(
 }
 
 impl Comparing {
-    /// How many more there may be.
+    /// Number of suspects that may be added.
     pub(super) fn room(&self) -> usize {
         MOST_SUSPECTS.saturating_sub(self.suspects.len())
     }
@@ -109,22 +109,22 @@ impl Comparing {
         self.suspects.extend(suspects);
     }
 
-    /// Leaves out what is the same by now.
+    /// Drops suspects that no longer differ.
     fn look(&mut self, list: List, fence: &ShardFence, view: &View, now: i64) {
         self.suspects.retain(|key, suspect| {
-            // A store that fails is found so by whoever writes next.
+            // The next write reports a failed store.
             let Ok(stored) = fence.get(&Key::fence(list.topic(), key)) else { return true };
             suspect.look(stored, view.get(key), now)
         });
     }
 
-    /// Whether the topic has to be read once more: it may have what the fence says it has.
+    /// Whether the topic must be read again, because the fence had the version of a suspect only after the last reading.
     fn needs_topic(&self, view: &View) -> bool {
         let is_unseen = |one: &Suspect| one.written_at.is_some_and(|written| !view.is_newer_than(written));
         self.suspects.values().any(is_unseen)
     }
 
-    /// Whether some of it may be on its way.
+    /// Whether to wait, because suspects may have events in flight.
     fn waits(&mut self, limit: i64, now: i64) -> bool {
         let may_come = |one: &Suspect| {
             one.written_at.is_none() && matches!(one.kind, Difference::Missing | Difference::Behind)
@@ -132,23 +132,23 @@ impl Comparing {
         self.suspects.values().any(may_come) && self.may_wait(limit, now)
     }
 
-    /// Whether there is time left for what may be on its way.
+    /// Whether there is time left to wait for events in flight.
     pub(super) fn may_wait(&mut self, limit: i64, now: i64) -> bool {
         now < *self.waits_until.get_or_insert(now.saturating_add(limit))
     }
 
-    /// Those that nothing more is to be learnt about.
+    /// Takes the suspects that need no read by id.
     fn take_certain(&mut self, repair: bool) -> Vec<(Key, Suspect)> {
         let certain = self.suspects.extract_if(|_, one| !one.is_read(repair));
         certain.collect()
     }
 
-    /// What a row has led to.
+    /// The suspect of a key.
     pub(super) fn suspect(&self, key: &Key) -> Option<&Suspect> {
         self.suspects.get(key)
     }
 
-    /// Has the others read by id.
+    /// Queues the other suspects to be read by id.
     pub(super) fn ask(&self, missing: &mut Missing) {
         let subjects = self.suspects.values().filter_map(|one| one.subject.as_ref());
         missing.waiting.extend(subjects.map(|one| (one.company.clone(), one.id.clone(), 1)));
@@ -156,7 +156,7 @@ impl Comparing {
 }
 
 impl Suspect {
-    /// Whether it still differs. What the topic has passed meanwhile does not.
+    /// Compares again, and returns whether it still differs. It does not if the topic has a newer version by now.
     fn look(&mut self, stored: Option<Stamp>, holds: Holds, now: i64) -> bool {
         let found = difference(&self.stamp, self.digest, stored.as_ref(), holds);
         let is_written = self.stamp.is_of(stored.as_ref());
@@ -170,7 +170,7 @@ impl Suspect {
         true
     }
 
-    /// Whether it is read by id: that may explain it, or is what mends it.
+    /// Whether to read it by id, which may explain or repair it.
     fn is_read(&self, repair: bool) -> bool {
         self.subject.is_some()
             && match self.kind {
@@ -181,7 +181,7 @@ impl Suspect {
 }
 
 impl Lists {
-    /// Whether a list may go on: the topic that it is compared with was read, and what differs in it is sure.
+    /// Whether a list may continue: its topic was read, and its differences are certain.
     pub(super) fn is_compared(
         &mut self,
         number: u64,
@@ -231,7 +231,7 @@ impl Lists {
                     self.put(number, Written::Found(certain), bytes);
                     return false;
                 }
-                // Of what is not proved complete, nothing can be said that is missing; of part of a list neither.
+                // An unproved or filtered list does not show which records are missing.
                 if !job.reading.as_ref().is_some_and(Reading::is_proved) || job.filter.is_some() {
                     let mut missing = Missing::default();
                     comparing.ask(&mut missing);
@@ -243,16 +243,16 @@ impl Lists {
         }
     }
 
-    /// A topic was read.
+    /// Takes the result of reading a topic.
     pub(super) fn topic_read(&mut self, run: RunId, list: List, read: topic::Read, now: i64) {
         let Some(view) = self.views.get_mut(&(run, list)) else { return };
         if let Err(why) = view.take(read, |tries| self.shared.wait(tries), now) {
             tracing::warn!(connector = &*self.shared.task.connector, shard = self.shard, %list, why,
-                is_given_up = view.is_ready(), "what a topic holds cannot be compared");
+                is_given_up = view.is_ready(), "cannot read a topic to compare its records");
         }
     }
 
-    /// What was asked for by id has come, or will not.
+    /// Takes the answer to a read by id.
     pub(super) fn looked_up(&mut self, number: u64, subject: Subject, tries: u32, answer: Answer) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let Stage::Missing(missing) = &mut job.stage else { return };
@@ -266,7 +266,7 @@ impl Lists {
     }
 }
 
-/// Reads what has come to the topic of a list, where that is due.
+/// Reads the new records of a list's topic, if that is due.
 fn read_topic(
     view: &mut View,
     (run, list): (&RunId, List),
@@ -280,8 +280,8 @@ fn read_topic(
     getting.push(reading.boxed());
 }
 
-/// How many records of a list are known, where each of so many shards knows its own part of it. Rounded up to a power of two then,
-/// so that shards look at the same pages although each of them knows another number.
+/// Estimates the number of known records of a list that `shards` shards share. It is rounded up to a power of two if there are
+/// several, so that all shards sample the same pages although their own numbers differ.
 fn count(
     number: u64,
     list: List,
@@ -291,7 +291,7 @@ fn count(
 ) -> BoxFuture<'static, Got> {
     let counted = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&counted);
-    // Counted, and none of them kept.
+    // Count without collecting.
     let known = fence.known(list.topic(), company, move |_| {
         count.fetch_add(1, Ordering::Relaxed);
         false
@@ -303,7 +303,7 @@ fn count(
     .boxed()
 }
 
-/// How many all shards know, as far as one can tell.
+/// Extrapolates the number of one shard to all.
 fn of_all(own: u64, shards: i32) -> u64 {
     match u64::try_from(shards) {
         Ok(shards) if shards > 1 => {
@@ -322,7 +322,7 @@ mod tests {
     use super::{super::topic::digest, *};
 
     #[test]
-    fn shards_that_know_other_numbers_lay_a_sample_over_the_same_pages() {
+    fn shards_with_different_counts_sample_the_same_pages() {
         assert_eq!(of_all(57, 1), 57);
         assert_eq!([120, 128, 101].map(|own| of_all(own, 4)), [512; 3]);
         assert_eq!((of_all(0, 4), of_all(u64::MAX, 4)), (1, u64::MAX));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspect_that_the_topic_has_caught_up_with_or_passed_is_none_any_more() {
+    fn suspect_is_dropped_once_the_topic_has_caught_up() {
         use Difference::{Ahead, Behind, Content, Missing};
         let (older, same) = (stamp("8", Rank::ById, false), stamp("9", Rank::ById, false));
         let newer = stamp("10", Rank::ById, false);
@@ -386,23 +386,23 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_was_read_before_the_fence_had_that_version_is_read_again() {
+    fn topic_is_read_again_if_older_than_the_fence_entry() {
         let mut view = View::of([]);
         let mut comparing = Comparing::default();
         comparing.add(vec![(subject().key(), suspect(Difference::Behind))]);
-        assert!(!comparing.needs_topic(&view), "it is not written yet");
+        assert!(!comparing.needs_topic(&view), "the fence does not have it yet");
         comparing.suspects.get_mut(&subject().key()).unwrap().written_at = Some(7);
         assert!(comparing.needs_topic(&view));
 
-        for (begun, needs) in [(7, true), (8, false)] {
-            view.begin(begun).unwrap();
-            view.take(Ok((topic::Digests::new(1), None)), |_| 0, begun).unwrap();
-            assert_eq!(comparing.needs_topic(&view), needs, "{begun}");
+        for (started, needs) in [(7, true), (8, false)] {
+            view.begin(started).unwrap();
+            view.take(Ok((topic::Digests::new(1), None)), |_| 0, started).unwrap();
+            assert_eq!(comparing.needs_topic(&view), needs, "{started}");
         }
     }
 
     #[test]
-    fn only_what_may_be_on_its_way_is_waited_for_and_not_for_ever() {
+    fn only_records_in_flight_are_awaited_up_to_a_limit() {
         let waits = |kind, at: &[i64]| {
             let mut comparing = Comparing::default();
             comparing.add(vec![(subject().key(), suspect(kind))]);
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_read_by_id_where_that_may_explain_or_mend_it() {
+    fn suspects_are_read_by_id_if_that_explains_or_repairs() {
         let certain = |kind, repair| {
             let mut comparing = Comparing::default();
             comparing.add(vec![(subject().key(), suspect(kind))]);

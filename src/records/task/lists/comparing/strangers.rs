@@ -1,8 +1,7 @@
-//! Keys of a topic that this worker never published: the fence of every published key is known, so no list and no read by id can
-//! tell of them.
+//! Strangers: keys of a topic that this worker never published. They have no fence entry, so neither lists nor reads by id find them.
 //!
-//! They are looked for once all lists of a run are over, and again for `enrich.park.after.ms` where there are any: a record may be
-//! in the topic a moment before its fence is known here. A sample does not look for them, as for nothing else that no list shows.
+//! The search runs once all lists of a run have ended, and repeats for `enrich.park.after.ms` if it finds any, because a record may be
+//! in the topic a moment before its fence entry is known here. Samples do not search for strangers.
 
 use std::collections::BTreeSet;
 
@@ -14,21 +13,21 @@ use super::{
 };
 use crate::records::{fence::ShardFence, task::micros};
 
-/// Keys that a log line names.
-const NAMED: usize = 10;
+/// Keys to name in a log message.
+const MAX_NAMED_KEYS: usize = 10;
 
-/// Topics of a run that are not looked through yet.
+/// The search of a run.
 #[derive(Debug, Default)]
 pub(in super::super) struct Strangers {
     lists: BTreeSet<List>,
-    /// When to look again, while something is left.
+    /// When to search again.
     due: Option<i64>,
-    /// Until then what was found may yet become known.
+    /// How long to wait for fence entries of found keys.
     waits_until: Option<i64>,
 }
 
 impl Strangers {
-    /// Those of a run of these lists; none where nothing is compared.
+    /// The search in the topics of these lists; empty unless the run verifies whole lists.
     pub(in super::super) fn of(run: &Run, lists: &[List]) -> Self {
         let is_whole = run.kind == RunKind::Verify && run.sample.is_none();
         let lists = lists.iter().copied().filter(|_| is_whole).collect();
@@ -45,14 +44,14 @@ impl Strangers {
 }
 
 impl Active {
-    /// Whether every list of it is over.
+    /// Whether all lists of the run have ended.
     pub(in super::super) fn is_read(&self) -> bool {
         self.plan.is_settled() && self.waiting.is_empty() && self.open == 0
     }
 }
 
 impl Lists {
-    /// Counts the keys that were never published, of runs whose lists are over.
+    /// Counts strangers for runs whose lists have ended.
     pub(in super::super) fn look_for_strangers(
         &mut self,
         getting: &mut Getting,
@@ -84,7 +83,7 @@ impl Lists {
                     }),
                     _ => true,
                 };
-                // A store that fails is found so by the next write.
+                // The next write reports a failed store.
                 let is_stranger = |key: &&str| !fence.knows(list.topic(), key).unwrap_or(true);
                 let strangers: Vec<&str> =
                     view.strangers().filter(|key| is_asked_for(key)).filter(is_stranger).collect();
@@ -93,9 +92,9 @@ impl Lists {
                     if now < *active.strangers.waits_until.get_or_insert(now.saturating_add(limit)) {
                         continue;
                     }
-                    let keys = strangers[..strangers.len().min(NAMED)].join(" ");
+                    let keys = strangers[..strangers.len().min(MAX_NAMED_KEYS)].join(" ");
                     tracing::warn!(connector = &*self.shared.task.connector, shard = self.shard, %list,
-                        count = strangers.len(), keys, "a topic has keys that this worker never published");
+                        count = strangers.len(), keys, "a topic has records that this worker never published");
                     let count = strangers.len() as u64;
                     Difference::Foreign.count(&mut active.progress.differences, count);
                     self.ready.push_back(Part::standing(&run));

@@ -1,13 +1,13 @@
-//! Shards that live through crashes, lost and lagging reads, duplicated and reordered events, held against the provider's truth.
+//! Random shard histories with crashes, lost and lagging reads, duplicate and reordered events, compared with the provider's state.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// The provider: what is true, and when each version came to be.
+/// The provider's state over time.
 #[derive(Debug, Clone, Default)]
 struct Truth {
-    /// By record: versions with their moments; the last may be its end.
+    /// By record: time, version, and whether the version is a delete.
     records: BTreeMap<u8, Vec<(i64, u64, bool)>>,
 }
 
@@ -25,7 +25,7 @@ enum Step {
     Repeat(u8),
     Feed,
     Begin,
-    /// Which of those under way, and how it ends.
+    /// Which read in flight ends, and how.
     End(u8, Answer),
     Commit,
     Wait(u32),
@@ -35,7 +35,7 @@ enum Step {
 #[derive(Debug, Clone, Copy)]
 enum Answer {
     True,
-    /// As it was so many milliseconds ago.
+    /// The state this many milliseconds ago.
     Behind(u32),
     Throttled,
     Broken,
@@ -66,47 +66,47 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A shard, the provider, and the topic between them.
-struct Stage {
-    life: Life,
+/// A shard, its provider, and the event topic.
+struct Simulation {
+    shard: TestShard,
     truth: Truth,
-    /// Record, version, whether it ends it.
+    /// Record, version, whether it is a delete.
     events: Vec<(u8, u64, bool)>,
     fed: usize,
     reading: Vec<Subject>,
-    /// Whether records tell their version.
-    tells_version: bool,
+    /// Whether records carry a version.
+    has_version: bool,
 }
 
 fn name(record: u8) -> String {
     format!("r{record}")
 }
 
-impl Stage {
-    fn new(tells_version: bool) -> Self {
-        let mut life = Life::new();
-        life.paths.insert(LANE);
-        life.crash();
-        Self { life, truth: Truth::default(), events: Vec::new(), fed: 0, reading: Vec::new(), tells_version }
+impl Simulation {
+    fn new(has_version: bool) -> Self {
+        let mut shard = TestShard::new();
+        shard.paths.insert(RESOURCE);
+        shard.crash();
+        Self { shard, truth: Truth::default(), events: Vec::new(), fed: 0, reading: Vec::new(), has_version }
     }
 
-    /// What a read shows of a record.
+    /// JSON of a record.
     fn shown(&self, record: u8, version: u64) -> Bytes {
-        if self.tells_version {
+        if self.has_version {
             json(&name(record), version)
         } else {
             format!(r#"{{"name":"at {version}"}}"#).into()
         }
     }
 
-    /// What stands in the fence of a record that is read so.
+    /// Fence entry of a record.
     fn stamp(&self, record: u8, version: u64, deleted: bool) -> Stamp {
-        let told = super::version(version);
-        if self.tells_version || deleted {
+        let number = super::version(version);
+        if self.has_version || deleted {
             return stamp(0, version, Rank::ById, deleted);
         }
         let value = subject(&name(record)).record(&self.shown(record, version)).unwrap().unwrap();
-        Stamp { version: value.version_or(Some(&told)), ..stamp(0, version, Rank::ById, deleted) }
+        Stamp { version: value.version_or(Some(&number)), ..stamp(0, version, Rank::ById, deleted) }
     }
 
     fn change(&mut self, record: u8, deletes: bool) {
@@ -115,8 +115,8 @@ impl Stage {
             return;
         }
         let version = last.map_or(1, |(_, version, _)| version + 1);
-        self.truth.records.entry(record).or_default().push((self.life.now, version, deletes));
-        // Now and then an event overtakes the one before it.
+        self.truth.records.entry(record).or_default().push((self.shard.now, version, deletes));
+        // Every fifth version's event overtakes the one before it.
         let at = if version.is_multiple_of(5) {
             self.events.len().saturating_sub(1).max(self.fed)
         } else {
@@ -127,12 +127,12 @@ impl Stage {
 
     fn feed(&mut self) {
         let Some((record, version, deletes)) = self.events.get(self.fed).copied() else { return };
-        if self.life.scheduler.is_full() {
+        if self.shard.scheduler.is_full() {
             return;
         }
         self.fed += 1;
         let next = i64::try_from(self.fed).unwrap();
-        self.life.take(
+        self.shard.take(
             next,
             wanted(subject(&name(record)), version, deletes),
             &format!("{record}/{version}"),
@@ -150,13 +150,13 @@ impl Stage {
             _ => Err(gone()),
         };
         let reading = match answer {
-            Answer::True => found(self.life.now),
-            Answer::Behind(lag) => found(self.life.now - i64::from(lag) * 1_000),
+            Answer::True => found(self.shard.now),
+            Answer::Behind(lag) => found(self.shard.now - i64::from(lag) * 1_000),
             Answer::Throttled => Err(error(429, api::Cause::Throttled { again: None })),
             Answer::Broken => Err(error(500, api::Cause::Server { again: None })),
             Answer::Lost => Err(error(403, api::Cause::Forbidden { by: AnsweredBy::Api })),
         };
-        self.life.read(&subject, reading).unwrap();
+        self.shard.read(&subject, reading).unwrap();
     }
 
     fn go(&mut self, step: &Step) {
@@ -170,84 +170,84 @@ impl Stage {
                 }
             }
             Step::Feed => self.feed(),
-            Step::Begin => self.reading.extend(self.life.ask().map(|ask| ask.subject)),
+            Step::Begin => self.reading.extend(self.shard.ask().map(|ask| ask.subject)),
             Step::End(which, answer) => self.end(usize::from(*which), *answer),
-            Step::Commit => self.life.commit(),
-            Step::Wait(time) => self.life.now += i64::from(*time) * 1_000,
+            Step::Commit => self.shard.commit(),
+            Step::Wait(time) => self.shard.now += i64::from(*time) * 1_000,
             Step::Crash => {
-                self.life.crash();
+                self.shard.crash();
                 self.reading.clear();
-                self.fed = usize::try_from(self.life.offset).unwrap();
+                self.fed = usize::try_from(self.shard.offset).unwrap();
             }
         }
     }
 
-    /// The provider is well, and time passes until nothing is left to do.
+    /// With a healthy provider, advances time until no work is left.
     fn quiesce(&mut self) {
         for _ in 0..20_000 {
             self.feed();
-            while let Some(ask) = self.life.ask() {
+            while let Some(ask) = self.shard.ask() {
                 self.reading.push(ask.subject);
             }
             while !self.reading.is_empty() {
                 self.end(0, Answer::True);
             }
-            while self.life.scheduler.ready() > 0 {
-                self.life.commit();
+            while self.shard.scheduler.ready() > 0 {
+                self.shard.commit();
             }
-            if self.fed == self.events.len() && !self.life.scheduler.has_reads(self.life.now) {
-                match self.life.scheduler.wake_at() {
-                    Some(at) => self.life.now = at.max(self.life.now + 1),
+            if self.fed == self.events.len() && !self.shard.scheduler.has_reads(self.shard.now) {
+                match self.shard.scheduler.wake_at() {
+                    Some(at) => self.shard.now = at.max(self.shard.now + 1),
                     None => return,
                 }
             }
         }
-        panic!("it never comes to rest: {:?}", self.life.scheduler);
+        panic!("work never ends: {:?}", self.shard.scheduler);
     }
 
     fn check(&self) {
         let mut last: BTreeMap<&Subject, &Stamp> = BTreeMap::new();
-        for (subject, stamp) in &self.life.published {
+        for (subject, stamp) in &self.shard.published {
             if let Some(before) = last.insert(subject, stamp) {
                 assert!(stamp.against(Some(before)).publishes(), "{subject:?}: {stamp:?} after {before:?}");
             }
             assert_eq!(stamp.epoch, Epoch(0), "the provider never went back");
         }
-        assert_eq!(self.life.offset, i64::try_from(self.events.len()).unwrap());
-        assert!(self.life.parked.is_empty(), "{:?}", self.life.parked);
+        assert_eq!(self.shard.offset, i64::try_from(self.events.len()).unwrap());
+        assert!(self.shard.parked.is_empty(), "{:?}", self.shard.parked);
         for (record, all) in &self.truth.records {
             let (_, version, deleted) = *all.last().unwrap();
             let subject = subject(&name(*record));
             let found = last.get(&subject).copied();
             if deleted && found.is_none() {
-                // It was gone before anybody could read it, which is as good.
+                // It was deleted before a read could show it.
                 continue;
             }
             assert_eq!(found, Some(&self.stamp(*record, version, deleted)), "{subject:?}");
         }
-        assert!(self.life.letters.is_empty(), "{:?}", self.life.letters);
+        assert!(self.shard.letters.is_empty(), "{:?}", self.shard.letters);
     }
 }
 
-/// How many shards live.
-fn lives() -> u32 {
+/// Number of histories.
+fn cases() -> u32 {
     crate::cycles::cycles("LIVES", 300)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: lives(), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_versions_never_go_back_and_in_the_end_the_topic_is_the_truth(
+    fn versions_never_go_back_and_the_topic_converges(
         steps in proptest::collection::vec(step(), 1..250),
-        tells_version: bool,
+        has_version: bool,
     ) {
-        let mut stage = Stage::new(tells_version);
+        let mut simulation = Simulation::new(has_version);
         for step in &steps {
-            stage.go(step);
+            simulation.go(step);
         }
-        stage.quiesce();
+        simulation.quiesce();
 
-        stage.check();
+        simulation.check();
     }
 }
