@@ -65,7 +65,7 @@ impl DeliveryClients {
         };
         built.unwrap_or_else(|error| {
             tracing::error!(%error, "cannot build the delivery client for these knobs; deliveries ignore them");
-            builder(&BTreeMap::new()).tls_certs_only(self.roots.clone()).build().unwrap_or_default()
+            self::builder(&BTreeMap::new()).tls_certs_only(self.roots.clone()).build().unwrap_or_default()
         })
     }
 }
