@@ -30,6 +30,19 @@ fn tombstone_needs_two_spaced_answers_and_a_working_path() {
 }
 
 #[test]
+fn path_that_returns_another_record_confirms_no_delete() {
+    let mut shard = TestShard::new();
+    shard.fences.insert(subject("r"), stamp(0, 4, Rank::ById, false));
+    shard.take(1, wanted(subject("r"), 5, true), "e");
+    let (started, end) = (shard.now, shard.now + 3 * rules().tombstone_confirm);
+
+    shard.until(end, |now| if now < started + SECOND { Ok(json("other", 6)) } else { Err(gone()) });
+
+    assert!(shard.published.is_empty(), "{:?}", shard.published);
+    assert_eq!(shard.parked.len(), 1);
+}
+
+#[test]
 fn record_that_reappears_before_confirmation_is_kept() {
     let mut shard = TestShard::new();
     shard.paths.insert(RESOURCE);
