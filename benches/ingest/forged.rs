@@ -1,4 +1,4 @@
-//! What a forged delivery of 1 MiB costs the receiver, by the address it is sent to.
+//! Cost of a forged delivery of 1 MiB, by receiving address.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use crate::oracle::senders;
 use crate::receiver::Receiver;
 use crate::support::{Broker, Error, Options, Result};
 
-/// Of each request.
+/// Size of each body.
 const BYTES: usize = 1 << 20;
-/// To each address; processor time is counted in hundredths of a second.
+/// Requests to each address; enough because processor time is counted in hundredths of a second.
 const REQUESTS: u32 = 200;
-/// How much more than an accounting delivery an invoicing one may cost.
-const MOST: f64 = 2.0;
-/// Of a signature that no secret made.
+/// Largest allowed ratio of an invoicing to an accounting delivery.
+const MAX_COST_RATIO: f64 = 2.0;
+/// A signature that no secret produced.
 const FORGED: &str = "sha256=0000000000000000000000000000000000000000000000000000000000000000";
 
-/// Sends forged deliveries to a worker that takes every hook, two secrets each, and prints what they cost. Whether an invoicing
-/// delivery costs at most twice an accounting one.
+/// Sends forged deliveries to a worker with a hook for each resource and two secrets each, and prints their cost. Returns
+/// whether an invoicing delivery costs at most twice an accounting one.
 pub(crate) async fn measure() -> Result<bool> {
     let broker = Broker::start(Options::default()).await?;
     let registry =
@@ -45,25 +45,25 @@ pub(crate) async fn measure() -> Result<bool> {
         println!("{name:<24} {cost:>7.2} ms of processor time each");
         costs.push(cost);
     }
-    Ok(costs[1..].iter().all(|cost| *cost <= MOST * costs[0]))
+    Ok(costs[1..].iter().all(|cost| *cost <= MAX_COST_RATIO * costs[0]))
 }
 
 /// Processor time of all requests to one address.
 async fn cost(receiver: &Receiver, url: &str) -> Duration {
     let client = senders::client(&receiver.target, true);
     let body = vec![b' '; BYTES];
-    let before = receiver.processor_time();
+    let before = receiver.usage.processor_time();
     for number in 0..REQUESTS {
         let [.., third, fourth] = number.to_be_bytes();
         let request = client
             .post(url)
             .header("svc-webhook-signature", FORGED)
             .header("ms-signature", FORGED)
-            // Another source each: none of them is refused for what the others have sent.
+            // A new source for each request, so that none is refused because of the ones before it.
             .header("x-forwarded-for", format!("198.51.{third}.{fourth}"))
             .body(body.clone());
         // A request that is refused before its body is read may end without an answer.
         request.send().await.ok();
     }
-    receiver.processor_time().saturating_sub(before)
+    receiver.usage.processor_time().saturating_sub(before)
 }
