@@ -351,7 +351,7 @@ async fn tell_missing(gaps: &Gaps, moved_aside: Vec<Missing>, unopened: Vec<Miss
         if !gaps.lost(missing.since, format!("a database of the spool was moved to {folder}")).await {
             continue;
         }
-        let marked = spawn_blocking(move || missing.told()).await;
+        let marked = spawn_blocking(move || missing.mark_recorded()).await;
         if let Err(error) = marked.unwrap_or_else(|error| Err(io::Error::other(error))) {
             tracing::warn!(folder, %error, "the next start tells of this database of the spool once more");
         }
