@@ -32,8 +32,8 @@ async fn a_clock_that_is_off_by_a_day_makes_no_difference() {
 
         let left = claims.ends_ms - identity.clock().now_ms();
         assert!((3_500_000..=3_700_000).contains(&left), "{days} days off: ends in {left} ms");
-        let told = granted.access_expires_ms.unwrap() - claims.ends_ms;
-        assert!(told.abs() < 30_000, "{days} days off: {told} ms apart");
+        let difference = granted.access_expires_ms.unwrap() - claims.ends_ms;
+        assert!(difference.abs() < 30_000, "{days} days off: {difference} ms apart");
     }
 }
 

@@ -305,7 +305,7 @@ async fn a_login_is_tested_with_one_api_call(shared: &'static Shared) -> Result<
 }
 
 async fn a_failed_test_call_is_reported_and_the_grant_kept(shared: &'static Shared) -> Result<()> {
-    let wrong = [("provider.subscription.key", "a-key-that-nobody-has-registered")];
+    let wrong = [("provider.subscription.key", "a-key-that-is-not-registered")];
     let nowhere = [("provider.base.url", "http://127.0.0.1:1")];
     let narrow = [("oauth.scopes", "openid,offline_access,SVC.ES.Webhooks")];
 

@@ -227,7 +227,10 @@ async fn workers_of_another_group_refresh_nothing(shared: &'static Shared) {
     timeout(2 * LIMIT, own.issuer.has_seen(2)).await.unwrap();
 
     assert!(matches!(&refusal, Error::Foreign { group } if group == "theirs"), "{refusal}");
-    assert!(cluster.issuer.presented().is_empty(), "a worker of its own group has refreshed twice meanwhile");
+    assert!(
+        cluster.issuer.presented().is_empty(),
+        "a worker of the other group has refreshed twice meanwhile"
+    );
     let ours = cluster.owners();
     assert_eq!(ledger.claim(&ours, false, LIMIT).await.unwrap(), theirs);
     assert_eq!(ledger.claim(&ours, true, LIMIT).await.unwrap(), ours);

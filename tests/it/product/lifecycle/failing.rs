@@ -19,7 +19,7 @@ use crate::support::topics::content_of;
 crate::tests! {
     real a_permanent_failure_shows_reason_and_remedy_and_waits;
     real a_transient_failure_restarts_the_task_and_loses_no_number;
-    real a_panic_fails_only_its_task_and_for_good_only_after_a_few;
+    real repeated_panics_fail_only_their_task;
     real an_unusable_configuration_fails_the_connector_not_its_tasks;
     real a_task_without_a_readable_grant_reports_the_remedy;
     real no_status_ever_shows_a_secret;
@@ -78,7 +78,7 @@ async fn a_transient_failure_restarts_the_task_and_loses_no_number(shared: &'sta
     cluster.check_numbers("flaky").await;
 }
 
-async fn a_panic_fails_only_its_task_and_for_good_only_after_a_few(shared: &'static Shared) {
+async fn repeated_panics_fail_only_their_task(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "failing-panic").await;
     cluster.create_connector("healthy", &[]).await;
     cluster.until_counted("healthy", 0, 1).await;
