@@ -24,7 +24,7 @@ fn asked(login: &PendingLogin) -> BTreeMap<String, String> {
 
 /// Tokens for a login with this nonce.
 fn tokens(nonce: &str) -> (Value, Value) {
-    let times = json!({ "iss": ISSUER, "exp": NOW + 300, "nbf": NOW, "sub": "somebody" });
+    let times = json!({ "iss": ISSUER, "exp": NOW + 300, "nbf": NOW, "sub": "a user" });
     let with = |more: Value| {
         let mut payload = times.clone();
         payload.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -191,7 +191,7 @@ async fn a_login_returns_verified_tokens() {
     let entered = enter(|_, _, _| {}).await.unwrap();
 
     assert_eq!(entered.granted.refresh.unwrap().reveal(), "r");
-    assert_eq!(entered.claims.subject.as_deref(), Some("somebody"));
+    assert_eq!(entered.claims.subject.as_deref(), Some("a user"));
     assert_eq!(entered.scopes, ["openid", "x"]);
 }
 
