@@ -26,7 +26,6 @@ crate::tests! {
     plain pkce_is_used_only_if_configured;
     plain a_code_is_redeemed_once;
     plain an_identity_token_in_the_callback_does_no_harm;
-    plain reusing_a_rotated_token_ends_the_grant;
     plain a_refresh_token_that_stays_may_be_left_out;
     plain a_wrong_client_secret_is_not_a_lost_grant;
     plain a_refresh_during_an_outage_is_unknown_and_works_later;
@@ -203,23 +202,6 @@ async fn an_identity_token_in_the_callback_does_no_harm() {
     let code = login.accept(&query).unwrap();
 
     login.finish(code).await.unwrap();
-}
-
-async fn reusing_a_rotated_token_ends_the_grant() {
-    let simulator = start(|_| {}).await;
-    let provider = provider(&simulator);
-    let entered = log_in(&provider, Area::Accounting).await;
-    let (identity, first) = (identity(&provider), entered.granted.refresh.unwrap());
-
-    let second = refreshed(&identity, &first).await;
-    let second = second.refresh.unwrap();
-    assert_ne!(second.reveal(), first.reveal());
-    let third = refreshed(&identity, &second).await.refresh.unwrap();
-    let reused = refresh(&identity, &first).await;
-
-    assert!(matches!(reused, RefreshOutcome::Refused(OAuthCode::InvalidGrant)), "{reused:?}");
-    let ended = refresh(&identity, &third).await;
-    assert!(matches!(ended, RefreshOutcome::Refused(OAuthCode::InvalidGrant)), "{ended:?}");
 }
 
 async fn a_refresh_token_that_stays_may_be_left_out() {

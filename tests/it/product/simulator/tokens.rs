@@ -33,7 +33,7 @@ crate::tests! {
 
 const DAY: i64 = 86_400;
 /// Claims of both tokens in the document's table.
-pub(crate) const COMMON: [&str; 17] = [
+const COMMON: [&str; 17] = [
     "$id",
     "iss",
     "aud",
@@ -52,9 +52,9 @@ pub(crate) const COMMON: [&str; 17] = [
     "oun",
     "amr",
 ];
-pub(crate) const ACCOUNTING_ONLY: [&str; 5] =
+const ACCOUNTING_ONLY: [&str; 5] =
     ["given_name", "lang", "email", "svc.es.modules", "svc.es.keyusercorrelationid"];
-pub(crate) const PAYROLL_ONLY: [&str; 2] = ["svc.es.equipouserid", "svc.es.secondclientid"];
+const PAYROLL_ONLY: [&str; 2] = ["svc.es.equipouserid", "svc.es.secondclientid"];
 const GUIDS: [&str; 6] = ["sub", "usr", "owapp", "mem", "oun", "svc.es.keyusercorrelationid"];
 
 pub(super) fn base64_url(bytes: &[u8]) -> String {
