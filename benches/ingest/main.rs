@@ -6,7 +6,7 @@
 //!     └── ledger ───────────────────────────▶ judge ◀───────────────────────────┘
 //! ```
 //!
-//! `cargo bench --bench ingest [-- speed | rates | outage | forged …] [--seconds N] [--rounds N] [--outage SECONDS]
+//! `cargo bench --bench ingest [-- speed | rates | outage …] [--seconds N] [--rounds N] [--outage SECONDS]
 //! [--rate N] [--receivers baseline,plain,tls]`
 //!
 //! - `speed`: 64 and 256 connections at full speed, each with one request at a time; receivers take turns, and the median
@@ -14,8 +14,6 @@
 //!   ends TLS and once with TLS.
 //! - `rates`: a fixed number of deliveries a second, independent of the answers; latency counts from when a request was due.
 //! - `outage`: 5,000 a second, the broker killed for a minute; memory over time, and the time until the spool has drained.
-//! - `forged`: cost of a forged delivery of 1 MiB, by receiving address; only on request. It fails if an invoicing delivery
-//!   costs more than twice an accounting one.
 //!
 //! At the end, the oracle of the integration tests judges everything that our worker acknowledged; the exit code is 1 if
 //! anything is missing or the spool did not drain in time. `speed` is a closed loop, so its latencies cover only the
@@ -31,7 +29,6 @@
 )]
 
 mod baseline;
-mod forged;
 mod generator;
 #[allow(dead_code, reason = "shared with the benchmark `enrich`")]
 #[path = "../enrich/machine.rs"]
@@ -91,7 +88,7 @@ fn main() -> ExitCode {
         receivers: option("--receivers", "baseline,plain,tls").split(',').map(str::to_owned).collect(),
     };
     let named = |part: &str| arguments.iter().any(|given| given == part);
-    let all = !["speed", "rates", "outage", "forged"].iter().any(|part| named(part));
+    let all = !["speed", "rates", "outage"].iter().any(|part| named(part));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let sound = runtime.block_on(async {
         let mut sound = true;
@@ -100,9 +97,6 @@ fn main() -> ExitCode {
         }
         if all || named("outage") {
             sound &= outage::measure(&scale).await.unwrap();
-        }
-        if named("forged") {
-            sound &= forged::measure().await.unwrap();
         }
         sound
     });

@@ -51,23 +51,12 @@ impl Receiver {
 
     /// Our worker; it may not accept deliveries yet.
     pub(crate) fn ours(bootstrap: &str, registry: &str, tls: bool) -> Result<Self> {
-        Self::ours_with(bootstrap, registry, tls, &[])
-    }
-
-    /// Our worker with more connector settings.
-    pub(crate) fn ours_with(
-        bootstrap: &str,
-        registry: &str,
-        tls: bool,
-        more: &[(&str, &str)],
-    ) -> Result<Self> {
-        let connector = [&[("topic.creation.default.partitions", "12")], more].concat();
         let settings = Settings {
             bootstrap,
             registry,
             tls,
             properties: &[("log.filter", "warn")],
-            connector: &connector,
+            connector: &[("topic.creation.default.partitions", "12")],
         };
         let worker = Worker::start("tributary", settings)?;
         let name = if tls { "tributary, TLS" } else { "tributary" };
