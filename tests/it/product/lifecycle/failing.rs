@@ -13,6 +13,7 @@ use tributary::{
 
 use super::cluster::WorkerGroup;
 use super::worker::LocalWorker;
+use crate::product::grants::cluster::connector;
 use crate::support::Shared;
 use crate::support::topics::content_of;
 
@@ -113,18 +114,8 @@ async fn an_unusable_configuration_fails_the_connector_not_its_tasks(shared: &'s
 
 async fn a_task_without_a_readable_grant_reports_the_remedy(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "failing-class").await;
-    let secret = "0123456789abcdef";
-    let config = [
-        ("name", "records"),
-        ("connector.class", "RecordSource"),
-        ("topic.prefix", "acme"),
-        ("provider.base.url", "https://api.example.com"),
-        ("provider.auth.url", "https://login.example.com"),
-        ("provider.subscription.key", secret),
-        ("oauth.client.id", "client"),
-        ("oauth.client.secret", secret),
-    ];
-    let config = config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let mut config = connector();
+    config.insert("name".to_owned(), "records".to_owned());
 
     cluster.write(vec![configs::connector("records", Some(&config))]).await;
 
