@@ -134,11 +134,4 @@ mod tests {
         let whole = record_source("a", "one").exclusive_setting();
         assert_eq!(whole, ExclusiveSetting::of(&properties(&[records, ("topic.prefix", "one")]), &providers));
     }
-
-    #[test]
-    fn two_connectors_cannot_have_one_name() {
-        let twice = conflicts(&[record_source("a", "one"), record_source("a", "two")]);
-
-        assert!(twice.to_string().contains("two connectors"), "{twice}");
-    }
 }

@@ -162,15 +162,25 @@ async fn foreign_requests_neither_end_nor_finish_a_login(shared: &'static Shared
     let address = login.address().await?;
     let callback = scene.enter(&address).await;
     let target = format!("{}?{}", callback.path(), callback.query().unwrap());
-    let host = format!("localhost:{}", callback.port().unwrap());
+    let port = callback.port().unwrap();
+    let host = format!("localhost:{port}");
     let long = format!("{}?state={}", callback.path(), "x".repeat(1 << 20));
 
     for (method, target, host, status) in [
         ("POST", target.as_str(), host.as_str(), Some("405")),
         ("PUT", &target, &host, Some("405")),
+        ("HEAD", &target, &host, Some("405")),
+        ("OPTIONS", &target, &host, Some("405")),
         ("GET", &target, "attacker.example", Some("421")),
-        ("GET", &target, &format!("127.0.0.1:{}", callback.port().unwrap()), Some("421")),
+        ("GET", &target, &format!("127.0.0.1:{port}"), Some("421")),
+        ("GET", &target, &format!("localhost.attacker.example:{port}"), Some("421")),
+        ("GET", &target, "localhost", Some("421")),
+        ("GET", &target, &format!("localhost:{}", port.wrapping_add(1)), Some("421")),
         ("GET", "/favicon.ico", &host, Some("404")),
+        ("GET", "/", &host, Some("404")),
+        ("GET", &format!("/{target}"), &host, Some("404")),
+        ("GET", &target.replacen('?', "/?", 1), &host, Some("404")),
+        ("GET", &target.replacen(callback.path(), &callback.path().to_uppercase(), 1), &host, Some("404")),
         ("GET", &format!("/elsewhere?{}", callback.query().unwrap()), &host, Some("404")),
         ("GET", &long, &host, None),
     ] {
@@ -199,7 +209,7 @@ async fn foreign_requests_neither_end_nor_finish_a_login(shared: &'static Shared
         "a callback is good once: {statuses:?}"
     );
     assert_eq!(scene.exchanges().len(), 1);
-    assert!(TcpStream::connect(("127.0.0.1", callback.port().unwrap())).await.is_err());
+    assert!(TcpStream::connect(("127.0.0.1", port)).await.is_err());
     Ok(())
 }
 
