@@ -127,13 +127,14 @@ async fn until(answered: bool, address: SocketAddr, client: impl Fn() -> ClientB
 async fn a_renewed_rest_certificate_is_served_without_a_restart() {
     let files = Files::new("rest-renewed");
     let (address, stop, running) = start(&files.properties(None)).await;
-    let before = files.client().build().unwrap();
+    let (before, old) = (files.client().build().unwrap(), files.client());
     let url = format!("https://{address}/health/live");
     assert_eq!(before.get(&url).send().await.unwrap().status(), 200);
 
     files.renew();
     until(true, address, || files.client()).await;
     assert_eq!(before.get(&url).send().await.unwrap().status(), 200, "its connection lasts");
+    assert!(!answers(old, address).await, "the old certificate is still served");
     // Half of a renewal: the key does not fit, and the certificate before stays.
     files.write("key.pem", &KeyPair::generate().unwrap().serialize_pem());
     for _ in 0..10 {
