@@ -1,7 +1,7 @@
-//! How fast the simulated provider is, so that nobody measures it by mistake.
+//! Speed of the simulated provider, so that no other benchmark measures it by mistake.
 //!
-//! The simulator has one thread, and so one core, to itself; client and receiver share another. Printed are rates by the
-//! clock and by the simulator's own processor time, and what a million records cost in memory.
+//! The simulator has one thread, hence one core, to itself; client and receiver share another. It prints rates per second of
+//! wall-clock time and of the simulator's own processor time, and the memory that a million records take.
 //!
 //! `cargo bench --bench simulator`
 
@@ -33,7 +33,7 @@ use tokio::{net::TcpListener, runtime, sync::oneshot, task::JoinSet};
 const TIME: Duration = Duration::from_secs(5);
 const CLIENTS: usize = 16;
 const CHANGES: u64 = 60_000;
-/// Set for the child that measures a world of this shape.
+/// Environment variable of the child process that measures a world of this shape.
 const SHAPE: &str = "TRIBUTARY_BENCH_WORLD";
 const SECRET: &str = "a-secret-of-more-than-32-characters!";
 const ACCOUNTING: [&str; 6] = [
@@ -51,12 +51,12 @@ fn main() {
     deliveries();
 }
 
-/// A client that asks for no compression, which would be measured instead.
+/// A client without compression, which would otherwise dominate the measurement.
 fn plain_client() -> reqwest::Client {
     reqwest::Client::builder().no_gzip().build().unwrap()
 }
 
-/// A simulator on a thread of its own.
+/// A simulator in a separate thread.
 struct OneCore {
     provider: Arc<Provider>,
     address: SocketAddr,
@@ -131,7 +131,7 @@ fn resident() -> u64 {
 }
 
 fn memory() {
-    // Each in a process of its own, so that none uses memory another has given back.
+    // One process per shape, so that none reuses memory that another one freed.
     if let Ok(shape) = std::env::var(SHAPE) {
         let (companies, each) = shape.split_once('x').unwrap();
         let (companies, each) = (companies.parse().unwrap(), each.parse::<u32>().unwrap());
@@ -234,7 +234,7 @@ fn deliveries() {
         simulator.provider.deliveries.idle().await;
         let first = received.load(Ordering::Relaxed);
         let (begun, used) = (Instant::now(), simulator.used().await);
-        // On the simulator's own thread: changing the world, writing and signing count too.
+        // Runs in the simulator's own thread: changing the world, writing and signing count too.
         let step = client
             .post(format!("http://{}/_control/step", simulator.address))
             .body(json!({ "changes": CHANGES }).to_string());
@@ -247,7 +247,7 @@ fn deliveries() {
     println!("{count} signed deliveries: {rate:.0}/s, {per_core:.0} per second of its core");
 }
 
-/// A receiver that checks every signature.
+/// A receiver that verifies every signature.
 async fn receive(received: Arc<AtomicU64>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/hooks", listener.local_addr().unwrap());

@@ -1,8 +1,8 @@
 //! Durable records a second of the spool, and how fast it drains.
 //!
-//! `cargo bench --bench spool [directory]`: so many tasks append one record of 1 KiB after the other, so that about as many
-//! share a commit; on the disk as it is, and on one whose sync takes 5 and 20 ms longer. Then a backlog is written, read
-//! and removed, with the disk it takes before and after. A directory on another disk measures that one.
+//! `cargo bench --bench spool [directory]`: a number of tasks append records of 1 KiB, each one at a time, so that about as many
+//! share a commit; on the disk as it is, and with syncs that take 5 and 20 ms longer. Then a backlog is written, read
+//! and removed; disk usage is printed before and after. A directory on another disk measures that disk.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people, with nothing to recover")]
 
@@ -31,7 +31,7 @@ mod fault;
 const PAYLOAD: usize = 1024;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Time a measurement takes, and records of the backlog; `cargo test` only has to see that it runs.
+/// Time of a measurement, and records of the backlog; under `cargo test` it only has to run.
 struct Scale {
     time: Duration,
     backlog: u64,
@@ -43,7 +43,7 @@ const TRIED: Scale = Scale { time: Duration::from_millis(20), backlog: 100 };
 #[tokio::main]
 async fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    // Cargo passes this to a benchmark it measures, not to one it tests.
+    // Cargo passes this only when it measures.
     let scale = if arguments.iter().any(|given| given == "--bench") { MEASURED } else { TRIED };
     let directory = arguments.iter().find(|given| !given.starts_with('-')).map(PathBuf::from);
     let home = directory.map_or_else(tempfile::tempdir, tempfile::tempdir_in).unwrap();
@@ -151,7 +151,7 @@ async fn close(home: &Path, spool: &Spool) {
     fs::remove_dir_all(home.join("spool")).unwrap();
 }
 
-/// Megabytes that the files under this take.
+/// Megabytes on disk under this directory.
 fn taken(home: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
 

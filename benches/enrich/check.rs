@@ -1,4 +1,4 @@
-//! Whether everything that was told is in the record topic, and no version went back.
+//! Checks that the record of every event is in the record topic, and that no version went back.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::site::Site;
 use crate::support::place::header;
 use crate::support::{Error, Result};
 
-/// For what is still under way to arrive.
+/// Limit for records that are still in flight.
 const LIMIT: Duration = Duration::from_secs(120);
 const STEP: Duration = Duration::from_secs(1);
 
@@ -21,11 +21,11 @@ const STEP: Duration = Duration::from_secs(1);
 pub(crate) struct Verdict {
     /// Records in the topic.
     records: u64,
-    /// Keys that were told of.
-    told: usize,
-    /// Those of them whose newest version is not there.
+    /// Keys with an event.
+    expected: usize,
+    /// Keys whose newest version is not in the topic.
     missing: usize,
-    /// Records below one that stands before them, or without a version.
+    /// Records with a version below an earlier one's, or without a version.
     backwards: u64,
 }
 
@@ -37,20 +37,20 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { records, told, missing, backwards } = self;
+        let Self { records, expected, missing, backwards } = self;
         let sound = if self.is_sound() { "sound" } else { "NOT SOUND" };
         write!(
             f,
-            "{sound}: {records} records, {told} keys told of, {missing} missing, {backwards} went backwards"
+            "{sound}: {records} records, {expected} keys expected, {missing} missing, {backwards} went backwards"
         )
     }
 }
 
-/// Reads the record topic until nothing is missing, or the time is up.
+/// Reads the record topic until nothing is missing or the limit has passed.
 pub(crate) async fn check(site: &Site, feed: &Feed) -> Result<Verdict> {
     let end = Instant::now() + LIMIT;
     loop {
-        let verdict = look(site, feed).await?;
+        let verdict = read(site, feed).await?;
         if verdict.missing == 0 || Instant::now() > end {
             return Ok(verdict);
         }
@@ -58,7 +58,7 @@ pub(crate) async fn check(site: &Site, feed: &Feed) -> Result<Verdict> {
     }
 }
 
-/// Records in the topic.
+/// Number of records in the topic.
 pub(crate) async fn count(site: &Site) -> Result<u64> {
     let mut records = 0;
     let (topic, partitions) = (site.records(), (0..site.partitions).collect::<Vec<_>>());
@@ -67,7 +67,7 @@ pub(crate) async fn count(site: &Site) -> Result<u64> {
     Ok(records)
 }
 
-async fn look(site: &Site, feed: &Feed) -> Result<Verdict> {
+async fn read(site: &Site, feed: &Feed) -> Result<Verdict> {
     let mut verdict = Verdict::default();
     let mut last: HashMap<String, (u64, u64)> = HashMap::new();
     let number =
@@ -90,7 +90,7 @@ async fn look(site: &Site, feed: &Feed) -> Result<Verdict> {
     let read = read_to_end(&site.kafka, &topic, &partitions, LIMIT, each).await;
     read.map_err(|error| Error(format!("read {topic}: {error}")))?;
     let book = feed.book();
-    verdict.told = book.newest.len();
+    verdict.expected = book.newest.len();
     let is_there = |key: &String, version: u64| last.get(key).is_some_and(|(_, last)| *last >= version);
     verdict.missing = book.newest.iter().filter(|(key, version)| !is_there(key, **version)).count();
     Ok(verdict)

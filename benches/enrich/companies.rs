@@ -1,4 +1,4 @@
-//! Many companies known to one worker: what it takes to know them, from the start of its task to the end of the list.
+//! Many companies in one worker: time and memory from the start of its task to the end of the company list.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ const IN_FLIGHT: u32 = 64;
 const SETTINGS: [(&str, &str); 3] =
     [("snapshot.mode", "no_data"), ("snapshot.rows", "full"), ("snapshot.lists", "companies")];
 
-/// Measures each number of companies on topics of its own. Whether every list of them was proved.
+/// Measures each number of companies on its own topics. Returns whether every list of companies was proved.
 pub(crate) async fn measure(shared: &Shared, counts: &[u32]) -> Result<bool> {
-    println!("\ncompanies that one worker knows, {PARTITIONS} shards in one task, pages of 1,000");
+    println!("\ncompanies of one worker, {PARTITIONS} shards in one task, pages of 1,000");
     println!(
-        "read: their list, by every shard, from the request to the last certificate; again: by another worker's start"
+        "read: every shard reads the list, from the request to the last certificate; again: another worker starts"
     );
     println!(
         "{:>9} {:>10} {:>11} {:>8} {:>10} {:>12} {:>13} {:>13} {:>14}",

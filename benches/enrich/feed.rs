@@ -1,4 +1,4 @@
-//! Events, written to their topic as the receiver writes them, and the book of what was told.
+//! Writes events to their topic as the receiver does, and keeps a book of them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,8 +25,8 @@ use crate::{
     support::{Error, Result},
 };
 
-/// Before a queue that was full is tried again.
-const AGAIN: Duration = Duration::from_millis(5);
+/// Delay before the next attempt when the producer's queue is full.
+const QUEUE_FULL_BACKOFF: Duration = Duration::from_millis(5);
 
 /// Writes events of one prefix.
 pub(crate) struct Feed {
@@ -37,18 +37,18 @@ pub(crate) struct Feed {
     next: AtomicU64,
 }
 
-/// What was told.
+/// The events that were written.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     /// By the id of the event.
-    pub(crate) events: HashMap<String, Told>,
-    /// The newest version of each record, by the key it has in the record topic.
+    pub(crate) events: HashMap<String, Written>,
+    /// Newest version of each record, by its key in the record topic.
     pub(crate) newest: HashMap<String, u64>,
 }
 
 /// One event.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Told {
+pub(crate) struct Written {
     /// Microseconds since 1970.
     pub(crate) received_at: i64,
     pub(crate) company: CompanyNumber,
@@ -64,11 +64,11 @@ impl Feed {
         self.book.lock().unwrap()
     }
 
-    /// Tells of records as they stand; all events are in the topic when this returns.
+    /// Writes one event for each record; all are in the topic when this returns.
     pub(crate) async fn backlog(&self, records: &[(Place, u64)]) -> Result<()> {
         let mut deliveries = Vec::with_capacity(records.len());
         for (place, version) in records {
-            deliveries.push(self.tell("backlog", *place, *version).await?);
+            deliveries.push(self.announce("backlog", *place, *version).await?);
         }
         for delivery in deliveries {
             delivery.await.map_err(|error| Error(format!("write an event: {error}")))?;
@@ -76,7 +76,7 @@ impl Feed {
         Ok(())
     }
 
-    /// One record after the other changes and is told of, so many a second, from the first again after the last, until it is
+    /// Changes one record after the other, over and over and this many a second, and writes an event for each change until it is
     /// stopped. Ids begin with `phase`.
     pub(crate) async fn steady(
         &self,
@@ -92,13 +92,13 @@ impl Feed {
                 break;
             }
             let version = self.change(*place)?;
-            // Whether it arrived shows in the record topic.
-            drop(self.tell(phase, *place, version).await?);
+            // [`check`](crate::check) finds out whether it arrived.
+            drop(self.announce(phase, *place, version).await?);
         }
         Ok(())
     }
 
-    /// Changes a record; its version since.
+    /// Changes a record and returns its new version.
     fn change(&self, place: Place) -> Result<u64> {
         let changed = self.provider.change(|world, clock| match world.act(place, Kind::Updated, clock) {
             Some(change) => (Some(change.row.sequence), vec![Change::Record(change)]),
@@ -107,7 +107,7 @@ impl Feed {
         changed.ok_or_else(|| Error(format!("{place:?} cannot be changed")))
     }
 
-    async fn tell(&self, phase: &str, place: Place, version: u64) -> Result<DeliveryFuture> {
+    async fn announce(&self, phase: &str, place: Place, version: u64) -> Result<DeliveryFuture> {
         let id = format!("{phase}-{}", self.next.fetch_add(1, Ordering::Relaxed));
         let received_at = Moment::now().micros();
         let outgoing = event(&self.provider, &id, place, version, received_at);
@@ -115,7 +115,7 @@ impl Feed {
         let mut encoded = encoded.map_err(|error| Error(format!("encode an event: {error}")))?;
         {
             let mut book = self.book();
-            book.events.insert(id, Told { received_at, company: place.company.unwrap_or_default() });
+            book.events.insert(id, Written { received_at, company: place.company.unwrap_or_default() });
             let newest = book.newest.entry(key(&self.provider, place)).or_default();
             *newest = version.max(*newest);
         }
@@ -128,7 +128,7 @@ impl Feed {
                 return Err(Error(format!("write an event: {}", refused.error)));
             }
             encoded = *refused.record;
-            sleep(AGAIN).await;
+            sleep(QUEUE_FULL_BACKOFF).await;
         }
     }
 }
@@ -144,28 +144,28 @@ fn event(provider: &Provider, id: &str, place: Place, version: u64, received_at:
     });
     let body = json!({
         "WebhookId": "bench", "OutgoingId": id, "ConversationId": id, "TenantId": provider.settings.tenant,
-        "ExtraPartitionInformation": { "PartitionClientId": company, "UserName": "somebody" },
+        "ExtraPartitionInformation": { "PartitionClientId": company, "UserName": "a user" },
         "EventType": {
             "AppName": app, "Domain": domain, "Resource": resource, "EventType": kind,
             "SemanticName": format!("{app}.{domain}.{resource}.{kind}"),
         },
         "Timestamp": 638_505_760_891_234_567_i64,
         "JsonData": data.to_string(),
-        "UserIdentifier": "somebody",
+        "UserIdentifier": "a user",
     });
     let reception = Reception { connector: "hooks", received_at };
     let event = AccountingEvent::from_json(body.to_string().as_bytes(), RESOURCE, reception).unwrap();
     Outgoing::new(event.into(), RecordMeta::new(id, Origin::Webhook)).unwrap()
 }
 
-/// What a record is called in the record topic.
+/// The key of a record in the record topic.
 fn key(provider: &Provider, place: Place) -> String {
     let (company, record) = ids(provider, place);
     let (company, record) = (CompanyId::new(company).unwrap(), RecordId::new(record).unwrap());
     Key::record(&company, &record).as_str().to_owned()
 }
 
-/// The ids of a record's company and its own.
+/// The ids of a record's company and of the record.
 fn ids(provider: &Provider, place: Place) -> (String, String) {
     let naming = provider.world().naming();
     let company =
@@ -173,7 +173,7 @@ fn ids(provider: &Provider, place: Place) -> (String, String) {
     (naming.id(company), naming.id(place))
 }
 
-/// Makes one event, to see that it asks for its record.
+/// Builds one event and checks that it requests its record.
 pub(crate) async fn try_out() {
     let simulator = provider::start(2, 2).await.unwrap();
     let (place, version) = provider::customers(simulator.provider())[1];
@@ -183,7 +183,7 @@ pub(crate) async fn try_out() {
         panic!("{outgoing:?} is no event")
     };
     let ReadRequest::Wanted(wanted) = ReadRequest::of((**event).clone()) else {
-        panic!("it asks for nothing")
+        panic!("it requests nothing")
     };
     assert_eq!(wanted.subject.key().as_str(), key(simulator.provider(), place));
     assert_eq!(wanted.floor.as_ref().map(|floor| floor.as_str()), Some(&*version.to_string()));

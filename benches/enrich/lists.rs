@@ -1,4 +1,4 @@
-//! Lists read in full: records a second from the page to the commit, and what reading them again takes when nothing has changed.
+//! Reads lists in full: records a second from the page to the commit, and the cost of a second run when nothing has changed.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ use crate::worker::Worker;
 const PARTITIONS: u32 = 12;
 const IN_FLIGHT: u32 = 64;
 const STEP: Duration = Duration::from_millis(100);
-/// Without a newly read row for so long, it is over.
+/// Longest time without a new row before the run fails.
 const STALLED: Duration = Duration::from_secs(60);
 const SETTINGS: [(&str, &str); 2] = [("snapshot.mode", "no_data"), ("snapshot.rows", "full")];
 
-/// Measures each number of records on topics of its own. Whether everything was published, once, and proved.
+/// Measures each number of records on its own topics. Returns whether every record was published once and every list proved.
 pub(crate) async fn measure(shared: &Shared, records: &[u32], companies: u32) -> Result<bool> {
     println!(
         "\nlists in pages of 1,000, a provider that answers at once, {PARTITIONS} shards in one task, {companies} companies"
@@ -47,11 +47,11 @@ pub(crate) async fn measure(shared: &Shared, records: &[u32], companies: u32) ->
         let total = u64::from(records.div_ceil(companies) * companies);
         for (run, expected) in [("first", total), ("unchanged", 0)] {
             worker.usage.reset_peak();
-            let (own, begun) = (Usage::own(), Instant::now());
+            let (own, began) = (Usage::own(), Instant::now());
             let (before, provider) = (worker.usage.processor_time(), own.processor_time());
             worker.ask_for_run(run).await?;
             let (over, resident) = follow(&worker, run).await?;
-            let seconds = begun.elapsed().as_secs_f64();
+            let seconds = began.elapsed().as_secs_f64();
             let spent = (worker.usage.processor_time() - before).as_secs_f64();
             let cores = (own.processor_time() - provider).as_secs_f64() / seconds;
             let number = |member: &str| over[member].as_u64().unwrap_or_default();
@@ -73,23 +73,23 @@ pub(crate) async fn measure(shared: &Shared, records: &[u32], companies: u32) ->
     Ok(sound)
 }
 
-/// Looks at a run until it is over; how it ended, and the median of the worker's memory in megabytes.
+/// Waits for the end of a run. Returns its status, and the median of the worker's memory in megabytes.
 pub(crate) async fn follow(worker: &Worker, run: &str) -> Result<(serde_json::Value, f64)> {
     let mut resident = Vec::new();
     let mut moved = (0, Instant::now());
     loop {
-        let standing = worker.run(run).await?;
+        let status = worker.run(run).await?;
         resident.push(worker.usage.resident());
-        if standing["state"] == "ended" {
+        if status["state"] == "ended" {
             resident.sort_by(f64::total_cmp);
-            return Ok((standing, resident[resident.len() / 2]));
+            return Ok((status, resident[resident.len() / 2]));
         }
-        let rows = standing["rows"].as_u64().unwrap_or_default();
+        let rows = status["rows"].as_u64().unwrap_or_default();
         if rows > moved.0 {
             moved = (rows, Instant::now());
         }
         if moved.1.elapsed() > STALLED {
-            return Err(Error(format!("nothing was read for {STALLED:?}: {standing}")));
+            return Err(Error(format!("nothing was read for {STALLED:?}: {status}")));
         }
         sleep(STEP).await;
     }

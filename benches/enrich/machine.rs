@@ -1,17 +1,16 @@
-//! What a process takes of the machine, by the kernel's own books.
+//! Resource usage of a process, from `/proc`.
 
 use std::fs;
 use std::time::Duration;
 
-/// Of a second; the same on every Linux that counts.
+/// Clock ticks a second in `/proc`; the same on every common Linux.
 const TICKS: u64 = 100;
 
-/// A process that runs.
+/// A running process.
 #[derive(Debug, Clone)]
 pub(crate) struct Usage(String);
 
 impl Usage {
-    /// Of this process.
     pub(crate) fn own() -> Self {
         Self("self".to_owned())
     }
@@ -23,23 +22,23 @@ impl Usage {
     /// Processor time so far.
     pub(crate) fn processor_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap();
-        // The name before it may hold spaces.
+        // The process name before it may contain spaces.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
         let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
         Duration::from_millis(ticks * 1000 / TICKS)
     }
 
-    /// Forgets how much memory it once had.
+    /// Resets the peak of [`Usage::peak`].
     pub(crate) fn reset_peak(&self) {
         fs::write(format!("/proc/{}/clear_refs", self.0), "5").unwrap();
     }
 
-    /// Megabytes of memory, at most since [`Usage::reset_peak`].
+    /// Peak memory in megabytes since [`Usage::reset_peak`].
     pub(crate) fn peak(&self) -> f64 {
         self.status("VmHWM:") / 1024.0
     }
 
-    /// Megabytes of memory now.
+    /// Current memory in megabytes.
     pub(crate) fn resident(&self) -> f64 {
         self.status("VmRSS:") / 1024.0
     }

@@ -1,31 +1,31 @@
-//! How fast a worker fetches the records behind events, what shards cost, what a large company does to others, and how long
-//! fences take to be read back.
+//! Benchmarks of a worker that reads the records behind events: throughput, cost of shards, the effect of one large company on
+//! the others, and the time to restore fences.
 //!
 //! ```text
-//! feed ──as the receiver does──▶ event topic ─▶ worker (a process of its own) ──transactions──▶ record topic
-//!  └ book                                         ▲ 50 ms a read                                     │
-//!     │                      simulated provider ──┘ in this process                                  │
-//!     └──────────────────────────────▶ check ◀────────────────────────────────────────────────────────┘
+//! feed ──as the receiver does──▶ event topic ─▶ worker (own process) ──transactions──▶ record topic
+//!  └ book                                         ▲ 50 ms a read                            │
+//!     │                      simulated provider ──┘ in this process                         │
+//!     └──────────────────────────────▶ check ◀──────────────────────────────────────────────┘
 //! ```
 //!
 //! `cargo bench --bench enrich [-- speed [IN_FLIGHT…] | shards [COUNT…] | whale | restore [KEYS] | lists [RECORDS…] |
 //! companies [COUNT…]] [--seconds N] [--companies N]`
 //!
-//! - `speed`: a backlog of events of records that are all different is there before the worker begins; how many are settled a
-//!   second, against the bound of so many reads in flight at 50 ms each. Taken over the middle of the run, without start and end.
-//! - `shards`: one task with so many shards: until it runs, what it takes of the machine, and commits at 200 events/s; then it is
-//!   killed and another worker, with an empty disk, begins in that moment: until that one has committed.
-//! - `whale`: half of 200 events/s are of one company, then its half is left out; from receiving to the commit, as a reader of
-//!   the record topic sees it, of all *other* companies.
-//! - `lists`: customers of a hundred companies, or of so many, read in full, until all of it is committed and proved; then once more,
-//!   when nothing has changed.
-//! - `companies`: a worker that has so many of them: until it runs, their list read in full, and its memory.
-//! - `restore`: fences of one shard, read from Kafka into an empty directory, then again with what that left there.
+//! - `speed`: a backlog of events, each of another record, is written before the worker starts; events settled a second, against
+//!   the bound set by the reads in flight at 50 ms each. Measured over the middle of the run, without start and end.
+//! - `shards`: one task with a number of shards: time until it runs, its resources, and commits at 200 events/s; then it is
+//!   killed, another worker with an empty disk starts at once, and the time until that one has committed is measured.
+//! - `whale`: half of 200 events/s belong to one company, then that half is left out; latency of all *other* companies, from
+//!   reception to the commit as a reader of the record topic sees it.
+//! - `lists`: customers of a hundred companies, or of `--companies`, read in full until all of it is committed and proved; then
+//!   once more without any change.
+//! - `companies`: a worker with many companies: time until it runs, time to read their list in full, and its memory.
+//! - `restore`: fences of one shard, read from Kafka into an empty directory, then again with the cache of the first read.
 //!
-//! Whatever was told is looked for in the record topic at the end: where something is missing, or a version went back, the exit
-//! code is 1. Ratios are printed and judged by whoever reads them. Provider, worker and broker share the machine's cores, so
-//! figures of one run compare with each other, and no others; `provider cores` is what this process took, which has two threads:
-//! near two, the provider was the bottleneck. Timers wake up to a millisecond late, so that a read takes rather 51 ms than 50.
+//! At the end, the record topic is checked for everything that the feed announced; the exit code is 1 if something is missing
+//! or a version went back. Ratios are printed for the reader to judge. Provider, worker and broker share the machine's cores,
+//! so only figures of the same run are comparable. `provider cores` is the usage of this process, which has two threads: near
+//! two, the provider was the bottleneck. Timers fire up to a millisecond late, so a read takes about 51 ms rather than 50.
 
 #![allow(
     clippy::unwrap_used,
@@ -34,7 +34,7 @@
     reason = "a program for people, with nothing to recover"
 )]
 
-/// The worker's own, so that memory is comparable: `cargo bench -p tributary --features dist`.
+/// The worker's allocator, so that memory is comparable: `cargo bench -p tributary --features dist`.
 #[cfg(feature = "jemalloc")]
 #[path = "../../src/allocator.rs"]
 mod allocator;
@@ -66,24 +66,24 @@ use self::support::shared;
 
 const PARTS: [&str; 6] = ["speed", "shards", "whale", "restore", "lists", "companies"];
 
-/// What was asked for.
+/// Parameters of the run.
 struct Scale {
     /// The parts, each with its numbers.
     parts: Vec<(String, Vec<u32>)>,
-    /// Of one measurement at a given rate.
+    /// Duration of one measurement at a given rate.
     time: Duration,
-    /// Whose lists are read.
+    /// Companies whose lists are read.
     companies: u32,
 }
 
 fn main() -> ExitCode {
-    if let Ok(told) = std::env::var(restore::RESTORE) {
-        restore::serve(&told);
+    if let Ok(order) = std::env::var(restore::RESTORE) {
+        restore::serve(&order);
         return ExitCode::SUCCESS;
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    // Cargo passes this to a benchmark it measures, not to one it tests; a broker is too much for a look whether it runs.
+    // Cargo passes this only when it measures. When it tests, starting a broker would take too long.
     if !arguments.iter().any(|given| given == "--bench") {
         runtime.block_on(feed::try_out());
         return ExitCode::SUCCESS;
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // Starts what it needs in a runtime of its own, hence not inside ours.
+    // `shared::get` starts a runtime, so it must not run inside ours.
     let shared = shared::get().unwrap();
     let sound = runtime.block_on(async {
         let mut sound = true;
@@ -109,7 +109,7 @@ fn main() -> ExitCode {
                 "lists" => lists::measure(shared, &or(&[10_000, 100_000, 1_000_000]), scale.companies).await,
                 _ => restore::measure(shared, &or(&[1_000_000])).await,
             };
-            // One part that fails does not take the others along.
+            // A failed part does not stop the others.
             sound &= measured.unwrap_or_else(|error| {
                 eprintln!("{part}: {error}");
                 false
@@ -126,7 +126,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Numbers belong to the part before them; without a part, all are measured.
+/// A number belongs to the part before it; without a part, all are measured.
 fn parse(arguments: &[String]) -> Result<Scale, String> {
     let mut scale = Scale { parts: Vec::new(), time: Duration::from_secs(30), companies: 100 };
     let mut arguments = arguments.iter().filter(|given| *given != "--bench");

@@ -13,12 +13,12 @@ use simulator::{
 
 use crate::support::{Error, Result};
 
-/// What every read takes.
+/// Latency of every read.
 pub(crate) const LATENCY: Duration = Duration::from_millis(50);
-/// Nobody looks at its journals here.
+/// Small, because no benchmark reads the journals.
 const JOURNAL: usize = 1_000;
 
-/// A provider with so many customers in each of so many companies. Whatever it answers takes [`LATENCY`].
+/// A provider with this many companies and customers per company; every answer takes [`LATENCY`].
 pub(crate) async fn start(companies: u32, customers: u32) -> Result<Simulator> {
     let world = WorldSettings { companies, customers, accounts: 1, others: 1, ..WorldSettings::default() };
     let mut settings = Settings { world, journal_limit: JOURNAL, ..Settings::default() };
@@ -26,7 +26,7 @@ pub(crate) async fn start(companies: u32, customers: u32) -> Result<Simulator> {
     Simulator::start(settings).await.map_err(|error| Error(format!("start the provider: {error}")))
 }
 
-/// The same, and it answers at once.
+/// Like [`start`], but it answers at once.
 pub(crate) async fn at_once(companies: u32, customers: u32) -> Result<Simulator> {
     let simulator = start(companies, customers).await?;
     simulator.provider().turn(|knobs| knobs.gateway.latency = Latency::None);

@@ -1,6 +1,6 @@
-//! How long the fences of a shard take to be read back: all of them from Kafka, then what the cache does not have.
+//! Time to restore the fences of a shard: first all of them from Kafka, then only those that the cache lacks.
 //!
-//! Each reading is a process of its own, so that its memory is its own too and the cache is what a process that ended has left.
+//! Each restore runs in its own process, so that its memory is separate and the cache is what an ended process left on disk.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,17 +24,17 @@ use crate::{
     support::{Error, Result, Shared, prefix, process::Process, run_directory},
 };
 
-/// Set for the process that reads: an [`Order`].
+/// Environment variable of the process that restores: an [`Order`].
 pub(crate) const RESTORE: &str = "TRIBUTARY_BENCH_RESTORE";
-/// The only one of its topic.
+/// The only partition of its topic.
 const SHARD: i32 = 0;
-/// Entries of one transaction.
+/// Entries per transaction.
 const CHUNK: u32 = 5_000;
-/// Companies that the entries are of.
+/// Companies of the entries.
 const COMPANIES: u32 = 1_000;
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// What a process is to read.
+/// What the process has to restore.
 #[derive(Serialize, Deserialize)]
 struct Order {
     bootstrap: String,
@@ -43,24 +43,24 @@ struct Order {
     keys: u32,
 }
 
-/// What it found.
+/// Result of a restore.
 #[derive(Serialize, Deserialize)]
 struct Found {
     seconds: f64,
-    /// Records that were read.
+    /// Records read from Kafka.
     records: u64,
     from_start: bool,
     /// Keys that have a stamp.
     entries: u64,
-    /// Keys without the stamp that was written, of those that were looked at.
+    /// Sampled keys whose stamp is not the one written.
     wrong: u32,
-    /// Megabytes of memory at most.
+    /// Peak memory in megabytes.
     peak: f64,
 }
 
-/// Measures each number of keys on a topic of its own, and prints a table. Whether every key was found both times.
+/// Measures each number of keys on its own topic and prints a table. Returns whether every key was found both times.
 pub(crate) async fn measure(shared: &Shared, counts: &[u32]) -> Result<bool> {
-    println!("\nfences of one shard read back, each time by a new process");
+    println!("\nfences of one shard restored, each time in a new process");
     println!(
         "{:>9} {:12} {:>9} {:>10} {:>9} {:>10} {:>11} {:>12}",
         "keys", "directory", "records", "entries", "seconds", "entries/s", "MB on disk", "peak RSS MB"
@@ -87,9 +87,9 @@ pub(crate) async fn measure(shared: &Shared, counts: &[u32]) -> Result<bool> {
                 on_disk(&order.directory) as f64 / f64::from(1 << 20),
                 found.peak,
             );
-            let as_meant = found.from_start == (directory == "empty");
+            let as_planned = found.from_start == (directory == "empty");
             let whole = found.entries == u64::from(*keys) && found.wrong == 0;
-            if !(as_meant && whole) {
+            if !(as_planned && whole) {
                 println!(
                     "{:>9} NOT SOUND: {} keys are missing, {} wrong, read from the start: {}",
                     "",
@@ -105,7 +105,7 @@ pub(crate) async fn measure(shared: &Shared, counts: &[u32]) -> Result<bool> {
     Ok(sound)
 }
 
-/// Writes the birth of the shard, and its fences.
+/// Writes the birth record of the shard, and its fences.
 async fn fill(order: &Order) -> Result<()> {
     let (kafka, topic) = (kafka::Kafka::plaintext(&*order.bootstrap), topic(order));
     let spec = TopicSpec {
@@ -148,7 +148,7 @@ async fn fill(order: &Order) -> Result<()> {
     Ok(())
 }
 
-/// Has a process read the fences; what it found.
+/// Restores the fences in a new process.
 async fn restore(order: &Order) -> Result<Found> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.env(RESTORE, serde_json::to_string(order).unwrap());
@@ -160,9 +160,9 @@ async fn restore(order: &Order) -> Result<Found> {
     found.filter(|_| ended.success()).ok_or_else(|| process.error(&format!("restoring ended with {ended}")))
 }
 
-/// Reads the fences and says what it found.
-pub(crate) fn serve(told: &str) {
-    let order: Order = serde_json::from_str(told).unwrap();
+/// Restores the fences and prints the result.
+pub(crate) fn serve(order: &str) {
+    let order: Order = serde_json::from_str(order).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let found = runtime.block_on(async {
         let kafka = kafka::Kafka::plaintext(&*order.bootstrap);
@@ -172,7 +172,7 @@ pub(crate) fn serve(told: &str) {
         let restored = fence.restore(&kafka, &topic(&order), LIMIT).await.unwrap();
         let seconds = began.elapsed().as_secs_f64();
         let peak = Usage::own().peak();
-        // A thousand of them, and the last.
+        // About a thousand of them, and the last one.
         let step = (order.keys / 1_000).max(1) as usize;
         let looked_at = (0..order.keys).step_by(step).chain([order.keys - 1]);
         let wrong = looked_at.filter(|number| fence.get(&key(*number)).unwrap() != Some(stamp(*number)));
@@ -180,7 +180,7 @@ pub(crate) fn serve(told: &str) {
         let entries = fence.entries();
         Found { seconds, records: restored.records, from_start: restored.from_start, entries, wrong, peak }
     });
-    // What was put is written by the time the runtime has ended.
+    // The cache is written by the time the runtime has ended.
     drop(runtime);
     println!("{}", serde_json::to_string(&found).unwrap());
 }
@@ -189,11 +189,11 @@ fn topic(order: &Order) -> Arc<str> {
     Topic::Fences.name(&TopicPrefix::new(&*order.prefix).unwrap()).into()
 }
 
-/// The key of an entry, as long as the provider's are.
+/// The key of an entry, as long as the provider's keys.
 fn key(number: u32) -> Key {
     let company = number % COMPANIES;
     let company = format!("acc:{company}:CM:6f1c2b3a-9d4e-4f5a-8b6c-{company:012x}");
-    // Scattered, as ids are: entries do not come in the order of the store.
+    // Scattered as real ids are, so that entries do not arrive in the store's order.
     let scattered = number.wrapping_mul(0x9E37_79B1);
     let id = format!("{scattered:08x}-9d4e-4f5a-8b6c-{number:012x}");
     let record = Key::record(&CompanyId::new(company).unwrap(), &RecordId::new(id).unwrap());
@@ -205,12 +205,12 @@ fn stamp(number: u32) -> Stamp {
     Stamp { epoch: Epoch(0), version, rank: Rank::ById, deleted: false }
 }
 
-/// Bytes that a directory takes, with all in it.
+/// Bytes on disk of a directory tree.
 fn on_disk(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let bytes = entries.map(|entry| match entry.metadata() {
         Ok(metadata) if metadata.is_dir() => on_disk(&entry.path()),
-        // Blocks and not lengths: files may have been made long before they are full.
+        // Blocks, not lengths: files may be preallocated.
         Ok(metadata) => metadata.blocks() * 512,
         Err(_) => 0,
     });

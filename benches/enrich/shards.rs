@@ -1,4 +1,4 @@
-//! What shards cost: until a task has taken them, threads, memory, commits, and until another worker has them.
+//! Cost of shards: time until a task has taken them, threads, memory, commits, and time until another worker has taken over.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,29 +15,29 @@ use crate::worker::Worker;
 
 /// Many, so that every shard has some.
 const COMPANIES: u32 = 1_000;
-/// A record comes again only long after its window.
+/// Enough that a record comes again only long after its window.
 const CUSTOMERS: u32 = 20;
 /// Events a second.
 const RATE: u32 = 200;
-/// Of the worker; more than the rate needs.
+/// Reads in flight of the worker; more than the rate needs.
 const IN_FLIGHT: u32 = 64;
-/// Before commits are counted.
+/// Warm-up before commits are counted.
 const WARMING: Duration = Duration::from_secs(5);
 
-/// When the next worker had come how far, since the one before was killed.
+/// Milestones of the next worker, measured from the kill of the first.
 struct Takeover {
     healthy: Duration,
     running: Duration,
     committed: Duration,
 }
 
-/// Measures each number of shards on topics of its own, and prints a table. Whether everything was published.
+/// Measures each number of shards on its own topics and prints a table. Returns whether everything was published.
 pub(crate) async fn measure(shared: &Shared, counts: &[u32], time: Duration) -> Result<bool> {
     let simulator = provider::start(COMPANIES, CUSTOMERS).await?;
     let records = provider::customers(simulator.provider());
     let places: Arc<[Place]> = records.into_iter().map(|(place, _)| place).collect();
-    println!("\none task with so many shards, {RATE} events/s of {COMPANIES} companies for {time:?}");
-    println!("takeover: from SIGKILL to the next worker, started then with an empty disk");
+    println!("\none task, {RATE} events/s of {COMPANIES} companies for {time:?}");
+    println!("takeover: from SIGKILL to the next worker, which starts then with an empty disk");
     println!(
         "{:>6} {:>9} {:>8} {:>7} {:>12} {:>9} {:>10} {:>10} {:>10} {:>13}",
         "shards",
@@ -57,13 +57,13 @@ pub(crate) async fn measure(shared: &Shared, counts: &[u32], time: Duration) -> 
         let feed = Arc::new(feed);
         let worker = Worker::start(&site).await?;
         worker.prepare(&site).await?;
-        let begun = Instant::now();
+        let began = Instant::now();
         worker.begin().await?;
         worker.until_running().await?;
-        let taking = begun.elapsed();
+        let taking = began.elapsed();
 
         let stop = CancellationToken::new();
-        // Also where this function ends early.
+        // Stops the feed even if this function returns early.
         let _stopping = stop.clone().drop_guard();
         let feeding = {
             let (feed, places, stop) = (Arc::clone(&feed), Arc::clone(&places), stop.clone());

@@ -1,4 +1,4 @@
-//! A prefix and a group of workers of their own, on the shared Kafka and registry.
+//! A topic prefix and a worker group on the shared Kafka and registry.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,33 +21,33 @@ use crate::{
     },
 };
 
-/// The connector that fetches.
+/// Name of the connector.
 pub(crate) const RECORDS: &str = "records";
-/// What is told of and fetched.
+/// Resource of the events and records.
 pub(crate) const RESOURCE: AccountingResource = AccountingResource::Customers;
-/// For all topics to be made.
+/// Limit for creating all topics.
 const LIMIT: Duration = Duration::from_secs(180);
 const STEP: Duration = Duration::from_secs(1);
-/// A rate that nothing here comes near.
+/// A budget that no benchmark reaches.
 const UNLIMITED: &str = "1000000";
 
-/// Where workers work.
+/// Where workers run.
 pub(crate) struct Site {
     pub(crate) name: String,
-    /// The group of its workers, and the beginning of its topics' names.
+    /// The worker group, and the prefix of its topics' names.
     pub(crate) group: String,
     pub(crate) bootstrap: String,
     pub(crate) registry: String,
     pub(crate) kafka: kafka::Kafka,
-    /// Of every topic, hence shards.
+    /// Partitions of every topic, hence shards.
     pub(crate) partitions: i32,
-    /// Of the connector.
+    /// The connector's config.
     pub(crate) config: BTreeMap<String, String>,
     prefix: TopicPrefix,
 }
 
 impl Site {
-    /// Makes all topics that the connector needs, so that no worker's time goes there; and what writes events to them.
+    /// Creates all topics of the connector, so that no worker spends time on it, and the feed that writes events to them.
     pub(crate) async fn open(
         shared: &Shared,
         name: &str,
@@ -74,7 +74,7 @@ impl Site {
         let publisher = loop {
             match place.open(&layout).await {
                 Ok(publisher) => break publisher,
-                // A broker may take longer to make thousands of partitions than one request may take.
+                // A broker may need longer for thousands of partitions than one request may take.
                 Err(error) if error.retry().is_retriable() && Instant::now() < end => sleep(STEP).await,
                 Err(error) => return Err(Error(format!("open {prefix}: {}", chain(&error)))),
             }
@@ -93,13 +93,13 @@ impl Site {
         Ok((site, Feed::new(simulator.provider(), preparer, place.producer())))
     }
 
-    /// Where the records go.
+    /// Name of the record topic.
     pub(crate) fn records(&self) -> String {
         Topic::AccountingRecords(RESOURCE).name(&self.prefix)
     }
 }
 
-/// One task that may do whatever it can.
+/// The config of a connector with one task and no effective budget.
 fn fetching(
     prefix: &TopicPrefix,
     partitions: u32,

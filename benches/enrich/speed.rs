@@ -1,4 +1,4 @@
-//! Events settled a second, against what so many reads in flight allow.
+//! Events settled a second, against the bound set by the reads in flight.
 
 use std::time::{Duration, Instant};
 
@@ -13,32 +13,32 @@ use crate::worker::{Metrics, Worker};
 
 const PARTITIONS: u32 = 12;
 const COMPANIES: u32 = 100;
-/// A backlog has at least so many events, and enough for so long at the bound.
-const LEAST: u32 = 20_000;
-const LASTS: Duration = Duration::from_secs(15);
-/// The part of the run that is measured: before it connections are opened, after it some shards have nothing left to do.
+/// Smallest backlog; a larger one lasts `BACKLOG_TIME` at the bound.
+const MIN_BACKLOG: u32 = 20_000;
+const BACKLOG_TIME: Duration = Duration::from_secs(15);
+/// Measured part of the run: before it, connections are opened; after it, some shards have nothing left to do.
 const MIDDLE: (f64, f64) = (0.2, 0.8);
-/// Between two looks at the worker, each of which costs it something.
+/// Interval between two samples, each of which costs the worker something.
 const STEP: Duration = Duration::from_millis(500);
-/// Without a newly settled event for so long, it is over.
+/// Longest time without a newly settled event before the run fails.
 const STALLED: Duration = Duration::from_secs(60);
-/// Events of the backlog wait for their turn, and are to be read and not parked meanwhile.
-const PATIENT: [(&str, &str); 1] = [("enrich.park.after.ms", "3600000")];
+/// Events of the backlog wait for a long time and must not be parked meanwhile.
+const NO_PARKING: [(&str, &str); 1] = [("enrich.park.after.ms", "3600000")];
 
-/// The run at one moment.
+/// State of the run at one moment.
 struct Sample {
     at: Instant,
     published: f64,
     committed: f64,
     /// Processor time of the worker.
     worker: Duration,
-    /// The same of this process, which is the provider.
+    /// Processor time of this process, which is the provider.
     provider: Duration,
 }
 
-/// Measures each number of reads in flight on topics of its own, and prints a table. Whether everything was published.
+/// Measures each number of reads in flight on its own topics and prints a table. Returns whether everything was published.
 pub(crate) async fn measure(shared: &Shared, in_flight: &[u32]) -> Result<bool> {
-    let most = in_flight.iter().map(|count| backlog(*count)).max().unwrap_or(LEAST);
+    let most = in_flight.iter().map(|count| backlog(*count)).max().unwrap_or(MIN_BACKLOG);
     let simulator = provider::start(COMPANIES, most.div_ceil(COMPANIES)).await?;
     let records = provider::customers(simulator.provider());
     println!(
@@ -58,12 +58,12 @@ pub(crate) async fn measure(shared: &Shared, in_flight: &[u32]) -> Result<bool> 
         "provider cores"
     );
     let mut sound = true;
-    // The broker compiles its code while it runs: the first run pays for that, and is printed for comparison only.
-    println!("{:>9} the first row is from before the broker is warm", "");
+    // The broker's JIT warms up during the first run, which is printed only for comparison.
+    println!("{:>9} the first row is a warm-up of the broker", "");
     for count in in_flight.iter().max().into_iter().chain(in_flight) {
         let records = &records[..backlog(*count) as usize];
         let (site, feed) =
-            Site::open(shared, "enrich-speed", PARTITIONS, *count, &PATIENT, &simulator).await?;
+            Site::open(shared, "enrich-speed", PARTITIONS, *count, &NO_PARKING, &simulator).await?;
         feed.backlog(records).await?;
         let worker = Worker::start(&site).await?;
         worker.prepare(&site).await?;
@@ -93,16 +93,16 @@ pub(crate) async fn measure(shared: &Shared, in_flight: &[u32]) -> Result<bool> 
     Ok(sound)
 }
 
-/// Events a second that so many reads allow.
+/// Most events a second with this many reads in flight.
 fn bound(in_flight: u32) -> f64 {
     f64::from(in_flight) / LATENCY.as_secs_f64()
 }
 
 fn backlog(in_flight: u32) -> u32 {
-    LEAST.max((bound(in_flight) * LASTS.as_secs_f64()) as u32)
+    MIN_BACKLOG.max((bound(in_flight) * BACKLOG_TIME.as_secs_f64()) as u32)
 }
 
-/// Looks at the worker until everything is published.
+/// Samples the worker until everything is published.
 async fn follow(worker: &Worker, events: usize) -> Result<Vec<Sample>> {
     let (own, mut samples) = (Usage::own(), Vec::new());
     let mut moved = (0.0, Instant::now());
@@ -126,14 +126,14 @@ async fn follow(worker: &Worker, events: usize) -> Result<Vec<Sample>> {
         if is_over {
             let settled = metrics.sum("tributary_enrich_events_total", "");
             return Err(worker.error(&format!(
-                "only {published} of {events} events were published, {settled} settled, and nothing for {STALLED:?}"
+                "only {published} of {events} events were published ({settled} settled), none in the last {STALLED:?}"
             )));
         }
         sleep(STEP).await;
     }
 }
 
-/// The first and the last sample of the part that is measured.
+/// The first and the last sample of the measured part.
 fn middle(samples: &[Sample], events: usize) -> Result<(&Sample, &Sample)> {
     let part = |share: f64| share * events as f64;
     let first = samples.iter().find(|sample| sample.published >= part(MIDDLE.0));

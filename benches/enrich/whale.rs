@@ -1,4 +1,4 @@
-//! What one company with half of all events does to the latency of others.
+//! The effect of one company with half of all events on the latency of the others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -21,31 +21,31 @@ use crate::worker::Worker;
 const PARTITIONS: u32 = 12;
 const WHALE: CompanyNumber = 0;
 const OTHERS: u32 = 50;
-/// Of each company: no record comes again within its window, even if all events are of one company.
+/// Per company: no record comes again within its window, even if all events belong to one company.
 const CUSTOMERS: u32 = 2_000;
 /// Events a second, half of them the whale's.
 const RATE: u32 = 200;
-/// Reads at once: twice what the rate needs.
+/// Reads in flight: twice what the rate needs.
 const IN_FLIGHT: u32 = 20;
-/// Before anything is measured.
+/// Warm-up, which is not measured.
 const WARMING: Duration = Duration::from_secs(5);
-/// For what was told last to be seen.
+/// Limit for the last records to be seen.
 const LIMIT: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(50);
 
-/// When a reader of the record topic saw what followed from an event, microseconds since 1970, by the id of the event.
+/// When a reader of the record topic first saw the record of an event, in microseconds since 1970, by the id of the event.
 type Seen = Arc<Mutex<HashMap<String, i64>>>;
 
 /// Latencies of one phase in milliseconds, sorted.
 struct Latencies {
     others: Vec<f64>,
-    /// Those of them in the whale's partition.
+    /// Those in the whale's partition.
     neighbours: Vec<f64>,
-    /// Events of others whose record nobody saw: coalesced, or missing.
+    /// Events of others whose record was not seen: coalesced, or missing.
     unseen: usize,
 }
 
-/// Measures with the whale and without, and prints a table. Whether everything was published.
+/// Measures with and without the whale and prints a table. Returns whether everything was published.
 pub(crate) async fn measure(shared: &Shared, time: Duration) -> Result<bool> {
     let simulator = provider::start(1 + OTHERS, CUSTOMERS).await?;
     let records = provider::customers(simulator.provider());
@@ -117,7 +117,7 @@ pub(crate) async fn measure(shared: &Shared, time: Duration) -> Result<bool> {
     Ok(verdict.is_sound())
 }
 
-/// Feeds for so long, and waits until all of it is seen.
+/// Feeds for this time, and waits until all of it is seen.
 async fn phase(
     feed: &Feed,
     name: &str,
@@ -133,12 +133,12 @@ async fn phase(
     };
     let (fed, ()) = tokio::join!(feed.steady(name, rate, places, &stop), ending);
     fed?;
-    let told = ids(feed, name);
+    let written = ids(feed, name);
     let end = Instant::now() + LIMIT;
     while Instant::now() < end {
         let all = {
             let seen = seen.lock().unwrap();
-            told.iter().all(|id| seen.contains_key(id))
+            written.iter().all(|id| seen.contains_key(id))
         };
         if all {
             break;
@@ -148,17 +148,17 @@ async fn phase(
     Ok(())
 }
 
-/// Events of a phase.
+/// Ids of the events of a phase.
 fn ids(feed: &Feed, phase: &str) -> Vec<String> {
     let begins = format!("{phase}-");
     feed.book().events.keys().filter(|id| id.starts_with(&begins)).cloned().collect()
 }
 
 fn latencies(feed: &Feed, phase: &str, seen: &Seen, partitions: &HashMap<CompanyNumber, i32>) -> Latencies {
-    let told = ids(feed, phase);
+    let written = ids(feed, phase);
     let (book, seen) = (feed.book(), seen.lock().unwrap());
     let mut latencies = Latencies { others: Vec::new(), neighbours: Vec::new(), unseen: 0 };
-    for id in told {
+    for id in written {
         let event = book.events[&id];
         if event.company == WHALE {
             continue;
@@ -178,13 +178,13 @@ fn latencies(feed: &Feed, phase: &str, seen: &Seen, partitions: &HashMap<Company
     latencies
 }
 
-/// The value within which this part of all lie.
+/// The value that this share of all does not exceed.
 fn quantile(sorted: &[f64], part: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     sorted.get((last as f64 * part) as usize).copied().unwrap_or(f64::NAN)
 }
 
-/// A reader of what is committed to the record topic from now on.
+/// A read-committed consumer of the record topic from its end.
 async fn open(site: &Site) -> Result<Consumer> {
     let topic: Arc<str> = site.records().into();
     let assignment = |partition| Assignment { topic: Arc::clone(&topic), partition, start: StartOffset::End };
@@ -200,7 +200,7 @@ async fn watch(mut consumer: Consumer, seen: Seen, stop: CancellationToken) -> R
         if let ConsumerEvent::Record(record) = next
             && let Some(id) = header(&record, "tributary.id")
         {
-            // A repetition is no news.
+            // The first sighting counts.
             seen.lock().unwrap().entry(id.to_owned()).or_insert(at);
         }
     }

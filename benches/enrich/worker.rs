@@ -1,4 +1,4 @@
-//! A worker as a process of its own, with the connector that fetches, and what it says and takes.
+//! A worker in its own process with a `RecordSource` connector: commands, status, metrics and usage.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::support::login::{Login, http};
 use crate::support::tributary::Tributary;
 use crate::support::{Error, Result, run_directory};
 
-/// What a busy machine may need to take hundreds of shards; nothing waits this long when all is well.
+/// Enough for hundreds of shards on a busy machine; never reached in a good run.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
-/// How often a condition is looked at that gives no sign.
+/// Interval between two checks of a condition.
 const STEP: Duration = Duration::from_millis(25);
 const ENCRYPTION_KEY: &str = "the key of the grants here, long enough";
 
@@ -25,30 +25,30 @@ pub(crate) struct Worker {
     pub(crate) usage: Usage,
 }
 
-/// What a worker showed of its metrics at one moment.
+/// The metrics of a worker at one moment.
 pub(crate) struct Metrics(String);
 
 impl Metrics {
-    /// The sum of a metric over all lines that have this text among their labels.
+    /// The sum of a metric over all lines with this text among their labels.
     pub(crate) fn sum(&self, name: &str, label: &str) -> f64 {
         let lines = self.0.lines().filter_map(|line| line.strip_prefix(name));
         let lines = lines.filter(|rest| rest.starts_with(['{', ' ']) && rest.contains(label));
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
-    /// Events that were settled by a new value.
+    /// Events settled by a new value.
     pub(crate) fn published(&self) -> f64 {
         self.sum("tributary_enrich_events_total", "outcome=\"published\"")
     }
 
-    /// Transactions that were committed.
+    /// Committed transactions.
     pub(crate) fn committed(&self) -> f64 {
         self.sum("tributary_kafka_transactions_total", "outcome=\"committed\"")
     }
 }
 
 impl Worker {
-    /// One that is healthy; in its group there may be others, and a connector.
+    /// Starts a worker and waits until it is healthy. Its group may already have other workers and a connector.
     pub(crate) async fn start(site: &Site) -> Result<Self> {
         let properties = [
             ("grant.encryption.key", ENCRYPTION_KEY),
@@ -60,7 +60,7 @@ impl Worker {
         Ok(Self { process, http: http(), usage })
     }
 
-    /// Has the connector, for which somebody has logged in, and which does nothing yet.
+    /// Creates the connector in the state STOPPED and logs in for it.
     pub(crate) async fn prepare(&self, site: &Site) -> Result<()> {
         let body = json!({ "name": RECORDS, "config": site.config, "initial_state": "STOPPED" });
         self.command("POST", "/connectors", Some(&body), 201).await?;
@@ -69,12 +69,12 @@ impl Worker {
         login.finish(&self.http).await.map(drop)
     }
 
-    /// The connector begins.
+    /// Resumes the connector.
     pub(crate) async fn begin(&self) -> Result<()> {
         self.command("PUT", &format!("/connectors/{RECORDS}/resume"), None, 202).await
     }
 
-    /// Waits until the task runs on this worker, hence has taken all its shards.
+    /// Waits until the task runs on this worker; it has taken all its shards then.
     pub(crate) async fn until_running(&self) -> Result<()> {
         self.until("a task that runs", async || self.runs_task().await).await
     }
@@ -82,12 +82,12 @@ impl Worker {
     /// Whether the task runs on this worker.
     ///
     /// # Errors
-    /// It has failed.
+    /// The task has failed.
     pub(crate) async fn runs_task(&self) -> Result<bool> {
         let path = format!("/connectors/{RECORDS}/status");
         let (status, text) = self.process.ask(&self.http, "GET", &path, None).await?;
-        let told: Value = serde_json::from_str(&text).unwrap_or_default();
-        let task = &told["tasks"][0];
+        let answer: Value = serde_json::from_str(&text).unwrap_or_default();
+        let task = &answer["tasks"][0];
         match task["state"].as_str() {
             Some("FAILED") => Err(self.process.error(&format!("the task has failed: {}", task["trace"]))),
             Some("RUNNING") if status == 200 => {
@@ -98,13 +98,13 @@ impl Worker {
         }
     }
 
-    /// Asks for all lists to be read.
+    /// Requests a run over all lists.
     pub(crate) async fn ask_for_run(&self, id: &str) -> Result<()> {
         self.command("POST", &format!("/connectors/{RECORDS}/snapshots"), Some(&json!({ "id": id })), 202)
             .await
     }
 
-    /// How a run stands.
+    /// The status of a run.
     pub(crate) async fn run(&self, id: &str) -> Result<Value> {
         let path = format!("/connectors/{RECORDS}/snapshots/{id}");
         let (_, text) = self.process.ask(&self.http, "GET", &path, None).await?;
@@ -116,7 +116,7 @@ impl Worker {
         Ok(Metrics(text))
     }
 
-    /// Waits until this is so, as long as the worker lives.
+    /// Waits until this is true, as long as the worker lives.
     pub(crate) async fn until(&self, what: &str, mut so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
         let end = Instant::now() + LIMIT;
         while !so().await? {
@@ -128,12 +128,12 @@ impl Worker {
         Ok(())
     }
 
-    /// SIGKILL, and wait until it is gone.
+    /// Sends SIGKILL and waits for the end of the process.
     pub(crate) fn kill(&self) {
         self.process.kill();
     }
 
-    /// `text` with the end of its log below it.
+    /// An error with this text and the end of the worker's log.
     pub(crate) fn error(&self, text: &str) -> Error {
         self.process.error(text)
     }
@@ -143,7 +143,7 @@ impl Worker {
             let (status, text) = self.process.ask(&self.http, method, path, body).await?;
             match status {
                 status if status == taken => Ok(true),
-                // Somebody else is writing, or the group is not complete yet.
+                // Another worker is writing, or the group is not complete yet.
                 409 | 503 => Ok(false),
                 status => Err(Error(format!("{method} {path}: {status} {text}"))),
             }

@@ -1,8 +1,8 @@
-//! The receiver that anyone would write: check the signature, produce, await the acknowledgement, answer 200.
+//! The baseline: a straightforward receiver that checks the signature, produces, awaits the acknowledgement and answers 200.
 //!
 //! axum and rdkafka, `acks=all`, idempotent, no linger, keyed by company so that a company stays in order; the body goes to
-//! the topic as it is. No spool, no deadline, no schema, no memory of ids: while the broker is away it answers nothing, and
-//! it loses what a kill finds in memory, without having acknowledged it.
+//! the topic unchanged. It has no spool, no deadline, no schema and no deduplication: while the broker is away it answers
+//! nothing, and a kill loses the deliveries in memory, none of which it has acknowledged.
 
 use std::time::Duration;
 
@@ -24,11 +24,11 @@ use tokio::net::TcpListener;
 
 use crate::oracle::{delivery::SIGNATURE_HEADER, worker::SECRET};
 
-/// Set for the process that is one: the brokers.
+/// Environment variable that makes the process a baseline receiver; its value is the bootstrap servers.
 pub(crate) const BASELINE: &str = "TRIBUTARY_BENCH_BASELINE";
-/// Where it writes.
+/// Topic that it writes to.
 pub(crate) const TOPIC: &str = "baseline.accounting.customers.events";
-/// What stands before its address when it says where it listens.
+/// Prefix of the line that prints its address.
 pub(crate) const LISTENS: &str = "listens on ";
 
 #[derive(Clone)]
@@ -37,7 +37,7 @@ struct Receiver {
     mac: Hmac<Sha256>,
 }
 
-/// All of the envelope that it needs.
+/// The fields of the envelope that it needs.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Envelope<'a> {
@@ -51,7 +51,6 @@ struct Partition<'a> {
     partition_client_id: &'a str,
 }
 
-/// Receives until it is killed.
 pub(crate) fn serve(bootstrap: &str) {
     let producer = ClientConfig::new()
         .set("bootstrap.servers", bootstrap)

@@ -1,15 +1,14 @@
-//! Sends deliveries over HTTP/1.1 connections that stay open, and spends as little as it can on it.
+//! Sends deliveries over persistent HTTP/1.1 connections with as little overhead as possible.
 //!
-//! One thread, and one that tells the time. A request is a template in which ids and signature are written over, sent with one call and answered with
-//! another. Every delivery is new, since receivers know repetitions.
+//! One thread sends, another one is the clock. A request is a template in which ids and signature are overwritten; one call
+//! sends it, another reads the answer. Every delivery is new, because receivers drop duplicates.
 //!
-//! - Without a rate every connection sends one request after the other. Each is one company, so its order is known.
-//! - With a rate, request k is due at `k / rate`, whatever became of the others; a connection that is free takes the next
-//!   that is due, and its latency counts from when it was due. So a receiver that stalls is charged for all that it held up.
+//! - Without a rate, every connection sends one request after the other. Each is one company, so its order is known.
+//! - With a rate, request k is due at `k / rate`, whatever happened to the others; a free connection takes the next request
+//!   that is due, and its latency counts from when it was due. So a stalled receiver is charged for every request it delayed.
 //!   The clock is a thread that sleeps: tokio's timers would be a millisecond late.
 //!
-//! A connection that breaks is opened again, and the request counted; what came after the last answer is not known to have
-//! arrived.
+//! A broken connection is reopened and its request counted; whether that request arrived is unknown.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -32,23 +31,23 @@ use crate::oracle::ledger::{Answer, Ledger};
 use crate::oracle::senders::Target;
 use crate::oracle::worker::SECRET;
 
-/// Longer than the provider waits, so that a late answer is seen as one.
-const PATIENCE: Duration = Duration::from_secs(15);
-/// Before a connection is tried again.
-const AGAIN: Duration = Duration::from_millis(50);
+/// Longer than the provider waits, so that a late answer is recorded as late.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+/// Delay before the next connection attempt.
+const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 
-/// What is to be sent.
+/// What to send.
 #[derive(Debug, Clone)]
 pub(crate) struct Load {
     pub(crate) connections: u32,
-    /// Deliveries a second; `None` for as many as are answered.
+    /// Deliveries a second; `None` for full speed.
     pub(crate) rate: Option<u32>,
-    /// Companies that deliveries with a rate are about.
+    /// Companies in deliveries with a rate.
     pub(crate) companies: u32,
     pub(crate) time: Duration,
 }
 
-/// What came back.
+/// Result of a load.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// Time to each answer, in microseconds, sorted.
@@ -65,7 +64,7 @@ impl Outcome {
         self.micros.len() as f64 / self.took.as_secs_f64()
     }
 
-    /// Milliseconds within which this part of all answers came.
+    /// Milliseconds within which this share of the answers arrived.
     pub(crate) fn quantile(&self, part: f64) -> f64 {
         let last = self.micros.len().saturating_sub(1);
         self.micros.get((last as f64 * part) as usize).map_or(f64::NAN, |micros| f64::from(*micros) / 1000.0)
@@ -77,7 +76,7 @@ impl Outcome {
     }
 }
 
-/// A run of deliveries: no two of a bench have the same number.
+/// Deliveries and their ledger. No two deliveries of a book have the same number.
 #[derive(Clone)]
 pub(crate) struct Book {
     pub(crate) maker: Maker,
@@ -92,7 +91,7 @@ impl Book {
     }
 }
 
-/// Sends from a thread of its own; ends after the time of the load, or soon after `stop` is set.
+/// Sends from a separate thread; ends after the load's duration, or soon after `stop` is set.
 pub(crate) async fn run(target: &Target, load: Load, book: &Book, stop: Arc<AtomicBool>) -> Outcome {
     let (target, book) = (target.clone(), book.clone());
     let sending = tokio::task::spawn_blocking(move || {
@@ -102,7 +101,7 @@ pub(crate) async fn run(target: &Target, load: Load, book: &Book, stop: Arc<Atom
     sending.await.unwrap()
 }
 
-/// Sends to a receiver in this process, to see that it works at all.
+/// Sends to a receiver in this process: a smoke test.
 pub(crate) fn try_out() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
@@ -120,13 +119,13 @@ pub(crate) fn try_out() {
     });
 }
 
-/// What the connections share.
+/// State shared by the connections.
 struct Shared {
     book: Book,
     place: Place,
     load: Load,
     clock: Arc<Clock>,
-    /// The next request that is due.
+    /// Number of the next request.
     turn: Cell<u64>,
     outcome: RefCell<Outcome>,
 }
@@ -137,16 +136,16 @@ struct Clock {
     ends: Instant,
     stop: Arc<AtomicBool>,
     rate: Option<u32>,
-    /// Requests that are due and not taken by a connection.
+    /// Requests that are due and not yet taken by a connection.
     due: Semaphore,
-    /// How many will have been due, once that is known.
+    /// Requests that became due in total; `u64::MAX` until the clock has ended.
     total: AtomicU64,
 }
 
 async fn send(target: &Target, load: Load, book: Book, stop: Arc<AtomicBool>) -> Outcome {
     let place = Place::of(target);
     let mut streams = Vec::new();
-    // Opened before the clock starts: connecting is not what is measured.
+    // Connect before the clock starts, so that connecting is not measured.
     for _ in 0..load.connections {
         streams.push(place.connect().await.unwrap());
     }
@@ -182,7 +181,7 @@ async fn send(target: &Target, load: Load, book: Book, stop: Arc<AtomicBool>) ->
 }
 
 impl Clock {
-    /// Makes requests due, until the end.
+    /// Releases requests when they are due, until the end.
     fn run(&self, rate: u32, connections: usize) {
         let mut given = 0;
         while !self.is_over() {
@@ -192,7 +191,7 @@ impl Clock {
             std::thread::sleep(self.due_at(given).saturating_sub(self.began.elapsed()));
         }
         self.total.store(given, Ordering::Release);
-        // One for each connection, to see that there is nothing left.
+        // One permit per connection, so that each wakes up and ends.
         self.due.add_permits(connections);
     }
 
@@ -214,9 +213,10 @@ async fn connection(shared: Rc<Shared>, number: u32, mut stream: Box<dyn Stream>
         let maker = &shared.book.maker;
         let place = shared.book.ledger.sent(maker.id(company, delivery), maker.company(company));
         let sent = Instant::now();
-        let asked = tokio::time::timeout(PATIENCE, exchange(&mut *stream, request.bytes(), &mut answer));
+        let asked =
+            tokio::time::timeout(ANSWER_TIMEOUT, exchange(&mut *stream, request.bytes(), &mut answer));
         let asked = asked.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        // What waited for a connection was not sent yet: to the ledger only the receiver's own time counts.
+        // The ledger gets only the receiver's own time, without the wait for a free connection.
         let took = sent.elapsed();
         match asked {
             Ok(status) => {
@@ -245,7 +245,7 @@ impl Shared {
         if self.clock.rate.is_none() {
             return (!self.clock.is_over()).then(|| (connection, Instant::now()));
         }
-        // What is due when the time is up is still sent: leaving it out would forgive the receiver its slowest.
+        // Requests that were due before the end are still sent: skipping them would hide the slowest answers.
         self.clock.due.acquire().await.ok()?.forget();
         let turn = self.turn.replace(self.turn.get() + 1);
         if turn >= self.clock.total.load(Ordering::Acquire) {
@@ -259,13 +259,13 @@ impl Shared {
             if let Ok(stream) = self.place.connect().await {
                 return Some(stream);
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RECONNECT_DELAY).await;
         }
         None
     }
 }
 
-/// Sends a request and reads the whole answer; its status.
+/// Sends a request, reads the whole answer and returns its status.
 async fn exchange(stream: &mut dyn Stream, request: &[u8], answer: &mut Vec<u8>) -> io::Result<u16> {
     stream.write_all(request).await?;
     stream.flush().await?;
@@ -287,7 +287,7 @@ async fn exchange(stream: &mut dyn Stream, request: &[u8], answer: &mut Vec<u8>)
     }
 }
 
-/// Where requests go, and how to get there.
+/// Where and how to connect.
 struct Place {
     address: SocketAddr,
     path: String,
@@ -323,9 +323,8 @@ impl Place {
     }
 }
 
-/// A request in one piece of memory.
+/// A request in one buffer.
 struct Request {
-    /// Head and body.
     bytes: Vec<u8>,
     body: Vec<u8>,
     head: usize,

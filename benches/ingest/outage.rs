@@ -1,6 +1,7 @@
-//! A minute without a broker, by default at 5,000 deliveries a second: memory over time, answers, and when the spool is empty again.
+//! A broker outage, by default of a minute at 5,000 deliveries a second: memory over time, answers, and the time until the
+//! spool has drained.
 //!
-//! Deliveries go on at the same rate until the spool is empty, or two and a half minutes after the broker came back.
+//! Deliveries continue at the same rate until the spool is empty, or two and a half minutes after the broker came back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,14 +16,14 @@ use crate::speed::{verdict, warm};
 use crate::support::{Broker, Error, Options, Result};
 
 const COMPANIES: u32 = 1_000;
-/// Deliveries flow for so long before the broker goes.
+/// Time under load before the broker is killed.
 const BEFORE: Duration = Duration::from_secs(10);
-/// Given to the worker after the broker came back.
+/// Limit for draining the spool after the broker came back.
 const DRAINING: Duration = Duration::from_secs(150);
-/// Between two lines of the table.
+/// Interval between two lines of the table.
 const STEP: Duration = Duration::from_secs(5);
 
-/// Measures our worker, and prints its memory every few seconds. Whether the spool was empty in time and nothing was lost.
+/// Measures our worker and prints its memory every few seconds. Returns whether the spool drained in time and nothing was lost.
 pub(crate) async fn measure(scale: &Scale) -> Result<bool> {
     let mut broker = Broker::start(Options::default()).await?;
     let registry =
@@ -36,12 +37,12 @@ pub(crate) async fn measure(scale: &Scale) -> Result<bool> {
     println!("\n{} deliveries/s, the broker killed for {:?}", scale.rate, scale.outage);
     println!("{:>6} {:>8} {:>14}  broker", "s", "RSS MB", "spool entries");
     let sending = generator::run(&receiver.target, load, &book, Arc::clone(&stop));
-    let telling = async {
-        let told = tell(&receiver, &mut broker, scale).await;
+    let watching = async {
+        let drained = cut_broker(&receiver, &mut broker, scale).await;
         stop.store(true, Ordering::Relaxed);
-        told
+        drained
     };
-    let (outcome, drained) = tokio::join!(sending, telling);
+    let (outcome, drained) = tokio::join!(sending, watching);
     let drained = drained?;
     println!(
         "{:.0} answers/s, p50 {:.2} ms, p99 {:.1} ms, worst {:.0} ms, statuses {:?}, {} without an answer",
@@ -54,34 +55,34 @@ pub(crate) async fn measure(scale: &Scale) -> Result<bool> {
     );
     match drained {
         Some(took) => {
-            println!("the spool was empty {took:.1?} after the broker was back, under the same load")
+            println!("spool drained in {took:.1?} after the broker was back, under the same load")
         }
-        None => println!("the spool was NOT empty {DRAINING:?} after the broker was back"),
+        None => println!("spool was NOT empty {DRAINING:?} after the broker was back"),
     }
-    println!("peak RSS {:.0} MB", receiver.peak());
+    println!("peak RSS {:.0} MB", receiver.usage.peak());
     let mut sound = drained.is_some();
     if let Some(worker) = receiver.worker() {
-        let (kept, told) = verdict(worker, &broker.bootstrap(), book).await?;
-        println!("{told}");
+        let (kept, text) = verdict(worker, &broker.bootstrap(), book).await?;
+        println!("{text}");
         sound &= kept;
     }
     Ok(sound)
 }
 
-/// Takes the broker away and back, telling how the worker fares; how long it took to catch up.
-async fn tell(receiver: &Receiver, broker: &mut Broker, scale: &Scale) -> Result<Option<Duration>> {
+/// Kills and restarts the broker, printing the worker's state meanwhile. Returns how long the spool took to drain.
+async fn cut_broker(receiver: &Receiver, broker: &mut Broker, scale: &Scale) -> Result<Option<Duration>> {
     let began = Instant::now();
-    tell_until(receiver, began, began + BEFORE, "up", false).await;
+    print_until(receiver, began, began + BEFORE, "up", false).await;
     broker.kill();
-    tell_until(receiver, began, Instant::now() + scale.outage, "down", false).await;
+    print_until(receiver, began, Instant::now() + scale.outage, "down", false).await;
     broker.restart().await?;
     let back = Instant::now();
-    let drained = tell_until(receiver, began, back + DRAINING, "up again", true).await;
+    let drained = print_until(receiver, began, back + DRAINING, "up again", true).await;
     Ok(drained.map(|at| at - back))
 }
 
-/// Prints a line every few seconds; ends at this time, or when the spool is empty if that is what is awaited.
-async fn tell_until(
+/// Prints a line every few seconds until this time, or until the spool is empty if `awaits_empty`.
+async fn print_until(
     receiver: &Receiver,
     began: Instant,
     until: Instant,
@@ -97,7 +98,7 @@ async fn tell_until(
         let now = Instant::now();
         let empty = awaits_empty && spool == Some(0.0);
         if now >= line || empty {
-            let (seconds, resident) = (began.elapsed().as_secs(), receiver.resident());
+            let (seconds, resident) = (began.elapsed().as_secs(), receiver.usage.resident());
             println!("{seconds:6} {resident:8.0} {:14.0}  {broker}", spool.unwrap_or(f64::NAN));
             line = now + STEP;
         }

@@ -1,6 +1,5 @@
-//! Receivers as processes of their own, and what they take of the machine.
+//! Receivers, each in its own process, and their resource usage.
 
-use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
@@ -9,31 +8,26 @@ use model::Cleanup;
 use tributary::config::Worker as WorkerConfig;
 
 use crate::baseline;
+use crate::machine::Usage;
 use crate::oracle::senders::Target;
 use crate::oracle::worker::{Settings, Worker};
 use crate::support::process::Process;
 use crate::support::{Result, run_directory};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Of the topics of all receivers.
+/// Partitions of each receiver's topic.
 const PARTITIONS: i32 = 12;
-/// Of a second; the same on every Linux that counts.
-const TICKS: u64 = 100;
 
-/// One receiver.
 pub(crate) struct Receiver {
     pub(crate) name: &'static str,
     pub(crate) target: Target,
-    process: Running,
-}
-
-enum Running {
-    Baseline(Process),
-    Ours(Worker),
+    pub(crate) usage: Usage,
+    worker: Option<Worker>,
+    /// Killed when dropped.
+    _baseline: Option<Process>,
 }
 
 impl Receiver {
-    /// The plain one.
     pub(crate) async fn baseline(bootstrap: &str) -> Result<Self> {
         create_topic(bootstrap).await;
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -51,77 +45,28 @@ impl Receiver {
         };
         process.ready(LIMIT, listens).await?;
         let target = Target { url, certificate: None };
-        Ok(Self { name: "axum + rdkafka", target, process: Running::Baseline(process) })
+        let usage = Usage::of(process.id());
+        Ok(Self { name: "axum + rdkafka", target, usage, worker: None, _baseline: Some(process) })
     }
 
-    /// A worker of ours; it may not receive yet.
+    /// Our worker; it may not accept deliveries yet.
     pub(crate) fn ours(bootstrap: &str, registry: &str, tls: bool) -> Result<Self> {
-        Self::ours_with(bootstrap, registry, tls, &[])
-    }
-
-    /// The same with more settings of its connector.
-    pub(crate) fn ours_with(
-        bootstrap: &str,
-        registry: &str,
-        tls: bool,
-        more: &[(&str, &str)],
-    ) -> Result<Self> {
-        let connector = [&[("topic.creation.default.partitions", "12")], more].concat();
         let settings = Settings {
             bootstrap,
             registry,
             tls,
             properties: &[("log.filter", "warn")],
-            connector: &connector,
+            connector: &[("topic.creation.default.partitions", "12")],
         };
         let worker = Worker::start("tributary", settings)?;
         let name = if tls { "tributary, TLS" } else { "tributary" };
-        Ok(Self { name, target: worker.target().clone(), process: Running::Ours(worker) })
+        let (target, usage) = (worker.target().clone(), Usage::of(worker.id()));
+        Ok(Self { name, target, usage, worker: Some(worker), _baseline: None })
     }
 
-    /// The worker, where it is one of ours.
+    /// Our worker, or `None` for the baseline.
     pub(crate) fn worker(&self) -> Option<&Worker> {
-        match &self.process {
-            Running::Baseline(_) => None,
-            Running::Ours(worker) => Some(worker),
-        }
-    }
-
-    fn id(&self) -> u32 {
-        match &self.process {
-            Running::Baseline(process) => process.id(),
-            Running::Ours(worker) => worker.id(),
-        }
-    }
-
-    /// Processor time of the process so far.
-    pub(crate) fn processor_time(&self) -> Duration {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
-        // The name before it may hold spaces.
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-        let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
-        Duration::from_millis(ticks * 1000 / TICKS)
-    }
-
-    /// Forgets how much memory it once had.
-    pub(crate) fn reset_peak(&self) {
-        fs::write(format!("/proc/{}/clear_refs", self.id()), "5").unwrap();
-    }
-
-    /// Megabytes of memory, at most since [`Receiver::reset_peak`].
-    pub(crate) fn peak(&self) -> f64 {
-        self.memory("VmHWM:")
-    }
-
-    /// Megabytes of memory now.
-    pub(crate) fn resident(&self) -> f64 {
-        self.memory("VmRSS:")
-    }
-
-    fn memory(&self, name: &str) -> f64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        line.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1024.0
+        self.worker.as_ref()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Receivers side by side: as fast as they go, and at given rates.
+//! Compares receivers: at full speed, and at given rates.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -15,21 +15,21 @@ use crate::support::{Broker, Error, Options, Result};
 
 const CONNECTIONS: [u32; 2] = [64, 256];
 const RATES: [u32; 4] = [500, 2_000, 5_000, 10_000];
-/// Deliveries at a rate are about so many companies.
+/// Number of companies in the deliveries at a given rate.
 const COMPANIES: u32 = 1_000;
-/// Before anything is measured.
+/// Warm-up, which is not measured.
 const WARMING: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What one turn of a receiver took.
+/// Result of one round of one receiver.
 struct Turn {
     outcome: Outcome,
-    /// Of the receiver's processes.
+    /// Processor time of the receiver's process.
     processor_time: Duration,
     peak: f64,
 }
 
-/// Measures the plain receiver and ours, and prints two tables. Whether ours kept all it acknowledged.
+/// Measures the baseline and our receivers and prints two tables. Returns whether ours kept every delivery it acknowledged.
 pub(crate) async fn measure(scale: &Scale, speed: bool, rates: bool) -> Result<bool> {
     let outside = std::env::var("TRIBUTARY_TEST_BOOTSTRAP").ok().filter(|given| !given.is_empty());
     let broker = if outside.is_none() { Some(Broker::start(Options::default()).await?) } else { None };
@@ -46,13 +46,13 @@ pub(crate) async fn measure(scale: &Scale, speed: bool, rates: bool) -> Result<b
             other => return Err(Error(format!("there is no receiver {other}: baseline, plain, tls"))),
         });
     }
-    // One for each: what one receiver was sent is not in the topic of another.
+    // One book per receiver, because each has its own topic.
     let books: Vec<Book> = receivers.iter().map(|_| Book::new()).collect();
     for (receiver, book) in receivers.iter().zip(&books) {
         warm(receiver, book).await?;
     }
     if speed {
-        println!("\nas fast as they go, medians of {} turns of {:?} each", scale.rounds, scale.time);
+        println!("\nfull speed, medians of {} turns of {:?} each", scale.rounds, scale.time);
         let loads = CONNECTIONS.map(|connections| (connections, None));
         table(&receivers, &books, scale, "connections", &loads).await;
     }
@@ -64,15 +64,15 @@ pub(crate) async fn measure(scale: &Scale, speed: bool, rates: bool) -> Result<b
     let mut all_sound = true;
     for (receiver, book) in receivers.iter().zip(books) {
         if let Some(worker) = receiver.worker() {
-            let (sound, told) = verdict(worker, &bootstrap, book).await?;
-            println!("{}: {told}", receiver.name);
+            let (sound, text) = verdict(worker, &bootstrap, book).await?;
+            println!("{}: {text}", receiver.name);
             all_sound &= sound;
         }
     }
     Ok(all_sound)
 }
 
-/// Sends until a receiver answers, then for a while more.
+/// Sends until the receiver answers, then for the warm-up time.
 pub(crate) async fn warm(receiver: &Receiver, book: &Book) -> Result<()> {
     if let Some(worker) = receiver.worker() {
         let begins = async || {
@@ -94,7 +94,7 @@ pub(crate) async fn warm(receiver: &Receiver, book: &Book) -> Result<()> {
     Ok(())
 }
 
-/// Waits until everything acknowledged is in the worker's topic, and judges: whether it is sound, and in words.
+/// Waits until every acknowledged delivery is in the worker's topic. Returns whether the result is sound, and the verdict as text.
 pub(crate) async fn verdict(worker: &Worker, bootstrap: &str, book: Book) -> Result<(bool, String)> {
     let (bootstrap, events, letters) = (bootstrap.to_owned(), worker.events(), worker.dead_letters());
     let judging = tokio::task::spawn_blocking(move || {
@@ -120,7 +120,7 @@ async fn table(
     let mut turns: BTreeMap<(usize, usize), Vec<Turn>> = BTreeMap::new();
     for round in 0..scale.rounds {
         for (line, (connections, rate)) in loads.iter().enumerate() {
-            // There and back again, so that no receiver always has its turn after the same other.
+            // Odd rounds run in reverse order, so that no receiver always follows the same other one.
             let mut order: Vec<usize> = (0..receivers.len()).collect();
             if round % 2 == 1 {
                 order.reverse();
@@ -156,10 +156,10 @@ async fn table(
 }
 
 async fn turn(receiver: &Receiver, book: &Book, load: Load) -> Turn {
-    receiver.reset_peak();
-    let before = receiver.processor_time();
+    receiver.usage.reset_peak();
+    let before = receiver.usage.processor_time();
     let outcome = generator::run(&receiver.target, load, book, Default::default()).await;
-    Turn { outcome, processor_time: receiver.processor_time() - before, peak: receiver.peak() }
+    Turn { outcome, processor_time: receiver.usage.processor_time() - before, peak: receiver.usage.peak() }
 }
 
 /// Requests that were not answered 200.

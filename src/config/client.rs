@@ -173,10 +173,10 @@ fn option(jaas: &str, name: &str) -> Option<Secret> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Providers;
+    use crate::config::{Providers, samples::properties};
 
     fn kafka(pairs: &[(&str, &str)]) -> Result<Kafka, String> {
-        let values = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let values = properties(pairs);
         let providers = Providers::new([("SASL".to_owned(), "from-env".to_owned())]);
         let mut reader = SettingsReader::new(&values, &providers);
         let kafka = read(&mut reader, "kafka:9092".to_owned(), |name| name.starts_with("admin.auth."));

@@ -12,6 +12,17 @@ pub(crate) fn properties(pairs: &[(&str, &str)]) -> Properties {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
+/// The configuration with these changes; an empty value removes the key.
+pub(crate) fn changed(mut config: Properties, changes: &[(&str, &str)]) -> Properties {
+    for (key, value) in changes {
+        match *value {
+            "" => config.remove(*key),
+            value => config.insert((*key).to_owned(), value.to_owned()),
+        };
+    }
+    config
+}
+
 pub(crate) fn object(members: &[(&str, Value)]) -> Map<String, Value> {
     members.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
 }

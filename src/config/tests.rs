@@ -9,6 +9,7 @@ use super::{
     Connector, Providers, Worker,
     connector::{Class, validate},
     key::ConfigKey,
+    samples::{changed, record_config, webhook_config},
     worker_keys,
 };
 use crate::cycles::{cycles, seed};
@@ -34,32 +35,22 @@ fn environment() -> [(&'static str, &'static str); 2] {
     [("LONG", CANARY), ("SHORT", SHORT)]
 }
 
-pub(super) fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-}
-
 fn sound(class: Class) -> BTreeMap<String, String> {
-    let mut config = map(&[
-        ("name", "one"),
-        ("connector.class", class.name()),
-        ("topic.prefix", "acme"),
-        ("provider.base.url", "https://api.example.com"),
-        ("provider.auth.url", "https://login.example.com"),
-        ("provider.subscription.key", "0123456789abcdef"),
-        ("oauth.client.id", "client"),
-        ("oauth.client.secret", "0123456789abcdef"),
-    ]);
-    if class == Class::WebhookSource {
-        config.extend(map(&[
-            ("accounting.resources", "all"),
-            ("accounting.secret", "0123456789abcdef"),
-            ("invoicing.hooks", "all"),
-            ("invoicing.secret", "0123456789abcdef0123456789abcdef"),
-            ("invoicing.login.mail", "a@example.com"),
-            ("invoicing.login.password", "0123456789abcdef"),
-        ]));
+    let name = ("name", "one");
+    match class {
+        Class::RecordSource => changed(record_config(), &[name]),
+        Class::WebhookSource => changed(
+            webhook_config(),
+            &[
+                name,
+                ("accounting.resources", "all"),
+                ("invoicing.hooks", "all"),
+                ("invoicing.secret", "0123456789abcdef0123456789abcdef"),
+                ("invoicing.login.mail", "a@example.com"),
+                ("invoicing.login.password", "0123456789abcdef"),
+            ],
+        ),
     }
-    config
 }
 
 /// Number of shares that the pairs are divided into.

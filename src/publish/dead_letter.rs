@@ -1,10 +1,9 @@
-//! What cannot be published: the original bytes under Kafka Connect's `__connect.errors.*` headers.
+//! Dead letters: the original bytes of a record that cannot be published, with Kafka Connect's `__connect.errors.*` headers.
 //!
-//! The body is what was read, byte for byte, so that a fixed parser can replay it. Headers say where it came from, what
-//! failed and why; they never quote the data. Text is bounded, and so is the body: a broker refuses a letter that is too large, and
-//! the delivery would stay in the spool or the shard's batch would fail. A header gives the original length of a body that was cut.
-//! The worker signs each letter ([`LetterSigner`]), so that a replay can tell what the worker wrote from what others put into the
-//! topic.
+//! The body is the input, byte for byte, so that a fixed parser can replay it. Headers give its source, the failure and the
+//! reason; they never quote the data. Header text and body are bounded: a broker refuses a letter that is too large, and then
+//! the delivery would stay in the spool or the shard's batch would fail. For a truncated body, a header gives the original
+//! length. The worker signs each letter ([`LetterSigner`]), so that a replay can recognize letters that others wrote to the topic.
 
 use std::sync::Arc;
 
@@ -28,7 +27,7 @@ const BODY_LIMIT: usize = kafka::MAX_RECORD_BYTES - (128 << 10);
 /// Value of `__connect.errors.class.name`. Consumers may filter by it, so it does not follow the path of the module.
 const CLASS_NAME: &str = "tributary::pipeline::dead_letter";
 
-/// How many bytes a body had that was cut.
+/// Header with the original length in bytes of a truncated body.
 const CUT: &str = "tributary.cut.from";
 
 /// Who writes the dead letters and where to.
@@ -44,14 +43,14 @@ pub struct DeadLetters {
     pub connector: String,
     /// `__connect.errors.task.id`.
     pub task: u32,
-    /// `errors.log.enable`: whether each one is worth a line in the log; the metric counts them in any case.
+    /// `errors.log.enable`: whether each one is logged as a warning; the metric always counts them.
     pub logged: bool,
     /// Signs each one.
     pub signer: LetterSigner,
 }
 
 impl DeadLetters {
-    /// Says in the log what goes to the dead letters and why, never what is in it.
+    /// Logs the destination and the failure, never the data.
     pub fn log(&self, destination: Option<&str>, failure: &Failure) {
         let (topic, class, error) = (&self.topic, failure.class, &failure.message);
         if self.logged {
@@ -61,7 +60,7 @@ impl DeadLetters {
         }
     }
 
-    /// The dead letter for `original`. `destination` is where its record would have gone, if that much was known.
+    /// The dead letter for `original`. `destination` is the topic of its record, if known.
     #[must_use]
     pub fn record(
         &self,
@@ -109,7 +108,7 @@ impl DeadLetters {
     }
 }
 
-/// Kafka Connect's own word for the step, since its tools filter by it.
+/// Kafka Connect's name of the step, because its tools filter by it.
 fn connect_stage(stage: PublishStage) -> &'static str {
     match stage {
         PublishStage::Read => "TASK_POLL",
@@ -118,7 +117,7 @@ fn connect_stage(stage: PublishStage) -> &'static str {
     }
 }
 
-/// In the shape of a Java trace, since that is what tools parse: kind, message, then one `Caused by` a line.
+/// Formatted like a Java stack trace, because tools parse that: class, message, then one `Caused by` per line.
 fn stack_trace(failure: &Failure) -> String {
     let mut trace = format!("{}: {}", failure.class, failure.message);
     for cause in &failure.causes {
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_no_record_can_have_is_cut_and_says_so() {
+    fn a_body_too_large_for_a_record_is_truncated() {
         let body = |size| Original { value: vec![b'x'; size].into(), ..Original::default() };
 
         let whole = dead_letters().record(&body(BODY_LIMIT), None, &failure("large"), &[]);
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_is_what_was_read_and_the_headers_are_connects() {
+    fn the_body_is_unchanged_and_the_headers_are_connects() {
         let original = Original {
             key: Bytes::from_static(b"c-1"),
             value: Bytes::from_static(b"{not json \xff"),
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_never_grows_past_its_bound_nor_splits_a_character() {
+    fn a_header_is_truncated_at_a_character_boundary() {
         let record = dead_letters().record(&Original::default(), Some("t"), &failure(&"é".repeat(9000)), &[]);
 
         let message = &headers(&record)["__connect.errors.exception.message"];

@@ -1,17 +1,17 @@
-//! What a dead letter is made from: the bytes that could not be published, and the reason.
+//! Input of a dead letter: the bytes that could not be published, and the reason.
 
 use bytes::Bytes;
 
 use super::PublishStage;
 
-/// The bytes a record was made of, and where they were found.
+/// The bytes of a record, and where they came from.
 #[derive(Debug, Clone, Default)]
 pub struct Original {
-    /// Key as it was, or as the record would have had it.
+    /// The original key, or the one that the record would have had.
     pub key: Bytes,
-    /// The bytes themselves, unchanged.
+    /// The original bytes.
     pub value: Bytes,
-    /// Topic, partition and offset, where it came from Kafka.
+    /// Topic, partition and offset if it came from Kafka.
     pub place: Option<(String, i32, i64)>,
 }
 
@@ -22,7 +22,7 @@ pub struct Failure {
     pub stage: PublishStage,
     /// Kind of error, as a stable name (`avro::Error::Encode`).
     pub class: &'static str,
-    /// What happened, without the data itself: provider data and secrets do not belong into headers.
+    /// What happened, without the data itself: headers must not contain provider data or secrets.
     pub message: String,
     /// Causes, outermost first.
     pub causes: Vec<String>,

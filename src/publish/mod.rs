@@ -11,10 +11,11 @@
 //!
 //! Invariants:
 //! - `open` returns when every topic exists, all with one partition count (dead letters may have another), and every schema has an id.
-//!   It creates and registers nothing while an existing topic does not fit.
+//!   It creates and registers nothing if an existing topic does not fit.
 //! - [`Preparer::prepare`] does no I/O. Records of one key go to one partition.
-//! - A [`ShardBatch`] is visible to read-committed consumers as a whole or not at all.
-//! - A dead letter has the original bytes, as far as they fit into one record. Its headers name the failure and never quote the data.
+//! - A [`ShardBatch`] is visible to read-committed consumers completely or not at all.
+//! - A dead letter has the original bytes, as far as they fit into one record. Its headers name the failure and never quote
+//!   the data.
 //!
 //! On failure: [`Error::retry`] says whether another attempt can help. If a single record is at fault (it cannot be
 //! encoded, it is too large), the caller writes a dead letter in its place and continues.
@@ -64,7 +65,7 @@ pub enum Error {
     Transaction {
         /// Whose transaction.
         transactional_id: String,
-        /// What the producer reported: see there what is visible of the batch.
+        /// What the producer reported, including whether the batch may be visible.
         #[source]
         source: Box<kafka::CommitError>,
     },
@@ -74,7 +75,7 @@ pub enum Error {
         /// Schema of the record and the member that its key lacks.
         message: String,
     },
-    /// Topics are missing or not as they must be.
+    /// Topics are missing or do not fit.
     #[error("prepare the topics of prefix {prefix}")]
     Topics {
         /// `topic.prefix`.
@@ -84,7 +85,7 @@ pub enum Error {
         source: Box<kafka::Error>,
     },
     /// Topics are missing, and we may not create them.
-    #[error("topics {} are missing and topic.creation.enable is false: create them, or let them be created", .topics.join(", "))]
+    #[error("topics {} are missing and topic.creation.enable is false: create them, or set it to true", .topics.join(", "))]
     Missing {
         /// Their names.
         topics: Vec<String>,

@@ -1,7 +1,8 @@
-//! What must stand before the first record of a prefix: its topics, and ids for their schemas.
+//! Prepares a prefix for its first record: creates or verifies its topics and gets ids for their schemas.
 //!
-//! Partitions are fixed for life: where topics of the prefix exist, their count is taken, and one that differs from the
-//! others or from what is set is refused. Nothing is created or registered while something that exists does not fit.
+//! The partition count of a prefix never changes: if topics of the prefix exist, new ones get the same count, and a count that
+//! differs from the others or from the setting is refused. Nothing is created or registered while an existing topic does not
+//! fit.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,12 +22,12 @@ use crate::{
     },
 };
 
-/// Partitions of a new prefix where nothing is set.
+/// Partitions of a new prefix if no setting gives them.
 pub const DEFAULT_PARTITIONS: i32 = 12;
 
-/// A reader that was away this long (7 days) still sees every tombstone; Kafka's day is shorter than a long snapshot.
+/// A consumer that was stopped for 7 days still sees every tombstone. Kafka's default, one day, is shorter than a long snapshot.
 const DELETE_RETENTION_MS: &str = "604800000";
-/// Dead letters carry bodies as they came, also those that were too large for their own topic; headers come on top.
+/// Dead letters hold the original bodies, also those too large for their topic; the headers need extra room.
 const DEAD_LETTER_BYTES: u64 = kafka::MAX_RECORD_BYTES as u64 + (1 << 20);
 
 /// The topics one connector needs.
@@ -43,11 +44,11 @@ pub struct Layout {
     pub partitions: Option<i32>,
     /// Copies of each partition when a topic is created; -1 leaves it to the broker.
     pub replication_factor: i32,
-    /// The same for the dead letters.
+    /// [`Self::replication_factor`] of the dead-letter topic.
     pub dead_letter_replication_factor: i32,
     /// Further settings of created topics (`topic.creation.default.*`).
     pub settings: BTreeMap<String, String>,
-    /// `topic.creation.enable`: whether missing topics are created; if not, they are named and refused.
+    /// `topic.creation.enable`: whether missing topics are created; if not, the error names them.
     pub create: bool,
 }
 
@@ -67,7 +68,7 @@ impl Layout {
         }
     }
 
-    /// What a connector writes, and reads back.
+    /// The topics that a connector writes and reads back.
     #[must_use]
     pub fn of(connector: &Connector) -> Self {
         let common = connector.common();
@@ -85,17 +86,17 @@ impl Layout {
         }
     }
 
-    /// What the schemas of these topics are registered under.
+    /// The subjects of these topics' schemas.
     #[must_use]
     pub fn subjects(&self) -> Vec<avro::Subject> {
         self.topics.iter().filter_map(|topic| avro::Subject::of(*topic, &self.prefix)).collect()
     }
 
-    /// What each topic must be, as far as the cluster's existing topics have decided it.
+    /// The required configuration of each topic; existing topics of the prefix decide the partition count.
     ///
     /// # Errors
-    /// The existing topics of the prefix disagree on their partitions with each other or with what is set, or cannot be
-    /// looked at.
+    /// The existing topics of the prefix differ in their partition counts from each other or from the setting, or cannot be
+    /// described.
     pub async fn specs(&self, admin: &kafka::Admin) -> Result<Vec<kafka::TopicSpec>, Error> {
         let existing = self.existing_partitions(admin).await?;
         let partitions = existing.or(self.partitions).unwrap_or(DEFAULT_PARTITIONS);
@@ -104,7 +105,7 @@ impl Layout {
         Ok(specs)
     }
 
-    /// The count all topics of the prefix have, not only ours: another connector may have made them.
+    /// The partition count of all topics of the prefix, not only ours: another connector may have created some.
     async fn existing_partitions(&self, admin: &kafka::Admin) -> Result<Option<i32>, Error> {
         let keyed = Topic::all().filter(|topic| *topic != Topic::DeadLetters);
         let names: Vec<String> = keyed.map(|topic| topic.name(&self.prefix)).collect();
@@ -137,7 +138,7 @@ impl Layout {
         let name = self.dead_letters.as_str();
         let existing = admin.partition_counts(&[name]).await.map_err(|source| self.topics_error(source))?;
         let mut configs = self.settings.clone();
-        // Whatever is set for the others: a letter that does not fit stays in the spool, or fails its shard's batch.
+        // Overrides the setting: a letter that does not fit stays in the spool, or fails its shard's batch.
         configs.insert("max.message.bytes".into(), DEAD_LETTER_BYTES.to_string());
         Ok(kafka::TopicSpec {
             name: name.to_owned(),
@@ -150,7 +151,7 @@ impl Layout {
         })
     }
 
-    /// Creates the topics that are missing, where that is allowed, and verifies those that exist.
+    /// Creates missing topics if that is allowed, and verifies existing ones.
     async fn ensure(&self, admin: &kafka::Admin, specs: &[kafka::TopicSpec]) -> Result<(), Error> {
         if self.create {
             return admin.ensure(specs).await.map_err(|source| self.topics_error(source));
@@ -196,10 +197,10 @@ impl Opened {
     }
 }
 
-/// Creates what is missing, verifies what exists, gets ids for the schemas, and only then gives out the means to write.
+/// Creates missing topics, verifies existing ones, gets ids for the schemas, and only then returns what writes to them.
 ///
 /// # Errors
-/// A topic or schema is not what it must be, or Kafka or the registry (without ids from an earlier run) is away.
+/// A topic or schema does not fit, or Kafka or the registry (without ids from an earlier run) is unreachable.
 pub async fn open(layout: &Layout, admin: &kafka::Admin, ids: &avro::Ids) -> Result<Opened, Error> {
     let specs = layout.specs(admin).await?;
     layout.ensure(admin, &specs).await?;
@@ -208,7 +209,7 @@ pub async fn open(layout: &Layout, admin: &kafka::Admin, ids: &avro::Ids) -> Res
         .await
         .map_err(|source| Error::Schemas { prefix: layout.prefix.to_string(), source: Box::new(source) })?;
 
-    // Asked again rather than taken from the specs: the broker may have chosen.
+    // Not from the specs, because the broker may have chosen the count.
     let partitions = layout.existing_partitions(admin).await?.unwrap_or(DEFAULT_PARTITIONS);
     let dead_letters = layout.dead_letter_spec(admin, partitions).await?;
     info!(prefix = %layout.prefix, topics = specs.len(), partitions, "topics and schemas are ready");
@@ -220,10 +221,10 @@ pub async fn open(layout: &Layout, admin: &kafka::Admin, ids: &avro::Ids) -> Res
     })
 }
 
-/// Makes sure of the state topic alone, for those who write nothing else; how many partitions it has.
+/// Creates or verifies only the state topic, for callers that write nothing else. Returns its partition count.
 ///
 /// # Errors
-/// It, or another topic of the prefix, is not what it must be, or Kafka is away.
+/// It or another topic of the prefix does not fit, or Kafka is unreachable.
 pub async fn open_state(layout: &Layout, admin: &kafka::Admin) -> Result<i32, Error> {
     let name = Topic::State.name(&layout.prefix);
     let mut specs = layout.specs(admin).await?;
@@ -242,7 +243,7 @@ fn webhook_topics(source: &WebhookSource) -> Vec<Topic> {
         .collect()
 }
 
-/// Events too: enrichment reads them, and must not wait for the receiver to create them.
+/// Includes the event topics: enrichment reads them and must not wait for the receiver to create them.
 fn record_topics(source: &RecordSource) -> Vec<Topic> {
     let events = source.enrich_resources.iter().map(|resource| Topic::AccountingEvents(*resource));
     events.chain(written_by(source)).collect()

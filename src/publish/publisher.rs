@@ -1,4 +1,4 @@
-//! The one place where a record becomes bytes under the right key in the right partition of the right topic.
+//! Encodes records: topic, partition, key, value and headers.
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
@@ -10,8 +10,8 @@ use model::{EncodedRecord, Key, Moment, Outgoing, Partitioning, Topic, TopicPref
 use super::{Error, PublishStage};
 use crate::avro;
 
-/// Kafka removes records by their timestamp. A record that waited longer than this for its publication, in the spool or as a dead letter,
-/// gets the time of its publication: it could be removed before it is read otherwise.
+/// Kafka removes records by their timestamp. A record that waited longer than this in the spool or as a dead letter gets the time
+/// of its publication; with the old time, retention could remove it before it is read.
 const OLDEST_TIMESTAMP_MS: i64 = 24 * 60 * 60 * 1_000;
 
 fn is_recent(timestamp_ms: i64) -> bool {
@@ -101,7 +101,7 @@ impl Publisher {
         &self.preparer
     }
 
-    /// Publishes one record and waits for its acknowledgement. No deadline of its own: that is the caller's.
+    /// Publishes one record and waits for its acknowledgement, without a deadline.
     pub async fn publish(&self, record: &Outgoing) -> Result<kafka::Ack, Error> {
         let encoded = self.preparer.prepare(record).map_err(|source| {
             metrics::publish_failed(PublishStage::Convert);

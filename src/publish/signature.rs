@@ -1,13 +1,14 @@
-//! Signatures of dead letters: a replay publishes what a letter says, so it has to know that a worker wrote it.
+//! Signatures of dead letters: a replay publishes the letter's content, so it has to know that a worker wrote it.
 //!
 //! ```text
 //! key, value, headers `tributary.*` and `__connect.errors.*` ──HMAC-SHA256, key from grant.encryption.key──▶ `tributary.mac`
 //! ```
 //!
-//! - The headers include the `topic.prefix` ([`PREFIX`]), the connector, the topic of the record that failed and all that a replay
+//! - The headers include the `topic.prefix` ([`PREFIX`]), the connector, the topic of the failed record and everything that a replay
 //!   reads. Other headers are not covered: tools that copy topics may add their own.
-//! - Names and values count with their lengths, headers in their order. A second header of a covered name is a change.
-//! - Each piece of a letter is signed by itself.
+//! - The signature covers names and values with their lengths, and the order of headers. A second header with a covered name
+//!   invalidates it.
+//! - Each piece of a split letter has its own signature.
 //! - A worker without `grant.encryption.key` writes letters unsigned and warns once.
 
 use std::{
@@ -33,7 +34,7 @@ pub const MAC: &str = "tributary.mac";
 pub const PREFIX: &str = "tributary.topic.prefix";
 /// Names of covered headers begin with one of these.
 const COVERED: [&str; 2] = ["tributary.", "__connect.errors."];
-/// Separates letters from whatever else the key may sign later.
+/// Domain separation, in case the key signs something else later.
 const PURPOSE: &[u8] = b"dead letter";
 
 /// Signs and verifies dead letters. Cheap to clone; clones share the one warning.
@@ -44,10 +45,10 @@ pub struct LetterSigner {
     warned: Arc<AtomicBool>,
 }
 
-/// Whether a worker wrote a letter as it is.
+/// Result of verifying a letter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LetterSignature {
-    /// A worker with the current or the previous key did.
+    /// Signed with the current or the previous key.
     Signed,
     /// It has no signature.
     Unsigned,
@@ -80,13 +81,13 @@ impl fmt::Display for LetterSignature {
 }
 
 impl LetterSigner {
-    /// With these keys; without any, letters are not signed.
+    /// Signs with these keys; without any, letters are not signed.
     #[must_use]
     pub fn new(keys: Option<Arc<Keyring>>) -> Self {
         Self { keys, warned: Arc::default() }
     }
 
-    /// With the keys of a worker's configuration.
+    /// Signs with the keys of a worker's configuration.
     ///
     /// # Errors
     /// The library refuses to derive a key.
@@ -94,7 +95,7 @@ impl LetterSigner {
         Ok(Self::new(worker.keyring()?.map(Arc::new)))
     }
 
-    /// Adds the signature to a record that is otherwise complete. Whether there is a key to do so.
+    /// Adds the signature to a complete record. Returns whether a key is configured.
     pub fn sign(&self, record: &mut EncodedRecord) -> bool {
         let Some(keys) = &self.keys else { return false };
         let headers = record.headers.iter().map(|(name, value)| (*name, &value[..]));
@@ -104,24 +105,24 @@ impl LetterSigner {
         true
     }
 
-    /// Says, once, that letters are not signed.
+    /// Warns once that letters are not signed.
     pub(super) fn warn_unsigned(&self) {
         if !self.warned.swap(true, Ordering::Relaxed) {
             warn!(
-                "dead letters are written without a signature, since grant.encryption.key is not set: a replay takes them \
+                "dead letters are not signed because grant.encryption.key is not set: a replay accepts them \
                  only with --trust-unsigned; set grant.encryption.key on all workers to sign them"
             );
         }
     }
 
-    /// Whether a worker wrote this record as it is.
+    /// Checks that a worker wrote this record unchanged.
     #[must_use]
     pub fn verify(&self, record: &ConsumerRecord) -> LetterSignature {
         let mut signatures = record.headers.iter().filter(|(name, _)| name == MAC).map(|(_, value)| value);
         let signature = match (signatures.next(), signatures.next()) {
             (None, _) => return LetterSignature::Unsigned,
             (Some(signature), None) => signature,
-            // Workers write one.
+            // A worker writes exactly one.
             (Some(_), Some(_)) => return LetterSignature::Forged,
         };
         let headers = record.headers.iter().map(|(name, value)| (name.as_str(), &value[..]));
@@ -139,7 +140,7 @@ impl LetterSigner {
     }
 }
 
-/// What a signature covers.
+/// The parts that a signature covers.
 fn parts<'a>(
     key: &'a [u8],
     value: &'a [u8],
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_of_a_signed_letter_is_noticed() {
+    fn every_change_of_a_signed_letter_is_detected() {
         type Change = fn(&mut ConsumerRecord);
         let changes: [(&str, Change); 10] = [
             ("value", |one| one.value = Some(Bytes::from_static(b"{}"))),

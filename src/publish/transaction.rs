@@ -1,12 +1,12 @@
-//! A shard's writes: values, fences, offsets and state of a batch in one transaction, or none of them.
+//! A shard's writes: values, fences, offsets and state of a batch in one atomic transaction.
 
 use base::metrics;
 use model::{EncodedRecord, Origin};
 
 use super::{Error, PublishStage};
 
-/// What one transaction carries. Values are made by a [`Preparer`](super::Preparer), one by one: what cannot be encoded concerns
-/// one record and not its batch.
+/// The records of one transaction. A [`Preparer`](super::Preparer) encodes values one by one, so that an encoding error affects
+/// only its record and not the batch.
 #[derive(Debug, Default)]
 pub struct ShardBatch {
     records: Vec<EncodedRecord>,
@@ -20,7 +20,7 @@ impl ShardBatch {
         self.published.push(origin);
     }
 
-    /// Adds what must move with them: fences, offsets, state, dead letters.
+    /// Adds a record that belongs to the same transaction: a fence, offsets, state, a dead letter.
     pub fn add(&mut self, companion: EncodedRecord) {
         self.records.push(companion);
     }
@@ -32,16 +32,16 @@ pub struct ShardWriter {
 }
 
 impl ShardWriter {
-    /// Writes through a producer that has been initialised, and so owns its shard.
+    /// Writes through a producer that has been initialized and so owns its shard.
     #[must_use]
     pub fn new(producer: kafka::ShardProducer) -> Self {
         Self { producer }
     }
 
-    /// Commits a batch; on an error nothing of it is visible to read-committed readers, or the error says it may be.
+    /// Commits a batch.
     ///
     /// # Errors
-    /// What became of the transaction.
+    /// Nothing of the batch is visible to read-committed consumers, unless the error says that it may be.
     pub async fn commit(&mut self, batch: ShardBatch) -> Result<kafka::CommittedBatch, Error> {
         let committed = self.producer.commit(batch.records).await;
         let committed = committed.map_err(|source| {
@@ -57,7 +57,7 @@ impl ShardWriter {
         Ok(committed)
     }
 
-    /// The producer, for the owner that must know whether it still stands.
+    /// The producer, so that the owner can check whether it is still valid.
     pub fn producer(&mut self) -> &mut kafka::ShardProducer {
         &mut self.producer
     }

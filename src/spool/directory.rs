@@ -3,7 +3,7 @@
 //! ```text
 //! lock                          held while the spool is open
 //! 7/data/…  7/ready             a database, and the mark that it may hold entries
-//! 7.unreadable-1794739200/…     a database that could not be read, kept for people; `told` in it: its gap is recorded
+//! 7.unreadable-1794739200/…     an unreadable database, kept for inspection; the file `told` in it means that its gap is recorded
 //! 7.drained/…                   a database that is being removed, now or at the next start
 //! ```
 //!
@@ -37,7 +37,8 @@ use crate::store::{self, Database};
 const LOCK: &str = "lock";
 const DATA: &str = "data";
 const READY: &str = "ready";
-const TOLD: &str = "told";
+/// The name that earlier versions wrote.
+const RECORDED: &str = "told";
 const DRAINED: &str = "drained";
 const UNREADABLE: &str = "unreadable";
 /// Lines of `ready`: the number of the original while the database is only a copy of it, and the time from which on it or its
@@ -64,7 +65,7 @@ pub(super) struct Found {
     pub(super) unopened: Vec<Missing>,
 }
 
-/// Locks the directory, removes what a crash left of drained and unfinished databases, and opens the others.
+/// Locks the directory, removes drained and unfinished databases that a crash left behind, and opens the others.
 pub(super) fn open(options: &Options) -> Result<Found, Error> {
     let directory = Directory::lock(&options.directory)?;
     let names = directory.names().map_err(Error::directory("list the spool directory", &directory.path))?;
@@ -75,8 +76,8 @@ pub(super) fn open(options: &Options) -> Result<Found, Error> {
     for name in &names {
         let folder = found.directory.path.join(name);
         if is_aside(name) {
-            // In doubt it is reported again.
-            if !folder.join(TOLD).try_exists().unwrap_or(false) {
+            // If it cannot be checked, it is reported again.
+            if !folder.join(RECORDED).try_exists().unwrap_or(false) {
                 found.moved_aside.push(Missing::in_folder(folder));
             }
         } else if name.ends_with(&format!(".{DRAINED}")) {
@@ -141,7 +142,7 @@ impl Found {
         );
         self.moved_aside.push(Missing { folder, ..missing });
         let Some(copy) = copy else { return };
-        // From here on it counts even if the original gets its name back.
+        // From here on the copy is used even if the original is renamed back.
         match self.directory.mark(copy.number, None, missing.since) {
             Ok(()) => self.generations.push(copy),
             Err(error) => self.leave(copy.number, &store::Error::io("write the file `ready`", error)),
@@ -150,7 +151,7 @@ impl Found {
 }
 
 impl Directory {
-    /// Creates the directory where it is missing, and locks it.
+    /// Creates the directory if it is missing, and locks it.
     fn lock(path: &Path) -> Result<Self, Error> {
         // Entries hold user data.
         durable::private_directory(path).map_err(Error::directory("open the spool directory", path))?;
@@ -195,7 +196,7 @@ impl Directory {
         Ok(Generation::new(number, database, since(&folder), disk_bytes(&folder)))
     }
 
-    /// Creates a database with the next free number, opened by `open`. A copy counts once its original has another name.
+    /// Creates a database with the next free number, opened by `open`. A copy is used once its original is renamed.
     pub(super) fn create(
         &self,
         copy_of: Option<u64>,
@@ -215,19 +216,19 @@ impl Directory {
         created.inspect_err(|_| drop(self.remove(&folder)))
     }
 
-    /// Above every number that is here in any form.
+    /// Above every number in use, also of databases that were drained or moved aside.
     fn next_number(&self) -> io::Result<u64> {
         let number = |name: &String| name.split('.').next()?.parse::<u64>().ok();
         Ok(self.names()?.iter().filter_map(number).max().map_or(1, |highest| highest.saturating_add(1)))
     }
 
-    /// From now on, also after a crash, the database may hold entries; a copy does only without its original.
+    /// Marks that the database may hold entries, also after a crash; a copy counts only without its original.
     fn mark(&self, number: u64, copy_of: Option<u64>, since: SystemTime) -> io::Result<()> {
         let folder = self.folder(number);
         let copy_of = copy_of.map(|original| format!("{COPY_OF}{original}\n")).unwrap_or_default();
         let text = format!("{copy_of}{SINCE}{}\n", milliseconds(since));
         durable::replace(&folder.join(READY), text.as_bytes())?;
-        // A start that may not read the folder sees at least its time.
+        // A start without rights to read the file still sees the time of the folder.
         File::open(&folder)?.set_modified(since)?;
         sync(&self.path)
     }
@@ -244,7 +245,7 @@ impl Directory {
         Ok(true)
     }
 
-    /// Gives an unreadable database its other name. If that fails, the next start decides.
+    /// Renames an unreadable database. If that fails, the next start decides.
     pub(super) fn move_aside(&self, number: u64) -> io::Result<PathBuf> {
         let from = self.folder(number);
         let to = self.path.join(format!("{number}.{UNREADABLE}-{}", milliseconds(SystemTime::now()) / 1_000));
@@ -282,7 +283,7 @@ impl Directory {
         Ok(numbers.map(|name| disk_bytes(&self.path.join(name))).sum())
     }
 
-    /// Names of everything but files: what else a database is shows when it is opened.
+    /// Names of everything but files; opening shows whether it is a database.
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for folder in fs::read_dir(&self.path)? {
@@ -314,14 +315,14 @@ fn line(ready: &[u8], name: &str) -> Option<u64> {
     String::from_utf8_lossy(ready).lines().find_map(|line| line.strip_prefix(name)?.parse().ok())
 }
 
-/// The gap of the database in this folder is recorded: later starts do not report it.
-pub(super) fn mark_told(folder: &Path) -> io::Result<()> {
+/// Marks the gap of the database in this folder as recorded, so that later starts do not report it.
+pub(super) fn mark_recorded(folder: &Path) -> io::Result<()> {
     File::options()
         .create(true)
         .truncate(true)
         .write(true)
         .mode(0o600)
-        .open(folder.join(TOLD))?
+        .open(folder.join(RECORDED))?
         .sync_all()?;
     sync(folder)
 }
@@ -336,8 +337,7 @@ fn sync(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Bytes that the files take on disk, which is less than the length of the store's journals. What cannot be looked at counts
-/// nothing.
+/// Bytes on disk, which are fewer than the length of the store's preallocated journals. Unreadable files count as 0.
 pub(super) fn disk_bytes(folder: &Path) -> u64 {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let bytes = files.map(|file| match file.metadata() {
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn databases_aside_stay_and_are_reported_until_told() {
+    fn databases_aside_are_reported_until_recorded() {
         let home = tempfile::tempdir().unwrap();
         for name in ["3.drained", "2.unreadable-1", "2.unreadable-x.old", "notes.unreadable-1"] {
             fs::create_dir(home.path().join(name)).unwrap();
@@ -389,18 +389,18 @@ mod tests {
         };
 
         let before = folders(&start(home.path()));
-        mark_told(&aside).unwrap();
+        mark_recorded(&aside).unwrap();
         let after = start(home.path());
 
         assert!(!home.path().join("3.drained").exists());
         let old = home.path().join("2.unreadable-x.old");
         assert_eq!(before, [aside, old.clone()]);
-        assert_eq!(folders(&after), [old], "whatever people call it");
+        assert_eq!(folders(&after), [old], "also under another name");
         assert_eq!(create(&after.directory, None), 3, "no number is used twice");
     }
 
     #[test]
-    fn a_copy_counts_once_its_original_is_aside_and_from_then_on() {
+    fn a_copy_counts_once_its_original_is_aside() {
         let home = tempfile::tempdir().unwrap();
         create(&start(home.path()).directory, None);
         create(&start(home.path()).directory, Some(1));
@@ -415,7 +415,7 @@ mod tests {
 
         assert_eq!(with_original, [1]);
         assert_eq!(without, [2]);
-        assert_eq!(numbers(&start(home.path())), [1, 2], "the original got its name back");
+        assert_eq!(numbers(&start(home.path())), [1, 2], "the original was renamed back");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The zero byte ends the topic, so keys sort by topic, number and sequence even when one topic is a prefix of another. The
-//! store keeps a checksum of every block and of every batch in its journal; there is none here.
+//! store keeps a checksum of every block and of every batch in its journal; entries have none.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub struct Lane {
     pub number: u8,
 }
 
-/// One thing to keep until it is removed. Lane and sequence identify it.
+/// One delivery, kept until it is removed. Lane and sequence identify it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Where it belongs.

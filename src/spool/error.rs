@@ -1,4 +1,4 @@
-//! Why the spool refuses, and whether trying again helps.
+//! Errors of the spool, and whether a retry helps.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -10,7 +10,7 @@ use crate::store;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another process, or another spool of this one, has the directory.
+    /// Another process, or another spool of this process, holds the directory.
     #[error("spool directory {} is in use by another process", directory.display())]
     InUse {
         /// The directory.

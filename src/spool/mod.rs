@@ -14,9 +14,9 @@
 //! the store it relies on.
 //!
 //! Invariants:
-//! - [`Spool::append`] returns `Ok` only after an fsync that covers the entry. Whatever waits goes into one batch with one
-//!   fsync; an append alone does not wait for others.
-//! - A removal hides the entry from readers at once, is written without an fsync of its own, and wins over an append of the
+//! - [`Spool::append`] returns `Ok` only after an fsync that covers the entry. All waiting entries go into one batch with one
+//!   fsync; a single append does not wait for others.
+//! - A removal hides the entry from readers at once, is written without a separate fsync, and wins over an append of the
 //!   same entry that was called before it. An entry that comes back after a crash is a duplicate; none is lost.
 //! - Memory grows by about two bytes an entry, for the index. The queue is bounded in bytes.
 //! - Only databases whose entries are all removed, and those that never held one, are removed from disk.
@@ -27,8 +27,8 @@
 //! - A write or fsync error is final for its database, because the system may have dropped the pages it could not write. The
 //!   batch gets [`Error::Failed`], a fresh database takes over, and the failed one is still read and drained.
 //! - A database that does not open is moved aside once a fresh one has what is readable in it. Entries may be missing, so
-//!   [`Opened::moved_aside`] reports it at every start until [`Missing::told`]. One that cannot be opened now is left to the
-//!   next start. Neither keeps the spool from opening.
+//!   [`Opened::moved_aside`] reports it at every start until [`Missing::mark_recorded`]. One that cannot be opened now is
+//!   left to the next start. Neither keeps the spool from opening.
 //! - An entry that its reader cannot use is [disowned](Spool::disown): it stays on disk for a version that can, and the next
 //!   start offers it again.
 //! - An entry that cannot be read is left out, counted and logged; its database is moved aside when the rest is drained.
@@ -70,7 +70,7 @@ use crate::store;
 /// Where the spool is and how much it may hold.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Created where it is missing. Nothing else may be in it.
+    /// Created if it is missing. Nothing else may be in it.
     pub directory: PathBuf,
     /// Bytes of keys and values that may be held, until [`Spool::set_limit`]. The disk takes more: up to twice as much while
     /// they are written, and what removed entries took until they are compacted.
@@ -81,12 +81,12 @@ pub struct Options {
     pub queue_bytes: u64,
     /// An empty database that has written this much is replaced by a fresh one, which frees the disk it takes.
     pub rotate_bytes: u64,
-    /// The store; tests put faults before it.
+    /// The store; tests wrap it to inject faults.
     pub storage: Arc<dyn store::Storage>,
 }
 
 impl Options {
-    /// Room for `limit_bytes` in this directory, and defaults: 256 MiB of free disk kept, 64 MiB in the queue.
+    /// A limit of `limit_bytes` in this directory, and defaults: 256 MiB of free disk kept, 64 MiB in the queue.
     #[must_use]
     pub fn new(directory: impl Into<PathBuf>, limit_bytes: u64) -> Self {
         Self {
@@ -116,7 +116,7 @@ pub struct Opened {
 /// A database that is not used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// Where it is.
+    /// Its directory.
     pub folder: PathBuf,
     /// A time no later than its first entry; 1970 if unknown.
     pub since: SystemTime,
@@ -127,12 +127,12 @@ impl Missing {
         Self { since: directory::since(&folder), folder }
     }
 
-    /// The gap of a database that was moved aside is recorded: later starts do not report it, even after a crash. Blocks.
+    /// Marks the gap of a database that was moved aside as recorded: later starts do not report it, even after a crash. Blocks.
     ///
     /// # Errors
     /// The mark cannot be written; the next start reports the database again.
-    pub fn told(&self) -> io::Result<()> {
-        directory::mark_told(&self.folder)
+    pub fn mark_recorded(&self) -> io::Result<()> {
+        directory::mark_recorded(&self.folder)
     }
 }
 
@@ -166,12 +166,12 @@ impl fmt::Debug for Spool {
     }
 }
 
-/// Entries of a lane, in order and without a gap among those the lane holds.
+/// Consecutive entries of a lane.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     /// The entries.
     pub entries: Vec<Entry>,
-    /// Whether the lane holds others behind them.
+    /// Whether the lane holds further entries.
     pub more: bool,
 }
 
@@ -193,20 +193,20 @@ pub struct Totals {
     pub entries: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
-    /// How long the oldest has been here, as of a quarter of a second ago; none while there is none.
+    /// Age of the oldest entry, at most a quarter of a second out of date; `None` if there is no entry.
     pub oldest_age: Option<Duration>,
     /// Disowned entries, which are not counted above.
     pub foreign: Foreign,
 }
 
-/// Entries that were disowned: they stay, and count against the limit alone.
+/// Disowned entries: they stay on disk and count only against the limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Foreign {
     /// Entries.
     pub entries: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
-    /// None was appended before.
+    /// A time no later than the first append.
     pub since: Option<SystemTime>,
 }
 
@@ -220,7 +220,7 @@ impl Foreign {
     }
 }
 
-/// What has failed since the spool was opened.
+/// Failures since the spool was opened.
 #[derive(Debug, Clone, Default)]
 pub struct Failures {
     /// Databases that could not be written to.
@@ -251,19 +251,19 @@ impl Spool {
         Ok(Opened { spool, moved_aside, unopened })
     }
 
-    /// Keeps the entry. It is queued when this returns, and written even if the future is dropped, which resolves once it is
-    /// on disk. It replaces an entry of the same lane and sequence, which has to have the same size.
+    /// Queues the entry before it returns. The future resolves once the entry is on disk; dropping it does not cancel the write.
+    /// The entry replaces one of the same lane and sequence, which must have the same size.
     ///
     /// # Errors
-    /// [`Error::LimitReached`], [`Error::DiskFull`], [`Error::Busy`] and [`Error::Closed`] when it was not taken,
-    /// [`Error::Failed`] and [`Error::DiskFull`] when it could not be written.
+    /// [`Error::LimitReached`], [`Error::DiskFull`], [`Error::Busy`] and [`Error::Closed`] if the entry was not accepted,
+    /// [`Error::Failed`] and [`Error::DiskFull`] if it could not be written.
     pub fn append(&self, entry: Entry) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         let queued = self.0.shared.append(entry);
         async move { queued?.await.unwrap_or(Err(Error::Closed)) }
     }
 
-    /// Forgets the entry, whether or not it is there or still being appended. Never waits; readers do not see it any more
-    /// when this returns.
+    /// Removes the entry, also if its append is still in flight. Never waits; readers do not see the entry any more when this
+    /// returns.
     pub fn remove(&self, lane: &Lane, sequence: u64) {
         self.0.shared.remove((lane.clone(), sequence));
     }
@@ -295,7 +295,7 @@ impl Spool {
         read.await.unwrap_or(Err(Error::Closed))
     }
 
-    /// The lanes that hold entries, once everything that was called before is done.
+    /// The lanes that hold entries, after all earlier calls have been processed.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -305,7 +305,7 @@ impl Spool {
         lanes.await.map_err(|_| Error::Closed)
     }
 
-    /// Bytes of keys and values that may be held from now on. Entries that are held already stay.
+    /// Sets the limit in bytes of keys and values. Existing entries stay.
     pub fn set_limit(&self, bytes: u64) {
         self.0.shared.state().limit_bytes = bytes;
         metrics::spool_limited(bytes);
@@ -322,7 +322,7 @@ impl Spool {
         self.0.ended.cancelled().await;
     }
 
-    /// What is held, from memory.
+    /// The totals, from memory.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.0.shared.state().totals()
@@ -334,20 +334,20 @@ impl Spool {
         self.0.shared.state().outside.clone()
     }
 
-    /// No entry that was found at open or appended since has a higher sequence.
+    /// The highest sequence found at open or appended since.
     #[must_use]
     pub fn highest_sequence(&self) -> u64 {
         self.0.shared.state().highest
     }
 
-    /// What has failed: changes with each failure.
+    /// Changes with each failure.
     #[must_use]
     pub fn failures(&self) -> watch::Receiver<Failures> {
         self.0.shared.failures.subscribe()
     }
 
-    /// Takes nothing more, writes and syncs what waits, ends the threads and unlocks the directory. Returns whether that was
-    /// done within the limit; if not, it continues.
+    /// Refuses new entries, writes and syncs the waiting ones, ends the threads and unlocks the directory. Returns whether that
+    /// finished within the limit; if not, it continues in the background.
     pub async fn close(&self, limit: Duration) -> bool {
         self.0.shared.close();
         tokio::time::timeout(limit, self.ended()).await.is_ok()

@@ -1,9 +1,8 @@
-//! Lists what a database holds, across damage.
+//! Lists the entries of a database, also beyond damaged blocks.
 //!
 //! A damaged block ends the store's iteration, and iteration cannot start inside it. So the scan searches for the end of the
 //! damage: it tries keys at doubling distances until one can be read from, then halves the last distance. Readable entries
-//! between two damaged blocks that are close to each other may be skipped too; the spool keeps a damaged database for people
-//! to look at.
+//! between two damaged blocks that are close to each other may be skipped too; the spool keeps a damaged database for inspection.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +12,7 @@ use crate::store::Database;
 /// Above all keys: no topic begins with this byte, because UTF-8 does not have it.
 const END: [u8; 1] = [0xff];
 
-/// The sequence at the end of a key, and the zero byte that makes of it the next key.
+/// The sequence at the end of a key, and the zero byte that turns it into the next key.
 const SEQUENCE_BYTES: usize = 9;
 
 /// Shows lane, sequence and size of every readable entry. Returns how many stretches of one entry or more are unreadable.
@@ -97,7 +96,7 @@ mod tests {
         store::{Change, Error, Visitor},
     };
 
-    /// Keys in order. Iteration fails at bad ones, as at a damaged block, also when it starts there.
+    /// Ordered keys. Iteration fails at the bad ones, as in a damaged block, also if it starts there.
     #[derive(Default)]
     struct Damaged {
         entries: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -110,7 +109,7 @@ mod tests {
         }
 
         fn get(&self, _: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-            unreachable!("a scan looks nothing up")
+            unreachable!("a scan does no lookup")
         }
 
         fn visit(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), Error> {

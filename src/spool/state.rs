@@ -1,8 +1,8 @@
-//! What callers, readers and the writer share: the queue, an index of what the databases hold, and what may enter.
+//! State shared by callers, readers and the writer: the queue, the index of the databases, and admission.
 //!
-//! The index has the sequences of each lane, about two bytes an entry, and decides what a reader sees: an entry is in it from
-//! the commit of its append on until it is removed. There is one queue, in the order of the calls, so that a removal is never
-//! overtaken by the append before it. Entries in it are bounded in bytes; removals by the entries there are.
+//! The index holds the sequences of each lane, about two bytes an entry, and decides what a reader sees: an entry is in it from
+//! the commit of its append until its removal. There is one queue, in the order of the calls, so that a removal never
+//! overtakes the append before it. Entries in the queue are bounded in bytes, removals by the number of entries.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::store::Database;
 
-/// An entry of this size decides whether there is room at all; nearly all are smaller.
+/// Size that decides whether there is room; nearly all entries are smaller.
 const ORDINARY_BYTES: u64 = 16 * 1024;
 
 /// Lane and sequence: what identifies an entry.
@@ -32,7 +32,7 @@ pub(super) type Key = (Lane, u64);
 /// Entries to write: payload, and the time of the append in milliseconds since 1970.
 pub(super) type Puts = HashMap<Key, (Bytes, u64)>;
 
-/// Something for the writer.
+/// A task of the writer.
 pub(super) enum Operation {
     Append {
         entry: Entry,
@@ -46,7 +46,7 @@ pub(super) enum Operation {
         from: Vec<u64>,
     },
     Disown(Key),
-    /// Asks what the lanes hold once all earlier operations are done.
+    /// Requests the state of the lanes after all earlier operations.
     Lanes(oneshot::Sender<Vec<LaneState>>),
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Generation {
     pub(super) failed: bool,
     /// Stretches that cannot be read. With any it is moved aside instead of removed.
     pub(super) unreadable: u64,
-    /// Bytes committed since it was created, or those it took on disk when it was opened and all since.
+    /// Bytes committed since it was created; for a reopened one, its bytes on disk at that time and all committed since.
     pub(super) written: u64,
 }
 
@@ -89,12 +89,12 @@ pub(super) struct State {
     pub(super) limit_bytes: u64,
     /// Highest sequence found at open or appended since.
     pub(super) highest: u64,
-    /// When the oldest entry was appended, as of the last look, in milliseconds since 1970.
+    /// When the oldest entry was appended, as of the last measurement, in milliseconds since 1970.
     pub(super) oldest_at: Option<u64>,
     pub(super) outside: Outside,
-    /// Free disk as of the last look, less what was taken since.
+    /// Free disk as of the last measurement, less the entries accepted since.
     pub(super) free_bytes: Option<u64>,
-    /// Why no entry is taken at the moment.
+    /// Why no entry is accepted at the moment.
     pub(super) refuses: Option<Error>,
     pub(super) closing: bool,
     /// The writer has ended.
@@ -110,7 +110,7 @@ pub(super) struct Shared {
 }
 
 impl Generation {
-    /// Takes over an open database and indexes what is in it.
+    /// Indexes the entries of an open database.
     pub(super) fn new(number: u64, database: Box<dyn Database>, since: SystemTime, written: u64) -> Self {
         let mut generation = Self {
             number,
@@ -191,7 +191,7 @@ impl State {
                 }
             }
         }
-        // Removals that were called while the entries were being written did not find them.
+        // Removals that were queued during the write did not find these entries.
         let mut queue = std::mem::take(&mut self.queue);
         for operation in &mut queue {
             match operation {
@@ -272,7 +272,7 @@ impl State {
         found
     }
 
-    /// Whether an entry of this size may enter.
+    /// Checks that an entry of this size fits.
     fn admit(&self, size: u64, options: &Options) -> Result<(), Error> {
         if self.closing {
             return Err(Error::Closed);
@@ -287,7 +287,7 @@ impl State {
         if self.free_bytes.is_some_and(|free| free < options.reserve_bytes.saturating_add(size)) {
             return Err(Error::DiskFull);
         }
-        // An entry alone is taken whatever its size.
+        // A single entry is accepted at any size.
         if self.waiting > 0 && self.waiting + size > options.queue_bytes {
             return Err(Error::Busy);
         }
@@ -340,7 +340,7 @@ impl Shared {
         }
     }
 
-    /// Queues a question or a duty; refused once the spool is closing.
+    /// Queues an operation; refused once the spool is closing.
     pub(super) fn ask(&self, operation: Operation) -> Result<(), Error> {
         let state = self.state();
         if state.closing {
@@ -356,18 +356,18 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// Why not even an ordinary entry is taken.
+    /// Why an ordinary entry would be refused now.
     pub(super) fn refuses(&self) -> Option<Error> {
         self.state().admit(ORDINARY_BYTES, &self.options).err()
     }
 
-    /// No more entries; the writer ends after what waits.
+    /// Refuses new entries; the writer ends after the waiting operations.
     pub(super) fn close(&self) {
         self.state().closing = true;
         self.wake.notify_one();
     }
 
-    /// The writer has ended: whatever waits is refused by being dropped.
+    /// Called when the writer has ended: dropping the waiting operations refuses them.
     pub(super) fn gone(&self) {
         let mut state = self.state();
         (state.closing, state.gone) = (true, true);
@@ -376,11 +376,11 @@ impl Shared {
         drop(waiting);
     }
 
-    /// The next operations, at most `count` and `bytes` of entries but at least one; none if nothing came for `patience`,
-    /// and `None` when all is done and the spool is closing.
-    pub(super) fn take(&self, count: usize, bytes: u64, patience: Duration) -> Option<Vec<Operation>> {
+    /// The next operations, at most `count` and `bytes` of entries but at least one; an empty list after `timeout`, and
+    /// `None` when the spool is closing and the queue is empty.
+    pub(super) fn take(&self, count: usize, bytes: u64, timeout: Duration) -> Option<Vec<Operation>> {
         let mut state = self.state();
-        self.wake.wait_while_for(&mut state, |state| state.queue.is_empty() && !state.closing, patience);
+        self.wake.wait_while_for(&mut state, |state| state.queue.is_empty() && !state.closing, timeout);
         if state.queue.is_empty() && state.closing {
             return None;
         }
@@ -432,7 +432,7 @@ impl Shared {
         }
     }
 
-    /// Takes entries that could not be read out of the index, unless they were removed meanwhile. Neighbors are one stretch.
+    /// Removes unreadable entries from the index, unless they were removed meanwhile. Neighbors are one stretch.
     fn leave_out(&self, lane: &Lane, damaged: &[Damaged]) {
         let is_next =
             |one: &Damaged, next: &Damaged| one.number == next.number && one.position + 1 == next.position;

@@ -1,8 +1,8 @@
-//! The only thread that writes: group commits, and between them what keeps the spool healthy.
+//! The only thread that writes: group commits, and maintenance between them.
 //!
 //! - A batch has at most one change a key. The newest database is written first, because an entry that moves there has to be
 //!   durable before an older database forgets it.
-//! - A database that fails is not written to again. A fresh one takes over, at once the first time, then with backoff, up to
+//! - A failed database is not written to again. A fresh one takes over, at once the first time, then with backoff, up to
 //!   `MAX_DATABASES`.
 //! - A database without entries is removed with the disk it takes; the newest one too, once it has written `rotate_bytes`. One
 //!   that is mostly removed entries is compacted. Separate threads do both.
@@ -40,7 +40,7 @@ const BATCH_BYTES: u64 = 4 * 1024 * 1024;
 const TICK: Duration = Duration::from_millis(250);
 /// How often disk use is measured, and a compaction considered.
 const DISK_USE_INTERVAL: Duration = Duration::from_secs(10);
-/// With this many databases a failed one gets no successor until others are drained.
+/// At this number a failed database gets no successor until others are drained.
 const MAX_DATABASES: usize = 16;
 /// A database is compacted when it takes this many times what it holds, and this many times `rotate_bytes`.
 const WASTE_FACTOR: u64 = 4;
@@ -59,7 +59,7 @@ struct Writer {
     open_at: Instant,
     tick_at: Instant,
     disk_use_at: Instant,
-    /// They remove or move aside drained databases.
+    /// Threads that remove or move aside drained databases.
     removals: Vec<JoinHandle<()>>,
     compaction: Option<JoinHandle<()>>,
 }
@@ -91,8 +91,8 @@ pub(super) fn start(
         removals: Vec::new(),
         compaction: None,
     };
-    // The first append finds a writable database and the free disk.
-    writer.look_after();
+    // So that the first append finds a writable database and a measured disk.
+    writer.maintain();
     let run = move || {
         let _ended = Ended(shared, ended);
         writer.run();
@@ -108,12 +108,12 @@ impl Writer {
                 self.process(operations);
             }
             if Instant::now() >= self.tick_at {
-                self.look_after();
+                self.maintain();
             }
         }
         let generations = std::mem::take(&mut self.shared.state().generations);
         for Generation { number, database, .. } in generations.iter().filter(|held| !held.failed) {
-            // Removals are not synced on their own.
+            // Removals are synced only with the next entry, or here.
             if let Err(error) = database.commit(Vec::new(), true) {
                 tracing::error!(
                     database = number,
@@ -130,7 +130,7 @@ impl Writer {
         }
     }
 
-    /// Folds the operations, in order, into one change a key, writes them and answers.
+    /// Merges the operations, in order, into one change per key, writes them and answers.
     fn process(&mut self, operations: Vec<Operation>) {
         let mut puts = Puts::new();
         let mut removals: BTreeMap<u64, Vec<Key>> = BTreeMap::new();
@@ -160,7 +160,7 @@ impl Writer {
         }
         self.shared.state().waiting -= bytes;
         for done in waiting {
-            // The entry is kept even if its caller has gone.
+            // The entry is kept even if its caller no longer waits.
             drop(done.send(outcome.clone()));
         }
         for key in disowned {
@@ -170,7 +170,7 @@ impl Writer {
             drop(answer.send(self.shared.state().lanes()));
         }
         if self.writable().is_err() {
-            self.look_after();
+            self.maintain();
         }
     }
 
@@ -226,7 +226,7 @@ impl Writer {
         outcome
     }
 
-    /// One commit, durable if there are entries; returns the bytes it wrote.
+    /// One commit, durable if it has entries. Returns the bytes written.
     fn write(&mut self, database: &dyn Database, puts: &Puts, removed: &[Key]) -> Result<u64, store::Error> {
         let put = |((lane, sequence), (payload, at)): (&Key, &(Bytes, u64))| {
             Change::Put(lane.key(*sequence), entry::value(*at, payload))
@@ -244,7 +244,7 @@ impl Writer {
         Ok(bytes)
     }
 
-    /// Leaves an entry to a version that can read it: no longer read or counted, but it keeps its database.
+    /// Leaves an entry to a version that can read it: it is no longer read or counted, but its database is kept.
     fn disown(&self, key: &Key) {
         let numbers = self.shared.state().forget(key);
         for number in numbers {
@@ -298,7 +298,7 @@ impl Writer {
         refusal
     }
 
-    /// The first attempt to open a fresh database is at once, and appends wait for it; further ones are after a wait.
+    /// The first attempt to open a fresh database runs at once, and appends wait for it; further ones run after a backoff.
     fn postpone_opening(&mut self) -> Duration {
         let is_first = self.backoff.is_fresh();
         let wait = self.backoff.next_wait(Retry::Later).filter(|_| !is_first).unwrap_or_default();
@@ -306,7 +306,7 @@ impl Writer {
         wait
     }
 
-    fn look_after(&mut self) {
+    fn maintain(&mut self) {
         let now = Instant::now();
         self.tick_at = now + TICK;
         self.removals.retain(|helper| !helper.is_finished());
@@ -324,7 +324,7 @@ impl Writer {
         }
     }
 
-    /// Opens a fresh database where none can be written to, or where the newest is empty and has grown large.
+    /// Opens a fresh database if none is writable, or if the newest is empty and has grown large.
     fn take_over(&mut self) {
         let options = &self.shared.options;
         let is_writable = self.writable().is_ok();
@@ -377,7 +377,7 @@ impl Writer {
         }
     }
 
-    /// Looks up when the oldest entry was appended, and sets the gauges.
+    /// Finds out when the oldest entry was appended, and sets the gauges.
     fn account(&self) {
         let oldest = |held: &Generation| Some((Arc::clone(&held.database), held.oldest()?));
         let keys: Vec<_> = self.shared.state().generations.iter().filter_map(oldest).collect();
@@ -453,7 +453,7 @@ fn remove(generation: Generation, directory: &Directory) {
     }
     drop(database);
     let removed = if unreadable > 0 {
-        // Its gap is already open, but the folder has no mark of it: the next start reports it once more.
+        // Its gap is already recorded, but the folder has no mark of it: the next start reports it once more.
         directory.move_aside(number).map(|folder| {
             tracing::warn!(folder = %folder.display(), "spool moved a damaged database aside after draining it");
         })

@@ -57,7 +57,6 @@
 //! | `REGISTRY` | `registry` | four workers that register a schema at once | 2 |
 //! | `TOPICS` | `topics` | three workers that create topics at once | 2 |
 //! | `LOSSES` | `outage::single` | a batch whose acknowledgement is lost | 1 |
-//! | `WRITES` | `state::arbiter` | a write that another worker sees | 2 |
 //! | `TAILS` | `state::tails` | a committed and an aborted record, read to the end | 2 |
 //! | `STATUSES` | `state::tails` | a status and an offset, written and read back | 2 |
 //! | `WRITERS` | `fencing::takeover` | a writer killed with an open transaction | 2 |

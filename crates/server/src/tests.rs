@@ -116,7 +116,7 @@ async fn close_after_sends_the_response_and_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn a_silent_handshake_blocks_nobody_and_times_out() {
+async fn a_silent_handshake_blocks_no_other_and_times_out() {
     let (tls, certificate) = tls();
     let router = Router::new().route("/", get(|| async { "fine" }));
     let server = start(router, Options { tls: Some(tls), handshake: SHORT, ..options() }).await;

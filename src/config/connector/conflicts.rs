@@ -90,18 +90,13 @@ pub fn conflicts<'a>(connectors: impl IntoIterator<Item = &'a Connector>) -> Pro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Providers, tests::map};
+    use crate::config::{
+        Providers,
+        samples::{changed, properties, record_config},
+    };
 
     fn record_source(name: &str, prefix: &str) -> Connector {
-        let config = map(&[
-            ("connector.class", "RecordSource"),
-            ("topic.prefix", prefix),
-            ("provider.base.url", "https://api.example.com"),
-            ("provider.auth.url", "https://login.example.com"),
-            ("provider.subscription.key", "0123456789abcdef"),
-            ("oauth.client.id", "client"),
-            ("oauth.client.secret", "0123456789abcdef"),
-        ]);
+        let config = changed(record_config(), &[("topic.prefix", prefix)]);
         Connector::parse(name, &config, &Providers::new([])).unwrap().0
     }
 
@@ -121,7 +116,8 @@ mod tests {
     fn exclusive_setting_is_read_like_the_whole_configuration() {
         let providers = Providers::new([]);
         let of = |pairs: &[(&str, &str)]| {
-            ExclusiveSetting::of(&map(pairs), &providers).map(|exclusive| (exclusive.key, exclusive.value))
+            ExclusiveSetting::of(&properties(pairs), &providers)
+                .map(|exclusive| (exclusive.key, exclusive.value))
         };
         let (records, webhooks) = (("connector.class", "RecordSource"), ("connector.class", "WebhookSource"));
         let unreadable = ("oauth.client.secret", "${file:/nowhere:secret}");
@@ -136,13 +132,6 @@ mod tests {
         assert_eq!(of(&[webhooks, hooks]), Some(("invoicing.segment", "Invoicing".into())), "by default");
         assert_eq!(of(&[("connector.class", "Other"), ("topic.prefix", "one")]), None);
         let whole = record_source("a", "one").exclusive_setting();
-        assert_eq!(whole, ExclusiveSetting::of(&map(&[records, ("topic.prefix", "one")]), &providers));
-    }
-
-    #[test]
-    fn two_connectors_cannot_have_one_name() {
-        let twice = conflicts(&[record_source("a", "one"), record_source("a", "two")]);
-
-        assert!(twice.to_string().contains("two connectors"), "{twice}");
+        assert_eq!(whole, ExclusiveSetting::of(&properties(&[records, ("topic.prefix", "one")]), &providers));
     }
 }

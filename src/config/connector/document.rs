@@ -210,14 +210,14 @@ fn target_state(value: &Value, problems: &mut Problems) -> Option<TargetState> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::tests::map;
+    use crate::config::samples::properties;
 
     #[test]
     fn both_forms_are_read_and_scalars_become_text() {
         let wrapped = json!({"name": " a ", "_comment": ["x"], "initial_state": "paused",
             "config": {"tasks.max": 2, "oauth.pkce": true, "topic.prefix": "p"}});
         let flat = json!({"tasks.max": 2, "oauth.pkce": true, "topic.prefix": "p"});
-        let config = map(&[("oauth.pkce", "true"), ("tasks.max", "2"), ("topic.prefix", "p")]);
+        let config = properties(&[("oauth.pkce", "true"), ("tasks.max", "2"), ("topic.prefix", "p")]);
 
         let wrapped = ConnectorDocument::from_json(wrapped, "file").unwrap();
         let flat = ConnectorDocument::from_json(flat, "file").unwrap();

@@ -51,10 +51,10 @@ mod tests {
     use model::AccountingResource;
 
     use super::*;
+    use crate::config::samples::{changed, properties};
 
     fn config(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        let class = ("connector.class", "WebhookSource");
-        [class].iter().chain(pairs).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        changed(properties(&[("connector.class", "WebhookSource")]), pairs)
     }
 
     #[test]
@@ -87,8 +87,7 @@ mod tests {
             ("connector.class", "RecordSource"),
             ("subscriptions.manage", "perhaps"),
         ] {
-            let mut config = config(&sound);
-            config.insert(wrong.0.to_owned(), wrong.1.to_owned());
+            let config = changed(config(&sound), &[wrong]);
             assert_eq!(SubscriptionTargets::of(&config, &providers), None, "{wrong:?}");
         }
     }

@@ -109,10 +109,10 @@ fn errors(problems: &Problems, name: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::tests::map;
+    use crate::config::samples::properties;
 
     fn answer_to(class: &str, pairs: &[(&str, &str)]) -> Validation {
-        validate(class, &map(pairs), &Providers::new([]))
+        validate(class, &properties(pairs), &Providers::new([]))
     }
 
     fn errors_of<'a>(answer: &'a Validation, key: &str) -> &'a [String] {

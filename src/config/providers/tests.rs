@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use crate::config::tests::map;
+use crate::config::samples::properties;
 
 fn environment() -> Vec<(String, String)> {
     [("TOKEN", "hunter2"), ("NESTED", "${env:TOKEN}"), ("EMPTY", "")]
@@ -11,7 +11,7 @@ fn environment() -> Vec<(String, String)> {
 
 /// The scopes of the worker and of connectors, and what is wrong with the settings.
 fn scopes(pairs: &[(&str, &str)]) -> (Providers, Providers, Problems) {
-    let (mut problems, settings) = (Problems::default(), map(pairs));
+    let (mut problems, settings) = (Problems::default(), properties(pairs));
     let mut own = Providers::new(environment());
     own.configure(&settings, &mut problems);
     let connectors = own.for_connectors(&settings, None, &mut problems, &mut Vec::new());

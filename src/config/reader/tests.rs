@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::{key::Rule, tests::map};
+use crate::config::{key::Rule, samples::properties};
 
 const COUNT: ConfigKey = ConfigKey::new(Type::Int, "count").or("7").rule(Rule::Range(1, 9));
 const SECRET: ConfigKey = ConfigKey::new(Type::Password, "secret").rule(Rule::Size(8, 64));
@@ -19,7 +19,7 @@ fn providers() -> Providers {
 
 #[test]
 fn an_empty_value_is_unset_but_an_empty_list_is_a_list() {
-    let (values, providers) = (map(&[("count", " "), ("words", "")]), providers());
+    let (values, providers) = (properties(&[("count", " "), ("words", "")]), providers());
     let mut reader = SettingsReader::new(&values, &providers);
 
     assert_eq!(reader.value::<i32>(&COUNT), 7);
@@ -29,7 +29,7 @@ fn an_empty_value_is_unset_but_an_empty_list_is_a_list() {
 
 #[test]
 fn all_problems_are_kept_and_none_shows_a_secret() {
-    let values = map(&[
+    let values = properties(&[
         ("count", "${env:SHORT}"),
         ("secret", "${env:SHORT}"),
         ("words", "a,c"),
@@ -56,7 +56,7 @@ fn all_problems_are_kept_and_none_shows_a_secret() {
 
 #[test]
 fn a_resolved_value_is_trimmed_like_a_literal_one() {
-    let (values, providers) = (map(&[("secret", "${env:PADDED}")]), providers());
+    let (values, providers) = (properties(&[("secret", "${env:PADDED}")]), providers());
     let mut reader = SettingsReader::new(&values, &providers);
 
     assert_eq!(reader.secret(&SECRET).unwrap().reveal(), "hunter2-hunter2");
@@ -65,7 +65,7 @@ fn a_resolved_value_is_trimmed_like_a_literal_one() {
 #[test]
 fn a_secret_that_resolves_to_nothing_is_refused() {
     for value in ["${env:EMPTY}", ""] {
-        let (values, providers) = (map(&[("secret", value)]), providers());
+        let (values, providers) = (properties(&[("secret", value)]), providers());
         let mut reader = SettingsReader::new(&values, &providers);
 
         assert!(reader.secret(&SECRET).is_none());
@@ -76,7 +76,7 @@ fn a_secret_that_resolves_to_nothing_is_refused() {
 
 #[test]
 fn a_literal_secret_warns_or_is_refused_as_the_policy_says() {
-    let values = map(&[("secret", "hunter2-hunter2")]);
+    let values = properties(&[("secret", "hunter2-hunter2")]);
     let mut strict = providers();
     strict.policy = SecretsPolicy::References;
     let lenient = providers();
@@ -98,7 +98,7 @@ fn a_literal_secret_warns_or_is_refused_as_the_policy_says() {
 
 #[test]
 fn literal_secret_like_a_reference_is_not_shown() {
-    let (values, providers) = (map(&[("secret", "hunter2${pass:word}")]), providers());
+    let (values, providers) = (properties(&[("secret", "hunter2${pass:word}")]), providers());
     let mut reader = SettingsReader::new(&values, &providers);
 
     reader.secret(&SECRET);
@@ -112,7 +112,7 @@ fn literal_secret_like_a_reference_is_not_shown() {
 
 #[test]
 fn unresolved_secret_has_a_valid_placeholder() {
-    let values = map(&[("secret", "${env:SHORT}")]);
+    let values = properties(&[("secret", "${env:SHORT}")]);
     let providers = providers().unresolved();
     let mut reader = SettingsReader::new(&values, &providers);
 

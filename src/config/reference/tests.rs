@@ -36,16 +36,6 @@ fn every_section() -> [&'static [ConfigKey]; 4] {
 }
 
 #[test]
-fn the_shipped_reference_is_up_to_date() {
-    let shipped = std::fs::read_to_string(shipped("REFERENCE.md")).unwrap_or_default();
-
-    assert!(
-        shipped == reference(),
-        "config/REFERENCE.md differs from the declarations; run `tributary config reference > config/REFERENCE.md`"
-    );
-}
-
-#[test]
 fn the_shipped_worker_properties_load_without_a_warning() {
     let environment = environment().into_iter().map(|(name, value)| (name.into(), value.into()));
 

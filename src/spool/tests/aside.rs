@@ -1,4 +1,4 @@
-//! Broken databases: whatever happens while they are replaced, nothing that can be had is lost, and somebody is told.
+//! Broken databases: a crash or failure while one is replaced loses no readable entry, and the database is reported.
 
 use std::{path::PathBuf, time::SystemTime};
 
@@ -8,10 +8,10 @@ use super::{
 };
 use crate::store::{Fjall, Storage as _};
 
-/// Makes of a home, and of what lies aside in it, what it was earlier.
+/// Turns a home and the database moved aside in it back into an earlier state.
 type GoBack = fn(&Path, &Path);
 
-/// What can be had of [`broken`].
+/// Readable sequences of [`broken`].
 const LEFT: std::ops::RangeInclusive<u64> = 1..=19;
 
 /// A spool whose only database does not open because of its last entry.
@@ -24,7 +24,7 @@ async fn broken(lane: &Lane) -> TempDir {
     crashed
 }
 
-/// The same after a start that was through with it, and where the broken one lies then.
+/// [`broken`] after a complete start, and the folder that the broken database was moved to.
 async fn replaced(lane: &Lane) -> (TempDir, PathBuf) {
     let home = broken(lane).await;
     let opened = open(home.path());
@@ -33,7 +33,7 @@ async fn replaced(lane: &Lane) -> (TempDir, PathBuf) {
     (home, aside)
 }
 
-/// Says that the second database is a copy of the first, as until the first is aside for good.
+/// Marks the second database as a copy of the first, as it is until the first has been moved aside.
 fn mark_as_copy(home: &Path) {
     let mark = home.join("2/ready");
     let since = fs::read_to_string(&mark).unwrap();
@@ -69,14 +69,14 @@ async fn a_crash_while_replacing_a_database_loses_nothing() {
         let [missing] = &opened.moved_aside[..] else { panic!("killed {point}: {:?}", opened.moved_aside) };
         let name = missing.folder.file_name().unwrap().to_str().unwrap();
         assert!(name.starts_with("1.unreadable-"), "{name}");
-        // The copy of a file is younger than what is in it; all of that is.
+        // The time of the original counts, although the copy is newer.
         assert!((before..after).contains(&missing.since), "killed {point}: {missing:?}");
         opened.spool.append(entry(&lane, 21)).await.unwrap();
         opened.spool.remove(&lane, 1);
         close(opened.spool).await;
         let again = open(home.path());
-        assert_eq!(again.moved_aside, opened.moved_aside, "killed {point}: nobody was told");
-        again.moved_aside[0].told().unwrap();
+        assert_eq!(again.moved_aside, opened.moved_aside, "killed {point}: it is reported again");
+        again.moved_aside[0].mark_recorded().unwrap();
         close(again.spool).await;
         let last = open(home.path());
         assert!(last.moved_aside.is_empty() && last.unopened.is_empty(), "killed {point}");
@@ -86,7 +86,7 @@ async fn a_crash_while_replacing_a_database_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_copy_that_fails_is_made_by_a_later_start() {
+async fn a_failed_copy_is_repeated_by_a_later_start() {
     let lane = lane("t", 0);
     let home = broken(&lane).await;
     let faults = Faulty::default();

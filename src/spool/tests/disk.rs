@@ -1,4 +1,4 @@
-//! Files on disk: broken, torn, damaged, and given back.
+//! Files on disk: broken, torn, damaged, and freed.
 
 use std::{
     fs::OpenOptions,
@@ -39,7 +39,7 @@ pub(super) fn position_of(file: &Path, text: &[u8]) -> u64 {
     bytes.windows(text.len()).position(|window| window == text).unwrap() as u64
 }
 
-/// Disk that the spool's files take.
+/// Bytes on disk of the spool's files.
 fn taken(home: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     files(home, |_| true)
@@ -57,7 +57,7 @@ async fn table_with(home: &Path, lane: &Lane, count: u64) -> PathBuf {
         within(append).await.unwrap();
     }
     close(spool).await;
-    // Opening writes the journal out as a table, which has a checksum a block.
+    // Opening flushes the journal into a table, which has a checksum per block.
     let spool = open(home).spool;
     let is_table = |path: &Path| path.parent().is_some_and(|parent| parent.ends_with("1/tables"));
     eventually("a table is written", async || !files(home, is_table).is_empty()).await;
@@ -85,13 +85,13 @@ async fn a_broken_database_is_moved_aside_and_others_are_read() {
     assert_eq!(opened.moved_aside.len(), 1);
     let aside = &opened.moved_aside[0].folder;
     assert!(aside.file_name().unwrap().to_str().unwrap().starts_with("1.unreadable-"), "{aside:?}");
-    assert!(!files(aside, |_| true).is_empty(), "nothing of it is deleted");
+    assert!(!files(aside, |_| true).is_empty(), "its files are kept");
     assert_eq!(sequences(&opened.spool, &lane).await, [4]);
     opened.spool.append(entry(&lane, 5)).await.unwrap();
     close(opened.spool).await;
-    opened.moved_aside[0].told().unwrap();
+    opened.moved_aside[0].mark_recorded().unwrap();
     let again = open(home);
-    assert!(again.moved_aside.is_empty(), "it is reported until it is told");
+    assert!(again.moved_aside.is_empty(), "its gap is recorded");
     assert_eq!(again.spool.outside().aside, std::slice::from_ref(aside), "and stays");
     assert_eq!(sequences(&again.spool, &lane).await, [4, 5]);
 }
@@ -126,7 +126,7 @@ async fn all_before_a_last_batch_with_a_hole_is_salvaged() {
 
     assert_eq!(sequences(&opened.spool, &lane).await, (1..=19).collect::<Vec<_>>());
     assert_eq!(opened.moved_aside.len(), 1, "the original is kept and reported");
-    opened.moved_aside[0].told().unwrap();
+    opened.moved_aside[0].mark_recorded().unwrap();
     opened.spool.append(entry(&lane, 21)).await.unwrap();
     close(opened.spool).await;
     let again = open(crashed.path());
@@ -149,7 +149,7 @@ async fn a_damaged_block_costs_its_entries_and_no_others() {
     assert!(!found.contains(&1000) && found.first() == Some(&1) && found.last() == Some(&2_000), "{found:?}");
     assert!(found.len() > 1_700, "only {} of 2,000 are left", found.len());
     let lanes = within(opened.spool.lanes()).await.unwrap();
-    assert_eq!(lanes[0].entries, found.len() as u64, "what cannot be read does not count");
+    assert_eq!(lanes[0].entries, found.len() as u64, "unreadable entries are not counted");
     for sequence in found {
         opened.spool.remove(&lane, sequence);
     }
@@ -176,7 +176,7 @@ async fn a_damaged_first_block_hides_nothing_behind_it() {
 }
 
 #[tokio::test]
-async fn damage_found_by_a_reader_is_reported_and_counted_out_once() {
+async fn damage_found_by_a_reader_is_reported_and_counted_once() {
     let bench = Bench::new();
     let (lane, other) = (lane("t", 0), lane("t", 1));
     bench.append(&lane, 1..=20).await;
@@ -252,7 +252,7 @@ async fn a_database_large_before_a_restart_is_replaced_once_drained() {
 }
 
 #[tokio::test]
-async fn a_drained_spool_gives_its_disk_back() {
+async fn a_drained_spool_frees_its_disk() {
     let bench = Bench::with(|options| Options { rotate_bytes: 1_000_000, ..options });
     let home = bench.home.path();
     let lane = lane("t", 0);
@@ -278,7 +278,7 @@ async fn a_drained_spool_gives_its_disk_back() {
 }
 
 #[test]
-fn a_journal_that_grew_over_many_short_lives_is_given_back() {
+fn a_journal_that_grew_over_many_restarts_is_freed() {
     let home = tempfile::tempdir().unwrap();
     let data = home.path().join("data");
     let journals = || -> u64 {
@@ -286,7 +286,7 @@ fn a_journal_that_grew_over_many_short_lives_is_given_back() {
         let files = files(&data, |path| path.extension().is_some_and(|extension| extension == "jnl"));
         files.iter().filter_map(|file| file.metadata().ok()).map(|metadata| metadata.blocks() * 512).sum()
     };
-    // Each is too short to fill a table, after which the store looks at its journal.
+    // Each run is too short to fill a table; only then does the store trim its journal.
     for life in 0..7_u8 {
         let database = Fjall::default().open(&data).unwrap();
         database.commit(vec![Change::Put(vec![1, life], vec![life; 10_000_000])], true).unwrap();
@@ -305,7 +305,7 @@ fn a_journal_that_grew_over_many_short_lives_is_given_back() {
 }
 
 #[test]
-fn compaction_gives_back_what_removed_entries_took() {
+fn compaction_frees_the_disk_of_removed_entries() {
     let home = tempfile::tempdir().unwrap();
     let database = Fjall::default().open(&home.path().join("data")).unwrap();
     let key = |number: u32| number.to_be_bytes().to_vec();
@@ -318,7 +318,7 @@ fn compaction_gives_back_what_removed_entries_took() {
         let files = files(home.path(), is_table);
         files.iter().filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
     };
-    // A thread of the store's own writes tables and removes them.
+    // A background thread of the store writes and removes tables.
     let until = |what: &str, reached: &dyn Fn(u64) -> bool| {
         let end = std::time::Instant::now() + LIMIT;
         while !reached(tables()) {
@@ -336,7 +336,7 @@ fn compaction_gives_back_what_removed_entries_took() {
 
     database.compact().unwrap();
 
-    until("given back", &|bytes| bytes < 1_000_000);
+    until("freed", &|bytes| bytes < 1_000_000);
     assert_eq!(database.get(&key(5_000)).unwrap().map(|value| value.len()), Some(4_000));
     assert_eq!(database.get(&key(5_001)).unwrap(), None);
 }

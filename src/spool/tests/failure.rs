@@ -18,7 +18,7 @@ async fn a_failed_commit_is_refused_and_a_fresh_database_takes_over() {
         assert!(matches!(refused, Err(Error::Failed(_))), "{refused:?}");
         assert_eq!(failures.borrow().count, 1);
         bench.append(&lane, [4]).await;
-        assert_eq!(bench.sequences(&lane).await, [1, 2, 4], "the failed database is read on");
+        assert_eq!(bench.sequences(&lane).await, [1, 2, 4], "the failed database is still read");
         assert_eq!(bench.spool.totals().entries, 3);
         assert_eq!(bench.faults.opened(), 2);
     }
@@ -89,17 +89,17 @@ async fn a_removal_counts_even_if_its_lookup_fails() {
     within(bench.spool.append(entry(&lane, 4))).await.unwrap_err();
     bench.append(&lane, [5, 6]).await;
 
-    // 2 is in the older database alone and 5 in the newest: each is asked for in both.
+    // 2 is only in the older database and 5 only in the newest: each is looked up in both.
     for sequence in [2, 5] {
-        bench.faults.fail_look_ups(2);
+        bench.faults.fail_lookups(2);
         bench.spool.remove(&lane, sequence);
         within(bench.spool.lanes()).await.unwrap();
-        bench.faults.fail_look_ups(0);
+        bench.faults.fail_lookups(0);
     }
 
     assert_eq!(bench.sequences(&lane).await, [1, 3, 6]);
     let lanes = within(bench.spool.lanes()).await.unwrap();
-    assert_eq!(lanes[0].entries, 3, "what could not be looked up does not count");
+    assert_eq!(lanes[0].entries, 3, "an entry whose lookup failed is not counted");
     bench.spool.remove(&lane, 1);
     bench.spool.remove(&lane, 3);
     eventually("the drained database is gone", async || !bench.home.path().join("1").exists()).await;
@@ -122,7 +122,7 @@ async fn a_removal_is_written_even_if_its_lookup_fails() {
     close(spool).await;
     let spool = Spool::open(options).unwrap().spool;
 
-    bench.faults.fail_look_ups(2);
+    bench.faults.fail_lookups(2);
     spool.remove(&lane, 1);
     close(spool).await;
 
@@ -142,7 +142,7 @@ async fn opening_a_fresh_database_is_retried_until_it_succeeds() {
     let refused = bench.spool.append(entry(&lane, 3)).await;
 
     assert!(matches!(refused, Err(Error::Failed(_))), "refused at once: {refused:?}");
-    // One has failed by now, and two more do.
+    // One attempt has failed by now, and two more will.
     bench.faults.fail_opens(2);
     eventually("entries are taken", async || bench.spool.append(entry(&lane, 4)).await.is_ok()).await;
     assert_eq!(bench.sequences(&lane).await, [1, 4]);
@@ -186,7 +186,7 @@ async fn an_entry_appended_again_after_a_failure_is_held_once() {
 
     let spool = open(bench.home.path()).spool;
 
-    assert_eq!(sequences(&spool, &lane).await, [1, 2], "though both databases have both");
+    assert_eq!(sequences(&spool, &lane).await, [1, 2], "although both databases have both");
     spool.remove(&lane, 2);
     assert_eq!(sequences(&spool, &lane).await, [1]);
     within(spool.lanes()).await.unwrap();
@@ -213,10 +213,10 @@ async fn a_read_that_the_system_refuses_fails_and_counts_no_damage() {
     let bench = Bench::new();
     let lane = lane("t", 0);
     bench.append(&lane, 1..=3).await;
-    bench.faults.refuse_look_ups(usize::MAX);
+    bench.faults.refuse_lookups(usize::MAX);
 
     let refused = bench.spool.read(&lane, None, 10, 1_000).await;
-    bench.faults.refuse_look_ups(0);
+    bench.faults.refuse_lookups(0);
 
     assert!(matches!(refused, Err(Error::Failed(_))), "{refused:?}");
     assert_eq!(bench.sequences(&lane).await, [1, 2, 3]);
@@ -230,8 +230,8 @@ async fn the_age_of_the_oldest_entry_outlives_failed_lookups() {
     bench.append(&lane, [1]).await;
     eventually("the age is known", async || bench.spool.totals().oldest_age.is_some()).await;
 
-    bench.faults.fail_look_ups(1_000);
-    eventually("two lookups failed", async || bench.faults.look_ups_left() <= 998).await;
+    bench.faults.fail_lookups(1_000);
+    eventually("two lookups failed", async || bench.faults.lookups_left() <= 998).await;
 
     assert!(bench.spool.totals().oldest_age.is_some());
 }

@@ -1,5 +1,5 @@
-//! A disk that fails, fills up or is slow on command: the product's store with faults before it. Unit tests, integration tests and
-//! benchmarks share this file; each has the store as `store` beside it.
+//! A disk that fails, fills up or is slow on command: the product's store with injected faults. Unit tests, integration
+//! tests and benchmarks share this file; each has the store as the module `store` beside it.
 
 use std::{io, mem, ops::ControlFlow, path::Path, sync::Arc, thread, time::Duration};
 
@@ -7,16 +7,16 @@ use parking_lot::{Condvar, Mutex};
 
 use super::store::{Change, Database, Error, Fjall, Storage, Visitor};
 
-/// The store with faults; clones share them.
+/// The store with injected faults; clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Faulty(Arc<Shared>);
 
-/// Numbers drawn by xorshift: different with every seed, the same with the same.
+/// Xorshift random numbers, reproducible by their seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Draws from this seed; 0 counts as another.
+    /// Starts with this seed; 0 is replaced, because xorshift would stay at 0.
     #[must_use]
     pub(crate) const fn new(seed: u64) -> Self {
         Self(if seed == 0 { u64::MAX } else { seed })
@@ -36,7 +36,7 @@ impl Random {
 pub(crate) enum Fault {
     /// The write fails: nothing of it is on disk.
     Write,
-    /// The write is done, the sync fails: the changes are seen by nobody until the database is opened again.
+    /// The write succeeds and the sync fails: the changes are invisible until the database is opened again.
     Sync,
     /// The disk is full.
     NoSpace,
@@ -54,8 +54,8 @@ struct State {
     opens: usize,
     refusals: usize,
     salvages: usize,
-    look_ups: usize,
-    refuses_look_ups: bool,
+    lookups: usize,
+    refuses_lookups: bool,
     damage: Option<Vec<u8>>,
     delay: Duration,
     free: Option<u64>,
@@ -68,51 +68,51 @@ struct State {
 struct Wrapped {
     inner: Box<dyn Database>,
     faults: Faulty,
-    /// As the store's own: once failed, always refused.
+    /// As in the store: after a failed commit every other one is refused.
     poisoned: Mutex<bool>,
     /// Written and not synced; in the journal, in no table.
     unsynced: Mutex<Vec<Change>>,
 }
 
 impl Faulty {
-    /// The next commits fail, one after the other; each is final for its database.
+    /// The next commits fail in this way; each failure is final for its database.
     pub(crate) fn fail_commits(&self, faults: &[Fault]) {
         self.0.state.lock().commits = faults.iter().rev().copied().collect();
     }
 
-    /// The next so many attempts to open a database fail.
+    /// The next `count` attempts to open a database fail.
     pub(crate) fn fail_opens(&self, count: usize) {
         self.0.state.lock().opens = count;
     }
 
-    /// The next so many attempts to open a database are refused for want of rights.
+    /// The next `count` attempts to open a database are refused with `PermissionDenied`.
     pub(crate) fn refuse_opens(&self, count: usize) {
         self.0.state.lock().refusals = count;
     }
 
-    /// The disk fills up at the end of the next so many attempts to salvage a database.
+    /// The disk fills up at the end of the next `count` attempts to salvage a database.
     pub(crate) fn fill_up_at_salvage(&self, count: usize) {
         self.0.state.lock().salvages = count;
     }
 
-    /// The next so many entries that are looked up cannot be.
-    pub(crate) fn fail_look_ups(&self, count: usize) {
+    /// The next `count` lookups fail.
+    pub(crate) fn fail_lookups(&self, count: usize) {
         let mut state = self.0.state.lock();
-        (state.look_ups, state.refuses_look_ups) = (count, false);
+        (state.lookups, state.refuses_lookups) = (count, false);
     }
 
     /// The same, for a reason of the system that says nothing about the files.
-    pub(crate) fn refuse_look_ups(&self, count: usize) {
+    pub(crate) fn refuse_lookups(&self, count: usize) {
         let mut state = self.0.state.lock();
-        (state.look_ups, state.refuses_look_ups) = (count, true);
+        (state.lookups, state.refuses_lookups) = (count, true);
     }
 
     /// Lookups that are still to fail.
-    pub(crate) fn look_ups_left(&self) -> usize {
-        self.0.state.lock().look_ups
+    pub(crate) fn lookups_left(&self) -> usize {
+        self.0.state.lock().lookups
     }
 
-    /// Entries whose payload is this cannot be read any more, nor can anything be read from there on.
+    /// Entries with this payload cannot be read any more, and iteration fails there.
     pub(crate) fn damage(&self, payload: Option<&[u8]>) {
         self.0.state.lock().damage = payload.map(<[u8]>::to_vec);
     }
@@ -122,7 +122,7 @@ impl Faulty {
         self.0.state.lock().delay = delay;
     }
 
-    /// The disk says that this much is free; `None` says the truth.
+    /// The disk reports this many free bytes; `None` reports the real number.
     pub(crate) fn set_free_bytes(&self, free: Option<u64>) {
         self.0.state.lock().free = free;
     }
@@ -132,7 +132,7 @@ impl Faulty {
         self.0.state.lock().held = true;
     }
 
-    /// Held commits go on.
+    /// Continues the held commits.
     pub(crate) fn release(&self) {
         self.0.state.lock().held = false;
         self.0.changed.notify_all();
@@ -212,15 +212,14 @@ impl Wrapped {
         self.faults.0.state.lock().damage.as_ref().is_some_and(|damage| value.ends_with(damage))
     }
 
-    /// Whether the disk lets one more entry be looked up.
-    fn look_up(&self) -> Result<(), Error> {
+    /// Fails if a failed lookup was requested.
+    fn lookup(&self) -> Result<(), Error> {
         let mut state = self.faults.0.state.lock();
-        if state.look_ups == 0 {
+        if state.lookups == 0 {
             return Ok(());
         }
-        state.look_ups -= 1;
-        let kind =
-            if state.refuses_look_ups { io::ErrorKind::PermissionDenied } else { io::ErrorKind::Other };
+        state.lookups -= 1;
+        let kind = if state.refuses_lookups { io::ErrorKind::PermissionDenied } else { io::ErrorKind::Other };
         Err(Error::io("look an entry up", io::Error::new(kind, "injected")))
     }
 }
@@ -262,7 +261,7 @@ impl Database for Wrapped {
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.look_up()?;
+        self.lookup()?;
         let value = self.inner.get(key)?;
         match value.as_ref().is_some_and(|value| self.is_damaged(value)) {
             true => Err(Error::io("read an entry", io::Error::other("injected"))),

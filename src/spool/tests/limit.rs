@@ -1,4 +1,4 @@
-//! No room is said at once, and room that comes back is used.
+//! Entries are refused at once when there is no room, and accepted again when there is.
 
 use base::retry::Retry;
 
@@ -46,7 +46,7 @@ async fn a_new_limit_counts_at_once_and_drops_nothing() {
 }
 
 #[tokio::test]
-async fn entries_that_only_wait_count_against_the_limit_too() {
+async fn waiting_entries_count_against_the_limit() {
     let size = lane("t", 0).size(&Bytes::from(vec![0; 1000]));
     let bench = Bench::with(|options| Options { limit_bytes: 2 * size, ..options });
     let lane = lane("t", 0);
@@ -101,12 +101,12 @@ async fn a_disk_that_fills_up_during_a_write_is_full_then_recovers() {
     bench.append(&lane, [1]).await;
     bench.faults.set_free_bytes(Some(500_000));
     bench.faults.fail_commits(&[Fault::NoSpace]);
-    // The free disk was not looked at since, so this one gets as far as the disk.
+    // The writer has not measured the free disk since, so this entry reaches the disk.
     let refused = within(bench.spool.append(entry(&lane, 2))).await;
 
     assert!(matches!(refused, Err(Error::DiskFull)), "{refused:?}");
     assert!(matches!(bench.spool.append(entry(&lane, 3)).await, Err(Error::DiskFull)));
-    assert_eq!(bench.sequences(&lane).await, [1], "what was acknowledged is read on");
+    assert_eq!(bench.sequences(&lane).await, [1], "acknowledged entries are still read");
 
     bench.faults.set_free_bytes(None);
     eventually("entries are taken", async || bench.spool.append(entry(&lane, 4)).await.is_ok()).await;
@@ -114,7 +114,7 @@ async fn a_disk_that_fills_up_during_a_write_is_full_then_recovers() {
 }
 
 #[tokio::test]
-async fn a_topic_that_cannot_be_stored_is_refused_for_good() {
+async fn a_topic_that_cannot_be_stored_is_never_retried() {
     let bench = Bench::new();
 
     let refused = bench.spool.append(entry(&lane("", 0), 1)).await.unwrap_err();

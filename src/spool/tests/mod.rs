@@ -1,4 +1,4 @@
-//! The spool as its callers see it, on a real disk; `fault` breaks it where a test needs that.
+//! The spool as its callers see it, on a real disk; `fault` injects failures.
 
 mod aside;
 mod disk;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use super::{Entry, Error, Lane, Opened, Options, Spool, fault::Faulty};
 use crate::store::crash_copy;
 
-/// Long enough for a loaded machine, short enough for a hang to be found.
+/// Long enough for a loaded machine, short enough to find a hang.
 const LIMIT: Duration = Duration::from_secs(30);
 const GIB: u64 = 1024 * 1024 * 1024;
 const ALL: usize = usize::MAX;
@@ -40,7 +40,7 @@ fn open(home: &Path) -> Opened {
     Spool::open(options(home)).unwrap()
 }
 
-/// A spool on a disk that does as it is told.
+/// A spool on a disk whose faults the test controls.
 struct Bench {
     home: TempDir,
     faults: Faulty,
@@ -102,8 +102,8 @@ async fn eventually(what: &str, mut done: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// What a crash at this moment would leave: the files as they are, unlocked. For a spool whose background threads have
-/// nothing to do, since files are copied one after the other.
+/// The state that a crash at this moment would leave: the files as they are, unlocked. Only for a spool whose background
+/// threads are idle, because files are copied one after the other.
 fn copy_of(home: &Path) -> TempDir {
     let target = tempfile::tempdir().unwrap();
     crash_copy::copy(home, target.path());

@@ -1,5 +1,5 @@
-//! Random work against a map: whatever the order of appends, removals, reads, restarts, sudden ends and failures, the
-//! spool holds what was acknowledged and not removed.
+//! Random operations against a model: in any order of appends, removals, reads, restarts, crashes and failures, the spool
+//! holds what was acknowledged and not removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ const STEPS: usize = 300;
 struct Model {
     /// Acknowledged and not removed.
     held: BTreeMap<u8, BTreeSet<u64>>,
-    /// May be there or not: refused but perhaps written, or removed without a sync before a crash.
+    /// Either outcome is right: refused but perhaps written, or removed without a sync before a crash.
     doubtful: BTreeMap<u8, BTreeSet<u64>>,
 }
 
@@ -33,7 +33,7 @@ impl Model {
         }
     }
 
-    /// Takes for held what a restart has brought to light.
+    /// Takes what a restart found as the new state of the model.
     async fn settle(&mut self, spool: &Spool) {
         self.doubtful.clear();
         for number in 0..LANES {
@@ -43,14 +43,14 @@ impl Model {
 
     async fn check_counts(&self, spool: &Spool, seed: u64) {
         let lanes = within(spool.lanes()).await.unwrap();
-        let told: BTreeMap<_, _> =
+        let found: BTreeMap<_, _> =
             lanes.iter().map(|state| (state.lane.number, (state.entries, state.oldest_sequence))).collect();
         let expected: BTreeMap<_, _> = self
             .held
             .iter()
             .filter_map(|(number, held)| Some((*number, (held.len() as u64, *held.first()?))))
             .collect();
-        assert_eq!(told, expected, "seed {seed}");
+        assert_eq!(found, expected, "seed {seed}");
         let bytes: u64 = self
             .held
             .iter()
@@ -61,7 +61,7 @@ impl Model {
     }
 }
 
-/// The spool that had the directory was dropped, and its writer is about to end.
+/// Opens the spool again after it was dropped, once its writer has ended.
 async fn open_once_unlocked(options: impl Fn() -> Options) -> Spool {
     let mut spool = None;
     eventually("the directory is unlocked", async || {
@@ -117,7 +117,7 @@ async fn run(seed: u64, with_failures: bool) {
                 model.check_counts(&spool, seed).await;
             }
             _ => {
-                // Gone in the middle of work that nobody waits for.
+                // Dropped with appends in flight.
                 for _ in 0..random.below(10) {
                     next += 1;
                     drop(spool.append(entry(&lane, next)));

@@ -55,7 +55,7 @@ async fn a_limited_read_says_more_and_skips_nothing() {
         (batch.entries.iter().map(|entry| entry.sequence).collect::<Vec<_>>(), batch.more)
     };
 
-    // Of the first database one fits, and so would the one of the second.
+    // One entry of the first database fits; the one of the second would fit too, but would skip sequence 2.
     assert_eq!(read(None, 700).await, (vec![1], true));
     assert_eq!(read(Some(1), 700).await, (vec![2, 4], false));
     assert_eq!(read(None, ALL).await, (vec![1, 2, 4], false));
@@ -81,7 +81,7 @@ async fn many_appends_at_once_share_few_syncs() {
 }
 
 #[tokio::test]
-async fn an_append_alone_waits_for_no_company() {
+async fn a_single_append_does_not_wait_for_others() {
     let bench = Bench::new();
 
     bench.append(&lane("t", 0), 1..=20).await;
@@ -108,7 +108,7 @@ async fn nothing_is_acknowledged_before_the_sync_is_done() {
     bench.wait_for_held().await;
 
     assert!(!append.is_finished());
-    assert_eq!(bench.sequences(&lane).await, [0; 0], "nor read");
+    assert_eq!(bench.sequences(&lane).await, [0; 0], "and it is not read either");
 
     bench.faults.release();
     within(append).await.unwrap().unwrap();
@@ -195,9 +195,9 @@ async fn lanes_include_everything_called_before() {
 
     let lanes = within(bench.spool.lanes()).await.unwrap();
 
-    let told: Vec<_> =
+    let found: Vec<_> =
         lanes.iter().map(|state| (state.lane.clone(), state.entries, state.oldest_sequence)).collect();
-    assert_eq!(told, [(one.clone(), 6, 4), (other.clone(), 1, 11)]);
+    assert_eq!(found, [(one.clone(), 6, 4), (other.clone(), 1, 11)]);
     let left = [4, 6, 7, 8, 9, 10].map(|at| (&one, at)).into_iter().chain([(&other, 11)]);
     let bytes: u64 = left.map(|(lane, at)| lane.size(&entry(lane, at).payload)).sum();
     assert_eq!((bench.spool.totals().entries, bench.spool.totals().bytes), (7, bytes));
@@ -243,7 +243,7 @@ async fn a_disowned_entry_counts_as_foreign_and_keeps_its_database() {
     assert_eq!((totals.entries, totals.oldest_age, totals.foreign.entries), (0, None, 2));
     assert_eq!(bench.spool.failures().borrow().foreign, totals.foreign);
     assert!(bench.sequences(&lane).await.is_empty());
-    // After a failure the writer looks at once for databases that may go.
+    // After a failure the writer checks at once which databases can be removed.
     bench.faults.fail_commits(&[crate::spool::fault::Fault::Write]);
     within(bench.spool.append(entry(&lane, 5))).await.unwrap_err();
     bench.append(&lane, [5]).await;

@@ -162,7 +162,7 @@ async fn problems_of_all_parts_are_reported_together() {
 async fn a_variable_that_is_not_utf8_is_refused_by_name() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
     let latin = OsStr::from_bytes(b"hunter2\xe9");
-    command.arg("check").env_clear().env("CONNECT_GROUP_ID", latin).env("FOREIGN", latin);
+    command.arg("check").env_clear().env("CONNECT_GROUP_ID", latin).env("FOREIGN", latin).env(latin, latin);
 
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
 

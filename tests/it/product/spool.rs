@@ -37,14 +37,14 @@ pub(crate) fn spooler() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let directory = PathBuf::from(std::env::var_os(DIRECTORY).unwrap());
     match std::env::var(SPOOLER).unwrap().as_str() {
-        "append" => runtime.block_on(append_for_ever(&directory)),
+        "append" => runtime.block_on(append_until_killed(&directory)),
         "fail" => runtime.block_on(append_to_a_failing_disk(&directory)),
         other => panic!("{other}?"),
     }
     ExitCode::SUCCESS
 }
 
-async fn append_for_ever(directory: &Path) {
+async fn append_until_killed(directory: &Path) {
     let spool = match Spool::open(options(directory)) {
         Ok(opened) => opened.spool,
         Err(Error::InUse { .. }) => {

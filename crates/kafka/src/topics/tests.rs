@@ -75,12 +75,6 @@ fn small_max_message_bytes_is_refused_with_the_fixing_command() {
 }
 
 #[test]
-fn matching_policy_is_accepted() {
-    assert_eq!(cleanup_mismatch("b", &spec("t", 1, Cleanup::Compact), "compact"), None);
-    assert_eq!(cleanup_mismatch("b", &spec("t", 1, Cleanup::Delete), "delete"), None);
-}
-
-#[test]
 fn new_topics_get_the_partition_count_of_existing_ones() {
     assert_eq!(agreed_partitions("b", &counts(&[("a", 6), ("b", 6)]), None).unwrap(), Some(6));
     assert_eq!(agreed_partitions("b", &counts(&[("a", 6)]), Some(6)).unwrap(), Some(6));

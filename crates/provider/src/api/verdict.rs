@@ -220,23 +220,6 @@ mod tests {
     }
 
     #[test]
-    fn only_408_and_5xx_may_have_acted() {
-        for (status, expected) in [
-            (200, Acted::Yes),
-            (204, Acted::Yes),
-            (302, Acted::No),
-            (401, Acted::No),
-            (422, Acted::No),
-            (429, Acted::No),
-            (408, Acted::Unknown),
-            (500, Acted::Unknown),
-            (503, Acted::Unknown),
-        ] {
-            assert_eq!(acted(status), expected, "{status}");
-        }
-    }
-
-    #[test]
     fn a_wait_is_found_in_any_wording_of_a_message() {
         for (message, seconds) in [
             ("Rate limit is exceeded. Try again in 17 seconds.", Some(17)),

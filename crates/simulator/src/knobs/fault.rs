@@ -50,7 +50,7 @@ pub struct Target {
 #[serde(rename_all = "camelCase")]
 #[strum(serialize_all = "camelCase")]
 pub enum Effect {
-    /// 429, with the seconds until the next request where `tells` puts them.
+    /// 429, with a hint when to retry.
     Throttle {
         /// Seconds until the next request.
         seconds: u32,

@@ -1,10 +1,10 @@
 use provider::HostPolicy;
 
 use super::*;
-use crate::config::tests::map;
+use crate::config::samples::{changed, properties};
 
 fn sound() -> BTreeMap<String, String> {
-    map(&[
+    properties(&[
         ("connector.class", "RecordSource"),
         ("topic.prefix", "acme"),
         ("provider.base.url", "http://localhost:9999"),
@@ -17,16 +17,9 @@ fn sound() -> BTreeMap<String, String> {
 
 /// The sound configuration with these changes; an empty value removes the key.
 fn parse(changes: &[(&str, &str)]) -> Result<(RecordSource, Vec<Warning>), Problems> {
-    let mut config = sound();
-    for (key, value) in changes {
-        match *value {
-            "" => config.remove(*key),
-            value => config.insert((*key).to_owned(), value.to_owned()),
-        };
-    }
     let hosts = HostPolicy::listing(&["localhost", "*.example.com"]);
     let providers = Providers::new([("SECRET".to_owned(), "hunter2".to_owned())]).with_hosts(hosts);
-    RecordSource::parse("records", &config, &providers)
+    RecordSource::parse("records", &changed(sound(), changes), &providers)
 }
 
 #[test]

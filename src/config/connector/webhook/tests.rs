@@ -2,12 +2,12 @@ use model::{InvoicingAction, InvoicingEntity};
 use provider::HostPolicy;
 
 use super::*;
-use crate::config::tests::map;
+use crate::config::samples::{changed, properties};
 
 const SECRET: &str = "hunter2-hunter2-hunter2-hunter2-hunter2";
 
 fn sound() -> BTreeMap<String, String> {
-    map(&[
+    properties(&[
         ("connector.class", "WebhookSource"),
         ("topic.prefix", "acme"),
         ("accounting.resources", "customers, accounts"),
@@ -26,13 +26,6 @@ fn sound() -> BTreeMap<String, String> {
 
 /// The sound configuration with these changes; an empty value removes the key.
 fn parse(changes: &[(&str, &str)]) -> Result<(WebhookSource, Vec<Warning>), Problems> {
-    let mut config = sound();
-    for (key, value) in changes {
-        match *value {
-            "" => config.remove(*key),
-            value => config.insert((*key).to_owned(), value.to_owned()),
-        };
-    }
     let environment = [
         ("SECRET", SECRET),
         ("SHORT", "hunter2"),
@@ -40,7 +33,7 @@ fn parse(changes: &[(&str, &str)]) -> Result<(WebhookSource, Vec<Warning>), Prob
         ("OTHER", "another-secret-of-at-least-32-bytes"),
     ];
     let providers = Providers::new(environment.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    WebhookSource::parse("webhooks", &config, &providers)
+    WebhookSource::parse("webhooks", &changed(sound(), changes), &providers)
 }
 
 #[test]
@@ -199,9 +192,7 @@ fn a_worker_decides_which_hosts_a_connector_may_name() {
     let hosts = HostPolicy::listing(&["api.example.com", "10.0.0.1:3128", "login.example.com:443"]);
     let providers = Providers::new([("SECRET".to_owned(), SECRET.to_owned())]).with_hosts(hosts);
     let parsed_with = |key: &str, value: &str| {
-        let mut config = sound();
-        config.insert(key.to_owned(), value.to_owned());
-        WebhookSource::parse("webhooks", &config, &providers).map(drop)
+        WebhookSource::parse("webhooks", &changed(sound(), &[(key, value)]), &providers).map(drop)
     };
 
     assert!(parsed_with("invoicing.egress.proxy", "http://10.0.0.1:3128").is_ok());

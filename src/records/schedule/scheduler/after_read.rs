@@ -53,7 +53,9 @@ impl Scheduler {
             record.doubt.gone_since = None;
         }
         // A path that answers with another record or with an unreadable one proves nothing about a later 404.
-        if is_found && !matches!(verdict, ReadVerdict::Again(Cause::Unreadable, _) | ReadVerdict::Unusable(..)) {
+        if is_found
+            && !matches!(verdict, ReadVerdict::Again(Cause::Unreadable, _) | ReadVerdict::Unusable(..))
+        {
             self.remember_path(subject);
         }
         if !matches!(

@@ -322,7 +322,7 @@ async fn open_gaps_for_missing(gaps: &GapFile, moved_aside: Vec<Missing>, unopen
         if !gaps.lost(missing.since, format!("a database of the spool was moved to {folder}")).await {
             continue;
         }
-        let marked = spawn_blocking(move || missing.told()).await;
+        let marked = spawn_blocking(move || missing.mark_recorded()).await;
         if let Err(error) = marked.unwrap_or_else(|error| Err(io::Error::other(error))) {
             tracing::warn!(folder, %error, "could not mark this database of the spool as reported; the next start reports it again");
         }

@@ -8,7 +8,7 @@ use provider::auth::{
     check::{self, TokenVerifier},
     identity::{self, OAuthCode, RefreshOutcome},
     keys,
-    login::{self, PendingLogin},
+    login::PendingLogin,
 };
 use simulator::{
     Simulator,
@@ -26,13 +26,11 @@ crate::tests! {
     plain pkce_is_used_only_if_configured;
     plain a_code_is_redeemed_once;
     plain an_identity_token_in_the_callback_does_no_harm;
-    plain reusing_a_rotated_token_ends_the_grant;
     plain a_refresh_token_that_stays_may_be_left_out;
     plain a_wrong_client_secret_is_not_a_lost_grant;
     plain a_refresh_during_an_outage_is_unknown_and_works_later;
     plain a_refresh_is_not_the_probe_of_a_failing_service;
     plain a_refresh_is_the_probe_if_there_is_no_other_request;
-    plain a_pasted_code_completes_a_login_without_redirect;
 }
 
 async fn a_login_returns_tokens_that_the_apis_accept() {
@@ -205,23 +203,6 @@ async fn an_identity_token_in_the_callback_does_no_harm() {
     login.finish(code).await.unwrap();
 }
 
-async fn reusing_a_rotated_token_ends_the_grant() {
-    let simulator = start(|_| {}).await;
-    let provider = provider(&simulator);
-    let entered = log_in(&provider, Area::Accounting).await;
-    let (identity, first) = (identity(&provider), entered.granted.refresh.unwrap());
-
-    let second = refreshed(&identity, &first).await;
-    let second = second.refresh.unwrap();
-    assert_ne!(second.reveal(), first.reveal());
-    let third = refreshed(&identity, &second).await.refresh.unwrap();
-    let reused = refresh(&identity, &first).await;
-
-    assert!(matches!(reused, RefreshOutcome::Refused(OAuthCode::InvalidGrant)), "{reused:?}");
-    let ended = refresh(&identity, &third).await;
-    assert!(matches!(ended, RefreshOutcome::Refused(OAuthCode::InvalidGrant)), "{ended:?}");
-}
-
 async fn a_refresh_token_that_stays_may_be_left_out() {
     let simulator = start(|_| {}).await;
     simulator.provider().turn(|knobs| {
@@ -277,21 +258,4 @@ async fn a_refresh_during_an_outage_is_unknown_and_works_later() {
     );
     // Here it had not, and the token is valid for another try.
     refreshed(&identity, &token).await;
-}
-
-async fn a_pasted_code_completes_a_login_without_redirect() {
-    let simulator = start(|_| {}).await;
-    let provider = provider(&simulator);
-    let login = PendingLogin::begin(&provider, Area::Accounting, login::OUT_OF_BAND, &clock()).unwrap();
-    let mut address = login.address().clone();
-    address.query_pairs_mut().append_pair("auto", "");
-    let page = reqwest::Client::builder().no_proxy().build().unwrap().get(address).send().await.unwrap();
-    let page = page.text().await.unwrap();
-    let issued = simulator.provider().identity.issued();
-    let code = &issued.iter().find(|issued| issued.kind == "code").unwrap().token;
-    assert!(page.contains(code.as_str()), "{page}");
-
-    let code = login.accept_pasted(&format!(" {code}\n")).unwrap();
-
-    login.finish(code).await.unwrap();
 }

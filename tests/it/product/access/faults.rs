@@ -11,7 +11,6 @@ use crate::product::simulator::{pass, start};
 crate::tests! {
     plain a_rotated_token_is_never_reported_as_not_sent;
     plain without_keys_no_token_is_trusted_and_none_is_dropped;
-    plain known_keys_survive_every_fault_of_the_service;
     plain the_clock_is_refreshed_before_a_token_is_rejected;
 }
 
@@ -107,26 +106,6 @@ async fn without_keys_no_token_is_trusted_and_none_is_dropped() {
                 (_, other) => panic!("{on:?} {effect:?}: {other:?}"),
             }
         }
-    }
-}
-
-async fn known_keys_survive_every_fault_of_the_service() {
-    let simulator = start(|_| {}).await;
-    let provider = provider(&simulator);
-    let access = log_in(&provider, Area::Accounting).await.granted.access;
-    let (_, check) = checked(&provider);
-    check.access(&access).await.unwrap();
-
-    for effect in effects() {
-        let faults = [Endpoint::Discovery, Endpoint::Keys].map(|on| IdentityFault {
-            on,
-            effect: effect.clone(),
-            times: None,
-            after_work: false,
-        });
-        simulator.provider().turn(|knobs| knobs.identity.faults = faults.to_vec());
-
-        check.access(&access).await.unwrap_or_else(|error| panic!("{effect:?}: {error}"));
     }
 }
 

@@ -1,6 +1,5 @@
 //! Logins, refreshes and token verification against the simulated provider, over real sockets.
 
-mod bad_input;
 mod exchange;
 mod faults;
 mod token;
@@ -26,7 +25,7 @@ use url::Url;
 use crate::support::{allowed_hosts, harness::Test};
 
 pub(crate) fn tests() -> Vec<Test> {
-    let parts = [bad_input::tests(), exchange::tests(), faults::tests(), token::tests()];
+    let parts = [exchange::tests(), faults::tests(), token::tests()];
     parts.into_iter().flatten().collect()
 }
 

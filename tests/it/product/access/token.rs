@@ -1,7 +1,5 @@
 //! Verification of the provider's tokens, with the provider's own keys.
 
-use std::collections::BTreeSet;
-
 use base::secret::Secret;
 use provider::auth::{
     Area,
@@ -12,14 +10,11 @@ use provider::auth::{
 use simulator::Simulator;
 
 use super::{checked, log_in, provider, refreshed};
-use crate::product::simulator::{
-    ACCOUNTING_SCOPES, PAYROLL_SCOPES, pass, start,
-    tokens::{ACCOUNTING_ONLY, COMMON, PAYROLL_ONLY},
-};
+use crate::product::simulator::{ACCOUNTING_SCOPES, pass, start};
 
 crate::tests! {
-    plain every_claim_of_the_documents_table_is_there;
     plain a_token_expires_by_the_providers_clock;
+    plain a_clock_that_is_off_by_a_day_makes_no_difference;
     plain issuer_and_audience_are_configurable;
     plain a_rotated_key_is_found_without_a_restart;
     plain a_withdrawn_key_is_not_trusted_by_new_verifiers;
@@ -37,19 +32,6 @@ fn rule(checked: Result<Claims, Error>) -> TokenRule {
         Err(Error::Rule(rule)) => rule,
         other => panic!("{other:?}"),
     }
-}
-
-async fn every_claim_of_the_documents_table_is_there() {
-    let simulator = start(|_| {}).await;
-    let (_, check) = checked(&provider(&simulator));
-
-    let accounting = check.access(&issued(&simulator, &ACCOUNTING_SCOPES)).await.unwrap();
-    let payroll = check.access(&issued(&simulator, &PAYROLL_SCOPES)).await.unwrap();
-
-    let names = |claims: &Claims| claims.all.keys().cloned().collect::<BTreeSet<_>>();
-    let of = |own: &[&str]| COMMON.iter().chain(own).map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
-    assert_eq!((names(&accounting), names(&payroll)), (of(&ACCOUNTING_ONLY), of(&PAYROLL_ONLY)));
-    assert_eq!((accounting.scopes.len(), payroll.scopes.len()), (6, 4));
 }
 
 async fn a_token_expires_by_the_providers_clock() {
@@ -71,6 +53,24 @@ async fn a_token_expires_by_the_providers_clock() {
 
     assert!(matches!(rule(check.access(&access).await), TokenRule::Expired { seconds: 360..=400 }));
     check.access(&second.access).await.unwrap();
+}
+
+async fn a_clock_that_is_off_by_a_day_makes_no_difference() {
+    for days in [-1, 1] {
+        let simulator = start(|settings| settings.frozen_at = None).await;
+        pass(&simulator, days * 86_400);
+        let provider = provider(&simulator);
+
+        let entered = log_in(&provider, Area::Accounting).await;
+        let (identity, check) = checked(&provider);
+        let granted = refreshed(&identity, &entered.granted.refresh.unwrap()).await;
+        let claims = check.access(&granted.access).await.unwrap();
+
+        let left = claims.ends_ms - identity.clock().now_ms();
+        assert!((3_500_000..=3_700_000).contains(&left), "{days} days off: ends in {left} ms");
+        let difference = granted.access_expires_ms.unwrap() - claims.ends_ms;
+        assert!(difference.abs() < 30_000, "{days} days off: {difference} ms apart");
+    }
 }
 
 async fn issuer_and_audience_are_configurable() {

@@ -100,7 +100,7 @@ async fn connectors_with_the_same_key_share_a_budget() {
     let error = other.hooks(&brief()).await.unwrap_err();
 
     assert_eq!(sent, 1, "the login took the one turn that there was");
-    assert_eq!(simulator.provider().gateway.request_count(), sent, "another client has a budget of its own");
+    assert_eq!(simulator.provider().gateway.request_count(), sent, "another client has a separate budget");
     assert!(error.status.is_none(), "{error:?}");
 }
 

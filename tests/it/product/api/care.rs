@@ -232,7 +232,7 @@ async fn a_connect_timeout_names_its_limit() {
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(0).unwrap();
     let address = listener.local_addr().unwrap();
-    // Nobody accepts these connections, so the backlog is full.
+    // These connections are never accepted, so the backlog fills up.
     let mut waiting = Vec::new();
     while let Ok(stream) = timeout(Duration::from_millis(500), TcpStream::connect(address)).await {
         waiting.push(stream.unwrap());

@@ -134,26 +134,26 @@ async fn a_named_wait_is_waited_out_or_reported() {
     let simulator = start(|_| {}).await;
     let tokens = Granted::accounting(&simulator);
     let soon = || CallOptions::within(Priority::Webhook, Duration::from_secs(10));
-    for tells in [RetryHint::Both, RetryHint::RetryAfter, RetryHint::Message] {
-        simulator.provider().set_faults(vec![rule(Effect::Throttle { seconds: 17, tells })]);
+    for hint in [RetryHint::Both, RetryHint::RetryAfter, RetryHint::Message] {
+        simulator.provider().set_faults(vec![rule(Effect::Throttle { seconds: 17, tells: hint })]);
         let error = call(&simulator, Arc::clone(&tokens) as _, &soon()).await.unwrap_err();
 
-        assert!(matches!(error.cause, Cause::Throttled { .. }), "{tells:?}: {error:?}");
-        assert!(about(error.retry(), 17), "{tells:?}: {error:?}");
-        assert_eq!((error.status, error.acted), (Some(429), Acted::No), "{tells:?}");
+        assert!(matches!(error.cause, Cause::Throttled { .. }), "{hint:?}: {error:?}");
+        assert!(about(error.retry(), 17), "{hint:?}: {error:?}");
+        assert_eq!((error.status, error.acted), (Some(429), Acted::No), "{hint:?}");
     }
     simulator.provider().set_faults(vec![rule(Effect::Quota { seconds: 7_200 })]);
     let error = call(&simulator, Arc::clone(&tokens) as _, &soon()).await.unwrap_err();
     assert!(matches!(error.cause, Cause::Quota { .. }), "{error:?}");
     assert!(about(error.retry(), 3_600), "an hour at most: {error:?}");
 
-    for tells in [RetryHint::Both, RetryHint::Nothing] {
-        let twice = Fault { times: Some(2), ..rule(Effect::Throttle { seconds: 1, tells }) };
+    for hint in [RetryHint::Both, RetryHint::Nothing] {
+        let twice = Fault { times: Some(2), ..rule(Effect::Throttle { seconds: 1, tells: hint }) };
         simulator.provider().set_faults(vec![twice]);
         let before = simulator.provider().gateway.request_count();
 
-        assert_eq!(call(&simulator, Arc::clone(&tokens) as _, &patient()).await.unwrap(), 3, "{tells:?}");
-        assert_eq!(simulator.provider().gateway.request_count() - before, 3, "{tells:?}");
+        assert_eq!(call(&simulator, Arc::clone(&tokens) as _, &patient()).await.unwrap(), 3, "{hint:?}");
+        assert_eq!(simulator.provider().gateway.request_count() - before, 3, "{hint:?}");
     }
 }
 
@@ -213,8 +213,8 @@ async fn a_token_without_the_scope_or_company_is_forbidden() {
     assert!(scope.excerpt.as_deref().unwrap().contains("lacks the scope"), "{scope}");
 
     let accounting = client(&simulator).accounting(Granted::accounting(&simulator));
-    let nobody = CompanyId::new("nobody's").unwrap();
-    let company = accounting.customers(&nobody, page(1, 10), &patient()).await.unwrap_err();
+    let unknown = CompanyId::new("unknown").unwrap();
+    let company = accounting.customers(&unknown, page(1, 10), &patient()).await.unwrap_err();
 
     assert!(matches!(company.cause, Cause::Forbidden { by: AnsweredBy::Api }), "{company:?}");
     assert_eq!(company.retry(), Retry::Never);

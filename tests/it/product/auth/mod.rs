@@ -30,7 +30,7 @@ const ENCRYPTION_KEY: &str = "an-encryption-key-of-more-than-32-characters";
 /// The simulator's client secret.
 const CLIENT_SECRET: &str = "simulated-secret";
 
-/// A provider, a connector for it, and worker properties with topics of their own.
+/// A provider, a connector for it, and worker properties with separate topics.
 struct Scene {
     simulator: Simulator,
     directory: PathBuf,

@@ -141,7 +141,7 @@ async fn act(broker: &mut Broker, seed: u64, cycles: u32) -> Result<()> {
             }
         }
         changes += load.stop();
-        // A delivery of a delete would be lost for ever with its subscription, since no later change replaces it.
+        // Deliver first what the subscriptions owe: no later change would replace a lost delete.
         scene.until_delivered().await.map_err(failed)?;
         // Only updates are lost, which a later one replaces; the loss of a delete could not be noticed.
         scene.provider().turn(|knobs| knobs.delivery.lose = 0.2);

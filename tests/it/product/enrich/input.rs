@@ -62,7 +62,7 @@ async fn unusable_events_are_dead_letters_and_block_no_other(shared: &'static Sh
         ("too long", with(&[&whole[..], b"and more"].concat())),
         (
             "foreign",
-            updated("nobody:1:CM:0", &json!({ "CorrelationId": id, "SequenceVersion": "5" }).to_string()),
+            updated("unknown:1:CM:0", &json!({ "CorrelationId": id, "SequenceVersion": "5" }).to_string()),
         ),
     ];
     let mut spots: BTreeSet<EventPosition> = BTreeSet::new();
@@ -163,7 +163,7 @@ fn event(
 ) -> EncodedRecord {
     let body: Value = json!({
         "WebhookId": "w", "OutgoingId": "o", "TenantId": "tenant-1",
-        "ExtraPartitionInformation": { "PartitionClientId": company, "UserName": "somebody" },
+        "ExtraPartitionInformation": { "PartitionClientId": company, "UserName": "a user" },
         "EventType": { "AppName": "Svc", "Domain": "ACC", "EventType": kind },
         "Timestamp": 638_505_760_891_234_567_i64,
         "JsonData": data,

@@ -146,6 +146,14 @@ impl GrantCluster {
         held.write(Instant::now() + LIMIT, log_in).await.unwrap().unwrap()
     }
 
+    /// A worker that has a token of the first login, and what writes to the topic.
+    pub(super) async fn logged_in(&self) -> (GrantWorker, GrantStore, Access) {
+        let (worker, ledger) = (self.worker("one:1").await, self.ledger(KEY).await);
+        self.log_in(&ledger, 1).await;
+        let first = worker.serial(1).await;
+        (worker, ledger, first)
+    }
+
     pub(super) async fn worker(&self, id: &str) -> GrantWorker {
         self.worker_with(&self.config(KEY, None, id), id).await
     }
@@ -190,15 +198,7 @@ impl GrantWorker {
 
     /// Waits until a token of at least this serial is given out, whatever errors come before.
     pub(super) async fn serial(&self, serial: u64) -> Access {
-        let began = Instant::now().into_std();
-        loop {
-            let token = self.tokens.token(Instant::now() + 2 * LIMIT).await;
-            match token {
-                Ok(token) if token.serial >= serial => return token,
-                other => assert!(lost::fair(began) < 2 * LIMIT, "still {other:?}"),
-            }
-            tokio::time::sleep(STEP).await;
-        }
+        serial_of(&*self.tokens, serial).await
     }
 
     /// Waits until no token is given out; the reason.
@@ -229,7 +229,21 @@ impl GrantWorker {
     }
 }
 
-fn connector() -> Properties {
+/// Waits until these give out a token of at least this serial, whatever errors come before.
+pub(super) async fn serial_of(tokens: &dyn Tokens, serial: u64) -> Access {
+    let began = Instant::now().into_std();
+    loop {
+        let token = tokens.token(Instant::now() + 2 * LIMIT).await;
+        match token {
+            Ok(token) if token.serial >= serial => return token,
+            other => assert!(lost::fair(began) < 2 * LIMIT, "still {other:?}"),
+        }
+        tokio::time::sleep(STEP).await;
+    }
+}
+
+/// A `RecordSource` whose provider is never asked.
+pub(crate) fn connector() -> Properties {
     let pairs = [
         ("name", "books"),
         ("connector.class", "RecordSource"),

@@ -4,7 +4,7 @@
 //! binary against the simulated provider; [`verdict`] judges them by the tokens that the provider was shown and the grants in the
 //! topic.
 
-mod cluster;
+pub(super) mod cluster;
 mod failed;
 mod failpoints;
 mod hidden;

@@ -8,7 +8,7 @@ use kafka::{ShardProducers, TransactionOptions};
 use provider::{
     auth::grant::{Grant, GrantState, IssuedTokens, RefreshCause, RefreshIntent, RefreshOrigin},
     auth::seal::Keyring,
-    auth::{Access, Area, Error, Tokens},
+    auth::{Area, Error},
 };
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tributary::logins::{GrantFiles, PendingAnswer, store::GrantStore};
 
-use super::cluster::{GrantCluster, GrantWorker, KEY, LIMIT, OTHER_KEY, provider, provider_with};
+use super::cluster::{GrantCluster, GrantWorker, KEY, LIMIT, OTHER_KEY, provider, provider_with, serial_of};
 use super::issuer::RefreshEffect;
 use crate::support::gate::gate;
 use crate::support::lost::timeout;
@@ -43,7 +43,7 @@ const HIDDEN: Duration = Duration::from_secs(8);
 
 async fn a_stop_during_a_refresh_waits_for_the_answer(shared: &'static Shared) {
     let cluster = GrantCluster::create(shared.bootstrap(), "grants-stop", HOUR).await;
-    let (worker, ledger) = refreshing(&cluster).await;
+    let (worker, ledger) = refreshing(&cluster, RefreshEffect::Wait).await;
 
     worker.cancel.cancel();
     let at_rest = worker.grants.clone();
@@ -58,12 +58,10 @@ async fn a_stop_during_a_refresh_waits_for_the_answer(shared: &'static Shared) {
 
 async fn a_fault_of_one_grant_does_not_lose_the_answer_for_another(shared: &'static Shared) {
     let cluster = GrantCluster::create(shared.bootstrap(), "grants-fault", HOUR).await;
-    let (worker, ledger) = (cluster.worker("one:1").await, cluster.ledger(KEY).await);
-    cluster.log_in(&ledger, 1).await;
+    let (worker, ledger, first) = cluster.logged_in().await;
     cluster.log_in_for(&ledger, 1_000, Area::Payroll).await;
-    let first = worker.serial(1).await;
     let payroll = worker.grants.tokens(&provider(), Area::Payroll, "books");
-    let paid = first_token(&*payroll).await;
+    let paid = serial_of(&*payroll, 1).await;
     cluster.issuer.next(RefreshEffect::Wait);
     worker.tokens.instead_of(&first, Instant::now()).await.unwrap_err();
     timeout(LIMIT, cluster.issuer.has_seen(1)).await.unwrap();
@@ -97,9 +95,7 @@ async fn two_grants_of_one_client_share_one_identity_client(shared: &'static Sha
 
 async fn a_connector_of_another_client_gets_no_token_of_this_one(shared: &'static Shared) {
     let cluster = GrantCluster::create(shared.bootstrap(), "grants-other", HOUR).await;
-    let worker = cluster.worker("one:1").await;
-    cluster.log_in(&cluster.ledger(KEY).await, 1).await;
-    let first = worker.serial(1).await;
+    let (worker, _, first) = cluster.logged_in().await;
 
     let staging = provider_with(&[("oauth.client.id", "staging")]);
     let tokens = worker.grants.tokens(&staging, Area::Accounting, "staging");
@@ -146,9 +142,7 @@ async fn an_answer_that_cannot_be_written_here_keeps_no_other_waiting(shared: &'
 
 async fn a_token_stays_in_use_while_settings_change_without_keys(shared: &'static Shared) {
     let cluster = GrantCluster::create(shared.bootstrap(), "grants-edit", HOUR).await;
-    let worker = cluster.worker("one:1").await;
-    cluster.log_in(&cluster.ledger(KEY).await, 1).await;
-    worker.serial(1).await;
+    let (worker, ..) = cluster.logged_in().await;
 
     cluster.issuer.take_keys_away();
     cluster.edit("provider.connect.timeout.ms", "4000").await;
@@ -161,9 +155,7 @@ async fn a_token_stays_in_use_while_settings_change_without_keys(shared: &'stati
 
 async fn a_login_over_an_unreadable_record_is_used_at_once(shared: &'static Shared) {
     let cluster = GrantCluster::create(shared.bootstrap(), "grants-overwrite", HOUR).await;
-    let (worker, ledger) = (cluster.worker("one:1").await, cluster.ledger(KEY).await);
-    cluster.log_in(&ledger, 1).await;
-    let first = worker.serial(1).await;
+    let (worker, ledger, first) = cluster.logged_in().await;
     // The login over this record cannot read its serial.
     cluster.log_in(&cluster.ledger(OTHER_KEY).await, 10).await;
     assert!(matches!(worker.refusal().await, Error::Unreadable { .. }));
@@ -185,9 +177,7 @@ async fn a_disk_that_does_not_answer_holds_up_no_token(shared: &'static Shared) 
         let one = Builder::new_multi_thread().worker_threads(2).max_blocking_threads(1).enable_all().build();
         one.unwrap().block_on(async move {
             let cluster = GrantCluster::create(shared.bootstrap(), "grants-disk", HOUR).await;
-            let worker = cluster.worker("one:1").await;
-            cluster.log_in(&cluster.ledger(KEY).await, 1).await;
-            let first = worker.serial(1).await;
+            let (worker, _, first) = cluster.logged_in().await;
             let ((hang, hung), (release, held)) = (oneshot::channel(), mpsc::channel::<()>());
             let disk = spawn_blocking(move || {
                 hang.send(()).unwrap();
@@ -209,7 +199,7 @@ async fn a_disk_that_does_not_answer_holds_up_no_token(shared: &'static Shared) 
 
 async fn a_rival_between_answer_and_commit_costs_nothing(shared: &'static Shared) {
     let cluster = GrantCluster::create(shared.bootstrap(), "grants-rival", HOUR).await;
-    let (worker, ledger) = refreshing(&cluster).await;
+    let (worker, ledger) = refreshing(&cluster, RefreshEffect::Wait).await;
 
     // Takes the transactional id, so that the broker refuses the worker's next write.
     let mut rival = ledger.writer("accounting", Arc::new(|| true));
@@ -252,7 +242,7 @@ async fn a_commit_is_reported_while_an_open_transaction_hides_it(shared: &'stati
 async fn an_answer_is_written_once_kafka_is_back() -> support::Result<()> {
     let broker = breakable::take().await?;
     let cluster = GrantCluster::create(&broker.bootstrap(), "grants-away", HOUR).await;
-    let (worker, _ledger) = refreshing(&cluster).await;
+    let (worker, _ledger) = refreshing(&cluster, RefreshEffect::Wait).await;
 
     broker.proxy()?.cut();
     cluster.issuer.answer();
@@ -276,27 +266,13 @@ async fn an_answer_is_written_once_kafka_is_back() -> support::Result<()> {
     Ok(())
 }
 
-/// Logs in and starts a refresh whose answer waits; the worker, and what writes to the topic.
-async fn refreshing(cluster: &GrantCluster) -> (GrantWorker, GrantStore) {
-    let (worker, ledger) = (cluster.worker("one:1").await, cluster.ledger(KEY).await);
-    cluster.log_in(&ledger, 1).await;
-    let first = worker.serial(1).await;
-    cluster.issuer.next(RefreshEffect::Wait);
+/// Logs in and starts a refresh with this effect; the worker, and what writes to the topic.
+pub(super) async fn refreshing(cluster: &GrantCluster, effect: RefreshEffect) -> (GrantWorker, GrantStore) {
+    let (worker, ledger, first) = cluster.logged_in().await;
+    cluster.issuer.next(effect);
     worker.tokens.instead_of(&first, Instant::now()).await.unwrap_err();
     timeout(LIMIT, cluster.issuer.has_seen(1)).await.unwrap();
     (worker, ledger)
-}
-
-/// Waits until a token is given out, whatever errors come before.
-async fn first_token(tokens: &dyn Tokens) -> Access {
-    let end = Instant::now() + LIMIT;
-    loop {
-        match tokens.token(end).await {
-            Ok(access) => return access,
-            Err(error) => assert!(Instant::now() < end, "{error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// Waits until a grant has this serial in the topic.
@@ -311,7 +287,7 @@ async fn stands(ledger: &GrantStore, name: &str, serial: u64) {
 }
 
 /// Leaves a refresh open, as a crashed worker does.
-async fn open_intent(ledger: &GrantStore, name: &str) -> Grant {
+pub(super) async fn open_intent(ledger: &GrantStore, name: &str) -> Grant {
     let intent = RefreshIntent {
         id: format!("open-{name}"),
         cause: RefreshCause::Due,
@@ -324,14 +300,14 @@ async fn open_intent(ledger: &GrantStore, name: &str) -> Grant {
     held.write(Instant::now() + LIMIT, begin).await.unwrap().unwrap()
 }
 
-fn files(cluster: &GrantCluster, worker: &str) -> GrantFiles {
+pub(super) fn files(cluster: &GrantCluster, worker: &str) -> GrantFiles {
     GrantFiles::new(
         &cluster.state_dir(worker),
         Arc::new(Keyring::new(&KEY.into(), None, &cluster.prefix).unwrap()),
     )
 }
 
-fn pending(cluster: &GrantCluster, grant: &Grant, number: u32) -> PendingAnswer {
+pub(super) fn pending(cluster: &GrantCluster, grant: &Grant, number: u32) -> PendingAnswer {
     let issued =
         IssuedTokens { refresh: Some(format!("refresh-{number}").into()), ..cluster.issuer.log_in(number) };
     PendingAnswer { name: grant.name.clone(), base: grant.base(grant.intent().unwrap()), issued }

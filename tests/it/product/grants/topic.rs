@@ -8,14 +8,14 @@ use kafka::{Producer, ProducerOptions};
 use model::EncodedRecord;
 use provider::{
     auth::Error,
-    auth::grant::{Grant, GrantState, IssuedTokens, RefreshCause, RefreshIntent, RefreshOrigin},
-    auth::seal::Keyring,
+    auth::grant::{Grant, GrantState},
 };
 use tokio::time::Instant;
-use tributary::logins::{GrantFiles, PendingAnswer, table::TopicOwners};
+use tributary::logins::table::TopicOwners;
 
 use super::cluster::{GrantCluster, KEY, LIMIT, OTHER_KEY};
 use super::issuer::RefreshEffect;
+use super::schedules::{files, open_intent, pending, refreshing};
 use crate::support::Shared;
 use crate::support::lost::timeout;
 use crate::support::topics::content_of;
@@ -80,9 +80,7 @@ async fn a_grant_is_refreshed_early_and_no_token_is_presented_twice(shared: &'st
 
 async fn an_unheard_answer_is_retried_once_then_the_grant_is_lost(shared: &'static Shared) {
     let cluster = GrantCluster::create(shared.bootstrap(), "grants-lost", HOUR).await;
-    let (worker, ledger) = (cluster.worker("one:1").await, cluster.ledger(KEY).await);
-    cluster.log_in(&ledger, 1).await;
-    let first = worker.serial(1).await;
+    let (worker, ledger, first) = cluster.logged_in().await;
     cluster.issuer.next(RefreshEffect::LoseAnswer);
 
     worker.tokens.instead_of(&first, Instant::now()).await.unwrap_err();
@@ -120,12 +118,7 @@ async fn a_watch_after_a_login_reports_no_earlier_problem(shared: &'static Share
 
 async fn a_successor_ends_the_refresh_its_predecessor_left_open(shared: &'static Shared) {
     let cluster = GrantCluster::create(shared.bootstrap(), "grants-successor", HOUR).await;
-    let (worker, ledger) = (cluster.worker("one:1").await, cluster.ledger(KEY).await);
-    cluster.log_in(&ledger, 1).await;
-    let first = worker.serial(1).await;
-    cluster.issuer.next(RefreshEffect::Hang);
-    worker.tokens.instead_of(&first, Instant::now()).await.unwrap_err();
-    timeout(LIMIT, cluster.issuer.has_seen(1)).await.unwrap();
+    let (worker, _ledger) = refreshing(&cluster, RefreshEffect::Hang).await;
 
     worker.kill().await;
     let begun = Instant::now();
@@ -144,9 +137,7 @@ async fn a_successor_ends_the_refresh_its_predecessor_left_open(shared: &'static
 
 async fn an_unsent_refresh_is_repeated_and_a_refused_client_reported(shared: &'static Shared) {
     let cluster = GrantCluster::create(shared.bootstrap(), "grants-unsent", HOUR).await;
-    let worker = cluster.worker("one:1").await;
-    cluster.log_in(&cluster.ledger(KEY).await, 1).await;
-    let first = worker.serial(1).await;
+    let (worker, _, first) = cluster.logged_in().await;
     cluster.issuer.next(RefreshEffect::NotSent);
     cluster.issuer.next(RefreshEffect::Refuse("invalid_client"));
 
@@ -163,15 +154,9 @@ async fn an_answer_on_the_disk_of_a_dead_process_is_salvaged(shared: &'static Sh
     let cluster = GrantCluster::create(shared.bootstrap(), "grants-salvage", HOUR).await;
     let ledger = cluster.ledger(KEY).await;
     cluster.log_in(&ledger, 1).await;
-    let mut held = ledger.writer("accounting", Arc::new(|| true));
-    let begin = |grant: Option<&Grant>| grant?.begin(1, intent()).ok();
-    let begun = held.write(Instant::now() + LIMIT, begin).await.unwrap().unwrap();
-    let issued = IssuedTokens { refresh: Some("refresh-2".into()), ..cluster.issuer.log_in(2) };
-    let base = begun.base(begun.intent().unwrap());
-    let keys = Arc::new(Keyring::new(&KEY.into(), None, &cluster.prefix).unwrap());
-    let files = GrantFiles::new(&cluster.state_dir("one"), keys);
-    files.pend(&PendingAnswer { name: "accounting".into(), base, issued }).await.unwrap();
-    drop(held);
+    let open = open_intent(&ledger, "accounting").await;
+    let files = files(&cluster, "one");
+    files.pend(&pending(&cluster, &open, 2)).await.unwrap();
 
     let worker = cluster.worker("one").await;
     let given = worker.serial(2).await;
@@ -227,7 +212,10 @@ async fn workers_of_another_group_refresh_nothing(shared: &'static Shared) {
     timeout(2 * LIMIT, own.issuer.has_seen(2)).await.unwrap();
 
     assert!(matches!(&refusal, Error::Foreign { group } if group == "theirs"), "{refusal}");
-    assert!(cluster.issuer.presented().is_empty(), "a worker of its own group has refreshed twice meanwhile");
+    assert!(
+        cluster.issuer.presented().is_empty(),
+        "a worker of the other group has refreshed twice meanwhile"
+    );
     let ours = cluster.owners();
     assert_eq!(ledger.claim(&ours, false, LIMIT).await.unwrap(), theirs);
     assert_eq!(ledger.claim(&ours, true, LIMIT).await.unwrap(), ours);
@@ -261,9 +249,7 @@ async fn logins_at_the_same_moment_get_a_serial_each(shared: &'static Shared) {
 
 async fn an_old_record_written_again_brings_no_login_back(shared: &'static Shared) {
     let cluster = GrantCluster::create(shared.bootstrap(), "grants-replay", HOUR).await;
-    let (worker, ledger) = (cluster.worker("one:1").await, cluster.ledger(KEY).await);
-    cluster.log_in(&ledger, 1).await;
-    worker.serial(1).await;
+    let (worker, ledger, _) = cluster.logged_in().await;
     let (kafka, topic) =
         (cluster.config(KEY, None, "replay").kafka.clone(), ledger.table().topic().to_string());
     let old = content_of(&kafka, &topic, 1)
@@ -300,14 +286,4 @@ async fn an_old_record_written_again_brings_no_login_back(shared: &'static Share
     assert_eq!(cluster.log_in(&later, 20).await.serial, 2);
     assert_eq!(worker.serial(2).await.header.reveal(), "Bearer access-20");
     worker.stop().await;
-}
-
-fn intent() -> RefreshIntent {
-    RefreshIntent {
-        id: "left open".into(),
-        cause: RefreshCause::Due,
-        origin: RefreshOrigin { worker: "one".into(), begun_ms: 0 },
-        window_ms: 5_000,
-        withdrawn: false,
-    }
 }

@@ -117,6 +117,8 @@ async fn members_resume_by_themselves_after_a_broker_outage() -> Result<()> {
     let killed = Instant::now();
     until("the leases end", LIMIT, || (holding() == 0).then_some(())).await;
     let ended = lost::promised(killed);
+    let names_cause = || a.outage().filter(|outage| outage.reason.is_some());
+    until("it says why", LIMIT, names_cause).await;
     broker.restart().await?;
     let back = Instant::now();
 

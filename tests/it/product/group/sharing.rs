@@ -109,6 +109,8 @@ async fn the_assigned_topic_is_never_read_and_the_group_has_no_lag(shared: &'sta
 
     let mut records = Claims::new();
     let each = |record: ConsumerRecord| {
+        assert_eq!(record.key.as_deref(), Some(record.partition.to_string().as_bytes()));
+        assert_eq!(record.value.as_deref(), Some(&br#"{"worker":"a"}"#[..]));
         records.insert(record.partition, record.offset);
     };
     let all: Vec<i32> = (0..PARTITIONS).collect();

@@ -13,13 +13,14 @@ use tributary::{
 
 use super::cluster::WorkerGroup;
 use super::worker::LocalWorker;
+use crate::product::grants::cluster::connector;
 use crate::support::Shared;
 use crate::support::topics::content_of;
 
 crate::tests! {
     real a_permanent_failure_shows_reason_and_remedy_and_waits;
     real a_transient_failure_restarts_the_task_and_loses_no_number;
-    real a_panic_fails_only_its_task_and_for_good_only_after_a_few;
+    real repeated_panics_fail_only_their_task;
     real an_unusable_configuration_fails_the_connector_not_its_tasks;
     real a_task_without_a_readable_grant_reports_the_remedy;
     real no_status_ever_shows_a_secret;
@@ -78,7 +79,7 @@ async fn a_transient_failure_restarts_the_task_and_loses_no_number(shared: &'sta
     cluster.check_numbers("flaky").await;
 }
 
-async fn a_panic_fails_only_its_task_and_for_good_only_after_a_few(shared: &'static Shared) {
+async fn repeated_panics_fail_only_their_task(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "failing-panic").await;
     cluster.create_connector("healthy", &[]).await;
     cluster.until_counted("healthy", 0, 1).await;
@@ -113,18 +114,8 @@ async fn an_unusable_configuration_fails_the_connector_not_its_tasks(shared: &'s
 
 async fn a_task_without_a_readable_grant_reports_the_remedy(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "failing-class").await;
-    let secret = "0123456789abcdef";
-    let config = [
-        ("name", "records"),
-        ("connector.class", "RecordSource"),
-        ("topic.prefix", "acme"),
-        ("provider.base.url", "https://api.example.com"),
-        ("provider.auth.url", "https://login.example.com"),
-        ("provider.subscription.key", secret),
-        ("oauth.client.id", "client"),
-        ("oauth.client.secret", secret),
-    ];
-    let config = config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let mut config = connector();
+    config.insert("name".to_owned(), "records".to_owned());
 
     cluster.write(vec![configs::connector("records", Some(&config))]).await;
 

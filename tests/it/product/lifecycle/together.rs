@@ -20,6 +20,8 @@ crate::tests! {
 const TASKS: u32 = 6;
 /// The session, and the time to rebalance and start the tasks.
 const TAKEOVER: Duration = Duration::from_secs(6 + 5);
+/// Less than a session, which only the tasks of a crashed worker wait for.
+const AT_ONCE: Duration = Duration::from_secs(6);
 /// Attempts: a busy machine may slow one of them down; a real fault slows each.
 const ROUNDS: usize = 2;
 
@@ -65,69 +67,50 @@ async fn until_each_runs_once(names: &[&str], workers: &[WorkerProcess]) -> Resu
 }
 
 async fn tasks_spread_over_workers_and_move_at_once_when_one_leaves(shared: &'static Shared) -> Result<()> {
-    let cluster = WorkerGroup::create(shared.bootstrap(), "together-leave").await;
-    let mut leaving = WorkerProcess::start(&cluster, "one:1").await?;
-    let staying = WorkerProcess::start(&cluster, "two:2").await?;
+    move_tasks(shared, "together-leave", false, AT_ONCE).await
+}
+
+async fn tasks_of_a_killed_worker_run_elsewhere_within_its_session(shared: &'static Shared) -> Result<()> {
+    move_tasks(shared, "together-kill", true, TAKEOVER).await
+}
+
+/// Kills or stops one of two workers, whose tasks have to run elsewhere within this time.
+async fn move_tasks(shared: &Shared, name: &str, is_killed: bool, limit: Duration) -> Result<()> {
+    let cluster = WorkerGroup::create(shared.bootstrap(), name).await;
+    let mut victim = WorkerProcess::start(&cluster, "one:1").await?;
+    let other = WorkerProcess::start(&cluster, "two:2").await?;
     cluster.create_connector("spread", &[("tasks.max", "6")]).await;
-    let mut tries = Tries::of("tasks of a worker that left run elsewhere at once");
+    let ended = if is_killed { "was killed" } else { "left" };
+    let mut tries = Tries::of(format!("tasks of a worker that {ended} run elsewhere in time"));
     let mut moved = Vec::new();
     loop {
-        cluster.until("both have some", spread_over("spread", &[&leaving, &staying])).await;
-        cluster.until_counted("spread", 0, 5).await;
+        cluster.until("both have some", spread_over("spread", &[&victim, &other])).await;
+        for task in 0..TASKS {
+            cluster.until_counted("spread", task, 5).await;
+        }
 
         let begun = Instant::now();
-        leaving.stop().await?;
-        cluster.until("the other has all", run_on(&["spread"], &[&staying])).await;
+        if is_killed {
+            victim.kill();
+        } else {
+            victim.stop().await?;
+        }
+        cluster.until("the other has all", run_on(&["spread"], &[&other])).await;
         let took = begun.elapsed();
 
-        println!("after a worker left, its tasks ran elsewhere in {} ms", took.as_millis());
+        println!("after a worker {ended}, its tasks ran elsewhere in {} ms", took.as_millis());
         moved.push(took);
         for task in 0..TASKS {
             cluster.until_counted("spread", task, 5).await;
         }
-        if tries.held(took < Duration::from_secs(6)) {
-            break;
-        }
-        assert!(moved.len() < ROUNDS, "{moved:?} is no better than a crash");
-        leaving = WorkerProcess::start(&cluster, "three:3").await?;
-    }
-    staying.stop().await?;
-    assert_eq!(cluster.check_numbers("spread").await.len(), TASKS as usize);
-    Ok(())
-}
-
-async fn tasks_of_a_killed_worker_run_elsewhere_within_its_session(shared: &'static Shared) -> Result<()> {
-    let cluster = WorkerGroup::create(shared.bootstrap(), "together-kill").await;
-    let mut victim = WorkerProcess::start(&cluster, "one:1").await?;
-    let other = WorkerProcess::start(&cluster, "two:2").await?;
-    cluster.create_connector("killed", &[("tasks.max", "6")]).await;
-    let mut tries = Tries::of("tasks of a killed worker run elsewhere within its session");
-    let mut moved = Vec::new();
-    loop {
-        cluster.until("all run", run_on(&["killed"], &[&victim, &other])).await;
-        cluster.until("both have some", spread_over("killed", &[&victim, &other])).await;
-        for task in 0..TASKS {
-            cluster.until_counted("killed", task, 5).await;
-        }
-
-        let begun = Instant::now();
-        victim.kill();
-        cluster.until("the other has all", run_on(&["killed"], &[&other])).await;
-        let took = begun.elapsed();
-
-        println!("after a worker was killed, its tasks ran elsewhere in {} ms", took.as_millis());
-        moved.push(took);
-        for task in 0..TASKS {
-            cluster.until_counted("killed", task, 5).await;
-        }
-        if tries.held(took < TAKEOVER) {
+        if tries.held(took < limit) {
             break;
         }
         assert!(moved.len() < ROUNDS, "it took {moved:?}");
         victim = WorkerProcess::start(&cluster, "three:3").await?;
     }
     other.stop().await?;
-    assert_eq!(cluster.check_numbers("killed").await.len(), TASKS as usize);
+    assert_eq!(cluster.check_numbers("spread").await.len(), TASKS as usize);
     Ok(())
 }
 

@@ -56,33 +56,33 @@ async fn every_answer_is_200_in_time_while_each_sync_takes_20_ms() -> Result<()>
 }
 
 async fn a_stuck_disk_is_answered_503_in_time_until_it_recovers() -> Result<()> {
-    let receiver = SpoolingReceiver::start("disk-stuck").await?;
-    let senders = receiver.senders();
-    receiver.until("answers", |figures| figures.status(200) >= ENOUGH).await;
-
-    receiver.disk.hold();
-    receiver.until("refusals", |figures| figures.status(503) >= u64::from(COMPANIES)).await;
-    receiver.disk.release();
-    let before = receiver.ledger.figures().status(200);
-    receiver.until("more answers", |figures| figures.status(200) >= before + ENOUGH).await;
-
-    let figures = receiver.finish("the disk hangs", senders).await;
-    assert!(figures.statuses.keys().eq([&200, &503]), "{figures}");
-    Ok(())
+    recovers("disk-stuck", "the disk hangs", COMPANIES.into(), Faulty::hold, Faulty::release).await
 }
 
 async fn a_full_disk_is_answered_503_in_time_until_there_is_room() -> Result<()> {
-    let receiver = SpoolingReceiver::start("disk-full").await?;
+    recovers(
+        "disk-full",
+        "the disk is full",
+        ENOUGH,
+        |disk| disk.set_free_bytes(Some(0)),
+        |disk| disk.set_free_bytes(None),
+    )
+    .await
+}
+
+/// Harms the disk until there are this many refusals, and heals it.
+async fn recovers(name: &str, case: &str, refusals: u64, harm: fn(&Faulty), heal: fn(&Faulty)) -> Result<()> {
+    let receiver = SpoolingReceiver::start(name).await?;
     let senders = receiver.senders();
     receiver.until("answers", |figures| figures.status(200) >= ENOUGH).await;
 
-    receiver.disk.set_free_bytes(Some(0));
-    receiver.until("refusals", |figures| figures.status(503) >= ENOUGH).await;
-    receiver.disk.set_free_bytes(None);
+    harm(&receiver.disk);
+    receiver.until("refusals", |figures| figures.status(503) >= refusals).await;
+    heal(&receiver.disk);
     let before = receiver.ledger.figures().status(200);
     receiver.until("more answers", |figures| figures.status(200) >= before + ENOUGH).await;
 
-    let figures = receiver.finish("the disk is full", senders).await;
+    let figures = receiver.finish(case, senders).await;
     assert!(figures.statuses.keys().eq([&200, &503]), "{figures}");
     Ok(())
 }

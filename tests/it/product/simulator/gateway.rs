@@ -62,22 +62,22 @@ async fn a_throttled_request_has_the_retry_hint_of_its_rule() {
     let simulator = start(|_| {}).await;
     let client = Client::accounting(&simulator);
 
-    for (tells, header, message) in [
+    for (hint, header, message) in [
         (RetryHint::Both, true, true),
         (RetryHint::RetryAfter, true, false),
         (RetryHint::Message, false, true),
         (RetryHint::Nothing, false, false),
     ] {
-        faults(&simulator, vec![rule(Effect::Throttle { seconds: 17, tells })]);
+        faults(&simulator, vec![rule(Effect::Throttle { seconds: 17, tells: hint })]);
         let answer = client.get(COMPANIES).await;
 
-        assert_eq!(answer.status, 429, "{tells:?}");
-        assert_eq!(answer.header("retry-after"), header.then_some("17"), "{tells:?}");
+        assert_eq!(answer.status, 429, "{hint:?}");
+        assert_eq!(answer.header("retry-after"), header.then_some("17"), "{hint:?}");
         let body = answer.json();
-        assert_eq!(body["statusCode"], 429, "{tells:?}");
+        assert_eq!(body["statusCode"], 429, "{hint:?}");
         let text = body["message"].as_str().unwrap();
-        assert_eq!(text.contains("in 17 seconds"), message, "{tells:?}: {text}");
-        assert!(message || !text.bytes().any(|byte| byte.is_ascii_digit()), "{tells:?}: {text}");
+        assert_eq!(text.contains("in 17 seconds"), message, "{hint:?}: {text}");
+        assert!(message || !text.bytes().any(|byte| byte.is_ascii_digit()), "{hint:?}: {text}");
     }
 }
 

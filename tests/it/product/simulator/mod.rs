@@ -16,7 +16,7 @@ mod moving;
 mod process;
 mod reads;
 pub(crate) mod receiver;
-pub(super) mod tokens;
+mod tokens;
 mod webhooks;
 mod world;
 

@@ -9,7 +9,9 @@ use url::Url;
 use super::{
     ACCOUNTING_SCOPES, Client, PAYROLL_SCOPES,
     identity::{NONCE, callback_token, code, exchange, log_in, login_client, refresh, refused},
-    noon, pass, start,
+    noon, pass,
+    receiver::is_guid,
+    start,
 };
 
 crate::tests! {
@@ -33,7 +35,7 @@ crate::tests! {
 
 const DAY: i64 = 86_400;
 /// Claims of both tokens in the document's table.
-pub(crate) const COMMON: [&str; 17] = [
+const COMMON: [&str; 17] = [
     "$id",
     "iss",
     "aud",
@@ -52,9 +54,9 @@ pub(crate) const COMMON: [&str; 17] = [
     "oun",
     "amr",
 ];
-pub(crate) const ACCOUNTING_ONLY: [&str; 5] =
+const ACCOUNTING_ONLY: [&str; 5] =
     ["given_name", "lang", "email", "svc.es.modules", "svc.es.keyusercorrelationid"];
-pub(crate) const PAYROLL_ONLY: [&str; 2] = ["svc.es.equipouserid", "svc.es.secondclientid"];
+const PAYROLL_ONLY: [&str; 2] = ["svc.es.equipouserid", "svc.es.secondclientid"];
 const GUIDS: [&str; 6] = ["sub", "usr", "owapp", "mem", "oun", "svc.es.keyusercorrelationid"];
 
 pub(super) fn base64_url(bytes: &[u8]) -> String {
@@ -72,11 +74,6 @@ fn claims(token: &str) -> Value {
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_else(|| panic!("{name} is no text in {value}"))
-}
-
-fn is_guid(text: &str) -> bool {
-    let parts: Vec<usize> = text.split('-').map(str::len).collect();
-    parts == [8, 4, 4, 4, 12] && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
 }
 
 /// Whether the key with the token's `kid` has signed it.
@@ -118,7 +115,7 @@ async fn access_tokens_have_exactly_the_documented_claims() {
             match name.as_str() {
                 "exp" | "nbf" | "auth_time" => assert!(value.is_i64(), "{name}: {value}"),
                 "scope" | "amr" => assert!(value.as_array().unwrap().iter().all(Value::is_string), "{name}"),
-                name if GUIDS.contains(&name) => assert!(is_guid(text(&claims, name)), "{name}: {value}"),
+                name if GUIDS.contains(&name) => assert!(is_guid(value), "{name}: {value}"),
                 name => assert!(value.is_string(), "{name}: {value}"),
             }
         }

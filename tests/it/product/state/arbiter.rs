@@ -2,7 +2,7 @@
 //! edits of several workers.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::join_all;
 use futures::poll;
@@ -11,41 +11,14 @@ use tributary::connect::config_writer::Error;
 
 use super::cluster::{LIMIT, StateCluster, StateWorker, create};
 use crate::support::{
-    Shared, cycles,
+    Shared,
     gate::{Gate, gate},
-    lost::timeout,
 };
 
 crate::tests! {
-    real a_write_is_visible_at_once_here_and_soon_elsewhere within 120;
     real waiting_edits_are_written_in_turn_and_see_earlier_ones;
     real an_edit_that_kafka_refuses_fails_alone;
     real an_edit_with_time_left_outlives_the_one_before_it;
-}
-
-async fn a_write_is_visible_at_once_here_and_soon_elsewhere(shared: &'static Shared) {
-    let cluster = StateCluster::create(shared.bootstrap(), "state-own").await;
-    let (one, other) = (cluster.worker().await, cluster.worker().await);
-    let (mut took, mut seen) = (Vec::new(), Vec::new());
-
-    for round in 0..cycles("WRITES", 2) {
-        let name = format!("c-{round}");
-        let started = Instant::now();
-        one.config_writer.write(LIMIT, create(&name, "one")).await.unwrap();
-        took.push(started.elapsed());
-
-        assert!(has(&one, &name), "{name} was not read back");
-        one.state.configs.read(|configs| assert!(!configs.is_half_written(&name)));
-        let mut changes = other.state.configs.changes();
-        let appears = async {
-            while !has(&other, &name) {
-                changes.changed().await.unwrap();
-            }
-        };
-        timeout(LIMIT, appears).await.unwrap();
-        seen.push(started.elapsed());
-    }
-    println!("state: write by one worker {}, seen by the other {}", figures(&mut took), figures(&mut seen));
 }
 
 async fn waiting_edits_are_written_in_turn_and_see_earlier_ones(shared: &'static Shared) {
@@ -141,11 +114,4 @@ async fn behind_a_held_write(
 
 fn has(worker: &StateWorker, name: &str) -> bool {
     worker.state.configs.read(|configs| configs.connectors().contains_key(name))
-}
-
-/// Median and longest.
-fn figures(times: &mut [Duration]) -> String {
-    times.sort_unstable();
-    let (middle, longest) = (times[times.len() / 2], times[times.len() - 1]);
-    format!("p50 {} ms, longest {} ms", middle.as_millis(), longest.as_millis())
 }

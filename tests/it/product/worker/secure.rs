@@ -22,8 +22,7 @@ use crate::support::run_directory;
 
 crate::tests! {
     plain a_renewed_rest_certificate_is_served_without_a_restart within 60;
-    plain a_required_client_certificate_is_checked_in_the_handshake within 60;
-    plain a_requested_client_certificate_may_be_missing within 60;
+    plain client_certificates_are_checked_in_the_handshake within 60;
     plain clients_of_a_removed_authority_are_refused within 60;
     plain the_command_line_shows_its_client_certificate within 60;
     plain refused_logins_are_audited_and_back_off within 60;
@@ -128,13 +127,14 @@ async fn until(answered: bool, address: SocketAddr, client: impl Fn() -> ClientB
 async fn a_renewed_rest_certificate_is_served_without_a_restart() {
     let files = Files::new("rest-renewed");
     let (address, stop, running) = start(&files.properties(None)).await;
-    let before = files.client().build().unwrap();
+    let (before, old) = (files.client().build().unwrap(), files.client());
     let url = format!("https://{address}/health/live");
     assert_eq!(before.get(&url).send().await.unwrap().status(), 200);
 
     files.renew();
     until(true, address, || files.client()).await;
     assert_eq!(before.get(&url).send().await.unwrap().status(), 200, "its connection lasts");
+    assert!(!answers(old, address).await, "the old certificate is still served");
     // Half of a renewal: the key does not fit, and the certificate before stays.
     files.write("key.pem", &KeyPair::generate().unwrap().serialize_pem());
     for _ in 0..10 {
@@ -145,33 +145,24 @@ async fn a_renewed_rest_certificate_is_served_without_a_restart() {
     running.await.unwrap().unwrap();
 }
 
-async fn a_required_client_certificate_is_checked_in_the_handshake() {
-    let files = Files::new("rest-required");
-    files.authorities(&["ours", "other"]);
-    let (address, stop, running) = start(&files.properties(Some("required"))).await;
+async fn client_certificates_are_checked_in_the_handshake() {
+    for (client_auth, may_be_missing) in [("required", false), ("requested", true)] {
+        let files = Files::new(&format!("rest-{client_auth}"));
+        files.authorities(&["ours", "other"]);
+        let (address, stop, running) = start(&files.properties(Some(client_auth))).await;
 
-    for versions in [reqwest::tls::Version::TLS_1_2, reqwest::tls::Version::TLS_1_3] {
-        let of = |client: ClientBuilder| client.tls_version_min(versions).tls_version_max(versions);
-        assert!(answers(of(files.client_of("ours")), address).await, "{versions:?}");
-        assert!(!answers(of(files.client()), address).await, "{versions:?}: no certificate");
-        assert!(!answers(of(files.client_of("other")), address).await, "{versions:?}: another authority");
+        for version in [reqwest::tls::Version::TLS_1_2, reqwest::tls::Version::TLS_1_3] {
+            let of = |client: ClientBuilder| client.tls_version_min(version).tls_version_max(version);
+            let case = format!("{client_auth}, {version:?}");
+            assert!(answers(of(files.client_of("ours")), address).await, "{case}");
+            let without = answers(of(files.client()), address).await;
+            assert_eq!(without, may_be_missing, "{case}: no certificate");
+            assert!(!answers(of(files.client_of("other")), address).await, "{case}: another authority");
+        }
+
+        stop.cancel();
+        running.await.unwrap().unwrap();
     }
-
-    stop.cancel();
-    running.await.unwrap().unwrap();
-}
-
-async fn a_requested_client_certificate_may_be_missing() {
-    let files = Files::new("rest-requested");
-    files.authorities(&["ours", "other"]);
-    let (address, stop, running) = start(&files.properties(Some("requested"))).await;
-
-    assert!(answers(files.client(), address).await);
-    assert!(answers(files.client_of("ours"), address).await);
-    assert!(!answers(files.client_of("other"), address).await);
-
-    stop.cancel();
-    running.await.unwrap().unwrap();
 }
 
 async fn clients_of_a_removed_authority_are_refused() {

@@ -1,7 +1,7 @@
 //! Cycles among modules, of the first level and of the second, such as `connect::herder`.
 //!
-//! Files → edges between modules with the same parent → strongly connected components. A path counts as it is written, and as what
-//! it stands for where a module has a name by a `use`. One that reaches a sibling through a glob of their parent is no edge.
+//! Files → edges between modules with the same parent → strongly connected components. A path counts as
+//! written, and also with its imported names resolved. A path to a sibling through a glob of their parent is no edge.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -60,7 +60,7 @@ pub(super) fn check(files: &[(String, String)], known: &[(&str, &[&str])]) -> Ve
     faults
 }
 
-/// What a path stands for: a name that its module has by a `use` is what that names.
+/// Resolves a path: replaces imported names by their targets.
 fn resolved(path: &[String], imports: &BTreeMap<Vec<String>, Vec<String>>) -> Vec<String> {
     /// Chains are shorter; two imports of each other have no end.
     const LONGEST_CHAIN: usize = 8;

@@ -63,8 +63,7 @@ impl Source {
         mentions
     }
 
-    /// The names that each `use` brings into its module, with what they stand for: `pub use b::X` in `a` makes `a::X` stand for
-    /// `a::b::X`.
+    /// The names that each `use` imports, with their targets: `pub use b::X` in `a` makes `a::X` an alias of `a::b::X`.
     pub(super) fn imports(&self) -> Vec<(Vec<String>, Vec<String>)> {
         let (mut imports, mut open) = (Vec::new(), Vec::<Option<&str>>::new());
         for index in 0..self.tokens.len() {

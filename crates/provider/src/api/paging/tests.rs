@@ -16,7 +16,7 @@ fn page(number: u32, rows: &str, total: Total) -> Page<char> {
     Page { number, asked: 2, rows, raw, total, times: TIMES, base: Some(1), widest: 0 }
 }
 
-/// Remembers letters, which stand for rows with ids; digits have none.
+/// Deduplicates letters, which model rows with ids; digits model rows without.
 fn remembering() -> impl FnMut(&char) -> bool {
     let mut seen = HashSet::new();
     move |row| !row.is_alphabetic() || seen.insert(*row)

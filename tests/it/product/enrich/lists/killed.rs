@@ -51,7 +51,7 @@ async fn killed_lists_end_with_the_certificates_of_a_calm_run() -> Result<()> {
     };
     let mut scene = EnrichScene::start(backend, "lists-killed", options, |settings| {
         (settings.world.companies, settings.world.customers, settings.world.accounts) = (companies, 12, 7);
-        // So many that payroll is being read at every kill.
+        // Enough that payroll is being read at every kill.
         settings.world.payroll_companies = companies * 5 / 2;
         settings.world.others = 0;
         settings.journal_limit = 10_000_000;

@@ -1,11 +1,9 @@
 //! The login with mail and password, the selection of a company, and tokens.
 
-use std::collections::BTreeSet;
-
-use serde_json::{Value, json};
+use serde_json::json;
 use simulator::knobs::ExpiredToken;
 
-use super::{HOOKS, LOGIN, Stage, authorized, chosen, log_in, select, without_token};
+use super::{HOOKS, LOGIN, Stage, authorized, chosen, log_in, members, select, without_token};
 use crate::product::simulator::{Client, pass};
 
 crate::tests! {
@@ -17,11 +15,6 @@ crate::tests! {
     plain every_call_needs_the_api_version_and_the_subscription_key;
     plain a_token_lives_an_hour_and_a_refresh_token_longer;
     plain tokens_of_one_api_open_no_other;
-}
-
-#[track_caller]
-fn members(value: &Value) -> BTreeSet<&str> {
-    value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
 async fn a_login_returns_the_token_the_user_and_the_companies() {

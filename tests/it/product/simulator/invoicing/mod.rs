@@ -5,7 +5,7 @@ mod hooks;
 mod login;
 mod notifications;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::{Value, json};
 use simulator::{
@@ -106,6 +106,12 @@ impl Stage {
 /// A client with key and version but without a token.
 fn without_token(simulator: &Simulator) -> Client {
     Client { key: Some(KEY.to_owned()), ..Client::bare(simulator).header("api-version", "2.0") }
+}
+
+/// Names of an object's members.
+#[track_caller]
+fn members(value: &Value) -> BTreeSet<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
 /// Logs in with the right mail and password.

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use simulator::{
     deliveries::End,
     knobs::{Accepts, InvoicingBody},
     random::Guid,
 };
 
-use super::{HOOKS, SECRET, Stage, answering, chosen, log_in, receiver, subscription};
+use super::{HOOKS, SECRET, Stage, answering, chosen, log_in, members, receiver, subscription};
 use crate::product::simulator::receiver::{Receiver, Reply, signature};
 
 crate::tests! {
@@ -24,11 +24,6 @@ crate::tests! {
     plain only_a_200_without_cookies_is_taken_unless_any_2xx_will_do;
     plain the_faults_of_deliveries_meet_notifications_too;
     plain a_paused_hook_misses_what_happens_until_it_is_resumed;
-}
-
-#[track_caller]
-fn members(value: &Value) -> BTreeSet<&str> {
-    value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
 /// Creates an effective hook and takes the echo request from its receiver.
