@@ -1,5 +1,4 @@
-//! What should run here, and what no longer: decided from the config topic and the partitions this worker holds, and from
-//! nothing else.
+//! Which instances should run here, and why one ends: decided from the config topic and the owned partitions alone.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,9 +14,9 @@ use crate::{
 /// An instance that should run.
 #[derive(Debug, Clone)]
 pub(super) struct PlannedInstance {
-    /// Partition of the work topic it runs by.
+    /// Partition of the work topic that it belongs to.
     pub(super) partition: i32,
-    /// The claim on that.
+    /// The claim on that partition.
     pub(super) claim: i64,
     /// Its desired state.
     pub(super) order: DesiredState,
@@ -57,16 +56,16 @@ pub(super) enum StopReason {
     NotWanted,
 }
 
-/// How an instance stands to its partition.
+/// Facts about an instance and its partition.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InstanceOwnership {
     /// The claim it was started under.
     pub(super) claim: i64,
     /// The claim this worker has on the partition now.
     pub(super) owned: Option<i64>,
-    /// Whether the partition is surely this worker's.
+    /// Whether this worker certainly holds the partition.
     pub(super) holds: bool,
-    /// Whether this worker has a lease on anything.
+    /// Whether this worker has any lease.
     pub(super) leased: bool,
     /// Whether the instance should run.
     pub(super) wanted: bool,
@@ -81,9 +80,9 @@ impl InstanceOwnership {
                 (true, false) => Some(StopReason::NotWanted),
                 (true, true) => None,
             },
-            // Taken away and given again: another worker may have owned it in between.
+            // Revoked and assigned again: another worker may have owned it in between.
             Some(_) => Some(StopReason::Lost),
-            // A member in good standing has given it up; one that was thrown out has no lease either.
+            // A member with a lease gave the partition up; a member that was expelled has no lease either.
             None if self.leased => Some(StopReason::Revoked),
             None => Some(StopReason::Lost),
         }
@@ -115,7 +114,7 @@ mod tests {
         },
     };
 
-    /// What these writes add up to, at offsets from 0.
+    /// The table after these writes, at offsets from 0.
     fn configs(writes: impl IntoIterator<Item = Write>) -> Configs {
         let mut configs = Configs::default();
         for (offset, (key, value)) in (0..).zip(writes) {

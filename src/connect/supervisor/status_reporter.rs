@@ -26,15 +26,15 @@ use crate::state::{
     writer::StatusWriter,
 };
 
-/// Writes statuses and knows which generations the topic has.
+/// Writes statuses and knows the generations in the topic.
 pub(super) trait StatusSink: Send + Sync {
-    /// Writes a status; never blocks, and the last word on each instance gets there if any does.
+    /// Queues a status; never blocks. A newer status of the same instance may replace one that is not written yet.
     fn put(&self, id: &InstanceId, status: Status);
 
-    /// The same, behind a removal that makes every reader forget a higher generation.
+    /// The same after a removal, which makes every reader forget a higher generation.
     fn put_anew(&self, id: &InstanceId, status: Status);
 
-    /// The highest generation the topic has seen of an instance.
+    /// The highest generation that the topic has had for an instance.
     fn generation(&self, id: &InstanceId) -> Option<i64>;
 }
 
@@ -45,22 +45,22 @@ pub(super) struct StatusReporter {
     worker_id: Arc<str>,
     sink: Arc<dyn StatusSink>,
     handle: SupervisorHandle,
-    /// How long what was said may take to come back before it is said again.
+    /// How long to wait for a status to show in the topic before it is resent.
     resend_after: Duration,
-    /// The same for the first time where the topic shows nothing, or what cannot be.
+    /// The same for the first resend if the topic shows no status or an invalid generation.
     first_resend_after: Duration,
-    /// `None` before the first word and after the last.
+    /// `None` before the first report and after [`StatusReporter::close`].
     reported: Mutex<Option<ReportedStatus>>,
     /// Revision of the last restart that the instance has seen.
     served: AtomicI64,
 }
 
-/// What was said last.
+/// The last reported status.
 #[derive(Clone)]
 struct ReportedStatus {
     status: Status,
     at: Instant,
-    /// It was said before, and was not shown.
+    /// It was resent, and has not been shown since.
     again: bool,
 }
 
@@ -70,18 +70,18 @@ pub(super) struct ObservedStatus<'a> {
     pub(super) status: Option<&'a Status>,
     /// The highest generation known.
     pub(super) generation: Option<i64>,
-    /// An ignored record has the last word in the log.
+    /// The last record in the log is an ignored one.
     pub(super) shadowed: bool,
 }
 
-/// How what was said stands to what is shown.
+/// How the last reported status compares with what the topic shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StatusComparison {
-    /// It is shown.
+    /// The topic shows it.
     Same,
-    /// It may be on its way: compare again soon.
+    /// It may be on its way: compare it again soon.
     Waits,
-    /// It has to be said again, behind a removal or not.
+    /// Resend it, after a removal if `anew`.
     Missing { anew: bool },
 }
 
@@ -98,7 +98,7 @@ impl StatusReporter {
         Self { id, generation, worker_id, sink, handle, resend_after, first_resend_after, reported, served }
     }
 
-    /// The instance has seen restarts up to this one: what it says from now on is from after it.
+    /// The instance has seen restarts up to this one; later reports say so.
     pub(super) fn set_served(&self, restarts: RestartRevisions) {
         self.served.store(restarts.last(), Ordering::Relaxed);
     }
@@ -129,14 +129,14 @@ impl StatusReporter {
         }
     }
 
-    /// Compares what was said with what the topic shows. For one who surely holds the partition.
+    /// Compares the last status with what the topic shows. Only while this worker certainly holds the partition.
     pub(super) fn compare(&self, observed: ObservedStatus<'_>) -> StatusComparison {
         let mut reported = self.reported.lock();
         let Some(ReportedStatus { status, at, again }) = reported.as_mut() else {
             return StatusComparison::Same;
         };
         if !observed.shadowed && observed.status == Some(status) {
-            // The next time it is missing is another one.
+            // If it is missing later, that is a new loss with a first resend of its own.
             *again = false;
             return StatusComparison::Same;
         }
@@ -174,8 +174,8 @@ impl StatusReporter {
         self.sink.generation(&self.id).is_some_and(|generation| generation > self.generation)
     }
 
-    /// Says no more. `told`: the topic knows that it has ended; otherwise this worker remembers that the last word there
-    /// is no longer true.
+    /// Ends the reports. `told`: the topic knows that the instance has ended; otherwise this worker remembers that its last
+    /// status there is outdated.
     pub(super) fn close(&self, told: bool) {
         match self.reported.lock().take() {
             Some(reported) if !told => self.handle.remove_unreported(&self.id, &reported.status),
@@ -222,7 +222,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Hands on what is put, behind an empty word where it is put anew, and has seen what it is told to have seen.
+    /// Forwards each status, after a removal where one is asked for, and reports a fixed highest generation.
     pub(in crate::connect::supervisor) struct RecordingSink {
         pub(in crate::connect::supervisor) heard: mpsc::UnboundedSender<Status>,
         pub(in crate::connect::supervisor) generation: Option<i64>,
@@ -244,7 +244,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A reporter of generation 5 on a sink that has seen this generation, and what it says.
+    /// A reporter of generation 5, and its reports. The sink says that the topic has seen generation `seen`.
     pub(in crate::connect::supervisor) fn reporter(
         seen: Option<i64>,
     ) -> (StatusReporter, SupervisorHandle, mpsc::UnboundedReceiver<Status>) {
@@ -299,7 +299,7 @@ pub(super) mod tests {
         assert_eq!(reported.try_recv().unwrap(), status);
         reporter.close(true);
         reporter.resend(false);
-        assert!(reported.try_recv().is_err(), "it has fallen silent");
+        assert!(reported.try_recv().is_err(), "the reporter is closed");
     }
 
     #[test]

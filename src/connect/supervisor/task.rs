@@ -1,4 +1,4 @@
-//! What an instance of a task runs: its class's own code, with what it needs.
+//! The body of a task's instance: runs the code of its class.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
 /// How long a reported topic may take to be read back before it is reported again.
 const TOPIC_RESEND_AFTER: Duration = Duration::from_secs(5);
 
-/// The body of a task. `may_act` says whether the partition is surely this worker's, under this claim.
+/// The body of a task. `may_act` says whether this worker certainly holds the partition under this claim.
 pub(super) fn body(
     id: &InstanceId,
     generation: i64,

@@ -1,16 +1,16 @@
 //! Failures as the status topic shows them.
 //!
-//! Line one is `Kind: sentence`, then a `Caused by: Kind: sentence` line for each cause, then what a person can do. Tools
-//! take such texts apart: Redpanda Console drops lines that end in a closing bracket or in `exception`, prefers one with
-//! `Caused by`, and shows what stands behind its first colon. So a line has one sentence and never such an end.
+//! Line one is `Kind: sentence`, then a `Caused by: Kind: sentence` line for each cause, then the remedy and what happens next.
+//! Tools parse such texts: Redpanda Console drops lines that end in a closing bracket or in `exception`, prefers one with
+//! `Caused by`, and shows the text after its first colon. So a line has one sentence and never such an end.
 
 use std::{any::Any, error::Error, io};
 
 use crate::plugin::Failure;
 
-/// Causes shown, at most.
+/// Limit on the causes shown.
 const MAX_CAUSES: usize = 10;
-/// Bytes of a line shown, at most: a status is read by everyone who follows the topic.
+/// Limit on the bytes of a line: every reader of the topic gets the status.
 const MAX_LINE_BYTES: usize = 1000;
 
 /// The trace of a failure, with what happens next.
@@ -26,14 +26,14 @@ pub(super) fn of(failure: &Failure, next: &str) -> String {
     lines.join("\n")
 }
 
-/// The failure that a panic is. Its text is only shown where it is a literal of the program: one that was put together
-/// at run time may hold anything, and is left to the log of the worker.
+/// The failure for a panic. Shows its text only if that is a literal of the program: a text formatted at run time may contain
+/// a secret, so it is only in the worker's log.
 pub(super) fn panicked(payload: &(dyn Any + Send)) -> Failure {
     let told = match payload.downcast_ref::<&'static str>() {
-        Some(literal) => format!("the program has a fault: {literal}"),
-        None => "the program has a fault; its words are in the log of this worker".to_owned(),
+        Some(literal) => format!("the program has a bug: {literal}"),
+        None => "the program has a bug; the panic message is in this worker's log".to_owned(),
     };
-    let remedy = "report it with the worker's log";
+    let remedy = "report the bug with the worker's log";
     Failure::permanent("Panicked", told, remedy)
 }
 
@@ -73,14 +73,14 @@ mod tests {
     fn a_trace_names_kind_cause_remedy_and_what_comes_next_a_line_each() {
         let failure = Failure::kafka("write a batch of numbers", kafka::samples::unauthorised());
 
-        let trace = of(&failure, "nothing until somebody restarts it");
+        let trace = of(&failure, "nothing until it is restarted");
 
         let lines: Vec<&str> = trace.lines().collect();
         assert_eq!(lines[0], "KafkaError: write a batch of numbers");
         assert!(lines[1].starts_with("Caused by: KafkaError: publish to t partition 0"), "{trace}");
         assert!(lines[2].starts_with("Caused by: KafkaError: "), "{trace}");
         assert!(lines[3].starts_with("Remedy: put right"), "{trace}");
-        assert_eq!(lines[4], "Next: nothing until somebody restarts it");
+        assert_eq!(lines[4], "Next: nothing until it is restarted");
         assert!(!lines.iter().any(|line| line.ends_with(')')), "{trace}");
     }
 

@@ -15,23 +15,23 @@ use crate::{
     state::statuses::Status,
 };
 
-/// What a busy machine may need; nothing waits this long when all is well.
+/// Limit for busy machines; a passing test never waits this long.
 const LIMIT: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_millis(5);
 
-/// How a test ends a life of the body.
+/// How a test ends a run of the body.
 enum Ending {
     Returns(Result<(), Failure>),
     Panics,
 }
 
-/// One life of the body, as a test sees it.
+/// One run of the body, as a test sees it.
 struct Seen {
     config: Arc<Properties>,
     paused: watch::Receiver<bool>,
     cancel: CancellationToken,
     end: oneshot::Sender<Ending>,
-    /// Of a body that leaves it to the test to say that it has started.
+    /// Set if the test reports the start instead of the body.
     startup: Option<Arc<Notify>>,
     rest: Arc<Notify>,
 }
@@ -68,7 +68,7 @@ impl Stage {
         Self::of(settings, order, obeys, true)
     }
 
-    /// `starts`: whether the body says by itself that it has started.
+    /// `starts`: whether the body reports its start.
     fn of(settings: Settings, order: DesiredState, obeys: bool, starts: bool) -> Self {
         let (seen, lives) = mpsc::unbounded_channel();
         let body: InstanceBody = Arc::new(move |run: BodyContext| {
@@ -108,7 +108,7 @@ impl Stage {
     }
 
     async fn life(&mut self) -> Seen {
-        timeout(LIMIT, self.lives.recv()).await.expect("no life has begun").unwrap()
+        timeout(LIMIT, self.lives.recv()).await.expect("the body was not started").unwrap()
     }
 
     async fn hears(&mut self, state: RunState) -> Status {
@@ -117,7 +117,7 @@ impl Stage {
         reported
     }
 
-    /// What was said that nobody has listened to.
+    /// Reports that the test has not read.
     fn rest(&mut self) -> Vec<RunState> {
         std::iter::from_fn(|| self.reported.try_recv().ok()).map(|status| status.state).collect()
     }
@@ -138,7 +138,7 @@ fn passing() -> Ending {
 }
 
 fn permanent() -> Ending {
-    Ending::Returns(Err(Failure::permanent("Broken", "it broke", "mend it")))
+    Ending::Returns(Err(Failure::permanent("Broken", "it broke", "repair it")))
 }
 
 #[tokio::test]
@@ -201,7 +201,7 @@ async fn a_failure_that_outlasts_its_budget_needs_a_person() {
     settings.restarting.policy.total = Some(SOON);
     let mut stage = Stage::new(settings);
 
-    // The budget is spent after one or two waits, by their jitter.
+    // Jitter decides whether one or two waits spend the budget.
     loop {
         stage.hears(RunState::Running).await;
         stage.life().await.end.send(passing()).ok().unwrap();
@@ -220,7 +220,7 @@ async fn a_failure_for_good_is_failed_with_its_remedy_until_what_failed_is_resta
     stage.life().await.end.send(permanent()).ok().unwrap();
 
     let failed = stage.hears(RunState::Failed).await;
-    assert!(failed.trace.unwrap().contains("\nRemedy: mend it\n"));
+    assert!(failed.trace.unwrap().contains("\nRemedy: repair it\n"));
     stage.change(|order| order.target = TargetState::Paused);
     stage.change(|order| order.target = TargetState::Running);
     stage.change(|order| order.restarts.if_failed = 3);
@@ -238,10 +238,10 @@ async fn a_panic_is_survived_a_few_times_and_then_is_a_failure_for_good() {
         stage.hears(RunState::Running).await;
         stage.life().await.end.send(Ending::Panics).ok().unwrap();
         let trace = stage.hears(state).await.trace.unwrap();
-        assert!(trace.starts_with("Panicked: the program has a fault: on request"), "{trace}");
+        assert!(trace.starts_with("Panicked: the program has a bug: on request"), "{trace}");
     }
 
-    // Somebody who restarts it gives it the same chances again.
+    // A restart resets the count of panics.
     stage.change(|order| order.restarts.always = 1);
     stage.hears(RunState::Restarting).await;
     stage.hears(RunState::Running).await;
@@ -259,7 +259,7 @@ async fn a_task_is_paused_once_it_says_that_it_waits_and_not_before() {
     timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
     stage.change(|order| order.target = TargetState::Running);
     timeout(LIMIT, life.paused.wait_for(|paused| !*paused)).await.unwrap().unwrap();
-    // Too late: it runs again by then. The first word of all this is that it runs.
+    // Too late: it runs again by then, so the next report is RUNNING.
     life.rest.notify_one();
     stage.hears(RunState::Running).await;
 
@@ -316,7 +316,7 @@ async fn a_restart_is_served_once_and_one_from_before_the_start_not_at_all() {
     stage.life().await;
     stage.change(|order| order.revision += 1);
 
-    // The end comes behind all of that, so whatever it led to has been said.
+    // The end is served last, so every report before it has arrived.
     let mut reported = stage.ends(true).await;
     assert_eq!(reported.recv().await.unwrap().state, RunState::Unassigned);
     assert!(reported.recv().await.is_none());

@@ -86,7 +86,7 @@ async fn a_panic_fails_only_its_task_and_for_good_only_after_a_few(shared: &'sta
     cluster.create_connector("panics", &[("panic.after", "3")]).await;
 
     let words =
-        ["Panicked: the program has a fault: the test source panics on request", "\nRemedy: report it"];
+        ["Panicked: the program has a bug: the test source panics on request", "\nRemedy: report the bug"];
     cluster.until("it has failed", says("panics", RunState::Failed, &words)).await;
     assert_eq!(cluster.check_numbers("panics").await["panics/0"], 9, "three runs of three");
     cluster.until_counted("healthy", 0, 10).await;
