@@ -117,14 +117,15 @@ mod tests {
         let served = restarts(3, 3);
 
         for (what, next, healthy, failed) in table {
-            let anew = |has_failed| order().transition(&next, served, has_failed) == Transition::Restart;
+            let is_restart =
+                |has_failed| order().transition(&next, served, has_failed) == Transition::Restart;
 
-            assert_eq!((anew(false), anew(true)), (healthy, failed), "{what}");
+            assert_eq!((is_restart(false), is_restart(true)), (healthy, failed), "{what}");
         }
     }
 
     #[test]
-    fn an_end_comes_before_everything_else() {
+    fn stop_takes_precedence_over_restarts() {
         let end = StopRequest { deadline: Instant::now(), report: true };
         let next = DesiredState {
             revision: 9,

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_count_what_a_task_did_over_its_whole_life() {
+    fn ratios_cover_the_whole_age_of_a_task() {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let mut entry = InstanceRecord::new(task(), begun);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_topic_no_longer_shows_is_forgotten() {
+    fn unreported_end_is_forgotten_once_the_topic_changes() {
         let handle = SupervisorHandle::default();
         handle.remove_unreported(&task(), &status(5));
 

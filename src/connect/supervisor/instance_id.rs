@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_follow_their_connector_around_the_partitions() {
+    fn task_partitions_follow_the_connector_partition() {
         let place = |task| InstanceId { connector: "21".into(), task }.partition(12);
 
         // The hash of "21" is 1173551340, and so its partition 0.

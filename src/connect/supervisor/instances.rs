@@ -66,13 +66,13 @@ impl Instances {
         let Some(instance) = self.instances.get(id) else { return false };
         if instance.runner_panicked {
             let current = instance.orders.borrow();
-            let anew = current.end.is_none()
+            let restarts = current.end.is_none()
                 && current.transition(order, current.restarts, true) == Transition::Restart;
             drop(current);
-            if anew {
+            if restarts {
                 self.instances.remove(id);
             }
-            return !anew;
+            return !restarts;
         }
         instance.orders.send_if_modified(|current| {
             let known = current.end.is_some()

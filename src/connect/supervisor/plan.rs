@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_runs_what_belongs_to_its_partitions_under_their_claims() {
+    fn worker_runs_instances_of_its_partitions_under_their_claims() {
         // The connector belongs to partition 0 of 12.
         let configs = configs(connector(TargetState::Running, 3));
 
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_connector_has_an_instance_and_its_tasks_have_none_while_paused_tasks_stay() {
+    fn stopped_connector_has_no_tasks_and_a_paused_one_keeps_them() {
         let held = BTreeMap::from([(0, 7), (1, 7)]);
 
         assert_eq!(ids(&plan(&configs(connector(TargetState::Stopped, 2)), &held, 12)), [(None, 0, 7)]);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_ends_with_its_lease_its_claim_or_its_connector_and_each_in_its_way() {
+    fn ownership_decides_why_an_instance_ends() {
         let sound = InstanceOwnership { claim: 7, owned: Some(7), holds: true, leased: true, wanted: true };
         let table = [
             (sound, None),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_connector_has_nothing() {
+    fn deleted_connector_has_no_instances() {
         let mut writes = connector(TargetState::Running, 2);
         writes.push(configs::connector("21", None));
 
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn each_instance_gets_the_restarts_that_concern_it() {
+    fn instance_gets_the_restarts_that_apply_to_it() {
         let mut writes = connector(TargetState::Running, 2);
         let base = writes.len() as i64;
         writes.push(configs::restart("21", false, false, Some(1)));
@@ -198,10 +198,10 @@ mod tests {
 
         let wanted = plan(&configs(writes), &BTreeMap::from([(0, 7), (1, 7)]), 12);
 
-        let told: Vec<_> = wanted
+        let restarts: Vec<_> = wanted
             .values()
             .map(|wanted| (wanted.order.restarts.always - base, wanted.order.restarts.if_failed - base))
             .collect();
-        assert_eq!(told, [(3, 2), (1, 2), (0, 2)]);
+        assert_eq!(restarts, [(3, 2), (1, 2), (0, 2)]);
     }
 }

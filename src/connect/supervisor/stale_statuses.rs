@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_worker_owns_is_left_to_it() {
+    fn statuses_of_another_owner_stay() {
         let found = stale(&statuses(ALL), &Configs::default(), |id| &*id.connector != "c");
 
         assert!(found.is_empty(), "{found:?}");

@@ -32,7 +32,7 @@ pub(super) trait StatusSink: Send + Sync {
     fn put(&self, id: &InstanceId, status: Status);
 
     /// The same after a removal, which makes every reader forget a higher generation.
-    fn put_anew(&self, id: &InstanceId, status: Status);
+    fn put_after_removal(&self, id: &InstanceId, status: Status);
 
     /// The highest generation that the topic has had for an instance.
     fn generation(&self, id: &InstanceId) -> Option<i64>;
@@ -81,8 +81,8 @@ pub(super) enum StatusComparison {
     Same,
     /// It may be on its way: compare it again soon.
     Waits,
-    /// Resend it, after a removal if `anew`.
-    Missing { anew: bool },
+    /// Resend it, after a removal if `remove_first`.
+    Missing { remove_first: bool },
 }
 
 impl StatusReporter {
@@ -136,34 +136,34 @@ impl StatusReporter {
             return StatusComparison::Same;
         };
         if !observed.shadowed && observed.status == Some(status) {
-            // If it is missing later, that is a new loss with a first resend of its own.
+            // If it goes missing later, that is a new loss: its first resend is soon again.
             *again = false;
             return StatusComparison::Same;
         }
-        let anew = observed.generation.is_some_and(|generation| generation > self.generation);
-        let wrong = anew || observed.status.is_none();
+        let remove_first = observed.generation.is_some_and(|generation| generation > self.generation);
+        let wrong = remove_first || observed.status.is_none();
         let resend_after = if wrong && !*again { self.first_resend_after } else { self.resend_after };
         if at.elapsed() >= resend_after {
-            StatusComparison::Missing { anew }
+            StatusComparison::Missing { remove_first }
         } else {
             StatusComparison::Waits
         }
     }
 
     /// Sends the last status again.
-    pub(super) fn resend(&self, anew: bool) {
+    pub(super) fn resend(&self, remove_first: bool) {
         let (connector, task, generation) = (&*self.id.connector, self.id.task, self.generation);
         let mut reported = self.reported.lock();
         let Some(reported) = reported.as_mut() else { return };
         (reported.at, reported.again) = (Instant::now(), true);
-        if anew {
+        if remove_first {
             tracing::warn!(
                 connector,
                 task,
                 generation,
                 "removed a status with a generation above that of the partition's owner"
             );
-            self.sink.put_anew(&self.id, reported.status.clone());
+            self.sink.put_after_removal(&self.id, reported.status.clone());
         } else {
             tracing::debug!(connector, task, generation, "resent the status");
             self.sink.put(&self.id, reported.status.clone());
@@ -174,11 +174,11 @@ impl StatusReporter {
         self.sink.generation(&self.id).is_some_and(|generation| generation > self.generation)
     }
 
-    /// Ends the reports. `told`: the topic knows that the instance has ended; otherwise this worker remembers that its last
-    /// status there is outdated.
-    pub(super) fn close(&self, told: bool) {
+    /// Ends the reports. `reported_end`: the topic knows that the instance has ended; otherwise this worker remembers that its
+    /// last status there is outdated.
+    pub(super) fn close(&self, reported_end: bool) {
         match self.reported.lock().take() {
-            Some(reported) if !told => self.handle.remove_unreported(&self.id, &reported.status),
+            Some(reported) if !reported_end => self.handle.remove_unreported(&self.id, &reported.status),
             _ => self.handle.remove(&self.id),
         }
     }
@@ -207,8 +207,8 @@ impl StatusSink for StatusTopic {
         self.writer.put(&id.connector, id.task, &status);
     }
 
-    fn put_anew(&self, id: &InstanceId, status: Status) {
-        self.writer.put_anew(&id.connector, id.task, &status);
+    fn put_after_removal(&self, id: &InstanceId, status: Status) {
+        self.writer.put_after_removal(&id.connector, id.task, &status);
     }
 
     fn generation(&self, id: &InstanceId) -> Option<i64> {
@@ -233,7 +233,7 @@ pub(super) mod tests {
             self.heard.send(status).ok();
         }
 
-        fn put_anew(&self, id: &InstanceId, status: Status) {
+        fn put_after_removal(&self, id: &InstanceId, status: Status) {
             let removal = Status { state: RunState::Unassigned, worker_id: String::new(), ..status.clone() };
             self.put(id, removal);
             self.put(id, status);
@@ -259,12 +259,12 @@ pub(super) mod tests {
 
     #[test]
     fn unassigned_is_not_reported_after_a_newer_owner() {
-        for (seen, told) in [(None, true), (Some(4), true), (Some(5), true), (Some(6), false)] {
+        for (seen, is_reported) in [(None, true), (Some(4), true), (Some(5), true), (Some(6), false)] {
             let (reporter, _, mut reported) = reporter(seen);
 
             reporter.report_unassigned();
 
-            assert_eq!(reported.try_recv().is_ok(), told, "{seen:?}");
+            assert_eq!(reported.try_recv().is_ok(), is_reported, "{seen:?}");
         }
     }
 
@@ -272,7 +272,7 @@ pub(super) mod tests {
         ObservedStatus { status, generation, shadowed }
     }
 
-    const MISSING: StatusComparison = StatusComparison::Missing { anew: false };
+    const MISSING: StatusComparison = StatusComparison::Missing { remove_first: false };
 
     #[test]
     fn missing_status_is_resent() {
@@ -312,7 +312,7 @@ pub(super) mod tests {
         let found = reporter.compare(observed(Some(&foreign), Some(6), false));
         reporter.resend(true);
 
-        assert_eq!(found, StatusComparison::Missing { anew: true });
+        assert_eq!(found, StatusComparison::Missing { remove_first: true });
         assert_eq!(reported.try_recv().unwrap().worker_id, "", "the removal");
         assert_eq!(reported.try_recv().unwrap(), status);
     }
@@ -344,12 +344,12 @@ pub(super) mod tests {
 
     #[test]
     fn unreported_end_is_remembered_by_the_last_status() {
-        for (told, remembered) in [(false, true), (true, false)] {
+        for (reported_end, remembered) in [(false, true), (true, false)] {
             let (reporter, handle, mut reported) = reporter(Some(5));
             reporter.report(RunState::Running, None);
             let status = reported.try_recv().unwrap();
 
-            reporter.close(told);
+            reporter.close(reported_end);
 
             assert_eq!(handle.ended("c", Some(0), &status), remembered);
             assert!(handle.running().is_empty());

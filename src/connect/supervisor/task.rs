@@ -70,16 +70,16 @@ pub(super) fn uses_topic(
     statuses: &Table<Statuses>,
 ) -> Arc<dyn Fn(&str) + Send + Sync> {
     let (id, writer, statuses) = (id.clone(), writer.clone(), statuses.clone());
-    let told: Mutex<BTreeMap<String, Instant>> = Mutex::default();
+    let sent: Mutex<BTreeMap<String, Instant>> = Mutex::default();
     Arc::new(move |topic| {
         if statuses.read(|statuses| statuses.topics(&id.connector).contains(&topic)) {
             return;
         }
-        let mut told = told.lock();
-        if told.get(topic).is_some_and(|at| at.elapsed() < TOPIC_RESEND_AFTER) {
+        let mut sent = sent.lock();
+        if sent.get(topic).is_some_and(|at| at.elapsed() < TOPIC_RESEND_AFTER) {
             return;
         }
-        told.insert(topic.to_owned(), Instant::now());
+        sent.insert(topic.to_owned(), Instant::now());
         writer.put_topic(&id.connector, id.task.unwrap_or_default(), topic);
     })
 }

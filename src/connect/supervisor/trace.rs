@@ -29,12 +29,12 @@ pub(super) fn of(failure: &Failure, next: &str) -> String {
 /// The failure for a panic. Shows its text only if that is a literal of the program: a text formatted at run time may contain
 /// a secret, so it is only in the worker's log.
 pub(super) fn panicked(payload: &(dyn Any + Send)) -> Failure {
-    let told = match payload.downcast_ref::<&'static str>() {
+    let message = match payload.downcast_ref::<&'static str>() {
         Some(literal) => format!("the program has a bug: {literal}"),
         None => "the program has a bug; the panic message is in this worker's log".to_owned(),
     };
     let remedy = "report the bug with the worker's log";
-    Failure::permanent("Panicked", told, remedy)
+    Failure::permanent("Panicked", message, remedy)
 }
 
 /// One line, bounded, with an end that no tool drops.
@@ -70,7 +70,7 @@ mod tests {
     use crate::plugin::no_access;
 
     #[test]
-    fn a_trace_names_kind_cause_remedy_and_what_comes_next_a_line_each() {
+    fn trace_has_kind_cause_remedy_and_next_on_separate_lines() {
         let failure = Failure::kafka("write a batch of numbers", kafka::samples::unauthorised());
 
         let trace = of(&failure, "nothing until it is restarted");
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_says_one_thing_about_restarting() {
+    fn trace_mentions_restarting_once() {
         let absent =
             auth::Error::Absent { grant: "accounting".into(), command: "tributary auth login".into() };
         let panic = std::panic::catch_unwind(|| panic!("on request")).unwrap_err();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_behind_somebodys_open_transaction_is_a_cause_that_passes_and_says_what_ends_it() {
+    fn trace_names_the_open_transaction_and_how_to_abort_it() {
         let open = kafka::OpenTransaction {
             topic: "offsets".into(),
             partition: 2,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_has_an_end_that_tools_drop_nor_a_length_that_readers_suffer_from() {
+    fn trace_lines_are_bounded_and_never_end_as_tools_drop_them() {
         let failure = Failure {
             kind: "Odd",
             message: "one\ntwo (three)".into(),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_shows_its_words_only_where_they_are_the_programs_own() {
+    fn trace_shows_only_literal_panic_messages() {
         let literal = std::panic::catch_unwind(|| panic!("on request")).unwrap_err();
         let secret = "hunter2";
         let made = std::panic::catch_unwind(|| panic!("found {secret}")).unwrap_err();

@@ -40,7 +40,7 @@ impl Pending {
     }
 
     /// The same, behind a tombstone without headers that forgets all that stood there.
-    pub(super) fn put_anew(&mut self, key: String, value: Value) {
+    pub(super) fn put_after_removal(&mut self, key: String, value: Value) {
         let removal = self.number();
         self.insert(key, Some(removal), value);
     }
@@ -127,7 +127,7 @@ mod tests {
         let mut pending = Pending::default();
         pending.put("a".into(), value("1"));
         let (_, first, _) = pending.take().unwrap();
-        pending.put_anew("a".into(), value("2"));
+        pending.put_after_removal("a".into(), value("2"));
         pending.put("a".into(), value("3"));
         pending.settle("a", first);
 

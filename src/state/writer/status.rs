@@ -62,9 +62,9 @@ impl StatusWriter {
 
     /// The same where the topic has a higher generation that cannot be: first a tombstone that makes every reader forget it,
     /// then the status.
-    pub fn put_anew(&self, connector: &str, task: Option<u32>, status: &Status) {
+    pub fn put_after_removal(&self, connector: &str, task: Option<u32>, status: &Status) {
         let value = value_of(status);
-        self.shared.put_with(|pending| pending.put_anew(Key::instance(connector, task), value));
+        self.shared.put_with(|pending| pending.put_after_removal(Key::instance(connector, task), value));
     }
 
     /// Removes the status of a connector or one of its tasks, as the owner with this generation.

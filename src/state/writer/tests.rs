@@ -81,7 +81,7 @@ async fn a_status_put_anew_counts_whatever_generation_stood_there() {
     writer.flush(LIMIT).await.unwrap();
     tail.read_to_end(LIMIT).await.unwrap();
     assert_eq!(shown(), Some(absurd));
-    writer.put_anew("c", Some(0), &status(RunState::Failed, "ours"));
+    writer.put_after_removal("c", Some(0), &status(RunState::Failed, "ours"));
     writer.flush(LIMIT).await.unwrap();
     tail.read_to_end(LIMIT).await.unwrap();
 

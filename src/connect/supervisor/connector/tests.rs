@@ -107,7 +107,7 @@ async fn scene(limit: Duration) -> Scene {
 }
 
 #[tokio::test]
-async fn a_check_that_hangs_fails_in_time_and_is_never_begun_twice() {
+async fn hanging_check_times_out_and_blocks_only_one_thread() {
     let Scene { plugin, mut owner, config, _cluster } = scene(Duration::from_millis(50)).await;
 
     for _ in 0..3 {
@@ -124,7 +124,7 @@ async fn a_check_that_hangs_fails_in_time_and_is_never_begun_twice() {
 }
 
 #[tokio::test]
-async fn a_connector_whose_check_hangs_ends_when_it_is_told_to() {
+async fn connector_with_a_hanging_check_can_be_cancelled() {
     let Scene { plugin, owner, config, _cluster } = scene(LIMIT).await;
     let cancel = CancellationToken::new();
     let (_target, target) = watch::channel(TargetState::Running);
@@ -142,7 +142,7 @@ async fn a_connector_whose_check_hangs_ends_when_it_is_told_to() {
 }
 
 #[test]
-fn a_connector_keeps_its_turn_for_as_long_as_anybody_has_it() {
+fn division_lock_lives_as_long_as_its_holder() {
     let mut divisions = DivisionLocks::default();
     let (one, two): (Arc<str>, Arc<str>) = ("one".into(), "two".into());
     let first = divisions.of(&one);

@@ -90,7 +90,9 @@ impl ReconcileLoop {
                 match instance.reporter.compare(shown) {
                     StatusComparison::Same => {}
                     StatusComparison::Waits => waits = true,
-                    StatusComparison::Missing { anew } => due.push((&instance.reporter, anew)),
+                    StatusComparison::Missing { remove_first } => {
+                        due.push((&instance.reporter, remove_first))
+                    }
                 }
             }
             self.handle.prune_ended(|id, generation| {
@@ -100,8 +102,8 @@ impl ReconcileLoop {
         });
         // Compare resent statuses again.
         self.compared_at = self.compared_at.filter(|_| !waits && due.is_empty());
-        for (reporter, anew) in due {
-            reporter.resend(anew);
+        for (reporter, remove_first) in due {
+            reporter.resend(remove_first);
         }
     }
 

@@ -121,7 +121,7 @@ impl TaskRunner {
             self.reporter.report_unassigned();
         }
         self.reporter.close(end.report);
-        tracing::info!(connector = &*self.id.connector, task = self.id.task, told = end.report, "ended");
+        tracing::info!(connector = &*self.id.connector, task = self.id.task, reported = end.report, "ended");
     }
 
     /// Marks restarts up to these as served by what follows.

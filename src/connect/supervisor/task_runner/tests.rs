@@ -142,7 +142,7 @@ fn permanent() -> Ending {
 }
 
 #[tokio::test]
-async fn a_failure_that_passes_shows_restarting_with_its_trace_and_then_runs_again() {
+async fn retryable_failure_shows_restarting_then_running() {
     let mut stage = Stage::new(patient(0));
 
     for _ in 0..3 {
@@ -161,7 +161,7 @@ async fn a_failure_that_passes_shows_restarting_with_its_trace_and_then_runs_aga
 }
 
 #[tokio::test]
-async fn nothing_runs_nor_counts_as_started_before_it_says_so_itself() {
+async fn instance_is_running_only_after_its_body_reports_the_start() {
     let mut stage = Stage::of(patient(0), order(RestartRevisions::default()), true, false);
 
     for failures in 1..=2 {
@@ -183,7 +183,7 @@ async fn nothing_runs_nor_counts_as_started_before_it_says_so_itself() {
 }
 
 #[tokio::test]
-async fn one_that_is_paused_before_it_has_started_is_paused_once_it_has() {
+async fn pause_before_the_start_shows_after_the_start() {
     let mut stage = Stage::of(patient(0), order(RestartRevisions::default()), true, false);
     let mut life = stage.life().await;
 
@@ -196,7 +196,7 @@ async fn one_that_is_paused_before_it_has_started_is_paused_once_it_has() {
 }
 
 #[tokio::test]
-async fn a_failure_that_outlasts_its_budget_needs_a_person() {
+async fn failure_beyond_the_retry_budget_is_failed() {
     let mut settings = patient(0);
     settings.restarting.policy.total = Some(SOON);
     let mut stage = Stage::new(settings);
@@ -214,7 +214,7 @@ async fn a_failure_that_outlasts_its_budget_needs_a_person() {
 }
 
 #[tokio::test]
-async fn a_failure_for_good_is_failed_with_its_remedy_until_what_failed_is_restarted() {
+async fn permanent_failure_stays_failed_until_a_restart() {
     let mut stage = Stage::new(patient(0));
     stage.hears(RunState::Running).await;
     stage.life().await.end.send(permanent()).ok().unwrap();
@@ -231,7 +231,7 @@ async fn a_failure_for_good_is_failed_with_its_remedy_until_what_failed_is_resta
 }
 
 #[tokio::test]
-async fn a_panic_is_survived_a_few_times_and_then_is_a_failure_for_good() {
+async fn panics_beyond_the_limit_fail_the_instance() {
     let mut stage = Stage::new(patient(2));
 
     for state in [RunState::Restarting, RunState::Restarting, RunState::Failed] {
@@ -250,7 +250,7 @@ async fn a_panic_is_survived_a_few_times_and_then_is_a_failure_for_good() {
 }
 
 #[tokio::test]
-async fn a_task_is_paused_once_it_says_that_it_waits_and_not_before() {
+async fn task_is_paused_only_after_its_body_has_paused() {
     let mut stage = Stage::new(patient(0));
     stage.hears(RunState::Running).await;
     let mut life = stage.life().await;
@@ -270,7 +270,7 @@ async fn a_task_is_paused_once_it_says_that_it_waits_and_not_before() {
 }
 
 #[tokio::test]
-async fn pausing_and_resuming_leave_the_life_as_it_is() {
+async fn pause_and_resume_do_not_restart_the_body() {
     let mut stage = Stage::new(patient(0));
     stage.hears(RunState::Running).await;
     let mut life = stage.life().await;
@@ -287,7 +287,7 @@ async fn pausing_and_resuming_leave_the_life_as_it_is() {
 }
 
 #[tokio::test]
-async fn only_another_configuration_starts_it_anew_and_with_that() {
+async fn only_a_changed_configuration_restarts_the_body() {
     let mut stage = Stage::new(patient(0));
     stage.hears(RunState::Running).await;
     let first = stage.life().await;
@@ -303,7 +303,7 @@ async fn only_another_configuration_starts_it_anew_and_with_that() {
 }
 
 #[tokio::test]
-async fn a_restart_is_served_once_and_one_from_before_the_start_not_at_all() {
+async fn restart_is_served_once_and_not_if_requested_before_the_start() {
     let before = RestartRevisions { always: 7, if_failed: 7 };
     let mut stage = Stage::with(patient(0), order(before), true);
     stage.hears(RunState::Running).await;
@@ -323,7 +323,7 @@ async fn a_restart_is_served_once_and_one_from_before_the_start_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_restart_of_what_has_failed_does_not_wait_for_what_fails_later() {
+async fn restart_of_failed_instances_ignores_later_failures() {
     let mut stage = Stage::new(patient(0));
     stage.hears(RunState::Running).await;
     let life = stage.life().await;
@@ -340,7 +340,7 @@ async fn a_restart_of_what_has_failed_does_not_wait_for_what_fails_later() {
 }
 
 #[tokio::test]
-async fn an_end_that_is_not_to_be_told_is_silent_even_after_a_failure() {
+async fn unreported_stop_writes_no_status_even_after_a_failure() {
     let mut stage = Stage::new(patient(0));
     stage.hears(RunState::Running).await;
     stage.life().await.end.send(permanent()).ok().unwrap();
@@ -355,7 +355,7 @@ async fn an_end_that_is_not_to_be_told_is_silent_even_after_a_failure() {
 }
 
 #[tokio::test]
-async fn what_does_not_end_is_aborted_and_sooner_when_the_partition_is_lost_meanwhile() {
+async fn lost_partition_aborts_a_body_sooner() {
     let mut stage = Stage::with(patient(0), order(RestartRevisions::default()), false);
     stage.hears(RunState::Running).await;
     let life = stage.life().await;
@@ -372,7 +372,7 @@ async fn what_does_not_end_is_aborted_and_sooner_when_the_partition_is_lost_mean
 }
 
 #[tokio::test]
-async fn without_its_lease_it_says_nothing_and_with_it_goes_on() {
+async fn failure_without_the_lease_is_not_reported_and_retried() {
     let mut stage = Stage::new(patient(0));
     stage.hears(RunState::Running).await;
     let life = stage.life().await;
@@ -388,7 +388,7 @@ async fn without_its_lease_it_says_nothing_and_with_it_goes_on() {
 }
 
 #[tokio::test]
-async fn a_body_that_ends_by_itself_is_started_again() {
+async fn body_that_returns_early_is_restarted() {
     let mut stage = Stage::new(patient(0));
     stage.hears(RunState::Running).await;
 
@@ -399,7 +399,7 @@ async fn a_body_that_ends_by_itself_is_started_again() {
 }
 
 #[tokio::test]
-async fn a_supervisor_that_is_gone_ends_its_instances() {
+async fn instances_end_when_the_supervisor_is_dropped() {
     let mut stage = Stage::new(patient(0));
     stage.hears(RunState::Running).await;
     stage.life().await;
