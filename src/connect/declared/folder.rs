@@ -1,4 +1,4 @@
-//! The connector files themselves: which there are, and what they say, read again only where they changed.
+//! The connector files: which exist, and their content. Reads a file again only if it may have changed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,30 +16,30 @@ use crate::{
     connect::herder::Declaration,
 };
 
-/// What the last looks have shown. Looking blocks.
+/// The results of the last scans. Scanning blocks.
 #[derive(Debug)]
 pub(super) struct Folder {
     directory: Option<PathBuf>,
-    /// Looked at beside the directory's.
+    /// Scanned in addition to the directory's files.
     files: Vec<PathBuf>,
     known: BTreeMap<PathBuf, Known>,
 }
 
-/// A file in one look.
+/// A file in one scan.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
-    /// Connector it declares, as far as it could ever be read.
+    /// Connector it declares; `None` if it could never be read.
     pub(super) name: Option<String>,
     pub(super) file: String,
     pub(super) content: Content,
 }
 
-/// What a file is good for.
+/// What a scan found in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Content {
-    /// It says this.
+    /// A declaration.
     Says(Arc<Declaration>),
-    /// It may be in the middle of being written.
+    /// It may be half written.
     Unsettled,
     /// It cannot be used, for this reason.
     Unusable(String),
@@ -48,20 +48,20 @@ pub(super) enum Content {
 #[derive(Debug, Default)]
 struct Known {
     stamp: Option<Stamp>,
-    /// It was read at a look that found it as the look before had: what is written within one tick of the file system's
-    /// clock has been seen.
+    /// It was read at a scan that found it unchanged since the scan before. So a second write within one tick of the file
+    /// system's clock has been read too.
     is_steady: bool,
-    /// What it said when it could last be read.
+    /// Its content when it could last be read.
     said: Option<Arc<Declaration>>,
-    /// Why it cannot be used, once two looks have found so.
+    /// Why it cannot be used, once two scans agree.
     failure: Option<String>,
-    /// Looks in a row that could not read it, since it last was steady.
+    /// Scans in a row that could not read it, since it was last steady.
     failures: u32,
-    /// The last look did not find it.
+    /// The last scan did not find it.
     is_missed: bool,
 }
 
-/// What changes with a file's content. Through links: a mount that swaps them shows other files.
+/// Changes whenever the file's content does. Links are followed: a mount that swaps them shows other files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -76,11 +76,11 @@ impl Folder {
         Self { directory, files, known: BTreeMap::new() }
     }
 
-    /// Every file there is now, in the order of their paths. One that is missing for the first time counts as it was:
-    /// editors and mounts replace files in two steps.
+    /// Every file, ordered by path. A file that is missing for the first time still counts: editors and mounts replace files in
+    /// two steps.
     ///
     /// # Errors
-    /// The directory cannot be read; what was known stays.
+    /// The directory cannot be read; the known files stay.
     pub(super) fn look(&mut self) -> Result<Vec<Found>, Problem> {
         let mut paths: BTreeSet<PathBuf> = self.files.iter().cloned().collect();
         if let Some(directory) = &self.directory {
@@ -119,7 +119,7 @@ impl Folder {
                 .and_then(|name| declared.get(name))
                 .and_then(|paths| paths.iter().find(|other| **other != path.as_path()));
             let content = match (name, rival) {
-                // It was renamed.
+                // The file was renamed.
                 (Some(_), Some(_)) if known.is_missed => return None,
                 (Some(name), Some(rival)) => Content::Unusable(declared_twice(name, rival, path).to_string()),
                 _ => known.content(),
@@ -131,7 +131,7 @@ impl Folder {
 }
 
 impl Known {
-    /// Reads the file where it may have changed.
+    /// Reads the file if it may have changed.
     fn refresh(&mut self, path: &Path, stamp: Option<Stamp>) {
         let is_same = stamp.is_some() && stamp == self.stamp;
         if is_same && self.is_steady {
@@ -150,7 +150,7 @@ impl Known {
                 self.failure = None;
                 self.failures = 0;
             }
-            // The first look may have come while somebody was writing.
+            // The first scan may have come in the middle of a write.
             Err(_) if self.failures == 0 => self.failures = 1,
             Err(problems) => {
                 self.failure = Some(problems.to_string());
@@ -181,7 +181,7 @@ impl Stamp {
     }
 }
 
-/// Workers may have the same files at different places.
+/// The name without its directory: workers may have the same files at different places.
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
@@ -215,7 +215,7 @@ mod tests {
         format!(r#"{{"name": "{name}", "config": {{"k": "{value}"}}}}"#)
     }
 
-    /// Names with the value of `k`, or why there is none.
+    /// Names with the value of `k`, or the reason why there is none.
     fn look(folder: &mut Folder) -> Vec<(String, String)> {
         let found = folder.look().unwrap().into_iter().map(|found| {
             let told = match found.content {
@@ -276,8 +276,8 @@ mod tests {
         place.write("b.json", "");
         let fresh = look(&mut folder);
 
-        assert_eq!(at_once, pairs(&[("a", "1")]), "as before");
-        assert_eq!(later[0].0, "a", "its name is known from before");
+        assert_eq!(at_once, pairs(&[("a", "1")]), "the last readable content");
+        assert_eq!(later[0].0, "a", "its name is known from the last readable content");
         assert!(later[0].1.contains("is not JSON"), "{later:?}");
         assert_eq!(being_mended, later, "an editor empties a file before it writes");
         assert_eq!(mended, pairs(&[("a", "2")]));

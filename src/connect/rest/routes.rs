@@ -1,4 +1,4 @@
-//! The paths, and what the herder is asked for at each.
+//! The paths of the API, and the herder's operation for each.
 
 use std::collections::BTreeMap;
 
@@ -81,7 +81,7 @@ pub fn router(herder: Herder) -> Router {
                 result(200, herder.subscription_plan(&name, query.flag("removed", false)).await)
             }),
         ),
-        // Accepted, not done: the connector's task does it, and says so in the list.
+        // 202: the connector's task does it later; the list of subscriptions shows the outcome.
         (
             "/connectors/{name}/subscriptions/apply",
             post(async |Of(herder, name)| result(202, herder.wish(&name, false).await)),
@@ -175,7 +175,7 @@ async fn patch_config(Of(herder, name): Of, body: Body) -> Answer {
     result(200, herder.patch_config(&name, body.patch()?).await)
 }
 
-/// Kafka Connect dropped this one with 4.0; older tools still ask.
+/// Kafka Connect removed this path in 4.0; older tools still use it.
 async fn task_configs(Of(herder, name): Of) -> Answer {
     let tasks = herder.tasks(&name).await?.into_iter();
     let configs: BTreeMap<String, _> =
@@ -201,7 +201,7 @@ async fn accept_gap(Of(herder, name): Of, body: Body) -> Answer {
     result(200, herder.accept_gap(&name, &body.gap()?).await)
 }
 
-/// Accepted, not done: the connector's tasks read, and write how far they are.
+/// 202: the connector's tasks read later and report their progress.
 async fn start_run(Of(herder, name): Of, body: Option<Body>) -> Answer {
     let request = body.map_or_else(|| Ok(RunRequest::default()), Body::run)?;
     result(202, herder.start_run(&name, request).await)
@@ -239,7 +239,7 @@ async fn set_logger(Of(herder, logger): Of, query: Query, body: Body) -> Answer 
 
 fn created(herder: &Herder, info: &Info) -> Response {
     let mut response = json(201, info);
-    // A name that cannot stand in a header has been refused before: what is left is percent-encoded here.
+    // Names with control characters are refused at creation; everything else is percent-encoded here.
     if let Ok(location) = HeaderValue::try_from(location(herder.url(), &info.name)) {
         response.headers_mut().insert(header::LOCATION, location);
     }

@@ -1,9 +1,9 @@
-//! The audit log of the REST API: a line for every change, and a line for every request that was refused.
+//! The audit log of the REST API: one line for every change, and one for every refused request.
 //!
-//! - Refusals need no login, so their lines are bounded: [`PER_ADDRESS`] of one client address and [`LINES`] of all in a
-//!   [`WINDOW`]. Further ones are counted, and one line at the end of the window says how many.
-//! - A user's name is written only if the configuration has it: a password in its place must not get into the log.
-//! - Whatever a client sends is percent-encoded where it is not printable ASCII, and cut: no line can be forged or grow.
+//! - Anyone can cause refusals, so their lines are bounded: [`PER_ADDRESS`] per client address and [`LINES`] in total per
+//!   [`WINDOW`]. The rest is counted, and one line at the end of the window has the count.
+//! - Only users of the configuration are written by name: a password sent in place of a name must not get into the log.
+//! - Text from a client is percent-encoded unless it is printable ASCII, and truncated: no line can be forged or grow.
 
 use std::{
     collections::HashMap,
@@ -25,25 +25,25 @@ use server::origin;
 
 use super::UNKNOWN;
 
-/// Lines about refusals of one client address in a window.
+/// Limit on refusal lines per client address and window.
 const PER_ADDRESS: u32 = 20;
-/// Lines about refusals in a window; with the longest of them this is less than 100 MB a day.
+/// Limit on refusal lines per window; at their maximum length this is less than 100 MB a day.
 const LINES: u32 = 60;
-/// The time for which lines are counted.
+/// Length of a window.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Addresses that are counted apart in a window.
+/// Limit on client addresses that are counted separately in a window.
 const ADDRESSES: usize = 1024;
-/// Longest path in a line, in bytes; and longest method.
+/// Limits in bytes on the path and on the method in a line.
 const PATH: usize = 512;
 const METHOD: usize = 32;
 
-/// A request as the audit log has it.
+/// A request as the audit log shows it.
 #[derive(Debug)]
 pub(super) struct Asked {
     method: String,
     path: String,
     peer: Option<SocketAddr>,
-    /// Whose address a trusted proxy forwards; `None` where the peer is no such proxy, or forwards none.
+    /// The client address that a trusted proxy forwarded; `None` if the peer is no trusted proxy or forwarded none.
     forwarded: Option<IpAddr>,
 }
 
@@ -58,19 +58,19 @@ impl Asked {
         Self { method, path: printable(request.uri().path(), PATH), peer, forwarded }
     }
 
-    /// The address that counts: the forwarded one, else the peer's.
+    /// The client's address: the forwarded one, else the peer's.
     pub(super) fn client(&self) -> Option<IpAddr> {
         self.forwarded.or_else(|| self.peer.map(|peer| peer.ip()))
     }
 
-    /// A change was let through, with this outcome.
+    /// Logs a change with its outcome.
     pub(super) fn changed(&self, who: &str, status: StatusCode) {
         let (Self { method, path, .. }, remote) = (self, self.remote());
         let forwarded = self.forwarded.map(tracing::field::display);
         tracing::info!(target: "audit", who, method, path, status = status.as_u16(), remote, forwarded, "change");
     }
 
-    /// The request was refused. The line is written now, or counted.
+    /// Logs a refused request, or counts it.
     pub(super) fn refused(&self, audits: &Audits, who: &str, status: StatusCode) {
         let is_known = who != UNKNOWN && matches!(status.as_u16(), 401 | 403);
         let audit = if is_known { &audits.known } else { &audits.strangers };
@@ -87,7 +87,7 @@ impl Asked {
     }
 }
 
-/// Printable ASCII as it is, all else percent-encoded; cut at so many bytes.
+/// Keeps printable ASCII, percent-encodes the rest, and truncates to `most` bytes.
 fn printable(text: &str, most: usize) -> String {
     let mut shown = String::new();
     for byte in text.bytes() {
@@ -98,18 +98,18 @@ fn printable(text: &str, most: usize) -> String {
         if byte.is_ascii_graphic() {
             shown.push(char::from(byte));
         } else {
-            // A text takes whatever is written to it.
+            // Writing to a String cannot fail.
             write!(shown, "%{byte:02X}").ok();
         }
     }
     shown
 }
 
-/// Bounds the lines about refusals. See the module's head.
+/// Bounds the lines about refusals.
 #[derive(Debug, Default)]
 pub(super) struct Audit(Mutex<Window>);
 
-/// The lines about refusals, apart for callers who named a user of the configuration: strangers cannot use those up.
+/// Separate bounds for callers that named a configured user, so that strangers cannot use those up.
 #[derive(Debug, Default)]
 pub(super) struct Audits {
     strangers: Arc<Audit>,
@@ -125,17 +125,17 @@ struct Window {
     suppressed: u64,
 }
 
-/// Whether a line is written.
+/// What happens to a line.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Write,
-    /// The first one of its window that is not; the window ends then.
+    /// The first one in its window that is suppressed; the window ends at this time.
     FirstSuppressed(Instant),
     Suppress,
 }
 
 impl Audit {
-    /// Whether a line about this client is written. If not, it is counted.
+    /// Whether to write a line about this client. If not, it is counted.
     fn admits(self: &Arc<Self>, client: Option<IpAddr>) -> bool {
         match self.count(client, Instant::now()) {
             Verdict::Write => true,
@@ -171,7 +171,7 @@ impl Audit {
         Verdict::Write
     }
 
-    /// Ends the window where it is over, and writes what was left out of it.
+    /// If the window has ended, resets it and logs how many lines it suppressed.
     fn close(&self, now: Instant) {
         let mut window = self.0.lock();
         if window.begun.is_none_or(|begun| now.saturating_duration_since(begun) < WINDOW) {

@@ -1,14 +1,14 @@
-//! Passwords: compared in constant time, plain or as a PBKDF2 hash.
+//! Passwords: compared in constant time, in plain text or as a PBKDF2 hash.
 //!
-//! [`PasswordHash`] has the form of a hash. Deriving one takes a large part of a second on purpose, so
+//! [`PasswordHash`] has the format of a hash. Deriving one takes a large part of a second on purpose, so
 //!
-//! - it happens on a thread for blocking work, one at a time: a flood of guesses costs one core at most, also where clients
-//!   leave before they are answered;
-//! - of each address one check at a time stands in the line for that: a flood from one address makes others wait for one of
-//!   its guesses, not for all. Who comes from the same address, or through the same proxy, has to share;
+//! - it happens on a blocking thread, one at a time: a flood of guesses costs one core at most, even if clients disconnect
+//!   before the answer;
+//! - each address has at most one check in the queue for it: a flood from one address delays others by one guess, not by all.
+//!   Clients behind the same address or proxy share its place;
 //! - an address with too many failures has to wait before anything is checked (see [`super::throttle`]), and a failure counts
-//!   before the next check of its address begins;
-//! - a password that was right is remembered as a keyed digest, so a client that asks often pays once.
+//!   before the next check of its address starts;
+//! - a right password is remembered as a keyed digest, so a client that polls pays once.
 
 use std::{
     collections::BTreeMap,
@@ -28,10 +28,10 @@ use server::origin::network;
 use super::throttle::Attempt;
 use crate::config::worker::{PasswordDigest, PasswordHash};
 
-/// The longest a client waits for its turn.
+/// How long a client waits for its check to start.
 const TURN: Duration = Duration::from_secs(3);
 
-/// A password in the form of a hash that cannot be used.
+/// A password that looks like a hash and cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the password of {user} looks like a hash and is none: {reason}; write it as $pbkdf2-sha256$i=600000$salt$hash, \
@@ -42,40 +42,40 @@ pub struct Error {
     reason: &'static str,
 }
 
-/// What came of a check.
+/// Outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Checked {
     Right,
     Wrong,
-    /// Too many others are being checked.
+    /// Too many other checks are waiting.
     Busy,
-    /// Nothing was checked: the address has to wait so long after its failures.
+    /// Not checked: the address has to wait this long because of its failures.
     Throttled(Duration),
 }
 
-/// A password to compare with.
+/// A configured password.
 pub(super) enum Password {
-    /// Its digest under the process's key: of equal length for any password.
+    /// Its digest under the process's key, which has the same length for every password.
     Plain(hmac::Tag),
     Hashed(Arc<Hashed>),
 }
 
 pub(super) struct Hashed {
     expected: PasswordHash,
-    /// Digest of the password that was right.
+    /// Digest of the last right password.
     known: Mutex<Option<hmac::Tag>>,
     turn: Arc<Semaphore>,
     lines: Lines,
 }
 
-/// The line of each address that has a check under way; `None` is for those that are not known.
+/// A lock per address that has a check in progress; `None` stands in for unknown addresses.
 #[derive(Debug, Default)]
 struct Lines(Mutex<BTreeMap<Option<IpAddr>, Arc<Semaphore>>>);
 
 impl Lines {
     fn of(&self, peer: Option<IpAddr>) -> Arc<Semaphore> {
         let mut lines = self.0.lock();
-        // As many are left as there are connections at most.
+        // So there are at most as many locks as connections.
         lines.retain(|_, line| Arc::strong_count(line) > 1);
         Arc::clone(lines.entry(peer.map(network)).or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
@@ -94,7 +94,7 @@ impl Password {
         }
     }
 
-    /// Compares, unless the client has to wait; the outcome counts for its address.
+    /// Checks a password, unless the client has to wait; the outcome counts for its address.
     pub(super) async fn check(&self, presented: &str, attempt: &Attempt) -> Checked {
         let digest = digest(presented);
         if let Some(wait) = attempt.wait() {
@@ -107,7 +107,7 @@ impl Password {
         }
     }
 
-    /// Whether it is the right one, as far as that is known without deriving a key.
+    /// Whether the password is known to be right without deriving a hash.
     fn is_known(&self, digest: &hmac::Tag) -> bool {
         match self {
             Self::Plain(expected) => same(expected, digest),
@@ -136,16 +136,16 @@ impl Hashed {
             Some((first_in_line, Arc::clone(&self.turn).acquire_owned().await.ok()?))
         };
         let Ok(Some(turns)) = timeout(TURN, turns).await else { return Checked::Busy };
-        // Those before it in the line may have failed meanwhile.
+        // Earlier checks of this address may have failed meanwhile.
         if let Some(wait) = attempt.wait() {
             return Checked::Throttled(wait);
         }
-        // A client that sends many requests at once pays once as well.
+        // A client that sends many requests at once pays only once too.
         if self.is_known(&digest) {
             return checked(attempt.finish(true));
         }
         let (hashed, presented, attempt) = (Arc::clone(self), Secret::new(presented), attempt.clone());
-        // It runs to its end although its client leaves: the turn is held, and the outcome counts.
+        // It finishes even if its client disconnects: it holds the lock, and the outcome counts.
         let derive = move || {
             let PasswordHash { digest: algorithm, iterations, salt, hash } = &hashed.expected;
             let algorithm = match algorithm {
@@ -161,7 +161,7 @@ impl Hashed {
             drop(turns);
             succeeded
         };
-        // A panic in there is no proof of a password.
+        // A panic counts as a wrong password.
         checked(spawn_blocking(derive).await.unwrap_or(false))
     }
 
@@ -172,12 +172,12 @@ impl Hashed {
 }
 
 fn digest(text: &str) -> hmac::Tag {
-    /// Lives and dies with the process: a digest that leaks is of no use elsewhere.
+    /// Random per process: a leaked digest is useless elsewhere.
     static KEY: LazyLock<Option<hmac::Key>> =
         LazyLock::new(|| hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).ok());
     match &*KEY {
         Some(key) => hmac::sign(key, text.as_bytes()),
-        // Without randomness the comparison still takes constant time.
+        // Without a random key the comparison still takes constant time.
         None => hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, b"tributary"), text.as_bytes()),
     }
 }
@@ -204,7 +204,7 @@ mod tests {
         *,
     };
 
-    /// A login of the administrator from an address, with failures of its own.
+    /// A login as administrator from this address, with its own count of failures.
     fn from(client: Option<IpAddr>) -> Attempt {
         Attempt { throttle: Arc::new(Throttle::default()), client, role: Some(Role::Administrator) }
     }
@@ -269,11 +269,11 @@ mod tests {
         let flood: Vec<_> = (0..20)
             .map(|number| {
                 let (hashed, guessed) = (Arc::clone(&hashed), Arc::clone(&guessed));
-                // The same client, by what IPv6 gives to one.
+                // One client: IPv6 gives it a whole /64.
                 let peer = Ipv6Addr::from_bits(0x2001_0db8 << 96 | number).into();
                 tokio::spawn(async move {
                     let checked = hashed.check("a guess", digest("a guess"), &from(Some(peer))).await;
-                    // Who has not had its turn in time has made nobody wait.
+                    // A guess that timed out in the queue has delayed no other.
                     if checked != Checked::Busy {
                         guessed.fetch_add(1, Ordering::SeqCst);
                     }
@@ -285,14 +285,14 @@ mod tests {
         drop(turn);
 
         let (elsewhere, before) = (Some(Ipv4Addr::new(192, 0, 2, 1).into()), Arc::clone(&guessed));
-        // A task, like the guesses: they run in the order in which they are woken, however late that is.
+        // A task, like the guesses: tasks run in the order in which they are woken.
         let right = tokio::spawn(async move {
             let right = hashed.check("correct horse", digest("correct horse"), &from(elsewhere)).await;
             (right, before.load(Ordering::SeqCst))
         });
         let (right, before) = right.await.unwrap();
 
-        // One guess was before it; a second may end while its answer is on the way.
+        // One guess ran before it; a second may end while its answer is on the way.
         assert_eq!((right, before <= 2), (Checked::Right, true), "{before}");
         flood.iter().for_each(tokio::task::JoinHandle::abort);
     }
@@ -349,7 +349,7 @@ mod tests {
         while here.wait().is_none() {
             let left = hashed.check("a guess", digest("a guess"), &here);
             assert!(left.now_or_never().is_none_or(|answer| answer != Checked::Right));
-            // The turn is free again once the guess was checked.
+            // The lock is free again once the guess was checked.
             drop(hashed.turn.acquire().await);
         }
     }

@@ -168,7 +168,7 @@ async fn a_page_that_makes_its_name_point_here_gets_nothing_unless_it_knows_a_pa
     ] {
         assert_eq!(status(&nobody, method, path, &rebound).await, 421, "{method} {path}");
         assert_eq!(status(&nobody, method, path, &own).await, 200, "{method} {path}");
-        // As the probes of Kubernetes and scrapes by address name it.
+        // As Kubernetes probes and metric scrapers address it.
         assert_eq!(status(&nobody, method, path, &[("host", "10.1.2.3:8083")]).await, 200, "{method} {path}");
         assert_eq!(status(&asked, method, path, &rebound).await, asked_for, "{method} {path}");
     }
@@ -184,7 +184,7 @@ async fn whoever_is_not_known_is_told_how_to_ask_and_not_what_was_wrong() {
     let router = served(&settings());
     let wrong = [
         basic("root:wrong"),
-        basic("nobody:correct horse battery"),
+        basic("unknown:correct horse battery"),
         basic("root:staple staple staple"),
         basic("root"),
         basic(":"),
@@ -278,7 +278,7 @@ async fn a_change_is_finished_though_its_client_has_left() {
     assert!(finished.load(Ordering::SeqCst));
 }
 
-/// A request from this address, through a proxy if that is one of ours.
+/// A request from this address, possibly a trusted proxy.
 fn from(peer: &str, method: &str, path: &str, headers: &[(&str, &str)]) -> Request {
     let mut request = request(method, path, headers);
     request.extensions_mut().insert(ConnectInfo(peer.parse::<SocketAddr>().unwrap()));
@@ -388,14 +388,14 @@ async fn failed_logins_make_their_address_wait_and_no_other() {
     assert_eq!(answer("[2001:db8:0:1::1]:1", &right, &[]).await, (200, None));
     assert_eq!(answer("192.0.2.1:1", &right, &[]).await, (200, None));
 
-    // Behind a trusted proxy each client counts for itself.
+    // Each client behind a trusted proxy is counted separately.
     let [bad, good] = ["198.51.100.1", "198.51.100.2"].map(|client| [("x-forwarded-for", client)]);
     for _ in 0..5 {
         answer("10.0.0.1:1", &wrong, &bad).await;
     }
     assert_eq!(answer("10.0.0.1:1", &wrong, &bad).await.0, 429);
     assert_eq!(answer("10.0.0.1:1", &right, &good).await.0, 200);
-    // Open paths need no login, and requests without one are no failed logins.
+    // Open paths need no login, and a request without one is not a failed login.
     assert_eq!(ask(&router, from("127.0.0.1:1", "GET", "/health", &[])).await.status(), 200);
     for _ in 0..10 {
         assert_eq!(ask(&router, from("192.0.2.9:1", "GET", "/connectors", &[])).await.status(), 401);
@@ -487,7 +487,7 @@ async fn a_page_of_another_origin_changes_nothing() {
     assert_eq!(
         status(&router, "GET", "/connectors", &[host, ("origin", ours)]).await,
         200,
-        "reading is theirs to refuse"
+        "reading is for the browser to refuse"
     );
     assert_eq!(status(&named, "POST", "/connectors", &[host, ("origin", ours)]).await, 200);
 }
