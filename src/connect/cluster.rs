@@ -26,7 +26,7 @@ use crate::{
 /// How long writing the record may take; after that the start is retried.
 const WRITE_LIMIT: Duration = Duration::from_secs(20);
 /// Foreign connectors named in an error.
-const NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 /// Why topics cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +140,7 @@ impl Claim<'_> {
             if foreign.is_empty() {
                 return Ok(());
             }
-            let named = foreign.iter().take(NAMED).map(|(name, class)| format!("{name}: {class}"));
+            let named = foreign.iter().take(MAX_NAMED).map(|(name, class)| format!("{name}: {class}"));
             let classes = named.collect::<Vec<_>>().join(", ");
             return Err(Foreign::Classes { topic: topic(), classes });
         };
@@ -278,7 +278,7 @@ mod tests {
     type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], u32, Option<&'a str>, Option<u32>);
 
     #[test]
-    fn the_record_decides_whose_a_topic_is_and_how_many_partitions_it_needs() {
+    fn record_decides_the_owner_of_topics_and_the_partition_count() {
         let worker = samples::worker();
         let plugins = Plugins::of(&worker, false);
         let (group, work) = (&*worker.group.id, &*worker.topics.work.name);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn adopting_rewrites_a_record_that_differs_and_takes_no_topic_of_kafka_connect() {
+    fn adopt_rewrites_a_record_but_no_topic_of_kafka_connect() {
         let worker = samples::worker();
         let plugins = Plugins::of(&worker, false);
         let claim = Claim { worker: &worker, plugins: &plugins, adopt: true };
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_worker_notices_that_its_topics_have_been_adopted_with_another_count() {
+    fn running_worker_notices_adopted_topics() {
         let worker = samples::worker();
         let plugins = Plugins::of(&worker, false);
         let claim = Claim { worker: &worker, plugins: &plugins, adopt: false };

@@ -37,7 +37,7 @@ use super::herder::{self, Declaration, Finding, Herder, Sighting};
 use crate::config;
 
 /// How long a refused file waits before it is tried again unchanged.
-const AGAIN: Duration = Duration::from_secs(30);
+const REFUSED_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Which files to scan.
 #[derive(Debug, Clone)]
@@ -72,7 +72,7 @@ pub struct Watch {
     /// Refused files, by name.
     troubles: BTreeMap<String, Trouble>,
     /// Why the directory could not be read at the last scan.
-    blind: Option<String>,
+    directory_error: Option<String>,
     /// Kafka did not take the last file.
     is_waiting: bool,
 }
@@ -99,7 +99,7 @@ impl Watch {
             folder,
             settled: BTreeMap::new(),
             troubles: BTreeMap::new(),
-            blind: None,
+            directory_error: None,
             is_waiting: false,
         }
     }
@@ -116,10 +116,10 @@ impl Watch {
     }
 
     async fn turn(&mut self) {
-        let Some(found) = self.look().await else { return };
+        let Some(found) = self.scan().await else { return };
         self.settled.retain(|name, _| found.iter().any(|found| found.name.as_ref() == Some(name)));
         self.troubles.retain(|file, _| found.iter().any(|found| found.file == *file));
-        let (mut sightings, tasks) = self.judge(found);
+        let (mut sightings, tasks) = self.plan(found);
         self.herder.see(sightings.clone());
         self.apply(&mut sightings, tasks).await;
         let is_empty = sightings.is_empty();
@@ -130,12 +130,12 @@ impl Watch {
         }
     }
 
-    async fn look(&mut self) -> Option<Vec<Found>> {
+    async fn scan(&mut self) -> Option<Vec<Found>> {
         let (directory, files) = (self.options.directory.clone(), self.options.files.clone());
         let mut folder = self.folder.take().unwrap_or_else(|| Folder::new(directory, files));
-        let looked = spawn_blocking(move || (folder.look(), folder)).await;
-        let (found, folder) = match looked {
-            Ok(looked) => looked,
+        let scanned = spawn_blocking(move || (folder.scan(), folder)).await;
+        let (found, folder) = match scanned {
+            Ok(scanned) => scanned,
             Err(error) => {
                 tracing::error!(panicked = error.is_panic(), "could not scan the connector files");
                 return None;
@@ -144,39 +144,40 @@ impl Watch {
         self.folder = Some(folder);
         match found {
             Ok(found) => {
-                self.blind = None;
+                self.directory_error = None;
                 Some(found)
             }
             Err(problem) => {
                 let problem = problem.to_string();
-                if self.blind.as_ref() != Some(&problem) {
+                if self.directory_error.as_ref() != Some(&problem) {
                     tracing::warn!(%problem, "could not read the connector files; their connectors stay as they are until the next scan succeeds");
                 }
-                self.blind = Some(problem);
+                self.directory_error = Some(problem);
                 None
             }
         }
     }
 
     /// The sighting of each file, and the files to apply.
-    fn judge(&mut self, found: Vec<Found>) -> (Vec<Sighting>, Vec<Task>) {
+    fn plan(&mut self, found: Vec<Found>) -> (Vec<Sighting>, Vec<Task>) {
         let (mut sightings, mut tasks) = (Vec::new(), Vec::new());
         for Found { name, file, content } in found {
             let finding = match content {
                 Content::Unsettled => Finding::Pending("the file is not complete yet".to_owned()),
                 Content::Unusable(reason) => self.refuse(&file, None, reason),
-                Content::Says(said) if self.is_settled(&said) => {
+                Content::Declares(declaration) if self.is_settled(&declaration) => {
                     self.troubles.remove(&file);
-                    Finding::Applied(said)
+                    Finding::Applied(declaration)
                 }
-                Content::Says(said) => match self.troubles.get(&file) {
+                Content::Declares(declaration) => match self.troubles.get(&file) {
                     Some(trouble)
-                        if trouble.hash.as_ref() == Some(&said.hash) && trouble.again > Instant::now() =>
+                        if trouble.hash.as_ref() == Some(&declaration.hash)
+                            && trouble.again > Instant::now() =>
                     {
                         Finding::Refused(trouble.reason.clone())
                     }
                     _ => {
-                        tasks.push((sightings.len(), said));
+                        tasks.push((sightings.len(), declaration));
                         Finding::Pending("it is being applied".to_owned())
                     }
                 },
@@ -186,39 +187,39 @@ impl Watch {
         (sightings, tasks)
     }
 
-    fn is_settled(&mut self, said: &Declaration) -> bool {
-        let name = &said.document.name;
-        if self.settled.get(name) == Some(&said.hash) {
+    fn is_settled(&mut self, declaration: &Declaration) -> bool {
+        let name = &declaration.document.name;
+        if self.settled.get(name) == Some(&declaration.hash) {
             return true;
         }
-        let is_stored = self.herder.has_declared(said);
+        let is_stored = self.herder.has_declared(declaration);
         if is_stored {
-            self.settled.insert(name.clone(), said.hash.clone());
+            self.settled.insert(name.clone(), declaration.hash.clone());
         }
         is_stored
     }
 
     async fn apply(&mut self, sightings: &mut [Sighting], tasks: Vec<Task>) {
         let mut outage: Option<String> = None;
-        for (index, said) in tasks {
+        for (index, declaration) in tasks {
             let Some(sighting) = sightings.get_mut(index) else { continue };
             if let Some(reason) = &outage {
                 sighting.finding = Finding::Pending(reason.clone());
                 continue;
             }
-            sighting.finding = match self.herder.declare(&said).await {
+            sighting.finding = match self.herder.declare(&declaration).await {
                 Ok(written) => {
-                    let Declaration { file, document, hash } = &*said;
+                    let Declaration { file, document, hash } = &*declaration;
                     if written {
                         tracing::info!(target: "audit", who = "connectors.dir", connector = document.name, file, "change");
                     }
                     self.is_waiting = false;
                     self.troubles.remove(file);
                     self.settled.insert(document.name.clone(), hash.clone());
-                    Finding::Applied(said)
+                    Finding::Applied(declaration)
                 }
                 Err(error) if error.retry().is_retriable() => {
-                    tracing::debug!(file = said.file, %error, "could not apply a connector file yet; retrying at the next scan");
+                    tracing::debug!(file = declaration.file, %error, "could not apply a connector file yet; retrying at the next scan");
                     let is_outage =
                         matches!(error, herder::Error::Kafka { .. } | herder::Error::Starting { .. });
                     let reason = error.to_string();
@@ -231,14 +232,18 @@ impl Watch {
                     }
                     Finding::Pending(reason)
                 }
-                Err(error) => self.refuse(&said.file, Some(&said.hash), error.to_string()),
+                Err(error) => self.refuse(&declaration.file, Some(&declaration.hash), error.to_string()),
             };
         }
     }
 
     /// Logs a refusal once.
     fn refuse(&mut self, file: &str, hash: Option<&String>, reason: String) -> Finding {
-        let trouble = Trouble { hash: hash.cloned(), reason: reason.clone(), again: Instant::now() + AGAIN };
+        let trouble = Trouble {
+            hash: hash.cloned(),
+            reason: reason.clone(),
+            again: Instant::now() + REFUSED_RETRY_INTERVAL,
+        };
         let before = self.troubles.insert(file.to_owned(), trouble);
         if before.is_none_or(|before| before.reason != reason) {
             tracing::error!(

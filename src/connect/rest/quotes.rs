@@ -17,7 +17,7 @@ use super::answer::Refusal;
 const ANSWER_LIMIT: usize = 256 * 1024 * 1024;
 
 /// The same answer without quotes.
-pub(super) async fn left_out(answer: Response) -> Response {
+pub(super) async fn remove(answer: Response) -> Response {
     let (mut parts, body) = answer.into_parts();
     let Ok(bytes) = to_bytes(body, ANSWER_LIMIT).await else {
         return Refusal::new(500, "the answer is too large for a caller that may only read").into_response();

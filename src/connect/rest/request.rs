@@ -26,7 +26,7 @@ use crate::{
 /// Limit on a body: a configuration has a few kilobytes.
 const BODY_LIMIT: usize = 1 << 20;
 /// Limit on the time a body takes to arrive.
-const BODY_TIME: Duration = Duration::from_secs(2);
+const BODY_TIME_LIMIT: Duration = Duration::from_secs(2);
 
 /// A JSON body.
 pub(super) struct Body(pub(super) Value);
@@ -56,7 +56,7 @@ async fn arrived(request: Request) -> Result<Vec<u8>, Refusal> {
         return Err(Refusal::new(415, "HTTP 415 Unsupported Media Type"));
     }
     let late = |_| Refusal::new(408, "the body did not arrive in time");
-    timeout(BODY_TIME, read(request.into_body())).await.map_err(late)?
+    timeout(BODY_TIME_LIMIT, read(request.into_body())).await.map_err(late)?
 }
 
 fn parsed(bytes: &[u8]) -> Result<Body, Refusal> {
@@ -188,18 +188,18 @@ fn texts(value: Value) -> Option<Vec<String>> {
 }
 
 /// The herder, and the name in the path: `{name}`, `{plugin}` or `{logger}`.
-pub(super) struct Of(pub(super) Herder, pub(super) String);
+pub(super) struct NamePath(pub(super) Herder, pub(super) String);
 
 /// The herder, and the connector and run in the path.
-pub(super) struct OfRun(pub(super) Herder, pub(super) String, pub(super) String);
+pub(super) struct RunPath(pub(super) Herder, pub(super) String, pub(super) String);
 
 /// The herder, and the connector and task in the path.
-pub(super) struct OfTask(pub(super) Herder, pub(super) String, pub(super) u32);
+pub(super) struct TaskPath(pub(super) Herder, pub(super) String, pub(super) u32);
 
 /// The query parameters.
 pub(super) struct Query(Vec<(String, String)>);
 
-impl FromRequestParts<Herder> for Of {
+impl FromRequestParts<Herder> for NamePath {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, herder: &Herder) -> Result<Self, Refusal> {
@@ -207,7 +207,7 @@ impl FromRequestParts<Herder> for Of {
     }
 }
 
-impl FromRequestParts<Herder> for OfRun {
+impl FromRequestParts<Herder> for RunPath {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, herder: &Herder) -> Result<Self, Refusal> {
@@ -215,7 +215,7 @@ impl FromRequestParts<Herder> for OfRun {
     }
 }
 
-impl FromRequestParts<Herder> for OfTask {
+impl FromRequestParts<Herder> for TaskPath {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, herder: &Herder) -> Result<Self, Refusal> {

@@ -1,6 +1,6 @@
 //! The audit log of the REST API: one line for every change, and one for every refused request.
 //!
-//! - Anyone can cause refusals, so their lines are bounded: [`PER_ADDRESS`] per client address and [`LINES`] in total per
+//! - Anyone can cause refusals, so their lines are bounded: [`LINES_PER_ADDRESS`] per client address and [`LINES_PER_WINDOW`] in total per
 //!   [`WINDOW`]. The rest is counted, and one line at the end of the window has the count.
 //! - Only users of the configuration are written by name: a password sent in place of a name must not get into the log.
 //! - Text from a client is percent-encoded unless it is printable ASCII, and truncated: no line can be forged or grow.
@@ -26,20 +26,20 @@ use server::origin;
 use super::UNKNOWN;
 
 /// Limit on refusal lines per client address and window.
-const PER_ADDRESS: u32 = 20;
+const LINES_PER_ADDRESS: u32 = 20;
 /// Limit on refusal lines per window; at their maximum length this is less than 100 MB a day.
-const LINES: u32 = 60;
+const LINES_PER_WINDOW: u32 = 60;
 /// Length of a window.
 const WINDOW: Duration = Duration::from_secs(60);
 /// Limit on client addresses that are counted separately in a window.
-const ADDRESSES: usize = 1024;
+const MAX_ADDRESSES: usize = 1024;
 /// Limits in bytes on the path and on the method in a line.
-const PATH: usize = 512;
-const METHOD: usize = 32;
+const MAX_PATH_BYTES: usize = 512;
+const MAX_METHOD_BYTES: usize = 32;
 
 /// A request as the audit log shows it.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct AuditedRequest {
     method: String,
     path: String,
     peer: Option<SocketAddr>,
@@ -47,15 +47,15 @@ pub(super) struct Asked {
     forwarded: Option<IpAddr>,
 }
 
-impl Asked {
+impl AuditedRequest {
     pub(super) fn of(request: &Request, proxies: &[IpNet]) -> Self {
         let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer);
         let forwarded = peer.and_then(|peer| {
             let client = origin::of(peer.ip(), request.headers(), proxies);
             (client != peer.ip().to_canonical()).then_some(client)
         });
-        let method = printable(request.method().as_str(), METHOD);
-        Self { method, path: printable(request.uri().path(), PATH), peer, forwarded }
+        let method = printable(request.method().as_str(), MAX_METHOD_BYTES);
+        Self { method, path: printable(request.uri().path(), MAX_PATH_BYTES), peer, forwarded }
     }
 
     /// The client's address: the forwarded one, else the peer's.
@@ -156,9 +156,9 @@ impl Audit {
         let mut window = self.0.lock();
         let begun = *window.begun.get_or_insert(now);
         let client = client.map(origin::network);
-        let known = window.addresses.len() < ADDRESSES || window.addresses.contains_key(&client);
-        let written = if known { *window.addresses.entry(client).or_default() } else { PER_ADDRESS };
-        if window.lines >= LINES || written >= PER_ADDRESS {
+        let known = window.addresses.len() < MAX_ADDRESSES || window.addresses.contains_key(&client);
+        let written = if known { *window.addresses.entry(client).or_default() } else { LINES_PER_ADDRESS };
+        if window.lines >= LINES_PER_WINDOW || written >= LINES_PER_ADDRESS {
             window.suppressed += 1;
             return if window.suppressed == 1 {
                 Verdict::FirstSuppressed(begun + WINDOW)
@@ -193,18 +193,18 @@ mod tests {
     use super::*;
     use crate::telemetry::captured_logs::captured_logs;
 
-    fn asked(uri: &str, peer: &str, forwarded: Option<&str>) -> Asked {
+    fn audited(uri: &str, peer: &str, forwarded: Option<&str>) -> AuditedRequest {
         let mut request = Request::builder().uri(uri);
         if let Some(forwarded) = forwarded {
             request = request.header("x-forwarded-for", forwarded);
         }
         let mut request = request.body(Body::empty()).unwrap();
         request.extensions_mut().insert(ConnectInfo(peer.parse::<SocketAddr>().unwrap()));
-        Asked::of(&request, &["10.0.0.0/8".parse().unwrap()])
+        AuditedRequest::of(&request, &["10.0.0.0/8".parse().unwrap()])
     }
 
     #[test]
-    fn only_a_trusted_proxy_names_another_client() {
+    fn only_trusted_proxies_set_the_client_address() {
         let table = [
             ("10.0.0.1:1", Some("198.51.100.7"), "198.51.100.7", true),
             ("10.0.0.1:1", Some("evil\ttext"), "10.0.0.1", false),
@@ -213,19 +213,19 @@ mod tests {
         ];
 
         for (peer, forwarded, client, is_forwarded) in table {
-            let asked = asked("/", peer, forwarded);
+            let audited = audited("/", peer, forwarded);
 
-            assert_eq!(asked.client(), Some(client.parse().unwrap()), "{peer} {forwarded:?}");
-            assert_eq!(asked.forwarded.is_some(), is_forwarded, "{peer} {forwarded:?}");
+            assert_eq!(audited.client(), Some(client.parse().unwrap()), "{peer} {forwarded:?}");
+            assert_eq!(audited.forwarded.is_some(), is_forwarded, "{peer} {forwarded:?}");
         }
     }
 
     #[test]
-    fn nothing_a_client_sends_can_break_or_stretch_a_line() {
+    fn clients_cannot_forge_or_stretch_an_audit_line() {
         assert_eq!(printable("/a%0ab", 512), "/a%0ab");
         assert_eq!(printable("/a\nb\u{85}\u{1b}[2K \"", 512), "/a%0Ab%C2%85%1B[2K%20\"");
         assert_eq!(printable(&"x".repeat(9_000), 512).len(), 515);
-        assert_eq!(asked("/connectors?password=hunter2", "192.0.2.1:1", None).path, "/connectors");
+        assert_eq!(audited("/connectors?password=hunter2", "192.0.2.1:1", None).path, "/connectors");
     }
 
     #[test]
@@ -236,27 +236,31 @@ mod tests {
             (0..times).filter(|_| audit.count(client, now) == Verdict::Write).count() as u32
         };
 
-        assert_eq!(written(client(1), PER_ADDRESS + 100, begun), PER_ADDRESS);
+        assert_eq!(written(client(1), LINES_PER_ADDRESS + 100, begun), LINES_PER_ADDRESS);
         assert_eq!(written(client(2), 1, begun), 1, "another address has its own");
         let flood: u32 = (10..10_000).map(|number| written(client(number), 1, begun)).sum();
-        assert_eq!(flood, LINES - PER_ADDRESS - 1);
+        assert_eq!(flood, LINES_PER_WINDOW - LINES_PER_ADDRESS - 1);
         let window = audit.0.lock();
-        assert!(window.addresses.len() <= ADDRESSES, "{}", window.addresses.len());
+        assert!(window.addresses.len() <= MAX_ADDRESSES, "{}", window.addresses.len());
         assert_eq!(u64::from(100 + 9_990 - flood), window.suppressed);
         drop(window);
 
-        assert_eq!(written(client(1), PER_ADDRESS + 1, begun + WINDOW), PER_ADDRESS, "the next window");
+        assert_eq!(
+            written(client(1), LINES_PER_ADDRESS + 1, begun + WINDOW),
+            LINES_PER_ADDRESS,
+            "the next window"
+        );
     }
 
     #[tokio::test]
-    async fn the_end_of_a_window_says_how_many_it_left_out() {
+    async fn end_of_a_window_logs_the_suppressed_count() {
         let text = captured_logs(
             true,
             |text| text.contains("suppressed"),
             async || {
                 let (audit, begun) = (Audit::default(), Instant::now());
-                let verdicts: Vec<_> = (0..PER_ADDRESS + 3).map(|_| audit.count(None, begun)).collect();
-                assert_eq!(verdicts[PER_ADDRESS as usize], Verdict::FirstSuppressed(begun + WINDOW));
+                let verdicts: Vec<_> = (0..LINES_PER_ADDRESS + 3).map(|_| audit.count(None, begun)).collect();
+                assert_eq!(verdicts[LINES_PER_ADDRESS as usize], Verdict::FirstSuppressed(begun + WINDOW));
                 assert_eq!(verdicts.last(), Some(&Verdict::Suppress));
                 audit.close(begun + WINDOW / 2);
                 audit.close(begun + WINDOW);

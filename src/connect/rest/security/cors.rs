@@ -38,33 +38,33 @@ impl Cors {
         }
         let origin = headers.get(header::ORIGIN);
         let mut response = StatusCode::OK.into_response();
-        let told = response.headers_mut();
-        self.mark(origin, told);
+        let response_headers = response.headers_mut();
+        self.mark(origin, response_headers);
         let allowed = self.methods.iter().any(|method| wanted == method.as_str());
         if allowed && origin.is_some_and(|origin| self.names(origin)) {
             if let Ok(methods) = HeaderValue::try_from(self.methods.join(",")) {
-                told.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
+                response_headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
             }
-            told.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HEADERS);
-            told.insert(header::ACCESS_CONTROL_MAX_AGE, REMEMBERED);
+            response_headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HEADERS);
+            response_headers.insert(header::ACCESS_CONTROL_MAX_AGE, REMEMBERED);
         }
         Some(response)
     }
 
     /// Adds the headers that let a page read an answer.
-    pub(super) fn mark(&self, origin: Option<&HeaderValue>, told: &mut HeaderMap) {
+    pub(super) fn mark(&self, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
         if self.origins.is_empty() {
             return;
         }
-        told.append(header::VARY, HeaderValue::from_name(header::ORIGIN));
+        headers.append(header::VARY, HeaderValue::from_name(header::ORIGIN));
         let Some(origin) = origin.filter(|origin| self.names(origin)) else { return };
         if self.any {
-            told.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+            headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
         } else {
-            told.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-            told.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+            headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+            headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
-        told.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_name(header::LOCATION));
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_name(header::LOCATION));
     }
 
     /// Whether the sender may change anything: it is no page, a page of this worker, or a page of a named origin. Without this

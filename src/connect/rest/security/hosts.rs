@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_goes_by_addresses_localhost_and_its_own_names() {
+    fn worker_answers_to_addresses_localhost_and_its_names() {
         let hosts = Hosts::new(&["0.0.0.0".to_owned(), "Connect.example.com".to_owned()]);
         let table: [(&[u8], bool); 15] = [
             (b"127.0.0.1:8083", true),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_that_names_a_host_has_to_name_an_own_one() {
+    fn every_host_in_a_request_must_be_one_of_the_worker() {
         let hosts = Hosts::new(&[]);
         let request = |uri: &str| Request::builder().uri(uri).body(Body::empty()).unwrap();
 

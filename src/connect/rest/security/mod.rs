@@ -39,7 +39,7 @@ use tokio::time::{Instant, timeout_at};
 use base::{metrics, secret::Secret};
 
 use self::{
-    audit::{Asked, Audits},
+    audit::{AuditedRequest, Audits},
     cors::Cors,
     hosts::Hosts,
     password::{Checked, Password},
@@ -119,14 +119,14 @@ impl Security {
     }
 
     /// The caller and its role, or why the login is refused.
-    async fn identify(&self, seen: Seen) -> Result<(&str, Role), Denied> {
+    async fn identify(&self, facts: RequestFacts) -> Result<(&str, Role), Denied> {
         let Some(first) = self.accounts.first() else { return Ok(("anonymous", Role::Administrator)) };
-        let Some((user, password)) = seen.credentials else { return Err(Denied::new(401, LOGIN, UNKNOWN)) };
+        let Some((user, password)) = facts.credentials else { return Err(Denied::new(401, LOGIN, UNKNOWN)) };
         let account = self.accounts.iter().find(|account| account.user == user);
         let who = account.map_or(UNKNOWN, |account| &account.user);
         let attempt = Attempt {
             throttle: Arc::clone(&self.throttle),
-            client: seen.client,
+            client: facts.client,
             role: account.map(|account| account.role),
         };
         // An unknown user takes as much time as a known one, so that the answer does not reveal which users exist.
@@ -137,47 +137,47 @@ impl Security {
                 Err(Denied::new(503, "too many passwords are being checked; try again in a moment", who))
             }
             (Checked::Throttled(wait), _) => {
-                let told =
+                let message =
                     "too many failed logins from this address; try again after the time in Retry-After";
-                Err(Denied { wait: Some(wait), ..Denied::new(429, told, who) })
+                Err(Denied { wait: Some(wait), ..Denied::new(429, message, who) })
             }
         }
     }
 
     /// Extracts what decides about a request.
-    fn see(&self, request: &Request, asked: &Asked) -> Seen {
+    fn facts(&self, request: &Request, audited: &AuditedRequest) -> RequestFacts {
         let changes = is_change(request.method(), request.uri().path());
-        Seen {
+        RequestFacts {
             changes,
             names_worker: self.hosts.own(request),
             is_open: !changes && self.is_open(request.uri().path()),
             may_change: self.cors.may_change(request),
             credentials: credentials(request.headers()),
-            client: asked.client(),
+            client: audited.client(),
         }
     }
 
     /// The caller and its role, or why the request is refused.
-    async fn authorize(&self, seen: Seen) -> Result<(&str, Role), Denied> {
+    async fn authorize(&self, facts: RequestFacts) -> Result<(&str, Role), Denied> {
         let denied = |status, message, who| Err(Denied::new(status, message, who));
         // A password proves that the caller means this worker; without logins the addressed name has to.
-        if self.accounts.is_empty() && !seen.names_worker {
-            let told = "this worker does not go by the name in the Host header; call it by address or by a name in \
+        if self.accounts.is_empty() && !facts.names_worker {
+            let message = "this worker does not go by the name in the Host header; call it by address or by a name in \
                         listeners, rest.advertised.host.name or admin.auth.anonymous.hosts";
-            return denied(421, told, UNKNOWN);
+            return denied(421, message, UNKNOWN);
         }
-        if seen.is_open {
+        if facts.is_open {
             // A caller that has not logged in may not see more than a reader.
             let role = if self.accounts.is_empty() { Role::Administrator } else { Role::Reader };
             return Ok((UNKNOWN, role));
         }
-        let (changes, may_change) = (seen.changes, seen.may_change);
-        match self.identify(seen).await? {
+        let (changes, may_change) = (facts.changes, facts.may_change);
+        match self.identify(facts).await? {
             (who, Role::Reader) if changes => denied(403, "this name may read and validate, not change", who),
             (who, _) if changes && !may_change => {
-                let told =
+                let message =
                     "a page of another origin may not change anything here; see access.control.allow.origin";
-                denied(403, told, who)
+                denied(403, message, who)
             }
             allowed => Ok(allowed),
         }
@@ -186,7 +186,7 @@ impl Security {
 
 /// The parts of a request that decide whether it reaches a handler.
 #[derive(Debug)]
-struct Seen {
+struct RequestFacts {
     changes: bool,
     /// Whether it addresses this worker by one of its names.
     names_worker: bool,
@@ -214,10 +214,10 @@ impl Denied {
     }
 
     /// The answer; writes its line to the audit log.
-    fn into_response(self, asked: &Asked, audit: &Audits) -> Response {
+    fn into_response(self, audited: &AuditedRequest, audit: &Audits) -> Response {
         let mut response = self.refusal.into_response();
         let status = response.status();
-        asked.refused(audit, &self.who, status);
+        audited.refused(audit, &self.who, status);
         let headers = response.headers_mut();
         if let Some(wait) = self.wait {
             // Whole seconds, rounded up.
@@ -237,7 +237,7 @@ pub fn protect(router: Router, security: Security) -> Router {
 }
 
 /// Adds the matched path to the answer, for metrics. Only the innermost router knows it.
-pub(super) async fn noted(request: Request, next: Next) -> Response {
+pub(super) async fn record_route(request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let mut response = next.run(request).await;
     if let Some(route) = route {
@@ -276,17 +276,17 @@ async fn guarded(security: &Arc<Security>, request: Request, next: Next, end: In
 
 /// Passes a request to its handler, or refuses it.
 async fn admit(security: &Arc<Security>, mut request: Request, next: Next, end: Instant) -> Response {
-    let asked = Asked::of(&request, &security.proxies);
-    let seen = security.see(&request, &asked);
-    let (changes, security) = (seen.changes, Arc::clone(security));
+    let audited = AuditedRequest::of(&request, &security.proxies);
+    let facts = security.facts(&request, &audited);
+    let (changes, security) = (facts.changes, Arc::clone(security));
     // Its own task: a login is in the audit log even if its client disconnects before the refusal.
     let decision = tokio::spawn(async move {
-        match security.authorize(seen).await {
-            Ok((who, role)) => Ok((who.to_owned(), role, asked)),
-            Err(denied) => Err(denied.into_response(&asked, &security.audit)),
+        match security.authorize(facts).await {
+            Ok((who, role)) => Ok((who.to_owned(), role, audited)),
+            Err(denied) => Err(denied.into_response(&audited, &security.audit)),
         }
     });
-    let (who, role, asked) = match decision.await {
+    let (who, role, audited) = match decision.await {
         Ok(Ok(allowed)) => allowed,
         Ok(Err(response)) => return response,
         Err(_) => return panicked(),
@@ -296,13 +296,13 @@ async fn admit(security: &Arc<Security>, mut request: Request, next: Next, end: 
         let response = run(request, next, end).await;
         return match role {
             Role::Administrator => response,
-            Role::Reader => quotes::left_out(response).await,
+            Role::Reader => quotes::remove(response).await,
         };
     }
     // Its own task: hyper drops a handler whose client disconnects. The deadline ends it.
     let change = tokio::spawn(async move {
         let response = run(request, next, end).await;
-        asked.changed(&who, response.status());
+        audited.changed(&who, response.status());
         response
     });
     change.await.unwrap_or_else(|_| panicked())

@@ -29,7 +29,7 @@ use super::throttle::Attempt;
 use crate::config::worker::{PasswordDigest, PasswordHash};
 
 /// How long a client waits for its check to start.
-const TURN: Duration = Duration::from_secs(3);
+const TURN_LIMIT: Duration = Duration::from_secs(3);
 
 /// A password that looks like a hash and cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -65,19 +65,19 @@ pub(super) struct Hashed {
     /// Digest of the last right password.
     known: Mutex<Option<hmac::Tag>>,
     turn: Arc<Semaphore>,
-    lines: Lines,
+    address_locks: AddressLocks,
 }
 
-/// A lock per address that has a check in progress; `None` stands in for unknown addresses.
+/// A lock for each address with a check in progress; unknown addresses share one (`None`).
 #[derive(Debug, Default)]
-struct Lines(Mutex<BTreeMap<Option<IpAddr>, Arc<Semaphore>>>);
+struct AddressLocks(Mutex<BTreeMap<Option<IpAddr>, Arc<Semaphore>>>);
 
-impl Lines {
+impl AddressLocks {
     fn of(&self, peer: Option<IpAddr>) -> Arc<Semaphore> {
-        let mut lines = self.0.lock();
+        let mut address_locks = self.0.lock();
         // So there are at most as many locks as connections.
-        lines.retain(|_, line| Arc::strong_count(line) > 1);
-        Arc::clone(lines.entry(peer.map(network)).or_insert_with(|| Arc::new(Semaphore::new(1))))
+        address_locks.retain(|_, address_lock| Arc::strong_count(address_lock) > 1);
+        Arc::clone(address_locks.entry(peer.map(network)).or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
 }
 
@@ -88,7 +88,12 @@ impl Password {
             Ok(None) => Ok(Self::Plain(digest(text))),
             Ok(Some(expected)) => {
                 let (known, turn) = (Mutex::new(None), Arc::new(Semaphore::new(1)));
-                Ok(Self::Hashed(Arc::new(Hashed { expected, known, turn, lines: Lines::default() })))
+                Ok(Self::Hashed(Arc::new(Hashed {
+                    expected,
+                    known,
+                    turn,
+                    address_locks: AddressLocks::default(),
+                })))
             }
             Err(reason) => Err(Error { user: user.to_owned(), reason }),
         }
@@ -130,12 +135,12 @@ impl Hashed {
         if self.is_known(&digest) {
             return checked(attempt.finish(true));
         }
-        let line = self.lines.of(attempt.client);
+        let address_lock = self.address_locks.of(attempt.client);
         let turns = async {
-            let first_in_line = line.acquire_owned().await.ok()?;
-            Some((first_in_line, Arc::clone(&self.turn).acquire_owned().await.ok()?))
+            let in_turn = address_lock.acquire_owned().await.ok()?;
+            Some((in_turn, Arc::clone(&self.turn).acquire_owned().await.ok()?))
         };
-        let Ok(Some(turns)) = timeout(TURN, turns).await else { return Checked::Busy };
+        let Ok(Some(turns)) = timeout(TURN_LIMIT, turns).await else { return Checked::Busy };
         // Earlier checks of this address may have failed meanwhile.
         if let Some(wait) = attempt.wait() {
             return Checked::Throttled(wait);
@@ -218,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hash_made_elsewhere_takes_its_password_and_no_other() {
+    async fn foreign_hash_accepts_only_its_password() {
         let padded = format!("{HASH}=");
         let passlib = HASH.replace("i=2000", "2000").replace('+', ".");
         for form in [HASH, &padded, &passlib] {
@@ -241,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_plain_password_takes_itself_alone() {
+    async fn plain_password_accepts_only_itself() {
         let password = password("hunter2-hunter2").unwrap();
 
         assert_eq!(password.check("hunter2-hunter2", &from(None)).await, Checked::Right);
@@ -250,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_does_not_wait_for_its_turn_for_ever() {
+    async fn check_that_never_starts_ends_as_busy() {
         let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
         let turn = hashed.turn.acquire().await.unwrap();
 
@@ -262,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flood_from_one_address_keeps_nobody_at_another_waiting_for_more_than_one_guess() {
+    async fn flood_from_one_address_delays_others_by_one_guess() {
         let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
         let guessed = Arc::new(AtomicUsize::new(0));
         let turn = hashed.turn.acquire().await.unwrap();
@@ -298,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_throttled_address_costs_no_hash_and_no_answer() {
+    async fn throttled_address_is_refused_without_a_check() {
         for text in [HASH, "correct horse"] {
             let (password, here) = (password(text).unwrap(), from(Some(Ipv4Addr::LOCALHOST.into())));
             let mut answers = Vec::new();
@@ -316,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_throttled_address_is_open_to_a_known_password() {
+    async fn throttled_address_accepts_a_known_password() {
         for text in [HASH, "correct horse"] {
             let (password, here) = (password(text).unwrap(), from(Some(Ipv4Addr::LOCALHOST.into())));
             assert_eq!(password.check("correct horse", &here).await, Checked::Right, "{text}");
@@ -330,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn guesses_in_line_are_not_checked_after_failures() {
+    async fn queued_guesses_are_not_checked_after_failures() {
         let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
         let here = from(Some(Ipv4Addr::LOCALHOST.into()));
         let guesses = (0..50).map(|_| hashed.check("a guess", digest("a guess"), &here));
@@ -342,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_guess_counts_though_its_client_leaves() {
+    async fn guess_counts_after_its_client_disconnects() {
         let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
         let here = from(Some(Ipv4Addr::LOCALHOST.into()));
 
@@ -355,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_does_not_exist_has_no_password() {
+    async fn unknown_user_has_no_right_password() {
         let unknown = Attempt { role: None, ..from(None) };
         for text in [HASH, "correct horse"] {
             let password = password(text).unwrap();
@@ -366,17 +371,17 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_hash_is_refused_with_its_user_and_never_shown() {
+    fn broken_hash_is_refused_without_showing_it() {
         let broken = HASH.replace("i=2000", "i=0");
 
-        let told = password(&broken).unwrap_err().to_string();
+        let refusal = password(&broken).unwrap_err().to_string();
 
-        assert!(told.contains("iterations") && told.contains("admin"), "{told}");
-        assert!(!told.contains(&broken), "{told}");
+        assert!(refusal.contains("iterations") && refusal.contains("admin"), "{refusal}");
+        assert!(!refusal.contains(&broken), "{refusal}");
     }
 
     #[test]
-    fn nothing_shows_a_password_or_its_digest() {
+    fn debug_output_shows_no_password_or_digest() {
         let shown = format!("{:?} {:?}", password("hunter2-hunter2").unwrap(), password(HASH).unwrap());
 
         assert_eq!(shown, "Plain Hashed");

@@ -7,9 +7,9 @@
 //!
 //! - While an address waits, its passwords are not checked: the answer reveals nothing, and costs no hash.
 //! - An address never makes another one wait. IPv6 addresses of one /64 count as one.
-//! - A successful login clears the failures of its own user and of unknown users, but not those of the other user: otherwise the
+//! - A successful login clears the failures of its user and of unknown users, but not those of the other user: otherwise the
 //!   reader could guess the administrator's password without limit.
-//! - Memory is bounded: above [`ADDRESSES`] the address with the oldest last failure is dropped.
+//! - Memory is bounded: above [`MAX_ADDRESSES`] the address with the oldest last failure is dropped.
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -21,17 +21,17 @@ use server::origin::network;
 use super::Role;
 
 /// Failures after which an address waits.
-const LIMIT: u32 = 5;
-/// Wait after failure number [`LIMIT`]; each further failure doubles it.
+const FAILURE_LIMIT: u32 = 5;
+/// Wait after failure number [`FAILURE_LIMIT`]; each further failure doubles it.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
 /// Longest wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Time between two password comparisons of an address that waits.
-const PROBE: Duration = Duration::from_secs(1);
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Failures are dropped this long after the last one.
-const MEMORY: Duration = Duration::from_secs(600);
+const FORGET_AFTER: Duration = Duration::from_secs(600);
 /// Limit on the remembered addresses, of about 100 bytes each.
-const ADDRESSES: usize = 4096;
+const MAX_ADDRESSES: usize = 4096;
 
 /// Failures of all addresses.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ impl Failures {
     }
 
     fn is_stale(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.last) >= MEMORY
+        now.saturating_duration_since(self.last) >= FORGET_AFTER
     }
 }
 
@@ -84,17 +84,17 @@ impl Throttle {
         else {
             return false;
         };
-        failures.probe = now + PROBE;
+        failures.probe = now + PROBE_INTERVAL;
         true
     }
 
     fn failed(&self, client: Option<IpAddr>, role: Option<Role>, now: Instant) {
         let client = client.map(network);
         let mut all = self.0.lock();
-        if all.len() >= ADDRESSES && !all.contains_key(&client) {
+        if all.len() >= MAX_ADDRESSES && !all.contains_key(&client) {
             all.retain(|_, failures| !failures.is_stale(now));
             let oldest = all.iter().min_by_key(|(_, failures)| failures.last).map(|(client, _)| *client);
-            if let Some(oldest) = oldest.filter(|_| all.len() >= ADDRESSES) {
+            if let Some(oldest) = oldest.filter(|_| all.len() >= MAX_ADDRESSES) {
                 all.remove(&oldest);
             }
         }
@@ -120,7 +120,7 @@ impl Throttle {
 }
 
 fn wait_after(failures: u32) -> Duration {
-    match failures.checked_sub(LIMIT) {
+    match failures.checked_sub(FAILURE_LIMIT) {
         None => Duration::ZERO,
         Some(more) => {
             FIRST_WAIT.saturating_mul(1_u32.checked_shl(more).unwrap_or(u32::MAX)).min(LONGEST_WAIT)
@@ -175,9 +175,9 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_address_has_one_comparison_a_second() {
+    fn waiting_address_has_one_comparison_a_second() {
         let (throttle, client, begun) = (Throttle::default(), address("192.0.2.1"), Instant::now());
-        for _ in 0..LIMIT {
+        for _ in 0..FAILURE_LIMIT {
             throttle.failed(client, ADMINISTRATOR, begun);
         }
         assert!(throttle.wait(client, begun).is_some());
@@ -203,17 +203,17 @@ mod tests {
         }
         assert_eq!(waits, [0, 0, 0, 0, 5, 10, 20, 40, 60, 60]);
 
-        now += MEMORY;
+        now += FORGET_AFTER;
         throttle.failed(client, ADMINISTRATOR, now);
         assert_eq!(throttle.wait(client, now), None);
         assert_eq!(wait_after(u32::MAX), LONGEST_WAIT);
     }
 
     #[test]
-    fn no_address_makes_another_wait() {
+    fn failures_of_one_address_delay_no_other() {
         let (throttle, now) = (Throttle::default(), Instant::now());
         for client in ["192.0.2.1", "2001:db8::1", "127.0.0.1"] {
-            for _ in 0..LIMIT {
+            for _ in 0..FAILURE_LIMIT {
                 throttle.failed(address(client), None, now);
             }
         }
@@ -234,11 +234,11 @@ mod tests {
     }
 
     #[test]
-    fn a_success_clears_its_own_name_only() {
+    fn success_clears_failures_of_its_user_only() {
         let (throttle, client, now) = (Throttle::default(), address("192.0.2.1"), Instant::now());
         let fail = |role, times| (0..times).for_each(|_| throttle.failed(client, role, now));
 
-        fail(ADMINISTRATOR, LIMIT - 1);
+        fail(ADMINISTRATOR, FAILURE_LIMIT - 1);
         fail(Some(Role::Reader), 0);
         throttle.succeeded(client, Role::Reader);
         fail(ADMINISTRATOR, 1);
@@ -246,21 +246,21 @@ mod tests {
 
         throttle.succeeded(client, Role::Administrator);
         assert!(throttle.0.lock().is_empty());
-        fail(None, LIMIT - 1);
+        fail(None, FAILURE_LIMIT - 1);
         throttle.succeeded(client, Role::Reader);
         assert!(throttle.0.lock().is_empty(), "a misspelt name is forgiven");
     }
 
     #[test]
-    fn a_flood_of_addresses_takes_bounded_memory() {
+    fn many_addresses_take_bounded_memory() {
         let (throttle, begun) = (Throttle::default(), Instant::now());
         let client = |number: usize| Some(IpAddr::from(u32::try_from(number).unwrap().to_be_bytes()));
-        for number in 0..ADDRESSES + 10 {
+        for number in 0..MAX_ADDRESSES + 10 {
             throttle.failed(client(number), None, begun + Duration::from_micros(number as u64));
         }
 
         let all = throttle.0.lock();
-        assert_eq!(all.len(), ADDRESSES);
+        assert_eq!(all.len(), MAX_ADDRESSES);
         assert!(!all.contains_key(&client(9)) && all.contains_key(&client(10)), "the oldest went");
     }
 }
