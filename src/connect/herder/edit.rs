@@ -11,14 +11,14 @@ use crate::{
     },
 };
 
-/// Keys to set, and with `None` keys to remove.
+/// Keys to set; keys with `None` are removed.
 pub type Patch = BTreeMap<String, Option<String>>;
 
 impl Herder {
-    /// Creates a connector, in this state if one is given.
+    /// Creates a connector, in the given state if there is one.
     ///
     /// # Errors
-    /// The configuration is invalid, the name is taken, or Kafka did not take it.
+    /// The configuration is invalid, the name is taken, or Kafka did not take the write.
     pub async fn create(
         &self,
         name: &str,
@@ -43,10 +43,10 @@ impl Herder {
         Ok(self.info_of(name, &fresh(Arc::clone(&config))))
     }
 
-    /// Creates a connector or replaces its configuration; its target state stays. Whether it was created.
+    /// Creates a connector or replaces its configuration; its target state stays. Returns whether it was created.
     ///
     /// # Errors
-    /// As [`Herder::create`], and [`Error::Stale`] where another edit came between.
+    /// As [`Herder::create`], and [`Error::Stale`] if another edit came in between.
     pub async fn put_config(&self, name: &str, config: Properties) -> Result<(Info, bool), Error> {
         let budget = Budget::start();
         let before = self.newest(name, budget).await?;
@@ -71,25 +71,25 @@ impl Herder {
     /// Removes a connector. Its offsets stay.
     ///
     /// # Errors
-    /// There is none, or Kafka did not take it.
+    /// There is none, or Kafka did not take the write.
     pub async fn delete(&self, name: &str) -> Result<(), Error> {
         let missing = || Error::no_connector(name);
         self.change(name, missing, |configs, _| Ok(((), self.deletion(name, configs)))).await
     }
 
-    /// Pauses, resumes or stops a connector; being asked again changes nothing. A stopped one has no tasks from here on.
+    /// Pauses, resumes or stops a connector; repeating it changes nothing. Stopping removes its tasks.
     ///
     /// # Errors
-    /// There is none, or Kafka did not take it.
+    /// There is none, or Kafka did not take the write.
     pub async fn set_target(&self, name: &str, target: TargetState) -> Result<(), Error> {
         let missing = || Error::NotFound(format!("Unknown connector {name}"));
         self.change(name, missing, |_, connector| Ok(((), target_writes(name, connector, target)))).await
     }
 
-    /// Restarts a connector, and its tasks too if asked to. Returns its state with what was chosen shown as RESTARTING.
+    /// Restarts a connector, and its tasks if `tasks`. Returns its state, with the restarted instances shown as RESTARTING.
     ///
     /// # Errors
-    /// There is none, or Kafka did not take it.
+    /// There is none, or Kafka did not take the write.
     pub async fn restart(&self, name: &str, tasks: bool, only_failed: bool) -> Result<Status, Error> {
         let decide = |configs: &Configs, connector: &Connector| {
             // Read before the write: afterwards the owner may already have acted on it.
@@ -104,7 +104,7 @@ impl Herder {
     /// Restarts one task.
     ///
     /// # Errors
-    /// There is no such connector or task, or Kafka did not take it.
+    /// There is no such connector or task, or Kafka did not take the write.
     pub async fn restart_task(&self, name: &str, task: u32) -> Result<(), Error> {
         let decide = |_: &Configs, connector: &Connector| {
             if usize::try_from(task).map_or(true, |task| task >= connector.tasks.len()) {
@@ -115,7 +115,7 @@ impl Herder {
         self.change(name, || unknown(name), decide).await
     }
 
-    /// Decides on a connector's newest state, and writes. `missing` is the answer where there is no such connector.
+    /// Decides on a connector's newest state, and writes. `missing` is the error if there is no such connector.
     async fn change<T>(
         &self,
         name: &str,
@@ -130,19 +130,19 @@ impl Herder {
         Ok(self.parts.config_writer.write(Budget::start().left(), decide).await?)
     }
 
-    /// The connector as it stands in the topic at this moment: what another worker has finished writing is in it.
+    /// The connector as the config topic has it now, including what other workers have finished writing.
     pub(super) async fn newest(&self, name: &str, budget: Budget) -> Result<Option<Connector>, Error> {
         let _turn = self.limits.clients.turn(budget, "waiting to read the config topic").await?;
         self.ready().await?;
         let (configs, config_writer) = (&self.parts.state.configs, &self.parts.config_writer);
-        // The cure of a write that hangs has as long again: half of what is left leaves room for the change itself.
+        // Ending a hanging transaction may take as long again: half of the time left keeps some for the change itself.
         let limit = FRESH.min(budget.left() / 2);
         let read = config_writer.read_to_end(configs, limit).await;
         read.map_err(Error::kafka("read the config topic to its end"))?;
         Ok(self.known(name))
     }
 
-    /// Writes a configuration in place of the one that was seen.
+    /// Replaces the configuration that was seen.
     async fn replace(
         &self,
         name: &str,
@@ -166,7 +166,7 @@ impl Herder {
     }
 }
 
-/// For restarts, in Kafka Connect's words.
+/// The error for restarts, in Kafka Connect's words.
 fn unknown(name: &str) -> Error {
     Error::NotFound(format!("Unknown connector: {name}"))
 }
@@ -189,10 +189,10 @@ pub(super) fn named(name: &str, mut config: Properties) -> Result<Properties, Er
     } else if name.chars().any(char::is_control) {
         "name must not contain control characters"
     } else if name.trim() != name {
-        // Kafka Connect takes it on PUT, and its user then has two connectors that look the same.
+        // Kafka Connect accepts it on PUT, which gives the user two connectors that look the same.
         "name must not begin or end with blanks"
     } else if matches!(name, "." | "..") {
-        // Clients take them out of a path before they send it, so such a connector could not be reached again.
+        // Clients normalize them out of a path, so such a connector could not be reached again.
         "name must not be . or .., which clients remove from paths"
     } else {
         return Ok(config);
@@ -212,7 +212,7 @@ fn patched(config: &Properties, patch: Patch) -> Properties {
     config
 }
 
-/// A connector that has just been created, as far as answers go.
+/// A connector that was just created.
 fn fresh(config: Arc<Properties>) -> Connector {
     Connector { config, target: TargetState::Running, tasks: Arc::new([]), revision: 0, task_revision: 0 }
 }
@@ -222,7 +222,7 @@ fn target_writes(name: &str, connector: &Connector, target: TargetState) -> Vec<
     if connector.target != target {
         writes.push(configs::target_state(name, Some(target)));
     }
-    // In the same transaction: nobody sees a stopped connector with tasks.
+    // In the same transaction: no reader sees a stopped connector with tasks.
     if target == TargetState::Stopped && !connector.tasks.is_empty() {
         writes.extend(configs::tasks(name, &[]));
     }

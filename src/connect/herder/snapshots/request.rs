@@ -9,17 +9,17 @@ use model::{CompanyId, List, Run, RunId, RunKind};
 use super::names;
 use crate::{config::connector::Snapshot, connect::herder::Error};
 
-/// Letters of an id.
+/// Limit on the characters of an id.
 pub(super) const LONGEST_ID: usize = 100;
-/// Rows of each list that a sample may have.
+/// Limit on the rows of each list in a sample.
 const MOST_SAMPLED: u64 = 100_000;
-/// Companies that are named when two requests differ.
+/// Companies named when two requests differ.
 const NAMED: usize = 3;
 
-/// What somebody asks to be read. What is left out is as configured.
+/// A request for a run. Defaults are in the connector's configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunRequest {
-    /// What it shall be called.
+    /// Id of the run.
     pub id: Option<String>,
     /// `snapshot` or `verify`.
     pub kind: Option<String>,
@@ -27,16 +27,16 @@ pub struct RunRequest {
     pub lists: Option<Vec<String>>,
     /// Ids of companies.
     pub companies: Option<Vec<String>>,
-    /// Of payroll only what has changed.
+    /// Reads only what changed of payroll.
     pub incremental: bool,
-    /// Of each list so many rows at most.
+    /// Limit on the rows of each list.
     pub sample: Option<u64>,
-    /// What differs is mended.
+    /// Repairs differences.
     pub repair: bool,
 }
 
 impl RunRequest {
-    /// The run it asks for, or what is wrong with it. Lists that are left out are those configured which do not wait for a login.
+    /// The run, or the error in the request. By default it reads the configured lists that do not wait for a login.
     pub(super) fn checked(
         self,
         connector: &str,
@@ -54,7 +54,7 @@ impl RunRequest {
             None => format!("{}-{now}", kind.name()),
             Some(id) if is_taken(&id) => {
                 return bad(format!(
-                    "id {id} is one that runs have which a connector asks for by itself: leave it out, or choose one that is not \
+                    "id {id} is reserved for runs that a connector requests itself: leave it out, or choose one that is not \
                      initial or initial-payroll and does not begin with start- or schedule-"
                 ));
             }
@@ -70,7 +70,7 @@ impl RunRequest {
             None => {
                 let (waiting, readable): (BTreeSet<List>, BTreeSet<List>) =
                     configured.lists.iter().partition(|list| waits(list).is_some());
-                // What remains is read, unless it is nothing or not what was asked for.
+                // Skips waiting lists, unless no list is left or the request is incremental, which needs them: those are refused below.
                 match readable.is_empty() || self.incremental {
                     true => readable.union(&waiting).copied().collect(),
                     false => readable,
@@ -110,9 +110,8 @@ impl RunRequest {
             Some(_) => return bad(format!("sample must be a number from 1 to {MOST_SAMPLED}")),
         };
         if kind != RunKind::Verify && (sample.is_some() || self.repair) {
-            return bad(
-                "sample and repair are for the kind verify; a snapshot reads and mends everything".to_owned()
-            );
+            return bad("sample and repair are for the kind verify; a snapshot reads and repairs everything"
+                .to_owned());
         }
         let Ok(id) = RunId::new(id) else { return bad("id is empty".to_owned()) };
         Ok(Run {
@@ -121,7 +120,7 @@ impl RunRequest {
             kind,
             lists,
             companies,
-            // Only gaps ask for what no list has.
+            // Only repairs of gaps set this.
             known: std::collections::BTreeSet::new(),
             incremental: self.incremental,
             sample,
@@ -131,7 +130,7 @@ impl RunRequest {
         })
     }
 
-    /// What it asks for beside a run that has its id: what it leaves out is as that run has it, whatever is configured by now.
+    /// The run to compare with a known one of the same id: what the request leaves out is as in that run, not as configured now.
     pub(super) fn beside(&self, known: &Run, asked: &Run) -> Run {
         let mut asked = asked.clone();
         if self.lists.is_none() {
@@ -144,12 +143,12 @@ impl RunRequest {
     }
 }
 
-/// The list of a name.
+/// Parses the name of a list.
 pub(super) fn list(name: &str) -> Result<List, Error> {
     name.parse().map_err(|error: model::Error| Error::BadRequest(error.to_string()))
 }
 
-/// What two requests under one id differ in.
+/// How two requests under one id differ.
 pub(super) fn difference(known: &Run, asked: &Run) -> String {
     let mut told = Vec::new();
     if known.kind != asked.kind {
@@ -173,15 +172,15 @@ pub(super) fn difference(known: &Run, asked: &Run) -> String {
     }
     let (id, connector) = (&known.id, &known.connector);
     format!(
-        "run {id} of connector {connector} is there and asks for something else: its {}; choose another id",
+        "run {id} of connector {connector} exists and differs from this request: its {}; choose another id",
         told.join(", its ")
     )
 }
 
-/// A run as its record has it.
+/// A run as its record.
 pub(super) fn written(run: &Run) -> Result<Value, Error> {
     serde_json::to_value(run).map_err(|error| {
-        tracing::error!(%error, "write a run as JSON");
+        tracing::error!(%error, "could not write a run as JSON");
         Error::Internal { doing: "write the request" }
     })
 }
@@ -214,7 +213,7 @@ fn is_id(id: &str) -> bool {
     (1..=LONGEST_ID).contains(&id.len()) && id.chars().all(is_letter)
 }
 
-/// Ids by which a task knows what it has asked for.
+/// Ids of the runs that a task requests itself.
 fn is_taken(id: &str) -> bool {
     matches!(id, "initial" | "initial-payroll") || id.starts_with("start-") || id.starts_with("schedule-")
 }

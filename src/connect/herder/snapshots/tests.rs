@@ -112,9 +112,9 @@ fn a_request_that_cannot_be_followed_is_told_why_and_what_to_do() {
         (RunRequest { id: Some(String::new()), ..base.clone() }, &configured, "id must have 1 to 100"),
         (RunRequest { id: Some("x".repeat(101)), ..base.clone() }, &configured, "id must have 1 to 100"),
         (request("repair/1"), &configured, "id must have 1 to 100"),
-        (request("initial"), &configured, "asks for by itself"),
-        (request("initial-payroll"), &configured, "asks for by itself"),
-        (request("schedule-2026"), &configured, "asks for by itself"),
+        (request("initial"), &configured, "requests itself"),
+        (request("initial-payroll"), &configured, "requests itself"),
+        (request("schedule-2026"), &configured, "requests itself"),
         (
             RunRequest { kind: Some("repair".into()), ..base.clone() },
             &configured,
@@ -166,7 +166,7 @@ async fn the_same_request_is_the_same_run_and_another_under_its_id_is_told_what_
 
     assert_eq!((first.state, first.certified, first.shards.total), ("waiting", None, 2));
     assert_eq!(first, again);
-    let expected = "run r of connector records is there and asks for something else: its kind is snapshot, not verify, \
+    let expected = "run r of connector records exists and differs from this request: its kind is snapshot, not verify, \
                     its lists are companies, customers, accounts, payroll, not customers, its companies are all, not a, b, c, \
                     1 more; choose another id";
     assert_eq!(refused, (409, expected.to_owned()));
@@ -184,7 +184,7 @@ async fn the_same_request_is_the_same_run_also_where_what_it_leaves_out_is_confi
     let refused = told(later.start(named, 3).await);
 
     assert_eq!(again, first);
-    let expected = "run r of connector records is there and asks for something else: its lists are companies, customers, \
+    let expected = "run r of connector records exists and differs from this request: its lists are companies, customers, \
                     accounts, payroll, not customers; choose another id";
     assert_eq!(refused, (409, expected.to_owned()));
 }
@@ -196,7 +196,7 @@ async fn nobody_can_be_asked_while_the_connector_is_stopped_or_has_no_topic_or_t
     let stopped = Subject { target: TargetState::Stopped, ..subject(&kept) };
 
     assert!(told(stopped.start(request("r"), 1).await).1.starts_with("Connector records is STOPPED"));
-    assert!(told(subject(&absent).start(request("r"), 1).await).1.contains("is not there yet"));
+    assert!(told(subject(&absent).start(request("r"), 1).await).1.contains("does not exist yet"));
     for number in 0..OPEN {
         running.start(request(&format!("r{number}")), 1).await.unwrap();
     }
@@ -233,15 +233,15 @@ async fn a_run_is_paused_resumed_and_stopped_until_it_is_over() {
         "the same order is not written again"
     );
     let resumed = told(subject.order("r", DesiredRunState::Running, 6).await);
-    assert!(resumed.0 == 409 && resumed.1.contains("was told to stop"), "{resumed:?}");
+    assert!(resumed.0 == 409 && resumed.1.contains("is being stopped"), "{resumed:?}");
     kept.told(|told| {
         let stopped = progress("r", 0, ShardState::Stopped);
         told.runs.progress.insert((stopped.run.clone(), 0), stopped);
     });
     let over = told(subject.order("r", DesiredRunState::Stopped, 7).await);
     assert!(over.0 == 409 && over.1.contains("is over (stopped)"), "{over:?}");
-    let unknown = told(subject.order("nobody", DesiredRunState::Stopped, 7).await);
-    assert_eq!(unknown, (404, "Connector records has no run nobody".to_owned()));
+    let unknown = told(subject.order("absent", DesiredRunState::Stopped, 7).await);
+    assert_eq!(unknown, (404, "Connector records has no run absent".to_owned()));
 }
 
 #[test]

@@ -206,7 +206,7 @@ fn a_status_counts_the_active_and_names_what_is_the_matter_with_others() {
         say(&[&active, &disabled]),
         "1 of 2 active: accounting/accounts disabled since 2026-11-15T00:00:00.000Z"
     );
-    // One that follows it stands for it.
+    // An active successor counts for its target.
     assert_eq!(
         say(&[&active, &disabled, &subscription(ACCOUNTS, 3, SubscriptionPhase::Active)]),
         "2 of 2 active"
@@ -348,7 +348,7 @@ async fn a_gap_that_has_ended_can_be_accepted_and_one_that_goes_on_or_is_unknown
     assert_eq!((accepted.state, again.state), ("accepted", "accepted"));
     assert_eq!(kept.now().gaps[&ended.id()].state, GapState::Accepted);
     assert!(
-        matches!(&goes_on, Error::BadRequest(told) if told.contains("mend its cause first")),
+        matches!(&goes_on, Error::BadRequest(told) if told.contains("correct its cause first")),
         "{goes_on}"
     );
     assert_eq!(unknown.status(), 404);

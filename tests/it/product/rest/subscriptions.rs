@@ -144,7 +144,7 @@ async fn subscriptions_are_listed_and_commands_name_them_by_number(
     let paused = worker.ask("POST", "/connectors/hooks/subscriptions/apply", None).await;
     assert_eq!(
         (paused.status, paused.message()),
-        (400, "Connector hooks is PAUSED, so nobody would do it; resume it first")
+        (400, "Connector hooks is PAUSED, so no task would do it; resume it first")
     );
     let patch = Some(json!({ "subscriptions.manage": "false" }));
     assert_eq!(worker.ask("PATCH", "/connectors/hooks/config", patch).await.status, 200);
@@ -192,7 +192,7 @@ async fn gaps_are_listed_and_can_be_accepted_once_they_ended(shared: &'static Sh
 
     assert_eq!((accepted.status, &accepted.body["state"]), (200, &json!("accepted")));
     assert_eq!((refused.status, unknown.status, nonsense.status), (400, 404, 400));
-    assert!(refused.message().contains("goes on (what happened)"), "{refused:?}");
+    assert!(refused.message().contains("has not ended (what happened)"), "{refused:?}");
     assert_eq!(ids("").await, [json!(ongoing.id())]);
     assert_eq!(ids("?all=true").await.len(), 2);
     let status = worker.get("/connectors/hooks/status").await.body;
