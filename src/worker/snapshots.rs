@@ -95,7 +95,7 @@ impl herder::Snapshots for WorkerSnapshots {
                 Error::Kafka { doing: "read the topic of certificates", source: Box::new(source) }
             }
             certificates::Error::Registry(source) => {
-                Error::Registry { doing: "decode certificates", told: ErrorChain(&source).to_string() }
+                Error::Registry { doing: "decode certificates", reason: ErrorChain(&source).to_string() }
             }
         })
     }

@@ -14,7 +14,7 @@ use crate::{
         cluster::Claim,
         config_writer::ConfigWriter,
         declared,
-        herder::{Herder, HerderParts, Subscribing},
+        herder::{Herder, HerderParts, SubscriptionParts},
         rest,
         supervisor::{Settings, Supervisor, SupervisorParts},
     },
@@ -132,7 +132,7 @@ impl Service {
             url: format!("{scheme}://{}", self.worker_id),
             cluster_id,
             running: handle.clone(),
-            subscriptions: Some(Subscribing {
+            subscriptions: Some(SubscriptionParts {
                 ledgers: Arc::new(WorkerSubscriptions {
                     worker: Arc::clone(worker),
                     worker_id: Arc::clone(&self.worker_id),

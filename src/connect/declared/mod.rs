@@ -120,13 +120,13 @@ impl Watch {
         self.settled.retain(|name, _| found.iter().any(|found| found.name.as_ref() == Some(name)));
         self.troubles.retain(|file, _| found.iter().any(|found| found.file == *file));
         let (mut sightings, tasks) = self.plan(found);
-        self.herder.see(sightings.clone());
+        self.herder.set_sightings(sightings.clone());
         self.apply(&mut sightings, tasks).await;
         let is_empty = sightings.is_empty();
-        self.herder.see(sightings);
+        self.herder.set_sightings(sightings);
         // An empty directory may be the mount point of a missing mount.
         if !is_empty {
-            self.forget().await;
+            self.remove_stale_declarations().await;
         }
     }
 
@@ -255,9 +255,9 @@ impl Watch {
         Finding::Refused(reason)
     }
 
-    async fn forget(&self) {
-        for name in self.herder.forgotten() {
-            match self.herder.forget(&name).await {
+    async fn remove_stale_declarations(&self) {
+        for name in self.herder.stale_declarations() {
+            match self.herder.remove_declaration(&name).await {
                 Ok(()) => tracing::info!(
                     connector = name,
                     "removed the declaration: its connector and its file are gone"

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Budget, CLASS, Error, Herder, LARGEST_RECORD, PluginInfo};
+use super::{Budget, CLASS, Error, Herder, MAX_RECORD_BYTES, PluginInfo};
 use crate::{
     config::{
         KeyDef, Problems, Providers, Validation, Warning,
@@ -73,9 +73,9 @@ impl Herder {
         let plugin = self.class_of(config)?;
         let class = plugin.class();
         let size = configs::connector("", Some(config)).1.map_or(0, |record| record.to_string().len());
-        if size > LARGEST_RECORD {
-            let told = format!("the configuration has {size} bytes; the limit is {LARGEST_RECORD}");
-            return Err(Error::Invalid { class: class.to_owned(), errors: vec![told] });
+        if size > MAX_RECORD_BYTES {
+            let message = format!("the configuration has {size} bytes; the limit is {MAX_RECORD_BYTES}");
+            return Err(Error::Invalid { class: class.to_owned(), errors: vec![message] });
         }
         let turn = self.limits.threads.turn(budget, VALIDATING.0).await?;
         let config = Arc::clone(config);
@@ -90,9 +90,9 @@ impl Herder {
         let classes =
             || self.parts.plugins.iter().map(|plugin| plugin.class()).collect::<Vec<_>>().join(", ");
         let Some(class) = config.get(CLASS) else {
-            let told =
+            let message =
                 format!("Connector config contains no connector type: set {CLASS} to one of {}", classes());
-            return Err(Error::BadRequest(told));
+            return Err(Error::BadRequest(message));
         };
         self.parts.plugins.find(class).cloned().ok_or_else(|| {
             Error::BadRequest(format!(

@@ -109,18 +109,18 @@ impl Herder {
     /// The worker is starting.
     pub async fn declarations(&self) -> Result<Vec<DeclarationInfo>, Error> {
         self.ready().await?;
-        let sightings = self.seen();
+        let sightings = self.sightings();
         Ok(self.parts.state.configs.read(|configs| compare(sightings.as_deref(), configs)))
     }
 
     /// Replaces the files that this worker sees.
-    pub fn see(&self, sightings: Vec<Sighting>) {
-        self.sight.send_replace(Some(sightings.into()));
+    pub fn set_sightings(&self, sightings: Vec<Sighting>) {
+        self.sightings.send_replace(Some(sightings.into()));
     }
 
     /// The files this worker sees; `None` if it has none to scan. Cloned, so that its lock is never held together with a table's.
-    fn seen(&self) -> Option<Arc<[Sighting]>> {
-        self.sight.borrow().clone()
+    fn sightings(&self) -> Option<Arc<[Sighting]>> {
+        self.sightings.borrow().clone()
     }
 
     /// Whether the topic already has the content of this file, as far as this worker has read.
@@ -160,7 +160,7 @@ impl Herder {
     }
 
     /// Declared connectors that are gone together with their file.
-    pub fn forgotten(&self) -> Vec<String> {
+    pub fn stale_declarations(&self) -> Vec<String> {
         self.parts.state.configs.read(|configs| {
             let names = configs.declared().keys().filter(|name| !configs.connectors().contains_key(*name));
             names.filter(|name| self.has_lost_file(name, configs)).cloned().collect()
@@ -171,7 +171,7 @@ impl Herder {
     ///
     /// # Errors
     /// Kafka did not take the write.
-    pub async fn forget(&self, name: &str) -> Result<(), Error> {
+    pub async fn remove_declaration(&self, name: &str) -> Result<(), Error> {
         self.ready().await?;
         let decide = |configs: &Configs| {
             let is_over = configs.declared().contains_key(name) && !configs.connectors().contains_key(name);
@@ -194,7 +194,7 @@ impl Herder {
     /// Whether a file has declared it and this worker, which scans files, sees none that does.
     fn has_lost_file(&self, name: &str, configs: &Configs) -> bool {
         let Some(stored) = configs.declared().get(name) else { return false };
-        self.seen().is_some_and(|all| !all.iter().any(|sighting| sighting.is_of(name, stored)))
+        self.sightings().is_some_and(|all| !all.iter().any(|sighting| sighting.is_of(name, stored)))
     }
 }
 
@@ -204,7 +204,7 @@ fn is_stored(declaration: &Declaration, configs: &Configs) -> bool {
 }
 
 fn compare(sightings: Option<&[Sighting]>, configs: &Configs) -> Vec<DeclarationInfo> {
-    let mut told = BTreeMap::new();
+    let mut infos = BTreeMap::new();
     for sighting in sightings.unwrap_or_default() {
         let name = sighting.shown_name(configs);
         let connector = configs.connectors().get(name);
@@ -219,7 +219,7 @@ fn compare(sightings: Option<&[Sighting]>, configs: &Configs) -> Vec<Declaration
             },
         };
         let (name, file) = (name.to_owned(), sighting.file.clone());
-        told.insert((name.clone(), file.clone()), DeclarationInfo { name, file, state, message });
+        infos.insert((name.clone(), file.clone()), DeclarationInfo { name, file, state, message });
     }
     for (name, stored) in configs.declared() {
         if sightings.unwrap_or_default().iter().any(|sighting| sighting.is_of(name, stored)) {
@@ -233,9 +233,9 @@ fn compare(sightings: Option<&[Sighting]>, configs: &Configs) -> Vec<Declaration
             Some(_) => Drift::Edited,
         };
         let (name, file) = (name.clone(), stored.file.clone());
-        told.insert((name.clone(), file.clone()), DeclarationInfo { name, file, state, message: None });
+        infos.insert((name.clone(), file.clone()), DeclarationInfo { name, file, state, message: None });
     }
-    told.into_values().collect()
+    infos.into_values().collect()
 }
 
 const OTHER_FILE: &str = "another worker sees other content in this file and has applied it";
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_in_which_a_file_and_its_connector_can_differ_is_told() {
+    fn every_drift_between_file_and_connector_is_shown() {
         let files = [("same", "1"), ("edited", "1"), ("deleted", "1"), ("orphan", "1"), ("both-gone", "1")];
         let configs = topic(&files, &[("edited", Some("2")), ("deleted", None), ("both-gone", None)]);
         let seen = [
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_without_files_tells_what_the_topic_knows() {
+    fn worker_without_files_compares_with_the_recorded_hash() {
         let files = [("same", "1"), ("edited", "1"), ("deleted", "1")];
         let configs = topic(&files, &[("edited", Some("2")), ("deleted", None)]);
 
@@ -332,42 +332,42 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_could_never_be_read_is_told_under_the_name_it_had_and_is_not_gone() {
+    fn unreadable_file_is_shown_under_its_recorded_name() {
         let configs = topic(&[("a", "1")], &[]);
         let finding = || Finding::Refused("why".to_owned());
         let known = Sighting { name: None, file: "a.json".to_owned(), finding: finding() };
         let unknown = Sighting { name: None, file: "new.json".to_owned(), finding: finding() };
 
-        let told = states(Some(&[known, unknown]), &configs);
+        let infos = states(Some(&[known, unknown]), &configs);
 
-        assert_eq!(told, named_states(&[("a", Drift::Refused), ("new", Drift::Refused)]));
+        assert_eq!(infos, named_states(&[("a", Drift::Refused), ("new", Drift::Refused)]));
     }
 
     #[test]
-    fn a_file_that_now_names_another_connector_is_gone_for_the_one_before() {
+    fn renamed_connector_counts_as_file_removed() {
         let configs = topic(&[("old", "1"), ("new", "1")], &[]);
         let renamed = Sighting { file: "old.json".to_owned(), ..applied("new", "1") };
 
-        let told = states(Some(&[renamed]), &configs);
+        let infos = states(Some(&[renamed]), &configs);
 
-        assert_eq!(told, named_states(&[("new", Drift::InSync), ("old", Drift::FileRemoved)]));
+        assert_eq!(infos, named_states(&[("new", Drift::InSync), ("old", Drift::FileRemoved)]));
     }
 
     #[test]
-    fn a_file_that_another_worker_sees_otherwise_is_told_as_such() {
+    fn other_content_on_another_worker_is_shown_as_edited() {
         let configs = topic(&[("a", "2")], &[]);
 
-        let told = compare(Some(&[applied("a", "1")]), &configs);
+        let infos = compare(Some(&[applied("a", "1")]), &configs);
 
-        assert_eq!((told[0].state, told[0].message.as_deref()), (Drift::Edited, Some(OTHER_FILE)));
+        assert_eq!((infos[0].state, infos[0].message.as_deref()), (Drift::Edited, Some(OTHER_FILE)));
     }
 
     #[test]
-    fn an_entry_has_the_words_tools_look_for_and_a_message_only_where_there_is_one() {
+    fn declaration_json_has_a_message_only_if_there_is_one() {
         let configs = topic(&[("a", "1")], &[]);
 
-        let told = serde_json::to_value(compare(Some(&[]), &configs)).unwrap();
+        let infos = serde_json::to_value(compare(Some(&[]), &configs)).unwrap();
 
-        assert_eq!(told, serde_json::json!([{"name": "a", "file": "a.json", "state": "file removed"}]));
+        assert_eq!(infos, serde_json::json!([{"name": "a", "file": "a.json", "state": "file removed"}]));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Budget, CLASS, Error, FRESH, Herder, Info, NAME, Status};
+use super::{Budget, CLASS, Error, Herder, Info, NAME, READ_LIMIT, Status};
 use crate::{
     config::connector::TargetState,
     state::{
@@ -136,7 +136,7 @@ impl Herder {
         self.ready().await?;
         let (configs, config_writer) = (&self.parts.state.configs, &self.parts.config_writer);
         // Ending a hanging transaction may take as long again: half of the time left keeps some for the change itself.
-        let limit = FRESH.min(budget.left() / 2);
+        let limit = READ_LIMIT.min(budget.left() / 2);
         let read = config_writer.read_to_end(configs, limit).await;
         read.map_err(Error::kafka("read the config topic to its end"))?;
         Ok(self.known(name))
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_put_into_the_configuration_and_must_agree_with_one_that_is_there() {
+    fn name_is_added_to_the_configuration_or_must_match_it() {
         let put = named("a", properties(&[("k", "v")])).unwrap();
         let kept = named("a", properties(&[("name", "a")])).unwrap();
         let differs = named("a", properties(&[("name", "b")])).unwrap_err();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_cannot_be_told_or_reached_is_an_invalid_configuration() {
+    fn unreadable_and_unreachable_names_are_refused() {
         for name in ["", "a\nb", "\u{0}", " a", "a\u{a0}", ".", ".."] {
             let error = named(name, Properties::new()).unwrap_err();
 
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_sets_removes_and_leaves_the_rest_to_the_letter() {
+    fn patch_sets_and_removes_keys_and_keeps_the_rest() {
         let before = properties(&[("keep", " 1 "), ("change", "1"), ("remove", "1")]);
         let patch = [("change", Some("2")), ("remove", None), ("add", Some("")), ("absent", None)];
         let patch = patch.map(|(key, value)| (key.to_owned(), value.map(str::to_owned))).into();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_is_there_already_writes_nothing_and_a_stop_empties_the_tasks() {
+    fn unchanged_target_writes_nothing_and_a_stop_removes_tasks() {
         let keys = |connector: &Connector, target| -> Vec<String> {
             target_writes("a", connector, target).into_iter().map(|(key, _)| key).collect()
         };
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_chosen_is_shown_as_restarting() {
+    fn only_restarted_instances_are_shown_as_restarting() {
         let table = [
             ((false, false), ["RESTARTING", "FAILED", "RUNNING"]),
             ((true, false), ["RESTARTING", "RESTARTING", "RESTARTING"]),

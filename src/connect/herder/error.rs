@@ -59,12 +59,12 @@ pub enum Error {
         source: Box<kafka::Error>,
     },
     /// The schema registry failed: 503.
-    #[error("{doing}: {told}")]
+    #[error("{doing}: {reason}")]
     Registry {
         /// What was attempted.
         doing: &'static str,
         /// Its error.
-        told: String,
+        reason: String,
     },
     /// The provider could not be asked: 502.
     #[error("the provider could not be asked: {0}")]
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_the_status_connect_gives_it() {
+    fn every_error_has_the_status_of_kafka_connect() {
         let deadline =
             || kafka::Error::Deadline { action: "commit".to_owned(), limit: Duration::from_secs(1) };
         let stopped = || kafka::Error::Stopped { action: "commit".to_owned() };
@@ -169,12 +169,12 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_configuration_names_the_count_each_error_and_where_to_find_them() {
+    fn invalid_configuration_lists_its_errors_and_the_endpoint() {
         let errors = vec!["tasks.max must be a number".to_owned(), "topic is required".to_owned()];
 
-        let told = Error::Invalid { class: "TestSource".to_owned(), errors }.to_string();
+        let text = Error::Invalid { class: "TestSource".to_owned(), errors }.to_string();
 
-        let lines: Vec<_> = told.lines().collect();
+        let lines: Vec<_> = text.lines().collect();
         assert_eq!(
             lines,
             [
@@ -191,9 +191,9 @@ mod tests {
     fn kafka_error_is_shown_with_its_last_cause() {
         let cause = kafka::Error::Deadline { action: "commit".to_owned(), limit: Duration::from_secs(7) };
 
-        let told = Error::from(config_writer::Error::Kafka(cause)).to_string();
+        let text = Error::from(config_writer::Error::Kafka(cause)).to_string();
 
-        assert!(told.starts_with("write the change to the config topic"), "{told}");
-        assert!(told.ends_with("commit: not done within 7s"), "{told}");
+        assert!(text.starts_with("write the change to the config topic"), "{text}");
+        assert!(text.ends_with("commit: not done within 7s"), "{text}");
     }
 }

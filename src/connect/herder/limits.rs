@@ -12,22 +12,22 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{ANSWER, Error};
+use super::{Error, OPERATION_LIMIT};
 
 /// Kafka clients. A read takes two for about 50 ms: this many still answer hundreds of requests a second.
-const CLIENTS: usize = 16;
+const MAX_CLIENTS: usize = 16;
 /// Threads that read files: more than hang on one bad mount before a person notices, fewer than the runtime has.
-const THREADS: usize = 64;
+const MAX_THREADS: usize = 64;
 /// Threads for validation requests, which every reader may send: separate from those that changes need.
-const VALIDATIONS: usize = 8;
+const MAX_VALIDATIONS: usize = 8;
 
-/// The time an operation has left of [`ANSWER`].
+/// The time an operation has left of [`OPERATION_LIMIT`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Budget(pub(super) Instant);
 
 impl Budget {
     pub(super) fn start() -> Self {
-        Self(Instant::now() + ANSWER)
+        Self(Instant::now() + OPERATION_LIMIT)
     }
 
     /// The same, limited to `limit` from now.
@@ -83,8 +83,8 @@ pub(super) struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        let [clients, threads, validations] =
-            [CLIENTS, THREADS, VALIDATIONS].map(|places| Places(Arc::new(Semaphore::new(places))));
+        let [clients, threads, validations] = [MAX_CLIENTS, MAX_THREADS, MAX_VALIDATIONS]
+            .map(|places| Places(Arc::new(Semaphore::new(places))));
         Self { clients, threads, validations }
     }
 }
@@ -114,7 +114,7 @@ mod tests {
         let limits = Limits::default();
         let take = async || limits.clients.turn(Budget::start(), "waiting").await;
         let mut taken = Vec::new();
-        for _ in 0..CLIENTS {
+        for _ in 0..MAX_CLIENTS {
             taken.push(take().await.unwrap());
         }
 

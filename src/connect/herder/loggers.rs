@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stood_there_at_the_start_is_not_applied_and_what_comes_later_is_once() {
+    fn levels_written_after_the_start_are_applied_once() {
         let followed = Followed::default();
         let early = names(&followed, &[("a", 3)]);
         followed.start(Some(3));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_topic_starts_before_its_first_record() {
+    fn first_level_of_an_empty_topic_is_applied() {
         let followed = Followed::default();
         followed.start(None);
 
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_read_in_connects_words_and_any_case() {
+    fn levels_are_parsed_as_kafka_connect_does() {
         let table = [
             ("debug", Some(LevelFilter::DEBUG)),
             ("FATAL", Some(LevelFilter::ERROR)),

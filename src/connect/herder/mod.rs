@@ -13,7 +13,7 @@
 //!   never lack a connector. Its tasks are those of its configuration, regardless of older records in the status topic.
 //! - Instances that this worker ended because its lease expired are UNASSIGNED in its answers, although it can update the
 //!   topic only once Kafka is back.
-//! - Every operation ends within [`ANSWER`], done or not. Operations that need a thread or a Kafka client wait for one
+//! - Every operation ends within [`OPERATION_LIMIT`], done or not. Operations that need a thread or a Kafka client wait for one
 //!   (`limits`), so that many requests at once use a bounded number of both.
 //!
 //! On failure an [`Error`] has Kafka Connect's status and text.
@@ -47,15 +47,15 @@ pub use self::{
         RunInfo, RunRequest, RunsInfo, Shards, Snapshots, WaitingList,
     },
     subscriptions::{
-        GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, Subscribing,
-        SubscriptionInfo, SubscriptionStore, SubscriptionsInfo, WishInfo,
+        GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscriptionInfo,
+        SubscriptionParts, SubscriptionStore, SubscriptionsInfo, WishInfo,
     },
 };
 use self::{
     limits::{Budget, Limits},
     loggers::Followed,
     shapes::task_state,
-    snapshots::Asking,
+    snapshots::RunRequestLock,
 };
 use super::{config_writer::ConfigWriter, supervisor::SupervisorHandle};
 use crate::{
@@ -71,15 +71,15 @@ use crate::{
 };
 
 /// Limit for an operation. Clients give up after ten seconds, and the request itself takes time to arrive.
-pub const ANSWER: Duration = Duration::from_secs(7);
+pub const OPERATION_LIMIT: Duration = Duration::from_secs(7);
 /// How long a request waits for a worker that is starting.
-const START: Duration = Duration::from_secs(5);
+const START_WAIT: Duration = Duration::from_secs(5);
 /// How long reading what other workers have written may take, while Kafka is healthy.
-const FRESH: Duration = Duration::from_secs(3);
+const READ_LIMIT: Duration = Duration::from_secs(3);
 
 /// Limit on the bytes of a record that an edit writes. It is the lowest maximum message size of a topic, less room for the
 /// record's key, its batch, and what a class adds for its tasks.
-const LARGEST_RECORD: usize = kafka::MIN_MAX_MESSAGE_BYTES as usize - (64 << 10);
+const MAX_RECORD_BYTES: usize = kafka::MIN_MAX_MESSAGE_BYTES as usize - (64 << 10);
 
 /// The Kafka release whose REST API this implements.
 const KAFKA_VERSION: &str = "4.3.1-tributary";
@@ -109,7 +109,7 @@ pub struct HerderParts {
     /// The Kafka cluster's id, if the broker reported it.
     pub cluster_id: Option<String>,
     /// Source of subscriptions and gaps; `None` if this worker follows no state topic.
-    pub subscriptions: Option<Subscribing>,
+    pub subscriptions: Option<SubscriptionParts>,
     /// Source of runs and certificates; `None` if this worker follows no state topic.
     pub snapshots: Option<Arc<dyn Snapshots>>,
 }
@@ -120,9 +120,9 @@ pub struct Herder {
     parts: Arc<HerderParts>,
     followed: Arc<Followed>,
     /// Files that declare connectors, as this worker sees them.
-    sight: Arc<watch::Sender<Option<Arc<[Sighting]>>>>,
+    sightings: Arc<watch::Sender<Option<Arc<[Sighting]>>>>,
     limits: Arc<Limits>,
-    asking: Asking,
+    run_requests: RunRequestLock,
 }
 
 /// The commit of this build if known, else the version.
@@ -136,9 +136,9 @@ impl Herder {
         Self {
             parts: Arc::new(parts),
             followed: Arc::default(),
-            sight: Arc::default(),
+            sightings: Arc::default(),
             limits: Arc::default(),
-            asking: Arc::default(),
+            run_requests: Arc::default(),
         }
     }
 
@@ -183,14 +183,14 @@ impl Herder {
                 each.collect()
             })
         });
-        // After the locks are released: state topics have locks of their own.
-        let told = all.into_iter().map(|(name, config, mut expanded)| {
+        // After the locks are released: state topics have their own locks.
+        let with_subscriptions = all.into_iter().map(|(name, config, mut expanded)| {
             if let Some(status) = &mut expanded.status {
-                self.tell_subscriptions(status, &config);
+                self.add_subscriptions(status, &config);
             }
             (name, expanded)
         });
-        Ok(told.collect())
+        Ok(with_subscriptions.collect())
     }
 
     /// A connector.
@@ -259,7 +259,7 @@ impl Herder {
     async fn ready(&self) -> Result<(), Error> {
         let state = &self.parts.state;
         if state.behind().is_some() {
-            timeout(START, state.caught_up()).await.ok();
+            timeout(START_WAIT, state.caught_up()).await.ok();
         }
         state.behind().map_or(Ok(()), |topic| Err(Error::Starting { topic }))
     }
@@ -285,7 +285,7 @@ impl Herder {
                 self.parts.state.statuses.read(|statuses| self.status_of(name, configs, connector, statuses));
             Some((status, Arc::clone(&connector.config)))
         })?;
-        self.tell_subscriptions(&mut status, &config);
+        self.add_subscriptions(&mut status, &config);
         Some(status)
     }
 
@@ -301,7 +301,7 @@ impl Herder {
 
     fn status_of(&self, name: &str, configs: &Configs, connector: &Connector, statuses: &Statuses) -> Status {
         let unassigned = || (RunState::Unassigned, self.parts.worker_id.clone(), None);
-        let told = |task: Option<u32>| match statuses.of(name, task) {
+        let state_of = |task: Option<u32>| match statuses.of(name, task) {
             // This worker ended the instance and could not update the topic.
             Some(status) if self.parts.running.ended(name, task, status) => unassigned(),
             Some(status) => {
@@ -312,9 +312,9 @@ impl Herder {
             }
             None => unassigned(),
         };
-        let (state, worker_id, trace) = told(None);
+        let (state, worker_id, trace) = state_of(None);
         let tasks = (0..).zip(connector.tasks.iter()).map(|(id, _)| {
-            let (state, worker_id, trace) = told(Some(id));
+            let (state, worker_id, trace) = state_of(Some(id));
             TaskState { id, state: task_state(state), worker_id, trace }
         });
         Status {
@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_from_before_a_restart_is_not_shown() {
+    fn status_from_before_a_restart_is_not_shown() {
         let restart = Restart { revision: 7, include_tasks: true, only_failed: false, task: None };
         let failed_only = Restart { only_failed: true, ..restart.clone() };
         let one_task = Restart { task: Some(1), include_tasks: false, ..restart.clone() };

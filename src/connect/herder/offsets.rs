@@ -8,7 +8,7 @@ use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
 use kafka::{ReadLimits, ShardProducer, TopicPartition};
 use model::EncodedRecord;
 
-use super::{Budget, Error, FRESH, Herder, LARGEST_RECORD, Message, Offset, Offsets};
+use super::{Budget, Error, Herder, MAX_RECORD_BYTES, Message, Offset, Offsets, READ_LIMIT};
 use crate::{
     config::connector::TargetState,
     connect::config_writer::Changes,
@@ -25,7 +25,7 @@ type Edits = Vec<Edit>;
 /// Transactional ids that one request takes at the same time: each is a Kafka client with its own threads.
 const TAKEN_AT_ONCE: usize = 8;
 /// How long to wait for open transactions in the offset topic, which all tasks write to.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TRANSACTION_WAIT: Duration = Duration::from_secs(1);
 
 impl Herder {
     /// Stored offsets of a connector.
@@ -51,17 +51,17 @@ impl Herder {
     pub async fn alter_offsets(&self, name: &str, offsets: Offsets) -> Result<Message, Error> {
         let budget = Budget::start();
         if offsets.offsets.is_empty() {
-            let told = "Partitions / offsets need to be provided for an alter offsets request";
-            return Err(Error::BadRequest(told.to_owned()));
+            let message = "Partitions / offsets need to be provided for an alter offsets request";
+            return Err(Error::BadRequest(message.to_owned()));
         }
         let (connector, plugin) = self.editable(name, budget).await?;
         let edits: Edits = offsets.offsets.into_iter().map(|one| (one.partition, one.offset)).collect();
         plugin.check_offsets(&edits).map_err(Error::BadRequest)?;
         let written = OffsetRecords::of(&self.parts.state.offsets, name, &edits);
         let size = |record: &EncodedRecord| record.key.len() + record.value.as_ref().map_or(0, Bytes::len);
-        if written.records.iter().any(|record| size(record) > LARGEST_RECORD) {
-            let told = format!("A partition and its offset may have at most {LARGEST_RECORD} bytes");
-            return Err(Error::BadRequest(told));
+        if written.records.iter().any(|record| size(record) > MAX_RECORD_BYTES) {
+            let message = format!("A partition and its offset may have at most {MAX_RECORD_BYTES} bytes");
+            return Err(Error::BadRequest(message));
         }
         let partitions: BTreeSet<i32> = written.records.iter().map(|record| record.partition).collect();
         let partitions: Vec<i32> = partitions.into_iter().collect();
@@ -166,8 +166,9 @@ impl Herder {
     ) -> Result<(), Error> {
         let doing = "read the offset topic to its end";
         let tail = &self.parts.state.offsets;
-        let limit = budget.left().min(FRESH);
-        let waits = ReadLimits { other_partitions: &[], transaction_wait: PATIENCE.min(limit / 2), limit };
+        let limit = budget.left().min(READ_LIMIT);
+        let waits =
+            ReadLimits { other_partitions: &[], transaction_wait: TRANSACTION_WAIT.min(limit / 2), limit };
         let open = match tail.read_partitions_to_end(partitions, waits).await {
             Err(kafka::Error::Undecided { open, .. }) => open,
             other => return other.map_err(Error::kafka(doing)),
@@ -186,7 +187,8 @@ impl Herder {
             Ok(source) => Error::kafka(doing)(source),
             Err(never) => match never {},
         })?;
-        let read = tail.read_partitions_to_end(partitions, ReadLimits::up_to(budget.left().min(FRESH))).await;
+        let read =
+            tail.read_partitions_to_end(partitions, ReadLimits::up_to(budget.left().min(READ_LIMIT))).await;
         read.map_err(Error::kafka(doing))
     }
 

@@ -32,18 +32,18 @@ pub use self::{
     request::RunRequest,
     view::{CertificatesInfo, Collections, RunInfo, RunsInfo, Shards, WaitingList},
 };
-use super::{Budget, Error, Herder, LARGEST_RECORD};
+use super::{Budget, Error, Herder, MAX_RECORD_BYTES};
 use crate::{
     config::connector::{Class, RecordSource, TargetState},
     state::runs::Runs,
 };
 
 /// Limit on the runs that wait or run: each is read by every shard, so more would only wait.
-const OPEN: usize = 20;
+const MAX_OPEN_RUNS: usize = 20;
 /// Default limit on the certificates in an answer.
-const CERTIFICATES: usize = 1000;
+const DEFAULT_CERTIFICATES: usize = 1000;
 /// The highest limit that a request may set.
-const MOST_CERTIFICATES: usize = 10_000;
+const MAX_CERTIFICATES: usize = 10_000;
 
 const READING: &str = "reading the state topic";
 const WRITING: &str = "writing the request to the state topic";
@@ -163,7 +163,7 @@ impl Herder {
         budget
             .within(WRITING, async {
                 // One at a time: no other request may write a run between the check that there is none and the write.
-                let _turn = self.asking.lock().await;
+                let _turn = self.run_requests.lock().await;
                 subject.start(request, now).await
             })
             .await
@@ -176,8 +176,8 @@ impl Herder {
     pub async fn runs(&self, name: &str) -> Result<RunsInfo, Error> {
         let budget = Budget::start();
         let subject = self.run_subject(name, budget).await?;
-        let told = budget.within(READING, subject.by.read(subject.prefix(), name)).await?;
-        Ok(view::runs(&told, subject.by.waiting(&subject.source)))
+        let stored = budget.within(READING, subject.by.read(subject.prefix(), name)).await?;
+        Ok(view::runs(&stored, subject.by.waiting(&subject.source)))
     }
 
     /// One run, with the lists that are being read.
@@ -187,9 +187,9 @@ impl Herder {
     pub async fn run(&self, name: &str, id: &str) -> Result<RunInfo, Error> {
         let budget = Budget::start();
         let subject = self.run_subject(name, budget).await?;
-        let told = budget.within(READING, subject.by.read(subject.prefix(), name)).await?;
-        let id = subject.known(&told, id)?;
-        subject.shown(&told, &id)
+        let stored = budget.within(READING, subject.by.read(subject.prefix(), name)).await?;
+        let id = subject.known(&stored, id)?;
+        subject.shown(&stored, &id)
     }
 
     /// Pauses, resumes or stops a run.
@@ -202,7 +202,7 @@ impl Herder {
         let now = Moment::now().micros();
         budget
             .within("writing the order to the state topic", async {
-                let _turn = self.asking.lock().await;
+                let _turn = self.run_requests.lock().await;
                 subject.order(id, wanted, now).await
             })
             .await
@@ -237,8 +237,8 @@ impl Herder {
 }
 
 impl Subject<'_> {
-    fn shown(&self, told: &ConnectorRuns, id: &RunId) -> Result<RunInfo, Error> {
-        let shown = view::detailed(told, id, self.source.budget_per_second, self.by.waiting(&self.source));
+    fn shown(&self, stored: &ConnectorRuns, id: &RunId) -> Result<RunInfo, Error> {
+        let shown = view::detailed(stored, id, self.source.budget_per_second, self.by.waiting(&self.source));
         shown.ok_or(Error::Internal { doing: "show the run" })
     }
 
@@ -255,45 +255,45 @@ impl Subject<'_> {
                 self.name
             )));
         }
-        let told = self.newest().await?;
-        if let Some(known) = told.runs.runs.get(&run.id) {
+        let stored = self.newest().await?;
+        if let Some(known) = stored.runs.runs.get(&run.id) {
             let asked = request.beside(known, &run);
             return if known.asks_the_same(&asked) {
-                self.shown(&told, &run.id)
+                self.shown(&stored, &run.id)
             } else {
                 Err(Error::Conflict(request::difference(known, &asked)))
             };
         }
-        let open = told.runs.open(told.shards).len();
-        if open >= OPEN {
+        let open = stored.runs.open(stored.shards).len();
+        if open >= MAX_OPEN_RUNS {
             return Err(Error::Conflict(format!(
-                "Connector {} has {open} runs that are not over, and may have {OPEN}; wait for one to end, or stop some \
+                "Connector {} has {open} runs that are not over, and may have {MAX_OPEN_RUNS}; wait for one to end, or stop some \
                  (PUT /connectors/{}/snapshots/ID/stop)",
                 self.name, self.name
             )));
         }
         let value = request::written(&run)?;
-        if value.to_string().len() > LARGEST_RECORD {
+        if value.to_string().len() > MAX_RECORD_BYTES {
             return Err(Error::BadRequest(format!(
-                "the request is larger than the {LARGEST_RECORD} bytes that a record may have; name fewer companies in \
+                "the request is larger than the {MAX_RECORD_BYTES} bytes that a record may have; name fewer companies in \
                  each of several requests"
             )));
         }
         self.by.write(self.prefix(), &run.key(), &value).await?;
-        let told = self.newest().await?;
-        let stands = told.runs.runs.get(&run.id);
-        match stands.map(|stands| (stands, request.beside(stands, &run))) {
-            Some((stands, asked)) if !stands.asks_the_same(&asked) => {
-                Err(Error::Conflict(request::difference(stands, &asked)))
+        let stored = self.newest().await?;
+        let written = stored.runs.runs.get(&run.id);
+        match written.map(|written| (written, request.beside(written, &run))) {
+            Some((written, asked)) if !written.asks_the_same(&asked) => {
+                Err(Error::Conflict(request::difference(written, &asked)))
             }
-            _ => self.shown(&told, &run.id),
+            _ => self.shown(&stored, &run.id),
         }
     }
 
     async fn order(&self, id: &str, wanted: DesiredRunState, now: i64) -> Result<RunInfo, Error> {
-        let told = self.newest().await?;
-        let id = self.known(&told, id)?;
-        let standing = told.runs.status(&id, told.shards);
+        let stored = self.newest().await?;
+        let id = self.known(&stored, id)?;
+        let standing = stored.runs.status(&id, stored.shards);
         if standing.state.is_over() {
             return Err(Error::Conflict(format!(
                 "run {id} of connector {} is over ({}) and cannot be changed; request another one with POST \
@@ -303,7 +303,7 @@ impl Subject<'_> {
                 self.name
             )));
         }
-        let before = told.runs.wanted(&id);
+        let before = stored.runs.wanted(&id);
         if before == DesiredRunState::Stopped && wanted != DesiredRunState::Stopped {
             return Err(Error::Conflict(format!(
                 "run {id} of connector {} is being stopped, which is final; request another one with POST \
@@ -318,15 +318,15 @@ impl Subject<'_> {
                 serde_json::to_value(order).map_err(|_| Error::Internal { doing: "write the order" })?;
             self.by.write(self.prefix(), &RunCommand::key(self.name, &id), &value).await?;
         }
-        let told = self.by.read(self.prefix(), self.name).await?;
-        self.shown(&told, &id)
+        let stored = self.by.read(self.prefix(), self.name).await?;
+        self.shown(&stored, &id)
     }
 
     /// The newest runs. The topic must exist.
     async fn newest(&self) -> Result<ConnectorRuns, Error> {
-        let told = self.by.newest(self.prefix(), self.name).await?;
-        if told.shards > 0 {
-            return Ok(told);
+        let stored = self.by.newest(self.prefix(), self.name).await?;
+        if stored.shards > 0 {
+            return Ok(stored);
         }
         Err(Error::Conflict(format!(
             "the state topic of prefix {} does not exist yet; the tasks of connector {} create it: retry once they run",
@@ -336,11 +336,11 @@ impl Subject<'_> {
     }
 
     /// The id of an existing run.
-    fn known(&self, told: &ConnectorRuns, id: &str) -> Result<RunId, Error> {
-        let known = RunId::new(id).ok().filter(|id| told.runs.runs.contains_key(id));
+    fn known(&self, stored: &ConnectorRuns, id: &str) -> Result<RunId, Error> {
+        let known = RunId::new(id).ok().filter(|id| stored.runs.runs.contains_key(id));
         known.ok_or_else(|| {
             // It may be a misplaced secret: truncate what is repeated.
-            let id: String = id.chars().take(request::LONGEST_ID).collect();
+            let id: String = id.chars().take(request::MAX_ID_LENGTH).collect();
             Error::NotFound(format!("Connector {} has no run {id}", self.name))
         })
     }
@@ -349,11 +349,11 @@ impl Subject<'_> {
         let CertificateQuery { run, list, company, uncertified, limit } = query;
         let bad = |error: model::Error| Error::BadRequest(error.to_string());
         let limit = match limit {
-            None => CERTIFICATES,
+            None => DEFAULT_CERTIFICATES,
             Some(text) => {
-                let number = text.parse().ok().filter(|number| (1..=MOST_CERTIFICATES).contains(number));
-                let told = || format!("limit must be a number from 1 to {MOST_CERTIFICATES}");
-                number.ok_or_else(|| Error::BadRequest(told()))?
+                let number = text.parse().ok().filter(|number| (1..=MAX_CERTIFICATES).contains(number));
+                let message = || format!("limit must be a number from 1 to {MAX_CERTIFICATES}");
+                number.ok_or_else(|| Error::BadRequest(message()))?
             }
         };
         let filter = CertificateFilter {
@@ -373,7 +373,7 @@ fn names(lists: &BTreeSet<List>) -> String {
 }
 
 /// Serializes the requests of this worker; shared by all clones of the herder.
-pub(super) type Asking = Arc<tokio::sync::Mutex<()>>;
+pub(super) type RunRequestLock = Arc<tokio::sync::Mutex<()>>;
 
 #[cfg(test)]
 mod tests;

@@ -10,11 +10,11 @@ use super::names;
 use crate::{config::connector::Snapshot, connect::herder::Error};
 
 /// Limit on the characters of an id.
-pub(super) const LONGEST_ID: usize = 100;
+pub(super) const MAX_ID_LENGTH: usize = 100;
 /// Limit on the rows of each list in a sample.
-const MOST_SAMPLED: u64 = 100_000;
+const MAX_SAMPLE: u64 = 100_000;
 /// Companies named when two requests differ.
-const NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// A request for a run. Defaults are in the connector's configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl RunRequest {
         waiting: &BTreeMap<List, String>,
         now: i64,
     ) -> Result<Run, Error> {
-        let bad = |told: String| Err(Error::BadRequest(told));
+        let bad = |message: String| Err(Error::BadRequest(message));
         let kind = match self.kind.as_deref() {
             None | Some("snapshot") => RunKind::Snapshot,
             Some("verify") => RunKind::Verify,
@@ -61,7 +61,7 @@ impl RunRequest {
             Some(id) if is_id(&id) => id,
             Some(_) => {
                 return bad(format!(
-                    "id must have 1 to {LONGEST_ID} characters, each a letter or digit of ASCII or one of . _ : -"
+                    "id must have 1 to {MAX_ID_LENGTH} characters, each a letter or digit of ASCII or one of . _ : -"
                 ));
             }
         };
@@ -106,8 +106,8 @@ impl RunRequest {
         }
         let sample = match self.sample {
             None => None,
-            Some(rows) if (1..=MOST_SAMPLED).contains(&rows) => u32::try_from(rows).ok(),
-            Some(_) => return bad(format!("sample must be a number from 1 to {MOST_SAMPLED}")),
+            Some(rows) if (1..=MAX_SAMPLE).contains(&rows) => u32::try_from(rows).ok(),
+            Some(_) => return bad(format!("sample must be a number from 1 to {MAX_SAMPLE}")),
         };
         if kind != RunKind::Verify && (sample.is_some() || self.repair) {
             return bad("sample and repair are for the kind verify; a snapshot reads and repairs everything"
@@ -150,30 +150,30 @@ pub(super) fn list(name: &str) -> Result<List, Error> {
 
 /// How two requests under one id differ.
 pub(super) fn difference(known: &Run, asked: &Run) -> String {
-    let mut told = Vec::new();
+    let mut differences = Vec::new();
     if known.kind != asked.kind {
-        told.push(format!("kind is {}, not {}", known.kind.name(), asked.kind.name()));
+        differences.push(format!("kind is {}, not {}", known.kind.name(), asked.kind.name()));
     }
     if known.lists != asked.lists {
-        told.push(format!("lists are {}, not {}", names(&known.lists), names(&asked.lists)));
+        differences.push(format!("lists are {}, not {}", names(&known.lists), names(&asked.lists)));
     }
     if known.companies != asked.companies {
-        told.push(format!("companies are {}, not {}", some(&known.companies), some(&asked.companies)));
+        differences.push(format!("companies are {}, not {}", some(&known.companies), some(&asked.companies)));
     }
     if known.incremental != asked.incremental {
-        told.push(format!("incremental is {}, not {}", known.incremental, asked.incremental));
+        differences.push(format!("incremental is {}, not {}", known.incremental, asked.incremental));
     }
     if known.sample != asked.sample {
         let rows = |sample: Option<u32>| sample.map_or("none".to_owned(), |rows| rows.to_string());
-        told.push(format!("sample is {}, not {}", rows(known.sample), rows(asked.sample)));
+        differences.push(format!("sample is {}, not {}", rows(known.sample), rows(asked.sample)));
     }
     if known.repair != asked.repair {
-        told.push(format!("repair is {}, not {}", known.repair, asked.repair));
+        differences.push(format!("repair is {}, not {}", known.repair, asked.repair));
     }
     let (id, connector) = (&known.id, &known.connector);
     format!(
         "run {id} of connector {connector} exists and differs from this request: its {}; choose another id",
-        told.join(", its ")
+        differences.join(", its ")
     )
 }
 
@@ -191,8 +191,9 @@ fn companies_of(
     configured: &Snapshot,
 ) -> Result<BTreeSet<CompanyId>, Error> {
     if companies.is_empty() {
-        let told = "companies is empty, so nothing would be read; name some, or leave companies out for all";
-        return Err(Error::BadRequest(told.to_owned()));
+        let message =
+            "companies is empty, so nothing would be read; name some, or leave companies out for all";
+        return Err(Error::BadRequest(message.to_owned()));
     }
     let companies: BTreeSet<CompanyId> = companies
         .into_iter()
@@ -210,7 +211,7 @@ fn companies_of(
 
 fn is_id(id: &str) -> bool {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | ':' | '-');
-    (1..=LONGEST_ID).contains(&id.len()) && id.chars().all(is_letter)
+    (1..=MAX_ID_LENGTH).contains(&id.len()) && id.chars().all(is_letter)
 }
 
 /// Ids of the runs that a task requests itself.
@@ -220,9 +221,9 @@ fn is_taken(id: &str) -> bool {
 
 fn some(companies: &Option<BTreeSet<CompanyId>>) -> String {
     let Some(companies) = companies else { return "all".to_owned() };
-    let mut named: Vec<String> = companies.iter().take(NAMED).map(ToString::to_string).collect();
-    if companies.len() > NAMED {
-        named.push(format!("{} more", companies.len() - NAMED));
+    let mut named: Vec<String> = companies.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+    if companies.len() > MAX_NAMED {
+        named.push(format!("{} more", companies.len() - MAX_NAMED));
     }
     named.join(", ")
 }

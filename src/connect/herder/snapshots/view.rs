@@ -139,10 +139,10 @@ pub struct CertificatesInfo {
 }
 
 /// Every run, the last requested first.
-pub(super) fn runs(told: &ConnectorRuns, waiting: BTreeMap<List, String>) -> RunsInfo {
-    let mut all: Vec<&Run> = told.runs.runs.values().collect();
+pub(super) fn runs(stored: &ConnectorRuns, waiting: BTreeMap<List, String>) -> RunsInfo {
+    let mut all: Vec<&Run> = stored.runs.runs.values().collect();
     all.sort_by(|one, other| (other.requested_at, &other.id).cmp(&(one.requested_at, &one.id)));
-    let each = all.into_iter().map(|run| info(run, told.runs.status(&run.id, told.shards), None));
+    let each = all.into_iter().map(|run| info(run, stored.runs.status(&run.id, stored.shards), None));
     RunsInfo { snapshots: each.collect(), waiting: listed(waiting) }
 }
 
@@ -152,13 +152,13 @@ fn listed(waiting: BTreeMap<List, String>) -> Vec<WaitingList> {
 
 /// One run in detail, of a connector with this budget of requests a second.
 pub(super) fn detailed(
-    told: &ConnectorRuns,
+    stored: &ConnectorRuns,
     id: &RunId,
     budget: f64,
     waiting: BTreeMap<List, String>,
 ) -> Option<RunInfo> {
-    let run = told.runs.runs.get(id)?;
-    let info = info(run, told.runs.status(id, told.shards), Some(budget));
+    let run = stored.runs.runs.get(id)?;
+    let info = info(run, stored.runs.status(id, stored.shards), Some(budget));
     Some(RunInfo { waiting: listed(waiting), ..info })
 }
 

@@ -12,8 +12,8 @@
 //! - Nothing here changes anything at the provider.
 //! - A status never waits: it shows what is known, or leaves it out.
 
+mod summary;
 mod view;
-mod words;
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -69,7 +69,7 @@ pub trait SubscriptionStore: Send + Sync {
         end: Instant,
     ) -> Result<PlanInfo, Error>;
 
-    /// Subscriptions that are as the configuration wants them; `None` if this worker cannot tell because it does not know the
+    /// Subscriptions that are as the configuration wants them; `None` if this worker does not know the
     /// public address of receivers.
     fn fitting(&self, source: &WebhookSource, ledger: &SubscriptionState) -> Option<BTreeSet<Nonce>>;
 
@@ -90,7 +90,7 @@ pub trait SubscriptionStore: Send + Sync {
 
 /// Sources of the views of subscriptions.
 #[derive(Clone)]
-pub struct Subscribing {
+pub struct SubscriptionParts {
     /// The state topics.
     pub ledgers: Arc<dyn SubscriptionStore>,
     /// `webhook.advertised.url`.
@@ -103,7 +103,7 @@ struct Subject<'a> {
     target: TargetState,
     config: Arc<Properties>,
     source: WebhookSource,
-    by: &'a Subscribing,
+    by: &'a SubscriptionParts,
 }
 
 impl Herder {
@@ -168,23 +168,27 @@ impl Herder {
     }
 
     /// Adds what is known of a connector's subscriptions to its status.
-    pub(super) fn tell_subscriptions(&self, status: &mut Status, config: &Properties) {
+    pub(super) fn add_subscriptions(&self, status: &mut Status, config: &Properties) {
         let Some(by) = &self.parts.subscriptions else { return };
         let Some(declared) = SubscriptionTargets::of(config, &self.parts.providers) else { return };
         let connector = &mut status.connector;
         by.ledgers.glance(&declared.topic_prefix, &status.name, &mut |ledger| {
-            connector.subscriptions = Some(words::subscriptions(&declared, ledger));
-            connector.gaps = Some(words::gaps(ledger));
+            connector.subscriptions = Some(summary::subscriptions(&declared, ledger));
+            connector.gaps = Some(summary::gaps(ledger));
         });
     }
 
-    fn subscribing(&self) -> Result<&Subscribing, Error> {
+    fn subscribing(&self) -> Result<&SubscriptionParts, Error> {
         let by = self.parts.subscriptions.as_ref();
         by.ok_or_else(|| Error::NotFound("this worker follows no subscriptions".to_owned()))
     }
 
     /// The state topic that has the gaps of a connector.
-    async fn gap_subject(&self, name: &str, budget: Budget) -> Result<(&Subscribing, TopicPrefix), Error> {
+    async fn gap_subject(
+        &self,
+        name: &str,
+        budget: Budget,
+    ) -> Result<(&SubscriptionParts, TopicPrefix), Error> {
         let connector = self.connector(name).await?;
         let by = self.subscribing()?;
         let (class, what) = (self.class_of(&connector.config)?.class(), "and a RecordSource have gaps");

@@ -189,7 +189,7 @@ pub(super) struct Declaration<'a> {
     pub(super) advertised_url: Option<String>,
     /// Declared targets, even if people want them removed for now.
     pub(super) targets: &'a BTreeSet<Target>,
-    /// Subscriptions that are as the configuration wants; `None` if this worker cannot tell.
+    /// Subscriptions that are as the configuration wants; `None` if this worker does not know.
     pub(super) fitting: Option<&'a BTreeSet<Nonce>>,
 }
 
@@ -237,7 +237,11 @@ pub(super) fn subscriptions(
 }
 
 fn subscription(one: &Subscription, ledger: &SubscriptionState, fits: Option<bool>) -> SubscriptionInfo {
-    let told = one.id.as_ref().and_then(|id| ledger.acknowledges.get(id)).map(|told| told.received_at);
+    let acknowledged = one
+        .id
+        .as_ref()
+        .and_then(|id| ledger.acknowledges.get(id))
+        .map(|acknowledged| acknowledged.received_at);
     SubscriptionInfo {
         target: one.target,
         id: one.id.clone(),
@@ -248,7 +252,7 @@ fn subscription(one: &Subscription, ledger: &SubscriptionState, fits: Option<boo
         fingerprint: one.fingerprint.clone(),
         fits: if one.phase == SubscriptionPhase::Ended { Some(false) } else { fits },
         events: one.events.clone(),
-        acknowledged_at: one.acknowledged_at.max(told).map(time),
+        acknowledged_at: one.acknowledged_at.max(acknowledged).map(time),
         last_delivery: ledger.last_delivery(one).map(time),
         checked_at: one.checked_at.map(time),
         problem: one.problem.clone(),

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Targets named; further ones are only counted.
-const NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// How many of the declared targets are active, and the state of those that are not.
 pub(super) fn subscriptions(declared: &SubscriptionTargets, ledger: &SubscriptionState) -> String {
@@ -33,9 +33,10 @@ pub(super) fn subscriptions(declared: &SubscriptionTargets, ledger: &Subscriptio
     if lacking.is_empty() {
         return format!("{active} of {all} active");
     }
-    let mut named: Vec<String> = lacking.iter().take(NAMED).map(|target| matter(**target, ledger)).collect();
-    if lacking.len() > NAMED {
-        named.push(format!("{} more", lacking.len() - NAMED));
+    let mut named: Vec<String> =
+        lacking.iter().take(MAX_NAMED).map(|target| matter(**target, ledger)).collect();
+    if lacking.len() > MAX_NAMED {
+        named.push(format!("{} more", lacking.len() - MAX_NAMED));
     }
     format!("{active} of {all} active: {}", named.join(", "))
 }
