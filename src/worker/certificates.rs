@@ -1,11 +1,11 @@
-//! Reads what was proved of lists from `{prefix}.certificates`, when somebody asks.
+//! Reads certificates of lists from `{prefix}.certificates`, on request.
 //!
-//! The topic is compacted and not followed: it may have a certificate for each list of each company, and is asked for rarely. A
-//! reading ends at the topic's end as of its begin, or when its time is up; then what was found is told as truncated.
+//! The topic is compacted, may have a certificate for each list of each company, and is read rarely, so this worker does not
+//! follow it. A read ends at the end that the topic had when it started, or when its time is up; then the result is truncated.
 //!
-//! - Read committed: a certificate is seen with the last page of its list or not at all.
-//! - The newest of each key counts. What a key tells, company and list, is looked at before anything is decoded, and only the
-//!   partition of a company that is named is read.
+//! - Read committed: a certificate is visible with the last page of its list or not at all.
+//! - The newest of each key counts. Filters on company and list, which are in the key, apply before decoding, and a filter on the
+//!   company limits the read to its partition.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,31 +24,31 @@ use crate::{
     connect::herder::{CertificateFilter, Certificates},
 };
 
-/// Keys that are kept while reading; some hundred bytes each.
+/// Limit on the keys kept while reading, of some hundred bytes each.
 const KEPT: usize = 100_000;
-/// What is left for decoding when reading ends because time is up.
+/// Time reserved for decoding when reading runs out of time.
 const DECODING: Duration = Duration::from_millis(1500);
-/// What is left for the answer when decoding does.
+/// Time reserved for the answer when decoding runs out of time.
 const ANSWERING: Duration = Duration::from_millis(300);
-/// Records between two looks at the clock while decoding.
+/// Records decoded between two checks of the clock.
 const STRIDE: usize = 256;
 
 /// Why certificates cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum Error {
-    /// Kafka does not answer, or refuses.
+    /// Kafka did not answer, or refused.
     #[error("read the topic of certificates")]
     Kafka(#[from] kafka::Error),
-    /// The registry does not answer.
+    /// The registry did not answer.
     #[error("decode certificates")]
     Registry(#[source] avro::Error),
 }
 
-/// Certificates that fit; those of a topic that is not there are none.
+/// Certificates that match; none if the topic does not exist.
 ///
 /// # Errors
-/// Kafka or the registry does not answer.
+/// Kafka or the registry did not answer.
 pub(super) async fn read(
     kafka: &Kafka,
     admin: &Admin,
@@ -67,7 +67,7 @@ pub(super) async fn read(
     kept.decoded(decoder, wanted, end).await
 }
 
-/// The newest value of each key that fits.
+/// The newest value of each matching key.
 #[derive(Default)]
 struct Kept {
     values: HashMap<Bytes, Bytes>,
@@ -75,7 +75,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// Whether the end was reached.
+    /// Reads the partitions. Returns whether it reached their end.
     async fn fill(
         &mut self,
         kafka: &Kafka,
@@ -123,7 +123,7 @@ impl Kept {
         let mut all = Certificates { found: Vec::new(), truncated: self.truncated };
         for (number, value) in self.values.into_values().enumerate() {
             if number % STRIDE == STRIDE - 1 {
-                // So many at a time keep other work waiting for a moment, all of them for seconds.
+                // Decoding all of them would block this thread for seconds.
                 tokio::task::yield_now().await;
                 if Instant::now() >= end {
                     all.truncated = true;
@@ -134,9 +134,9 @@ impl Kept {
                 Ok((_, certificate)) if wanted.takes(&certificate) => all.found.push(certificate),
                 Ok(_) => {}
                 Err(error) if error.retry().is_retriable() => return Err(Error::Registry(error)),
-                // Of somebody else, or of a later version: the others are worth as much without it.
+                // Written by another program or a later version: the others are still valid.
                 Err(error) => {
-                    tracing::warn!(error = %ErrorChain(&error), "left out a certificate that cannot be read");
+                    tracing::warn!(error = %ErrorChain(&error), "skipped a certificate that cannot be decoded");
                 }
             }
         }
@@ -144,7 +144,7 @@ impl Kept {
     }
 }
 
-/// Partitions that may have what is wanted.
+/// Partitions that may have matching keys.
 fn places(wanted: &CertificateFilter, partitions: i32) -> Vec<i32> {
     let Some(company) = &wanted.company else { return (0..partitions).collect() };
     match Key::company(company).partitioning() {
@@ -153,7 +153,7 @@ fn places(wanted: &CertificateFilter, partitions: i32) -> Vec<i32> {
     }
 }
 
-/// Whether a key, `company/list` or `~shard/list`, is one of what is wanted.
+/// Whether a key, `company/list` or `~shard/list`, matches.
 fn may_fit(key: &[u8], wanted: &CertificateFilter) -> bool {
     let Ok(parts) = std::str::from_utf8(key).map_err(drop).and_then(|key| Key::parts(key).map_err(drop))
     else {

@@ -1,15 +1,15 @@
-//! `/health`, `/health/live`, `/health/ready` and `/metrics`: whether this worker does its work, not whether it exists.
+//! `/health`, `/health/live`, `/health/ready` and `/metrics`: whether this worker does its work, not just whether it runs.
 //!
-//! Path of data: the service tells its [`Phase`] and, once started, what it is made of; every question asks those parts.
+//! The service sets its [`Phase`] and, once started, provides its parts; each request asks those parts.
 //!
 //! - `/health` has Kafka Connect's three words: 503 starting, 200 healthy, 500 unhealthy, always with the same body.
-//! - Healthy is a worker that hears Kafka and is a member of its group: only then does anything run here. Until it is one for
-//!   the first time it is starting, though the API answers by then.
-//! - Where deliveries are received, the body says who is, what waits in the spool and what is wrong; the worker is unhealthy
-//!   only once deliveries are refused.
-//! - Where connectors name grants, the body says how each stands. One that needs a person makes no worker unhealthy: the tasks that
-//!   use it say so, and deliveries are received all the same.
-//! - Requests to the API that come while there is none wait for it up to [`PATIENCE`]; who then still has none is told why.
+//! - A worker is healthy if it hears from Kafka and is a member of its group: only then does anything run here. Until its first
+//!   membership it is starting, though the API already answers.
+//! - A worker that receives deliveries shows its receivers, the contents of its spool and its problems. It is unhealthy only
+//!   once it refuses deliveries.
+//! - A worker whose connectors name grants shows the state of each. A grant that needs a person does not make it unhealthy: the
+//!   tasks that use it say so, and deliveries are received regardless.
+//! - API requests during start-up wait for the API up to [`PATIENCE`]; then they are refused with the reason.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -31,30 +31,30 @@ use kafka::MembershipOutage;
 use super::scrape::Scrape;
 use crate::{config, connect::rest, state::State, webhooks::ingest};
 
-/// How long a request waits for a worker that starts: what is left until [`rest::DEADLINE`] is enough for most answers.
+/// How long a request waits for a worker that starts; most answers fit in the rest of [`rest::DEADLINE`].
 const PATIENCE: Duration = Duration::from_millis(8000);
 
 /// Kafka Connect's words.
 const READY: &str = "Worker has completed startup and is ready to handle requests.";
 
-/// Where a worker stands.
+/// The phase of a worker.
 #[derive(Debug, Clone)]
 pub(super) enum Phase {
-    /// It is not there yet, and this is what it waits for.
+    /// It is starting and waits for this.
     Starting(String),
     /// It answers and works.
     Running,
-    /// A part it cannot do without has ended, and so will it.
+    /// An essential part has ended, and the worker is about to.
     Failed(String),
-    /// It is going away.
+    /// It is shutting down.
     Stopping,
 }
 
-/// What the admin listeners know of their worker.
+/// The worker's state for the admin listeners.
 pub(super) struct Health {
     worker: Arc<config::Worker>,
     metrics: Arc<dyn Fn() -> String + Send + Sync>,
-    /// Where it receives deliveries.
+    /// Its receivers of deliveries.
     ingest: OnceLock<ingest::Watch>,
     inner: watch::Sender<Inner>,
 }
@@ -64,10 +64,10 @@ struct Inner {
     parts: Option<Parts>,
 }
 
-/// What a started worker is made of.
+/// The parts of a started worker.
 struct Parts {
     api: Router,
-    /// What `/metrics` shows of it.
+    /// Source of `/metrics`.
     scrape: Scrape,
 }
 
@@ -96,34 +96,34 @@ impl Health {
         self.inner.send_modify(|inner| inner.phase = phase);
     }
 
-    /// From here on the API is answered, and `/metrics` shows the worker too.
+    /// Makes the API answer, and `/metrics` show the worker.
     pub(super) fn serve(&self, api: Router, scrape: Scrape) {
         self.inner.send_replace(Inner { phase: Phase::Running, parts: Some(Parts { api, scrape }) });
     }
 
-    /// From here on deliveries are received.
+    /// Makes `/health` show receivers.
     pub(super) fn receive(&self, ingest: ingest::Watch) {
-        // Started once, before anything else.
+        // Called once, before anything else.
         self.ingest.set(ingest).ok();
     }
 
-    /// The API, as soon as there is one; `None` where it does not come in time, or not at all.
+    /// Waits for the API; `None` if it does not come in time, or never will.
     pub(super) async fn api(&self) -> Option<Router> {
         let mut changes = self.inner.subscribe();
         let settled = |inner: &Inner| inner.parts.is_some() || !matches!(inner.phase, Phase::Starting(_));
-        // The sender lives as long as we do.
+        // The sender lives as long as `self`.
         timeout(PATIENCE, changes.wait_for(settled)).await.ok();
         self.inner.borrow().parts.as_ref().map(|parts| parts.api.clone())
     }
 
-    /// The answer to everything else while there is no API.
+    /// The answer to API requests while there is no API.
     pub(super) fn not_yet(&self) -> Response {
         let (_, message) = self.verdict();
         let body = json!({ "error_code": 503, "message": message });
         (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
     }
 
-    /// Kafka Connect's three words, and why.
+    /// Kafka Connect's word for the health, and the reason.
     fn verdict(&self) -> (&'static str, String) {
         let inner = self.inner.borrow();
         match &inner.phase {
@@ -144,7 +144,7 @@ impl Health {
 
     /// What keeps a started worker from its work.
     fn standing(&self, parts: &Parts) -> Standing {
-        // A session is how long the group itself would believe in a worker that says nothing.
+        // After a session timeout without a sign of life the group expels a worker as well.
         let longest = self.worker.group.session_timeout;
         let State { configs, offsets, statuses } = &parts.scrape.state;
         let silences = [configs.silent_for(), offsets.silent_for(), statuses.silent_for()];
@@ -156,20 +156,20 @@ impl Health {
     }
 }
 
-/// How a started worker stands.
+/// How a started worker is doing.
 #[derive(Debug, PartialEq, Eq)]
 enum Standing {
     /// It does its work.
     Well,
-    /// It has not been a working member of its group yet.
+    /// It has never been a working member of its group.
     Joining(String),
     /// It was, and is not any more.
     Troubled(String),
 }
 
 impl Standing {
-    /// `patience` is for lapses after the first: a moment without a lease is part of every rebalance, and the group takes a
-    /// session to notice who is gone.
+    /// `patience` applies after the first membership: every rebalance has a moment without a lease, and the group takes a
+    /// session timeout to notice a missing member.
     fn of(outage: MembershipOutage, patience: Duration) -> Self {
         let what = match (outage.joined, outage.unclaimed) {
             (false, _) => "is not a member of its group".to_owned(),

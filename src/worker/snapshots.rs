@@ -19,7 +19,7 @@ use crate::{
     state::state_topic::{self, StateTopic, StateTopics},
 };
 
-/// How long it may take to learn what other workers have written.
+/// How long reading what other workers have written may take.
 const FRESH: Duration = Duration::from_secs(3);
 
 /// Reads and requests runs for the REST API.
@@ -32,7 +32,6 @@ pub struct WorkerSnapshots {
 }
 
 impl WorkerSnapshots {
-    /// Made of these.
     pub fn new(
         ledgers: StateTopics,
         grants: Grants,
@@ -44,15 +43,15 @@ impl WorkerSnapshots {
     }
 }
 
-/// What is attempted where the ledger of a prefix is asked for.
+/// The action in errors of reading the state topic.
 pub(super) const READING: &str = "read the state topic";
 
-/// The ledger of a prefix as far as it was read here; `None` where its topic is not there.
+/// The state topic of a prefix as far as this worker has read it; `None` if it does not exist.
 pub(super) async fn handle(ledgers: &StateTopics, prefix: &TopicPrefix) -> Result<Option<StateTopic>, Error> {
     ledgers.of(prefix).await.map_err(|error| refused(READING, error))
 }
 
-/// The same, read to its end.
+/// The same, after reading it to its end.
 pub(super) async fn newest(ledgers: &StateTopics, prefix: &TopicPrefix) -> Result<Option<StateTopic>, Error> {
     let handle = handle(ledgers, prefix).await?;
     if let Some(handle) = &handle {
@@ -73,7 +72,9 @@ impl herder::Snapshots for WorkerSnapshots {
 
     async fn write(&self, prefix: &TopicPrefix, key: &Key, value: &Value) -> Result<(), Error> {
         let Some(handle) = handle(&self.ledgers, prefix).await? else {
-            return Err(Error::Conflict(format!("the state topic of prefix {prefix} is not there any more")));
+            return Err(Error::Conflict(format!(
+                "the state topic of prefix {prefix} does not exist any more"
+            )));
         };
         let doing = "write to the state topic (ask for the run to see whether it was taken)";
         handle.put(key, Some(value)).await.map_err(|error| refused(doing, error))
@@ -105,12 +106,12 @@ fn told(handle: &StateTopic, connector: &str) -> ConnectorRuns {
     ConnectorRuns { runs: handle.runs(connector), shards: handle.shards() }
 }
 
-/// What the ledger says, in the words of an answer.
+/// Converts an error of the state topic.
 pub(super) fn refused(doing: &'static str, error: state_topic::Error) -> Error {
     match error {
         state_topic::Error::Kafka { source, .. } => Error::Kafka { doing, source: Box::new(source) },
         state_topic::Error::Topic(source) => {
-            tracing::error!(error = %ErrorChain(&source), "the state topic cannot be used");
+            tracing::error!(error = %ErrorChain(&source), "cannot use the state topic");
             Error::Internal { doing: "use the state topic" }
         }
     }

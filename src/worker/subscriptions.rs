@@ -96,8 +96,9 @@ impl herder::SubscriptionStore for WorkerSubscriptions {
         change: SubscriptionChange,
     ) -> Result<(), Error> {
         let Some(handle) = handle(&self.ledgers, prefix).await? else {
-            let told =
-                format!("the state topic of prefix {prefix} is not there yet: the connector's task makes it");
+            let told = format!(
+                "the state topic of prefix {prefix} does not exist yet; the connector's task creates it"
+            );
             return Err(Error::NotFound(told));
         };
         let written = handle.put(&change.key(connector), change.value().as_ref()).await;
@@ -105,7 +106,7 @@ impl herder::SubscriptionStore for WorkerSubscriptions {
     }
 }
 
-/// Why there is no plan: failures of Kafka and of the configuration keep their kind.
+/// The error of a failed plan: failures of Kafka and of the configuration keep their kind.
 fn unplanned(failure: &Failure) -> Error {
     let told = ErrorChain(failure).to_string();
     let source = failure.source.as_ref();

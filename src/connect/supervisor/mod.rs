@@ -64,7 +64,7 @@ use crate::{
 
 /// The supervisor ended because a component that it depends on stopped; the log says why.
 #[derive(Debug, thiserror::Error)]
-#[error("what {does} has ended by itself")]
+#[error("the component that {does} has ended unexpectedly")]
 pub struct Error {
     does: &'static str,
 }

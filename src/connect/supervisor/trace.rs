@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(lines[0], "KafkaError: write a batch of numbers");
         assert!(lines[1].starts_with("Caused by: KafkaError: publish to t partition 0"), "{trace}");
         assert!(lines[2].starts_with("Caused by: KafkaError: "), "{trace}");
-        assert!(lines[3].starts_with("Remedy: put right"), "{trace}");
+        assert!(lines[3].starts_with("Remedy: correct"), "{trace}");
         assert_eq!(lines[4], "Next: nothing until it is restarted");
         assert!(!lines.iter().any(|line| line.ends_with(')')), "{trace}");
     }
@@ -92,11 +92,11 @@ mod tests {
         for (failure, next) in [
             (
                 Failure::kafka("write", kafka::samples::unauthorised()),
-                "nothing happens until it is restarted",
+                "it stays failed until it is restarted",
             ),
-            (no_access(&absent), "it starts again by itself after the login"),
-            (no_access(&auth::Error::NoKey), "it starts again when its worker is started"),
-            (panicked(&*panic), "nothing happens until it is restarted"),
+            (no_access(&absent), "it restarts after the login"),
+            (no_access(&auth::Error::NoKey), "it restarts when its worker is started"),
+            (panicked(&*panic), "it stays failed until it is restarted"),
         ] {
             let trace = of(&failure, failure.next());
 

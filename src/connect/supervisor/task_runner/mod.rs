@@ -206,7 +206,7 @@ impl TaskRunner {
             return;
         }
         tracing::warn!(connector, task, kind, error = %failure, source, failures, ?wait, "instance failed; restarting it after the backoff");
-        let next = format!("it starts again in {:.1} s; failures in a row: {failures}", wait.as_secs_f64());
+        let next = format!("it restarts in {:.1} s; failures in a row: {failures}", wait.as_secs_f64());
         self.reporter.report(RunState::Restarting, Some(trace::of(failure, &next)));
     }
 

@@ -70,7 +70,7 @@ async fn a_transient_failure_restarts_the_task_and_loses_no_number(shared: &'sta
 
     cluster.create_connector("flaky", &[("fail.after", "5"), ("fail.kind", "passing")]).await;
 
-    let words = ["TestFailure: the test source fails for a while", "\nNext: it starts again in"];
+    let words = ["TestFailure: the test source fails for a while", "\nNext: it restarts in"];
     cluster.until("it is restarting", says("flaky", RunState::Restarting, &words)).await;
     cluster.until_counted("flaky", 0, 20).await;
     assert!(worker.handle.task_startups().attempts >= 4);
