@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replaced_writer_is_no_reason_for_a_person_to_come_but_a_refused_topic_is() {
+    fn fenced_writer_is_retryable_and_a_refused_topic_is_not() {
         let stopped = || kafka::Error::Stopped { action: "commit".into() };
 
         assert_eq!(Failure::kafka("write", stopped()).retry, Retry::Later);

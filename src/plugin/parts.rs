@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn part_that_panics_is_named_and_parts_that_run_are_waited_for() {
+    async fn first_ended_names_the_part_that_panicked() {
         let lasting = || ("follower", tokio::spawn(std::future::pending::<()>()));
         let broken = tokio::spawn(async { panic!("a bug") });
         let (mut sound, mut parts) = (vec![lasting()], vec![lasting(), ("watch", broken)]);

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Length of one sample of a [`Window`].
-const SAMPLE: Duration = Duration::from_secs(30);
+const SAMPLE_LENGTH: Duration = Duration::from_secs(30);
 
 /// Records the measurements of a task. Cheap to clone; clones share their state.
 #[derive(Debug, Clone, Default)]
@@ -103,7 +103,7 @@ impl Recorder {
     }
 
     /// The task has no shards any more.
-    pub fn lags_no_more(&self) {
+    pub fn clear_lags(&self) {
         self.with(|counted, _| {
             counted.lags.clear();
             counted.companies = None;
@@ -251,7 +251,7 @@ struct Window {
 
 #[derive(Debug, Clone, Copy)]
 struct Sample {
-    begun: Instant,
+    started: Instant,
     count: u64,
     sum: f64,
     least: f64,
@@ -260,10 +260,10 @@ struct Sample {
 
 impl Window {
     fn add(&mut self, now: Instant, value: f64) {
-        if self.present.is_none_or(|sample| now.saturating_duration_since(sample.begun) >= SAMPLE) {
+        if self.present.is_none_or(|sample| now.saturating_duration_since(sample.started) >= SAMPLE_LENGTH) {
             self.before = self.present.take();
         }
-        let new = Sample { begun: now, count: 0, sum: 0.0, least: value, most: value };
+        let new = Sample { started: now, count: 0, sum: 0.0, least: value, most: value };
         let sample = self.present.get_or_insert(new);
         sample.count += 1;
         sample.sum += value;
@@ -273,13 +273,13 @@ impl Window {
 
     /// Samples that are recent enough.
     fn samples(&self, now: Instant) -> impl Iterator<Item = &Sample> {
-        let fresh = move |sample: &&Sample| now.saturating_duration_since(sample.begun) < 2 * SAMPLE;
+        let fresh = move |sample: &&Sample| now.saturating_duration_since(sample.started) < 2 * SAMPLE_LENGTH;
         self.before.iter().chain(&self.present).filter(fresh)
     }
 
     fn spread(&self, now: Instant) -> Option<Spread> {
         let all = self.samples(now).copied().reduce(|one, other| Sample {
-            begun: one.begun,
+            started: one.started,
             count: one.count + other.count,
             sum: one.sum + other.sum,
             least: one.least.min(other.least),
@@ -291,8 +291,9 @@ impl Window {
     /// The sum per second. A new window counts as one whole sample, so that a first batch is no peak.
     fn rate(&self, now: Instant) -> Option<f64> {
         self.present?;
-        let begun = self.samples(now).map(|sample| sample.begun).min();
-        let lasted = begun.map_or(SAMPLE, |begun| now.saturating_duration_since(begun).max(SAMPLE));
+        let started = self.samples(now).map(|sample| sample.started).min();
+        let lasted = started
+            .map_or(SAMPLE_LENGTH, |started| now.saturating_duration_since(started).max(SAMPLE_LENGTH));
         Some(self.samples(now).map(|sample| sample.sum).sum::<f64>() / lasted.as_secs_f64())
     }
 }
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_companies_ages_until_it_is_read_and_with_nobody_who_reads_it_has_no_age() {
+    fn age_of_the_company_list_resets_when_it_is_read() {
         let recorder = Recorder::default();
         let later = Instant::now() + Duration::from_secs(90);
         assert_eq!(recorder.companies_age(later), None);
@@ -322,12 +323,12 @@ mod tests {
         recorder.companies_read();
         assert!(recorder.companies_age(later).unwrap() <= age, "it was read again");
 
-        recorder.lags_no_more();
+        recorder.clear_lags();
         assert_eq!(recorder.companies_age(later), None);
     }
 
     #[test]
-    fn what_is_read_is_active_until_it_is_written_or_dropped() {
+    fn record_is_active_until_it_is_written_or_dropped() {
         let recorder = Recorder::default();
         recorder.polled(5, Duration::from_millis(8));
         recorder.polled(3, Duration::from_millis(2));
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_is_counted_by_what_became_of_it() {
+    fn errors_are_counted_by_outcome() {
         let recorder = Recorder::default();
         recorder.erred();
         recorder.retried();
@@ -369,9 +370,9 @@ mod tests {
     }
 
     #[test]
-    fn a_window_forgets_what_is_older_than_two_samples() {
-        let begun = Instant::now();
-        let at = |seconds| begun + Duration::from_secs(seconds);
+    fn window_drops_samples_older_than_two_periods() {
+        let started = Instant::now();
+        let at = |seconds| started + Duration::from_secs(seconds);
         let mut window = Window::default();
         assert_eq!((window.spread(at(0)), window.rate(at(0))), (None, None));
 

@@ -23,7 +23,7 @@ use crate::state::offsets;
 /// How long reading the offsets may take before the task restarts.
 const READ_LIMIT: Duration = Duration::from_secs(30);
 /// A transaction that stays open this long, in partitions that other tasks write to as well, counts as left hanging.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TRANSACTION_WAIT: Duration = Duration::from_secs(3);
 
 impl Task {
     /// The offsets stored for these partitions of the source, in their order. Call it after taking `producer` and after each
@@ -37,12 +37,13 @@ impl Task {
         partitions: &[Map<String, Value>],
         writes: &[TopicPartition],
     ) -> Result<Vec<Option<Map<String, Value>>>, Failure> {
-        let tail = &self.tools.offsets;
+        let table = &self.tools.offsets;
         let places = self.offset_partitions(partitions);
-        let waits = ReadLimits { other_partitions: writes, transaction_wait: PATIENCE, limit: READ_LIMIT };
-        let read = tail.read_settled(producer, &places, waits).await;
+        let waits =
+            ReadLimits { other_partitions: writes, transaction_wait: TRANSACTION_WAIT, limit: READ_LIMIT };
+        let read = table.read_settled(producer, &places, waits).await;
         read.map_err(|error| Failure::kafka("read the task's offset", error))?;
-        Ok(tail.read(|offsets| {
+        Ok(table.read(|offsets| {
             partitions.iter().map(|partition| offsets.get(&self.connector, partition).cloned()).collect()
         }))
     }
@@ -53,10 +54,10 @@ impl Task {
         partition: &Map<String, Value>,
         offset: &Map<String, Value>,
     ) -> EncodedRecord {
-        let tail = &self.tools.offsets;
+        let table = &self.tools.offsets;
         let (key, value) = offsets::record(&self.connector, partition, Some(offset));
-        let partition = partition_of(&key, tail.partitions());
-        EncodedRecord::new(tail.topic(), partition, key, value.map(Bytes::from))
+        let partition = partition_of(&key, table.partitions());
+        EncodedRecord::new(table.topic(), partition, key, value.map(Bytes::from))
     }
 
     /// Partitions of the offset topic that may hold these offsets: those of our keys, and those of keys that other programs wrote

@@ -25,13 +25,13 @@ use crate::{
 };
 
 /// Limit on the keys kept while reading, of some hundred bytes each.
-const KEPT: usize = 100_000;
+const MAX_KEYS: usize = 100_000;
 /// Time reserved for decoding when reading runs out of time.
-const DECODING: Duration = Duration::from_millis(1500);
+const DECODING_RESERVE: Duration = Duration::from_millis(1500);
 /// Time reserved for the answer when decoding runs out of time.
-const ANSWERING: Duration = Duration::from_millis(300);
+const ANSWER_RESERVE: Duration = Duration::from_millis(300);
 /// Records decoded between two checks of the clock.
-const STRIDE: usize = 256;
+const CLOCK_CHECK_INTERVAL: usize = 256;
 
 /// Why certificates cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -60,21 +60,21 @@ pub(super) async fn read(
     let topic = Topic::Certificates.name(prefix);
     let counts = admin.partition_counts(&[&topic]).await?;
     let Some(partitions) = counts.get(&topic) else { return Ok(Certificates::default()) };
-    let mut kept = Kept::default();
-    let end = end.checked_sub(ANSWERING).unwrap_or(end);
-    let until = end.checked_sub(DECODING).unwrap_or(end);
-    kept.truncated = !kept.fill(kafka, &topic, *partitions, wanted, until).await? || kept.truncated;
-    kept.decoded(decoder, wanted, end).await
+    let mut values = NewestValues::default();
+    let end = end.checked_sub(ANSWER_RESERVE).unwrap_or(end);
+    let until = end.checked_sub(DECODING_RESERVE).unwrap_or(end);
+    values.truncated = !values.fill(kafka, &topic, *partitions, wanted, until).await? || values.truncated;
+    values.decoded(decoder, wanted, end).await
 }
 
 /// The newest value of each matching key.
 #[derive(Default)]
-struct Kept {
+struct NewestValues {
     values: HashMap<Bytes, Bytes>,
     truncated: bool,
 }
 
-impl Kept {
+impl NewestValues {
     /// Reads the partitions. Returns whether it reached their end.
     async fn fill(
         &mut self,
@@ -107,7 +107,7 @@ impl Kept {
         }
         match record.value {
             None => drop(self.values.remove(&key)),
-            Some(value) if self.values.len() < KEPT || self.values.contains_key(&key) => {
+            Some(value) if self.values.len() < MAX_KEYS || self.values.contains_key(&key) => {
                 self.values.insert(key, value);
             }
             Some(_) => self.truncated = true,
@@ -122,7 +122,7 @@ impl Kept {
     ) -> Result<Certificates, Error> {
         let mut all = Certificates { found: Vec::new(), truncated: self.truncated };
         for (number, value) in self.values.into_values().enumerate() {
-            if number % STRIDE == STRIDE - 1 {
+            if number % CLOCK_CHECK_INTERVAL == CLOCK_CHECK_INTERVAL - 1 {
                 // Decoding all of them would block this thread for seconds.
                 tokio::task::yield_now().await;
                 if Instant::now() >= end {
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_tells_what_need_not_be_decoded() {
+    fn filters_apply_to_keys_before_decoding() {
         let company = |name: &str| Some(CompanyId::new(name).unwrap());
         let all = CertificateFilter::default();
         let customers = CertificateFilter { list: Some(List::Customers), ..all.clone() };
@@ -186,8 +186,8 @@ mod tests {
         ];
 
         for (key, expected) in table {
-            let told = [&all, &customers, &of_one].map(|wanted| may_fit(key.as_bytes(), wanted));
-            assert_eq!(told, expected, "{key}");
+            let fitting = [&all, &customers, &of_one].map(|wanted| may_fit(key.as_bytes(), wanted));
+            assert_eq!(fitting, expected, "{key}");
         }
     }
 

@@ -9,7 +9,7 @@
 //!   once it refuses deliveries.
 //! - A worker whose connectors name grants shows the state of each. A grant that needs a person does not make it unhealthy: the
 //!   tasks that use it say so, and deliveries are received regardless.
-//! - API requests during start-up wait for the API up to [`PATIENCE`]; then they are refused with the reason.
+//! - API requests during start-up wait for the API up to [`API_WAIT`]; then they are refused with the reason.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -32,7 +32,7 @@ use super::scrape::Scrape;
 use crate::{config, connect::rest, state::State, webhooks::ingest};
 
 /// How long a request waits for a worker that starts; most answers fit in the rest of [`rest::DEADLINE`].
-const PATIENCE: Duration = Duration::from_millis(8000);
+const API_WAIT: Duration = Duration::from_millis(8000);
 
 /// Kafka Connect's words.
 const READY: &str = "Worker has completed startup and is ready to handle requests.";
@@ -112,7 +112,7 @@ impl Health {
         let mut changes = self.inner.subscribe();
         let settled = |inner: &Inner| inner.parts.is_some() || !matches!(inner.phase, Phase::Starting(_));
         // The sender lives as long as `self`.
-        timeout(PATIENCE, changes.wait_for(settled)).await.ok();
+        timeout(API_WAIT, changes.wait_for(settled)).await.ok();
         self.inner.borrow().parts.as_ref().map(|parts| parts.api.clone())
     }
 
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_is_starting_until_its_first_lease_and_troubled_only_by_a_long_lapse_after_it() {
+    fn worker_is_starting_until_its_first_lease() {
         let outage = |seconds, is_first, reason: Option<&str>| MembershipOutage {
             lasted: Duration::from_secs(seconds),
             since: SystemTime::UNIX_EPOCH,
@@ -245,10 +245,10 @@ mod tests {
 
         assert_eq!(joining, Standing::Joining("for 0 s it is not a member of its group".to_owned()));
         assert!(
-            matches!(&refused, Standing::Joining(told) if told.contains("not authorized")),
+            matches!(&refused, Standing::Joining(reason) if reason.contains("not authorized")),
             "{refused:?}"
         );
         assert_eq!(moment, Standing::Well);
-        assert!(matches!(&long, Standing::Troubled(told) if told.contains("13 s")), "{long:?}");
+        assert!(matches!(&long, Standing::Troubled(reason) if reason.contains("13 s")), "{long:?}");
     }
 }

@@ -24,12 +24,12 @@ use crate::{
 };
 
 /// Limit on the connections of an admin listener: tools poll, they do not stream.
-const CONNECTIONS: usize = 1_024;
+const MAX_CONNECTIONS: usize = 1_024;
 
 /// Limit on the TLS handshake of a sender of deliveries; a working one takes a second.
-const HANDSHAKE: Duration = Duration::from_secs(5);
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
 /// Limit on receiving the head of a delivery, and on an idle connection.
-const HEAD: Duration = Duration::from_secs(15);
+const HEAD_LIMIT: Duration = Duration::from_secs(15);
 
 /// Binds and serves the admin listeners. Also returns the certificate of those with TLS, which has to be watched.
 pub(super) async fn bind(
@@ -41,7 +41,7 @@ pub(super) async fn bind(
     let certificates = certificates.transpose()?;
     let security = Security::new(rest)?;
     let router = rest::protect(health.router().fallback(api).with_state(Arc::clone(health)), security);
-    let options = Options { connections: CONNECTIONS, ..Options::default() };
+    let options = Options { connections: MAX_CONNECTIONS, ..Options::default() };
     serve(&worker.listeners, certificates, &router, options).await
 }
 
@@ -52,8 +52,8 @@ pub(super) async fn receive(worker: &config::Worker, ingest: &mut Ingest) -> Res
     let options = Options {
         tls: None,
         connections: webhook.connections,
-        handshake: HANDSHAKE,
-        head: HEAD,
+        handshake: HANDSHAKE_LIMIT,
+        head: HEAD_LIMIT,
         per_address: webhook.connections_per_address,
         exempt: webhook.proxies.clone(),
     };

@@ -17,7 +17,7 @@
 //!   no other worker takes over what is still being written.
 //!
 //! If an essential part ends (supervisor, membership, the topics' ownership, the watch over connector files, the follower of
-//! log levels, the keeper of grants), the worker is unhealthy, stops in the same order, and ends with the reason.
+//! log levels, the refresher of grants), the worker is unhealthy, stops in the same order, and ends with the reason.
 
 mod certificates;
 mod classes;
@@ -340,23 +340,23 @@ impl Service {
     }
 
     async fn stop(self, running: Option<Running>, ingest: Option<Ingest>) {
-        let begun = Instant::now();
+        let started = Instant::now();
         let whole = self.worker.shutdown_timeout;
         let receiving = async {
             if let Some(ingest) = ingest {
-                ingest.stop(listening_time(whole), begun + whole).await;
-                tracing::info!(after = ?begun.elapsed(), "deliveries are in Kafka or in the spool");
+                ingest.stop(listening_time(whole), started + whole).await;
+                tracing::info!(after = ?started.elapsed(), "deliveries are in Kafka or in the spool");
             }
         };
         let worker_id = Arc::clone(&self.worker_id);
-        tokio::join!(receiving, self.stop_working(running, begun));
-        tracing::info!(worker_id = &*worker_id, took = ?begun.elapsed(), "worker stopped");
+        tokio::join!(receiving, self.stop_working(running, started));
+        tracing::info!(worker_id = &*worker_id, took = ?started.elapsed(), "worker stopped");
     }
 
     /// Stops everything but ingest.
-    async fn stop_working(self, running: Option<Running>, begun: Instant) {
-        let left = || (begun + self.worker.shutdown_timeout).saturating_duration_since(Instant::now());
-        let step = |step: &str| tracing::info!(step, after = ?begun.elapsed(), "stopping");
+    async fn stop_working(self, running: Option<Running>, started: Instant) {
+        let left = || (started + self.worker.shutdown_timeout).saturating_duration_since(Instant::now());
+        let step = |step: &str| tracing::info!(step, after = ?started.elapsed(), "stopping");
         step("listeners");
         let within = listening_time(self.worker.shutdown_timeout);
         let finished = join_all(self.servers.into_iter().map(|server| server.stop(within))).await;
@@ -369,7 +369,7 @@ impl Service {
         let mut is_ended = timeout(left(), self.tasks.wait()).await.is_ok();
         if let Some(running) = running.as_ref().filter(|_| !is_ended) {
             // A provider answers a refresh once; losing the answer loses the token. So refreshes have their own limit.
-            let refreshes = (begun + Grants::STOP_LIMIT).saturating_duration_since(Instant::now());
+            let refreshes = (started + Grants::STOP_LIMIT).saturating_duration_since(Instant::now());
             if timeout(refreshes, running.grants.at_rest()).await.is_err() {
                 tracing::error!(
                     "a token refresh did not finish in time; if the provider has answered it, a new login may be needed"

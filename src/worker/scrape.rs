@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_has_its_state_in_both_spellings_and_its_connector_counts_it() {
+    fn task_state_is_shown_in_both_spellings() {
         let all = [
             running("a", None, RunState::Running),
             running("a", Some(0), RunState::Running),
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_measures_is_shown_and_what_it_does_not_is_not() {
+    fn only_fed_metrics_are_shown() {
         let recorder = Recorder::default();
         recorder.polled(10, Duration::from_millis(4));
         recorder.written(10);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn rebalances_have_a_duration_once_one_was_timed() {
+    fn rebalance_duration_is_shown_once_one_was_timed() {
         let shown = |rebalances| {
             let mut page = ScrapePage::default();
             group(&mut page, rebalances, SystemTime::UNIX_EPOCH);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_starts_are_shown_once_one_has_ended() {
+    fn startup_percentages_are_shown_after_the_first_start() {
         let shown = |counted| {
             let mut page = ScrapePage::default();
             startups(&mut page, &TASK_STARTUPS, counted);

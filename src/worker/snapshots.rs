@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// How long reading what other workers have written may take.
-const FRESH: Duration = Duration::from_secs(3);
+const READ_LIMIT: Duration = Duration::from_secs(3);
 
 /// Reads and requests runs for the REST API.
 pub struct WorkerSnapshots {
@@ -55,7 +55,7 @@ pub(super) async fn handle(ledgers: &StateTopics, prefix: &TopicPrefix) -> Resul
 pub(super) async fn newest(ledgers: &StateTopics, prefix: &TopicPrefix) -> Result<Option<StateTopic>, Error> {
     let handle = handle(ledgers, prefix).await?;
     if let Some(handle) = &handle {
-        handle.read_to_end(FRESH).await.map_err(|error| refused(READING, error))?;
+        handle.read_to_end(READ_LIMIT).await.map_err(|error| refused(READING, error))?;
     }
     Ok(handle)
 }
@@ -63,11 +63,17 @@ pub(super) async fn newest(ledgers: &StateTopics, prefix: &TopicPrefix) -> Resul
 #[async_trait]
 impl herder::Snapshots for WorkerSnapshots {
     async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<ConnectorRuns, Error> {
-        Ok(handle(&self.ledgers, prefix).await?.map(|handle| told(&handle, connector)).unwrap_or_default())
+        Ok(handle(&self.ledgers, prefix)
+            .await?
+            .map(|handle| stored_runs(&handle, connector))
+            .unwrap_or_default())
     }
 
     async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<ConnectorRuns, Error> {
-        Ok(newest(&self.ledgers, prefix).await?.map(|handle| told(&handle, connector)).unwrap_or_default())
+        Ok(newest(&self.ledgers, prefix)
+            .await?
+            .map(|handle| stored_runs(&handle, connector))
+            .unwrap_or_default())
     }
 
     async fn write(&self, prefix: &TopicPrefix, key: &Key, value: &Value) -> Result<(), Error> {
@@ -102,7 +108,7 @@ impl herder::Snapshots for WorkerSnapshots {
     }
 }
 
-fn told(handle: &StateTopic, connector: &str) -> ConnectorRuns {
+fn stored_runs(handle: &StateTopic, connector: &str) -> ConnectorRuns {
     ConnectorRuns { runs: handle.runs(connector), shards: handle.shards() }
 }
 

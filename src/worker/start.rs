@@ -25,10 +25,10 @@ use crate::{
 };
 
 /// Backoff between attempts to start while Kafka is unreachable.
-const STARTING: BackoffPolicy =
+const START_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(250), longest: Duration::from_secs(5), total: None };
 /// How long to wait for as many brokers as topics need replicas; after that the replication factor counts as wrong.
-const BROKERS: Duration = Duration::from_secs(60);
+const BROKER_WAIT: Duration = Duration::from_secs(60);
 
 /// How long reading the config topic to its very end may take before `/health` shows the reason.
 const CONFIG_LIMIT: Duration = Duration::from_secs(10);
@@ -41,8 +41,8 @@ pub(super) fn claim<'a>(worker: &'a config::Worker, process: &'a Process) -> Cla
 impl Service {
     /// Retries until the worker is started, or until a retry would not help.
     pub(super) async fn start(&self, process: &Process) -> Result<Running, Error> {
-        let mut backoff = Backoff::new(STARTING, u64::from(kafka::murmur2(self.worker_id.as_bytes())));
-        let begun = Instant::now();
+        let mut backoff = Backoff::new(START_BACKOFF, u64::from(kafka::murmur2(self.worker_id.as_bytes())));
+        let started = Instant::now();
         loop {
             let error = match self.try_start(process).await {
                 Ok(running) => return Ok(running),
@@ -50,7 +50,9 @@ impl Service {
             };
             let verdict = match &error {
                 // Other brokers of a cluster that has just been started may still be starting.
-                Error::Kafka(error) if error.lacks_brokers() && begun.elapsed() < BROKERS => Retry::Later,
+                Error::Kafka(error) if error.lacks_brokers() && started.elapsed() < BROKER_WAIT => {
+                    Retry::Later
+                }
                 error => error.retry(),
             };
             let Some(wait) = backoff.next_wait(verdict) else { return Err(error) };
@@ -158,9 +160,9 @@ impl Service {
         let ledgers_kept = self.tasks.spawn(ledgers_kept);
         let mut upkeep = vec![
             ("follower of log levels", following),
-            ("keeper of grants", keeping),
-            ("keeper of budgets", sharing),
-            ("follower of ledgers", ledgers_kept),
+            ("refresher of grants", keeping),
+            ("sharing of request budgets", sharing),
+            ("follower of state topics", ledgers_kept),
         ];
         let supervising =
             self.tasks.spawn(supervisor.run(self.cancel.clone(), grace(worker.shutdown_timeout)));
@@ -191,11 +193,11 @@ impl Service {
         let found = admin.partition_counts(&[&own.config.name, &own.work.name]).await?;
         if found.contains_key(&own.config.name) {
             topics::inspect(admin, own).await?;
-            let tail: Table<Configs> = Table::follow(kafka, &own.config.name, 1).await?;
+            let table: Table<Configs> = Table::follow(kafka, &own.config.name, 1).await?;
             self.health.set(Phase::Starting(format!("reading {}", own.config.name)));
-            tail.caught_up().await;
+            table.caught_up().await;
             let work = found.get(&own.work.name).map(|count| count.unsigned_abs());
-            let recorded = tail.read(|configs| {
+            let recorded = table.read(|configs| {
                 claim.verify(configs, work)?;
                 Ok::<_, Error>(configs.cluster().map(|cluster| cluster.work_partitions))
             })?;
@@ -203,7 +205,7 @@ impl Service {
             if let (None, Some(count), false) = (work, recorded, claim.adopt) {
                 wanted.work.partitions = i32::try_from(count).unwrap_or(i32::MAX);
             }
-            configs = Some(tail);
+            configs = Some(table);
         }
         let partitions = topics::ensure(admin, &wanted).await?;
         self.health.set(Phase::Starting("reading the config, offset and status topics".to_owned()));

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Directory of the fences in `state.dir`.
-const FENCE: &str = "fence";
+const FENCE_DIRECTORY: &str = "fence";
 
 impl Plugins {
     /// The classes of a worker. `TestSource`, which counts and fails on request, is for tests of the lifecycle; builds without
@@ -27,7 +27,7 @@ impl Plugins {
             Arc::new(WebhookSource { providers: worker.providers.clone() }),
             Arc::new(RecordSource {
                 providers: worker.providers.clone(),
-                fences: Fences::new(worker.state_dir.join(FENCE)),
+                fences: Fences::new(worker.state_dir.join(FENCE_DIRECTORY)),
             }),
         ];
         if with_test_source && cfg!(feature = "simulator") {
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn every_validation_is_answered_whole_and_without_secrets() {
+    fn validation_answers_are_complete_and_without_secrets() {
         let inputs: [&[(&str, &str)]; 4] = [
             &[],
             &[("connector.class", "TestSource"), ("topics", "none")],

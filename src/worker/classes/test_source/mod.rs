@@ -188,15 +188,15 @@ impl Counter {
             self.fail_on_request().inspect_err(|_| recorder.failed())?;
             let due = (since.elapsed().as_secs_f64() * rate) as u64;
             let size = due.saturating_sub(written_since).clamp(1, LARGEST_BATCH).min(self.left());
-            let begun = Instant::now();
+            let started = Instant::now();
             let batch = self.batch(&task, size);
-            recorder.polled(size, begun.elapsed());
-            let begun = Instant::now();
+            recorder.polled(size, started.elapsed());
+            let started = Instant::now();
             // Not cancelled midway: a stop waits for the open transaction.
             match self.producer.commit(batch).await {
                 Ok(_) => {
                     recorder.written(size);
-                    recorder.committed(size, begun.elapsed());
+                    recorder.committed(size, started.elapsed());
                     self.next += size;
                     self.written += size;
                     written_since += size;
