@@ -1,4 +1,4 @@
-//! What the owner of a grant does next, by what it knows. No clock, no Kafka.
+//! What the owner of a grant does next, as a pure function of what it knows: without a clock or Kafka.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -37,26 +37,26 @@ pub(super) enum NextStep {
     Reseal,
 }
 
-/// What is known beside the grant itself.
+/// Facts beside the grant itself.
 #[derive(Debug)]
 pub(super) struct PlanInput<'a> {
     /// It is encrypted with the previous key.
     pub(super) is_sealed_before: bool,
-    /// The serial whose token an API has refused last.
+    /// The serial whose token an API refused last.
     pub(super) refused: Option<u64>,
-    /// What is remembered of the past.
+    /// The history of refreshes.
     pub(super) memory: &'a RefreshHistory,
     pub(super) now: Instant,
-    /// What time it is at the provider, in milliseconds since 1970.
+    /// The provider's time, in milliseconds since 1970.
     pub(super) provider_ms: i64,
-    /// From 0 to 1, the same for as long as the serial is.
+    /// Jitter from 0 to 1, constant for one serial.
     pub(super) chance: f64,
 }
 
 /// What the refresher of a grant remembers.
 #[derive(Debug, Default)]
 pub(super) struct RefreshHistory {
-    /// The intent that stands, and when it was seen first.
+    /// The open intent, and when this worker first saw it.
     sight: Option<(String, Instant)>,
     /// When tokens were refreshed because an API had refused them.
     refusals: VecDeque<Instant>,
@@ -64,14 +64,14 @@ pub(super) struct RefreshHistory {
     unheard: u32,
     /// Consecutive token sets that expired at once.
     fleeting: u32,
-    /// No refresh before then because a token ends.
+    /// No refresh before then because a token expires.
     paced: Option<Instant>,
-    /// Nothing is tried before then.
+    /// No attempt before then.
     pub(super) not_before: Option<Instant>,
 }
 
 impl RefreshHistory {
-    /// Takes note of what stands.
+    /// Records the open intent, if there is one.
     pub(super) fn see(&mut self, grant: Option<&Grant>, now: Instant) {
         let intent = grant.and_then(Grant::intent).map(|intent| &intent.id);
         match intent {
@@ -81,8 +81,8 @@ impl RefreshHistory {
         }
     }
 
-    /// Takes note of an intent of our own, from when it began: nothing was sent under it before, nor will be after its window.
-    /// Its outcome is unknown.
+    /// Records an intent of this worker with an unknown outcome, from when it started: nothing was sent under it before, nor
+    /// will be after its window.
     pub(super) fn began(&mut self, intent: String, at: Instant) {
         self.sight = Some((intent, at));
         self.unheard = self.unheard.saturating_add(1);
@@ -93,9 +93,9 @@ impl RefreshHistory {
         self.unheard = 0;
     }
 
-    /// There are new tokens, which live so long.
+    /// Records new tokens with this lifetime.
     pub(super) fn refreshed(&mut self, now: Instant, life: Duration) {
-        // Tokens that end as soon as they are given would otherwise be replaced without a pause.
+        // Otherwise tokens that expire at once would be refreshed without a pause.
         self.fleeting = if life < 2 * MIN_REFRESH_INTERVAL { self.fleeting.saturating_add(1) } else { 0 };
         let wait = match self.fleeting {
             0 => life / 2,
@@ -104,7 +104,7 @@ impl RefreshHistory {
         self.paced = Some(now + wait);
     }
 
-    /// A refresh begins because a token was refused.
+    /// Records a refresh because of a refused token.
     pub(super) fn refused(&mut self, now: Instant) {
         if self.refusals.len() == REFUSED_LIMIT {
             self.refusals.pop_front();
@@ -121,7 +121,7 @@ impl RefreshHistory {
     }
 }
 
-/// What to do with a grant that is this worker's to keep.
+/// The next step for a grant that this worker owns.
 pub(super) fn next_step(grant: &Grant, known: &PlanInput<'_>) -> NextStep {
     let PlanInput { memory, now, .. } = *known;
     let wanted = match &grant.state {
@@ -134,7 +134,7 @@ pub(super) fn next_step(grant: &Grant, known: &PlanInput<'_>) -> NextStep {
         GrantState::Ready { .. } => ready(grant, known),
     };
     let (at, next) = match wanted {
-        // A refresh encrypts it with the current key by itself.
+        // A refresh encrypts with the current key anyway.
         Some((at, next)) if at <= now || grant.intent().is_some() || !known.is_sealed_before => (at, next),
         _ if known.is_sealed_before => (now, NextStep::Reseal),
         _ => return NextStep::Idle,
@@ -145,9 +145,9 @@ pub(super) fn next_step(grant: &Grant, known: &PlanInput<'_>) -> NextStep {
     }
 }
 
-/// When the token of an open intent is presented again. Not before [`RefreshIntent::patience`], which is what keeps two presentations
-/// apart; and, while the access token is good, not before that is needed. The second wait makes nothing safe: it only gives an
-/// answer on a disk or behind a broken connection time to arrive.
+/// When the token of an open intent is presented again. Not before [`RefreshIntent::patience`], which keeps two presentations
+/// apart; and, while the access token is valid, not before a new one is needed. The second wait is not needed for safety: it only
+/// gives an answer on a disk or behind a broken connection time to arrive.
 fn recoverable_at(grant: &Grant, intent: &RefreshIntent, seen: Instant, known: &PlanInput<'_>) -> Instant {
     let PlanInput { now, memory, provider_ms, .. } = *known;
     let doubled = intent.patience().saturating_mul(1 << memory.unheard.saturating_sub(1).min(10));
@@ -234,7 +234,10 @@ mod tests {
 
         assert_eq!(times, [0, 30, 60, 600, 630]);
         scene.refused = Some(0);
-        assert!(matches!(scene.next(&grant), NextStep::WaitUntil(_)), "a refusal of an older serial is none");
+        assert!(
+            matches!(scene.next(&grant), NextStep::WaitUntil(_)),
+            "a refusal of an older serial does not count"
+        );
     }
 
     #[test]
@@ -265,13 +268,13 @@ mod tests {
         let after = |seconds| NextStep::WaitUntil(seen + Duration::from_secs(seconds));
 
         scene.provider_ms = AT_MS + 3_600_000 - 300_000;
-        assert_eq!(scene.next(&begun), after(240), "a minute before the end");
+        assert_eq!(scene.next(&begun), after(240), "a minute before it expires");
         scene.provider_ms = AT_MS + 3_600_000 - 70_000;
         assert_eq!(scene.next(&begun), after(15), "not before the window and the grace time");
         scene.provider_ms = AT_MS - 86_400_000;
-        assert_eq!(scene.next(&begun), after(360), "a clock that is a day behind does not hold it up");
+        assert_eq!(scene.next(&begun), after(360), "a clock that is a day behind does not delay it");
         scene.refused = Some(1);
-        assert_eq!(scene.next(&begun), after(15), "the access token is of no use");
+        assert_eq!(scene.next(&begun), after(15), "the access token is refused");
         scene.refused = None;
         let refused = RefreshIntent { cause: RefreshCause::Refused, ..intent("i") };
         assert_eq!(scene.next(&fresh("acc").begin(1, refused).unwrap()), after(15));
@@ -318,11 +321,11 @@ mod tests {
         assert_eq!(
             scene.next(&ended),
             NextStep::WaitUntil(scene.now + Duration::from_secs(20)),
-            "half of what it should live"
+            "half of its lifetime"
         );
         scene.memory.refreshed(scene.now, Duration::ZERO);
         scene.refused = Some(1);
-        assert_eq!(scene.next(&ended), REFUSED, "one that an API refuses is another matter");
+        assert_eq!(scene.next(&ended), REFUSED, "a refused token is refreshed at once");
     }
 
     #[test]

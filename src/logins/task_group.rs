@@ -70,7 +70,7 @@ mod tests {
             stop.cancelled().await;
             tell.send(answered.await.unwrap()).unwrap();
         });
-        tasks.add(async { panic!("a fault of the program") });
+        tasks.add(async { panic!("a bug") });
 
         assert!(timeout(LIMIT, tasks.ended()).await.unwrap());
         let ending = tokio::spawn(tasks.end(Some(LIMIT)));

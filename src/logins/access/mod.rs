@@ -1,16 +1,16 @@
-//! The provider's APIs for the tasks of this worker: one client for all that reach one provider in the same way.
+//! Clients of the provider's APIs for the tasks of this worker: one for all connectors that reach a provider in the same way.
 //!
 //! ```text
-//! task: Party ─▶ client kept for address, key, transport and proxy ─▶ Accounting, Payroll: tokens of grants
-//!                  │ clock of the identity service                 └▶ Invoicing: tokens of a login that connectors share
+//! task: ApiUser ─▶ client shared by address, key, transport and proxy ─▶ Accounting, Payroll: tokens of grants
+//!                  │ clock of the identity service                    └▶ Invoicing: tokens of a login that connectors share
 //!                  └ budget of address and key ◀── share: partitions owned here, of all
 //! ```
 //!
 //! - The provider counts requests by subscription key, over all workers: clients with one key share one budget, and each worker
-//!   takes the part of it that it has of the work.
-//! - A connector has one client at a time. One that no connector names any more is forgotten, and so is its budget once the last
-//!   task that holds it has ended.
-//! - A login of the invoicing API that was refused is not tried again by itself; a task that a person starts again tries it once.
+//!   takes the share of it that it owns of the work.
+//! - A connector has one client at a time. A client that no connector names any more is dropped, and its budget once the last task
+//!   that holds it has ended.
+//! - A refused login of the invoicing API is not retried automatically; a task that a person restarts tries it once.
 //!
 //! On failure (a certificate, proxy or key cannot be used) nothing is cached, and the next call tries again.
 
@@ -42,26 +42,26 @@ use provider::{
 use super::{Grants, IdentityHost, IdentityHosts};
 use crate::config::connector::InvoicingLogin;
 
-/// The default of `invoicing.api.version`. Connectors that call no invoicing have it too, so that all share a client.
+/// The default of `invoicing.api.version`. Connectors that do not use invoicing have it too, so that all share a client.
 const DEFAULT_API_VERSION: &str = "2.0";
 
-/// Who asks, and how that provider is reached.
+/// The connector that uses an API, and how it reaches its provider.
 #[derive(Debug, Clone, Copy)]
 pub struct ApiUser<'a> {
     /// Name of the connector.
     pub connector: &'a str,
     /// Its provider.
     pub provider: &'a Provider,
-    /// Requests a second that it allows, where it says so.
+    /// Requests a second that its configuration allows, if set.
     pub rates: Option<Rates>,
-    /// `invoicing.api.version`; `None` where the header is not sent.
+    /// `invoicing.api.version`; `None` to leave out the header.
     pub api_version: Option<&'a str>,
     /// `invoicing.egress.proxy`.
     pub egress_proxy: Option<&'a Secret>,
 }
 
 impl<'a> ApiUser<'a> {
-    /// A connector that says nothing about rates or proxies.
+    /// A connector without settings for rates or proxies.
     pub fn new(connector: &'a str, provider: &'a Provider) -> Self {
         Self { connector, provider, rates: None, api_version: Some(DEFAULT_API_VERSION), egress_proxy: None }
     }
@@ -71,7 +71,7 @@ impl<'a> ApiUser<'a> {
 #[derive(Clone)]
 pub struct ApiAccess(Arc<AccessInner>);
 
-/// Whether there is a connector of this name.
+/// Whether a connector with this name exists.
 type ConnectorExists = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
 struct AccessInner {
@@ -83,47 +83,47 @@ struct AccessInner {
 }
 
 struct AccessState {
-    /// This worker's part of every budget.
+    /// This worker's share of every budget, from 0 to 1.
     share: f64,
     kept: BTreeMap<ClientKey, SharedClient>,
 }
 
-/// What makes two connectors need two clients.
+/// Connectors with different keys need different clients.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct ClientKey {
     base_url: String,
-    /// By its clock tokens end.
+    /// The identity service, whose clock decides when tokens expire.
     auth_url: String,
     transport: String,
     api_version: Option<String>,
-    /// Of the subscription key and the proxy.
+    /// Digests of the subscription key and the proxy.
     secrets: [[u8; 32]; 2],
 }
 
 /// A client and who uses it.
 struct SharedClient {
     client: Client,
-    /// Without a rate of its own.
+    /// Budget with the default rates.
     budget: Budget,
-    /// Keeps it known to others who ask it.
+    /// Keeps the host's clock and circuit alive for its other users.
     _host: Arc<IdentityHost>,
     connectors: BTreeMap<String, ConnectorUse>,
 }
 
-/// What a connector has of a client.
+/// What a connector uses of a client.
 #[derive(Default)]
 struct ConnectorUse {
-    /// Its wish counts for as long as this is kept.
+    /// Holds the connector's rates; they count while this exists.
     wish: Option<Budget>,
-    /// To the invoicing API, if it has one.
+    /// Its login at the invoicing API, if it has one.
     login: Option<(LoginKey, Arc<InvoicingTokens>)>,
 }
 
-/// What makes two logins one: mail, password, company.
+/// Identifies a login: mail, password, company.
 type LoginKey = (String, [u8; 32], Option<i64>);
 
 impl ApiAccess {
-    /// With the tokens of these grants, for the connectors that `exists` knows.
+    /// With the tokens of these grants, for the connectors for which `exists` is true.
     pub fn new(
         grants: Grants,
         hosts: Arc<IdentityHosts>,
@@ -147,7 +147,7 @@ impl ApiAccess {
     /// The accounting API and its webhooks, with the connector's grant.
     ///
     /// # Errors
-    /// What it takes to reach it is not usable here.
+    /// The client cannot be built from these settings on this worker.
     pub fn accounting(&self, party: &ApiUser<'_>) -> Result<Accounting, Cause> {
         let tokens = self.0.grants.tokens(party.provider, Area::Accounting, party.connector);
         self.with(party, |kept| kept.client.accounting(tokens))
@@ -156,7 +156,7 @@ impl ApiAccess {
     /// The payroll API, with the connector's grant.
     ///
     /// # Errors
-    /// What it takes to reach it is not usable here.
+    /// The client cannot be built from these settings on this worker.
     pub fn payroll(&self, party: &ApiUser<'_>) -> Result<Payroll, Cause> {
         let tokens = self.0.grants.tokens(party.provider, Area::Payroll, party.connector);
         self.with(party, |kept| kept.client.payroll(tokens))
@@ -165,16 +165,16 @@ impl ApiAccess {
     /// The invoicing API, with the connector's grant.
     ///
     /// # Errors
-    /// What it takes to reach it is not usable here.
+    /// The client cannot be built from these settings on this worker.
     pub fn invoicing_by_grant(&self, party: &ApiUser<'_>) -> Result<Invoicing, Cause> {
         let tokens = self.0.grants.tokens(party.provider, Area::Invoicing, party.connector);
         self.with(party, |kept| kept.client.invoicing(tokens))
     }
 
-    /// The invoicing API, with a login that all who have the same share.
+    /// The invoicing API, with a login that all connectors with the same credentials share.
     ///
     /// # Errors
-    /// What it takes to reach it is not usable here.
+    /// The client cannot be built from these settings on this worker.
     pub fn invoicing(&self, party: &ApiUser<'_>, login: &InvoicingLogin) -> Result<Invoicing, Cause> {
         let mark: LoginKey = (login.mail.clone(), digest(Some(&login.password)), login.company);
         self.with(party, |kept| {
@@ -191,7 +191,7 @@ impl ApiAccess {
         })
     }
 
-    /// Keeps every budget to this worker's part, until cancelled: that of the partitions of the work topic that are its own.
+    /// Keeps this worker's share of every budget up to date, until cancelled: the share of the work topic's partitions that it owns.
     pub async fn run(
         self,
         mut owned: watch::Receiver<OwnedPartitions>,
@@ -211,7 +211,7 @@ impl ApiAccess {
         }
     }
 
-    /// Puts budgets on a page of metrics: the one that is cut deepest.
+    /// Updates the metrics of budgets: the one that is limited most is shown.
     pub fn measure(&self) {
         let mut state = self.0.state.lock();
         state.forget(&self.0.exists);
@@ -228,12 +228,12 @@ impl ApiAccess {
         }
     }
 
-    /// Does something with the client of a connector.
+    /// Calls `then` with the client of a connector.
     fn with<T>(&self, party: &ApiUser<'_>, then: impl FnOnce(&mut SharedClient) -> T) -> Result<T, Cause> {
         let ApiUser { connector, provider, rates, api_version, egress_proxy } = *party;
         let key = ClientKey::of(party);
         let mut state = self.0.state.lock();
-        // What it was reached with before its settings changed.
+        // Drop the client it used before its settings changed.
         for (other, kept) in &mut state.kept {
             if *other != key {
                 kept.connectors.remove(connector);
@@ -270,7 +270,7 @@ impl fmt::Debug for ApiAccess {
 }
 
 impl AccessState {
-    /// Forgets what no connector names.
+    /// Drops clients that no existing connector uses.
     fn forget(&mut self, exists: &ConnectorExists) {
         self.kept.retain(|_, kept| {
             kept.connectors.retain(|name, _| exists(name));

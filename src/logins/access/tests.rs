@@ -8,7 +8,7 @@ use crate::{
     config::{Connector, Providers},
 };
 
-/// Access, and the names of the connectors that there are.
+/// Access, and the names of the existing connectors.
 fn access(connectors: &[&str]) -> (ApiAccess, Arc<Mutex<BTreeSet<String>>>) {
     let there: BTreeSet<String> = connectors.iter().map(|name| (*name).to_owned()).collect();
     let there = Arc::new(Mutex::new(there));
@@ -56,7 +56,7 @@ async fn connectors_that_reach_a_provider_alike_share_a_client_and_those_with_on
 
     let all = budgets(&access);
     assert_eq!(all.len(), 3);
-    assert_eq!(all.iter().filter(|budget| budget.is_same(&one)).count(), 2, "another key, another budget");
+    assert_eq!(all.iter().filter(|budget| budget.is_same(&one)).count(), 2, "another key has another budget");
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn a_client_goes_with_the_last_connector_that_names_it_and_with_its_settin
 
     there.lock().remove("a");
     access.measure();
-    assert_eq!(clients(&access), 1, "b names it still");
+    assert_eq!(clients(&access), 1, "b still uses it");
     let elsewhere = provider(&[("provider.base.url", "https://other.example.com")]);
     access.accounting(&ApiUser::new("b", &elsewhere)).unwrap();
     let kept: Vec<String> = access.0.state.lock().kept.keys().map(|key| key.base_url.clone()).collect();
@@ -90,7 +90,7 @@ async fn a_worker_takes_its_part_of_every_budget_also_of_those_that_come_later()
     let cancel = CancellationToken::new();
     let running = tokio::spawn(access.clone().run(watched, 4, cancel.clone()));
 
-    // The fifth carries nothing.
+    // Partition 4 is beyond the placed ones and carries nothing.
     owned.send_replace(Arc::new([(0, 7), (3, 7), (4, 7)].into_iter().collect()));
     let half = async {
         while access.0.state.lock().share != 0.5 {
@@ -124,7 +124,7 @@ async fn the_wish_of_a_connector_counts_while_it_has_it_and_a_lower_one_takes_it
         budgets(&access)[0].status().setting
     };
 
-    assert_eq!((wishes("a", 50.0), wishes("b", 5.0)), (50.0, 50.0), "the larger counts");
+    assert_eq!((wishes("a", 50.0), wishes("b", 5.0)), (50.0, 50.0), "the higher one counts");
     assert_eq!(wishes("a", 4.0), 5.0, "it was lowered");
     there.lock().remove("b");
     access.measure();
