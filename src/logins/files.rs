@@ -286,8 +286,8 @@ mod tests {
     }
 
     fn pending() -> PendingAnswer {
-        let begun = ready("acc").begin(1, intent("i")).unwrap();
-        let base = begun.base(begun.intent().unwrap());
+        let started = ready("acc").begin(1, intent("i")).unwrap();
+        let base = started.base(started.intent().unwrap());
         PendingAnswer { name: "acc".into(), base, issued: issued(2) }
     }
 

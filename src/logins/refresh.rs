@@ -79,8 +79,8 @@ pub(super) const STOP_LIMIT: Duration = Duration::from_secs(20);
 pub(super) enum AttemptEnd {
     /// The topic has another state now, from this attempt or a newer one.
     Settled,
-    /// The intent that started at `begun` is committed, and its outcome is unknown.
-    OutcomeUnknown { intent: String, begun: Instant },
+    /// The intent that started at `started` is committed, and its outcome is unknown.
+    OutcomeUnknown { intent: String, started: Instant },
     /// Nothing was sent; retry.
     Retry(Retry),
     /// The provider refuses the OAuth client.
@@ -131,14 +131,14 @@ impl RefreshAttempt<'_> {
             );
             return AttemptEnd::Retry(Retry::Later);
         }
-        let begun = match self.begin(&mut writer, next, window).await {
-            Ok(begun) => begun,
+        let started = match self.begin(&mut writer, next, window).await {
+            Ok(started) => started,
             Err(ended) => return ended,
         };
-        let outcome = self.present(&begun).await;
+        let outcome = self.present(&started).await;
         // From here on only this process may have the answer.
         writer.insist();
-        self.conclude(&mut writer, begun, outcome).await
+        self.conclude(&mut writer, started, outcome).await
     }
 
     async fn begin(
@@ -163,7 +163,7 @@ impl RefreshAttempt<'_> {
             _ => None,
         };
         match writer.write(end, decide).await {
-            Ok(Some(grant)) if grant.intent().is_some_and(|stands| stands.id == intent.id) => {
+            Ok(Some(grant)) if grant.intent().is_some_and(|open| open.id == intent.id) => {
                 tracing::debug!(
                     grant = self.name,
                     serial = grant.serial,
@@ -193,20 +193,20 @@ impl RefreshAttempt<'_> {
         }
     }
 
-    async fn present(&self, begun: &StartedRefresh) -> RefreshOutcome {
-        let Some(tokens) = begun.grant.tokens() else {
+    async fn present(&self, started: &StartedRefresh) -> RefreshOutcome {
+        let Some(tokens) = started.grant.tokens() else {
             return RefreshOutcome::NotSent(identity::Error::Silent);
         };
         let name = self.name.to_owned();
-        let (lease, end, sent) = (Arc::clone(&self.lease), begun.end, Arc::new(AtomicBool::new(false)));
-        let (passed, store, base) = (Arc::clone(&sent), self.shared.store.clone(), begun.base.clone());
+        let (lease, end, sent) = (Arc::clone(&self.lease), started.end, Arc::new(AtomicBool::new(false)));
+        let (passed, store, base) = (Arc::clone(&sent), self.shared.store.clone(), started.base.clone());
         let gate: Gate = Arc::new(move || {
             // The answer to the previous refresh may have arrived at the last moment: then the token is used up.
-            let stands = || {
+            let is_current = || {
                 let grant = store.grant(&name).ok().flatten();
                 grant.is_some_and(|grant| grant.intent().is_some_and(|one| grant.base(one) == base))
             };
-            let open = Instant::now() < end && lease() && stands();
+            let open = Instant::now() < end && lease() && is_current();
             passed.fetch_or(open, Ordering::SeqCst);
             open
         });
@@ -224,10 +224,10 @@ impl RefreshAttempt<'_> {
     async fn conclude(
         &self,
         writer: &mut GrantWriter,
-        begun: StartedRefresh,
+        started: StartedRefresh,
         outcome: RefreshOutcome,
     ) -> AttemptEnd {
-        let (name, StartedRefresh { base, cause, start, .. }) = (self.name, begun);
+        let (name, StartedRefresh { base, cause, start, .. }) = (self.name, started);
         match outcome {
             RefreshOutcome::Granted(granted) => {
                 failpoint::reach("grants.rotated");
@@ -238,12 +238,12 @@ impl RefreshAttempt<'_> {
                 };
                 let issued = issued_tokens(granted, self.issuer.now_ms());
                 let pending = PendingAnswer { name: name.to_owned(), base, issued };
-                let (files, kept) = (self.shared.files.clone(), pending.clone());
+                let (files, stored) = (self.shared.files.clone(), pending.clone());
                 let disk = tokio::spawn(async move {
-                    match files.pend(&kept).await {
+                    match files.pend(&stored).await {
                         Ok(()) => failpoint::reach("grants.kept"),
                         Err(error) => tracing::warn!(
-                            grant = kept.name,
+                            grant = stored.name,
                             %error,
                             "could not store the provider's answer on this disk; it is lost if this process ends before Kafka has it"
                         ),
@@ -289,7 +289,7 @@ impl RefreshAttempt<'_> {
                     error = %ErrorChain(&error),
                     "refresh outcome is unknown; presenting the stored token again after the wait"
                 );
-                AttemptEnd::OutcomeUnknown { intent: base.intent, begun: start }
+                AttemptEnd::OutcomeUnknown { intent: base.intent, started: start }
             }
         }
     }
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_waits_for_the_answer_and_others_wait_longer() {
+    fn stop_waits_for_the_answer_and_others_wait_longer() {
         assert!(STOP_LIMIT > SEND_WINDOW + ANSWER_WAIT + WINDOW_MARGIN);
         assert!(ANSWER_WAIT + WINDOW_MARGIN < provider::auth::grant::GRACE);
     }

@@ -144,8 +144,8 @@ impl GrantTable {
 
     /// The partition of a grant: where its record already is, else where it is placed.
     pub(super) fn place(&self, name: &str, followed: i32) -> i32 {
-        let stands = self.grants.get(name).map(|entry| entry.partition);
-        stands.unwrap_or_else(|| partition_of(name.as_bytes(), self.placed_among(followed)))
+        let current = self.grants.get(name).map(|entry| entry.partition);
+        current.unwrap_or_else(|| partition_of(name.as_bytes(), self.placed_among(followed)))
     }
 }
 
@@ -254,7 +254,7 @@ mod tests {
     use crate::state::samples::received;
 
     #[test]
-    fn the_last_record_of_a_key_counts_and_what_is_not_understood_is_left_out() {
+    fn last_record_of_a_key_counts_and_unknown_ones_are_skipped() {
         let ring = ring("ours");
         let envelope = ring.seal("grant/acc", &ready("acc"), 1).unwrap();
         let sealed = serde_json::to_string(&envelope).unwrap();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_envelope_at_the_end_of_the_log_is_refused() {
+    fn replayed_envelope_is_refused() {
         let (ours, theirs) = (ring("ours"), ring("theirs"));
         let grant = ready("acc");
         let sealed = |ring: &Keyring, revision| ring.seal("grant/acc", &grant, revision).unwrap();
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_was_lent_and_handed_back_keeps_its_newest() {
+    fn topic_that_is_handed_back_keeps_its_newest_envelope() {
         let grant = ready("acc");
         let mut table = GrantTable::with_keys(ring("ours"));
         let owned = |group: &str| format!(r#"{{"group.id":"{group}","work.topic":"w","partitions":1}}"#);
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_above_all_that_was_read_and_not_below_now() {
+    fn next_revision_is_above_all_read_and_at_least_the_time() {
         let mut table = GrantTable::with_keys(ring("ours"));
         assert_eq!(table.next_revision("acc", 5), 5);
 
@@ -361,9 +361,9 @@ mod tests {
     }
 
     #[test]
-    fn a_late_refusal_of_an_older_serial_does_not_hide_a_newer_one_of_the_same_login() {
+    fn late_refusal_does_not_replace_a_newer_one() {
         let mut table = GrantTable::default();
-        let told =
+        let refusal =
             |table: &GrantTable| table.refused("acc").map(|one| (one.login.clone(), one.serial)).unwrap();
 
         for (offset, serial) in [(0, 5), (1, 4)] {
@@ -371,13 +371,13 @@ mod tests {
             table.apply(&received(offset, "refused/acc", Some(&value)));
         }
 
-        assert_eq!(told(&table), ("l".to_owned(), 5));
+        assert_eq!(refusal(&table), ("l".to_owned(), 5));
         table.apply(&received(2, "refused/acc", Some(r#"{"serial":1,"login":"m","worker":"a:1"}"#)));
-        assert_eq!(told(&table), ("m".to_owned(), 1), "serials restart with another login");
+        assert_eq!(refusal(&table), ("m".to_owned(), 1), "serials restart with another login");
     }
 
     #[test]
-    fn a_topic_that_gets_more_partitions_moves_no_grant() {
+    fn growing_the_topic_moves_no_grant() {
         let sealed = serde_json::json!({"v": 1, "kid": "k", "nonce": "", "sealed": ""}).to_string();
         let moved = (0..)
             .map(|number| format!("grant-{number}"))

@@ -50,7 +50,7 @@ enum TokenState {
 impl ConnectorTokens {
     /// Waits for a usable token that is not `refused`.
     async fn other_than(&self, refused: Option<&Access>, end: Instant) -> Result<Access, Error> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut views = self.local.view.subscribe();
         loop {
             let now_ms = self.now_ms();
@@ -62,8 +62,8 @@ impl ConnectorTokens {
                 GrantView::Unread | GrantView::Unchecked => false,
                 _ => true,
             });
-            let look = (Instant::now() + VIEW_CHECK_INTERVAL).min(end);
-            let settled = timeout_at(look, settled).await.map(|view| view.map(|view| view.clone()));
+            let check = (Instant::now() + VIEW_CHECK_INTERVAL).min(end);
+            let settled = timeout_at(check, settled).await.map(|view| view.map(|view| view.clone()));
             match settled {
                 Ok(Ok(GrantView::Ready(token))) if self.client.may_have(&token) => {
                     return Ok(token.access.clone());
@@ -78,7 +78,7 @@ impl ConnectorTokens {
             }
             self.report_ended(refused);
             if Instant::now() >= end {
-                return Err(Error::Pending { grant: self.local.name.clone(), waited: begun.elapsed() });
+                return Err(Error::Pending { grant: self.local.name.clone(), waited: started.elapsed() });
             }
         }
     }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_token_is_reported_and_an_expiring_one_waits() {
+    fn expired_token_is_reported_and_an_expiring_one_waits() {
         let shown = access("Bearer a", 1);
         let at = |now_ms| state_of(&shown, None, now_ms);
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_replacement_of_a_refused_token_is_another_token() {
+    fn replacement_of_a_refused_token_is_another_token() {
         let refused = access("Bearer a", 57);
         let is_good = |one: &Access| state_of(one, Some(&refused), 0) == TokenState::Usable;
 

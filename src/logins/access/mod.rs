@@ -85,7 +85,7 @@ struct AccessInner {
 struct AccessState {
     /// This worker's share of every budget, from 0 to 1.
     share: f64,
-    kept: BTreeMap<ClientKey, SharedClient>,
+    clients: BTreeMap<ClientKey, SharedClient>,
 }
 
 /// Connectors with different keys need different clients.
@@ -114,7 +114,7 @@ struct SharedClient {
 #[derive(Default)]
 struct ConnectorUse {
     /// Holds the connector's rates; they count while this exists.
-    wish: Option<Budget>,
+    own_budget: Option<Budget>,
     /// Its login at the invoicing API, if it has one.
     login: Option<(LoginKey, Arc<InvoicingTokens>)>,
 }
@@ -129,7 +129,7 @@ impl ApiAccess {
         hosts: Arc<IdentityHosts>,
         exists: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> Self {
-        let state = Mutex::new(AccessState { share: 1.0, kept: BTreeMap::new() });
+        let state = Mutex::new(AccessState { share: 1.0, clients: BTreeMap::new() });
         Self(Arc::new(AccessInner {
             grants,
             hosts,
@@ -148,46 +148,46 @@ impl ApiAccess {
     ///
     /// # Errors
     /// The client cannot be built from these settings on this worker.
-    pub fn accounting(&self, party: &ApiUser<'_>) -> Result<Accounting, Cause> {
-        let tokens = self.0.grants.tokens(party.provider, Area::Accounting, party.connector);
-        self.with(party, |kept| kept.client.accounting(tokens))
+    pub fn accounting(&self, user: &ApiUser<'_>) -> Result<Accounting, Cause> {
+        let tokens = self.0.grants.tokens(user.provider, Area::Accounting, user.connector);
+        self.with(user, |shared| shared.client.accounting(tokens))
     }
 
     /// The payroll API, with the connector's grant.
     ///
     /// # Errors
     /// The client cannot be built from these settings on this worker.
-    pub fn payroll(&self, party: &ApiUser<'_>) -> Result<Payroll, Cause> {
-        let tokens = self.0.grants.tokens(party.provider, Area::Payroll, party.connector);
-        self.with(party, |kept| kept.client.payroll(tokens))
+    pub fn payroll(&self, user: &ApiUser<'_>) -> Result<Payroll, Cause> {
+        let tokens = self.0.grants.tokens(user.provider, Area::Payroll, user.connector);
+        self.with(user, |shared| shared.client.payroll(tokens))
     }
 
     /// The invoicing API, with the connector's grant.
     ///
     /// # Errors
     /// The client cannot be built from these settings on this worker.
-    pub fn invoicing_by_grant(&self, party: &ApiUser<'_>) -> Result<Invoicing, Cause> {
-        let tokens = self.0.grants.tokens(party.provider, Area::Invoicing, party.connector);
-        self.with(party, |kept| kept.client.invoicing(tokens))
+    pub fn invoicing_by_grant(&self, user: &ApiUser<'_>) -> Result<Invoicing, Cause> {
+        let tokens = self.0.grants.tokens(user.provider, Area::Invoicing, user.connector);
+        self.with(user, |shared| shared.client.invoicing(tokens))
     }
 
     /// The invoicing API, with a login that all connectors with the same credentials share.
     ///
     /// # Errors
     /// The client cannot be built from these settings on this worker.
-    pub fn invoicing(&self, party: &ApiUser<'_>, login: &InvoicingLogin) -> Result<Invoicing, Cause> {
+    pub fn invoicing(&self, user: &ApiUser<'_>, login: &InvoicingLogin) -> Result<Invoicing, Cause> {
         let mark: LoginKey = (login.mail.clone(), digest(Some(&login.password)), login.company);
-        self.with(party, |kept| {
-            let mut known = kept.connectors.values().filter_map(|used| used.login.as_ref());
+        self.with(user, |shared| {
+            let mut known = shared.connectors.values().filter_map(|used| used.login.as_ref());
             let known = known.find(|(other, login)| *other == mark && !login.is_refused());
             let login = known.map(|(_, login)| Arc::clone(login)).unwrap_or_else(|| {
                 let InvoicingLogin { mail, password, company } = login.clone();
                 let way = Arc::new(Password { mail, password, company });
-                Arc::new(InvoicingTokens::new(kept.client.clone(), way))
+                Arc::new(InvoicingTokens::new(shared.client.clone(), way))
             });
-            let used = kept.connectors.entry(party.connector.to_owned()).or_default();
+            let used = shared.connectors.entry(user.connector.to_owned()).or_default();
             used.login = Some((mark, Arc::clone(&login)));
-            kept.client.invoicing(login)
+            shared.client.invoicing(login)
         })
     }
 
@@ -223,28 +223,28 @@ impl ApiAccess {
     fn set_share(&self, owned: usize, partitions: u32) {
         let mut state = self.0.state.lock();
         state.share = (owned.max(1) as f64 / f64::from(partitions.max(1))).min(1.0);
-        for kept in state.kept.values() {
-            kept.budget.set_share(state.share);
+        for shared in state.clients.values() {
+            shared.budget.set_share(state.share);
         }
     }
 
     /// Calls `then` with the client of a connector.
-    fn with<T>(&self, party: &ApiUser<'_>, then: impl FnOnce(&mut SharedClient) -> T) -> Result<T, Cause> {
-        let ApiUser { connector, provider, rates, api_version, egress_proxy } = *party;
-        let key = ClientKey::of(party);
+    fn with<T>(&self, user: &ApiUser<'_>, then: impl FnOnce(&mut SharedClient) -> T) -> Result<T, Cause> {
+        let ApiUser { connector, provider, rates, api_version, egress_proxy } = *user;
+        let key = ClientKey::of(user);
         let mut state = self.0.state.lock();
         // Drop the client it used before its settings changed.
-        for (other, kept) in &mut state.kept {
+        for (other, shared) in &mut state.clients {
             if *other != key {
-                kept.connectors.remove(connector);
+                shared.connectors.remove(connector);
             }
         }
         state.forget(&self.0.exists);
         let budget = |rates| self.0.budgets.of(&provider.base_url, &provider.subscription_key, rates);
-        let wish = budget(rates);
-        wish.set_share(state.share);
-        let kept = match state.kept.entry(key) {
-            Entry::Occupied(kept) => kept.into_mut(),
+        let own_budget = budget(rates);
+        own_budget.set_share(state.share);
+        let shared = match state.clients.entry(key) {
+            Entry::Occupied(shared) => shared.into_mut(),
             Entry::Vacant(vacant) => {
                 let options = Options {
                     api_version: api_version.map(str::to_owned),
@@ -257,37 +257,37 @@ impl ApiAccess {
                 vacant.insert(SharedClient { client, budget, _host: host, connectors: BTreeMap::new() })
             }
         };
-        kept.connectors.entry(connector.to_owned()).or_default().wish = Some(wish);
-        Ok(then(kept))
+        shared.connectors.entry(connector.to_owned()).or_default().own_budget = Some(own_budget);
+        Ok(then(shared))
     }
 }
 
 impl fmt::Debug for ApiAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.0.state.lock();
-        f.debug_struct("ApiAccess").field("clients", &state.kept.len()).finish_non_exhaustive()
+        f.debug_struct("ApiAccess").field("clients", &state.clients.len()).finish_non_exhaustive()
     }
 }
 
 impl AccessState {
     /// Drops clients that no existing connector uses.
     fn forget(&mut self, exists: &ConnectorExists) {
-        self.kept.retain(|_, kept| {
-            kept.connectors.retain(|name, _| exists(name));
-            !kept.connectors.is_empty()
+        self.clients.retain(|_, shared| {
+            shared.connectors.retain(|name, _| exists(name));
+            !shared.connectors.is_empty()
         });
     }
 }
 
 impl ClientKey {
-    fn of(party: &ApiUser<'_>) -> Self {
-        let Provider { base_url, auth_url, subscription_key, transport, .. } = party.provider;
+    fn of(user: &ApiUser<'_>) -> Self {
+        let Provider { base_url, auth_url, subscription_key, transport, .. } = user.provider;
         Self {
             base_url: base_url.to_string(),
             auth_url: auth_url.to_string(),
             transport: format!("{transport:?}"),
-            api_version: party.api_version.map(str::to_owned),
-            secrets: [digest(Some(subscription_key)), digest(party.egress_proxy)],
+            api_version: user.api_version.map(str::to_owned),
+            secrets: [digest(Some(subscription_key)), digest(user.egress_proxy)],
         }
     }
 }

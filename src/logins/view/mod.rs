@@ -211,7 +211,7 @@ impl ViewTask {
         loop {
             changes.borrow_and_update();
             clients.borrow_and_update();
-            let again = match self.look().await {
+            let again = match self.update().await {
                 Ok(()) => {
                     backoff.reset();
                     RECHECK_INTERVAL
@@ -227,7 +227,7 @@ impl ViewTask {
     }
 
     /// Shows the grant as it is now. `Err` says when to retry.
-    async fn look(&mut self) -> Result<(), Retry> {
+    async fn update(&mut self) -> Result<(), Retry> {
         // In this order: a grant that was written after another group took over the topic is not shown.
         let view = match (self.shared.store.grant(&self.local.name), self.shared.foreign()) {
             (_, Some(group)) => GrantView::Foreign { group },
@@ -274,8 +274,8 @@ impl ViewTask {
             self.show(GrantView::Unchecked);
         }
         let view = match issuer.check(&tokens.access).await {
-            Ok(told) => {
-                let end = told.unwrap_or(tokens.access_expires_ms).min(tokens.access_expires_ms);
+            Ok(expires) => {
+                let end = expires.unwrap_or(tokens.access_expires_ms).min(tokens.access_expires_ms);
                 let header = Secret::new(format!("Bearer {}", tokens.access.reveal()));
                 let access = Access { header, serial, expires_ms: Some(end) };
                 GrantView::Ready(Arc::new(CheckedToken {
