@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_for_an_open_intent_counts_from_the_first_sight() {
+    fn wait_for_an_open_intent_counts_from_when_it_was_seen() {
         let mut scene = PlanScene::new();
         let refreshing = fresh("acc").begin(1, intent("i")).unwrap();
         let seen = scene.now;

@@ -170,7 +170,7 @@ impl RefreshAttempt<'_> {
                     ?cause,
                     "committed a refresh intent"
                 );
-                failpoint::reach("grants.begun");
+                failpoint::reach("grants.intent");
                 Ok(StartedRefresh { base: grant.base(&intent), cause, grant, start, end })
             }
             // Another write came first.
