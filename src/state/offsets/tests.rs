@@ -1,4 +1,4 @@
-//! What records add up to, those of a real Kafka Connect first.
+//! The state that records produce, starting with those of a real Kafka Connect.
 
 use serde_json::json;
 
@@ -66,7 +66,11 @@ fn a_partition_written_in_another_order_is_the_same_partition_and_ours_counts() 
     assert_eq!(offsets.of("c").count(), 1);
     assert_eq!(offsets.keys("c", &partition).len(), 2);
     apply(&mut offsets, &ours, None);
-    assert_eq!(offsets.get("c", &partition), Some(&map(json!({ "offset": 3 }))), "theirs still stands there");
+    assert_eq!(
+        offsets.get("c", &partition),
+        Some(&map(json!({ "offset": 3 }))),
+        "the other key is still there"
+    );
     apply(&mut offsets, theirs, None);
     assert_eq!(offsets.of("c").count(), 0);
     assert!(offsets.connectors.is_empty());

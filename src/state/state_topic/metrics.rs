@@ -1,4 +1,4 @@
-//! What a scrape shows of a ledger: the same on every worker that follows it.
+//! Metrics of a state topic: the same on every worker that follows it.
 
 use base::metrics::live::{self, ScrapePage};
 use model::{Difference, GapCause, Run, RunKind, Subscription, SubscriptionPhase};
@@ -27,10 +27,10 @@ pub(super) fn subscriptions(page: &mut ScrapePage, connector: &str, ledger: &Sub
     }
 }
 
-/// Runs by state, lists of those that are not over, and what the last verification that has ended found.
+/// Runs by phase, remaining lists of open runs, and the findings of the last verification that has ended.
 ///
-/// Every series is there from the first run on, those of a verification from the first that has ended, with 0 where there is
-/// nothing: an alert needs a series to look at.
+/// Every series exists from the first run on, and those of a verification from the first one that has ended, with 0 if there is
+/// nothing: an alert needs an existing series.
 pub(super) fn runs(page: &mut ScrapePage, connector: &str, runs: &Runs, shards: i32) {
     let told = |run: &Run| ((run.kind, run.sample.is_some()), runs.status(&run.id, shards));
     let all: Vec<((RunKind, bool), RunStatus)> = runs.runs.values().map(told).collect();
@@ -56,7 +56,7 @@ pub(super) fn runs(page: &mut ScrapePage, connector: &str, runs: &Runs, shards: 
         page.put(&live::RECONCILE_MISMATCHES, &[connector, kind.name()], count as f64);
     }
     page.put(&live::RECONCILE_COMPARED, &[connector], last.rows as f64);
-    // A sample is there to prove nothing.
+    // A sample does not certify anything.
     let unproved =
         if *is_sample { 0 } else { last.lists.saturating_sub(last.lists_certified + last.unoffered) };
     page.put(&live::RECONCILE_UNPROVED, &[connector], unproved as f64);

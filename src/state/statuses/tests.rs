@@ -1,4 +1,4 @@
-//! What records add up to, those of a real Kafka Connect first.
+//! The state that records produce, starting with those of a real Kafka Connect.
 
 use bytes::Bytes;
 

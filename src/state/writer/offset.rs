@@ -1,4 +1,4 @@
-//! The offset topic's records, for edits through REST.
+//! Records of the offset topic, for edits through REST.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use crate::state::{
     offsets::{self, Edit, Offsets},
 };
 
-/// Edits of offsets as records that belong into one transaction.
+/// Edits of offsets as the records of one transaction.
 #[derive(Debug, Clone)]
 pub struct OffsetRecords {
-    /// The records, in the order they are to be written.
+    /// The records, in the order to write them.
     pub records: Vec<EncodedRecord>,
     mark: WriteMark,
 }
 
 impl OffsetRecords {
-    /// The records of these edits: one for each, and tombstones for what others have written for it in another way.
+    /// The records of these edits: one for each, and tombstones for the same partition under other programs' keys.
     #[must_use]
     pub fn of(tail: &Table<Offsets>, connector: &str, edits: &[Edit]) -> Self {
         let mut records: Vec<EncodedRecord> =
@@ -33,7 +33,7 @@ impl OffsetRecords {
     /// Waits until this worker has read them, once they are committed.
     ///
     /// # Errors
-    /// It had not within the limit.
+    /// They were not read within the limit.
     pub async fn read_back(&self, tail: &Table<Offsets>, limit: Duration) -> Result<(), kafka::Error> {
         tail.read_back(&self.mark, limit).await
     }

@@ -1,4 +1,4 @@
-//! What the in-process cluster can show of both writers.
+//! Both writers against the in-process cluster.
 
 use std::time::Duration;
 

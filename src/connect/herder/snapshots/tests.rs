@@ -221,7 +221,7 @@ async fn run_is_paused_resumed_and_stopped_until_it_is_over() {
     let paused = subject.order("r", DesiredRunState::Paused, 2).await.unwrap();
     assert_eq!(
         (wanted(), paused.reason.as_deref()),
-        (DesiredRunState::Paused, Some("told to pause; not every shard has"))
+        (DesiredRunState::Paused, Some("pause requested; not every shard has paused"))
     );
     subject.order("r", DesiredRunState::Running, 3).await.unwrap();
     assert_eq!(wanted(), DesiredRunState::Running);

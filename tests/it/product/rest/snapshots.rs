@@ -261,9 +261,9 @@ async fn an_order_applies_until_the_run_ends(shared: &'static Shared) -> Result<
     let late = scene.order("r", "resume").await;
 
     assert_eq!([&paused, &resumed, &stopped, &late].map(|answer| answer.status), [202, 202, 202, 409]);
-    assert_eq!(paused.body["reason"], "told to pause; not every shard has");
+    assert_eq!(paused.body["reason"], "pause requested; not every shard has paused");
     assert_eq!(resumed.body.get("reason"), None);
-    assert_eq!(stopped.body["reason"], "told to stop; not every shard has");
+    assert_eq!(stopped.body["reason"], "stop requested; not every shard has stopped");
     let orders = scene.written(RunCommand::key("records", &id("r")).as_str()).await;
     let wanted: Vec<&Value> = orders.iter().map(|order| &order["wanted"]).collect();
     assert_eq!(wanted, ["paused", "running", "stopped"]);
