@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_written_as_a_real_connect_wrote_them() {
+    fn objects_match_those_of_a_real_connect() {
         // As seen in the offset topic of Kafka Connect 4.3.1 after the REST API was given the members in other orders.
         let written = [
             r#"{"a":1.0,"b":true,"filename":"/srv/ü \"q\" \u0001\u001F/\\","z":1,"n":null}"#,
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_the_same_value_when_read() {
+    fn written_json_reads_back_as_the_same_value() {
         let value = json!({
             "text": "a\"b\\c\n\r\t\u{8}\u{c}\u{0}\u{1f}\u{7f}é😀/",
             "numbers": [0.0, -0.5, 1e-300, 1.234_567e20, 9_007_199_254_740_993_i64, i64::MIN, u64::MAX],

@@ -65,12 +65,12 @@ impl State {
     /// The first topic that has not been read to its end; `None` once all three have been.
     #[must_use]
     pub fn behind(&self) -> Option<&'static str> {
-        let tails = [
+        let tables = [
             (self.configs.is_caught_up(), "config"),
             (self.offsets.is_caught_up(), "offset"),
             (self.statuses.is_caught_up(), "status"),
         ];
-        tails.into_iter().find(|(caught_up, _)| !caught_up).map(|(_, topic)| topic)
+        tables.into_iter().find(|(caught_up, _)| !caught_up).map(|(_, topic)| topic)
     }
 }
 

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{DesiredRunState, ListProgress, Run, RunCommand, RunId, RunProgress, ShardState};
 
 /// Limit on the distinct reasons shown; rarely more than one.
-const REASONS: usize = 3;
+const MAX_REASONS: usize = 3;
 
 /// One connector's runs in the state topic.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -225,13 +225,13 @@ fn state(all: &[&RunProgress], is_over: bool, order: Option<&RunCommand>) -> Run
         let stopped = all.iter().any(|one| one.state == ShardState::Stopped);
         return if stopped { RunPhase::Stopped } else { RunPhase::Ended };
     }
-    let mut begun = all.iter().filter(|one| !one.state.is_over()).peekable();
-    match (all.is_empty(), begun.peek().is_none()) {
+    let mut started = all.iter().filter(|one| !one.state.is_over()).peekable();
+    match (all.is_empty(), started.peek().is_none()) {
         (true, _) => RunPhase::Waiting,
         // All shards that have started are over; the others will do what is wanted.
         (false, true) if wanted == DesiredRunState::Paused => RunPhase::Paused,
         (false, true) => RunPhase::Running,
-        (false, false) if begun.all(|one| waits(one, order)) => RunPhase::Paused,
+        (false, false) if started.all(|one| waits(one, order)) => RunPhase::Paused,
         (false, false) => RunPhase::Running,
     }
 }
@@ -239,13 +239,13 @@ fn state(all: &[&RunProgress], is_over: bool, order: Option<&RunCommand>) -> Run
 /// The reasons of shards, else the command that is not carried out yet.
 fn reason(all: &[&RunProgress], state: RunPhase, order: Option<&RunCommand>) -> Option<String> {
     let wanted = order.map(|order| order.wanted).unwrap_or_default();
-    let told: BTreeSet<&str> = all
+    let reasons: BTreeSet<&str> = all
         .iter()
         .filter(|one| one.state.is_over() || waits(one, order))
         .filter_map(|one| one.reason.as_deref())
         .collect();
-    if !told.is_empty() {
-        return Some(told.into_iter().take(REASONS).collect::<Vec<_>>().join("; "));
+    if !reasons.is_empty() {
+        return Some(reasons.into_iter().take(MAX_REASONS).collect::<Vec<_>>().join("; "));
     }
     match (wanted, state) {
         (DesiredRunState::Stopped, RunPhase::Waiting | RunPhase::Running | RunPhase::Paused) => {
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_offered_keeps_no_run_from_being_certified() {
+    fn lists_that_are_not_offered_do_not_prevent_certification() {
         for (certified, unoffered, accounts_proved, expected) in [
             (3, 0, false, true),
             (2, 0, false, false),
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_run_runs_before_its_shards_have_heard_of_it() {
+    fn resumed_run_shows_running_before_its_shards_report_it() {
         for (wanted, braked_at, expected) in [
             (Some(DesiredRunState::Paused), None, RunPhase::Paused),
             (Some(DesiredRunState::Running), None, RunPhase::Running),
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_sums_and_times_are_the_first_and_the_last() {
+    fn numbers_are_sums_and_times_first_and_last() {
         let runs = runs(None, &[(0, ShardState::Ended), (1, ShardState::Ended)]);
 
         let standing = runs.status(&id("r"), 2);
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_stopped_or_has_an_unproved_list_is_not_certified() {
+    fn stopped_run_or_uncertified_list_is_not_certified() {
         let stopped = runs(None, &[(0, ShardState::Ended), (1, ShardState::Stopped)]);
         let mut unproved = runs(None, &[(0, ShardState::Ended), (1, ShardState::Ended)]);
         unproved.progress.get_mut(&(id("r"), 1)).unwrap().certified = 2;
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shards_said_of_an_earlier_run_of_that_name_does_not_count() {
+    fn progress_of_an_earlier_run_with_the_same_id_does_not_count() {
         let mut runs = runs(None, &[(0, ShardState::Ended), (1, ShardState::Ended)]);
         for progress in runs.progress.values_mut() {
             progress.requested_at = 4;
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn open_runs_come_in_the_order_they_were_asked_for() {
+    fn open_runs_are_ordered_by_request() {
         let mut runs = runs(None, &[(0, ShardState::Ended), (1, ShardState::Ended)]);
         for (name, at) in [("z", 1), ("b", 3), ("a", 3)] {
             runs.runs.insert(id(name), run(name, at));

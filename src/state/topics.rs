@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn missing_topics_are_created_and_those_there_keep_their_count() {
+    async fn missing_topics_are_created_and_existing_ones_keep_count() {
         let cluster = Arc::new(EmbeddedCluster::start(1).unwrap());
         cluster.create_topic("s", 7).unwrap();
         let admin = Admin::Embedded(cluster);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_config_topic_with_more_than_one_partition_is_refused_and_nothing_created() {
+    async fn config_topic_with_several_partitions_is_refused() {
         let cluster = Arc::new(EmbeddedCluster::start(1).unwrap());
         cluster.create_topic("c", 3).unwrap();
         let admin = Admin::Embedded(cluster);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_missing_is_named_and_not_created_by_a_look() {
+    async fn inspect_names_missing_topics_and_creates_none() {
         let admin = Admin::Embedded(Arc::new(EmbeddedCluster::start(1).unwrap()));
 
         let missing = inspect(&admin, &topics(5)).await.unwrap();

@@ -18,7 +18,7 @@ fn apply(offsets: &mut Offsets, key: &str, value: Option<&str>) {
 }
 
 #[test]
-fn the_topic_of_a_real_connect_is_read_as_connect_means_it() {
+fn topic_of_a_real_connect_is_parsed_as_connect_does() {
     let mut offsets = Offsets::default();
 
     samples::records(SAMPLE).iter().for_each(|record| offsets.apply(record));
@@ -34,7 +34,7 @@ fn the_topic_of_a_real_connect_is_read_as_connect_means_it() {
 }
 
 #[test]
-fn every_record_of_a_real_connect_is_written_by_us_to_the_byte_and_into_its_partition() {
+fn offset_records_match_connect_in_bytes_and_partition() {
     for record in samples::records(SAMPLE) {
         let key = record.key.as_deref().unwrap();
         let (connector, partition): (String, Map<String, Value>) = serde_json::from_slice(key).unwrap();
@@ -49,7 +49,7 @@ fn every_record_of_a_real_connect_is_written_by_us_to_the_byte_and_into_its_part
 }
 
 #[test]
-fn a_partition_written_in_another_order_is_the_same_partition_and_ours_counts() {
+fn partition_with_another_member_order_is_the_same_partition() {
     let mut offsets = Offsets::default();
     let partition = map(json!({ "topic": "t", "partition": 3 }));
     let (ours, _) = record("c", &partition, None);
@@ -77,7 +77,7 @@ fn a_partition_written_in_another_order_is_the_same_partition_and_ours_counts() 
 }
 
 #[test]
-fn records_that_make_no_sense_change_nothing() {
+fn invalid_records_change_nothing() {
     let mut offsets = Offsets::default();
     apply(&mut offsets, r#"["c",{"p":1}]"#, Some(r#"{"o":1}"#));
 

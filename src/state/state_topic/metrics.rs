@@ -32,8 +32,8 @@ pub(super) fn subscriptions(page: &mut ScrapePage, connector: &str, ledger: &Sub
 /// Every series exists from the first run on, and those of a verification from the first one that has ended, with 0 if there is
 /// nothing: an alert needs an existing series.
 pub(super) fn runs(page: &mut ScrapePage, connector: &str, runs: &Runs, shards: i32) {
-    let told = |run: &Run| ((run.kind, run.sample.is_some()), runs.status(&run.id, shards));
-    let all: Vec<((RunKind, bool), RunStatus)> = runs.runs.values().map(told).collect();
+    let status_of = |run: &Run| ((run.kind, run.sample.is_some()), runs.status(&run.id, shards));
+    let all: Vec<((RunKind, bool), RunStatus)> = runs.runs.values().map(status_of).collect();
     if all.is_empty() {
         return;
     }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_counts_runs_lists_that_are_left_and_what_the_last_verification_found() {
+    fn metrics_show_runs_remaining_lists_and_the_last_verification() {
         let mut all = Runs::default();
         put(&mut all, "a", RunKind::Snapshot, Some(ShardState::Running), 10, 0);
         put(&mut all, "b", RunKind::Verify, Some(ShardState::Ended), 20_000_000, 7);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_leaves_no_list_unproved() {
+    fn sample_leaves_no_list_unproved() {
         let mut all = Runs::default();
         put(&mut all, "s", RunKind::Verify, Some(ShardState::Ended), 20, 0);
         all.runs.values_mut().for_each(|run| run.sample = Some(100));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connector_without_runs_has_no_series() {
+    fn connector_without_runs_has_no_series() {
         let mut page = ScrapePage::default();
 
         runs(&mut page, "r", &Runs::default(), 1);

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - The prefixes of all `WebhookSource` and `RecordSource` connectors that are not stopped are followed from the start, up to
-//!   [`EAGER`]; others on request. A missing topic is looked up again; only the task creates it.
+//!   [`MAX_EAGER`]; others on request. A missing topic is looked up again; only the task creates it.
 //! - Requests from REST (apply or remove, an accepted gap, a run, a command for it) are single records, written by a plain producer
 //!   with acks=all: taking the transactional id for them would fence the reconciler, and a single record is atomic anyway.
 //! - Every worker reads the same topics, so every worker shows the same.
@@ -53,11 +53,11 @@ use crate::{
 };
 
 /// Limit on the prefixes that are followed without a request.
-pub const EAGER: usize = 64;
+pub const MAX_EAGER: usize = 64;
 /// Limit on the further prefixes that are followed on request.
-const ON_DEMAND: usize = 16;
+const MAX_ON_DEMAND: usize = 16;
 /// How often missing topics are looked up.
-const LOOK: Duration = Duration::from_secs(3);
+const MISSING_TOPIC_INTERVAL: Duration = Duration::from_secs(3);
 /// How long a single record may take to be written and read back.
 const PUT_LIMIT: Duration = Duration::from_secs(5);
 /// Limit on the queued single records, in bytes.
@@ -185,7 +185,7 @@ impl StateTopics {
                 () = cancel.cancelled() => return,
                 // The table here keeps the sender alive.
                 _ = changes.changed() => {}
-                () = sleep(LOOK), if missing => {}
+                () = sleep(MISSING_TOPIC_INTERVAL), if missing => {}
             }
         }
     }
@@ -195,11 +195,11 @@ impl StateTopics {
         let handles: Vec<StateTopic> = self.0.slots.lock().values().map(|slot| slot.handle.clone()).collect();
         let now = Moment::now().micros();
         for handle in handles {
-            handle.tail.read(|book| {
-                for (connector, ledger) in book.iter() {
+            handle.table.read(|table| {
+                for (connector, ledger) in table.iter() {
                     metrics::subscriptions(page, connector, ledger, now);
                 }
-                for (connector, runs) in book.iter_runs() {
+                for (connector, runs) in table.iter_runs() {
                     metrics::runs(page, connector, runs, handle.shards());
                 }
             });
@@ -239,9 +239,9 @@ impl StateTopics {
         }
         let failed = |source| Error::Kafka { prefix: prefix.to_string(), source };
         let topic = Topic::State.name(prefix);
-        let tail = Table::follow(&self.0.worker.kafka, &topic, partitions).await.map_err(failed)?;
+        let table = Table::follow(&self.0.worker.kafka, &topic, partitions).await.map_err(failed)?;
         let plain = Arc::new(PlainWriter::new(&self.0.worker.kafka, QUEUE_BYTES));
-        let handle = StateTopic { prefix: prefix.as_str().into(), tail, plain };
+        let handle = StateTopic { prefix: prefix.as_str().into(), table, plain };
         let mut slots = self.0.slots.lock();
         slots.insert(
             prefix.as_str().to_owned(),
@@ -270,20 +270,20 @@ fn sources(configs: &Configs) -> Vec<Arc<Properties>> {
     configs.connectors().values().filter(wants).map(|connector| Arc::clone(&connector.config)).collect()
 }
 
-/// The prefixes in these configurations, at most [`EAGER`].
+/// The prefixes in these configurations, at most [`MAX_EAGER`].
 fn wanted(sources: &[Arc<Properties>]) -> BTreeSet<TopicPrefix> {
     let mut wanted = BTreeSet::new();
     for text in sources.iter().filter_map(|config| config.get(keys::TOPIC_PREFIX.name)) {
-        if wanted.len() < EAGER {
+        if wanted.len() < MAX_EAGER {
             wanted.extend(TopicPrefix::new(text.trim()).ok());
         }
     }
     wanted
 }
 
-/// Drops topics that no connector needs, least recently requested first, down to [`ON_DEMAND`].
+/// Drops topics that no connector needs, least recently requested first, down to [`MAX_ON_DEMAND`].
 fn limit(slots: &mut BTreeMap<String, FollowedTopic>) {
-    while slots.values().filter(|slot| !slot.wanted).count() > ON_DEMAND {
+    while slots.values().filter(|slot| !slot.wanted).count() > MAX_ON_DEMAND {
         let oldest = slots.iter().filter(|(_, slot)| !slot.wanted).min_by_key(|(_, slot)| slot.used);
         let Some(prefix) = oldest.map(|(prefix, _)| prefix.clone()) else { return };
         slots.remove(&prefix);
@@ -294,17 +294,17 @@ fn limit(slots: &mut BTreeMap<String, FollowedTopic>) {
 #[derive(Clone)]
 pub struct StateTopic {
     prefix: Arc<str>,
-    tail: Table<StateTable>,
+    table: Table<StateTable>,
     /// Writes single records.
     plain: Arc<PlainWriter>,
 }
 
 impl StateTopic {
     /// Reads a connector's subscriptions, which are empty if nothing was written.
-    pub fn read<T>(&self, connector: &str, look: impl FnOnce(&SubscriptionState) -> T) -> T {
-        self.tail.read(|book| match book.of(connector) {
-            Some(ledger) => look(ledger),
-            None => look(&SubscriptionState::default()),
+    pub fn read<T>(&self, connector: &str, then: impl FnOnce(&SubscriptionState) -> T) -> T {
+        self.table.read(|table| match table.of(connector) {
+            Some(ledger) => then(ledger),
+            None => then(&SubscriptionState::default()),
         })
     }
 
@@ -317,14 +317,15 @@ impl StateTopic {
     /// Copies of the subscriptions of all connectors of the prefix.
     #[must_use]
     pub fn ledgers(&self) -> BTreeMap<String, SubscriptionState> {
-        self.tail.read(|book| book.iter().map(|(name, ledger)| (name.to_owned(), ledger.clone())).collect())
+        self.table
+            .read(|table| table.iter().map(|(name, ledger)| (name.to_owned(), ledger.clone())).collect())
     }
 
     /// Reads a connector's runs, which are empty if none was requested.
-    pub fn read_runs<T>(&self, connector: &str, look: impl FnOnce(&Runs) -> T) -> T {
-        self.tail.read(|book| match book.runs_of(connector) {
-            Some(runs) => look(runs),
-            None => look(&Runs::default()),
+    pub fn read_runs<T>(&self, connector: &str, then: impl FnOnce(&Runs) -> T) -> T {
+        self.table.read(|table| match table.runs_of(connector) {
+            Some(runs) => then(runs),
+            None => then(&Runs::default()),
         })
     }
 
@@ -337,24 +338,24 @@ impl StateTopic {
     /// Number of shards: the partitions of the state topic.
     #[must_use]
     pub fn shards(&self) -> i32 {
-        self.tail.partitions()
+        self.table.partitions()
     }
 
     /// A number that rises with every change of the topic.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.tail.changes()
+        self.table.changes()
     }
 
     /// Whether the topic was read to its end once.
     #[must_use]
     pub fn is_caught_up(&self) -> bool {
-        self.tail.is_caught_up()
+        self.table.is_caught_up()
     }
 
     /// Waits until the topic was read to its end once.
     pub async fn caught_up(&self) {
-        self.tail.caught_up().await;
+        self.table.caught_up().await;
     }
 
     /// Reads everything that was written before this call.
@@ -363,7 +364,7 @@ impl StateTopic {
     /// Kafka did not answer in time.
     pub async fn read_to_end(&self, limit: Duration) -> Result<(), Error> {
         let failed = |source| Error::Kafka { prefix: self.prefix.to_string(), source };
-        self.tail.read_to_end(limit).await.map_err(failed)
+        self.table.read_to_end(limit).await.map_err(failed)
     }
 
     /// Writes a single record that needs no fence, a request or decision of a person, and waits until it has been read back.
@@ -376,16 +377,16 @@ impl StateTopic {
         let end = Instant::now() + PUT_LIMIT;
         let ack = self.plain.write(self.encoded(key, value), end).await.map_err(failed)?;
         let left = end.saturating_duration_since(Instant::now());
-        self.tail.read_past(ack.partition, ack.offset, left).await.map_err(failed)
+        self.table.read_past(ack.partition, ack.offset, left).await.map_err(failed)
     }
 
     fn encoded(&self, key: &Key, value: Option<&Value>) -> EncodedRecord {
         let partition = match key.partitioning() {
-            Partitioning::By(bytes) => partition_of(bytes, self.tail.partitions()),
+            Partitioning::By(bytes) => partition_of(bytes, self.table.partitions()),
             Partitioning::Shard(shard) => shard,
         };
         let value = value.map(|value| Bytes::from(value.to_string()));
-        EncodedRecord::new(self.tail.topic(), partition, key.as_str().to_owned(), value)
+        EncodedRecord::new(self.table.topic(), partition, key.as_str().to_owned(), value)
     }
 }
 

@@ -213,21 +213,21 @@ mod tests {
         ]
     }
 
-    fn apply(book: &mut StateTable, key: &str, value: Option<&str>) {
-        book.apply(&received(0, key, value));
+    fn apply(table: &mut StateTable, key: &str, value: Option<&str>) {
+        table.apply(&received(0, key, value));
     }
 
     #[test]
-    fn what_a_change_writes_reads_back_as_what_it_makes_of_a_ledger() {
-        let (mut book, mut ledger) = (StateTable::default(), SubscriptionState::default());
+    fn change_reads_back_as_applied() {
+        let (mut table, mut ledger) = (StateTable::default(), SubscriptionState::default());
 
         for change in changes() {
             let value = change.value().map(|value| value.to_string());
-            apply(&mut book, change.key("a/b").as_str(), value.as_deref());
+            apply(&mut table, change.key("a/b").as_str(), value.as_deref());
             ledger.apply(&change);
         }
 
-        assert_eq!(book.of("a/b"), Some(&ledger));
+        assert_eq!(table.of("a/b"), Some(&ledger));
         assert_eq!(ledger.gaps.len() + ledger.repairs.len() + ledger.subscriptions.len(), 3);
     }
 
@@ -251,57 +251,61 @@ mod tests {
     }
 
     #[test]
-    fn a_run_an_order_and_the_progress_of_each_shard_are_the_connectors() {
-        let mut book = StateTable::default();
+    fn run_command_and_progress_records_belong_to_the_connector() {
+        let mut table = StateTable::default();
 
         for (key, value) in run_records() {
-            apply(&mut book, key.as_str(), Some(&value));
+            apply(&mut table, key.as_str(), Some(&value));
         }
 
-        let runs = book.runs_of("a/b").unwrap();
+        let runs = table.runs_of("a/b").unwrap();
         let id = RunId::new("2026/1").unwrap();
         assert_eq!(runs.runs.keys().collect::<Vec<_>>(), [&id]);
         assert_eq!(runs.wanted(&id), model::DesiredRunState::Paused);
         assert_eq!(runs.progress.keys().map(|(_, shard)| *shard).collect::<Vec<_>>(), [0, 3]);
-        assert_eq!((book.iter().count(), book.iter_runs().count()), (0, 1), "no shard counts as a connector");
+        assert_eq!(
+            (table.iter().count(), table.iter_runs().count()),
+            (0, 1),
+            "no shard counts as a connector"
+        );
     }
 
     #[test]
-    fn a_connector_whose_runs_are_removed_has_none() {
-        let mut book = StateTable::default();
+    fn removed_runs_are_gone() {
+        let mut table = StateTable::default();
         for (key, value) in run_records() {
-            apply(&mut book, key.as_str(), Some(&value));
+            apply(&mut table, key.as_str(), Some(&value));
         }
 
         for (key, _) in run_records() {
-            apply(&mut book, key.as_str(), None);
+            apply(&mut table, key.as_str(), None);
         }
 
-        assert_eq!(book.iter_runs().count(), 0);
+        assert_eq!(table.iter_runs().count(), 0);
     }
 
     #[test]
-    fn a_connector_of_which_everything_is_removed_is_not_there_any_more() {
-        let mut book = StateTable::default();
+    fn connector_without_records_is_gone() {
+        let mut table = StateTable::default();
         let all = changes();
         for change in &all {
             apply(
-                &mut book,
+                &mut table,
                 change.key("a/b").as_str(),
                 change.value().map(|value| value.to_string()).as_deref(),
             );
         }
 
         for change in &all {
-            apply(&mut book, change.key("a/b").as_str(), None);
+            apply(&mut table, change.key("a/b").as_str(), None);
         }
 
-        assert_eq!(book.iter().count(), 0);
+        assert_eq!(table.iter().count(), 0);
     }
 
     #[test]
-    fn what_is_about_something_else_or_cannot_be_read_changes_nothing() {
-        let mut book = StateTable::default();
+    fn unknown_and_unreadable_records_change_nothing() {
+        let mut table = StateTable::default();
 
         for (key, value) in [
             ("offset/0/x", Some("{}")),
@@ -318,9 +322,9 @@ mod tests {
             ("snapshot/h/", Some("{}")),
             ("order/h/r", Some(r#"{"wanted":"else","at":1}"#)),
         ] {
-            apply(&mut book, key, value);
+            apply(&mut table, key, value);
         }
 
-        assert_eq!((book.iter().count(), book.iter_runs().count()), (0, 0), "{book:?}");
+        assert_eq!((table.iter().count(), table.iter_runs().count()), (0, 0), "{table:?}");
     }
 }

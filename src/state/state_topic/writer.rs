@@ -14,7 +14,7 @@ const TAKE_LIMIT: Duration = Duration::from_secs(30);
 /// Time limit for one write.
 const WRITE_LIMIT: Duration = Duration::from_secs(60);
 /// Transactions of other writers in the same partitions that stay open this long were left hanging.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TRANSACTION_WAIT: Duration = Duration::from_secs(3);
 
 /// Writes the subscriptions of a connector until a successor has taken over.
 ///
@@ -41,13 +41,13 @@ impl StateWriter {
         let options = WriterOptions {
             transactional_id: format!("tributary-{}-subscriptions-{connector}", handle.prefix).into(),
             lease,
-            partitions: (0..handle.tail.partitions()).collect(),
+            partitions: (0..handle.table.partitions()).collect(),
             other_partitions: Vec::new(),
-            transaction_wait: PATIENCE,
+            transaction_wait: TRANSACTION_WAIT,
             takes_back: false,
             must_read_back: true,
         };
-        let mut writer = FencedWriter::new(handle.tail.clone(), shards.clone(), options);
+        let mut writer = FencedWriter::new(handle.table.clone(), shards.clone(), options);
         writer.take(Instant::now() + TAKE_LIMIT).await?;
         Ok(Self { handle, connector: connector.into(), writer })
     }

@@ -19,14 +19,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
 pub(super) use record::{GENERATION_HEADER, Key, RESTART_HEADER, encode, encode_topic};
-use record::{Parsed, Word};
+use record::{Parsed, StatusUpdate};
 
 use kafka::ConsumerRecord;
 
 use super::TableState;
 
 /// Limit on the removed instances whose generation is remembered: enough for all late records.
-const REMEMBERED: usize = 4096;
+const MAX_REMEMBERED: usize = 4096;
 
 /// The states Kafka Connect shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
@@ -123,12 +123,12 @@ impl Statuses {
         })
     }
 
-    fn apply_word(&mut self, name: String, task: Option<u32>, word: Word) {
+    fn apply_update(&mut self, name: String, task: Option<u32>, update: StatusUpdate) {
         let instances = self.connectors.entry(name.clone()).or_default();
         let instance = instances.instances.entry(task).or_default();
-        let generation = match &word {
-            Word::Is(status) => Some(status.generation),
-            Word::Removed(generation) => *generation,
+        let generation = match &update {
+            StatusUpdate::Set(status) => Some(status.generation),
+            StatusUpdate::Removed(generation) => *generation,
         };
         instance.shadowed =
             generation.is_some_and(|new| instance.generation.is_some_and(|known| new < known));
@@ -136,9 +136,9 @@ impl Statuses {
             return;
         }
         instance.generation = generation;
-        match word {
-            Word::Is(status) => instance.status = Some(status),
-            Word::Removed(generation) => {
+        match update {
+            StatusUpdate::Set(status) => instance.status = Some(status),
+            StatusUpdate::Removed(generation) => {
                 instance.status = None;
                 if generation.is_none() {
                     instances.instances.remove(&task);
@@ -152,7 +152,7 @@ impl Statuses {
 
     fn remember_removed(&mut self, name: String, task: Option<u32>) {
         self.removed.push_back((name, task));
-        while self.removed.len() > REMEMBERED
+        while self.removed.len() > MAX_REMEMBERED
             && let Some((name, task)) = self.removed.pop_front()
         {
             if let Some(instances) = self.connectors.get_mut(&name)
@@ -174,7 +174,7 @@ impl Statuses {
 impl TableState for Statuses {
     fn apply(&mut self, record: &ConsumerRecord) {
         match record::parse(record) {
-            Ok(Parsed::Instance { name, task, word }) => self.apply_word(name, task, word),
+            Ok(Parsed::Instance { name, task, update }) => self.apply_update(name, task, update),
             Ok(Parsed::Topic { topic, name, used: true }) => {
                 self.connectors.entry(name).or_default().topics.insert(topic);
             }

@@ -65,14 +65,14 @@ fn is_up(state: RunState) -> bool {
 /// A parsed record.
 pub(super) enum Parsed {
     /// The status of a connector (`None`) or one of its tasks.
-    Instance { name: String, task: Option<u32>, word: Word },
+    Instance { name: String, task: Option<u32>, update: StatusUpdate },
     /// Whether a connector has written to a topic.
     Topic { topic: String, name: String, used: bool },
 }
 
 /// A status or its removal.
-pub(super) enum Word {
-    Is(Status),
+pub(super) enum StatusUpdate {
+    Set(Status),
     /// Removed, by an owner with this generation or by another program.
     Removed(Option<i64>),
 }
@@ -82,13 +82,13 @@ pub(super) fn parse(record: &ConsumerRecord) -> Result<Parsed, &'static str> {
     let key = record.key.as_deref().ok_or("it has no key")?;
     let key = std::str::from_utf8(key).map_err(|_| "its key is not text")?;
     if let Some(name) = key.strip_prefix(CONNECTOR) {
-        return Ok(Parsed::Instance { name: name.to_owned(), task: None, word: word(record)? });
+        return Ok(Parsed::Instance { name: name.to_owned(), task: None, update: update(record)? });
     }
     if let Some(rest) = key.strip_prefix(TASK) {
         // A name may contain dashes.
         let (name, task) = rest.rsplit_once('-').ok_or("its key has no task number")?;
         let task = task.parse().map_err(|_| "its key has no task number")?;
-        return Ok(Parsed::Instance { name: name.to_owned(), task: Some(task), word: word(record)? });
+        return Ok(Parsed::Instance { name: name.to_owned(), task: Some(task), update: update(record)? });
     }
     let rest = key.strip_prefix(TOPIC).ok_or("its key has no known prefix")?;
     let (topic, name) = rest.split_once(OF_CONNECTOR).ok_or("its key has no connector")?;
@@ -100,18 +100,18 @@ pub(super) fn parse(record: &ConsumerRecord) -> Result<Parsed, &'static str> {
     Ok(Parsed::Topic { topic: topic.to_owned(), name: name.to_owned(), used })
 }
 
-fn word(record: &ConsumerRecord) -> Result<Word, &'static str> {
+fn update(record: &ConsumerRecord) -> Result<StatusUpdate, &'static str> {
     let number = |header: &str| {
         let (_, value) = record.headers.iter().find(|(name, _)| name == header)?;
         std::str::from_utf8(value).ok()?.parse().ok()
     };
-    let removed = || Word::Removed(number(GENERATION_HEADER));
+    let removed = || StatusUpdate::Removed(number(GENERATION_HEADER));
     let Some(value) = record.value.as_deref() else { return Ok(removed()) };
     let read: Option<Read> = serde_json::from_slice(value).map_err(|_| "its value is not a status")?;
     let Some(read) = read else { return Ok(removed()) };
     let state = read.state.parse().map_err(|_| "its state is unknown")?;
     let Read { trace, worker_id, generation, .. } = read;
-    Ok(Word::Is(Status { state, trace, worker_id, generation, served: number(RESTART_HEADER) }))
+    Ok(StatusUpdate::Set(Status { state, trace, worker_id, generation, served: number(RESTART_HEADER) }))
 }
 
 #[derive(Deserialize)]

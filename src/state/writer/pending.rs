@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_key_one_value_is_under_way_and_then_the_latest() {
+    fn one_value_per_key_is_in_flight_then_the_latest() {
         let mut pending = Pending::default();
         pending.put("a".into(), value("1"));
         let (key, first, _) = pending.take().unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_arrives_before_its_value_and_before_what_takes_the_place_of_that() {
+    fn removal_is_written_before_its_value_or_replacement() {
         let removal = Value { value: None, headers: Vec::new() };
         let mut pending = Pending::default();
         pending.put("a".into(), value("1"));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_arrive_is_sent_again_unless_it_was_overtaken() {
+    fn failed_value_is_resent_unless_replaced() {
         let mut pending = Pending::default();
         pending.put("a".into(), value("1"));
         pending.put("b".into(), value("1"));

@@ -24,7 +24,7 @@ use crate::state::statuses::{GENERATION_HEADER, Key, RESTART_HEADER, Status, enc
 /// Limit on the bytes queued in the client.
 const QUEUE_BYTES: usize = 4 << 20;
 /// Backoff after failures.
-const RETRY: BackoffPolicy =
+const RETRY_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(100), longest: Duration::from_secs(5), total: None };
 
 /// Writes the statuses of this worker's connectors and tasks. Cheap to clone. Its task ends with the last clone and drops what is
@@ -147,7 +147,7 @@ struct Task {
 impl Task {
     /// Writes until the task is aborted.
     async fn run(self) {
-        let mut backoff = Backoff::new(RETRY, u64::from(kafka::murmur2(self.topic.as_bytes())));
+        let mut backoff = Backoff::new(RETRY_BACKOFF, u64::from(kafka::murmur2(self.topic.as_bytes())));
         loop {
             let error = self.write(&mut backoff).await;
             if backoff.is_fresh() {
