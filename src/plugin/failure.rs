@@ -78,7 +78,7 @@ const KAFKA_REMEDY: &str = "correct what Kafka refuses: permissions, topics or s
 
 /// Why subscriptions cannot be managed.
 pub(crate) fn no_access(error: &auth::Error) -> Failure {
-    unable("subscriptions cannot be kept", "deliveries are received all the same", error)
+    unable("subscriptions cannot be kept", "deliveries are still received", error)
 }
 
 /// Failed for lack of access: what cannot be done, what happens meanwhile, and why. The remedy names who has to act: the owner

@@ -79,7 +79,8 @@ impl Herder {
         let budget = Budget::start();
         let (connector, plugin) = self.editable(name, budget).await?;
         let mut writers = self.fence_writers(name, &connector, plugin, budget).await?;
-        // The last offsets of a task on any worker have to be reset too; the fence keeps it from writing more. They may be in any partition.
+        // The last offsets of a task on any worker have to be reset too, in whichever partition they are; the fence keeps the
+        // task from writing more.
         let partitions: Vec<i32> = (0..self.parts.state.offsets.partitions()).collect();
         let turn = self.limits.clients.turn(budget, "waiting to read the offset topic").await?;
         self.read_offsets(&partitions, &mut writers, budget).await?;

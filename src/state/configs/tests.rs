@@ -276,7 +276,7 @@ fn invalid_records_change_nothing() {
     let c = &configs.connectors()["c"];
     assert_eq!((c.config["k"].as_str(), c.target, c.revision), ("v", TargetState::Paused, 0));
     assert!(configs.loggers().is_empty() && !configs.is_half_written("c"));
-    assert_eq!(configs.known.len(), 1, "names of nothing are not kept");
+    assert_eq!(configs.known.len(), 1, "unknown names are not kept");
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn declaration_outlives_its_connector() {
     let kept = configs.declared().clone();
     apply(&mut configs, 10, [declared("a", None)]);
 
-    assert!(configs.connectors().is_empty(), "a declaration is no connector");
+    assert!(configs.connectors().is_empty(), "a declaration is not a connector");
     assert_eq!(kept, [("a".to_owned(), stored.clone()), ("b-0".to_owned(), stored.clone())].into());
     assert_eq!(*configs.declared(), [("b-0".to_owned(), stored)].into());
 }
@@ -359,7 +359,7 @@ fn last_cluster_record_counts_and_connect_keys_are_noticed() {
     assert_eq!(
         (ours.cluster(), ours.connect_key()),
         (Some(&cluster), None),
-        "one that says nothing is left out"
+        "an incomplete record is skipped"
     );
     assert_eq!(removed.cluster(), None);
     assert_eq!(connect.connect_key(), Some("session-key"));

@@ -112,7 +112,7 @@ async fn latest_of_each_key_is_written_after_an_outage() {
         }
     });
     let records = log(&cluster).await.len();
-    assert!(records <= 6, "{records} records: each key has one under way and one that waits, at most");
+    assert!(records <= 6, "{records} records: each key has at most one in flight and one waiting");
 }
 
 #[tokio::test]

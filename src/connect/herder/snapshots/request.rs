@@ -70,7 +70,8 @@ impl RunRequest {
             None => {
                 let (waiting, readable): (BTreeSet<List>, BTreeSet<List>) =
                     configured.lists.iter().partition(|list| waits(list).is_some());
-                // Skips waiting lists, unless no list is left or the request is incremental, which needs them: those are refused below.
+                // Skip waiting lists, unless no list is left or the request is incremental and may need them: then they are
+                // refused below.
                 match readable.is_empty() || self.incremental {
                     true => readable.union(&waiting).copied().collect(),
                     false => readable,
@@ -100,7 +101,7 @@ impl RunRequest {
         };
         if self.incremental && !lists.contains(&List::Payroll) {
             return bad(format!(
-                "incremental is for the list payroll, and {} are asked for; add payroll, or leave incremental out",
+                "incremental is for the list payroll, and the request names {}; add payroll, or leave incremental out",
                 names(&lists)
             ));
         }

@@ -275,7 +275,7 @@ fn plan_json_has_the_documented_members() {
     assert_eq!(actual, json!({ "steps": [expected], "converged": false, "problems": [] }));
 }
 
-/// A ledger in memory.
+/// Subscriptions in memory.
 #[derive(Debug, Default)]
 struct Kept(Mutex<SubscriptionState>);
 

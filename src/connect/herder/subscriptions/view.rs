@@ -171,7 +171,7 @@ pub struct GapInfo {
 pub struct RepairInfo {
     /// Its progress.
     pub state: RepairState,
-    /// When it was asked for.
+    /// When it was requested.
     pub requested_at: String,
 }
 

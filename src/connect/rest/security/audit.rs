@@ -1,7 +1,7 @@
 //! The audit log of the REST API: one line for every change, and one for every refused request.
 //!
-//! - Anyone can cause refusals, so their lines are bounded: [`LINES_PER_ADDRESS`] per client address and [`LINES_PER_WINDOW`] in total per
-//!   [`WINDOW`]. The rest is counted, and one line at the end of the window has the count.
+//! - Anyone can cause refusals, so their lines are bounded: [`LINES_PER_ADDRESS`] per client address and [`LINES_PER_WINDOW`] in
+//!   total per [`WINDOW`]. The rest is counted, and one line at the end of the window has the count.
 //! - Only users of the configuration are written by name: a password sent in place of a name must not get into the log.
 //! - Text from a client is percent-encoded unless it is printable ASCII, and truncated: no line can be forged or grow.
 

@@ -1,4 +1,4 @@
-//! The keys of a `TestSource`: its own, and of those every connector has the ones that mean something to it.
+//! The keys of a `TestSource`: its own, and the shared keys that apply to it.
 
 use base::retry::Retry;
 
