@@ -11,7 +11,7 @@ use super::GrantContext;
 const STOP_COPY_LIMIT: Duration = Duration::from_secs(2);
 
 /// Keeps the copy up to date until cancelled.
-pub(super) async fn keep(shared: Arc<GrantContext>, name: String, cancel: CancellationToken) {
+pub(super) async fn run(shared: Arc<GrantContext>, name: String, cancel: CancellationToken) {
     let mut copied = None;
     let following = async {
         let table = shared.store.table();
@@ -38,7 +38,7 @@ async fn copy(shared: &GrantContext, name: &str, copied: &mut Option<(i32, i64)>
     let Some(envelope) = found.envelope.filter(|_| *copied != Some(place)) else { return };
     // A failed copy is logged once and not retried: the next change is copied anyway.
     *copied = Some(place);
-    if let Err(error) = shared.files.keep(name, envelope).await {
+    if let Err(error) = shared.files.write_copy(name, envelope).await {
         tracing::warn!(grant = name, %error, "could not write the copy of a grant on this disk; the topic has it");
     }
 }

@@ -90,7 +90,7 @@ impl GrantFiles {
     }
 
     /// Stores a copy of the grant's record.
-    pub(super) async fn keep(&self, name: &str, envelope: Arc<Envelope>) -> io::Result<()> {
+    pub(super) async fn write_copy(&self, name: &str, envelope: Arc<Envelope>) -> io::Result<()> {
         self.write(self.path(name, COPY), move || Ok(serde_json::to_vec(&*envelope)?)).await
     }
 
@@ -332,7 +332,7 @@ mod tests {
         let files = GrantFiles::new(directory.path(), keys("a"));
         let envelope = files.keys.seal("grant/acc", &ready("acc"), 1).unwrap();
 
-        files.keep("acc", Arc::new(envelope)).await.unwrap();
+        files.write_copy("acc", Arc::new(envelope)).await.unwrap();
         assert_eq!(files.copy("acc").unwrap().serial, 1);
         std::fs::copy(files.path("acc", COPY), files.path("pay", COPY)).unwrap();
         std::fs::write(files.path("odd.i", PENDING), b"{\"v\":").unwrap();

@@ -171,13 +171,13 @@ impl Grants {
             work_partitions: i32::try_from(parts.work_partitions).unwrap_or(i32::MAX),
             session: worker.group.session_timeout,
             worker_id: Arc::clone(&parts.worker_id),
-            issuers: Arc::clone(&parts.issuers),
+            issuer_factory: Arc::clone(&parts.issuers),
             clients: watch::Sender::default(),
             ours: TopicOwners { group: worker.group.id.clone(), work_topic: worker.topics.work.name.clone() },
             adopting: AtomicBool::new(parts.adopt),
             grants: Mutex::default(),
-            made: Mutex::default(),
-            making: Mutex::default(),
+            issuers: Mutex::default(),
+            making_issuer: Mutex::default(),
             refusals: RefusalReporter::new(&worker.kafka)?,
             under_way: TaskTracker::new(),
         };
@@ -199,7 +199,7 @@ impl Grants {
         });
         // Read the files of an earlier run before this one writes any.
         cancel.run_until_cancelled(timeout(PENDING_READ_LIMIT, known)).await;
-        let is_broken = shared.keep(&mut tasks, &configs, &worker.providers, &cancel).await;
+        let is_broken = shared.run_tasks(&mut tasks, &configs, &worker.providers, &cancel).await;
         // A regular stop is limited by its caller.
         tasks.end(is_broken.then_some(Self::STOP_LIMIT)).await;
     }
@@ -261,7 +261,7 @@ struct GrantContext {
     /// Time after which a silent worker counts as dead.
     session: Duration,
     worker_id: Arc<str>,
-    issuers: Arc<dyn IssuerFactory>,
+    issuer_factory: Arc<dyn IssuerFactory>,
     /// The connectors that name each grant, as last read.
     clients: watch::Sender<GrantClients>,
     /// This worker's group and work topic.
@@ -271,9 +271,9 @@ struct GrantContext {
     /// Grants that a connector names or a task uses.
     grants: Mutex<BTreeMap<String, Arc<LocalGrant>>>,
     /// Issuers by their settings. They cache the provider's keys.
-    made: Mutex<BTreeMap<IssuerKey, Arc<dyn Issuer>>>,
+    issuers: Mutex<BTreeMap<IssuerKey, Arc<dyn Issuer>>>,
     /// Held while an issuer is made.
-    making: Mutex<()>,
+    making_issuer: Mutex<()>,
     refusals: RefusalReporter,
     /// Refreshes and answers in progress, which a stop has to wait for. Closed from the start.
     under_way: TaskTracker,
@@ -301,7 +301,7 @@ impl GrantContext {
     }
 
     /// Runs the tasks of every grant that a connector names, until cancelled. Returns whether a task panicked.
-    async fn keep(
+    async fn run_tasks(
         self: &Arc<Self>,
         tasks: &mut TaskGroup,
         configs: &Table<Configs>,
@@ -336,9 +336,9 @@ impl GrantContext {
                 }
                 let (stop, local) = (tasks.stop(), self.local(name));
                 let tasks = [
-                    tasks.add(view::keep(Arc::clone(self), Arc::clone(&local), stop.clone())),
-                    tasks.add(refresher::keep(Arc::clone(self), local, stop.clone())),
-                    tasks.add(copies::keep(Arc::clone(self), name.clone(), stop.clone())),
+                    tasks.add(view::run(Arc::clone(self), Arc::clone(&local), stop.clone())),
+                    tasks.add(refresher::run(Arc::clone(self), local, stop.clone())),
+                    tasks.add(copies::run(Arc::clone(self), name.clone(), stop.clone())),
                 ];
                 running.insert(name.clone(), GrantTasks { stop, tasks });
             }
@@ -411,22 +411,22 @@ impl GrantContext {
     fn issuer(&self, client: &GrantClient) -> Result<Arc<dyn Issuer>, identity::Error> {
         let key = IssuerKey::of(&client.provider);
         // Two locks: making an issuer reads certificates, and meanwhile every request asks existing issuers for the time.
-        let _making = self.making.lock();
-        if let Some(issuer) = self.made.lock().get(&key) {
+        let _making = self.making_issuer.lock();
+        if let Some(issuer) = self.issuers.lock().get(&key) {
             return Ok(Arc::clone(issuer));
         }
-        let issuer = self.issuers.issuer(&client.provider)?;
-        let mut made = self.made.lock();
-        made.insert(key, Arc::clone(&issuer));
+        let issuer = self.issuer_factory.issuer(&client.provider)?;
+        let mut issuers = self.issuers.lock();
+        issuers.insert(key, Arc::clone(&issuer));
         // After the insert, so that shared host state survives.
         let clients = self.clients.borrow();
-        made.retain(|known, _| clients.issuer_keys().any(|key| key == *known));
+        issuers.retain(|known, _| clients.issuer_keys().any(|key| key == *known));
         Ok(issuer)
     }
 
     /// The provider's time if an issuer knows it, else this machine's.
     fn now_ms(&self, key: &IssuerKey) -> i64 {
-        let issuer = self.made.lock().get(key).cloned();
+        let issuer = self.issuers.lock().get(key).cloned();
         issuer.map_or_else(wall_ms, |issuer| issuer.now_ms())
     }
 

@@ -40,7 +40,7 @@ const EXPIRY_WARNING_INTERVAL: Duration = Duration::from_secs(86_400);
 const RESEAL_LIMIT: Duration = Duration::from_secs(30);
 
 /// Refreshes one grant until canceled. A refresh in progress is finished first, because this process may hold the only answer.
-pub(super) async fn keep(shared: Arc<GrantContext>, local: Arc<LocalGrant>, cancel: CancellationToken) {
+pub(super) async fn run(shared: Arc<GrantContext>, local: Arc<LocalGrant>, cancel: CancellationToken) {
     let seed = u64::from(murmur2(local.name.as_bytes()));
     let mut refresher = Refresher {
         shared,

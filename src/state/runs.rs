@@ -338,10 +338,10 @@ mod tests {
         ];
 
         for (wanted, shards, expected) in table {
-            let standing = runs(*wanted, shards).status(&id("r"), 2);
-            assert_eq!(standing.state, *expected, "{wanted:?} {shards:?}");
-            assert_eq!(standing.certified.is_some(), expected.is_over());
-            assert_eq!(standing.ended_at.is_some(), expected.is_over());
+            let status = runs(*wanted, shards).status(&id("r"), 2);
+            assert_eq!(status.state, *expected, "{wanted:?} {shards:?}");
+            assert_eq!(status.certified.is_some(), expected.is_over());
+            assert_eq!(status.ended_at.is_some(), expected.is_over());
         }
     }
 
@@ -362,10 +362,10 @@ mod tests {
             (shard.certified, shard.unoffered, shard.accounts_proved) =
                 (certified, unoffered, accounts_proved);
 
-            let standing = runs.status(&id("r"), 1);
+            let status = runs.status(&id("r"), 1);
 
             let case = (certified, unoffered, accounts_proved);
-            assert_eq!(standing.certified, Some(expected), "{case:?}");
+            assert_eq!(status.certified, Some(expected), "{case:?}");
         }
     }
 
@@ -383,10 +383,10 @@ mod tests {
             let shard = runs.progress.get_mut(&(id("r"), 0)).unwrap();
             (shard.braked_at, shard.reason) = (braked_at, Some("why".to_owned()));
 
-            let standing = runs.status(&id("r"), 1);
+            let status = runs.status(&id("r"), 1);
 
             let reason = (expected == RunPhase::Paused).then(|| "why".to_owned());
-            assert_eq!((standing.state, standing.reason), (expected, reason), "{wanted:?} {braked_at:?}");
+            assert_eq!((status.state, status.reason), (expected, reason), "{wanted:?} {braked_at:?}");
         }
     }
 
@@ -394,17 +394,14 @@ mod tests {
     fn numbers_are_sums_and_times_first_and_last() {
         let runs = runs(None, &[(0, ShardState::Ended), (1, ShardState::Ended)]);
 
-        let standing = runs.status(&id("r"), 2);
+        let status = runs.status(&id("r"), 2);
 
-        assert_eq!((standing.lists, standing.lists_ended, standing.lists_certified), (6, 6, 6));
-        assert_eq!((standing.pages, standing.rows, standing.published, standing.vanished), (20, 200, 100, 2));
-        assert_eq!(standing.differences, BTreeMap::from([("missing".to_owned(), 4)]));
-        assert_eq!(
-            (standing.started_at, standing.updated_at, standing.ended_at),
-            (Some(99), Some(201), Some(301))
-        );
-        assert_eq!((standing.shards, standing.shards_ended, standing.certified), (2, 2, Some(true)));
-        assert!(standing.current.is_empty(), "nothing is read any more");
+        assert_eq!((status.lists, status.lists_ended, status.lists_certified), (6, 6, 6));
+        assert_eq!((status.pages, status.rows, status.published, status.vanished), (20, 200, 100, 2));
+        assert_eq!(status.differences, BTreeMap::from([("missing".to_owned(), 4)]));
+        assert_eq!((status.started_at, status.updated_at, status.ended_at), (Some(99), Some(201), Some(301)));
+        assert_eq!((status.shards, status.shards_ended, status.certified), (2, 2, Some(true)));
+        assert!(status.current.is_empty(), "nothing is read any more");
     }
 
     #[test]

@@ -130,44 +130,51 @@ impl Health {
             Phase::Starting(what) => ("starting", format!("Worker is still starting up: {what}")),
             Phase::Failed(why) => ("unhealthy", format!("Worker is about to end: {why}")),
             Phase::Stopping => ("unhealthy", "Worker is shutting down".to_owned()),
-            Phase::Running => match inner.parts.as_ref().map_or(Standing::Well, |parts| self.standing(parts))
-            {
-                Standing::Joining(what) => ("starting", format!("Worker is still starting up: {what}")),
-                Standing::Troubled(trouble) => ("unhealthy", trouble),
-                Standing::Well => match self.ingest.get().and_then(ingest::Watch::refuses) {
-                    Some(refusal) => ("unhealthy", refusal),
-                    None => ("healthy", READY.to_owned()),
-                },
-            },
+            Phase::Running => {
+                match inner.parts.as_ref().map_or(WorkerState::Working, |parts| self.worker_state(parts)) {
+                    WorkerState::Joining(what) => {
+                        ("starting", format!("Worker is still starting up: {what}"))
+                    }
+                    WorkerState::Impaired(problem) => ("unhealthy", problem),
+                    WorkerState::Working => match self.ingest.get().and_then(ingest::Watch::refuses) {
+                        Some(refusal) => ("unhealthy", refusal),
+                        None => ("healthy", READY.to_owned()),
+                    },
+                }
+            }
         }
     }
 
     /// What keeps a started worker from its work.
-    fn standing(&self, parts: &Parts) -> Standing {
+    fn worker_state(&self, parts: &Parts) -> WorkerState {
         // After a session timeout without a sign of life the group expels a worker as well.
         let longest = self.worker.group.session_timeout;
         let State { configs, offsets, statuses } = &parts.scrape.state;
         let silences = [configs.silent_for(), offsets.silent_for(), statuses.silent_for()];
         if let Some(silence) = silences.into_iter().flatten().max().filter(|silence| *silence > longest) {
             let seconds = silence.as_secs();
-            return Standing::Troubled(format!("Kafka has not answered this worker for {seconds} s"));
+            return WorkerState::Impaired(format!("Kafka has not answered this worker for {seconds} s"));
         }
-        parts.scrape.membership.outage().map_or(Standing::Well, |outage| Standing::of(outage, 2 * longest))
+        parts
+            .scrape
+            .membership
+            .outage()
+            .map_or(WorkerState::Working, |outage| WorkerState::of(outage, 2 * longest))
     }
 }
 
 /// How a started worker is doing.
 #[derive(Debug, PartialEq, Eq)]
-enum Standing {
+enum WorkerState {
     /// It does its work.
-    Well,
+    Working,
     /// It has never been a working member of its group.
     Joining(String),
     /// It was, and is not any more.
-    Troubled(String),
+    Impaired(String),
 }
 
-impl Standing {
+impl WorkerState {
     /// `patience` applies after the first membership: every rebalance has a moment without a lease, and the group takes a
     /// session timeout to notice a missing member.
     fn of(outage: MembershipOutage, patience: Duration) -> Self {
@@ -181,9 +188,9 @@ impl Standing {
         if outage.is_first {
             Self::Joining(format!("for {seconds} s it {what}{reason}"))
         } else if outage.lasted > patience {
-            Self::Troubled(format!("Nothing new can run here: for {seconds} s this worker {what}{reason}"))
+            Self::Impaired(format!("Nothing new can run here: for {seconds} s this worker {what}{reason}"))
         } else {
-            Self::Well
+            Self::Working
         }
     }
 }
@@ -236,19 +243,19 @@ mod tests {
             joined: false,
             is_first,
         };
-        let standing = |outage| Standing::of(outage, Duration::from_secs(12));
+        let worker_state = |outage| WorkerState::of(outage, Duration::from_secs(12));
 
-        let joining = standing(outage(0, true, None));
-        let refused = standing(outage(60, true, Some("not authorized")));
-        let moment = standing(outage(12, false, None));
-        let long = standing(outage(13, false, None));
+        let joining = worker_state(outage(0, true, None));
+        let refused = worker_state(outage(60, true, Some("not authorized")));
+        let moment = worker_state(outage(12, false, None));
+        let long = worker_state(outage(13, false, None));
 
-        assert_eq!(joining, Standing::Joining("for 0 s it is not a member of its group".to_owned()));
+        assert_eq!(joining, WorkerState::Joining("for 0 s it is not a member of its group".to_owned()));
         assert!(
-            matches!(&refused, Standing::Joining(reason) if reason.contains("not authorized")),
+            matches!(&refused, WorkerState::Joining(reason) if reason.contains("not authorized")),
             "{refused:?}"
         );
-        assert_eq!(moment, Standing::Well);
-        assert!(matches!(&long, Standing::Troubled(reason) if reason.contains("13 s")), "{long:?}");
+        assert_eq!(moment, WorkerState::Working);
+        assert!(matches!(&long, WorkerState::Impaired(reason) if reason.contains("13 s")), "{long:?}");
     }
 }

@@ -70,7 +70,7 @@ pub struct Watch {
     /// Hashes that need no more work, by connector: the topic had them at some time since this worker saw them.
     settled: BTreeMap<String, String>,
     /// Refused files, by name.
-    troubles: BTreeMap<String, Trouble>,
+    refused_files: BTreeMap<String, RefusedFile>,
     /// Why the directory could not be read at the last scan.
     directory_error: Option<String>,
     /// Kafka did not take the last file.
@@ -79,7 +79,7 @@ pub struct Watch {
 
 /// Why a file is not applied.
 #[derive(Debug, Clone)]
-struct Trouble {
+struct RefusedFile {
     /// Hash of the refused content; `None` if the file could not be read.
     hash: Option<String>,
     reason: String,
@@ -98,7 +98,7 @@ impl Watch {
             options,
             folder,
             settled: BTreeMap::new(),
-            troubles: BTreeMap::new(),
+            refused_files: BTreeMap::new(),
             directory_error: None,
             is_waiting: false,
         }
@@ -118,7 +118,7 @@ impl Watch {
     async fn turn(&mut self) {
         let Some(found) = self.scan().await else { return };
         self.settled.retain(|name, _| found.iter().any(|found| found.name.as_ref() == Some(name)));
-        self.troubles.retain(|file, _| found.iter().any(|found| found.file == *file));
+        self.refused_files.retain(|file, _| found.iter().any(|found| found.file == *file));
         let (mut sightings, tasks) = self.plan(found);
         self.herder.set_sightings(sightings.clone());
         self.apply(&mut sightings, tasks).await;
@@ -166,15 +166,15 @@ impl Watch {
                 Content::Unsettled => Finding::Pending("the file is not complete yet".to_owned()),
                 Content::Unusable(reason) => self.refuse(&file, None, reason),
                 Content::Declares(declaration) if self.is_settled(&declaration) => {
-                    self.troubles.remove(&file);
+                    self.refused_files.remove(&file);
                     Finding::Applied(declaration)
                 }
-                Content::Declares(declaration) => match self.troubles.get(&file) {
-                    Some(trouble)
-                        if trouble.hash.as_ref() == Some(&declaration.hash)
-                            && trouble.again > Instant::now() =>
+                Content::Declares(declaration) => match self.refused_files.get(&file) {
+                    Some(refused_file)
+                        if refused_file.hash.as_ref() == Some(&declaration.hash)
+                            && refused_file.again > Instant::now() =>
                     {
-                        Finding::Refused(trouble.reason.clone())
+                        Finding::Refused(refused_file.reason.clone())
                     }
                     _ => {
                         tasks.push((sightings.len(), declaration));
@@ -214,7 +214,7 @@ impl Watch {
                         tracing::info!(target: "audit", who = "connectors.dir", connector = document.name, file, "change");
                     }
                     self.is_waiting = false;
-                    self.troubles.remove(file);
+                    self.refused_files.remove(file);
                     self.settled.insert(document.name.clone(), hash.clone());
                     Finding::Applied(declaration)
                 }
@@ -239,12 +239,12 @@ impl Watch {
 
     /// Logs a refusal once.
     fn refuse(&mut self, file: &str, hash: Option<&String>, reason: String) -> Finding {
-        let trouble = Trouble {
+        let refused_file = RefusedFile {
             hash: hash.cloned(),
             reason: reason.clone(),
             again: Instant::now() + REFUSED_RETRY_INTERVAL,
         };
-        let before = self.troubles.insert(file.to_owned(), trouble);
+        let before = self.refused_files.insert(file.to_owned(), refused_file);
         if before.is_none_or(|before| before.reason != reason) {
             tracing::error!(
                 file,

@@ -129,7 +129,7 @@ impl Herder {
     }
 
     /// Refuses a configuration that shares an exclusive setting with another connector. Runs under the config table's lock.
-    pub(super) fn check_rivals(
+    pub(super) fn check_exclusive_settings(
         &self,
         name: &str,
         config: &Properties,

@@ -146,7 +146,7 @@ impl Herder {
             let now = configs.connectors().get(name);
             // A connector that is as declared stays untouched: a new record would restart its tasks.
             if now.is_none_or(|now| now.config != config) {
-                self.check_rivals(name, &config, configs)?;
+                self.check_exclusive_settings(name, &config, configs)?;
                 writes.push(configs::connector(name, Some(&config)));
             }
             if now.is_none() {

@@ -34,7 +34,7 @@ impl Herder {
             if configs.connectors().contains_key(name) {
                 return Err(Error::AlreadyExists(name.to_owned()));
             }
-            self.check_rivals(name, &config, configs)?;
+            self.check_exclusive_settings(name, &config, configs)?;
             let target = initial.map(|state| configs::target_state(name, Some(state)));
             let writes = [configs::connector(name, Some(&config))].into_iter().chain(target);
             Ok(((), writes.collect()))
@@ -156,7 +156,7 @@ impl Herder {
             if now.map(|connector| connector.revision) != seen {
                 return Err(Error::Stale);
             }
-            self.check_rivals(name, &config, configs)?;
+            self.check_exclusive_settings(name, &config, configs)?;
             let mut after = now.cloned().unwrap_or_else(|| fresh(Arc::clone(&config)));
             after.config = Arc::clone(&config);
             Ok((after, vec![configs::connector(name, Some(&config))]))

@@ -174,8 +174,8 @@ mod tests {
             ),
         ];
 
-        for (standing, reason) in table {
-            assert_eq!(standing.stop_reason(), reason, "{standing:?}");
+        for (ownership, reason) in table {
+            assert_eq!(ownership.stop_reason(), reason, "{ownership:?}");
         }
     }
 

@@ -176,7 +176,7 @@ impl LocalGrant {
 }
 
 /// Keeps the view of one grant up to date, until cancelled.
-pub(super) async fn keep(shared: Arc<GrantContext>, local: Arc<LocalGrant>, cancel: CancellationToken) {
+pub(super) async fn run(shared: Arc<GrantContext>, local: Arc<LocalGrant>, cancel: CancellationToken) {
     let mut viewer = ViewTask { shared, local, checked: None, stale: None };
     cancel.run_until_cancelled(viewer.run()).await;
 }

@@ -38,18 +38,18 @@ pub(super) fn runs(page: &mut ScrapePage, connector: &str, runs: &Runs, shards: 
         return;
     }
     for state in RunPhase::ALL {
-        let count = all.iter().filter(|(_, standing)| standing.state == state).count();
+        let count = all.iter().filter(|(_, status)| status.state == state).count();
         page.put(&live::SNAPSHOT_STATE, &[connector, state.name()], count as f64);
     }
-    let open = || all.iter().map(|(_, standing)| standing).filter(|standing| !standing.state.is_over());
-    let lists: u64 = open().map(|standing| standing.lists).sum();
-    let ended: u64 = open().map(|standing| standing.lists_ended).sum();
+    let open = || all.iter().map(|(_, status)| status).filter(|status| !status.state.is_over());
+    let lists: u64 = open().map(|status| status.lists).sum();
+    let ended: u64 = open().map(|status| status.lists_ended).sum();
     page.put(&live::SNAPSHOT_COLLECTIONS, &[connector], lists as f64);
     page.put(&live::SNAPSHOT_COLLECTIONS_REMAINING, &[connector], lists.saturating_sub(ended) as f64);
-    let verified = |((kind, _), standing): &&((RunKind, bool), RunStatus)| {
-        *kind == RunKind::Verify && standing.state == RunPhase::Ended
+    let verified = |((kind, _), status): &&((RunKind, bool), RunStatus)| {
+        *kind == RunKind::Verify && status.state == RunPhase::Ended
     };
-    let last = all.iter().filter(verified).max_by_key(|(_, standing)| standing.ended_at);
+    let last = all.iter().filter(verified).max_by_key(|(_, status)| status.ended_at);
     let Some(((_, is_sample), last)) = last else { return };
     for kind in Difference::ALL {
         let count = last.differences.get(kind.name()).copied().unwrap_or_default();

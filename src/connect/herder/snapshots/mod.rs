@@ -293,13 +293,13 @@ impl Subject<'_> {
     async fn order(&self, id: &str, wanted: DesiredRunState, now: i64) -> Result<RunInfo, Error> {
         let stored = self.newest().await?;
         let id = self.known(&stored, id)?;
-        let standing = stored.runs.status(&id, stored.shards);
-        if standing.state.is_over() {
+        let status = stored.runs.status(&id, stored.shards);
+        if status.state.is_over() {
             return Err(Error::Conflict(format!(
                 "run {id} of connector {} is over ({}) and cannot be changed; request another one with POST \
                  /connectors/{}/snapshots",
                 self.name,
-                standing.state.name(),
+                status.state.name(),
                 self.name
             )));
         }

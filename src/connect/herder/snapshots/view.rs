@@ -163,7 +163,7 @@ pub(super) fn detailed(
 }
 
 /// With `budget`: in detail.
-fn info(run: &Run, standing: RunStatus, budget: Option<f64>) -> RunInfo {
+fn info(run: &Run, status: RunStatus, budget: Option<f64>) -> RunInfo {
     let Run { id, kind, lists, companies, incremental, sample, repair, requested_by, requested_at, .. } =
         run.clone();
     RunInfo {
@@ -176,31 +176,31 @@ fn info(run: &Run, standing: RunStatus, budget: Option<f64>) -> RunInfo {
         repair,
         requested_by,
         requested_at: time(requested_at),
-        state: standing.state.name(),
-        reason: standing.reason,
-        started_at: standing.started_at.map(time),
-        updated_at: standing.updated_at.map(time),
-        ended_at: standing.ended_at.map(time),
-        shards: Shards { total: standing.shards, ended: standing.shards_ended },
+        state: status.state.name(),
+        reason: status.reason,
+        started_at: status.started_at.map(time),
+        updated_at: status.updated_at.map(time),
+        ended_at: status.ended_at.map(time),
+        shards: Shards { total: status.shards, ended: status.shards_ended },
         collections: Collections {
-            total: standing.lists,
-            ended: standing.lists_ended,
-            certified: standing.lists_certified,
-            unoffered: standing.unoffered,
+            total: status.lists,
+            ended: status.lists_ended,
+            certified: status.lists_certified,
+            unoffered: status.unoffered,
         },
-        requests: standing.requests,
+        requests: status.requests,
         budget,
-        pages: standing.pages,
-        rows: standing.rows,
-        published: standing.published,
-        vanished: standing.vanished,
-        differences: standing.differences,
-        repaired: standing.repaired,
-        contents: standing.contents,
-        disabled: standing.disabled,
-        unread: standing.unread,
-        certified: standing.certified,
-        current: budget.map(|_| standing.current),
+        pages: status.pages,
+        rows: status.rows,
+        published: status.published,
+        vanished: status.vanished,
+        differences: status.differences,
+        repaired: status.repaired,
+        contents: status.contents,
+        disabled: status.disabled,
+        unread: status.unread,
+        certified: status.certified,
+        current: budget.map(|_| status.current),
         waiting: Vec::new(),
     }
 }

@@ -241,7 +241,7 @@ impl ReconcileLoop {
         wanted: Option<&PlannedInstance>,
     ) -> Option<StopRequest> {
         let (settings, membership) = (&self.parts.settings, &self.parts.membership);
-        let standing = InstanceOwnership {
+        let ownership = InstanceOwnership {
             claim: instance.claim,
             owned: owned.get(&instance.partition).copied(),
             holds: membership.holds(instance.partition),
@@ -249,7 +249,7 @@ impl ReconcileLoop {
             wanted: wanted.is_some(),
         };
         let now = Instant::now();
-        standing.stop_reason().map(|reason| match reason {
+        ownership.stop_reason().map(|reason| match reason {
             StopReason::Lost => StopRequest { deadline: now + settings.lost_grace, report: false },
             // The connector's owner removes its status.
             StopReason::NotWanted => StopRequest { deadline: now + settings.task_grace, report: false },

@@ -23,7 +23,7 @@ keys! {
         MESSAGES = Int("messages").or("10").rule(Rule::Range(1, 10_000));
         /// Records after which a task fails, counted from each of its starts. Unset: never.
         FAIL_AFTER = Int("fail.after").rule(Rule::Range(0, i32::MAX as i64)).dependents(&["fail.kind"]);
-        /// Whether that failure passes by itself or needs a person.
+        /// Whether that failure is retryable or permanent.
         FAIL_KIND = String("fail.kind").or("permanent").rule(Rule::OneOf(&["passing", "permanent"]));
         /// Records after which a task panics, counted from each of its starts. Unset: never.
         PANIC_AFTER = Int("panic.after").rule(Rule::Range(0, i32::MAX as i64));
