@@ -213,6 +213,7 @@ pub struct Plugins {
 }
 
 impl Plugins {
+    /// A set of these classes, by [`Plugin::class`].
     pub fn new(classes: impl IntoIterator<Item = Arc<dyn Plugin>>) -> Self {
         Self { classes: classes.into_iter().map(|plugin| (plugin.class(), plugin)).collect() }
     }

@@ -32,6 +32,7 @@ pub struct WorkerSnapshots {
 }
 
 impl WorkerSnapshots {
+    /// Reads runs through `ledgers`, and certificates from Kafka.
     pub fn new(
         ledgers: StateTopics,
         grants: Grants,

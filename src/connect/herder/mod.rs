@@ -132,6 +132,7 @@ const REVISION: &str = {
 };
 
 impl Herder {
+    /// Nothing happens before an operation is called.
     pub fn new(parts: HerderParts) -> Self {
         Self {
             parts: Arc::new(parts),
