@@ -90,7 +90,7 @@ pub enum Foreign {
     /// The topics were adopted while this worker was running.
     #[error(
         "connectors and tasks are placed on {recorded} partitions of {topic} from now on, and this worker places them on \
-         {ours}: the topics were adopted while it was running; start it again"
+         {ours}: the topics were adopted while it was running; restart it"
     )]
     Replaced {
         /// The work topic.

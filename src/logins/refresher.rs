@@ -175,7 +175,7 @@ impl Refresher {
         match writer.write(Instant::now() + RESEAL_LIMIT, |grant| grant.cloned()).await {
             Ok(_) => tracing::info!(grant = name, "resealed the grant with the new key"),
             Err(error) => {
-                tracing::warn!(grant = name, error = %ErrorChain(&error), "the grant keeps its old key for now");
+                tracing::warn!(grant = name, error = %ErrorChain(&error), "could not reseal the grant with the new key yet; retrying");
                 self.pause(Retry::Later);
             }
         }

@@ -96,7 +96,7 @@ pub enum Error {
         source: io::Error,
     },
     /// No key can be derived from `grant.encryption.key`.
-    #[error("make use of grant.encryption.key")]
+    #[error("use grant.encryption.key")]
     Key(#[source] seal::Error),
     /// Deliveries cannot be received.
     #[error("receive deliveries")]

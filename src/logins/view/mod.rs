@@ -305,7 +305,7 @@ impl ViewTask {
                 }
                 if in_a_row >= STALE_LIMIT {
                     self.show(GrantView::Unusable {
-                        what: format!("each of the last {STALE_LIMIT} tokens: {rule}"),
+                        what: format!("each of the last {STALE_LIMIT} tokens failed the check: {rule}"),
                     });
                 } else {
                     self.show_unless_good(login, GrantView::Unchecked);

@@ -55,7 +55,7 @@ const HEAD_LIMIT: usize = 32 * 1024;
 /// The user in the audit log for a request without a configured user.
 const UNKNOWN: &str = "unknown";
 /// The answer to a caller without a valid name and password.
-const LOGIN: &str = "a name and password are needed, or these are wrong";
+const LOGIN: &str = "the user name or password is missing or wrong; log in with HTTP basic authentication";
 /// A reader may PUT to paths that end so.
 const VALIDATE: &str = "/config/validate";
 
@@ -162,7 +162,7 @@ impl Security {
         let denied = |status, message, who| Err(Denied::new(status, message, who));
         // A password proves that the caller means this worker; without logins the addressed name has to.
         if self.accounts.is_empty() && !facts.names_worker {
-            let message = "this worker does not go by the name in the Host header; call it by address or by a name in \
+            let message = "the Host header does not name this worker; call it by IP address or by a name in \
                         listeners, rest.advertised.host.name or admin.auth.anonymous.hosts";
             return denied(421, message, UNKNOWN);
         }
@@ -173,7 +173,9 @@ impl Security {
         }
         let (changes, may_change) = (facts.changes, facts.may_change);
         match self.identify(facts).await? {
-            (who, Role::Reader) if changes => denied(403, "this name may read and validate, not change", who),
+            (who, Role::Reader) if changes => {
+                denied(403, "this user may read and validate, but not change anything", who)
+            }
             (who, _) if changes && !may_change => {
                 let message =
                     "a page of another origin may not change anything here; see access.control.allow.origin";

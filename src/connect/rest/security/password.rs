@@ -34,7 +34,7 @@ const TURN_LIMIT: Duration = Duration::from_secs(3);
 /// A password that looks like a hash and cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the password of {user} looks like a hash and is none: {reason}; write it as $pbkdf2-sha256$i=600000$salt$hash, \
+    "the password of {user} looks like a hash but is not a valid one: {reason}; write it as $pbkdf2-sha256$i=600000$salt$hash, \
      salt and hash in base64"
 )]
 pub struct Error {
