@@ -1,13 +1,14 @@
-//! Which workers a set of topics belongs to: those of one group on one work topic, and no others.
+//! Which workers a set of topics belongs to: the workers of one group on one work topic, and no others.
 //!
-//! The first worker that starts writes a record of it into the config topic, through the config writer; every later one has to
-//! agree with that record. Two groups on the same topics would run everything twice, and neither would know.
+//! The first worker that starts writes the group and the work topic into the config topic as the cluster's record, through the
+//! config writer. Every later worker has to agree with that record: two groups on the same topics would run everything twice, and
+//! neither would notice.
 //!
-//! - A config topic that another cluster uses is refused before anything is created or written: one of another group, and one
-//!   without a record that has classes this worker does not have or that Kafka Connect itself has written to. With our own
-//!   record in it, an unknown class is a connector of a newer version, which fails by itself and keeps no worker from starting.
-//! - Things are placed by the count of partitions in the record, whatever the work topic has grown to. With fewer than that
-//!   some would have no owner, so that is refused.
+//! - A config topic of another cluster is refused before anything is created or written. It is one of another group, or one
+//!   without a record that has classes this worker does not have or that Kafka Connect itself has written to. If our record is
+//!   in it, an unknown class is a connector of a newer version: that connector fails, and every worker still starts.
+//! - Connectors and tasks are placed by the partition count in the record, even if the work topic has grown. A work topic with
+//!   fewer partitions is refused, since some of them would have no owner.
 //! - `--adopt` rewrites the record instead: for a group or work topic that is renamed while every worker is stopped.
 
 use std::time::Duration;
@@ -22,16 +23,16 @@ use crate::{
     },
 };
 
-/// The longest the record may take to be written; then the start is tried again.
+/// How long writing the record may take; after that the start is retried.
 const WRITE_LIMIT: Duration = Duration::from_secs(20);
-/// Foreign connectors that are named.
-const NAMED: usize = 5;
+/// Foreign connectors named in an error.
+const MAX_NAMED: usize = 5;
 
 /// Why topics cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Foreign {
-    /// They are of other workers.
+    /// They belong to other workers.
     #[error(
         "{topic} belongs to the workers of group.id={theirs} on work.storage.topic={their_work}, and this one has \
          group.id={ours} on work.storage.topic={our_work}; a set of topics has one group: correct these two, or set \
@@ -50,7 +51,7 @@ pub enum Foreign {
         /// This worker's work topic.
         our_work: String,
     },
-    /// They hold connectors this worker could not run.
+    /// They hold connectors that this worker cannot run.
     #[error(
         "{topic} holds connectors of classes this worker does not have ({classes}); it belongs to another Connect cluster: \
          set config.storage.topic, offset.storage.topic and status.storage.topic to topics of its own"
@@ -61,7 +62,7 @@ pub enum Foreign {
         /// Connectors and their classes.
         classes: String,
     },
-    /// Kafka Connect works on them.
+    /// Kafka Connect uses them.
     #[error(
         "{topic} holds the record {key}, which only Kafka Connect writes; it belongs to a Connect cluster: set \
          config.storage.topic, offset.storage.topic and status.storage.topic to topics of its own"
@@ -81,54 +82,54 @@ pub enum Foreign {
     Shrunk {
         /// The work topic.
         topic: String,
-        /// What it has.
+        /// Partitions it has.
         found: u32,
-        /// What it had.
+        /// Partitions in the cluster's record.
         recorded: u32,
     },
     /// The topics were adopted while this worker was running.
     #[error(
         "connectors and tasks are placed on {recorded} partitions of {topic} from now on, and this worker places them on \
-         {ours}: the topics were adopted while it was running; start it again"
+         {ours}: the topics were adopted while it was running; restart it"
     )]
     Replaced {
         /// The work topic.
         topic: String,
-        /// What the record says now.
+        /// Partitions in the record now.
         recorded: u32,
-        /// What it said when this worker started.
+        /// Partitions in the record when this worker started.
         ours: u32,
     },
 }
 
-/// Why a worker does not know whether topics are its own.
+/// Why a worker cannot use its topics.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// They are not.
+    /// They belong to another cluster.
     #[error(transparent)]
     Foreign(#[from] Foreign),
-    /// Kafka does not say.
+    /// Kafka did not take the record.
     #[error("write the cluster's record to the config topic")]
     Kafka(#[source] kafka::Error),
 }
 
-/// What a worker says of itself.
+/// A worker's claim on its topics.
 #[derive(Debug, Clone, Copy)]
 pub struct Claim<'a> {
     /// Its configuration.
     pub worker: &'a config::Worker,
     /// Its classes.
     pub plugins: &'a Plugins,
-    /// Whether the topics change hands.
+    /// Whether to rewrite a record of another group (`--adopt`).
     pub adopt: bool,
 }
 
 impl Claim<'_> {
-    /// Refuses a config topic of another cluster. `work_partitions` is what the work topic has, if it exists.
+    /// Refuses a config topic of another cluster. `work_partitions`: the work topic's partitions, if it exists.
     ///
     /// # Errors
-    /// Whose it is.
+    /// The topic belongs to another cluster, or the work topic has too few partitions.
     pub fn verify(&self, configs: &Configs, work_partitions: Option<u32>) -> Result<(), Foreign> {
         let topic = || self.worker.topics.config.name.clone();
         let Some(recorded) = configs.cluster() else {
@@ -139,7 +140,7 @@ impl Claim<'_> {
             if foreign.is_empty() {
                 return Ok(());
             }
-            let named = foreign.iter().take(NAMED).map(|(name, class)| format!("{name}: {class}"));
+            let named = foreign.iter().take(MAX_NAMED).map(|(name, class)| format!("{name}: {class}"));
             let classes = named.collect::<Vec<_>>().join(", ");
             return Err(Foreign::Classes { topic: topic(), classes });
         };
@@ -157,7 +158,7 @@ impl Claim<'_> {
         }
     }
 
-    /// Agrees with the record, and writes it where it is missing or is to change hands.
+    /// Agrees with the record; writes it if it is missing or is to be adopted.
     ///
     /// # Errors
     /// The topics belong to another cluster, or Kafka does not take the record.
@@ -179,11 +180,16 @@ impl Claim<'_> {
             }
         })?;
         let Cluster { group, work_topic, work_partitions } = &cluster;
-        tracing::info!(group, work_topic, work_partitions, "the topics belong to this group from now on");
+        tracing::info!(
+            group,
+            work_topic,
+            work_partitions,
+            "wrote the cluster's record; the topics belong to this group from now on"
+        );
         Ok(cluster)
     }
 
-    /// Waits until the record says something else than what was `settled` at the start: the topics were adopted.
+    /// Waits until the record differs from `settled`, the one at the start: the topics were adopted.
     pub async fn until_lost(&self, settled: &Cluster, configs: &Table<Configs>) -> Foreign {
         let mut changes = configs.changes();
         loop {
@@ -192,17 +198,17 @@ impl Claim<'_> {
                 return foreign;
             }
             if changes.changed().await.is_err() {
-                // The tail lives as long as we do.
+                // The table lives as long as this worker.
                 std::future::pending::<()>().await;
             }
         }
     }
 
     fn keeps(&self, settled: &Cluster, configs: &Configs) -> Result<(), Foreign> {
-        // A topic without the record has been emptied, which is no sign of others.
+        // A topic without the record was emptied, which does not mean that another cluster uses it.
         let Some(recorded) = configs.cluster() else { return Ok(()) };
         self.agree(recorded)?;
-        // Placed by two counts, things would run twice or nowhere.
+        // With two counts, instances would run twice or nowhere.
         if recorded.work_partitions == settled.work_partitions {
             return Ok(());
         }
@@ -268,11 +274,11 @@ mod tests {
         configs::cluster(&cluster).1.unwrap().to_string()
     }
 
-    /// What it is, the records, partitions of the work topic; what is said of a refusal, or the count to place by.
+    /// Name, records, partitions of the work topic; part of the refusal, or the partition count to place by.
     type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], u32, Option<&'a str>, Option<u32>);
 
     #[test]
-    fn the_record_decides_whose_a_topic_is_and_how_many_partitions_it_needs() {
+    fn record_decides_the_owner_of_topics_and_the_partition_count() {
         let worker = samples::worker();
         let plugins = Plugins::of(&worker, false);
         let (group, work) = (&*worker.group.id, &*worker.topics.work.name);
@@ -314,16 +320,16 @@ mod tests {
             let claim = Claim { worker: &worker, plugins: &plugins, adopt: false };
             let decided = claim.decide(&configs(records), found);
 
-            let told = decided.as_ref().err().map(ToString::to_string);
-            assert_eq!(told.is_some(), refusal.is_some(), "{case}: {told:?}");
-            assert!(told.unwrap_or_default().contains(refusal.unwrap_or_default()), "{case}: {decided:?}");
+            let refused = decided.as_ref().err().map(ToString::to_string);
+            assert_eq!(refused.is_some(), refusal.is_some(), "{case}: {refused:?}");
+            assert!(refused.unwrap_or_default().contains(refusal.unwrap_or_default()), "{case}: {decided:?}");
             let count = decided.as_ref().ok().map(|(cluster, _)| cluster.work_partitions);
             assert_eq!(count, placed, "{case}");
         }
     }
 
     #[test]
-    fn adopting_rewrites_a_record_that_differs_and_takes_no_topic_of_kafka_connect() {
+    fn adopt_rewrites_a_record_but_no_topic_of_kafka_connect() {
         let worker = samples::worker();
         let plugins = Plugins::of(&worker, false);
         let claim = Claim { worker: &worker, plugins: &plugins, adopt: true };
@@ -341,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_worker_notices_that_its_topics_have_been_adopted_with_another_count() {
+    fn running_worker_notices_adopted_topics() {
         let worker = samples::worker();
         let plugins = Plugins::of(&worker, false);
         let claim = Claim { worker: &worker, plugins: &plugins, adopt: false };
@@ -354,6 +360,6 @@ mod tests {
         assert!(fewer.to_string().contains("4 partitions") && fewer.to_string().contains("on 8"), "{fewer}");
         assert!(keeps(&record("x", work, 8)).is_err());
         assert!(keeps(&record(group, work, 8)).is_ok());
-        assert!(claim.keeps(&settled, &Configs::default()).is_ok(), "an emptied topic is nobody's");
+        assert!(claim.keeps(&settled, &Configs::default()).is_ok(), "an emptied topic has no owner");
     }
 }

@@ -6,10 +6,11 @@
 //!
 //! - The transactional id is that of the topic, not of a group: every process that writes this topic is fenced by the next one.
 //! - Edits of one worker take turns in the order in which they came. Each decides on what the edits before it have left, and its
-//!   records are one transaction, with the offsets that it edits along.
-//! - Every call returns within its limit. One that has no turn by then ends with what keeps the call before it from writing.
+//! - Edits of one worker take turns in order of arrival. Each decides on the state that the edits before it produced, and its
+//!   records, with the offsets that it edits, are one transaction.
+//! - Every call returns within its limit. A call that never got its turn reports why the call before it could not write.
 //!
-//! On failure nothing is in the topic, except where [`Error::Kafka`] says that the outcome is unknown.
+//! On failure nothing is written, unless [`Error::Kafka`] says that the outcome is unknown.
 
 use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
 
@@ -31,9 +32,9 @@ use crate::state::{
     configs::{Configs, Write},
 };
 
-/// Time limit for one attempt to take the id: one that was abandoned must not delay the next for long.
+/// Limit for one attempt to take the id: an abandoned attempt must not delay the next one for long.
 const INIT_LIMIT: Duration = Duration::from_secs(8);
-/// How long open transactions are waited for that the broker may have left hanging.
+/// How long a write waits for open transactions that the broker may have left hanging.
 const WRITE_TRANSACTION_WAIT: Duration = Duration::from_millis(100);
 /// How long [`ConfigWriter::read_to_end`] waits for an open transaction before it takes the id: many times a normal write.
 const READ_TRANSACTION_WAIT: Duration = Duration::from_secs(3);
@@ -45,11 +46,11 @@ const PARTITION: i32 = 0;
 pub struct ConfigWriter {
     writer: Arc<Mutex<FencedWriter<Configs>>>,
     transactional_id: Arc<str>,
-    /// For callers whose time ends while they wait for their turn.
+    /// The last write error, for callers whose time ends while they wait for their turn.
     trouble: LastWriteError,
 }
 
-/// The records of an edit: nothing is written unless there is one for the config topic.
+/// The records of an edit. Without a record for the config topic nothing is written.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Records of the config topic.
@@ -65,8 +66,8 @@ impl From<Vec<Write>> for Changes {
 }
 
 impl ConfigWriter {
-    /// For the topic that this table follows; `beside` are the partitions that records of other topics go to. Takes nothing before
-    /// the first write.
+    /// For the topic that this table follows. `beside`: the partitions of other topics that edits write to. Takes the
+    /// transactional id at the first write.
     #[must_use]
     pub fn new(kafka: &Kafka, configs: Table<Configs>, beside: Vec<TopicPartition>) -> Self {
         let options = TransactionOptions { init_limit: INIT_LIMIT, ..TransactionOptions::default() };
@@ -96,11 +97,11 @@ impl ConfigWriter {
         Self { writer: Arc::new(Mutex::new(writer)), transactional_id, trouble }
     }
 
-    /// Writes what `decide` makes of the state that all edits so far have left; nothing if it makes nothing. `decide` may be called
-    /// several times. Returns within the limit, once this worker has read the write.
+    /// Writes the records that `decide` returns for the state after all earlier edits; writes nothing if it returns none. `decide`
+    /// may be called several times. Returns within the limit, once this worker has read the write back.
     ///
     /// # Errors
-    /// `decide` refused, rivals kept interfering, or Kafka did not answer.
+    /// `decide` refused, other writers kept interfering, or Kafka did not answer.
     pub async fn write<T, R>(
         &self,
         limit: Duration,
@@ -110,7 +111,7 @@ impl ConfigWriter {
             .await
     }
 
-    /// As [`ConfigWriter::write`], with records of other topics in the same transaction. For those it waits until they are committed.
+    /// As [`ConfigWriter::write`], with records of other topics in the same transaction; waits until those are committed.
     ///
     /// # Errors
     /// As [`ConfigWriter::write`].
@@ -129,23 +130,23 @@ impl ConfigWriter {
         writer.write(end, decide).await
     }
 
-    /// Takes the id again and ends the transactions of it that the broker has left hanging, in the config topic and beside it.
+    /// Takes the id again, which ends its transactions that the broker left hanging in the config topic or another one.
     ///
     /// # Errors
-    /// Rivals kept interfering, or Kafka did not answer.
+    /// Other writers kept interfering, or Kafka did not answer.
     pub async fn settle(&self, limit: Duration) -> Result<(), Error<Infallible>> {
         let end = Instant::now() + limit;
         let mut writer = self.turn(end, limit).await.map_err(Error::Kafka)?;
         writer.settle(end).await
     }
 
-    /// Reads the config topic to its end, even if the broker left a transaction hanging in it: then everything committed
-    /// behind it is invisible until the holder of the transactional id ends it, so an empty edit takes the id.
-    /// Takes at most `limit` to read, and as long again to end a hanging transaction.
+    /// Reads the config topic to its end, even if the broker left a transaction hanging in it. Everything committed after that
+    /// transaction is invisible until the holder of the transactional id ends it, so an empty edit takes the id. Takes at most
+    /// `limit` to read, and as long again to end a hanging transaction.
     ///
     /// # Errors
-    /// Kafka did not answer within the limit, or a transaction under another id hides the end; the error names it. Another
-    /// worker that does the same at this moment can make it fail: retry.
+    /// Kafka did not answer within the limit, or a transaction under another id hides the end; the error names it. It can fail
+    /// if another worker does the same at this moment: retry.
     pub(crate) async fn read_to_end(
         &self,
         configs: &Table<Configs>,
@@ -187,7 +188,7 @@ impl fmt::Debug for ConfigWriter {
     }
 }
 
-/// Records of other topics first: the last record of the config topic ends the transaction.
+/// Puts records of other topics first: the last record of the config topic ends the transaction.
 fn records(topic: &Arc<str>, changes: Changes) -> Vec<EncodedRecord> {
     if changes.writes.is_empty() {
         return Vec::new();

@@ -3,7 +3,7 @@
 //! Client secrets and subscription keys stay out of the grants topic. The owner of a grant takes them from a connector that names
 //! the grant, and only if the connector's client and identity service are those of the login. No other connector gets its tokens.
 //!
-//! On failure: a connector whose references cannot be resolved for a while keeps what they named before.
+//! On failure: a connector whose references cannot be resolved for a while keeps the values they had before.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,16 +33,16 @@ pub(super) struct GrantClient {
     pub(super) provider: Arc<Provider>,
 }
 
-/// Who names which grant.
+/// The connectors that name each grant.
 #[derive(Debug, Clone, Default)]
 pub(super) struct GrantClients {
     by_grant: BTreeMap<String, Vec<GrantClient>>,
-    /// What each connector was read from, and what came of it.
+    /// By connector: the configuration that was read, and the provider it gave.
     read: BTreeMap<String, (Arc<Properties>, Option<Arc<Provider>>)>,
 }
 
-/// A digest of all that decides which identity service answers for an OAuth client, and how it is asked: connectors and grants
-/// with the same key share one issuer, with its keys.
+/// A digest of everything that decides which identity service answers for an OAuth client, and how it is asked. Connectors and
+/// grants with the same key share one issuer, with its cached keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct IssuerKey([u8; 32]);
 
@@ -52,14 +52,14 @@ impl GrantClient {
         grant_name(&self.provider, self.area)
     }
 
-    /// What a person runs to log in for it.
+    /// The command that logs in for it.
     pub(super) fn login_command(&self) -> String {
         login_command(self.area, &self.connector)
     }
 }
 
 impl GrantClients {
-    /// Of these connectors, after those `before`. Reads what references name: blocks.
+    /// Reads these connectors, falling back to `before`. Resolves references: blocks.
     pub(super) fn of(connectors: &[(String, Arc<Properties>)], providers: &Providers, before: &Self) -> Self {
         let mut clients = Self::default();
         for (name, config) in connectors {
@@ -92,7 +92,7 @@ impl GrantClients {
         let essence = self.by_grant.iter().flat_map(|(grant, clients)| {
             clients.iter().map(move |client| {
                 let oauth = &client.provider.oauth;
-                // The lifetimes say when people are warned.
+                // The lifetimes decide when people are warned.
                 let lifetimes = [oauth.login_lifetime, oauth.idle_lifetime];
                 (grant, &client.connector, client.area, IssuerKey::of(&client.provider), lifetimes)
             })
@@ -104,7 +104,7 @@ impl GrantClients {
         self.by_grant.keys()
     }
 
-    /// The connectors that name a grant, by name. Messages show the first.
+    /// The connectors that name a grant, by name. Messages show the first one.
     pub(super) fn naming(&self, grant: &str) -> &[GrantClient] {
         self.by_grant.get(grant).map_or(&[], Vec::as_slice)
     }
@@ -114,7 +114,7 @@ impl GrantClients {
         self.all_of_login(grant).next()
     }
 
-    /// The first that asks the identity service otherwise than those `refused`: one may have a secret that is not good any more.
+    /// The first one whose issuer key is not `refused`: a connector may have an outdated secret.
     pub(super) fn of_login_except(
         &self,
         grant: &Grant,
@@ -124,7 +124,7 @@ impl GrantClients {
         clients.find(|(key, _)| !refused.contains(key))
     }
 
-    /// When the login of a grant ends, and when its refresh token does; see [`Grant::ends_ms`].
+    /// When the login of a grant ends, and when its refresh token expires; see [`Grant::ends_ms`].
     pub(super) fn ends_ms(&self, grant: &Grant) -> (Option<i64>, Option<i64>) {
         match self.of_login(grant).filter(|_| grant.tokens().is_some()) {
             Some(GrantClient { provider, .. }) => {
@@ -134,7 +134,7 @@ impl GrantClients {
         }
     }
 
-    /// Every key that some connector has.
+    /// The keys of all connectors.
     pub(super) fn issuer_keys(&self) -> impl Iterator<Item = IssuerKey> {
         self.read.values().filter_map(|(_, provider)| provider.as_deref()).map(IssuerKey::of)
     }
@@ -146,7 +146,7 @@ impl GrantClients {
 }
 
 impl IssuerKey {
-    /// That of a connector's settings.
+    /// The key of a connector's settings.
     pub(super) fn of(provider: &Provider) -> Self {
         let Provider { auth_url, oauth, transport, .. } = provider;
         let (issuers, audiences, keys) = (&oauth.issuers, &oauth.audiences, &oauth.keys);
@@ -156,14 +156,14 @@ impl IssuerKey {
     }
 }
 
-/// Whether a connector's client and identity service are those that a login was made with. A slash at the end of an address makes
-/// no difference to where it leads.
+/// Whether a connector's client and identity service are those that a login was made with. A slash at the end of an address does
+/// not matter.
 pub fn is_login_of(provider: &Provider, login: &GrantLogin) -> bool {
     provider.oauth.client_id == login.client_id
         && provider.auth_url.as_str().trim_end_matches('/') == login.auth_url.trim_end_matches('/')
 }
 
-/// Connectors of the config topic, to be looked at without its lock.
+/// Copies the connectors of the config topic, to read them without its lock.
 pub(super) fn connectors(configs: &Configs) -> Vec<(String, Arc<Properties>)> {
     let connectors = configs.connectors().iter();
     connectors.map(|(name, connector)| (name.clone(), Arc::clone(&connector.config))).collect()
@@ -178,7 +178,7 @@ pub fn grant_name(provider: &Provider, area: Area) -> &str {
     }
 }
 
-/// What a person runs to log in, as a shell takes it.
+/// The command that logs in, quoted for a shell.
 pub fn login_command(area: Area, connector: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     let is_plain = !connector.is_empty() && !connector.starts_with('-') && connector.chars().all(plain);

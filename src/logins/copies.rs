@@ -10,8 +10,8 @@ use super::GrantContext;
 /// Limit for the last copy when the worker stops.
 const STOP_COPY_LIMIT: Duration = Duration::from_secs(2);
 
-/// Keeps it, until cancelled.
-pub(super) async fn keep(shared: Arc<GrantContext>, name: String, cancel: CancellationToken) {
+/// Keeps the copy up to date until cancelled.
+pub(super) async fn run(shared: Arc<GrantContext>, name: String, cancel: CancellationToken) {
     let mut copied = None;
     let following = async {
         let table = shared.store.table();
@@ -31,14 +31,14 @@ pub(super) async fn keep(shared: Arc<GrantContext>, name: String, cancel: Cancel
     }
 }
 
-/// Copies the record, unless it is the one that was copied last, by partition and offset.
+/// Copies the record, unless it is the last copied one, by partition and offset.
 async fn copy(shared: &GrantContext, name: &str, copied: &mut Option<(i32, i64)>) {
     let Some(found) = shared.store.table().read(|table| table.grants().get(name).cloned()) else { return };
     let place = (found.partition, found.offset);
     let Some(envelope) = found.envelope.filter(|_| *copied != Some(place)) else { return };
-    // Logged once: the next change is copied anyway.
+    // A failed copy is logged once and not retried: the next change is copied anyway.
     *copied = Some(place);
-    if let Err(error) = shared.files.keep(name, envelope).await {
+    if let Err(error) = shared.files.write_copy(name, envelope).await {
         tracing::warn!(grant = name, %error, "could not write the copy of a grant on this disk; the topic has it");
     }
 }

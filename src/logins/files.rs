@@ -1,15 +1,15 @@
 //! Files of grants on this disk: a copy of each record, and answers that are not in the topic yet.
 //!
-//! `{name}.grant` is the envelope as in the topic, for people: it shows who is logged in where Kafka is away. No worker takes a
-//! token from it, since a worker without Kafka has no connectors either; and it is never written back, since it may be older than
-//! the topic, and an old refresh token ends the grant. `{name}.{intent}.pending` is the provider's answer to the refresh of that
-//! intent, sealed, from the moment it has come until it stands in the topic: a process that is killed in between finds it again.
+//! `{name}.grant` is the envelope as in the topic, for people: it shows who is logged in while Kafka is unreachable. No worker takes
+//! a token from it, since a worker without Kafka has no connectors either. It is never written back: it may be older than the
+//! topic, and an old refresh token ends the grant. `{name}.{intent}.pending` is the provider's answer to the refresh of that intent,
+//! sealed, from its arrival until it is in the topic: a process that is killed in between finds it again.
 //!
 //! - Files are replaced atomically and only their owner can read them. Each has one writing task; each answer has its own file.
 //! - A damaged file is renamed and logged once. A file under an unknown key is left in place.
 //!
-//! On failure the topic has all that matters, except for an answer that is pending. A disk that does not answer holds up nothing
-//! but these files, because no other task waits for them.
+//! On failure the topic has everything that matters, except for a pending answer. A hanging disk delays only these files, because
+//! no other task waits for them.
 
 use std::{
     io,
@@ -32,14 +32,14 @@ use super::table::grant_key;
 const DIRECTORY: &str = "grants";
 const COPY: &str = "grant";
 const PENDING: &str = "pending";
-/// How the name of an answer ends that was not written to its end.
+/// Suffix of an answer that is not completely written.
 const PARTIAL_SUFFIX: &str = ".pending.tmp";
 /// Age from which a partial file is removed: its writer is gone.
 const PARTIAL_MAX_AGE: Duration = Duration::from_secs(3_600);
 /// A grant has a few kilobytes; a larger file is not ours.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The directory.
+/// The grant files of a worker.
 #[derive(Debug, Clone)]
 pub struct GrantFiles {
     directory: PathBuf,
@@ -49,15 +49,15 @@ pub struct GrantFiles {
 /// An answer of the provider that may not be in the topic yet.
 #[derive(Debug, Clone)]
 pub struct PendingAnswer {
-    /// Of this grant.
+    /// Name of the grant.
     pub name: String,
-    /// What it answers.
+    /// The refresh that it answers.
     pub base: RefreshBase,
-    /// What the provider gave.
+    /// The provider's tokens.
     pub issued: IssuedTokens,
 }
 
-/// Twin of [`PendingAnswer`] that can be written.
+/// Serializable form of [`PendingAnswer`].
 #[derive(Serialize, Deserialize)]
 struct PendingAnswerRecord {
     base: RefreshBase,
@@ -69,35 +69,35 @@ struct PendingAnswerRecord {
 }
 
 impl GrantFiles {
-    /// Below a worker's `state.dir`.
+    /// Below this `state.dir`.
     pub fn new(state_dir: &Path, keys: Arc<Keyring>) -> Self {
         Self { directory: state_dir.join(DIRECTORY), keys }
     }
 
-    /// Makes sure that no other user may use what an earlier process left below this `state.dir`. Blocks.
+    /// Ensures that no other user can read what an earlier process left below this `state.dir`. Blocks.
     ///
     /// # Errors
-    /// Something there belongs to another user, or keeps rights of others.
+    /// A file belongs to another user, or other users keep access.
     pub fn check(state_dir: &Path) -> io::Result<()> {
         let directory = state_dir.join(DIRECTORY);
         if directory.try_exists()? { durable::private_tree(&directory) } else { Ok(()) }
     }
 
-    /// The copy of a grant, if there is one that can be read. Blocks.
+    /// The copy of a grant, if there is a readable one. Blocks.
     pub fn copy(&self, name: &str) -> Option<Grant> {
         let (path, key) = (self.path(name, COPY), grant_key(name));
         self.read(&path, COPY, |envelope| self.keys.open(&key, envelope))
     }
 
-    /// Keeps a copy of what the topic has.
-    pub(super) async fn keep(&self, name: &str, envelope: Arc<Envelope>) -> io::Result<()> {
+    /// Stores a copy of the grant's record.
+    pub(super) async fn write_copy(&self, name: &str, envelope: Arc<Envelope>) -> io::Result<()> {
         self.write(self.path(name, COPY), move || Ok(serde_json::to_vec(&*envelope)?)).await
     }
 
-    /// Keeps an answer until it is settled.
+    /// Stores an answer until it is settled.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub async fn pend(&self, pending: &PendingAnswer) -> io::Result<()> {
         let PendingAnswer { name, base, issued } = pending;
         let written = PendingAnswerRecord {
@@ -124,7 +124,7 @@ impl GrantFiles {
         }
     }
 
-    /// Answers that an earlier process has left. Blocks.
+    /// Answers that an earlier process left. Blocks.
     pub(super) fn pending(&self) -> Vec<PendingAnswer> {
         let Ok(entries) = std::fs::read_dir(&self.directory) else { return Vec::new() };
         let found = entries.flatten().filter_map(|entry| {
@@ -158,7 +158,7 @@ impl GrantFiles {
         Some(PendingAnswer { name: name.to_owned(), base: written.base, issued })
     }
 
-    /// What a file holds; what it should not hold is put aside.
+    /// Reads a file; renames it if it is damaged.
     fn read<T>(
         &self,
         path: &Path,
@@ -177,14 +177,14 @@ impl GrantFiles {
         match opened {
             Ok(opened) => Some(opened),
             Err(error @ seal::Error::UnknownKey { .. }) => {
-                log_unusable(path, kind, &error, "is left as it is");
+                log_unusable(path, kind, &error, "is under an unknown key and stays as it is");
                 None
             }
             Err(error) => {
                 let aside = set_aside(path);
                 let what = aside.map_or_else(
                     || "is damaged".to_owned(),
-                    |aside| format!("is damaged and was put aside as {}", aside.display()),
+                    |aside| format!("is damaged and was renamed to {}", aside.display()),
                 );
                 log_unusable(path, kind, &error, &what);
                 None
@@ -205,13 +205,13 @@ impl GrantFiles {
         .await
     }
 
-    /// Names of grants are plain words, so they are file names too.
+    /// Grant names are plain words, so they are valid file names.
     fn path(&self, name: &str, extension: &str) -> PathBuf {
         self.directory.join(format!("{name}.{extension}"))
     }
 
     fn pending_path(&self, name: &str, base: &RefreshBase) -> PathBuf {
-        // Ours are plain; whatever another version draws must be one part of a file name all the same.
+        // Our ids are plain; an id of another version must still be a single path component.
         let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '_' };
         let intent: String = base.intent.chars().map(plain).take(64).collect();
         self.path(&format!("{name}.{intent}"), PENDING)
@@ -240,11 +240,11 @@ fn log_unusable(path: &Path, kind: &str, error: &dyn std::error::Error, what: &s
     }
 }
 
-/// A copy can be done without; an answer may be all there is.
+/// A copy is dispensable; an answer may exist nowhere else.
 fn meaning(kind: &str) -> &'static str {
     match kind {
         PENDING => "the topic does not have it: if its grant is lost, log in again",
-        _ => "the topic has the grant, there is nothing to do",
+        _ => "the topic has the grant; no action needed",
     }
 }
 
@@ -266,7 +266,7 @@ mod tests {
         let file = directory.join("acc.grant");
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
         GrantFiles::check(state.path()).unwrap();
-        assert!(!directory.exists(), "a check makes nothing");
+        assert!(!directory.exists(), "a check creates nothing");
         std::fs::create_dir(&directory).unwrap();
         std::fs::write(&file, b"{}").unwrap();
         for (path, mode) in [(&directory, 0o755), (&file, 0o644)] {
@@ -286,8 +286,8 @@ mod tests {
     }
 
     fn pending() -> PendingAnswer {
-        let begun = ready("acc").begin(1, intent("i")).unwrap();
-        let base = begun.base(begun.intent().unwrap());
+        let started = ready("acc").begin(1, intent("i")).unwrap();
+        let base = started.base(started.intent().unwrap());
         PendingAnswer { name: "acc".into(), base, issued: issued(2) }
     }
 
@@ -323,7 +323,7 @@ mod tests {
         half.set_modified(SystemTime::now() - 2 * PARTIAL_MAX_AGE).unwrap();
 
         assert_eq!(files.pending()[0].base, other.base);
-        assert_eq!(names(&files), ["acc.j.pending"], "and what was half written is gone");
+        assert_eq!(names(&files), ["acc.j.pending"], "the partial file is removed");
     }
 
     #[tokio::test]
@@ -332,7 +332,7 @@ mod tests {
         let files = GrantFiles::new(directory.path(), keys("a"));
         let envelope = files.keys.seal("grant/acc", &ready("acc"), 1).unwrap();
 
-        files.keep("acc", Arc::new(envelope)).await.unwrap();
+        files.write_copy("acc", Arc::new(envelope)).await.unwrap();
         assert_eq!(files.copy("acc").unwrap().serial, 1);
         std::fs::copy(files.path("acc", COPY), files.path("pay", COPY)).unwrap();
         std::fs::write(files.path("odd.i", PENDING), b"{\"v\":").unwrap();
@@ -350,8 +350,8 @@ mod tests {
 
     #[test]
     fn only_a_damaged_answer_may_need_a_login() {
-        assert!(meaning(COPY).contains("there is nothing to do"));
-        assert!(meaning(PENDING).contains("log in again") && !meaning(PENDING).contains("nothing to do"));
+        assert!(meaning(COPY).contains("no action needed"));
+        assert!(meaning(PENDING).contains("log in again") && !meaning(PENDING).contains("no action needed"));
     }
 
     #[tokio::test]

@@ -27,7 +27,7 @@ use provider::{
 /// Extra wait of a refresh after the circuit of a failed service may close: other requests probe the service first.
 const READY_MARGIN: Duration = Duration::from_millis(250);
 
-/// What is wrong with an access token.
+/// Why an access token fails the check.
 #[derive(Debug)]
 pub enum TokenFault {
     /// It breaks a rule that the next token would break too: the rule, and the setting behind it.
@@ -36,9 +36,9 @@ pub enum TokenFault {
     Stale(String),
     /// The provider's keys cannot be fetched now.
     Keys {
-        /// Why.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
-        /// When to try again.
+        /// When to retry.
         retry: Retry,
     },
 }
@@ -54,31 +54,32 @@ pub trait Issuer: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Presents a refresh token, once, if the gate still allows it when the request is about to be written; listens until `end`.
+    /// Presents a refresh token, once, if the gate still allows it when the request is about to be written; waits for the answer
+    /// until `end`.
     async fn refresh(&self, token: &Secret, gate: Gate, end: Instant) -> RefreshOutcome;
 
-    /// Checks an access token; when it ends by the provider's clock, in milliseconds since 1970, if it says so.
+    /// Checks an access token. Returns when it expires by the provider's clock, in milliseconds since 1970, if it says so.
     async fn check(&self, access: &Secret) -> Result<Option<i64>, TokenFault>;
 
-    /// What time it is at the provider, in milliseconds since 1970.
+    /// The provider's time, in milliseconds since 1970.
     fn now_ms(&self) -> i64;
 }
 
-/// Makes issuers of connectors' settings.
+/// Makes issuers from connectors' settings.
 pub trait IssuerFactory: fmt::Debug + Send + Sync {
-    /// The one that a connector's settings name.
+    /// The issuer for a connector's settings.
     ///
     /// # Errors
-    /// What it takes to reach it is not usable here.
+    /// The issuer cannot be built from these settings on this worker.
     fn issuer(&self, provider: &Provider) -> Result<Arc<dyn Issuer>, identity::Error>;
 }
 
-/// What is known about one identity service.
+/// Shared state of one identity service.
 #[derive(Debug)]
 pub struct IdentityHost {
-    /// What time it is over there.
+    /// Its clock.
     pub clock: ProviderClock,
-    /// Whether it answers.
+    /// Its circuit breaker.
     pub circuit: Arc<Circuit>,
 }
 
@@ -95,7 +96,7 @@ impl IdentityHosts {
         Self { tolerance, known: Mutex::default() }
     }
 
-    /// The one of `provider.auth.url`.
+    /// The host of `provider.auth.url`.
     pub fn of(&self, auth_url: &Url) -> Arc<IdentityHost> {
         let mut known = self.known.lock();
         known.retain(|_, host| host.strong_count() > 0);
@@ -126,7 +127,7 @@ impl IssuerFactory for IdentityHosts {
 struct IdentityService {
     identity: Identity,
     check: TokenVerifier,
-    /// Keeps it known to others who ask it.
+    /// Keeps the host's clock and circuit alive for its other users.
     _host: Arc<IdentityHost>,
 }
 

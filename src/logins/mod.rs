@@ -1,4 +1,4 @@
-//! Grants: kept in a topic, refreshed by one worker at a time, read by all.
+//! Grants: stored in a topic, refreshed by one worker at a time, read by all.
 //!
 //! ```text
 //! auth login ─▶ GrantWriter ──transaction──▶ grants topic ─▶ GrantTable ─┬─▶ view: opened, checked ─▶ Tokens, Watch, status
@@ -27,19 +27,19 @@
 //! | `refused/{name}` | the serial whose access token an API has refused, plain |
 //! | `cluster` | which workers refresh the grants of this topic, plain |
 //!
-//! - One refresh of a grant is under way at a time, across all workers: its owner commits an intent under the grant's own
+//! - One refresh of a grant is in progress at a time, across all workers: its owner commits an intent under the grant's own
 //!   transactional id before the token leaves the process. [`grant`](provider::auth::grant) says why only a crash between the
 //!   provider's rotation and our commit can lose a token.
 //! - A token is used only after it is in the topic, and after the worker that uses it has checked it.
 //! - However many requests are refused with one token, it is refreshed once: they write one record and wait for the next serial.
-//! - The topic has no client secret and no subscription key: the owner has them from the connectors that name the grant.
+//! - The topic has no client secret and no subscription key: the owner takes them from the connectors that name the grant.
 //! - Workers of another group on the same topic neither use nor refresh its grants. No worker refreshes before the topic names its
 //!   group.
-//! - A connector gets tokens only of a login that was made with its own client, at its own identity service, and only if its
-//!   `provider.base.url` has an origin that the login is good for.
+//! - A connector gets tokens only from a login that was made with its own client, at its own identity service, and only if the
+//!   login covers the origin of its `provider.base.url`.
 //!
-//! On failure: without Kafka or without the identity service, tokens are given out until they end. A disk that does not answer
-//! delays only the files on it. A lost grant shows the command that repairs it; deliveries are received in any case.
+//! On failure: without Kafka or without the identity service, tokens are given out until they expire. A hanging disk delays only
+//! the files on it. A lost grant shows the command that repairs it; deliveries are received in any case.
 
 pub mod access;
 mod clients;
@@ -106,9 +106,9 @@ use crate::{
 
 /// Limit of one attempt to claim the topic.
 const CLAIM_LIMIT: Duration = Duration::from_secs(20);
-/// Pause between two attempts.
+/// Pause between two attempts to claim it.
 const CLAIM_PAUSE: Duration = Duration::from_secs(2);
-/// How often connectors are read again although none has changed: what their references name may have.
+/// How often connectors are read again although none has changed: their references may resolve to other values.
 const CONNECTOR_REREAD_INTERVAL: Duration = Duration::from_secs(60);
 /// Limit for reading the answers of an earlier run; after it the worker starts without them.
 const PENDING_READ_LIMIT: Duration = Duration::from_secs(5);
@@ -120,17 +120,17 @@ pub struct GrantParts {
     pub worker: Arc<config::Worker>,
     /// Partitions of the grants topic.
     pub partitions: i32,
-    /// What this worker owns.
+    /// The partitions this worker owns.
     pub membership: Membership,
     /// Partitions of the work topic among which grants are placed: the same number on every worker of the cluster.
     pub work_partitions: u32,
     /// Connectors.
     pub configs: Table<Configs>,
-    /// Who this worker is: `host:port`.
+    /// This worker's id: `host:port`.
     pub worker_id: Arc<str>,
-    /// Who issues tokens.
+    /// Makes the identity services.
     pub issuers: Arc<dyn IssuerFactory>,
-    /// Whether a topic of another group becomes this worker's.
+    /// Whether this worker adopts a topic of another group (`--adopt`).
     pub adopt: bool,
 }
 
@@ -139,7 +139,7 @@ pub struct GrantParts {
 pub struct Grants {
     /// `None` without `grant.encryption.key`.
     shared: Option<Arc<GrantContext>>,
-    /// Why there is nothing, where there is a key.
+    /// Why grants are not available although there is a key.
     fault: Option<Arc<str>>,
 }
 
@@ -158,7 +158,7 @@ impl Grants {
             Ok(Some(keys)) => Arc::new(keys),
             Err(error) => {
                 tracing::error!(error = %ErrorChain(&error), "cannot use grant.encryption.key; grants are not available");
-                let fault = format!("make use of grant.encryption.key: {}", ErrorChain(&error));
+                let fault = format!("cannot use grant.encryption.key: {}", ErrorChain(&error));
                 return Ok(Self { shared: None, fault: Some(fault.into()) });
             }
         };
@@ -171,17 +171,17 @@ impl Grants {
             work_partitions: i32::try_from(parts.work_partitions).unwrap_or(i32::MAX),
             session: worker.group.session_timeout,
             worker_id: Arc::clone(&parts.worker_id),
-            issuers: Arc::clone(&parts.issuers),
+            issuer_factory: Arc::clone(&parts.issuers),
             clients: watch::Sender::default(),
             ours: TopicOwners { group: worker.group.id.clone(), work_topic: worker.topics.work.name.clone() },
             adopting: AtomicBool::new(parts.adopt),
             grants: Mutex::default(),
-            made: Mutex::default(),
-            making: Mutex::default(),
+            issuers: Mutex::default(),
+            making_issuer: Mutex::default(),
             refusals: RefusalReporter::new(&worker.kafka)?,
             under_way: TaskTracker::new(),
         };
-        // Closed, a tracker can be waited for whenever nothing is tracked.
+        // `wait` returns only on a closed tracker.
         shared.under_way.close();
         Ok(Self { shared: Some(Arc::new(shared)), fault: None })
     }
@@ -199,12 +199,12 @@ impl Grants {
         });
         // Read the files of an earlier run before this one writes any.
         cancel.run_until_cancelled(timeout(PENDING_READ_LIMIT, known)).await;
-        let is_broken = shared.keep(&mut tasks, &configs, &worker.providers, &cancel).await;
+        let is_broken = shared.run_tasks(&mut tasks, &configs, &worker.providers, &cancel).await;
         // A regular stop is limited by its caller.
         tasks.end(is_broken.then_some(Self::STOP_LIMIT)).await;
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until no refresh is in progress.
     pub async fn at_rest(&self) {
         if let Some(shared) = &self.shared {
             shared.under_way.wait().await;
@@ -216,7 +216,7 @@ impl Grants {
         Arc::new(self.tokens_of(provider, area, connector))
     }
 
-    /// What keeps the grant of a connector from being used, if that does not pass within moments; and a signal for changes.
+    /// Watches why a connector cannot use its grant, beyond delays of moments.
     pub fn watch(&self, provider: &Provider, area: Area, connector: &str) -> GrantWatch {
         GrantWatch::new(self.tokens_of(provider, area, connector))
     }
@@ -234,8 +234,8 @@ impl Grants {
         ConnectorTokens { shared: self.shared.clone(), local, client, key: IssuerKey::of(provider) }
     }
 
-    /// Lists of a connector that wait for a login, each with what to do about it. A list of the accounting API never waits: without
-    /// that login the task fails.
+    /// Lists of a connector that wait for a login, each with the remedy. A list of the accounting API never waits: without that login
+    /// the task fails.
     pub fn waiting(&self, source: &RecordSource) -> BTreeMap<List, String> {
         let connector = &source.common.name;
         let login = source.snapshot.lists.contains(&List::Payroll);
@@ -252,30 +252,30 @@ pub(crate) fn payroll_waits(error: &auth::Error) -> String {
     )
 }
 
-/// What the tasks of all grants share.
+/// State that the tasks of all grants share.
 struct GrantContext {
     store: GrantStore,
     files: GrantFiles,
     membership: Membership,
     work_partitions: i32,
-    /// After which a silent worker counts as dead.
+    /// Time after which a silent worker counts as dead.
     session: Duration,
     worker_id: Arc<str>,
-    issuers: Arc<dyn IssuerFactory>,
-    /// Who names which grant, as last read.
+    issuer_factory: Arc<dyn IssuerFactory>,
+    /// The connectors that name each grant, as last read.
     clients: watch::Sender<GrantClients>,
-    /// Who this worker is one of.
+    /// This worker's group and work topic.
     ours: TopicOwners,
     /// Whether this worker still has to take over the topic from another group.
     adopting: AtomicBool,
-    /// Those that a connector names, or a task looks at.
+    /// Grants that a connector names or a task uses.
     grants: Mutex<BTreeMap<String, Arc<LocalGrant>>>,
-    /// Issuers by what they are for. They keep keys.
-    made: Mutex<BTreeMap<IssuerKey, Arc<dyn Issuer>>>,
-    /// Held while one is made.
-    making: Mutex<()>,
+    /// Issuers by their settings. They cache the provider's keys.
+    issuers: Mutex<BTreeMap<IssuerKey, Arc<dyn Issuer>>>,
+    /// Held while an issuer is made.
+    making_issuer: Mutex<()>,
     refusals: RefusalReporter,
-    /// Refreshes and answers that have not ended, which a stop has to wait for. Closed from the start.
+    /// Refreshes and answers in progress, which a stop has to wait for. Closed from the start.
     under_way: TaskTracker,
 }
 
@@ -300,8 +300,8 @@ impl GrantContext {
         Arc::clone(local.or_insert_with(|| Arc::new(LocalGrant::new(name, GrantView::Unread))))
     }
 
-    /// Keeps every grant that a connector names, until cancelled. Whether that is because a task was broken.
-    async fn keep(
+    /// Runs the tasks of every grant that a connector names, until cancelled. Returns whether a task panicked.
+    async fn run_tasks(
         self: &Arc<Self>,
         tasks: &mut TaskGroup,
         configs: &Table<Configs>,
@@ -312,7 +312,7 @@ impl GrantContext {
         let mut changes = configs.changes();
         loop {
             changes.borrow_and_update();
-            // What a reference names may be on a disk that does not answer: then what was read before holds.
+            // References may be on a hanging disk: meanwhile the last values hold.
             let mut reading = std::pin::pin!(self.read_clients(configs, providers));
             loop {
                 tokio::select! {
@@ -330,15 +330,15 @@ impl GrantContext {
             running
                 .retain(|_, one| !one.stop.is_cancelled() || !one.tasks.iter().all(AbortHandle::is_finished));
             for name in clients.names() {
-                // One that is named again waits for its former tasks: each file and each intent has one.
+                // A grant that is named again waits until its earlier tasks end: each file and each intent has one writer.
                 if running.contains_key(name) {
                     continue;
                 }
                 let (stop, local) = (tasks.stop(), self.local(name));
                 let tasks = [
-                    tasks.add(view::keep(Arc::clone(self), Arc::clone(&local), stop.clone())),
-                    tasks.add(refresher::keep(Arc::clone(self), local, stop.clone())),
-                    tasks.add(copies::keep(Arc::clone(self), name.clone(), stop.clone())),
+                    tasks.add(view::run(Arc::clone(self), Arc::clone(&local), stop.clone())),
+                    tasks.add(refresher::run(Arc::clone(self), local, stop.clone())),
+                    tasks.add(copies::run(Arc::clone(self), name.clone(), stop.clone())),
                 ];
                 running.insert(name.clone(), GrantTasks { stop, tasks });
             }
@@ -373,14 +373,14 @@ impl GrantContext {
         }
     }
 
-    /// Whether the topic says that these workers refresh its grants.
+    /// Whether the topic names this worker's group as its owner.
     fn is_ours(&self) -> bool {
         self.store.table().read(|table| table.owners() == Some(&self.ours))
     }
 
-    /// The group whose the topic is, if that is another: also where others have adopted it since.
+    /// The group that owns the topic, if it is another one; also if that group adopted it while this worker ran.
     fn foreign(&self) -> Option<String> {
-        // Until then it still says whose it was.
+        // Until the adoption is done the topic still names its old owner.
         if self.adopting.load(Ordering::SeqCst) {
             return None;
         }
@@ -407,26 +407,26 @@ impl GrantContext {
         grants.retain(|name, local| !clients.naming(name).is_empty() || Arc::strong_count(local) > 1);
     }
 
-    /// The identity service of a connector's client, kept for as long as a connector has it.
+    /// The identity service of a connector's client, cached while a connector uses it.
     fn issuer(&self, client: &GrantClient) -> Result<Arc<dyn Issuer>, identity::Error> {
         let key = IssuerKey::of(&client.provider);
-        // Two locks: certificates are read while one is made, and every request asks those that are there for the time.
-        let _making = self.making.lock();
-        if let Some(issuer) = self.made.lock().get(&key) {
+        // Two locks: making an issuer reads certificates, and meanwhile every request asks existing issuers for the time.
+        let _making = self.making_issuer.lock();
+        if let Some(issuer) = self.issuers.lock().get(&key) {
             return Ok(Arc::clone(issuer));
         }
-        let issuer = self.issuers.issuer(&client.provider)?;
-        let mut made = self.made.lock();
-        made.insert(key, Arc::clone(&issuer));
+        let issuer = self.issuer_factory.issuer(&client.provider)?;
+        let mut issuers = self.issuers.lock();
+        issuers.insert(key, Arc::clone(&issuer));
         // After the insert, so that shared host state survives.
         let clients = self.clients.borrow();
-        made.retain(|known, _| clients.issuer_keys().any(|key| key == *known));
+        issuers.retain(|known, _| clients.issuer_keys().any(|key| key == *known));
         Ok(issuer)
     }
 
     /// The provider's time if an issuer knows it, else this machine's.
     fn now_ms(&self, key: &IssuerKey) -> i64 {
-        let issuer = self.made.lock().get(key).cloned();
+        let issuer = self.issuers.lock().get(key).cloned();
         issuer.map_or_else(wall_ms, |issuer| issuer.now_ms())
     }
 

@@ -1,4 +1,4 @@
-//! What the owner of a grant does next, by what it knows. No clock, no Kafka.
+//! What the owner of a grant does next, as a pure function of what it knows: without a clock or Kafka.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -37,74 +37,75 @@ pub(super) enum NextStep {
     Reseal,
 }
 
-/// What is known beside the grant itself.
+/// Facts beside the grant itself.
 #[derive(Debug)]
 pub(super) struct PlanInput<'a> {
     /// It is encrypted with the previous key.
     pub(super) is_sealed_before: bool,
-    /// The serial whose token an API has refused last.
+    /// The serial whose token an API refused last.
     pub(super) refused: Option<u64>,
-    /// What is remembered of the past.
+    /// The history of refreshes.
     pub(super) memory: &'a RefreshHistory,
     pub(super) now: Instant,
-    /// What time it is at the provider, in milliseconds since 1970.
+    /// The provider's time, in milliseconds since 1970.
     pub(super) provider_ms: i64,
-    /// From 0 to 1, the same for as long as the serial is.
+    /// Jitter from 0 to 1, constant for one serial.
     pub(super) chance: f64,
 }
 
 /// What the refresher of a grant remembers.
 #[derive(Debug, Default)]
 pub(super) struct RefreshHistory {
-    /// The intent that stands, and when it was seen first.
-    sight: Option<(String, Instant)>,
+    /// The open intent, and when this worker first saw it.
+    first_seen: Option<(String, Instant)>,
     /// When tokens were refreshed because an API had refused them.
     refusals: VecDeque<Instant>,
     /// Consecutive presentations with unknown outcome.
-    unheard: u32,
+    unknown_outcomes: u32,
     /// Consecutive token sets that expired at once.
-    fleeting: u32,
-    /// No refresh before then because a token ends.
-    paced: Option<Instant>,
-    /// Nothing is tried before then.
+    short_lived: u32,
+    /// No refresh before then because a token expires.
+    not_due_before: Option<Instant>,
+    /// No attempt before then.
     pub(super) not_before: Option<Instant>,
 }
 
 impl RefreshHistory {
-    /// Takes note of what stands.
-    pub(super) fn see(&mut self, grant: Option<&Grant>, now: Instant) {
+    /// Records the open intent, if there is one.
+    pub(super) fn observe(&mut self, grant: Option<&Grant>, now: Instant) {
         let intent = grant.and_then(Grant::intent).map(|intent| &intent.id);
         match intent {
-            None => self.sight = None,
-            Some(id) if self.sight.as_ref().is_some_and(|(seen, _)| seen == id) => {}
-            Some(id) => self.sight = Some((id.clone(), now)),
+            None => self.first_seen = None,
+            Some(id) if self.first_seen.as_ref().is_some_and(|(seen, _)| seen == id) => {}
+            Some(id) => self.first_seen = Some((id.clone(), now)),
         }
     }
 
-    /// Takes note of an intent of our own, from when it began: nothing was sent under it before, nor will be after its window.
-    /// Its outcome is unknown.
-    pub(super) fn began(&mut self, intent: String, at: Instant) {
-        self.sight = Some((intent, at));
-        self.unheard = self.unheard.saturating_add(1);
+    /// Records an intent of this worker with an unknown outcome, from when it started: nothing was sent under it before, nor
+    /// will be after its window.
+    pub(super) fn outcome_unknown(&mut self, intent: String, at: Instant) {
+        self.first_seen = Some((intent, at));
+        self.unknown_outcomes = self.unknown_outcomes.saturating_add(1);
     }
 
     /// The outcome of the last presentation is known.
-    pub(super) fn heard(&mut self) {
-        self.unheard = 0;
+    pub(super) fn outcome_known(&mut self) {
+        self.unknown_outcomes = 0;
     }
 
-    /// There are new tokens, which live so long.
+    /// Records new tokens with this lifetime.
     pub(super) fn refreshed(&mut self, now: Instant, life: Duration) {
-        // Tokens that end as soon as they are given would otherwise be replaced without a pause.
-        self.fleeting = if life < 2 * MIN_REFRESH_INTERVAL { self.fleeting.saturating_add(1) } else { 0 };
-        let wait = match self.fleeting {
+        // Otherwise tokens that expire at once would be refreshed without a pause.
+        self.short_lived =
+            if life < 2 * MIN_REFRESH_INTERVAL { self.short_lived.saturating_add(1) } else { 0 };
+        let wait = match self.short_lived {
             0 => life / 2,
             count => MIN_REFRESH_INTERVAL.saturating_mul(1 << (count - 1).min(10)).min(MAX_REFRESH_INTERVAL),
         };
-        self.paced = Some(now + wait);
+        self.not_due_before = Some(now + wait);
     }
 
-    /// A refresh begins because a token was refused.
+    /// Records a refresh because of a refused token.
     pub(super) fn refused(&mut self, now: Instant) {
         if self.refusals.len() == REFUSED_LIMIT {
             self.refusals.pop_front();
@@ -121,20 +122,21 @@ impl RefreshHistory {
     }
 }
 
-/// What to do with a grant that is this worker's to keep.
+/// The next step for a grant that this worker owns.
 pub(super) fn next_step(grant: &Grant, known: &PlanInput<'_>) -> NextStep {
     let PlanInput { memory, now, .. } = *known;
     let wanted = match &grant.state {
         GrantState::LoggedOut { .. } | GrantState::Lost { .. } => None,
         GrantState::Refreshing { intent, .. } => {
-            let seen = memory.sight.as_ref().filter(|(id, _)| *id == intent.id).map_or(now, |(_, at)| *at);
+            let seen =
+                memory.first_seen.as_ref().filter(|(id, _)| *id == intent.id).map_or(now, |(_, at)| *at);
             let recover = NextStep::Recover { orphan: grant.base(intent), seen };
             Some((recoverable_at(grant, intent, seen, known), recover))
         }
         GrantState::Ready { .. } => ready(grant, known),
     };
     let (at, next) = match wanted {
-        // A refresh encrypts it with the current key by itself.
+        // A refresh encrypts with the current key anyway.
         Some((at, next)) if at <= now || grant.intent().is_some() || !known.is_sealed_before => (at, next),
         _ if known.is_sealed_before => (now, NextStep::Reseal),
         _ => return NextStep::Idle,
@@ -145,12 +147,12 @@ pub(super) fn next_step(grant: &Grant, known: &PlanInput<'_>) -> NextStep {
     }
 }
 
-/// When the token of an open intent is presented again. Not before [`RefreshIntent::patience`], which is what keeps two presentations
-/// apart; and, while the access token is good, not before that is needed. The second wait makes nothing safe: it only gives an
-/// answer on a disk or behind a broken connection time to arrive.
+/// When the token of an open intent is presented again. Not before [`RefreshIntent::patience`], which keeps two presentations
+/// apart; and, while the access token is valid, not before a new one is needed. The second wait is not needed for safety: it only
+/// gives an answer on a disk or behind a broken connection time to arrive.
 fn recoverable_at(grant: &Grant, intent: &RefreshIntent, seen: Instant, known: &PlanInput<'_>) -> Instant {
     let PlanInput { now, memory, provider_ms, .. } = *known;
-    let doubled = intent.patience().saturating_mul(1 << memory.unheard.saturating_sub(1).min(10));
+    let doubled = intent.patience().saturating_mul(1 << memory.unknown_outcomes.saturating_sub(1).min(10));
     let at = seen + intent.patience().max(doubled.min(MAX_RECOVERY_BACKOFF));
     let is_refused = intent.cause == RefreshCause::Refused || known.refused == Some(grant.serial);
     let Some(tokens) = grant.tokens().filter(|_| !is_refused) else { return at };
@@ -165,7 +167,7 @@ fn ready(grant: &Grant, known: &PlanInput<'_>) -> Option<(Instant, NextStep)> {
     let refresh = |cause| NextStep::Refresh { serial: grant.serial, cause };
     let left = grant.due_ms(known.chance)?.saturating_sub(provider_ms);
     let due = now + Duration::from_millis(u64::try_from(left).unwrap_or_default());
-    let due = memory.paced.map_or(due, |paced| due.max(paced));
+    let due = memory.not_due_before.map_or(due, |not_due_before| due.max(not_due_before));
     let refused = (known.refused == Some(grant.serial)).then(|| memory.refusable_at(now));
     Some(match refused {
         Some(at) if at < due => (at, refresh(RefreshCause::Refused)),
@@ -205,7 +207,7 @@ mod tests {
     const REFUSED: NextStep = NextStep::Refresh { serial: 1, cause: RefreshCause::Refused };
 
     #[test]
-    fn a_token_is_refreshed_five_minutes_ahead_by_the_providers_clock() {
+    fn token_is_refreshed_five_minutes_ahead_by_the_provider_clock() {
         let (mut scene, grant) = (PlanScene::new(), fresh("acc"));
 
         assert_eq!(scene.next(&grant), NextStep::WaitUntil(scene.now + Duration::from_secs(3_300)));
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_token_is_refreshed_at_once_and_then_less_and_less_often() {
+    fn refused_token_is_refreshed_at_once_then_less_often() {
         let (mut scene, grant) = (PlanScene::new(), fresh("acc"));
         let mut times = Vec::new();
         scene.refused = Some(1);
@@ -234,70 +236,73 @@ mod tests {
 
         assert_eq!(times, [0, 30, 60, 600, 630]);
         scene.refused = Some(0);
-        assert!(matches!(scene.next(&grant), NextStep::WaitUntil(_)), "a refusal of an older serial is none");
+        assert!(
+            matches!(scene.next(&grant), NextStep::WaitUntil(_)),
+            "a refusal of an older serial does not count"
+        );
     }
 
     #[test]
-    fn an_open_intent_is_waited_out_from_when_it_was_seen_first() {
+    fn wait_for_an_open_intent_counts_from_when_it_was_seen() {
         let mut scene = PlanScene::new();
-        let begun = fresh("acc").begin(1, intent("i")).unwrap();
+        let refreshing = fresh("acc").begin(1, intent("i")).unwrap();
         let seen = scene.now;
         scene.provider_ms = AT_MS + 3_600_000;
-        scene.memory.see(Some(&begun), seen);
+        scene.memory.observe(Some(&refreshing), seen);
 
         scene.now += Duration::from_secs(14);
-        scene.memory.see(Some(&begun), scene.now);
-        assert_eq!(scene.next(&begun), NextStep::WaitUntil(seen + Duration::from_secs(15)));
+        scene.memory.observe(Some(&refreshing), scene.now);
+        assert_eq!(scene.next(&refreshing), NextStep::WaitUntil(seen + Duration::from_secs(15)));
         scene.now += Duration::from_secs(1);
-        let orphan = begun.base(begun.intent().unwrap());
-        assert_eq!(scene.next(&begun), NextStep::Recover { orphan: orphan.clone(), seen });
-        let other = begun.recover(&orphan, Duration::from_secs(15), intent("j")).unwrap();
-        scene.memory.see(Some(&other), scene.now);
+        let orphan = refreshing.base(refreshing.intent().unwrap());
+        assert_eq!(scene.next(&refreshing), NextStep::Recover { orphan: orphan.clone(), seen });
+        let other = refreshing.recover(&orphan, Duration::from_secs(15), intent("j")).unwrap();
+        scene.memory.observe(Some(&other), scene.now);
         assert_eq!(scene.next(&other), NextStep::WaitUntil(scene.now + Duration::from_secs(15)));
     }
 
     #[test]
-    fn an_open_intent_is_left_open_while_the_access_token_is_good_unless_an_api_refuses_that() {
+    fn open_intent_waits_while_the_access_token_is_valid() {
         let mut scene = PlanScene::new();
-        let begun = fresh("acc").begin(1, intent("i")).unwrap();
+        let refreshing = fresh("acc").begin(1, intent("i")).unwrap();
         let seen = scene.now;
-        scene.memory.see(Some(&begun), seen);
+        scene.memory.observe(Some(&refreshing), seen);
         let after = |seconds| NextStep::WaitUntil(seen + Duration::from_secs(seconds));
 
         scene.provider_ms = AT_MS + 3_600_000 - 300_000;
-        assert_eq!(scene.next(&begun), after(240), "a minute before the end");
+        assert_eq!(scene.next(&refreshing), after(240), "a minute before it expires");
         scene.provider_ms = AT_MS + 3_600_000 - 70_000;
-        assert_eq!(scene.next(&begun), after(15), "not before the window and the grace time");
+        assert_eq!(scene.next(&refreshing), after(15), "not before the window and the grace time");
         scene.provider_ms = AT_MS - 86_400_000;
-        assert_eq!(scene.next(&begun), after(360), "a clock that is a day behind does not hold it up");
+        assert_eq!(scene.next(&refreshing), after(360), "a clock that is a day behind does not delay it");
         scene.refused = Some(1);
-        assert_eq!(scene.next(&begun), after(15), "the access token is of no use");
+        assert_eq!(scene.next(&refreshing), after(15), "the access token is refused");
         scene.refused = None;
         let refused = RefreshIntent { cause: RefreshCause::Refused, ..intent("i") };
         assert_eq!(scene.next(&fresh("acc").begin(1, refused).unwrap()), after(15));
     }
 
     #[test]
-    fn a_service_that_is_never_heard_is_asked_less_and_less_often() {
+    fn unknown_outcomes_back_off() {
         let mut scene = PlanScene::new();
-        let begun = fresh("acc").begin(1, intent("i")).unwrap();
+        let refreshing = fresh("acc").begin(1, intent("i")).unwrap();
         scene.provider_ms = AT_MS + 3_600_000;
         let mut waits = Vec::new();
 
         for _ in 0..7 {
-            scene.memory.began("i".into(), scene.now);
-            let NextStep::WaitUntil(at) = scene.next(&begun) else { panic!("it does not wait") };
+            scene.memory.outcome_unknown("i".into(), scene.now);
+            let NextStep::WaitUntil(at) = scene.next(&refreshing) else { panic!("it does not wait") };
             waits.push((at - scene.now).as_secs());
         }
 
         assert_eq!(waits, [15, 30, 60, 120, 240, 300, 300]);
-        scene.memory.heard();
-        scene.memory.began("i".into(), scene.now);
-        assert_eq!(scene.next(&begun), NextStep::WaitUntil(scene.now + Duration::from_secs(15)));
+        scene.memory.outcome_known();
+        scene.memory.outcome_unknown("i".into(), scene.now);
+        assert_eq!(scene.next(&refreshing), NextStep::WaitUntil(scene.now + Duration::from_secs(15)));
     }
 
     #[test]
-    fn tokens_that_end_at_once_are_not_refreshed_at_once() {
+    fn tokens_that_expire_at_once_back_off() {
         let mut scene = PlanScene::new();
         let mut ended = fresh("acc");
         if let GrantState::Ready { tokens } = &mut ended.state {
@@ -318,15 +323,15 @@ mod tests {
         assert_eq!(
             scene.next(&ended),
             NextStep::WaitUntil(scene.now + Duration::from_secs(20)),
-            "half of what it should live"
+            "half of its lifetime"
         );
         scene.memory.refreshed(scene.now, Duration::ZERO);
         scene.refused = Some(1);
-        assert_eq!(scene.next(&ended), REFUSED, "one that an API refuses is another matter");
+        assert_eq!(scene.next(&ended), REFUSED, "a refused token is refreshed at once");
     }
 
     #[test]
-    fn a_grant_under_the_old_key_is_resealed_unless_it_is_refreshed_anyway() {
+    fn grant_under_the_old_key_is_resealed_unless_refresh_is_due() {
         let (mut scene, grant) = (PlanScene::new(), fresh("acc"));
         scene.is_sealed_before = true;
 
@@ -334,15 +339,16 @@ mod tests {
         assert_eq!(scene.next(&grant.log_out(AT_MS)), NextStep::Reseal);
         scene.provider_ms = AT_MS + 3_600_000;
         assert_eq!(scene.next(&grant), DUE);
-        let begun = grant.begin(1, intent("i")).unwrap();
-        assert!(matches!(scene.next(&begun), NextStep::WaitUntil(_)));
+        let refreshing = grant.begin(1, intent("i")).unwrap();
+        assert!(matches!(scene.next(&refreshing), NextStep::WaitUntil(_)));
     }
 
     #[test]
-    fn nothing_is_done_with_a_grant_that_is_lost_or_logged_out() {
+    fn lost_and_logged_out_grants_are_idle() {
         let mut scene = PlanScene::new();
-        let begun = fresh("acc").begin(1, intent("i")).unwrap();
-        let lost = begun.lose(&begun.base(begun.intent().unwrap()), "invalid_grant", AT_MS).unwrap();
+        let refreshing = fresh("acc").begin(1, intent("i")).unwrap();
+        let lost =
+            refreshing.lose(&refreshing.base(refreshing.intent().unwrap()), "invalid_grant", AT_MS).unwrap();
         (scene.provider_ms, scene.refused) = (i64::MAX, Some(1));
 
         assert_eq!(scene.next(&lost), NextStep::Idle);

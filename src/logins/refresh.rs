@@ -1,4 +1,4 @@
-//! One refresh: intent, presentation, commit. The order is what keeps a rotated token from being lost.
+//! One refresh: intent, presentation, commit. This order keeps a rotated token from being lost.
 //!
 //! ```text
 //!                                                             ┌─▶ answer to this disk ─┐
@@ -7,18 +7,18 @@
 //!                      └──────────── listening: 8 s longer ────────────┘     other workers wait: 10 s longer
 //! ```
 //!
-//! - The token is sent only after the intent stands, once, inside the window, while the lease runs, and while no answer to an
-//!   earlier refresh has turned up. The gate asks for all of this when the request is written, so that a process frozen on the way
-//!   there does not send it afterwards.
-//! - An answer is written for as long as this process lives, lease or not, until it stands or something newer does. The disk is
-//!   never waited for: one that does not answer must not keep the answer from Kafka.
+//! - The token is sent once, only after the intent is committed, inside the window, while the lease holds, and unless an answer to
+//!   an earlier refresh has turned up. The gate checks all of this when the request is written, so that a process that was frozen
+//!   before does not send it afterwards.
+//! - This process writes an answer for as long as it lives, with or without the lease, until the answer or something newer is in
+//!   the topic. It never waits for the disk: a hanging disk must not keep the answer from Kafka.
 //! - If the token was certainly not sent, the intent is withdrawn. If the outcome is unknown, it stays open until the wait is over.
 //!
-//! What is left: between the gate and the socket a freeze goes unnoticed, since the provider takes no fencing token; a machine
-//! that is paused with the request in its buffers sends it when it wakes, and so may a proxy. An answer that only this process had
-//! is lost with it, unless the file of it is found again in time. And one that cannot be committed before whoever owns the grant
-//! presents the token again, because this process is frozen or cut off from Kafka for longer than the wait, is of no use where the
-//! provider ends a grant whose token comes twice.
+//! Remaining risks: a freeze between the gate and the socket goes unnoticed, since the provider takes no fencing token; a machine
+//! that is paused with the request in its buffers sends it when it wakes up, and so may a proxy. An answer that only this process
+//! has is lost with it, unless its file is found again in time. And if this process is frozen or cut off from Kafka for longer than
+//! the wait, the grant's owner presents the token again before this process can commit its answer. The answer is then useless at a
+//! provider that ends a grant whose token is presented twice.
 
 use std::{
     sync::{
@@ -54,11 +54,11 @@ use super::{
     view::{command, lost},
 };
 
-/// The longest that a token may be sent after its intent began.
+/// Limit between the start of an intent and sending the token.
 const SEND_WINDOW: Duration = Duration::from_secs(5);
-/// Shortest window for a refresh: commit and connection need that long.
+/// Shortest window for a refresh: commit and connection take that long.
 const MIN_WINDOW: Duration = Duration::from_millis(1_500);
-/// What is left of the lease when the window closes, at most; and how much longer than it has to a presentation may take.
+/// Upper bound of the lease that must be left when the window closes, and extra time that a presentation gets before it is cut off.
 const WINDOW_MARGIN: Duration = Duration::from_millis(500);
 /// Wait for the answer after the window: shorter than [`GRACE`](provider::auth::grant::GRACE), after which others try.
 const ANSWER_WAIT: Duration = Duration::from_secs(8);
@@ -66,12 +66,12 @@ const ANSWER_WAIT: Duration = Duration::from_secs(8);
 const TAKE_LIMIT: Duration = Duration::from_secs(20);
 /// Limit of one attempt to write the outcome.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
-/// Waits between those.
+/// Backoff between those attempts.
 const WRITE_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(200), longest: Duration::from_secs(5), total: None };
 /// Limit for removing the file of a committed answer.
 const FILE_REMOVAL_WAIT: Duration = Duration::from_secs(2);
-/// How long a stop waits for a refresh that is under way: until the answer can be there, and some time to write it.
+/// How long a stop waits for a refresh in progress: until the answer can have arrived, and some time to write it.
 pub(super) const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 /// How an attempt ended.
@@ -79,15 +79,15 @@ pub(super) const STOP_LIMIT: Duration = Duration::from_secs(20);
 pub(super) enum AttemptEnd {
     /// The topic has another state now, from this attempt or a newer one.
     Settled,
-    /// The intent is committed, begun at that time, and its outcome is unknown.
-    OutcomeUnknown { intent: String, begun: Instant },
-    /// Nothing was sent; it may be tried again.
+    /// The intent that started at `started` is committed, and its outcome is unknown.
+    OutcomeUnknown { intent: String, started: Instant },
+    /// Nothing was sent; retry.
     Retry(Retry),
-    /// The provider does not take the OAuth client.
+    /// The provider refuses the OAuth client.
     ClientRefused(String),
 }
 
-/// What an attempt needs.
+/// The inputs of an attempt.
 pub(super) struct RefreshAttempt<'a> {
     pub(super) shared: &'a GrantContext,
     pub(super) name: &'a str,
@@ -96,12 +96,12 @@ pub(super) struct RefreshAttempt<'a> {
     pub(super) area: Area,
 }
 
-/// An intent that stands.
+/// A committed intent.
 struct StartedRefresh {
     base: RefreshBase,
     cause: RefreshCause,
     grant: Grant,
-    /// When it began: before it was committed.
+    /// When it started, before it was committed.
     start: Instant,
     /// When the window closes.
     end: Instant,
@@ -110,9 +110,9 @@ struct StartedRefresh {
 impl RefreshAttempt<'_> {
     /// Refreshes or recovers.
     pub(super) async fn run(&self, next: NextStep) -> AttemptEnd {
-        // Before the intent, so that none has to be withdrawn.
+        // Before the intent, so that no intent has to be withdrawn.
         if let Err(error) = self.issuer.ready().await {
-            tracing::debug!(grant = self.name, error = %ErrorChain(&error), "a refresh waits");
+            tracing::debug!(grant = self.name, error = %ErrorChain(&error), "the identity service is not ready; retrying the refresh later");
             return AttemptEnd::Retry(error.retry());
         }
         let mut writer = self.shared.store.writer(self.name, Arc::clone(&self.lease));
@@ -127,18 +127,18 @@ impl RefreshAttempt<'_> {
             tracing::warn!(
                 grant = self.name,
                 ?window,
-                "a refresh waits for a longer lease; is session.timeout.ms too short?"
+                "too little of the lease is left for a refresh; retrying. If this repeats, raise session.timeout.ms"
             );
             return AttemptEnd::Retry(Retry::Later);
         }
-        let begun = match self.begin(&mut writer, next, window).await {
-            Ok(begun) => begun,
+        let started = match self.begin(&mut writer, next, window).await {
+            Ok(started) => started,
             Err(ended) => return ended,
         };
-        let outcome = self.present(&begun).await;
+        let outcome = self.present(&started).await;
         // From here on only this process may have the answer.
         writer.insist();
-        self.conclude(&mut writer, begun, outcome).await
+        self.conclude(&mut writer, started, outcome).await
     }
 
     async fn begin(
@@ -147,7 +147,7 @@ impl RefreshAttempt<'_> {
         next: NextStep,
         window: Duration,
     ) -> Result<StartedRefresh, AttemptEnd> {
-        // Before the commit: everybody else counts from when they have read it.
+        // Before the commit: every other worker counts from when it has read the intent.
         let start = Instant::now();
         let end = start + window;
         let origin = RefreshOrigin { worker: self.shared.worker_id.to_string(), begun_ms: wall_ms() };
@@ -163,14 +163,14 @@ impl RefreshAttempt<'_> {
             _ => None,
         };
         match writer.write(end, decide).await {
-            Ok(Some(grant)) if grant.intent().is_some_and(|stands| stands.id == intent.id) => {
+            Ok(Some(grant)) if grant.intent().is_some_and(|open| open.id == intent.id) => {
                 tracing::debug!(
                     grant = self.name,
                     serial = grant.serial,
                     ?cause,
                     "committed a refresh intent"
                 );
-                failpoint::reach("grants.begun");
+                failpoint::reach("grants.intent");
                 Ok(StartedRefresh { base: grant.base(&intent), cause, grant, start, end })
             }
             // Another write came first.
@@ -183,8 +183,8 @@ impl RefreshAttempt<'_> {
         }
     }
 
-    /// Withdraws an intent that may be in the topic, and under which nothing was sent. If this cannot be written either it is an
-    /// orphan like any other.
+    /// Withdraws an intent that may be in the topic and under which nothing was sent. If this write fails too, the intent is
+    /// recovered like any orphan.
     async fn take_back(&self, writer: &mut GrantWriter, intent: &RefreshIntent) {
         writer.insist();
         let withdraw = |grant: Option<&Grant>| grant?.withdraw(&grant?.base(intent)).ok();
@@ -193,20 +193,20 @@ impl RefreshAttempt<'_> {
         }
     }
 
-    async fn present(&self, begun: &StartedRefresh) -> RefreshOutcome {
-        let Some(tokens) = begun.grant.tokens() else {
+    async fn present(&self, started: &StartedRefresh) -> RefreshOutcome {
+        let Some(tokens) = started.grant.tokens() else {
             return RefreshOutcome::NotSent(identity::Error::Silent);
         };
         let name = self.name.to_owned();
-        let (lease, end, sent) = (Arc::clone(&self.lease), begun.end, Arc::new(AtomicBool::new(false)));
-        let (passed, store, base) = (Arc::clone(&sent), self.shared.store.clone(), begun.base.clone());
+        let (lease, end, sent) = (Arc::clone(&self.lease), started.end, Arc::new(AtomicBool::new(false)));
+        let (passed, store, base) = (Arc::clone(&sent), self.shared.store.clone(), started.base.clone());
         let gate: Gate = Arc::new(move || {
-            // The answer to the refresh before may have turned up at the last moment: then the token is used up.
-            let stands = || {
+            // The answer to the previous refresh may have arrived at the last moment: then the token is used up.
+            let is_current = || {
                 let grant = store.grant(&name).ok().flatten();
                 grant.is_some_and(|grant| grant.intent().is_some_and(|one| grant.base(one) == base))
             };
-            let open = Instant::now() < end && lease() && stands();
+            let open = Instant::now() < end && lease() && is_current();
             passed.fetch_or(open, Ordering::SeqCst);
             open
         });
@@ -224,10 +224,10 @@ impl RefreshAttempt<'_> {
     async fn conclude(
         &self,
         writer: &mut GrantWriter,
-        begun: StartedRefresh,
+        started: StartedRefresh,
         outcome: RefreshOutcome,
     ) -> AttemptEnd {
-        let (name, StartedRefresh { base, cause, start, .. }) = (self.name, begun);
+        let (name, StartedRefresh { base, cause, start, .. }) = (self.name, started);
         match outcome {
             RefreshOutcome::Granted(granted) => {
                 failpoint::reach("grants.rotated");
@@ -238,14 +238,14 @@ impl RefreshAttempt<'_> {
                 };
                 let issued = issued_tokens(granted, self.issuer.now_ms());
                 let pending = PendingAnswer { name: name.to_owned(), base, issued };
-                let (files, kept) = (self.shared.files.clone(), pending.clone());
+                let (files, stored) = (self.shared.files.clone(), pending.clone());
                 let disk = tokio::spawn(async move {
-                    match files.pend(&kept).await {
+                    match files.pend(&stored).await {
                         Ok(()) => failpoint::reach("grants.kept"),
                         Err(error) => tracing::warn!(
-                            grant = kept.name,
+                            grant = stored.name,
                             %error,
-                            "an answer is not on this disk, and has to reach Kafka before this process ends"
+                            "could not store the provider's answer on this disk; it is lost if this process ends before Kafka has it"
                         ),
                     }
                 });
@@ -272,13 +272,13 @@ impl RefreshAttempt<'_> {
             }
             RefreshOutcome::Refused(code) => {
                 metrics::token_refreshed(RefreshLabel::Refused);
-                tracing::error!(grant = name, %code, "the identity service refuses the OAuth client");
+                tracing::error!(grant = name, %code, "the identity service refuses the OAuth client; correct the client, here or at the provider");
                 insist(writer, name, |grant| grant.withdraw(&base)).await.ok();
                 AttemptEnd::ClientRefused(code.to_string())
             }
             RefreshOutcome::NotSent(error) => {
                 metrics::token_refreshed(RefreshLabel::NotSent);
-                tracing::warn!(grant = name, error = %ErrorChain(&error), "a refresh has not reached the identity service");
+                tracing::warn!(grant = name, error = %ErrorChain(&error), "a refresh did not reach the identity service; retrying");
                 insist(writer, name, |grant| grant.withdraw(&base)).await.ok();
                 AttemptEnd::Retry(error.retry())
             }
@@ -287,9 +287,9 @@ impl RefreshAttempt<'_> {
                 tracing::warn!(
                     grant = name,
                     error = %ErrorChain(&error),
-                    "refresh outcome is unknown; the stored token is tried once more"
+                    "refresh outcome is unknown; presenting the stored token again after the wait"
                 );
-                AttemptEnd::OutcomeUnknown { intent: base.intent, begun: start }
+                AttemptEnd::OutcomeUnknown { intent: base.intent, started: start }
             }
         }
     }
@@ -300,7 +300,7 @@ impl RefreshAttempt<'_> {
     }
 }
 
-/// Writes an answer of the provider until it stands, or is of no use, while `disk` keeps it.
+/// Writes an answer of the provider until it is in the topic or obsolete, while `disk` stores it.
 async fn keep_answer(
     shared: &GrantContext,
     writer: &mut GrantWriter,
@@ -318,8 +318,12 @@ async fn keep_answer(
             metrics::token_refreshed(outcome);
             tracing::info!(grant = name, serial = grant.serial, "the grant has new tokens");
         }
-        Ok(_) => tracing::info!(grant = name, serial = base.serial, "an answer came too late to be of use"),
-        // A worker with the right key finds the file, unless a new login makes it obsolete.
+        Ok(_) => tracing::info!(
+            grant = name,
+            serial = base.serial,
+            "an answer came too late: the grant has changed since"
+        ),
+        // A worker with the right key finds the file, unless a new login has made it obsolete.
         Err(_) => return,
     }
     let files = shared.files.clone();
@@ -335,8 +339,8 @@ async fn keep_answer(
     timeout(FILE_REMOVAL_WAIT, tidy).await.ok();
 }
 
-/// Writes a change until it is in the topic or does not apply any more, for as long as this process lives. Returns the grant in
-/// the topic after that. The only error is [`Error::Sealed`].
+/// Writes a change until it is in the topic or no longer applies, for as long as this process lives. Returns the grant in the
+/// topic after that. The only error is [`Error::Sealed`].
 async fn insist(
     writer: &mut GrantWriter,
     name: &str,
@@ -348,21 +352,21 @@ async fn insist(
             Err(error @ Error::Kafka(_)) => error,
             ended => {
                 if let Err(error) = &ended {
-                    tracing::error!(grant = name, error = %ErrorChain(error), "what came of a refresh cannot be written here");
+                    tracing::error!(grant = name, error = %ErrorChain(error), "cannot write the outcome of a refresh with this worker's keys");
                 }
                 return ended;
             }
         };
         if backoff.is_fresh() {
-            tracing::error!(grant = name, error = %ErrorChain(&error), "what came of a refresh is not in Kafka yet; trying on");
+            tracing::error!(grant = name, error = %ErrorChain(&error), "could not write the outcome of a refresh to Kafka yet; retrying");
         } else {
-            tracing::debug!(grant = name, error = %ErrorChain(&error), "what came of a refresh is not in Kafka yet");
+            tracing::debug!(grant = name, error = %ErrorChain(&error), "could not write the outcome of a refresh to Kafka yet");
         }
         sleep(backoff.next_wait(Retry::Later).unwrap_or(WRITE_BACKOFF.longest)).await;
     }
 }
 
-/// Writes an answer that an earlier process left on this disk, whether or not this worker owns the grant.
+/// Writes an answer that an earlier process left on this disk, even if this worker does not own the grant.
 pub(super) async fn salvage(shared: &GrantContext, pending: PendingAnswer) {
     tracing::warn!(
         grant = pending.name,
@@ -373,7 +377,7 @@ pub(super) async fn salvage(shared: &GrantContext, pending: PendingAnswer) {
     keep_answer(shared, &mut writer, pending, RefreshLabel::Salvaged, None).await;
 }
 
-/// What is left of the lease when the window closes.
+/// Lease that must be left when the window closes.
 fn spare(session: Duration) -> Duration {
     WINDOW_MARGIN.min(session / 12)
 }
@@ -390,7 +394,7 @@ mod tests {
     #[test]
     fn every_allowed_session_timeout_leaves_a_window() {
         for session in [1_500, 2_000, 3_000, 6_000, 300_000].map(Duration::from_millis) {
-            // As much of the lease as is left a heartbeat, at most a third of the session, after the last.
+            // The lease that is left one heartbeat, at most a third of the session, after the last renewal.
             let lease = session - (session / 6).min(Duration::from_secs(1));
             let window = SEND_WINDOW.min((lease - session / 3).saturating_sub(spare(session)));
             assert!(window >= shortest(session), "{session:?}: {window:?}");
@@ -399,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_waits_for_the_answer_and_others_wait_longer() {
+    fn stop_waits_for_the_answer_and_others_wait_longer() {
         assert!(STOP_LIMIT > SEND_WINDOW + ANSWER_WAIT + WINDOW_MARGIN);
         assert!(ANSWER_WAIT + WINDOW_MARGIN < provider::auth::grant::GRACE);
     }

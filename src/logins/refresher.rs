@@ -40,7 +40,7 @@ const EXPIRY_WARNING_INTERVAL: Duration = Duration::from_secs(86_400);
 const RESEAL_LIMIT: Duration = Duration::from_secs(30);
 
 /// Refreshes one grant until canceled. A refresh in progress is finished first, because this process may hold the only answer.
-pub(super) async fn keep(shared: Arc<GrantContext>, local: Arc<LocalGrant>, cancel: CancellationToken) {
+pub(super) async fn run(shared: Arc<GrantContext>, local: Arc<LocalGrant>, cancel: CancellationToken) {
     let seed = u64::from(murmur2(local.name.as_bytes()));
     let mut refresher = Refresher {
         shared,
@@ -76,10 +76,10 @@ impl Refresher {
             changes.borrow_and_update();
             clients.borrow_and_update();
             owned.borrow_and_update();
-            let look = Instant::now() + CHECK_INTERVAL;
+            let next_check = Instant::now() + CHECK_INTERVAL;
             let at = match self.next() {
-                NextStep::Idle => look,
-                NextStep::WaitUntil(at) => at.min(look),
+                NextStep::Idle => next_check,
+                NextStep::WaitUntil(at) => at.min(next_check),
                 // Start no refresh after cancellation: it would have to be finished.
                 _ if cancel.is_cancelled() => return,
                 next => {
@@ -104,7 +104,7 @@ impl Refresher {
     fn next(&mut self) -> NextStep {
         let now = Instant::now();
         let grant = self.grant();
-        self.memory.see(grant.as_ref(), now);
+        self.memory.observe(grant.as_ref(), now);
         let Some(grant) = grant else { return NextStep::Idle };
         if !self.shared.is_ours() {
             return NextStep::Idle;
@@ -155,14 +155,14 @@ impl Refresher {
             AttemptEnd::Settled => {
                 self.backoff.reset();
                 self.memory.not_before = None;
-                self.memory.heard();
+                self.memory.outcome_known();
                 self.refused.clear();
                 self.pace(&grant);
             }
-            AttemptEnd::OutcomeUnknown { intent, begun } => self.memory.began(intent, begun),
+            AttemptEnd::OutcomeUnknown { intent, started } => self.memory.outcome_unknown(intent, started),
             AttemptEnd::Retry(retry) => self.pause(retry),
             AttemptEnd::ClientRefused(code) => {
-                self.memory.heard();
+                self.memory.outcome_known();
                 self.refuse_client(&grant, key, code, issuer.now_ms());
             }
         }
@@ -175,7 +175,7 @@ impl Refresher {
         match writer.write(Instant::now() + RESEAL_LIMIT, |grant| grant.cloned()).await {
             Ok(_) => tracing::info!(grant = name, "resealed the grant with the new key"),
             Err(error) => {
-                tracing::warn!(grant = name, error = %ErrorChain(&error), "the grant keeps its old key for now");
+                tracing::warn!(grant = name, error = %ErrorChain(&error), "could not reseal the grant with the new key yet; retrying");
                 self.pause(Retry::Later);
             }
         }
@@ -251,8 +251,8 @@ impl Refresher {
         let (login, refresh) = clients.ends_ms(grant);
         let Some(end) = login.or(refresh) else { return };
         let left = end.saturating_sub(provider_ms);
-        let is_told = self.reminded.is_some_and(|told| now < told + EXPIRY_WARNING_INTERVAL);
-        if is_told || u128::try_from(left).is_ok_and(|left| left > EXPIRY_WARNING_TIME.as_millis()) {
+        let is_reminded = self.reminded.is_some_and(|last| now < last + EXPIRY_WARNING_INTERVAL);
+        if is_reminded || u128::try_from(left).is_ok_and(|left| left > EXPIRY_WARNING_TIME.as_millis()) {
             return;
         }
         self.reminded = Some(now);

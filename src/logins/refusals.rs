@@ -1,6 +1,6 @@
-//! Reports to the owner of a grant: that an API has refused its access token, or that it has ended.
+//! Reports to the owner of a grant that an API refused its access token, or that it has expired.
 //!
-//! - However many requests are refused with one token, it is reported once; and again after a while, for as long as requests are
+//! - However many requests are refused with one token, it is reported once, and again after a while if requests are still
 //!   refused: the owner may have read the refusal of an older token instead.
 //! - A report never blocks: the request has a deadline, and Kafka may be unavailable.
 //!
@@ -20,7 +20,7 @@ use super::{
     view::LocalGrant,
 };
 
-/// Limit of queued reports, in bytes.
+/// Limit on queued reports, in bytes.
 const QUEUE_BYTES: usize = 1 << 20;
 /// A report is repeated after this long, if it still holds.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
@@ -47,7 +47,7 @@ impl RefusalReporter {
         Ok(Self(writer))
     }
 
-    /// Sends a report, unless one before it covers it.
+    /// Sends a report, unless an earlier one covers it.
     fn send(&self, local: &Arc<LocalGrant>, report: RefusalReport, record: EncodedRecord) {
         {
             let mut reported = local.reported.lock();
@@ -59,7 +59,7 @@ impl RefusalReporter {
         let local = Arc::clone(local);
         let failed = move |error: kafka::Error| {
             tracing::warn!(grant = local.name, error = %ErrorChain(&error), "could not report a refused token; the next refusal reports it again");
-            // Not a report that was sent since.
+            // Unless another report was sent since.
             local.reported.lock().take_if(|last| *last == report);
         };
         match self.0.send(record) {
@@ -72,7 +72,7 @@ impl RefusalReporter {
 }
 
 impl RefusalReport {
-    /// Whether the other need not be sent after this.
+    /// Whether `other` need not be sent after this report.
     fn covers(&self, other: &Self) -> bool {
         self.login == other.login && self.serial >= other.serial && other.at < self.at + REPEAT_INTERVAL
     }

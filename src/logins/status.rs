@@ -24,13 +24,13 @@ struct GrantStatus {
     access_token_ends: Option<Millis>,
     refresh_token_ends: Option<Millis>,
     login_ends: Option<Millis>,
-    /// When the refresh that is under way began, by the clock of the worker that began it.
+    /// When the refresh in progress started, by the clock of its worker.
     refreshing_since: Option<Millis>,
-    /// What keeps it from being used, for people.
+    /// Why it cannot be used, for people.
     problem: Option<String>,
 }
 
-/// Milliseconds since 1970, by the provider's clock unless said. Serialized as ISO 8601.
+/// Milliseconds since 1970, by the provider's clock unless noted. Serialized as ISO 8601.
 #[derive(Debug, Clone, Copy)]
 struct Millis(i64);
 
@@ -41,13 +41,13 @@ impl Serialize for Millis {
 }
 
 impl Grants {
-    /// The part of `/health` that is about grants; `None` where no connector names one.
+    /// The grants in `/health`; `None` if no connector names one.
     pub fn report(&self) -> Option<Value> {
         let statuses = self.statuses();
         if statuses.is_empty() { None } else { serde_json::to_value(statuses).ok() }
     }
 
-    /// Puts them on a page of metrics.
+    /// Adds the grants to a page of metrics.
     pub fn measure(&self, page: &mut ScrapePage, now_ms: i64) {
         for one in self.statuses() {
             page.put(&live::GRANT_STATE, &[&one.name, one.state], 1.0);
@@ -66,7 +66,7 @@ impl Grants {
         }
     }
 
-    /// Of every grant that a connector names, by name.
+    /// The status of every grant that a connector names, by name.
     fn statuses(&self) -> Vec<GrantStatus> {
         let Some(shared) = &self.shared else { return Vec::new() };
         let grants: Vec<_> = shared.grants.lock().values().cloned().collect();
@@ -78,7 +78,7 @@ impl GrantContext {
     fn status(&self, local: &LocalGrant) -> Option<GrantStatus> {
         let name = &local.name;
         let clients = self.clients.borrow().clone();
-        // One that no connector names any more is not shown.
+        // Leave out a grant that no connector names any more.
         let first = clients.naming(name).first()?.area;
         let view = local.view.borrow().clone();
         let grant = self.store.grant(name).ok().flatten();

@@ -4,10 +4,10 @@
 //! GrantWriter::write ─▶ FencedWriter (transactional id of the grant): open the grant in the topic ─▶ decide ─▶ seal ─▶ commit
 //! ```
 //!
-//! - The transactional id is that of the grant: taking it fences every other writer of this grant, and no writer of another.
-//! - A record that this worker cannot open is never overwritten, except by a login, which says so.
+//! - The transactional id is that of the grant: taking it fences every other writer of this grant, and none of another.
+//! - A record that this worker cannot open is never overwritten, except by a login that requests it.
 //!
-//! On failure nothing is in the topic, except where [`Error::Kafka`] says that the outcome is not known.
+//! On failure nothing is written, unless [`Error::Kafka`] says that the outcome is unknown.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -39,7 +39,7 @@ pub struct GrantStore {
     keys: Arc<Keyring>,
 }
 
-/// Why a write was not made. Nothing of it is in the topic, unless said.
+/// Why a write failed. Nothing of it is in the topic, unless noted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -58,7 +58,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same write may pass later.
+    /// Whether the same write may succeed later.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -73,7 +73,7 @@ impl Error {
 }
 
 impl GrantStore {
-    /// For the topic that this tail follows.
+    /// For the topic that this table follows.
     #[must_use]
     pub fn new(kafka: &Kafka, table: Table<GrantTable>, keys: Arc<Keyring>) -> Self {
         let options = TransactionOptions {
@@ -84,19 +84,19 @@ impl GrantStore {
         Self { table, shards: ShardProducers::new(kafka.clone(), options), keys }
     }
 
-    /// What it follows.
+    /// The table it reads.
     #[must_use]
     pub fn table(&self) -> &Table<GrantTable> {
         &self.table
     }
 
-    /// The keys that open and seal.
+    /// The keys that open and seal grants.
     #[must_use]
     pub fn keys(&self) -> &Arc<Keyring> {
         &self.keys
     }
 
-    /// A grant as it was last read; `None` where there is none.
+    /// A grant as it was last read; `None` if there is none.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -104,7 +104,7 @@ impl GrantStore {
         self.table.read(|table| self.open(table, name))
     }
 
-    /// The way to one grant, which takes its id as soon as it needs it, and only while the lease allows it.
+    /// The writer of one grant. It takes the transactional id when it needs it, and only while the lease holds.
     #[must_use]
     pub fn writer(&self, name: &str, lease: Lease) -> GrantWriter {
         let transactional_id = format!("{}-grant-{name}", self.table.topic());
@@ -126,7 +126,7 @@ impl GrantStore {
         })
     }
 
-    /// Claims the topic for a group of workers, unless another has it; `adopt` takes it over. Returns the owners.
+    /// Claims the topic for a group of workers, unless another group owns it; `adopt` takes it over. Returns the owners.
     ///
     /// # Errors
     /// Kafka did not answer within the limit.
@@ -141,7 +141,7 @@ impl GrantStore {
             return Ok(owners);
         }
         let id = format!("{}-{CLUSTER}", self.table.topic());
-        // Partition 0 always exists: this record says where all others are.
+        // Partition 0 always exists; this record says where all others are.
         let mut writer = self.fenced(0, id, Arc::new(|| true));
         let decide = |table: &GrantTable| {
             if let Some(owners) = settled(table) {
@@ -156,7 +156,7 @@ impl GrantStore {
         claimed.map_err(|error| error.into_error(limit))
     }
 
-    /// The partition in which everything about a grant is written.
+    /// The partition for all records of a grant.
     pub(super) fn place(&self, name: &str) -> i32 {
         self.table.read(|table| table.place(name, self.table.partitions()))
     }
@@ -175,7 +175,7 @@ impl GrantStore {
         FencedWriter::new(self.table.clone(), self.shards.clone(), options)
     }
 
-    /// A grant of the table, opened; `None` where there is none.
+    /// A grant of the table, decrypted; `None` if there is none.
     fn open(&self, table: &GrantTable, name: &str) -> Result<Option<Grant>, seal::Error> {
         let Some(record) = table.grants().get(name) else { return Ok(None) };
         let envelope = record.envelope.as_ref().ok_or(seal::Error::Damaged)?;
@@ -188,7 +188,7 @@ impl GrantStore {
     }
 }
 
-/// The way to one grant.
+/// Writes one grant.
 #[derive(Debug)]
 pub struct GrantWriter {
     writer: FencedWriter<GrantTable>,
@@ -200,7 +200,7 @@ pub struct GrantWriter {
 }
 
 impl GrantWriter {
-    /// Takes the id, so that no other write is under way, and returns the grant that all of them have left.
+    /// Takes the id, so that no other write is in progress, and returns the grant as all of them have left it.
     ///
     /// # Errors
     /// The lease has ended, Kafka did not answer in time, or the grant cannot be opened.
@@ -209,11 +209,11 @@ impl GrantWriter {
         self.store.grant(&self.name).map_err(|source| self.sealed(source))
     }
 
-    /// Writes the grant that `decide` makes of the one in the topic; nothing if it makes none. `decide` may be called several
-    /// times. Returns the grant in the topic after that: the one written, even if the own table has not read it by `end`.
+    /// Writes the grant that `decide` makes of the one in the topic; nothing if it returns `None`. `decide` may be called several
+    /// times. Returns the grant in the topic after that: the written one, even if this worker has not read it back by `end`.
     ///
     /// # Errors
-    /// The grant cannot be opened, or Kafka did not take the write until `end`.
+    /// The grant cannot be opened, or Kafka did not take the write before `end`.
     pub async fn write(
         &mut self,
         end: Instant,
@@ -238,10 +238,10 @@ impl GrantWriter {
         })
     }
 
-    /// Removes the grant, whether it can be opened or not.
+    /// Removes the grant, even if it cannot be opened.
     ///
     /// # Errors
-    /// Kafka did not take it until `end`.
+    /// Kafka did not take it before `end`.
     pub async fn remove(&mut self, end: Instant) -> Result<(), kafka::Error> {
         let limit = end.saturating_duration_since(Instant::now());
         let tombstone = || self.store.record(&grant_key(&self.name), self.partition, None);
@@ -249,7 +249,7 @@ impl GrantWriter {
         removed.map_err(|error| error.into_error(limit))
     }
 
-    /// From here on a grant that cannot be opened counts as absent: for a login alone, which makes everything before it void.
+    /// From here on a grant that cannot be opened counts as absent. Only for a login, which voids everything before it.
     pub fn overwrite_unreadable(&mut self) {
         self.overwrites = true;
     }
@@ -264,7 +264,7 @@ impl GrantWriter {
     }
 }
 
-/// The time of this machine, in milliseconds since 1970.
+/// This machine's time, in milliseconds since 1970.
 pub(super) fn wall_ms() -> i64 {
     Moment::now().micros() / 1_000
 }

@@ -1,12 +1,16 @@
 //! The grants topic in memory, still encrypted.
 //!
 //! The last record of a grant counts, unless it is a replay: an attacker who may write to the topic could otherwise append an old
-//! envelope again and bring back the tokens of a login that has ended. With a key to open envelopes the table refuses an envelope
-//! whose revision is not above that of the newest one it has opened, another group's envelope over one of its own group, and form
-//! 1 over form 2. It keeps the revision of a removed grant too.
+//! envelope again and bring back the tokens of an ended login. If the table has the keys to open envelopes, it refuses
+//!
+//! - an envelope whose revision is not above that of the newest one it has opened,
+//! - an envelope of another group after one of this worker's group,
+//! - form 1 after form 2.
+//!
+//! It keeps the revision of a removed grant too.
 //!
 //! Limits: an attacker who may write to the topic can still remove a grant or overwrite it. Once the newest envelope is gone from
-//! the topic, a worker that starts afterwards does not know its revision and takes the older one.
+//! the topic, a worker that starts afterwards does not know its revision and accepts the older one.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,7 +21,7 @@ use provider::auth::seal::{Envelope, Keyring};
 
 use crate::state::TableState;
 
-/// Key of the record that says whose the topic is.
+/// Key of the record that names the topic's owners.
 pub(super) const CLUSTER: &str = "cluster";
 const GRANT: &str = "grant/";
 const REFUSED: &str = "refused/";
@@ -25,25 +29,25 @@ const REFUSED: &str = "refused/";
 /// A grant's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantRecord {
-    /// The encrypted grant; `None` where the record is no envelope at all.
+    /// The encrypted grant; `None` if the record is not an envelope.
     pub envelope: Option<Arc<Envelope>>,
     /// Its partition.
     pub partition: i32,
-    /// Its offset: which write this is.
+    /// Its offset, which identifies the write.
     pub offset: i64,
     /// When it was written, in milliseconds since 1970.
     pub at_ms: Option<i64>,
 }
 
-/// That an API has refused an access token.
+/// An API has refused an access token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedToken {
-    /// Of this serial.
+    /// Serial of the token.
     pub serial: u64,
     /// Its login: serials restart with a login over an unreadable record.
     #[serde(default)]
     pub login: String,
-    /// Who was refused: `host:port`.
+    /// The worker whose request was refused: `host:port`.
     pub worker: String,
 }
 
@@ -58,17 +62,17 @@ pub struct TopicOwners {
     pub work_topic: String,
 }
 
-/// What the record of [`CLUSTER`] says.
+/// The record of [`CLUSTER`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ClusterRecord {
     #[serde(flatten)]
     pub(super) owners: TopicOwners,
-    /// Among how many partitions grants are placed, whatever the topic has got since.
+    /// Partition count by which grants are placed, even if the topic has grown since.
     #[serde(default)]
     pub(super) partitions: Option<i32>,
 }
 
-/// All of the topic.
+/// The state of the topic.
 #[derive(Debug, Clone, Default)]
 pub struct GrantTable {
     grants: BTreeMap<String, GrantRecord>,
@@ -76,26 +80,27 @@ pub struct GrantTable {
     cluster: Option<ClusterRecord>,
     /// The newest envelope of each grant that could be opened here.
     newest: BTreeMap<String, Arc<Envelope>>,
-    /// What opens them; without it the last record counts.
+    /// The keys that open them; without keys the last record counts.
     keys: Option<Arc<Keyring>>,
 }
 
 impl GrantTable {
-    /// One that recognises old envelopes, for the holder of these keys.
+    /// A table that recognizes old envelopes with these keys.
     #[must_use]
     pub fn with_keys(keys: Arc<Keyring>) -> Self {
         Self { keys: Some(keys), ..Self::default() }
     }
 
-    /// The revision for the next write of a grant: above every one that was read, and not below the time of now, so that a
-    /// command that reads the topic after its old records were compacted away does not begin below them.
+    /// The revision for the next write of a grant: above every one that was read, and at least the current time, so that a command
+    /// that reads the topic after its old records were compacted away does not start below them.
     pub(super) fn next_revision(&self, name: &str, now_ms: i64) -> u64 {
         let stamp = self.newest.get(name).and_then(|envelope| envelope.stamp.as_ref());
         let now = u64::try_from(now_ms).unwrap_or_default();
         stamp.map_or(0, |stamp| stamp.revision.saturating_add(1)).max(now)
     }
 
-    /// Whether an envelope is one from before the newest. Remembers it if it is not. One that cannot be opened here proves nothing.
+    /// Whether an envelope is older than the newest; if not, it becomes the newest. An envelope that cannot be opened here proves
+    /// nothing.
     fn is_old(&mut self, name: &str, envelope: &Arc<Envelope>) -> bool {
         let Some(keys) = &self.keys else { return false };
         if keys.open_bytes(&grant_key(name), envelope).is_err() {
@@ -124,37 +129,37 @@ impl GrantTable {
         self.refused.get(name)
     }
 
-    /// Which workers it belongs to, once the first of them has said so.
+    /// The workers it belongs to, once the first of them has claimed it.
     #[must_use]
     pub fn owners(&self) -> Option<&TopicOwners> {
         self.cluster.as_ref().map(|cluster| &cluster.owners)
     }
 
-    /// Among how many of the partitions that are `followed` grants are placed. A topic that gets more keeps its places: a record
-    /// that moved would leave its predecessor behind, with a refresh token that ends the grant.
+    /// The partition count by which grants are placed, out of those `followed`. It stays if the topic grows: a moved record would
+    /// leave its predecessor behind, with a refresh token that ends the grant.
     pub(super) fn placed_among(&self, followed: i32) -> i32 {
         let recorded = self.cluster.as_ref().and_then(|cluster| cluster.partitions);
         recorded.filter(|count| (1..=followed).contains(count)).unwrap_or(followed)
     }
 
-    /// The partition of a grant: where it stands already, else where it is placed.
+    /// The partition of a grant: where its record already is, else where it is placed.
     pub(super) fn place(&self, name: &str, followed: i32) -> i32 {
-        let stands = self.grants.get(name).map(|entry| entry.partition);
-        stands.unwrap_or_else(|| partition_of(name.as_bytes(), self.placed_among(followed)))
+        let current = self.grants.get(name).map(|entry| entry.partition);
+        current.unwrap_or_else(|| partition_of(name.as_bytes(), self.placed_among(followed)))
     }
 }
 
-/// Whether the workers of a group take an envelope after another, both of one record and both opened. `owner` is the group that
-/// the topic says it belongs to at that place.
+/// Whether workers of group `ours` accept an envelope after another, both of one record and both opened. `owner` is the group that
+/// the topic names as owner at that offset.
 fn follows(newest: &Envelope, next: &Envelope, ours: &str, owner: Option<&str>) -> bool {
     match (&newest.stamp, &next.stamp) {
         (None, _) => true,
         (Some(_), None) => false,
         (Some(newest_stamp), Some(stamp)) if newest_stamp.group == stamp.group => {
-            // The same record once more is no news, and no harm.
+            // Repeating the same record is harmless.
             stamp.revision > newest_stamp.revision || newest == next
         }
-        // Workers that have taken over the topic of another group write over what those have left, and may hand it back.
+        // Workers that take over the topic of another group overwrite its records, and may hand the topic back.
         (Some(newest), Some(stamp)) => {
             newest.group != ours || (owner == Some(stamp.group.as_str()) && stamp.revision > newest.revision)
         }
@@ -170,27 +175,27 @@ impl TableState for GrantTable {
         let key = record.key.as_deref().and_then(|key| std::str::from_utf8(key).ok());
         let strange = |what: &str| {
             let ConsumerRecord { topic, partition, offset, .. } = record;
-            tracing::warn!(%topic, partition, offset, what, "left out a record of the grants topic");
+            tracing::warn!(%topic, partition, offset, what, "skipped a record of the grants topic");
         };
         let Some(key) = key else { return strange("it has no key") };
         let value = record.value.as_deref();
         if let Some(name) = key.strip_prefix(GRANT) {
-            // The copy that the topic's growth has left behind, or made: partitions are read in any order, and one must win.
+            // Growing the topic can leave or make a second copy. Partitions are read in any order, so a fixed one must win.
             if self.grants.get(name).is_some_and(|known| known.partition < record.partition) {
                 return strange("the grant is in another partition");
             }
             let Some(value) = value else {
-                // A person wants the grant gone.
+                // Removed on a person's request.
                 self.grants.remove(name);
                 return;
             };
             let envelope: Option<Arc<Envelope>> = serde_json::from_slice(value).ok().map(Arc::new);
             match &envelope {
-                None => strange("it is no encrypted grant"),
+                None => strange("it is not an encrypted grant"),
                 Some(envelope) if self.is_old(name, envelope) => {
                     let ConsumerRecord { topic, partition, offset, .. } = record;
                     tracing::error!(%topic, partition, offset, grant = name,
-                        "an old record of a grant was written again, or one by an older version; the newer one stays");
+                        "refused an old record of a grant that was replayed, or written by an older version; the newer one stays");
                     return;
                 }
                 Some(_) => {}
@@ -205,22 +210,22 @@ impl TableState for GrantTable {
         } else if let Some(name) = key.strip_prefix(REFUSED) {
             match value.map(serde_json::from_slice) {
                 Some(Ok(refused)) => self.take_refused(name, refused),
-                Some(Err(_)) => strange("it is no refusal"),
+                Some(Err(_)) => strange("it is not a refusal"),
                 None => drop(self.refused.remove(name)),
             }
         } else if key == CLUSTER {
             match value.map(serde_json::from_slice).transpose() {
                 Ok(cluster) => self.cluster = cluster,
-                Err(_) => strange("it does not say whose the topic is"),
+                Err(_) => strange("it does not name the topic's owners"),
             }
         } else {
-            strange("its key is none of ours");
+            strange("its key is unknown");
         }
     }
 }
 
 impl GrantTable {
-    /// One that comes late, from a worker that is behind, does not hide the one of a later serial.
+    /// A late refusal, from a worker that is behind, does not replace one of a later serial.
     fn take_refused(&mut self, name: &str, refused: RefusedToken) {
         let is_late = |known: &RefusedToken| known.login == refused.login && known.serial > refused.serial;
         if !self.refused.get(name).is_some_and(is_late) {
@@ -235,7 +240,7 @@ pub fn grant_key(name: &str) -> String {
     format!("{GRANT}{name}")
 }
 
-/// Key of the record that a token of a grant was refused.
+/// Key of the record of a refused token.
 #[must_use]
 pub(super) fn refused_key(name: &str) -> String {
     format!("{REFUSED}{name}")
@@ -249,7 +254,7 @@ mod tests {
     use crate::state::samples::received;
 
     #[test]
-    fn the_last_record_of_a_key_counts_and_what_is_not_understood_is_left_out() {
+    fn last_record_of_a_key_counts_and_unknown_ones_are_skipped() {
         let ring = ring("ours");
         let envelope = ring.seal("grant/acc", &ready("acc"), 1).unwrap();
         let sealed = serde_json::to_string(&envelope).unwrap();
@@ -294,12 +299,12 @@ mod tests {
     }
 
     #[test]
-    fn an_old_envelope_at_the_end_of_the_log_is_refused() {
+    fn replayed_envelope_is_refused() {
         let (ours, theirs) = (ring("ours"), ring("theirs"));
         let grant = ready("acc");
         let sealed = |ring: &Keyring, revision| ring.seal("grant/acc", &grant, revision).unwrap();
         let (first, second) = (sealed(&ours, 1), sealed(&ours, 2));
-        // Out of the same serial: what stands after a logout is newer by its revision alone.
+        // A logout keeps the serial: only its revision makes it newer.
         let out = ours.seal("grant/acc", &grant.log_out(1), 3).unwrap();
         let v1 = unstamped(&ours, "grant/acc", &grant);
         let foreign = sealed(&theirs, 9);
@@ -320,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_was_lent_and_handed_back_keeps_its_newest() {
+    fn topic_that_is_handed_back_keeps_its_newest_envelope() {
         let grant = ready("acc");
         let mut table = GrantTable::with_keys(ring("ours"));
         let owned = |group: &str| format!(r#"{{"group.id":"{group}","work.topic":"w","partitions":1}}"#);
@@ -343,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_above_all_that_was_read_and_not_below_now() {
+    fn next_revision_is_above_all_read_and_at_least_the_time() {
         let mut table = GrantTable::with_keys(ring("ours"));
         assert_eq!(table.next_revision("acc", 5), 5);
 
@@ -356,9 +361,9 @@ mod tests {
     }
 
     #[test]
-    fn a_late_refusal_of_an_older_serial_does_not_hide_a_newer_one_of_the_same_login() {
+    fn late_refusal_does_not_replace_a_newer_one() {
         let mut table = GrantTable::default();
-        let told =
+        let refusal =
             |table: &GrantTable| table.refused("acc").map(|one| (one.login.clone(), one.serial)).unwrap();
 
         for (offset, serial) in [(0, 5), (1, 4)] {
@@ -366,13 +371,13 @@ mod tests {
             table.apply(&received(offset, "refused/acc", Some(&value)));
         }
 
-        assert_eq!(told(&table), ("l".to_owned(), 5));
+        assert_eq!(refusal(&table), ("l".to_owned(), 5));
         table.apply(&received(2, "refused/acc", Some(r#"{"serial":1,"login":"m","worker":"a:1"}"#)));
-        assert_eq!(told(&table), ("m".to_owned(), 1), "serials restart with another login");
+        assert_eq!(refusal(&table), ("m".to_owned(), 1), "serials restart with another login");
     }
 
     #[test]
-    fn a_topic_that_gets_more_partitions_moves_no_grant() {
+    fn growing_the_topic_moves_no_grant() {
         let sealed = serde_json::json!({"v": 1, "kid": "k", "nonce": "", "sealed": ""}).to_string();
         let moved = (0..)
             .map(|number| format!("grant-{number}"))
@@ -382,12 +387,12 @@ mod tests {
         assert_eq!((table.place(&moved, 1), table.place(&moved, 3)), (0, 2));
 
         table.apply(&received(0, "cluster", Some(r#"{"group.id":"g","work.topic":"w","partitions":1}"#)));
-        assert_eq!(table.place(&moved, 3), 0, "as many as there were");
+        assert_eq!(table.place(&moved, 3), 0, "the recorded count");
         assert_eq!(table.owners().unwrap().group, "g");
 
         let mut unclaimed = GrantTable::default();
         unclaimed.apply(&received(7, &grant_key(&moved), Some(&sealed)));
-        assert_eq!(unclaimed.place(&moved, 3), 0, "where it stands");
+        assert_eq!(unclaimed.place(&moved, 3), 0, "where its record is");
         let mut copy = received(0, &grant_key(&moved), Some(&sealed));
         copy.partition = 2;
         unclaimed.apply(&copy);
@@ -395,6 +400,6 @@ mod tests {
         let mut read_first = GrantTable::default();
         read_first.apply(&copy);
         read_first.apply(&received(7, &grant_key(&moved), Some(&sealed)));
-        assert_eq!(read_first.grants(), unclaimed.grants(), "in whatever order they are read");
+        assert_eq!(read_first.grants(), unclaimed.grants(), "in any order");
     }
 }

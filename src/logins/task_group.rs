@@ -64,19 +64,19 @@ mod tests {
     async fn a_panic_lets_other_tasks_finish() {
         let mut tasks = TaskGroup::new(&CancellationToken::new());
         let (answer, answered) = oneshot::channel::<&str>();
-        let (tell, told) = oneshot::channel();
+        let (tell, received) = oneshot::channel();
         let stop = tasks.stop();
         tasks.add(async move {
             stop.cancelled().await;
             tell.send(answered.await.unwrap()).unwrap();
         });
-        tasks.add(async { panic!("a fault of the program") });
+        tasks.add(async { panic!("a bug") });
 
         assert!(timeout(LIMIT, tasks.ended()).await.unwrap());
         let ending = tokio::spawn(tasks.end(Some(LIMIT)));
         answer.send("refresh-2").unwrap();
 
-        assert_eq!(timeout(LIMIT, told).await.unwrap().unwrap(), "refresh-2");
+        assert_eq!(timeout(LIMIT, received).await.unwrap().unwrap(), "refresh-2");
         timeout(LIMIT, ending).await.unwrap().unwrap();
     }
 

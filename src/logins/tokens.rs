@@ -1,4 +1,4 @@
-//! One grant as one connector uses it: its tokens for requests, and what keeps it from being used.
+//! One grant as one connector uses it: its tokens for requests, and why it cannot be used.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ use super::{
 const EXPIRY_MARGIN_MS: i64 = 500;
 /// An unchanged view is checked this often while a request waits, because its token may have expired.
 const VIEW_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// The longest that the topic may take to be read to its end for a task that restarts after a login.
+/// Limit for reading the topic to its end when a task restarts after a login.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(10);
 
 /// The tokens of one grant, for the requests of one connector. See [`auth::Tokens`].
@@ -32,7 +32,7 @@ pub(super) struct ConnectorTokens {
     pub(super) shared: Option<Arc<GrantContext>>,
     pub(super) local: Arc<LocalGrant>,
     pub(super) client: GrantClient,
-    /// Whose clock counts.
+    /// The issuer whose clock counts.
     pub(super) key: IssuerKey,
 }
 
@@ -41,16 +41,16 @@ pub(super) struct ConnectorTokens {
 enum TokenState {
     /// It may be used.
     Usable,
-    /// It was refused or is about to expire: wait for another.
+    /// It was refused or is about to expire: wait for another one.
     Expiring,
     /// It has expired; report it to the owner of the grant.
     Expired,
 }
 
 impl ConnectorTokens {
-    /// Waits for a token; another than `refused`.
+    /// Waits for a usable token that is not `refused`.
     async fn other_than(&self, refused: Option<&Access>, end: Instant) -> Result<Access, Error> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut views = self.local.view.subscribe();
         loop {
             let now_ms = self.now_ms();
@@ -62,8 +62,8 @@ impl ConnectorTokens {
                 GrantView::Unread | GrantView::Unchecked => false,
                 _ => true,
             });
-            let look = (Instant::now() + VIEW_CHECK_INTERVAL).min(end);
-            let settled = timeout_at(look, settled).await.map(|view| view.map(|view| view.clone()));
+            let check = (Instant::now() + VIEW_CHECK_INTERVAL).min(end);
+            let settled = timeout_at(check, settled).await.map(|view| view.map(|view| view.clone()));
             match settled {
                 Ok(Ok(GrantView::Ready(token))) if self.client.may_have(&token) => {
                     return Ok(token.access.clone());
@@ -73,12 +73,12 @@ impl ConnectorTokens {
                         return Err(error);
                     }
                 }
-                // The sender lives as long as the grant that is held here.
+                // The sender lives as long as the grant held here.
                 Ok(Err(_)) | Err(_) => {}
             }
             self.report_ended(refused);
             if Instant::now() >= end {
-                return Err(Error::Pending { grant: self.local.name.clone(), waited: begun.elapsed() });
+                return Err(Error::Pending { grant: self.local.name.clone(), waited: started.elapsed() });
             }
         }
     }
@@ -90,7 +90,7 @@ impl ConnectorTokens {
         self.refuse_if(|access| state_of(access, refused, now_ms) == TokenState::Expired);
     }
 
-    /// Reports the token that is shown, if it is for this connector and that is so of it.
+    /// Reports the shown token, if it is for this connector and `is_so`.
     fn refuse_if(&self, is_so: impl Fn(&Access) -> bool) {
         let Some(shared) = &self.shared else { return };
         let token = self.token_shown().filter(|token| is_so(&token.access));
@@ -99,7 +99,7 @@ impl ConnectorTokens {
         }
     }
 
-    /// The token that is shown, if it is for this connector.
+    /// The shown token, if it is for this connector.
     fn token_shown(&self) -> Option<Arc<CheckedToken>> {
         match &*self.local.view.borrow() {
             GrantView::Ready(token) if self.client.may_have(token) => Some(Arc::clone(token)),
@@ -107,7 +107,7 @@ impl ConnectorTokens {
         }
     }
 
-    /// What time it is at the provider.
+    /// The provider's time, in milliseconds since 1970.
     fn now_ms(&self) -> i64 {
         self.shared.as_ref().map_or_else(wall_ms, |shared| shared.now_ms(&self.key))
     }
@@ -157,7 +157,7 @@ impl GrantWatch {
     /// Why the grant cannot be used now, if so.
     pub fn problem(&mut self) -> Option<auth::Error> {
         let view = self.view.borrow_and_update().clone();
-        // The topic may be ahead of the view, and a login that is in the topic solves the problem.
+        // The topic may be ahead of the view: a login that is already in the topic solves the problem.
         let shared = self.tokens.shared.as_ref();
         let grant = shared.and_then(|shared| shared.store.grant(&self.tokens.local.name).ok().flatten());
         match grant {
@@ -166,8 +166,8 @@ impl GrantWatch {
         }
     }
 
-    /// Reads all that is in the topic by now, or gives up after a while. A task that is restarted after a login learns of that
-    /// from another topic, and must not find the grant as it was before.
+    /// Reads the topic to its current end, for a limited time. A task that restarts after a login learns of it from another topic,
+    /// and must not see the grant as it was before.
     pub async fn catch_up(&self) {
         let Some(shared) = &self.tokens.shared else { return };
         if let Err(error) = shared.store.table().read_to_end(CATCH_UP_LIMIT).await {
@@ -183,7 +183,7 @@ impl GrantWatch {
 
     /// Waits for a change.
     pub async fn changed(&mut self) {
-        // The sender lives as long as the grant that is held here.
+        // The sender lives as long as the grant held here.
         self.view.changed().await.ok();
     }
 }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_token_is_reported_and_an_expiring_one_waits() {
+    fn expired_token_is_reported_and_an_expiring_one_waits() {
         let shown = access("Bearer a", 1);
         let at = |now_ms| state_of(&shown, None, now_ms);
 
@@ -211,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn the_replacement_of_a_refused_token_is_another_token() {
+    fn replacement_of_a_refused_token_is_another_token() {
         let refused = access("Bearer a", 57);
         let is_good = |one: &Access| state_of(one, Some(&refused), 0) == TokenState::Usable;
 
         assert!(!is_good(&access("Bearer a", 57)));
         assert!(is_good(&access("Bearer b", 58)));
-        assert!(is_good(&access("Bearer b", 1)), "the first of another login");
-        assert!(is_good(&access("Bearer a", 58)), "the provider gave it once more");
+        assert!(is_good(&access("Bearer b", 1)), "the first token of another login");
+        assert!(is_good(&access("Bearer a", 58)), "the provider gave the same token again");
     }
 }

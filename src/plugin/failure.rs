@@ -5,18 +5,18 @@ use std::error::Error;
 use base::retry::Retry;
 use provider::auth;
 
-/// Why a connector or task failed. None of its texts holds a value of the configuration: they are shown in the
-/// status topic and in REST answers.
+/// Why a connector or task failed. Its texts never hold a value of the configuration: they are shown in the status topic and
+/// in REST answers.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// Kind of failure, as the first word of a trace: `ProviderRefused`.
+    /// Kind of failure, the first word of a trace: `ProviderRefused`.
     pub kind: &'static str,
-    /// What was attempted and what came of it.
+    /// What was attempted, and what happened.
     pub message: String,
-    /// What a person can do about it. Says nothing of restarts: [`Self::next`] does.
+    /// What a person can do about it. Not about restarts: see [`Self::next`].
     pub remedy: Option<String>,
-    /// Whether trying again may help.
+    /// Whether a retry may help.
     pub retry: Retry,
     /// The cause.
     #[source]
@@ -30,23 +30,23 @@ impl Failure {
         Self { kind, message, remedy, retry: Retry::Never, source: None }
     }
 
-    /// When an instance that has failed for good starts again.
+    /// When an instance restarts after a permanent failure.
     pub fn next(&self) -> &'static str {
         match self.kind {
-            LOGIN_NEEDED => "it starts again by itself after the login",
-            GRANTS_UNAVAILABLE => "it starts again when its worker is started with the new configuration",
-            _ => "nothing happens until it is restarted or its configuration is written",
+            LOGIN_NEEDED => "it restarts after the login",
+            GRANTS_UNAVAILABLE => "it restarts when its worker is started with the new configuration",
+            _ => "it stays failed until it is restarted or its configuration is written",
         }
     }
 
-    /// One that passes by itself.
+    /// A retryable failure.
     pub fn passing(kind: &'static str, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), remedy: None, retry: Retry::Later, source: None }
     }
 
-    /// What Kafka refused or did not answer while `action` was attempted. A writer that was replaced or has lost its
-    /// lease may be made anew by the next instance, so for a task that passes. So does a topic that is not there: it was when the task
-    /// began, a broker that has just come back may not know of it yet, and the next instance says it if it stays away.
+    /// Kafka refused `action` or did not answer. Retryable if the writer was fenced or lost its lease, since the next instance
+    /// takes a new one. Also if a topic is missing: it existed when the task started, and a broker that has just come back may not
+    /// know it yet. If it stays missing, the next instance fails on it.
     pub fn kafka(action: impl Into<String>, source: kafka::Error) -> Self {
         let retry = match &source {
             kafka::Error::Fenced { .. } | kafka::Error::LeaseEnded { .. } | kafka::Error::Stopped { .. } => {
@@ -59,7 +59,7 @@ impl Failure {
         Self { kind: "KafkaError", message: action.into(), remedy, retry, source: Some(Box::new(source)) }
     }
 
-    /// What became of a batch. Whatever happened to the writer, the next instance takes a new one.
+    /// A transaction failed. Whatever happened to the writer, the next instance takes a new one.
     pub fn transaction(action: impl Into<String>, source: kafka::CommitError) -> Self {
         let retry = match &source {
             kafka::CommitError::Aborted { source } => source.retry(),
@@ -74,15 +74,15 @@ impl Failure {
 
 const LOGIN_NEEDED: &str = "LoginNeeded";
 const GRANTS_UNAVAILABLE: &str = "GrantsUnavailable";
-const KAFKA_REMEDY: &str = "put right what Kafka refuses: permissions, topics or settings";
+const KAFKA_REMEDY: &str = "correct what Kafka refuses: permissions, topics or settings";
 
-/// Why subscriptions cannot be kept.
+/// Why subscriptions cannot be managed.
 pub(crate) fn no_access(error: &auth::Error) -> Failure {
-    unable("subscriptions cannot be kept", "deliveries are received all the same", error)
+    unable("subscriptions cannot be kept", "deliveries are still received", error)
 }
 
-/// What cannot be done without access, what happens meanwhile, and why. The remedy depends on who has to act: the owner of
-/// the login, the owner of the connector's or the worker's configuration, or none of them, since it passes.
+/// Failed for lack of access: what cannot be done, what happens meanwhile, and why. The remedy names who has to act: the owner
+/// of the login, or of the connector's or the worker's configuration. A transient failure has none.
 pub(crate) fn unable(what: &str, meanwhile: &str, error: &auth::Error) -> Failure {
     let message = format!("{what}: {error}");
     let meanwhile_and = |remedy: &str| format!("{meanwhile}; {remedy}");
@@ -91,7 +91,7 @@ pub(crate) fn unable(what: &str, meanwhile: &str, error: &auth::Error) -> Failur
             let remedy = meanwhile_and("run the command that the first line names");
             Failure::permanent(LOGIN_NEEDED, message, remedy)
         }
-        // It is tried again by itself, and may have been the provider's fault.
+        // Retryable: it may have been the provider's fault.
         auth::Error::Client { .. } => {
             let remedy = meanwhile_and("correct the client, here or at the provider");
             Failure { remedy: Some(remedy), ..Failure::passing("ClientRefused", message) }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replaced_writer_is_no_reason_for_a_person_to_come_but_a_refused_topic_is() {
+    fn fenced_writer_is_retryable_and_a_refused_topic_is_not() {
         let stopped = || kafka::Error::Stopped { action: "commit".into() };
 
         assert_eq!(Failure::kafka("write", stopped()).retry, Retry::Later);

@@ -1,12 +1,12 @@
-//! The interface of connector classes, and what a task is given.
+//! The interface of connector classes, and what their tasks may use.
 //!
 //! A [`Plugin`] describes its keys, checks configurations, divides a connector into tasks and runs one of them. The
-//! supervisor calls it and decides, by the verdict of a [`Failure`], whether a task is started again by itself.
+//! supervisor calls it and decides by [`Failure::retry`] whether a task restarts automatically.
 //!
-//! - A class never sees resolved secrets before a task of its own runs: configurations pass through with their references.
+//! - Secrets are resolved only inside a running task: until then configurations pass through with their references.
 //! - Answers and failures hold no value of a configuration.
-//! - What a task writes to Kafka is fenced by a transactional id that names what is written; what it does elsewhere asks
-//!   [`Tools::lease`] first. An older instance of the same task may still be running somewhere.
+//! - Writes to Kafka are fenced by a transactional id that names what is written; actions elsewhere check [`Tools::lease`]
+//!   first. An older instance of the same task may still be running on another worker.
 
 mod failure;
 mod parts;
@@ -38,19 +38,19 @@ use crate::{
     },
 };
 
-/// Tasks of one connector, at most, whatever `tasks.max` allows. Each task that writes has a transactional client of its own
-/// with about five threads, so one request could otherwise exhaust a worker; a task that has several shards loses nothing.
+/// Limit on the tasks of one connector, whatever `tasks.max` allows. Each task that writes has a transactional client with
+/// about five threads, so one request could otherwise exhaust a worker. A task can own several shards, so nothing is lost.
 pub(crate) const MOST_TASKS: u32 = 128;
 
-/// What keeps connectors from being received on this worker, by name.
+/// Why this worker cannot receive for a connector, by connector name.
 pub type ReceiverFaults = Arc<BTreeMap<String, String>>;
 
-/// How deep a validation looks.
+/// How thorough a validation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
     /// References are resolved and files are opened.
     Full,
-    /// Nothing outside the configuration is read, so that the answer says nothing about secrets and files.
+    /// Only the configuration is read, so that the answer reveals nothing about secrets and files.
     Form,
 }
 
@@ -66,40 +66,40 @@ impl Depth {
 /// A class of connectors.
 #[async_trait]
 pub trait Plugin: Send + Sync + fmt::Debug {
-    /// Its name, as `connector.class` has it; a package before it and `Connector` after it make no difference.
+    /// Its name in `connector.class`, without a package before it and `Connector` after it.
     fn class(&self) -> &'static str;
 
-    /// Its keys, its own first.
+    /// Its keys; the class's own come first.
     fn definitions(&self) -> Vec<KeyDef>;
 
-    /// Validates a configuration, whatever it holds.
+    /// Validates any configuration.
     fn validate(&self, config: &Properties, depth: Depth) -> Validation;
 
-    /// One configuration per task, at most as many as `tasks.max` says. References stay unresolved.
+    /// One configuration per task, at most `tasks.max`. References stay unresolved.
     ///
     /// # Errors
     /// The configuration cannot be used.
     fn task_configs(&self, name: &str, config: &Properties) -> Result<Vec<Properties>, Failure>;
 
-    /// Runs one task until it is cancelled. It calls [`Task::started`] once it has all it needs to do its work; until then
-    /// its state is not RUNNING. Panics are caught by the caller.
+    /// Runs one task until it is cancelled. The task calls [`Task::started`] once it has everything it needs; until then it is
+    /// not RUNNING. The caller catches panics.
     ///
     /// # Errors
-    /// Why it failed: the verdict decides whether it restarts automatically.
+    /// Why it failed; [`Failure::retry`] decides whether it restarts automatically.
     async fn run(&self, task: Task) -> Result<(), Failure>;
 
-    /// Transactional ids that must be taken before the offsets of a stopped connector are edited, so that no task left
-    /// behind can write over the edit: of the tasks it has had as well as of those it would have.
+    /// Transactional ids to take before the offsets of a stopped connector are edited, so that no task on a frozen worker can
+    /// overwrite the edit: those of past tasks as well as of those it would have now.
     fn writers(&self, name: &str, config: &Properties, past: &Past) -> Vec<String>;
 
     /// Checks offsets that a request sets; `None` as an offset resets its partition.
     ///
     /// # Errors
-    /// The partition or offset is none of this class's: what is expected.
+    /// The class does not use such a partition or offset; the text says what is expected.
     fn check_offsets(&self, offsets: &[Edit]) -> Result<(), String>;
 }
 
-/// What a running task is given.
+/// The context of a running task.
 pub struct Task {
     /// Name of the connector.
     pub connector: Arc<str>,
@@ -107,39 +107,39 @@ pub struct Task {
     pub number: u32,
     /// Its configuration, references unresolved.
     pub config: Arc<Properties>,
-    /// Claim of the partition this instance runs by; higher than that of every instance before it.
+    /// Claim of the partition that this instance runs under; higher than that of every earlier instance.
     pub generation: i64,
-    /// Ends it.
+    /// Ends the task.
     pub cancel: CancellationToken,
-    /// Whether it shall wait.
+    /// Whether the task should pause.
     pub paused: watch::Receiver<bool>,
-    /// What it may use.
+    /// Clients and tables it may use.
     pub tools: Tools,
-    /// Notified once it has started.
+    /// Notified once the task has started.
     pub startup: Arc<Notify>,
-    /// Notified each time it has come to rest.
+    /// Notified each time the task has paused.
     pub rest: Arc<Notify>,
 }
 
 impl Task {
-    /// Says that it has started: it holds what it needs, and does its work from now on. Saying it again changes nothing.
+    /// Reports that the task has started: it has what it needs, and works from now on. May be called again.
     pub fn started(&self) {
         self.startup.notify_one();
     }
 
-    /// Says that it waits, as it was asked to: it is PAUSED only from here on, when nothing it did before is under way any more.
+    /// Reports that the task has paused. It is PAUSED only from here on, when nothing is in flight any more.
     pub fn rests(&self) {
         self.rest.notify_one();
     }
 
-    /// Waits while it shall wait, and says that it does; `false` if it shall end instead. `paused` is a clone of
-    /// [`Task::paused`], of which everything has been seen then.
+    /// Reports the pause and waits while the task should pause; `false` if it should end instead. `paused` is a clone of
+    /// [`Task::paused`]; its value is marked as seen.
     pub async fn resumed(&self, paused: &mut watch::Receiver<bool>) -> bool {
         rest(&self.rest, paused, &self.cancel).await
     }
 }
 
-/// Notifies and waits as long as `paused` says so; `false` if it is cancelled before.
+/// Notifies and waits while `paused` is true; `false` if it is cancelled.
 async fn rest(waits: &Notify, paused: &mut watch::Receiver<bool>, cancel: &CancellationToken) -> bool {
     while *paused.borrow_and_update() {
         waits.notify_one();
@@ -152,7 +152,7 @@ async fn rest(waits: &Notify, paused: &mut watch::Receiver<bool>, cancel: &Cance
     true
 }
 
-/// What a connector has left behind.
+/// Traces of a connector's earlier tasks.
 #[derive(Debug, Clone, Default)]
 pub struct Past {
     /// One above the highest task that has had a configuration.
@@ -161,12 +161,12 @@ pub struct Past {
     pub partitions: Vec<Map<String, Value>>,
 }
 
-/// What tasks share.
+/// Clients and tables that the tasks of a worker share.
 #[derive(Clone)]
 pub struct Tools {
     /// How to reach Kafka.
     pub kafka: kafka::Kafka,
-    /// Makes transactional producers; shared, so that not all tasks of a worker initialise one at the same moment.
+    /// Makes transactional producers; shared, so that the tasks of a worker do not all initialize one at the same moment.
     pub shards: kafka::ShardProducers,
     /// How references are resolved.
     pub providers: config::Providers,
@@ -174,28 +174,28 @@ pub struct Tools {
     pub worker: Arc<config::Worker>,
     /// Whether this instance may act on the outside world right now.
     pub lease: kafka::Lease,
-    /// Offsets stored by every connector. A task asks [`Task::stored_offsets`] for its own once it has taken its transactional
-    /// id: until then the instance before it may commit others.
+    /// Offsets of all connectors. A task gets its own from [`Task::stored_offsets`] once it has taken its transactional id: until
+    /// then the instance before it may still commit.
     pub offsets: Table<Offsets>,
-    /// Every connector, for those that depend on another.
+    /// Every connector, for classes that depend on another connector.
     pub configs: Table<Configs>,
-    /// What keeps connectors from being received on this worker, by name.
+    /// Why this worker cannot receive for a connector, by connector name.
     pub faults: watch::Receiver<ReceiverFaults>,
     /// The provider's APIs, and the grants that they take.
     pub access: ApiAccess,
-    /// What is known of subscriptions.
+    /// Tables of the topics that hold subscriptions, gaps and runs.
     pub ledgers: StateTopics,
-    /// What tasks that write records use.
+    /// Storage for tasks that write records.
     pub store: Store,
-    /// Who this worker is: `host:port`.
+    /// This worker's id: `host:port`.
     pub worker_id: Arc<str>,
-    /// Reports that the task writes to a topic, for `GET /connectors/{name}/topics`. Cheap when repeated.
+    /// Reports that the task writes to a topic, for `GET /connectors/{name}/topics`. Repeating it is cheap.
     pub uses_topic: Arc<dyn Fn(&str) + Send + Sync>,
     /// Records the task's measurements, for the metrics of Kafka Connect.
     pub recorder: Recorder,
 }
 
-/// What the tasks of a worker that write records use.
+/// Storage for the tasks of a worker that write records.
 #[derive(Debug, Clone)]
 pub struct Store {
     /// Schema ids.
@@ -213,17 +213,17 @@ pub struct Plugins {
 }
 
 impl Plugins {
-    /// With these classes.
+    /// A set of these classes, by [`Plugin::class`].
     pub fn new(classes: impl IntoIterator<Item = Arc<dyn Plugin>>) -> Self {
         Self { classes: classes.into_iter().map(|plugin| (plugin.class(), plugin)).collect() }
     }
 
-    /// The class a `connector.class` means.
+    /// The class that a `connector.class` names.
     pub fn find(&self, class: &str) -> Option<&Arc<dyn Plugin>> {
         self.classes.get(simple_name(class))
     }
 
-    /// All of them, by name.
+    /// All classes, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Plugin>> {
         self.classes.values()
     }
@@ -235,13 +235,13 @@ pub(crate) fn simple_name(class: &str) -> &str {
     simple.strip_suffix("Connector").unwrap_or(simple)
 }
 
-/// A configuration gives no tasks. Its values are left out: they may be secrets written where none are expected.
+/// The failure for an invalid configuration. Leaves out its values: secrets may be where none are expected.
 pub(crate) fn unusable(problems: config::Problems) -> Failure {
     let message = format!("the configuration cannot be used: {}", lines(&problems).join(", "));
     Failure::permanent("InvalidConfiguration", message, "correct the configuration")
 }
 
-/// What is wrong with a configuration, without its values.
+/// The problems of a configuration, without its values.
 pub(crate) fn lines(problems: &config::Problems) -> Vec<String> {
     problems.iter().map(|problem| format!("{} {}; {}", problem.key, problem.rule, problem.remedy)).collect()
 }

@@ -1,12 +1,12 @@
-//! Parts of a worker that end only when they are cancelled.
+//! Background tasks of a worker that should run until they are cancelled.
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::task::JoinHandle;
 
-/// Waits until one of these has ended, by a panic or by itself, and names it.
+/// Waits until one of them has ended or panicked, and returns its name.
 pub(crate) async fn first_ended(parts: &mut [(&'static str, JoinHandle<()>)]) -> &'static str {
     let each = parts.iter_mut().map(|(part, handle)| async move {
-        // The panic hook has logged what a panic said.
+        // The panic hook has logged the panic.
         handle.await.ok();
         *part
     });
@@ -26,9 +26,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn part_that_panics_is_named_and_parts_that_run_are_waited_for() {
+    async fn first_ended_names_the_part_that_panicked() {
         let lasting = || ("follower", tokio::spawn(std::future::pending::<()>()));
-        let broken = tokio::spawn(async { panic!("a fault of the program") });
+        let broken = tokio::spawn(async { panic!("a bug") });
         let (mut sound, mut parts) = (vec![lasting()], vec![lasting(), ("watch", broken)]);
 
         let first = timeout(Duration::from_secs(30), first_ended(&mut parts)).await;

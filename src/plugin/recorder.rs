@@ -1,8 +1,8 @@
-//! What a task measures of itself, for Kafka Connect's task metrics.
+//! Measurements of a task, for Kafka Connect's task metrics.
 //!
-//! A class calls these once a batch; nothing else is asked of it, and what it never calls is never shown. Totals count
-//! since this worker has had the task, through all its starts. Averages, extremes and rates are, as Kafka's own, those of
-//! two samples of 30 seconds: of the last half to whole minute.
+//! A class calls these once per batch; a measurement it never makes is not shown. Totals count since this worker first started
+//! the task, through all restarts. Averages, extremes and rates cover two samples of 30 seconds, as Kafka's do: the last
+//! 30 to 60 seconds.
 
 use std::{
     collections::BTreeMap,
@@ -13,17 +13,17 @@ use std::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// One sample of a [`Window`].
-const SAMPLE: Duration = Duration::from_secs(30);
+/// Length of one sample of a [`Window`].
+const SAMPLE_LENGTH: Duration = Duration::from_secs(30);
 
-/// Records the measurements of a task. Cheap to clone; clones are the same.
+/// Records the measurements of a task. Cheap to clone; clones share their state.
 #[derive(Debug, Clone, Default)]
 pub struct Recorder {
     counted: Arc<Mutex<Counted>>,
 }
 
 impl Recorder {
-    /// A batch of so many records has been read from the source, which took so long.
+    /// A batch of `records` was read from the source, which took this long.
     pub fn polled(&self, records: u64, took: Duration) {
         self.with(|counted, now| {
             counted.totals.polled += records;
@@ -34,7 +34,7 @@ impl Recorder {
         });
     }
 
-    /// So many of those are acknowledged by Kafka, or committed.
+    /// Kafka acknowledged or committed this many of those.
     pub fn written(&self, records: u64) {
         self.with(|counted, now| {
             counted.totals.written += records;
@@ -46,12 +46,12 @@ impl Recorder {
         });
     }
 
-    /// So many of those will not be written, or will be read once more before they are.
+    /// This many of those will not be written, or will be read again first.
     pub fn dropped(&self, records: u64) {
         self.with(|counted, now| counted.settle(now, records));
     }
 
-    /// Offsets have been committed, in a transaction with so many records, which took so long.
+    /// Offsets were committed in a transaction with `records`, which took this long.
     pub fn committed(&self, records: u64, took: Duration) {
         self.with(|counted, now| {
             counted.commits.add(now, milliseconds(took));
@@ -60,7 +60,7 @@ impl Recorder {
         });
     }
 
-    /// A commit of offsets did not succeed.
+    /// A commit of offsets failed.
     pub fn commit_failed(&self) {
         self.with(|counted, now| counted.commit_successes.add(now, 0.0));
     }
@@ -82,12 +82,12 @@ impl Recorder {
         });
     }
 
-    /// An operation that failed is tried again.
+    /// A failed operation is retried.
     pub fn retried(&self) {
         self.with(|counted, _| counted.totals.errors.retries += 1);
     }
 
-    /// A record was sent to the dead-letter topic, and whether it arrived there.
+    /// A record was sent to the dead-letter topic; `written`: it arrived there.
     pub fn dead_letter(&self, written: bool) {
         self.with(|counted, _| {
             counted.totals.errors.dead_letters += 1;
@@ -95,7 +95,7 @@ impl Recorder {
         });
     }
 
-    /// A shard of the task is this far behind what was received.
+    /// A shard of the task lags this far behind what was received.
     pub fn lags(&self, shard: i32, behind: Duration) {
         self.with(|counted, _| {
             counted.lags.insert(shard, behind);
@@ -103,29 +103,29 @@ impl Recorder {
     }
 
     /// The task has no shards any more.
-    pub fn lags_no_more(&self) {
+    pub fn clear_lags(&self) {
         self.with(|counted, _| {
             counted.lags.clear();
             counted.companies = None;
         });
     }
 
-    /// The list of companies was read to its end, or the task has begun to.
+    /// The list of companies was read to its end, or the task has started reading it.
     pub fn companies_read(&self) {
         self.with(|counted, now| counted.companies = Some(now));
     }
 
-    /// How long that was before `now`; `None` where the task does not read it.
+    /// Time since then at `now`; `None` if the task does not read the list.
     pub fn companies_age(&self, now: Instant) -> Option<Duration> {
         self.counted.lock().companies.map(|read| now.saturating_duration_since(read))
     }
 
-    /// How far each shard of the task is behind.
+    /// The lag of each shard of the task.
     pub fn lag(&self) -> BTreeMap<i32, Duration> {
         self.counted.lock().lags.clone()
     }
 
-    /// What has been measured; `None` before the first measurement.
+    /// All measurements; `None` before the first one.
     pub fn measured(&self) -> Option<Measured> {
         let now = Instant::now();
         let counted = self.counted.lock();
@@ -149,11 +149,11 @@ impl Recorder {
     }
 }
 
-/// What a task has measured. Times are in milliseconds; rates and spreads are those of the last minute, `None` where nothing
-/// was measured in it.
+/// The measurements of a task. Times are in milliseconds; rates and spreads cover the last minute and are `None` without a
+/// measurement in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
-    /// Since this worker has the task.
+    /// Counted since this worker first started the task.
     pub totals: Totals,
     /// Records read a second.
     pub poll_rate: Option<f64>,
@@ -167,13 +167,13 @@ pub struct Measured {
     pub batches: Option<Spread>,
     /// Time to commit offsets.
     pub commits: Option<Spread>,
-    /// Part of the commits that succeeded.
+    /// Share of the commits that succeeded, from 0 to 1.
     pub commit_success: Option<f64>,
     /// Records of a transaction.
     pub transactions: Option<Spread>,
 }
 
-/// What is counted, whenever it was.
+/// Counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Records read.
@@ -182,34 +182,34 @@ pub struct Totals {
     pub written: u64,
     /// Records read and not acknowledged.
     pub active: u64,
-    /// What went wrong.
+    /// Errors.
     pub errors: Errors,
     /// When a record was last acknowledged.
     pub last_record: Option<SystemTime>,
 }
 
-/// What went wrong, and what became of it.
+/// Errors, by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Errors {
-    /// Ended the task.
+    /// Errors that ended the task.
     pub failures: u64,
-    /// The task went on after.
+    /// Errors after which the task continued.
     pub errors: u64,
-    /// Records left out.
+    /// Records skipped.
     pub skipped: u64,
-    /// Operations tried again.
+    /// Operations retried.
     pub retries: u64,
     /// Errors logged.
     pub logged: u64,
     /// Records sent to the dead-letter topic.
     pub dead_letters: u64,
-    /// Records it did not take.
+    /// Records that the dead-letter topic did not take.
     pub dead_letter_failures: u64,
-    /// When the last error was.
+    /// Time of the last error.
     pub last: Option<SystemTime>,
 }
 
-/// Smallest, largest and average of what was measured.
+/// Smallest, largest and average of the measured values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
     /// Smallest.
@@ -242,7 +242,7 @@ impl Counted {
     }
 }
 
-/// Measurements of the present sample and of the one before it.
+/// Measurements of the current sample and of the one before it.
 #[derive(Debug, Default)]
 struct Window {
     before: Option<Sample>,
@@ -251,7 +251,7 @@ struct Window {
 
 #[derive(Debug, Clone, Copy)]
 struct Sample {
-    begun: Instant,
+    started: Instant,
     count: u64,
     sum: f64,
     least: f64,
@@ -260,10 +260,10 @@ struct Sample {
 
 impl Window {
     fn add(&mut self, now: Instant, value: f64) {
-        if self.present.is_none_or(|sample| now.saturating_duration_since(sample.begun) >= SAMPLE) {
+        if self.present.is_none_or(|sample| now.saturating_duration_since(sample.started) >= SAMPLE_LENGTH) {
             self.before = self.present.take();
         }
-        let new = Sample { begun: now, count: 0, sum: 0.0, least: value, most: value };
+        let new = Sample { started: now, count: 0, sum: 0.0, least: value, most: value };
         let sample = self.present.get_or_insert(new);
         sample.count += 1;
         sample.sum += value;
@@ -271,15 +271,15 @@ impl Window {
         sample.most = sample.most.max(value);
     }
 
-    /// Samples that are not too old.
+    /// Samples that are recent enough.
     fn samples(&self, now: Instant) -> impl Iterator<Item = &Sample> {
-        let fresh = move |sample: &&Sample| now.saturating_duration_since(sample.begun) < 2 * SAMPLE;
+        let fresh = move |sample: &&Sample| now.saturating_duration_since(sample.started) < 2 * SAMPLE_LENGTH;
         self.before.iter().chain(&self.present).filter(fresh)
     }
 
     fn spread(&self, now: Instant) -> Option<Spread> {
         let all = self.samples(now).copied().reduce(|one, other| Sample {
-            begun: one.begun,
+            started: one.started,
             count: one.count + other.count,
             sum: one.sum + other.sum,
             least: one.least.min(other.least),
@@ -288,11 +288,12 @@ impl Window {
         Some(Spread { least: all.least, most: all.most, average: all.sum / all.count as f64 })
     }
 
-    /// The sum a second. A window that has just begun counts as one whole sample, so that a first batch is no peak.
+    /// The sum per second. A new window counts as one whole sample, so that a first batch is no peak.
     fn rate(&self, now: Instant) -> Option<f64> {
         self.present?;
-        let begun = self.samples(now).map(|sample| sample.begun).min();
-        let lasted = begun.map_or(SAMPLE, |begun| now.saturating_duration_since(begun).max(SAMPLE));
+        let started = self.samples(now).map(|sample| sample.started).min();
+        let lasted = started
+            .map_or(SAMPLE_LENGTH, |started| now.saturating_duration_since(started).max(SAMPLE_LENGTH));
         Some(self.samples(now).map(|sample| sample.sum).sum::<f64>() / lasted.as_secs_f64())
     }
 }
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_companies_ages_until_it_is_read_and_with_nobody_who_reads_it_has_no_age() {
+    fn age_of_the_company_list_resets_when_it_is_read() {
         let recorder = Recorder::default();
         let later = Instant::now() + Duration::from_secs(90);
         assert_eq!(recorder.companies_age(later), None);
@@ -320,14 +321,14 @@ mod tests {
         let age = recorder.companies_age(later).unwrap();
         assert!((1..=90).contains(&age.as_secs()), "{age:?}");
         recorder.companies_read();
-        assert!(recorder.companies_age(later).unwrap() <= age, "it was read since");
+        assert!(recorder.companies_age(later).unwrap() <= age, "it was read again");
 
-        recorder.lags_no_more();
+        recorder.clear_lags();
         assert_eq!(recorder.companies_age(later), None);
     }
 
     #[test]
-    fn what_is_read_is_active_until_it_is_written_or_dropped() {
+    fn record_is_active_until_it_is_written_or_dropped() {
         let recorder = Recorder::default();
         recorder.polled(5, Duration::from_millis(8));
         recorder.polled(3, Duration::from_millis(2));
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_is_counted_by_what_became_of_it() {
+    fn errors_are_counted_by_outcome() {
         let recorder = Recorder::default();
         recorder.erred();
         recorder.retried();
@@ -369,9 +370,9 @@ mod tests {
     }
 
     #[test]
-    fn a_window_forgets_what_is_older_than_two_samples() {
-        let begun = Instant::now();
-        let at = |seconds| begun + Duration::from_secs(seconds);
+    fn window_drops_samples_older_than_two_periods() {
+        let started = Instant::now();
+        let at = |seconds| started + Duration::from_secs(seconds);
         let mut window = Window::default();
         assert_eq!((window.spread(at(0)), window.rate(at(0))), (None, None));
 

@@ -1,14 +1,13 @@
-//! Where a task resumes: the offsets that instances before it have stored, and the records that store its own.
+//! Where a task resumes: the offsets that earlier instances have stored, and the records that store its own.
 //!
-//! A task takes its transactional id, asks [`Task::stored_offsets`], works, and commits each batch together with the
-//! [`Task::offset_record`]s that stand for it. After its producer was rebuilt it asks again before it continues.
+//! A task takes its transactional id, calls [`Task::stored_offsets`], works, and commits each batch together with the
+//! [`Task::offset_record`]s for it. After its producer was rebuilt it calls [`Task::stored_offsets`] again before it continues.
 //!
-//! - It waits for the partitions of the offset topic that its own keys live in, and for no others: transactions left open
-//!   elsewhere do not delay it.
-//! - What an instance before it has left hanging, in the offset topic or in the partitions the task writes to, is ended: committed
-//!   where the batch is whole in the log and nothing says otherwise, else aborted ([`ShardProducer::settle`]).
+//! - It waits only for the partitions of the offset topic that hold its own keys: open transactions elsewhere do not delay it.
+//! - Transactions that an earlier instance left hanging, in the offset topic or in the partitions the task writes to, are ended:
+//!   committed if the batch is whole in the log and nothing contradicts it, else aborted ([`ShardProducer::settle`]).
 //!
-//! On failure: transactions of others that stay open restart the task for as long as that lasts; the trace names them.
+//! On failure: open transactions of other writers restart the task until they end; the trace names them.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -21,47 +20,48 @@ use model::EncodedRecord;
 use super::{Failure, Task};
 use crate::state::offsets;
 
-/// How long reading the offsets may take before the task starts over.
+/// How long reading the offsets may take before the task restarts.
 const READ_LIMIT: Duration = Duration::from_secs(30);
-/// A transaction that is still open after this long, in partitions that other tasks write to as well, was left hanging.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// A transaction that stays open this long, in partitions that other tasks write to as well, counts as left hanging.
+const TRANSACTION_WAIT: Duration = Duration::from_secs(3);
 
 impl Task {
-    /// The offsets stored for these partitions of the source, in their order. To be called once `producer` has been taken,
-    /// and whenever it was rebuilt; `writes` is where else its batches go.
+    /// The offsets stored for these partitions of the source, in their order. Call it after taking `producer` and after each
+    /// rebuild; `writes` are the other partitions that its batches go to.
     ///
     /// # Errors
-    /// The offsets cannot be read; that passes, unless Kafka refuses it permanently.
+    /// The offsets cannot be read. Retryable, unless Kafka refuses permanently.
     pub async fn stored_offsets(
         &self,
         producer: &mut ShardProducer,
         partitions: &[Map<String, Value>],
         writes: &[TopicPartition],
     ) -> Result<Vec<Option<Map<String, Value>>>, Failure> {
-        let tail = &self.tools.offsets;
+        let table = &self.tools.offsets;
         let places = self.offset_partitions(partitions);
-        let waits = ReadLimits { other_partitions: writes, transaction_wait: PATIENCE, limit: READ_LIMIT };
-        let read = tail.read_settled(producer, &places, waits).await;
+        let waits =
+            ReadLimits { other_partitions: writes, transaction_wait: TRANSACTION_WAIT, limit: READ_LIMIT };
+        let read = table.read_settled(producer, &places, waits).await;
         read.map_err(|error| Failure::kafka("read the task's offset", error))?;
-        Ok(tail.read(|offsets| {
+        Ok(table.read(|offsets| {
             partitions.iter().map(|partition| offsets.get(&self.connector, partition).cloned()).collect()
         }))
     }
 
-    /// The record that stores an offset for a partition of the source, to be committed with what it stands for.
+    /// The record that stores an offset for a partition of the source; commit it together with the batch it belongs to.
     pub fn offset_record(
         &self,
         partition: &Map<String, Value>,
         offset: &Map<String, Value>,
     ) -> EncodedRecord {
-        let tail = &self.tools.offsets;
+        let table = &self.tools.offsets;
         let (key, value) = offsets::record(&self.connector, partition, Some(offset));
-        let partition = partition_of(&key, tail.partitions());
-        EncodedRecord::new(tail.topic(), partition, key, value.map(Bytes::from))
+        let partition = partition_of(&key, table.partitions());
+        EncodedRecord::new(table.topic(), partition, key, value.map(Bytes::from))
     }
 
-    /// Partitions of the offset topic with anything about these: where our keys live, and keys that other programs have
-    /// written for the same partition in another member order.
+    /// Partitions of the offset topic that may hold these offsets: those of our keys, and those of keys that other programs wrote
+    /// for the same partition in another member order.
     fn offset_partitions(&self, partitions: &[Map<String, Value>]) -> Vec<i32> {
         let count = self.tools.offsets.partitions();
         let own = partitions.iter().map(|one| Bytes::from(offsets::record(&self.connector, one, None).0));

@@ -1,8 +1,8 @@
-//! JSON to the byte as Kafka Connect's converter writes it, where bytes are compared: in the keys of source offsets.
+//! JSON byte for byte as Kafka Connect's converter writes it. Needed where bytes are compared: in the keys of source offsets.
 //!
-//! The converter hands on what it was given in a `java.util.HashMap`, so members stand in that map's order, not in the
-//! writer's. Escapes and numbers are those of Jackson. (Members whose hashes collide stand in the order of their names;
-//! in Java that depends on which came first.)
+//! The converter puts the members into a `java.util.HashMap`, so they are in that map's order, not in the writer's. Escapes and
+//! numbers are Jackson's. (Members whose hashes collide are ordered by name; in Java their order depends on which was inserted
+//! first.)
 
 use std::fmt::Write;
 
@@ -38,7 +38,7 @@ fn hashed(map: &Map<String, Value>) -> Vec<(&String, &Value)> {
     members
 }
 
-/// `String.hashCode`, spread as `HashMap` spreads it.
+/// `String.hashCode`, spread as `HashMap` does it.
 fn bucket(key: &str, buckets: u32) -> u32 {
     let hash = key.encode_utf16().fold(0_u32, |hash, unit| hash.wrapping_mul(31).wrapping_add(unit.into()));
     (hash ^ hash >> 16) & (buckets - 1)
@@ -68,7 +68,7 @@ pub(super) fn string(value: &str) -> String {
     text
 }
 
-/// Whole numbers as they are, others as `Double.toString` has them.
+/// Integers as they are, other numbers as `Double.toString` writes them.
 fn written(number: &Number) -> String {
     let Some(value) = number.as_f64().filter(|_| number.is_f64()) else { return number.to_string() };
     if value == 0.0 || (1e-3..1e7).contains(&value.abs()) {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_written_as_a_real_connect_wrote_them() {
+    fn objects_match_those_of_a_real_connect() {
         // As seen in the offset topic of Kafka Connect 4.3.1 after the REST API was given the members in other orders.
         let written = [
             r#"{"a":1.0,"b":true,"filename":"/srv/ü \"q\" \u0001\u001F/\\","z":1,"n":null}"#,
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_the_same_value_when_read() {
+    fn written_json_reads_back_as_the_same_value() {
         let value = json!({
             "text": "a\"b\\c\n\r\t\u{8}\u{c}\u{0}\u{1f}\u{7f}é😀/",
             "numbers": [0.0, -0.5, 1e-300, 1.234_567e20, 9_007_199_254_740_993_i64, i64::MIN, u64::MAX],

@@ -65,16 +65,16 @@ impl State {
     /// The first topic that has not been read to its end; `None` once all three have been.
     #[must_use]
     pub fn behind(&self) -> Option<&'static str> {
-        let tails = [
+        let tables = [
             (self.configs.is_caught_up(), "config"),
             (self.offsets.is_caught_up(), "offset"),
             (self.statuses.is_caught_up(), "status"),
         ];
-        tails.into_iter().find(|(caught_up, _)| !caught_up).map(|(_, topic)| topic)
+        tables.into_iter().find(|(caught_up, _)| !caught_up).map(|(_, topic)| topic)
     }
 }
 
-/// Records as they come, for the tests of what they add up to.
+/// Sample records, to test the state they produce.
 #[cfg(test)]
 pub(crate) mod samples {
     use bytes::Bytes;
@@ -83,7 +83,7 @@ pub(crate) mod samples {
 
     use super::TableState;
 
-    /// What Kafka Connect 4.3.1 wrote: lines of partition, offset, key and value.
+    /// Records that Kafka Connect 4.3.1 wrote: lines of partition, offset, key and value.
     pub(super) fn records(file: &str) -> Vec<ConsumerRecord> {
         let line = |line: &str| {
             let fields: Vec<&str> = line.split('\t').collect();
@@ -110,7 +110,7 @@ pub(crate) mod samples {
         }
     }
 
-    /// What records with these keys and values add up to, at offsets from 0.
+    /// The state after records with these keys and values, at offsets from 0.
     pub(super) fn state<S: TableState>(records: &[(&str, Option<&str>)]) -> S {
         let mut state = S::default();
         for (offset, (key, value)) in (0..).zip(records) {

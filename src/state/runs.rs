@@ -1,48 +1,48 @@
-//! What the state topic says of one connector's runs, and how each of them stands by it.
+//! One connector's runs in the state topic, and the status of each.
 //!
 //! ```text
 //! Run (the request) + RunCommand (what people want) + RunProgress of each shard ──▶ RunStatus
 //! ```
 //!
-//! - A run is over once every shard has said so; its end is derived, never written, so it cannot come too early.
-//! - Numbers are sums over shards. Progress of a shard that the topic does not have is left out.
-//! - Proved is a run that has ended and all of whose lists are; one that was stopped is not, whatever it had read.
+//! - A run is over once every shard has reported its end. That is derived, never written, so it cannot be too early.
+//! - Numbers are sums over shards. Progress of shards beyond the topic's partitions is ignored.
+//! - A run is certified if it has ended and all its lists are certified; a stopped run never is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{DesiredRunState, ListProgress, Run, RunCommand, RunId, RunProgress, ShardState};
 
-/// Distinct reasons shown; rarely more than one.
-const REASONS: usize = 3;
+/// Limit on the distinct reasons shown; rarely more than one.
+const MAX_REASONS: usize = 3;
 
-/// What the state topic says of one connector's runs.
+/// One connector's runs in the state topic.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Runs {
-    /// What was asked for.
+    /// The requests.
     pub runs: BTreeMap<RunId, Run>,
-    /// What shall become of it, where anybody has said.
+    /// The last command for each run, if there is one.
     pub orders: BTreeMap<RunId, RunCommand>,
-    /// How far each shard is.
+    /// Progress of each shard.
     pub progress: BTreeMap<(RunId, i32), RunProgress>,
 }
 
-/// How a run stands.
+/// The phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RunPhase {
     /// No shard has started.
     Waiting,
-    /// Lists are read.
+    /// Lists are being read.
     Running,
     /// Every started, unfinished shard waits.
     Paused,
-    /// Over, and at least one shard ended where it was.
+    /// Over, and at least one shard was stopped.
     Stopped,
     /// Over, and every list was read.
     Ended,
 }
 
 impl RunPhase {
-    /// Every state.
+    /// Every phase.
     pub const ALL: [Self; 5] = [Self::Waiting, Self::Running, Self::Paused, Self::Stopped, Self::Ended];
 
     /// Its name, for people and programs.
@@ -57,81 +57,81 @@ impl RunPhase {
         }
     }
 
-    /// Whether nothing more comes.
+    /// Whether the run is over.
     #[must_use]
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Stopped | Self::Ended)
     }
 }
 
-/// How a run stands, over all shards. Times are microseconds since 1970.
+/// The status of a run, over all shards. Times are microseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunStatus {
-    /// In one word.
+    /// Its phase.
     pub state: RunPhase,
-    /// Why it waits, has stopped or has ended without all it was to read, where that needs words.
+    /// Why it waits, was stopped or ended without reading everything, if there is more to say.
     pub reason: Option<String>,
-    /// When the first shard began.
+    /// When the first shard started.
     pub started_at: Option<i64>,
-    /// When the last shard wrote how far it is.
+    /// When the last shard reported progress.
     pub updated_at: Option<i64>,
     /// When the last shard ended, once all have.
     pub ended_at: Option<i64>,
-    /// Shards there are.
+    /// Number of shards.
     pub shards: i32,
-    /// Those of them that are over.
+    /// Shards that are over.
     pub shards_ended: i32,
-    /// Lists, as far as they are known.
+    /// Lists known so far.
     pub lists: u64,
-    /// Those of them that are over.
+    /// Lists that are over.
     pub lists_ended: u64,
-    /// Those of them that are proved complete.
+    /// Lists that are certified complete.
     pub lists_certified: u64,
-    /// Requests for pages, and for records that no page shows.
+    /// Requests for pages, and for records that are on no page.
     pub requests: u64,
-    /// Pages that were read.
+    /// Pages read.
     pub pages: u64,
     /// Rows on them.
     pub rows: u64,
-    /// Records that were written.
+    /// Records written.
     pub published: u64,
-    /// Known records that no list shows and that are not there by id.
+    /// Known records that no list shows and that do not exist by id.
     pub vanished: u64,
-    /// By kind, what differs between source and topic and was not repaired.
+    /// Differences between source and topic that were not repaired, by kind.
     pub differences: BTreeMap<String, u64>,
-    /// By kind, what differed and was repaired.
+    /// Differences that were repaired, by kind.
     pub repaired: BTreeMap<String, u64>,
     /// Rows whose whole content was compared with what the topic holds.
     pub contents: u64,
-    /// Known records that no list shows and that are disabled.
+    /// Known records that no list shows because they are disabled.
     pub disabled: u64,
     /// Pages of samples that could not be read.
     pub unread: u64,
     /// Lists whose path the provider does not know.
     pub absent: u64,
-    /// Lists of accounts that the provider does not offer. None where it offers that of another company: then they are lists
-    /// that are not proved.
+    /// Lists of accounts that the provider does not offer. 0 if it offers the list of another company: then the missing ones are
+    /// uncertified lists.
     pub unoffered: u64,
-    /// Whether every list that the provider offers is proved complete; `None` until the run is over.
+    /// Whether every list that the provider offers is certified complete; `None` until the run is over.
     pub certified: Option<bool>,
     /// Lists that are being read, the first of each shard.
     pub current: Vec<ListProgress>,
 }
 
 impl Runs {
-    /// Whether nothing is said.
+    /// Whether there is nothing in the topic.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.orders.is_empty() && self.progress.is_empty()
     }
 
-    /// What shall become of a run.
+    /// The desired state of a run.
     #[must_use]
     pub fn wanted(&self, id: &RunId) -> DesiredRunState {
         self.orders.get(id).map(|order| order.wanted).unwrap_or_default()
     }
 
-    /// How a run stands, in a state topic with `shards` partitions.
+    /// The status of a run, in a state topic with `shards` partitions.
     #[must_use]
     pub fn status(&self, id: &RunId, shards: i32) -> RunStatus {
         let all: Vec<&RunProgress> = self.of(id, shards).collect();
@@ -145,7 +145,7 @@ impl Runs {
         let (lists, lists_certified) = (sum(|one| one.lists), sum(|one| one.certified));
         let are_offered = all.iter().any(|one| one.accounts_proved);
         let unoffered = if are_offered { 0 } else { sum(|one| one.unoffered) };
-        // Lists that the provider does not offer prove nothing by themselves.
+        // Lists that the provider does not offer certify nothing by themselves.
         let is_proved = lists_certified + unoffered == lists && (lists_certified > 0 || unoffered == 0);
         let by_kind = |counts: fn(&RunProgress) -> &BTreeMap<String, u64>| {
             let mut sums = BTreeMap::<String, u64>::new();
@@ -190,7 +190,7 @@ impl Runs {
         }
     }
 
-    /// Runs that are not over, the one that was asked for first first.
+    /// Runs that are not over, in the order of their requests.
     #[must_use]
     pub fn open(&self, shards: i32) -> Vec<&Run> {
         let is_open = |run: &&Run| {
@@ -202,7 +202,7 @@ impl Runs {
         open
     }
 
-    /// What shards that there are say of a run.
+    /// Progress of a run's existing shards.
     fn of(&self, id: &RunId, shards: i32) -> impl Iterator<Item = &RunProgress> {
         let run = self.runs.get(id);
         let all = self.progress.range((id.clone(), 0)..(id.clone(), shards.max(0)));
@@ -225,27 +225,27 @@ fn state(all: &[&RunProgress], is_over: bool, order: Option<&RunCommand>) -> Run
         let stopped = all.iter().any(|one| one.state == ShardState::Stopped);
         return if stopped { RunPhase::Stopped } else { RunPhase::Ended };
     }
-    let mut begun = all.iter().filter(|one| !one.state.is_over()).peekable();
-    match (all.is_empty(), begun.peek().is_none()) {
+    let mut started = all.iter().filter(|one| !one.state.is_over()).peekable();
+    match (all.is_empty(), started.peek().is_none()) {
         (true, _) => RunPhase::Waiting,
-        // All that have begun are over; what the others do is what is wanted of them.
+        // All shards that have started are over; the others will do what is wanted.
         (false, true) if wanted == DesiredRunState::Paused => RunPhase::Paused,
         (false, true) => RunPhase::Running,
-        (false, false) if begun.all(|one| waits(one, order)) => RunPhase::Paused,
+        (false, false) if started.all(|one| waits(one, order)) => RunPhase::Paused,
         (false, false) => RunPhase::Running,
     }
 }
 
-/// What shards say, else what was ordered and is not yet done.
+/// The reasons of shards, else the command that is not carried out yet.
 fn reason(all: &[&RunProgress], state: RunPhase, order: Option<&RunCommand>) -> Option<String> {
     let wanted = order.map(|order| order.wanted).unwrap_or_default();
-    let told: BTreeSet<&str> = all
+    let reasons: BTreeSet<&str> = all
         .iter()
         .filter(|one| one.state.is_over() || waits(one, order))
         .filter_map(|one| one.reason.as_deref())
         .collect();
-    if !told.is_empty() {
-        return Some(told.into_iter().take(REASONS).collect::<Vec<_>>().join("; "));
+    if !reasons.is_empty() {
+        return Some(reasons.into_iter().take(MAX_REASONS).collect::<Vec<_>>().join("; "));
     }
     match (wanted, state) {
         (DesiredRunState::Stopped, RunPhase::Waiting | RunPhase::Running | RunPhase::Paused) => {
@@ -333,28 +333,28 @@ mod tests {
             (None, &[(0, Ended), (1, Ended)], RunPhase::Ended),
             (None, &[(0, Ended), (1, Stopped)], RunPhase::Stopped),
             (Some(DesiredRunState::Stopped), &[(0, Stopped), (1, Running)], RunPhase::Running),
-            // A shard that there is not does not count.
+            // A shard beyond the topic's partitions does not count.
             (None, &[(0, Ended), (7, Ended)], RunPhase::Running),
         ];
 
         for (wanted, shards, expected) in table {
-            let standing = runs(*wanted, shards).status(&id("r"), 2);
-            assert_eq!(standing.state, *expected, "{wanted:?} {shards:?}");
-            assert_eq!(standing.certified.is_some(), expected.is_over());
-            assert_eq!(standing.ended_at.is_some(), expected.is_over());
+            let status = runs(*wanted, shards).status(&id("r"), 2);
+            assert_eq!(status.state, *expected, "{wanted:?} {shards:?}");
+            assert_eq!(status.certified.is_some(), expected.is_over());
+            assert_eq!(status.ended_at.is_some(), expected.is_over());
         }
     }
 
     #[test]
-    fn what_is_not_offered_keeps_no_run_from_being_certified() {
+    fn lists_that_are_not_offered_do_not_prevent_certification() {
         for (certified, unoffered, accounts_proved, expected) in [
             (3, 0, false, true),
             (2, 0, false, false),
             (2, 1, false, true),
             (1, 1, false, false),
-            // Of another company it is offered: this one was not read.
+            // The provider offers it for another company: this list was not read.
             (2, 1, true, false),
-            // Nothing is proved of what was asked for.
+            // None of the requested lists is certified.
             (0, 3, false, false),
         ] {
             let mut runs = runs(None, &[(0, ShardState::Ended)]);
@@ -362,20 +362,20 @@ mod tests {
             (shard.certified, shard.unoffered, shard.accounts_proved) =
                 (certified, unoffered, accounts_proved);
 
-            let standing = runs.status(&id("r"), 1);
+            let status = runs.status(&id("r"), 1);
 
             let case = (certified, unoffered, accounts_proved);
-            assert_eq!(standing.certified, Some(expected), "{case:?}");
+            assert_eq!(status.certified, Some(expected), "{case:?}");
         }
     }
 
     #[test]
-    fn a_resumed_run_runs_before_its_shards_have_heard_of_it() {
+    fn resumed_run_shows_running_before_its_shards_report_it() {
         for (wanted, braked_at, expected) in [
             (Some(DesiredRunState::Paused), None, RunPhase::Paused),
             (Some(DesiredRunState::Running), None, RunPhase::Running),
             (Some(DesiredRunState::Running), Some(5), RunPhase::Running),
-            // Too much is missing since then: it needs a person again.
+            // Too many records went missing after the resume: it needs a person again.
             (Some(DesiredRunState::Running), Some(7), RunPhase::Paused),
             (None, Some(5), RunPhase::Paused),
         ] {
@@ -383,32 +383,29 @@ mod tests {
             let shard = runs.progress.get_mut(&(id("r"), 0)).unwrap();
             (shard.braked_at, shard.reason) = (braked_at, Some("why".to_owned()));
 
-            let standing = runs.status(&id("r"), 1);
+            let status = runs.status(&id("r"), 1);
 
             let reason = (expected == RunPhase::Paused).then(|| "why".to_owned());
-            assert_eq!((standing.state, standing.reason), (expected, reason), "{wanted:?} {braked_at:?}");
+            assert_eq!((status.state, status.reason), (expected, reason), "{wanted:?} {braked_at:?}");
         }
     }
 
     #[test]
-    fn numbers_are_sums_and_times_are_the_first_and_the_last() {
+    fn numbers_are_sums_and_times_first_and_last() {
         let runs = runs(None, &[(0, ShardState::Ended), (1, ShardState::Ended)]);
 
-        let standing = runs.status(&id("r"), 2);
+        let status = runs.status(&id("r"), 2);
 
-        assert_eq!((standing.lists, standing.lists_ended, standing.lists_certified), (6, 6, 6));
-        assert_eq!((standing.pages, standing.rows, standing.published, standing.vanished), (20, 200, 100, 2));
-        assert_eq!(standing.differences, BTreeMap::from([("missing".to_owned(), 4)]));
-        assert_eq!(
-            (standing.started_at, standing.updated_at, standing.ended_at),
-            (Some(99), Some(201), Some(301))
-        );
-        assert_eq!((standing.shards, standing.shards_ended, standing.certified), (2, 2, Some(true)));
-        assert!(standing.current.is_empty(), "nothing is read any more");
+        assert_eq!((status.lists, status.lists_ended, status.lists_certified), (6, 6, 6));
+        assert_eq!((status.pages, status.rows, status.published, status.vanished), (20, 200, 100, 2));
+        assert_eq!(status.differences, BTreeMap::from([("missing".to_owned(), 4)]));
+        assert_eq!((status.started_at, status.updated_at, status.ended_at), (Some(99), Some(201), Some(301)));
+        assert_eq!((status.shards, status.shards_ended, status.certified), (2, 2, Some(true)));
+        assert!(status.current.is_empty(), "nothing is read any more");
     }
 
     #[test]
-    fn a_run_that_was_stopped_or_has_an_unproved_list_is_not_certified() {
+    fn stopped_run_or_uncertified_list_is_not_certified() {
         let stopped = runs(None, &[(0, ShardState::Ended), (1, ShardState::Stopped)]);
         let mut unproved = runs(None, &[(0, ShardState::Ended), (1, ShardState::Ended)]);
         unproved.progress.get_mut(&(id("r"), 1)).unwrap().certified = 2;
@@ -436,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shards_said_of_an_earlier_run_of_that_name_does_not_count() {
+    fn progress_of_an_earlier_run_with_the_same_id_does_not_count() {
         let mut runs = runs(None, &[(0, ShardState::Ended), (1, ShardState::Ended)]);
         for progress in runs.progress.values_mut() {
             progress.requested_at = 4;
@@ -449,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn open_runs_come_in_the_order_they_were_asked_for() {
+    fn open_runs_are_ordered_by_request() {
         let mut runs = runs(None, &[(0, ShardState::Ended), (1, ShardState::Ended)]);
         for (name, at) in [("z", 1), ("b", 3), ("a", 3)] {
             runs.runs.insert(id(name), run(name, at));

@@ -1,4 +1,4 @@
-//! What the state topic says of one connector's subscriptions, and what may be changed about it.
+//! One connector's subscriptions in the state topic, and the changes to them.
 
 use std::collections::BTreeMap;
 
@@ -8,64 +8,64 @@ use model::{
     Traffic,
 };
 
-/// What the state topic says of one connector's subscriptions.
+/// One connector's subscriptions, gaps and requests in the state topic.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SubscriptionState {
     /// By nonce.
     pub subscriptions: BTreeMap<Nonce, Subscription>,
     /// By webhook.
     pub acknowledges: BTreeMap<String, Acknowledge>,
-    /// By slug of the hook whose own address was asked; the empty text for the shared address.
+    /// By slug of the hook whose own address was probed; the empty string for the shared address.
     pub echoes: BTreeMap<String, Echo>,
     /// By worker.
     pub heard: BTreeMap<String, ReceiverReport>,
-    /// How often deliveries come.
+    /// How often deliveries arrive.
     pub paces: DeliveryIntervals,
     /// By [`Gap::id`].
     pub gaps: BTreeMap<String, Gap>,
     /// By the gap they repair.
     pub repairs: BTreeMap<String, Repair>,
-    /// Where the stream begins.
+    /// Where the stream starts.
     pub start: Option<StreamStart>,
-    /// What people want.
+    /// The last request to apply or remove.
     pub wish: Option<SubscriptionCommand>,
-    /// What was done of that.
+    /// The last request that was carried out.
     pub done: Option<SubscriptionCommandDone>,
-    /// Gaps that people have taken note of, by [`Gap::id`]; each is [`GapState::Accepted`] in `gaps`.
+    /// Gaps that people have accepted, by [`Gap::id`]; each is [`GapState::Accepted`] in `gaps`.
     pub accepted: BTreeMap<String, GapAccepted>,
 }
 
-/// Something to be written to the state topic.
+/// A change to write to the state topic.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SubscriptionChange {
-    /// A subscription stands so.
+    /// A subscription has this state.
     Put(Box<Subscription>),
-    /// It is remembered no longer.
+    /// Removes a subscription.
     Forget(Nonce),
-    /// Neither is an Acknowledge.
+    /// Removes an Acknowledge.
     ForgetAcknowledge(String),
-    /// Nor what a worker has heard.
+    /// Removes a worker's report of deliveries.
     ForgetHeard(String),
-    /// How often deliveries come.
+    /// How often deliveries arrive.
     Paces(DeliveryIntervals),
-    /// A gap stands so.
+    /// A gap has this state.
     Gap(Gap),
-    /// A repair is asked for.
+    /// A repair is requested.
     Repair(Repair),
-    /// The stream begins here.
+    /// The stream starts here.
     Start(StreamStart),
     /// There is no stream any more.
     ForgetStart,
-    /// People want something.
+    /// People request to apply or remove.
     Wish(SubscriptionCommand),
-    /// A wish is done.
+    /// A request was carried out.
     Done(SubscriptionCommandDone),
-    /// People have taken note of a gap.
+    /// People accept a gap.
     Accept(String, GapAccepted),
 }
 
 impl SubscriptionChange {
-    /// Where it is written.
+    /// The record's key.
     #[must_use]
     pub fn key(&self, connector: &str) -> Key {
         match self {
@@ -83,7 +83,7 @@ impl SubscriptionChange {
         }
     }
 
-    /// What is written; `None` removes the key.
+    /// The record's value; `None` removes the key.
     #[must_use]
     pub fn value(&self) -> Option<serde_json::Value> {
         let value = match self {
@@ -99,13 +99,13 @@ impl SubscriptionChange {
             Self::Done(done) => serde_json::to_value(done),
             Self::Accept(_, accepted) => serde_json::to_value(accepted),
         };
-        // Plain data with texts as keys: it always becomes JSON.
+        // Plain data with strings as keys always becomes JSON.
         value.ok()
     }
 }
 
 impl SubscriptionState {
-    /// Takes a change over, as reading it back from the topic would.
+    /// Applies a change, as reading it back from the topic would.
     pub fn apply(&mut self, change: &SubscriptionChange) {
         match change {
             SubscriptionChange::Put(one) => {
@@ -136,7 +136,7 @@ impl SubscriptionState {
         self.gaps.insert(id, gap);
     }
 
-    /// People have taken note of a gap.
+    /// People accept a gap, or `None` withdraws that.
     pub fn accept(&mut self, id: String, accepted: Option<GapAccepted>) {
         let Some(accepted) = accepted else {
             self.accepted.remove(&id);
@@ -148,30 +148,30 @@ impl SubscriptionState {
         self.accepted.insert(id, accepted);
     }
 
-    /// Whether the last wish is done.
+    /// Whether the last request was carried out.
     #[must_use]
     pub fn is_done(&self) -> bool {
         let done = self.done.map(|done| done.number);
         self.wish.as_ref().is_none_or(|wish| done >= Some(wish.number))
     }
 
-    /// Those of a target that may be at the provider.
+    /// Subscriptions of a target that may exist at the provider.
     pub fn living(&self, target: Target) -> impl Iterator<Item = &Subscription> {
         self.subscriptions.values().filter(move |one| one.target == target && one.phase.may_live())
     }
 
-    /// Those of a target that the provider sends deliveries of.
+    /// Subscriptions of a target for which the provider sends deliveries.
     pub(crate) fn active(&self, target: Target) -> impl Iterator<Item = &Subscription> {
         self.living(target).filter(|one| one.phase == SubscriptionPhase::Active)
     }
 
-    /// The subscription with this id of the provider's, if it is or was one of ours.
+    /// The subscription with this id at the provider, if it is or was one of ours.
     #[must_use]
     pub fn by_id(&self, id: &str) -> Option<&Subscription> {
         self.subscriptions.values().find(|one| one.id.as_deref() == Some(id))
     }
 
-    /// What was heard of a subscription, by all workers.
+    /// Deliveries of a subscription, as reported by all workers.
     #[must_use]
     pub fn traffic(&self, subscription: &Subscription) -> Option<Traffic> {
         let of = |heard: &ReceiverReport| match subscription.target {
@@ -186,13 +186,13 @@ impl SubscriptionState {
         })
     }
 
-    /// When a delivery of a subscription was last durable.
+    /// When a delivery of a subscription last became durable.
     #[must_use]
     pub fn last_delivery(&self, subscription: &Subscription) -> Option<i64> {
         self.traffic(subscription).map(|traffic| traffic.last).max(subscription.last_delivery)
     }
 
-    /// Whether another of the same target has been active since before a moment: then nothing is missing of it.
+    /// Whether another subscription of the target has been active since before `since`, so that no deliveries are missing.
     #[must_use]
     pub fn is_covered(&self, target: Target, except: &Nonce, since: i64) -> bool {
         self.active(target)

@@ -1,11 +1,11 @@
-//! The worker's own topics: created where they are missing, refused where they cannot keep what they must.
+//! The worker's own topics: created if they are missing, refused if they cannot keep what they must.
 //!
-//! All five are compacted and nothing else: with `delete` among the policies the broker would forget connectors, offsets
-//! and grants as they get old. Edits of connectors have one order, so the config topic has one partition. The other counts
-//! are wishes for topics that are new; one that exists keeps its count, as in Kafka Connect.
+//! All five are compacted and nothing else: with `delete` among the policies the broker would drop connectors, offsets and grants
+//! as they get old. Edits of connectors have one order, so the config topic has one partition. The other configured counts apply
+//! only to new topics; an existing topic keeps its count, as in Kafka Connect.
 //!
-//! On failure nothing has been created or changed where an existing topic does not fit, and the error says for each what
-//! is wrong and the command that repairs it.
+//! On failure: if an existing topic does not fit, nothing is created or changed, and the error says for each topic what is wrong
+//! and the command that repairs it.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use kafka::{Admin, Error, TopicSpec};
 
 use crate::config::worker::{InternalTopic, InternalTopics};
 
-/// Partition counts of the worker's topics, as they are.
+/// Actual partition counts of the worker's topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Partitions {
     /// Of the config topic: always 1.
@@ -30,7 +30,7 @@ pub struct Partitions {
     pub grant: i32,
 }
 
-/// Makes sure that all five exist and are what they must be.
+/// Ensures that all five exist and have the required settings.
 ///
 /// # Errors
 /// The broker does not answer or refuses, or topics do not fit: [`Error::Topics`] has all of them.
@@ -40,7 +40,7 @@ pub async fn ensure(admin: &Admin, topics: &InternalTopics) -> Result<Partitions
     counts(admin, topics).await
 }
 
-/// Looks at those that exist, changes nothing, and names those that do not.
+/// Checks the existing topics without changing anything, and returns the names of the missing ones.
 ///
 /// # Errors
 /// As [`ensure`].
@@ -49,12 +49,12 @@ pub async fn inspect(admin: &Admin, topics: &InternalTopics) -> Result<Vec<Strin
     admin.inspect(&specs).await.map_err(|error| explained(error, topics))
 }
 
-/// Partitions of a new topic in the in-process cluster where the broker was to choose: it has no default of its own.
+/// Partitions of a new topic in the in-process cluster, which has no default, if the broker should choose.
 const EMBEDDED_PARTITIONS: i32 = 1;
 
-/// The most we wait for all brokers to have heard of a new topic.
+/// How long to wait until all brokers know a new topic.
 const KNOWN_LIMIT: Duration = Duration::from_secs(10);
-/// Pause between two looks.
+/// Pause between two checks.
 const KNOWN_PAUSE: Duration = Duration::from_millis(100);
 
 fn all(topics: &InternalTopics) -> [&InternalTopic; 5] {
@@ -76,7 +76,7 @@ fn specs(admin: &Admin, topics: &InternalTopics) -> Vec<TopicSpec> {
     all(topics).into_iter().map(spec).collect()
 }
 
-/// Asks until all are known: the broker that answers may not have heard yet of a topic that another has just created.
+/// Asks until all are known: the broker that answers may not know yet what another one has just created.
 async fn counts(admin: &Admin, topics: &InternalTopics) -> Result<Partitions, Error> {
     let end = Instant::now() + KNOWN_LIMIT;
     loop {
@@ -104,7 +104,7 @@ async fn counts(admin: &Admin, topics: &InternalTopics) -> Result<Partitions, Er
     }
 }
 
-/// For a topic with a count of its own choice the general remedy is to take that count; here there is no choice.
+/// Corrects the remedy for the config topic: the general one is to configure the existing count, but here only 1 is possible.
 fn explained(error: Error, topics: &InternalTopics) -> Error {
     let Error::Topics(mut mismatches) = error else { return error };
     for mismatch in &mut mismatches {
@@ -113,7 +113,7 @@ fn explained(error: Error, topics: &InternalTopics) -> Error {
             let command = mismatch.remedy.split_once(": ").map_or("", |(_, command)| command).to_owned();
             mismatch.remedy = format!(
                 "edits of connectors need one order; name another topic in config.storage.topic, or, if nothing in this \
-                 one is needed, remove it and let it be created again: {command}"
+                 one is needed, delete it so that it is created again: {command}"
             );
         }
     }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn missing_topics_are_created_and_those_there_keep_their_count() {
+    async fn missing_topics_are_created_and_existing_ones_keep_count() {
         let cluster = Arc::new(EmbeddedCluster::start(1).unwrap());
         cluster.create_topic("s", 7).unwrap();
         let admin = Admin::Embedded(cluster);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_config_topic_with_more_than_one_partition_is_refused_and_nothing_created() {
+    async fn config_topic_with_several_partitions_is_refused() {
         let cluster = Arc::new(EmbeddedCluster::start(1).unwrap());
         cluster.create_topic("c", 3).unwrap();
         let admin = Admin::Embedded(cluster);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_missing_is_named_and_not_created_by_a_look() {
+    async fn inspect_names_missing_topics_and_creates_none() {
         let admin = Admin::Embedded(Arc::new(EmbeddedCluster::start(1).unwrap()));
 
         let missing = inspect(&admin, &topics(5)).await.unwrap();

@@ -1,11 +1,11 @@
-//! Reads what was proved of lists from `{prefix}.certificates`, when somebody asks.
+//! Reads certificates of lists from `{prefix}.certificates`, on request.
 //!
-//! The topic is compacted and not followed: it may have a certificate for each list of each company, and is asked for rarely. A
-//! reading ends at the topic's end as of its begin, or when its time is up; then what was found is told as truncated.
+//! The topic is compacted, may have a certificate for each list of each company, and is read rarely, so this worker does not
+//! follow it. A read ends at the end that the topic had when it started, or when its time is up; then the result is truncated.
 //!
-//! - Read committed: a certificate is seen with the last page of its list or not at all.
-//! - The newest of each key counts. What a key tells, company and list, is looked at before anything is decoded, and only the
-//!   partition of a company that is named is read.
+//! - Read committed: a certificate is visible with the last page of its list or not at all.
+//! - The newest of each key counts. Filters on company and list, which are in the key, apply before decoding, and a filter on the
+//!   company limits the read to its partition.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,31 +24,31 @@ use crate::{
     connect::herder::{CertificateFilter, Certificates},
 };
 
-/// Keys that are kept while reading; some hundred bytes each.
-const KEPT: usize = 100_000;
-/// What is left for decoding when reading ends because time is up.
-const DECODING: Duration = Duration::from_millis(1500);
-/// What is left for the answer when decoding does.
-const ANSWERING: Duration = Duration::from_millis(300);
-/// Records between two looks at the clock while decoding.
-const STRIDE: usize = 256;
+/// Limit on the keys kept while reading, of some hundred bytes each.
+const MAX_KEYS: usize = 100_000;
+/// Time reserved for decoding when reading runs out of time.
+const DECODING_RESERVE: Duration = Duration::from_millis(1500);
+/// Time reserved for the answer when decoding runs out of time.
+const ANSWER_RESERVE: Duration = Duration::from_millis(300);
+/// Records decoded between two checks of the clock.
+const CLOCK_CHECK_INTERVAL: usize = 256;
 
 /// Why certificates cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum Error {
-    /// Kafka does not answer, or refuses.
+    /// Kafka did not answer, or refused.
     #[error("read the topic of certificates")]
     Kafka(#[from] kafka::Error),
-    /// The registry does not answer.
+    /// The registry did not answer.
     #[error("decode certificates")]
     Registry(#[source] avro::Error),
 }
 
-/// Certificates that fit; those of a topic that is not there are none.
+/// Certificates that match; none if the topic does not exist.
 ///
 /// # Errors
-/// Kafka or the registry does not answer.
+/// Kafka or the registry did not answer.
 pub(super) async fn read(
     kafka: &Kafka,
     admin: &Admin,
@@ -60,22 +60,22 @@ pub(super) async fn read(
     let topic = Topic::Certificates.name(prefix);
     let counts = admin.partition_counts(&[&topic]).await?;
     let Some(partitions) = counts.get(&topic) else { return Ok(Certificates::default()) };
-    let mut kept = Kept::default();
-    let end = end.checked_sub(ANSWERING).unwrap_or(end);
-    let until = end.checked_sub(DECODING).unwrap_or(end);
-    kept.truncated = !kept.fill(kafka, &topic, *partitions, wanted, until).await? || kept.truncated;
-    kept.decoded(decoder, wanted, end).await
+    let mut values = NewestValues::default();
+    let end = end.checked_sub(ANSWER_RESERVE).unwrap_or(end);
+    let until = end.checked_sub(DECODING_RESERVE).unwrap_or(end);
+    values.truncated = !values.fill(kafka, &topic, *partitions, wanted, until).await? || values.truncated;
+    values.decoded(decoder, wanted, end).await
 }
 
-/// The newest value of each key that fits.
+/// The newest value of each matching key.
 #[derive(Default)]
-struct Kept {
+struct NewestValues {
     values: HashMap<Bytes, Bytes>,
     truncated: bool,
 }
 
-impl Kept {
-    /// Whether the end was reached.
+impl NewestValues {
+    /// Reads the partitions. Returns whether it reached their end.
     async fn fill(
         &mut self,
         kafka: &Kafka,
@@ -107,7 +107,7 @@ impl Kept {
         }
         match record.value {
             None => drop(self.values.remove(&key)),
-            Some(value) if self.values.len() < KEPT || self.values.contains_key(&key) => {
+            Some(value) if self.values.len() < MAX_KEYS || self.values.contains_key(&key) => {
                 self.values.insert(key, value);
             }
             Some(_) => self.truncated = true,
@@ -122,8 +122,8 @@ impl Kept {
     ) -> Result<Certificates, Error> {
         let mut all = Certificates { found: Vec::new(), truncated: self.truncated };
         for (number, value) in self.values.into_values().enumerate() {
-            if number % STRIDE == STRIDE - 1 {
-                // So many at a time keep other work waiting for a moment, all of them for seconds.
+            if number % CLOCK_CHECK_INTERVAL == CLOCK_CHECK_INTERVAL - 1 {
+                // Decoding all of them would block this thread for seconds.
                 tokio::task::yield_now().await;
                 if Instant::now() >= end {
                     all.truncated = true;
@@ -134,9 +134,9 @@ impl Kept {
                 Ok((_, certificate)) if wanted.takes(&certificate) => all.found.push(certificate),
                 Ok(_) => {}
                 Err(error) if error.retry().is_retriable() => return Err(Error::Registry(error)),
-                // Of somebody else, or of a later version: the others are worth as much without it.
+                // Written by another program or a later version: the others are still valid.
                 Err(error) => {
-                    tracing::warn!(error = %ErrorChain(&error), "left out a certificate that cannot be read");
+                    tracing::warn!(error = %ErrorChain(&error), "skipped a certificate that cannot be decoded");
                 }
             }
         }
@@ -144,7 +144,7 @@ impl Kept {
     }
 }
 
-/// Partitions that may have what is wanted.
+/// Partitions that may have matching keys.
 fn places(wanted: &CertificateFilter, partitions: i32) -> Vec<i32> {
     let Some(company) = &wanted.company else { return (0..partitions).collect() };
     match Key::company(company).partitioning() {
@@ -153,7 +153,7 @@ fn places(wanted: &CertificateFilter, partitions: i32) -> Vec<i32> {
     }
 }
 
-/// Whether a key, `company/list` or `~shard/list`, is one of what is wanted.
+/// Whether a key, `company/list` or `~shard/list`, matches.
 fn may_fit(key: &[u8], wanted: &CertificateFilter) -> bool {
     let Ok(parts) = std::str::from_utf8(key).map_err(drop).and_then(|key| Key::parts(key).map_err(drop))
     else {
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_tells_what_need_not_be_decoded() {
+    fn filters_apply_to_keys_before_decoding() {
         let company = |name: &str| Some(CompanyId::new(name).unwrap());
         let all = CertificateFilter::default();
         let customers = CertificateFilter { list: Some(List::Customers), ..all.clone() };
@@ -186,8 +186,8 @@ mod tests {
         ];
 
         for (key, expected) in table {
-            let told = [&all, &customers, &of_one].map(|wanted| may_fit(key.as_bytes(), wanted));
-            assert_eq!(told, expected, "{key}");
+            let fitting = [&all, &customers, &of_one].map(|wanted| may_fit(key.as_bytes(), wanted));
+            assert_eq!(fitting, expected, "{key}");
         }
     }
 

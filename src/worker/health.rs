@@ -1,15 +1,15 @@
-//! `/health`, `/health/live`, `/health/ready` and `/metrics`: whether this worker does its work, not whether it exists.
+//! `/health`, `/health/live`, `/health/ready` and `/metrics`: whether this worker does its work, not just whether it runs.
 //!
-//! Path of data: the service tells its [`Phase`] and, once started, what it is made of; every question asks those parts.
+//! The service sets its [`Phase`] and, once started, provides its parts; each request asks those parts.
 //!
 //! - `/health` has Kafka Connect's three words: 503 starting, 200 healthy, 500 unhealthy, always with the same body.
-//! - Healthy is a worker that hears Kafka and is a member of its group: only then does anything run here. Until it is one for
-//!   the first time it is starting, though the API answers by then.
-//! - Where deliveries are received, the body says who is, what waits in the spool and what is wrong; the worker is unhealthy
-//!   only once deliveries are refused.
-//! - Where connectors name grants, the body says how each stands. One that needs a person makes no worker unhealthy: the tasks that
-//!   use it say so, and deliveries are received all the same.
-//! - Requests to the API that come while there is none wait for it up to [`PATIENCE`]; who then still has none is told why.
+//! - A worker is healthy if it hears from Kafka and is a member of its group: only then does anything run here. Until its first
+//!   membership it is starting, though the API already answers.
+//! - A worker that receives deliveries shows its receivers, the contents of its spool and its problems. It is unhealthy only
+//!   once it refuses deliveries.
+//! - A worker whose connectors name grants shows the state of each. A grant that needs a person does not make it unhealthy: the
+//!   tasks that use it say so, and deliveries are received regardless.
+//! - API requests during start-up wait for the API up to [`API_WAIT`]; then they are refused with the reason.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -31,30 +31,30 @@ use kafka::MembershipOutage;
 use super::scrape::Scrape;
 use crate::{config, connect::rest, state::State, webhooks::ingest};
 
-/// How long a request waits for a worker that starts: what is left until [`rest::DEADLINE`] is enough for most answers.
-const PATIENCE: Duration = Duration::from_millis(8000);
+/// How long a request waits for a worker that starts; most answers fit in the rest of [`rest::DEADLINE`].
+const API_WAIT: Duration = Duration::from_millis(8000);
 
 /// Kafka Connect's words.
 const READY: &str = "Worker has completed startup and is ready to handle requests.";
 
-/// Where a worker stands.
+/// The phase of a worker.
 #[derive(Debug, Clone)]
 pub(super) enum Phase {
-    /// It is not there yet, and this is what it waits for.
+    /// It is starting and waits for this.
     Starting(String),
     /// It answers and works.
     Running,
-    /// A part it cannot do without has ended, and so will it.
+    /// An essential part has ended, and the worker is about to.
     Failed(String),
-    /// It is going away.
+    /// It is shutting down.
     Stopping,
 }
 
-/// What the admin listeners know of their worker.
+/// The worker's state for the admin listeners.
 pub(super) struct Health {
     worker: Arc<config::Worker>,
     metrics: Arc<dyn Fn() -> String + Send + Sync>,
-    /// Where it receives deliveries.
+    /// Its receivers of deliveries.
     ingest: OnceLock<ingest::IngestStatus>,
     inner: watch::Sender<Inner>,
 }
@@ -64,10 +64,10 @@ struct Inner {
     parts: Option<Parts>,
 }
 
-/// What a started worker is made of.
+/// The parts of a started worker.
 struct Parts {
     api: Router,
-    /// What `/metrics` shows of it.
+    /// Source of `/metrics`.
     scrape: Scrape,
 }
 
@@ -96,80 +96,87 @@ impl Health {
         self.inner.send_modify(|inner| inner.phase = phase);
     }
 
-    /// From here on the API is answered, and `/metrics` shows the worker too.
+    /// Makes the API answer, and `/metrics` show the worker.
     pub(super) fn serve(&self, api: Router, scrape: Scrape) {
         self.inner.send_replace(Inner { phase: Phase::Running, parts: Some(Parts { api, scrape }) });
     }
 
-    /// From here on deliveries are received.
+    /// Makes `/health` show receivers.
     pub(super) fn receive(&self, ingest: ingest::IngestStatus) {
-        // Started once, before anything else.
+        // Called once, before anything else.
         self.ingest.set(ingest).ok();
     }
 
-    /// The API, as soon as there is one; `None` where it does not come in time, or not at all.
+    /// Waits for the API; `None` if it does not come in time, or never will.
     pub(super) async fn api(&self) -> Option<Router> {
         let mut changes = self.inner.subscribe();
         let settled = |inner: &Inner| inner.parts.is_some() || !matches!(inner.phase, Phase::Starting(_));
-        // The sender lives as long as we do.
-        timeout(PATIENCE, changes.wait_for(settled)).await.ok();
+        // The sender lives as long as `self`.
+        timeout(API_WAIT, changes.wait_for(settled)).await.ok();
         self.inner.borrow().parts.as_ref().map(|parts| parts.api.clone())
     }
 
-    /// The answer to everything else while there is no API.
+    /// The answer to API requests while there is no API.
     pub(super) fn not_yet(&self) -> Response {
         let (_, message) = self.verdict();
         let body = json!({ "error_code": 503, "message": message });
         (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
     }
 
-    /// Kafka Connect's three words, and why.
+    /// Kafka Connect's word for the health, and the reason.
     fn verdict(&self) -> (&'static str, String) {
         let inner = self.inner.borrow();
         match &inner.phase {
             Phase::Starting(what) => ("starting", format!("Worker is still starting up: {what}")),
             Phase::Failed(why) => ("unhealthy", format!("Worker is about to end: {why}")),
             Phase::Stopping => ("unhealthy", "Worker is shutting down".to_owned()),
-            Phase::Running => match inner.parts.as_ref().map_or(Standing::Well, |parts| self.standing(parts))
-            {
-                Standing::Joining(what) => ("starting", format!("Worker is still starting up: {what}")),
-                Standing::Troubled(trouble) => ("unhealthy", trouble),
-                Standing::Well => match self.ingest.get().and_then(ingest::IngestStatus::refuses) {
-                    Some(refusal) => ("unhealthy", refusal),
-                    None => ("healthy", READY.to_owned()),
-                },
-            },
+            Phase::Running => {
+                match inner.parts.as_ref().map_or(WorkerState::Working, |parts| self.worker_state(parts)) {
+                    WorkerState::Joining(what) => {
+                        ("starting", format!("Worker is still starting up: {what}"))
+                    }
+                    WorkerState::Impaired(problem) => ("unhealthy", problem),
+                    WorkerState::Working => match self.ingest.get().and_then(ingest::IngestStatus::refuses) {
+                        Some(refusal) => ("unhealthy", refusal),
+                        None => ("healthy", READY.to_owned()),
+                    },
+                }
+            }
         }
     }
 
     /// What keeps a started worker from its work.
-    fn standing(&self, parts: &Parts) -> Standing {
-        // A session is how long the group itself would believe in a worker that says nothing.
+    fn worker_state(&self, parts: &Parts) -> WorkerState {
+        // After a session timeout without a sign of life the group expels a worker as well.
         let longest = self.worker.group.session_timeout;
         let State { configs, offsets, statuses } = &parts.scrape.state;
         let silences = [configs.silent_for(), offsets.silent_for(), statuses.silent_for()];
         if let Some(silence) = silences.into_iter().flatten().max().filter(|silence| *silence > longest) {
             let seconds = silence.as_secs();
-            return Standing::Troubled(format!("Kafka has not answered this worker for {seconds} s"));
+            return WorkerState::Impaired(format!("Kafka has not answered this worker for {seconds} s"));
         }
-        parts.scrape.membership.outage().map_or(Standing::Well, |outage| Standing::of(outage, 2 * longest))
+        parts
+            .scrape
+            .membership
+            .outage()
+            .map_or(WorkerState::Working, |outage| WorkerState::of(outage, 2 * longest))
     }
 }
 
-/// How a started worker stands.
+/// How a started worker is doing.
 #[derive(Debug, PartialEq, Eq)]
-enum Standing {
+enum WorkerState {
     /// It does its work.
-    Well,
-    /// It has not been a working member of its group yet.
+    Working,
+    /// It has never been a working member of its group.
     Joining(String),
     /// It was, and is not any more.
-    Troubled(String),
+    Impaired(String),
 }
 
-impl Standing {
-    /// `patience` is for lapses after the first: a moment without a lease is part of every rebalance, and the group takes a
-    /// session to notice who is gone.
+impl WorkerState {
+    /// `patience` applies after the first membership: every rebalance has a moment without a lease, and the group takes a
+    /// session timeout to notice a missing member.
     fn of(outage: MembershipOutage, patience: Duration) -> Self {
         let what = match (outage.joined, outage.unclaimed) {
             (false, _) => "is not a member of its group".to_owned(),
@@ -181,9 +188,9 @@ impl Standing {
         if outage.is_first {
             Self::Joining(format!("for {seconds} s it {what}{reason}"))
         } else if outage.lasted > patience {
-            Self::Troubled(format!("Nothing new can run here: for {seconds} s this worker {what}{reason}"))
+            Self::Impaired(format!("Nothing new can run here: for {seconds} s this worker {what}{reason}"))
         } else {
-            Self::Well
+            Self::Working
         }
     }
 }
@@ -227,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_is_starting_until_its_first_lease_and_troubled_only_by_a_long_lapse_after_it() {
+    fn worker_is_starting_until_its_first_lease() {
         let outage = |seconds, is_first, reason: Option<&str>| MembershipOutage {
             lasted: Duration::from_secs(seconds),
             since: SystemTime::UNIX_EPOCH,
@@ -236,19 +243,19 @@ mod tests {
             joined: false,
             is_first,
         };
-        let standing = |outage| Standing::of(outage, Duration::from_secs(12));
+        let worker_state = |outage| WorkerState::of(outage, Duration::from_secs(12));
 
-        let joining = standing(outage(0, true, None));
-        let refused = standing(outage(60, true, Some("not authorized")));
-        let moment = standing(outage(12, false, None));
-        let long = standing(outage(13, false, None));
+        let joining = worker_state(outage(0, true, None));
+        let refused = worker_state(outage(60, true, Some("not authorized")));
+        let moment = worker_state(outage(12, false, None));
+        let long = worker_state(outage(13, false, None));
 
-        assert_eq!(joining, Standing::Joining("for 0 s it is not a member of its group".to_owned()));
+        assert_eq!(joining, WorkerState::Joining("for 0 s it is not a member of its group".to_owned()));
         assert!(
-            matches!(&refused, Standing::Joining(told) if told.contains("not authorized")),
+            matches!(&refused, WorkerState::Joining(reason) if reason.contains("not authorized")),
             "{refused:?}"
         );
-        assert_eq!(moment, Standing::Well);
-        assert!(matches!(&long, Standing::Troubled(told) if told.contains("13 s")), "{long:?}");
+        assert_eq!(moment, WorkerState::Working);
+        assert!(matches!(&long, WorkerState::Impaired(reason) if reason.contains("13 s")), "{long:?}");
     }
 }

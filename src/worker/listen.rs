@@ -1,4 +1,4 @@
-//! The admin listeners: bound before anything else, and answering from then on.
+//! The admin listeners: bound first, answering from then on.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -23,15 +23,15 @@ use crate::{
     worker::health::Health,
 };
 
-/// Connections of one admin listener: tools poll, they do not stream.
-const CONNECTIONS: usize = 1_024;
+/// Limit on the connections of an admin listener: tools poll, they do not stream.
+const MAX_CONNECTIONS: usize = 1_024;
 
-/// The longest a TLS handshake of a sender may take. Who delivers answers in a second.
-const HANDSHAKE: Duration = Duration::from_secs(5);
-/// The longest the head of a delivery may take, and a connection may stay without one.
-const HEAD: Duration = Duration::from_secs(15);
+/// Limit on the TLS handshake of a sender of deliveries; a working one takes a second.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
+/// Limit on receiving the head of a delivery, and on an idle connection.
+const HEAD_LIMIT: Duration = Duration::from_secs(15);
 
-/// Binds the admin listeners and serves them; also the certificate that those with TLS serve, for its watch.
+/// Binds and serves the admin listeners. Also returns the certificate of those with TLS, which has to be watched.
 pub(super) async fn bind(
     worker: &config::Worker,
     health: &Arc<Health>,
@@ -41,19 +41,19 @@ pub(super) async fn bind(
     let certificates = certificates.transpose()?;
     let security = Security::new(rest)?;
     let router = rest::protect(health.router().fallback(api).with_state(Arc::clone(health)), security);
-    let options = Options { connections: CONNECTIONS, ..Options::default() };
+    let options = Options { connections: MAX_CONNECTIONS, ..Options::default() };
     serve(&worker.listeners, certificates, &router, options).await
 }
 
-/// Binds and serves the public listeners, which know the webhook routes and nothing else.
+/// Binds and serves the public listeners, which have only the webhook routes.
 pub(super) async fn receive(worker: &config::Worker, ingest: &mut Ingest) -> Result<(), Error> {
     let webhook = &worker.webhook;
     let certificates = webhook.tls.as_ref().map(|files| certificate(files, None)).transpose()?;
     let options = Options {
         tls: None,
         connections: webhook.connections,
-        handshake: HANDSHAKE,
-        head: HEAD,
+        handshake: HANDSHAKE_LIMIT,
+        head: HEAD_LIMIT,
         per_address: webhook.connections_per_address,
         exempt: webhook.proxies.clone(),
     };
@@ -65,7 +65,7 @@ pub(super) async fn receive(worker: &config::Worker, ingest: &mut Ingest) -> Res
     Ok(())
 }
 
-/// Serves a router on these listeners; also the certificates, where a listener has TLS.
+/// Serves a router on these listeners. Also returns the certificates if a listener has TLS.
 async fn serve(
     listeners: &[Listener],
     certificates: Option<Certificates>,
@@ -84,7 +84,7 @@ async fn serve(
     Ok((servers, certificates))
 }
 
-/// Everything but health and metrics: the REST API, once there is one.
+/// Everything but health and metrics: the REST API, once it exists.
 async fn api(Shared(health): Shared<Arc<Health>>, request: Request) -> Response {
     match health.api().await {
         // A router never fails and is always ready.
@@ -96,10 +96,10 @@ async fn api(Shared(health): Shared<Arc<Health>>, request: Request) -> Response 
     }
 }
 
-/// What listeners with these files serve.
+/// Loads the certificate of listeners with these files.
 ///
 /// # Errors
-/// A file cannot be read, or they do not fit.
+/// A file cannot be read, or key and certificate do not match.
 pub(crate) fn certificate(
     files: &TlsFiles,
     clients: Option<&ClientAuth>,

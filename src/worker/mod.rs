@@ -1,23 +1,23 @@
-//! One worker, whole: topics, tails, membership, supervisor and the admin listeners, started and stopped in order.
+//! One worker: its topics, tables, membership, supervisor and admin listeners, started and stopped in order.
 //!
 //! ```text
-//! bind: listeners, ingest ─▶ run: config topic is ours? ─▶ topics ─▶ tails ─▶ cluster's record ─▶ group ─▶ supervisor ─▶ API
-//! stop: listeners (what is in flight is answered) ─┬▶ tasks, connectors ─▶ statuses ─▶ group
-//!                                                  └▶ intake ─▶ spool
+//! bind: listeners, ingest ─▶ run: config topic is ours? ─▶ topics ─▶ tables ─▶ cluster's record ─▶ group ─▶ supervisor ─▶ API
+//! stop: listeners (requests in flight are answered) ─┬▶ tasks, connectors ─▶ statuses ─▶ group
+//!                                                    └▶ intake ─▶ spool
 //! ```
 //!
-//! - Deliveries are received from the first moment, with what was received last ([`ingest`]), and until the last: neither a
-//!   Kafka that is away nor one that goes away ends that.
-//! - The listeners are there first: while the worker starts `/health` says so, and requests wait for the API for a while.
-//! - Nothing is created or written before the config topic, where there is one, is known to be this cluster's.
-//! - Start-up goes on by itself as long as trying again may help; what needs a person (a topic of another cluster, a wrong
-//!   policy) ends it with the reason.
+//! - Deliveries are received from the first moment, with the last known receivers ([`ingest`]), to the last, whether Kafka is
+//!   reachable or not.
+//! - The listeners come first: while the worker starts, `/health` says so, and requests wait a while for the API.
+//! - Nothing is created or written before an existing config topic is known to be this cluster's.
+//! - Start-up retries as long as a retry may help; a problem that needs a person (a topic of another cluster, a wrong policy)
+//!   ends the worker with the reason.
 //! - Stop is in the order listeners, tasks, producers, offsets, all within `shutdown.timeout.ms`: each task ends its own
-//!   producer, whose last transaction holds its offsets; then the statuses are flushed, and the group is left last, so that
-//!   nobody takes over what is still being written.
+//!   producer, whose last transaction holds its offsets. Then the statuses are flushed. Leaving the group comes last, so that
+//!   no other worker takes over what is still being written.
 //!
-//! On failure of a part it cannot do without (supervisor, membership, the topics' ownership, the watch over connector files,
-//! the follower of log levels, the keeper of grants) a worker is unhealthy, stops in the same order, and ends with the reason.
+//! If an essential part ends (supervisor, membership, the topics' ownership, the watch over connector files, the follower of
+//! log levels, the refresher of grants), the worker is unhealthy, stops in the same order, and ends with the reason.
 
 mod certificates;
 mod classes;
@@ -68,35 +68,35 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An address cannot be had.
+    /// An address cannot be bound.
     #[error("listen on {listener}")]
     Listen {
         /// As configured.
         listener: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// A certificate cannot be served.
     #[error("set up TLS of the listeners")]
     Certificate(#[from] CertificateError),
-    /// A password cannot be used.
+    /// A password is invalid.
     #[error("set up authentication")]
     Security(#[from] SecurityError),
-    /// Kafka does not allow it.
+    /// Kafka refused.
     #[error("start on Kafka")]
     Kafka(#[from] kafka::Error),
-    /// `state.dir` cannot be used, or not without other users.
+    /// `state.dir` cannot be used, or other users cannot be kept out of it.
     #[error("open state.dir {}", path.display())]
     StateDirectory {
         /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// No key can be derived from `grant.encryption.key`.
-    #[error("make use of grant.encryption.key")]
+    #[error("use grant.encryption.key")]
     Key(#[source] seal::Error),
     /// Deliveries cannot be received.
     #[error("receive deliveries")]
@@ -108,7 +108,7 @@ pub enum Error {
     #[error("run connectors and tasks")]
     Supervisor(#[source] supervisor::Error),
     /// A part that should run until it is cancelled has ended.
-    #[error("the {part} has ended by itself; the log says why")]
+    #[error("the {part} has ended unexpectedly; the log says why")]
     Ended {
         /// Which.
         part: &'static str,
@@ -125,7 +125,7 @@ impl From<cluster::Error> for Error {
 }
 
 impl Error {
-    /// Whether trying again may help.
+    /// Whether a retry may help.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Kafka(error) => error.retry(),
@@ -135,7 +135,7 @@ impl Error {
     }
 }
 
-/// What the process lends a worker.
+/// What the process provides to a worker.
 #[derive(Clone)]
 pub struct Process {
     /// Log levels.
@@ -144,14 +144,14 @@ pub struct Process {
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// Classes.
     pub plugins: Plugins,
-    /// Whether topics of another group become this worker's.
+    /// Whether this worker adopts topics of another group (`--adopt`).
     pub adopt: bool,
-    /// The cluster in this process, where Kafka is that one: it creates topics by itself only.
+    /// The in-process cluster if Kafka is that one; only it can create its topics.
     pub embedded: Option<Arc<kafka::embedded::EmbeddedCluster>>,
 }
 
 impl Process {
-    /// Topic administration of the cluster the worker is on.
+    /// Topic administration of the worker's cluster.
     pub(super) fn admin(&self, worker: &config::Worker) -> Admin {
         match &self.embedded {
             Some(cluster) => Admin::Embedded(Arc::clone(cluster)),
@@ -165,7 +165,7 @@ pub struct Service {
     worker: Arc<config::Worker>,
     worker_id: Arc<str>,
     servers: Vec<Server>,
-    /// What https listeners serve; reloaded while the worker runs.
+    /// Certificate of https listeners; reloaded while the worker runs.
     certificates: Option<Certificates>,
     addresses: Vec<SocketAddr>,
     health: Arc<Health>,
@@ -173,13 +173,13 @@ pub struct Service {
     feed: Option<ConfigFeed>,
     ids: avro::Ids,
     signer: LetterSigner,
-    /// What keeps connectors from being received.
+    /// Why this worker cannot receive for a connector, by connector name.
     faults: watch::Receiver<ReceiverFaults>,
     cancel: CancellationToken,
     tasks: TaskTracker,
 }
 
-/// Makes `state.dir` and keeps other users out of it, and of the grants in it. The spool and the fences do so themselves.
+/// Creates `state.dir` and keeps other users out of it and of the grants in it. The spool and the fences do so themselves.
 async fn open_state(path: PathBuf) -> Result<(), Error> {
     let directory = path.clone();
     let opened = spawn_blocking(move || {
@@ -195,26 +195,26 @@ async fn open_state(path: PathBuf) -> Result<(), Error> {
     Ok(())
 }
 
-/// What exists once the start is done.
+/// The parts of a started worker.
 #[derive(Debug)]
 struct Running {
     state: State,
     statuses: StatusWriter,
     membership: Membership,
-    /// What the topics' record said at the start.
+    /// The cluster's record at the start.
     cluster: Cluster,
     supervising: JoinHandle<Result<(), supervisor::Error>>,
-    /// Other parts that run until they are cancelled, by name.
+    /// Other essential parts, by name.
     upkeep: Vec<(&'static str, JoinHandle<()>)>,
-    /// What may be under way when it stops.
+    /// Grants; a token refresh may be in progress when the worker stops.
     grants: Grants,
 }
 
 impl Service {
-    /// Binds the listeners and receives deliveries from then on; [`Service::run`] does the rest.
+    /// Binds the listeners and starts receiving deliveries; [`Service::run`] does the rest.
     ///
     /// # Errors
-    /// An address, certificate or password cannot be used, or there is nowhere to keep deliveries.
+    /// An address, certificate or password cannot be used, or deliveries cannot be stored.
     pub async fn bind(worker: Arc<config::Worker>, process: &Process) -> Result<Self, Error> {
         let health = Arc::new(Health::new(Arc::clone(&worker), Arc::clone(&process.metrics)));
         let (servers, certificates) = listen::bind(&worker, &health).await?;
@@ -254,17 +254,17 @@ impl Service {
         })
     }
 
-    /// Where it listens.
+    /// Addresses of the admin listeners.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Where it receives deliveries.
+    /// Addresses that receive deliveries.
     pub fn webhook_addresses(&self) -> Vec<SocketAddr> {
         self.ingest.as_ref().map(Ingest::addresses).unwrap_or_default()
     }
 
-    /// Who it is: `host:port`.
+    /// This worker's id: `host:port`.
     pub fn worker_id(&self) -> &str {
         &self.worker_id
     }
@@ -272,7 +272,7 @@ impl Service {
     /// Starts on Kafka and runs until `stop` is cancelled, then stops in order.
     ///
     /// # Errors
-    /// It cannot start, and trying again would not help; or a part it cannot do without has ended.
+    /// It cannot start and a retry would not help, or an essential part has ended.
     pub async fn run(mut self, process: &Process, stop: CancellationToken) -> Result<(), Error> {
         let mut ingest = self.ingest.take();
         let mut watching = self.watch_certificates();
@@ -284,7 +284,7 @@ impl Service {
             }
         });
         let (running, ended) = match started.await {
-            // Asked to stop while it waited for Kafka: nothing has gone wrong.
+            // Stopped while it waited for Kafka: no error.
             None => (None, Ok(())),
             Some(Err(error)) => (None, Err(error)),
             Some(Ok(mut running)) => {
@@ -304,7 +304,7 @@ impl Service {
             Err(error) => {
                 let reason = ErrorChain(error).to_string();
                 if running.is_some() {
-                    tracing::error!(reason, "a part of the worker has ended, and so does the worker");
+                    tracing::error!(reason, "an essential part has ended; stopping the worker");
                 }
                 self.health.set(Phase::Failed(reason));
             }
@@ -313,7 +313,7 @@ impl Service {
         ended
     }
 
-    /// Follows the certificate of https listeners, where there is one.
+    /// Reloads the certificate of https listeners, if there is one.
     fn watch_certificates(&mut self) -> Vec<(&'static str, JoinHandle<()>)> {
         let interval = self.worker.rest.reload_interval;
         let watch = |certificates: Certificates| {
@@ -323,14 +323,14 @@ impl Service {
         self.certificates.take().map(watch).into_iter().collect()
     }
 
-    /// Waits until something has ended that must not.
+    /// Waits until an essential part has ended.
     async fn until_broken(&self, running: &mut Running, process: &Process) -> Error {
         let Running { supervising, membership, state, cluster, upkeep, .. } = running;
         let claim = start::claim(&self.worker, process);
         tokio::select! {
             ended = supervising => match ended {
                 Ok(Err(error)) => Error::Supervisor(error),
-                // Without having been cancelled it only ever ends by an error.
+                // Unless cancelled, it ends only with an error.
                 Ok(Ok(())) | Err(_) => Error::Ended { part: "supervisor" },
             },
             () = membership.ended() => Error::Ended { part: "membership in the group" },
@@ -340,36 +340,36 @@ impl Service {
     }
 
     async fn stop(self, running: Option<Running>, ingest: Option<Ingest>) {
-        let begun = Instant::now();
+        let started = Instant::now();
         let whole = self.worker.shutdown_timeout;
         let receiving = async {
             if let Some(ingest) = ingest {
-                ingest.stop(listening_time(whole), begun + whole).await;
-                tracing::info!(after = ?begun.elapsed(), "deliveries are in Kafka or in the spool");
+                ingest.stop(listening_time(whole), started + whole).await;
+                tracing::info!(after = ?started.elapsed(), "deliveries are in Kafka or in the spool");
             }
         };
         let worker_id = Arc::clone(&self.worker_id);
-        tokio::join!(receiving, self.stop_working(running, begun));
-        tracing::info!(worker_id = &*worker_id, took = ?begun.elapsed(), "worker stopped");
+        tokio::join!(receiving, self.stop_working(running, started));
+        tracing::info!(worker_id = &*worker_id, took = ?started.elapsed(), "worker stopped");
     }
 
-    /// Everything but ingest.
-    async fn stop_working(self, running: Option<Running>, begun: Instant) {
-        let left = || (begun + self.worker.shutdown_timeout).saturating_duration_since(Instant::now());
-        let step = |step: &str| tracing::info!(step, after = ?begun.elapsed(), "stopping");
+    /// Stops everything but ingest.
+    async fn stop_working(self, running: Option<Running>, started: Instant) {
+        let left = || (started + self.worker.shutdown_timeout).saturating_duration_since(Instant::now());
+        let step = |step: &str| tracing::info!(step, after = ?started.elapsed(), "stopping");
         step("listeners");
         let within = listening_time(self.worker.shutdown_timeout);
         let finished = join_all(self.servers.into_iter().map(|server| server.stop(within))).await;
         if finished.contains(&false) {
-            tracing::warn!("requests were still under way and were cut");
+            tracing::warn!("requests did not finish in time and were cut off");
         }
         step("tasks and their producers and offsets");
         self.cancel.cancel();
         self.tasks.close();
         let mut is_ended = timeout(left(), self.tasks.wait()).await.is_ok();
         if let Some(running) = running.as_ref().filter(|_| !is_ended) {
-            // The answer to a refresh that is under way is one that nobody else will get: it has a limit of its own.
-            let refreshes = (begun + Grants::STOP_LIMIT).saturating_duration_since(Instant::now());
+            // A provider answers a refresh once; losing the answer loses the token. So refreshes have their own limit.
+            let refreshes = (started + Grants::STOP_LIMIT).saturating_duration_since(Instant::now());
             if timeout(refreshes, running.grants.at_rest()).await.is_err() {
                 tracing::error!(
                     "a token refresh did not end in time; if the provider answers it, a new login may be needed"
@@ -378,12 +378,12 @@ impl Service {
             is_ended = self.tasks.is_empty();
         }
         if !is_ended {
-            tracing::warn!("tasks did not end in time and were left behind");
+            tracing::warn!("tasks did not end in time; leaving them behind");
         }
         if let Some(running) = running {
             step("statuses");
             if let Err(error) = running.statuses.flush(left().max(Duration::from_millis(200))).await {
-                tracing::warn!(error = %error, "the last statuses may be missing");
+                tracing::warn!(error = %error, "could not write the final statuses before the deadline");
             }
             step("group");
             timeout(left().max(Duration::from_millis(500)), running.membership.leave()).await.ok();
@@ -391,7 +391,7 @@ impl Service {
     }
 }
 
-/// Waits until a part of ingest has ended, and says which.
+/// Waits until a part of ingest has ended, and returns its name.
 async fn part_ended(ingest: &mut Option<Ingest>) -> &'static str {
     match ingest {
         Some(ingest) => ingest.ended().await,
@@ -399,12 +399,12 @@ async fn part_ended(ingest: &mut Option<Ingest>) -> &'static str {
     }
 }
 
-/// How much of a stop requests in flight may take: as long as an answer may, and at most a third.
+/// Time in a stop for requests in flight: as long as an answer may take, and at most a third of it.
 fn listening_time(whole: Duration) -> Duration {
     rest::DEADLINE.min(whole / 3)
 }
 
-/// How much of it tasks and connectors may take. The rest is for statuses and the group.
+/// Time in a stop for tasks and connectors. The rest is for statuses and the group.
 fn grace(whole: Duration) -> Duration {
     let rest = whole.saturating_sub(listening_time(whole) + Duration::from_secs(2));
     rest.max(Duration::from_millis(500))

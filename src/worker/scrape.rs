@@ -1,16 +1,16 @@
-//! What `/metrics` shows of connectors, tasks and the group, gathered for each scrape.
+//! The part of `/metrics` on connectors, tasks and the group, built for each scrape.
 //!
 //! ```text
 //! supervisor's handle ─┐
 //! recorders of tasks  ─┼─▶ page in Prometheus' text format
-//! configs, tails      ─┤
+//! configs, tables     ─┤
 //! membership          ─┤
 //! access, grants      ─┤
-//! ledgers             ─┘
+//! state topics        ─┘
 //! ```
 //!
-//! - Shown is what this worker has, as every worker of Kafka Connect shows its own: the sum over all workers is the cluster.
-//! - Nothing is kept between two scrapes, so a connector that is gone, or has moved, is gone from here too.
+//! - A worker shows its own connectors and tasks, as every worker of Kafka Connect does: the sum over all workers is the cluster.
+//! - Nothing is kept between two scrapes, so a connector that is deleted or moves away disappears here too.
 //! - A metric that a class does not feed is not shown for its tasks.
 
 use std::{
@@ -33,25 +33,25 @@ use crate::{
     state::{State, state_topic::StateTopics, statuses::RunState},
 };
 
-/// What is asked at every scrape.
+/// Sources of a scrape.
 #[derive(Clone)]
 pub(super) struct Scrape {
     /// What runs here.
     pub(super) handle: SupervisorHandle,
-    /// The three tails.
+    /// Tables of the config, offset and status topics.
     pub(super) state: State,
-    /// How this worker stands to its group.
+    /// The worker's membership in its group.
     pub(super) membership: Membership,
     /// Classes.
     pub(super) plugins: Plugins,
     /// The provider's APIs, and the grants that they take.
     pub(super) access: ApiAccess,
-    /// What is known of subscriptions.
+    /// Tables of the state topics.
     pub(super) ledgers: StateTopics,
 }
 
 impl Scrape {
-    /// Everything, as of now.
+    /// The whole page.
     pub(super) fn text(&self) -> String {
         let mut page = ScrapePage::default();
         let running = self.handle.running();
@@ -106,7 +106,7 @@ impl Scrape {
     }
 }
 
-/// States as the metrics of Kafka Connect write them, and where tasks in them are counted by connector. A task is never
+/// States as Kafka Connect's metrics write them, and the metric that counts a connector's tasks in each. A task is never
 /// stopped.
 const STATES: [(RunState, &str, Option<&ScrapedMetric>); 6] = [
     (RunState::Running, "running", Some(&live::CONNECTOR_RUNNING)),
@@ -219,11 +219,11 @@ fn task(page: &mut ScrapePage, one: &RunningInstance, measured: Option<Measured>
     ] {
         put(metric, count as f64);
     }
-    // Zero before the first, as in Kafka Connect.
+    // Zero before the first error, as in Kafka Connect.
     put(&live::LAST_ERROR, errors.last.map_or(0.0, |at| since_1970(at).as_millis() as f64));
 }
 
-/// Attempts, successes, failures, and the parts of the last two.
+/// Attempts, successes, failures, and the shares of the last two.
 type StartupMetrics = [&'static ScrapedMetric; 5];
 
 const CONNECTOR_STARTUPS: StartupMetrics = [
@@ -243,7 +243,7 @@ const TASK_STARTUPS: StartupMetrics = [
 
 fn startups(page: &mut ScrapePage, metrics: &StartupMetrics, counted: Startups) {
     let Startups { attempts, successes, failures } = counted;
-    // Those that are under way are neither yet.
+    // Starts in progress count as neither.
     let ended = (successes + failures) as f64;
     let values = [
         attempts as f64,
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_has_its_state_in_both_spellings_and_its_connector_counts_it() {
+    fn task_state_is_shown_in_both_spellings() {
         let all = [
             running("a", None, RunState::Running),
             running("a", Some(0), RunState::Running),
@@ -337,11 +337,11 @@ mod tests {
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
         }
-        assert!(!text.contains("source_record"), "nobody has measured anything\n{text}");
+        assert!(!text.contains("source_record"), "no task has measured anything\n{text}");
     }
 
     #[test]
-    fn what_a_task_measures_is_shown_and_what_it_does_not_is_not() {
+    fn only_fed_metrics_are_shown() {
         let recorder = Recorder::default();
         recorder.polled(10, Duration::from_millis(4));
         recorder.written(10);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn rebalances_have_a_duration_once_one_was_timed() {
+    fn rebalance_duration_is_shown_once_one_was_timed() {
         let shown = |rebalances| {
             let mut page = ScrapePage::default();
             group(&mut page, rebalances, SystemTime::UNIX_EPOCH);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_starts_are_shown_once_one_has_ended() {
+    fn startup_percentages_are_shown_after_the_first_start() {
         let shown = |counted| {
             let mut page = ScrapePage::default();
             startups(&mut page, &TASK_STARTUPS, counted);

@@ -19,8 +19,8 @@ use crate::{
     state::state_topic::{self, StateTopic, StateTopics},
 };
 
-/// How long it may take to learn what other workers have written.
-const FRESH: Duration = Duration::from_secs(3);
+/// How long reading what other workers have written may take.
+const READ_LIMIT: Duration = Duration::from_secs(3);
 
 /// Reads and requests runs for the REST API.
 pub struct WorkerSnapshots {
@@ -32,7 +32,7 @@ pub struct WorkerSnapshots {
 }
 
 impl WorkerSnapshots {
-    /// Made of these.
+    /// Reads runs through `ledgers`, and certificates from Kafka.
     pub fn new(
         ledgers: StateTopics,
         grants: Grants,
@@ -44,19 +44,19 @@ impl WorkerSnapshots {
     }
 }
 
-/// What is attempted where the ledger of a prefix is asked for.
+/// The action in errors of reading the state topic.
 pub(super) const READING: &str = "read the state topic";
 
-/// The ledger of a prefix as far as it was read here; `None` where its topic is not there.
+/// The state topic of a prefix as far as this worker has read it; `None` if it does not exist.
 pub(super) async fn handle(ledgers: &StateTopics, prefix: &TopicPrefix) -> Result<Option<StateTopic>, Error> {
     ledgers.of(prefix).await.map_err(|error| refused(READING, error))
 }
 
-/// The same, read to its end.
+/// The same, after reading it to its end.
 pub(super) async fn newest(ledgers: &StateTopics, prefix: &TopicPrefix) -> Result<Option<StateTopic>, Error> {
     let handle = handle(ledgers, prefix).await?;
     if let Some(handle) = &handle {
-        handle.read_to_end(FRESH).await.map_err(|error| refused(READING, error))?;
+        handle.read_to_end(READ_LIMIT).await.map_err(|error| refused(READING, error))?;
     }
     Ok(handle)
 }
@@ -64,16 +64,24 @@ pub(super) async fn newest(ledgers: &StateTopics, prefix: &TopicPrefix) -> Resul
 #[async_trait]
 impl herder::Snapshots for WorkerSnapshots {
     async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<ConnectorRuns, Error> {
-        Ok(handle(&self.ledgers, prefix).await?.map(|handle| told(&handle, connector)).unwrap_or_default())
+        Ok(handle(&self.ledgers, prefix)
+            .await?
+            .map(|handle| stored_runs(&handle, connector))
+            .unwrap_or_default())
     }
 
     async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<ConnectorRuns, Error> {
-        Ok(newest(&self.ledgers, prefix).await?.map(|handle| told(&handle, connector)).unwrap_or_default())
+        Ok(newest(&self.ledgers, prefix)
+            .await?
+            .map(|handle| stored_runs(&handle, connector))
+            .unwrap_or_default())
     }
 
     async fn write(&self, prefix: &TopicPrefix, key: &Key, value: &Value) -> Result<(), Error> {
         let Some(handle) = handle(&self.ledgers, prefix).await? else {
-            return Err(Error::Conflict(format!("the state topic of prefix {prefix} is not there any more")));
+            return Err(Error::Conflict(format!(
+                "the state topic of prefix {prefix} does not exist any more"
+            )));
         };
         let doing = "write to the state topic (ask for the run to see whether it was taken)";
         handle.put(key, Some(value)).await.map_err(|error| refused(doing, error))
@@ -95,22 +103,22 @@ impl herder::Snapshots for WorkerSnapshots {
                 Error::Kafka { doing: "read the topic of certificates", source: Box::new(source) }
             }
             certificates::Error::Registry(source) => {
-                Error::Registry { doing: "decode certificates", told: ErrorChain(&source).to_string() }
+                Error::Registry { doing: "decode certificates", reason: ErrorChain(&source).to_string() }
             }
         })
     }
 }
 
-fn told(handle: &StateTopic, connector: &str) -> ConnectorRuns {
+fn stored_runs(handle: &StateTopic, connector: &str) -> ConnectorRuns {
     ConnectorRuns { runs: handle.runs(connector), shards: handle.shards() }
 }
 
-/// What the ledger says, in the words of an answer.
+/// Converts an error of the state topic.
 pub(super) fn refused(doing: &'static str, error: state_topic::Error) -> Error {
     match error {
         state_topic::Error::Kafka { source, .. } => Error::Kafka { doing, source: Box::new(source) },
         state_topic::Error::Topic(source) => {
-            tracing::error!(error = %ErrorChain(&source), "the state topic cannot be used");
+            tracing::error!(error = %ErrorChain(&source), "cannot use the state topic");
             Error::Internal { doing: "use the state topic" }
         }
     }

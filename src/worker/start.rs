@@ -1,4 +1,4 @@
-//! From listeners alone to a whole worker.
+//! Starts a worker on Kafka, behind listeners that are already bound.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
         cluster::Claim,
         config_writer::ConfigWriter,
         declared,
-        herder::{Herder, HerderParts, Subscribing},
+        herder::{Herder, HerderParts, SubscriptionParts},
         rest,
         supervisor::{Settings, Supervisor, SupervisorParts},
     },
@@ -24,37 +24,39 @@ use crate::{
     worker::{health::Phase, scrape::Scrape, snapshots},
 };
 
-/// Waits between attempts to start while Kafka is away.
-const STARTING: BackoffPolicy =
+/// Backoff between attempts to start while Kafka is unreachable.
+const START_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(250), longest: Duration::from_secs(5), total: None };
-/// How long brokers may take to be as many as topics are to have copies; then the configuration is taken to be wrong.
-const BROKERS: Duration = Duration::from_secs(60);
+/// How long to wait for as many brokers as topics need replicas; after that the replication factor counts as wrong.
+const BROKER_WAIT: Duration = Duration::from_secs(60);
 
-/// How long reading the config topic to its very end may take before `/health` says why it does not.
+/// How long reading the config topic to its very end may take before `/health` shows the reason.
 const CONFIG_LIMIT: Duration = Duration::from_secs(10);
 
-/// What a worker says of itself to whom the topics may belong.
+/// A worker's claim on its topics.
 pub(super) fn claim<'a>(worker: &'a config::Worker, process: &'a Process) -> Claim<'a> {
     Claim { worker, plugins: &process.plugins, adopt: process.adopt }
 }
 
 impl Service {
-    /// Tries until it is started, or until trying again would not help.
+    /// Retries until the worker is started, or until a retry would not help.
     pub(super) async fn start(&self, process: &Process) -> Result<Running, Error> {
-        let mut backoff = Backoff::new(STARTING, u64::from(kafka::murmur2(self.worker_id.as_bytes())));
-        let begun = Instant::now();
+        let mut backoff = Backoff::new(START_BACKOFF, u64::from(kafka::murmur2(self.worker_id.as_bytes())));
+        let started = Instant::now();
         loop {
             let error = match self.try_start(process).await {
                 Ok(running) => return Ok(running),
                 Err(error) => error,
             };
             let verdict = match &error {
-                // Others of a cluster that has just been started may still be on their way.
-                Error::Kafka(error) if error.lacks_brokers() && begun.elapsed() < BROKERS => Retry::Later,
+                // Other brokers of a cluster that has just been started may still be starting.
+                Error::Kafka(error) if error.lacks_brokers() && started.elapsed() < BROKER_WAIT => {
+                    Retry::Later
+                }
                 error => error.retry(),
             };
             let Some(wait) = backoff.next_wait(verdict) else { return Err(error) };
-            tracing::warn!(error = %ErrorChain(&error), ?wait, "Kafka is not ready, trying again");
+            tracing::warn!(error = %ErrorChain(&error), ?wait, "could not start on Kafka; retrying");
             self.health.set(Phase::Starting(ErrorChain(&error).to_string()));
             sleep(wait).await;
         }
@@ -64,15 +66,15 @@ impl Service {
         let worker = &self.worker;
         let admin = process.admin(worker);
         let (state, partitions) = self.open(&admin, process).await?;
-        // Before anything else can fail: what is received depends on nothing more.
+        // Before anything else can fail: receiving needs nothing more.
         if let Some(feed) = &self.feed {
             feed.follow(state.configs.clone());
         }
         let config_writer =
             ConfigWriter::new(&worker.kafka, state.configs.clone(), state.offsets.topic_partitions());
-        // Being at the end of what can be read is not enough: an open write hides what was committed behind it.
+        // The end of the readable records is not enough: an open transaction hides what was committed after it.
         let topic = &worker.topics.config.name;
-        self.health.set(Phase::Starting(format!("waiting until every write to {topic} is decided")));
+        self.health.set(Phase::Starting(format!("waiting for open transactions in {topic}")));
         config_writer.read_to_end(&state.configs, CONFIG_LIMIT).await?;
         let work_partitions = u32::try_from(partitions.work).unwrap_or_default();
         let cluster = claim(worker, process).settle(&config_writer, &state.configs, work_partitions).await?;
@@ -132,7 +134,7 @@ impl Service {
             url: format!("{scheme}://{}", self.worker_id),
             cluster_id,
             running: handle.clone(),
-            subscriptions: Some(Subscribing {
+            subscriptions: Some(SubscriptionParts {
                 ledgers: Arc::new(WorkerSubscriptions {
                     worker: Arc::clone(worker),
                     worker_id: Arc::clone(&self.worker_id),
@@ -181,8 +183,8 @@ impl Service {
         Ok(Running { state, statuses, membership, cluster, supervising, upkeep, grants })
     }
 
-    /// Makes sure that the topics are there and this cluster's, and reads them. Where the config topic is somebody else's
-    /// nothing has been created.
+    /// Ensures that the topics exist and belong to this cluster, and reads them. Creates nothing if the config topic belongs to
+    /// another cluster.
     async fn open(&self, admin: &Admin, process: &Process) -> Result<(State, topics::Partitions), Error> {
         let (kafka, own) = (&self.worker.kafka, &self.worker.topics);
         let claim = claim(&self.worker, process);
@@ -191,19 +193,19 @@ impl Service {
         let found = admin.partition_counts(&[&own.config.name, &own.work.name]).await?;
         if found.contains_key(&own.config.name) {
             topics::inspect(admin, own).await?;
-            let tail: Table<Configs> = Table::follow(kafka, &own.config.name, 1).await?;
+            let table: Table<Configs> = Table::follow(kafka, &own.config.name, 1).await?;
             self.health.set(Phase::Starting(format!("reading {}", own.config.name)));
-            tail.caught_up().await;
+            table.caught_up().await;
             let work = found.get(&own.work.name).map(|count| count.unsigned_abs());
-            let recorded = tail.read(|configs| {
+            let recorded = table.read(|configs| {
                 claim.verify(configs, work)?;
                 Ok::<_, Error>(configs.cluster().map(|cluster| cluster.work_partitions))
             })?;
-            // A work topic that was lost is made again as it was: things are placed on as many partitions.
+            // A lost work topic is recreated with its recorded partition count: instances are placed by that count.
             if let (None, Some(count), false) = (work, recorded, claim.adopt) {
                 wanted.work.partitions = i32::try_from(count).unwrap_or(i32::MAX);
             }
-            configs = Some(tail);
+            configs = Some(table);
         }
         let partitions = topics::ensure(admin, &wanted).await?;
         self.health.set(Phase::Starting("reading the config, offset and status topics".to_owned()));

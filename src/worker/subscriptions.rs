@@ -96,18 +96,19 @@ impl herder::SubscriptionStore for WorkerSubscriptions {
         change: SubscriptionChange,
     ) -> Result<(), Error> {
         let Some(handle) = handle(&self.ledgers, prefix).await? else {
-            let told =
-                format!("the state topic of prefix {prefix} is not there yet: the connector's task makes it");
-            return Err(Error::NotFound(told));
+            let message = format!(
+                "the state topic of prefix {prefix} does not exist yet; the connector's task creates it"
+            );
+            return Err(Error::NotFound(message));
         };
         let written = handle.put(&change.key(connector), change.value().as_ref()).await;
         written.map_err(|error| refused("write to the state topic", error))
     }
 }
 
-/// Why there is no plan: failures of Kafka and of the configuration keep their kind.
+/// The error of a failed plan: failures of Kafka and of the configuration keep their kind.
 fn unplanned(failure: &Failure) -> Error {
-    let told = ErrorChain(failure).to_string();
+    let message = ErrorChain(failure).to_string();
     let source = failure.source.as_ref();
     let source = source.and_then(|source| match source.downcast_ref::<state_topic::Error>() {
         Some(state_topic::Error::Kafka { source, .. }) => Some(source),
@@ -115,7 +116,7 @@ fn unplanned(failure: &Failure) -> Error {
     });
     match (source, failure.kind) {
         (Some(source), _) => Error::Kafka { doing: READING, source: Box::new(source.clone()) },
-        (None, "InvalidConfiguration") => Error::BadRequest(told),
-        (None, _) => Error::Provider(told),
+        (None, "InvalidConfiguration") => Error::BadRequest(message),
+        (None, _) => Error::Provider(message),
     }
 }

@@ -1,4 +1,4 @@
-//! The connector files themselves: which there are, and what they say, read again only where they changed.
+//! The connector files: which exist, and their content. Reads a file again only if it may have changed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,30 +16,30 @@ use crate::{
     connect::herder::Declaration,
 };
 
-/// What the last looks have shown. Looking blocks.
+/// The results of the last scans. Scanning blocks.
 #[derive(Debug)]
 pub(super) struct Folder {
     directory: Option<PathBuf>,
-    /// Looked at beside the directory's.
+    /// Scanned in addition to the directory's files.
     files: Vec<PathBuf>,
     known: BTreeMap<PathBuf, Known>,
 }
 
-/// A file in one look.
+/// A file in one scan.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
-    /// Connector it declares, as far as it could ever be read.
+    /// Connector it declares; `None` if it could never be read.
     pub(super) name: Option<String>,
     pub(super) file: String,
     pub(super) content: Content,
 }
 
-/// What a file is good for.
+/// What a scan found in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Content {
-    /// It says this.
-    Says(Arc<Declaration>),
-    /// It may be in the middle of being written.
+    /// A declaration.
+    Declares(Arc<Declaration>),
+    /// It may be half written.
     Unsettled,
     /// It cannot be used, for this reason.
     Unusable(String),
@@ -48,20 +48,20 @@ pub(super) enum Content {
 #[derive(Debug, Default)]
 struct Known {
     stamp: Option<Stamp>,
-    /// It was read at a look that found it as the look before had: what is written within one tick of the file system's
-    /// clock has been seen.
+    /// It was read at a scan that found it unchanged since the scan before. So a second write within one tick of the file
+    /// system's clock has been read too.
     is_steady: bool,
-    /// What it said when it could last be read.
-    said: Option<Arc<Declaration>>,
-    /// Why it cannot be used, once two looks have found so.
+    /// Its content when it could last be read.
+    declaration: Option<Arc<Declaration>>,
+    /// Why it cannot be used, once two scans agree.
     failure: Option<String>,
-    /// Looks in a row that could not read it, since it last was steady.
+    /// Scans in a row that could not read it, since it was last steady.
     failures: u32,
-    /// The last look did not find it.
+    /// The last scan did not find it.
     is_missed: bool,
 }
 
-/// What changes with a file's content. Through links: a mount that swaps them shows other files.
+/// Changes whenever the file's content does. Links are followed: a mount that swaps them shows other files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -76,12 +76,12 @@ impl Folder {
         Self { directory, files, known: BTreeMap::new() }
     }
 
-    /// Every file there is now, in the order of their paths. One that is missing for the first time counts as it was:
-    /// editors and mounts replace files in two steps.
+    /// Every file, ordered by path. A file that is missing for the first time still counts: editors and mounts replace files in
+    /// two steps.
     ///
     /// # Errors
-    /// The directory cannot be read; what was known stays.
-    pub(super) fn look(&mut self) -> Result<Vec<Found>, Problem> {
+    /// The directory cannot be read; the known files stay.
+    pub(super) fn scan(&mut self) -> Result<Vec<Found>, Problem> {
         let mut paths: BTreeSet<PathBuf> = self.files.iter().cloned().collect();
         if let Some(directory) = &self.directory {
             paths.extend(files(directory)?);
@@ -109,17 +109,17 @@ impl Folder {
     fn found(&self) -> Vec<Found> {
         let mut declared: BTreeMap<&str, Vec<&Path>> = BTreeMap::new();
         for (path, known) in self.known.iter().filter(|(_, known)| !known.is_missed) {
-            if let Some(said) = &known.said {
-                declared.entry(&said.document.name).or_default().push(path);
+            if let Some(declaration) = &known.declaration {
+                declared.entry(&declaration.document.name).or_default().push(path);
             }
         }
         let found = self.known.iter().filter_map(|(path, known)| {
-            let name = known.said.as_ref().map(|said| said.document.name.as_str());
+            let name = known.declaration.as_ref().map(|declaration| declaration.document.name.as_str());
             let rival = name
                 .and_then(|name| declared.get(name))
                 .and_then(|paths| paths.iter().find(|other| **other != path.as_path()));
             let content = match (name, rival) {
-                // It was renamed.
+                // The file was renamed.
                 (Some(_), Some(_)) if known.is_missed => return None,
                 (Some(name), Some(rival)) => Content::Unusable(declared_twice(name, rival, path).to_string()),
                 _ => known.content(),
@@ -131,7 +131,7 @@ impl Folder {
 }
 
 impl Known {
-    /// Reads the file where it may have changed.
+    /// Reads the file if it may have changed.
     fn refresh(&mut self, path: &Path, stamp: Option<Stamp>) {
         let is_same = stamp.is_some() && stamp == self.stamp;
         if is_same && self.is_steady {
@@ -146,11 +146,11 @@ impl Known {
             Ok((document, _)) => {
                 let document = document.named();
                 let declaration = Declaration { file: file_name(path), hash: document.hash(), document };
-                self.said = Some(Arc::new(declaration));
+                self.declaration = Some(Arc::new(declaration));
                 self.failure = None;
                 self.failures = 0;
             }
-            // The first look may have come while somebody was writing.
+            // The first scan may have come in the middle of a write.
             Err(_) if self.failures == 0 => self.failures = 1,
             Err(problems) => {
                 self.failure = Some(problems.to_string());
@@ -160,9 +160,9 @@ impl Known {
     }
 
     fn content(&self) -> Content {
-        match (&self.failure, &self.said) {
+        match (&self.failure, &self.declaration) {
             (Some(reason), _) => Content::Unusable(reason.clone()),
-            (None, Some(said)) => Content::Says(Arc::clone(said)),
+            (None, Some(declaration)) => Content::Declares(Arc::clone(declaration)),
             (None, None) => Content::Unsettled,
         }
     }
@@ -181,7 +181,7 @@ impl Stamp {
     }
 }
 
-/// Workers may have the same files at different places.
+/// The name without its directory: workers may have the same files at different places.
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
@@ -215,108 +215,109 @@ mod tests {
         format!(r#"{{"name": "{name}", "config": {{"k": "{value}"}}}}"#)
     }
 
-    /// Names with the value of `k`, or why there is none.
-    fn look(folder: &mut Folder) -> Vec<(String, String)> {
-        let found = folder.look().unwrap().into_iter().map(|found| {
-            let told = match found.content {
-                Content::Says(said) => said.document.config["k"].clone(),
+    /// Names with the value of `k`, or the reason why there is none.
+    fn scan(folder: &mut Folder) -> Vec<(String, String)> {
+        let found = folder.scan().unwrap().into_iter().map(|found| {
+            let content = match found.content {
+                Content::Declares(declaration) => declaration.document.config["k"].clone(),
                 Content::Unsettled => "unsettled".to_owned(),
                 Content::Unusable(reason) => reason,
             };
-            (found.name.unwrap_or_else(|| "?".to_owned()), told)
+            (found.name.unwrap_or_else(|| "?".to_owned()), content)
         });
         found.collect()
     }
 
     fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
-        expected.iter().map(|(name, told)| ((*name).to_owned(), (*told).to_owned())).collect()
+        expected.iter().map(|(name, content)| ((*name).to_owned(), (*content).to_owned())).collect()
     }
 
     #[test]
-    fn a_change_is_seen_at_the_next_look_even_of_the_same_size_and_within_one_tick() {
+    fn change_within_one_clock_tick_is_found_by_the_next_scan() {
         let (place, mut folder) = Place::new();
         place.write("a.json", &text("a", "1"));
-        let first = look(&mut folder);
+        let first = scan(&mut folder);
 
         place.write("a.json", &text("a", "2"));
-        let second = look(&mut folder);
+        let second = scan(&mut folder);
 
         assert_eq!(first, pairs(&[("a", "1")]));
         assert_eq!(second, pairs(&[("a", "2")]));
     }
 
     #[test]
-    fn a_file_that_stays_as_it_was_is_read_twice_and_then_no_more() {
+    fn unchanged_file_is_read_twice_only() {
         let (place, mut folder) = Place::new();
         place.write("a.json", &text("a", "1"));
-        look(&mut folder);
-        look(&mut folder);
-        let said = folder.known[&place.path("a.json")].said.clone().unwrap();
+        scan(&mut folder);
+        scan(&mut folder);
+        let declaration = folder.known[&place.path("a.json")].declaration.clone().unwrap();
 
-        look(&mut folder);
+        scan(&mut folder);
 
-        let again = folder.known[&place.path("a.json")].said.clone().unwrap();
-        assert!(Arc::ptr_eq(&said, &again));
+        let again = folder.known[&place.path("a.json")].declaration.clone().unwrap();
+        assert!(Arc::ptr_eq(&declaration, &again));
     }
 
     #[test]
-    fn a_half_written_file_is_called_unusable_at_the_second_look_only() {
+    fn half_written_file_is_unusable_at_the_second_scan() {
         let (place, mut folder) = Place::new();
         let whole = text("a", "1");
         place.write("a.json", &whole);
-        look(&mut folder);
+        scan(&mut folder);
 
         place.write("a.json", &whole[..20]);
-        let at_once = look(&mut folder);
-        let later = look(&mut folder);
+        let at_once = scan(&mut folder);
+        let later = scan(&mut folder);
         place.write("a.json", "");
-        let being_mended = look(&mut folder);
+        let being_rewritten = scan(&mut folder);
         place.write("a.json", &text("a", "2"));
-        let mended = look(&mut folder);
+        let rewritten = scan(&mut folder);
         place.write("b.json", "");
-        let fresh = look(&mut folder);
+        let fresh = scan(&mut folder);
 
-        assert_eq!(at_once, pairs(&[("a", "1")]), "as before");
-        assert_eq!(later[0].0, "a", "its name is known from before");
+        assert_eq!(at_once, pairs(&[("a", "1")]), "the last readable content");
+        assert_eq!(later[0].0, "a", "its name is known from the last readable content");
         assert!(later[0].1.contains("is not JSON"), "{later:?}");
-        assert_eq!(being_mended, later, "an editor empties a file before it writes");
-        assert_eq!(mended, pairs(&[("a", "2")]));
+        assert_eq!(being_rewritten, later, "an editor empties a file before it writes");
+        assert_eq!(rewritten, pairs(&[("a", "2")]));
         assert_eq!(fresh, pairs(&[("a", "2"), ("?", "unsettled")]));
     }
 
     #[test]
-    fn two_files_with_one_name_are_both_unusable_and_name_each_other() {
+    fn files_with_the_same_connector_name_are_both_unusable() {
         let (place, mut folder) = Place::new();
         place.write("one.json", &text("a", "1"));
         place.write("two.json", &text("a", "2"));
         place.write("three.json", &text("b", "3"));
 
-        let found = look(&mut folder);
+        let found = scan(&mut folder);
 
-        let told: Vec<_> = found.iter().filter(|(name, _)| name == "a").map(|(_, told)| told).collect();
-        assert_eq!(told.len(), 2);
-        for reason in told {
+        let content: Vec<_> =
+            found.iter().filter(|(name, _)| name == "a").map(|(_, content)| content).collect();
+        assert_eq!(content.len(), 2);
+        for reason in content {
             assert!(reason.contains("one.json") && reason.contains("two.json"), "{reason}");
         }
         assert!(found.contains(&("b".to_owned(), "3".to_owned())));
     }
 
     #[test]
-    fn a_file_is_gone_at_the_second_look_without_it_and_a_renamed_one_at_no_look() {
+    fn missing_file_stays_for_one_more_scan() {
         let (place, mut folder) = Place::new();
         place.write("a.json", &text("a", "1"));
         place.write("b.json", &text("b", "1"));
-        look(&mut folder);
+        scan(&mut folder);
 
         fs::remove_file(place.path("a.json")).unwrap();
         fs::rename(place.path("b.json"), place.path("c.json")).unwrap();
 
-        assert_eq!(look(&mut folder), pairs(&[("a", "1"), ("b", "1")]));
-        assert_eq!(look(&mut folder), pairs(&[("b", "1")]));
+        assert_eq!(scan(&mut folder), pairs(&[("a", "1"), ("b", "1")]));
+        assert_eq!(scan(&mut folder), pairs(&[("b", "1")]));
     }
 
     #[test]
-    fn a_mount_that_swaps_its_links_shows_the_new_files_and_a_broken_link_is_a_missing_file() {
+    fn swapped_links_show_new_files_and_a_broken_link_is_missing() {
         let (place, mut folder) = Place::new();
         for (version, value) in [("..1", "1"), ("..2", "2")] {
             fs::create_dir(place.path(version)).unwrap();
@@ -324,14 +325,14 @@ mod tests {
         }
         symlink("..1", place.path("..data")).unwrap();
         symlink("..data/a.json", place.path("a.json")).unwrap();
-        let before = [look(&mut folder), look(&mut folder), look(&mut folder)];
+        let before = [scan(&mut folder), scan(&mut folder), scan(&mut folder)];
 
         symlink("..2", place.path("..data_tmp")).unwrap();
         fs::rename(place.path("..data_tmp"), place.path("..data")).unwrap();
-        let swapped = look(&mut folder);
+        let swapped = scan(&mut folder);
         fs::remove_file(place.path("..2/a.json")).unwrap();
-        look(&mut folder);
-        let broken = look(&mut folder);
+        scan(&mut folder);
+        let broken = scan(&mut folder);
 
         assert!(before.iter().all(|found| *found == pairs(&[("a", "1")])), "{before:?}");
         assert_eq!(swapped, pairs(&[("a", "2")]));
@@ -339,24 +340,24 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_cannot_be_read_takes_nothing_away() {
+    fn unreadable_directory_keeps_the_known_files() {
         let (place, mut folder) = Place::new();
         let inner = place.path("inner");
         fs::create_dir(&inner).unwrap();
         place.write("inner/a.json", &text("a", "1"));
         folder.directory = Some(inner.clone());
-        look(&mut folder);
+        scan(&mut folder);
 
         fs::rename(&inner, place.path("away")).unwrap();
-        let refused = [folder.look(), folder.look(), folder.look()];
+        let refused = [folder.scan(), folder.scan(), folder.scan()];
         fs::rename(place.path("away"), &inner).unwrap();
 
         assert!(refused.iter().all(Result::is_err));
-        assert_eq!(look(&mut folder), pairs(&[("a", "1")]));
+        assert_eq!(scan(&mut folder), pairs(&[("a", "1")]));
     }
 
     #[test]
-    fn files_of_the_command_line_stand_beside_those_of_the_directory() {
+    fn files_of_command_line_and_directory_are_both_scanned() {
         let (place, _) = Place::new();
         fs::create_dir(place.path("dir")).unwrap();
         place.write("dir/a.json", &text("a", "1"));
@@ -364,7 +365,7 @@ mod tests {
         let mut folder =
             Folder::new(Some(place.path("dir")), vec![place.path("alone"), place.path("absent")]);
 
-        let mut found = look(&mut folder);
+        let mut found = scan(&mut folder);
 
         found.sort();
         assert_eq!(found, pairs(&[("a", "1"), ("b", "2")]));

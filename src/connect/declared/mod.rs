@@ -1,25 +1,26 @@
-//! Connectors that files declare (`connectors.dir`), brought into the config topic at start and when a file changes.
+//! Connectors that files declare (`connectors.dir`): written to the config topic at start and when a file changes.
 //!
 //! ```text
-//! files ──look──▶ what they say ──differs from declared-N?──▶ herder: validated, arbitrated, one transaction
-//!                       └──────────────▶ what this worker sees, for GET /admin/declarations
+//! files ──scan──▶ declarations ──differ from declared-N?──▶ herder: validated, arbitrated, one transaction
+//!                      └──────────────▶ sightings of this worker, for GET /admin/declarations
 //! ```
 //!
-//! The files are looked at every `connectors.dir.interval.ms`, on a blocking thread, and read where their stamp has
-//! changed. Being told of changes by the system would be quicker and less sure: mounts of Kubernetes swap a link above the
-//! files, network file systems tell nothing, and a watch can overflow. A look at a thousand files takes milliseconds.
+//! A blocking thread scans the files every `connectors.dir.interval.ms` and reads those whose stamp has changed. File system
+//! notifications would be quicker and less reliable: mounts of Kubernetes swap a link above the files, network file systems
+//! send none, and a watch can overflow. Scanning a thousand files takes milliseconds.
 //!
-//! - A file is brought in when it is new to this worker or says something else than before, *and* the topic has not got
-//!   that already. So a restart changes nothing, an edit by REST stays until the file changes, and of several workers
-//!   with the same files one writes.
-//! - A worker whose file has not changed never writes it again. Where files change on one worker before another, the
-//!   other does not put the old content back.
-//! - Nothing is ever deleted because a file is gone: a mount that is missing must not end a flow of data. Only the
-//!   memory of a declaration goes, once its connector was deleted too, and while there are other files to see.
-//! - What files say goes to the topic as it is written: references stay references.
+//! - A file is applied when it is new to this worker or its content changed, *and* the topic does not have that content
+//!   already. So a restart changes nothing, an edit by REST stays until the file changes, and of several workers with the
+//!   same files one writes.
+//! - A worker whose file has not changed never writes it again: while a change reaches one worker before another, the other
+//!   does not restore the old content.
+//! - A missing file never deletes a connector: a missing mount must not end a flow of data. Only the record of a declaration
+//!   is removed, once its connector was deleted too and this worker sees other files.
+//! - The topic gets the configuration as the file has it: references stay references.
 //!
-//! On failure: a file that cannot be used is logged once, told as refused, and tried again now and then, as what it refers
-//! to may change; what stood there before stays. A directory that is missing is logged once and looked for again. While Kafka is away everything waits for the next look.
+//! On failure: an unusable file is logged once, shown as refused, and retried now and then, since what it refers to may
+//! change; the connector keeps its previous configuration. A missing directory is logged once and scanned again. While Kafka
+//! is unreachable everything waits for the next scan.
 
 mod folder;
 
@@ -36,21 +37,21 @@ use super::herder::{self, Declaration, Finding, Herder, Sighting};
 use crate::config;
 
 /// How long a refused file waits before it is tried again unchanged.
-const AGAIN: Duration = Duration::from_secs(30);
+const REFUSED_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Where the files are.
+/// Which files to scan.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// `connectors.dir`.
     pub directory: Option<PathBuf>,
-    /// Files beside those in it.
+    /// Files in addition to those of the directory.
     pub files: Vec<PathBuf>,
-    /// Between two looks.
+    /// Time between two scans.
     pub interval: Duration,
 }
 
 impl Options {
-    /// Those of a worker; `None` where it has no files to look at.
+    /// The options of a worker; `None` if it has no files to scan.
     pub fn of(worker: &config::Worker) -> Option<Self> {
         let options = Self {
             directory: worker.connectors_dir.clone(),
@@ -61,35 +62,35 @@ impl Options {
     }
 }
 
-/// Looks at the files for as long as it runs.
+/// Scans the files and applies changes.
 pub struct Watch {
     herder: Herder,
     options: Options,
     folder: Option<Folder>,
-    /// Hash that is done with, by connector: the topic had it at some moment since this worker sees it.
+    /// Hashes that need no more work, by connector: the topic had them at some time since this worker saw them.
     settled: BTreeMap<String, String>,
-    /// By file.
-    troubles: BTreeMap<String, Trouble>,
-    /// Why the directory could not be read last time.
-    blind: Option<String>,
+    /// Refused files, by name.
+    refused_files: BTreeMap<String, RefusedFile>,
+    /// Why the directory could not be read at the last scan.
+    directory_error: Option<String>,
     /// Kafka did not take the last file.
     is_waiting: bool,
 }
 
-/// What keeps a file from being applied.
+/// Why a file is not applied.
 #[derive(Debug, Clone)]
-struct Trouble {
-    /// Of what was refused; none where the file could not be read.
+struct RefusedFile {
+    /// Hash of the refused content; `None` if the file could not be read.
     hash: Option<String>,
     reason: String,
     again: Instant,
 }
 
-/// What is left to do about a file in one turn.
+/// A file to apply: index of its sighting, and its content.
 type Task = (usize, Arc<Declaration>);
 
 impl Watch {
-    /// Of these files, for this worker.
+    /// For these files and this worker.
     pub fn new(herder: Herder, options: Options) -> Self {
         let folder = Some(Folder::new(options.directory.clone(), options.files.clone()));
         Self {
@@ -97,13 +98,13 @@ impl Watch {
             options,
             folder,
             settled: BTreeMap::new(),
-            troubles: BTreeMap::new(),
-            blind: None,
+            refused_files: BTreeMap::new(),
+            directory_error: None,
             is_waiting: false,
         }
     }
 
-    /// Looks and applies until it is cancelled.
+    /// Scans and applies until it is cancelled.
     pub async fn run(mut self, cancel: CancellationToken) {
         let turns = async {
             loop {
@@ -115,67 +116,68 @@ impl Watch {
     }
 
     async fn turn(&mut self) {
-        let Some(found) = self.look().await else { return };
+        let Some(found) = self.scan().await else { return };
         self.settled.retain(|name, _| found.iter().any(|found| found.name.as_ref() == Some(name)));
-        self.troubles.retain(|file, _| found.iter().any(|found| found.file == *file));
-        let (mut sightings, tasks) = self.judge(found);
-        self.herder.see(sightings.clone());
+        self.refused_files.retain(|file, _| found.iter().any(|found| found.file == *file));
+        let (mut sightings, tasks) = self.plan(found);
+        self.herder.set_sightings(sightings.clone());
         self.apply(&mut sightings, tasks).await;
         let is_empty = sightings.is_empty();
-        self.herder.see(sightings);
-        // An empty directory may be the place of a mount that is missing.
+        self.herder.set_sightings(sightings);
+        // An empty directory may be the mount point of a missing mount.
         if !is_empty {
-            self.forget().await;
+            self.remove_stale_declarations().await;
         }
     }
 
-    async fn look(&mut self) -> Option<Vec<Found>> {
+    async fn scan(&mut self) -> Option<Vec<Found>> {
         let (directory, files) = (self.options.directory.clone(), self.options.files.clone());
         let mut folder = self.folder.take().unwrap_or_else(|| Folder::new(directory, files));
-        let looked = spawn_blocking(move || (folder.look(), folder)).await;
-        let (found, folder) = match looked {
-            Ok(looked) => looked,
+        let scanned = spawn_blocking(move || (folder.scan(), folder)).await;
+        let (found, folder) = match scanned {
+            Ok(scanned) => scanned,
             Err(error) => {
-                tracing::error!(panicked = error.is_panic(), "look at the connector files");
+                tracing::error!(panicked = error.is_panic(), "could not scan the connector files");
                 return None;
             }
         };
         self.folder = Some(folder);
         match found {
             Ok(found) => {
-                self.blind = None;
+                self.directory_error = None;
                 Some(found)
             }
             Err(problem) => {
                 let problem = problem.to_string();
-                if self.blind.as_ref() != Some(&problem) {
-                    tracing::warn!(%problem, "the connector files cannot be seen; all stays as it is, they are looked at again");
+                if self.directory_error.as_ref() != Some(&problem) {
+                    tracing::warn!(%problem, "could not read the connector files; their connectors stay as they are until the next scan succeeds");
                 }
-                self.blind = Some(problem);
+                self.directory_error = Some(problem);
                 None
             }
         }
     }
 
-    /// What there is to tell of each file now, and which of them have to be applied.
-    fn judge(&mut self, found: Vec<Found>) -> (Vec<Sighting>, Vec<Task>) {
+    /// The sighting of each file, and the files to apply.
+    fn plan(&mut self, found: Vec<Found>) -> (Vec<Sighting>, Vec<Task>) {
         let (mut sightings, mut tasks) = (Vec::new(), Vec::new());
         for Found { name, file, content } in found {
             let finding = match content {
                 Content::Unsettled => Finding::Pending("the file is not complete yet".to_owned()),
                 Content::Unusable(reason) => self.refuse(&file, None, reason),
-                Content::Says(said) if self.is_settled(&said) => {
-                    self.troubles.remove(&file);
-                    Finding::Applied(said)
+                Content::Declares(declaration) if self.is_settled(&declaration) => {
+                    self.refused_files.remove(&file);
+                    Finding::Applied(declaration)
                 }
-                Content::Says(said) => match self.troubles.get(&file) {
-                    Some(trouble)
-                        if trouble.hash.as_ref() == Some(&said.hash) && trouble.again > Instant::now() =>
+                Content::Declares(declaration) => match self.refused_files.get(&file) {
+                    Some(refused_file)
+                        if refused_file.hash.as_ref() == Some(&declaration.hash)
+                            && refused_file.again > Instant::now() =>
                     {
-                        Finding::Refused(trouble.reason.clone())
+                        Finding::Refused(refused_file.reason.clone())
                     }
                     _ => {
-                        tasks.push((sightings.len(), said));
+                        tasks.push((sightings.len(), declaration));
                         Finding::Pending("it is being applied".to_owned())
                     }
                 },
@@ -185,72 +187,83 @@ impl Watch {
         (sightings, tasks)
     }
 
-    fn is_settled(&mut self, said: &Declaration) -> bool {
-        let name = &said.document.name;
-        if self.settled.get(name) == Some(&said.hash) {
+    fn is_settled(&mut self, declaration: &Declaration) -> bool {
+        let name = &declaration.document.name;
+        if self.settled.get(name) == Some(&declaration.hash) {
             return true;
         }
-        let is_stored = self.herder.has_declared(said);
+        let is_stored = self.herder.has_declared(declaration);
         if is_stored {
-            self.settled.insert(name.clone(), said.hash.clone());
+            self.settled.insert(name.clone(), declaration.hash.clone());
         }
         is_stored
     }
 
     async fn apply(&mut self, sightings: &mut [Sighting], tasks: Vec<Task>) {
         let mut outage: Option<String> = None;
-        for (index, said) in tasks {
+        for (index, declaration) in tasks {
             let Some(sighting) = sightings.get_mut(index) else { continue };
             if let Some(reason) = &outage {
                 sighting.finding = Finding::Pending(reason.clone());
                 continue;
             }
-            sighting.finding = match self.herder.declare(&said).await {
+            sighting.finding = match self.herder.declare(&declaration).await {
                 Ok(written) => {
-                    let Declaration { file, document, hash } = &*said;
+                    let Declaration { file, document, hash } = &*declaration;
                     if written {
                         tracing::info!(target: "audit", who = "connectors.dir", connector = document.name, file, "change");
                     }
                     self.is_waiting = false;
-                    self.troubles.remove(file);
+                    self.refused_files.remove(file);
                     self.settled.insert(document.name.clone(), hash.clone());
-                    Finding::Applied(said)
+                    Finding::Applied(declaration)
                 }
                 Err(error) if error.retry().is_retriable() => {
-                    tracing::debug!(file = said.file, %error, "a connector file has to wait");
+                    tracing::debug!(file = declaration.file, %error, "could not apply a connector file yet; retrying at the next scan");
                     let is_outage =
                         matches!(error, herder::Error::Kafka { .. } | herder::Error::Starting { .. });
                     let reason = error.to_string();
                     if is_outage {
                         if !std::mem::replace(&mut self.is_waiting, true) {
-                            tracing::warn!(%error, "connector files wait for Kafka");
+                            tracing::warn!(%error, "could not apply connector files because Kafka is unreachable; retrying at every scan");
                         }
-                        // The others would wait as long, one after the other.
+                        // Each of the others would take its full time limit too.
                         outage = Some(reason.clone());
                     }
                     Finding::Pending(reason)
                 }
-                Err(error) => self.refuse(&said.file, Some(&said.hash), error.to_string()),
+                Err(error) => self.refuse(&declaration.file, Some(&declaration.hash), error.to_string()),
             };
         }
     }
 
     /// Logs a refusal once.
     fn refuse(&mut self, file: &str, hash: Option<&String>, reason: String) -> Finding {
-        let trouble = Trouble { hash: hash.cloned(), reason: reason.clone(), again: Instant::now() + AGAIN };
-        let before = self.troubles.insert(file.to_owned(), trouble);
+        let refused_file = RefusedFile {
+            hash: hash.cloned(),
+            reason: reason.clone(),
+            again: Instant::now() + REFUSED_RETRY_INTERVAL,
+        };
+        let before = self.refused_files.insert(file.to_owned(), refused_file);
         if before.is_none_or(|before| before.reason != reason) {
-            tracing::error!(file, reason, "a connector file is refused; what was there before stays");
+            tracing::error!(
+                file,
+                reason,
+                "refused a connector file; its connector stays as it was until the file is corrected"
+            );
         }
         Finding::Refused(reason)
     }
 
-    async fn forget(&self) {
-        for name in self.herder.forgotten() {
-            match self.herder.forget(&name).await {
-                Ok(()) => tracing::info!(connector = name, "neither the connector nor its file is left"),
+    async fn remove_stale_declarations(&self) {
+        for name in self.herder.stale_declarations() {
+            match self.herder.remove_declaration(&name).await {
+                Ok(()) => tracing::info!(
+                    connector = name,
+                    "removed the declaration: its connector and its file are gone"
+                ),
                 Err(error) => {
-                    tracing::debug!(connector = name, %error, "a declaration is forgotten later");
+                    tracing::debug!(connector = name, %error, "could not remove a declaration yet; retrying at the next scan");
                     return;
                 }
             }

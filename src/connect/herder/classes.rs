@@ -1,8 +1,8 @@
-//! Classes: which there are, which keys they have, what they say about a configuration, and a configuration read in full.
+//! Connector classes: which exist, their keys, their verdict on a configuration, and parsed configurations.
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Budget, CLASS, Error, Herder, LARGEST_RECORD, PluginInfo};
+use super::{Budget, CLASS, Error, Herder, MAX_RECORD_BYTES, PluginInfo};
 use crate::{
     config::{
         KeyDef, Problems, Providers, Validation, Warning,
@@ -12,14 +12,14 @@ use crate::{
     state::configs::{self, Configs, Connector, Properties},
 };
 
-/// The longest a validation request may take.
+/// How long a validation request may take.
 const VALIDATION_LIMIT: Duration = Duration::from_secs(5);
-/// What the worker is busy with while a request waits, and what failed if it panics.
+/// What the worker is busy with while a request waits, and what failed if the class panics.
 const VALIDATING: (&str, &str) = ("validating the configuration", "validate the configuration");
 const READING: (&str, &str) = ("reading the configuration", "read the configuration");
 
-/// What configurations may name beside connectors, with Kafka Connect's word for its kind. They have no keys of their own
-/// here: those of the schema registry are the worker's.
+/// Converters that configurations may name, with Kafka Connect's word for their kind. They have no keys here: those of the
+/// schema registry are in the worker's configuration.
 const CONVERTERS: [(&str, &str); 3] = [
     ("io.confluent.connect.avro.AvroConverter", "converter"),
     ("org.apache.kafka.connect.storage.StringConverter", "converter"),
@@ -27,7 +27,7 @@ const CONVERTERS: [(&str, &str); 3] = [
 ];
 
 impl Herder {
-    /// The classes of connectors, and with `false` those of converters too.
+    /// The connector classes and, unless `connectors_only`, the converters.
     pub fn plugins(&self, connectors_only: bool) -> Vec<PluginInfo> {
         let version = env!("CARGO_PKG_VERSION");
         let connectors = self.parts.plugins.iter().map(|plugin| (plugin.class(), "source"));
@@ -49,10 +49,10 @@ impl Herder {
         }
     }
 
-    /// What the class `name` says about a configuration, good or bad.
+    /// The verdict of class `name` on a configuration.
     ///
     /// # Errors
-    /// The configuration names no class, another one, or one that does not exist.
+    /// The configuration names no class, another class, or an unknown one.
     pub async fn validate(&self, name: &str, config: Properties, depth: Depth) -> Result<Validation, Error> {
         if let Some(included) = config.get(CLASS) {
             let (included_end, name_end) = (without_suffix(included.trim()), without_suffix(name));
@@ -68,15 +68,14 @@ impl Herder {
         budget.blocking(VALIDATING, plugin.class(), turn, move || plugin.validate(&config, depth)).await
     }
 
-    /// Takes a configuration only if its class finds nothing wrong with it.
+    /// Refuses a configuration in which its class finds an error.
     pub(super) async fn accept(&self, config: &Arc<Properties>, budget: Budget) -> Result<(), Error> {
         let plugin = self.class_of(config)?;
         let class = plugin.class();
         let size = configs::connector("", Some(config)).1.map_or(0, |record| record.to_string().len());
-        if size > LARGEST_RECORD {
-            let told =
-                format!("the configuration has {size} bytes where {LARGEST_RECORD} are the most that fit");
-            return Err(Error::Invalid { class: class.to_owned(), errors: vec![told] });
+        if size > MAX_RECORD_BYTES {
+            let message = format!("the configuration has {size} bytes; the limit is {MAX_RECORD_BYTES}");
+            return Err(Error::Invalid { class: class.to_owned(), errors: vec![message] });
         }
         let turn = self.limits.threads.turn(budget, VALIDATING.0).await?;
         let config = Arc::clone(config);
@@ -86,14 +85,14 @@ impl Herder {
         if errors.is_empty() { Ok(()) } else { Err(Error::Invalid { class: class.to_owned(), errors }) }
     }
 
-    /// The class a configuration names. The texts are Kafka Connect's, less the configuration it repeats.
+    /// The class a configuration names. The texts are Kafka Connect's, without the configuration that it repeats.
     pub(super) fn class_of(&self, config: &Properties) -> Result<Arc<dyn Plugin>, Error> {
         let classes =
             || self.parts.plugins.iter().map(|plugin| plugin.class()).collect::<Vec<_>>().join(", ");
         let Some(class) = config.get(CLASS) else {
-            let told =
+            let message =
                 format!("Connector config contains no connector type: set {CLASS} to one of {}", classes());
-            return Err(Error::BadRequest(told));
+            return Err(Error::BadRequest(message));
         };
         self.parts.plugins.find(class).cloned().ok_or_else(|| {
             Error::BadRequest(format!(
@@ -104,8 +103,8 @@ impl Herder {
         })
     }
 
-    /// The configuration of a connector of this class, with its secrets. `what` is said of the class where the connector is of
-    /// another.
+    /// The parsed configuration of a connector of class `wanted`, with its secrets. `what` completes the error for another class:
+    /// "only a `wanted` …".
     pub(super) async fn source<T: Send + 'static>(
         &self,
         name: &str,
@@ -129,9 +128,8 @@ impl Herder {
         }
     }
 
-    /// Refuses a configuration that shares with another connector what each must have for itself. Checked under the lock of
-    /// the config tail.
-    pub(super) fn check_rivals(
+    /// Refuses a configuration that shares an exclusive setting with another connector. Runs under the config table's lock.
+    pub(super) fn check_exclusive_settings(
         &self,
         name: &str,
         config: &Properties,

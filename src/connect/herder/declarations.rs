@@ -1,10 +1,10 @@
-//! Connectors that files declare: how they get into the config topic, and how they differ from their files since.
+//! Connectors that files declare: how they get into the config topic, and how they differ from their files afterwards.
 //!
-//! `connector-N` and `declared-N` (the hash of what the file said) are written in one transaction, after the same checks
-//! as any other edit. Where the stored hash is that of the file nothing is written, so of several workers with the same
-//! files one writes, and an edit by REST stays until the file says something else.
+//! `connector-N` and `declared-N` (the hash of the file's content) are written in one transaction, after the same checks as any
+//! other edit. If the stored hash is the file's hash, nothing is written: of several workers with the same files one writes, and
+//! an edit by REST stays until the file's content changes.
 //!
-//! What is told of a declaration never has a value of its configuration in it.
+//! What REST shows of a declaration never contains a value of its configuration.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,30 +21,30 @@ use crate::{
 pub struct Declaration {
     /// Name of the file.
     pub file: String,
-    /// What it says, the name in its configuration.
+    /// Its content, with the name in the configuration.
     pub document: ConnectorDocument,
-    /// Of what it says.
+    /// Hash of the content.
     pub hash: String,
 }
 
 /// A file as this worker sees it.
 #[derive(Debug, Clone)]
 pub struct Sighting {
-    /// Connector it declares; `None` while it could never be read.
+    /// Connector it declares; `None` if it could never be read.
     pub name: Option<String>,
     /// Name of the file.
     pub file: String,
-    /// What this worker makes of it.
+    /// What this worker did with it.
     pub finding: Finding,
 }
 
 impl Sighting {
-    /// Whether it is of the file that declared this connector.
+    /// Whether this is the file that declared the connector.
     fn is_of(&self, name: &str, stored: &configs::Declared) -> bool {
         self.name.as_ref().map_or(self.file == stored.file, |own| own == name)
     }
 
-    /// The connector it declares, or probably declares.
+    /// The connector it declares, or probably declares if it could not be read.
     fn shown_name<'a>(&'a self, configs: &'a Configs) -> &'a str {
         let stored = || configs.declared().iter().find(|(_, stored)| stored.file == self.file);
         match &self.name {
@@ -54,21 +54,21 @@ impl Sighting {
     }
 }
 
-/// What a worker makes of a file.
+/// What a worker did with a file.
 #[derive(Debug, Clone)]
 pub enum Finding {
-    /// It has been brought into the topic, now or earlier.
+    /// Its content is in the topic.
     Applied(Arc<Declaration>),
-    /// It has not been yet, for this reason.
+    /// It is not applied yet, for this reason.
     Pending(String),
-    /// It cannot be, for this reason; what stood there before stays.
+    /// It cannot be applied, for this reason; its connector stays as it was.
     Refused(String),
 }
 
 /// How a file and its connector compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Drift {
-    /// The connector is as the file says.
+    /// The connector is as the file declares it.
     #[serde(rename = "in sync")]
     InSync,
     /// The connector was changed by other means since.
@@ -77,7 +77,7 @@ pub enum Drift {
     /// The connector was deleted since.
     #[serde(rename = "deleted")]
     Deleted,
-    /// The connector is there, its file no more.
+    /// The connector exists, its file is gone.
     #[serde(rename = "file removed")]
     FileRemoved,
     /// The file cannot be used.
@@ -91,47 +91,47 @@ pub enum Drift {
 /// A declaration as REST shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeclarationInfo {
-    /// Connector.
+    /// Name of the connector.
     pub name: String,
     /// Name of the file.
     pub file: String,
     /// How the two compare.
     pub state: Drift,
-    /// Why, where there is more to say.
+    /// The reason, if there is more to say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
 impl Herder {
-    /// Every connector that files declare or have declared, and how they compare, as far as this worker sees.
+    /// Every connector that files declare or have declared, and how it compares with its file, as this worker sees them.
     ///
     /// # Errors
     /// The worker is starting.
     pub async fn declarations(&self) -> Result<Vec<DeclarationInfo>, Error> {
         self.ready().await?;
-        let sightings = self.seen();
+        let sightings = self.sightings();
         Ok(self.parts.state.configs.read(|configs| compare(sightings.as_deref(), configs)))
     }
 
-    /// Takes over what this worker sees of files now.
-    pub fn see(&self, sightings: Vec<Sighting>) {
-        self.sight.send_replace(Some(sightings.into()));
+    /// Replaces the files that this worker sees.
+    pub fn set_sightings(&self, sightings: Vec<Sighting>) {
+        self.sightings.send_replace(Some(sightings.into()));
     }
 
-    /// The files this worker sees; `None` while it looks at none. Cloned: its lock is never held together with that of a tail.
-    fn seen(&self) -> Option<Arc<[Sighting]>> {
-        self.sight.borrow().clone()
+    /// The files this worker sees; `None` if it has none to scan. Cloned, so that its lock is never held together with a table's.
+    fn sightings(&self) -> Option<Arc<[Sighting]>> {
+        self.sightings.borrow().clone()
     }
 
-    /// Whether the topic already has what this file says, as far as this worker has read.
+    /// Whether the topic already has the content of this file, as far as this worker has read.
     pub fn has_declared(&self, declaration: &Declaration) -> bool {
         self.parts.state.configs.read(|configs| is_stored(declaration, configs))
     }
 
-    /// Brings a connector to what its file says, unless that has been done already. Whether anything was written.
+    /// Applies a file to its connector, unless that has been done. Returns whether anything was written.
     ///
     /// # Errors
-    /// The configuration is invalid, or Kafka did not take it.
+    /// The configuration is invalid, or Kafka did not take the write.
     pub async fn declare(&self, declaration: &Declaration) -> Result<bool, Error> {
         let budget = Budget::start();
         self.ready().await?;
@@ -144,9 +144,9 @@ impl Herder {
             }
             let mut writes = Vec::new();
             let now = configs.connectors().get(name);
-            // One that is as declared already is left alone: a new record would restart its tasks.
+            // A connector that is as declared stays untouched: a new record would restart its tasks.
             if now.is_none_or(|now| now.config != config) {
-                self.check_rivals(name, &config, configs)?;
+                self.check_exclusive_settings(name, &config, configs)?;
                 writes.push(configs::connector(name, Some(&config)));
             }
             if now.is_none() {
@@ -159,19 +159,19 @@ impl Herder {
         Ok(self.parts.config_writer.write(budget.left(), decide).await?)
     }
 
-    /// Connectors that were declared once and of which neither the connector nor a file is there any more.
-    pub fn forgotten(&self) -> Vec<String> {
+    /// Declared connectors that are gone together with their file.
+    pub fn stale_declarations(&self) -> Vec<String> {
         self.parts.state.configs.read(|configs| {
             let names = configs.declared().keys().filter(|name| !configs.connectors().contains_key(*name));
             names.filter(|name| self.has_lost_file(name, configs)).cloned().collect()
         })
     }
 
-    /// Removes what is remembered of a declaration, unless its connector is back.
+    /// Removes the record of a declaration, unless its connector exists again.
     ///
     /// # Errors
-    /// Kafka did not take it.
-    pub async fn forget(&self, name: &str) -> Result<(), Error> {
+    /// Kafka did not take the write.
+    pub async fn remove_declaration(&self, name: &str) -> Result<(), Error> {
         self.ready().await?;
         let decide = |configs: &Configs| {
             let is_over = configs.declared().contains_key(name) && !configs.connectors().contains_key(name);
@@ -181,7 +181,8 @@ impl Herder {
         Ok(self.parts.config_writer.write(Budget::start().left(), decide).await?)
     }
 
-    /// What deletes a connector. With its file gone its declaration goes too; else the file would bring it back.
+    /// The records that delete a connector. If its file is gone, the declaration goes too; otherwise it keeps the file from
+    /// recreating the connector.
     pub(super) fn deletion(&self, name: &str, configs: &Configs) -> Vec<Write> {
         let mut writes = configs.deletion(name);
         if self.has_lost_file(name, configs) {
@@ -190,10 +191,10 @@ impl Herder {
         writes
     }
 
-    /// Whether a file has declared it, and this worker, which looks, sees none that does.
+    /// Whether a file has declared it and this worker, which scans files, sees none that does.
     fn has_lost_file(&self, name: &str, configs: &Configs) -> bool {
         let Some(stored) = configs.declared().get(name) else { return false };
-        self.seen().is_some_and(|all| !all.iter().any(|sighting| sighting.is_of(name, stored)))
+        self.sightings().is_some_and(|all| !all.iter().any(|sighting| sighting.is_of(name, stored)))
     }
 }
 
@@ -203,7 +204,7 @@ fn is_stored(declaration: &Declaration, configs: &Configs) -> bool {
 }
 
 fn compare(sightings: Option<&[Sighting]>, configs: &Configs) -> Vec<DeclarationInfo> {
-    let mut told = BTreeMap::new();
+    let mut infos = BTreeMap::new();
     for sighting in sightings.unwrap_or_default() {
         let name = sighting.shown_name(configs);
         let connector = configs.connectors().get(name);
@@ -218,7 +219,7 @@ fn compare(sightings: Option<&[Sighting]>, configs: &Configs) -> Vec<Declaration
             },
         };
         let (name, file) = (name.to_owned(), sighting.file.clone());
-        told.insert((name.clone(), file.clone()), DeclarationInfo { name, file, state, message });
+        infos.insert((name.clone(), file.clone()), DeclarationInfo { name, file, state, message });
     }
     for (name, stored) in configs.declared() {
         if sightings.unwrap_or_default().iter().any(|sighting| sighting.is_of(name, stored)) {
@@ -227,19 +228,19 @@ fn compare(sightings: Option<&[Sighting]>, configs: &Configs) -> Vec<Declaration
         let state = match configs.connectors().get(name) {
             None => Drift::Deleted,
             Some(_) if sightings.is_some() => Drift::FileRemoved,
-            // This worker sees no files at all, so the record has to tell.
+            // This worker scans no files, so it compares with the recorded hash.
             Some(connector) if is_unchanged(name, connector, &stored.hash) => Drift::InSync,
             Some(_) => Drift::Edited,
         };
         let (name, file) = (name.clone(), stored.file.clone());
-        told.insert((name.clone(), file.clone()), DeclarationInfo { name, file, state, message: None });
+        infos.insert((name.clone(), file.clone()), DeclarationInfo { name, file, state, message: None });
     }
-    told.into_values().collect()
+    infos.into_values().collect()
 }
 
-const OTHER_FILE: &str = "a worker that sees another content of this file has applied that one";
+const OTHER_FILE: &str = "another worker sees other content in this file and has applied it";
 
-/// Whether a hash is that of this configuration; the state it was to be created in is known to the hash alone.
+/// Whether a hash is that of this configuration. The initial state is part of the hash and stored nowhere else, so try each.
 fn is_unchanged(name: &str, connector: &Connector, hash: &str) -> bool {
     let states = [None, Some(TargetState::Running), Some(TargetState::Paused), Some(TargetState::Stopped)];
     states.into_iter().any(|initial_state| {
@@ -269,7 +270,7 @@ mod tests {
         sighting(name, Finding::Applied(Arc::new(declaration(name, value))))
     }
 
-    /// A topic in which these files were applied, and these connectors then set to a value or deleted.
+    /// A topic in which these files were applied, and these connectors were then edited or deleted.
     fn topic(files: &[(&str, &str)], edits: &[(&str, Option<&str>)]) -> Configs {
         let mut writes = Vec::new();
         for (name, value) in files {
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_in_which_a_file_and_its_connector_can_differ_is_told() {
+    fn every_drift_between_file_and_connector_is_shown() {
         let files = [("same", "1"), ("edited", "1"), ("deleted", "1"), ("orphan", "1"), ("both-gone", "1")];
         let configs = topic(&files, &[("edited", Some("2")), ("deleted", None), ("both-gone", None)]);
         let seen = [
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_without_files_tells_what_the_topic_knows() {
+    fn worker_without_files_compares_with_the_recorded_hash() {
         let files = [("same", "1"), ("edited", "1"), ("deleted", "1")];
         let configs = topic(&files, &[("edited", Some("2")), ("deleted", None)]);
 
@@ -331,42 +332,42 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_could_never_be_read_is_told_under_the_name_it_had_and_is_not_gone() {
+    fn unreadable_file_is_shown_under_its_recorded_name() {
         let configs = topic(&[("a", "1")], &[]);
         let finding = || Finding::Refused("why".to_owned());
         let known = Sighting { name: None, file: "a.json".to_owned(), finding: finding() };
         let unknown = Sighting { name: None, file: "new.json".to_owned(), finding: finding() };
 
-        let told = states(Some(&[known, unknown]), &configs);
+        let infos = states(Some(&[known, unknown]), &configs);
 
-        assert_eq!(told, named_states(&[("a", Drift::Refused), ("new", Drift::Refused)]));
+        assert_eq!(infos, named_states(&[("a", Drift::Refused), ("new", Drift::Refused)]));
     }
 
     #[test]
-    fn a_file_that_now_names_another_connector_is_gone_for_the_one_before() {
+    fn renamed_connector_counts_as_file_removed() {
         let configs = topic(&[("old", "1"), ("new", "1")], &[]);
         let renamed = Sighting { file: "old.json".to_owned(), ..applied("new", "1") };
 
-        let told = states(Some(&[renamed]), &configs);
+        let infos = states(Some(&[renamed]), &configs);
 
-        assert_eq!(told, named_states(&[("new", Drift::InSync), ("old", Drift::FileRemoved)]));
+        assert_eq!(infos, named_states(&[("new", Drift::InSync), ("old", Drift::FileRemoved)]));
     }
 
     #[test]
-    fn a_file_that_another_worker_sees_otherwise_is_told_as_such() {
+    fn other_content_on_another_worker_is_shown_as_edited() {
         let configs = topic(&[("a", "2")], &[]);
 
-        let told = compare(Some(&[applied("a", "1")]), &configs);
+        let infos = compare(Some(&[applied("a", "1")]), &configs);
 
-        assert_eq!((told[0].state, told[0].message.as_deref()), (Drift::Edited, Some(OTHER_FILE)));
+        assert_eq!((infos[0].state, infos[0].message.as_deref()), (Drift::Edited, Some(OTHER_FILE)));
     }
 
     #[test]
-    fn an_entry_has_the_words_tools_look_for_and_a_message_only_where_there_is_one() {
+    fn declaration_json_has_a_message_only_if_there_is_one() {
         let configs = topic(&[("a", "1")], &[]);
 
-        let told = serde_json::to_value(compare(Some(&[]), &configs)).unwrap();
+        let infos = serde_json::to_value(compare(Some(&[]), &configs)).unwrap();
 
-        assert_eq!(told, serde_json::json!([{"name": "a", "file": "a.json", "state": "file removed"}]));
+        assert_eq!(infos, serde_json::json!([{"name": "a", "file": "a.json", "state": "file removed"}]));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Budget, CLASS, Error, FRESH, Herder, Info, NAME, Status};
+use super::{Budget, CLASS, Error, Herder, Info, NAME, READ_LIMIT, Status};
 use crate::{
     config::connector::TargetState,
     state::{
@@ -11,14 +11,14 @@ use crate::{
     },
 };
 
-/// Keys to set, and with `None` keys to remove.
+/// Keys to set; keys with `None` are removed.
 pub type Patch = BTreeMap<String, Option<String>>;
 
 impl Herder {
-    /// Creates a connector, in this state if one is given.
+    /// Creates a connector, in the given state if there is one.
     ///
     /// # Errors
-    /// The configuration is invalid, the name is taken, or Kafka did not take it.
+    /// The configuration is invalid, the name is taken, or Kafka did not take the write.
     pub async fn create(
         &self,
         name: &str,
@@ -34,7 +34,7 @@ impl Herder {
             if configs.connectors().contains_key(name) {
                 return Err(Error::AlreadyExists(name.to_owned()));
             }
-            self.check_rivals(name, &config, configs)?;
+            self.check_exclusive_settings(name, &config, configs)?;
             let target = initial.map(|state| configs::target_state(name, Some(state)));
             let writes = [configs::connector(name, Some(&config))].into_iter().chain(target);
             Ok(((), writes.collect()))
@@ -43,10 +43,10 @@ impl Herder {
         Ok(self.info_of(name, &fresh(Arc::clone(&config))))
     }
 
-    /// Creates a connector or replaces its configuration; its target state stays. Whether it was created.
+    /// Creates a connector or replaces its configuration; its target state stays. Returns whether it was created.
     ///
     /// # Errors
-    /// As [`Herder::create`], and [`Error::Stale`] where another edit came between.
+    /// As [`Herder::create`], and [`Error::Stale`] if another edit came in between.
     pub async fn put_config(&self, name: &str, config: Properties) -> Result<(Info, bool), Error> {
         let budget = Budget::start();
         let before = self.newest(name, budget).await?;
@@ -71,25 +71,25 @@ impl Herder {
     /// Removes a connector. Its offsets stay.
     ///
     /// # Errors
-    /// There is none, or Kafka did not take it.
+    /// There is none, or Kafka did not take the write.
     pub async fn delete(&self, name: &str) -> Result<(), Error> {
         let missing = || Error::no_connector(name);
         self.change(name, missing, |configs, _| Ok(((), self.deletion(name, configs)))).await
     }
 
-    /// Pauses, resumes or stops a connector; being asked again changes nothing. A stopped one has no tasks from here on.
+    /// Pauses, resumes or stops a connector; repeating it changes nothing. Stopping removes its tasks.
     ///
     /// # Errors
-    /// There is none, or Kafka did not take it.
+    /// There is none, or Kafka did not take the write.
     pub async fn set_target(&self, name: &str, target: TargetState) -> Result<(), Error> {
         let missing = || Error::NotFound(format!("Unknown connector {name}"));
         self.change(name, missing, |_, connector| Ok(((), target_writes(name, connector, target)))).await
     }
 
-    /// Restarts a connector, and its tasks too if asked to. Returns its state with what was chosen shown as RESTARTING.
+    /// Restarts a connector, and its tasks if `tasks`. Returns its state, with the restarted instances shown as RESTARTING.
     ///
     /// # Errors
-    /// There is none, or Kafka did not take it.
+    /// There is none, or Kafka did not take the write.
     pub async fn restart(&self, name: &str, tasks: bool, only_failed: bool) -> Result<Status, Error> {
         let decide = |configs: &Configs, connector: &Connector| {
             // Read before the write: afterwards the owner may already have acted on it.
@@ -104,7 +104,7 @@ impl Herder {
     /// Restarts one task.
     ///
     /// # Errors
-    /// There is no such connector or task, or Kafka did not take it.
+    /// There is no such connector or task, or Kafka did not take the write.
     pub async fn restart_task(&self, name: &str, task: u32) -> Result<(), Error> {
         let decide = |_: &Configs, connector: &Connector| {
             if usize::try_from(task).map_or(true, |task| task >= connector.tasks.len()) {
@@ -115,7 +115,7 @@ impl Herder {
         self.change(name, || unknown(name), decide).await
     }
 
-    /// Decides on a connector's newest state, and writes. `missing` is the answer where there is no such connector.
+    /// Decides on a connector's newest state, and writes. `missing` is the error if there is no such connector.
     async fn change<T>(
         &self,
         name: &str,
@@ -130,19 +130,19 @@ impl Herder {
         Ok(self.parts.config_writer.write(Budget::start().left(), decide).await?)
     }
 
-    /// The connector as it stands in the topic at this moment: what another worker has finished writing is in it.
+    /// The connector as the config topic has it now, including what other workers have finished writing.
     pub(super) async fn newest(&self, name: &str, budget: Budget) -> Result<Option<Connector>, Error> {
         let _turn = self.limits.clients.turn(budget, "waiting to read the config topic").await?;
         self.ready().await?;
         let (configs, config_writer) = (&self.parts.state.configs, &self.parts.config_writer);
-        // The cure of a write that hangs has as long again: half of what is left leaves room for the change itself.
-        let limit = FRESH.min(budget.left() / 2);
+        // Ending a hanging transaction may take as long again: half of the time left keeps some for the change itself.
+        let limit = READ_LIMIT.min(budget.left() / 2);
         let read = config_writer.read_to_end(configs, limit).await;
         read.map_err(Error::kafka("read the config topic to its end"))?;
         Ok(self.known(name))
     }
 
-    /// Writes a configuration in place of the one that was seen.
+    /// Replaces the configuration that was seen.
     async fn replace(
         &self,
         name: &str,
@@ -156,7 +156,7 @@ impl Herder {
             if now.map(|connector| connector.revision) != seen {
                 return Err(Error::Stale);
             }
-            self.check_rivals(name, &config, configs)?;
+            self.check_exclusive_settings(name, &config, configs)?;
             let mut after = now.cloned().unwrap_or_else(|| fresh(Arc::clone(&config)));
             after.config = Arc::clone(&config);
             Ok((after, vec![configs::connector(name, Some(&config))]))
@@ -166,7 +166,7 @@ impl Herder {
     }
 }
 
-/// For restarts, in Kafka Connect's words.
+/// The error for restarts, in Kafka Connect's words.
 fn unknown(name: &str) -> Error {
     Error::NotFound(format!("Unknown connector: {name}"))
 }
@@ -189,10 +189,10 @@ pub(super) fn named(name: &str, mut config: Properties) -> Result<Properties, Er
     } else if name.chars().any(char::is_control) {
         "name must not contain control characters"
     } else if name.trim() != name {
-        // Kafka Connect takes it on PUT, and its user then has two connectors that look the same.
+        // Kafka Connect accepts it on PUT, which gives the user two connectors that look the same.
         "name must not begin or end with blanks"
     } else if matches!(name, "." | "..") {
-        // Clients take them out of a path before they send it, so such a connector could not be reached again.
+        // Clients normalize them out of a path, so such a connector could not be reached again.
         "name must not be . or .., which clients remove from paths"
     } else {
         return Ok(config);
@@ -212,7 +212,7 @@ fn patched(config: &Properties, patch: Patch) -> Properties {
     config
 }
 
-/// A connector that has just been created, as far as answers go.
+/// A connector that was just created.
 fn fresh(config: Arc<Properties>) -> Connector {
     Connector { config, target: TargetState::Running, tasks: Arc::new([]), revision: 0, task_revision: 0 }
 }
@@ -222,7 +222,7 @@ fn target_writes(name: &str, connector: &Connector, target: TargetState) -> Vec<
     if connector.target != target {
         writes.push(configs::target_state(name, Some(target)));
     }
-    // In the same transaction: nobody sees a stopped connector with tasks.
+    // In the same transaction: no reader sees a stopped connector with tasks.
     if target == TargetState::Stopped && !connector.tasks.is_empty() {
         writes.extend(configs::tasks(name, &[]));
     }
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_put_into_the_configuration_and_must_agree_with_one_that_is_there() {
+    fn name_is_added_to_the_configuration_or_must_match_it() {
         let put = named("a", properties(&[("k", "v")])).unwrap();
         let kept = named("a", properties(&[("name", "a")])).unwrap();
         let differs = named("a", properties(&[("name", "b")])).unwrap_err();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_cannot_be_told_or_reached_is_an_invalid_configuration() {
+    fn unreadable_and_unreachable_names_are_refused() {
         for name in ["", "a\nb", "\u{0}", " a", "a\u{a0}", ".", ".."] {
             let error = named(name, Properties::new()).unwrap_err();
 
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_sets_removes_and_leaves_the_rest_to_the_letter() {
+    fn patch_sets_and_removes_keys_and_keeps_the_rest() {
         let before = properties(&[("keep", " 1 "), ("change", "1"), ("remove", "1")]);
         let patch = [("change", Some("2")), ("remove", None), ("add", Some("")), ("absent", None)];
         let patch = patch.map(|(key, value)| (key.to_owned(), value.map(str::to_owned))).into();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_is_there_already_writes_nothing_and_a_stop_empties_the_tasks() {
+    fn unchanged_target_writes_nothing_and_a_stop_removes_tasks() {
         let keys = |connector: &Connector, target| -> Vec<String> {
             target_writes("a", connector, target).into_iter().map(|(key, _)| key).collect()
         };
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_chosen_is_shown_as_restarting() {
+    fn only_restarted_instances_are_shown_as_restarting() {
         let table = [
             ((false, false), ["RESTARTING", "FAILED", "RUNNING"]),
             ((true, false), ["RESTARTING", "RESTARTING", "RESTARTING"]),

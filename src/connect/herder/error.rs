@@ -1,20 +1,20 @@
-//! Why an operation was not done, in the words and with the status Kafka Connect answers.
+//! Why an operation failed, with Kafka Connect's text and status.
 //!
-//! Tools match some of these texts, so messages here begin and end as Kafka Connect's do and not as our other errors do.
-//! None of them repeats a value of a configuration.
+//! Tools match some of these texts, so they begin and end as Kafka Connect's do, unlike our other errors. None of them repeats a
+//! value of a configuration.
 
 use base::retry::{ErrorChain, Retry};
 
 use crate::connect::config_writer;
 
-/// What REST answers instead of a result.
+/// An error answer of the API.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is nothing by that name: 404.
+    /// Nothing has this name: 404.
     #[error("{0}")]
     NotFound(String),
-    /// The request itself cannot be followed: 400.
+    /// The request itself is wrong: 400.
     #[error("{0}")]
     BadRequest(String),
     /// The configuration has errors: 400.
@@ -27,16 +27,16 @@ pub enum Error {
     Invalid {
         /// Simple name of the class.
         class: String,
-        /// A sentence each; not empty.
+        /// One sentence for each error; not empty.
         errors: Vec<String>,
     },
     /// The name is taken: 409.
     #[error("Connector {0} already exists")]
     AlreadyExists(String),
-    /// Something that is there stands against it: 409. Trying again does not help until that has changed.
+    /// The current state forbids it: 409. Retrying does not help until that changes.
     #[error("{0}")]
     Conflict(String),
-    /// Another request changed the same thing meanwhile, or kept writing: 409, retry.
+    /// Another request changed the same configuration, or other writers kept interfering: 409, retry.
     #[error(
         "Cannot complete request momentarily due to stale configuration (typically caused by a concurrent config change)"
     )]
@@ -46,36 +46,36 @@ pub enum Error {
         "this worker is starting: it has not read the topic {topic} to its end yet; try again in a moment"
     )]
     Starting {
-        /// The first topic that is not read.
+        /// The first topic that is not read to its end.
         topic: &'static str,
     },
-    /// Kafka did not do its part: 503 where waiting helps, else 500.
+    /// Kafka failed: 503 if waiting helps, else 500.
     #[error("{doing}: {}", ErrorChain(&**source))]
     Kafka {
         /// What was attempted, and what is known of the outcome.
         doing: &'static str,
-        /// What Kafka said.
+        /// Kafka's error.
         #[source]
         source: Box<kafka::Error>,
     },
-    /// The schema registry did not do its part: 503.
-    #[error("{doing}: {told}")]
+    /// The schema registry failed: 503.
+    #[error("{doing}: {reason}")]
     Registry {
         /// What was attempted.
         doing: &'static str,
-        /// What it said.
-        told: String,
+        /// Its error.
+        reason: String,
     },
     /// The provider could not be asked: 502.
     #[error("the provider could not be asked: {0}")]
     Provider(String),
-    /// It took longer than an answer may: 500.
+    /// It exceeded its limit: 500.
     #[error("Request timed out. The worker was busy: {doing}")]
     TimedOut {
-        /// With what.
+        /// What the worker was busy with.
         doing: &'static str,
     },
-    /// A fault of ours: 500. What it was is in the log.
+    /// A bug: 500. The log has the details.
     #[error("the worker failed to {doing}; its log says why")]
     Internal {
         /// What was attempted.
@@ -111,7 +111,7 @@ impl Error {
         }
     }
 
-    /// That Kafka did not do this.
+    /// Kafka failed to do this.
     pub(super) fn kafka(doing: &'static str) -> impl FnOnce(kafka::Error) -> Self {
         move |source| Self::Kafka { doing, source: Box::new(source) }
     }
@@ -126,7 +126,7 @@ impl From<config_writer::Error<Self>> for Error {
     fn from(error: config_writer::Error<Self>) -> Self {
         match error {
             config_writer::Error::Refused(refusal) => refusal,
-            // Time was up while others kept taking the way to the topic.
+            // Other writers kept taking the transactional id until the time was up.
             config_writer::Error::Conflict { .. }
             | config_writer::Error::Kafka(kafka::Error::Fenced { .. }) => Self::Stale,
             config_writer::Error::Kafka(source) => {
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_the_status_connect_gives_it() {
+    fn every_error_has_the_status_of_kafka_connect() {
         let deadline =
             || kafka::Error::Deadline { action: "commit".to_owned(), limit: Duration::from_secs(1) };
         let stopped = || kafka::Error::Stopped { action: "commit".to_owned() };
@@ -169,12 +169,12 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_configuration_names_the_count_each_error_and_where_to_find_them() {
+    fn invalid_configuration_lists_its_errors_and_the_endpoint() {
         let errors = vec!["tasks.max must be a number".to_owned(), "topic is required".to_owned()];
 
-        let told = Error::Invalid { class: "TestSource".to_owned(), errors }.to_string();
+        let text = Error::Invalid { class: "TestSource".to_owned(), errors }.to_string();
 
-        let lines: Vec<_> = told.lines().collect();
+        let lines: Vec<_> = text.lines().collect();
         assert_eq!(
             lines,
             [
@@ -191,9 +191,9 @@ mod tests {
     fn kafka_error_is_shown_with_its_last_cause() {
         let cause = kafka::Error::Deadline { action: "commit".to_owned(), limit: Duration::from_secs(7) };
 
-        let told = Error::from(config_writer::Error::Kafka(cause)).to_string();
+        let text = Error::from(config_writer::Error::Kafka(cause)).to_string();
 
-        assert!(told.starts_with("write the change to the config topic"), "{told}");
-        assert!(told.ends_with("commit: not done within 7s"), "{told}");
+        assert!(text.starts_with("write the change to the config topic"), "{text}");
+        assert!(text.ends_with("commit: not done within 7s"), "{text}");
     }
 }

@@ -1,8 +1,8 @@
-//! How long an operation may take, and how much operations take of the process at the same time.
+//! How long an operation may take, and how many threads and Kafka clients operations use at the same time.
 //!
-//! A listener has many connections, and each may ask for something that costs a client of Kafka's (several threads and
-//! connections) or a blocking thread. Without a limit a client with a loop could have thousands of them. A request that finds
-//! no place waits for one, in the order of arrival, and is refused when its time is up.
+//! A listener has many connections, and each request may need a Kafka client (several threads and connections) or a blocking
+//! thread. Without a limit a client in a loop could cause thousands of them. A request waits for a free place, in order of
+//! arrival, and is refused when its time is up.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,25 +12,25 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{ANSWER, Error};
+use super::{Error, OPERATION_LIMIT};
 
-/// Clients of Kafka's. A reading takes two for some 50 ms: this many still answer hundreds of requests a second.
-const CLIENTS: usize = 16;
-/// Threads that read files. More than are stuck on one bad mount before a person notices, fewer than the runtime has.
-const THREADS: usize = 64;
-/// Threads for validation requests, which anyone who may read can send: apart from those that changes need.
-const VALIDATIONS: usize = 8;
+/// Kafka clients. A read takes two for about 50 ms: this many still answer hundreds of requests a second.
+const MAX_CLIENTS: usize = 16;
+/// Threads that read files: more than hang on one bad mount before a person notices, fewer than the runtime has.
+const MAX_THREADS: usize = 64;
+/// Threads for validation requests, which every reader may send: separate from those that changes need.
+const MAX_VALIDATIONS: usize = 8;
 
-/// What is left of [`ANSWER`].
+/// The time an operation has left of [`OPERATION_LIMIT`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Budget(pub(super) Instant);
 
 impl Budget {
     pub(super) fn start() -> Self {
-        Self(Instant::now() + ANSWER)
+        Self(Instant::now() + OPERATION_LIMIT)
     }
 
-    /// The same, or less where `limit` is.
+    /// The same, limited to `limit` from now.
     pub(super) fn at_most(self, limit: Duration) -> Self {
         Self(self.0.min(Instant::now() + limit))
     }
@@ -39,7 +39,7 @@ impl Budget {
         self.0.saturating_duration_since(Instant::now())
     }
 
-    /// Gives `work` the time that is left.
+    /// Runs `work` for at most the time that is left.
     pub(super) async fn within<T>(
         self,
         doing: &'static str,
@@ -48,8 +48,8 @@ impl Budget {
         timeout(self.left(), work).await.unwrap_or(Err(Error::TimedOut { doing }))
     }
 
-    /// Runs what may block, such as reading the files that references name, on a thread for that. The thread keeps the turn:
-    /// one that hangs on a file after its request was answered still counts.
+    /// Runs work that may block, such as reading the files that references name, on a blocking thread. The thread keeps the
+    /// place: if it hangs on a file, it still counts after its request was answered.
     pub(super) async fn blocking<T: Send + 'static>(
         self,
         (waiting, doing): (&'static str, &'static str),
@@ -63,7 +63,7 @@ impl Budget {
         });
         let done = async {
             running.await.map_err(|error| {
-                // The text of a panic may hold a value of the configuration.
+                // Not the panic's text, which may hold a value of the configuration.
                 tracing::error!(class, panicked = error.is_panic(), "{doing}");
                 Error::Internal { doing }
             })
@@ -72,35 +72,35 @@ impl Budget {
     }
 }
 
-/// What is taken now. See the module's head.
+/// Places for everything that is limited.
 #[derive(Debug)]
 pub(super) struct Limits {
     pub(super) clients: Places,
-    /// Threads that may hang.
+    /// Threads for changes; they may hang.
     pub(super) threads: Places,
     pub(super) validations: Places,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        let [clients, threads, validations] =
-            [CLIENTS, THREADS, VALIDATIONS].map(|places| Places(Arc::new(Semaphore::new(places))));
+        let [clients, threads, validations] = [MAX_CLIENTS, MAX_THREADS, MAX_VALIDATIONS]
+            .map(|places| Places(Arc::new(Semaphore::new(places))));
         Self { clients, threads, validations }
     }
 }
 
-/// Places of one kind.
+/// A limited number of places.
 #[derive(Debug)]
 pub(super) struct Places(Arc<Semaphore>);
 
-/// A place, until it is dropped.
+/// A place, held until this is dropped.
 pub(super) type Turn = OwnedSemaphorePermit;
 
 impl Places {
     /// Waits for a place.
     pub(super) async fn turn(&self, budget: Budget, doing: &'static str) -> Result<Turn, Error> {
         let turn = Arc::clone(&self.0).acquire_owned();
-        // It is never closed.
+        // The semaphore is never closed.
         budget.within(doing, async { turn.await.map_err(|_| Error::TimedOut { doing }) }).await
     }
 }
@@ -114,7 +114,7 @@ mod tests {
         let limits = Limits::default();
         let take = async || limits.clients.turn(Budget::start(), "waiting").await;
         let mut taken = Vec::new();
-        for _ in 0..CLIENTS {
+        for _ in 0..MAX_CLIENTS {
             taken.push(take().await.unwrap());
         }
 

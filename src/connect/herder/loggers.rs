@@ -1,7 +1,7 @@
 //! Log levels: of this worker at once, of all workers through the config topic.
 //!
-//! A level for the whole cluster is a record; every worker applies what its tail brings after it has started. What stood
-//! there before is not applied, as in Kafka Connect: a level somebody raised months ago does not come back with a restart.
+//! A level for the whole cluster is a record; every worker applies the records it reads after its start. As in Kafka Connect,
+//! earlier records are not applied: a level that was raised months ago must not return with a restart.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::{
     telemetry::{LoggerError, logger_name},
 };
 
-/// Kafka Connect's words. FATAL and ALL, which we do not have, are read as their neighbors.
+/// Kafka Connect's words. FATAL and ALL, which tracing lacks, map to their neighbors.
 const LEVELS: [(&str, LevelFilter); 8] = [
     ("OFF", LevelFilter::OFF),
     ("ERROR", LevelFilter::ERROR),
@@ -40,9 +40,9 @@ fn word(level: LevelFilter) -> &'static str {
 /// A logger as REST shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct LoggerLevel {
-    /// How much it logs.
+    /// Its level.
     pub level: &'static str,
-    /// When that was changed last, in milliseconds since 1970; null if never.
+    /// When the level was last changed, in milliseconds since 1970; null if never.
     pub last_modified: Option<i64>,
 }
 
@@ -58,14 +58,14 @@ impl Herder {
     /// One logger of this worker.
     ///
     /// # Errors
-    /// There is none by that name.
+    /// There is none with that name.
     pub fn logger(&self, name: &str) -> Result<LoggerLevel, Error> {
         let mut levels = self.loggers();
         let found = levels.remove(name).or_else(|| levels.remove(&logger_name(name)));
         found.ok_or_else(|| Error::NotFound(format!("Logger {name} not found.")))
     }
 
-    /// Changes a logger of this worker, and names all it changed.
+    /// Changes a logger of this worker and returns the names of all loggers this affects.
     ///
     /// # Errors
     /// The level does not exist, or the logger cannot be set.
@@ -76,14 +76,14 @@ impl Herder {
     /// Changes a logger of every worker.
     ///
     /// # Errors
-    /// The level does not exist, the logger cannot be set, or Kafka did not take it.
+    /// The level does not exist, the logger cannot be set, or Kafka did not take the write.
     pub async fn set_cluster_logger(&self, name: &str, level: &str) -> Result<(), Error> {
         let level = asked(level)?;
         LoggerError::check(name, [])?;
         self.ready().await?;
         let write = configs::logger(name, word(level));
         let decide = |configs: &configs::Configs| {
-            // The topic keeps every name for ever, so there is a limit to them there too.
+            // The topic never forgets a name, so the number of names is limited there too.
             LoggerError::check(name, configs.loggers().keys().map(String::as_str))?;
             Ok::<_, Error>(((), vec![write.clone()]))
         };
@@ -92,7 +92,7 @@ impl Herder {
         Ok(())
     }
 
-    /// Applies what other workers set for all, until cancelled.
+    /// Applies levels that other workers set for the cluster, until cancelled.
     pub async fn follow_loggers(&self, cancel: CancellationToken) {
         let configs = &self.parts.state.configs;
         let mut changes = configs.changes();
@@ -100,7 +100,7 @@ impl Herder {
             configs.caught_up().await;
             let newest = configs.read(|configs| configs.loggers().values().map(|(_, offset)| *offset).max());
             self.followed.start(newest);
-            // The tail lives as long as this herder, so the wait only ends with a change.
+            // The table lives as long as this herder, so this only ends when cancelled.
             while changes.changed().await.is_ok() {
                 self.apply_cluster_levels();
             }
@@ -124,30 +124,30 @@ impl Herder {
                         tracing::info!(logger = name, level, affected, "log level set for all workers");
                     }
                     Err(error) => {
-                        tracing::warn!(logger = name, %error, "a log level for all workers is not set here");
+                        tracing::warn!(logger = name, %error, "could not set a log level for all workers on this worker");
                     }
                 },
-                None => tracing::warn!(logger = name, "a log level for all workers is none"),
+                None => tracing::warn!(logger = name, "ignored an unknown log level for all workers"),
             }
         }
     }
 }
 
-/// Up to where records with levels have been applied.
+/// The offset up to which level records have been applied.
 #[derive(Debug, Default)]
 pub(super) struct Followed(Mutex<Option<i64>>);
 
 impl Followed {
-    /// What stands at or before this offset is not applied. Once something was, this changes nothing.
+    /// Skips records up to this offset. Does nothing if later ones were applied already.
     fn start(&self, newest: Option<i64>) {
         let mut applied = self.0.lock();
         *applied = (*applied).max(newest.or(Some(-1)));
     }
 
-    /// Those that have not been applied, in the order they were written; they count as applied from here on.
+    /// The levels that were not applied yet, in log order; marks them as applied.
     fn unseen(&self, mut levels: Vec<(String, String, i64)>) -> Vec<(String, String)> {
         let mut applied = self.0.lock();
-        // Before the start is known, nothing is new.
+        // Until the start is known, no record is new.
         let Some(last) = *applied else { return Vec::new() };
         levels.retain(|(_, _, offset)| *offset > last);
         levels.sort_unstable_by_key(|(_, _, offset)| *offset);
@@ -165,10 +165,10 @@ impl From<LoggerError> for Error {
     }
 }
 
-/// The level that a request names.
+/// Parses the level of a request.
 fn asked(level: &str) -> Result<LevelFilter, Error> {
     parse(level).ok_or_else(|| {
-        // It may be a misplaced value; its length bounds what is repeated.
+        // It may be a misplaced secret: repeat at most 32 characters.
         let level: String = level.chars().take(32).collect();
         Error::NotFound(format!("invalid log level '{level}'."))
     })
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stood_there_at_the_start_is_not_applied_and_what_comes_later_is_once() {
+    fn levels_written_after_the_start_are_applied_once() {
         let followed = Followed::default();
         let early = names(&followed, &[("a", 3)]);
         followed.start(Some(3));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_topic_starts_before_its_first_record() {
+    fn first_level_of_an_empty_topic_is_applied() {
         let followed = Followed::default();
         followed.start(None);
 
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_read_in_connects_words_and_any_case() {
+    fn levels_are_parsed_as_kafka_connect_does() {
         let table = [
             ("debug", Some(LevelFilter::DEBUG)),
             ("FATAL", Some(LevelFilter::ERROR)),

@@ -1,22 +1,22 @@
-//! What the REST API does, without HTTP: reads answered from the tables, writes through the config writer.
+//! The operations of the REST API, without HTTP: reads are answered from the tables, writes go through the config writer.
 //!
 //! ```text
-//! read   ──▶ tails (configs, statuses, offsets) ──▶ shapes
+//! read   ──▶ tables (configs, statuses, offsets) ──▶ shapes
 //! change ──▶ validated by the class ──▶ config writer: decided on the newest state, written, read back ──▶ shapes
 //! ```
 //!
-//! - A read never asks Kafka: it works while the broker is away, with what was read before.
-//! - A change is decided on what stands in the config topic at that moment. Edits of one configuration that overlap in
-//!   time: one is done, the other is [`Error::Stale`]; edits one after the other, on whichever workers, are both done.
-//! - What was changed is seen by the next read on this worker.
-//! - A connector has a status from the moment it has a configuration: UNASSIGNED until its owner says otherwise, so no
-//!   list loses one. Its tasks are those of its configuration, whatever older records the status topic holds.
-//! - What this worker has ended because its lease ran out is UNASSIGNED in its own answers, though the topic cannot be told
-//!   before Kafka is back.
-//! - Every operation ends within [`ANSWER`], done or not. What takes a thread or a client of Kafka's waits for its turn
-//!   (`limits`), so that many requests at once take no more of either than some.
+//! - A read never calls Kafka: while the broker is unreachable it answers from what was read before.
+//! - A change is decided on the config topic's current state. Of two edits of one configuration that overlap in time, one
+//!   succeeds and the other is [`Error::Stale`]; edits one after the other, on any workers, both succeed.
+//! - The next read on this worker sees the change.
+//! - A connector has a status as soon as it has a configuration: UNASSIGNED until its owner reports another one, so lists
+//!   never lack a connector. Its tasks are those of its configuration, regardless of older records in the status topic.
+//! - Instances that this worker ended because its lease expired are UNASSIGNED in its answers, although it can update the
+//!   topic only once Kafka is back.
+//! - Every operation ends within [`OPERATION_LIMIT`], done or not. Operations that need a thread or a Kafka client wait for one
+//!   (`limits`), so that many requests at once use a bounded number of both.
 //!
-//! On failure an [`Error`] has the status and the words Kafka Connect would answer with.
+//! On failure an [`Error`] has Kafka Connect's status and text.
 
 mod classes;
 mod declarations;
@@ -47,15 +47,15 @@ pub use self::{
         RunInfo, RunRequest, RunsInfo, Shards, Snapshots, WaitingList,
     },
     subscriptions::{
-        GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, Subscribing,
-        SubscriptionInfo, SubscriptionStore, SubscriptionsInfo, WishInfo,
+        GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscriptionInfo,
+        SubscriptionParts, SubscriptionStore, SubscriptionsInfo, WishInfo,
     },
 };
 use self::{
     limits::{Budget, Limits},
     loggers::Followed,
     shapes::task_state,
-    snapshots::Asking,
+    snapshots::RunRequestLock,
 };
 use super::{config_writer::ConfigWriter, supervisor::SupervisorHandle};
 use crate::{
@@ -70,29 +70,29 @@ use crate::{
     telemetry::Filters,
 };
 
-/// The longest an operation may take. Clients give up after ten seconds, and the request itself has to arrive.
-pub const ANSWER: Duration = Duration::from_secs(7);
-/// The longest a request waits for a worker that is starting.
-const START: Duration = Duration::from_secs(5);
-/// The longest it takes to learn what other workers have written, while Kafka is well.
-const FRESH: Duration = Duration::from_secs(3);
+/// Limit for an operation. Clients give up after ten seconds, and the request itself takes time to arrive.
+pub const OPERATION_LIMIT: Duration = Duration::from_secs(7);
+/// How long a request waits for a worker that is starting.
+const START_WAIT: Duration = Duration::from_secs(5);
+/// How long reading what other workers have written may take, while Kafka is healthy.
+const READ_LIMIT: Duration = Duration::from_secs(3);
 
-/// The most a record may have that an edit writes. What a topic takes at least, less room for what is around the record: its
-/// key, the batch, and what a class adds for its tasks.
-const LARGEST_RECORD: usize = kafka::MIN_MAX_MESSAGE_BYTES as usize - (64 << 10);
+/// Limit on the bytes of a record that an edit writes. It is the lowest maximum message size of a topic, less room for the
+/// record's key, its batch, and what a class adds for its tasks.
+const MAX_RECORD_BYTES: usize = kafka::MIN_MAX_MESSAGE_BYTES as usize - (64 << 10);
 
-/// Kafka's release whose REST API this is.
+/// The Kafka release whose REST API this implements.
 const KAFKA_VERSION: &str = "4.3.1-tributary";
 
-/// What it takes.
+/// Dependencies of a [`Herder`].
 pub struct HerderParts {
-    /// The three tails.
+    /// Tables of the config, offset and status topics.
     pub state: State,
-    /// The way to the config topic.
+    /// Writes the config topic.
     pub config_writer: ConfigWriter,
-    /// The way to the status topic.
+    /// Writes the status topic.
     pub statuses: StatusWriter,
-    /// Takes transactional ids from writers that were left behind.
+    /// Takes over transactional ids, so that tasks on frozen workers cannot write.
     pub shards: kafka::ShardProducers,
     /// Classes.
     pub plugins: Plugins,
@@ -100,46 +100,46 @@ pub struct HerderParts {
     pub providers: config::Providers,
     /// Log levels of this process.
     pub loggers: Arc<Filters>,
-    /// Who this worker is in status records: `host:port`.
+    /// This worker's id in status records: `host:port`.
     pub worker_id: String,
-    /// What runs on this worker, for answers about that while Kafka is away.
+    /// What runs on this worker, for answers while Kafka is unreachable.
     pub running: SupervisorHandle,
-    /// Where this worker is reached, as in `http://host:port`, for `Location` headers.
+    /// The URL of this worker's API, as in `http://host:port`, for `Location` headers.
     pub url: String,
-    /// The cluster this worker works on, where the broker told.
+    /// The Kafka cluster's id, if the broker reported it.
     pub cluster_id: Option<String>,
-    /// What subscriptions and gaps are shown from; `None` where no state topic is followed.
-    pub subscriptions: Option<Subscribing>,
-    /// What runs and certificates are shown from; `None` where no state topic is followed.
+    /// Source of subscriptions and gaps; `None` if this worker follows no state topic.
+    pub subscriptions: Option<SubscriptionParts>,
+    /// Source of runs and certificates; `None` if this worker follows no state topic.
     pub snapshots: Option<Arc<dyn Snapshots>>,
 }
 
-/// See the module's head. Cheap to clone.
+/// The operations of the API. Cheap to clone.
 #[derive(Clone)]
 pub struct Herder {
     parts: Arc<HerderParts>,
     followed: Arc<Followed>,
     /// Files that declare connectors, as this worker sees them.
-    sight: Arc<watch::Sender<Option<Arc<[Sighting]>>>>,
+    sightings: Arc<watch::Sender<Option<Arc<[Sighting]>>>>,
     limits: Arc<Limits>,
-    asking: Asking,
+    run_requests: RunRequestLock,
 }
 
-/// The commit that this was built from, where the build knows it; else the version.
+/// The commit of this build if known, else the version.
 const REVISION: &str = {
     let commit = env!("TRIBUTARY_REVISION");
     if commit.is_empty() { env!("CARGO_PKG_VERSION") } else { commit }
 };
 
 impl Herder {
-    /// Made of these parts.
+    /// Nothing happens before an operation is called.
     pub fn new(parts: HerderParts) -> Self {
         Self {
             parts: Arc::new(parts),
             followed: Arc::default(),
-            sight: Arc::default(),
+            sightings: Arc::default(),
             limits: Arc::default(),
-            asking: Arc::default(),
+            run_requests: Arc::default(),
         }
     }
 
@@ -153,7 +153,7 @@ impl Herder {
         }
     }
 
-    /// Where this worker is reached.
+    /// The URL of this worker's API.
     pub fn url(&self) -> &str {
         &self.parts.url
     }
@@ -167,7 +167,7 @@ impl Herder {
         Ok(self.parts.state.configs.read(|configs| configs.connectors().keys().cloned().collect()))
     }
 
-    /// All connectors, each with what was asked for.
+    /// All connectors, each with the requested parts.
     ///
     /// # Errors
     /// The worker is starting.
@@ -184,14 +184,14 @@ impl Herder {
                 each.collect()
             })
         });
-        // Added once no lock is held: state topics have their own.
-        let told = all.into_iter().map(|(name, config, mut expanded)| {
+        // After the locks are released: state topics have their own locks.
+        let with_subscriptions = all.into_iter().map(|(name, config, mut expanded)| {
             if let Some(status) = &mut expanded.status {
-                self.tell_subscriptions(status, &config);
+                self.add_subscriptions(status, &config);
             }
             (name, expanded)
         });
-        Ok(told.collect())
+        Ok(with_subscriptions.collect())
     }
 
     /// A connector.
@@ -203,7 +203,7 @@ impl Herder {
         Ok(self.info_of(name, &connector))
     }
 
-    /// Its configuration, to the letter.
+    /// A connector's configuration, unchanged.
     ///
     /// # Errors
     /// As [`Herder::info`].
@@ -211,7 +211,7 @@ impl Herder {
         Ok(self.connector(name).await?.config)
     }
 
-    /// Its state.
+    /// A connector's state.
     ///
     /// # Errors
     /// As [`Herder::info`].
@@ -221,7 +221,7 @@ impl Herder {
             .ok_or_else(|| Error::NotFound(format!("No status found for connector {name}")))
     }
 
-    /// Configurations of its tasks.
+    /// The configurations of its tasks.
     ///
     /// # Errors
     /// As [`Herder::info`].
@@ -234,7 +234,7 @@ impl Herder {
         Ok(infos.collect())
     }
 
-    /// State of one task.
+    /// The state of one task.
     ///
     /// # Errors
     /// There is no such task, or the worker is starting.
@@ -245,7 +245,7 @@ impl Herder {
             .ok_or_else(|| Error::NotFound(format!("No status found for task {name}-{task}")))
     }
 
-    /// Topics it has written to; none for an unknown connector.
+    /// Topics the connector has written to; none for an unknown connector.
     ///
     /// # Errors
     /// The worker is starting.
@@ -256,11 +256,11 @@ impl Herder {
         Ok(BTreeMap::from([(name.to_owned(), TopicNames { topics })]))
     }
 
-    /// Waits until the tails have been read to their end once: before that, what is missing may exist.
+    /// Waits until the tables have been read to their end once: until then, a missing connector may exist.
     async fn ready(&self) -> Result<(), Error> {
         let state = &self.parts.state;
         if state.behind().is_some() {
-            timeout(START, state.caught_up()).await.ok();
+            timeout(START_WAIT, state.caught_up()).await.ok();
         }
         state.behind().map_or(Ok(()), |topic| Err(Error::Starting { topic }))
     }
@@ -286,7 +286,7 @@ impl Herder {
                 self.parts.state.statuses.read(|statuses| self.status_of(name, configs, connector, statuses));
             Some((status, Arc::clone(&connector.config)))
         })?;
-        self.tell_subscriptions(&mut status, &config);
+        self.add_subscriptions(&mut status, &config);
         Some(status)
     }
 
@@ -302,8 +302,8 @@ impl Herder {
 
     fn status_of(&self, name: &str, configs: &Configs, connector: &Connector, statuses: &Statuses) -> Status {
         let unassigned = || (RunState::Unassigned, self.parts.worker_id.clone(), None);
-        let told = |task: Option<u32>| match statuses.of(name, task) {
-            // The topic could not be updated; this worker knows the newer state.
+        let state_of = |task: Option<u32>| match statuses.of(name, task) {
+            // This worker ended the instance and could not update the topic.
             Some(status) if self.parts.running.ended(name, task, status) => unassigned(),
             Some(status) => {
                 let trace = status.trace.clone().filter(|trace| !trace.is_empty());
@@ -313,9 +313,9 @@ impl Herder {
             }
             None => unassigned(),
         };
-        let (state, worker_id, trace) = told(None);
+        let (state, worker_id, trace) = state_of(None);
         let tasks = (0..).zip(connector.tasks.iter()).map(|(id, _)| {
-            let (state, worker_id, trace) = told(Some(id));
+            let (state, worker_id, trace) = state_of(Some(id));
             TaskState { id, state: task_state(state), worker_id, trace }
         });
         Status {
@@ -338,8 +338,8 @@ impl Herder {
     }
 }
 
-/// Whether a status is from before this restart, which its instance has yet to serve: the owner may hear of the restart after the
-/// caller who asked for it.
+/// Whether a status is older than a restart that its instance has not served yet: the owner may read the restart after the
+/// caller who requested it.
 fn precedes(status: &StatusRecord, restart: &Restart, task: Option<u32>) -> bool {
     let is_chosen = !restart.only_failed || status.state == RunState::Failed;
     status.state != RunState::Unassigned
@@ -358,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_from_before_a_restart_is_not_shown() {
+    fn status_from_before_a_restart_is_not_shown() {
         let restart = Restart { revision: 7, include_tasks: true, only_failed: false, task: None };
         let failed_only = Restart { only_failed: true, ..restart.clone() };
         let one_task = Restart { task: Some(1), include_tasks: false, ..restart.clone() };

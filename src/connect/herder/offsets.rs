@@ -1,4 +1,4 @@
-//! Offsets of a connector and the topics it is seen to use: read, changed, forgotten.
+//! Offsets of a connector and the topics it uses: read, altered, reset.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
 use kafka::{ReadLimits, ShardProducer, TopicPartition};
 use model::EncodedRecord;
 
-use super::{Budget, Error, FRESH, Herder, LARGEST_RECORD, Message, Offset, Offsets};
+use super::{Budget, Error, Herder, MAX_RECORD_BYTES, Message, Offset, Offsets, READ_LIMIT};
 use crate::{
     config::connector::TargetState,
     connect::config_writer::Changes,
@@ -22,13 +22,13 @@ use crate::{
 
 type Edits = Vec<Edit>;
 
-/// Transactional ids that are taken at the same time for one request: each is a client of Kafka's with threads of its own.
+/// Transactional ids that one request takes at the same time: each is a Kafka client with its own threads.
 const TAKEN_AT_ONCE: usize = 8;
-/// How long transactions in the offset topic, which all tasks write to, are given to end.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait for open transactions in the offset topic, which all tasks write to.
+const TRANSACTION_WAIT: Duration = Duration::from_secs(1);
 
 impl Herder {
-    /// Offsets a connector has stored.
+    /// Stored offsets of a connector.
     ///
     /// # Errors
     /// There is no such connector, or the worker is starting.
@@ -44,24 +44,24 @@ impl Herder {
         Ok(Offsets { offsets })
     }
 
-    /// Sets offsets of a stopped connector; `None` as an offset forgets its partition.
+    /// Sets offsets of a stopped connector; `None` as an offset resets its partition.
     ///
     /// # Errors
-    /// Nothing was given, there is no such connector, it is not stopped, its class does not take them, or Kafka did not.
+    /// No offsets, no such connector, it is not stopped, its class refuses them, or Kafka did not take the write.
     pub async fn alter_offsets(&self, name: &str, offsets: Offsets) -> Result<Message, Error> {
         let budget = Budget::start();
         if offsets.offsets.is_empty() {
-            let told = "Partitions / offsets need to be provided for an alter offsets request";
-            return Err(Error::BadRequest(told.to_owned()));
+            let message = "Partitions / offsets need to be provided for an alter offsets request";
+            return Err(Error::BadRequest(message.to_owned()));
         }
         let (connector, plugin) = self.editable(name, budget).await?;
         let edits: Edits = offsets.offsets.into_iter().map(|one| (one.partition, one.offset)).collect();
         plugin.check_offsets(&edits).map_err(Error::BadRequest)?;
         let written = OffsetRecords::of(&self.parts.state.offsets, name, &edits);
         let size = |record: &EncodedRecord| record.key.len() + record.value.as_ref().map_or(0, Bytes::len);
-        if written.records.iter().any(|record| size(record) > LARGEST_RECORD) {
-            let told = format!("A partition and its offset may have {LARGEST_RECORD} bytes at most");
-            return Err(Error::BadRequest(told));
+        if written.records.iter().any(|record| size(record) > MAX_RECORD_BYTES) {
+            let message = format!("A partition and its offset may have at most {MAX_RECORD_BYTES} bytes");
+            return Err(Error::BadRequest(message));
         }
         let partitions: BTreeSet<i32> = written.records.iter().map(|record| record.partition).collect();
         let partitions: Vec<i32> = partitions.into_iter().collect();
@@ -71,15 +71,16 @@ impl Herder {
         Ok(Message { message: "The offsets for this connector have been altered successfully".to_owned() })
     }
 
-    /// Forgets every offset of a stopped connector.
+    /// Resets every offset of a stopped connector.
     ///
     /// # Errors
-    /// There is no such connector, it is not stopped, or Kafka did not take it.
+    /// There is no such connector, it is not stopped, or Kafka did not take the write.
     pub async fn reset_offsets(&self, name: &str) -> Result<Message, Error> {
         let budget = Budget::start();
         let (connector, plugin) = self.editable(name, budget).await?;
         let mut writers = self.fence_writers(name, &connector, plugin, budget).await?;
-        // What a task wrote last, on whichever worker, has to go too; from here on none can. It may be in any partition.
+        // The last offsets of a task on any worker have to be reset too, in whichever partition they are; the fence keeps the
+        // task from writing more.
         let partitions: Vec<i32> = (0..self.parts.state.offsets.partitions()).collect();
         let turn = self.limits.clients.turn(budget, "waiting to read the offset topic").await?;
         self.read_offsets(&partitions, &mut writers, budget).await?;
@@ -93,10 +94,10 @@ impl Herder {
         Ok(Message { message: "The offsets for this connector have been reset successfully".to_owned() })
     }
 
-    /// Forgets which topics a connector has written to; the next record of each brings it back.
+    /// Resets the topics a connector has written to; its next record for a topic adds that topic again.
     ///
     /// # Errors
-    /// The worker is starting, or Kafka did not take it.
+    /// The worker is starting, or Kafka did not take the write.
     pub async fn reset_topics(&self, name: &str) -> Result<(), Error> {
         let budget = Budget::start();
         self.ready().await?;
@@ -109,7 +110,7 @@ impl Herder {
         read.map_err(Error::kafka("read the status topic to its end"))
     }
 
-    /// A connector whose offsets may be edited: stopped, without tasks, of a class we have.
+    /// A connector whose offsets may be edited: stopped, without tasks, of a known class.
     async fn editable(&self, name: &str, budget: Budget) -> Result<(Connector, Arc<dyn Plugin>), Error> {
         let connector = self.newest(name, budget).await?.ok_or_else(|| Error::no_connector(name))?;
         if connector.target != TargetState::Stopped || !connector.tasks.is_empty() {
@@ -122,7 +123,7 @@ impl Herder {
         Ok((connector, plugin))
     }
 
-    /// Takes the writers' transactional ids, so that no task left behind on a frozen worker can write over an edit.
+    /// Takes the writers' transactional ids, so that a task on a frozen worker cannot overwrite an edit.
     async fn fence_writers(
         &self,
         name: &str,
@@ -141,7 +142,7 @@ impl Herder {
         let (name, config) = (name.to_owned(), Arc::clone(&connector.config));
         let ours: kafka::Lease = Arc::new(|| true);
         let taken = async {
-            // Away from the runtime's threads: references are read from files, which may be slow.
+            // Outside the runtime's threads: references are read from files, which may be slow.
             let turn = self.limits.threads.turn(budget, doing).await?;
             let doing_so = (doing, "find the writers of the connector");
             let writers = budget
@@ -156,8 +157,8 @@ impl Herder {
         budget.within(doing, taken).await
     }
 
-    /// Reads partitions of the offset topic to their end. What the connector's tasks, or edits before this one, have left
-    /// hanging there is ended.
+    /// Reads partitions of the offset topic to their end. Ends transactions that the connector's tasks, or earlier edits, left
+    /// hanging there.
     async fn read_offsets(
         &self,
         partitions: &[i32],
@@ -166,8 +167,9 @@ impl Herder {
     ) -> Result<(), Error> {
         let doing = "read the offset topic to its end";
         let tail = &self.parts.state.offsets;
-        let limit = budget.left().min(FRESH);
-        let waits = ReadLimits { other_partitions: &[], transaction_wait: PATIENCE.min(limit / 2), limit };
+        let limit = budget.left().min(READ_LIMIT);
+        let waits =
+            ReadLimits { other_partitions: &[], transaction_wait: TRANSACTION_WAIT.min(limit / 2), limit };
         let open = match tail.read_partitions_to_end(partitions, waits).await {
             Err(kafka::Error::Undecided { open, .. }) => open,
             other => return other.map_err(Error::kafka(doing)),
@@ -186,12 +188,13 @@ impl Herder {
             Ok(source) => Error::kafka(doing)(source),
             Err(never) => match never {},
         })?;
-        let read = tail.read_partitions_to_end(partitions, ReadLimits::up_to(budget.left().min(FRESH))).await;
+        let read =
+            tail.read_partitions_to_end(partitions, ReadLimits::up_to(budget.left().min(READ_LIMIT))).await;
         read.map_err(Error::kafka(doing))
     }
 
-    /// Writes an edit, all of it or nothing, in the order of all changes of connectors: whoever resumes the connector does
-    /// so before, and the edit is refused, or after, and its tasks find the edit.
+    /// Writes an edit, all of it or nothing, in order with all changes of connectors: a resume either comes first, and the edit
+    /// is refused, or after it, and the tasks read the edited offsets.
     async fn edit_offsets(
         &self,
         name: &str,
@@ -205,7 +208,7 @@ impl Herder {
             return Ok(());
         }
         let decide = |configs: &Configs| {
-            // Resumed and stopped again, or configured anew: its tasks may have written since we looked.
+            // Resumed and stopped again, or reconfigured: its tasks may have written since its offsets were read.
             let same = configs.connectors().get(name).is_some_and(|now| {
                 let marks = |one: &Connector| (one.target, one.revision, one.task_revision);
                 marks(now) == marks(seen)
@@ -213,7 +216,7 @@ impl Herder {
             if !same {
                 return Err(Error::Stale);
             }
-            // The state once more: every transaction of the config writer has a record in the config topic.
+            // Rewrites the state: every transaction of the config writer needs a record in the config topic.
             let writes = vec![configs::target_state(name, Some(seen.target))];
             Ok(((), Changes { writes, along: written.records.clone() }))
         };

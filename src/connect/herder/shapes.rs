@@ -1,7 +1,7 @@
-//! What REST answers, as JSON: Kafka Connect's members, in its spelling.
+//! The JSON answers of the API: Kafka Connect's members, in its spelling.
 //!
-//! Members without a value are `null`, except `trace` and a plugin's `version`, which are left out. The states are Kafka
-//! Connect's six and no others: tools refuse to read an answer with a word they do not know.
+//! Members without a value are `null`, except `trace` and a plugin's `version`, which are left out. The states are exactly
+//! Kafka Connect's six: tools refuse an answer with an unknown state.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,11 +15,11 @@ use crate::state::{configs::Properties, statuses::RunState};
 /// `GET /`.
 #[derive(Debug, Clone, Serialize)]
 pub struct ServerInfo {
-    /// Kafka's version whose behaviour this is; tools switch features on and off by it.
+    /// The Kafka version whose behavior this is; tools switch features on and off by it.
     pub version: &'static str,
-    /// What was built.
+    /// The commit of this build.
     pub commit: &'static str,
-    /// The Kafka cluster; null when it did not say.
+    /// The Kafka cluster; null if unknown.
     pub kafka_cluster_id: Option<String>,
     /// Our own version.
     pub tributary_version: &'static str,
@@ -39,11 +39,11 @@ pub struct TaskId {
 pub struct Info {
     /// Name.
     pub name: String,
-    /// Configuration, to the letter, with `name` in it.
+    /// Configuration, unchanged, with `name` in it.
     pub config: Arc<Properties>,
     /// Its tasks.
     pub tasks: Vec<TaskId>,
-    /// `source`, or `unknown` where no class of this worker fits.
+    /// `source`, or `unknown` if this worker does not have the class.
     #[serde(rename = "type")]
     pub kind: &'static str,
 }
@@ -62,20 +62,20 @@ pub struct Status {
     pub kind: &'static str,
 }
 
-/// State of a connector. Every member is text: a client in wide use decodes it as a map of texts.
+/// State of a connector. Every member is a string: a common client decodes it as a map of strings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ConnectorState {
     /// State.
     pub state: &'static str,
-    /// Who said so, as `host:port`.
+    /// The worker that reported it, as `host:port`.
     pub worker_id: String,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
-    /// How its subscriptions stand, where it has any and this worker knows.
+    /// Summary of its subscriptions, if it has any and this worker knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subscriptions: Option<String>,
-    /// How many gaps it has, likewise.
+    /// Summary of its gaps, under the same condition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gaps: Option<String>,
 }
@@ -87,14 +87,14 @@ pub struct TaskState {
     pub id: u32,
     /// State.
     pub state: &'static str,
-    /// Who said so, as `host:port`.
+    /// The worker that reported it, as `host:port`.
     pub worker_id: String,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
 }
 
-/// What was asked for about one connector of a list.
+/// The requested parts of one connector in a list.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Expanded {
     /// With `expand=info`.
@@ -108,46 +108,46 @@ pub struct Expanded {
 /// A task's configuration.
 #[derive(Debug, Clone, Serialize)]
 pub struct TaskInfo {
-    /// Which.
+    /// Its id.
     pub id: TaskId,
     /// Its configuration, references unresolved.
     pub config: Arc<Properties>,
 }
 
-/// Offsets of a connector, as read and as written.
+/// Offsets of a connector, in answers and requests.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Offsets {
-    /// One of each partition.
+    /// One for each partition.
     pub offsets: Vec<Offset>,
 }
 
-/// Where a connector is in one partition of its source.
+/// The offset of one source partition.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Offset {
-    /// The class's own name for the partition.
+    /// The partition, as its class writes it.
     pub partition: Map<String, Value>,
-    /// The class's own position in it; null resets.
+    /// The position in it, as its class writes it; null resets.
     pub offset: Option<Map<String, Value>>,
 }
 
-/// A sentence.
+/// A message for people.
 #[derive(Debug, Clone, Serialize)]
 pub struct Message {
-    /// The sentence.
+    /// The text.
     pub message: String,
 }
 
 /// Topics of a connector, under its name.
 pub type Topics = BTreeMap<String, TopicNames>;
 
-/// Topics a connector writes to.
+/// Topics a connector has written to.
 #[derive(Debug, Clone, Serialize)]
 pub struct TopicNames {
     /// Names, sorted.
     pub topics: Vec<String>,
 }
 
-/// A class of anything that can be named in a configuration.
+/// A class that a configuration can name.
 #[derive(Debug, Clone, Serialize)]
 pub struct PluginInfo {
     /// Name.

@@ -1,4 +1,4 @@
-//! Answers: JSON, nothing, or what is wrong.
+//! Answers: JSON, empty, or an error.
 
 use axum::{
     body::Body,
@@ -11,32 +11,32 @@ use crate::connect::herder;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// A result with its status.
+/// A JSON answer with this status.
 pub(super) fn json(status: u16, content: &impl Serialize) -> Response {
     match serde_json::to_vec(content) {
         Ok(body) => with_body(code(status), body),
         Err(error) => {
-            tracing::error!(%error, "write an answer as JSON");
+            tracing::error!(%error, "could not write an answer as JSON");
             Refusal::new(500, "the answer could not be written").into_response()
         }
     }
 }
 
-/// What a handler answers.
+/// A handler's answer.
 pub(super) type Answer = Result<Response, Refusal>;
 
-/// What the herder answered, with this status where it succeeded.
+/// The herder's result as JSON, with this status if it succeeded.
 pub(super) fn result(status: u16, result: Result<impl Serialize, herder::Error>) -> Answer {
     Ok(json(status, &result?))
 }
 
-/// The same for what has no content.
+/// The same for a result without content.
 pub(super) fn done(status: u16, done: Result<(), herder::Error>) -> Answer {
     done?;
     Ok((code(status), Body::empty()).into_response())
 }
 
-/// Why a request gets no result.
+/// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
     status: u16,
@@ -67,7 +67,7 @@ impl From<herder::Error> for Refusal {
     fn from(error: herder::Error) -> Self {
         let status = error.status();
         if status >= 500 {
-            tracing::warn!(status, %error, "a request was not done");
+            tracing::warn!(status, %error, "could not serve a request");
         }
         Self { status, message: error.to_string() }
     }
@@ -76,7 +76,7 @@ impl From<herder::Error> for Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let body = ErrorBody { error_code: self.status, message: &self.message };
-        // A number and a text can always be written.
+        // Serializing a number and a text cannot fail.
         with_body(code(self.status), serde_json::to_vec(&body).unwrap_or_default())
     }
 }

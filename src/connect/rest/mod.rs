@@ -1,19 +1,18 @@
-//! Kafka Connect's REST API over the [`super::herder`], and what is ours beside it: declarations, subscriptions,
-//! gaps, snapshots, certificates.
+//! Kafka Connect's REST API over the [`super::herder`], and our additions: declarations, subscriptions, gaps, snapshots,
+//! certificates.
 //!
 //! ```text
-//! request ─▶ guard (limits, origin, who, role) ─▶ route ─▶ Accept ─▶ body, name, query ─▶ herder ─▶ JSON
+//! request ─▶ guard (limits, origin, login, role) ─▶ route ─▶ Accept ─▶ body, name, query ─▶ herder ─▶ JSON
 //!               └──────────── audit line, CORS, deadline, panics ◀───────────────────────────────┘
 //! ```
 //!
-//! [`router`] knows the paths; [`protect`] puts the guard around it and whatever was merged with it (`/health`,
-//! `/metrics`).
+//! [`router`] has the paths; [`protect`] puts the guard around it and around everything merged with it (`/health`, `/metrics`).
 //!
-//! - Every answer that is not a success has the body `{"error_code", "message"}`, also for paths, methods and bodies nobody
-//!   understands and for a handler that panics. No answer repeats a value of a configuration or the text of a panic.
-//! - Callers that may not change connectors do not see the provider's own words (`quotes`).
+//! - Every error has the body `{"error_code", "message"}`, also for unknown paths, methods and unreadable bodies, and for a
+//!   handler that panics. No answer repeats a value of a configuration or the text of a panic.
+//! - Callers that may not change connectors do not see text quoted from the provider (`quotes`).
 //! - A path may end with a slash. Names in paths are percent-decoded. Unknown query parameters are ignored.
-//! - Where Kafka Connect answers 500 to a request that is malformed, this answers 400.
+//! - Malformed requests get 400, also where Kafka Connect answers 500.
 //! - Every answer comes within [`DEADLINE`].
 
 mod answer;
@@ -32,10 +31,10 @@ pub use self::{
     security::{Security, SecurityError, protect},
 };
 
-/// When a request is answered at the latest: clients in wide use give up after ten seconds.
+/// Limit for answering a request: common clients give up after ten seconds.
 pub const DEADLINE: Duration = Duration::from_millis(9500);
 
-/// The answer to a method that a path does not have.
+/// The answer to a method that the path does not have.
 pub(crate) async fn not_allowed() -> Response {
     Refusal::new(405, "HTTP 405 Method Not Allowed").into_response()
 }

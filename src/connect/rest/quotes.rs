@@ -1,5 +1,5 @@
-//! Answers without the provider's words, for callers that may not change connectors. They see the status and the verdict of a failed
-//! call, but not the text that the configured host answered.
+//! Removes text quoted from the provider, for callers that may not change connectors: they see the status and the verdict of a
+//! failed call, but not the text that the configured host answered.
 
 use std::borrow::Cow;
 
@@ -13,11 +13,11 @@ use model::without_quotes;
 
 use super::answer::Refusal;
 
-/// The largest answer that is looked through; every answer is in memory already.
+/// Limit on the answers that are searched for quotes; every answer is in memory already.
 const ANSWER_LIMIT: usize = 256 * 1024 * 1024;
 
-/// The same answer with every quote left out.
-pub(super) async fn left_out(answer: Response) -> Response {
+/// The same answer without quotes.
+pub(super) async fn remove(answer: Response) -> Response {
     let (mut parts, body) = answer.into_parts();
     let Ok(bytes) = to_bytes(body, ANSWER_LIMIT).await else {
         return Refusal::new(500, "the answer is too large for a caller that may only read").into_response();

@@ -1,6 +1,6 @@
-//! What a request brings: its body, the names in its path, its query, and the answer it accepts.
+//! The parts of a request: its body, the names in its path, its query, and the answer it accepts.
 //!
-//! Everything here comes from outside. A refusal says what is wrong and where, and never repeats what was sent.
+//! All of it is untrusted. A refusal says what is wrong and where, and never repeats what was sent.
 
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ use crate::{
     state::configs::Properties,
 };
 
-/// The largest body: a configuration is a few kilobytes.
+/// Limit on a body: a configuration has a few kilobytes.
 const BODY_LIMIT: usize = 1 << 20;
-/// The longest a body may take to arrive.
-const BODY_TIME: Duration = Duration::from_secs(2);
+/// Limit on the time a body takes to arrive.
+const BODY_TIME_LIMIT: Duration = Duration::from_secs(2);
 
 /// A JSON body.
 pub(super) struct Body(pub(super) Value);
@@ -42,7 +42,7 @@ impl<S: Send + Sync> FromRequest<S> for Body {
 impl<S: Send + Sync> OptionalFromRequest<S> for Body {
     type Rejection = Refusal;
 
-    /// None where nothing was sent.
+    /// `None` for an empty body.
     async fn from_request(request: Request, _: &S) -> Result<Option<Self>, Refusal> {
         let bytes = arrived(request).await?;
         if bytes.is_empty() { Ok(None) } else { parsed(&bytes).map(Some) }
@@ -56,7 +56,7 @@ async fn arrived(request: Request) -> Result<Vec<u8>, Refusal> {
         return Err(Refusal::new(415, "HTTP 415 Unsupported Media Type"));
     }
     let late = |_| Refusal::new(408, "the body did not arrive in time");
-    timeout(BODY_TIME, read(request.into_body())).await.map_err(late)?
+    timeout(BODY_TIME_LIMIT, read(request.into_body())).await.map_err(late)?
 }
 
 fn parsed(bytes: &[u8]) -> Result<Body, Refusal> {
@@ -90,7 +90,7 @@ impl Body {
         coerced(self.members()?.0)
     }
 
-    /// Keys to set, and with null keys to remove.
+    /// Keys to set; keys with null are removed.
     pub(super) fn patch(self) -> Result<Patch, Refusal> {
         let (removed, set): (Map<_, _>, Map<_, _>) =
             self.members()?.0.into_iter().partition(|(_, value)| value.is_null());
@@ -98,7 +98,7 @@ impl Body {
         Ok(set.chain(removed.into_iter().map(|(key, _)| (key, None))).collect())
     }
 
-    /// Offsets to set; none where the member is missing.
+    /// Offsets to set; none if the member is missing.
     pub(super) fn offsets(self) -> Result<Offsets, Refusal> {
         let mut members = self.members()?;
         let offsets = members.take("offsets", "a JSON array", array)?.unwrap_or_default();
@@ -123,7 +123,7 @@ impl Body {
         Ok(id)
     }
 
-    /// What a run shall read, in `{"id", "kind", "lists", "companies", "incremental", "sample", "repair"}`; each may be left out.
+    /// What a run should read, in `{"id", "kind", "lists", "companies", "incremental", "sample", "repair"}`; all are optional.
     pub(super) fn run(self) -> Result<RunRequest, Refusal> {
         let mut members = self.members()?;
         let mut flag =
@@ -154,7 +154,7 @@ impl Body {
 struct Members(Map<String, Value>);
 
 impl Members {
-    /// A member that may be left out or null. Anything else must be `what`, as `read` finds it.
+    /// An optional member, missing or null: `None`. Anything else must be `what`, as parsed by `read`.
     fn take<T>(
         &mut self,
         name: &str,
@@ -169,7 +169,7 @@ impl Members {
     /// Refuses members that were not taken.
     fn nothing_else(self, known: &str) -> Result<(), Refusal> {
         let Some(unknown) = self.0.keys().next() else { return Ok(()) };
-        // The name of a member may be a misplaced value; its length bounds what is repeated.
+        // The name of a member may be a misplaced secret: repeat at most 64 characters.
         let unknown: String = unknown.chars().take(64).collect();
         Err(Refusal::bad_request(format!("Unrecognized field \"{unknown}\"; known are {known}")))
     }
@@ -187,19 +187,19 @@ fn texts(value: Value) -> Option<Vec<String>> {
     array(value)?.into_iter().map(text).collect()
 }
 
-/// The herder, and what the path names: `{name}`, `{plugin}` or `{logger}`.
-pub(super) struct Of(pub(super) Herder, pub(super) String);
+/// The herder, and the name in the path: `{name}`, `{plugin}` or `{logger}`.
+pub(super) struct NamePath(pub(super) Herder, pub(super) String);
 
-/// The herder, and the connector and run that the path names.
-pub(super) struct OfRun(pub(super) Herder, pub(super) String, pub(super) String);
+/// The herder, and the connector and run in the path.
+pub(super) struct RunPath(pub(super) Herder, pub(super) String, pub(super) String);
 
-/// The herder, and the connector and task that the path names.
-pub(super) struct OfTask(pub(super) Herder, pub(super) String, pub(super) u32);
+/// The herder, and the connector and task in the path.
+pub(super) struct TaskPath(pub(super) Herder, pub(super) String, pub(super) u32);
 
-/// Everything behind the question mark.
+/// The query parameters.
 pub(super) struct Query(Vec<(String, String)>);
 
-impl FromRequestParts<Herder> for Of {
+impl FromRequestParts<Herder> for NamePath {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, herder: &Herder) -> Result<Self, Refusal> {
@@ -207,7 +207,7 @@ impl FromRequestParts<Herder> for Of {
     }
 }
 
-impl FromRequestParts<Herder> for OfRun {
+impl FromRequestParts<Herder> for RunPath {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, herder: &Herder) -> Result<Self, Refusal> {
@@ -215,7 +215,7 @@ impl FromRequestParts<Herder> for OfRun {
     }
 }
 
-impl FromRequestParts<Herder> for OfTask {
+impl FromRequestParts<Herder> for TaskPath {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, herder: &Herder) -> Result<Self, Refusal> {
@@ -234,26 +234,26 @@ impl<S: Send + Sync> FromRequestParts<S> for Query {
 }
 
 impl Query {
-    /// Every value of a parameter; `None` where it does not stand there.
+    /// Every value of a parameter; `None` if the query does not have it.
     pub(super) fn all(&self, name: &str) -> Option<Vec<&str>> {
         let values: Vec<&str> =
             self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str()).collect();
         (!values.is_empty()).then_some(values)
     }
 
-    /// The first value of a parameter that is not empty.
+    /// The first value of a parameter, unless that is empty.
     pub(super) fn one(&self, name: &str) -> Option<String> {
         self.all(name)?.first().filter(|value| !value.is_empty()).map(|value| (*value).to_owned())
     }
 
-    /// A boolean as Java reads it: anything but `true` is false.
+    /// A boolean as Java reads it: everything but `true` is false.
     pub(super) fn flag(&self, name: &str, default: bool) -> bool {
         let first = self.all(name).and_then(|values| values.first().copied());
         first.map_or(default, |value| value.eq_ignore_ascii_case("true"))
     }
 }
 
-/// Refuses a client that takes anything but JSON, before anything is done for it.
+/// Refuses a client that does not accept JSON, before anything is done for it.
 pub(super) async fn acceptable(request: Request, next: Next) -> Response {
     if accepts_json(request.headers()) {
         next.run(request).await
@@ -266,7 +266,8 @@ async fn read(body: body::Body) -> Result<Vec<u8>, Refusal> {
     let mut chunks = body.into_data_stream();
     let mut bytes = Vec::new();
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|_| Refusal::bad_request("the body broke off"))?;
+        let chunk =
+            chunk.map_err(|_| Refusal::bad_request("the connection closed before the body was complete"))?;
         if bytes.len() + chunk.len() > BODY_LIMIT {
             return Err(Refusal::new(413, format!("the body is larger than {BODY_LIMIT} bytes")));
         }
@@ -299,7 +300,7 @@ fn content_type(headers: &HeaderMap) -> Option<String> {
     Some(value.split(';').next().unwrap_or_default().trim().to_owned())
 }
 
-/// What the path has at the first of these places.
+/// The value of the first of these path parameters that the path has.
 async fn captured(parts: &mut Parts, places: &[&str]) -> Result<String, Refusal> {
     let params = RawPathParams::from_request_parts(parts, &()).await;
     let params = params.map_err(|_| Refusal::bad_request("the path is not UTF-8 text"))?;

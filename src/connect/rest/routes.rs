@@ -1,4 +1,4 @@
-//! The paths, and what the herder is asked for at each.
+//! The paths of the API, and the herder's operation for each.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ use model::DesiredRunState;
 use super::{
     answer::{Answer, Refusal, done, json, result},
     not_allowed,
-    request::{Body, Of, OfRun, OfTask, Query, acceptable},
-    security::{Role, noted},
+    request::{Body, NamePath, Query, RunPath, TaskPath, acceptable},
+    security::{Role, record_route},
 };
 use crate::{
     config::connector::TargetState,
@@ -34,88 +34,106 @@ pub fn router(herder: Herder) -> Router {
         ("/connectors", get(list).post(create)),
         (
             "/connectors/{name}",
-            get(async |Of(herder, name)| result(200, herder.info(&name).await))
-                .delete(async |Of(herder, name)| done(204, herder.delete(&name).await)),
+            get(async |NamePath(herder, name)| result(200, herder.info(&name).await))
+                .delete(async |NamePath(herder, name)| done(204, herder.delete(&name).await)),
         ),
         (
             "/connectors/{name}/config",
-            get(async |Of(herder, name)| result(200, herder.config(&name).await))
+            get(async |NamePath(herder, name)| result(200, herder.config(&name).await))
                 .put(put_config)
                 .patch(patch_config),
         ),
-        ("/connectors/{name}/status", get(async |Of(herder, name)| result(200, herder.status(&name).await))),
-        ("/connectors/{name}/tasks", get(async |Of(herder, name)| result(200, herder.tasks(&name).await))),
+        (
+            "/connectors/{name}/status",
+            get(async |NamePath(herder, name)| result(200, herder.status(&name).await)),
+        ),
+        (
+            "/connectors/{name}/tasks",
+            get(async |NamePath(herder, name)| result(200, herder.tasks(&name).await)),
+        ),
         ("/connectors/{name}/tasks-config", get(task_configs)),
         (
             "/connectors/{name}/tasks/{task}/status",
-            get(async |OfTask(herder, name, task)| result(200, herder.task_status(&name, task).await)),
+            get(async |TaskPath(herder, name, task)| result(200, herder.task_status(&name, task).await)),
         ),
         (
             "/connectors/{name}/tasks/{task}/restart",
-            post(async |OfTask(herder, name, task)| done(204, herder.restart_task(&name, task).await)),
+            post(async |TaskPath(herder, name, task)| done(204, herder.restart_task(&name, task).await)),
         ),
         ("/connectors/{name}/restart", post(restart)),
-        ("/connectors/{name}/pause", put(async |of: Of| set_target(of, TargetState::Paused, 202).await)),
-        ("/connectors/{name}/resume", put(async |of: Of| set_target(of, TargetState::Running, 202).await)),
-        ("/connectors/{name}/stop", put(async |of: Of| set_target(of, TargetState::Stopped, 204).await)),
-        ("/connectors/{name}/topics", get(async |Of(herder, name)| result(200, herder.topics(&name).await))),
+        (
+            "/connectors/{name}/pause",
+            put(async |path: NamePath| set_target(path, TargetState::Paused, 202).await),
+        ),
+        (
+            "/connectors/{name}/resume",
+            put(async |path: NamePath| set_target(path, TargetState::Running, 202).await),
+        ),
+        (
+            "/connectors/{name}/stop",
+            put(async |path: NamePath| set_target(path, TargetState::Stopped, 204).await),
+        ),
+        (
+            "/connectors/{name}/topics",
+            get(async |NamePath(herder, name)| result(200, herder.topics(&name).await)),
+        ),
         (
             "/connectors/{name}/topics/reset",
-            put(async |Of(herder, name)| done(202, herder.reset_topics(&name).await)),
+            put(async |NamePath(herder, name)| done(202, herder.reset_topics(&name).await)),
         ),
         (
             "/connectors/{name}/offsets",
-            get(async |Of(herder, name)| result(200, herder.offsets(&name).await))
+            get(async |NamePath(herder, name)| result(200, herder.offsets(&name).await))
                 .patch(alter_offsets)
-                .merge(delete(async |Of(herder, name)| result(200, herder.reset_offsets(&name).await))),
+                .merge(delete(async |NamePath(herder, name)| result(200, herder.reset_offsets(&name).await))),
         ),
         (
             "/connectors/{name}/subscriptions",
-            get(async |Of(herder, name), query: Query| {
+            get(async |NamePath(herder, name), query: Query| {
                 result(200, herder.subscriptions(&name, query.flag("all", false)).await)
             }),
         ),
         (
             "/connectors/{name}/subscriptions/plan",
-            get(async |Of(herder, name), query: Query| {
+            get(async |NamePath(herder, name), query: Query| {
                 result(200, herder.subscription_plan(&name, query.flag("removed", false)).await)
             }),
         ),
-        // Accepted, not done: the connector's task does it, and says so in the list.
+        // 202: the connector's task does it later; the list of subscriptions shows the outcome.
         (
             "/connectors/{name}/subscriptions/apply",
-            post(async |Of(herder, name)| result(202, herder.wish(&name, false).await)),
+            post(async |NamePath(herder, name)| result(202, herder.wish(&name, false).await)),
         ),
         (
             "/connectors/{name}/subscriptions/remove",
-            post(async |Of(herder, name)| result(202, herder.wish(&name, true).await)),
+            post(async |NamePath(herder, name)| result(202, herder.wish(&name, true).await)),
         ),
         (
             "/connectors/{name}/gaps",
-            get(async |Of(herder, name), query: Query| {
+            get(async |NamePath(herder, name), query: Query| {
                 result(200, herder.gaps(&name, query.flag("all", false)).await)
             }),
         ),
         ("/connectors/{name}/gaps/accept", post(accept_gap)),
         (
             "/connectors/{name}/snapshots",
-            get(async |Of(herder, name)| result(200, herder.runs(&name).await)).post(start_run),
+            get(async |NamePath(herder, name)| result(200, herder.runs(&name).await)).post(start_run),
         ),
         (
             "/connectors/{name}/snapshots/{run}",
-            get(async |OfRun(herder, name, run)| result(200, herder.run(&name, &run).await)),
+            get(async |RunPath(herder, name, run)| result(200, herder.run(&name, &run).await)),
         ),
         (
             "/connectors/{name}/snapshots/{run}/pause",
-            put(async |of: OfRun| order(of, DesiredRunState::Paused).await),
+            put(async |path: RunPath| order(path, DesiredRunState::Paused).await),
         ),
         (
             "/connectors/{name}/snapshots/{run}/resume",
-            put(async |of: OfRun| order(of, DesiredRunState::Running).await),
+            put(async |path: RunPath| order(path, DesiredRunState::Running).await),
         ),
         (
             "/connectors/{name}/snapshots/{run}/stop",
-            put(async |of: OfRun| order(of, DesiredRunState::Stopped).await),
+            put(async |path: RunPath| order(path, DesiredRunState::Stopped).await),
         ),
         ("/connectors/{name}/certificates", get(certificates)),
         (
@@ -126,7 +144,7 @@ pub fn router(herder: Herder) -> Router {
         ),
         (
             "/connector-plugins/{plugin}/config",
-            get(async |Of(herder, plugin)| result(200, herder.plugin_config(&plugin))),
+            get(async |NamePath(herder, plugin)| result(200, herder.plugin_config(&plugin))),
         ),
         ("/connector-plugins/{plugin}/config/validate", put(validate)),
         (
@@ -136,7 +154,7 @@ pub fn router(herder: Herder) -> Router {
         ("/admin/loggers", get(async |State(herder): State<Herder>| json(200, &herder.loggers()))),
         (
             "/admin/loggers/{logger}",
-            get(async |Of(herder, logger)| result(200, herder.logger(&logger))).put(set_logger),
+            get(async |NamePath(herder, logger)| result(200, herder.logger(&logger))).put(set_logger),
         ),
     ];
     let mut router = Router::new();
@@ -149,7 +167,7 @@ pub fn router(herder: Herder) -> Router {
     }
     router
         .route_layer(from_fn(acceptable))
-        .route_layer(from_fn(noted))
+        .route_layer(from_fn(record_route))
         .method_not_allowed_fallback(not_allowed)
         .fallback(async || Refusal::no_path())
         .with_state(herder)
@@ -166,52 +184,52 @@ async fn create(State(herder): State<Herder>, body: Body) -> Answer {
     Ok(created(&herder, &herder.create(&name, config, initial).await?))
 }
 
-async fn put_config(Of(herder, name): Of, body: Body) -> Answer {
+async fn put_config(NamePath(herder, name): NamePath, body: Body) -> Answer {
     let (info, is_new) = herder.put_config(&name, body.config()?).await?;
     Ok(if is_new { created(&herder, &info) } else { json(200, &info) })
 }
 
-async fn patch_config(Of(herder, name): Of, body: Body) -> Answer {
+async fn patch_config(NamePath(herder, name): NamePath, body: Body) -> Answer {
     result(200, herder.patch_config(&name, body.patch()?).await)
 }
 
-/// Kafka Connect dropped this one with 4.0; older tools still ask.
-async fn task_configs(Of(herder, name): Of) -> Answer {
+/// Kafka Connect removed this path in 4.0; older tools still use it.
+async fn task_configs(NamePath(herder, name): NamePath) -> Answer {
     let tasks = herder.tasks(&name).await?.into_iter();
     let configs: BTreeMap<String, _> =
         tasks.map(|task| (format!("{}-{}", task.id.connector, task.id.task), task.config)).collect();
     Ok(json(200, &configs))
 }
 
-async fn restart(Of(herder, name): Of, query: Query) -> Answer {
+async fn restart(NamePath(herder, name): NamePath, query: Query) -> Answer {
     let (tasks, only_failed) = (query.flag("includeTasks", false), query.flag("onlyFailed", false));
     let restarted = herder.restart(&name, tasks, only_failed).await;
     if tasks || only_failed { result(202, restarted) } else { done(204, restarted.map(drop)) }
 }
 
-async fn set_target(Of(herder, name): Of, target: TargetState, status: u16) -> Answer {
+async fn set_target(NamePath(herder, name): NamePath, target: TargetState, status: u16) -> Answer {
     done(status, herder.set_target(&name, target).await)
 }
 
-async fn alter_offsets(Of(herder, name): Of, body: Body) -> Answer {
+async fn alter_offsets(NamePath(herder, name): NamePath, body: Body) -> Answer {
     result(200, herder.alter_offsets(&name, body.offsets()?).await)
 }
 
-async fn accept_gap(Of(herder, name): Of, body: Body) -> Answer {
+async fn accept_gap(NamePath(herder, name): NamePath, body: Body) -> Answer {
     result(200, herder.accept_gap(&name, &body.gap()?).await)
 }
 
-/// Accepted, not done: the connector's tasks read, and write how far they are.
-async fn start_run(Of(herder, name): Of, body: Option<Body>) -> Answer {
+/// 202: the connector's tasks read later and report their progress.
+async fn start_run(NamePath(herder, name): NamePath, body: Option<Body>) -> Answer {
     let request = body.map_or_else(|| Ok(RunRequest::default()), Body::run)?;
     result(202, herder.start_run(&name, request).await)
 }
 
-async fn order(OfRun(herder, name, run): OfRun, wanted: DesiredRunState) -> Answer {
+async fn order(RunPath(herder, name, run): RunPath, wanted: DesiredRunState) -> Answer {
     result(202, herder.order_run(&name, &run, wanted).await)
 }
 
-async fn certificates(Of(herder, name): Of, query: Query) -> Answer {
+async fn certificates(NamePath(herder, name): NamePath, query: Query) -> Answer {
     let wanted = CertificateQuery {
         run: query.one("run"),
         list: query.one("list"),
@@ -222,13 +240,17 @@ async fn certificates(Of(herder, name): Of, query: Query) -> Answer {
     result(200, herder.certificates(&name, wanted).await)
 }
 
-async fn validate(Extension(role): Extension<Role>, Of(herder, plugin): Of, body: Body) -> Answer {
+async fn validate(
+    Extension(role): Extension<Role>,
+    NamePath(herder, plugin): NamePath,
+    body: Body,
+) -> Answer {
     let depth = if role == Role::Administrator { Depth::Full } else { Depth::Form };
     result(200, herder.validate(&plugin, body.config()?, depth).await)
 }
 
 /// A scope other than `cluster` means this worker, as in Kafka Connect.
-async fn set_logger(Of(herder, logger): Of, query: Query, body: Body) -> Answer {
+async fn set_logger(NamePath(herder, logger): NamePath, query: Query, body: Body) -> Answer {
     let level = body.level()?;
     let scope = query.all("scope").and_then(|values| values.first().copied()).unwrap_or("worker");
     if scope.eq_ignore_ascii_case("cluster") {
@@ -239,7 +261,7 @@ async fn set_logger(Of(herder, logger): Of, query: Query, body: Body) -> Answer 
 
 fn created(herder: &Herder, info: &Info) -> Response {
     let mut response = json(201, info);
-    // A name that cannot stand in a header has been refused before: what is left is percent-encoded here.
+    // Names with control characters are refused at creation; everything else is percent-encoded here.
     if let Ok(location) = HeaderValue::try_from(location(herder.url(), &info.name)) {
         response.headers_mut().insert(header::LOCATION, location);
     }
@@ -256,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_location_leads_back_to_any_name() {
+    fn location_header_percent_encodes_the_name() {
         let table = [
             ("t1", "http://w:8083/connectors/t1"),
             ("a b/c", "http://w:8083/connectors/a%20b%2Fc"),

@@ -26,7 +26,7 @@ async fn sent(content_type: Option<&str>, bytes: impl Into<HttpBody>) -> Result<
 }
 
 #[tokio::test]
-async fn a_body_is_json_of_a_bounded_size_or_refused_with_its_own_status() {
+async fn body_is_bounded_json_or_refused() {
     let large = format!("\"{}\"", "x".repeat(1 << 20));
     let deep = "[".repeat(100_000);
     let table: [(Option<&str>, &str, Result<Value, u16>); 9] = [
@@ -48,14 +48,14 @@ async fn a_body_is_json_of_a_bounded_size_or_refused_with_its_own_status() {
 }
 
 #[tokio::test]
-async fn a_body_that_never_ends_is_not_waited_for() {
+async fn body_that_never_ends_is_refused() {
     let silent = HttpBody::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
 
     assert_eq!(sent(None, silent).await, Err(408));
 }
 
 #[test]
-fn a_creation_is_read_as_connect_reads_it_and_nothing_else_is_taken() {
+fn creation_body_is_parsed_as_connect_parses_it() {
     let (name, config, initial) =
         Body(json!({"name": " a ", "config": {"tasks.max": 1, "flag": true}, "initial_state": "paused"}))
             .creation()
@@ -82,7 +82,7 @@ fn a_creation_is_read_as_connect_reads_it_and_nothing_else_is_taken() {
 }
 
 #[test]
-fn null_removes_a_key_in_a_patch_and_only_there() {
+fn null_removes_a_key_only_in_a_patch() {
     let patch = Body(json!({"a": 1, "b": null})).patch().unwrap();
 
     assert_eq!((patch["a"].as_deref(), &patch["b"]), (Some("1"), &None));
@@ -91,7 +91,7 @@ fn null_removes_a_key_in_a_patch_and_only_there() {
 }
 
 #[test]
-fn offsets_hold_plain_values_or_are_refused() {
+fn nested_offsets_are_refused() {
     let good = json!({"offsets": [
         {"partition": {"file": "a"}, "offset": {"position": 3, "last": true}},
         {"partition": {"file": "b"}, "offset": null},
@@ -119,7 +119,7 @@ fn offsets_hold_plain_values_or_are_refused() {
 }
 
 #[test]
-fn a_gap_is_named_by_its_id_and_by_nothing_else() {
+fn gap_body_has_only_an_id() {
     assert_eq!(Body(json!({"id": "hooks/spool/5"})).gap().ok().as_deref(), Some("hooks/spool/5"));
     for bad in [json!({}), json!({"id": 5}), json!({"id": "a", "more": 1}), json!("hooks/spool/5")] {
         assert_eq!(Body(bad.clone()).gap().map(drop).map_err(status), Err(400), "{bad}");
@@ -127,7 +127,7 @@ fn a_gap_is_named_by_its_id_and_by_nothing_else() {
 }
 
 #[test]
-fn no_refusal_of_a_body_repeats_a_value() {
+fn refusal_of_a_body_repeats_no_value() {
     let hunter = "hunter2-hunter2";
     let bodies = [
         json!({"name": "a", "config": {"k": {"password": hunter}}}),
@@ -138,13 +138,13 @@ fn no_refusal_of_a_body_repeats_a_value() {
     ];
 
     for value in bodies {
-        let told = format!("{:?}", Body(value.clone()).creation().unwrap_err());
-        assert!(!told.contains(hunter), "{told}");
+        let refusal = format!("{:?}", Body(value.clone()).creation().unwrap_err());
+        assert!(!refusal.contains(hunter), "{refusal}");
     }
 }
 
 #[tokio::test]
-async fn a_flag_is_true_only_for_true_and_its_first_value_counts() {
+async fn flag_is_true_only_for_true_and_its_first_value_counts() {
     let table = [
         ("", true, true),
         ("?x", true, false),
@@ -168,7 +168,7 @@ async fn a_flag_is_true_only_for_true_and_its_first_value_counts() {
 }
 
 #[test]
-fn only_a_client_that_takes_json_is_served() {
+fn only_clients_that_accept_json_are_served() {
     let table: [(&[&str], bool); 10] = [
         (&[], true),
         (&["*/*"], true),

@@ -6,33 +6,33 @@ use tokio::time::Instant;
 
 use crate::{config::connector::TargetState, state::configs::Properties};
 
-/// The whole of what an instance has to know.
+/// Everything an instance has to know.
 #[derive(Debug, Clone)]
 pub(super) struct DesiredState {
     /// Its configuration.
     pub(super) config: Arc<Properties>,
-    /// Which edit that is.
+    /// Revision of that configuration.
     pub(super) revision: i64,
-    /// What it shall be doing.
+    /// The state it should be in.
     pub(super) target: TargetState,
     /// Restarts requested so far.
     pub(super) restarts: RestartRevisions,
-    /// That it shall end.
+    /// Set once it should end.
     pub(super) end: Option<StopRequest>,
 }
 
-/// The last restarts asked for of one instance, by revision; -1 for none. Two numbers cover any number of
-/// requests: one that comes while another is served is served with it.
+/// The last restarts requested for one instance, by revision; -1 for none. Two numbers cover any number of requests: a
+/// restart serves every request that has arrived by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RestartRevisions {
-    /// Whatever it is doing.
+    /// Restarts that apply in any state.
     pub(super) always: i64,
-    /// If it has failed.
+    /// Restarts that apply only to a failed instance.
     pub(super) if_failed: i64,
 }
 
 impl RestartRevisions {
-    /// The last of both kinds.
+    /// The later of the two.
     pub(super) fn last(self) -> i64 {
         self.always.max(self.if_failed)
     }
@@ -47,14 +47,14 @@ impl Default for RestartRevisions {
 /// How an instance ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StopRequest {
-    /// When patience ends: what runs then is aborted.
+    /// When the instance is aborted if it has not ended.
     pub(super) deadline: Instant,
     /// Whether to report UNASSIGNED. Not for a deleted instance, whose status is removed, nor after the partition was lost,
     /// since the successor may have reported already.
     pub(super) report: bool,
 }
 
-/// What an order means for an instance.
+/// What a changed desired state means for an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transition {
     /// Keep running, perhaps with another target.
@@ -66,15 +66,15 @@ pub(super) enum Transition {
 }
 
 impl DesiredState {
-    /// What `next` means for an instance that follows this order, has served these restarts, and has failed or not.
+    /// What `next` means for an instance in this state that has served these restarts, and has failed or not.
     pub(super) fn transition(&self, next: &Self, served: RestartRevisions, failed: bool) -> Transition {
         if let Some(end) = next.end {
             return Transition::Stop(end);
         }
         let edited = self.config != next.config;
         let asked = next.restarts.always > served.always;
-        // Written again to the same words, a configuration is still a reason to try again; and a stopped connector has
-        // nothing that could have failed.
+        // A failed instance retries when its configuration is written again unchanged, and when its connector is stopped: a
+        // stopped connector has nothing that could have failed.
         let retried = failed
             && (next.revision != self.revision
                 || next.restarts.if_failed > served.if_failed
@@ -103,7 +103,7 @@ mod tests {
         let other = Arc::new(Properties::from([("topic".to_owned(), "b".to_owned())]));
         let same = Arc::new((*order().config).clone());
         let restarts = |always, if_failed| RestartRevisions { always, if_failed };
-        // What changes, and whether that restarts a healthy instance and a failed one.
+        // The change, and whether it restarts a healthy instance and a failed one.
         let table = [
             ("nothing", order(), false, false),
             ("the configuration", DesiredState { config: other, ..order() }, true, true),
@@ -117,14 +117,15 @@ mod tests {
         let served = restarts(3, 3);
 
         for (what, next, healthy, failed) in table {
-            let anew = |has_failed| order().transition(&next, served, has_failed) == Transition::Restart;
+            let is_restart =
+                |has_failed| order().transition(&next, served, has_failed) == Transition::Restart;
 
-            assert_eq!((anew(false), anew(true)), (healthy, failed), "{what}");
+            assert_eq!((is_restart(false), is_restart(true)), (healthy, failed), "{what}");
         }
     }
 
     #[test]
-    fn an_end_comes_before_everything_else() {
+    fn stop_takes_precedence_over_restarts() {
         let end = StopRequest { deadline: Instant::now(), report: true };
         let next = DesiredState {
             revision: 9,

@@ -1,7 +1,7 @@
 //! What runs here: for health, for metrics, and for answers about this worker's own instances.
 //!
-//! The status topic is what everyone sees. While Kafka is away it cannot be written, and this worker knows better: what it
-//! has ended since then it shows as [`SupervisorHandle::ended`], until the topic has a newer word on it.
+//! Other workers see the status topic. While Kafka is unreachable this worker cannot write it: an instance that ended since
+//! then is [`SupervisorHandle::ended`] until the topic has a newer status.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,83 +14,82 @@ use crate::{
     state::statuses::{RunState, Status},
 };
 
-/// A view of a supervisor. Cheap to clone and to ask.
+/// A view of a supervisor. Cheap to clone and to query.
 #[derive(Debug, Clone, Default)]
 pub struct SupervisorHandle {
     known: Arc<Mutex<HandleState>>,
 }
 
-/// A connector or task this worker runs, at the moment it was asked for.
+/// A connector or task that this worker runs, as of one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningInstance {
-    /// Which.
+    /// Its id.
     pub id: InstanceId,
-    /// What it does. UNASSIGNED before it has started for the first time.
+    /// Its state. UNASSIGNED before its first start.
     pub state: RunState,
-    /// How often it was started, by an order or by itself after a failure.
+    /// Starts, by request or after a failure.
     pub starts: u64,
-    /// How long its state has been what it is.
+    /// Time since its state last changed.
     pub since: Duration,
-    /// How long this worker has had it: its life, through all its starts.
+    /// Time since this worker first started it, through all restarts.
     pub age: Duration,
-    /// How much of that it was RUNNING.
+    /// Time of that in RUNNING.
     pub ran: Duration,
-    /// How much of that it was PAUSED.
+    /// Time of that in PAUSED.
     pub paused: Duration,
 }
 
 impl RunningInstance {
-    /// The part of its life that it was RUNNING, from 0 to 1: Kafka Connect's `running-ratio`.
+    /// The share of its age in RUNNING, from 0 to 1: Kafka Connect's `running-ratio`.
     pub fn running_ratio(&self) -> f64 {
         ratio(self.ran, self.age)
     }
 
-    /// The part of its life that it was PAUSED, from 0 to 1: Kafka Connect's `pause-ratio`.
+    /// The share of its age in PAUSED, from 0 to 1: Kafka Connect's `pause-ratio`.
     pub fn pause_ratio(&self) -> f64 {
         ratio(self.paused, self.age)
     }
 }
 
-/// How often something was started, and what came of it. A start that is under way is only an attempt yet, and one that
-/// was given up by an order before it was done stays one.
+/// Starts and their outcome. A start in progress counts as an attempt only; so does one that a changed desired state cut short.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Startups {
     /// Starts attempted.
     pub attempts: u64,
-    /// Starts that led to something that runs.
+    /// Starts that succeeded.
     pub successes: u64,
-    /// Starts that failed before that.
+    /// Starts that failed.
     pub failures: u64,
 }
 
 impl SupervisorHandle {
-    /// Everything that runs here, ordered by name and number.
+    /// Every instance that runs here, ordered by name and number.
     pub fn running(&self) -> Vec<RunningInstance> {
         let now = Instant::now();
         self.known.lock().here.values().map(|entry| entry.at(now)).collect()
     }
 
-    /// What a task that runs here has measured of itself.
+    /// The measurements of a task that runs here.
     pub fn recorder(&self, id: &InstanceId) -> Option<Recorder> {
         self.known.lock().here.get(id).map(|entry| entry.recorder.clone())
     }
 
-    /// Starts of connectors on this worker since the process began.
+    /// Starts of connectors on this worker since the process started.
     pub fn connector_startups(&self) -> Startups {
         self.known.lock().connectors
     }
 
-    /// Starts of tasks on this worker since the process began.
+    /// Starts of tasks on this worker since the process started.
     pub fn task_startups(&self) -> Startups {
         self.known.lock().tasks
     }
 
-    /// Whether a status is the word of an instance of this worker that it has ended since then without being able to say
-    /// so, as it does when its lease runs out. Nobody runs it, or somebody whose word has not come yet. The last word may
-    /// not have reached the topic, which then shows an earlier one: that instance has ended all the more.
+    /// Whether `shown` is from an instance of this worker that has ended without reporting it, as when its lease expires. A
+    /// successor has not reported yet, if there is one. The instance's last status may not have reached the topic; an earlier
+    /// status that the topic shows instead is outdated all the more.
     pub fn ended(&self, connector: &str, task: Option<u32>, shown: &Status) -> bool {
         let known = self.known.lock();
-        // Hardly ever is there anything: not worth an id for each question.
+        // Almost always empty: avoid building an id for each call.
         !known.ended.is_empty() && {
             let id = InstanceId { connector: connector.into(), task };
             known
@@ -100,14 +99,14 @@ impl SupervisorHandle {
         }
     }
 
-    /// Where a task that is about to run here shall measure.
+    /// Where a task that is about to start records its measurements.
     pub(super) fn recorder_for(&self, id: &InstanceId) -> Recorder {
         self.known.lock().entry(id).recorder.clone()
     }
 
     pub(super) fn set_state(&self, id: &InstanceId, state: RunState) {
         let mut known = self.known.lock();
-        // What it says from now on is on its way to the topic.
+        // From now on its reports are on their way to the topic.
         known.ended.remove(id);
         known.entry(id).turn(state, Instant::now());
     }
@@ -126,12 +125,12 @@ impl SupervisorHandle {
         self.known.lock().startups(id).failures += 1;
     }
 
-    /// It has ended, and has said so or has nothing to say.
+    /// It has ended, and has reported that or has nothing to report.
     pub(super) fn remove(&self, id: &InstanceId) {
         self.known.lock().here.remove(id);
     }
 
-    /// It has ended and could not say so: its last status is still in the topic.
+    /// It has ended and could not report it: its last status is still in the topic.
     pub(super) fn remove_unreported(&self, id: &InstanceId, last: &Status) {
         let mut known = self.known.lock();
         known.here.remove(id);
@@ -139,7 +138,7 @@ impl SupervisorHandle {
         known.ended.insert(id.clone(), end);
     }
 
-    /// Forgets what ended without a word where `stands` says that the topic no longer shows it.
+    /// Forgets the unreported ends for which `stands` is false: the topic no longer shows that status.
     pub(super) fn prune_ended(&self, stands: impl Fn(&InstanceId, i64) -> bool) {
         self.known.lock().ended.retain(|id, end| stands(id, end.generation));
     }
@@ -148,7 +147,7 @@ impl SupervisorHandle {
 #[derive(Debug, Default)]
 struct HandleState {
     here: BTreeMap<InstanceId, InstanceRecord>,
-    /// What ended without a word, until the topic has another.
+    /// Instances that ended without a report, until the topic has another status.
     ended: BTreeMap<InstanceId, EndedInstance>,
     connectors: Startups,
     tasks: Startups,
@@ -172,7 +171,7 @@ struct EndedInstance {
 
 #[derive(Debug)]
 struct InstanceRecord {
-    /// As of the last change of its state; times are added when it is asked for.
+    /// As of its last change of state; [`InstanceRecord::at`] adds the time since.
     shown: RunningInstance,
     born: Instant,
     changed: Instant,
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_count_what_a_task_did_over_its_whole_life() {
+    fn ratios_cover_the_whole_age_of_a_task() {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let mut entry = InstanceRecord::new(task(), begun);
@@ -275,11 +274,8 @@ mod tests {
 
         assert!(handle.running().is_empty());
         assert!(handle.ended("c", Some(0), &status(5)));
-        assert!(
-            handle.ended("c", Some(0), &status(4)),
-            "the word of its own before that, which had no end either"
-        );
-        assert!(!handle.ended("c", Some(0), &status(6)), "a successor has spoken");
+        assert!(handle.ended("c", Some(0), &status(4)), "an earlier status of the same instance");
+        assert!(!handle.ended("c", Some(0), &status(6)), "a successor has reported");
         assert!(!handle.ended("c", Some(0), &Status { worker_id: "w:2".into(), ..status(5) }));
         assert!(!handle.ended("c", Some(1), &status(5)) && !handle.ended("c", None, &status(5)));
 
@@ -288,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_topic_no_longer_shows_is_forgotten() {
+    fn unreported_end_is_forgotten_once_the_topic_changes() {
         let handle = SupervisorHandle::default();
         handle.remove_unreported(&task(), &status(5));
 

@@ -1,4 +1,4 @@
-//! Which partition of the work topic a connector or task belongs to, and so who runs it.
+//! Which partition of the work topic a connector or task belongs to; the partition's owner runs it.
 
 use std::{fmt, sync::Arc};
 
@@ -15,9 +15,9 @@ pub struct InstanceId {
 
 impl InstanceId {
     /// Its partition among `partitions`: a connector's by the hash of its name, task `i`'s the `i`-th after that. So the
-    /// tasks of one connector spread over the workers, and everyone who counts the same partitions computes the same.
+    /// tasks of one connector spread over the workers, and all workers with the same count compute the same partition.
     pub fn partition(&self, partitions: u32) -> i32 {
-        // Kafka counts partitions so.
+        // Kafka's partition counts are `i32`.
         let partitions = i32::try_from(partitions).unwrap_or(i32::MAX).max(1);
         let home = i64::from(partition_of(self.connector.as_bytes(), partitions));
         ((home + i64::from(self.task.unwrap_or(0))) % i64::from(partitions)) as i32
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_follow_their_connector_around_the_partitions() {
+    fn task_partitions_follow_the_connector_partition() {
         let place = |task| InstanceId { connector: "21".into(), task }.partition(12);
 
         // The hash of "21" is 1173551340, and so its partition 0.

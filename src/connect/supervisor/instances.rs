@@ -30,7 +30,7 @@ pub(super) struct Instance {
     pub(super) claim: i64,
     pub(super) reporter: Arc<StatusReporter>,
     orders: watch::Sender<DesiredState>,
-    /// Its runner has panicked: it stays failed until an order gives it another chance, or its partition goes.
+    /// Its runner has panicked: it stays FAILED until a changed desired state restarts it, or its partition is gone.
     runner_panicked: bool,
 }
 
@@ -46,7 +46,7 @@ impl Instances {
         self.instances.iter()
     }
 
-    /// Starts an instance that is not there yet.
+    /// Starts an instance that does not exist yet.
     pub(super) fn start(
         &mut self,
         id: InstanceId,
@@ -66,13 +66,13 @@ impl Instances {
         let Some(instance) = self.instances.get(id) else { return false };
         if instance.runner_panicked {
             let current = instance.orders.borrow();
-            let anew = current.end.is_none()
+            let restarts = current.end.is_none()
                 && current.transition(order, current.restarts, true) == Transition::Restart;
             drop(current);
-            if anew {
+            if restarts {
                 self.instances.remove(id);
             }
-            return !anew;
+            return !restarts;
         }
         instance.orders.send_if_modified(|current| {
             let known = current.end.is_some()
@@ -163,7 +163,7 @@ mod tests {
         DesiredState { config, revision: 0, target: TargetState::Running, restarts, end: None }
     }
 
-    /// One instance of which the body runs, or whose runner panics instead.
+    /// Starts an instance whose body runs, or whose runner panics (`sound` is false).
     fn start(instances: &mut Instances, id: &InstanceId, order: DesiredState, sound: bool) {
         let body: InstanceBody = Arc::new(move |run| {
             assert!(sound, "not even a body");

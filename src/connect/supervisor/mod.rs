@@ -64,7 +64,7 @@ use crate::{
 
 /// The supervisor ended because a component that it depends on stopped; the log says why.
 #[derive(Debug, thiserror::Error)]
-#[error("what {does} has ended by itself")]
+#[error("the component that {does} has ended unexpectedly")]
 pub struct Error {
     does: &'static str,
 }
@@ -80,22 +80,22 @@ pub struct SupervisorParts {
     pub config_writer: ConfigWriter,
     /// Writes the status topic.
     pub statuses: StatusWriter,
-    /// What this worker owns.
+    /// The partitions this worker owns.
     pub membership: Membership,
     /// Partitions of the work topic among which everything is placed: the same number on every worker of the
     /// cluster, and it never changes. Partitions that were added to the topic later carry nothing.
     pub partitions: u32,
-    /// Who this worker is in status records: `host:port`.
+    /// This worker's id in status records: `host:port`.
     pub worker_id: Arc<str>,
     /// The worker's configuration.
     pub worker: Arc<config::Worker>,
-    /// What keeps connectors from being received on this worker, by name.
+    /// Why this worker cannot receive for a connector, by connector name.
     pub faults: watch::Receiver<ReceiverFaults>,
     /// The provider's APIs.
     pub access: ApiAccess,
-    /// What is known of subscriptions.
+    /// Tables of the topics that hold subscriptions, gaps and runs.
     pub ledgers: StateTopics,
-    /// What tasks that write records use.
+    /// Storage for tasks that write records.
     pub store: Store,
     /// Time limits and restart policy.
     pub settings: Settings,
@@ -106,7 +106,7 @@ pub struct SupervisorParts {
 pub struct Settings {
     /// How long an instance may take to end (default 5 s, as in Kafka Connect); then it is aborted.
     pub task_grace: Duration,
-    /// The same where a successor may be running already (default 500 ms).
+    /// The same if another worker may already run the instance (default 500 ms).
     pub lost_grace: Duration,
     /// When failed instances restart.
     pub restarting: RestartPolicy,
@@ -152,7 +152,7 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// One that does nothing before it is run.
+    /// Does nothing until [`Supervisor::run`].
     pub fn new(parts: SupervisorParts) -> Self {
         Self { parts, handle: SupervisorHandle::default() }
     }
@@ -168,7 +168,7 @@ impl Supervisor {
     /// Catches panics of connectors, tasks and their runners, but not its own.
     ///
     /// # Errors
-    /// It has ended by itself, in the same order, because it could no longer do its work: the worker should end too.
+    /// A component that it depends on stopped. It has ended its instances in the same order; the worker should end too.
     pub async fn run(self, cancel: CancellationToken, grace: Duration) -> Result<(), Error> {
         let mut reconcile_loop = ReconcileLoop::new(self.parts, self.handle);
         let ended = reconcile_loop.run(&cancel).await;

@@ -1,5 +1,4 @@
-//! What should run here, and what no longer: decided from the config topic and the partitions this worker holds, and from
-//! nothing else.
+//! Which instances should run here, and why one ends: decided from the config topic and the owned partitions alone.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,9 +14,9 @@ use crate::{
 /// An instance that should run.
 #[derive(Debug, Clone)]
 pub(super) struct PlannedInstance {
-    /// Partition of the work topic it runs by.
+    /// Partition of the work topic that it belongs to.
     pub(super) partition: i32,
-    /// The claim on that.
+    /// The claim on that partition.
     pub(super) claim: i64,
     /// Its desired state.
     pub(super) order: DesiredState,
@@ -57,16 +56,16 @@ pub(super) enum StopReason {
     NotWanted,
 }
 
-/// How an instance stands to its partition.
+/// Facts about an instance and its partition.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InstanceOwnership {
     /// The claim it was started under.
     pub(super) claim: i64,
     /// The claim this worker has on the partition now.
     pub(super) owned: Option<i64>,
-    /// Whether the partition is surely this worker's.
+    /// Whether this worker certainly holds the partition.
     pub(super) holds: bool,
-    /// Whether this worker has a lease on anything.
+    /// Whether this worker has any lease.
     pub(super) leased: bool,
     /// Whether the instance should run.
     pub(super) wanted: bool,
@@ -81,9 +80,9 @@ impl InstanceOwnership {
                 (true, false) => Some(StopReason::NotWanted),
                 (true, true) => None,
             },
-            // Taken away and given again: another worker may have owned it in between.
+            // Revoked and assigned again: another worker may have owned it in between.
             Some(_) => Some(StopReason::Lost),
-            // A member in good standing has given it up; one that was thrown out has no lease either.
+            // A member with a lease gave the partition up; a member that was expelled has no lease either.
             None if self.leased => Some(StopReason::Revoked),
             None => Some(StopReason::Lost),
         }
@@ -115,7 +114,7 @@ mod tests {
         },
     };
 
-    /// What these writes add up to, at offsets from 0.
+    /// The table after these writes, at offsets from 0.
     fn configs(writes: impl IntoIterator<Item = Write>) -> Configs {
         let mut configs = Configs::default();
         for (offset, (key, value)) in (0..).zip(writes) {
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_runs_what_belongs_to_its_partitions_under_their_claims() {
+    fn worker_runs_instances_of_its_partitions_under_their_claims() {
         // The connector belongs to partition 0 of 12.
         let configs = configs(connector(TargetState::Running, 3));
 
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_connector_has_an_instance_and_its_tasks_have_none_while_paused_tasks_stay() {
+    fn stopped_connector_has_no_tasks_and_a_paused_one_keeps_them() {
         let held = BTreeMap::from([(0, 7), (1, 7)]);
 
         assert_eq!(ids(&plan(&configs(connector(TargetState::Stopped, 2)), &held, 12)), [(None, 0, 7)]);
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_ends_with_its_lease_its_claim_or_its_connector_and_each_in_its_way() {
+    fn ownership_decides_why_an_instance_ends() {
         let sound = InstanceOwnership { claim: 7, owned: Some(7), holds: true, leased: true, wanted: true };
         let table = [
             (sound, None),
@@ -175,13 +174,13 @@ mod tests {
             ),
         ];
 
-        for (standing, reason) in table {
-            assert_eq!(standing.stop_reason(), reason, "{standing:?}");
+        for (ownership, reason) in table {
+            assert_eq!(ownership.stop_reason(), reason, "{ownership:?}");
         }
     }
 
     #[test]
-    fn a_deleted_connector_has_nothing() {
+    fn deleted_connector_has_no_instances() {
         let mut writes = connector(TargetState::Running, 2);
         writes.push(configs::connector("21", None));
 
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn each_instance_gets_the_restarts_that_concern_it() {
+    fn instance_gets_the_restarts_that_apply_to_it() {
         let mut writes = connector(TargetState::Running, 2);
         let base = writes.len() as i64;
         writes.push(configs::restart("21", false, false, Some(1)));
@@ -199,10 +198,10 @@ mod tests {
 
         let wanted = plan(&configs(writes), &BTreeMap::from([(0, 7), (1, 7)]), 12);
 
-        let told: Vec<_> = wanted
+        let restarts: Vec<_> = wanted
             .values()
             .map(|wanted| (wanted.order.restarts.always - base, wanted.order.restarts.if_failed - base))
             .collect();
-        assert_eq!(told, [(3, 2), (1, 2), (0, 2)]);
+        assert_eq!(restarts, [(3, 2), (1, 2), (0, 2)]);
     }
 }

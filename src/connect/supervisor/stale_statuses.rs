@@ -17,7 +17,7 @@ use crate::{
 pub(super) enum StaleStatus {
     /// The status of an instance, last reported under this generation.
     Status {
-        /// Of which instance.
+        /// The instance.
         id: InstanceId,
         /// The highest generation known.
         generation: i64,
@@ -31,7 +31,7 @@ pub(super) enum StaleStatus {
     },
 }
 
-/// Everything left over of connectors this worker owns.
+/// Every stale record of the connectors that this worker owns.
 pub(super) fn stale(
     statuses: &Statuses,
     configs: &Configs,
@@ -51,7 +51,7 @@ pub(super) fn stale(
         }
         statuses.tasks(name).keys().for_each(|task| look(name, Some(*task)));
     }
-    // Removed before, but an ignored record behind the removal would come back when the topic is compacted.
+    // The status is removed, but an ignored record comes after the removal and would reappear when the topic is compacted.
     statuses.shadowed().for_each(|(name, task)| look(name, task));
     for name in statuses.names().filter(|name| !exists(configs, name, None)) {
         let connector: Arc<str> = name.into();
@@ -66,7 +66,6 @@ pub(super) fn stale(
     found
 }
 
-/// Removes them.
 pub(super) fn remove<'a>(leftovers: impl IntoIterator<Item = &'a StaleStatus>, writer: &StatusWriter) {
     for leftover in leftovers {
         match leftover {
@@ -100,7 +99,7 @@ mod tests {
         state
     }
 
-    /// A connector with `tasks` tasks; none that is running if it is stopped.
+    /// A connector with `tasks` task configurations; none of them counts if it is stopped.
     fn configs(name: &str, target: TargetState, tasks: usize) -> Configs {
         let config = properties(&[("connector.class", "TestSource")]);
         let mut writes =
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_worker_owns_is_left_to_it() {
+    fn statuses_of_another_owner_stay() {
         let found = stale(&statuses(ALL), &Configs::default(), |id| &*id.connector != "c");
 
         assert!(found.is_empty(), "{found:?}");

@@ -26,15 +26,15 @@ use crate::state::{
     writer::StatusWriter,
 };
 
-/// Writes statuses and knows which generations the topic has.
+/// Writes statuses and knows the generations in the topic.
 pub(super) trait StatusSink: Send + Sync {
-    /// Writes a status; never blocks, and the last word on each instance gets there if any does.
+    /// Queues a status; never blocks. A newer status of the same instance may replace one that is not written yet.
     fn put(&self, id: &InstanceId, status: Status);
 
-    /// The same, behind a removal that makes every reader forget a higher generation.
-    fn put_anew(&self, id: &InstanceId, status: Status);
+    /// The same after a removal, which makes every reader forget a higher generation.
+    fn put_after_removal(&self, id: &InstanceId, status: Status);
 
-    /// The highest generation the topic has seen of an instance.
+    /// The highest generation that the topic has had for an instance.
     fn generation(&self, id: &InstanceId) -> Option<i64>;
 }
 
@@ -45,22 +45,22 @@ pub(super) struct StatusReporter {
     worker_id: Arc<str>,
     sink: Arc<dyn StatusSink>,
     handle: SupervisorHandle,
-    /// How long what was said may take to come back before it is said again.
+    /// How long to wait for a status to show in the topic before it is resent.
     resend_after: Duration,
-    /// The same for the first time where the topic shows nothing, or what cannot be.
+    /// The same for the first resend if the topic shows no status or an invalid generation.
     first_resend_after: Duration,
-    /// `None` before the first word and after the last.
+    /// `None` before the first report and after [`StatusReporter::close`].
     reported: Mutex<Option<ReportedStatus>>,
     /// Revision of the last restart that the instance has seen.
     served: AtomicI64,
 }
 
-/// What was said last.
+/// The last reported status.
 #[derive(Clone)]
 struct ReportedStatus {
     status: Status,
     at: Instant,
-    /// It was said before, and was not shown.
+    /// It was resent, and has not been shown since.
     again: bool,
 }
 
@@ -70,19 +70,19 @@ pub(super) struct ObservedStatus<'a> {
     pub(super) status: Option<&'a Status>,
     /// The highest generation known.
     pub(super) generation: Option<i64>,
-    /// An ignored record has the last word in the log.
+    /// The last record in the log is an ignored one.
     pub(super) shadowed: bool,
 }
 
-/// How what was said stands to what is shown.
+/// How the last reported status compares with what the topic shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StatusComparison {
-    /// It is shown.
+    /// The topic shows it.
     Same,
-    /// It may be on its way: compare again soon.
+    /// It may be on its way: compare it again soon.
     Waits,
-    /// It has to be said again, behind a removal or not.
-    Missing { anew: bool },
+    /// Resend it, after a removal if `remove_first`.
+    Missing { remove_first: bool },
 }
 
 impl StatusReporter {
@@ -98,7 +98,7 @@ impl StatusReporter {
         Self { id, generation, worker_id, sink, handle, resend_after, first_resend_after, reported, served }
     }
 
-    /// The instance has seen restarts up to this one: what it says from now on is from after it.
+    /// The instance has seen restarts up to this one; later reports say so.
     pub(super) fn set_served(&self, restarts: RestartRevisions) {
         self.served.store(restarts.last(), Ordering::Relaxed);
     }
@@ -129,41 +129,41 @@ impl StatusReporter {
         }
     }
 
-    /// Compares what was said with what the topic shows. For one who surely holds the partition.
+    /// Compares the last status with what the topic shows. Only while this worker certainly holds the partition.
     pub(super) fn compare(&self, observed: ObservedStatus<'_>) -> StatusComparison {
         let mut reported = self.reported.lock();
         let Some(ReportedStatus { status, at, again }) = reported.as_mut() else {
             return StatusComparison::Same;
         };
         if !observed.shadowed && observed.status == Some(status) {
-            // The next time it is missing is another one.
+            // If it goes missing later, that is a new loss: its first resend is soon again.
             *again = false;
             return StatusComparison::Same;
         }
-        let anew = observed.generation.is_some_and(|generation| generation > self.generation);
-        let wrong = anew || observed.status.is_none();
+        let remove_first = observed.generation.is_some_and(|generation| generation > self.generation);
+        let wrong = remove_first || observed.status.is_none();
         let resend_after = if wrong && !*again { self.first_resend_after } else { self.resend_after };
         if at.elapsed() >= resend_after {
-            StatusComparison::Missing { anew }
+            StatusComparison::Missing { remove_first }
         } else {
             StatusComparison::Waits
         }
     }
 
     /// Sends the last status again.
-    pub(super) fn resend(&self, anew: bool) {
+    pub(super) fn resend(&self, remove_first: bool) {
         let (connector, task, generation) = (&*self.id.connector, self.id.task, self.generation);
         let mut reported = self.reported.lock();
         let Some(reported) = reported.as_mut() else { return };
         (reported.at, reported.again) = (Instant::now(), true);
-        if anew {
+        if remove_first {
             tracing::warn!(
                 connector,
                 task,
                 generation,
                 "removed a status with a generation above that of the partition's owner"
             );
-            self.sink.put_anew(&self.id, reported.status.clone());
+            self.sink.put_after_removal(&self.id, reported.status.clone());
         } else {
             tracing::debug!(connector, task, generation, "resent the status");
             self.sink.put(&self.id, reported.status.clone());
@@ -174,11 +174,11 @@ impl StatusReporter {
         self.sink.generation(&self.id).is_some_and(|generation| generation > self.generation)
     }
 
-    /// Says no more. `told`: the topic knows that it has ended; otherwise this worker remembers that the last word there
-    /// is no longer true.
-    pub(super) fn close(&self, told: bool) {
+    /// Ends the reports. `reported_end`: the topic knows that the instance has ended; otherwise this worker remembers that its
+    /// last status there is outdated.
+    pub(super) fn close(&self, reported_end: bool) {
         match self.reported.lock().take() {
-            Some(reported) if !told => self.handle.remove_unreported(&self.id, &reported.status),
+            Some(reported) if !reported_end => self.handle.remove_unreported(&self.id, &reported.status),
             _ => self.handle.remove(&self.id),
         }
     }
@@ -207,8 +207,8 @@ impl StatusSink for StatusTopic {
         self.writer.put(&id.connector, id.task, &status);
     }
 
-    fn put_anew(&self, id: &InstanceId, status: Status) {
-        self.writer.put_anew(&id.connector, id.task, &status);
+    fn put_after_removal(&self, id: &InstanceId, status: Status) {
+        self.writer.put_after_removal(&id.connector, id.task, &status);
     }
 
     fn generation(&self, id: &InstanceId) -> Option<i64> {
@@ -222,7 +222,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Hands on what is put, behind an empty word where it is put anew, and has seen what it is told to have seen.
+    /// Forwards each status, after a removal where one is asked for, and reports a fixed highest generation.
     pub(in crate::connect::supervisor) struct RecordingSink {
         pub(in crate::connect::supervisor) heard: mpsc::UnboundedSender<Status>,
         pub(in crate::connect::supervisor) generation: Option<i64>,
@@ -233,7 +233,7 @@ pub(super) mod tests {
             self.heard.send(status).ok();
         }
 
-        fn put_anew(&self, id: &InstanceId, status: Status) {
+        fn put_after_removal(&self, id: &InstanceId, status: Status) {
             let removal = Status { state: RunState::Unassigned, worker_id: String::new(), ..status.clone() };
             self.put(id, removal);
             self.put(id, status);
@@ -244,7 +244,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A reporter of generation 5 on a sink that has seen this generation, and what it says.
+    /// A reporter of generation 5, and its reports. The sink says that the topic has seen generation `seen`.
     pub(in crate::connect::supervisor) fn reporter(
         seen: Option<i64>,
     ) -> (StatusReporter, SupervisorHandle, mpsc::UnboundedReceiver<Status>) {
@@ -259,12 +259,12 @@ pub(super) mod tests {
 
     #[test]
     fn unassigned_is_not_reported_after_a_newer_owner() {
-        for (seen, told) in [(None, true), (Some(4), true), (Some(5), true), (Some(6), false)] {
+        for (seen, is_reported) in [(None, true), (Some(4), true), (Some(5), true), (Some(6), false)] {
             let (reporter, _, mut reported) = reporter(seen);
 
             reporter.report_unassigned();
 
-            assert_eq!(reported.try_recv().is_ok(), told, "{seen:?}");
+            assert_eq!(reported.try_recv().is_ok(), is_reported, "{seen:?}");
         }
     }
 
@@ -272,7 +272,7 @@ pub(super) mod tests {
         ObservedStatus { status, generation, shadowed }
     }
 
-    const MISSING: StatusComparison = StatusComparison::Missing { anew: false };
+    const MISSING: StatusComparison = StatusComparison::Missing { remove_first: false };
 
     #[test]
     fn missing_status_is_resent() {
@@ -299,7 +299,7 @@ pub(super) mod tests {
         assert_eq!(reported.try_recv().unwrap(), status);
         reporter.close(true);
         reporter.resend(false);
-        assert!(reported.try_recv().is_err(), "it has fallen silent");
+        assert!(reported.try_recv().is_err(), "the reporter is closed");
     }
 
     #[test]
@@ -312,7 +312,7 @@ pub(super) mod tests {
         let found = reporter.compare(observed(Some(&foreign), Some(6), false));
         reporter.resend(true);
 
-        assert_eq!(found, StatusComparison::Missing { anew: true });
+        assert_eq!(found, StatusComparison::Missing { remove_first: true });
         assert_eq!(reported.try_recv().unwrap().worker_id, "", "the removal");
         assert_eq!(reported.try_recv().unwrap(), status);
     }
@@ -344,12 +344,12 @@ pub(super) mod tests {
 
     #[test]
     fn unreported_end_is_remembered_by_the_last_status() {
-        for (told, remembered) in [(false, true), (true, false)] {
+        for (reported_end, remembered) in [(false, true), (true, false)] {
             let (reporter, handle, mut reported) = reporter(Some(5));
             reporter.report(RunState::Running, None);
             let status = reported.try_recv().unwrap();
 
-            reporter.close(told);
+            reporter.close(reported_end);
 
             assert_eq!(handle.ended("c", Some(0), &status), remembered);
             assert!(handle.running().is_empty());

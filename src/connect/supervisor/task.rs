@@ -1,4 +1,4 @@
-//! What an instance of a task runs: its class's own code, with what it needs.
+//! The body of a task's instance: runs the code of its class.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
 /// How long a reported topic may take to be read back before it is reported again.
 const TOPIC_RESEND_AFTER: Duration = Duration::from_secs(5);
 
-/// The body of a task. `may_act` says whether the partition is surely this worker's, under this claim.
+/// The body of a task. `may_act` says whether this worker certainly holds the partition under this claim.
 pub(super) fn body(
     id: &InstanceId,
     generation: i64,
@@ -70,16 +70,16 @@ pub(super) fn uses_topic(
     statuses: &Table<Statuses>,
 ) -> Arc<dyn Fn(&str) + Send + Sync> {
     let (id, writer, statuses) = (id.clone(), writer.clone(), statuses.clone());
-    let told: Mutex<BTreeMap<String, Instant>> = Mutex::default();
+    let sent: Mutex<BTreeMap<String, Instant>> = Mutex::default();
     Arc::new(move |topic| {
         if statuses.read(|statuses| statuses.topics(&id.connector).contains(&topic)) {
             return;
         }
-        let mut told = told.lock();
-        if told.get(topic).is_some_and(|at| at.elapsed() < TOPIC_RESEND_AFTER) {
+        let mut sent = sent.lock();
+        if sent.get(topic).is_some_and(|at| at.elapsed() < TOPIC_RESEND_AFTER) {
             return;
         }
-        told.insert(topic.to_owned(), Instant::now());
+        sent.insert(topic.to_owned(), Instant::now());
         writer.put_topic(&id.connector, id.task.unwrap_or_default(), topic);
     })
 }

@@ -1,16 +1,16 @@
 //! Failures as the status topic shows them.
 //!
-//! Line one is `Kind: sentence`, then a `Caused by: Kind: sentence` line for each cause, then what a person can do. Tools
-//! take such texts apart: Redpanda Console drops lines that end in a closing bracket or in `exception`, prefers one with
-//! `Caused by`, and shows what stands behind its first colon. So a line has one sentence and never such an end.
+//! Line one is `Kind: sentence`, then a `Caused by: Kind: sentence` line for each cause, then the remedy and what happens next.
+//! Tools parse such texts: Redpanda Console drops lines that end in a closing bracket or in `exception`, prefers one with
+//! `Caused by`, and shows the text after its first colon. So a line has one sentence and never such an end.
 
 use std::{any::Any, error::Error, io};
 
 use crate::plugin::Failure;
 
-/// Causes shown, at most.
+/// Limit on the causes shown.
 const MAX_CAUSES: usize = 10;
-/// Bytes of a line shown, at most: a status is read by everyone who follows the topic.
+/// Limit on the bytes of a line: every reader of the topic gets the status.
 const MAX_LINE_BYTES: usize = 1000;
 
 /// The trace of a failure, with what happens next.
@@ -26,15 +26,15 @@ pub(super) fn of(failure: &Failure, next: &str) -> String {
     lines.join("\n")
 }
 
-/// The failure that a panic is. Its text is only shown where it is a literal of the program: one that was put together
-/// at run time may hold anything, and is left to the log of the worker.
+/// The failure for a panic. Shows its text only if that is a literal of the program: a text formatted at run time may contain
+/// a secret, so it is only in the worker's log.
 pub(super) fn panicked(payload: &(dyn Any + Send)) -> Failure {
-    let told = match payload.downcast_ref::<&'static str>() {
-        Some(literal) => format!("the program has a fault: {literal}"),
-        None => "the program has a fault; its words are in the log of this worker".to_owned(),
+    let message = match payload.downcast_ref::<&'static str>() {
+        Some(literal) => format!("the program has a bug: {literal}"),
+        None => "the program has a bug; the panic message is in this worker's log".to_owned(),
     };
-    let remedy = "report it with the worker's log";
-    Failure::permanent("Panicked", told, remedy)
+    let remedy = "report the bug with the worker's log";
+    Failure::permanent("Panicked", message, remedy)
 }
 
 /// One line, bounded, with an end that no tool drops.
@@ -70,33 +70,33 @@ mod tests {
     use crate::plugin::no_access;
 
     #[test]
-    fn a_trace_names_kind_cause_remedy_and_what_comes_next_a_line_each() {
+    fn trace_has_kind_cause_remedy_and_next_on_separate_lines() {
         let failure = Failure::kafka("write a batch of numbers", kafka::samples::unauthorised());
 
-        let trace = of(&failure, "nothing until somebody restarts it");
+        let trace = of(&failure, "nothing until it is restarted");
 
         let lines: Vec<&str> = trace.lines().collect();
         assert_eq!(lines[0], "KafkaError: write a batch of numbers");
         assert!(lines[1].starts_with("Caused by: KafkaError: publish to t partition 0"), "{trace}");
         assert!(lines[2].starts_with("Caused by: KafkaError: "), "{trace}");
-        assert!(lines[3].starts_with("Remedy: put right"), "{trace}");
-        assert_eq!(lines[4], "Next: nothing until somebody restarts it");
+        assert!(lines[3].starts_with("Remedy: correct"), "{trace}");
+        assert_eq!(lines[4], "Next: nothing until it is restarted");
         assert!(!lines.iter().any(|line| line.ends_with(')')), "{trace}");
     }
 
     #[test]
-    fn a_trace_says_one_thing_about_restarting() {
+    fn trace_mentions_restarting_once() {
         let absent =
             auth::Error::Absent { grant: "accounting".into(), command: "tributary auth login".into() };
         let panic = std::panic::catch_unwind(|| panic!("on request")).unwrap_err();
         for (failure, next) in [
             (
                 Failure::kafka("write", kafka::samples::unauthorised()),
-                "nothing happens until it is restarted",
+                "it stays failed until it is restarted",
             ),
-            (no_access(&absent), "it starts again by itself after the login"),
-            (no_access(&auth::Error::NoKey), "it starts again when its worker is started"),
-            (panicked(&*panic), "nothing happens until it is restarted"),
+            (no_access(&absent), "it restarts after the login"),
+            (no_access(&auth::Error::NoKey), "it restarts when its worker is started"),
+            (panicked(&*panic), "it stays failed until it is restarted"),
         ] {
             let trace = of(&failure, failure.next());
 
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_behind_somebodys_open_transaction_is_a_cause_that_passes_and_says_what_ends_it() {
+    fn trace_names_the_open_transaction_and_how_to_abort_it() {
         let open = kafka::OpenTransaction {
             topic: "offsets".into(),
             partition: 2,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_has_an_end_that_tools_drop_nor_a_length_that_readers_suffer_from() {
+    fn trace_lines_are_bounded_and_never_end_as_tools_drop_them() {
         let failure = Failure {
             kind: "Odd",
             message: "one\ntwo (three)".into(),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_shows_its_words_only_where_they_are_the_programs_own() {
+    fn trace_shows_only_literal_panic_messages() {
         let literal = std::panic::catch_unwind(|| panic!("on request")).unwrap_err();
         let secret = "hunter2";
         let made = std::panic::catch_unwind(|| panic!("found {secret}")).unwrap_err();

@@ -1,16 +1,16 @@
-//! The provider's APIs for the tasks of this worker: one client for all that reach one provider in the same way.
+//! Clients of the provider's APIs for the tasks of this worker: one for all connectors that reach a provider in the same way.
 //!
 //! ```text
-//! task: Party ─▶ client kept for address, key, transport and proxy ─▶ Accounting, Payroll: tokens of grants
-//!                  │ clock of the identity service                 └▶ Invoicing: tokens of a login that connectors share
+//! task: ApiUser ─▶ client shared by address, key, transport and proxy ─▶ Accounting, Payroll: tokens of grants
+//!                  │ clock of the identity service                    └▶ Invoicing: tokens of a login that connectors share
 //!                  └ budget of address and key ◀── share: partitions owned here, of all
 //! ```
 //!
 //! - The provider counts requests by subscription key, over all workers: clients with one key share one budget, and each worker
-//!   takes the part of it that it has of the work.
-//! - A connector has one client at a time. One that no connector names any more is forgotten, and so is its budget once the last
-//!   task that holds it has ended.
-//! - A login of the invoicing API that was refused is not tried again by itself; a task that a person starts again tries it once.
+//!   takes the share of it that it owns of the work.
+//! - A connector has one client at a time. A client that no connector names any more is dropped, and its budget once the last task
+//!   that holds it has ended.
+//! - A refused login of the invoicing API is not retried automatically; a task that a person restarts tries it once.
 //!
 //! On failure (a certificate, proxy or key cannot be used) nothing is cached, and the next call tries again.
 
@@ -42,26 +42,26 @@ use provider::{
 use super::{Grants, IdentityHost, IdentityHosts};
 use crate::config::connector::InvoicingLogin;
 
-/// The default of `invoicing.api.version`. Connectors that call no invoicing have it too, so that all share a client.
+/// The default of `invoicing.api.version`. Connectors that do not use invoicing have it too, so that all share a client.
 const DEFAULT_API_VERSION: &str = "2.0";
 
-/// Who asks, and how that provider is reached.
+/// The connector that uses an API, and how it reaches its provider.
 #[derive(Debug, Clone, Copy)]
 pub struct ApiUser<'a> {
     /// Name of the connector.
     pub connector: &'a str,
     /// Its provider.
     pub provider: &'a Provider,
-    /// Requests a second that it allows, where it says so.
+    /// Requests a second that its configuration allows, if set.
     pub rates: Option<Rates>,
-    /// `invoicing.api.version`; `None` where the header is not sent.
+    /// `invoicing.api.version`; `None` to leave out the header.
     pub api_version: Option<&'a str>,
     /// `invoicing.egress.proxy`.
     pub egress_proxy: Option<&'a Secret>,
 }
 
 impl<'a> ApiUser<'a> {
-    /// A connector that says nothing about rates or proxies.
+    /// A connector without settings for rates or proxies.
     pub fn new(connector: &'a str, provider: &'a Provider) -> Self {
         Self { connector, provider, rates: None, api_version: Some(DEFAULT_API_VERSION), egress_proxy: None }
     }
@@ -71,7 +71,7 @@ impl<'a> ApiUser<'a> {
 #[derive(Clone)]
 pub struct ApiAccess(Arc<AccessInner>);
 
-/// Whether there is a connector of this name.
+/// Whether a connector with this name exists.
 type ConnectorExists = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
 struct AccessInner {
@@ -83,53 +83,53 @@ struct AccessInner {
 }
 
 struct AccessState {
-    /// This worker's part of every budget.
+    /// This worker's share of every budget, from 0 to 1.
     share: f64,
-    kept: BTreeMap<ClientKey, SharedClient>,
+    clients: BTreeMap<ClientKey, SharedClient>,
 }
 
-/// What makes two connectors need two clients.
+/// Connectors with different keys need different clients.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct ClientKey {
     base_url: String,
-    /// By its clock tokens end.
+    /// The identity service, whose clock decides when tokens expire.
     auth_url: String,
     transport: String,
     api_version: Option<String>,
-    /// Of the subscription key and the proxy.
+    /// Digests of the subscription key and the proxy.
     secrets: [[u8; 32]; 2],
 }
 
 /// A client and who uses it.
 struct SharedClient {
     client: Client,
-    /// Without a rate of its own.
+    /// Budget with the default rates.
     budget: Budget,
-    /// Keeps it known to others who ask it.
+    /// Keeps the host's clock and circuit alive for its other users.
     _host: Arc<IdentityHost>,
     connectors: BTreeMap<String, ConnectorUse>,
 }
 
-/// What a connector has of a client.
+/// What a connector uses of a client.
 #[derive(Default)]
 struct ConnectorUse {
-    /// Its wish counts for as long as this is kept.
-    wish: Option<Budget>,
-    /// To the invoicing API, if it has one.
+    /// Holds the connector's rates; they count while this exists.
+    own_budget: Option<Budget>,
+    /// Its login at the invoicing API, if it has one.
     login: Option<(LoginKey, Arc<InvoicingTokens>)>,
 }
 
-/// What makes two logins one: mail, password, company.
+/// Identifies a login: mail, password, company.
 type LoginKey = (String, [u8; 32], Option<i64>);
 
 impl ApiAccess {
-    /// With the tokens of these grants, for the connectors that `exists` knows.
+    /// With the tokens of these grants, for the connectors for which `exists` is true.
     pub fn new(
         grants: Grants,
         hosts: Arc<IdentityHosts>,
         exists: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> Self {
-        let state = Mutex::new(AccessState { share: 1.0, kept: BTreeMap::new() });
+        let state = Mutex::new(AccessState { share: 1.0, clients: BTreeMap::new() });
         Self(Arc::new(AccessInner {
             grants,
             hosts,
@@ -147,51 +147,51 @@ impl ApiAccess {
     /// The accounting API and its webhooks, with the connector's grant.
     ///
     /// # Errors
-    /// What it takes to reach it is not usable here.
-    pub fn accounting(&self, party: &ApiUser<'_>) -> Result<Accounting, Cause> {
-        let tokens = self.0.grants.tokens(party.provider, Area::Accounting, party.connector);
-        self.with(party, |kept| kept.client.accounting(tokens))
+    /// The client cannot be built from these settings on this worker.
+    pub fn accounting(&self, user: &ApiUser<'_>) -> Result<Accounting, Cause> {
+        let tokens = self.0.grants.tokens(user.provider, Area::Accounting, user.connector);
+        self.with(user, |shared| shared.client.accounting(tokens))
     }
 
     /// The payroll API, with the connector's grant.
     ///
     /// # Errors
-    /// What it takes to reach it is not usable here.
-    pub fn payroll(&self, party: &ApiUser<'_>) -> Result<Payroll, Cause> {
-        let tokens = self.0.grants.tokens(party.provider, Area::Payroll, party.connector);
-        self.with(party, |kept| kept.client.payroll(tokens))
+    /// The client cannot be built from these settings on this worker.
+    pub fn payroll(&self, user: &ApiUser<'_>) -> Result<Payroll, Cause> {
+        let tokens = self.0.grants.tokens(user.provider, Area::Payroll, user.connector);
+        self.with(user, |shared| shared.client.payroll(tokens))
     }
 
     /// The invoicing API, with the connector's grant.
     ///
     /// # Errors
-    /// What it takes to reach it is not usable here.
-    pub fn invoicing_by_grant(&self, party: &ApiUser<'_>) -> Result<Invoicing, Cause> {
-        let tokens = self.0.grants.tokens(party.provider, Area::Invoicing, party.connector);
-        self.with(party, |kept| kept.client.invoicing(tokens))
+    /// The client cannot be built from these settings on this worker.
+    pub fn invoicing_by_grant(&self, user: &ApiUser<'_>) -> Result<Invoicing, Cause> {
+        let tokens = self.0.grants.tokens(user.provider, Area::Invoicing, user.connector);
+        self.with(user, |shared| shared.client.invoicing(tokens))
     }
 
-    /// The invoicing API, with a login that all who have the same share.
+    /// The invoicing API, with a login that all connectors with the same credentials share.
     ///
     /// # Errors
-    /// What it takes to reach it is not usable here.
-    pub fn invoicing(&self, party: &ApiUser<'_>, login: &InvoicingLogin) -> Result<Invoicing, Cause> {
+    /// The client cannot be built from these settings on this worker.
+    pub fn invoicing(&self, user: &ApiUser<'_>, login: &InvoicingLogin) -> Result<Invoicing, Cause> {
         let mark: LoginKey = (login.mail.clone(), digest(Some(&login.password)), login.company);
-        self.with(party, |kept| {
-            let mut known = kept.connectors.values().filter_map(|used| used.login.as_ref());
+        self.with(user, |shared| {
+            let mut known = shared.connectors.values().filter_map(|used| used.login.as_ref());
             let known = known.find(|(other, login)| *other == mark && !login.is_refused());
             let login = known.map(|(_, login)| Arc::clone(login)).unwrap_or_else(|| {
                 let InvoicingLogin { mail, password, company } = login.clone();
                 let way = Arc::new(Password { mail, password, company });
-                Arc::new(InvoicingTokens::new(kept.client.clone(), way))
+                Arc::new(InvoicingTokens::new(shared.client.clone(), way))
             });
-            let used = kept.connectors.entry(party.connector.to_owned()).or_default();
+            let used = shared.connectors.entry(user.connector.to_owned()).or_default();
             used.login = Some((mark, Arc::clone(&login)));
-            kept.client.invoicing(login)
+            shared.client.invoicing(login)
         })
     }
 
-    /// Keeps every budget to this worker's part, until cancelled: that of the partitions of the work topic that are its own.
+    /// Keeps this worker's share of every budget up to date, until cancelled: the share of the work topic's partitions that it owns.
     pub async fn run(
         self,
         mut owned: watch::Receiver<OwnedPartitions>,
@@ -211,7 +211,7 @@ impl ApiAccess {
         }
     }
 
-    /// Puts budgets on a page of metrics: the one that is cut deepest.
+    /// Updates the metrics of budgets: the one that is limited most is shown.
     pub fn measure(&self) {
         let mut state = self.0.state.lock();
         state.forget(&self.0.exists);
@@ -223,28 +223,28 @@ impl ApiAccess {
     fn set_share(&self, owned: usize, partitions: u32) {
         let mut state = self.0.state.lock();
         state.share = (owned.max(1) as f64 / f64::from(partitions.max(1))).min(1.0);
-        for kept in state.kept.values() {
-            kept.budget.set_share(state.share);
+        for shared in state.clients.values() {
+            shared.budget.set_share(state.share);
         }
     }
 
-    /// Does something with the client of a connector.
-    fn with<T>(&self, party: &ApiUser<'_>, then: impl FnOnce(&mut SharedClient) -> T) -> Result<T, Cause> {
-        let ApiUser { connector, provider, rates, api_version, egress_proxy } = *party;
-        let key = ClientKey::of(party);
+    /// Calls `then` with the client of a connector.
+    fn with<T>(&self, user: &ApiUser<'_>, then: impl FnOnce(&mut SharedClient) -> T) -> Result<T, Cause> {
+        let ApiUser { connector, provider, rates, api_version, egress_proxy } = *user;
+        let key = ClientKey::of(user);
         let mut state = self.0.state.lock();
-        // What it was reached with before its settings changed.
-        for (other, kept) in &mut state.kept {
+        // Drop the client it used before its settings changed.
+        for (other, shared) in &mut state.clients {
             if *other != key {
-                kept.connectors.remove(connector);
+                shared.connectors.remove(connector);
             }
         }
         state.forget(&self.0.exists);
         let budget = |rates| self.0.budgets.of(&provider.base_url, &provider.subscription_key, rates);
-        let wish = budget(rates);
-        wish.set_share(state.share);
-        let kept = match state.kept.entry(key) {
-            Entry::Occupied(kept) => kept.into_mut(),
+        let own_budget = budget(rates);
+        own_budget.set_share(state.share);
+        let shared = match state.clients.entry(key) {
+            Entry::Occupied(shared) => shared.into_mut(),
             Entry::Vacant(vacant) => {
                 let options = Options {
                     api_version: api_version.map(str::to_owned),
@@ -257,37 +257,37 @@ impl ApiAccess {
                 vacant.insert(SharedClient { client, budget, _host: host, connectors: BTreeMap::new() })
             }
         };
-        kept.connectors.entry(connector.to_owned()).or_default().wish = Some(wish);
-        Ok(then(kept))
+        shared.connectors.entry(connector.to_owned()).or_default().own_budget = Some(own_budget);
+        Ok(then(shared))
     }
 }
 
 impl fmt::Debug for ApiAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.0.state.lock();
-        f.debug_struct("ApiAccess").field("clients", &state.kept.len()).finish_non_exhaustive()
+        f.debug_struct("ApiAccess").field("clients", &state.clients.len()).finish_non_exhaustive()
     }
 }
 
 impl AccessState {
-    /// Forgets what no connector names.
+    /// Drops clients that no existing connector uses.
     fn forget(&mut self, exists: &ConnectorExists) {
-        self.kept.retain(|_, kept| {
-            kept.connectors.retain(|name, _| exists(name));
-            !kept.connectors.is_empty()
+        self.clients.retain(|_, shared| {
+            shared.connectors.retain(|name, _| exists(name));
+            !shared.connectors.is_empty()
         });
     }
 }
 
 impl ClientKey {
-    fn of(party: &ApiUser<'_>) -> Self {
-        let Provider { base_url, auth_url, subscription_key, transport, .. } = party.provider;
+    fn of(user: &ApiUser<'_>) -> Self {
+        let Provider { base_url, auth_url, subscription_key, transport, .. } = user.provider;
         Self {
             base_url: base_url.to_string(),
             auth_url: auth_url.to_string(),
             transport: format!("{transport:?}"),
-            api_version: party.api_version.map(str::to_owned),
-            secrets: [digest(Some(subscription_key)), digest(party.egress_proxy)],
+            api_version: user.api_version.map(str::to_owned),
+            secrets: [digest(Some(subscription_key)), digest(user.egress_proxy)],
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     config::{Connector, Providers},
 };
 
-/// Access, and the names of the connectors that there are.
+/// Access, and the names of the existing connectors.
 fn access(connectors: &[&str]) -> (ApiAccess, Arc<Mutex<BTreeSet<String>>>) {
     let there: BTreeSet<String> = connectors.iter().map(|name| (*name).to_owned()).collect();
     let there = Arc::new(Mutex::new(there));
@@ -31,15 +31,15 @@ fn provider(changes: &[(&str, &str)]) -> Provider {
 }
 
 fn clients(access: &ApiAccess) -> usize {
-    access.0.state.lock().kept.len()
+    access.0.state.lock().clients.len()
 }
 
 fn budgets(access: &ApiAccess) -> Vec<Budget> {
-    access.0.state.lock().kept.values().map(|kept| kept.budget.clone()).collect()
+    access.0.state.lock().clients.values().map(|shared| shared.budget.clone()).collect()
 }
 
 #[tokio::test]
-async fn connectors_that_reach_a_provider_alike_share_a_client_and_those_with_one_key_a_budget() {
+async fn connectors_share_clients_by_settings_and_budgets_by_key() {
     let (access, _) = access(&["a", "b", "c", "d"]);
     let slow = provider(&[("provider.read.timeout.ms", "20000")]);
     let stranger = provider(&[("provider.subscription.key", "another-key-of-a-stranger")]);
@@ -56,11 +56,11 @@ async fn connectors_that_reach_a_provider_alike_share_a_client_and_those_with_on
 
     let all = budgets(&access);
     assert_eq!(all.len(), 3);
-    assert_eq!(all.iter().filter(|budget| budget.is_same(&one)).count(), 2, "another key, another budget");
+    assert_eq!(all.iter().filter(|budget| budget.is_same(&one)).count(), 2, "another key has another budget");
 }
 
 #[tokio::test]
-async fn a_client_goes_with_the_last_connector_that_names_it_and_with_its_settings() {
+async fn client_is_dropped_with_its_last_connector() {
     let (access, there) = access(&["a", "b"]);
     let usual = provider(&[]);
     access.accounting(&ApiUser::new("a", &usual)).unwrap();
@@ -68,11 +68,11 @@ async fn a_client_goes_with_the_last_connector_that_names_it_and_with_its_settin
 
     there.lock().remove("a");
     access.measure();
-    assert_eq!(clients(&access), 1, "b names it still");
+    assert_eq!(clients(&access), 1, "b still uses it");
     let elsewhere = provider(&[("provider.base.url", "https://other.example.com")]);
     access.accounting(&ApiUser::new("b", &elsewhere)).unwrap();
-    let kept: Vec<String> = access.0.state.lock().kept.keys().map(|key| key.base_url.clone()).collect();
-    assert_eq!(kept, ["https://other.example.com/"], "a connector has one at a time");
+    let urls: Vec<String> = access.0.state.lock().clients.keys().map(|key| key.base_url.clone()).collect();
+    assert_eq!(urls, ["https://other.example.com/"], "a connector has one at a time");
     there.lock().remove("b");
     access.measure();
 
@@ -80,7 +80,7 @@ async fn a_client_goes_with_the_last_connector_that_names_it_and_with_its_settin
 }
 
 #[tokio::test]
-async fn a_worker_takes_its_part_of_every_budget_also_of_those_that_come_later() {
+async fn worker_share_applies_to_existing_and_later_budgets() {
     let (access, _) = access(&["a", "b"]);
     let (early, late) = (provider(&[]), provider(&[("provider.subscription.key", "another-key")]));
     let rates = Some(Rates { application: 1.0, company: 1.0, ..Rates::default() });
@@ -90,7 +90,7 @@ async fn a_worker_takes_its_part_of_every_budget_also_of_those_that_come_later()
     let cancel = CancellationToken::new();
     let running = tokio::spawn(access.clone().run(watched, 4, cancel.clone()));
 
-    // The fifth carries nothing.
+    // Partition 4 is beyond the placed ones and carries nothing.
     owned.send_replace(Arc::new([(0, 7), (3, 7), (4, 7)].into_iter().collect()));
     let half = async {
         while access.0.state.lock().share != 0.5 {
@@ -115,17 +115,17 @@ async fn a_worker_takes_its_part_of_every_budget_also_of_those_that_come_later()
 }
 
 #[tokio::test]
-async fn the_wish_of_a_connector_counts_while_it_has_it_and_a_lower_one_takes_its_place() {
+async fn rates_of_a_connector_count_while_it_exists() {
     let (access, there) = access(&["a", "b"]);
     let usual = provider(&[]);
-    let wishes = |connector, application| {
+    let setting = |connector, application| {
         let rates = Some(Rates { application, company: 1.0, ..Rates::default() });
         access.accounting(&ApiUser { rates, ..ApiUser::new(connector, &usual) }).unwrap();
         budgets(&access)[0].status().setting
     };
 
-    assert_eq!((wishes("a", 50.0), wishes("b", 5.0)), (50.0, 50.0), "the larger counts");
-    assert_eq!(wishes("a", 4.0), 5.0, "it was lowered");
+    assert_eq!((setting("a", 50.0), setting("b", 5.0)), (50.0, 50.0), "the higher one counts");
+    assert_eq!(setting("a", 4.0), 5.0, "it was lowered");
     there.lock().remove("b");
     access.measure();
 

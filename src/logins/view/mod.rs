@@ -1,4 +1,4 @@
-//! The state of one grant on this worker: decrypted, checked, and usable or why not.
+//! The state of one grant on this worker: decrypted, checked, and whether it can be used.
 //!
 //! ```text
 //! table ─▶ opened ─▶ its access token checked, once per serial ─▶ GrantView ─▶ requests of the login's connectors
@@ -6,10 +6,10 @@
 //!                       └─▶ refused: its owner refreshes
 //! ```
 //!
-//! - A token is used only after it is in the topic and this worker has checked it, and only by a connector
-//!   with the client and the identity service that it was given to, and for an origin that its login is good for.
-//! - While the next token cannot be checked because the provider's keys are away, or because the way there has changed, the one
-//!   before of the same login stays in use until it ends.
+//! - A token is used only after it is in the topic and this worker has checked it. Only connectors with the client and the identity
+//!   service that it was given to may use it, for an origin that its login covers.
+//! - If the next token cannot be checked, because the provider's keys are unavailable or the settings to reach it have changed, the
+//!   previous one of the same login stays in use until it expires.
 //! - A token set is identified by login and serial: serials restart at 1 with a login over an unreadable record.
 
 use std::{sync::Arc, time::Duration};
@@ -38,7 +38,7 @@ use super::{
     issuer::TokenFault,
 };
 
-/// Waits between looks at a provider's keys that are away.
+/// Backoff between attempts to fetch the provider's keys.
 const KEYS_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(500), longest: Duration::from_secs(30), total: None };
 /// After this many consecutive stale tokens the grant is shown as unusable.
@@ -46,7 +46,7 @@ const STALE_LIMIT: u32 = 3;
 /// An unchanged grant is checked again this often, because references of a connector may resolve to other values.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What there is to say of a grant.
+/// What this worker knows of a grant.
 #[derive(Debug, Clone)]
 pub(super) enum GrantView {
     /// The topic has not been read yet.
@@ -57,25 +57,25 @@ pub(super) enum GrantView {
     Absent,
     /// The grant was logged out.
     LoggedOut,
-    /// The provider does not take its refresh token any more.
+    /// The provider refuses its refresh token.
     Lost { reason: String },
     /// It is encrypted with a key that this worker does not have.
     Unreadable { kid: String },
-    /// The topic is that of other workers.
+    /// The topic belongs to another group.
     Foreign { group: String },
-    /// The provider gave a token that does not pass the check, or no connector has its client.
+    /// The provider's token fails the check, or no connector has the login's client.
     Distrusted { rule: String, login: String },
-    /// The OAuth client was refused when this worker tried to refresh it, and its access token is of no use any more.
+    /// The OAuth client was refused when this worker refreshed, and the access token is no longer usable.
     ClientRefused { code: String, login: String, serial: u64 },
-    /// What it takes to ask the identity service is not there now.
+    /// The identity service cannot be reached with the current settings.
     Unusable { what: String },
-    /// It is there, and its token is not checked yet.
+    /// Its token is not checked yet.
     Unchecked,
-    /// It may be used, for as long as the token lives.
+    /// It may be used until the token expires.
     Ready(Arc<CheckedToken>),
 }
 
-/// A token that may be given out, and to whom.
+/// A token that may be given out, and to which connectors.
 #[derive(Debug)]
 pub(super) struct CheckedToken {
     pub(super) access: Access,
@@ -84,7 +84,7 @@ pub(super) struct CheckedToken {
 }
 
 impl GrantClient {
-    /// What keeps it from using the grant, if that does not pass by itself within moments.
+    /// Why it cannot use the grant, if that lasts for more than moments.
     pub(super) fn problem(&self, view: &GrantView) -> Option<Error> {
         let grant = self.grant().to_owned();
         match view {
@@ -98,21 +98,21 @@ impl GrantClient {
         }
     }
 
-    /// Whether it may present a token: one that was given to its client, by its identity service, for this area, and for the
+    /// Whether it may present a token: one that its identity service gave to its client, for this area, and whose login covers the
     /// origin of its `provider.base.url`.
     pub(super) fn may_have(&self, token: &CheckedToken) -> bool {
         let Provider { base_url, transport, .. } = &*self.provider;
         self.is_of(token) && token.login.may_go_to(base_url, &transport.hosts)
     }
 
-    /// Whether a token was given to its client, by its identity service, for this area.
+    /// Whether its identity service gave the token to its client, for this area.
     fn is_of(&self, token: &CheckedToken) -> bool {
         self.area == token.area && is_login_of(&self.provider, &token.login)
     }
 }
 
 impl GrantView {
-    /// What keeps a grant from being used, if that does not pass by itself within moments.
+    /// Why the grant cannot be used, if that lasts for more than moments.
     pub(super) fn problem(&self, grant: &str, command: &str) -> Option<Error> {
         let (grant, command) = (grant.to_owned(), command.to_owned());
         Some(match self {
@@ -175,8 +175,8 @@ impl LocalGrant {
     }
 }
 
-/// Keeps the view of one grant, until cancelled.
-pub(super) async fn keep(shared: Arc<GrantContext>, local: Arc<LocalGrant>, cancel: CancellationToken) {
+/// Keeps the view of one grant up to date, until cancelled.
+pub(super) async fn run(shared: Arc<GrantContext>, local: Arc<LocalGrant>, cancel: CancellationToken) {
     let mut viewer = ViewTask { shared, local, checked: None, stale: None };
     cancel.run_until_cancelled(viewer.run()).await;
 }
@@ -187,14 +187,14 @@ type TokenId = (String, u64);
 struct ViewTask {
     shared: Arc<GrantContext>,
     local: Arc<LocalGrant>,
-    /// The token that was checked last, and what came of it.
+    /// The token that was checked last, and the outcome.
     checked: Option<(TokenId, GrantView)>,
-    /// The last token that was too old, too new, or signed with an unknown key, and how many of its login were in a row.
+    /// The last token that was too old, too new, or signed with an unknown key, and how many in a row there were of its login.
     stale: Option<(TokenId, u32)>,
 }
 
 impl ViewTask {
-    /// Counts a stale token: whether it is another than the last one, and how many there were in a row.
+    /// Counts a stale token. Returns whether it differs from the last one, and how many there were in a row.
     fn count_stale(&mut self, token: TokenId) -> (bool, u32) {
         let before = self.stale.take().filter(|((login, _), _)| *login == token.0);
         let is_news = before.as_ref().is_none_or(|(last, _)| *last != token);
@@ -211,7 +211,7 @@ impl ViewTask {
         loop {
             changes.borrow_and_update();
             clients.borrow_and_update();
-            let again = match self.look().await {
+            let again = match self.update().await {
                 Ok(()) => {
                     backoff.reset();
                     RECHECK_INTERVAL
@@ -226,9 +226,9 @@ impl ViewTask {
         }
     }
 
-    /// Shows the grant as it is now. `Err` says when to try again.
-    async fn look(&mut self) -> Result<(), Retry> {
-        // In this order: a grant that was written after others took the topic over is not shown.
+    /// Shows the grant as it is now. `Err` says when to retry.
+    async fn update(&mut self) -> Result<(), Retry> {
+        // In this order: a grant that was written after another group took over the topic is not shown.
         let view = match (self.shared.store.grant(&self.local.name), self.shared.foreign()) {
             (_, Some(group)) => GrantView::Foreign { group },
             (Err(error), None) => unreadable(error),
@@ -245,7 +245,7 @@ impl ViewTask {
         Ok(())
     }
 
-    /// Checks its access token, unless that is done, and shows the grant.
+    /// Checks the access token, unless that is done, and shows the grant.
     async fn check(&mut self, grant: &Grant) -> Result<(), Retry> {
         let Some(tokens) = grant.tokens() else { return Ok(()) };
         let (login, serial) = (&grant.login.id, grant.serial);
@@ -263,19 +263,19 @@ impl ViewTask {
             Ok(issuer) => issuer,
             // A file may be missing for a moment, while it is replaced.
             Err(error) => {
-                tracing::warn!(grant = grant.name, error = %ErrorChain(&error), "the identity service cannot be asked");
+                tracing::warn!(grant = grant.name, error = %ErrorChain(&error), "cannot reach the identity service with the current settings; retrying");
                 self.show_unless_good(login, GrantView::Unusable { what: ErrorChain(&error).to_string() });
                 return Err(Retry::Later);
             }
         };
-        // Fetching the keys may take a while, and the problem shown until now is over.
+        // Fetching the keys may take a while, and the problem shown until now is resolved.
         let is_resolved = self.local.view.borrow().is_resolved_by(grant);
         if is_resolved {
             self.show(GrantView::Unchecked);
         }
         let view = match issuer.check(&tokens.access).await {
-            Ok(told) => {
-                let end = told.unwrap_or(tokens.access_expires_ms).min(tokens.access_expires_ms);
+            Ok(expires) => {
+                let end = expires.unwrap_or(tokens.access_expires_ms).min(tokens.access_expires_ms);
                 let header = Secret::new(format!("Bearer {}", tokens.access.reveal()));
                 let access = Access { header, serial, expires_ms: Some(end) };
                 GrantView::Ready(Arc::new(CheckedToken {
@@ -285,7 +285,12 @@ impl ViewTask {
                 }))
             }
             Err(TokenFault::Distrusted(rule)) => {
-                tracing::error!(grant = grant.name, serial, rule, "a token is not trusted");
+                tracing::error!(
+                    grant = grant.name,
+                    serial,
+                    rule,
+                    "the provider gave a token that fails the check"
+                );
                 GrantView::Distrusted { rule, login: login.clone() }
             }
             Err(TokenFault::Stale(rule)) => {
@@ -295,22 +300,22 @@ impl ViewTask {
                         grant = grant.name,
                         serial,
                         rule,
-                        "a token is of no use; its owner gets another"
+                        "a token cannot be used; asking the grant's owner for another"
                     );
                 }
                 if in_a_row >= STALE_LIMIT {
                     self.show(GrantView::Unusable {
-                        what: format!("each of the last {STALE_LIMIT} tokens: {rule}"),
+                        what: format!("each of the last {STALE_LIMIT} tokens failed the check: {rule}"),
                     });
                 } else {
                     self.show_unless_good(login, GrantView::Unchecked);
                 }
-                // The owner refreshes it; if the next one is no better, the owner waits between two.
+                // The owner refreshes it; if the next one is no better, the owner waits between refreshes.
                 self.shared.refuse(&self.local, login, serial);
                 return Ok(());
             }
             Err(TokenFault::Keys { source, retry }) => {
-                tracing::warn!(grant = grant.name, error = %ErrorChain(&*source), "the provider's keys cannot be had");
+                tracing::warn!(grant = grant.name, error = %ErrorChain(&*source), "could not fetch the provider's keys; retrying");
                 self.show_unless_good(login, GrantView::Unchecked);
                 return Err(if retry == Retry::Never { Retry::Later } else { retry });
             }
@@ -321,7 +326,7 @@ impl ViewTask {
         Ok(())
     }
 
-    /// Shows why the current token cannot be given out, unless an earlier one of the same login is in use: that one stays.
+    /// Shows why the current token cannot be used, unless an earlier one of the same login is in use, which stays.
     fn show_unless_good(&self, login: &str, view: GrantView) {
         let is_good =
             matches!(&*self.local.view.borrow(), GrantView::Ready(token) if token.login.id == login);
@@ -330,7 +335,7 @@ impl ViewTask {
         }
     }
 
-    /// Another client, or another way to the provider: what was found with the one before says nothing.
+    /// The client or the settings to reach the provider have changed: drop the earlier findings.
     fn forget(&mut self) {
         self.checked = None;
         self.local.view.send_if_modified(|shown| {
@@ -354,13 +359,13 @@ impl ViewTask {
 }
 
 impl GrantView {
-    /// Whether another need not be shown while this is.
+    /// Whether `other` would show nothing new.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Ready(one), Self::Ready(other)) => {
                 (one.login.id == other.login.id) && one.access.serial == other.access.serial
             }
-            // Stays until there is another set of tokens, or the client is another.
+            // Stays until there is a new set of tokens, or another client.
             (Self::ClientRefused { login, serial, .. }, Self::Ready(other)) => {
                 *login == other.login.id && *serial >= other.access.serial
             }
@@ -372,17 +377,17 @@ impl GrantView {
 fn unreadable(error: seal::Error) -> GrantView {
     match error {
         seal::Error::UnknownKey { kid } => GrantView::Unreadable { kid },
-        // Of a later version, which reads it: a login would take it away from those.
+        // A later version can read it; a login would overwrite it.
         error @ seal::Error::Form { .. } => GrantView::Unusable { what: error.to_string() },
         error => GrantView::Lost { reason: format!("its record cannot be read: {error}") },
     }
 }
 
-/// That a grant is another client's, without a word of the configuration: this is shown where anybody may look.
+/// Says that the grant belongs to another client. Holds no value of the configuration, since status and health show it.
 fn not_theirs(area: Area) -> String {
     format!(
-        "the login was made with another oauth.client.id or provider.auth.url, or for another area, than this connector has: give \
-         {area}.oauth.grant a name of its own, or correct those and log in again"
+        "the login was made with another oauth.client.id or provider.auth.url, or for another area than this connector's: set \
+         {area}.oauth.grant to a separate name, or correct those settings and log in again"
     )
 }
 
@@ -391,15 +396,15 @@ pub(super) fn lost(origin: Option<&RefreshOrigin>, reason: &str) -> String {
     match origin {
         None => format!("the provider refuses its refresh token ({reason})"),
         Some(RefreshOrigin { worker, begun_ms }) => {
-            let begun = Moment::from_micros(begun_ms.saturating_mul(1_000));
+            let started = Moment::from_micros(begun_ms.saturating_mul(1_000));
             format!(
-                "the refresh begun {begun} by {worker} never ended, and the provider refuses the stored token ({reason})"
+                "the refresh started {started} by {worker} never ended, and the provider refuses the stored token ({reason})"
             )
         }
     }
 }
 
-/// What to run for a grant, by the first connector that names it.
+/// The command that logs in for a grant, for the first connector that names it.
 pub(super) fn command(shared: &GrantContext, grant: &str, area: Area) -> String {
     let clients = shared.clients.borrow();
     let client = clients.naming(grant).iter().find(|client| client.area == area);

@@ -25,7 +25,7 @@ fn client(changed: &[(&str, &str)], area: Area) -> GrantClient {
 }
 
 #[test]
-fn a_connector_gets_no_token_of_another_client_or_identity_service_or_area() {
+fn connector_gets_no_token_of_another_client_service_or_area() {
     let view = given("first", 1);
     let problem = |changed: &[(&str, &str)], area| client(changed, area).problem(&view);
 
@@ -42,7 +42,7 @@ fn a_connector_gets_no_token_of_another_client_or_identity_service_or_area() {
 }
 
 #[test]
-fn a_connector_gets_no_token_for_another_origin() {
+fn connector_gets_no_token_for_another_origin() {
     let view = given("first", 1);
     for base in [
         "https://stranger.example.com",
@@ -57,19 +57,19 @@ fn a_connector_gets_no_token_for_another_origin() {
 
         assert!(!client.may_have(token), "{base}");
         assert!(matches!(error, Error::Elsewhere { .. }) && error.retry() == Retry::Never, "{error}");
-        let told = error.to_string();
+        let message = error.to_string();
         assert!(
-            told.contains("provider.base.url") && told.contains("tributary auth login accounting"),
-            "{told}"
+            message.contains("provider.base.url") && message.contains("tributary auth login accounting"),
+            "{message}"
         );
-        assert!(!told.contains("stranger") && !told.contains("8443"), "{told}");
+        assert!(!message.contains("stranger") && !message.contains("8443"), "{message}");
     }
     let same = client(&[("provider.base.url", "https://api.example.com:443/base/")], Area::Accounting);
     assert!(same.problem(&view).is_none(), "another path is the same origin");
 }
 
 #[test]
-fn a_login_without_origins_needs_its_host_listed_in_full() {
+fn login_without_origins_needs_its_host_listed() {
     let old = GrantLogin { origins: Vec::new(), ..login("first") };
     let access = Access { header: "Bearer old".into(), serial: 1, expires_ms: None };
     let view = GrantView::Ready(Arc::new(CheckedToken { access, area: Area::Accounting, login: old }));
@@ -86,7 +86,7 @@ fn a_login_without_origins_needs_its_host_listed_in_full() {
 }
 
 #[test]
-fn tokens_of_another_login_are_others_whatever_their_serial() {
+fn tokens_of_another_login_differ_at_any_serial() {
     assert!(given("first", 1).covers(&given("first", 1)));
     assert!(!given("first", 1).covers(&given("second", 1)), "a login over an unreadable record");
     let refused =

@@ -254,7 +254,7 @@ async fn work(
         }
         ending.cancel();
     }
-    task.tools.recorder.lags_no_more();
+    task.tools.recorder.clear_lags();
     ended
 }
 

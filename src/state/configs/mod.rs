@@ -1,19 +1,19 @@
-//! The config topic, in Kafka Connect's own keys and JSON.
+//! The config topic, in Kafka Connect's keys and JSON.
 //!
-//! `connector-N` and `task-N-i` hold `{properties}`, `commit-N` `{tasks}` makes task configurations count, `target-state-N`
+//! `connector-N` and `task-N-i` hold `{properties}`, `commit-N` `{tasks}` puts task configurations into force, `target-state-N`
 //! `{state, state.v2}`, `restart-connector-N` `{include-tasks, only-failed}` and `logger-cluster-NS` `{level}` are commands.
-//! `declared-N` `{hash, file}` is ours: which content of which file the connector was last brought to.
-//! `tributary-cluster` `{group.id, work.topic, work.partitions}` is ours and says which workers the topic belongs to.
-//! `session-key` and `tasks-fencing-N` are Kafka Connect's own business: that they are there is all that is kept of them.
+//! `declared-N` `{hash, file}` is ours: the file content that was last applied to the connector.
+//! `tributary-cluster` `{group.id, work.topic, work.partitions}` is ours: the workers that the topic belongs to.
+//! `session-key` and `tasks-fencing-N` are Kafka Connect's own; only their presence is kept.
 //!
 //! - Task records count from the commit that follows them. A commit that misses one leaves the connector without tasks
 //!   and *half-written*, until its owner writes them again.
-//! - A connector exists while it has a configuration. Its target state and its tasks may stand before that in the log:
+//! - A connector exists while it has a configuration. Its target state and its tasks may come before that in the log:
 //!   Kafka Connect writes the state first, and compaction keeps an old commit before a new configuration.
-//! - The tombstone of a configuration removes everything of that name, but for what a file has declared: that it was
-//!   deleted since can be told only as long as the declaration is remembered.
+//! - The tombstone of a configuration removes everything of that name except its declaration: only with that can it be shown
+//!   that a declared connector was deleted.
 //!
-//! On failure: a record that cannot be understood is logged and left out.
+//! On failure: a record that cannot be parsed is logged and skipped.
 
 mod record;
 #[cfg(test)]
@@ -35,39 +35,39 @@ use crate::config::connector::TargetState;
 /// A flat configuration, as written.
 pub type Properties = BTreeMap<String, String>;
 
-/// Restarts of one connector that are remembered, for those who look late.
+/// Limit on the remembered restarts of one connector, for readers that look late.
 const REMEMBERED_RESTARTS: usize = 32;
 
 /// One connector.
 #[derive(Debug, Clone)]
 pub struct Connector {
-    /// Its configuration, to the letter.
+    /// Its configuration, unchanged.
     pub config: Arc<Properties>,
-    /// What it should be doing.
+    /// Its target state.
     pub target: TargetState,
-    /// Task configurations in force: those of the last commit. Empty while it is stopped or not yet configured.
+    /// Task configurations in force: those of the last commit. Empty while it is stopped or not configured yet.
     pub tasks: Arc<[Arc<Properties>]>,
-    /// Offset of the configuration's record: which edit this is.
+    /// Offset of the configuration's record, which identifies the edit.
     pub revision: i64,
-    /// Offset of the last task commit; -1 while there is none that counts.
+    /// Offset of the last task commit; -1 if none counts.
     pub task_revision: i64,
 }
 
-/// A restart that was asked for.
+/// A requested restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restart {
     /// Offset of the request.
     pub revision: i64,
-    /// Tasks too.
+    /// Includes the tasks.
     pub include_tasks: bool,
-    /// Only what has failed.
+    /// Only instances that have failed.
     pub only_failed: bool,
-    /// One task alone (ours: Kafka Connect forwards these over REST).
+    /// Only this task (ours: Kafka Connect forwards these over REST).
     pub task: Option<u32>,
 }
 
 impl Restart {
-    /// Whether it is about a connector (`None`) or one of its tasks.
+    /// Whether it applies to a connector (`None`) or one of its tasks.
     #[must_use]
     pub fn concerns(&self, task: Option<u32>) -> bool {
         match (self.task, task) {
@@ -78,10 +78,10 @@ impl Restart {
     }
 }
 
-/// What a connector was last brought to by a file.
+/// The file content that was last applied to a connector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Declared {
-    /// Of what the file said, not of its formatting.
+    /// Hash of the file's content, not of its formatting.
     pub hash: String,
     /// Name of the file.
     pub file: String,
@@ -94,15 +94,15 @@ pub struct Cluster {
     pub group: String,
     /// The topic whose partitions they share.
     pub work_topic: String,
-    /// How many of those things are placed on: fixed for life, whatever the topic grows to.
+    /// Partitions of it by which instances are placed: never changes, even if the topic grows.
     pub work_partitions: u32,
 }
 
-/// All of the topic.
+/// The state of the topic.
 #[derive(Debug, Clone, Default)]
 pub struct Configs {
     connectors: BTreeMap<String, Connector>,
-    /// All that is known of a name, whether or not it has a configuration yet.
+    /// Everything known of a name, with or without a configuration.
     known: BTreeMap<String, Known>,
     loggers: BTreeMap<String, (String, i64)>,
     declared: BTreeMap<String, Declared>,
@@ -118,14 +118,14 @@ impl Configs {
         &self.connectors
     }
 
-    /// When a connector was told to be in the state it should be in, in milliseconds since 1970 by the clock of who wrote that.
-    /// The same on every worker; `None` where it was never set, or the time is unknown.
+    /// When a connector's target state was last changed, in milliseconds since 1970 by the clock of the writer. The same on every
+    /// worker; `None` if it was never set, or the time is unknown.
     #[must_use]
     pub fn target_since(&self, connector: &str) -> Option<i64> {
         self.known.get(connector)?.target_since
     }
 
-    /// The last restarts asked for of a connector, oldest first: who looks only at the last may miss one before it.
+    /// The last restarts requested for a connector, oldest first: a reader that takes only the last one may miss an earlier one.
     pub fn restarts(&self, connector: &str) -> impl DoubleEndedIterator<Item = &Restart> {
         self.known.get(connector).into_iter().flat_map(|known| &known.restarts)
     }
@@ -136,20 +136,20 @@ impl Configs {
         &self.loggers
     }
 
-    /// Connectors that files have declared, by name; also those that were deleted since.
+    /// Connectors that files have declared, by name, including those that were deleted since.
     #[must_use]
     pub fn declared(&self) -> &BTreeMap<String, Declared> {
         &self.declared
     }
 
-    /// Whether task records stand without their commit, or a commit without all of its task records: the owner has to
-    /// write them again.
+    /// Whether there are task records without their commit, or a commit without all of its task records: the owner has to write
+    /// them again.
     #[must_use]
     pub fn is_half_written(&self, connector: &str) -> bool {
         self.known.get(connector).is_some_and(|known| known.incomplete || !known.uncommitted.is_empty())
     }
 
-    /// Which workers the topic belongs to, once the first of them has said so.
+    /// The workers the topic belongs to, once the first of them has claimed it.
     #[must_use]
     pub fn cluster(&self) -> Option<&Cluster> {
         self.cluster.as_ref()
@@ -161,7 +161,7 @@ impl Configs {
         self.connect.first().map(String::as_str)
     }
 
-    /// Connectors of classes this worker does not know, with those: the topic then belongs to another cluster.
+    /// Connectors of classes this worker does not know, with their class: the topic then belongs to another cluster.
     #[must_use]
     pub fn foreign_classes(&self, known: impl Fn(&str) -> bool) -> Vec<(String, String)> {
         let class = |connector: &Connector| connector.config.get("connector.class").cloned();
@@ -172,8 +172,8 @@ impl Configs {
             .collect()
     }
 
-    /// What deletes a connector: tombstones for everything that stands in the topic under its name. Kafka Connect leaves
-    /// task records and commits behind, which then look like those of a later connector of that name.
+    /// The records that delete a connector: tombstones for everything in the topic under its name. Kafka Connect leaves task
+    /// records and commits behind, which then look like those of a later connector of that name.
     #[must_use]
     pub fn deletion(&self, name: &str) -> Vec<Write> {
         let mut writes = vec![connector(name, None), target_state(name, None)];
@@ -187,7 +187,7 @@ impl Configs {
         writes
     }
 
-    /// One above the highest task of a connector that has had a configuration since it was created; 0 if none has.
+    /// One above the highest task number of a connector that has had a configuration since its creation; 0 if none has.
     #[must_use]
     pub fn highest_task(&self, name: &str) -> u32 {
         let last = self.known.get(name).and_then(|known| known.task_records.last());
@@ -198,7 +198,7 @@ impl Configs {
         self.known.entry(name.to_owned()).or_default()
     }
 
-    /// Takes over what has become of a name.
+    /// Updates the connector of a name.
     fn show(&mut self, name: &str) {
         match self.known.get(name).and_then(Known::connector) {
             Some(connector) => drop(self.connectors.insert(name.to_owned(), connector)),
@@ -219,7 +219,7 @@ impl TableState for Configs {
                     Parsed::Connector(Some(config)) => {
                         self.known(&name).config = Some((Arc::new(config), offset));
                     }
-                    // With its target state, tasks and restarts: a later connector of that name starts from scratch.
+                    // Includes its target state, tasks and restarts: a later connector of that name starts from scratch.
                     Parsed::Connector(None) => drop(self.known.remove(&name)),
                     Parsed::Target(Some(target)) => {
                         let known = self.known(&name);
@@ -246,7 +246,7 @@ impl TableState for Configs {
                     Parsed::Logger(None) => drop(self.loggers.remove(&name)),
                     Parsed::Declared(Some(declared)) => drop(self.declared.insert(name.clone(), declared)),
                     Parsed::Declared(None) => drop(self.declared.remove(&name)),
-                    // Of a name that is not known there is nothing to remove.
+                    // An unknown name has nothing to remove.
                     tombstone => {
                         if let Some(known) = self.known.get_mut(&name) {
                             known.remove(&tombstone);
@@ -256,7 +256,12 @@ impl TableState for Configs {
                 self.show(&name);
             }
             Err(reason) => {
-                tracing::warn!(topic = &*record.topic, offset, reason, "record of the config topic left out");
+                tracing::warn!(
+                    topic = &*record.topic,
+                    offset,
+                    reason,
+                    "skipped a record of the config topic"
+                );
             }
         }
     }
@@ -268,13 +273,13 @@ struct Known {
     config: Option<(Arc<Properties>, i64)>,
     target: Option<TargetState>,
     target_since: Option<i64>,
-    /// Tasks that count, and the offset of their commit.
+    /// Tasks in force, and the offset of their commit.
     tasks: Option<(Arc<[Arc<Properties>]>, i64)>,
     /// Task records that wait for their commit.
     uncommitted: BTreeMap<u32, Arc<Properties>>,
-    /// The last commit missed some.
+    /// The last commit missed some task records.
     incomplete: bool,
-    /// Tasks that have a record. Numbers as they were written: nobody who can write one makes us write as many.
+    /// Tasks with a record. A set, not a range: a record with a huge number must not make us write as many tombstones.
     task_records: BTreeSet<u32>,
     restarts: VecDeque<Restart>,
 }
@@ -288,7 +293,7 @@ impl Known {
         Some(Connector { config, target, tasks, revision, task_revision })
     }
 
-    /// Compaction may leave records of tasks that a smaller set no longer has; that is no reason to refuse the set.
+    /// Ignores records of higher tasks, which compaction may leave from a larger set.
     fn commit(&mut self, count: u32, offset: i64) {
         let mut waiting = std::mem::take(&mut self.uncommitted);
         let tasks: Option<Arc<[_]>> = (0..count).map(|number| waiting.remove(&number)).collect();

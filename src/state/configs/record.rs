@@ -1,4 +1,4 @@
-//! Records of the config topic: what they say, and how to write them.
+//! Parses and writes records of the config topic.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use kafka::ConsumerRecord;
 use super::{Cluster, Declared, Properties, Restart};
 use crate::config::connector::TargetState;
 
-/// A record to be written: key and value, `None` for a tombstone.
+/// A record to write: key and value, `None` for a tombstone.
 pub type Write = (String, Option<Value>);
 
 /// `connector-N`.
@@ -54,7 +54,7 @@ pub fn logger(namespace: &str, level: &str) -> Write {
     (format!("{LOGGER}{namespace}"), Some(json!({ "level": level })))
 }
 
-/// `declared-N`, which is ours: the file that connector was last brought to.
+/// `declared-N`, which is ours: the file content that was last applied to the connector.
 #[must_use]
 pub fn declared(name: &str, declared: Option<&Declared>) -> Write {
     let value = declared.map(|declared| json!({ "hash": declared.hash, "file": declared.file }));
@@ -76,16 +76,16 @@ const TARGET_STATE: &str = "target-state-";
 const RESTART: &str = "restart-connector-";
 const LOGGER: &str = "logger-cluster-";
 const DECLARED: &str = "declared-";
-/// Kafka Connect's own: the key it signs internal requests with, and the count of producers to fence.
+/// Kafka Connect's own: the key that signs internal requests, and the count of producers to fence.
 const SESSION_KEY: &str = "session-key";
 const FENCING: &str = "tasks-fencing-";
-/// Ours: which workers the topic belongs to.
+/// Ours: the workers the topic belongs to.
 const CLUSTER: &str = "tributary-cluster";
 const GROUP: &str = "group.id";
 const WORK_TOPIC: &str = "work.topic";
 const WORK_PARTITIONS: &str = "work.partitions";
 
-/// Keys that are made in more than one place.
+/// Keys that are built in more than one place.
 pub(super) struct Key;
 
 impl Key {
@@ -102,37 +102,36 @@ impl Key {
     }
 }
 
-/// What a record says about the name in its key; `None` where it is a tombstone.
+/// A parsed record about the name in its key; `None` for a tombstone.
 pub(super) enum Parsed {
     Connector(Option<Properties>),
     Target(Option<TargetState>),
     Task(u32, Option<Properties>),
     Commit(Option<u32>),
-    /// Its revision is the record's offset, which is not known here.
+    /// Its revision is the record's offset, set later.
     Restart(Option<Restart>),
     Logger(Option<String>),
     Declared(Option<Declared>),
-    /// Of the whole topic; the name is the key.
+    /// About the whole topic; the name is the key.
     Cluster(Option<Cluster>),
-    /// A record only Kafka Connect writes, by its key; false for a tombstone.
+    /// A record that only Kafka Connect writes, by its key; false for a tombstone.
     Connect(bool),
 }
 
-/// The name and what is said of it, or why it cannot be understood. Reasons name no values: configurations may hold
-/// secrets.
+/// The name and the parsed record, or why it cannot be parsed. Reasons contain no values: configurations may hold secrets.
 pub(super) fn parse(record: &ConsumerRecord) -> Result<(String, Parsed), &'static str> {
     let key = record.key.as_deref().ok_or("it has no key")?;
-    let key = std::str::from_utf8(key).map_err(|_| "its key is no text")?;
+    let key = std::str::from_utf8(key).map_err(|_| "its key is not text")?;
     if key == SESSION_KEY || key.starts_with(FENCING) {
         return Ok((key.to_owned(), Parsed::Connect(record.value.is_some())));
     }
     let value = match record.value.as_deref() {
         None => None,
-        // Kafka Connect writes either; JSON's null is its other tombstone.
-        Some(bytes) => match serde_json::from_slice(bytes).map_err(|_| "its value is no JSON")? {
+        // Kafka Connect writes both; a JSON null is its other tombstone.
+        Some(bytes) => match serde_json::from_slice(bytes).map_err(|_| "its value is not JSON")? {
             Value::Null => None,
             Value::Object(members) => Some(members),
-            _ => return Err("its value is no object"),
+            _ => return Err("its value is not an object"),
         },
     };
     let value = value.as_ref();
@@ -143,9 +142,9 @@ pub(super) fn parse(record: &ConsumerRecord) -> Result<(String, Parsed), &'stati
     } else if let Some(name) = key.strip_prefix(COMMIT) {
         (name, Parsed::Commit(value.map(read_count).transpose()?))
     } else if let Some(rest) = key.strip_prefix(TASK) {
-        // A name may have dashes itself.
-        let (name, number) = rest.rsplit_once('-').ok_or("its key names no task")?;
-        let number = number.parse().map_err(|_| "its key names no task")?;
+        // A name may contain dashes.
+        let (name, number) = rest.rsplit_once('-').ok_or("its key has no task number")?;
+        let number = number.parse().map_err(|_| "its key has no task number")?;
         (name, Parsed::Task(number, value.map(read_properties).transpose()?))
     } else if let Some(name) = key.strip_prefix(RESTART) {
         (name, Parsed::Restart(value.map(read_restart)))
@@ -156,7 +155,7 @@ pub(super) fn parse(record: &ConsumerRecord) -> Result<(String, Parsed), &'stati
     } else if key == CLUSTER {
         (key, Parsed::Cluster(value.map(read_cluster).transpose()?))
     } else {
-        return Err("its key is of no known kind");
+        return Err("its key has no known prefix");
     };
     Ok((name.to_owned(), parsed))
 }
@@ -171,7 +170,7 @@ fn read_properties(members: &Map<String, Value>) -> Result<Properties, &'static 
         .iter()
         .map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
         .collect::<Option<Properties>>()
-        .ok_or("a property is no text")
+        .ok_or("a property is not text")
 }
 
 fn read_target(members: &Map<String, Value>) -> Result<TargetState, &'static str> {
@@ -189,7 +188,7 @@ fn read_count(members: &Map<String, Value>) -> Result<u32, &'static str> {
     count.ok_or("it has no count of tasks")
 }
 
-/// Kafka Connect takes what is missing as false, and so do we.
+/// Missing members count as false, as in Kafka Connect.
 fn read_restart(members: &Map<String, Value>) -> Restart {
     let flag = |key: &str| members.get(key).and_then(Value::as_bool).unwrap_or(false);
     let task = members.get("task").and_then(Value::as_u64).and_then(|task| u32::try_from(task).ok());

@@ -1,4 +1,4 @@
-//! What records add up to, those of a real Kafka Connect first.
+//! The state that records produce, starting with those of a real Kafka Connect.
 
 use bytes::Bytes;
 
@@ -28,7 +28,7 @@ fn apply(configs: &mut Configs, from: i64, writes: impl IntoIterator<Item = Writ
 }
 
 #[test]
-fn the_topic_of_a_real_connect_is_read_as_connect_means_it() {
+fn topic_of_a_real_connect_is_parsed_as_connect_does() {
     let mut configs = Configs::default();
 
     samples::records(SAMPLE).iter().for_each(|record| configs.apply(record));
@@ -59,7 +59,7 @@ fn the_topic_of_a_real_connect_is_read_as_connect_means_it() {
 }
 
 #[test]
-fn what_we_write_is_byte_for_byte_what_connect_wrote() {
+fn written_records_match_connect_byte_for_byte() {
     let records = samples::records(SAMPLE);
     let ours = [
         target_state("grüße-7", Some(TargetState::Paused)),
@@ -83,7 +83,7 @@ fn what_we_write_is_byte_for_byte_what_connect_wrote() {
 }
 
 #[test]
-fn configurations_we_write_have_connects_shape() {
+fn written_configurations_have_the_shape_of_connect() {
     let t1 = records_of("connector-t1");
     let task = records_of("task-t1-0");
 
@@ -130,7 +130,7 @@ fn task_records_count_from_their_commit() {
 }
 
 #[test]
-fn a_commit_without_all_of_its_tasks_leaves_none_and_says_so_until_they_are_written_again() {
+fn commit_without_all_tasks_is_half_written_until_rewritten() {
     let task = properties(&[("n", "1")]);
     let mut configs = written([connector("c", Some(&Properties::new()))]);
     let mut writes = tasks("c", &[task.clone(), task.clone()]);
@@ -146,7 +146,7 @@ fn a_commit_without_all_of_its_tasks_leaves_none_and_says_so_until_they_are_writ
 }
 
 #[test]
-fn what_compaction_leaves_of_a_connector_is_read_whole() {
+fn compacted_connector_is_read_completely() {
     let task = properties(&[("n", "1")]);
     // A larger set before, of which the last task's record stays; tasks before a later edit of the configuration.
     let mut writes = vec![("task-c-2".to_owned(), Some(json!({ "properties": { "n": "old" } })))];
@@ -162,7 +162,7 @@ fn what_compaction_leaves_of_a_connector_is_read_whole() {
 }
 
 #[test]
-fn a_deleted_connector_leaves_nothing_for_a_later_one_of_its_name() {
+fn deletion_leaves_nothing_for_a_later_connector() {
     let mut writes =
         vec![target_state("c", Some(TargetState::Paused)), connector("c", Some(&Properties::new()))];
     writes.extend(tasks("c", &[Properties::new(), Properties::new()]));
@@ -186,7 +186,7 @@ fn a_deleted_connector_leaves_nothing_for_a_later_one_of_its_name() {
 }
 
 #[test]
-fn a_task_record_with_an_absurd_number_costs_one_tombstone() {
+fn task_record_with_a_huge_number_costs_one_tombstone() {
     let mut configs = written([
         connector("c", Some(&Properties::new())),
         ("task-c-4294967294".to_owned(), Some(json!({ "properties": {} }))),
@@ -205,7 +205,7 @@ fn a_task_record_with_an_absurd_number_costs_one_tombstone() {
 }
 
 #[test]
-fn every_restart_asked_for_is_there_for_those_who_look_late_up_to_a_bound() {
+fn restarts_are_remembered_up_to_a_limit() {
     let mut configs = written([connector("c", Some(&Properties::new()))]);
 
     apply(&mut configs, 1, [restart("c", false, false, Some(3)), restart("c", true, true, None)]);
@@ -219,7 +219,7 @@ fn every_restart_asked_for_is_there_for_those_who_look_late_up_to_a_bound() {
 }
 
 #[test]
-fn a_stopped_connector_has_no_tasks_whatever_was_committed() {
+fn stopped_connector_has_no_tasks_despite_a_commit() {
     let mut writes = vec![connector("c", Some(&Properties::new()))];
     writes.extend(tasks("c", &[Properties::new()]));
     writes.push(target_state("c", Some(TargetState::Stopped)));
@@ -228,7 +228,7 @@ fn a_stopped_connector_has_no_tasks_whatever_was_committed() {
 }
 
 #[test]
-fn a_connector_whose_target_state_was_removed_runs() {
+fn connector_without_target_state_runs() {
     let configs = written([
         connector("c", Some(&Properties::new())),
         target_state("c", Some(TargetState::Paused)),
@@ -239,7 +239,7 @@ fn a_connector_whose_target_state_was_removed_runs() {
 }
 
 #[test]
-fn records_that_make_no_sense_change_nothing() {
+fn invalid_records_change_nothing() {
     let good =
         [connector("c", Some(&properties(&[("k", "v")]))), target_state("c", Some(TargetState::Paused))];
     let mut configs = written(good);
@@ -276,11 +276,11 @@ fn records_that_make_no_sense_change_nothing() {
     let c = &configs.connectors()["c"];
     assert_eq!((c.config["k"].as_str(), c.target, c.revision), ("v", TargetState::Paused, 0));
     assert!(configs.loggers().is_empty() && !configs.is_half_written("c"));
-    assert_eq!(configs.known.len(), 1, "names of nothing are not kept");
+    assert_eq!(configs.known.len(), 1, "unknown names are not kept");
 }
 
 #[test]
-fn jsons_null_is_a_tombstone_too_and_older_target_states_are_read() {
+fn json_null_is_a_tombstone_and_older_states_are_read() {
     let configs: Configs = samples::state(&[
         ("connector-a", Some("{\"properties\":{}}")),
         ("connector-b", Some("{\"properties\":{}}")),
@@ -296,7 +296,7 @@ fn jsons_null_is_a_tombstone_too_and_older_target_states_are_read() {
 }
 
 #[test]
-fn connectors_of_classes_we_do_not_know_are_named_with_them() {
+fn connectors_of_unknown_classes_are_listed() {
     let configs = written([
         connector("ours", Some(&properties(&[("connector.class", "WebhookSource")]))),
         connector("theirs", Some(&properties(&[("connector.class", "io.debezium.PostgresConnector")]))),
@@ -310,7 +310,7 @@ fn connectors_of_classes_we_do_not_know_are_named_with_them() {
 }
 
 #[test]
-fn a_declaration_outlives_its_connector_and_goes_with_its_own_tombstone() {
+fn declaration_outlives_its_connector() {
     let stored = Declared { hash: "ab".to_owned(), file: "a.json".to_owned() };
     let mut configs = written([
         connector("a", Some(&properties(&[("k", "v")]))),
@@ -323,13 +323,13 @@ fn a_declaration_outlives_its_connector_and_goes_with_its_own_tombstone() {
     let kept = configs.declared().clone();
     apply(&mut configs, 10, [declared("a", None)]);
 
-    assert!(configs.connectors().is_empty(), "a declaration is no connector");
+    assert!(configs.connectors().is_empty(), "a declaration is not a connector");
     assert_eq!(kept, [("a".to_owned(), stored.clone()), ("b-0".to_owned(), stored.clone())].into());
     assert_eq!(*configs.declared(), [("b-0".to_owned(), stored)].into());
 }
 
 #[test]
-fn a_declaration_without_hash_or_file_is_left_out() {
+fn declaration_without_hash_or_file_is_skipped() {
     let bad = [json!({"hash": "ab"}), json!({"file": "a.json"}), json!({"hash": 1, "file": "a.json"})];
 
     let configs = written(bad.map(|value| ("declared-a".to_owned(), Some(value))));
@@ -338,7 +338,7 @@ fn a_declaration_without_hash_or_file_is_left_out() {
 }
 
 #[test]
-fn the_last_record_of_the_cluster_counts_and_kafka_connects_own_keys_are_noticed() {
+fn last_cluster_record_counts_and_connect_keys_are_noticed() {
     let cluster = Cluster { group: "g".to_owned(), work_topic: "w".to_owned(), work_partitions: 8 };
     let (key, value) = cluster_record(&cluster);
     let none: Configs = samples::state(&[]);
@@ -359,7 +359,7 @@ fn the_last_record_of_the_cluster_counts_and_kafka_connects_own_keys_are_noticed
     assert_eq!(
         (ours.cluster(), ours.connect_key()),
         (Some(&cluster), None),
-        "one that says nothing is left out"
+        "an incomplete record is skipped"
     );
     assert_eq!(removed.cluster(), None);
     assert_eq!(connect.connect_key(), Some("session-key"));

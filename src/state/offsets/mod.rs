@@ -1,10 +1,10 @@
 //! The offset topic: `["connector", {partition}]` → `{offset}`, byte-compatible with Kafka Connect.
 //!
-//! Compaction knows a key by its bytes, readers know a partition by its content. Ours are written in one way ([`record`]);
-//! where somebody else has written the same partition in another order of members, both stand in the topic, ours counts,
-//! and an edit through REST leaves only ours. A null value resets.
+//! Compaction compares the bytes of keys, readers compare the content of partitions. Our keys have one byte form ([`record`]). If
+//! another program wrote the same partition with another member order, the topic has both, ours counts, and an edit through REST
+//! leaves only ours. A null value resets.
 //!
-//! On failure: a record that cannot be understood is logged and left out.
+//! On failure: a record that cannot be parsed is logged and skipped.
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +18,7 @@ use kafka::ConsumerRecord;
 
 use super::{TableState, java};
 
-/// A partition and the offset it shall have; `None` resets it.
+/// A partition and its new offset; `None` resets it.
 pub type Edit = (Map<String, Value>, Option<Map<String, Value>>);
 
 /// Source offsets of every connector.
@@ -42,7 +42,7 @@ impl Offsets {
         self.connectors.get(connector)?.get(&ours)?.offset(&ours)
     }
 
-    /// Keys that the topic has for a partition, ours among them or not.
+    /// All keys in the topic for a partition, ours and others.
     pub(crate) fn keys(&self, connector: &str, partition: &Map<String, Value>) -> Vec<Bytes> {
         let stored = self.connectors.get(connector).and_then(|all| all.get(&key(connector, partition)));
         stored.into_iter().flat_map(|stored| stored.offsets.keys().cloned()).collect()
@@ -70,7 +70,7 @@ impl TableState for Offsets {
             }
             Err(reason) => {
                 let (topic, partition, offset) = (&*record.topic, record.partition, record.offset);
-                tracing::warn!(topic, partition, offset, reason, "record of the offset topic left out");
+                tracing::warn!(topic, partition, offset, reason, "skipped a record of the offset topic");
             }
         }
     }
@@ -90,12 +90,12 @@ pub fn record(
 #[derive(Debug)]
 struct Stored {
     partition: Map<String, Value>,
-    /// By the key as written; more than one only where another program orders members differently.
+    /// By the key as written; more than one only if another program orders members differently.
     offsets: BTreeMap<Bytes, Map<String, Value>>,
 }
 
 impl Stored {
-    /// The one that counts: ours, else the first of the others, so that all workers say the same.
+    /// The offset that counts: ours, else the first of the others, so that all workers agree.
     fn offset(&self, ours: &Bytes) -> Option<&Map<String, Value>> {
         self.offsets.get(ours).or_else(|| self.offsets.values().next())
     }
@@ -118,7 +118,7 @@ fn parse(record: &ConsumerRecord) -> Result<Parsed, &'static str> {
         serde_json::from_slice(&key).map_err(|_| "its key is not a connector and a partition")?;
     let offset = match record.value.as_deref() {
         None => None,
-        Some(value) => serde_json::from_slice(value).map_err(|_| "its value is no offset")?,
+        Some(value) => serde_json::from_slice(value).map_err(|_| "its value is not an offset")?,
     };
     Ok(Parsed { connector, partition, key, offset })
 }

@@ -1,4 +1,4 @@
-//! What records add up to, those of a real Kafka Connect first.
+//! The state that records produce, starting with those of a real Kafka Connect.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn apply(offsets: &mut Offsets, key: &str, value: Option<&str>) {
 }
 
 #[test]
-fn the_topic_of_a_real_connect_is_read_as_connect_means_it() {
+fn topic_of_a_real_connect_is_parsed_as_connect_does() {
     let mut offsets = Offsets::default();
 
     samples::records(SAMPLE).iter().for_each(|record| offsets.apply(record));
@@ -34,7 +34,7 @@ fn the_topic_of_a_real_connect_is_read_as_connect_means_it() {
 }
 
 #[test]
-fn every_record_of_a_real_connect_is_written_by_us_to_the_byte_and_into_its_partition() {
+fn offset_records_match_connect_in_bytes_and_partition() {
     for record in samples::records(SAMPLE) {
         let key = record.key.as_deref().unwrap();
         let (connector, partition): (String, Map<String, Value>) = serde_json::from_slice(key).unwrap();
@@ -49,7 +49,7 @@ fn every_record_of_a_real_connect_is_written_by_us_to_the_byte_and_into_its_part
 }
 
 #[test]
-fn a_partition_written_in_another_order_is_the_same_partition_and_ours_counts() {
+fn partition_with_another_member_order_is_the_same_partition() {
     let mut offsets = Offsets::default();
     let partition = map(json!({ "topic": "t", "partition": 3 }));
     let (ours, _) = record("c", &partition, None);
@@ -66,14 +66,18 @@ fn a_partition_written_in_another_order_is_the_same_partition_and_ours_counts() 
     assert_eq!(offsets.of("c").count(), 1);
     assert_eq!(offsets.keys("c", &partition).len(), 2);
     apply(&mut offsets, &ours, None);
-    assert_eq!(offsets.get("c", &partition), Some(&map(json!({ "offset": 3 }))), "theirs still stands there");
+    assert_eq!(
+        offsets.get("c", &partition),
+        Some(&map(json!({ "offset": 3 }))),
+        "the other key is still there"
+    );
     apply(&mut offsets, theirs, None);
     assert_eq!(offsets.of("c").count(), 0);
     assert!(offsets.connectors.is_empty());
 }
 
 #[test]
-fn records_that_make_no_sense_change_nothing() {
+fn invalid_records_change_nothing() {
     let mut offsets = Offsets::default();
     apply(&mut offsets, r#"["c",{"p":1}]"#, Some(r#"{"o":1}"#));
 

@@ -1,4 +1,4 @@
-//! What a scrape shows of a ledger: the same on every worker that follows it.
+//! Metrics of a state topic: the same on every worker that follows it.
 
 use base::metrics::live::{self, ScrapePage};
 use model::{Difference, GapCause, Run, RunKind, Subscription, SubscriptionPhase};
@@ -27,36 +27,36 @@ pub(super) fn subscriptions(page: &mut ScrapePage, connector: &str, ledger: &Sub
     }
 }
 
-/// Runs by state, lists of those that are not over, and what the last verification that has ended found.
+/// Runs by phase, remaining lists of open runs, and the findings of the last verification that has ended.
 ///
-/// Every series is there from the first run on, those of a verification from the first that has ended, with 0 where there is
-/// nothing: an alert needs a series to look at.
+/// Every series exists from the first run on, and those of a verification from the first one that has ended, with 0 if there is
+/// nothing: an alert needs an existing series.
 pub(super) fn runs(page: &mut ScrapePage, connector: &str, runs: &Runs, shards: i32) {
-    let told = |run: &Run| ((run.kind, run.sample.is_some()), runs.status(&run.id, shards));
-    let all: Vec<((RunKind, bool), RunStatus)> = runs.runs.values().map(told).collect();
+    let status_of = |run: &Run| ((run.kind, run.sample.is_some()), runs.status(&run.id, shards));
+    let all: Vec<((RunKind, bool), RunStatus)> = runs.runs.values().map(status_of).collect();
     if all.is_empty() {
         return;
     }
     for state in RunPhase::ALL {
-        let count = all.iter().filter(|(_, standing)| standing.state == state).count();
+        let count = all.iter().filter(|(_, status)| status.state == state).count();
         page.put(&live::SNAPSHOT_STATE, &[connector, state.name()], count as f64);
     }
-    let open = || all.iter().map(|(_, standing)| standing).filter(|standing| !standing.state.is_over());
-    let lists: u64 = open().map(|standing| standing.lists).sum();
-    let ended: u64 = open().map(|standing| standing.lists_ended).sum();
+    let open = || all.iter().map(|(_, status)| status).filter(|status| !status.state.is_over());
+    let lists: u64 = open().map(|status| status.lists).sum();
+    let ended: u64 = open().map(|status| status.lists_ended).sum();
     page.put(&live::SNAPSHOT_COLLECTIONS, &[connector], lists as f64);
     page.put(&live::SNAPSHOT_COLLECTIONS_REMAINING, &[connector], lists.saturating_sub(ended) as f64);
-    let verified = |((kind, _), standing): &&((RunKind, bool), RunStatus)| {
-        *kind == RunKind::Verify && standing.state == RunPhase::Ended
+    let verified = |((kind, _), status): &&((RunKind, bool), RunStatus)| {
+        *kind == RunKind::Verify && status.state == RunPhase::Ended
     };
-    let last = all.iter().filter(verified).max_by_key(|(_, standing)| standing.ended_at);
+    let last = all.iter().filter(verified).max_by_key(|(_, status)| status.ended_at);
     let Some(((_, is_sample), last)) = last else { return };
     for kind in Difference::ALL {
         let count = last.differences.get(kind.name()).copied().unwrap_or_default();
         page.put(&live::RECONCILE_MISMATCHES, &[connector, kind.name()], count as f64);
     }
     page.put(&live::RECONCILE_COMPARED, &[connector], last.rows as f64);
-    // A sample is there to prove nothing.
+    // A sample does not certify anything.
     let unproved =
         if *is_sample { 0 } else { last.lists.saturating_sub(last.lists_certified + last.unoffered) };
     page.put(&live::RECONCILE_UNPROVED, &[connector], unproved as f64);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_counts_runs_lists_that_are_left_and_what_the_last_verification_found() {
+    fn metrics_show_runs_remaining_lists_and_the_last_verification() {
         let mut all = Runs::default();
         put(&mut all, "a", RunKind::Snapshot, Some(ShardState::Running), 10, 0);
         put(&mut all, "b", RunKind::Verify, Some(ShardState::Ended), 20_000_000, 7);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_leaves_no_list_unproved() {
+    fn sample_leaves_no_list_unproved() {
         let mut all = Runs::default();
         put(&mut all, "s", RunKind::Verify, Some(ShardState::Ended), 20, 0);
         all.runs.values_mut().for_each(|run| run.sample = Some(100));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connector_without_runs_has_no_series() {
+    fn connector_without_runs_has_no_series() {
         let mut page = ScrapePage::default();
 
         runs(&mut page, "r", &Runs::default(), 1);

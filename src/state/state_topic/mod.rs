@@ -2,17 +2,17 @@
 //!
 //! ```text
 //! {prefix}.state ─▶ Table<StateTable> ─▶ StateTopic: read, read_runs, changes ─▶ reconciler, REST, metrics
-//!        ▲                           ├─ writer: transactions, fenced ◀── the reconciler, one of each connector
+//!        ▲                           ├─ writer: transactions, fenced ◀── the reconciler, one per connector
 //!        └───────────────────────────┴─ put: single records ◀── people, by REST on any worker
 //! ```
 //!
-//! - Followed from the start are the prefixes of all `WebhookSource` and `RecordSource` connectors that are not stopped, up to
-//!   [`EAGER`]; others on request. A missing topic is looked up again; only the task creates it.
+//! - The prefixes of all `WebhookSource` and `RecordSource` connectors that are not stopped are followed from the start, up to
+//!   [`MAX_EAGER`]; others on request. A missing topic is looked up again; only the task creates it.
 //! - Requests from REST (apply or remove, an accepted gap, a run, a command for it) are single records, written by a plain producer
 //!   with acks=all: taking the transactional id for them would fence the reconciler, and a single record is atomic anyway.
-//! - Every worker reads the same, so every worker shows the same.
+//! - Every worker reads the same topics, so every worker shows the same.
 //!
-//! On failure: while Kafka is away what was read before is shown; a prefix that cannot be followed is tried again.
+//! On failure: while Kafka is unreachable readers see the last known state; a prefix that cannot be followed is retried.
 
 mod metrics;
 mod table;
@@ -52,37 +52,37 @@ use crate::{
     state::{runs::Runs, subscriptions::SubscriptionState},
 };
 
-/// Prefixes that are followed without a request.
-pub const EAGER: usize = 64;
-/// Further prefixes that are followed at a time on request.
-const ON_DEMAND: usize = 16;
-/// How often topics are looked for that are not there yet.
-const LOOK: Duration = Duration::from_secs(3);
-/// The longest a single record may take to be written and read back.
+/// Limit on the prefixes that are followed without a request.
+pub const MAX_EAGER: usize = 64;
+/// Limit on the further prefixes that are followed on request.
+const MAX_ON_DEMAND: usize = 16;
+/// How often missing topics are looked up.
+const MISSING_TOPIC_INTERVAL: Duration = Duration::from_secs(3);
+/// How long a single record may take to be written and read back.
 const PUT_LIMIT: Duration = Duration::from_secs(5);
-/// Room for single records.
+/// Limit on the queued single records, in bytes.
 const QUEUE_BYTES: usize = 4 << 20;
 
-/// Why a ledger cannot be had or written.
+/// Why a state topic cannot be followed or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Kafka does not answer, or refuses.
+    /// Kafka did not answer, or refused.
     #[error("reach the state topic of prefix {prefix}")]
     Kafka {
         /// The prefix.
         prefix: String,
-        /// What it says.
+        /// Kafka's error.
         #[source]
         source: kafka::Error,
     },
-    /// The topic is not what it must be.
+    /// The topic does not have the required settings.
     #[error("open the state topic")]
     Topic(#[source] publish::Error),
 }
 
 impl Error {
-    /// Whether trying again may help.
+    /// Whether a retry may help.
     #[must_use]
     pub fn retry(&self) -> base::retry::Retry {
         match self {
@@ -92,7 +92,7 @@ impl Error {
     }
 }
 
-/// The ledgers of a worker. Cheap to clone.
+/// The state topics that a worker follows. Cheap to clone.
 #[derive(Clone)]
 pub struct StateTopics(Arc<FollowedTopics>);
 
@@ -100,7 +100,7 @@ struct FollowedTopics {
     worker: Arc<config::Worker>,
     admin: Admin,
     slots: Mutex<BTreeMap<String, FollowedTopic>>,
-    /// Only one is opened at a time, so that no topic is followed twice.
+    /// Topics are opened one at a time, so that none is followed twice.
     opening: tokio::sync::Mutex<()>,
 }
 
@@ -108,19 +108,19 @@ struct FollowedTopic {
     handle: StateTopic,
     /// When it was last requested.
     used: Instant,
-    /// Whether a connector is there that wants it.
+    /// Whether a connector needs it.
     wanted: bool,
 }
 
 impl StateTopics {
-    /// Nothing is followed yet.
+    /// Follows nothing yet.
     #[must_use]
     pub fn new(worker: Arc<config::Worker>, admin: Admin) -> Self {
         let (slots, opening) = (Mutex::default(), tokio::sync::Mutex::default());
         Self(Arc::new(FollowedTopics { worker, admin, slots, opening }))
     }
 
-    /// The ledger of a prefix, if this worker follows it already.
+    /// The state topic of a prefix, if this worker follows it already.
     #[must_use]
     pub fn known(&self, prefix: &str) -> Option<StateTopic> {
         let mut slots = self.0.slots.lock();
@@ -129,10 +129,10 @@ impl StateTopics {
         Some(slot.handle.clone())
     }
 
-    /// The ledger of a prefix, read to its end; `None` where the topic is not there.
+    /// The state topic of a prefix, read to its end; `None` if it does not exist.
     ///
     /// # Errors
-    /// Kafka does not answer.
+    /// Kafka did not answer.
     pub async fn of(&self, prefix: &TopicPrefix) -> Result<Option<StateTopic>, Error> {
         let topic = Topic::State.name(prefix);
         let handle = match self.known(prefix.as_str()) {
@@ -148,10 +148,10 @@ impl StateTopics {
         Ok(Some(handle))
     }
 
-    /// The same for who is to write it: the topic is created where it is missing and that is allowed.
+    /// The same for the writer: creates the topic if it is missing and that is allowed.
     ///
     /// # Errors
-    /// The topic is not what it must be, or Kafka does not answer.
+    /// The topic does not have the required settings, or Kafka did not answer.
     pub async fn open(&self, source: &config::WebhookSource) -> Result<StateTopic, Error> {
         let prefix = source.common.topic_prefix.clone();
         let handle = match self.known(prefix.as_str()) {
@@ -167,7 +167,7 @@ impl StateTopics {
         Ok(handle)
     }
 
-    /// Follows what connectors want until cancelled.
+    /// Follows the topics that connectors need, until cancelled.
     pub async fn run(self, configs: Table<Configs>, cancel: CancellationToken) {
         let mut changes = configs.changes();
         loop {
@@ -177,36 +177,36 @@ impl StateTopics {
                 None => return,
                 Some(Ok(missing)) => missing,
                 Some(Err(error)) => {
-                    tracing::debug!(error = %base::retry::ErrorChain(&error), "ledgers cannot be followed yet");
+                    tracing::debug!(error = %base::retry::ErrorChain(&error), "could not follow the state topics yet; retrying");
                     true
                 }
             };
             tokio::select! {
                 () = cancel.cancelled() => return,
-                // The sender lives as long as the tail here.
+                // The table here keeps the sender alive.
                 _ = changes.changed() => {}
-                () = sleep(LOOK), if missing => {}
+                () = sleep(MISSING_TOPIC_INTERVAL), if missing => {}
             }
         }
     }
 
-    /// Puts subscriptions, gaps and runs on a page of metrics, by connector.
+    /// Adds subscriptions, gaps and runs to a page of metrics, by connector.
     pub fn measure(&self, page: &mut ScrapePage) {
         let handles: Vec<StateTopic> = self.0.slots.lock().values().map(|slot| slot.handle.clone()).collect();
         let now = Moment::now().micros();
         for handle in handles {
-            handle.tail.read(|book| {
-                for (connector, ledger) in book.iter() {
+            handle.table.read(|table| {
+                for (connector, ledger) in table.iter() {
                     metrics::subscriptions(page, connector, ledger, now);
                 }
-                for (connector, runs) in book.iter_runs() {
+                for (connector, runs) in table.iter_runs() {
                     metrics::runs(page, connector, runs, handle.shards());
                 }
             });
         }
     }
 
-    /// Follows those that are there. Whether some are not.
+    /// Follows the existing topics. Returns whether some are missing.
     async fn catch_up(&self, wanted: &BTreeSet<TopicPrefix>) -> Result<bool, Error> {
         {
             let mut slots = self.0.slots.lock();
@@ -239,9 +239,9 @@ impl StateTopics {
         }
         let failed = |source| Error::Kafka { prefix: prefix.to_string(), source };
         let topic = Topic::State.name(prefix);
-        let tail = Table::follow(&self.0.worker.kafka, &topic, partitions).await.map_err(failed)?;
+        let table = Table::follow(&self.0.worker.kafka, &topic, partitions).await.map_err(failed)?;
         let plain = Arc::new(PlainWriter::new(&self.0.worker.kafka, QUEUE_BYTES));
-        let handle = StateTopic { prefix: prefix.as_str().into(), tail, plain };
+        let handle = StateTopic { prefix: prefix.as_str().into(), table, plain };
         let mut slots = self.0.slots.lock();
         slots.insert(
             prefix.as_str().to_owned(),
@@ -259,7 +259,7 @@ impl fmt::Debug for StateTopics {
     }
 }
 
-/// Configurations of every connector that is not stopped and has a state topic, in the order of their names.
+/// Configurations of the connectors that are not stopped and have a state topic, ordered by name.
 fn sources(configs: &Configs) -> Vec<Arc<Properties>> {
     let wants = |connector: &&crate::state::configs::Connector| {
         let class = connector.config.get(keys::CONNECTOR_CLASS.name);
@@ -270,122 +270,123 @@ fn sources(configs: &Configs) -> Vec<Arc<Properties>> {
     configs.connectors().values().filter(wants).map(|connector| Arc::clone(&connector.config)).collect()
 }
 
-/// The prefixes that configurations name, the first `EAGER` of them.
+/// The prefixes in these configurations, at most [`MAX_EAGER`].
 fn wanted(sources: &[Arc<Properties>]) -> BTreeSet<TopicPrefix> {
     let mut wanted = BTreeSet::new();
     for text in sources.iter().filter_map(|config| config.get(keys::TOPIC_PREFIX.name)) {
-        if wanted.len() < EAGER {
+        if wanted.len() < MAX_EAGER {
             wanted.extend(TopicPrefix::new(text.trim()).ok());
         }
     }
     wanted
 }
 
-/// Drops topics that no connector needs and that were not requested lately.
+/// Drops topics that no connector needs, least recently requested first, down to [`MAX_ON_DEMAND`].
 fn limit(slots: &mut BTreeMap<String, FollowedTopic>) {
-    while slots.values().filter(|slot| !slot.wanted).count() > ON_DEMAND {
+    while slots.values().filter(|slot| !slot.wanted).count() > MAX_ON_DEMAND {
         let oldest = slots.iter().filter(|(_, slot)| !slot.wanted).min_by_key(|(_, slot)| slot.used);
         let Some(prefix) = oldest.map(|(prefix, _)| prefix.clone()) else { return };
         slots.remove(&prefix);
     }
 }
 
-/// The ledger of one prefix. Cheap to clone; it is followed for as long as there is one.
+/// The state topic of one prefix. Cheap to clone; it is followed while a clone exists.
 #[derive(Clone)]
 pub struct StateTopic {
     prefix: Arc<str>,
-    tail: Table<StateTable>,
-    /// For single records.
+    table: Table<StateTable>,
+    /// Writes single records.
     plain: Arc<PlainWriter>,
 }
 
 impl StateTopic {
-    /// Looks at what is said of a connector, which is nothing where nobody has written anything.
-    pub fn read<T>(&self, connector: &str, look: impl FnOnce(&SubscriptionState) -> T) -> T {
-        self.tail.read(|book| match book.of(connector) {
-            Some(ledger) => look(ledger),
-            None => look(&SubscriptionState::default()),
+    /// Reads a connector's subscriptions, which are empty if nothing was written.
+    pub fn read<T>(&self, connector: &str, then: impl FnOnce(&SubscriptionState) -> T) -> T {
+        self.table.read(|table| match table.of(connector) {
+            Some(ledger) => then(ledger),
+            None => then(&SubscriptionState::default()),
         })
     }
 
-    /// All that is said of a connector.
+    /// A copy of a connector's subscriptions.
     #[must_use]
     pub fn ledger(&self, connector: &str) -> SubscriptionState {
         self.read(connector, SubscriptionState::clone)
     }
 
-    /// All that is said of every connector of the prefix.
+    /// Copies of the subscriptions of all connectors of the prefix.
     #[must_use]
     pub fn ledgers(&self) -> BTreeMap<String, SubscriptionState> {
-        self.tail.read(|book| book.iter().map(|(name, ledger)| (name.to_owned(), ledger.clone())).collect())
+        self.table
+            .read(|table| table.iter().map(|(name, ledger)| (name.to_owned(), ledger.clone())).collect())
     }
 
-    /// Looks at what is said of a connector's runs, which is nothing where nobody has asked for any.
-    pub fn read_runs<T>(&self, connector: &str, look: impl FnOnce(&Runs) -> T) -> T {
-        self.tail.read(|book| match book.runs_of(connector) {
-            Some(runs) => look(runs),
-            None => look(&Runs::default()),
+    /// Reads a connector's runs, which are empty if none was requested.
+    pub fn read_runs<T>(&self, connector: &str, then: impl FnOnce(&Runs) -> T) -> T {
+        self.table.read(|table| match table.runs_of(connector) {
+            Some(runs) => then(runs),
+            None => then(&Runs::default()),
         })
     }
 
-    /// All that is said of a connector's runs.
+    /// A copy of a connector's runs.
     #[must_use]
     pub fn runs(&self, connector: &str) -> Runs {
         self.read_runs(connector, Runs::clone)
     }
 
-    /// Shards there are: partitions of the state topic.
+    /// Number of shards: the partitions of the state topic.
     #[must_use]
     pub fn shards(&self) -> i32 {
-        self.tail.partitions()
+        self.table.partitions()
     }
 
     /// A number that rises with every change of the topic.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.tail.changes()
+        self.table.changes()
     }
 
     /// Whether the topic was read to its end once.
     #[must_use]
     pub fn is_caught_up(&self) -> bool {
-        self.tail.is_caught_up()
+        self.table.is_caught_up()
     }
 
-    /// Waits for that.
+    /// Waits until the topic was read to its end once.
     pub async fn caught_up(&self) {
-        self.tail.caught_up().await;
+        self.table.caught_up().await;
     }
 
-    /// Reads everything that was written until now.
+    /// Reads everything that was written before this call.
     ///
     /// # Errors
     /// Kafka did not answer in time.
     pub async fn read_to_end(&self, limit: Duration) -> Result<(), Error> {
         let failed = |source| Error::Kafka { prefix: self.prefix.to_string(), source };
-        self.tail.read_to_end(limit).await.map_err(failed)
+        self.table.read_to_end(limit).await.map_err(failed)
     }
 
-    /// Writes a single record that needs no fence, and waits until it has been read: what people wish, ask for or have taken
-    /// note of. Without a value what stands under the key is removed.
+    /// Writes a single record that needs no fence, a request or decision of a person, and waits until it has been read back.
+    /// Without a value the key is removed.
     ///
     /// # Errors
-    /// Kafka did not take it in time. It may be there all the same; reading the ledger tells.
+    /// Kafka did not take it in time. It may be in the topic anyway; reading the topic shows.
     pub async fn put(&self, key: &Key, value: Option<&Value>) -> Result<(), Error> {
         let failed = |source| Error::Kafka { prefix: self.prefix.to_string(), source };
         let end = Instant::now() + PUT_LIMIT;
         let ack = self.plain.write(self.encoded(key, value), end).await.map_err(failed)?;
         let left = end.saturating_duration_since(Instant::now());
-        self.tail.read_past(ack.partition, ack.offset, left).await.map_err(failed)
+        self.table.read_past(ack.partition, ack.offset, left).await.map_err(failed)
     }
 
     fn encoded(&self, key: &Key, value: Option<&Value>) -> EncodedRecord {
         let partition = match key.partitioning() {
-            Partitioning::By(bytes) => partition_of(bytes, self.tail.partitions()),
+            Partitioning::By(bytes) => partition_of(bytes, self.table.partitions()),
             Partitioning::Shard(shard) => shard,
         };
         let value = value.map(|value| Bytes::from(value.to_string()));
-        EncodedRecord::new(self.tail.topic(), partition, key.as_str().to_owned(), value)
+        EncodedRecord::new(self.table.topic(), partition, key.as_str().to_owned(), value)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a state topic says of subscriptions and runs, by connector.
+//! Subscriptions and runs of a state topic, by connector.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use model::{DeliveryIntervals, Key, Nonce, Run, RunCommand, RunId, RunProgress};
 
 use crate::state::{TableState, runs::Runs, subscriptions::SubscriptionState};
 
-/// All of a state topic that is about subscriptions and runs. What else is in it is passed over.
+/// The subscriptions and runs of a state topic; other records are ignored.
 #[derive(Debug, Clone, Default)]
 pub struct StateTable {
     connectors: BTreeMap<String, SubscriptionState>,
@@ -17,18 +17,18 @@ pub struct StateTable {
 }
 
 impl StateTable {
-    /// What is said of a connector.
+    /// The subscriptions of a connector.
     #[must_use]
     pub fn of(&self, connector: &str) -> Option<&SubscriptionState> {
         self.connectors.get(connector)
     }
 
-    /// Every connector that anything is said of.
+    /// Every connector with subscriptions, gaps or requests.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &SubscriptionState)> {
         self.connectors.iter().map(|(name, ledger)| (name.as_str(), ledger))
     }
 
-    /// What is said of a connector's runs.
+    /// The runs of a connector.
     #[must_use]
     pub fn runs_of(&self, connector: &str) -> Option<&Runs> {
         self.runs.get(connector)
@@ -39,7 +39,7 @@ impl StateTable {
         self.runs.iter().map(|(name, runs)| (name.as_str(), runs))
     }
 
-    /// Takes a record over; says what is strange about it.
+    /// Applies a record, or returns what is wrong with it.
     fn take(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), String> {
         let parts = Key::parts(key).map_err(|error| error.to_string())?;
         let texts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -47,9 +47,9 @@ impl StateTable {
             [Run::KIND | RunCommand::KIND, connector, run] => {
                 self.take_run(texts[0], connector, run, None, value)
             }
-            // The second part is the shard: these are in its partition.
+            // The second part is the shard: these records are in its partition.
             [RunProgress::KIND, shard, connector, run] => {
-                let shard = shard.parse().map_err(|_| "its key has no number of a shard".to_owned())?;
+                let shard = shard.parse().map_err(|_| "its key has no shard number".to_owned())?;
                 self.take_run(texts[0], connector, run, Some(shard), value)
             }
             [kind, connector, ref rest @ ..] => self.take_subscription(key, kind, connector, rest, value),
@@ -125,11 +125,11 @@ impl TableState for StateTable {
         let key = record.key.as_deref().and_then(|key| std::str::from_utf8(key).ok());
         let taken = match key {
             Some(key) => self.take(key, record.value.as_deref()),
-            None => Err("it has no key that is text".to_owned()),
+            None => Err("its key is missing or not text".to_owned()),
         };
         if let Err(what) = taken {
             let ConsumerRecord { topic, partition, offset, .. } = record;
-            tracing::warn!(%topic, partition, offset, what, "left out a record of a state topic");
+            tracing::warn!(%topic, partition, offset, what, "skipped a record of a state topic");
         }
     }
 }
@@ -213,21 +213,21 @@ mod tests {
         ]
     }
 
-    fn apply(book: &mut StateTable, key: &str, value: Option<&str>) {
-        book.apply(&received(0, key, value));
+    fn apply(table: &mut StateTable, key: &str, value: Option<&str>) {
+        table.apply(&received(0, key, value));
     }
 
     #[test]
-    fn what_a_change_writes_reads_back_as_what_it_makes_of_a_ledger() {
-        let (mut book, mut ledger) = (StateTable::default(), SubscriptionState::default());
+    fn change_reads_back_as_applied() {
+        let (mut table, mut ledger) = (StateTable::default(), SubscriptionState::default());
 
         for change in changes() {
             let value = change.value().map(|value| value.to_string());
-            apply(&mut book, change.key("a/b").as_str(), value.as_deref());
+            apply(&mut table, change.key("a/b").as_str(), value.as_deref());
             ledger.apply(&change);
         }
 
-        assert_eq!(book.of("a/b"), Some(&ledger));
+        assert_eq!(table.of("a/b"), Some(&ledger));
         assert_eq!(ledger.gaps.len() + ledger.repairs.len() + ledger.subscriptions.len(), 3);
     }
 
@@ -251,61 +251,61 @@ mod tests {
     }
 
     #[test]
-    fn a_run_an_order_and_the_progress_of_each_shard_are_the_connectors() {
-        let mut book = StateTable::default();
+    fn run_command_and_progress_records_belong_to_the_connector() {
+        let mut table = StateTable::default();
 
         for (key, value) in run_records() {
-            apply(&mut book, key.as_str(), Some(&value));
+            apply(&mut table, key.as_str(), Some(&value));
         }
 
-        let runs = book.runs_of("a/b").unwrap();
+        let runs = table.runs_of("a/b").unwrap();
         let id = RunId::new("2026/1").unwrap();
         assert_eq!(runs.runs.keys().collect::<Vec<_>>(), [&id]);
         assert_eq!(runs.wanted(&id), model::DesiredRunState::Paused);
         assert_eq!(runs.progress.keys().map(|(_, shard)| *shard).collect::<Vec<_>>(), [0, 3]);
         assert_eq!(
-            (book.iter().count(), book.iter_runs().count()),
+            (table.iter().count(), table.iter_runs().count()),
             (0, 1),
-            "no shard is taken for a connector"
+            "no shard counts as a connector"
         );
     }
 
     #[test]
-    fn a_connector_whose_runs_are_removed_has_none() {
-        let mut book = StateTable::default();
+    fn removed_runs_are_gone() {
+        let mut table = StateTable::default();
         for (key, value) in run_records() {
-            apply(&mut book, key.as_str(), Some(&value));
+            apply(&mut table, key.as_str(), Some(&value));
         }
 
         for (key, _) in run_records() {
-            apply(&mut book, key.as_str(), None);
+            apply(&mut table, key.as_str(), None);
         }
 
-        assert_eq!(book.iter_runs().count(), 0);
+        assert_eq!(table.iter_runs().count(), 0);
     }
 
     #[test]
-    fn a_connector_of_which_everything_is_removed_is_not_there_any_more() {
-        let mut book = StateTable::default();
+    fn connector_without_records_is_gone() {
+        let mut table = StateTable::default();
         let all = changes();
         for change in &all {
             apply(
-                &mut book,
+                &mut table,
                 change.key("a/b").as_str(),
                 change.value().map(|value| value.to_string()).as_deref(),
             );
         }
 
         for change in &all {
-            apply(&mut book, change.key("a/b").as_str(), None);
+            apply(&mut table, change.key("a/b").as_str(), None);
         }
 
-        assert_eq!(book.iter().count(), 0);
+        assert_eq!(table.iter().count(), 0);
     }
 
     #[test]
-    fn what_is_about_something_else_or_cannot_be_read_changes_nothing() {
-        let mut book = StateTable::default();
+    fn unknown_and_unreadable_records_change_nothing() {
+        let mut table = StateTable::default();
 
         for (key, value) in [
             ("offset/0/x", Some("{}")),
@@ -322,9 +322,9 @@ mod tests {
             ("snapshot/h/", Some("{}")),
             ("order/h/r", Some(r#"{"wanted":"else","at":1}"#)),
         ] {
-            apply(&mut book, key, value);
+            apply(&mut table, key, value);
         }
 
-        assert_eq!((book.iter().count(), book.iter_runs().count()), (0, 0), "{book:?}");
+        assert_eq!((table.iter().count(), table.iter_runs().count()), (0, 0), "{table:?}");
     }
 }

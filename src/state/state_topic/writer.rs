@@ -1,4 +1,4 @@
-//! The one writer of a connector's subscriptions.
+//! The fenced writer of a connector's subscriptions.
 
 use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
 
@@ -13,14 +13,14 @@ use crate::state::subscriptions::SubscriptionChange;
 const TAKE_LIMIT: Duration = Duration::from_secs(30);
 /// Time limit for one write.
 const WRITE_LIMIT: Duration = Duration::from_secs(60);
-/// Transactions of others in the same partitions that are open for longer were left hanging.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Transactions of other writers in the same partitions that stay open this long were left hanging.
+const TRANSACTION_WAIT: Duration = Duration::from_secs(3);
 
 /// Writes the subscriptions of a connector until a successor has taken over.
 ///
-/// - A write is one transaction, and has been read back when it returns: the next read shows it.
-/// - A successor takes the same id; from then on every write of this one fails, before its next call to the provider.
-/// - Decisions of people, which another way leads to the topic, have other keys.
+/// - A write is one transaction and has been read back when it returns: the next read shows it.
+/// - A successor takes the same id. From then on every write of this one fails, and so its next call to the provider is not made.
+/// - Requests and decisions of people are written by [`StateTopic::put`] under other keys.
 pub struct StateWriter {
     handle: StateTopic,
     connector: Arc<str>,
@@ -28,10 +28,10 @@ pub struct StateWriter {
 }
 
 impl StateWriter {
-    /// Takes over as the one writer of a connector's subscriptions: from here on the broker refuses every earlier one.
+    /// Takes over as the only writer of a connector's subscriptions: from here on the broker refuses every earlier one.
     ///
     /// # Errors
-    /// The lease has ended, or Kafka does not answer.
+    /// The lease has ended, or Kafka did not answer.
     pub async fn take(
         handle: StateTopic,
         connector: &str,
@@ -41,13 +41,13 @@ impl StateWriter {
         let options = WriterOptions {
             transactional_id: format!("tributary-{}-subscriptions-{connector}", handle.prefix).into(),
             lease,
-            partitions: (0..handle.tail.partitions()).collect(),
+            partitions: (0..handle.table.partitions()).collect(),
             other_partitions: Vec::new(),
-            transaction_wait: PATIENCE,
+            transaction_wait: TRANSACTION_WAIT,
             takes_back: false,
             must_read_back: true,
         };
-        let mut writer = FencedWriter::new(handle.tail.clone(), shards.clone(), options);
+        let mut writer = FencedWriter::new(handle.table.clone(), shards.clone(), options);
         writer.take(Instant::now() + TAKE_LIMIT).await?;
         Ok(Self { handle, connector: connector.into(), writer })
     }
@@ -55,7 +55,7 @@ impl StateWriter {
     /// Writes these changes in one transaction.
     ///
     /// # Errors
-    /// A successor has taken over, or Kafka does not take it.
+    /// A successor has taken over, or Kafka did not take it.
     pub async fn commit(&mut self, changes: &[SubscriptionChange]) -> Result<(), kafka::Error> {
         if changes.is_empty() {
             return Ok(());

@@ -1,14 +1,14 @@
 //! The status topic: `status-connector-N`, `status-task-N-i`, `status-topic-T:connector-N`, in Kafka Connect's JSON.
 //!
-//! - A record whose `generation` is lower than the one known for its key is ignored: it comes from an owner that has been
-//!   replaced and does not know it yet. The log has it as the last word all the same, and after compaction as the only
-//!   one: [`Statuses::shadowed`] names such keys, so that their owner writes again.
-//! - Our tombstones carry the generation in a header and obey the same rule; it stays known, so that a late record of an
-//!   earlier owner does not bring a deleted connector back. A tombstone without that header, as Kafka Connect and people
-//!   write it, forgets the generation too; so does an owner that finds a higher generation than its own, which there is
-//!   only after the work topic was recreated or another program wrote here.
+//! - A record whose `generation` is lower than the one known for its key is ignored: it comes from a replaced owner that does not
+//!   know it yet. But it is the last record in the log, and after compaction the only one: [`Statuses::shadowed`] returns
+//!   such keys, so that their owner writes again.
+//! - Our tombstones carry the generation in a header and obey the same rule. The generation stays known, so that a late record of
+//!   an earlier owner does not bring a deleted connector back. A tombstone without that header, as Kafka Connect and people
+//!   write it, also forgets the generation. So does an owner that finds a higher generation than its own, which exists only
+//!   after the work topic was recreated or another program wrote here.
 //!
-//! On failure: a record that cannot be understood is logged and left out.
+//! On failure: a record that cannot be parsed is logged and skipped.
 
 mod record;
 #[cfg(test)]
@@ -19,14 +19,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
 pub(super) use record::{GENERATION_HEADER, Key, RESTART_HEADER, encode, encode_topic};
-use record::{Parsed, Word};
+use record::{Parsed, StatusUpdate};
 
 use kafka::ConsumerRecord;
 
 use super::TableState;
 
-/// Removed instances whose generation is remembered, at most: enough for every late record there can be.
-const REMEMBERED: usize = 4096;
+/// Limit on the removed instances whose generation is remembered: enough for all late records.
+const MAX_REMEMBERED: usize = 4096;
 
 /// The states Kafka Connect shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
@@ -34,7 +34,7 @@ const REMEMBERED: usize = 4096;
 pub enum RunState {
     /// It runs.
     Running,
-    /// It waits to be resumed.
+    /// It has paused.
     Paused,
     /// It is stopped; connectors only.
     Stopped,
@@ -61,19 +61,19 @@ pub struct Status {
     pub state: RunState,
     /// Why it failed: `Kind: sentence`, then `Caused by: …` lines.
     pub trace: Option<String>,
-    /// Who says so.
+    /// The worker that reported it.
     pub worker_id: String,
-    /// Claim of the partition it belongs to; higher is later.
+    /// Claim of the partition it belongs to; a higher one is later.
     pub generation: i64,
-    /// Revision of the last restart that it had seen, -1 for none; `None` where another program or an earlier version says so.
+    /// Revision of the last restart that it had seen, -1 for none; `None` if another program or an earlier version wrote it.
     pub served: Option<i64>,
 }
 
-/// All of the topic.
+/// The state of the topic.
 #[derive(Debug, Default)]
 pub struct Statuses {
     connectors: BTreeMap<String, Instances>,
-    /// Removed instances, oldest first, so that what is remembered of them has a bound.
+    /// Removed instances, oldest first, to bound their number.
     removed: VecDeque<(String, Option<u32>)>,
 }
 
@@ -84,7 +84,7 @@ impl Statuses {
         self.of(name, None)
     }
 
-    /// State of a connector, or with a number of one of its tasks.
+    /// State of a connector, or of one of its tasks.
     #[must_use]
     pub fn of(&self, name: &str, task: Option<u32>) -> Option<&Status> {
         self.connectors.get(name)?.of(task)?.status.as_ref()
@@ -104,18 +104,18 @@ impl Statuses {
         topics.map(String::as_str).collect()
     }
 
-    /// Connectors of which anything is known, the removed ones left out.
+    /// Connectors with a status or topic, except removed ones.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.connectors.iter().filter(|(_, instances)| instances.is_shown()).map(|(name, _)| name.as_str())
     }
 
-    /// The highest generation known for a connector, or for one of its tasks: a lower one is ignored.
+    /// The highest generation known for a connector or one of its tasks; lower ones are ignored.
     #[must_use]
     pub fn generation(&self, name: &str, task: Option<u32>) -> Option<i64> {
         self.connectors.get(name)?.of(task)?.generation
     }
 
-    /// Connectors (`None`) and tasks whose last record in the log is one that was ignored.
+    /// Connectors (`None`) and tasks whose last record in the log was ignored.
     pub fn shadowed(&self) -> impl Iterator<Item = (&str, Option<u32>)> {
         self.connectors.iter().flat_map(|(name, instances)| {
             let shadowed = instances.instances.iter().filter(|(_, instance)| instance.shadowed);
@@ -123,12 +123,12 @@ impl Statuses {
         })
     }
 
-    fn apply_word(&mut self, name: String, task: Option<u32>, word: Word) {
+    fn apply_update(&mut self, name: String, task: Option<u32>, update: StatusUpdate) {
         let instances = self.connectors.entry(name.clone()).or_default();
         let instance = instances.instances.entry(task).or_default();
-        let generation = match &word {
-            Word::Is(status) => Some(status.generation),
-            Word::Removed(generation) => *generation,
+        let generation = match &update {
+            StatusUpdate::Set(status) => Some(status.generation),
+            StatusUpdate::Removed(generation) => *generation,
         };
         instance.shadowed =
             generation.is_some_and(|new| instance.generation.is_some_and(|known| new < known));
@@ -136,9 +136,9 @@ impl Statuses {
             return;
         }
         instance.generation = generation;
-        match word {
-            Word::Is(status) => instance.status = Some(status),
-            Word::Removed(generation) => {
+        match update {
+            StatusUpdate::Set(status) => instance.status = Some(status),
+            StatusUpdate::Removed(generation) => {
                 instance.status = None;
                 if generation.is_none() {
                     instances.instances.remove(&task);
@@ -152,7 +152,7 @@ impl Statuses {
 
     fn remember_removed(&mut self, name: String, task: Option<u32>) {
         self.removed.push_back((name, task));
-        while self.removed.len() > REMEMBERED
+        while self.removed.len() > MAX_REMEMBERED
             && let Some((name, task)) = self.removed.pop_front()
         {
             if let Some(instances) = self.connectors.get_mut(&name)
@@ -174,7 +174,7 @@ impl Statuses {
 impl TableState for Statuses {
     fn apply(&mut self, record: &ConsumerRecord) {
         match record::parse(record) {
-            Ok(Parsed::Instance { name, task, word }) => self.apply_word(name, task, word),
+            Ok(Parsed::Instance { name, task, update }) => self.apply_update(name, task, update),
             Ok(Parsed::Topic { topic, name, used: true }) => {
                 self.connectors.entry(name).or_default().topics.insert(topic);
             }
@@ -186,7 +186,7 @@ impl TableState for Statuses {
             }
             Err(reason) => {
                 let (topic, offset) = (&*record.topic, record.offset);
-                tracing::warn!(topic, offset, reason, "record of the status topic left out");
+                tracing::warn!(topic, offset, reason, "skipped a record of the status topic");
             }
         }
     }
@@ -218,6 +218,6 @@ struct Instance {
     /// `None` once it was removed.
     status: Option<Status>,
     generation: Option<i64>,
-    /// The last record in the log is one that was ignored.
+    /// The last record in the log was ignored.
     shadowed: bool,
 }

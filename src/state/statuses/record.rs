@@ -1,4 +1,4 @@
-//! Records of the status topic: what they say, and how to write them.
+//! Parses and writes records of the status topic.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use kafka::ConsumerRecord;
 
 use super::{RunState, Status};
 
-/// Header on our tombstones: the generation that removed the status.
+/// Header on our tombstones: the generation of the owner that removed the status.
 pub(crate) const GENERATION_HEADER: &str = "tributary.generation";
 
 /// Header on our statuses: revision of the last restart that the instance had seen.
@@ -19,11 +19,11 @@ const TOPIC: &str = "status-topic-";
 /// Between topic and connector; no topic has a colon in its name.
 const OF_CONNECTOR: &str = ":connector-";
 
-/// Keys.
+/// Record keys.
 pub(crate) struct Key;
 
 impl Key {
-    /// Of a connector, or of one of its tasks.
+    /// Key of a connector, or of one of its tasks.
     pub(crate) fn instance(connector: &str, task: Option<u32>) -> String {
         match task {
             None => format!("{CONNECTOR}{connector}"),
@@ -31,7 +31,7 @@ impl Key {
         }
     }
 
-    /// Of a topic a connector has written to.
+    /// Key of a topic a connector has written to.
     pub(crate) fn topic(connector: &str, topic: &str) -> String {
         format!("{TOPIC}{topic}{OF_CONNECTOR}{connector}")
     }
@@ -54,7 +54,7 @@ pub(crate) fn encode_topic(connector: &str, task: u32, topic: &str, now_ms: i64)
     json(&TopicUse { topic })
 }
 
-/// Whether the class is loaded in this state, so that it has a version.
+/// Whether the class is loaded in this state, so that the record has its version.
 fn is_up(state: RunState) -> bool {
     match state {
         RunState::Running | RunState::Paused | RunState::Stopped | RunState::Failed => true,
@@ -62,36 +62,36 @@ fn is_up(state: RunState) -> bool {
     }
 }
 
-/// What a record says.
+/// A parsed record.
 pub(super) enum Parsed {
-    /// About a connector (`None`) or one of its tasks.
-    Instance { name: String, task: Option<u32>, word: Word },
+    /// The status of a connector (`None`) or one of its tasks.
+    Instance { name: String, task: Option<u32>, update: StatusUpdate },
     /// Whether a connector has written to a topic.
     Topic { topic: String, name: String, used: bool },
 }
 
-/// What is said about an instance.
-pub(super) enum Word {
-    Is(Status),
-    /// Removed, by an owner with this generation or by somebody else.
+/// A status or its removal.
+pub(super) enum StatusUpdate {
+    Set(Status),
+    /// Removed, by an owner with this generation or by another program.
     Removed(Option<i64>),
 }
 
-/// What a record says, or why it cannot be understood.
+/// Parses a record, or returns why it cannot be parsed.
 pub(super) fn parse(record: &ConsumerRecord) -> Result<Parsed, &'static str> {
     let key = record.key.as_deref().ok_or("it has no key")?;
-    let key = std::str::from_utf8(key).map_err(|_| "its key is no text")?;
+    let key = std::str::from_utf8(key).map_err(|_| "its key is not text")?;
     if let Some(name) = key.strip_prefix(CONNECTOR) {
-        return Ok(Parsed::Instance { name: name.to_owned(), task: None, word: word(record)? });
+        return Ok(Parsed::Instance { name: name.to_owned(), task: None, update: update(record)? });
     }
     if let Some(rest) = key.strip_prefix(TASK) {
-        // A name may have dashes itself.
-        let (name, task) = rest.rsplit_once('-').ok_or("its key names no task")?;
-        let task = task.parse().map_err(|_| "its key names no task")?;
-        return Ok(Parsed::Instance { name: name.to_owned(), task: Some(task), word: word(record)? });
+        // A name may contain dashes.
+        let (name, task) = rest.rsplit_once('-').ok_or("its key has no task number")?;
+        let task = task.parse().map_err(|_| "its key has no task number")?;
+        return Ok(Parsed::Instance { name: name.to_owned(), task: Some(task), update: update(record)? });
     }
-    let rest = key.strip_prefix(TOPIC).ok_or("its key is of no known kind")?;
-    let (topic, name) = rest.split_once(OF_CONNECTOR).ok_or("its key names no connector")?;
+    let rest = key.strip_prefix(TOPIC).ok_or("its key has no known prefix")?;
+    let (topic, name) = rest.split_once(OF_CONNECTOR).ok_or("its key has no connector")?;
     let used = match record.value.as_deref().map(serde_json::from_slice::<Value>) {
         None | Some(Ok(Value::Null)) => false,
         Some(Ok(Value::Object(members))) if members.get("topic").is_some_and(Value::is_object) => true,
@@ -100,18 +100,18 @@ pub(super) fn parse(record: &ConsumerRecord) -> Result<Parsed, &'static str> {
     Ok(Parsed::Topic { topic: topic.to_owned(), name: name.to_owned(), used })
 }
 
-fn word(record: &ConsumerRecord) -> Result<Word, &'static str> {
+fn update(record: &ConsumerRecord) -> Result<StatusUpdate, &'static str> {
     let number = |header: &str| {
         let (_, value) = record.headers.iter().find(|(name, _)| name == header)?;
         std::str::from_utf8(value).ok()?.parse().ok()
     };
-    let removed = || Word::Removed(number(GENERATION_HEADER));
+    let removed = || StatusUpdate::Removed(number(GENERATION_HEADER));
     let Some(value) = record.value.as_deref() else { return Ok(removed()) };
-    let read: Option<Read> = serde_json::from_slice(value).map_err(|_| "its value is no status")?;
+    let read: Option<Read> = serde_json::from_slice(value).map_err(|_| "its value is not a status")?;
     let Some(read) = read else { return Ok(removed()) };
-    let state = read.state.parse().map_err(|_| "its state is none of those shown")?;
+    let state = read.state.parse().map_err(|_| "its state is unknown")?;
     let Read { trace, worker_id, generation, .. } = read;
-    Ok(Word::Is(Status { state, trace, worker_id, generation, served: number(RESTART_HEADER) }))
+    Ok(StatusUpdate::Set(Status { state, trace, worker_id, generation, served: number(RESTART_HEADER) }))
 }
 
 #[derive(Deserialize)]
@@ -130,7 +130,7 @@ struct Written<'a> {
     trace: Option<&'a str>,
     worker_id: &'a str,
     generation: i64,
-    /// Of the plugin, which for all of ours is this program's; Kafka Connect writes null for what is not loaded.
+    /// Version of the plugin, which is this program's for all our classes; Kafka Connect writes null if the class is not loaded.
     version: Option<&'a str>,
 }
 
@@ -148,7 +148,7 @@ struct Topic<'a> {
     discovered: i64,
 }
 
-/// Neither text nor numbers can fail to be written.
+/// Serializing text and numbers cannot fail.
 fn json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }

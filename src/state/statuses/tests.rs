@@ -1,4 +1,4 @@
-//! What records add up to, those of a real Kafka Connect first.
+//! The state that records produce, starting with those of a real Kafka Connect.
 
 use bytes::Bytes;
 
@@ -26,7 +26,7 @@ fn remove(statuses: &mut Statuses, key: &str, generation: Option<i64>) {
 }
 
 #[test]
-fn the_topic_of_a_real_connect_is_read_as_connect_means_it() {
+fn topic_of_a_real_connect_is_parsed_as_connect_does() {
     let mut statuses = Statuses::default();
 
     samples::records(SAMPLE).iter().for_each(|record| statuses.apply(record));
@@ -46,7 +46,7 @@ fn the_topic_of_a_real_connect_is_read_as_connect_means_it() {
 }
 
 #[test]
-fn what_we_write_is_byte_for_byte_what_connect_wrote_where_it_would() {
+fn written_statuses_match_connect_byte_for_byte() {
     let records = samples::records(SAMPLE);
     let written = [
         (Key::instance("t1", None), encode(&status(RunState::Unassigned, 5))),
@@ -67,7 +67,7 @@ fn what_we_write_is_byte_for_byte_what_connect_wrote_where_it_would() {
 }
 
 #[test]
-fn a_status_has_a_version_in_the_states_for_which_connect_writes_one() {
+fn status_has_a_version_in_the_same_states_as_connect() {
     let records = samples::records(SAMPLE);
     let version =
         |value: &[u8]| serde_json::from_slice::<serde_json::Value>(value).unwrap()["version"].clone();
@@ -88,7 +88,7 @@ fn a_status_has_a_version_in_the_states_for_which_connect_writes_one() {
 }
 
 #[test]
-fn every_state_is_read_back_as_it_was_written() {
+fn every_state_is_read_back_as_written() {
     for state in RunState::VARIANTS.iter().copied() {
         let trace = Some("Kind: sentence \"quoted\"\nCaused by: Other: \u{1f}é".to_owned());
         let written = Status { trace, ..status(state, i64::MAX) };
@@ -101,7 +101,7 @@ fn every_state_is_read_back_as_it_was_written() {
 }
 
 #[test]
-fn a_lower_generation_is_ignored_and_its_key_named_until_the_owner_writes_again() {
+fn lower_generation_is_ignored_and_shadows_its_key() {
     let mut statuses = Statuses::default();
     put(&mut statuses, "status-task-c-0", &status(RunState::Running, 7));
 
@@ -116,7 +116,7 @@ fn a_lower_generation_is_ignored_and_its_key_named_until_the_owner_writes_again(
 }
 
 #[test]
-fn a_removed_status_is_not_brought_back_by_an_earlier_owner() {
+fn removed_status_stays_removed_after_a_late_record() {
     let mut statuses = Statuses::default();
     put(&mut statuses, "status-connector-c", &status(RunState::Running, 7));
     remove(&mut statuses, "status-connector-c", Some(6));
@@ -132,7 +132,7 @@ fn a_removed_status_is_not_brought_back_by_an_earlier_owner() {
 }
 
 #[test]
-fn a_tombstone_as_connect_writes_it_forgets_the_generation_too() {
+fn connect_tombstone_forgets_the_generation() {
     let mut statuses = Statuses::default();
     put(&mut statuses, "status-connector-c", &status(RunState::Running, 700));
 
@@ -144,19 +144,19 @@ fn a_tombstone_as_connect_writes_it_forgets_the_generation_too() {
 }
 
 #[test]
-fn what_is_remembered_of_removed_connectors_has_a_bound() {
+fn memory_of_removed_connectors_is_bounded() {
     let mut statuses = Statuses::default();
-    for number in 0..2 * REMEMBERED {
+    for number in 0..2 * MAX_REMEMBERED {
         let key = format!("status-connector-{number}");
         put(&mut statuses, &key, &status(RunState::Running, 1));
         remove(&mut statuses, &key, Some(1));
     }
 
-    assert_eq!((statuses.connectors.len(), statuses.removed.len()), (REMEMBERED, REMEMBERED));
+    assert_eq!((statuses.connectors.len(), statuses.removed.len()), (MAX_REMEMBERED, MAX_REMEMBERED));
 }
 
 #[test]
-fn topics_are_known_by_connector_whatever_its_name() {
+fn topics_are_known_by_connector_of_any_name() {
     let mut statuses = Statuses::default();
     let name = "odd:connector-1 - é";
     for topic in ["b", "a.x-y"] {
@@ -171,7 +171,7 @@ fn topics_are_known_by_connector_whatever_its_name() {
 }
 
 #[test]
-fn records_that_make_no_sense_change_nothing() {
+fn invalid_records_change_nothing() {
     let mut statuses: Statuses = samples::state(&[
         ("status-connector-c", Some("{")),
         ("status-connector-c", Some("{\"state\":\"RUNNING\"}")),

@@ -1,4 +1,4 @@
-//! The offset topic's records, for edits through REST.
+//! Records of the offset topic, for edits through REST.
 
 use std::time::Duration;
 
@@ -12,39 +12,39 @@ use crate::state::{
     offsets::{self, Edit, Offsets},
 };
 
-/// Edits of offsets as records that belong into one transaction.
+/// Edits of offsets as the records of one transaction.
 #[derive(Debug, Clone)]
 pub struct OffsetRecords {
-    /// The records, in the order they are to be written.
+    /// The records, in the order to write them.
     pub records: Vec<EncodedRecord>,
     mark: WriteMark,
 }
 
 impl OffsetRecords {
-    /// The records of these edits: one for each, and tombstones for what others have written for it in another way.
+    /// The records of these edits: one for each, and tombstones for the same partition under other programs' keys.
     #[must_use]
-    pub fn of(tail: &Table<Offsets>, connector: &str, edits: &[Edit]) -> Self {
+    pub fn of(table: &Table<Offsets>, connector: &str, edits: &[Edit]) -> Self {
         let mut records: Vec<EncodedRecord> =
-            edits.iter().flat_map(|edit| encoded(tail, connector, edit)).collect();
-        let mark = WriteMark::put(&mut records, tail.topic());
+            edits.iter().flat_map(|edit| encoded(table, connector, edit)).collect();
+        let mark = WriteMark::put(&mut records, table.topic());
         Self { records, mark }
     }
 
     /// Waits until this worker has read them, once they are committed.
     ///
     /// # Errors
-    /// It had not within the limit.
-    pub async fn read_back(&self, tail: &Table<Offsets>, limit: Duration) -> Result<(), kafka::Error> {
-        tail.read_back(&self.mark, limit).await
+    /// They were not read within the limit.
+    pub async fn read_back(&self, table: &Table<Offsets>, limit: Duration) -> Result<(), kafka::Error> {
+        table.read_back(&self.mark, limit).await
     }
 }
 
-fn encoded(tail: &Table<Offsets>, connector: &str, (partition, offset): &Edit) -> Vec<EncodedRecord> {
+fn encoded(table: &Table<Offsets>, connector: &str, (partition, offset): &Edit) -> Vec<EncodedRecord> {
     let (key, value) = offsets::record(connector, partition, offset.as_ref());
-    let mut keys = tail.read(|offsets| offsets.keys(connector, partition));
+    let mut keys = table.read(|offsets| offsets.keys(connector, partition));
     keys.retain(|other| *other != key);
     let record = |key: Bytes, value: Option<Bytes>| {
-        EncodedRecord::new(tail.topic(), partition_of(&key, tail.partitions()), key, value)
+        EncodedRecord::new(table.topic(), partition_of(&key, table.partitions()), key, value)
     };
     let mut records: Vec<EncodedRecord> = keys.into_iter().map(|other| record(other, None)).collect();
     records.push(record(key.into(), value.map(Bytes::from)));

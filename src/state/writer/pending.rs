@@ -1,46 +1,46 @@
-//! What waits to be written: the latest value of each key.
+//! Values that wait to be written: the latest of each key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-/// A value, `None` for a tombstone, and the header that goes with it.
+/// A value, `None` for a tombstone, and its headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Value {
     pub(super) value: Option<Bytes>,
     pub(super) headers: Vec<(&'static str, Bytes)>,
 }
 
-/// All keys with something to write. Of each at most one value is under way.
+/// All keys with something to write. Of each at most one value is in flight.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     keys: BTreeMap<String, Latest>,
-    /// Keys with a value that is not under way.
+    /// Keys without a value in flight.
     ready: BTreeSet<String>,
     next: u64,
 }
 
 #[derive(Debug)]
 struct Latest {
-    /// Which put is the removal that has to arrive before the value.
+    /// Number of the put that requested a removal before the value.
     removal: Option<u64>,
     value: Value,
-    /// Which put this is.
+    /// Number of this put.
     number: u64,
-    /// The put that is under way.
+    /// Number of the put in flight.
     sent: Option<u64>,
 }
 
 impl Pending {
-    /// Takes a value in the place of any before it.
+    /// Replaces the value of a key.
     pub(super) fn put(&mut self, key: String, value: Value) {
-        // One that was asked for and has not arrived is still due.
+        // A requested removal that was not acknowledged is still due.
         let removal = self.keys.get(&key).and_then(|latest| latest.removal);
         self.insert(key, removal, value);
     }
 
-    /// The same, behind a tombstone without headers that forgets all that stood there.
-    pub(super) fn put_anew(&mut self, key: String, value: Value) {
+    /// The same after a tombstone without headers, which makes readers forget the key.
+    pub(super) fn put_after_removal(&mut self, key: String, value: Value) {
         let removal = self.number();
         self.insert(key, Some(removal), value);
     }
@@ -58,7 +58,7 @@ impl Pending {
         self.next
     }
 
-    /// The next one to send, which is under way from then on.
+    /// The next value to send; it counts as in flight from now on.
     pub(super) fn take(&mut self) -> Option<(String, u64, Value)> {
         let key = self.ready.pop_first()?;
         let latest = self.keys.get_mut(&key)?;
@@ -70,7 +70,7 @@ impl Pending {
         Some((key, number, value))
     }
 
-    /// One that was under way has arrived, or shall be given up: what was put meanwhile is next.
+    /// The value in flight was acknowledged or dropped: a value that was put meanwhile is next.
     pub(super) fn settle(&mut self, key: &str, number: u64) {
         let Some(latest) = self.keys.get_mut(key) else { return };
         latest.sent = None;
@@ -82,7 +82,7 @@ impl Pending {
         }
     }
 
-    /// One that was under way has not arrived: it is sent again, unless another was put meanwhile, which is sent instead.
+    /// The value in flight failed: send it again, or the value that was put meanwhile.
     pub(super) fn give_back(&mut self, key: String) {
         if let Some(latest) = self.keys.get_mut(&key) {
             latest.sent = None;
@@ -90,7 +90,7 @@ impl Pending {
         }
     }
 
-    /// Keys that are not settled.
+    /// Keys that are not written yet.
     pub(super) fn len(&self) -> usize {
         self.keys.len()
     }
@@ -105,13 +105,13 @@ mod tests {
     }
 
     #[test]
-    fn of_each_key_one_value_is_under_way_and_then_the_latest() {
+    fn one_value_per_key_is_in_flight_then_the_latest() {
         let mut pending = Pending::default();
         pending.put("a".into(), value("1"));
         let (key, first, _) = pending.take().unwrap();
         pending.put("a".into(), value("2"));
         pending.put("a".into(), value("3"));
-        assert_eq!(pending.take(), None, "the first is under way");
+        assert_eq!(pending.take(), None, "the first is in flight");
 
         pending.settle(&key, first);
 
@@ -122,19 +122,19 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_arrives_before_its_value_and_before_what_takes_the_place_of_that() {
+    fn removal_is_written_before_its_value_or_replacement() {
         let removal = Value { value: None, headers: Vec::new() };
         let mut pending = Pending::default();
         pending.put("a".into(), value("1"));
         let (_, first, _) = pending.take().unwrap();
-        pending.put_anew("a".into(), value("2"));
+        pending.put_after_removal("a".into(), value("2"));
         pending.put("a".into(), value("3"));
         pending.settle("a", first);
 
         assert_eq!(pending.take().unwrap().2, removal);
         pending.give_back("a".into());
         let (_, number, sent) = pending.take().unwrap();
-        assert_eq!(sent, removal, "it has not arrived");
+        assert_eq!(sent, removal, "it was not acknowledged");
         assert_eq!(pending.take(), None, "one at a time");
         pending.settle("a", number);
 
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_arrive_is_sent_again_unless_it_was_overtaken() {
+    fn failed_value_is_resent_unless_replaced() {
         let mut pending = Pending::default();
         pending.put("a".into(), value("1"));
         pending.put("b".into(), value("1"));

@@ -21,14 +21,14 @@ use model::EncodedRecord;
 use super::pending::{Pending, Value};
 use crate::state::statuses::{GENERATION_HEADER, Key, RESTART_HEADER, Status, encode, encode_topic};
 
-/// Bytes of statuses inside the client.
+/// Limit on the bytes queued in the client.
 const QUEUE_BYTES: usize = 4 << 20;
-/// Waits after failures.
-const RETRY: BackoffPolicy =
+/// Backoff after failures.
+const RETRY_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(100), longest: Duration::from_secs(5), total: None };
 
-/// Writes what the status topic says about this worker's connectors and tasks. Cheap to clone; with the last clone its
-/// task ends, and what is not written by then never is: [`StatusWriter::flush`] first.
+/// Writes the statuses of this worker's connectors and tasks. Cheap to clone. Its task ends with the last clone and drops what is
+/// not written by then: call [`StatusWriter::flush`] first.
 #[derive(Debug, Clone)]
 pub struct StatusWriter {
     shared: Arc<Shared>,
@@ -49,22 +49,22 @@ impl StatusWriter {
         Ok(Self { shared, task: Arc::new(AbortOnDropHandle::new(task)) })
     }
 
-    /// Whether what is put is still written: until a fault of the program ends that.
+    /// Whether the writing task still runs; it ends only by a panic.
     #[must_use]
     pub fn is_running(&self) -> bool {
         !self.task.is_finished()
     }
 
-    /// Says what a connector is doing, or with a number one of its tasks.
+    /// Reports the status of a connector or one of its tasks.
     pub fn put(&self, connector: &str, task: Option<u32>, status: &Status) {
         self.shared.put(Key::instance(connector, task), value_of(status));
     }
 
-    /// The same where the topic has a higher generation that cannot be: first a tombstone that makes every reader forget it,
-    /// then the status.
-    pub fn put_anew(&self, connector: &str, task: Option<u32>, status: &Status) {
+    /// The same if the topic has a higher generation that is invalid: first writes a tombstone that makes every reader forget
+    /// it, then the status.
+    pub fn put_after_removal(&self, connector: &str, task: Option<u32>, status: &Status) {
         let value = value_of(status);
-        self.shared.put_with(|pending| pending.put_anew(Key::instance(connector, task), value));
+        self.shared.put_with(|pending| pending.put_after_removal(Key::instance(connector, task), value));
     }
 
     /// Removes the status of a connector or one of its tasks, as the owner with this generation.
@@ -73,7 +73,7 @@ impl StatusWriter {
         self.shared.put(Key::instance(connector, task), Value { value: None, headers });
     }
 
-    /// Says that a task of a connector writes to a topic.
+    /// Reports that a task of a connector writes to a topic.
     pub fn put_topic(&self, connector: &str, task: u32, topic: &str) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let now = i64::try_from(now).unwrap_or(i64::MAX);
@@ -82,18 +82,18 @@ impl StatusWriter {
         self.shared.put(Key::topic(connector, topic), value);
     }
 
-    /// Forgets that a connector writes to a topic.
+    /// Removes a topic from those a connector writes to.
     pub fn remove_topic(&self, connector: &str, topic: &str) {
         self.shared.put(Key::topic(connector, topic), Value { value: None, headers: Vec::new() });
     }
 
-    /// Waits until Kafka has all that was put.
+    /// Waits until Kafka has everything that was put.
     ///
     /// # Errors
-    /// It had not within the limit.
+    /// Kafka did not have it within the limit.
     pub async fn flush(&self, limit: Duration) -> Result<(), kafka::Error> {
         let mut open = self.shared.open.subscribe();
-        // The sender lives as long as we do.
+        // The sender lives as long as `self`.
         let flushed = timeout(limit, open.wait_for(|open| *open == 0)).await.map(drop);
         flushed.map_err(|_| {
             let action = format!("write {} statuses", self.shared.pending.lock().len());
@@ -102,7 +102,7 @@ impl StatusWriter {
     }
 }
 
-/// A status in Kafka Connect's JSON, with what Kafka Connect does not know in a header.
+/// A status in Kafka Connect's JSON; what Kafka Connect does not know is in a header.
 fn value_of(status: &Status) -> Value {
     let served = status.served.map(|served| (RESTART_HEADER, Bytes::from(served.to_string())));
     Value { value: Some(encode(status).into()), headers: served.into_iter().collect() }
@@ -113,12 +113,12 @@ struct Shared {
     pending: Mutex<Pending>,
     /// Something was put.
     put: Notify,
-    /// Keys that are not settled.
+    /// Number of keys that are not written yet.
     open: watch::Sender<usize>,
 }
 
 impl Shared {
-    /// Changes what is pending, and publishes how much is left.
+    /// Changes what is pending, and publishes the number of keys left.
     fn change<T>(&self, change: impl FnOnce(&mut Pending) -> T) -> T {
         let mut pending = self.pending.lock();
         let result = change(&mut pending);
@@ -147,11 +147,11 @@ struct Task {
 impl Task {
     /// Writes until the task is aborted.
     async fn run(self) {
-        let mut backoff = Backoff::new(RETRY, u64::from(kafka::murmur2(self.topic.as_bytes())));
+        let mut backoff = Backoff::new(RETRY_BACKOFF, u64::from(kafka::murmur2(self.topic.as_bytes())));
         loop {
             let error = self.write(&mut backoff).await;
             if backoff.is_fresh() {
-                tracing::warn!(topic = &*self.topic, %error, "a status was not written, trying again");
+                tracing::warn!(topic = &*self.topic, %error, "could not write a status; retrying");
             }
             if let Some(wait) = backoff.next_wait(Retry::Later) {
                 sleep(wait).await;
@@ -159,7 +159,7 @@ impl Task {
         }
     }
 
-    /// Sends what there is until something fails. Nothing is under way when it returns.
+    /// Sends pending values until a write fails. Nothing is in flight when it returns.
     async fn write(&self, backoff: &mut Backoff) -> kafka::Error {
         let mut under_way = FuturesUnordered::new();
         let mut failed = None;
@@ -190,12 +190,12 @@ impl Task {
         }
     }
 
-    /// Settles one, or hands back the failure after which all waits.
+    /// Settles a write, or returns the failure after which writing pauses.
     fn settle(&self, key: String, number: u64, outcome: Result<(), kafka::Error>) -> Option<kafka::Error> {
         match outcome {
             Ok(()) => self.shared.change(|pending| pending.settle(&key, number)),
             Err(error) if error.refuses_record() => {
-                tracing::error!(topic = &*self.topic, key, %error, "a status was refused and is not written");
+                tracing::error!(topic = &*self.topic, key, %error, "Kafka refused a status; dropped it");
                 self.shared.change(|pending| pending.settle(&key, number));
             }
             Err(error) => {

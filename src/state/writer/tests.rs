@@ -1,4 +1,4 @@
-//! What the in-process cluster can show of both writers.
+//! Both writers against the in-process cluster.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn log(cluster: &EmbeddedCluster) -> Vec<(i32, String)> {
 }
 
 #[tokio::test]
-async fn what_is_put_is_read_back_by_a_tail_where_connect_would_have_put_it() {
+async fn statuses_are_read_back_in_the_partitions_of_connect() {
     let cluster = cluster();
     let writer = StatusWriter::start(&cluster.settings(), "t", PARTITIONS).unwrap();
 
@@ -54,9 +54,9 @@ async fn what_is_put_is_read_back_by_a_tail_where_connect_would_have_put_it() {
     writer.remove_topic("c", "others");
     writer.flush(LIMIT).await.unwrap();
 
-    let tail: Table<Statuses> = Table::follow(&cluster.settings(), "t", PARTITIONS).await.unwrap();
-    timeout(LIMIT, tail.caught_up()).await.unwrap();
-    tail.read(|statuses| {
+    let table: Table<Statuses> = Table::follow(&cluster.settings(), "t", PARTITIONS).await.unwrap();
+    timeout(LIMIT, table.caught_up()).await.unwrap();
+    table.read(|statuses| {
         assert_eq!(statuses.connector("c"), Some(&status(RunState::Running, "")));
         assert_eq!(statuses.tasks("c"), [(1, &status(RunState::Failed, "Why: so"))].into());
         assert_eq!(statuses.topics("c"), ["lines"]);
@@ -68,28 +68,28 @@ async fn what_is_put_is_read_back_by_a_tail_where_connect_would_have_put_it() {
 }
 
 #[tokio::test]
-async fn a_status_put_anew_counts_whatever_generation_stood_there() {
+async fn status_after_a_removal_counts_despite_a_higher_generation() {
     let cluster = cluster();
     let writer = StatusWriter::start(&cluster.settings(), "t", PARTITIONS).unwrap();
     let absurd = Status { generation: i64::MAX, ..status(RunState::Running, "foreign") };
     writer.put("c", Some(0), &absurd);
     writer.flush(LIMIT).await.unwrap();
-    let tail: Table<Statuses> = Table::follow(&cluster.settings(), "t", PARTITIONS).await.unwrap();
-    let shown = || tail.read(|statuses| statuses.tasks("c").get(&0).map(|status| (*status).clone()));
+    let table: Table<Statuses> = Table::follow(&cluster.settings(), "t", PARTITIONS).await.unwrap();
+    let shown = || table.read(|statuses| statuses.tasks("c").get(&0).map(|status| (*status).clone()));
 
     writer.put("c", Some(0), &status(RunState::Running, "ignored"));
     writer.flush(LIMIT).await.unwrap();
-    tail.read_to_end(LIMIT).await.unwrap();
+    table.read_to_end(LIMIT).await.unwrap();
     assert_eq!(shown(), Some(absurd));
-    writer.put_anew("c", Some(0), &status(RunState::Failed, "ours"));
+    writer.put_after_removal("c", Some(0), &status(RunState::Failed, "ours"));
     writer.flush(LIMIT).await.unwrap();
-    tail.read_to_end(LIMIT).await.unwrap();
+    table.read_to_end(LIMIT).await.unwrap();
 
     assert_eq!(shown(), Some(status(RunState::Failed, "ours")));
 }
 
 #[tokio::test]
-async fn without_a_broker_the_latest_of_each_key_is_kept_and_written_later() {
+async fn latest_of_each_key_is_written_after_an_outage() {
     let cluster = cluster();
     let writer = StatusWriter::start(&cluster.settings(), "t", PARTITIONS).unwrap();
     cluster.set_reachable(false).unwrap();
@@ -104,19 +104,19 @@ async fn without_a_broker_the_latest_of_each_key_is_kept_and_written_later() {
     cluster.set_reachable(true).unwrap();
     writer.flush(LIMIT).await.unwrap();
 
-    let tail: Table<Statuses> = Table::follow(&cluster.settings(), "t", PARTITIONS).await.unwrap();
-    timeout(LIMIT, tail.caught_up()).await.unwrap();
-    tail.read(|statuses| {
+    let table: Table<Statuses> = Table::follow(&cluster.settings(), "t", PARTITIONS).await.unwrap();
+    timeout(LIMIT, table.caught_up()).await.unwrap();
+    table.read(|statuses| {
         for task in 0..3 {
             assert_eq!(statuses.tasks("c")[&task].trace.as_deref(), Some("999"));
         }
     });
     let records = log(&cluster).await.len();
-    assert!(records <= 6, "{records} records: each key has one under way and one that waits, at most");
+    assert!(records <= 6, "{records} records: each key has at most one in flight and one waiting");
 }
 
 #[tokio::test]
-async fn a_status_the_broker_can_never_take_is_dropped_and_the_next_goes_through() {
+async fn oversized_status_is_dropped_and_the_next_is_written() {
     let cluster = cluster();
     let writer = StatusWriter::start(&cluster.settings(), "t", PARTITIONS).unwrap();
 
@@ -132,7 +132,7 @@ fn map(value: Value) -> Map<String, Value> {
 }
 
 #[tokio::test]
-async fn offsets_are_set_and_reset_and_nothing_of_another_spelling_is_left() {
+async fn edited_offsets_replace_other_spellings_of_the_key() {
     let cluster = cluster();
     let kafka = cluster.settings();
     let partition = map(json!({ "topic": "x", "partition": 1 }));
@@ -142,32 +142,32 @@ async fn offsets_are_set_and_reset_and_nothing_of_another_spelling_is_left() {
     let place = partition_of(other.as_bytes(), PARTITIONS);
     let foreign = EncodedRecord::new(&"t".into(), place, other, Some(r#"{"offset":9}"#.into()));
     producer.send(foreign).unwrap().await.unwrap();
-    let tail: Table<Offsets> = Table::follow(&kafka, "t", PARTITIONS).await.unwrap();
-    timeout(LIMIT, tail.caught_up()).await.unwrap();
-    let get = || tail.read(|offsets| offsets.get("c", &partition).cloned());
+    let table: Table<Offsets> = Table::follow(&kafka, "t", PARTITIONS).await.unwrap();
+    timeout(LIMIT, table.caught_up()).await.unwrap();
+    let get = || table.read(|offsets| offsets.get("c", &partition).cloned());
     assert_eq!(get(), Some(map(json!({ "offset": 9 }))));
 
     let second = (map(json!({ "topic": "y", "partition": 0 })), Some(map(json!({ "offset": 1 }))));
     let edits = [(partition.clone(), Some(map(json!({ "offset": 4 })))), second];
-    publish(&producer, &tail, "c", &edits).await;
+    publish(&producer, &table, "c", &edits).await;
     assert_eq!(get(), Some(map(json!({ "offset": 4 }))));
-    let keys = tail.read(|offsets| offsets.keys("c", &partition));
+    let keys = table.read(|offsets| offsets.keys("c", &partition));
     assert_eq!(keys, [offsets::record("c", &partition, None).0], "only ours is left");
 
-    publish(&producer, &tail, "c", &[(partition.clone(), None)]).await;
+    publish(&producer, &table, "c", &[(partition.clone(), None)]).await;
     assert_eq!(get(), None);
-    assert_eq!(tail.read(|offsets| offsets.of("c").count()), 1);
+    assert_eq!(table.read(|offsets| offsets.of("c").count()), 1);
 }
 
 #[tokio::test]
-async fn records_that_are_not_all_there_are_not_read_back() {
+async fn incomplete_offset_records_are_not_read_back() {
     let cluster = cluster();
     let kafka = cluster.settings();
-    let tail: Table<Offsets> = Table::follow(&kafka, "t", PARTITIONS).await.unwrap();
-    timeout(LIMIT, tail.caught_up()).await.unwrap();
+    let table: Table<Offsets> = Table::follow(&kafka, "t", PARTITIONS).await.unwrap();
+    timeout(LIMIT, table.caught_up()).await.unwrap();
     let producer = Producer::new(&kafka, &ProducerOptions::default()).unwrap();
     let edit = |at: u32| (map(json!({ "p": at })), Some(map(json!({ "o": at }))));
-    let mut written = OffsetRecords::of(&tail, "c", &(0..20).map(edit).collect::<Vec<_>>());
+    let mut written = OffsetRecords::of(&table, "c", &(0..20).map(edit).collect::<Vec<_>>());
     let partitions: std::collections::BTreeSet<i32> =
         written.records.iter().map(|record| record.partition).collect();
     assert!(partitions.len() > 1, "{partitions:?}");
@@ -176,19 +176,19 @@ async fn records_that_are_not_all_there_are_not_read_back() {
     for record in written.records.drain(..) {
         producer.send(record).unwrap().await.unwrap();
     }
-    let missing = written.read_back(&tail, Duration::from_millis(300)).await;
+    let missing = written.read_back(&table, Duration::from_millis(300)).await;
     producer.send(last).unwrap().await.unwrap();
-    let whole = written.read_back(&tail, LIMIT).await;
+    let whole = written.read_back(&table, LIMIT).await;
 
     assert!(missing.is_err() && whole.is_ok());
-    assert_eq!(tail.read(|offsets| offsets.of("c").count()), 20);
+    assert_eq!(table.read(|offsets| offsets.of("c").count()), 20);
 }
 
 /// Writes edits as records one by one: the in-process cluster has no markers of transactions.
-async fn publish(producer: &Producer, tail: &Table<Offsets>, connector: &str, edits: &[offsets::Edit]) {
-    let written = OffsetRecords::of(tail, connector, edits);
+async fn publish(producer: &Producer, table: &Table<Offsets>, connector: &str, edits: &[offsets::Edit]) {
+    let written = OffsetRecords::of(table, connector, edits);
     for record in written.records.clone() {
         producer.send(record).unwrap().await.unwrap();
     }
-    written.read_back(tail, LIMIT).await.unwrap();
+    written.read_back(table, LIMIT).await.unwrap();
 }

@@ -1,7 +1,8 @@
 //! The classes of connectors: `WebhookSource`, `RecordSource` and, on request, `TestSource`.
 //!
-//! Each is a [`Plugin`] over a room beside this one: [`reconciler`](crate::webhooks::reconciler) keeps subscriptions,
-//! [`records`](crate::records::task) writes records. Those rooms know the interface in [`plugins`](crate::plugin) and not the classes.
+//! Each is a [`Plugin`] over another module: [`reconciler`](crate::webhooks::reconciler) manages subscriptions,
+//! [`records`](crate::records::task) writes records. Those modules use the interface in [`plugins`](crate::plugin) and do not know
+//! the classes.
 
 mod test_source;
 
@@ -15,18 +16,18 @@ use crate::{
     webhooks::plugin::WebhookSource,
 };
 
-/// The directory of the fences below `state.dir`.
-const FENCE: &str = "fence";
+/// Directory of the fences in `state.dir`.
+const FENCE_DIRECTORY: &str = "fence";
 
 impl Plugins {
-    /// The classes of a worker. `TestSource`, which counts and fails on request, is for tests of the lifecycle; a build without
-    /// the simulator leaves it out.
+    /// The classes of a worker. `TestSource`, which counts and fails on request, is for tests of the lifecycle; builds without
+    /// the simulator do not have it.
     pub fn of(worker: &config::Worker, with_test_source: bool) -> Self {
         let mut classes: Vec<Arc<dyn Plugin>> = vec![
             Arc::new(WebhookSource { providers: worker.providers.clone() }),
             Arc::new(RecordSource {
                 providers: worker.providers.clone(),
-                fences: Fences::new(worker.state_dir.join(FENCE)),
+                fences: Fences::new(worker.state_dir.join(FENCE_DIRECTORY)),
             }),
         ];
         if with_test_source && cfg!(feature = "simulator") {
@@ -54,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn every_validation_is_answered_whole_and_without_secrets() {
+    fn validation_answers_are_complete_and_without_secrets() {
         let inputs: [&[(&str, &str)]; 4] = [
             &[],
             &[("connector.class", "TestSource"), ("topics", "none")],

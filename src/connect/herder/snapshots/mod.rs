@@ -1,4 +1,4 @@
-//! Runs of a connector that reads lists: asking for one, saying what shall become of it, and what was proved by it.
+//! Runs of a connector that reads lists: requesting, pausing, resuming and stopping them, and their certificates.
 //!
 //! ```text
 //! POST snapshots              ──▶ checked against the configuration ──▶ a run in the state topic, read by its shards
@@ -7,12 +7,12 @@
 //! GET  certificates           ──▶ the topic of certificates, read now
 //! ```
 //!
-//! - Any worker answers: all of them read the same topic. A request is answered once it stands in the topic, or with the reason
-//!   why it does not: none is lost without a word.
-//! - The same request under the same id is one run, however often it is sent. Requests of this worker are written one after
-//!   the other; of two workers that are sent different requests under one id in the same instant the last is the run, and the
-//!   first shows it.
-//! - What was told to stop stays so.
+//! - Any worker answers: all of them read the same topic. A request is answered once it is in the topic, or with the reason why
+//!   it is not: none is lost silently.
+//! - The same request under the same id is one run, however often it is sent. Requests on one worker are written one after the
+//!   other. If two workers get different requests under one id at the same moment, the last one is the run, and the other
+//!   worker's answer says so.
+//! - A stopped run stays stopped.
 
 mod request;
 mod view;
@@ -32,47 +32,47 @@ pub use self::{
     request::RunRequest,
     view::{CertificatesInfo, Collections, RunInfo, RunsInfo, Shards, WaitingList},
 };
-use super::{Budget, Error, Herder, LARGEST_RECORD};
+use super::{Budget, Error, Herder, MAX_RECORD_BYTES};
 use crate::{
     config::connector::{Class, RecordSource, TargetState},
     state::runs::Runs,
 };
 
-/// Runs that may wait or run at a time: each is read by every shard, and more would only wait.
-const OPEN: usize = 20;
-/// Certificates in an answer, unless asked for otherwise.
-const CERTIFICATES: usize = 1000;
-/// The most that can be asked for.
-const MOST_CERTIFICATES: usize = 10_000;
+/// Limit on the runs that wait or run: each is read by every shard, so more would only wait.
+const MAX_OPEN_RUNS: usize = 20;
+/// Default limit on the certificates in an answer.
+const DEFAULT_CERTIFICATES: usize = 1000;
+/// The highest limit that a request may set.
+const MAX_CERTIFICATES: usize = 10_000;
 
 const READING: &str = "reading the state topic";
 const WRITING: &str = "writing the request to the state topic";
 
-/// The way to runs and certificates.
+/// Access to runs and certificates.
 #[async_trait]
 pub trait Snapshots: Send + Sync {
-    /// What the state topic says of a connector's runs, as far as it was read here: also while Kafka is away.
+    /// A connector's runs in the state topic, as far as this worker has read it: works while Kafka is unreachable.
     ///
     /// # Errors
-    /// The topic was never read.
+    /// The topic was never read to its end.
     async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<ConnectorRuns, Error>;
 
-    /// The same, with everything in it that was written before this was called.
+    /// The same, including everything that was written before this call.
     ///
     /// # Errors
     /// The topic cannot be read.
     async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<ConnectorRuns, Error>;
 
-    /// Writes what people have asked for; it is seen by the next read here.
+    /// Writes a run or an order; the next read here sees it.
     ///
     /// # Errors
-    /// The topic does not take it.
+    /// The topic did not take it.
     async fn write(&self, prefix: &TopicPrefix, key: &Key, value: &Value) -> Result<(), Error>;
 
-    /// Configured lists that wait for a login, each with what to do about it.
+    /// Configured lists that wait for a login, each with the remedy.
     fn waiting(&self, source: &RecordSource) -> BTreeMap<List, String>;
 
-    /// Certificates that fit, newest of each list, read until `end` at the latest.
+    /// Matching certificates, the newest of each list; reads until `end` at the latest.
     ///
     /// # Errors
     /// The topic or its schemas cannot be read.
@@ -84,32 +84,32 @@ pub trait Snapshots: Send + Sync {
     ) -> Result<Certificates, Error>;
 }
 
-/// What the state topic says of a connector's runs.
+/// A connector's runs in the state topic.
 #[derive(Debug, Clone, Default)]
 pub struct ConnectorRuns {
     /// The runs.
     pub runs: Runs,
-    /// Shards there are; 0 where the topic is not there.
+    /// Number of shards; 0 if the topic does not exist.
     pub shards: i32,
 }
 
 /// Which certificates are wanted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CertificateFilter {
-    /// Of this connector.
+    /// The connector.
     pub connector: String,
-    /// Of this run.
+    /// Only of this run.
     pub run: Option<RunId>,
-    /// Of this list.
+    /// Only of this list.
     pub list: Option<List>,
-    /// Of this company.
+    /// Only of this company.
     pub company: Option<CompanyId>,
-    /// Only those that prove nothing.
+    /// Only those that do not certify.
     pub uncertified: bool,
 }
 
 impl CertificateFilter {
-    /// Whether a certificate is wanted.
+    /// Whether a certificate matches.
     pub fn takes(&self, certificate: &Certificate) -> bool {
         certificate.connector == self.connector
             && self.run.as_ref().is_none_or(|run| certificate.run == *run)
@@ -122,13 +122,13 @@ impl CertificateFilter {
 /// Certificates that were found.
 #[derive(Debug, Clone, Default)]
 pub struct Certificates {
-    /// Those that fit.
+    /// The matching certificates.
     pub found: Vec<Certificate>,
     /// Whether the topic was not read to its end, or has more than are kept.
     pub truncated: bool,
 }
 
-/// Which certificates a request asks for, as text of its own.
+/// The query parameters of a request for certificates.
 #[derive(Debug, Clone, Default)]
 pub struct CertificateQuery {
     /// `run`.
@@ -143,7 +143,7 @@ pub struct CertificateQuery {
     pub limit: Option<String>,
 }
 
-/// A connector whose runs are asked for.
+/// The connector of a request.
 struct Subject<'a> {
     name: &'a str,
     target: TargetState,
@@ -152,18 +152,18 @@ struct Subject<'a> {
 }
 
 impl Herder {
-    /// Asks for a run; the same request under the same id is the same run.
+    /// Requests a run; the same request under the same id is the same run.
     ///
     /// # Errors
-    /// There is no such connector, it reads no lists, the request cannot be followed, or the topic does not take it.
+    /// There is no such connector, it reads no lists, the request is invalid, or the topic did not take it.
     pub async fn start_run(&self, name: &str, request: RunRequest) -> Result<RunInfo, Error> {
         let budget = Budget::start();
         let subject = self.run_subject(name, budget).await?;
         let now = Moment::now().micros();
         budget
             .within(WRITING, async {
-                // One at a time: no other request writes a run between reading that there is none and writing it.
-                let _turn = self.asking.lock().await;
+                // One at a time: no other request may write a run between the check that there is none and the write.
+                let _turn = self.run_requests.lock().await;
                 subject.start(request, now).await
             })
             .await
@@ -176,48 +176,48 @@ impl Herder {
     pub async fn runs(&self, name: &str) -> Result<RunsInfo, Error> {
         let budget = Budget::start();
         let subject = self.run_subject(name, budget).await?;
-        let told = budget.within(READING, subject.by.read(subject.prefix(), name)).await?;
-        Ok(view::runs(&told, subject.by.waiting(&subject.source)))
+        let stored = budget.within(READING, subject.by.read(subject.prefix(), name)).await?;
+        Ok(view::runs(&stored, subject.by.waiting(&subject.source)))
     }
 
-    /// One of them, with the lists that are being read.
+    /// One run, with the lists that are being read.
     ///
     /// # Errors
     /// As [`Herder::runs`], or there is no such run.
     pub async fn run(&self, name: &str, id: &str) -> Result<RunInfo, Error> {
         let budget = Budget::start();
         let subject = self.run_subject(name, budget).await?;
-        let told = budget.within(READING, subject.by.read(subject.prefix(), name)).await?;
-        let id = subject.known(&told, id)?;
-        subject.shown(&told, &id)
+        let stored = budget.within(READING, subject.by.read(subject.prefix(), name)).await?;
+        let id = subject.known(&stored, id)?;
+        subject.shown(&stored, &id)
     }
 
-    /// Says what shall become of a run.
+    /// Pauses, resumes or stops a run.
     ///
     /// # Errors
-    /// As [`Herder::run`], it is over, or the topic does not take it.
+    /// As [`Herder::run`], the run is over, or the topic did not take it.
     pub async fn order_run(&self, name: &str, id: &str, wanted: DesiredRunState) -> Result<RunInfo, Error> {
         let budget = Budget::start();
         let subject = self.run_subject(name, budget).await?;
         let now = Moment::now().micros();
         budget
             .within("writing the order to the state topic", async {
-                let _turn = self.asking.lock().await;
+                let _turn = self.run_requests.lock().await;
                 subject.order(id, wanted, now).await
             })
             .await
     }
 
-    /// What was proved of its lists, newest first.
+    /// Certificates of its lists, newest first.
     ///
     /// # Errors
-    /// As [`Herder::runs`], the query names what there is not, or the topic cannot be read.
+    /// As [`Herder::runs`], the query has an invalid value, or the topic cannot be read.
     pub async fn certificates(&self, name: &str, query: CertificateQuery) -> Result<CertificatesInfo, Error> {
         let budget = Budget::start();
         let subject = self.run_subject(name, budget).await?;
         let (filter, limit) = subject.filter(query)?;
         let doing = "reading the topic of certificates";
-        // Each reading is a client of Kafka's.
+        // Each read is a Kafka client.
         let _turn = self.limits.clients.turn(budget, doing).await?;
         let reading = subject.by.certificates(subject.prefix(), &filter, budget.0);
         Ok(view::certificates(budget.within(doing, reading).await?, limit))
@@ -237,8 +237,8 @@ impl Herder {
 }
 
 impl Subject<'_> {
-    fn shown(&self, told: &ConnectorRuns, id: &RunId) -> Result<RunInfo, Error> {
-        let shown = view::detailed(told, id, self.source.budget_per_second, self.by.waiting(&self.source));
+    fn shown(&self, stored: &ConnectorRuns, id: &RunId) -> Result<RunInfo, Error> {
+        let shown = view::detailed(stored, id, self.source.budget_per_second, self.by.waiting(&self.source));
         shown.ok_or(Error::Internal { doing: "show the run" })
     }
 
@@ -255,92 +255,92 @@ impl Subject<'_> {
                 self.name
             )));
         }
-        let told = self.newest().await?;
-        if let Some(known) = told.runs.runs.get(&run.id) {
+        let stored = self.newest().await?;
+        if let Some(known) = stored.runs.runs.get(&run.id) {
             let asked = request.beside(known, &run);
             return if known.asks_the_same(&asked) {
-                self.shown(&told, &run.id)
+                self.shown(&stored, &run.id)
             } else {
                 Err(Error::Conflict(request::difference(known, &asked)))
             };
         }
-        let open = told.runs.open(told.shards).len();
-        if open >= OPEN {
+        let open = stored.runs.open(stored.shards).len();
+        if open >= MAX_OPEN_RUNS {
             return Err(Error::Conflict(format!(
-                "Connector {} has {open} runs that are not over, and may have {OPEN}; wait for one to end, or stop some \
+                "Connector {} has {open} runs that are not over, and may have {MAX_OPEN_RUNS}; wait for one to end, or stop some \
                  (PUT /connectors/{}/snapshots/ID/stop)",
                 self.name, self.name
             )));
         }
         let value = request::written(&run)?;
-        if value.to_string().len() > LARGEST_RECORD {
+        if value.to_string().len() > MAX_RECORD_BYTES {
             return Err(Error::BadRequest(format!(
-                "the request is larger than the {LARGEST_RECORD} bytes that a record may have; name fewer companies in \
+                "the request is larger than the {MAX_RECORD_BYTES} bytes that a record may have; name fewer companies in \
                  each of several requests"
             )));
         }
         self.by.write(self.prefix(), &run.key(), &value).await?;
-        let told = self.newest().await?;
-        let stands = told.runs.runs.get(&run.id);
-        match stands.map(|stands| (stands, request.beside(stands, &run))) {
-            Some((stands, asked)) if !stands.asks_the_same(&asked) => {
-                Err(Error::Conflict(request::difference(stands, &asked)))
+        let stored = self.newest().await?;
+        let written = stored.runs.runs.get(&run.id);
+        match written.map(|written| (written, request.beside(written, &run))) {
+            Some((written, asked)) if !written.asks_the_same(&asked) => {
+                Err(Error::Conflict(request::difference(written, &asked)))
             }
-            _ => self.shown(&told, &run.id),
+            _ => self.shown(&stored, &run.id),
         }
     }
 
     async fn order(&self, id: &str, wanted: DesiredRunState, now: i64) -> Result<RunInfo, Error> {
-        let told = self.newest().await?;
-        let id = self.known(&told, id)?;
-        let standing = told.runs.status(&id, told.shards);
-        if standing.state.is_over() {
+        let stored = self.newest().await?;
+        let id = self.known(&stored, id)?;
+        let status = stored.runs.status(&id, stored.shards);
+        if status.state.is_over() {
             return Err(Error::Conflict(format!(
-                "run {id} of connector {} is over ({}): nothing can be changed about it; ask for another with POST \
+                "run {id} of connector {} is over ({}) and cannot be changed; request another one with POST \
                  /connectors/{}/snapshots",
                 self.name,
-                standing.state.name(),
+                status.state.name(),
                 self.name
             )));
         }
-        let before = told.runs.wanted(&id);
+        let before = stored.runs.wanted(&id);
         if before == DesiredRunState::Stopped && wanted != DesiredRunState::Stopped {
             return Err(Error::Conflict(format!(
-                "run {id} of connector {} was told to stop, and stays so; ask for another with POST \
+                "run {id} of connector {} is being stopped, which is final; request another one with POST \
                  /connectors/{}/snapshots",
                 self.name, self.name
             )));
         }
-        // Said again it lets lists go on that wait because too much is missing.
+        // A repeated resume releases lists that wait because too many records are missing.
         if before != wanted || wanted == DesiredRunState::Running {
             let order = RunCommand { wanted, at: now };
             let value =
                 serde_json::to_value(order).map_err(|_| Error::Internal { doing: "write the order" })?;
             self.by.write(self.prefix(), &RunCommand::key(self.name, &id), &value).await?;
         }
-        let told = self.by.read(self.prefix(), self.name).await?;
-        self.shown(&told, &id)
+        let stored = self.by.read(self.prefix(), self.name).await?;
+        self.shown(&stored, &id)
     }
 
-    /// Runs as they stand now. There must be a topic to write to.
+    /// The newest runs. The topic must exist.
     async fn newest(&self) -> Result<ConnectorRuns, Error> {
-        let told = self.by.newest(self.prefix(), self.name).await?;
-        if told.shards > 0 {
-            return Ok(told);
+        let stored = self.by.newest(self.prefix(), self.name).await?;
+        if stored.shards > 0 {
+            return Ok(stored);
         }
         Err(Error::Conflict(format!(
-            "the state topic of prefix {} is not there yet: the tasks of connector {} make it; ask again once they run",
+            "the state topic of prefix {} does not exist yet; the tasks of connector {} create it: retry once they run",
             self.prefix(),
             self.name
         )))
     }
 
-    /// The id of a run that there is.
-    fn known(&self, told: &ConnectorRuns, id: &str) -> Result<RunId, Error> {
-        let known = RunId::new(id).ok().filter(|id| told.runs.runs.contains_key(id));
+    /// The id of an existing run.
+    fn known(&self, stored: &ConnectorRuns, id: &str) -> Result<RunId, Error> {
+        let known = RunId::new(id).ok().filter(|id| stored.runs.runs.contains_key(id));
         known.ok_or_else(|| {
-            // What was sent is not repeated at any length.
-            let id: String = id.chars().take(request::LONGEST_ID).collect();
+            // It may be a misplaced secret: truncate what is repeated.
+            let id: String = id.chars().take(request::MAX_ID_LENGTH).collect();
             Error::NotFound(format!("Connector {} has no run {id}", self.name))
         })
     }
@@ -349,11 +349,11 @@ impl Subject<'_> {
         let CertificateQuery { run, list, company, uncertified, limit } = query;
         let bad = |error: model::Error| Error::BadRequest(error.to_string());
         let limit = match limit {
-            None => CERTIFICATES,
+            None => DEFAULT_CERTIFICATES,
             Some(text) => {
-                let number = text.parse().ok().filter(|number| (1..=MOST_CERTIFICATES).contains(number));
-                let told = || format!("limit must be a number from 1 to {MOST_CERTIFICATES}");
-                number.ok_or_else(|| Error::BadRequest(told()))?
+                let number = text.parse().ok().filter(|number| (1..=MAX_CERTIFICATES).contains(number));
+                let message = || format!("limit must be a number from 1 to {MAX_CERTIFICATES}");
+                number.ok_or_else(|| Error::BadRequest(message()))?
             }
         };
         let filter = CertificateFilter {
@@ -367,13 +367,13 @@ impl Subject<'_> {
     }
 }
 
-/// Names of lists, for people.
+/// Names of lists, for messages.
 fn names(lists: &BTreeSet<List>) -> String {
     lists.iter().map(|list| list.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// For handlers that are made of parts: shared by all clones.
-pub(super) type Asking = Arc<tokio::sync::Mutex<()>>;
+/// Serializes the requests of this worker; shared by all clones of the herder.
+pub(super) type RunRequestLock = Arc<tokio::sync::Mutex<()>>;
 
 #[cfg(test)]
 mod tests;

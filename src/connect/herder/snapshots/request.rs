@@ -9,17 +9,17 @@ use model::{CompanyId, List, Run, RunId, RunKind};
 use super::names;
 use crate::{config::connector::Snapshot, connect::herder::Error};
 
-/// Letters of an id.
-pub(super) const LONGEST_ID: usize = 100;
-/// Rows of each list that a sample may have.
-const MOST_SAMPLED: u64 = 100_000;
-/// Companies that are named when two requests differ.
-const NAMED: usize = 3;
+/// Limit on the characters of an id.
+pub(super) const MAX_ID_LENGTH: usize = 100;
+/// Limit on the rows of each list in a sample.
+const MAX_SAMPLE: u64 = 100_000;
+/// Companies named when two requests differ.
+const MAX_NAMED: usize = 3;
 
-/// What somebody asks to be read. What is left out is as configured.
+/// A request for a run. Defaults are in the connector's configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunRequest {
-    /// What it shall be called.
+    /// Id of the run.
     pub id: Option<String>,
     /// `snapshot` or `verify`.
     pub kind: Option<String>,
@@ -27,16 +27,16 @@ pub struct RunRequest {
     pub lists: Option<Vec<String>>,
     /// Ids of companies.
     pub companies: Option<Vec<String>>,
-    /// Of payroll only what has changed.
+    /// Reads only what changed of payroll.
     pub incremental: bool,
-    /// Of each list so many rows at most.
+    /// Limit on the rows of each list.
     pub sample: Option<u64>,
-    /// What differs is mended.
+    /// Repairs differences.
     pub repair: bool,
 }
 
 impl RunRequest {
-    /// The run it asks for, or what is wrong with it. Lists that are left out are those configured which do not wait for a login.
+    /// The run, or the error in the request. By default it reads the configured lists that do not wait for a login.
     pub(super) fn checked(
         self,
         connector: &str,
@@ -44,7 +44,7 @@ impl RunRequest {
         waiting: &BTreeMap<List, String>,
         now: i64,
     ) -> Result<Run, Error> {
-        let bad = |told: String| Err(Error::BadRequest(told));
+        let bad = |message: String| Err(Error::BadRequest(message));
         let kind = match self.kind.as_deref() {
             None | Some("snapshot") => RunKind::Snapshot,
             Some("verify") => RunKind::Verify,
@@ -54,14 +54,14 @@ impl RunRequest {
             None => format!("{}-{now}", kind.name()),
             Some(id) if is_taken(&id) => {
                 return bad(format!(
-                    "id {id} is one that runs have which a connector asks for by itself: leave it out, or choose one that is not \
+                    "id {id} is reserved for runs that a connector requests itself: leave it out, or choose one that is not \
                      initial or initial-payroll and does not begin with start- or schedule-"
                 ));
             }
             Some(id) if is_id(&id) => id,
             Some(_) => {
                 return bad(format!(
-                    "id must have 1 to {LONGEST_ID} characters, each a letter or digit of ASCII or one of . _ : -"
+                    "id must have 1 to {MAX_ID_LENGTH} characters, each a letter or digit of ASCII or one of . _ : -"
                 ));
             }
         };
@@ -70,7 +70,8 @@ impl RunRequest {
             None => {
                 let (waiting, readable): (BTreeSet<List>, BTreeSet<List>) =
                     configured.lists.iter().partition(|list| waits(list).is_some());
-                // What remains is read, unless it is nothing or not what was asked for.
+                // Skip waiting lists, unless no list is left or the request is incremental and may need them: then they are
+                // refused below.
                 match readable.is_empty() || self.incremental {
                     true => readable.union(&waiting).copied().collect(),
                     false => readable,
@@ -100,14 +101,14 @@ impl RunRequest {
         };
         if self.incremental && !lists.contains(&List::Payroll) {
             return bad(format!(
-                "incremental is for the list payroll, and {} are asked for; add payroll, or leave incremental out",
+                "incremental is for the list payroll, and the request names {}; add payroll, or leave incremental out",
                 names(&lists)
             ));
         }
         let sample = match self.sample {
             None => None,
-            Some(rows) if (1..=MOST_SAMPLED).contains(&rows) => u32::try_from(rows).ok(),
-            Some(_) => return bad(format!("sample must be a number from 1 to {MOST_SAMPLED}")),
+            Some(rows) if (1..=MAX_SAMPLE).contains(&rows) => u32::try_from(rows).ok(),
+            Some(_) => return bad(format!("sample must be a number from 1 to {MAX_SAMPLE}")),
         };
         if kind != RunKind::Verify && (sample.is_some() || self.repair) {
             return bad("sample and repair are for the kind verify; a snapshot reads and repairs everything"
@@ -120,7 +121,7 @@ impl RunRequest {
             kind,
             lists,
             companies,
-            // Only gaps ask for what no list has.
+            // Only repairs of gaps set this.
             known: std::collections::BTreeSet::new(),
             incremental: self.incremental,
             sample,
@@ -130,7 +131,7 @@ impl RunRequest {
         })
     }
 
-    /// What it asks for beside a run that has its id: what it leaves out is as that run has it, whatever is configured by now.
+    /// The run to compare with a known one of the same id: what the request leaves out is as in that run, not as configured now.
     pub(super) fn beside(&self, known: &Run, asked: &Run) -> Run {
         let mut asked = asked.clone();
         if self.lists.is_none() {
@@ -143,44 +144,44 @@ impl RunRequest {
     }
 }
 
-/// The list of a name.
+/// Parses the name of a list.
 pub(super) fn list(name: &str) -> Result<List, Error> {
     name.parse().map_err(|error: model::Error| Error::BadRequest(error.to_string()))
 }
 
-/// What two requests under one id differ in.
+/// How two requests under one id differ.
 pub(super) fn difference(known: &Run, asked: &Run) -> String {
-    let mut told = Vec::new();
+    let mut differences = Vec::new();
     if known.kind != asked.kind {
-        told.push(format!("kind is {}, not {}", known.kind.name(), asked.kind.name()));
+        differences.push(format!("kind is {}, not {}", known.kind.name(), asked.kind.name()));
     }
     if known.lists != asked.lists {
-        told.push(format!("lists are {}, not {}", names(&known.lists), names(&asked.lists)));
+        differences.push(format!("lists are {}, not {}", names(&known.lists), names(&asked.lists)));
     }
     if known.companies != asked.companies {
-        told.push(format!("companies are {}, not {}", some(&known.companies), some(&asked.companies)));
+        differences.push(format!("companies are {}, not {}", some(&known.companies), some(&asked.companies)));
     }
     if known.incremental != asked.incremental {
-        told.push(format!("incremental is {}, not {}", known.incremental, asked.incremental));
+        differences.push(format!("incremental is {}, not {}", known.incremental, asked.incremental));
     }
     if known.sample != asked.sample {
         let rows = |sample: Option<u32>| sample.map_or("none".to_owned(), |rows| rows.to_string());
-        told.push(format!("sample is {}, not {}", rows(known.sample), rows(asked.sample)));
+        differences.push(format!("sample is {}, not {}", rows(known.sample), rows(asked.sample)));
     }
     if known.repair != asked.repair {
-        told.push(format!("repair is {}, not {}", known.repair, asked.repair));
+        differences.push(format!("repair is {}, not {}", known.repair, asked.repair));
     }
     let (id, connector) = (&known.id, &known.connector);
     format!(
-        "run {id} of connector {connector} is there and asks for something else: its {}; choose another id",
-        told.join(", its ")
+        "run {id} of connector {connector} exists and differs from this request: its {}; choose another id",
+        differences.join(", its ")
     )
 }
 
-/// A run as its record has it.
+/// A run as its record.
 pub(super) fn written(run: &Run) -> Result<Value, Error> {
     serde_json::to_value(run).map_err(|error| {
-        tracing::error!(%error, "write a run as JSON");
+        tracing::error!(%error, "could not write a run as JSON");
         Error::Internal { doing: "write the request" }
     })
 }
@@ -191,8 +192,9 @@ fn companies_of(
     configured: &Snapshot,
 ) -> Result<BTreeSet<CompanyId>, Error> {
     if companies.is_empty() {
-        let told = "companies is empty, so nothing would be read; name some, or leave companies out for all";
-        return Err(Error::BadRequest(told.to_owned()));
+        let message =
+            "companies is empty, so nothing would be read; name some, or leave companies out for all";
+        return Err(Error::BadRequest(message.to_owned()));
     }
     let companies: BTreeSet<CompanyId> = companies
         .into_iter()
@@ -210,19 +212,19 @@ fn companies_of(
 
 fn is_id(id: &str) -> bool {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | ':' | '-');
-    (1..=LONGEST_ID).contains(&id.len()) && id.chars().all(is_letter)
+    (1..=MAX_ID_LENGTH).contains(&id.len()) && id.chars().all(is_letter)
 }
 
-/// Ids by which a task knows what it has asked for.
+/// Ids of the runs that a task requests itself.
 fn is_taken(id: &str) -> bool {
     matches!(id, "initial" | "initial-payroll") || id.starts_with("start-") || id.starts_with("schedule-")
 }
 
 fn some(companies: &Option<BTreeSet<CompanyId>>) -> String {
     let Some(companies) = companies else { return "all".to_owned() };
-    let mut named: Vec<String> = companies.iter().take(NAMED).map(ToString::to_string).collect();
-    if companies.len() > NAMED {
-        named.push(format!("{} more", companies.len() - NAMED));
+    let mut named: Vec<String> = companies.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+    if companies.len() > MAX_NAMED {
+        named.push(format!("{} more", companies.len() - MAX_NAMED));
     }
     named.join(", ")
 }

@@ -20,7 +20,7 @@ impl Kept {
         Self(Mutex::new(ConnectorRuns { runs: Runs::default(), shards }))
     }
 
-    fn told<T>(&self, look: impl FnOnce(&mut ConnectorRuns) -> T) -> T {
+    fn with<T>(&self, look: impl FnOnce(&mut ConnectorRuns) -> T) -> T {
         look(&mut self.0.lock())
     }
 }
@@ -28,20 +28,20 @@ impl Kept {
 #[async_trait]
 impl Snapshots for Kept {
     async fn read(&self, _: &TopicPrefix, _: &str) -> Result<ConnectorRuns, Error> {
-        Ok(self.told(|told| told.clone()))
+        Ok(self.with(|stored| stored.clone()))
     }
 
     async fn newest(&self, _: &TopicPrefix, _: &str) -> Result<ConnectorRuns, Error> {
-        Ok(self.told(|told| told.clone()))
+        Ok(self.with(|stored| stored.clone()))
     }
 
     async fn write(&self, _: &TopicPrefix, key: &Key, value: &Value) -> Result<(), Error> {
         let parts = Key::parts(key.as_str()).unwrap();
         let id = RunId::new(&*parts[2]).unwrap();
-        self.told(|told| match parts[0].as_str() {
-            Run::KIND => drop(told.runs.runs.insert(id, serde_json::from_value(value.clone()).unwrap())),
+        self.with(|stored| match parts[0].as_str() {
+            Run::KIND => drop(stored.runs.runs.insert(id, serde_json::from_value(value.clone()).unwrap())),
             RunCommand::KIND => {
-                told.runs.orders.insert(id, serde_json::from_value(value.clone()).unwrap());
+                stored.runs.orders.insert(id, serde_json::from_value(value.clone()).unwrap());
             }
             other => panic!("{other}"),
         });
@@ -85,13 +85,13 @@ fn progress(run: &str, shard: i32, state: ShardState) -> RunProgress {
     .unwrap()
 }
 
-fn told(result: Result<RunInfo, Error>) -> (u16, String) {
+fn refusal(result: Result<RunInfo, Error>) -> (u16, String) {
     let error = result.unwrap_err();
     (error.status(), error.to_string())
 }
 
 #[test]
-fn what_is_left_out_of_a_request_is_as_configured() {
+fn request_defaults_to_the_configuration() {
     let configured = source(&[("snapshot.companies", "a,b")]).snapshot;
 
     let run = RunRequest::default().checked("records", &configured, &BTreeMap::new(), 7).unwrap();
@@ -102,7 +102,7 @@ fn what_is_left_out_of_a_request_is_as_configured() {
 }
 
 #[test]
-fn a_request_that_cannot_be_followed_is_told_why_and_what_to_do() {
+fn refused_request_says_why_and_what_to_do() {
     let lists = ("snapshot.lists", "companies,customers,accounts");
     let configured = source(&[("snapshot.companies", "a,b"), lists]).snapshot;
     let empty = Snapshot { lists: BTreeSet::new(), ..configured.clone() };
@@ -112,9 +112,9 @@ fn a_request_that_cannot_be_followed_is_told_why_and_what_to_do() {
         (RunRequest { id: Some(String::new()), ..base.clone() }, &configured, "id must have 1 to 100"),
         (RunRequest { id: Some("x".repeat(101)), ..base.clone() }, &configured, "id must have 1 to 100"),
         (request("repair/1"), &configured, "id must have 1 to 100"),
-        (request("initial"), &configured, "asks for by itself"),
-        (request("initial-payroll"), &configured, "asks for by itself"),
-        (request("schedule-2026"), &configured, "asks for by itself"),
+        (request("initial"), &configured, "requests itself"),
+        (request("initial-payroll"), &configured, "requests itself"),
+        (request("schedule-2026"), &configured, "requests itself"),
         (
             RunRequest { kind: Some("repair".into()), ..base.clone() },
             &configured,
@@ -149,7 +149,7 @@ fn a_request_that_cannot_be_followed_is_told_why_and_what_to_do() {
 }
 
 #[tokio::test]
-async fn the_same_request_is_the_same_run_and_another_under_its_id_is_told_what_differs() {
+async fn same_request_is_same_run_and_another_is_refused() {
     let kept = Kept::new(2);
     let subject = subject(&kept);
     let lists = Some(vec!["customers".to_owned()]);
@@ -162,18 +162,18 @@ async fn the_same_request_is_the_same_run_and_another_under_its_id_is_told_what_
 
     let first = subject.start(request("r"), 1).await.unwrap();
     let again = subject.start(request("r"), 2).await.unwrap();
-    let refused = told(subject.start(other, 3).await);
+    let refused = refusal(subject.start(other, 3).await);
 
     assert_eq!((first.state, first.certified, first.shards.total), ("waiting", None, 2));
     assert_eq!(first, again);
-    let expected = "run r of connector records is there and asks for something else: its kind is snapshot, not verify, \
+    let expected = "run r of connector records exists and differs from this request: its kind is snapshot, not verify, \
                     its lists are companies, customers, accounts, payroll, not customers, its companies are all, not a, b, c, \
                     1 more; choose another id";
     assert_eq!(refused, (409, expected.to_owned()));
 }
 
 #[tokio::test]
-async fn the_same_request_is_the_same_run_also_where_what_it_leaves_out_is_configured_otherwise_since() {
+async fn same_request_is_same_run_after_a_configuration_change() {
     let kept = Kept::new(2);
     let first = subject(&kept).start(request("r"), 1).await.unwrap();
     let changed = source(&[("snapshot.lists", "customers"), ("snapshot.companies", "a,b")]);
@@ -181,42 +181,42 @@ async fn the_same_request_is_the_same_run_also_where_what_it_leaves_out_is_confi
     let named = RunRequest { lists: Some(vec!["customers".to_owned()]), ..request("r") };
 
     let again = later.start(request("r"), 2).await.unwrap();
-    let refused = told(later.start(named, 3).await);
+    let refused = refusal(later.start(named, 3).await);
 
     assert_eq!(again, first);
-    let expected = "run r of connector records is there and asks for something else: its lists are companies, customers, \
+    let expected = "run r of connector records exists and differs from this request: its lists are companies, customers, \
                     accounts, payroll, not customers; choose another id";
     assert_eq!(refused, (409, expected.to_owned()));
 }
 
 #[tokio::test]
-async fn nobody_can_be_asked_while_the_connector_is_stopped_or_has_no_topic_or_too_many_runs() {
+async fn run_needs_a_running_connector_a_topic_and_a_free_place() {
     let (kept, absent) = (Kept::new(1), Kept::new(0));
     let running = subject(&kept);
     let stopped = Subject { target: TargetState::Stopped, ..subject(&kept) };
 
-    assert!(told(stopped.start(request("r"), 1).await).1.starts_with("Connector records is STOPPED"));
-    assert!(told(subject(&absent).start(request("r"), 1).await).1.contains("is not there yet"));
-    for number in 0..OPEN {
+    assert!(refusal(stopped.start(request("r"), 1).await).1.starts_with("Connector records is STOPPED"));
+    assert!(refusal(subject(&absent).start(request("r"), 1).await).1.contains("does not exist yet"));
+    for number in 0..MAX_OPEN_RUNS {
         running.start(request(&format!("r{number}")), 1).await.unwrap();
     }
-    let one_more = told(running.start(request("more"), 1).await);
+    let one_more = refusal(running.start(request("more"), 1).await);
     assert_eq!(one_more.0, 409);
     assert!(one_more.1.contains("has 20 runs that are not over"), "{one_more:?}");
     assert!(running.start(request("r3"), 1).await.is_ok(), "it is there already");
-    kept.told(|told| {
+    kept.with(|stored| {
         let ended = progress("r0", 0, ShardState::Ended);
-        told.runs.progress.insert((ended.run.clone(), 0), ended);
+        stored.runs.progress.insert((ended.run.clone(), 0), ended);
     });
     assert!(running.start(request("more"), 1).await.is_ok());
 }
 
 #[tokio::test]
-async fn a_run_is_paused_resumed_and_stopped_until_it_is_over() {
+async fn run_is_paused_resumed_and_stopped_until_it_is_over() {
     let kept = Kept::new(1);
     let subject = subject(&kept);
     subject.start(request("r"), 1).await.unwrap();
-    let wanted = || kept.told(|told| told.runs.wanted(&RunId::new("r").unwrap()));
+    let wanted = || kept.with(|stored| stored.runs.wanted(&RunId::new("r").unwrap()));
 
     let paused = subject.order("r", DesiredRunState::Paused, 2).await.unwrap();
     assert_eq!(
@@ -228,36 +228,36 @@ async fn a_run_is_paused_resumed_and_stopped_until_it_is_over() {
     subject.order("r", DesiredRunState::Stopped, 4).await.unwrap();
     subject.order("r", DesiredRunState::Stopped, 5).await.unwrap();
     assert_eq!(
-        kept.told(|told| told.runs.orders.values().next().unwrap().at),
+        kept.with(|stored| stored.runs.orders.values().next().unwrap().at),
         4,
         "the same order is not written again"
     );
-    let resumed = told(subject.order("r", DesiredRunState::Running, 6).await);
-    assert!(resumed.0 == 409 && resumed.1.contains("was told to stop"), "{resumed:?}");
-    kept.told(|told| {
+    let resumed = refusal(subject.order("r", DesiredRunState::Running, 6).await);
+    assert!(resumed.0 == 409 && resumed.1.contains("is being stopped"), "{resumed:?}");
+    kept.with(|stored| {
         let stopped = progress("r", 0, ShardState::Stopped);
-        told.runs.progress.insert((stopped.run.clone(), 0), stopped);
+        stored.runs.progress.insert((stopped.run.clone(), 0), stopped);
     });
-    let over = told(subject.order("r", DesiredRunState::Stopped, 7).await);
+    let over = refusal(subject.order("r", DesiredRunState::Stopped, 7).await);
     assert!(over.0 == 409 && over.1.contains("is over (stopped)"), "{over:?}");
-    let unknown = told(subject.order("nobody", DesiredRunState::Stopped, 7).await);
-    assert_eq!(unknown, (404, "Connector records has no run nobody".to_owned()));
+    let unknown = refusal(subject.order("absent", DesiredRunState::Stopped, 7).await);
+    assert_eq!(unknown, (404, "Connector records has no run absent".to_owned()));
 }
 
 #[test]
-fn a_run_is_told_with_sums_and_times_as_text() {
-    let mut told = ConnectorRuns { runs: Runs::default(), shards: 1 };
+fn run_json_has_sums_and_readable_times() {
+    let mut stored = ConnectorRuns { runs: Runs::default(), shards: 1 };
     let configured = source(&[]).snapshot;
     for (id, at) in [("old", 1), ("new", 2_000_000)] {
         let run = request(id).checked("records", &configured, &BTreeMap::new(), at).unwrap();
-        told.runs.runs.insert(run.id.clone(), run);
+        stored.runs.runs.insert(run.id.clone(), run);
     }
     let ended = progress("new", 0, ShardState::Ended);
-    told.runs.progress.insert((ended.run.clone(), 0), ended);
+    stored.runs.progress.insert((ended.run.clone(), 0), ended);
 
-    let all = serde_json::to_value(view::runs(&told, waiting())).unwrap();
+    let all = serde_json::to_value(view::runs(&stored, waiting())).unwrap();
     let one =
-        serde_json::to_value(view::detailed(&told, &RunId::new("new").unwrap(), 12.5, waiting())).unwrap();
+        serde_json::to_value(view::detailed(&stored, &RunId::new("new").unwrap(), 12.5, waiting())).unwrap();
 
     let expected = json!({
         "id": "new", "kind": "snapshot", "lists": ["companies", "customers", "accounts", "payroll"], "companies": null,
@@ -279,7 +279,7 @@ fn waiting() -> BTreeMap<List, String> {
 }
 
 #[test]
-fn a_list_that_waits_for_a_login_is_left_out_unless_it_is_named() {
+fn waiting_list_is_left_out_unless_named() {
     let (all, alone) = (source(&[]).snapshot, source(&[("snapshot.lists", "payroll")]).snapshot);
     let ask = |request: RunRequest, configured: &Snapshot| {
         let run = request.checked("records", configured, &waiting(), 7);
@@ -296,7 +296,7 @@ fn a_list_that_waits_for_a_login_is_left_out_unless_it_is_named() {
 }
 
 #[test]
-fn certificates_are_told_newest_first_up_to_the_limit() {
+fn certificates_are_shown_newest_first_up_to_the_limit() {
     let one = |company: &str, ended_at: i64| Certificate {
         ended_at,
         method: CertificateMethod::Counting,
@@ -328,7 +328,7 @@ fn certificates_are_told_newest_first_up_to_the_limit() {
 }
 
 #[test]
-fn a_query_for_certificates_names_what_there_is() {
+fn invalid_certificate_queries_are_refused() {
     let kept = Kept::new(1);
     let subject = subject(&kept);
     let limit =

@@ -1,4 +1,4 @@
-//! Runs and certificates as REST answers them: the records with times that people read, summed over shards.
+//! Runs and certificates as REST shows them: summed over shards, with readable times.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ pub struct RunsInfo {
 /// A configured list that no run reads for now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WaitingList {
-    /// Which.
+    /// The list.
     pub list: List,
     /// Why, and what to do about it.
     pub reason: String,
@@ -33,33 +33,33 @@ pub struct WaitingList {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunInfo {
-    /// Which.
+    /// Its id.
     pub id: RunId,
     /// `snapshot`, `verify` or `repair`.
     pub kind: &'static str,
-    /// What is read.
+    /// Lists it reads.
     pub lists: BTreeSet<List>,
-    /// Of which companies; null for all.
+    /// Companies it reads; null for all.
     pub companies: Option<BTreeSet<CompanyId>>,
-    /// Whether only what has changed.
+    /// Whether it reads only what changed.
     pub incremental: bool,
-    /// Rows of each list that are compared at most; null for all.
+    /// Limit on the rows of each list that are compared; null for all.
     pub sample: Option<u32>,
-    /// Whether what differs is mended.
+    /// Whether differences are repaired.
     pub repair: bool,
-    /// Who or what has asked.
+    /// Who requested it.
     pub requested_by: String,
-    /// When.
+    /// When it was requested.
     pub requested_at: String,
     /// `waiting`, `running`, `paused`, `stopped` or `ended`.
     pub state: &'static str,
-    /// Why it waits or has stopped, where that needs words.
+    /// Why it waits or has stopped, if there is more to say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When the first shard began.
+    /// When the first shard started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<String>,
-    /// When a shard last said how far it is.
+    /// When a shard last reported progress.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<String>,
     /// When the last shard ended.
@@ -69,35 +69,35 @@ pub struct RunInfo {
     pub shards: Shards,
     /// Lists.
     pub collections: Collections,
-    /// Requests for pages, and for records that no page shows.
+    /// Requests for pages, and for records that are on no page.
     pub requests: u64,
-    /// Requests a second that the connector may make, for this and all else; only where one run is asked for.
+    /// Requests a second that the connector may make, for this and everything else; only in the answer for one run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<f64>,
-    /// Pages that were read.
+    /// Pages read.
     pub pages: u64,
     /// Rows on them.
     pub rows: u64,
-    /// Records that were written.
+    /// Records written.
     pub published: u64,
-    /// Known records that no list shows and that are not there by id.
+    /// Known records that no list shows and that do not exist by id.
     pub vanished: u64,
-    /// By kind, what differs between source and topic and was not mended.
+    /// Differences between source and topic that were not repaired, by kind.
     pub differences: BTreeMap<String, u64>,
-    /// By kind, what differed and was mended.
+    /// Differences that were repaired, by kind.
     pub repaired: BTreeMap<String, u64>,
     /// Rows whose whole content was compared with what the topic holds.
     pub contents: u64,
-    /// Known records that no list shows and that are disabled: that is no difference.
+    /// Known records that no list shows because they are disabled, which is no difference.
     pub disabled: u64,
     /// Pages of samples that could not be read.
     pub unread: u64,
-    /// Whether every list that the provider offers is proved complete; null until the run is over.
+    /// Whether every list that the provider offers is certified complete; null until the run is over.
     pub certified: Option<bool>,
-    /// Lists that are being read, the first of each shard; only where one run is asked for.
+    /// Lists that are being read, the first of each shard; only in the answer for one run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current: Option<Vec<ListProgress>>,
-    /// Configured lists that wait for a login; only where one run is asked for.
+    /// Configured lists that wait for a login; only in the answer for one run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingList>,
 }
@@ -105,7 +105,7 @@ pub struct RunInfo {
 /// Shards of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Shards {
-    /// All.
+    /// All of them.
     pub total: i32,
     /// Those that are over.
     pub ended: i32,
@@ -114,13 +114,13 @@ pub struct Shards {
 /// Lists of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Collections {
-    /// As far as they are known.
+    /// Lists known so far.
     pub total: u64,
-    /// Those that are over.
+    /// Lists that are over.
     pub ended: u64,
-    /// Those that are proved complete.
+    /// Lists that are certified complete.
     pub certified: u64,
-    /// Those of accounts, where the provider does not offer them.
+    /// Lists of accounts that the provider does not offer.
     #[serde(rename = "notOffered", skip_serializing_if = "is_zero")]
     pub unoffered: u64,
 }
@@ -132,17 +132,17 @@ fn is_zero(number: &u64) -> bool {
 /// `GET /connectors/{name}/certificates`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CertificatesInfo {
-    /// Newest first; members as in the schema, times as text.
+    /// Newest first; members as in the schema, with readable times.
     pub certificates: Vec<Value>,
-    /// Whether there are, or may be, more.
+    /// Whether there may be more.
     pub truncated: bool,
 }
 
-/// Every run, the one that was asked for last first.
-pub(super) fn runs(told: &ConnectorRuns, waiting: BTreeMap<List, String>) -> RunsInfo {
-    let mut all: Vec<&Run> = told.runs.runs.values().collect();
+/// Every run, the last requested first.
+pub(super) fn runs(stored: &ConnectorRuns, waiting: BTreeMap<List, String>) -> RunsInfo {
+    let mut all: Vec<&Run> = stored.runs.runs.values().collect();
     all.sort_by(|one, other| (other.requested_at, &other.id).cmp(&(one.requested_at, &one.id)));
-    let each = all.into_iter().map(|run| info(run, told.runs.status(&run.id, told.shards), None));
+    let each = all.into_iter().map(|run| info(run, stored.runs.status(&run.id, stored.shards), None));
     RunsInfo { snapshots: each.collect(), waiting: listed(waiting) }
 }
 
@@ -150,20 +150,20 @@ fn listed(waiting: BTreeMap<List, String>) -> Vec<WaitingList> {
     waiting.into_iter().map(|(list, reason)| WaitingList { list, reason }).collect()
 }
 
-/// One run, with the lists that are being read, of a connector that may make so many requests a second.
+/// One run in detail, of a connector with this budget of requests a second.
 pub(super) fn detailed(
-    told: &ConnectorRuns,
+    stored: &ConnectorRuns,
     id: &RunId,
     budget: f64,
     waiting: BTreeMap<List, String>,
 ) -> Option<RunInfo> {
-    let run = told.runs.runs.get(id)?;
-    let info = info(run, told.runs.status(id, told.shards), Some(budget));
+    let run = stored.runs.runs.get(id)?;
+    let info = info(run, stored.runs.status(id, stored.shards), Some(budget));
     Some(RunInfo { waiting: listed(waiting), ..info })
 }
 
-/// With `budget` in detail.
-fn info(run: &Run, standing: RunStatus, budget: Option<f64>) -> RunInfo {
+/// With `budget`: in detail.
+fn info(run: &Run, status: RunStatus, budget: Option<f64>) -> RunInfo {
     let Run { id, kind, lists, companies, incremental, sample, repair, requested_by, requested_at, .. } =
         run.clone();
     RunInfo {
@@ -176,36 +176,36 @@ fn info(run: &Run, standing: RunStatus, budget: Option<f64>) -> RunInfo {
         repair,
         requested_by,
         requested_at: time(requested_at),
-        state: standing.state.name(),
-        reason: standing.reason,
-        started_at: standing.started_at.map(time),
-        updated_at: standing.updated_at.map(time),
-        ended_at: standing.ended_at.map(time),
-        shards: Shards { total: standing.shards, ended: standing.shards_ended },
+        state: status.state.name(),
+        reason: status.reason,
+        started_at: status.started_at.map(time),
+        updated_at: status.updated_at.map(time),
+        ended_at: status.ended_at.map(time),
+        shards: Shards { total: status.shards, ended: status.shards_ended },
         collections: Collections {
-            total: standing.lists,
-            ended: standing.lists_ended,
-            certified: standing.lists_certified,
-            unoffered: standing.unoffered,
+            total: status.lists,
+            ended: status.lists_ended,
+            certified: status.lists_certified,
+            unoffered: status.unoffered,
         },
-        requests: standing.requests,
+        requests: status.requests,
         budget,
-        pages: standing.pages,
-        rows: standing.rows,
-        published: standing.published,
-        vanished: standing.vanished,
-        differences: standing.differences,
-        repaired: standing.repaired,
-        contents: standing.contents,
-        disabled: standing.disabled,
-        unread: standing.unread,
-        certified: standing.certified,
-        current: budget.map(|_| standing.current),
+        pages: status.pages,
+        rows: status.rows,
+        published: status.published,
+        vanished: status.vanished,
+        differences: status.differences,
+        repaired: status.repaired,
+        contents: status.contents,
+        disabled: status.disabled,
+        unread: status.unread,
+        certified: status.certified,
+        current: budget.map(|_| status.current),
         waiting: Vec::new(),
     }
 }
 
-/// The newest so many.
+/// The newest `limit` of them.
 pub(super) fn certificates(certificates: Certificates, limit: usize) -> CertificatesInfo {
     let Certificates { mut found, truncated } = certificates;
     let place = |one: &Certificate| (one.list.clone(), one.company_id.clone(), one.shard);
@@ -216,7 +216,7 @@ pub(super) fn certificates(certificates: Certificates, limit: usize) -> Certific
 }
 
 fn certificate(certificate: &Certificate) -> Value {
-    // Texts, numbers and lists of texts: nothing in it cannot be written.
+    // Strings, numbers and lists of strings: serializing them cannot fail.
     let mut members = serde_json::to_value(certificate).unwrap_or_default();
     for name in ["cutAfter", "cutBefore", "startedAt", "endedAt"] {
         if let Some(micros) = members[name].as_i64() {

@@ -1,19 +1,19 @@
-//! Subscriptions and gaps of a connector: what the state topic says of them, and what people may ask for.
+//! Subscriptions and gaps of a connector: their state in the state topic, and the requests that people may make.
 //!
 //! ```text
-//! GET  subscriptions, gaps ──▶ configuration (what is wanted) + ledger (what there is) ──▶ view
+//! GET  subscriptions, gaps ──▶ configuration (what is wanted) + state topic (what exists) ──▶ view
 //! GET  subscriptions/plan  ──▶ the provider is asked, nothing is changed ──▶ view
-//! POST apply, remove       ──▶ a wish in the ledger, done by whoever runs the connector's task
-//! POST gaps/accept         ──▶ the gap in the ledger, accepted
-//! GET  status              ──▶ two sentences, where this worker knows the ledger already
+//! POST apply, remove       ──▶ a wish in the state topic; the connector's task carries it out
+//! POST gaps/accept         ──▶ the gap in the state topic, accepted
+//! GET  status              ──▶ two sentences, if this worker has read the state topic
 //! ```
 //!
 //! - Any worker answers: all of them read the same topic.
 //! - Nothing here changes anything at the provider.
-//! - A status waits for nothing: it tells what is known, or leaves it out.
+//! - A status never waits: it shows what is known, or leaves it out.
 
+mod summary;
 mod view;
-mod words;
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -36,31 +36,31 @@ use crate::{
     },
 };
 
-/// The way to ledgers, and through the provider's API to a plan.
+/// Access to the state topic of subscriptions and, through the provider's API, to a plan.
 #[async_trait]
 pub trait SubscriptionStore: Send + Sync {
-    /// Shows what is known of a connector by now, without waiting. `false` where its state topic is not followed here,
+    /// Calls `show` with the connector's known state, without waiting. Returns `false` if its state topic is not followed here,
     /// or has not been read to its end yet.
     fn glance(&self, prefix: &TopicPrefix, connector: &str, show: &mut dyn FnMut(&SubscriptionState))
     -> bool;
 
-    /// What the state topic says of a connector, as far as it was read here: also while Kafka is away.
+    /// The connector's state in the state topic, as far as this worker has read it: works while Kafka is unreachable.
     ///
     /// # Errors
-    /// The topic was never read.
+    /// The topic was never read to its end.
     async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<SubscriptionState, Error>;
 
-    /// The same, with everything in it that was written before this was called.
+    /// The same, including everything that was written before this call.
     ///
     /// # Errors
     /// The topic cannot be read.
     async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<SubscriptionState, Error>;
 
-    /// What whoever runs the connector's task would do after an apply or, with `removed`, after a remove. Found before
-    /// `end` by asking the provider, and nothing is changed.
+    /// What the connector's task would do after an apply or, with `removed`, after a remove. Asks the provider until `end`, and
+    /// changes nothing.
     ///
     /// # Errors
-    /// The provider, or the topic, cannot be asked.
+    /// The provider or the topic cannot be asked.
     async fn plan(
         &self,
         connector: &str,
@@ -69,17 +69,17 @@ pub trait SubscriptionStore: Send + Sync {
         end: Instant,
     ) -> Result<PlanInfo, Error>;
 
-    /// Subscriptions in a ledger that are what the configuration wants; `None` where this worker cannot say because it does not
-    /// know where deliveries are received.
+    /// Subscriptions that are as the configuration wants them; `None` if this worker does not know the
+    /// public address of receivers.
     fn fitting(&self, source: &WebhookSource, ledger: &SubscriptionState) -> Option<BTreeSet<Nonce>>;
 
-    /// Why this worker cannot say where deliveries of a connector are received, and what to do about it.
+    /// Why this worker does not know the receiver address of a connector, and the remedy.
     fn unreachable(&self, source: &WebhookSource) -> Option<String>;
 
-    /// Writes a change that people have asked for; what was written is seen by the next read here.
+    /// Writes a requested change; the next read here sees it.
     ///
     /// # Errors
-    /// The topic does not take it.
+    /// The topic did not take it.
     async fn write(
         &self,
         prefix: &TopicPrefix,
@@ -88,26 +88,26 @@ pub trait SubscriptionStore: Send + Sync {
     ) -> Result<(), Error>;
 }
 
-/// What views of subscriptions are made from.
+/// Sources of the views of subscriptions.
 #[derive(Clone)]
-pub struct Subscribing {
-    /// What the state topics say.
+pub struct SubscriptionParts {
+    /// The state topics.
     pub ledgers: Arc<dyn SubscriptionStore>,
     /// `webhook.advertised.url`.
     pub advertised_url: Option<Url>,
 }
 
-/// A connector whose subscriptions are asked for.
+/// The connector of a request.
 struct Subject<'a> {
     name: &'a str,
     target: TargetState,
     config: Arc<Properties>,
     source: WebhookSource,
-    by: &'a Subscribing,
+    by: &'a SubscriptionParts,
 }
 
 impl Herder {
-    /// A connector's subscriptions; with `all` those that have ended too.
+    /// A connector's subscriptions; with `all` also those that have ended.
     ///
     /// # Errors
     /// There is no such connector, it has no subscriptions, or the state topic cannot be read.
@@ -118,7 +118,7 @@ impl Herder {
         Ok(subject.view(&ledger, all))
     }
 
-    /// What an apply or, with `removed`, a remove would do about them; nothing is done.
+    /// The plan of an apply or, with `removed`, of a remove; changes nothing.
     ///
     /// # Errors
     /// As [`Herder::subscriptions`], the connector manages none, or the provider cannot be asked.
@@ -130,10 +130,10 @@ impl Herder {
         budget.within("asking the provider how its subscriptions stand", planning).await
     }
 
-    /// Asks for all of them to be made as they are declared or, with `removed`, for all to be deleted.
+    /// Requests that all subscriptions be made as declared or, with `removed`, be deleted.
     ///
     /// # Errors
-    /// As [`Herder::subscriptions`], or nobody would do it now.
+    /// As [`Herder::subscriptions`], or no task runs that would do it.
     pub async fn wish(&self, name: &str, removed: bool) -> Result<WishInfo, Error> {
         let budget = Budget::start();
         let subject = self.subject(name, budget).await?;
@@ -144,8 +144,8 @@ impl Herder {
         budget.within("writing the request to the state topic", wishing).await
     }
 
-    /// A connector's own gaps, oldest first; with `all` those that are over too. A `WebhookSource` has those of deliveries, a
-    /// `RecordSource` those of events that it could not read or follow.
+    /// A connector's gaps, oldest first; with `all` also those that are over. A `WebhookSource` has gaps of deliveries, a
+    /// `RecordSource` gaps of events that it could not read or follow.
     ///
     /// # Errors
     /// There is no such connector, it is of another class, or the state topic cannot be read.
@@ -156,10 +156,10 @@ impl Herder {
         Ok(view::gaps(&ledger, all))
     }
 
-    /// Takes note of a gap that nothing will mend.
+    /// Accepts a gap that will not be repaired.
     ///
     /// # Errors
-    /// As [`Herder::gaps`], there is no such gap, or it still goes on.
+    /// As [`Herder::gaps`], there is no such gap, or it has not ended.
     pub async fn accept_gap(&self, name: &str, id: &str) -> Result<GapInfo, Error> {
         let budget = Budget::start();
         let (by, prefix) = self.gap_subject(name, budget).await?;
@@ -167,24 +167,28 @@ impl Herder {
         budget.within("writing the gap to the state topic", accepting).await
     }
 
-    /// Puts what is known of a connector's subscriptions into its status.
-    pub(super) fn tell_subscriptions(&self, status: &mut Status, config: &Properties) {
+    /// Adds what is known of a connector's subscriptions to its status.
+    pub(super) fn add_subscriptions(&self, status: &mut Status, config: &Properties) {
         let Some(by) = &self.parts.subscriptions else { return };
         let Some(declared) = SubscriptionTargets::of(config, &self.parts.providers) else { return };
         let connector = &mut status.connector;
         by.ledgers.glance(&declared.topic_prefix, &status.name, &mut |ledger| {
-            connector.subscriptions = Some(words::subscriptions(&declared, ledger));
-            connector.gaps = Some(words::gaps(ledger));
+            connector.subscriptions = Some(summary::subscriptions(&declared, ledger));
+            connector.gaps = Some(summary::gaps(ledger));
         });
     }
 
-    fn subscribing(&self) -> Result<&Subscribing, Error> {
+    fn subscribing(&self) -> Result<&SubscriptionParts, Error> {
         let by = self.parts.subscriptions.as_ref();
         by.ok_or_else(|| Error::NotFound("this worker follows no subscriptions".to_owned()))
     }
 
-    /// Where the gaps of a connector are.
-    async fn gap_subject(&self, name: &str, budget: Budget) -> Result<(&Subscribing, TopicPrefix), Error> {
+    /// The state topic that has the gaps of a connector.
+    async fn gap_subject(
+        &self,
+        name: &str,
+        budget: Budget,
+    ) -> Result<(&SubscriptionParts, TopicPrefix), Error> {
         let connector = self.connector(name).await?;
         let by = self.subscribing()?;
         let (class, what) = (self.class_of(&connector.config)?.class(), "and a RecordSource have gaps");
@@ -235,19 +239,19 @@ impl Subject<'_> {
         view::subscriptions(&declaration, ledger, all)
     }
 
-    /// Whether the connector keeps any, and this worker knows where they are received.
+    /// Checks that the connector manages subscriptions, and that this worker knows their receiver address.
     fn managed(&self) -> Result<(), Error> {
         if !self.source.manage_subscriptions {
             return Err(Error::BadRequest(format!(
-                "subscriptions.manage of connector {} is false: its subscriptions are made by other means; set it to \
-                 true to have them kept",
+                "subscriptions.manage of connector {} is false: it does not manage its subscriptions; set it to \
+                 true to have them managed",
                 self.name
             )));
         }
         self.by.ledgers.unreachable(&self.source).map_or(Ok(()), |why| Err(Error::BadRequest(why)))
     }
 
-    /// Whether there is anybody who would do what is asked for.
+    /// Checks that a task runs that would carry out the request.
     fn runs(&self) -> Result<(), Error> {
         match self.target {
             TargetState::Running => Ok(()),
@@ -260,7 +264,7 @@ impl Subject<'_> {
     }
 }
 
-/// Writes the next wish.
+/// Writes a wish with the next number.
 async fn wish(
     ledgers: &dyn SubscriptionStore,
     prefix: &TopicPrefix,
@@ -269,14 +273,14 @@ async fn wish(
     now: i64,
 ) -> Result<WishInfo, Error> {
     let before = ledgers.newest(prefix, connector).await?;
-    // One that was lost together with its topic was perhaps done all the same.
+    // A wish that was lost with its topic may have been carried out already.
     let last = before.wish.as_ref().map(|wish| wish.number).max(before.done.map(|done| done.number));
     let wish = SubscriptionCommand { number: last.unwrap_or(0).saturating_add(1), removed, at: now };
     ledgers.write(prefix, connector, SubscriptionChange::Wish(wish.clone())).await?;
     Ok(WishInfo::of(&wish, before.done))
 }
 
-/// Accepts a gap. One that goes on is not accepted: what it will cost nobody knows yet.
+/// Accepts a gap that has ended. The loss of an open one is not known yet.
 async fn accept(
     ledgers: &dyn SubscriptionStore,
     prefix: &TopicPrefix,

@@ -88,7 +88,7 @@ fn declared(targets: &[Target]) -> SubscriptionTargets {
 }
 
 #[test]
-fn the_view_has_the_members_that_are_documented_and_times_as_text() {
+fn subscriptions_json_has_the_documented_members() {
     let mut ledger = ledger([subscription(CUSTOMERS, 7, SubscriptionPhase::Active)]);
     let (later, resource) = (DAY + 1_500_000, Some(AccountingResource::Customers));
     ledger.acknowledges.insert(
@@ -107,7 +107,7 @@ fn the_view_has_the_members_that_are_documented_and_times_as_text() {
     ledger.wish = Some(SubscriptionCommand { number: 2, removed: false, at: DAY });
     ledger.done = Some(SubscriptionCommandDone { number: 1, at: DAY });
 
-    let told = serde_json::to_value(shown(&[CUSTOMERS, HOOK], &ledger, false)).unwrap();
+    let actual = serde_json::to_value(shown(&[CUSTOMERS, HOOK], &ledger, false)).unwrap();
 
     let day = "2026-11-15T00:00:00.000Z";
     let later = "2026-11-15T00:00:01.500Z";
@@ -135,11 +135,11 @@ fn the_view_has_the_members_that_are_documented_and_times_as_text() {
         }],
         "missing": ["invoicing/Customer:Created"],
     });
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
 }
 
 #[test]
-fn a_worker_without_an_address_does_not_judge_what_fits() {
+fn worker_without_an_address_leaves_fits_null() {
     let targets = BTreeSet::from([CUSTOMERS]);
     let declaration = view::Declaration {
         connector: "hooks",
@@ -159,7 +159,7 @@ fn a_worker_without_an_address_does_not_judge_what_fits() {
 }
 
 #[test]
-fn what_has_ended_is_shown_on_request_and_where_it_says_why_there_is_none() {
+fn ended_subscription_is_shown_on_request_or_for_its_problem() {
     let refused = Subscription {
         id: None,
         problem: Some("the provider says: no".into()),
@@ -181,24 +181,24 @@ fn what_has_ended_is_shown_on_request_and_where_it_says_why_there_is_none() {
 }
 
 #[test]
-fn nothing_is_missing_and_nothing_fits_once_all_are_to_be_removed() {
+fn requested_removal_leaves_nothing_missing_or_fitting() {
     let mut ledger = ledger([subscription(CUSTOMERS, 7, SubscriptionPhase::Ending)]);
     ledger.wish = Some(SubscriptionCommand { number: 1, removed: true, at: DAY });
 
     let view = shown(&[CUSTOMERS, ACCOUNTS], &ledger, false);
 
     assert_eq!((view.missing.len(), view.subscriptions[0].fits), (0, Some(false)));
-    let told = words::subscriptions(&declared(&[CUSTOMERS, ACCOUNTS]), &ledger);
-    assert_eq!(told, "removed by request: 1 left");
+    let actual = summary::subscriptions(&declared(&[CUSTOMERS, ACCOUNTS]), &ledger);
+    assert_eq!(actual, "removed by request: 1 left");
 }
 
 #[test]
-fn a_status_counts_the_active_and_names_what_is_the_matter_with_others() {
+fn status_counts_active_targets_and_names_the_others() {
     let active = subscription(CUSTOMERS, 1, SubscriptionPhase::Active);
     let disabled = subscription(ACCOUNTS, 2, SubscriptionPhase::Disabled);
     let both = declared(&[CUSTOMERS, ACCOUNTS]);
     let say = |subscriptions: &[&Subscription]| {
-        words::subscriptions(&both, &ledger(subscriptions.iter().map(|one| (*one).clone())))
+        summary::subscriptions(&both, &ledger(subscriptions.iter().map(|one| (*one).clone())))
     };
 
     assert_eq!(say(&[&active, &subscription(ACCOUNTS, 3, SubscriptionPhase::Active)]), "2 of 2 active");
@@ -206,45 +206,45 @@ fn a_status_counts_the_active_and_names_what_is_the_matter_with_others() {
         say(&[&active, &disabled]),
         "1 of 2 active: accounting/accounts disabled since 2026-11-15T00:00:00.000Z"
     );
-    // One that follows it stands for it.
+    // An active successor counts for its target.
     assert_eq!(
         say(&[&active, &disabled, &subscription(ACCOUNTS, 3, SubscriptionPhase::Active)]),
         "2 of 2 active"
     );
     assert_eq!(say(&[]), "0 of 2 active: accounting/accounts missing, accounting/customers missing");
     let every: Vec<Target> = AccountingResource::all().map(Target::Accounting).collect();
-    assert!(words::subscriptions(&declared(&every), &ledger([])).ends_with(", 16 more"));
+    assert!(summary::subscriptions(&declared(&every), &ledger([])).ends_with(", 16 more"));
     let unmanaged = SubscriptionTargets { manage: false, ..both };
-    assert_eq!(words::subscriptions(&unmanaged, &ledger([active])), "not managed: 2 declared");
+    assert_eq!(summary::subscriptions(&unmanaged, &ledger([active])), "not managed: 2 declared");
 }
 
 #[test]
-fn a_status_counts_the_gaps_that_somebody_has_to_care_about() {
+fn status_counts_open_gaps() {
     let mut ledger = SubscriptionState::default();
-    assert_eq!(words::gaps(&ledger), "none open");
+    assert_eq!(summary::gaps(&ledger), "none open");
     ledger.apply(&SubscriptionChange::Gap(gap(GapCause::Lost, DAY, None, GapState::Closed)));
-    assert_eq!(words::gaps(&ledger), "none open");
+    assert_eq!(summary::gaps(&ledger), "none open");
     ledger.apply(&SubscriptionChange::Gap(gap(GapCause::Disabled, DAY + 1_000_000, None, GapState::Open)));
     ledger.apply(&SubscriptionChange::Gap(gap(GapCause::Disabled, DAY, Some(DAY), GapState::RepairedKnown)));
-    assert_eq!(words::gaps(&ledger), "2 open, oldest 2026-11-15T00:00:00.000Z");
+    assert_eq!(summary::gaps(&ledger), "2 open, oldest 2026-11-15T00:00:00.000Z");
     ledger.apply(&SubscriptionChange::Gap(gap(
         GapCause::Spool,
         DAY + 2_000_000,
         Some(DAY),
         GapState::Unrepairable,
     )));
-    assert_eq!(words::gaps(&ledger), "3 open, 1 of them unrepairable, oldest 2026-11-15T00:00:00.000Z");
+    assert_eq!(summary::gaps(&ledger), "3 open, 1 of them unrepairable, oldest 2026-11-15T00:00:00.000Z");
 }
 
 #[test]
-fn gaps_are_told_oldest_first_with_their_repair_and_those_that_are_over_on_request() {
+fn gaps_are_shown_oldest_first_and_ended_ones_on_request() {
     let mut ledger = SubscriptionState::default();
     let open = gap(GapCause::Disabled, DAY + 5_000_000, Some(DAY + 9_000_000), GapState::Open);
     ledger.apply(&SubscriptionChange::Repair(Repair::of(&open, DAY + 9_000_000, DAY + 9_000_000)));
     ledger.apply(&SubscriptionChange::Gap(open));
     ledger.apply(&SubscriptionChange::Gap(gap(GapCause::Spool, DAY, Some(DAY), GapState::Accepted)));
 
-    let told = serde_json::to_value(view::gaps(&ledger, false)).unwrap();
+    let actual = serde_json::to_value(view::gaps(&ledger, false)).unwrap();
 
     let expected = json!([{
         "id": "hooks/disabled/1794700805000000/accounting%2Fcustomers",
@@ -258,24 +258,24 @@ fn gaps_are_told_oldest_first_with_their_repair_and_those_that_are_over_on_reque
         "detail": "the provider has disabled the subscription",
         "repair": { "state": "requested", "requestedAt": "2026-11-15T00:00:09.000Z" },
     }]);
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
     let causes: Vec<&str> = view::gaps(&ledger, true).iter().map(|gap| gap.cause).collect();
     assert_eq!(causes, ["spool", "disabled"]);
 }
 
 #[test]
-fn a_plan_has_the_members_that_are_documented() {
+fn plan_json_has_the_documented_members() {
     let why = "there is none".to_owned();
     let step = StepInfo { call: "subscribe", target: Some(CUSTOMERS), id: None, why };
     let plan = PlanInfo { steps: vec![step], ..PlanInfo::default() };
 
-    let told = serde_json::to_value(plan).unwrap();
+    let actual = serde_json::to_value(plan).unwrap();
 
     let expected = json!({ "call": "subscribe", "target": "accounting/customers", "why": "there is none" });
-    assert_eq!(told, json!({ "steps": [expected], "converged": false, "problems": [] }));
+    assert_eq!(actual, json!({ "steps": [expected], "converged": false, "problems": [] }));
 }
 
-/// A ledger in memory.
+/// Subscriptions in memory.
 #[derive(Debug, Default)]
 struct Kept(Mutex<SubscriptionState>);
 
@@ -319,7 +319,7 @@ impl SubscriptionStore for Kept {
 }
 
 #[tokio::test]
-async fn each_wish_has_the_next_number_and_keeps_which_one_was_done() {
+async fn wish_has_the_next_number_and_the_last_one_done() {
     let (kept, prefix) = (Kept::default(), TopicPrefix::new("acme").unwrap());
 
     let first = wish(&kept, &prefix, "hooks", false, DAY).await.unwrap();
@@ -332,7 +332,7 @@ async fn each_wish_has_the_next_number_and_keeps_which_one_was_done() {
 }
 
 #[tokio::test]
-async fn a_gap_that_has_ended_can_be_accepted_and_one_that_goes_on_or_is_unknown_cannot() {
+async fn only_ended_gaps_can_be_accepted() {
     let (kept, prefix) = (Kept::default(), TopicPrefix::new("acme").unwrap());
     let ended = gap(GapCause::Disabled, DAY, Some(DAY), GapState::Unrepairable);
     let ongoing = gap(GapCause::Lost, DAY, None, GapState::Open);
@@ -342,14 +342,14 @@ async fn a_gap_that_has_ended_can_be_accepted_and_one_that_goes_on_or_is_unknown
 
     let accepted = accept(&kept, &prefix, "hooks", &ended.id()).await.unwrap();
     let again = accept(&kept, &prefix, "hooks", &ended.id()).await.unwrap();
-    let goes_on = accept(&kept, &prefix, "hooks", &ongoing.id()).await.unwrap_err();
+    let open_ended = accept(&kept, &prefix, "hooks", &ongoing.id()).await.unwrap_err();
     let unknown = accept(&kept, &prefix, "hooks", "hooks/spool/1").await.unwrap_err();
 
     assert_eq!((accepted.state, again.state), ("accepted", "accepted"));
     assert_eq!(kept.now().gaps[&ended.id()].state, GapState::Accepted);
     assert!(
-        matches!(&goes_on, Error::BadRequest(told) if told.contains("mend its cause first")),
-        "{goes_on}"
+        matches!(&open_ended, Error::BadRequest(actual) if actual.contains("correct its cause first")),
+        "{open_ended}"
     );
     assert_eq!(unknown.status(), 404);
     assert_eq!(kept.now().gaps[&ongoing.id()].state, GapState::Open);

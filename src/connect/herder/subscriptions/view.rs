@@ -1,5 +1,5 @@
-//! Subscriptions and gaps as REST answers them: the state topic's records with times that people read, and what is
-//! wanted beside what is there. Fingerprints of secrets are shown, secrets never.
+//! Subscriptions and gaps as REST shows them: the records of the state topic with readable times, and what is wanted beside
+//! what exists. Shows fingerprints of secrets, never secrets.
 
 use std::{
     cmp::Reverse,
@@ -25,52 +25,52 @@ pub struct SubscriptionsInfo {
     pub manage: bool,
     /// `webhook.advertised.url` of this worker.
     pub advertised_url: Option<String>,
-    /// What people want beside the configuration.
+    /// The last request to apply or remove.
     pub wish: Option<WishInfo>,
-    /// Where the stream begins.
+    /// Where the stream starts.
     pub start: Option<StartInfo>,
-    /// What there is, by target; the older one first.
+    /// The subscriptions, by target, oldest first.
     pub subscriptions: Vec<SubscriptionInfo>,
-    /// Declared targets that have none.
+    /// Declared targets without a subscription.
     pub missing: Vec<Target>,
 }
 
-/// A wish.
+/// A request to apply or remove.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WishInfo {
-    /// Counts wishes.
+    /// Number of the request, counted from 1.
     pub number: u64,
     /// Whether all are to be deleted.
     pub removed: bool,
-    /// When.
+    /// When it was made.
     pub at: String,
-    /// The last one that was done.
+    /// Number of the last request that was carried out.
     pub done: Option<u64>,
 }
 
 impl WishInfo {
-    /// A wish, and the last one that was done.
+    /// A request, and the last one that was carried out.
     pub(super) fn of(wish: &SubscriptionCommand, done: Option<SubscriptionCommandDone>) -> Self {
         let SubscriptionCommand { number, removed, at } = *wish;
         Self { number, removed, at: time(at), done: done.map(|done| done.number) }
     }
 }
 
-/// Where the stream begins.
+/// Where the stream starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StartInfo {
-    /// When every declared target was active for the first time.
+    /// When every declared target was first active.
     pub at: String,
-    /// Each target.
+    /// By target.
     pub targets: BTreeMap<Target, StartedInfo>,
 }
 
-/// Where the stream of one target begins.
+/// Where the stream of one target starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StartedInfo {
-    /// With which subscription.
+    /// Its first subscription.
     pub nonce: Nonce,
-    /// Since when it is active.
+    /// Active since then.
     pub since: String,
 }
 
@@ -78,33 +78,33 @@ pub struct StartedInfo {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SubscriptionInfo {
-    /// What it is for.
+    /// Its target.
     pub target: Target,
     /// The provider's id.
     pub id: Option<String>,
-    /// What tells it from every other.
+    /// Distinguishes it from all other subscriptions.
     pub nonce: Nonce,
-    /// How far it has come.
+    /// Its phase.
     pub phase: &'static str,
-    /// Since when.
+    /// In that phase since then.
     pub since: String,
     /// Receiver address.
     pub url: String,
-    /// Of its secret.
+    /// Fingerprint of its secret.
     pub fingerprint: Fingerprint,
-    /// Whether it is what the configuration wants; null where this worker has no `webhook.advertised.url` to tell by.
+    /// Whether it is as the configuration wants; null if this worker lacks `webhook.advertised.url` to compare with.
     pub fits: Option<bool>,
     /// Names of its events.
     pub events: BTreeSet<String>,
-    /// When an Acknowledge of it was last accepted.
+    /// When its last Acknowledge was accepted.
     pub acknowledged_at: Option<String>,
-    /// When a delivery of it was last durable.
+    /// When its last delivery became durable.
     pub last_delivery: Option<String>,
-    /// When the provider last said how it stands.
+    /// When the provider last reported its state.
     pub checked_at: Option<String>,
-    /// What stands in its way.
+    /// What keeps it from working.
     pub problem: Option<String>,
-    /// What became of it, oldest first.
+    /// Its history, oldest first.
     pub history: Vec<NoteInfo>,
 }
 
@@ -120,11 +120,11 @@ pub struct NoteInfo {
 /// `GET /connectors/{name}/subscriptions/plan`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct PlanInfo {
-    /// What would be changed at the provider, in this order as far as order matters.
+    /// Changes at the provider, in this order if the order matters.
     pub steps: Vec<StepInfo>,
-    /// Whether everything is as it is wanted already.
+    /// Whether nothing needs to change.
     pub converged: bool,
-    /// What would keep it from being so after these steps.
+    /// What would still be wrong after these steps.
     pub problems: Vec<String>,
 }
 
@@ -133,9 +133,9 @@ pub struct PlanInfo {
 pub struct StepInfo {
     /// Name of the call.
     pub call: &'static str,
-    /// About what.
+    /// Its target.
     pub target: Option<Target>,
-    /// About which subscription, where there is one already.
+    /// The subscription, if it exists already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Why.
@@ -146,35 +146,35 @@ pub struct StepInfo {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GapInfo {
-    /// What it is called.
+    /// Its id.
     pub id: String,
     /// Why deliveries may be missing.
     pub cause: &'static str,
-    /// Of this target alone.
+    /// The affected target; null for all.
     pub target: Option<Target>,
-    /// Of this company alone.
+    /// The affected company; null for all.
     pub company: Option<String>,
-    /// Nothing is missing from before.
+    /// Deliveries before this time are complete.
     pub from: String,
-    /// Nor from after; null while it goes on.
+    /// Deliveries after this time are complete; null while the gap is open-ended.
     pub to: Option<String>,
     /// When it was found.
     pub opened_at: String,
-    /// Whether somebody has to care.
+    /// Whether a person has to act.
     pub state: &'static str,
     /// What has happened.
     pub detail: String,
-    /// The request to read again what it may have cost.
+    /// The request to read again what may be missing.
     pub repair: Option<RepairInfo>,
 }
 
-/// The request to read again what a gap may have cost.
+/// The request to read again what a gap may have lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RepairInfo {
-    /// How far it has come.
+    /// Its progress.
     pub state: RepairState,
-    /// When it was asked for.
+    /// When it was requested.
     pub requested_at: String,
 }
 
@@ -184,19 +184,19 @@ impl From<&Repair> for RepairInfo {
     }
 }
 
-/// What a view of subscriptions is made of beside the ledger.
+/// The declared side of a view of subscriptions.
 #[derive(Debug)]
 pub(super) struct Declaration<'a> {
     pub(super) connector: &'a str,
     pub(super) manage: bool,
     pub(super) advertised_url: Option<String>,
-    /// Declared targets, whether or not people want them removed for now.
+    /// Declared targets, even if people want them removed for now.
     pub(super) targets: &'a BTreeSet<Target>,
-    /// Subscriptions that are what the configuration wants; `None` where this worker cannot say.
+    /// Subscriptions that are as the configuration wants; `None` if this worker does not know.
     pub(super) fitting: Option<&'a BTreeSet<Nonce>>,
 }
 
-/// Subscriptions as they stand; with `all` those that have ended too.
+/// The subscriptions; with `all` also those that have ended.
 pub(super) fn subscriptions(
     declared: &Declaration<'_>,
     ledger: &SubscriptionState,
@@ -208,7 +208,7 @@ pub(super) fn subscriptions(
         false => Some(false),
         true => declared.fitting.map(|fitting| fitting.contains(&one.nonce)),
     };
-    // A target without a subscription shows the problem of the one that ended last.
+    // A target without a subscription shows the problem of its last one.
     let ended = ledger.subscriptions.values().filter(|one| one.problem.is_some() && !one.phase.may_live());
     let mut ended: Vec<&Subscription> = ended.collect();
     ended.sort_by_key(|one| (one.since, Reverse(&one.nonce)));
@@ -240,7 +240,11 @@ pub(super) fn subscriptions(
 }
 
 fn subscription(one: &Subscription, ledger: &SubscriptionState, fits: Option<bool>) -> SubscriptionInfo {
-    let told = one.id.as_ref().and_then(|id| ledger.acknowledges.get(id)).map(|told| told.received_at);
+    let acknowledged = one
+        .id
+        .as_ref()
+        .and_then(|id| ledger.acknowledges.get(id))
+        .map(|acknowledged| acknowledged.received_at);
     SubscriptionInfo {
         target: one.target,
         id: one.id.clone(),
@@ -251,7 +255,7 @@ fn subscription(one: &Subscription, ledger: &SubscriptionState, fits: Option<boo
         fingerprint: one.fingerprint.clone(),
         fits: if one.phase == SubscriptionPhase::Ended { Some(false) } else { fits },
         events: one.events.clone(),
-        acknowledged_at: one.acknowledged_at.max(told).map(time),
+        acknowledged_at: one.acknowledged_at.max(acknowledged).map(time),
         last_delivery: ledger.last_delivery(one).map(time),
         checked_at: one.checked_at.map(time),
         problem: one.problem.clone(),
@@ -263,7 +267,7 @@ fn subscription(one: &Subscription, ledger: &SubscriptionState, fits: Option<boo
     }
 }
 
-/// Gaps that somebody has to care about, oldest first; with `all` those that are over too.
+/// Gaps that are not over, oldest first; with `all` every gap.
 pub(super) fn gaps(ledger: &SubscriptionState, all: bool) -> Vec<GapInfo> {
     let shown = ledger.gaps.values().filter(|gap| all || !gap.state.is_over());
     let mut shown: Vec<&Gap> = shown.collect();

@@ -1,12 +1,12 @@
-//! Which names this worker is called by.
+//! The names by which clients may address this worker.
 //!
-//! A browser sends a page's request to whatever address the page's own name has at that moment. A page whose owner makes
-//! that name point here (DNS rebinding) is of the same origin as its request, and a worker that asks nobody for a password
-//! would follow it. What such a page cannot do is call us by another name than its own, so
+//! A browser sends a page's request to whatever address the page's host name has at that moment. If an attacker points that
+//! name at this worker (DNS rebinding), page and request have the same origin, and a worker without logins would obey. But such a
+//! page can only address us by its own name. So
 //!
-//! - an address is taken: no name was looked up to get here;
-//! - `localhost` is taken, and names the configuration has;
-//! - a request without any name is taken: no browser sends one.
+//! - an IP address is accepted: no name was looked up to get here;
+//! - `localhost` and the names in the configuration are accepted;
+//! - a request without any host is accepted: browsers always send one.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -25,14 +25,14 @@ impl Hosts {
         Self { names: names.iter().map(|name| bare(name)).collect(), any }
     }
 
-    /// Whether a request calls this worker by a name of its own, wherever it says one.
+    /// Whether every host in the request is one of this worker's names.
     pub(super) fn own(&self, request: &Request) -> bool {
         if self.any {
             return true;
         }
-        // What is not text is nobody's name.
+        // A host that is not text matches no name.
         let named = request.headers().get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or("?"));
-        // HTTP/2 has it in the request's target.
+        // HTTP/2 has the host in the request target.
         let target = request.uri().authority().map(|authority| authority.as_str());
         named.chain(target).all(|host| self.is_own(host))
     }
@@ -46,7 +46,7 @@ impl Hosts {
     }
 }
 
-/// `[::1]:8083` and `host:8083` without the port. An address with brackets keeps none.
+/// `[::1]:8083` and `host:8083` without the port. An IPv6 address loses its brackets.
 fn without_port(host: &str) -> &str {
     if let Some(inner) = host.strip_prefix('[') {
         return inner.split_once(']').map_or(host, |(address, _)| address);
@@ -57,7 +57,7 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Names are the same in any case, and with the dot that ends a full one.
+/// Lowercase, without the final dot of a fully qualified name.
 fn bare(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_goes_by_addresses_localhost_and_its_own_names() {
+    fn worker_answers_to_addresses_localhost_and_its_names() {
         let hosts = Hosts::new(&["0.0.0.0".to_owned(), "Connect.example.com".to_owned()]);
         let table: [(&[u8], bool); 15] = [
             (b"127.0.0.1:8083", true),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_that_names_a_host_has_to_name_an_own_one() {
+    fn every_host_in_a_request_must_be_one_of_the_worker() {
         let hosts = Hosts::new(&[]);
         let request = |uri: &str| Request::builder().uri(uri).body(Body::empty()).unwrap();
 

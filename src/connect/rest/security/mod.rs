@@ -1,4 +1,4 @@
-//! Who may do what, and what is kept of it.
+//! Who may do what, and what the audit log keeps.
 //!
 //! ```text
 //! request ─▶ size of its head ─▶ preflight? ─▶ host ─▶ open path? ─▶ throttle, name and password ─▶ role ─▶ origin ─▶ handler
@@ -6,15 +6,14 @@
 //! answer ◀─ CORS headers ◀─ audit line (changes, refusals) ◀─ OPTIONS ◀─ deadline, panic ◀─────────────────────┘
 //! ```
 //!
-//! - Without a login in the configuration everybody may do everything; the configuration then only takes loopback
-//!   listeners, unless told otherwise.
-//! - Where nobody is asked for a name, the request has to call this worker by one of its own (see [`hosts`]), also on open
-//!   paths.
-//! - An address with failed logins has to wait before its next one is checked (see [`throttle`]).
-//! - A reader may read, and have a configuration validated. What the provider has said is left out of its answers.
-//! - A page of another origin changes nothing, unless `access.control.allow.origin` lets it: a browser would send its
+//! - Without a login in the configuration every caller may do everything; such a configuration allows only loopback listeners
+//!   unless it says otherwise.
+//! - Without logins a request has to address this worker by one of its names (see [`hosts`]), also on open paths.
+//! - An address with failed logins has to wait before its next login is checked (see [`throttle`]).
+//! - A reader may read, and validate configurations. Its answers leave out text quoted from the provider.
+//! - A page of another origin may change something only if `access.control.allow.origin` names it: the browser would send its
 //!   user's password along.
-//! - A change that has begun is finished and written to the audit log even if its client leaves. Every refusal is in the
+//! - A change in progress is finished and written to the audit log even if its client disconnects. Every refusal is in the
 //!   audit log too, within bounds (see [`audit`]).
 
 mod audit;
@@ -40,7 +39,7 @@ use tokio::time::{Instant, timeout_at};
 use base::{metrics, secret::Secret};
 
 use self::{
-    audit::{Asked, Audits},
+    audit::{AuditedRequest, Audits},
     cors::Cors,
     hosts::Hosts,
     password::{Checked, Password},
@@ -51,27 +50,27 @@ use crate::config::worker::Rest;
 
 pub use self::password::Error as SecurityError;
 
-/// The largest head of a request: its target and all its headers.
+/// Limit on the head of a request, in bytes: its target and all its headers.
 const HEAD_LIMIT: usize = 32 * 1024;
-/// Who a request that names no user of the configuration is in the audit log.
+/// The user in the audit log for a request without a configured user.
 const UNKNOWN: &str = "unknown";
-/// The answer to a caller without a known name and password.
-const LOGIN: &str = "a name and password are needed, or these are wrong";
-/// Where a reader may use a method that otherwise changes something.
+/// The answer to a caller without a valid name and password.
+const LOGIN: &str = "the user name or password is missing or wrong; log in with HTTP basic authentication";
+/// A reader may PUT to paths that end so.
 const VALIDATE: &str = "/config/validate";
 
-/// What the guard knows. Made once, at start.
+/// State of the guard.
 #[derive(Debug)]
 pub struct Security {
     accounts: Vec<Account>,
     open_paths: Vec<String>,
     hosts: Hosts,
     cors: Cors,
-    /// Whose `X-Forwarded-For` is believed.
+    /// Proxies whose `X-Forwarded-For` is trusted.
     proxies: Vec<IpNet>,
     throttle: Arc<Throttle>,
     audit: Audits,
-    /// When a request is answered at the latest.
+    /// Limit for answering a request.
     deadline: Duration,
 }
 
@@ -82,7 +81,7 @@ struct Account {
     role: Role,
 }
 
-/// What a caller may do; handlers find it among the extensions of a request.
+/// What a caller may do; handlers find it in the request's extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Administrator,
@@ -90,10 +89,10 @@ pub(super) enum Role {
 }
 
 impl Security {
-    /// As the worker's configuration has it.
+    /// From the worker's configuration.
     ///
     /// # Errors
-    /// A password has the form of a hash and is none.
+    /// A password looks like a hash and is invalid.
     pub fn new(rest: &Rest) -> Result<Self, SecurityError> {
         let logins = [(&rest.administrator, Role::Administrator), (&rest.reader, Role::Reader)];
         let accounts = logins.into_iter().filter_map(|(login, role)| Some((login.as_ref()?, role)));
@@ -119,18 +118,18 @@ impl Security {
         })
     }
 
-    /// Who asks and what they may do, or why they are refused.
-    async fn identify(&self, seen: Seen) -> Result<(&str, Role), Denied> {
+    /// The caller and its role, or why the login is refused.
+    async fn identify(&self, facts: RequestFacts) -> Result<(&str, Role), Denied> {
         let Some(first) = self.accounts.first() else { return Ok(("anonymous", Role::Administrator)) };
-        let Some((user, password)) = seen.credentials else { return Err(Denied::new(401, LOGIN, UNKNOWN)) };
+        let Some((user, password)) = facts.credentials else { return Err(Denied::new(401, LOGIN, UNKNOWN)) };
         let account = self.accounts.iter().find(|account| account.user == user);
         let who = account.map_or(UNKNOWN, |account| &account.user);
         let attempt = Attempt {
             throttle: Arc::clone(&self.throttle),
-            client: seen.client,
+            client: facts.client,
             role: account.map(|account| account.role),
         };
-        // A name nobody has costs as much time as one somebody has: the answer does not tell which exist.
+        // An unknown user takes as much time as a known one, so that the answer does not reveal which users exist.
         match (account.unwrap_or(first).password.check(password.reveal(), &attempt).await, account) {
             (Checked::Right, Some(account)) => Ok((&account.user, account.role)),
             (Checked::Right | Checked::Wrong, _) => Err(Denied::new(401, LOGIN, who)),
@@ -138,58 +137,60 @@ impl Security {
                 Err(Denied::new(503, "too many passwords are being checked; try again in a moment", who))
             }
             (Checked::Throttled(wait), _) => {
-                let told =
+                let message =
                     "too many failed logins from this address; try again after the time in Retry-After";
-                Err(Denied { wait: Some(wait), ..Denied::new(429, told, who) })
+                Err(Denied { wait: Some(wait), ..Denied::new(429, message, who) })
             }
         }
     }
 
-    /// What decides about a request.
-    fn see(&self, request: &Request, asked: &Asked) -> Seen {
+    /// Extracts what decides about a request.
+    fn facts(&self, request: &Request, audited: &AuditedRequest) -> RequestFacts {
         let changes = is_change(request.method(), request.uri().path());
-        Seen {
+        RequestFacts {
             changes,
             names_worker: self.hosts.own(request),
             is_open: !changes && self.is_open(request.uri().path()),
             may_change: self.cors.may_change(request),
             credentials: credentials(request.headers()),
-            client: asked.client(),
+            client: audited.client(),
         }
     }
 
-    /// Who asks and what they may do, or why the request is refused.
-    async fn authorize(&self, seen: Seen) -> Result<(&str, Role), Denied> {
+    /// The caller and its role, or why the request is refused.
+    async fn authorize(&self, facts: RequestFacts) -> Result<(&str, Role), Denied> {
         let denied = |status, message, who| Err(Denied::new(status, message, who));
-        // A password is proof enough of who asks; without one the name that was called has to do.
-        if self.accounts.is_empty() && !seen.names_worker {
-            let told = "this worker does not go by the name in the Host header; call it by address or by a name in \
+        // A password proves that the caller means this worker; without logins the addressed name has to.
+        if self.accounts.is_empty() && !facts.names_worker {
+            let message = "the Host header does not name this worker; call it by IP address or by a name in \
                         listeners, rest.advertised.host.name or admin.auth.anonymous.hosts";
-            return denied(421, told, UNKNOWN);
+            return denied(421, message, UNKNOWN);
         }
-        if seen.is_open {
-            // A caller who has not authenticated may not see more than a reader.
+        if facts.is_open {
+            // A caller that has not logged in may not see more than a reader.
             let role = if self.accounts.is_empty() { Role::Administrator } else { Role::Reader };
             return Ok((UNKNOWN, role));
         }
-        let (changes, may_change) = (seen.changes, seen.may_change);
-        match self.identify(seen).await? {
-            (who, Role::Reader) if changes => denied(403, "this name may read and validate, not change", who),
+        let (changes, may_change) = (facts.changes, facts.may_change);
+        match self.identify(facts).await? {
+            (who, Role::Reader) if changes => {
+                denied(403, "this user may read and validate, but not change anything", who)
+            }
             (who, _) if changes && !may_change => {
-                let told =
+                let message =
                     "a page of another origin may not change anything here; see access.control.allow.origin";
-                denied(403, told, who)
+                denied(403, message, who)
             }
             allowed => Ok(allowed),
         }
     }
 }
 
-/// A request, as far as it decides whether a handler sees it.
+/// The parts of a request that decide whether it reaches a handler.
 #[derive(Debug)]
-struct Seen {
+struct RequestFacts {
     changes: bool,
-    /// Whether it calls this worker by a name of its own.
+    /// Whether it addresses this worker by one of its names.
     names_worker: bool,
     /// Whether it reads an open path.
     is_open: bool,
@@ -199,11 +200,11 @@ struct Seen {
     client: Option<IpAddr>,
 }
 
-/// A request that no handler sees.
+/// A refused request.
 #[derive(Debug)]
 struct Denied {
     refusal: Refusal,
-    /// A name of the configuration, or [`UNKNOWN`]: what else a client sends in its place may be a password.
+    /// A user of the configuration, or [`UNKNOWN`]: any other name may be a misplaced password.
     who: String,
     /// How long the client should wait before the next attempt.
     wait: Option<Duration>,
@@ -214,11 +215,11 @@ impl Denied {
         Self { refusal: Refusal::new(status, message), who: who.to_owned(), wait: None }
     }
 
-    /// The answer, with its line in the audit log.
-    fn into_response(self, asked: &Asked, audit: &Audits) -> Response {
+    /// The answer; writes its line to the audit log.
+    fn into_response(self, audited: &AuditedRequest, audit: &Audits) -> Response {
         let mut response = self.refusal.into_response();
         let status = response.status();
-        asked.refused(audit, &self.who, status);
+        audited.refused(audit, &self.who, status);
         let headers = response.headers_mut();
         if let Some(wait) = self.wait {
             // Whole seconds, rounded up.
@@ -237,8 +238,8 @@ pub fn protect(router: Router, security: Security) -> Router {
     router.layer(from_fn_with_state(Arc::new(security), guard))
 }
 
-/// Tells whoever counts requests which path was meant. The router that is asked last knows it.
-pub(super) async fn noted(request: Request, next: Next) -> Response {
+/// Adds the matched path to the answer, for metrics. Only the innermost router knows it.
+pub(super) async fn record_route(request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let mut response = next.run(request).await;
     if let Some(route) = route {
@@ -253,7 +254,7 @@ struct Route(MatchedPath);
 async fn guard(State(security): State<Arc<Security>>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let changes = is_change(request.method(), request.uri().path());
-    // Known here for what is beside the API, such as /health.
+    // Set here for paths beside the API, such as /health.
     let beside = request.extensions().get::<MatchedPath>().cloned();
     let response = guarded(&security, request, next, begun + security.deadline).await;
     let route = response.extensions().get::<Route>().map(|Route(route)| route).or(beside.as_ref());
@@ -275,19 +276,19 @@ async fn guarded(security: &Arc<Security>, request: Request, next: Next, end: In
     response
 }
 
-/// Lets a request through to its handler, or says why not.
+/// Passes a request to its handler, or refuses it.
 async fn admit(security: &Arc<Security>, mut request: Request, next: Next, end: Instant) -> Response {
-    let asked = Asked::of(&request, &security.proxies);
-    let seen = security.see(&request, &asked);
-    let (changes, security) = (seen.changes, Arc::clone(security));
-    // In a task of its own: a login is in the audit log although its client left before it was refused.
+    let audited = AuditedRequest::of(&request, &security.proxies);
+    let facts = security.facts(&request, &audited);
+    let (changes, security) = (facts.changes, Arc::clone(security));
+    // Its own task: a login is in the audit log even if its client disconnects before the refusal.
     let decision = tokio::spawn(async move {
-        match security.authorize(seen).await {
-            Ok((who, role)) => Ok((who.to_owned(), role, asked)),
-            Err(denied) => Err(denied.into_response(&asked, &security.audit)),
+        match security.authorize(facts).await {
+            Ok((who, role)) => Ok((who.to_owned(), role, audited)),
+            Err(denied) => Err(denied.into_response(&audited, &security.audit)),
         }
     });
-    let (who, role, asked) = match decision.await {
+    let (who, role, audited) = match decision.await {
         Ok(Ok(allowed)) => allowed,
         Ok(Err(response)) => return response,
         Err(_) => return panicked(),
@@ -297,36 +298,36 @@ async fn admit(security: &Arc<Security>, mut request: Request, next: Next, end: 
         let response = run(request, next, end).await;
         return match role {
             Role::Administrator => response,
-            Role::Reader => quotes::left_out(response).await,
+            Role::Reader => quotes::remove(response).await,
         };
     }
-    // In a task of its own: hyper drops a handler whose client has left. It ends at the deadline at the latest.
+    // Its own task: hyper drops a handler whose client disconnects. The deadline ends it.
     let change = tokio::spawn(async move {
         let response = run(request, next, end).await;
-        asked.changed(&who, response.status());
+        audited.changed(&who, response.status());
         response
     });
     change.await.unwrap_or_else(|_| panicked())
 }
 
-/// Runs a handler until it answers, panics, or the time is up.
+/// Runs a handler until it answers, panics, or exceeds the deadline.
 async fn run(request: Request, next: Next, end: Instant) -> Response {
     let options = request.method() == Method::OPTIONS;
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = match timeout_at(end, AssertUnwindSafe(next.run(request)).catch_unwind()).await {
         Ok(Ok(response)) => response,
         Ok(Err(_)) => {
-            // What it said may hold a value of a configuration: the process's own panic hook has told it.
+            // Not the panic's text, which may hold a value of a configuration; the process's panic hook has logged it.
             tracing::error!(%method, path, "a handler panicked");
             panicked()
         }
         Err(_) => {
-            tracing::error!(%method, path, "a request took longer than it may");
+            tracing::error!(%method, path, "a request exceeded its deadline");
             Refusal::new(500, "Request timed out. The worker is busy or waits for Kafka").into_response()
         }
     };
     if options && response.status() == StatusCode::METHOD_NOT_ALLOWED {
-        // Java's server answers OPTIONS by itself, with the methods of the path; axum adds that header on the way out.
+        // Java's server answers OPTIONS itself, with the path's methods; axum adds that header later.
         return StatusCode::OK.into_response();
     }
     response

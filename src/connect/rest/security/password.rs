@@ -1,14 +1,14 @@
-//! Passwords: compared in constant time, plain or as a PBKDF2 hash.
+//! Passwords: compared in constant time, in plain text or as a PBKDF2 hash.
 //!
-//! [`PasswordHash`] has the form of a hash. Deriving one takes a large part of a second on purpose, so
+//! [`PasswordHash`] has the format of a hash. Deriving one takes a large part of a second on purpose, so
 //!
-//! - it happens on a thread for blocking work, one at a time: a flood of guesses costs one core at most, also where clients
-//!   leave before they are answered;
-//! - of each address one check at a time stands in the line for that: a flood from one address makes others wait for one of
-//!   its guesses, not for all. Who comes from the same address, or through the same proxy, has to share;
+//! - it happens on a blocking thread, one at a time: a flood of guesses costs one core at most, even if clients disconnect
+//!   before the answer;
+//! - each address has at most one check in the queue for it: a flood from one address delays others by one guess, not by all.
+//!   Clients behind the same address or proxy share its place;
 //! - an address with too many failures has to wait before anything is checked (see [`super::throttle`]), and a failure counts
-//!   before the next check of its address begins;
-//! - a password that was right is remembered as a keyed digest, so a client that asks often pays once.
+//!   before the next check of its address starts;
+//! - a right password is remembered as a keyed digest, so a client that polls pays once.
 
 use std::{
     collections::BTreeMap,
@@ -28,13 +28,13 @@ use server::origin::network;
 use super::throttle::Attempt;
 use crate::config::worker::{PasswordDigest, PasswordHash};
 
-/// The longest a client waits for its turn.
-const TURN: Duration = Duration::from_secs(3);
+/// How long a client waits for its check to start.
+const TURN_LIMIT: Duration = Duration::from_secs(3);
 
-/// A password in the form of a hash that cannot be used.
+/// A password that looks like a hash and cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the password of {user} looks like a hash and is none: {reason}; write it as $pbkdf2-sha256$i=600000$salt$hash, \
+    "the password of {user} looks like a hash but is not a valid one: {reason}; write it as $pbkdf2-sha256$i=600000$salt$hash, \
      salt and hash in base64"
 )]
 pub struct Error {
@@ -42,42 +42,42 @@ pub struct Error {
     reason: &'static str,
 }
 
-/// What came of a check.
+/// Outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Checked {
     Right,
     Wrong,
-    /// Too many others are being checked.
+    /// Too many other checks are waiting.
     Busy,
-    /// Nothing was checked: the address has to wait so long after its failures.
+    /// Not checked: the address has to wait this long because of its failures.
     Throttled(Duration),
 }
 
-/// A password to compare with.
+/// A configured password.
 pub(super) enum Password {
-    /// Its digest under the process's key: of equal length for any password.
+    /// Its digest under the process's key, which has the same length for every password.
     Plain(hmac::Tag),
     Hashed(Arc<Hashed>),
 }
 
 pub(super) struct Hashed {
     expected: PasswordHash,
-    /// Digest of the password that was right.
+    /// Digest of the last right password.
     known: Mutex<Option<hmac::Tag>>,
     turn: Arc<Semaphore>,
-    lines: Lines,
+    address_locks: AddressLocks,
 }
 
-/// The line of each address that has a check under way; `None` is for those that are not known.
+/// A lock for each address with a check in progress; unknown addresses share one (`None`).
 #[derive(Debug, Default)]
-struct Lines(Mutex<BTreeMap<Option<IpAddr>, Arc<Semaphore>>>);
+struct AddressLocks(Mutex<BTreeMap<Option<IpAddr>, Arc<Semaphore>>>);
 
-impl Lines {
+impl AddressLocks {
     fn of(&self, peer: Option<IpAddr>) -> Arc<Semaphore> {
-        let mut lines = self.0.lock();
-        // As many are left as there are connections at most.
-        lines.retain(|_, line| Arc::strong_count(line) > 1);
-        Arc::clone(lines.entry(peer.map(network)).or_insert_with(|| Arc::new(Semaphore::new(1))))
+        let mut address_locks = self.0.lock();
+        // So there are at most as many locks as connections.
+        address_locks.retain(|_, address_lock| Arc::strong_count(address_lock) > 1);
+        Arc::clone(address_locks.entry(peer.map(network)).or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
 }
 
@@ -88,13 +88,18 @@ impl Password {
             Ok(None) => Ok(Self::Plain(digest(text))),
             Ok(Some(expected)) => {
                 let (known, turn) = (Mutex::new(None), Arc::new(Semaphore::new(1)));
-                Ok(Self::Hashed(Arc::new(Hashed { expected, known, turn, lines: Lines::default() })))
+                Ok(Self::Hashed(Arc::new(Hashed {
+                    expected,
+                    known,
+                    turn,
+                    address_locks: AddressLocks::default(),
+                })))
             }
             Err(reason) => Err(Error { user: user.to_owned(), reason }),
         }
     }
 
-    /// Compares, unless the client has to wait; the outcome counts for its address.
+    /// Checks a password, unless the client has to wait; the outcome counts for its address.
     pub(super) async fn check(&self, presented: &str, attempt: &Attempt) -> Checked {
         let digest = digest(presented);
         if let Some(wait) = attempt.wait() {
@@ -107,7 +112,7 @@ impl Password {
         }
     }
 
-    /// Whether it is the right one, as far as that is known without deriving a key.
+    /// Whether the password is known to be right without deriving a hash.
     fn is_known(&self, digest: &hmac::Tag) -> bool {
         match self {
             Self::Plain(expected) => same(expected, digest),
@@ -130,22 +135,22 @@ impl Hashed {
         if self.is_known(&digest) {
             return checked(attempt.finish(true));
         }
-        let line = self.lines.of(attempt.client);
+        let address_lock = self.address_locks.of(attempt.client);
         let turns = async {
-            let first_in_line = line.acquire_owned().await.ok()?;
-            Some((first_in_line, Arc::clone(&self.turn).acquire_owned().await.ok()?))
+            let in_turn = address_lock.acquire_owned().await.ok()?;
+            Some((in_turn, Arc::clone(&self.turn).acquire_owned().await.ok()?))
         };
-        let Ok(Some(turns)) = timeout(TURN, turns).await else { return Checked::Busy };
-        // Those before it in the line may have failed meanwhile.
+        let Ok(Some(turns)) = timeout(TURN_LIMIT, turns).await else { return Checked::Busy };
+        // Earlier checks of this address may have failed meanwhile.
         if let Some(wait) = attempt.wait() {
             return Checked::Throttled(wait);
         }
-        // A client that sends many requests at once pays once as well.
+        // A client that sends many requests at once pays only once too.
         if self.is_known(&digest) {
             return checked(attempt.finish(true));
         }
         let (hashed, presented, attempt) = (Arc::clone(self), Secret::new(presented), attempt.clone());
-        // It runs to its end although its client leaves: the turn is held, and the outcome counts.
+        // It finishes even if its client disconnects: it holds the lock, and the outcome counts.
         let derive = move || {
             let PasswordHash { digest: algorithm, iterations, salt, hash } = &hashed.expected;
             let algorithm = match algorithm {
@@ -161,7 +166,7 @@ impl Hashed {
             drop(turns);
             succeeded
         };
-        // A panic in there is no proof of a password.
+        // A panic counts as a wrong password.
         checked(spawn_blocking(derive).await.unwrap_or(false))
     }
 
@@ -172,12 +177,12 @@ impl Hashed {
 }
 
 fn digest(text: &str) -> hmac::Tag {
-    /// Lives and dies with the process: a digest that leaks is of no use elsewhere.
+    /// Random per process: a leaked digest is useless elsewhere.
     static KEY: LazyLock<Option<hmac::Key>> =
         LazyLock::new(|| hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).ok());
     match &*KEY {
         Some(key) => hmac::sign(key, text.as_bytes()),
-        // Without randomness the comparison still takes constant time.
+        // Without a random key the comparison still takes constant time.
         None => hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, b"tributary"), text.as_bytes()),
     }
 }
@@ -204,7 +209,7 @@ mod tests {
         *,
     };
 
-    /// A login of the administrator from an address, with failures of its own.
+    /// A login as administrator from this address, with its own count of failures.
     fn from(client: Option<IpAddr>) -> Attempt {
         Attempt { throttle: Arc::new(Throttle::default()), client, role: Some(Role::Administrator) }
     }
@@ -218,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hash_made_elsewhere_takes_its_password_and_no_other() {
+    async fn foreign_hash_accepts_only_its_password() {
         let padded = format!("{HASH}=");
         let passlib = HASH.replace("i=2000", "2000").replace('+', ".");
         for form in [HASH, &padded, &passlib] {
@@ -241,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_plain_password_takes_itself_alone() {
+    async fn plain_password_accepts_only_itself() {
         let password = password("hunter2-hunter2").unwrap();
 
         assert_eq!(password.check("hunter2-hunter2", &from(None)).await, Checked::Right);
@@ -250,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_does_not_wait_for_its_turn_for_ever() {
+    async fn check_that_never_starts_ends_as_busy() {
         let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
         let turn = hashed.turn.acquire().await.unwrap();
 
@@ -262,18 +267,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flood_from_one_address_keeps_nobody_at_another_waiting_for_more_than_one_guess() {
+    async fn flood_from_one_address_delays_others_by_one_guess() {
         let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
         let guessed = Arc::new(AtomicUsize::new(0));
         let turn = hashed.turn.acquire().await.unwrap();
         let flood: Vec<_> = (0..20)
             .map(|number| {
                 let (hashed, guessed) = (Arc::clone(&hashed), Arc::clone(&guessed));
-                // The same client, by what IPv6 gives to one.
+                // One client: IPv6 gives it a whole /64.
                 let peer = Ipv6Addr::from_bits(0x2001_0db8 << 96 | number).into();
                 tokio::spawn(async move {
                     let checked = hashed.check("a guess", digest("a guess"), &from(Some(peer))).await;
-                    // Who has not had its turn in time has made nobody wait.
+                    // A guess that timed out in the queue has delayed no other.
                     if checked != Checked::Busy {
                         guessed.fetch_add(1, Ordering::SeqCst);
                     }
@@ -285,20 +290,20 @@ mod tests {
         drop(turn);
 
         let (elsewhere, before) = (Some(Ipv4Addr::new(192, 0, 2, 1).into()), Arc::clone(&guessed));
-        // A task, like the guesses: they run in the order in which they are woken, however late that is.
+        // A task, like the guesses: tasks run in the order in which they are woken.
         let right = tokio::spawn(async move {
             let right = hashed.check("correct horse", digest("correct horse"), &from(elsewhere)).await;
             (right, before.load(Ordering::SeqCst))
         });
         let (right, before) = right.await.unwrap();
 
-        // One guess was before it; a second may end while its answer is on the way.
+        // One guess ran before it; a second may end while its answer is on the way.
         assert_eq!((right, before <= 2), (Checked::Right, true), "{before}");
         flood.iter().for_each(tokio::task::JoinHandle::abort);
     }
 
     #[tokio::test]
-    async fn a_throttled_address_costs_no_hash_and_no_answer() {
+    async fn throttled_address_is_refused_without_a_check() {
         for text in [HASH, "correct horse"] {
             let (password, here) = (password(text).unwrap(), from(Some(Ipv4Addr::LOCALHOST.into())));
             let mut answers = Vec::new();
@@ -316,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_throttled_address_is_open_to_a_known_password() {
+    async fn throttled_address_accepts_a_known_password() {
         for text in [HASH, "correct horse"] {
             let (password, here) = (password(text).unwrap(), from(Some(Ipv4Addr::LOCALHOST.into())));
             assert_eq!(password.check("correct horse", &here).await, Checked::Right, "{text}");
@@ -330,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn guesses_in_line_are_not_checked_after_failures() {
+    async fn queued_guesses_are_not_checked_after_failures() {
         let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
         let here = from(Some(Ipv4Addr::LOCALHOST.into()));
         let guesses = (0..50).map(|_| hashed.check("a guess", digest("a guess"), &here));
@@ -342,20 +347,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_guess_counts_though_its_client_leaves() {
+    async fn guess_counts_after_its_client_disconnects() {
         let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
         let here = from(Some(Ipv4Addr::LOCALHOST.into()));
 
         while here.wait().is_none() {
             let left = hashed.check("a guess", digest("a guess"), &here);
             assert!(left.now_or_never().is_none_or(|answer| answer != Checked::Right));
-            // The turn is free again once the guess was checked.
+            // The lock is free again once the guess was checked.
             drop(hashed.turn.acquire().await);
         }
     }
 
     #[tokio::test]
-    async fn a_name_that_does_not_exist_has_no_password() {
+    async fn unknown_user_has_no_right_password() {
         let unknown = Attempt { role: None, ..from(None) };
         for text in [HASH, "correct horse"] {
             let password = password(text).unwrap();
@@ -366,17 +371,17 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_hash_is_refused_with_its_user_and_never_shown() {
+    fn broken_hash_is_refused_without_showing_it() {
         let broken = HASH.replace("i=2000", "i=0");
 
-        let told = password(&broken).unwrap_err().to_string();
+        let refusal = password(&broken).unwrap_err().to_string();
 
-        assert!(told.contains("iterations") && told.contains("admin"), "{told}");
-        assert!(!told.contains(&broken), "{told}");
+        assert!(refusal.contains("iterations") && refusal.contains("admin"), "{refusal}");
+        assert!(!refusal.contains(&broken), "{refusal}");
     }
 
     #[test]
-    fn nothing_shows_a_password_or_its_digest() {
+    fn debug_output_shows_no_password_or_digest() {
         let shown = format!("{:?} {:?}", password("hunter2-hunter2").unwrap(), password(HASH).unwrap());
 
         assert_eq!(shown, "Plain Hashed");

@@ -50,16 +50,16 @@ fn settings() -> Rest {
 fn served(settings: &Rest) -> Router {
     let ok = async || "ok";
     let panics = async || -> &'static str { panic!("hunter2 is the password") };
-    let told =
+    let quoting =
         async || format!(r#"{{"trace":"GET x answered 422 ({}): refused"}}"#, Quote("internal hostname"));
     let router = Router::new()
         .route("/connectors", get(ok).post(ok))
         .route("/connectors/c/snapshots", get(ok).post(ok))
         .route("/connectors/c/snapshots/r/stop", put(ok))
         .route("/connector-plugins/P/config/validate", put(ok).post(ok))
-        .route("/connectors/c/status", get(told))
+        .route("/connectors/c/status", get(quoting))
         .route("/health", get(ok).post(ok))
-        .route("/health/ready", get(told))
+        .route("/health/ready", get(quoting))
         .route("/health/live", get(ok))
         .route("/healthy", get(ok))
         .route("/metrics", get(ok))
@@ -87,7 +87,7 @@ async fn status(router: &Router, method: &str, path: &str, headers: &[(&str, &st
 }
 
 #[tokio::test]
-async fn only_who_may_change_connectors_sees_the_providers_words() {
+async fn only_callers_that_may_change_see_provider_quotes() {
     let router = served(&settings());
     let open = served(&Rest { administrator: None, reader: None, ..settings() });
     let (administrator, reader) = (basic(ADMINISTRATOR), basic(READER));
@@ -117,7 +117,7 @@ async fn error_body(response: Response) -> Value {
 }
 
 #[tokio::test]
-async fn a_reader_reads_and_validates_and_an_administrator_does_all() {
+async fn reader_reads_and_validates_and_administrator_does_all() {
     let router = served(&settings());
     let table = [
         ("GET", "/connectors", 200, 200),
@@ -144,7 +144,7 @@ async fn a_reader_reads_and_validates_and_an_administrator_does_all() {
 }
 
 #[tokio::test]
-async fn without_a_login_in_the_configuration_nobody_is_asked() {
+async fn without_configured_logins_every_caller_is_admitted() {
     let router = served(&Rest { administrator: None, reader: None, ..settings() });
 
     assert_eq!(status(&router, "POST", "/connectors", &[]).await, 200);
@@ -152,9 +152,9 @@ async fn without_a_login_in_the_configuration_nobody_is_asked() {
 }
 
 #[tokio::test]
-async fn a_page_that_makes_its_name_point_here_gets_nothing_unless_it_knows_a_password() {
+async fn dns_rebinding_needs_a_password() {
     let asked = served(&settings());
-    let nobody = served(&Rest { administrator: None, reader: None, ..settings() });
+    let open = served(&Rest { administrator: None, reader: None, ..settings() });
     let rebound = [("host", "attacker.example:8083"), ("origin", "http://attacker.example:8083")];
     let own = [("host", "connect.example.com:8083"), ("origin", "http://connect.example.com:8083")];
 
@@ -166,25 +166,25 @@ async fn a_page_that_makes_its_name_point_here_gets_nothing_unless_it_knows_a_pa
         ("GET", "/health/live", 200),
         ("GET", "/metrics", 200),
     ] {
-        assert_eq!(status(&nobody, method, path, &rebound).await, 421, "{method} {path}");
-        assert_eq!(status(&nobody, method, path, &own).await, 200, "{method} {path}");
-        // As the probes of Kubernetes and scrapes by address name it.
-        assert_eq!(status(&nobody, method, path, &[("host", "10.1.2.3:8083")]).await, 200, "{method} {path}");
+        assert_eq!(status(&open, method, path, &rebound).await, 421, "{method} {path}");
+        assert_eq!(status(&open, method, path, &own).await, 200, "{method} {path}");
+        // As Kubernetes probes and metric scrapers address it.
+        assert_eq!(status(&open, method, path, &[("host", "10.1.2.3:8083")]).await, 200, "{method} {path}");
         assert_eq!(status(&asked, method, path, &rebound).await, asked_for, "{method} {path}");
     }
-    let told = error_body(ask(&nobody, request("GET", "/connectors", &rebound)).await).await;
-    assert!(told["message"].as_str().unwrap().contains("admin.auth.anonymous.hosts"), "{told}");
+    let body = error_body(ask(&open, request("GET", "/connectors", &rebound)).await).await;
+    assert!(body["message"].as_str().unwrap().contains("admin.auth.anonymous.hosts"), "{body}");
     let administrator = basic(ADMINISTRATOR);
     let known = [("host", "behind.a.proxy"), ("authorization", administrator.as_str())];
     assert_eq!(status(&asked, "POST", "/connectors", &known).await, 200);
 }
 
 #[tokio::test]
-async fn whoever_is_not_known_is_told_how_to_ask_and_not_what_was_wrong() {
+async fn failed_logins_all_get_the_same_answer() {
     let router = served(&settings());
     let wrong = [
         basic("root:wrong"),
-        basic("nobody:correct horse battery"),
+        basic("unknown:correct horse battery"),
         basic("root:staple staple staple"),
         basic("root"),
         basic(":"),
@@ -194,7 +194,7 @@ async fn whoever_is_not_known_is_told_how_to_ask_and_not_what_was_wrong() {
         format!("Basic {}", STANDARD.encode(b"root:\xff\xfe")),
     ];
 
-    let mut told = Vec::new();
+    let mut bodies = Vec::new();
     for value in &wrong {
         let response = ask(&router, request("GET", "/connectors", &[("authorization", value)])).await;
         assert_eq!(response.status(), 401, "{value}");
@@ -202,15 +202,15 @@ async fn whoever_is_not_known_is_told_how_to_ask_and_not_what_was_wrong() {
             response.headers()[header::WWW_AUTHENTICATE],
             "Basic realm=\"tributary\", charset=\"UTF-8\""
         );
-        told.push(error_body(response).await);
+        bodies.push(error_body(response).await);
     }
 
-    assert!(told.iter().all(|body| *body == told[0]), "{told:?}");
-    assert_eq!(told[0]["error_code"], 401);
+    assert!(bodies.iter().all(|body| *body == bodies[0]), "{bodies:?}");
+    assert_eq!(bodies[0]["error_code"], 401);
 }
 
 #[tokio::test]
-async fn what_is_open_is_open_to_reading_alone_and_nothing_beside_it() {
+async fn open_paths_are_open_for_reading_only() {
     let router = served(&settings());
     let closed = served(&Rest { open_paths: Vec::new(), ..settings() });
 
@@ -222,7 +222,7 @@ async fn what_is_open_is_open_to_reading_alone_and_nothing_beside_it() {
 }
 
 #[tokio::test]
-async fn a_panic_is_answered_without_its_words() {
+async fn panic_text_is_not_in_the_answer() {
     let router = served(&Rest { administrator: None, reader: None, ..settings() });
 
     for method in ["GET", "POST"] {
@@ -237,7 +237,7 @@ async fn a_panic_is_answered_without_its_words() {
 }
 
 #[tokio::test]
-async fn a_handler_that_hangs_is_answered_for_before_clients_give_up() {
+async fn hanging_handler_is_answered_at_the_deadline() {
     let settings = Rest { administrator: None, reader: None, ..settings() };
     let mut security = Security::new(&settings).unwrap();
     assert!(security.deadline < Duration::from_secs(10));
@@ -254,7 +254,7 @@ async fn a_handler_that_hangs_is_answered_for_before_clients_give_up() {
 }
 
 #[tokio::test]
-async fn a_change_is_finished_though_its_client_has_left() {
+async fn change_finishes_after_its_client_disconnects() {
     let (go, done) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let finished = Arc::new(AtomicBool::new(false));
     let handler = {
@@ -278,7 +278,7 @@ async fn a_change_is_finished_though_its_client_has_left() {
     assert!(finished.load(Ordering::SeqCst));
 }
 
-/// A request from this address, through a proxy if that is one of ours.
+/// A request from this address, possibly a trusted proxy.
 fn from(peer: &str, method: &str, path: &str, headers: &[(&str, &str)]) -> Request {
     let mut request = request(method, path, headers);
     request.extensions_mut().insert(ConnectInfo(peer.parse::<SocketAddr>().unwrap()));
@@ -348,7 +348,7 @@ async fn changes_and_refusals_leave_one_audit_line_each() {
 }
 
 #[tokio::test]
-async fn a_flood_of_refusals_leaves_bounded_lines() {
+async fn audit_lines_of_many_refusals_are_bounded() {
     let text = captured_logs(
         false,
         |text| text.contains("refused"),
@@ -367,7 +367,7 @@ async fn a_flood_of_refusals_leaves_bounded_lines() {
 }
 
 #[tokio::test]
-async fn failed_logins_make_their_address_wait_and_no_other() {
+async fn failed_logins_delay_only_their_address() {
     let router = served(&settings());
     let (right, wrong) = (basic(ADMINISTRATOR), basic("root:wrong"));
     let answer = async |peer: &str, credentials: &str, more: &[(&str, &str)]| {
@@ -388,14 +388,14 @@ async fn failed_logins_make_their_address_wait_and_no_other() {
     assert_eq!(answer("[2001:db8:0:1::1]:1", &right, &[]).await, (200, None));
     assert_eq!(answer("192.0.2.1:1", &right, &[]).await, (200, None));
 
-    // Behind a trusted proxy each client counts for itself.
+    // Each client behind a trusted proxy is counted separately.
     let [bad, good] = ["198.51.100.1", "198.51.100.2"].map(|client| [("x-forwarded-for", client)]);
     for _ in 0..5 {
         answer("10.0.0.1:1", &wrong, &bad).await;
     }
     assert_eq!(answer("10.0.0.1:1", &wrong, &bad).await.0, 429);
     assert_eq!(answer("10.0.0.1:1", &right, &good).await.0, 200);
-    // Open paths need no login, and requests without one are no failed logins.
+    // Open paths need no login, and a request without one is not a failed login.
     assert_eq!(ask(&router, from("127.0.0.1:1", "GET", "/health", &[])).await.status(), 200);
     for _ in 0..10 {
         assert_eq!(ask(&router, from("192.0.2.9:1", "GET", "/connectors", &[])).await.status(), 401);
@@ -411,7 +411,7 @@ async fn failed_logins_make_their_address_wait_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_head_beyond_its_limits_is_refused() {
+async fn oversized_head_is_refused() {
     let router = served(&settings());
     let (long, large) = ("x".repeat(9000), "x".repeat(33_000));
 
@@ -420,7 +420,7 @@ async fn a_head_beyond_its_limits_is_refused() {
 }
 
 #[tokio::test]
-async fn options_tells_the_methods_of_a_path() {
+async fn options_lists_the_methods_of_a_path() {
     let router = served(&Rest { administrator: None, reader: None, ..settings() });
 
     let response = ask(&router, request("OPTIONS", "/connectors", &[])).await;
@@ -430,26 +430,26 @@ async fn options_tells_the_methods_of_a_path() {
 }
 
 #[tokio::test]
-async fn only_a_named_origin_is_told_that_it_may_read() {
+async fn only_named_origins_get_cors_headers() {
     let ours = "https://tools.example.com";
     let named = served(&Rest { allowed_origins: vec![ours.to_owned()], ..settings() });
     let any = served(&Rest { allowed_origins: vec!["*".to_owned()], ..settings() });
     let none = served(&settings());
-    let told = async |router: &Router, origin: &str| {
+    let cors_headers = async |router: &Router, origin: &str| {
         let response = ask(router, request("GET", "/health", &[("origin", origin)])).await;
         let header =
             |name| response.headers().get(name).map(|value: &HeaderValue| value.to_str().unwrap().to_owned());
         (header("access-control-allow-origin"), header("access-control-allow-credentials"))
     };
 
-    assert_eq!(told(&named, ours).await, (Some(ours.to_owned()), Some("true".to_owned())));
-    assert_eq!(told(&named, "https://evil.example.com").await, (None, None));
-    assert_eq!(told(&any, ours).await, (Some("*".to_owned()), None));
-    assert_eq!(told(&none, ours).await, (None, None));
+    assert_eq!(cors_headers(&named, ours).await, (Some(ours.to_owned()), Some("true".to_owned())));
+    assert_eq!(cors_headers(&named, "https://evil.example.com").await, (None, None));
+    assert_eq!(cors_headers(&any, ours).await, (Some("*".to_owned()), None));
+    assert_eq!(cors_headers(&none, ours).await, (None, None));
 }
 
 #[tokio::test]
-async fn a_preflight_is_answered_before_a_password_is_asked_for() {
+async fn preflight_needs_no_login() {
     let ours = "https://tools.example.com";
     let router = served(&Rest { allowed_origins: vec![ours.to_owned()], ..settings() });
     let ask_for = async |method: &str, origin: &str| {
@@ -465,7 +465,7 @@ async fn a_preflight_is_answered_before_a_password_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_page_of_another_origin_changes_nothing() {
+async fn page_of_another_origin_changes_nothing() {
     let hosts = vec!["worker".to_owned()];
     let open = Rest { administrator: None, reader: None, hosts, ..settings() };
     let router = served(&open);
@@ -487,7 +487,7 @@ async fn a_page_of_another_origin_changes_nothing() {
     assert_eq!(
         status(&router, "GET", "/connectors", &[host, ("origin", ours)]).await,
         200,
-        "reading is theirs to refuse"
+        "reading is for the browser to refuse"
     );
     assert_eq!(status(&named, "POST", "/connectors", &[host, ("origin", ours)]).await, 200);
 }

@@ -1,15 +1,15 @@
-//! Failed logins per client address: after a few, the address has to wait, longer with each further failure.
+//! Failed logins per client address: after a few failures the address has to wait, longer after each further one.
 //!
 //! ```text
 //! failures   1 … 4   5     6      7      8      9 and more
 //! wait       none    5 s   10 s   20 s   40 s   60 s
 //! ```
 //!
-//! - While an address waits, no password from it is checked, right or wrong: the answer tells nothing, and costs no hash.
+//! - While an address waits, its passwords are not checked: the answer reveals nothing, and costs no hash.
 //! - An address never makes another one wait. IPv6 addresses of one /64 count as one.
-//! - A login that succeeds clears the failures of its own name, and of names that do not exist; not those of the other name, or
-//!   the reader could guess the administrator's password without end.
-//! - Memory is bounded: beyond [`ADDRESSES`] the address whose last failure is the oldest is forgotten.
+//! - A successful login clears the failures of its user and of unknown users, but not those of the other user: otherwise the
+//!   reader could guess the administrator's password without limit.
+//! - Memory is bounded: above [`MAX_ADDRESSES`] the address with the oldest last failure is dropped.
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -20,20 +20,20 @@ use server::origin::network;
 
 use super::Role;
 
-/// Failures from which on an address waits.
-const LIMIT: u32 = 5;
-/// Wait after failure number [`LIMIT`]; it doubles with each further one.
+/// Failures after which an address waits.
+const FAILURE_LIMIT: u32 = 5;
+/// Wait after failure number [`FAILURE_LIMIT`]; each further failure doubles it.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
 /// Longest wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// Between two passwords that an address may have compared while it waits.
-const PROBE: Duration = Duration::from_secs(1);
-/// Failures are forgotten so long after the last one.
-const MEMORY: Duration = Duration::from_secs(600);
-/// Addresses that are remembered; some 100 bytes each.
-const ADDRESSES: usize = 4096;
+/// Time between two password comparisons of an address that waits.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// Failures are dropped this long after the last one.
+const FORGET_AFTER: Duration = Duration::from_secs(600);
+/// Limit on the remembered addresses, of about 100 bytes each.
+const MAX_ADDRESSES: usize = 4096;
 
-/// See the module's head.
+/// Failures of all addresses.
 #[derive(Debug, Default)]
 pub(super) struct Throttle(Mutex<HashMap<Option<IpAddr>, Failures>>);
 
@@ -41,12 +41,12 @@ pub(super) struct Throttle(Mutex<HashMap<Option<IpAddr>, Failures>>);
 struct Failures {
     administrator: u32,
     reader: u32,
-    /// With names that do not exist.
+    /// With unknown user names.
     unknown: u32,
     last: Instant,
-    /// No password is checked before, except for one that costs nothing (see [`Throttle::may_probe`]).
+    /// No password is checked before then, except against the known digest (see [`Throttle::may_probe`]).
     until: Instant,
-    /// When the next one that costs nothing may be checked.
+    /// When the next such check is allowed.
     probe: Instant,
 }
 
@@ -64,37 +64,37 @@ impl Failures {
     }
 
     fn is_stale(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.last) >= MEMORY
+        now.saturating_duration_since(self.last) >= FORGET_AFTER
     }
 }
 
 impl Throttle {
-    /// How long an address still has to wait; `None` where it may try.
+    /// How long an address has to wait; `None` if it may try now.
     fn wait(&self, client: Option<IpAddr>, now: Instant) -> Option<Duration> {
         let failures = self.0.lock();
         let wait = failures.get(&client.map(network))?.until.saturating_duration_since(now);
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// Whether an address that has to wait may have one password compared with the last right one: once a second, so that a
-    /// stranger who shares the address of an operator cannot lock the operator out.
+    /// Whether an address that has to wait may compare one password with the last right one: once a second, so that an
+    /// attacker who shares an operator's address cannot lock the operator out.
     fn may_probe(&self, client: Option<IpAddr>, now: Instant) -> bool {
         let mut all = self.0.lock();
         let Some(failures) = all.get_mut(&client.map(network)).filter(|failures| failures.probe <= now)
         else {
             return false;
         };
-        failures.probe = now + PROBE;
+        failures.probe = now + PROBE_INTERVAL;
         true
     }
 
     fn failed(&self, client: Option<IpAddr>, role: Option<Role>, now: Instant) {
         let client = client.map(network);
         let mut all = self.0.lock();
-        if all.len() >= ADDRESSES && !all.contains_key(&client) {
+        if all.len() >= MAX_ADDRESSES && !all.contains_key(&client) {
             all.retain(|_, failures| !failures.is_stale(now));
             let oldest = all.iter().min_by_key(|(_, failures)| failures.last).map(|(client, _)| *client);
-            if let Some(oldest) = oldest.filter(|_| all.len() >= ADDRESSES) {
+            if let Some(oldest) = oldest.filter(|_| all.len() >= MAX_ADDRESSES) {
                 all.remove(&oldest);
             }
         }
@@ -120,7 +120,7 @@ impl Throttle {
 }
 
 fn wait_after(failures: u32) -> Duration {
-    match failures.checked_sub(LIMIT) {
+    match failures.checked_sub(FAILURE_LIMIT) {
         None => Duration::ZERO,
         Some(more) => {
             FIRST_WAIT.saturating_mul(1_u32.checked_shl(more).unwrap_or(u32::MAX)).min(LONGEST_WAIT)
@@ -128,28 +128,28 @@ fn wait_after(failures: u32) -> Duration {
     }
 }
 
-/// One login: who tries, and as whom.
+/// One login attempt.
 #[derive(Debug, Clone)]
 pub(super) struct Attempt {
     pub(super) throttle: Arc<Throttle>,
-    /// `None` where the address is not known.
+    /// `None` if the address is unknown.
     pub(super) client: Option<IpAddr>,
-    /// Of the name; `None` where nobody has it.
+    /// The user's role; `None` for an unknown user.
     pub(super) role: Option<Role>,
 }
 
 impl Attempt {
-    /// How long the client has to wait before a password is checked; `None` where it need not.
+    /// How long the client has to wait before a password is checked; `None` if it may try now.
     pub(super) fn wait(&self) -> Option<Duration> {
         self.throttle.wait(self.client, Instant::now())
     }
 
-    /// Whether a client that has to wait may have a password compared at no cost.
+    /// Whether a client that has to wait may compare a password without deriving a hash.
     pub(super) fn may_probe(&self) -> bool {
         self.throttle.may_probe(self.client, Instant::now())
     }
 
-    /// Records whether the password was right. Whether the login succeeds: a name that does not exist has no password.
+    /// Counts the outcome. Returns whether the login succeeds: an unknown user has no right password.
     pub(super) fn finish(&self, is_right: bool) -> bool {
         match self.role {
             Some(role) if is_right => {
@@ -175,9 +175,9 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_address_has_one_comparison_a_second() {
+    fn waiting_address_has_one_comparison_a_second() {
         let (throttle, client, begun) = (Throttle::default(), address("192.0.2.1"), Instant::now());
-        for _ in 0..LIMIT {
+        for _ in 0..FAILURE_LIMIT {
             throttle.failed(client, ADMINISTRATOR, begun);
         }
         assert!(throttle.wait(client, begun).is_some());
@@ -203,17 +203,17 @@ mod tests {
         }
         assert_eq!(waits, [0, 0, 0, 0, 5, 10, 20, 40, 60, 60]);
 
-        now += MEMORY;
+        now += FORGET_AFTER;
         throttle.failed(client, ADMINISTRATOR, now);
         assert_eq!(throttle.wait(client, now), None);
         assert_eq!(wait_after(u32::MAX), LONGEST_WAIT);
     }
 
     #[test]
-    fn no_address_makes_another_wait() {
+    fn failures_of_one_address_delay_no_other() {
         let (throttle, now) = (Throttle::default(), Instant::now());
         for client in ["192.0.2.1", "2001:db8::1", "127.0.0.1"] {
-            for _ in 0..LIMIT {
+            for _ in 0..FAILURE_LIMIT {
                 throttle.failed(address(client), None, now);
             }
         }
@@ -234,11 +234,11 @@ mod tests {
     }
 
     #[test]
-    fn a_success_clears_its_own_name_only() {
+    fn success_clears_failures_of_its_user_only() {
         let (throttle, client, now) = (Throttle::default(), address("192.0.2.1"), Instant::now());
         let fail = |role, times| (0..times).for_each(|_| throttle.failed(client, role, now));
 
-        fail(ADMINISTRATOR, LIMIT - 1);
+        fail(ADMINISTRATOR, FAILURE_LIMIT - 1);
         fail(Some(Role::Reader), 0);
         throttle.succeeded(client, Role::Reader);
         fail(ADMINISTRATOR, 1);
@@ -246,21 +246,21 @@ mod tests {
 
         throttle.succeeded(client, Role::Administrator);
         assert!(throttle.0.lock().is_empty());
-        fail(None, LIMIT - 1);
+        fail(None, FAILURE_LIMIT - 1);
         throttle.succeeded(client, Role::Reader);
         assert!(throttle.0.lock().is_empty(), "a misspelt name is forgiven");
     }
 
     #[test]
-    fn a_flood_of_addresses_takes_bounded_memory() {
+    fn many_addresses_take_bounded_memory() {
         let (throttle, begun) = (Throttle::default(), Instant::now());
         let client = |number: usize| Some(IpAddr::from(u32::try_from(number).unwrap().to_be_bytes()));
-        for number in 0..ADDRESSES + 10 {
+        for number in 0..MAX_ADDRESSES + 10 {
             throttle.failed(client(number), None, begun + Duration::from_micros(number as u64));
         }
 
         let all = throttle.0.lock();
-        assert_eq!(all.len(), ADDRESSES);
+        assert_eq!(all.len(), MAX_ADDRESSES);
         assert!(!all.contains_key(&client(9)) && all.contains_key(&client(10)), "the oldest went");
     }
 }

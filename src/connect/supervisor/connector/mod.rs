@@ -1,11 +1,12 @@
-//! What an instance of a connector runs: it keeps the task configurations in the config topic what they should be.
+//! The body of a connector's instance: keeps the task configurations in the config topic up to date.
 //!
-//! While the target is RUNNING the class divides the configuration into tasks, and where the topic has others they are
-//! written through the config writer, all of them or none. While it is PAUSED tasks stay as they are, and a connector that was
-//! created so has none until it is resumed, as in Kafka Connect; STOPPED it has none, as the request that stops it writes.
+//! - RUNNING: the class divides the configuration into tasks. If the topic has others, they are written through the config
+//!   writer, all of them or none.
+//! - PAUSED: the tasks stay as they are. As in Kafka Connect, a connector that is created PAUSED has none until it is resumed.
+//! - STOPPED: it has no tasks; the request that stops it removes them.
 //!
-//! Only the owner of the connector's partition writes, and only for the configuration it has divided: what was edited
-//! meanwhile is left to the next run.
+//! Only the owner of the connector's partition writes, and only for the configuration it has divided: the next run handles an
+//! edit that came in between.
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
@@ -31,23 +32,23 @@ const WRITE_LIMIT: Duration = Duration::from_secs(30);
 /// How long dividing a configuration may take: references may be files on a mount that hangs.
 const DIVIDE_LIMIT: Duration = Duration::from_secs(20);
 
-/// Lets each connector be divided once at a time: what blocks cannot be ended, and must not become more with every start.
+/// Divides each connector once at a time: a blocked division cannot be ended, and each start would add a blocked thread.
 #[derive(Debug, Default)]
 pub(super) struct DivisionLocks {
     running: BTreeMap<Arc<str>, Arc<Semaphore>>,
 }
 
 impl DivisionLocks {
-    /// The turn of a connector.
+    /// The lock of a connector.
     pub(super) fn of(&mut self, connector: &Arc<str>) -> Arc<Semaphore> {
-        // Those nobody holds have nothing under way.
+        // Drop locks without a holder: no division is running under them.
         self.running.retain(|_, turn| Arc::strong_count(turn) > 1);
         let turn = self.running.entry(Arc::clone(connector)).or_insert_with(|| Arc::new(Semaphore::new(1)));
         Arc::clone(turn)
     }
 }
 
-/// The body of a connector. `may_act` says whether the partition is surely this worker's.
+/// The body of a connector. `may_act` says whether this worker certainly holds the partition.
 pub(super) fn body(
     id: &InstanceId,
     plugins: &Plugins,
@@ -75,9 +76,9 @@ struct TaskConfigWriter {
     config_writer: ConfigWriter,
     configs: Table<Configs>,
     may_act: kafka::Lease,
-    /// The connector's turn to be divided.
+    /// The connector's division lock.
     dividing: Arc<Semaphore>,
-    /// How long that may take.
+    /// How long a division may take.
     limit: Duration,
 }
 
@@ -88,7 +89,7 @@ impl TaskConfigWriter {
         loop {
             changes.borrow_and_update();
             let target = *run.target.borrow_and_update();
-            // What is stopped is not looked at: it may be wrong for as long as it likes.
+            // A stopped connector is not checked: its configuration may stay wrong.
             if target != TargetState::Stopped {
                 let tasks = match divided.take() {
                     Some(tasks) => tasks,
@@ -102,7 +103,7 @@ impl TaskConfigWriter {
                     && self.configs.read(|configs| differs(configs, &self.name, &run.config, tasks))
                 {
                     let writing = self.write(&run.config, tasks);
-                    // A write that is given up is either in the topic or not; the next life looks.
+                    // A write that is abandoned is in the topic or not; the next run compares.
                     match run.cancel.run_until_cancelled(writing).await {
                         Some(written) => written?,
                         None => return Ok(()),
@@ -112,14 +113,14 @@ impl TaskConfigWriter {
             run.startup.notify_one();
             tokio::select! {
                 () = run.cancel.cancelled() => return Ok(()),
-                // Both senders outlive this.
+                // Both senders outlive this loop.
                 _ = run.target.changed() => {}
                 _ = changes.changed() => {}
             }
         }
     }
 
-    /// Checks the configuration and divides it into tasks, away from the runtime's threads: references may be files.
+    /// Checks the configuration and divides it into tasks, outside the runtime's threads: references may be files.
     async fn divide(&self, config: &Arc<Properties>) -> Result<Vec<Properties>, Failure> {
         let plugin = task::class(&self.plugins, config)?;
         timeout(self.limit, self.divide_by(plugin, config)).await.unwrap_or_else(|_| {
@@ -138,7 +139,7 @@ impl TaskConfigWriter {
     ) -> Result<Vec<Properties>, Failure> {
         let (name, config) = (Arc::clone(&self.name), Arc::clone(config));
         let ending = || Failure::passing("Aborted", "the worker is ending");
-        // Nobody closes it.
+        // The semaphore is never closed.
         let turn = Arc::clone(&self.dividing).acquire_owned().await.map_err(|_| ending())?;
         let divide = move || {
             let _turn = turn;
@@ -177,8 +178,7 @@ impl TaskConfigWriter {
     }
 }
 
-/// Whether the topic has other tasks than these for this configuration. Nothing to write for one that was edited, stopped
-/// or deleted meanwhile.
+/// Whether the topic has other tasks than these for this configuration. False if the connector was edited, stopped or deleted.
 fn differs(configs: &Configs, name: &str, config: &Properties, tasks: &[Properties]) -> bool {
     configs.connectors().get(name).is_some_and(|current| {
         let same = current.tasks.iter().map(|task| &**task).eq(tasks) && !configs.is_half_written(name);
@@ -186,20 +186,19 @@ fn differs(configs: &Configs, name: &str, config: &Properties, tasks: &[Properti
     })
 }
 
-/// Holds a class to `tasks.max`, and to what a worker can bear.
+/// Enforces `tasks.max` and the limit of a worker.
 fn check_count(tasks: &[Properties], config: &Properties) -> Result<(), Failure> {
     if tasks.len() > MOST_TASKS as usize {
-        let message =
-            format!("the class made {} tasks where {MOST_TASKS} are the most there may be", tasks.len());
-        return Err(Failure::permanent("TooManyTasks", message, "lower tasks.max, and report it"));
+        let message = format!("the class returned {} tasks; the limit is {MOST_TASKS}", tasks.len());
+        return Err(Failure::permanent("TooManyTasks", message, "lower tasks.max, and report the bug"));
     }
     let written = config.get(keys::TASKS_MAX.name).map(String::as_str).or(keys::TASKS_MAX.default_value());
-    // One that cannot be read, such as a reference, is the class's to judge.
+    // The class checks a value that is not a number, such as a reference.
     match written.and_then(|text| text.trim().parse::<usize>().ok()) {
         Some(most) if tasks.len() > most => Err(Failure::permanent(
             "TooManyTasks",
-            format!("the class made {} tasks where tasks.max allows {most}", tasks.len()),
-            "raise tasks.max, and report it",
+            format!("the class returned {} tasks; tasks.max allows {most}", tasks.len()),
+            "raise tasks.max, and report the bug",
         )),
         _ => Ok(()),
     }

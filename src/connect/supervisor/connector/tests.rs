@@ -1,4 +1,4 @@
-//! A class that hangs, as one does whose secrets are files on a mount that is gone.
+//! A class that hangs, as one does when its secrets are files on a mount that hangs.
 
 use std::sync::{
     Condvar, Mutex,
@@ -20,7 +20,7 @@ use crate::{
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Hangs in every check until it is let go.
+/// Every check hangs until `free`.
 #[derive(Debug, Default)]
 struct Hanging {
     entered: AtomicUsize,
@@ -34,7 +34,7 @@ impl Hanging {
         self.freed.notify_all();
     }
 
-    /// Waits until a check has begun.
+    /// Waits until a check has started.
     async fn was_entered(&self) {
         let entered = async {
             while self.entered.load(Ordering::Acquire) == 0 {
@@ -58,7 +58,7 @@ impl Plugin for Hanging {
     fn validate(&self, _: &Properties, _: Depth) -> Validation {
         self.entered.fetch_add(1, Ordering::AcqRel);
         let free = self.free.lock().unwrap();
-        // A test that fails must not leave a thread behind that its runtime waits for.
+        // Bounded: a failing test must not leave a thread that its runtime waits for.
         drop(self.freed.wait_timeout_while(free, LIMIT, |free| !*free).unwrap());
         Validation { name: "Hanging".to_owned(), error_count: 0, groups: Vec::new(), configs: Vec::new() }
     }
@@ -107,16 +107,16 @@ async fn scene(limit: Duration) -> Scene {
 }
 
 #[tokio::test]
-async fn a_check_that_hangs_fails_in_time_and_is_never_begun_twice() {
+async fn hanging_check_times_out_and_blocks_only_one_thread() {
     let Scene { plugin, mut owner, config, _cluster } = scene(Duration::from_millis(50)).await;
 
     for _ in 0..3 {
         let failure = owner.divide(&config).await.unwrap_err();
         assert_eq!((failure.kind, failure.retry.is_retriable()), ("TimedOut", true), "{failure}");
     }
-    // On a busy machine its thread may begin later than all three are given up.
+    // On a busy machine the thread may start only after all three have timed out.
     plugin.was_entered().await;
-    assert_eq!(plugin.entered.load(Ordering::Acquire), 1, "each start blocks one more thread");
+    assert_eq!(plugin.entered.load(Ordering::Acquire), 1, "each attempt blocks one more thread");
     plugin.free();
 
     owner.limit = LIMIT;
@@ -124,7 +124,7 @@ async fn a_check_that_hangs_fails_in_time_and_is_never_begun_twice() {
 }
 
 #[tokio::test]
-async fn a_connector_whose_check_hangs_ends_when_it_is_told_to() {
+async fn connector_with_a_hanging_check_can_be_cancelled() {
     let Scene { plugin, owner, config, _cluster } = scene(LIMIT).await;
     let cancel = CancellationToken::new();
     let (_target, target) = watch::channel(TargetState::Running);
@@ -142,7 +142,7 @@ async fn a_connector_whose_check_hangs_ends_when_it_is_told_to() {
 }
 
 #[test]
-fn a_connector_keeps_its_turn_for_as_long_as_anybody_has_it() {
+fn division_lock_lives_as_long_as_its_holder() {
     let mut divisions = DivisionLocks::default();
     let (one, two): (Arc<str>, Arc<str>) = ("one".into(), "two".into());
     let first = divisions.of(&one);
@@ -152,5 +152,5 @@ fn a_connector_keeps_its_turn_for_as_long_as_anybody_has_it() {
     drop(first);
     divisions.of(&two);
 
-    assert_eq!(divisions.running.len(), 1, "what nobody has is forgotten");
+    assert_eq!(divisions.running.len(), 1, "locks without a holder are dropped");
 }

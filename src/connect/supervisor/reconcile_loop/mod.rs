@@ -35,23 +35,22 @@ use crate::{
     state::State,
 };
 
-/// How often everything is looked at, changed or not: a lease ends without a sign.
+/// How often everything is checked, changed or not: nothing signals the end of a lease.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// How often what was said is compared with what the topic shows, changed or not: patience ends without a sign.
+/// How often reported statuses are compared with the topic, changed or not: nothing signals that a resend is due.
 const RESEND_INTERVAL: Duration = Duration::from_secs(2);
 /// How long reading the topics to their end may take.
 const READ_LIMIT: Duration = Duration::from_secs(15);
-/// Wait before that is tried again.
+/// Wait before the next attempt.
 const READ_RETRY_WAIT: Duration = Duration::from_secs(1);
-/// The most of a stop that is kept for telling the status topic.
+/// Limit on the part of a stop that is reserved for writing final statuses.
 const FLUSH_RESERVE: Duration = Duration::from_secs(2);
-/// What an aborted instance may take beyond its time.
+/// How long an aborted instance may take beyond its deadline.
 const ABORT_RESERVE: Duration = Duration::from_millis(1200);
 
-/// Something that is under way beside the looking.
+/// Work that runs beside the loop.
 type Background<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
-/// State of the loop.
 pub(super) struct ReconcileLoop {
     parts: SupervisorParts,
     handle: SupervisorHandle,
@@ -61,15 +60,15 @@ pub(super) struct ReconcileLoop {
     /// Partitions for which the topics have been read to their end since their claim.
     ready: BTreeMap<i32, i64>,
     instances: Instances,
-    /// The part of those that is surely ours right now.
+    /// The partitions of those that this worker certainly holds right now.
     held: BTreeMap<i32, i64>,
-    /// What should run, of what is held and by the configs up to this change.
+    /// What should run on the held partitions, by the configs up to `planned_at`.
     planned: BTreeMap<InstanceId, PlannedInstance>,
     planned_at: Option<u64>,
-    /// When nothing was left over: the changes of configs and statuses, and what was held.
+    /// When no record was stale: the changes of configs and statuses, and the held partitions.
     clean_at: Option<(u64, u64, BTreeMap<i32, i64>)>,
     divisions: DivisionLocks,
-    /// When all that was said was shown: the change of statuses.
+    /// When the topic showed every reported status: the change of statuses.
     compared_at: Option<u64>,
 }
 
@@ -88,7 +87,7 @@ impl ReconcileLoop {
             ledgers: parts.ledgers.clone(),
             store: parts.store.clone(),
             worker_id: Arc::clone(&parts.worker_id),
-            // Both are made for each task.
+            // Replaced for each task.
             lease: Arc::new(|| false),
             uses_topic: Arc::new(|_| {}),
             recorder: Recorder::default(),
@@ -112,7 +111,7 @@ impl ReconcileLoop {
         }
     }
 
-    /// Looks and acts until cancelled, or until something it needs has broken.
+    /// Reconciles until cancelled, or until a component it needs has stopped.
     pub(super) async fn run(&mut self, cancel: &CancellationToken) -> Result<(), Error> {
         let mut configs = self.parts.state.configs.changes();
         let mut owned = self.owned.clone();
@@ -120,7 +119,7 @@ impl ReconcileLoop {
         let mut preparing: Background<(OwnedPartitions, Result<(), kafka::Error>)> = None;
         let mut finding: Background<(BTreeSet<StaleStatus>, Result<(), kafka::Error>)> = None;
         loop {
-            // The senders are held by what this holds, so none of these can fail.
+            // `self` holds the senders, so none of these can fail.
             tokio::select! {
                 () = cancel.cancelled() => return Ok(()),
                 _ = owned.changed() => {}
@@ -150,7 +149,7 @@ impl ReconcileLoop {
         }
     }
 
-    /// Looks whether all that it works with is still there.
+    /// Checks that the components it needs still run.
     fn check(&self) -> Result<(), Error> {
         let SupervisorParts { statuses, state, .. } = &self.parts;
         let broken = [
@@ -182,7 +181,7 @@ impl ReconcileLoop {
                 tokio::select! {
                     () = self.instances.next_ended() => {}
                     () = sleep_until(by.max(Instant::now()) + ABORT_RESERVE) => {
-                        tracing::warn!(tasks, "instances have not ended in time");
+                        tracing::warn!(tasks, "instances did not end before the deadline");
                         break;
                     }
                 }
@@ -194,7 +193,7 @@ impl ReconcileLoop {
         }
     }
 
-    /// Compares what should run with what does.
+    /// Compares the plan with what runs, and ends, updates and starts instances.
     fn reconcile(&mut self) {
         let owned = Arc::clone(&self.owned.borrow_and_update());
         self.ready.retain(|partition, claim| owned.get(partition) == Some(claim));
@@ -234,7 +233,7 @@ impl ReconcileLoop {
         }
     }
 
-    /// How an instance ends, if it shall.
+    /// How an instance ends, if it should.
     fn end(
         &self,
         instance: &Instance,
@@ -242,7 +241,7 @@ impl ReconcileLoop {
         wanted: Option<&PlannedInstance>,
     ) -> Option<StopRequest> {
         let (settings, membership) = (&self.parts.settings, &self.parts.membership);
-        let standing = InstanceOwnership {
+        let ownership = InstanceOwnership {
             claim: instance.claim,
             owned: owned.get(&instance.partition).copied(),
             holds: membership.holds(instance.partition),
@@ -250,9 +249,9 @@ impl ReconcileLoop {
             wanted: wanted.is_some(),
         };
         let now = Instant::now();
-        standing.stop_reason().map(|reason| match reason {
+        ownership.stop_reason().map(|reason| match reason {
             StopReason::Lost => StopRequest { deadline: now + settings.lost_grace, report: false },
-            // Its status is removed by the connector's owner.
+            // The connector's owner removes its status.
             StopReason::NotWanted => StopRequest { deadline: now + settings.task_grace, report: false },
             StopReason::Revoked => StopRequest { deadline: now + settings.task_grace, report: true },
         })
@@ -288,7 +287,7 @@ impl ReconcileLoop {
         self.instances.start(id, wanted, runner, reporter);
     }
 
-    /// Reads the topics to their end for partitions that are new.
+    /// Reads the topics to their end for newly claimed partitions.
     fn prepare(&self) -> Background<(OwnedPartitions, Result<(), kafka::Error>)> {
         let owned = Arc::clone(&self.owned.borrow());
         if owned.iter().all(|(partition, claim)| self.ready.get(partition) == Some(claim)) {
@@ -307,7 +306,9 @@ impl ReconcileLoop {
     fn prepared(&mut self, claims: &OwnedPartitions, read: Result<(), kafka::Error>) {
         match read {
             Ok(()) => self.ready = (**claims).clone(),
-            Err(error) => tracing::warn!(%error, "what was assigned waits until the topics have been read"),
+            Err(error) => {
+                tracing::warn!(%error, "could not read the topics to their end; newly assigned instances start once they can be read")
+            }
         }
     }
 
@@ -316,26 +317,26 @@ impl ReconcileLoop {
     }
 }
 
-/// Whether a partition is surely ours, and under this claim.
+/// Whether this worker certainly holds a partition under this claim.
 fn holds(
     owned: &watch::Receiver<OwnedPartitions>,
     membership: &Membership,
     partition: i32,
     claim: i64,
 ) -> bool {
-    // Not in one expression: both look at the same lock, and it would be held over the second look.
+    // Not in one expression: both take the same lock, and the first guard would still be held.
     let claimed = owned.borrow().get(&partition) == Some(&claim);
     claimed && membership.holds(partition)
 }
 
-/// Reads configurations, commands and statuses. Not the offsets: what a dead worker has left open there is only decided
-/// once its successors take over its transactional ids, so tasks read them after that.
+/// Reads configurations, commands and statuses. Not the offsets: open transactions of a dead worker are only decided there
+/// once its successors take over its transactional ids, so tasks read offsets after that.
 async fn read_to_end(state: &State, config_writer: &ConfigWriter) -> Result<(), kafka::Error> {
     let configs = config_writer.read_to_end(&state.configs, READ_LIMIT);
     tokio::try_join!(configs, state.statuses.read_to_end(READ_LIMIT)).map(drop)
 }
 
-/// The result of what is under way; never completes while nothing is.
+/// The result of background work; never completes while there is none.
 async fn done<T>(under_way: &mut Background<T>) -> T {
     match under_way {
         Some(work) => work.await,

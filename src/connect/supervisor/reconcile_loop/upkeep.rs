@@ -1,4 +1,4 @@
-//! Keeping the status topic what it should be: what is left over goes, what was said and is not shown is said again.
+//! Keeps the status topic right: removes stale records and resends statuses that it does not show.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl ReconcileLoop {
-    /// Looks for what is left over, and if there is something, reads the config topic to its end.
+    /// Looks for stale records and, if there are any, reads the config topic to its end.
     pub(super) fn find_stale(&mut self) -> Background<(BTreeSet<StaleStatus>, Result<(), kafka::Error>)> {
         let at = self.sweepable();
         if self.clean_at == Some(at.clone()) || self.parts.state.behind().is_some() {
@@ -37,7 +37,7 @@ impl ReconcileLoop {
         }))
     }
 
-    /// All that a sweep depends on.
+    /// Everything that decides which records are stale.
     fn sweepable(&self) -> (u64, u64, BTreeMap<i32, i64>) {
         let State { configs, statuses, .. } = &self.parts.state;
         (*configs.changes().borrow(), *statuses.changes().borrow(), self.held.clone())
@@ -51,13 +51,13 @@ impl ReconcileLoop {
             .read(|configs| state.statuses.read(|statuses| stale_statuses::stale(statuses, configs, owns)))
     }
 
-    /// Removes what was left over before the config topic was read to its end, and still is.
+    /// Removes the records that were stale before the config topic was read to its end, and still are.
     pub(super) fn remove_stale(&mut self, found: &BTreeSet<StaleStatus>, read: Result<(), kafka::Error>) {
         if let Err(error) = read {
-            tracing::warn!(%error, "statuses of what is gone stay until the config topic can be read");
+            tracing::warn!(%error, "could not read the config topic to its end; stale statuses stay until it can");
             return;
         }
-        // Before the look: what comes later is looked at again. So is what this changes, once it is in the topic.
+        // Taken before the search: a later change starts another one, as do these removals once they are in the topic.
         self.clean_at = Some(self.sweepable());
         let stale = self.stale();
         stale_statuses::remove(found.intersection(&stale), &self.parts.statuses);
@@ -66,8 +66,8 @@ impl ReconcileLoop {
         }
     }
 
-    /// Has every instance that surely is this worker's compare what it said with what the topic shows, and say it again
-    /// where that is due. Forgets what ended without a word where the topic has another by now.
+    /// Resends the statuses that the topic should show and does not, of instances whose partition this worker certainly holds.
+    /// Forgets unreported ends for which the topic has another status by now.
     pub(super) fn resend(&mut self) {
         let statuses = &self.parts.state.statuses;
         if !statuses.is_caught_up() {
@@ -90,7 +90,9 @@ impl ReconcileLoop {
                 match instance.reporter.compare(shown) {
                     StatusComparison::Same => {}
                     StatusComparison::Waits => waits = true,
-                    StatusComparison::Missing { anew } => due.push((&instance.reporter, anew)),
+                    StatusComparison::Missing { remove_first } => {
+                        due.push((&instance.reporter, remove_first))
+                    }
                 }
             }
             self.handle.prune_ended(|id, generation| {
@@ -98,14 +100,14 @@ impl ReconcileLoop {
             });
             waits
         });
-        // What is said again is looked for again too.
+        // Compare resent statuses again.
         self.compared_at = self.compared_at.filter(|_| !waits && due.is_empty());
-        for (reporter, anew) in due {
-            reporter.resend(anew);
+        for (reporter, remove_first) in due {
+            reporter.resend(remove_first);
         }
     }
 
-    /// The same, if there may be something to say: the topic has changed, or something is on its way there.
+    /// The same, if the topic has changed or a status is on its way there.
     pub(super) fn resend_if_changed(&mut self) {
         if self.compared_at != Some(*self.parts.state.statuses.changes().borrow()) {
             self.resend();

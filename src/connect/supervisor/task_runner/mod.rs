@@ -45,33 +45,32 @@ use crate::{
 
 /// What an instance runs. It returns when it is cancelled, or with the failure that ended it.
 pub(super) type InstanceBody = Arc<dyn Fn(BodyContext) -> BodyFuture + Send + Sync>;
-/// A body at work.
+/// A running body.
 pub(super) type BodyFuture = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 
-/// What one life of a body is given.
+/// Context of one run of a body.
 pub(super) struct BodyContext {
     pub(super) config: Arc<Properties>,
     pub(super) target: watch::Receiver<TargetState>,
-    /// The same as far as tasks know it.
+    /// Whether the target is not RUNNING: all a task needs of it.
     pub(super) paused: watch::Receiver<bool>,
     pub(super) cancel: CancellationToken,
-    /// Notified once the body has started; until then its state is what it was before.
+    /// Notified once the body has started; until then the reported state stays.
     pub(super) startup: Arc<Notify>,
-    /// Notified once the body of a task waits; until then it is not PAUSED. A connector has nothing to bring to an end.
+    /// Notified once a task's body has paused; until then it is not reported PAUSED. A connector has nothing to finish first.
     pub(super) rest: Arc<Notify>,
 }
 
-/// See the module's head.
 pub(super) struct TaskRunner {
     id: InstanceId,
     body: InstanceBody,
     reporter: Arc<StatusReporter>,
-    /// Whether the partition is still this worker's, and surely so.
+    /// Whether this worker certainly holds the partition.
     may_act: kafka::Lease,
     settings: Settings,
     served: RestartRevisions,
     backoff: Backoff,
-    /// Lives since the last healthy one that ended in failure.
+    /// Failed runs since the last healthy one.
     failures: u32,
     panics: VecDeque<Instant>,
 }
@@ -84,14 +83,14 @@ impl TaskRunner {
         may_act: kafka::Lease,
         settings: Settings,
     ) -> Self {
-        // Instances that fail at the same moment shall not come back at the same moment.
+        // Instances that fail at the same moment must not restart at the same moment.
         let seed = u64::from(kafka::murmur2(id.to_string().as_bytes())) << 16 ^ reporter.generation() as u64;
         let backoff = Backoff::new(settings.restarting.policy, seed);
         let (served, failures, panics) = (RestartRevisions::default(), 0, VecDeque::new());
         Self { id, body, reporter, may_act, settings, served, backoff, failures, panics }
     }
 
-    /// Follows the orders until one says to end.
+    /// Follows the desired state until it says to end.
     pub(super) async fn run(mut self, mut orders: watch::Receiver<DesiredState>) {
         let end = loop {
             // The next start serves every restart that was requested up to now.
@@ -122,7 +121,7 @@ impl TaskRunner {
             self.reporter.report_unassigned();
         }
         self.reporter.close(end.report);
-        tracing::info!(connector = &*self.id.connector, task = self.id.task, told = end.report, "ended");
+        tracing::info!(connector = &*self.id.connector, task = self.id.task, reported = end.report, "ended");
     }
 
     /// The next start serves restarts up to these revisions.
@@ -182,7 +181,7 @@ impl TaskRunner {
         }
     }
 
-    /// How long to wait before the next life; `None` if there is none.
+    /// How long to wait before the next run; `None` if there is none.
     fn wait_after(&mut self, failure: &Failure, panicked: bool) -> Option<Duration> {
         if !panicked {
             return self.backoff.next_wait(failure.retry);
@@ -207,7 +206,7 @@ impl TaskRunner {
             return;
         }
         tracing::warn!(connector, task, kind, error = %failure, source, failures, ?wait, "instance failed; restarting it after the backoff");
-        let next = format!("it starts again in {:.1} s; failures in a row: {failures}", wait.as_secs_f64());
+        let next = format!("it restarts in {:.1} s; failures in a row: {failures}", wait.as_secs_f64());
         self.reporter.report(RunState::Restarting, Some(trace::of(failure, &next)));
     }
 

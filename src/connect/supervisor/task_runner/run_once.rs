@@ -21,18 +21,18 @@ use crate::{
     state::statuses::RunState,
 };
 
-/// How long an aborted body may take to let go of its thread.
+/// How long to wait for an aborted body to release its thread.
 const ABORT_LIMIT: Duration = Duration::from_secs(1);
 
 /// How a run ended.
 pub(super) enum RunOutcome {
-    /// By an order.
+    /// A changed desired state ended it.
     Ordered(Transition),
-    /// By itself.
+    /// The body ended or panicked.
     Failed { failure: Failure, panicked: bool, lasted: Duration },
 }
 
-/// Runs the body once. `order` is what the body was started with, and in the end the last order it has followed.
+/// Runs the body once. `order` is the state it is started with; afterwards it is the last state it has followed.
 pub(super) async fn run_once(
     runner: &mut TaskRunner,
     order: &mut DesiredState,
@@ -100,7 +100,7 @@ pub(super) async fn run_once(
                 }
             }
             ended = &mut body => {
-                // It may have started and ended at once.
+                // It may have reported its start and ended at once.
                 if !is_up && startup.notified().now_or_never().is_none() {
                     runner.reporter.start_failed();
                 }
@@ -111,7 +111,7 @@ pub(super) async fn run_once(
     }
 }
 
-/// Ends a body: cancelled, awaited until `by` or an earlier end that is ordered meanwhile, then aborted.
+/// Ends a body: cancels it, waits until `by` or an earlier deadline that arrives meanwhile, then aborts it.
 async fn stop(
     runner: &TaskRunner,
     mut body: AbortOnDropHandle<Result<(), Failure>>,
@@ -126,9 +126,9 @@ async fn stop(
         tokio::select! {
             biased;
             ended = &mut body => {
-                // What it says on its way out changes nothing, but a fault should not pass unseen.
+                // Its result changes nothing, but log a panic.
                 if let (failure, true) = outcome(ended) {
-                    tracing::warn!(connector, task, error = %failure, "panicked while it ended");
+                    tracing::warn!(connector, task, error = %failure, "instance panicked while it ended");
                 }
                 return;
             }
@@ -142,26 +142,30 @@ async fn stop(
             },
         }
     }
-    tracing::warn!(connector, task, "did not end in time, and is aborted");
+    tracing::warn!(connector, task, "instance did not end before its deadline; aborting it");
     body.abort();
     if timeout(ABORT_LIMIT, &mut body).await.is_err() {
-        tracing::error!(connector, task, "blocks its thread, and is left behind");
+        tracing::error!(
+            connector,
+            task,
+            "instance still blocks its thread after the abort; leaving it behind"
+        );
     }
 }
 
 /// The failure of a body that ended without being cancelled, and whether it panicked.
 fn outcome(ended: Result<Result<(), Failure>, JoinError>) -> (Failure, bool) {
     match ended {
-        Ok(Ok(())) => (Failure::passing("Ended", "it ended although nobody had told it to"), false),
+        Ok(Ok(())) => (Failure::passing("Ended", "the instance ended without being asked to"), false),
         Ok(Err(failure)) => (failure, false),
         Err(error) => match error.try_into_panic() {
             Ok(payload) => (trace::panicked(&*payload), true),
-            Err(_) => (Failure::passing("Aborted", "it was aborted from outside"), false),
+            Err(_) => (Failure::passing("Aborted", "the instance was aborted from outside"), false),
         },
     }
 }
 
-/// The state of an instance that does what it shall.
+/// The state to report once the instance has reached its target.
 fn steady(target: TargetState) -> RunState {
     match target {
         TargetState::Running => RunState::Running,

@@ -15,35 +15,35 @@ use crate::{
     state::statuses::Status,
 };
 
-/// What a busy machine may need; nothing waits this long when all is well.
+/// Limit for busy machines; a passing test never waits this long.
 const LIMIT: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_millis(5);
 
-/// How a test ends a life of the body.
+/// How a test ends a run of the body.
 enum Ending {
     Returns(Result<(), Failure>),
     Panics,
 }
 
-/// One life of the body, as a test sees it.
-struct Seen {
+/// One run of the body, as a test sees it.
+struct ObservedRun {
     config: Arc<Properties>,
     paused: watch::Receiver<bool>,
     cancel: CancellationToken,
     end: oneshot::Sender<Ending>,
-    /// Of a body that leaves it to the test to say that it has started.
+    /// Set if the test reports the start instead of the body.
     startup: Option<Arc<Notify>>,
     rest: Arc<Notify>,
 }
 
 /// A runner whose body does what the test says.
 struct Stage {
-    lives: mpsc::UnboundedReceiver<Seen>,
+    runs: mpsc::UnboundedReceiver<ObservedRun>,
     reported: mpsc::UnboundedReceiver<Status>,
     orders: watch::Sender<DesiredState>,
     handle: SupervisorHandle,
     lease: Arc<AtomicBool>,
-    kept: JoinHandle<()>,
+    runner_task: JoinHandle<()>,
 }
 
 fn order(restarts: RestartRevisions) -> DesiredState {
@@ -68,11 +68,11 @@ impl Stage {
         Self::of(settings, order, obeys, true)
     }
 
-    /// `starts`: whether the body says by itself that it has started.
+    /// `starts`: whether the body reports its start.
     fn of(settings: Settings, order: DesiredState, obeys: bool, starts: bool) -> Self {
-        let (seen, lives) = mpsc::unbounded_channel();
+        let (observed, runs) = mpsc::unbounded_channel();
         let body: InstanceBody = Arc::new(move |run: BodyContext| {
-            let seen = seen.clone();
+            let observed = observed.clone();
             Box::pin(async move {
                 let (end, ending) = oneshot::channel();
                 let (cancel, paused, config) =
@@ -83,7 +83,7 @@ impl Stage {
                 } else {
                     Some(run.startup)
                 };
-                seen.send(Seen { config, paused, cancel, end, startup, rest: run.rest }).ok();
+                observed.send(ObservedRun { config, paused, cancel, end, startup, rest: run.rest }).ok();
                 let ending = tokio::select! {
                     ending = ending => ending.unwrap(),
                     () = run.cancel.cancelled(), if obeys => Ending::Returns(Ok(())),
@@ -103,22 +103,22 @@ impl Stage {
         let id = InstanceId { connector: "c".into(), task: Some(0) };
         let runner = TaskRunner::new(id, body, Arc::new(reporter), may_act, settings);
         let (orders, heard) = watch::channel(order);
-        let kept = tokio::spawn(runner.run(heard));
-        Self { lives, reported, orders, handle, lease, kept }
+        let runner_task = tokio::spawn(runner.run(heard));
+        Self { runs, reported, orders, handle, lease, runner_task }
     }
 
-    async fn life(&mut self) -> Seen {
-        timeout(LIMIT, self.lives.recv()).await.expect("no life has begun").unwrap()
+    async fn next_run(&mut self) -> ObservedRun {
+        timeout(LIMIT, self.runs.recv()).await.expect("the body was not started").unwrap()
     }
 
-    async fn hears(&mut self, state: RunState) -> Status {
+    async fn reports(&mut self, state: RunState) -> Status {
         let reported = timeout(LIMIT, self.reported.recv()).await.expect("nothing was reported").unwrap();
         assert_eq!(reported.state, state, "{reported:?}");
         reported
     }
 
-    /// What was said that nobody has listened to.
-    fn rest(&mut self) -> Vec<RunState> {
+    /// Reports that the test has not read.
+    fn unread(&mut self) -> Vec<RunState> {
         std::iter::from_fn(|| self.reported.try_recv().ok()).map(|status| status.state).collect()
     }
 
@@ -128,7 +128,7 @@ impl Stage {
 
     async fn ends(self, report: bool) -> mpsc::UnboundedReceiver<Status> {
         self.change(|order| order.end = Some(StopRequest { deadline: Instant::now() + LIMIT, report }));
-        timeout(LIMIT, self.kept).await.expect("it has not ended").unwrap();
+        timeout(LIMIT, self.runner_task).await.expect("it has not ended").unwrap();
         self.reported
     }
 }
@@ -138,73 +138,70 @@ fn passing() -> Ending {
 }
 
 fn permanent() -> Ending {
-    Ending::Returns(Err(Failure::permanent("Broken", "it broke", "mend it")))
+    Ending::Returns(Err(Failure::permanent("Broken", "it broke", "repair it")))
 }
 
 #[tokio::test]
-async fn a_failure_that_passes_shows_restarting_with_its_trace_and_then_runs_again() {
+async fn retryable_failure_shows_restarting_then_running() {
     let mut stage = Stage::new(patient(0));
 
     for _ in 0..3 {
-        stage.hears(RunState::Running).await;
-        stage.life().await.end.send(passing()).ok().unwrap();
-        let trace = stage.hears(RunState::Restarting).await.trace.unwrap();
-        assert!(
-            trace.starts_with("Flaky: it rained\n") && trace.contains("Next: it starts again in"),
-            "{trace}"
-        );
+        stage.reports(RunState::Running).await;
+        stage.next_run().await.end.send(passing()).ok().unwrap();
+        let trace = stage.reports(RunState::Restarting).await.trace.unwrap();
+        assert!(trace.starts_with("Flaky: it rained\n") && trace.contains("Next: it restarts in"), "{trace}");
     }
 
-    let running = stage.hears(RunState::Running).await;
+    let running = stage.reports(RunState::Running).await;
     assert_eq!((running.trace, running.generation), (None, 5));
     assert_eq!(stage.handle.task_startups().attempts, 4);
 }
 
 #[tokio::test]
-async fn nothing_runs_nor_counts_as_started_before_it_says_so_itself() {
+async fn instance_is_running_only_after_its_body_reports_the_start() {
     let mut stage = Stage::of(patient(0), order(RestartRevisions::default()), true, false);
 
     for failures in 1..=2 {
-        stage.life().await.end.send(passing()).ok().unwrap();
-        stage.hears(RunState::Restarting).await;
+        stage.next_run().await.end.send(passing()).ok().unwrap();
+        stage.reports(RunState::Restarting).await;
         let expected = Startups { attempts: failures, successes: 0, failures };
         let begun = stage.handle.task_startups();
         assert_eq!(Startups { attempts: failures, ..begun }, expected);
     }
-    let life = stage.life().await;
-    assert!(stage.rest().is_empty(), "it has not started yet");
+    let run = stage.next_run().await;
+    assert!(stage.unread().is_empty(), "it has not started yet");
     assert_eq!(stage.handle.running()[0].state, RunState::Restarting);
-    life.startup.as_ref().unwrap().notify_one();
-    life.startup.unwrap().notify_one();
+    run.startup.as_ref().unwrap().notify_one();
+    run.startup.unwrap().notify_one();
 
-    stage.hears(RunState::Running).await;
+    stage.reports(RunState::Running).await;
     assert_eq!(stage.handle.task_startups(), Startups { attempts: 3, successes: 1, failures: 2 });
-    assert!(stage.rest().is_empty());
+    assert!(stage.unread().is_empty());
 }
 
 #[tokio::test]
-async fn one_that_is_paused_before_it_has_started_is_paused_once_it_has() {
+async fn pause_before_the_start_shows_after_the_start() {
     let mut stage = Stage::of(patient(0), order(RestartRevisions::default()), true, false);
-    let mut life = stage.life().await;
+    let mut run = stage.next_run().await;
 
     stage.change(|order| order.target = TargetState::Paused);
-    timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
-    assert!(stage.rest().is_empty());
-    life.startup.unwrap().notify_one();
+    timeout(LIMIT, run.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
+    assert!(stage.unread().is_empty());
+    run.startup.unwrap().notify_one();
 
-    stage.hears(RunState::Paused).await;
+    stage.reports(RunState::Paused).await;
 }
 
 #[tokio::test]
-async fn a_failure_that_outlasts_its_budget_needs_a_person() {
+async fn failure_beyond_the_retry_budget_is_failed() {
     let mut settings = patient(0);
     settings.restarting.policy.total = Some(SOON);
     let mut stage = Stage::new(settings);
 
-    // The budget is spent after one or two waits, by their jitter.
+    // Jitter decides whether one or two waits spend the budget.
     loop {
-        stage.hears(RunState::Running).await;
-        stage.life().await.end.send(passing()).ok().unwrap();
+        stage.reports(RunState::Running).await;
+        stage.next_run().await.end.send(passing()).ok().unwrap();
         match timeout(LIMIT, stage.reported.recv()).await.unwrap().unwrap().state {
             RunState::Restarting => {}
             RunState::Failed => break,
@@ -214,125 +211,125 @@ async fn a_failure_that_outlasts_its_budget_needs_a_person() {
 }
 
 #[tokio::test]
-async fn a_failure_for_good_is_failed_with_its_remedy_until_what_failed_is_restarted() {
+async fn permanent_failure_stays_failed_until_a_restart() {
     let mut stage = Stage::new(patient(0));
-    stage.hears(RunState::Running).await;
-    stage.life().await.end.send(permanent()).ok().unwrap();
+    stage.reports(RunState::Running).await;
+    stage.next_run().await.end.send(permanent()).ok().unwrap();
 
-    let failed = stage.hears(RunState::Failed).await;
-    assert!(failed.trace.unwrap().contains("\nRemedy: mend it\n"));
+    let failed = stage.reports(RunState::Failed).await;
+    assert!(failed.trace.unwrap().contains("\nRemedy: repair it\n"));
     stage.change(|order| order.target = TargetState::Paused);
     stage.change(|order| order.target = TargetState::Running);
     stage.change(|order| order.restarts.if_failed = 3);
 
-    stage.hears(RunState::Restarting).await;
-    stage.hears(RunState::Running).await;
-    stage.life().await;
+    stage.reports(RunState::Restarting).await;
+    stage.reports(RunState::Running).await;
+    stage.next_run().await;
 }
 
 #[tokio::test]
-async fn a_panic_is_survived_a_few_times_and_then_is_a_failure_for_good() {
+async fn panics_beyond_the_limit_fail_the_instance() {
     let mut stage = Stage::new(patient(2));
 
     for state in [RunState::Restarting, RunState::Restarting, RunState::Failed] {
-        stage.hears(RunState::Running).await;
-        stage.life().await.end.send(Ending::Panics).ok().unwrap();
-        let trace = stage.hears(state).await.trace.unwrap();
-        assert!(trace.starts_with("Panicked: the program has a fault: on request"), "{trace}");
+        stage.reports(RunState::Running).await;
+        stage.next_run().await.end.send(Ending::Panics).ok().unwrap();
+        let trace = stage.reports(state).await.trace.unwrap();
+        assert!(trace.starts_with("Panicked: the program has a bug: on request"), "{trace}");
     }
 
-    // Somebody who restarts it gives it the same chances again.
+    // A restart resets the count of panics.
     stage.change(|order| order.restarts.always = 1);
-    stage.hears(RunState::Restarting).await;
-    stage.hears(RunState::Running).await;
-    stage.life().await.end.send(Ending::Panics).ok().unwrap();
-    stage.hears(RunState::Restarting).await;
+    stage.reports(RunState::Restarting).await;
+    stage.reports(RunState::Running).await;
+    stage.next_run().await.end.send(Ending::Panics).ok().unwrap();
+    stage.reports(RunState::Restarting).await;
 }
 
 #[tokio::test]
-async fn a_task_is_paused_once_it_says_that_it_waits_and_not_before() {
+async fn task_is_paused_only_after_its_body_has_paused() {
     let mut stage = Stage::new(patient(0));
-    stage.hears(RunState::Running).await;
-    let mut life = stage.life().await;
+    stage.reports(RunState::Running).await;
+    let mut run = stage.next_run().await;
 
     stage.change(|order| order.target = TargetState::Paused);
-    timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
+    timeout(LIMIT, run.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
     stage.change(|order| order.target = TargetState::Running);
-    timeout(LIMIT, life.paused.wait_for(|paused| !*paused)).await.unwrap().unwrap();
-    // Too late: it runs again by then. The first word of all this is that it runs.
-    life.rest.notify_one();
-    stage.hears(RunState::Running).await;
+    timeout(LIMIT, run.paused.wait_for(|paused| !*paused)).await.unwrap().unwrap();
+    // Too late: it runs again by then, so the next report is RUNNING.
+    run.rest.notify_one();
+    stage.reports(RunState::Running).await;
 
     stage.change(|order| order.target = TargetState::Paused);
-    timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
-    life.rest.notify_one();
-    stage.hears(RunState::Paused).await;
+    timeout(LIMIT, run.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
+    run.rest.notify_one();
+    stage.reports(RunState::Paused).await;
 }
 
 #[tokio::test]
-async fn pausing_and_resuming_leave_the_life_as_it_is() {
+async fn pause_and_resume_do_not_restart_the_body() {
     let mut stage = Stage::new(patient(0));
-    stage.hears(RunState::Running).await;
-    let mut life = stage.life().await;
+    stage.reports(RunState::Running).await;
+    let mut run = stage.next_run().await;
 
     stage.change(|order| order.target = TargetState::Paused);
-    assert!(*timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap());
-    life.rest.notify_one();
-    stage.hears(RunState::Paused).await;
+    assert!(*timeout(LIMIT, run.paused.wait_for(|paused| *paused)).await.unwrap().unwrap());
+    run.rest.notify_one();
+    stage.reports(RunState::Paused).await;
     stage.change(|order| order.target = TargetState::Running);
-    stage.hears(RunState::Running).await;
-    assert!(!*timeout(LIMIT, life.paused.wait_for(|paused| !*paused)).await.unwrap().unwrap());
+    stage.reports(RunState::Running).await;
+    assert!(!*timeout(LIMIT, run.paused.wait_for(|paused| !*paused)).await.unwrap().unwrap());
 
-    assert!(!life.cancel.is_cancelled() && stage.lives.try_recv().is_err());
+    assert!(!run.cancel.is_cancelled() && stage.runs.try_recv().is_err());
 }
 
 #[tokio::test]
-async fn only_another_configuration_starts_it_anew_and_with_that() {
+async fn only_a_changed_configuration_restarts_the_body() {
     let mut stage = Stage::new(patient(0));
-    stage.hears(RunState::Running).await;
-    let first = stage.life().await;
+    stage.reports(RunState::Running).await;
+    let first = stage.next_run().await;
 
     stage.change(|order| (order.config, order.revision) = (Arc::new(properties(&[("topic", "a")])), 1));
     stage.change(|order| (order.config, order.revision) = (Arc::new(properties(&[("topic", "b")])), 2));
 
-    stage.hears(RunState::Restarting).await;
-    stage.hears(RunState::Running).await;
+    stage.reports(RunState::Restarting).await;
+    stage.reports(RunState::Running).await;
     assert!(first.cancel.is_cancelled());
-    assert_eq!(*stage.life().await.config, properties(&[("topic", "b")]));
-    assert!(stage.rest().is_empty());
+    assert_eq!(*stage.next_run().await.config, properties(&[("topic", "b")]));
+    assert!(stage.unread().is_empty());
 }
 
 #[tokio::test]
-async fn a_restart_is_served_once_and_one_from_before_the_start_not_at_all() {
+async fn restart_is_served_once_and_not_if_requested_before_the_start() {
     let before = RestartRevisions { always: 7, if_failed: 7 };
     let mut stage = Stage::with(patient(0), order(before), true);
-    stage.hears(RunState::Running).await;
-    stage.life().await;
+    stage.reports(RunState::Running).await;
+    stage.next_run().await;
 
     stage.change(|order| order.restarts = RestartRevisions { always: 7, if_failed: 9 });
     stage.change(|order| order.restarts = RestartRevisions { always: 8, if_failed: 9 });
-    stage.hears(RunState::Restarting).await;
-    stage.hears(RunState::Running).await;
-    stage.life().await;
+    stage.reports(RunState::Restarting).await;
+    stage.reports(RunState::Running).await;
+    stage.next_run().await;
     stage.change(|order| order.revision += 1);
 
-    // The end comes behind all of that, so whatever it led to has been said.
+    // The end is served last, so every report before it has arrived.
     let mut reported = stage.ends(true).await;
     assert_eq!(reported.recv().await.unwrap().state, RunState::Unassigned);
     assert!(reported.recv().await.is_none());
 }
 
 #[tokio::test]
-async fn a_restart_of_what_has_failed_does_not_wait_for_what_fails_later() {
+async fn restart_of_failed_instances_ignores_later_failures() {
     let mut stage = Stage::new(patient(0));
-    stage.hears(RunState::Running).await;
-    let life = stage.life().await;
+    stage.reports(RunState::Running).await;
+    let run = stage.next_run().await;
 
     stage.change(|order| (order.restarts.if_failed, order.target) = (3, TargetState::Paused));
-    life.rest.notify_one();
-    stage.hears(RunState::Paused).await;
-    life.end.send(permanent()).ok().unwrap();
-    stage.hears(RunState::Failed).await;
+    run.rest.notify_one();
+    stage.reports(RunState::Paused).await;
+    run.end.send(permanent()).ok().unwrap();
+    stage.reports(RunState::Failed).await;
     stage.change(|order| order.target = TargetState::Running);
 
     let mut reported = stage.ends(false).await;
@@ -340,11 +337,11 @@ async fn a_restart_of_what_has_failed_does_not_wait_for_what_fails_later() {
 }
 
 #[tokio::test]
-async fn an_end_that_is_not_to_be_told_is_silent_even_after_a_failure() {
+async fn unreported_stop_writes_no_status_even_after_a_failure() {
     let mut stage = Stage::new(patient(0));
-    stage.hears(RunState::Running).await;
-    stage.life().await.end.send(permanent()).ok().unwrap();
-    stage.hears(RunState::Failed).await;
+    stage.reports(RunState::Running).await;
+    stage.next_run().await.end.send(permanent()).ok().unwrap();
+    stage.reports(RunState::Failed).await;
     let handle = stage.handle.clone();
     assert_eq!(handle.running().len(), 1);
 
@@ -355,56 +352,56 @@ async fn an_end_that_is_not_to_be_told_is_silent_even_after_a_failure() {
 }
 
 #[tokio::test]
-async fn what_does_not_end_is_aborted_and_sooner_when_the_partition_is_lost_meanwhile() {
+async fn lost_partition_aborts_a_body_sooner() {
     let mut stage = Stage::with(patient(0), order(RestartRevisions::default()), false);
-    stage.hears(RunState::Running).await;
-    let life = stage.life().await;
+    stage.reports(RunState::Running).await;
+    let run = stage.next_run().await;
 
     stage.change(|order| {
         order.end = Some(StopRequest { deadline: Instant::now() + 10 * LIMIT, report: true })
     });
-    timeout(LIMIT, life.cancel.cancelled()).await.unwrap();
+    timeout(LIMIT, run.cancel.cancelled()).await.unwrap();
     stage.change(|order| order.end = Some(StopRequest { deadline: Instant::now(), report: false }));
 
-    timeout(LIMIT, stage.kept).await.expect("it was not aborted").unwrap();
-    assert!(life.end.is_closed(), "the body is still there");
+    timeout(LIMIT, stage.runner_task).await.expect("it was not aborted").unwrap();
+    assert!(run.end.is_closed(), "the body is still there");
     assert!(stage.reported.recv().await.is_none());
 }
 
 #[tokio::test]
-async fn without_its_lease_it_says_nothing_and_with_it_goes_on() {
+async fn failure_without_the_lease_is_not_reported_and_retried() {
     let mut stage = Stage::new(patient(0));
-    stage.hears(RunState::Running).await;
-    let life = stage.life().await;
+    stage.reports(RunState::Running).await;
+    let run = stage.next_run().await;
 
     stage.lease.store(false, Ordering::Release);
-    life.end.send(permanent()).ok().unwrap();
-    let next = stage.life().await;
+    run.end.send(permanent()).ok().unwrap();
+    let next = stage.next_run().await;
     stage.lease.store(true, Ordering::Release);
     next.end.send(permanent()).ok().unwrap();
 
-    stage.hears(RunState::Running).await;
-    stage.hears(RunState::Failed).await;
+    stage.reports(RunState::Running).await;
+    stage.reports(RunState::Failed).await;
 }
 
 #[tokio::test]
-async fn a_body_that_ends_by_itself_is_started_again() {
+async fn body_that_returns_early_is_restarted() {
     let mut stage = Stage::new(patient(0));
-    stage.hears(RunState::Running).await;
+    stage.reports(RunState::Running).await;
 
-    stage.life().await.end.send(Ending::Returns(Ok(()))).ok().unwrap();
+    stage.next_run().await.end.send(Ending::Returns(Ok(()))).ok().unwrap();
 
-    assert!(stage.hears(RunState::Restarting).await.trace.unwrap().starts_with("Ended: "));
-    stage.life().await;
+    assert!(stage.reports(RunState::Restarting).await.trace.unwrap().starts_with("Ended: "));
+    stage.next_run().await;
 }
 
 #[tokio::test]
-async fn a_supervisor_that_is_gone_ends_its_instances() {
+async fn instances_end_when_the_supervisor_is_dropped() {
     let mut stage = Stage::new(patient(0));
-    stage.hears(RunState::Running).await;
-    stage.life().await;
+    stage.reports(RunState::Running).await;
+    stage.next_run().await;
 
     drop(stage.orders);
 
-    timeout(LIMIT, stage.kept).await.expect("it has outlived the supervisor").unwrap();
+    timeout(LIMIT, stage.runner_task).await.expect("it has outlived the supervisor").unwrap();
 }

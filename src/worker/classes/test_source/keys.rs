@@ -1,4 +1,4 @@
-//! The keys of a `TestSource`: its own, and of those every connector has the ones that mean something to it.
+//! The keys of a `TestSource`: its own, and the shared keys that apply to it.
 
 use base::retry::Retry;
 
@@ -23,7 +23,7 @@ keys! {
         MESSAGES = Int("messages").or("10").rule(Rule::Range(1, 10_000));
         /// Records after which a task fails, counted from each of its starts. Unset: never.
         FAIL_AFTER = Int("fail.after").rule(Rule::Range(0, i32::MAX as i64)).dependents(&["fail.kind"]);
-        /// Whether that failure passes by itself or needs a person.
+        /// Whether that failure is retryable or permanent.
         FAIL_KIND = String("fail.kind").or("permanent").rule(Rule::OneOf(&["passing", "permanent"]));
         /// Records after which a task panics, counted from each of its starts. Unset: never.
         PANIC_AFTER = Int("panic.after").rule(Rule::Range(0, i32::MAX as i64));
@@ -34,7 +34,7 @@ keys! {
     }
 }
 
-/// What it has in common with every connector.
+/// Keys it shares with every connector.
 const COMMON: &[ConfigKey] = &[
     connector::NAME,
     connector::CONNECTOR_CLASS,
@@ -58,24 +58,24 @@ const KNOWN_KEYS: KnownKeys = KnownKeys {
     is_read_elsewhere: |_| false,
 };
 
-/// Its own keys, then those every connector has.
+/// Its own keys, then the shared ones.
 pub(super) fn all() -> impl Iterator<Item = &'static ConfigKey> {
     KEYS.iter().chain(COMMON)
 }
 
-/// A configuration, checked.
+/// A validated configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) topic: String,
     pub(super) per_second: u32,
     pub(super) tasks_max: u32,
-    /// After how many records a run fails, and whether that passes.
+    /// Records after which a run fails, and whether the failure is retryable.
     pub(super) failure: Option<(u64, Retry)>,
-    /// After how many records a run panics.
+    /// Records after which a run panics.
     pub(super) panic_after: Option<u64>,
 }
 
-/// Reads a flat configuration; `name` is the connector's, empty where the map has it.
+/// Parses a flat configuration; `name` is the connector's name, or empty if it is only in the map.
 pub(super) fn read(name: &str, config: &Properties, providers: &Providers) -> Result<Settings, Problems> {
     let mut config = config.clone();
     if !name.is_empty() {
@@ -84,7 +84,7 @@ pub(super) fn read(name: &str, config: &Properties, providers: &Providers) -> Re
     let mut reader = SettingsReader::new(&config, providers);
     unknown_keys::check(&mut reader, &KNOWN_KEYS);
     for key in COMMON {
-        // Nothing else is chosen by them; reading holds their rules.
+        // Read only to enforce their rules.
         reader.text(key);
     }
     let class = reader.text_or_default(&connector::CONNECTOR_CLASS);
@@ -95,7 +95,7 @@ pub(super) fn read(name: &str, config: &Properties, providers: &Providers) -> Re
     if !name.is_empty() && !written.is_empty() && written != name {
         reader.refuse(&connector::NAME, "differs from the connector's name", "use one name");
     }
-    // Holds the rules on secrets; nothing is done with it.
+    // Read only to enforce the rules on secrets.
     drop(reader.secret(&SECRET));
     let topic = reader.text_or_default(&TOPIC);
     let topic = reader.secret(&SECRET_TOPIC).map_or(topic, |secret| secret.reveal().to_owned());

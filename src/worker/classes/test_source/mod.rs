@@ -1,14 +1,14 @@
-//! `TestSource`: a class that counts, fails and panics on request, so that the lifecycle of tasks can be shown.
+//! `TestSource`: counts, fails and panics on request, to demonstrate the lifecycle of tasks.
 //!
-//! Each task writes the numbers from 0 on as text to a topic, a few at a time, in one transaction with its source offset
-//! `{"task": i}` → `{"count": n}`. A new instance takes the transactional id first, which fences the one before it, then
-//! reads the offsets to the end, then goes on from there.
+//! Each task writes the numbers from 0 as text to a topic, a few at a time, in one transaction with its source offset
+//! `{"task": i}` → `{"count": n}`. A new instance takes the transactional id, which fences the one before it, reads the offsets to
+//! their end, and continues from there.
 //!
-//! - Whatever is killed, frozen or restarted, a reader of committed records sees 0, 1, 2 … of each task, without a gap and
-//!   without a number twice; except for a batch that a dying broker itself has committed in one partition and not in the other.
+//! - Whatever is killed, frozen or restarted, a read-committed consumer sees 0, 1, 2 … from each task, without a gap or a
+//!   duplicate. The only exception is a batch that a dying broker commits in one partition and not in the other.
 //! - Numbers of one task are in one partition, in order, with the key `connector/task`.
 //!
-//! On failure: as the configuration asks, and otherwise what Kafka says.
+//! On failure: as the configuration requests, or as Kafka's error requires.
 
 mod keys;
 
@@ -31,12 +31,11 @@ use crate::{
 };
 
 const CLASS: &str = "TestSource";
-/// Most records of one transaction.
+/// Limit on the records of a transaction.
 const LARGEST_BATCH: u64 = 1000;
-/// Shortest time between two transactions.
+/// Minimum time between two transactions.
 const SHORTEST_PERIOD: Duration = Duration::from_millis(50);
 
-/// See the module's head.
 #[derive(Debug)]
 pub(super) struct TestSource {
     pub(super) providers: Providers,
@@ -78,7 +77,7 @@ impl Plugin for TestSource {
         let settings = keys::read(&task.connector, &task.config, &self.providers).map_err(unusable)?;
         let cancel = task.cancel.clone();
         let id = self.transactional_id(&task.connector, task.number);
-        // Nothing has been written yet, so there is nothing to finish.
+        // Before the first write there is nothing to finish.
         match cancel.run_until_cancelled(Counter::start(&task, settings, id)).await {
             Some(counter) => {
                 let counter = counter?;
@@ -89,12 +88,12 @@ impl Plugin for TestSource {
         }
     }
 
-    /// Of an earlier, larger set too: a worker that has been frozen since then may wake up with the offset of its last task.
+    /// Includes tasks of an earlier, larger set: a worker frozen since then may wake up and commit the offset of its last task.
     fn writers(&self, name: &str, config: &Properties, past: &Past) -> Vec<String> {
         let tasks = keys::read(name, config, &self.providers).map_or(0, |settings| settings.tasks_max);
         let counted = past.partitions.iter().filter_map(|partition| partition.get("task")?.as_u64());
         let counted = counted.filter_map(|task| u32::try_from(task).ok()?.checked_add(1)).max().unwrap_or(0);
-        // No task has ever had a higher number, whatever somebody has written.
+        // No task ever had a number above the limit, whatever other programs wrote.
         let tasks = tasks.max(past.tasks).max(counted).min(MOST_TASKS);
         (0..tasks).map(|task| self.transactional_id(name, task)).collect()
     }
@@ -120,7 +119,7 @@ struct Counter {
     settings: Settings,
     producer: ShardProducer,
     topic: Arc<str>,
-    /// Where this task's numbers go.
+    /// Partition of this task's numbers.
     partition: i32,
     /// The next number.
     next: u64,
@@ -157,7 +156,7 @@ impl Counter {
         Ok(counter)
     }
 
-    /// Where the last committed transaction stopped; called once nobody else can commit one.
+    /// Resumes after the last committed transaction; called once no earlier instance can commit.
     async fn find_place(&mut self, task: &Task) -> Result<(), Failure> {
         let writes = [(Arc::clone(&self.topic), self.partition)];
         let stored = task.stored_offsets(&mut self.producer, &[source_partition(task)], &writes).await?;
@@ -189,15 +188,15 @@ impl Counter {
             self.fail_on_request().inspect_err(|_| recorder.failed())?;
             let due = (since.elapsed().as_secs_f64() * rate) as u64;
             let size = due.saturating_sub(written_since).clamp(1, LARGEST_BATCH).min(self.left());
-            let begun = Instant::now();
+            let started = Instant::now();
             let batch = self.batch(&task, size);
-            recorder.polled(size, begun.elapsed());
-            let begun = Instant::now();
-            // Not given up in the middle: a stop waits for the open transaction.
+            recorder.polled(size, started.elapsed());
+            let started = Instant::now();
+            // Not cancelled midway: a stop waits for the open transaction.
             match self.producer.commit(batch).await {
                 Ok(_) => {
                     recorder.written(size);
-                    recorder.committed(size, begun.elapsed());
+                    recorder.committed(size, started.elapsed());
                     self.next += size;
                     self.written += size;
                     written_since += size;
@@ -236,13 +235,13 @@ impl Counter {
         }
     }
 
-    /// Numbers until it has to fail.
+    /// Numbers left until it has to fail.
     fn left(&self) -> u64 {
         let limits = [self.settings.failure.map(|(after, _)| after), self.settings.panic_after];
         limits.iter().flatten().map(|after| after.saturating_sub(self.written)).min().unwrap_or(u64::MAX)
     }
 
-    /// The next `size` numbers and the offset behind them.
+    /// The next `size` numbers and the offset after them.
     fn batch(&self, task: &Task, size: u64) -> Vec<EncodedRecord> {
         let key = Bytes::from(format!("{}/{}", task.connector, task.number));
         let mut batch: Vec<EncodedRecord> = (self.next..self.next + size)
@@ -257,12 +256,12 @@ impl Counter {
     }
 }
 
-/// What a task counts, as the key of its offset has it.
+/// The key of a task's offset.
 fn source_partition(task: &Task) -> Map<String, Value> {
     Map::from_iter([("task".to_owned(), Value::from(task.number))])
 }
 
-/// Partitions of the topic, which is created if it is missing.
+/// Partitions of the topic; creates it if it is missing.
 async fn partitions(tools: &Tools, topic: &str) -> Result<i32, Failure> {
     let admin = Admin::Real(tools.kafka.clone());
     let failed = |error| Failure::kafka(format!("find topic {topic}"), error);
@@ -280,7 +279,7 @@ async fn partitions(tools: &Tools, topic: &str) -> Result<i32, Failure> {
         admin.ensure(&[spec]).await.map_err(failed)?;
         counts = admin.partition_counts(&[topic]).await.map_err(failed)?;
     }
-    let missing = || Failure::passing("KafkaError", format!("topic {topic} is not there yet"));
+    let missing = || Failure::passing("KafkaError", format!("topic {topic} does not exist yet"));
     counts.get(topic).copied().filter(|count| *count > 0).ok_or_else(missing)
 }
 

@@ -15,7 +15,7 @@ fn with(pairs: &[(&str, &str)]) -> Properties {
 }
 
 #[test]
-fn a_sound_configuration_has_no_errors_and_gives_as_many_tasks_as_allowed() {
+fn valid_configuration_gives_as_many_tasks_as_allowed() {
     let config = with(&[("tasks.max", "3"), ("messages", "100"), ("secret", "hunter2")]);
 
     let answer = plugin().validate(&config, Depth::Full);
@@ -26,14 +26,14 @@ fn a_sound_configuration_has_no_errors_and_gives_as_many_tasks_as_allowed() {
 }
 
 #[test]
-fn no_connector_has_more_tasks_than_a_worker_could_bear() {
+fn tasks_of_a_connector_are_limited() {
     let config = with(&[("tasks.max", "10000")]);
 
     assert_eq!(plugin().task_configs("t", &config).unwrap().len(), MOST_TASKS as usize);
 }
 
 #[test]
-fn tasks_of_an_earlier_larger_set_are_kept_from_writing_too() {
+fn writers_include_tasks_of_an_earlier_larger_set() {
     let config = with(&[("tasks.max", "1")]);
     let counted = |task: u64| Past { tasks: 0, partitions: vec![object(&[("task", task.into())])] };
 
@@ -44,7 +44,7 @@ fn tasks_of_an_earlier_larger_set_are_kept_from_writing_too() {
 }
 
 #[test]
-fn its_secret_is_hidden_in_every_answer() {
+fn secret_is_hidden_in_answers() {
     let answer = plugin().validate(&with(&[("secret", "hunter2"), ("tasks.max", "zero")]), Depth::Full);
 
     let secret = answer.configs.iter().find(|entry| entry.definition.name == "secret").unwrap();
@@ -53,7 +53,7 @@ fn its_secret_is_hidden_in_every_answer() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_with_its_key() {
+fn invalid_values_are_refused_with_their_key() {
     for (key, value) in [
         ("topic", "no spaces"),
         ("messages", "0"),
@@ -73,7 +73,7 @@ fn what_cannot_be_used_is_refused_with_its_key() {
 }
 
 #[test]
-fn requests_to_fail_are_read_as_meant() {
+fn failure_settings_are_parsed() {
     let read = |pairs: &[(&str, &str)]| keys::read("t", &with(pairs), &Providers::new([])).unwrap();
 
     assert_eq!(read(&[]).failure, None);
@@ -83,7 +83,7 @@ fn requests_to_fail_are_read_as_meant() {
 }
 
 #[test]
-fn only_offsets_of_its_own_form_are_taken() {
+fn offsets_of_another_form_are_refused() {
     let (task, count) = (object(&[("task", 0.into())]), object(&[("count", 5.into())]));
 
     assert!(plugin().check_offsets(&[(task.clone(), Some(count.clone())), (task.clone(), None)]).is_ok());

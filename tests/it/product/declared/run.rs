@@ -67,7 +67,7 @@ async fn worker_applies_files_that_appear_and_shows_their_state(shared: &'static
         })
         .await?;
 
-    worker.ready(LIMIT, async || worker.said().contains("the connector files cannot be seen")).await?;
+    worker.ready(LIMIT, async || worker.said().contains("could not read the connector files")).await?;
     fs::create_dir(&declared).unwrap();
     declare(document("one").to_string());
     until(&worker, &url, "in sync").await?;
@@ -114,8 +114,8 @@ async fn worker_applies_files_that_appear_and_shows_their_state(shared: &'static
     let row: Vec<&str> = list.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(row, ["records", "-", "-", "-", "-", "deleted"], "{list}");
     let said = worker.said();
-    assert_eq!(said.matches("a connector file is refused").count(), 2, "{said}");
-    assert_eq!(said.matches("the connector files cannot be seen").count(), 1, "{said}");
+    assert_eq!(said.matches("refused a connector file").count(), 2, "{said}");
+    assert_eq!(said.matches("could not read the connector files").count(), 1, "{said}");
     assert!(said.contains("cannot use a connector file") && said.contains("bad.json"), "{said}");
     assert!(!said.contains(SECRET), "{said}");
     let audited = said.lines().filter(|line| line.contains("audit") && line.contains("records.json"));

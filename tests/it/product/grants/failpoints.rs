@@ -21,7 +21,7 @@ crate::tests! {
 
 /// The fail points, which are also the names of the grants. `kept` is last, because the next worker commits the answer that it
 /// finds on the disk, and would die at `committed` of the wrong grant.
-const FAILPOINTS: [&str; 4] = ["begun", LOST, "committed", "kept"];
+const FAILPOINTS: [&str; 4] = ["intent", LOST, "committed", "kept"];
 /// The fail point that loses a login.
 const LOST: &str = "rotated";
 /// The wait of an open intent, on a busy machine.

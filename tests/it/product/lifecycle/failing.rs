@@ -71,7 +71,7 @@ async fn a_transient_failure_restarts_the_task_and_loses_no_number(shared: &'sta
 
     cluster.create_connector("flaky", &[("fail.after", "5"), ("fail.kind", "passing")]).await;
 
-    let words = ["TestFailure: the test source fails for a while", "\nNext: it starts again in"];
+    let words = ["TestFailure: the test source fails for a while", "\nNext: it restarts in"];
     cluster.until("it is restarting", says("flaky", RunState::Restarting, &words)).await;
     cluster.until_counted("flaky", 0, 20).await;
     assert!(worker.handle.task_startups().attempts >= 4);
@@ -87,7 +87,7 @@ async fn repeated_panics_fail_only_their_task(shared: &'static Shared) {
     cluster.create_connector("panics", &[("panic.after", "3")]).await;
 
     let words =
-        ["Panicked: the program has a fault: the test source panics on request", "\nRemedy: report it"];
+        ["Panicked: the program has a bug: the test source panics on request", "\nRemedy: report the bug"];
     cluster.until("it has failed", says("panics", RunState::Failed, &words)).await;
     assert_eq!(cluster.check_numbers("panics").await["panics/0"], 9, "three runs of three");
     cluster.until_counted("healthy", 0, 10).await;

@@ -355,7 +355,7 @@ async fn without_a_state_topic_there_are_no_runs_and_none_can_start(shared: &'st
     assert_eq!((proved.status, proved.body), (200, json!({ "certificates": [], "truncated": false })));
     assert_eq!(asked.status, 409);
     assert!(
-        asked.message().contains("is not there yet: the tasks of connector records make it"),
+        asked.message().contains("does not exist yet; the tasks of connector records create it"),
         "{asked:?}"
     );
     Ok(())

@@ -19,7 +19,7 @@ use tributary::{
     },
     connect::{
         config_writer::ConfigWriter,
-        herder::{Herder, HerderParts, Snapshots, Subscribing},
+        herder::{Herder, HerderParts, Snapshots, SubscriptionParts},
         rest::{Security, protect, router},
         supervisor::SupervisorHandle,
     },
@@ -76,7 +76,7 @@ impl Group {
     }
 
     /// A worker with a `WebhookSource` on these ledgers, which has read its topics.
-    pub(crate) async fn subscribing(&self, subscriptions: Subscribing) -> Worker {
+    pub(crate) async fn subscribing(&self, subscriptions: SubscriptionParts) -> Worker {
         let webhooks: Arc<dyn Plugin> = Arc::new(WebhookSource { providers: Providers::new([]) });
         self.start(&self.kafka, vec![webhooks], Some(subscriptions), None).await.caught_up().await
     }
@@ -96,7 +96,7 @@ impl Group {
         &self,
         kafka: &Kafka,
         more: Vec<Arc<dyn Plugin>>,
-        subscriptions: Option<Subscribing>,
+        subscriptions: Option<SubscriptionParts>,
         snapshots: Option<Arc<dyn Snapshots>>,
     ) -> Worker {
         let admin = Admin::Real(self.kafka.clone());

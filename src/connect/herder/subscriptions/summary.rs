@@ -1,5 +1,5 @@
-//! How subscriptions stand, in one sentence each: what `GET /connectors/{name}/status` says of them, as text, because a
-//! client in wide use decodes those members as texts.
+//! Subscriptions and gaps in one sentence each, for `GET /connectors/{name}/status`. Strings, because a common client decodes
+//! these members as strings.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use crate::{
     state::subscriptions::SubscriptionState,
 };
 
-/// Targets that are named; of further ones only the number is told.
-const NAMED: usize = 3;
+/// Targets named; further ones are only counted.
+const MAX_NAMED: usize = 3;
 
-/// How many of the declared are active, and what is the matter with those that are not.
+/// How many of the declared targets are active, and the state of those that are not.
 pub(super) fn subscriptions(declared: &SubscriptionTargets, ledger: &SubscriptionState) -> String {
     if !declared.manage {
         return format!("not managed: {} declared", declared.targets.len());
@@ -33,14 +33,15 @@ pub(super) fn subscriptions(declared: &SubscriptionTargets, ledger: &Subscriptio
     if lacking.is_empty() {
         return format!("{active} of {all} active");
     }
-    let mut named: Vec<String> = lacking.iter().take(NAMED).map(|target| matter(**target, ledger)).collect();
-    if lacking.len() > NAMED {
-        named.push(format!("{} more", lacking.len() - NAMED));
+    let mut named: Vec<String> =
+        lacking.iter().take(MAX_NAMED).map(|target| matter(**target, ledger)).collect();
+    if lacking.len() > MAX_NAMED {
+        named.push(format!("{} more", lacking.len() - MAX_NAMED));
     }
     format!("{active} of {all} active: {}", named.join(", "))
 }
 
-/// What is the matter with a target that has no active subscription.
+/// The state of a target without an active subscription.
 fn matter(target: Target, ledger: &SubscriptionState) -> String {
     let best = |one: &&Subscription| (one.phase != SubscriptionPhase::Disabled, one.intended_at);
     match ledger.living(target).min_by_key(best) {
@@ -49,7 +50,7 @@ fn matter(target: Target, ledger: &SubscriptionState) -> String {
     }
 }
 
-/// How many gaps there are that nobody has mended or accepted.
+/// How many gaps are neither repaired nor accepted.
 pub(super) fn gaps(ledger: &SubscriptionState) -> String {
     let open = ledger.gaps.values().filter(|gap| !gap.state.is_over());
     let (mut count, mut unrepairable, mut oldest) = (0, 0, i64::MAX);
