@@ -348,7 +348,7 @@ async fn only_ended_gaps_can_be_accepted() {
     assert_eq!((accepted.state, again.state), ("accepted", "accepted"));
     assert_eq!(kept.now().gaps[&ended.id()].state, GapState::Accepted);
     assert!(
-        matches!(&open_ended, Error::BadRequest(actual) if actual.contains("correct its cause first")),
+        matches!(&open_ended, Error::BadRequest(actual) if actual.contains("fix its cause first")),
         "{open_ended}"
     );
     assert_eq!(unknown.status(), 404);
