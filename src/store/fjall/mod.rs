@@ -337,16 +337,15 @@ mod tests {
     fn tables_are_merged_into_small_ones() {
         let home = tempfile::tempdir().unwrap();
         let open = filled(home.path(), 100).unwrap();
-        // Switched tables stay in the first level until there are four, which are then merged into the next. A merge that was
-        // asked for while another ran is left to the next switch, so writing continues.
-        let end = Instant::now() + STALL_LIMIT;
-        let mut again = (0..KEYS).cycle();
+        // Switched tables stay in the first level until there are four, which are then merged into the next. A merge that is asked
+        // for while another runs is left to the next switch.
+        let (end, mut switch_at) = (Instant::now() + 3 * STALL_LIMIT, Instant::now() + STALL_LIMIT / 20);
         while open.entries.sealed_memtable_count() > 0 || open.entries.l0_table_count() >= 4 {
             assert!(Instant::now() < end, "{} tables are not merged", open.entries.l0_table_count());
-            // Writes only when nothing is on its way to the first level, or there would always be something.
-            if open.entries.sealed_memtable_count() == 0 {
-                let changes = again.by_ref().take(10_000).map(|number| Change::Put(key(number), vec![7; 100]));
-                open.commit(changes.collect(), false).unwrap();
+            if Instant::now() > switch_at {
+                switch_at = Instant::now() + STALL_LIMIT / 20;
+                open.commit(vec![Change::Put(key(0), vec![7; 100])], false).unwrap();
+                open.entries.rotate_memtable().unwrap();
             }
             thread::sleep(STALL_POLL_INTERVAL);
         }
