@@ -82,9 +82,7 @@ impl Herder {
         // The last offsets of a task on any worker have to be reset too, in whichever partition they are; the fence keeps the
         // task from writing more.
         let partitions: Vec<i32> = (0..self.parts.state.offsets.partitions()).collect();
-        let turn = self.limits.clients.turn(budget, "waiting to read the offset topic").await?;
         self.read_offsets(&partitions, &mut writers, budget).await?;
-        drop(turn);
         let edits: Edits = self
             .parts
             .state
@@ -165,6 +163,7 @@ impl Herder {
         writers: &mut [ShardProducer],
         budget: Budget,
     ) -> Result<(), Error> {
+        let _turn = self.limits.clients.turn(budget, "waiting to read the offset topic").await?;
         let doing = "read the offset topic to its end";
         let tail = &self.parts.state.offsets;
         let limit = budget.left().min(READ_LIMIT);

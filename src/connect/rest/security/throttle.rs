@@ -239,8 +239,9 @@ mod tests {
         let fail = |role, times| (0..times).for_each(|_| throttle.failed(client, role, now));
 
         fail(ADMINISTRATOR, FAILURE_LIMIT - 1);
-        fail(Some(Role::Reader), 0);
+        fail(Some(Role::Reader), 1);
         throttle.succeeded(client, Role::Reader);
+        assert!(throttle.wait(client, now).is_none(), "the reader's failure is cleared");
         fail(ADMINISTRATOR, 1);
         assert!(throttle.wait(client, now).is_some(), "the reader cannot guess without end");
 
