@@ -1,6 +1,6 @@
 //! What is committed together.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -204,7 +204,7 @@ impl Entry {
     }
 
     /// The provider did not go back: nobody suspects it any more, and what was to be published because of that is not.
-    pub(super) fn not_below(&mut self) {
+    pub fn not_below(&mut self) {
         for change in &mut self.changes {
             if let Change::Park(parked) = change {
                 parked.below_since = None;
@@ -284,42 +284,4 @@ pub struct Batch {
     pub state: Vec<(Key, Option<Bytes>)>,
     /// What was proved of lists, each with when its run was asked for.
     pub certificates: Vec<(Certificate, i64)>,
-}
-
-impl Batch {
-    /// What guards the records may have changed since their entries were decided: by a list that shows them, and by an entry before in
-    /// the same batch. A record is one thing under way, but is known by two subjects where the id of a tenant is that of a company
-    /// too. What is not newer any more is not written; nor is what is older, where a list is known to show as much as was published.
-    /// `stored` tells what the fence has, and `is_shown` whether one does; the answer is of which records what is older stands there
-    /// from now on.
-    ///
-    /// # Errors
-    /// What `stored` fails with.
-    pub fn compare_again<E>(
-        &mut self,
-        stored: impl Fn(&Key) -> Result<Option<Stamp>, E>,
-        is_shown: impl Fn(&Subject, &Stamp) -> bool,
-    ) -> Result<Vec<Key>, E> {
-        let mut written: HashMap<Key, Stamp> = HashMap::new();
-        let mut gone_back = Vec::new();
-        for entry in self.entries.iter_mut().filter(|entry| entry.stamp().is_some()) {
-            let Some(subject) = entry.subject.clone() else { continue };
-            let key = subject.fence_key();
-            let before = match written.get(&key) {
-                Some(stamp) => Some(stamp.clone()),
-                None => stored(&key)?,
-            };
-            entry.compare_again(before.as_ref());
-            if entry.goes_back() && before.is_some_and(|before| is_shown(&subject, &before)) {
-                entry.not_below();
-            }
-            if entry.goes_back() {
-                gone_back.push(key.clone());
-            }
-            if let Some(stamp) = entry.stamp() {
-                written.insert(key, stamp.clone());
-            }
-        }
-        Ok(gone_back)
-    }
 }

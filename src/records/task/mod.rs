@@ -19,6 +19,7 @@
 
 mod committing;
 mod directory;
+mod draft;
 mod encoding;
 mod gauges;
 mod lists;

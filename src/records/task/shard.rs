@@ -33,6 +33,7 @@ use provider::api::{self, CallOptions};
 use super::{
     Shared,
     committing::{Commit, Ended, Held, Written},
+    draft::Draft,
     encoding::Moments,
     gauges::Gauges,
     lists::{Getting, Lists},
@@ -411,15 +412,16 @@ impl Shard {
             self.lists.add_counts(&mut batch);
             return Ok(Some(commit.write(batch).boxed()));
         }
-        let mut batch = self.scheduler.batch(BATCH_RECORDS, BATCH_BYTES);
+        let batch = self.scheduler.batch(BATCH_RECORDS, BATCH_BYTES);
         let (fence, lists) = (&self.fence, &self.lists);
         let stored = |key: &Key| fence.get(key).map_err(unreadable);
-        let gone_back = batch.compare_again(stored, |subject, stored| lists.shows(subject, stored))?;
-        batch.first = self.lists.went_back(&gone_back, now());
+        let (mut draft, gone_back) = Draft::new(batch, &stored, |subject, over| lists.shows(subject, over))?;
+        draft.batch.first = self.lists.went_back(&gone_back, now());
         // What the scheduler has decided comes first: whoever shows a record after it is compared with that.
         if self.turns.begin(self.scheduler.ready(), self.lists.has_parts()) {
-            self.lists.add_to(&mut batch, (&self.fence, &self.scheduler), BATCH_BYTES / 2, now())?;
+            self.lists.add_to(&mut draft, &self.scheduler, BATCH_BYTES / 2, now())?;
         }
+        let mut batch = draft.batch;
         self.lists.add_counts(&mut batch);
         Ok(Some(commit.write(batch).boxed()))
     }

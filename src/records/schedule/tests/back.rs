@@ -76,32 +76,6 @@ fn what_is_to_be_published_under_the_next_epoch_is_not_once_a_row_shows_what_was
 }
 
 #[test]
-fn what_a_page_that_waits_to_be_committed_contradicts_is_not_published_under_the_next_epoch() {
-    for is_shown in [true, false] {
-        let mut life = Life::new();
-        let stored = stamp(0, 100, Rank::ById, false);
-        life.fences.insert(subject("r"), stored.clone());
-        life.take(1, wanted(subject("r"), 51, false), "e");
-        let (begun, confirm) = (life.now, rules().epoch_confirm);
-        life.until(begun + confirm - SECOND, |_| Ok(json("r", 51)));
-        life.now = begun + 2 * confirm;
-        let ask = life.ask().unwrap();
-        life.read(&ask.subject, Ok(json("r", 51))).unwrap();
-
-        let mut batch = life.scheduler.batch(10, 1 << 20);
-        let gone_back = batch
-            .compare_again(
-                |_| Ok::<_, Infallible>(Some(stored.clone())),
-                |shown, over| is_shown && *shown == subject("r") && *over == stored,
-            )
-            .unwrap();
-
-        let has_gone_back = batch.entries.iter().any(Entry::goes_back);
-        assert_eq!((has_gone_back, gone_back.len()), (!is_shown, usize::from(!is_shown)));
-    }
-}
-
-#[test]
 fn whether_the_provider_went_back_holds_back_no_offset() {
     let mut life = Life::new();
     life.take(1, wanted(subject("r"), 9, false), "first");

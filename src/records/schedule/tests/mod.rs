@@ -11,7 +11,6 @@ mod untold;
 use std::{
     cell::Cell,
     collections::{BTreeMap, BTreeSet},
-    convert::Infallible,
     sync::Arc,
 };
 
@@ -349,30 +348,6 @@ fn an_offset_waits_for_those_before_it() {
     life.commit();
 
     assert_eq!((life.offset, life.published.len()), (3, 2));
-}
-
-#[test]
-fn of_two_subjects_of_one_key_in_a_batch_the_older_is_not_written_after_the_newer() {
-    // The id of the tenant is that of a company too.
-    let by_tenant = Subject { in_company: false, ..subject("r") };
-    assert_eq!(by_tenant.fence_key(), subject("r").fence_key());
-    for (first, second, written) in [(7, 5, &["7"][..]), (5, 7, &["5", "7"][..])] {
-        let mut life = Life::new();
-        life.take(1, wanted(subject("r"), first, false), "first");
-        life.take(2, wanted(by_tenant.clone(), second, false), "second");
-        while let Some(ask) = life.ask() {
-            let number = if ask.subject.in_company { first } else { second };
-            life.read(&ask.subject, Ok(json("r", number))).unwrap();
-        }
-
-        let mut batch = life.scheduler.batch(10, 1 << 20);
-        let gone_back = batch.compare_again(|_| Ok::<_, Infallible>(None), |_, _| false).unwrap();
-
-        let stamps = batch.entries.iter().filter_map(Entry::stamp);
-        let versions: Vec<String> = stamps.map(|stamp| stamp.version.to_string()).collect();
-        assert_eq!(versions, written);
-        assert_eq!((gone_back, batch.offsets), (Vec::new(), vec![(LANE, 2)]), "its event is settled");
-    }
 }
 
 #[test]

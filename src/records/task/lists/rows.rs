@@ -1,6 +1,6 @@
 //! Rows against the fence: what of a page is written.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -14,8 +14,9 @@ use super::{
 use crate::{
     plugin,
     publish::{Failure, Original, PublishStage},
-    records::schedule::{
-        Batch, Cause, Change, Content, Entry, Event, Parked, Scheduler, Source, Subject, Wanted,
+    records::{
+        schedule::{Cause, Change, Content, Entry, Event, Parked, Scheduler, Source, Subject, Wanted},
+        task::draft::Draft,
     },
 };
 
@@ -59,39 +60,9 @@ pub(super) struct Tally {
     pub(super) not_below: Vec<Subject>,
 }
 
-/// What the batch itself writes comes before what the fence has.
-pub(super) struct Compared<'a> {
-    written: HashMap<Key, Stamp>,
-    stored: &'a Stored<'a>,
-}
-
-/// Finds what the fence has for a key.
-pub(super) type Stored<'a> = dyn Fn(&Key) -> Result<Option<Stamp>, plugin::Failure> + 'a;
-
-impl<'a> Compared<'a> {
-    /// After what is in the batch.
-    pub(super) fn new(batch: &Batch, stored: &'a Stored<'a>) -> Self {
-        let stamps = batch.entries.iter().filter_map(|entry| {
-            let subject = entry.subject.as_ref()?;
-            Some((subject.fence_key(), entry.stamp()?.clone()))
-        });
-        Self { written: stamps.collect(), stored }
-    }
-
-    /// What guards a key from now on.
-    pub(super) fn put(&mut self, key: Key, stamp: Stamp) {
-        self.written.insert(key, stamp);
-    }
-
-    pub(super) fn stored(&self, key: &Key) -> Result<Option<Stamp>, plugin::Failure> {
-        match self.written.get(key) {
-            Some(stamp) => Ok(Some(stamp.clone())),
-            None => (self.stored)(key),
-        }
-    }
-
+impl Draft<'_> {
     /// Adds a record that was read by id, if it is newer.
-    pub(super) fn add_record(&mut self, batch: &mut Batch, mut entry: Entry) -> Result<(), plugin::Failure> {
+    pub(super) fn add_record(&mut self, mut entry: Entry) -> Result<(), plugin::Failure> {
         let Some(subject) = &entry.subject else { return Ok(()) };
         let key = subject.fence_key();
         let before = self.stored(&key)?;
@@ -101,9 +72,8 @@ impl<'a> Compared<'a> {
             }
         }
         entry.compare_again(before.as_ref());
-        if let Some(stamp) = entry.stamp() {
-            self.written.insert(key, stamp.clone());
-            batch.entries.push(entry);
+        if entry.stamp().is_some() {
+            self.write(key, entry);
         }
         Ok(())
     }
@@ -131,21 +101,19 @@ impl<'a> Compared<'a> {
     /// Adds the rows that are newer.
     pub(super) fn add_rows<'r>(
         &mut self,
-        batch: &mut Batch,
         context: Context<'_>,
         rows: impl Iterator<Item = &'r Fresh>,
     ) -> Result<Tally, plugin::Failure> {
         let mut tally = Tally::default();
         for row in rows {
             tally.rows += 1;
-            self.add_row(batch, context, row, &mut tally)?;
+            self.add_row(context, row, &mut tally)?;
         }
         Ok(tally)
     }
 
     fn add_row(
         &mut self,
-        batch: &mut Batch,
         context: Context<'_>,
         row: &Fresh,
         tally: &mut Tally,
@@ -156,7 +124,7 @@ impl<'a> Compared<'a> {
             if is_compared {
                 tally.differences.push((Difference::Unversioned, false));
             } else {
-                batch.entries.push(unversioned(context, row));
+                self.batch.entries.push(unversioned(context, row));
             }
             return Ok(());
         };
@@ -179,15 +147,14 @@ impl<'a> Compared<'a> {
                 if let Some(parked) =
                     parked(context, row, &stamp).map(|parked| context.scheduler.merged(parked))
                 {
-                    batch.entries.push(entry_of_parked(parked.clone()));
+                    self.batch.entries.push(entry_of_parked(parked.clone()));
                     tally.parked.push(parked);
                     // A second row of it asks for no less.
                     self.written.insert(key, stamp);
                 }
             }
             comparison if comparison.publishes() => {
-                batch.entries.push(entry_of_row(context, row, stamp.clone()));
-                self.written.insert(key, stamp);
+                self.write(key, entry_of_row(context, row, stamp));
                 tally.published += 1;
             }
             Comparison::Older | Comparison::BehindDelete => {
@@ -339,6 +306,7 @@ mod tests {
     use model::{CompanyId, Customer, Epoch, Value};
 
     use super::*;
+    use crate::records::{schedule::Batch, task::draft::Stored};
 
     fn run(kind: RunKind) -> Run {
         serde_json::from_value(serde_json::json!({
@@ -370,12 +338,16 @@ mod tests {
 
     /// What is stored of record `a`, and what becomes of a row of it.
     fn add(kind: RunKind, is_thin: bool, stored: Option<&Stamp>, rows: &[Fresh]) -> (Batch, Tally) {
-        let (run, mut batch) = (run(kind), Batch::default());
-        let scheduler = scheduler();
+        let (run, scheduler) = (run(kind), scheduler());
         let context = context(&run, is_thin, &scheduler);
         let stored = |_: &Key| Ok(stored.cloned());
-        let tally = Compared::new(&batch, &stored).add_rows(&mut batch, context, rows.iter()).unwrap();
-        (batch, tally)
+        let mut draft = draft(Batch::default(), &stored);
+        let tally = draft.add_rows(context, rows.iter()).unwrap();
+        (draft.batch, tally)
+    }
+
+    fn draft<'a>(batch: Batch, stored: &'a Stored<'a>) -> Draft<'a> {
+        Draft::new(batch, stored, |_, _| false).unwrap().0
     }
 
     fn writes_nothing(batch: &Batch) -> bool {
@@ -432,8 +404,10 @@ mod tests {
         let none = |_: &Key| Ok(None);
 
         let rows = [row("a", r#""8""#), row("a", r#""9""#), row("a", r#""10""#)];
-        let tally = Compared::new(&batch, &none).add_rows(&mut batch, context, rows.iter()).unwrap();
+        let mut draft = draft(batch, &none);
+        let tally = draft.add_rows(context, rows.iter()).unwrap();
 
+        let batch = draft.batch;
         assert_eq!((tally.published, batch.entries.len()), (1, 2));
         assert_eq!(batch.entries[1].stamp().unwrap().version.to_string(), "10");
     }
@@ -477,13 +451,12 @@ mod tests {
                 (r#""9""#, true, false),
                 (r#""10""#, true, true),
             ] {
-                let (run, mut batch) = (run(kind), Batch::default());
+                let run = run(kind);
                 let stored = |_: &Key| Ok(Some(stamp("9", Rank::ById, deleted)));
                 let rows = [row("a", version), row("b", version)];
 
                 let context = context(&run, false, &scheduler);
-                let tally =
-                    Compared::new(&batch, &stored).add_rows(&mut batch, context, rows.iter()).unwrap();
+                let tally = draft(Batch::default(), &stored).add_rows(context, rows.iter()).unwrap();
 
                 let cleared: &[Subject] = if is_cleared { std::slice::from_ref(&suspected) } else { &[] };
                 assert_eq!(tally.not_below, cleared, "{kind:?} {version} {deleted}");
@@ -497,7 +470,7 @@ mod tests {
         let subject = row("a", r#""9""#).subject.unwrap();
         let json = Bytes::from_static(br#"{"correlationId":"a","sequenceVersion":"9"}"#);
         let entry = entry_of_record(&run, &subject, &json, None).unwrap();
-        let reached = |stored: &Stored<'_>| Compared::new(&Batch::default(), stored).reaches(&entry).unwrap();
+        let reached = |stored: &Stored<'_>| draft(Batch::default(), stored).reaches(&entry).unwrap();
 
         for (stored, reaches) in [("8", true), ("9", true), ("10", false)] {
             let stored = |_: &Key| Ok(Some(stamp(stored, Rank::ById, false)));
@@ -524,7 +497,7 @@ mod tests {
             (Some(stamp("9", Rank::ById, false)), &other, false),
         ] {
             let guard = |_: &Key| Ok(stored.clone());
-            let found = Compared::new(&Batch::default(), &guard).ask_for(entry, 7);
+            let found = draft(Batch::default(), &guard).ask_for(entry, 7);
 
             assert_eq!(found.unwrap().is_some(), is_asked, "{stored:?}");
         }
@@ -574,10 +547,11 @@ mod tests {
         assert_eq!((tally.suspects.len(), &tally.differences[..]), (1, &[(Difference::Missing, false)][..]));
         assert!(writes_nothing(&batch));
 
-        let (run, mut batch) = (Run { repair: true, ..run(RunKind::Verify) }, Batch::default());
+        let run = Run { repair: true, ..run(RunKind::Verify) };
         let (scheduler, none) = (scheduler(), |_: &Key| Ok(None));
-        let mut compared = Compared::new(&batch, &none);
-        let tally = compared.add_rows(&mut batch, context(&run, false, &scheduler), rows.iter()).unwrap();
+        let mut draft = draft(Batch::default(), &none);
+        let tally = draft.add_rows(context(&run, false, &scheduler), rows.iter()).unwrap();
+        let batch = draft.batch;
 
         assert_eq!((tally.suspects.len(), &tally.differences[..]), (1, &[(Difference::Missing, true)][..]));
         assert_eq!((tally.published, batch.entries.len()), (1, 1));

@@ -11,19 +11,18 @@ use super::{
     Active, Ended, FORGOTTEN_AT_ONCE, LOOK, Lists, NAMED, Part, Stage, Written,
     comparing::{Comparing, Finding, Looked},
     job::Answer,
-    rows::{self, Compared},
+    rows,
     topic::Holds,
 };
 use crate::{
     config::connector::Rows,
     plugin::Failure,
     records::{
-        fence::ShardFence,
         schedule::{Batch, Scheduler},
         task::{
+            draft::Draft,
             micros,
             state::{self, Collection},
-            taking::unreadable,
         },
     },
 };
@@ -35,13 +34,11 @@ impl Lists {
     /// The store failed.
     pub(in crate::records::task) fn add_to(
         &mut self,
-        batch: &mut Batch,
-        (fence, scheduler): (&ShardFence, &Scheduler),
+        draft: &mut Draft<'_>,
+        scheduler: &Scheduler,
         room: usize,
         now: i64,
     ) -> Result<(), Failure> {
-        let stored = |key: &Key| fence.get(key).map_err(unreadable);
-        let mut compared = Compared::new(batch, &stored);
         let mut taken = 0;
         let mut runs: Vec<RunId> = Vec::new();
         while let Some(part) = self.ready.front() {
@@ -51,14 +48,14 @@ impl Lists {
             taken += part.bytes;
             let Some(part) = self.ready.pop_front() else { break };
             self.waiting_bytes = self.waiting_bytes.saturating_sub(part.bytes);
-            self.add_part(batch, &part, &mut compared, scheduler, now)?;
+            self.add_part(draft, &part, scheduler, now)?;
             if !runs.contains(&part.run) {
                 runs.push(part.run.clone());
             }
             self.committing.push(part);
         }
         let forgotten = take_forgotten(&mut self.forgotten, self.ready.is_empty());
-        batch.state.extend(forgotten.into_iter().map(|key| (key, None)));
+        draft.batch.state.extend(forgotten.into_iter().map(|key| (key, None)));
         for run in runs {
             let current: Vec<_> = self.jobs.values().filter(|job| job.run.id == run).collect();
             let current = current.iter().filter_map(|job| job.progress()).take(NAMED).collect();
@@ -67,7 +64,7 @@ impl Lists {
             if active.progress.state.is_over() {
                 active.progress.current.clear();
             }
-            batch.state.push((active.progress.key(), Some(state::json(&active.progress))));
+            draft.batch.state.push((active.progress.key(), Some(state::json(&active.progress))));
         }
         Ok(())
     }
@@ -81,9 +78,8 @@ impl Lists {
 
     fn add_part(
         &mut self,
-        batch: &mut Batch,
+        draft: &mut Draft<'_>,
         part: &Part,
-        compared: &mut Compared<'_>,
         scheduler: &Scheduler,
         now: i64,
     ) -> Result<(), Failure> {
@@ -91,14 +87,14 @@ impl Lists {
         let run = Arc::clone(&active.run);
         let mut shown = Vec::new();
         match &part.what {
-            Written::State(records) => batch.state.extend(records.iter().cloned()),
+            Written::State(records) => draft.batch.state.extend(records.iter().cloned()),
             Written::Record(entry) => {
                 let tells_version =
                     !entry.stamp().is_some_and(|stamp| matches!(stamp.version, Version::Content { .. }));
                 if !tells_version {
-                    let parked = compared.ask_for(entry, now)?.map(|parked| scheduler.merged(parked));
+                    let parked = draft.ask_for(entry, now)?.map(|parked| scheduler.merged(parked));
                     if let Some(parked) = parked {
-                        batch.entries.push(rows::entry_of_parked(parked.clone()));
+                        draft.batch.entries.push(rows::entry_of_parked(parked.clone()));
                         let job = part.job.and_then(|number| self.jobs.get_mut(&number));
                         job.into_iter().for_each(|job| job.asked_for.push(parked.subject.clone()));
                         self.adopting.push(parked);
@@ -107,22 +103,22 @@ impl Lists {
                 }
                 let suspected = entry.subject.as_ref().filter(|subject| scheduler.is_suspected(subject));
                 if let Some(subject) = suspected
-                    && compared.reaches(entry)?
+                    && draft.reaches(entry)?
                 {
                     self.not_below.push(subject.clone());
                 }
-                let before = batch.entries.len();
-                compared.add_record(batch, (**entry).clone())?;
-                let published = (batch.entries.len() - before) as u64;
+                let before = draft.batch.entries.len();
+                draft.add_record((**entry).clone())?;
+                let published = (draft.batch.entries.len() - before) as u64;
                 active.progress.published += published;
                 if let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) {
                     job.count(published, 0);
                 }
             }
             Written::End { certificate, state, ended } => {
-                batch.state.extend(state.iter().cloned());
+                draft.batch.state.extend(state.iter().cloned());
                 let asked_at = run.requested_at;
-                batch.certificates.extend(certificate.as_deref().map(|one| (one.clone(), asked_at)));
+                draft.batch.certificates.extend(certificate.as_deref().map(|one| (one.clone(), asked_at)));
                 // With its certificate, and not before: it must not be counted twice.
                 let Ended { certified, vanished, unread, absent, unoffered } = *ended;
                 active.progress.ended += 1;
@@ -144,11 +140,11 @@ impl Lists {
                 };
                 let context =
                     rows::Context { run: &run, list, is_thin: false, now, scheduler, view: None, room: 0 };
-                let before = batch.entries.len();
+                let before = draft.batch.entries.len();
                 for suspect in suspects {
-                    compared.add_found(batch, context, suspect)?.count(&mut active.progress);
+                    draft.add_found(context, suspect)?.count(&mut active.progress);
                 }
-                active.progress.published += (batch.entries.len() - before) as u64;
+                active.progress.published += (draft.batch.entries.len() - before) as u64;
             }
             Written::Looked(looked) => {
                 let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) else { return Ok(()) };
@@ -156,7 +152,7 @@ impl Lists {
                 if let Answer::There(json) = answer
                     && scheduler.is_suspected(subject)
                     && let Some(entry) = rows::entry_of_record(&run, subject, json, None)
-                    && compared.reaches(&entry)?
+                    && draft.reaches(&entry)?
                 {
                     self.not_below.push(subject.clone());
                 }
@@ -166,10 +162,10 @@ impl Lists {
                 let may_wait = comparing.may_wait(micros(self.shared.source.enrich.park_after), now);
                 let suspect = comparing.suspect(&subject.key());
                 let looked = Looked { suspect, subject, answer, holds, may_wait };
-                let before = batch.entries.len();
-                let found = compared.add_looked(batch, &run, &looked)?;
+                let before = draft.batch.entries.len();
+                let found = draft.add_looked(&run, &looked)?;
                 found.count(&mut active.progress);
-                active.progress.published += (batch.entries.len() - before) as u64;
+                active.progress.published += (draft.batch.entries.len() - before) as u64;
                 if let (Finding::Again, Stage::Missing(missing)) = (found, &mut job.stage) {
                     missing.waiting.push_back((subject.company.clone(), subject.id.clone(), 1));
                     job.due = now.saturating_add(LOOK);
@@ -199,7 +195,7 @@ impl Lists {
                     shown.extend(companies.filter(|company| active.plan.show(company)).cloned());
                 }
                 let own = own.filter(|row| !compared_before.contains(&row.key));
-                let tally = compared.add_rows(batch, context, own)?;
+                let tally = draft.add_rows(context, own)?;
                 job.count(tally.published, tally.unusable);
                 active.progress.pages += 1;
                 active.progress.rows += tally.rows;
@@ -217,13 +213,13 @@ impl Lists {
                 self.adopting.extend(tally.parked);
                 self.looking_back.extend(tally.below);
                 self.not_below.extend(tally.not_below);
-                batch.state.push((mark.0.clone(), Some(mark.1.clone())));
+                draft.batch.state.push((mark.0.clone(), Some(mark.1.clone())));
             }
         }
         if run.kind != RunKind::Verify {
             // Who compares does so from the first page on, whatever was read before.
             let kept = shown.iter().map(|company| active.plan.shown_as(company).page(self.shard, 0));
-            batch.state.extend(kept.map(|key| (key, Some(Bytes::from_static(b"{}")))));
+            draft.batch.state.extend(kept.map(|key| (key, Some(Bytes::from_static(b"{}")))));
         }
         self.plan_companies(&run.id, shown);
         Ok(())
