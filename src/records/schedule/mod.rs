@@ -14,6 +14,7 @@
 //! - Of each record one thing is under way: it waits, is read, or waits for its batch to be committed. Events of it that come
 //!   meanwhile join, and are settled by the same read if that reaches their version.
 //! - An offset moves once everything before it is settled, and is in the same batch as what settled it.
+//! - A row of a list that shows less than its record asks for a read as well, and holds back no offset: its list waits for it.
 //! - An event is settled as exactly one of [`Outcome`]; one that is parked comes again as what becomes of it.
 //! - A version below the fence is never published, except under the next epoch, once reads over a whole
 //!   [`Rules::epoch_confirm`] have shown nothing else, nor has a list that was read meanwhile. Nobody waits for a list: where none is
@@ -147,7 +148,7 @@ pub struct Rules {
     pub epoch_confirm: i64,
     /// How often an event below the fence leads to a look whether the provider went back.
     pub look_back: i64,
-    /// Records at once, parked ones aside; above it no event is taken.
+    /// Records that hold back offsets at once; above it no event is taken.
     pub most_open: usize,
     /// Records that may be parked; above it no event is taken.
     pub most_parked: usize,

@@ -32,7 +32,7 @@ pub enum Cause {
     Below,
     /// Its company has more to be read than fits.
     Busy,
-    /// A list shows less of it than there is.
+    /// An earlier version parked it for a row of a list.
     Listed,
 }
 

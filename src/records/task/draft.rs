@@ -19,7 +19,7 @@ pub(super) type Stored<'a> = dyn Fn(&Key) -> Result<Option<Stamp>, Failure> + 'a
 pub(super) struct Draft<'a> {
     pub(super) batch: Batch,
     /// What the batch writes, by what guards it.
-    pub(super) written: HashMap<Key, Stamp>,
+    written: HashMap<Key, Stamp>,
     fence: &'a Stored<'a>,
 }
 

@@ -96,6 +96,7 @@ impl Shard {
         let mut known = shared.known(number).await?;
         let fence = shared.fence(number, &known, &mut writer).await?;
         let mut scheduler = Scheduler::new(shared.rules());
+        let left_over = known.take_left_over(number);
         let parked = known.parked.len();
         // What is followed no more waits until it is again.
         let own = std::mem::take(&mut known.parked).into_values();
@@ -114,7 +115,7 @@ impl Shard {
             "took a shard"
         );
         let (last, moments) = (known.batch.take(), Moments::default());
-        let lists = Lists::new(Arc::clone(&shared), number, known);
+        let lists = Lists::new(Arc::clone(&shared), number, known, left_over);
         let commit = Some(Commit { shared: Arc::clone(&shared), shard: number, writer, last, moments });
         let (turns, gauges) = (Turns::default(), Gauges::default());
         Ok(Self {
@@ -166,7 +167,7 @@ impl Shard {
             let is_starved = self.begin_reads(&mut reads, &mut held);
             // Before lists look whom they still wait for.
             self.lists.given_up(&self.scheduler.take_given_up());
-            self.lists.begin(&mut getting, &self.fence, &self.scheduler, now());
+            self.lists.begin(&mut getting, &self.fence, now());
             let begun = Instant::now();
             let gathers = self.gathers(reads.len()) && begun < gathers_until;
             let has_more = self.scheduler.ready() > 0
@@ -510,8 +511,9 @@ impl Shard {
         }
         let fence = &self.fence;
         // An entry that cannot be read is found so by whoever takes the next event of it.
-        self.scheduler.committed(&refused, &|subject| fence.get(&subject.fence_key()).ok().flatten(), at);
-        self.lists.committed(&mut self.scheduler, at);
+        let stored = |subject: &Subject| fence.get(&subject.fence_key()).ok().flatten();
+        self.scheduler.committed(&refused, &stored, at);
+        self.lists.committed(&mut self.scheduler, &stored, at);
     }
 
     /// The provider itself has gone back: that is told, and loudly.

@@ -175,9 +175,9 @@ impl Scheduler {
             changes.push(Change::Unpark);
         }
         let settled = record.take_tickets();
+        self.holding -= usize::from(!settled.is_empty());
         // An event that was parked is told once more by what becomes of it; the others joined.
-        let is_told = record.parked.is_some() && record.wants.event.origin == Origin::Enrichment;
-        let count = settled.len() + usize::from(is_told);
+        let count = settled.len() + usize::from(record.is_counted());
         let outcomes = (0..count).map(|at| if at == 0 { outcome } else { Outcome::Coalesced }).collect();
         let mut entry =
             Entry::new(Some(subject.clone()), Event::clone(&record.wants.event), changes, outcomes);
@@ -214,6 +214,10 @@ impl Scheduler {
         record.tries.count = record.tries.count.saturating_add(1);
         let wait = match (&record.parked, record.oldest()) {
             (Some(_), None) => grown(rules.parked_first, rules.parked_longest, record.tries.count),
+            // A row holds nothing back: after a while it waits as long again as it has waited.
+            (None, None) if tried >= rules.park_after => {
+                tried.max(rules.parked_first).min(rules.parked_longest)
+            }
             // An event holds back its offset, also one of a record that was parked before.
             _ => grown(rules.retry_first, rules.retry_longest, record.tries.count),
         };
@@ -249,7 +253,7 @@ impl Scheduler {
         // One company must not take all the room there is, nor some of them, with what may never be read. What is only waited for,
         // or for a person, is lost if it is given up: where there is no room left for it, its offset waits.
         let share = self.rules.most_parked.div_ceil(SHARE);
-        let is_doubtful = matches!(cause, Cause::Floor | Cause::Company | Cause::Unreadable | Cause::Listed);
+        let is_doubtful = matches!(cause, Cause::Floor | Cause::Company | Cause::Unreadable);
         let has_too_much = is_doubtful && self.parked_of(&subject.company) >= share;
         let Some(record) = self.records.get_mut(subject) else { return };
         if record.parked.is_none() && record.wants.event.origin == Origin::Enrichment && has_too_much {
@@ -261,15 +265,14 @@ impl Scheduler {
         let (was_parked, is_told) = (record.parked.is_some(), record.is_counted());
         changes.push(Change::Park(Box::new(record.park_as(subject, cause, due))));
         let settled = record.take_tickets();
+        self.holding -= usize::from(!settled.is_empty());
         // One event is told of again by what becomes of it in the end; the others have joined it.
         let outcome = |at| if at == 0 && !is_told { Outcome::Parked } else { Outcome::Coalesced };
         let outcomes = (0..settled.len()).map(outcome).collect();
         let event = Event::clone(&record.wants.event);
         let entry = Entry::new(Some(subject.clone()), event, changes, outcomes);
         self.output.ready.push_back((entry, settled, Some(AfterCommit::Due(due))));
-        if !was_parked {
-            self.count_parked(subject);
-        }
+        self.count_parked(subject, was_parked);
     }
 
     /// How many records of a company events have parked.

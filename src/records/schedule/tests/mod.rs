@@ -284,9 +284,7 @@ fn a_delete_counts_from_its_event_also_for_the_next_owner_and_what_a_list_asks_f
     life.scheduler.take(LANE, 1, wanted(subject("r"), 5, true), told, stored, life.now);
     life.until(life.now + SECOND, |_| Err(gone()));
     life.crash();
-    let listed = Arc::new(Source { origin: Origin::Snapshot, ..(*event("row")).clone() });
-    let row = Parked { subject: subject("s"), event: listed, ..life.parked[&subject("r")].clone() };
-    life.scheduler.adopt_row(Parked { deleted: None, gone_since: None, ..row }, life.now);
+    life.row_shows("s", 5);
 
     life.now += 2 * rules().tombstone_confirm;
     while let Some(ask) = life.ask() {

@@ -5,10 +5,10 @@ use std::{collections::HashSet, sync::Arc};
 use bytes::Bytes;
 
 use base::metrics;
-use model::{Difference, Key, List, RunId, RunKind, RunProgress, ShardState, Version};
+use model::{Difference, Key, List, RunId, RunKind, RunProgress, ShardState, Stamp, Version};
 
 use super::{
-    Active, Ended, FORGOTTEN_AT_ONCE, LOOK, Lists, NAMED, Part, Stage, Written,
+    Active, Ended, FORGOTTEN_AT_ONCE, LOOK, Lists, NAMED, PageMark, Part, Stage, Written,
     comparing::{Comparing, Finding, Looked},
     job::Answer,
     rows,
@@ -18,7 +18,7 @@ use crate::{
     config::connector::Rows,
     plugin::Failure,
     records::{
-        schedule::{Batch, Scheduler},
+        schedule::{Batch, Scheduler, Subject},
         task::{
             draft::Draft,
             micros,
@@ -88,17 +88,12 @@ impl Lists {
         let mut shown = Vec::new();
         match &part.what {
             Written::State(records) => draft.batch.state.extend(records.iter().cloned()),
+            Written::Read(mark) => active.count_page(mark.clone(), &mut draft.batch),
             Written::Record(entry) => {
                 let tells_version =
                     !entry.stamp().is_some_and(|stamp| matches!(stamp.version, Version::Content { .. }));
                 if !tells_version {
-                    let parked = draft.ask_for(entry, now)?.map(|parked| scheduler.merged(parked));
-                    if let Some(parked) = parked {
-                        draft.batch.entries.push(rows::entry_of_parked(parked.clone()));
-                        let job = part.job.and_then(|number| self.jobs.get_mut(&number));
-                        job.into_iter().for_each(|job| job.asked_for.push(parked.subject.clone()));
-                        self.adopting.push(parked);
-                    }
+                    self.requests.extend(part.job.zip(draft.ask_for(entry)?));
                     return Ok(());
                 }
                 let suspected = entry.subject.as_ref().filter(|subject| scheduler.is_suspected(subject));
@@ -135,11 +130,11 @@ impl Lists {
                 }
             }
             Written::Found(suspects) => {
-                let Some(list) = part.job.and_then(|number| self.jobs.get(&number)?.list()) else {
-                    return Ok(());
-                };
+                let Some(job) = part.job.and_then(|number| self.jobs.get(&number)) else { return Ok(()) };
+                let Some(list) = job.list() else { return Ok(()) };
+                let (lost, view) = (&job.lost, None);
                 let context =
-                    rows::Context { run: &run, list, is_thin: false, now, scheduler, view: None, room: 0 };
+                    rows::Context { run: &run, list, is_thin: false, now, scheduler, lost, view, room: 0 };
                 let before = draft.batch.entries.len();
                 for suspect in suspects {
                     draft.add_found(context, suspect)?.count(&mut active.progress);
@@ -187,8 +182,8 @@ impl Lists {
                     |key: &Key| !collection.list.spans_companies() || self.shared.shard_of(key) == self.shard;
                 let view = self.views.get(&(run.id.clone(), collection.list));
                 let room = job.comparing.as_ref().map_or(0, Comparing::room);
-                let context =
-                    rows::Context { run: &run, list: collection.list, is_thin, now, scheduler, view, room };
+                let (list, lost) = (collection.list, &job.lost);
+                let context = rows::Context { run: &run, list, is_thin, now, scheduler, lost, view, room };
                 let own = fetched.rows.iter().filter(|row| is_own(&row.key));
                 if collection.list == List::Companies {
                     let companies = own.clone().filter_map(|row| Some(&row.subject.as_ref()?.company));
@@ -197,8 +192,6 @@ impl Lists {
                 let own = own.filter(|row| !compared_before.contains(&row.key));
                 let tally = draft.add_rows(context, own)?;
                 job.count(tally.published, tally.unusable);
-                active.progress.pages += 1;
-                active.progress.rows += tally.rows;
                 active.progress.published += tally.published;
                 active.progress.contents += tally.contents;
                 for (kind, is_mended) in tally.differences {
@@ -209,11 +202,15 @@ impl Lists {
                     comparing.add(tally.suspects);
                 }
                 metrics::list_rows(collection.list.name(), tally.rows);
-                job.asked_for.extend(tally.parked.iter().map(|parked| parked.subject.clone()));
-                self.adopting.extend(tally.parked);
+                let mark = (mark.0.clone(), mark.1.clone(), tally.rows);
+                if tally.requests.is_empty() {
+                    active.count_page(mark, &mut draft.batch);
+                } else {
+                    job.rest = Some(mark);
+                }
+                self.requests.extend(tally.requests.into_iter().filter_map(|one| part.job.zip(Some(one))));
                 self.looking_back.extend(tally.below);
                 self.not_below.extend(tally.not_below);
-                draft.batch.state.push((mark.0.clone(), Some(mark.1.clone())));
             }
         }
         if run.kind != RunKind::Verify {
@@ -225,10 +222,19 @@ impl Lists {
         Ok(())
     }
 
-    /// The batch is committed.
-    pub(in crate::records::task) fn committed(&mut self, scheduler: &mut Scheduler, now: i64) {
-        for parked in self.adopting.drain(..) {
-            scheduler.adopt_row(parked, now);
+    /// The batch is committed; `stored` tells what the fence has of a record since.
+    pub(in crate::records::task) fn committed(
+        &mut self,
+        scheduler: &mut Scheduler,
+        stored: &dyn Fn(&Subject) -> Option<Stamp>,
+        now: i64,
+    ) {
+        for (number, (wanted, event)) in self.requests.drain(..) {
+            if let Some(job) = self.jobs.get_mut(&number) {
+                job.asked_for.push(wanted.subject.clone());
+            }
+            let stored = stored(&wanted.subject);
+            scheduler.request(wanted, event, stored.as_ref(), now);
         }
         for (wanted, event) in self.looking_back.drain(..) {
             scheduler.look_back(wanted, event, now);
@@ -252,6 +258,22 @@ impl Lists {
                 self.state.over.extend(collection);
                 self.end_if_done(&part.run, now);
             }
+        }
+        self.mark_settled(scheduler);
+    }
+
+    /// Pages are marked of which all is settled that their rows have asked for. Nothing is settled but by a commit.
+    fn mark_settled(&mut self, scheduler: &Scheduler) {
+        let mut settled = Vec::new();
+        for (number, job) in &mut self.jobs {
+            job.asked_for.retain(|subject| scheduler.owes(subject));
+            if job.unwritten == 0 && job.asked_for.is_empty() {
+                settled.extend(job.rest.take().map(|mark| (*number, mark)));
+            }
+        }
+        for (number, mark) in settled {
+            let bytes = mark.1.len();
+            self.put(number, Written::Read(mark), bytes);
         }
     }
 
@@ -289,6 +311,15 @@ impl Lists {
                 published, "a run is over in this shard");
             self.ready.push_back(Part::standing(run));
         }
+    }
+}
+
+impl Active {
+    /// A page is read, and marked.
+    fn count_page(&mut self, (key, value, rows): PageMark, batch: &mut Batch) {
+        self.progress.pages += 1;
+        self.progress.rows += rows;
+        batch.state.push((key, Some(value)));
     }
 }
 
