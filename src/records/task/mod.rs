@@ -29,7 +29,6 @@ mod runs;
 mod shard;
 mod state;
 mod taking;
-mod turns;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

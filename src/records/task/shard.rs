@@ -9,7 +9,7 @@
 //!   `enrich.commit.interval.ms`; what is read last, or alone, waits for nothing.
 //! - A shard keeps its share of the task's slots from read to read, as long as no other that reads nothing waits for one.
 //! - Fences are kept on this disk once their batch is committed, and reads go on meanwhile; the next batch begins after that.
-//! - Events come before lists, which have their turn all the same: see [`Turns`].
+//! - Each batch has room for lists beside events: whichever of both writes a record first, the other is compared with that.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,7 +41,6 @@ use super::{
     reader::Input,
     refused,
     taking::unreadable,
-    turns::Turns,
 };
 use crate::{
     plugin::Failure,
@@ -56,6 +55,8 @@ const READ_LIMIT: Duration = Duration::from_secs(60);
 /// Records of one transaction, and their bytes, at most.
 const BATCH_RECORDS: usize = 500;
 const BATCH_BYTES: usize = 8 << 20;
+/// Bytes of lists beside them.
+const LISTS_BYTES: usize = 4 << 20;
 /// How often it is looked for events that hold back their offset for too long.
 const LATE: Duration = Duration::from_secs(1);
 /// What has come already is taken in one turn, so much at most.
@@ -71,7 +72,6 @@ pub(super) struct Shard {
     fence: ShardFence,
     starts: BTreeMap<AccountingResource, StartOffset>,
     lists: Lists,
-    turns: Turns,
     /// What the next batch says of lists, because an entry of the last one was refused.
     held: Held,
     /// `None` while a batch is being committed.
@@ -117,7 +117,6 @@ impl Shard {
         let (last, moments) = (known.batch.take(), Moments::default());
         let lists = Lists::new(Arc::clone(&shared), number, known, left_over);
         let commit = Some(Commit { shared: Arc::clone(&shared), shard: number, writer, last, moments });
-        let (turns, gauges) = (Turns::default(), Gauges::default());
         Ok(Self {
             shared,
             number,
@@ -125,11 +124,10 @@ impl Shard {
             fence,
             starts,
             lists,
-            turns,
             held: Held::default(),
             commit,
             taken: None,
-            gauges,
+            gauges: Gauges::default(),
         })
     }
 
@@ -193,9 +191,8 @@ impl Shard {
             if is_starving != starving.is_some() {
                 starving = is_starving.then(|| Arc::clone(&self.shared.starving));
             }
-            // What is due waits for a slot, or for what is to be committed first.
-            let is_held = is_starved || self.turns.are_due();
-            let wake = if is_held { Instant::now() + LATE } else { self.wake() };
+            // What is due waits for a slot.
+            let wake = if is_starved { Instant::now() + LATE } else { self.wake() };
             let step = tokio::select! {
                 () = cancel.cancelled() => break Ok(()),
                 ended = next(&mut committing) => {
@@ -208,7 +205,7 @@ impl Shard {
                     self.lists.look(now());
                     Ok(())
                 }
-                input = inbox.recv(), if !self.scheduler.is_full() && !self.turns.are_due() => match input {
+                input = inbox.recv(), if !self.scheduler.is_full() => match input {
                     Some(input) => self.take_all(input, &mut inbox),
                     None => break Ok(()),
                 },
@@ -267,11 +264,6 @@ impl Shard {
         reads: &mut FuturesUnordered<BoxFuture<'static, Read>>,
         held: &mut Vec<OwnedSemaphorePermit>,
     ) -> bool {
-        if self.turns.are_due() {
-            // Others may use them meanwhile.
-            held.clear();
-            return false;
-        }
         loop {
             let slot = match held.pop() {
                 Some(slot) => slot,
@@ -418,10 +410,7 @@ impl Shard {
         let stored = |key: &Key| fence.get(key).map_err(unreadable);
         let (mut draft, gone_back) = Draft::new(batch, &stored, |subject, over| lists.shows(subject, over))?;
         draft.batch.first = self.lists.went_back(&gone_back, now());
-        // What the scheduler has decided comes first: whoever shows a record after it is compared with that.
-        if self.turns.begin(self.scheduler.ready(), self.lists.has_parts()) {
-            self.lists.add_to(&mut draft, &self.scheduler, BATCH_BYTES / 2, now())?;
-        }
+        self.lists.add_to(&mut draft, &self.scheduler, LISTS_BYTES, now())?;
         let mut batch = draft.batch;
         self.lists.add_counts(&mut batch);
         Ok(Some(commit.write(batch).boxed()))
