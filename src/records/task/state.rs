@@ -422,7 +422,9 @@ mod tests {
             let others =
                 [of(List::Customers, Some("d")), of(List::Accounts, Some("c")), of(List::Payroll, None)];
             for collection in others.iter().chain([&own]) {
-                [0, 1, 2].map(|n| apply(&mut known, &collection.page(3, n), Some("{}")).unwrap());
+                for n in 0..3 {
+                    apply(&mut known, &collection.page(3, n), Some("{}")).unwrap();
+                }
             }
             apply(
                 &mut known,
