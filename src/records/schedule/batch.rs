@@ -1,6 +1,6 @@
 //! Entries and the batches in which they are committed.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -204,7 +204,7 @@ impl Entry {
     }
 
     /// Drops the suspicion of a version regression, and with it a publication under a new epoch.
-    pub(super) fn not_below(&mut self) {
+    pub fn not_below(&mut self) {
         for change in &mut self.changes {
             if let Change::Park(parked) = change {
                 parked.below_since = None;
@@ -284,42 +284,4 @@ pub struct Batch {
     pub state: Vec<(Key, Option<Bytes>)>,
     /// Certificates of lists, each with the time at which its run was requested.
     pub certificates: Vec<(Certificate, i64)>,
-}
-
-impl Batch {
-    /// Compares all entries again with the fence and drops writes that are no longer newer. A list may have changed a fence entry
-    /// since the decision, and so may an earlier entry of this batch: one key has two subjects if a tenant and a company share an id.
-    ///
-    /// A publication under a new epoch is dropped if `is_shown` says that a list shows the published version. `stored` reads the
-    /// fence. Returns the fence keys of the records that are published under a new epoch.
-    ///
-    /// # Errors
-    /// Errors of `stored`.
-    pub fn compare_again<E>(
-        &mut self,
-        stored: impl Fn(&Key) -> Result<Option<Stamp>, E>,
-        is_shown: impl Fn(&Subject, &Stamp) -> bool,
-    ) -> Result<Vec<Key>, E> {
-        let mut written: HashMap<Key, Stamp> = HashMap::new();
-        let mut gone_back = Vec::new();
-        for entry in self.entries.iter_mut().filter(|entry| entry.stamp().is_some()) {
-            let Some(subject) = entry.subject.clone() else { continue };
-            let key = subject.fence_key();
-            let before = match written.get(&key) {
-                Some(stamp) => Some(stamp.clone()),
-                None => stored(&key)?,
-            };
-            entry.compare_again(before.as_ref());
-            if entry.goes_back() && before.is_some_and(|before| is_shown(&subject, &before)) {
-                entry.not_below();
-            }
-            if entry.goes_back() {
-                gone_back.push(key.clone());
-            }
-            if let Some(stamp) = entry.stamp() {
-                written.insert(key, stamp.clone());
-            }
-        }
-        Ok(gone_back)
-    }
 }

@@ -13,7 +13,8 @@
 //! - A record is in one state at a time: waiting, being read, or waiting for its commit. Events that arrive meanwhile join it, and the
 //!   same read settles them if it reaches their version.
 //! - An offset is committed once all events before it are settled, in the same batch as the entry that settled it.
-//! - Each event is settled with exactly one [`Outcome`]. An event that was parked gets a second, final one later.
+//! - A row of a list that shows less than its record asks for a read as well, and holds back no offset: its list waits for it.
+//! - An event is settled with exactly one [`Outcome`]. An event that was parked gets a second, final one later.
 //! - A version below the fence is published only under the next epoch, after all reads during [`Rules::epoch_confirm`] have shown a
 //!   lower version and no list read meanwhile has shown the published one. Lists are not required: without one, reads by id decide.
 //! - A record without a version is published at the version of its event and read once more after
@@ -145,7 +146,7 @@ pub struct Rules {
     pub epoch_confirm: i64,
     /// Minimum time between two reads of a record that only check for a version regression.
     pub look_back: i64,
-    /// Records at a time, without parked ones; at this number no more events are taken.
+    /// Records that hold back offsets at once; at this number no more events are taken.
     pub most_open: usize,
     /// Records that events have parked; at this number no more events are taken.
     pub most_parked: usize,

@@ -32,7 +32,7 @@ pub enum Cause {
     Below,
     /// Too many other records of its company are to be read first.
     Busy,
-    /// A list shows only part of the record, so it must be read by id.
+    /// An earlier version parked the record, so it for a row of a list.
     Listed,
 }
 

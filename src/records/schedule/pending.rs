@@ -56,26 +56,27 @@ pub(super) enum State {
     Queued,
     /// A read is in flight since `asked_at`. Events without a version that arrive meanwhile need a later read.
     Reading { asked_at: i64, later: Vec<Late> },
-    /// The result waits for its commit. Events and a list row that arrive meanwhile are compared with it after the commit.
-    Settling { later: Vec<Late>, row: Option<Box<Parked>> },
+    /// The result waits for its commit. Events and rows row that arrive meanwhile are compared with it after the commit.
+    Settling { later: Vec<Late> },
 }
 
-/// An event that has to wait until the read or commit in flight is over.
+/// An event, or a row of a list, that has to wait until the read or commit in flight is over.
 #[derive(Debug)]
 pub(super) struct Late {
     pub(super) wanted: Wanted,
     pub(super) event: Event,
-    pub(super) settle: TopicTicket,
+    /// None of a row.
+    pub(super) settle: Option<Settle>,
 }
 
-/// What the events of a record ask for.
+/// What the events and rows of a record ask for.
 #[derive(Debug)]
 pub(super) struct Want {
     /// A read must show at least this version.
     pub(super) floor: Option<SequenceVersion>,
     /// The newest delete.
     pub(super) deleted: Option<Delete>,
-    /// The event with the highest version.
+    /// The event with the highest version; a row only where no event asks for the record.
     pub(super) event: Event,
     /// Since when this is wanted, microseconds since 1970.
     pub(super) since: i64,
@@ -166,7 +167,7 @@ impl Tries {
     }
 }
 
-/// A record that events or rows of a list ask for.
+/// A record that events or rows of lists ask for.
 #[derive(Debug)]
 pub(super) struct PendingRecord {
     pub(super) wants: Want,
@@ -202,7 +203,7 @@ impl PendingRecord {
             parked: None,
             doubt: Doubt::default(),
             tries: Tries::default(),
-            state: State::Settling { later: Vec::new(), row: None },
+            state: State::Settling { later: Vec::new() },
         }
     }
 
@@ -220,19 +221,7 @@ impl PendingRecord {
         (subject, record)
     }
 
-    /// Adds the request of a list row, which is in the state topic already.
-    pub(super) fn join_row(&mut self, parked: Parked, now: i64) {
-        let Parked { floor, cause, event, .. } = parked;
-        if floor > self.wants.floor {
-            (self.wants.floor, self.wants.event, self.wants.since) = (floor.clone(), event, now);
-        }
-        let is_counted = self.is_counted();
-        self.parked = Some(ParkedEntry { cause, floor, is_counted });
-        // The row shows more than the published version.
-        self.doubt.not_below();
-    }
-
-    /// Marks it as parked and returns its new entry for the state topic.
+    /// What the state topic has of it from now on.
     pub(super) fn park_as(&mut self, subject: &Subject, cause: Cause, due: i64) -> Parked {
         let (Want { floor, deleted, event, since, .. }, is_counted) = (&self.wants, self.is_counted());
         self.parked = Some(ParkedEntry { cause, floor: floor.clone(), is_counted });
@@ -275,23 +264,25 @@ impl PendingRecord {
     /// Moves to [`State::Settling`].
     pub(super) fn begin_settling(&mut self) {
         if !matches!(self.state, State::Settling { .. }) {
-            self.state = State::Settling { later: self.take_later(), row: None };
+            self.state = State::Settling { later: self.take_later() };
         }
     }
 
-    /// Takes the events that wait for the end of the read or commit.
+    /// Takes the events and rows that wait for the end of the read or commit.
     pub(super) fn take_later(&mut self) -> Vec<Late> {
         match &mut self.state {
-            State::Reading { later, .. } | State::Settling { later, .. } => std::mem::take(later),
+            State::Reading { later, .. } | State::Settling { later } => std::mem::take(later),
             State::Due { .. } | State::Queued => Vec::new(),
         }
     }
 
-    /// Takes the list row that waits for the end of the commit.
-    pub(super) fn take_row(&mut self) -> Option<Box<Parked>> {
-        match &mut self.state {
-            State::Settling { row, .. } => row.take(),
-            _ => None,
+    /// Whether a row waits for the end of the read or commit: it may ask for more than that comes to.
+    pub(super) fn has_late_row(&self) -> bool {
+        match &self.state {
+            State::Reading { later, .. } | State::Settling { later } => {
+                later.iter().any(|late| late.settle.is_none())
+            }
+            State::Due { .. } | State::Queued => false,
         }
     }
 
@@ -303,8 +294,8 @@ impl PendingRecord {
             && (!wanted.is_delete || self.wants.deleted.as_ref().is_some_and(has_delete))
     }
 
-    /// Adds the request of another event.
-    pub(super) fn join(&mut self, wanted: Wanted, event: Event, settle: TopicTicket, now: i64) {
+    /// Adds the request of another record, or a row of a list, which holds no offset. Whether offsets are held only since then.
+    pub(super) fn join(&mut self, wanted: Wanted, event: Event, settle: Option<Settle>, now: i64) -> bool {
         let (Wanted { floor, is_delete, .. }, wants) = (wanted, &mut self.wants);
         if is_delete {
             let known = wants.deleted.take();
@@ -317,14 +308,26 @@ impl PendingRecord {
                 wants.since = now;
             }
         }
-        wants.first_at = Some(wants.first_at.map_or(event.happened_at, |first| first.min(event.happened_at)));
-        let received_at = event.received_at;
-        let holds = self.holds.get_or_insert(HeldOffsets { tickets: Vec::new(), since: now, received_at });
-        holds.tickets.push(settle);
-        if floor > wants.floor {
-            // A higher version counts as a new request.
-            (wants.floor, wants.event, wants.since) = (floor, event, now);
+        let (is_event, has_event, is_higher) =
+            (settle.is_some(), wants.first_at.is_some(), floor > wants.floor);
+        let is_first = is_event && self.holds.is_none();
+        if let Some(settle) = settle {
+            let first = wants.first_at.map_or(event.happened_at, |first| first.min(event.happened_at));
+            wants.first_at = Some(first);
+            let received_at = event.received_at;
+            let holds =
+                self.holds.get_or_insert(HeldOffsets { tickets: Vec::new(), since: now, received_at });
+            holds.tickets.push(settle);
         }
+        // What becomes of an event is told; a row is shown again.
+        if if is_event == has_event { is_higher } else { is_event } {
+            wants.event = event;
+        }
+        if is_higher {
+            // A higher version counts as a new request.
+            (wants.floor, wants.since) = (floor, now);
+        }
+        is_first
     }
 
     /// Releases the offsets that it holds back.

@@ -19,6 +19,7 @@
 
 mod committing;
 mod directory;
+mod draft;
 mod encoding;
 mod gauges;
 mod lists;
@@ -28,7 +29,6 @@ mod runs;
 mod shard;
 mod state;
 mod taking;
-mod turns;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -9,7 +9,7 @@
 //!   `enrich.commit.interval.ms`; what is read last, or alone, waits for nothing.
 //! - A shard keeps its share of the task's slots from read to read, as long as no other that reads nothing waits for one.
 //! - Fences are kept on this disk once their batch is committed, and reads go on meanwhile; the next batch begins after that.
-//! - Events come before lists, which have their turn all the same: see [`Turns`].
+//! - Each batch has room for lists beside events: whichever of both writes a record first, the other is compared with that.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,6 +33,7 @@ use provider::api::{self, CallOptions};
 use super::{
     Shared,
     committing::{Commit, Ended, Held, Written},
+    draft::Draft,
     encoding::Moments,
     gauges::Gauges,
     lists::{Getting, Lists},
@@ -40,7 +41,6 @@ use super::{
     reader::Input,
     refused,
     taking::unreadable,
-    turns::Turns,
 };
 use crate::{
     plugin::Failure,
@@ -55,6 +55,8 @@ const READ_LIMIT: Duration = Duration::from_secs(60);
 /// Records of one transaction, and their bytes, at most.
 const BATCH_RECORDS: usize = 500;
 const BATCH_BYTES: usize = 8 << 20;
+/// Bytes of lists beside them.
+const LISTS_BYTES: usize = 4 << 20;
 /// How often it is looked for events that hold back their offset for too long.
 const LATE: Duration = Duration::from_secs(1);
 /// What has come already is taken in one turn, so much at most.
@@ -70,7 +72,6 @@ pub(super) struct Shard {
     fence: ShardFence,
     starts: BTreeMap<AccountingResource, StartOffset>,
     lists: Lists,
-    turns: Turns,
     /// What the next batch says of lists, because an entry of the last one was refused.
     held: Held,
     /// `None` while a batch is being committed.
@@ -95,6 +96,7 @@ impl Shard {
         let mut known = shared.known(number).await?;
         let fence = shared.fence(number, &known, &mut writer).await?;
         let mut scheduler = Scheduler::new(shared.rules());
+        let left_over = known.take_left_over(number);
         let parked = known.parked.len();
         // What is followed no more waits until it is again.
         let own = std::mem::take(&mut known.parked).into_values();
@@ -113,9 +115,8 @@ impl Shard {
             "took a shard"
         );
         let (last, moments) = (known.batch.take(), Moments::default());
-        let lists = Lists::new(Arc::clone(&shared), number, known);
+        let lists = Lists::new(Arc::clone(&shared), number, known, left_over);
         let commit = Some(Commit { shared: Arc::clone(&shared), shard: number, writer, last, moments });
-        let (turns, gauges) = (Turns::default(), Gauges::default());
         Ok(Self {
             shared,
             number,
@@ -123,11 +124,10 @@ impl Shard {
             fence,
             starts,
             lists,
-            turns,
             held: Held::default(),
             commit,
             taken: None,
-            gauges,
+            gauges: Gauges::default(),
         })
     }
 
@@ -165,7 +165,7 @@ impl Shard {
             let is_starved = self.begin_reads(&mut reads, &mut held);
             // Before lists look whom they still wait for.
             self.lists.given_up(&self.scheduler.take_given_up());
-            self.lists.begin(&mut getting, &self.fence, &self.scheduler, now());
+            self.lists.begin(&mut getting, &self.fence, now());
             let begun = Instant::now();
             let gathers = self.gathers(reads.len()) && begun < gathers_until;
             let has_more = self.scheduler.ready() > 0
@@ -191,9 +191,8 @@ impl Shard {
             if is_starving != starving.is_some() {
                 starving = is_starving.then(|| Arc::clone(&self.shared.starving));
             }
-            // What is due waits for a slot, or for what is to be committed first.
-            let is_held = is_starved || self.turns.are_due();
-            let wake = if is_held { Instant::now() + LATE } else { self.wake() };
+            // What is due waits for a slot.
+            let wake = if is_starved { Instant::now() + LATE } else { self.wake() };
             let step = tokio::select! {
                 () = cancel.cancelled() => break Ok(()),
                 ended = next(&mut committing) => {
@@ -206,7 +205,7 @@ impl Shard {
                     self.lists.look(now());
                     Ok(())
                 }
-                input = inbox.recv(), if !self.scheduler.is_full() && !self.turns.are_due() => match input {
+                input = inbox.recv(), if !self.scheduler.is_full() => match input {
                     Some(input) => self.take_all(input, &mut inbox),
                     None => break Ok(()),
                 },
@@ -265,11 +264,6 @@ impl Shard {
         reads: &mut FuturesUnordered<BoxFuture<'static, Read>>,
         held: &mut Vec<OwnedSemaphorePermit>,
     ) -> bool {
-        if self.turns.are_due() {
-            // Others may use them meanwhile.
-            held.clear();
-            return false;
-        }
         loop {
             let slot = match held.pop() {
                 Some(slot) => slot,
@@ -411,15 +405,13 @@ impl Shard {
             self.lists.add_counts(&mut batch);
             return Ok(Some(commit.write(batch).boxed()));
         }
-        let mut batch = self.scheduler.batch(BATCH_RECORDS, BATCH_BYTES);
+        let batch = self.scheduler.batch(BATCH_RECORDS, BATCH_BYTES);
         let (fence, lists) = (&self.fence, &self.lists);
         let stored = |key: &Key| fence.get(key).map_err(unreadable);
-        let gone_back = batch.compare_again(stored, |subject, stored| lists.shows(subject, stored))?;
-        batch.first = self.lists.went_back(&gone_back, now());
-        // What the scheduler has decided comes first: whoever shows a record after it is compared with that.
-        if self.turns.begin(self.scheduler.ready(), self.lists.has_parts()) {
-            self.lists.add_to(&mut batch, (&self.fence, &self.scheduler), BATCH_BYTES / 2, now())?;
-        }
+        let (mut draft, gone_back) = Draft::new(batch, &stored, |subject, over| lists.shows(subject, over))?;
+        draft.batch.first = self.lists.went_back(&gone_back, now());
+        self.lists.add_to(&mut draft, &self.scheduler, LISTS_BYTES, now())?;
+        let mut batch = draft.batch;
         self.lists.add_counts(&mut batch);
         Ok(Some(commit.write(batch).boxed()))
     }
@@ -508,8 +500,9 @@ impl Shard {
         }
         let fence = &self.fence;
         // An entry that cannot be read is found so by whoever takes the next event of it.
-        self.scheduler.committed(&refused, &|subject| fence.get(&subject.fence_key()).ok().flatten(), at);
-        self.lists.committed(&mut self.scheduler, at);
+        let stored = |subject: &Subject| fence.get(&subject.fence_key()).ok().flatten();
+        self.scheduler.committed(&refused, &stored, at);
+        self.lists.committed(&mut self.scheduler, &stored, at);
     }
 
     /// The provider itself has gone back: that is told, and loudly.

@@ -14,14 +14,14 @@
 //! | `known/{shard}/{run}/{asked at}/{resource}` | [`Cursor`]: how far known records are read again |
 //! | `progress/{shard}/{connector}/{run}` | [`RunProgress`] |
 
-use std::collections::{BTreeMap, HashSet, btree_map};
+use std::collections::{BTreeMap, BTreeSet, HashSet, btree_map};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use model::{AccountingResource, CompanyId, Key, List, RunId, RunProgress};
+use model::{AccountingResource, CompanyId, Key, List, Origin, RunId, RunProgress};
 
-use crate::records::schedule::Parked;
+use crate::records::schedule::{Cause, Parked};
 
 const BATCH: &str = "batch";
 const PATH: &str = "path";
@@ -276,7 +276,23 @@ impl Known {
 
     /// Takes out what was read for runs that this connector does not go on with: those that are over, and those of connectors that
     /// are gone. The keys of it.
+    ///
+    /// An earlier version has parked what rows asked for, and nobody counts any more what becomes of that: such a list is read from
+    /// its first page on again. What is left of its pages cannot be read, so that new ones have other keys.
     pub(super) fn take_left_over(&mut self, shard: i32) -> Vec<Key> {
+        let is_of_row = |parked: &&Parked| {
+            let is_row = parked.event.origin != Origin::Enrichment && parked.cause != Cause::Below;
+            is_row || parked.cause == Cause::Listed
+        };
+        let rows = self.parked.values().filter(is_of_row).map(|parked| &parked.subject);
+        let rows: BTreeSet<_> = rows.map(|subject| (subject.resource, &subject.company)).collect();
+        let mut doubtful = Vec::new();
+        for (collection, pages) in &mut self.pages {
+            if rows.iter().any(|(resource, company)| collection.has(*resource, company)) {
+                doubtful.extend(pages.range(1..).map(|(n, _)| collection.page(shard, *n)));
+                pages.range_mut(1..).for_each(|(_, page)| page.clear());
+            }
+        }
         let progress = &self.progress;
         // What was read of a run is never without how far that is.
         let is_over = |run: &RunId| progress.get(run).is_none_or(|progress| progress.state.is_over());
@@ -287,7 +303,7 @@ impl Known {
         let over = over.map(|collection| collection.over(shard));
         let cursors = self.cursors.extract_if(.., |(run, ..), _| is_over(run));
         let cursors = cursors.map(|(again, _)| cursor(shard, &again));
-        pages.chain(over).chain(cursors).collect()
+        doubtful.into_iter().chain(pages).chain(over).chain(cursors).collect()
     }
 }
 
@@ -375,6 +391,60 @@ mod tests {
         assert_eq!(left, expected);
         assert_eq!((known.pages.len(), known.over.len(), known.cursors.len()), (1, 1, 1));
         assert!(known.take_left_over(3).is_empty());
+    }
+
+    #[test]
+    fn pages_whose_rows_an_earlier_version_has_parked_are_read_again() {
+        let run = RunId::new("r").unwrap();
+        let of = |list, company: Option<&str>| Collection {
+            run: run.clone(),
+            asked_at: 5,
+            list,
+            company: company.map(|id| CompanyId::new(id).unwrap()),
+        };
+        let parked = |cause, origin: &str| {
+            format!(
+                r#"{{"inCompany":true,"cause":"{cause}","since":1,"due":2,
+                    "event":{{"id":"e","receivedAt":1,"key":"","value":""{origin}}}}}"#
+            )
+        };
+        let (row, open) = (
+            r#","origin":"snapshot""#,
+            r#"{"connector":"records","run":"r","shard":3,"state":"running",
+            "lists":0,"ended":0,"certified":0,"pages":0,"rows":0,"published":0,"vanished":0,"startedAt":1,"updatedAt":1}"#,
+        );
+        for (cause, origin, is_hit) in
+            [("listed", "", true), ("floor", row, true), ("below", row, false), ("floor", "", false)]
+        {
+            let mut known = Known::default();
+            apply(&mut known, &RunProgress::key_of(3, "records", &run), Some(open)).unwrap();
+            let own = of(List::Customers, Some("c"));
+            let others =
+                [of(List::Customers, Some("d")), of(List::Accounts, Some("c")), of(List::Payroll, None)];
+            for collection in others.iter().chain([&own]) {
+                for n in 0..3 {
+                    apply(&mut known, &collection.page(3, n), Some("{}")).unwrap();
+                }
+            }
+            apply(
+                &mut known,
+                &Key::shard_state("parked", 3, &["customers", "c", "r"]),
+                Some(&parked(cause, origin)),
+            )
+            .unwrap();
+
+            let left = known.take_left_over(3);
+
+            let pages: Vec<Key> = [1, 2].map(|n| own.page(3, n)).into_iter().filter(|_| is_hit).collect();
+            assert_eq!(left, pages, "{cause} {origin}");
+            let sizes: Vec<usize> = known.pages[&own].values().map(Bytes::len).collect();
+            assert_eq!(
+                sizes,
+                if is_hit { [2, 0, 0] } else { [2; 3] },
+                "counts stay, and how many pages there were"
+            );
+            assert!(others.iter().all(|one| known.pages[one].values().all(|page| page.len() == 2)));
+        }
     }
 
     #[test]

@@ -180,9 +180,9 @@ impl Scheduler {
             changes.push(Change::Unpark);
         }
         let settled = record.take_tickets();
+        self.holding -= usize::from(!settled.is_empty());
         // A parked event gets its final outcome here; the other events have joined it.
-        let counts_event = record.parked.is_some() && record.wants.event.origin == Origin::Enrichment;
-        let count = settled.len() + usize::from(counts_event);
+        let count = settled.len() + usize::from(record.is_counted());
         let outcomes = (0..count).map(|at| if at == 0 { outcome } else { Outcome::Coalesced }).collect();
         let mut entry =
             Entry::new(Some(subject.clone()), Event::clone(&record.wants.event), changes, outcomes);
@@ -218,6 +218,10 @@ impl Scheduler {
         record.tries.count = record.tries.count.saturating_add(1);
         let wait = match (&record.parked, record.oldest()) {
             (Some(_), None) => grown(rules.parked_first, rules.parked_longest, record.tries.count),
+            // A row holds nothing back: after a while it waits as long again as it has waited.
+            (None, None) if tried >= rules.park_after => {
+                tried.max(rules.parked_first).min(rules.parked_longest)
+            }
             // An event that holds back its offset gets short backoffs, even if its record was parked before.
             _ => grown(rules.retry_first, rules.retry_longest, record.tries.count),
         };
@@ -253,7 +257,7 @@ impl Scheduler {
         // One company, or a few, must not use all parking space for records that may never be readable. Records that only wait for a
         // confirmation, their turn or an operator are never given up: without space, their offset waits.
         let share = self.rules.most_parked.div_ceil(PARKED_COMPANY_SHARE);
-        let is_doubtful = matches!(cause, Cause::Floor | Cause::Company | Cause::Unreadable | Cause::Listed);
+        let is_doubtful = matches!(cause, Cause::Floor | Cause::Company | Cause::Unreadable);
         let has_too_much = is_doubtful && self.parked_of(&subject.company) >= share;
         let Some(record) = self.records.get_mut(subject) else { return };
         if record.parked.is_none() && record.wants.event.origin == Origin::Enrichment && has_too_much {
@@ -265,15 +269,14 @@ impl Scheduler {
         let (was_parked, was_counted) = (record.parked.is_some(), record.is_counted());
         changes.push(Change::Park(Box::new(record.park_as(subject, cause, due))));
         let settled = record.take_tickets();
+        self.holding -= usize::from(!settled.is_empty());
         // One parked event gets a final outcome later; the others have joined it.
         let outcome = |at| if at == 0 && !was_counted { Outcome::Parked } else { Outcome::Coalesced };
         let outcomes = (0..settled.len()).map(outcome).collect();
         let event = Event::clone(&record.wants.event);
         let entry = Entry::new(Some(subject.clone()), event, changes, outcomes);
         self.output.ready.push_back((entry, settled, Some(AfterCommit::Due(due))));
-        if !was_parked {
-            self.count_parked(subject);
-        }
+        self.count_parked(subject, was_parked);
     }
 
     /// Records of a company that events have parked.

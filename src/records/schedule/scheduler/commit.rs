@@ -3,7 +3,7 @@
 use model::Stamp;
 
 use super::{AfterCommit, Scheduler};
-use crate::records::schedule::{Batch, Cause, Change, Entry, Event, Outcome, Subject, judge, pending::Late};
+use crate::records::schedule::{Batch, Event, Outcome, Subject, judge, pending::Late};
 
 impl Scheduler {
     /// Number of entries that are ready to be committed.
@@ -43,33 +43,22 @@ impl Scheduler {
             let later = record.take_later();
             match after {
                 AfterCommit::Due(at) if !refused.contains(&subject) => {
-                    // A record published without a version keeps its second read, unless a new event needs an earlier one.
-                    let is_unsure = record.tries.is_published && later.is_empty();
+                    let asks_more = !later.is_empty();
                     for Late { wanted, event, settle } in later {
                         if judge::is_above(wanted.floor.as_ref(), stored(&subject).as_ref()) {
                             // An event above the published version contradicts a regression.
                             record.doubt.below_since = None;
                         }
-                        record.join(wanted, event, settle, now);
-                    }
-                    if let Some(row) = record.take_row() {
-                        let was_parked = record.parked.is_some();
-                        record.join_row(*row, now);
-                        if !was_parked {
-                            self.count_parked(&subject);
-                        }
-                        // The commit may have replaced the row's entry in the state topic by an older request: write it again.
-                        self.park(&subject, Cause::Listed, now, Vec::new());
-                        continue;
+                        self.holding += usize::from(record.join(wanted, event, settle, now));
                     }
                     let (is_held, cause) = (record.oldest().is_some(), record.suspected_cause());
+                    // The published without its own version is read again in its time, unless more was told of it.
+                    let is_urgent = asks_more || is_held && !record.tries.is_published;
                     let soon = now.saturating_add(self.rules.retry_first);
                     match cause.filter(|_| is_held && at > soon) {
                         // Confirming a regression takes long; park it so that the offset moves on.
                         Some(cause) => self.park(&subject, cause, at, Vec::new()),
-                        None => {
-                            self.wait_until(&subject, if is_held && !is_unsure { at.min(soon) } else { at });
-                        }
+                        None => self.wait_until(&subject, if is_urgent { at.min(soon) } else { at }),
                     }
                 }
                 AfterCommit::Due(_) | AfterCommit::End => {
@@ -78,29 +67,13 @@ impl Scheduler {
                         self.forget_parked(&subject.company, parked.is_counted);
                     }
                     // A rejected record settles its remaining events too.
-                    for settle in record.take_tickets() {
+                    let tickets = record.take_tickets();
+                    self.holding -= usize::from(!tickets.is_empty());
+                    for settle in tickets {
                         let event = Event::clone(&record.wants.event);
-                        self.settle_event(event, settle, Vec::new(), Outcome::Coalesced);
+                        self.settle_event(event, Some(settle), Vec::new(), Outcome::Coalesced);
                     }
                     let stored = stored(&subject);
-                    match record.take_row() {
-                        Some(row) if judge::is_above(row.floor.as_ref(), stored.as_ref()) => {
-                            // The committed version is older than the row: write its entry in the state topic again.
-                            let subject = self.insert_parked(*row);
-                            self.park(&subject, Cause::Listed, now, Vec::new());
-                        }
-                        // The row is satisfied, but its entry in the state topic may be newer than the commit: remove it.
-                        Some(row) => {
-                            let entry = Entry::new(
-                                Some(subject.clone()),
-                                row.event,
-                                vec![Change::Unpark],
-                                Vec::new(),
-                            );
-                            self.output.ready.push_back((entry, Vec::new(), None));
-                        }
-                        None => {}
-                    }
                     for Late { wanted, event, settle } in later {
                         self.take_wanted(wanted, event, settle, stored.as_ref(), now);
                     }

@@ -72,6 +72,8 @@ pub struct Scheduler {
     queue: FairQueue,
     pause: Pause,
     output: SchedulerOutput,
+    /// Records that hold back offsets.
+    holding: usize,
     parked: ParkedCounts,
     history: ReadHistory,
     /// Deletions by resource: start of the count, and number.
@@ -134,7 +136,7 @@ struct SchedulerOutput {
 #[derive(Debug, Default)]
 struct ParkedCounts {
     all: usize,
-    /// Parked by events. The reader of lists limits those that list rows ask for.
+    /// Parked by events.
     by_events: usize,
     /// Parked by events, by company.
     by_company: HashMap<CompanyId, usize>,
@@ -174,6 +176,7 @@ impl Scheduler {
             due: DueQueue::default(),
             pause: Pause { until: i64::MIN, count: 0 },
             output: SchedulerOutput::default(),
+            holding: 0,
             parked: ParkedCounts::default(),
             history: ReadHistory::default(),
             brakes: BTreeMap::new(),
@@ -183,52 +186,16 @@ impl Scheduler {
     /// Adds a record that a previous owner of the shard parked.
     pub fn adopt(&mut self, parked: Parked) {
         let due = parked.due;
-        let subject = self.insert_parked(parked);
+        let (subject, record) = PendingRecord::adopted(parked);
+        self.records.insert(subject.clone(), record);
+        self.count_parked(&subject, false);
         self.wait_until(&subject, due);
     }
 
-    /// Adds a parked record; the caller has to set its state.
-    fn insert_parked(&mut self, parked: Parked) -> Subject {
-        let (subject, record) = PendingRecord::adopted(parked);
-        self.records.insert(subject.clone(), record);
-        self.count_parked(&subject);
-        subject
-    }
-
-    /// Adds the request of a list row that was written to the state topic.
-    pub fn adopt_row(&mut self, parked: Parked, now: i64) {
-        let Some(record) = self.records.get_mut(&parked.subject) else { return self.adopt(parked) };
-        if let State::Settling { row, .. } = &mut record.state {
-            // The commit decides whether the row is satisfied.
-            *row = Some(Box::new(parked));
-            return;
-        }
-        let (subject, was_parked, was_suspected) =
-            (parked.subject.clone(), record.parked.is_some(), record.is_suspected());
-        record.join_row(parked, now);
-        // A suspected record waits for long; the row is a reason to read it soon.
-        if let (&State::Due { at, number }, true) = (&record.state, was_suspected) {
-            self.due.remove(at, number);
-            self.wait_until(&subject, at.min(now.saturating_add(self.rules.retry_first)));
-        }
-        if !was_parked {
-            self.count_parked(&subject);
-        }
-    }
-
-    /// Merges the request of a row with a waiting record, because the state topic has one entry for both.
-    #[must_use]
-    pub fn merged(&self, mut parked: Parked) -> Parked {
-        if let Some(record) = self.records.get(&parked.subject) {
-            if record.wants.floor > parked.floor {
-                (parked.floor, parked.event) =
-                    (record.wants.floor.clone(), Event::clone(&record.wants.event));
-            }
-            parked.since = parked.since.min(record.wants.since);
-            // `below_since` stays empty: the row is above the published version.
-            (parked.deleted, parked.gone_since) = (record.wants.deleted.clone(), record.doubt.gone_since);
-        }
-        parked
+    /// A request of a list shows more of a record than was published, written to the record is to be read by its id. Nothing of that is kept: until
+    /// it is settled its page does not count as read, and the next owner reads that page again.
+    pub fn request(&mut self, wanted: Wanted, event: Event, stored: Option<&Stamp>, now: i64) {
+        self.want(wanted, event, None, stored, now);
     }
 
     /// Whether reads of a record have shown an older version than the published one.
@@ -259,26 +226,11 @@ impl Scheduler {
         }
     }
 
-    /// Whether a list has to wait for a record that one of its rows asked for. It does not wait for a suspected record: its row is
-    /// published already, and confirming a regression may take hours.
+    /// Whether a list has to wait for a record that one of its rows asked for. It does not wait for published is not: as
+    /// much as the row shows was, and whether the provider went back is found out without it, which may take hours.
     #[must_use]
     pub fn owes(&self, subject: &Subject) -> bool {
-        // A row that arrived during a commit may ask for a newer version.
-        let has_row = |record: &PendingRecord| matches!(record.state, State::Settling { row: Some(_), .. });
-        self.records.get(subject).is_some_and(|record| !record.is_suspected() || has_row(record))
-    }
-
-    /// Parked records that rows of a list asked for.
-    #[must_use]
-    pub fn asked_by_lists(&self, resource: AccountingResource, company: Option<&CompanyId>) -> Vec<Subject> {
-        let is_asked = |(subject, record): &(&Subject, &PendingRecord)| {
-            subject.resource == resource
-                && company.is_none_or(|company| subject.company == *company)
-                && record.parked.is_some()
-                && !record.is_suspected()
-                && record.wants.event.origin != Origin::Enrichment
-        };
-        self.records.iter().filter(is_asked).map(|(subject, _)| subject.clone()).collect()
+        self.records.get(subject).is_some_and(|record| !record.is_suspected() || record.has_late_row())
     }
 
     /// Schedules a check for a version regression, at most every [`Rules::look_back`], because a list row shows an older version than
@@ -287,7 +239,8 @@ impl Scheduler {
         let subject = wanted.subject.clone();
         let may_look =
             self.history.looked.get(&subject).is_none_or(|at| at.saturating_add(self.rules.look_back) <= now);
-        if !may_look || self.is_full() || self.records.contains_key(&subject) {
+        let (open, _) = self.counts();
+        if !may_look || open >= self.rules.most_open || self.records.contains_key(&subject) {
             return;
         }
         self.history.looked.note(&subject, now, self.rules.look_back);
@@ -314,8 +267,7 @@ impl Scheduler {
     /// Whether no more events may be passed to [`Scheduler::take`].
     #[must_use]
     pub fn is_full(&self) -> bool {
-        let (open, _) = self.counts();
-        open + self.output.ready.len() >= self.rules.most_open
+        self.holding + self.output.ready.len() >= self.rules.most_open
             || self.parked.by_events >= self.rules.most_parked
             || self.offsets.open_positions() >= OFFSETS_PER_RECORD * self.rules.most_open
     }
@@ -353,7 +305,7 @@ impl Scheduler {
         stored: Option<&Stamp>,
         now: i64,
     ) {
-        let settle = (resource, self.offsets.open(resource, next));
+        let settle = Some((resource, self.offsets.open(resource, next)));
         match request {
             ReadRequest::Nothing => self.settle_event(event, settle, Vec::new(), Outcome::Filtered),
             ReadRequest::Unusable(class, message) => {
@@ -363,12 +315,14 @@ impl Scheduler {
             ReadRequest::Wanted(wanted) => self.take_wanted(wanted, event, settle, stored, now),
             ReadRequest::Lost(gap) => {
                 let entry = Entry::new(None, event, vec![Change::Gap(gap)], Vec::new());
-                self.output.ready.push_back((entry, vec![settle], None));
+                self.output.ready.push_back((entry, Vec::from_iter(settle), None));
             }
         }
     }
 
-    fn settle_event(&mut self, event: Event, settle: TopicTicket, changes: Vec<Change>, outcome: Outcome) {
+    /// An event is settled by itself; nobody is told of a row.
+    fn settle_event(&mut self, event: Event, settle: Option<Settle>, changes: Vec<Change>, outcome: Outcome) {
+        let Some(settle) = settle else { return };
         let entry = Entry::new(None, event, changes, vec![outcome]);
         self.output.ready.push_back((entry, vec![settle], None));
     }
@@ -377,7 +331,7 @@ impl Scheduler {
         &mut self,
         wanted: Wanted,
         event: Event,
-        settle: TopicTicket,
+        settle: Option<Settle>,
         stored: Option<&Stamp>,
         now: i64,
     ) {
@@ -388,7 +342,7 @@ impl Scheduler {
                 // The answer in flight may predate an event without a version: that event needs the next read.
                 let later = match &mut record.state {
                     State::Reading { later, .. } if wanted.floor.is_none() => Some(later),
-                    State::Settling { later, .. } => Some(later),
+                    State::Settling { later } => Some(later),
                     _ => None,
                 };
                 if let Some(later) = later {
@@ -402,7 +356,7 @@ impl Scheduler {
                     return;
                 }
                 let is_above = judge::is_above(wanted.floor.as_ref(), stored);
-                record.join(wanted, event, settle, now);
+                self.holding += usize::from(record.join(wanted, event, settle, now));
                 if is_above {
                     // An event above the published version contradicts a regression.
                     record.doubt.below_since = None;
@@ -425,13 +379,15 @@ impl Scheduler {
                 let known =
                     stored.and_then(|stored| judge::known(stored, wanted.floor.as_ref(), wanted.is_delete));
                 let look_back = self.rules.look_back;
-                let may_look =
-                    self.history.looked.get(&subject).is_none_or(|at| at.saturating_add(look_back) <= now);
+                // What a row shows may have been published while it waited: that is no sign of anything.
+                let may_look = settle.is_some()
+                    && self.history.looked.get(&subject).is_none_or(|at| at.saturating_add(look_back) <= now);
                 if let Some(outcome) = known.filter(|outcome| *outcome == Outcome::Duplicate || !may_look) {
                     self.settle_event(event, settle, Vec::new(), outcome);
                     return;
                 }
-                place.insert(PendingRecord::new(wanted, event, Some(settle), known.is_some(), now));
+                self.holding += usize::from(settle.is_some());
+                place.insert(PendingRecord::new(wanted, event, settle, known.is_some(), now));
                 if known.is_some() {
                     self.history.looked.note(&subject, now, look_back);
                 }
@@ -535,15 +491,13 @@ impl Scheduler {
         }
     }
 
-    /// Counts a record that was parked.
-    fn count_parked(&mut self, subject: &Subject) {
-        self.parked.all += 1;
+    /// Counts a record that was on, or again: maybe for an event this time.
+    fn count_parked(&mut self, subject: &Subject, was_parked: bool) {
+        self.parked.all += usize::from(!was_parked);
         let Some(record) = self.records.get_mut(subject) else { return };
-        let is_counted = record.wants.event.origin == Origin::Enrichment;
-        if let Some(parked) = &mut record.parked {
-            parked.is_counted = is_counted;
-        }
-        if is_counted {
+        let is_event = record.wants.event.origin == Origin::Enrichment;
+        if let Some(parked) = record.parked.as_mut().filter(|parked| is_event && !parked.is_counted) {
+            parked.is_counted = true;
             self.parked.by_events += 1;
             *self.parked.by_company.entry(subject.company.clone()).or_default() += 1;
         }

@@ -11,7 +11,6 @@ mod unversioned;
 use std::{
     cell::Cell,
     collections::{BTreeMap, BTreeSet},
-    convert::Infallible,
     sync::Arc,
 };
 
@@ -285,9 +284,7 @@ fn delete_keeps_its_event_time_across_owners_and_rows_have_none() {
     shard.scheduler.take(RESOURCE, 1, wanted(subject("r"), 5, true), delete, stored, shard.now);
     shard.until(shard.now + SECOND, |_| Err(gone()));
     shard.crash();
-    let listed = Arc::new(Source { origin: Origin::Snapshot, ..(*event("row")).clone() });
-    let row = Parked { subject: subject("s"), event: listed, ..shard.parked[&subject("r")].clone() };
-    shard.scheduler.adopt_row(Parked { deleted: None, gone_since: None, ..row }, shard.now);
+    shard.row_shows("s", 5);
 
     shard.now += 2 * rules().tombstone_confirm;
     while let Some(ask) = shard.ask() {
@@ -349,30 +346,6 @@ fn offset_waits_for_all_before_it() {
     shard.commit();
 
     assert_eq!((shard.offset, shard.published.len()), (3, 2));
-}
-
-#[test]
-fn batch_never_writes_older_after_newer_for_one_key() {
-    // A tenant and a company share an id.
-    let by_tenant = Subject { in_company: false, ..subject("r") };
-    assert_eq!(by_tenant.fence_key(), subject("r").fence_key());
-    for (first, second, written) in [(7, 5, &["7"][..]), (5, 7, &["5", "7"][..])] {
-        let mut shard = TestShard::new();
-        shard.take(1, wanted(subject("r"), first, false), "first");
-        shard.take(2, wanted(by_tenant.clone(), second, false), "second");
-        while let Some(ask) = shard.ask() {
-            let number = if ask.subject.in_company { first } else { second };
-            shard.read(&ask.subject, Ok(json("r", number))).unwrap();
-        }
-
-        let mut batch = shard.scheduler.batch(10, 1 << 20);
-        let gone_back = batch.compare_again(|_| Ok::<_, Infallible>(None), |_, _| false).unwrap();
-
-        let stamps = batch.entries.iter().filter_map(Entry::stamp);
-        let versions: Vec<String> = stamps.map(|stamp| stamp.version.to_string()).collect();
-        assert_eq!(versions, written);
-        assert_eq!((gone_back, batch.offsets), (Vec::new(), vec![(RESOURCE, 2)]), "its event is settled");
-    }
 }
 
 #[test]

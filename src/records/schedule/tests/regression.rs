@@ -76,32 +76,6 @@ fn list_row_cancels_a_pending_epoch_change() {
 }
 
 #[test]
-fn uncommitted_page_cancels_a_pending_epoch_change() {
-    for is_shown in [true, false] {
-        let mut shard = TestShard::new();
-        let stored = stamp(0, 100, Rank::ById, false);
-        shard.fences.insert(subject("r"), stored.clone());
-        shard.take(1, wanted(subject("r"), 51, false), "e");
-        let (started, confirm) = (shard.now, rules().epoch_confirm);
-        shard.until(started + confirm - SECOND, |_| Ok(json("r", 51)));
-        shard.now = started + 2 * confirm;
-        let ask = shard.ask().unwrap();
-        shard.read(&ask.subject, Ok(json("r", 51))).unwrap();
-
-        let mut batch = shard.scheduler.batch(10, 1 << 20);
-        let gone_back = batch
-            .compare_again(
-                |_| Ok::<_, Infallible>(Some(stored.clone())),
-                |shown, over| is_shown && *shown == subject("r") && *over == stored,
-            )
-            .unwrap();
-
-        let has_gone_back = batch.entries.iter().any(Entry::goes_back);
-        assert_eq!((has_gone_back, gone_back.len()), (!is_shown, usize::from(!is_shown)));
-    }
-}
-
-#[test]
 fn suspected_regression_holds_no_offset() {
     let mut shard = TestShard::new();
     shard.take(1, wanted(subject("r"), 9, false), "first");

@@ -1,4 +1,4 @@
-//! Requests of list rows.
+//! What rows of lists ask for.
 
 use super::*;
 use crate::publish::{Failure, PublishStage};
@@ -7,95 +7,147 @@ fn list_event() -> Event {
     Arc::new(Source { origin: Origin::Snapshot, ..(*event("row")).clone() })
 }
 
-fn row(id: &str, floor: u64, now: i64) -> Parked {
-    Parked {
-        subject: subject(id),
-        floor: Some(version(floor)),
-        deleted: None,
-        cause: Cause::Listed,
-        since: now,
-        due: now,
-        gone_since: None,
-        below_since: None,
-        event: list_event(),
+impl TestShard {
+    /// A row of a list shows this much of a record, and not all of it.
+    pub(super) fn row_shows(&mut self, id: &str, floor: u64) {
+        let wanted = Wanted { subject: subject(id), floor: Some(version(floor)), is_delete: false };
+        let stored = self.fences.get(&subject(id));
+        self.scheduler.request(wanted, list_event(), stored, self.now);
     }
 }
 
-fn asked(shard: &TestShard) -> Vec<Subject> {
-    shard.scheduler.asked_by_lists(RESOURCE, None)
-}
-
 #[test]
-fn list_waits_for_requested_records_also_after_a_crash() {
+fn a_row_is_read_and_nothing_of_it_is_kept() {
     let mut shard = TestShard::new();
-    shard.parked.insert(subject("r"), row("r", 3, shard.now));
-    shard.crash();
-    assert_eq!(asked(&shard), [subject("r")]);
-    assert!(shard.scheduler.owes(&subject("r")));
+    shard.row_shows("r", 3);
+    assert!(shard.scheduler.owes(&subject("r")) && !shard.scheduler.is_full());
+    shard.until(shard.now + 60 * SECOND, |_| Err(error(400, api::Cause::Refused)));
+    assert!(shard.parked.is_empty() && shard.scheduler.owes(&subject("r")), "its list waits");
 
-    shard.until(shard.now + SECOND, |_| Ok(json("r", 3)));
+    shard.until(shard.now + 60 * SECOND, |_| Ok(json("r", 3)));
 
-    assert_eq!(shard.published.len(), 1);
-    assert!(asked(&shard).is_empty() && !shard.scheduler.owes(&subject("r")));
+    assert_eq!((shard.published.len(), shard.outcomes.len()), (1, 0));
+    assert!(!shard.scheduler.owes(&subject("r")) && shard.scheduler.counts() == (0, 0));
 }
 
 #[test]
-fn suspected_regression_holds_back_no_list() {
+fn a_row_that_cannot_be_read_is_tried_ever_less_often() {
+    let mut shard = TestShard::new();
+    shard.row_shows("r", 3);
+    let refused = |_: i64| Err(error(400, api::Cause::Refused));
+    let begun = shard.now;
+
+    let mut reads = [10, 3_600, 86_400].map(|end| shard.until(begun + end * SECOND, refused));
+    reads[2] += shard.until(begun + 2 * rules().horizon, refused);
+
+    assert!((5..12).contains(&reads[0]) && (8..20).contains(&reads[1]), "{reads:?}");
+    assert!((80..110).contains(&reads[2]), "{reads:?}");
+    assert_eq!(shard.letters, [("row".to_owned(), "enrich::Unreadable")], "given up at the horizon");
+    assert_eq!(shard.scheduler.take_given_up(), [subject("r")]);
+    assert!(shard.gaps.is_empty(), "a list shows it again");
+}
+
+#[test]
+fn a_row_and_an_event_of_one_record_share_its_read() {
+    for row_first in [true, false] {
+        let mut shard = TestShard::new();
+        if row_first {
+            shard.row_shows("r", 3);
+        }
+        shard.take(1, wanted(subject("r"), 2, false), "e");
+        if !row_first {
+            shard.row_shows("r", 3);
+        }
+        let ask = shard.ask().unwrap();
+        assert_eq!(ask.priority, api::Priority::Webhook, "an event waits for it");
+
+        let refused = |_: i64| Err(error(400, api::Cause::Refused));
+        shard.read(&ask.subject, refused(0)).unwrap();
+        shard.until(shard.now + 2 * rules().horizon, refused);
+
+        assert_eq!(shard.letters, [("e".to_owned(), "enrich::Unreadable")], "{row_first}");
+        assert_eq!((shard.gaps.len(), shard.offset), (1, 1), "an event is lost, and told of");
+    }
+}
+
+#[test]
+fn an_event_that_joins_a_row_holds_its_offset_until_it_is_parked() {
+    let mut shard = TestShard::new();
+    shard.row_shows("r", 3);
+    shard.take(1, wanted(subject("r"), 5, false), "e");
+
+    shard.until(shard.now + 30 * SECOND, |_| Ok(json("r", 3)));
+
+    assert_eq!((shard.offset, shard.parked.len(), shard.scheduler.counts()), (1, 1, (0, 1)));
+    shard.until(shard.now + 60 * SECOND, |_| Ok(json("r", 5)));
+    assert_eq!(shard.outcomes, [Outcome::Parked, Outcome::Published]);
+    assert!(shard.parked.is_empty() && shard.scheduler.counts() == (0, 0));
+}
+
+#[test]
+fn no_list_waits_until_it_is_known_whether_the_provider_went_back() {
     let mut shard = TestShard::new();
     shard.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
     let wanted = Wanted { subject: subject("r"), floor: Some(version(3)), is_delete: false };
     shard.scheduler.look_back(wanted, list_event(), shard.now);
     shard.until(shard.now + SECOND, |_| Ok(json("r", 3)));
     assert!(shard.scheduler.is_suspected(&subject("r")) && shard.parked.contains_key(&subject("r")));
-
-    assert!(asked(&shard).is_empty() && !shard.scheduler.owes(&subject("r")));
+    assert!(!shard.scheduler.owes(&subject("r")));
     shard.crash();
-    assert!(asked(&shard).is_empty() && !shard.scheduler.owes(&subject("r")));
+    assert!(!shard.scheduler.owes(&subject("r")));
 
-    // A list still waits for a row above the published version.
-    shard.scheduler.adopt_row(row("r", 10, shard.now), shard.now);
+    // A row above what was published is waited for all the same, and read soon.
+    shard.row_shows("r", 10);
     assert!(shard.scheduler.owes(&subject("r")));
-}
+    shard.until(shard.now + SECOND, |_| Ok(json("r", 10)));
 
-#[test]
-fn row_above_the_commit_in_flight_is_parked_and_then_read() {
-    let mut shard = TestShard::new();
-    shard.take(1, wanted(subject("r"), 3, false), "e");
-    let ask = shard.ask().unwrap();
-    shard.read(&ask.subject, Ok(json("r", 3))).unwrap();
-    shard.scheduler.adopt_row(row("r", 4, shard.now), shard.now);
-
-    shard.commit();
-    assert!(shard.scheduler.ready() > 0 && shard.ask().is_none(), "it is not parked yet");
-    shard.commit();
-    let reads = shard.until(shard.now + SECOND, |_| Ok(json("r", 4)));
-
-    assert_eq!((reads, shard.published.len()), (1, 2));
+    assert_eq!(shard.published, [(subject("r"), stamp(0, 10, Rank::ById, false))]);
     assert!(shard.parked.is_empty() && shard.scheduler.counts() == (0, 0));
 }
 
 #[test]
-fn row_satisfied_by_the_commit_in_flight_is_unparked() {
-    let mut shard = TestShard::new();
-    shard.take(1, wanted(subject("r"), 3, false), "e");
-    let ask = shard.ask().unwrap();
-    // The page is committed first, with the parked entry of its row.
-    shard.parked.insert(subject("r"), row("r", 3, shard.now));
-    shard.read(&ask.subject, Ok(json("r", 3))).unwrap();
-    shard.scheduler.adopt_row(row("r", 3, shard.now), shard.now);
+fn a_row_that_shows_more_than_is_being_committed_is_read_after_that() {
+    for (row, reads) in [(3, 0), (4, 1)] {
+        let mut shard = TestShard::new();
+        shard.take(1, wanted(subject("r"), 3, false), "e");
+        let ask = shard.ask().unwrap();
+        shard.read(&ask.subject, Ok(json("r", 3))).unwrap();
+        shard.row_shows("r", row);
+        assert!(shard.scheduler.owes(&subject("r")));
 
-    while shard.scheduler.ready() > 0 {
         shard.commit();
-    }
+        assert_eq!(shard.scheduler.owes(&subject("r")), reads > 0, "{row}");
+        let found = shard.until(shard.now + SECOND, |_| Ok(json("r", 4)));
 
-    assert_eq!((shard.published.len(), shard.parked.len(), shard.scheduler.counts()), (1, 0, (0, 0)));
+        assert_eq!((found, shard.published.len()), (reads, 1 + reads as usize));
+        assert!(shard.parked.is_empty() && shard.scheduler.counts() == (0, 0));
+    }
 }
 
 #[test]
-fn rows_leave_room_for_events() {
+fn a_list_waits_for_a_row_above_what_is_being_committed_as_suspected() {
+    let mut shard = TestShard::new();
+    shard.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
+    let wanted = Wanted { subject: subject("r"), floor: Some(version(3)), is_delete: false };
+    shard.scheduler.look_back(wanted, list_event(), shard.now);
+    let ask = shard.ask().unwrap();
+    shard.read(&ask.subject, Ok(json("r", 3))).unwrap();
+    shard.row_shows("r", 10);
+    assert!(shard.scheduler.owes(&subject("r")));
+
+    while shard.scheduler.ready() > 0 {
+        shard.commit();
+        assert!(shard.scheduler.owes(&subject("r")));
+    }
+    shard.until(shard.now + SECOND, |_| Ok(json("r", 10)));
+    assert_eq!(shard.published, [(subject("r"), stamp(0, 10, Rank::ById, false))]);
+}
+
+#[test]
+fn what_rows_ask_for_leaves_room_for_events() {
     let mut shard = TestShard::new();
     for number in 0..2_000 {
-        shard.scheduler.adopt_row(row(&format!("r{number}"), 1, shard.now), shard.now);
+        shard.row_shows(&format!("r{number}"), 1);
     }
 
     assert!(!shard.scheduler.is_full());
@@ -105,7 +157,29 @@ fn rows_leave_room_for_events() {
 }
 
 #[test]
-fn refused_record_is_unparked_for_rows_and_events() {
+fn offsets_that_are_held_are_counted_and_leave_no_room_for_more() {
+    let mut shard = TestShard::new();
+    for number in 0..1_000 {
+        assert!(!shard.scheduler.is_full(), "{number}");
+        shard.take(number + 1, wanted(subject(&format!("r{number}")), 1, false), "e");
+    }
+    assert!(shard.scheduler.is_full());
+    // One more of a record that is counted already.
+    shard.take(1_001, wanted(subject("r1"), 2, false), "e");
+
+    while let Some(ask) = shard.ask() {
+        shard.read(&ask.subject, Ok(json(ask.subject.id.as_str(), 2))).unwrap();
+    }
+    while shard.scheduler.ready() > 0 {
+        shard.commit();
+    }
+
+    assert!(!shard.scheduler.is_full());
+    assert_eq!((shard.offset, shard.scheduler.counts()), (1_001, (0, 0)));
+}
+
+#[test]
+fn a_record_that_is_not_taken_waits_no_more_whoever_asked_for_it() {
     let failure = || Failure {
         stage: PublishStage::Produce,
         class: "refused",
@@ -122,70 +196,16 @@ fn refused_record_is_unparked_for_rows_and_events() {
 }
 
 #[test]
-fn row_that_joins_a_retry_counts_as_parked() {
-    let mut shard = TestShard::new();
-    shard.take(1, wanted(subject("r"), 5, false), "e");
-    let ask = shard.ask().unwrap();
-    shard.read(&ask.subject, Ok(json("r", 3))).unwrap();
-    shard.scheduler.adopt_row(row("r", 6, shard.now), shard.now);
-    while shard.scheduler.ready() > 0 {
-        shard.commit();
-    }
-    assert_eq!(shard.scheduler.counts(), (0, 1));
-
-    shard.until(shard.now + 60 * SECOND, |_| Ok(json("r", 6)));
-    assert_eq!(shard.scheduler.counts(), (0, 0));
-}
-
-#[test]
-fn list_waits_for_a_row_above_a_suspected_commit() {
-    let mut shard = TestShard::new();
-    shard.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
-    let wanted = Wanted { subject: subject("r"), floor: Some(version(3)), is_delete: false };
-    shard.scheduler.look_back(wanted, list_event(), shard.now);
-    let ask = shard.ask().unwrap();
-    shard.read(&ask.subject, Ok(json("r", 3))).unwrap();
-    // A page with a newer row is committed meanwhile.
-    shard.parked.insert(subject("r"), row("r", 10, shard.now));
-    shard.scheduler.adopt_row(row("r", 10, shard.now), shard.now);
-    assert!(shard.scheduler.owes(&subject("r")));
-
-    while shard.scheduler.ready() > 0 {
-        shard.commit();
-        assert!(shard.scheduler.owes(&subject("r")));
-    }
-    shard.crash();
-    assert_eq!(asked(&shard), [subject("r")], "the commit has not replaced the row's entry");
-    shard.until(shard.now + SECOND, |_| Ok(json("r", 10)));
-    assert_eq!(shard.published, [(subject("r"), stamp(0, 10, Rank::ById, false))]);
-}
-
-#[test]
-fn suspected_record_with_a_higher_row_is_read_soon() {
-    let mut shard = TestShard::new();
-    shard.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
-    shard.take(1, wanted(subject("r"), 3, false), "e");
-    shard.until(shard.now + SECOND, |_| Ok(json("r", 3)));
-    assert!(shard.scheduler.is_suspected(&subject("r")));
-
-    shard.scheduler.adopt_row(row("r", 10, shard.now), shard.now);
-    shard.until(shard.now + SECOND, |_| Ok(json("r", 10)));
-
-    assert_eq!(shard.published, [(subject("r"), stamp(0, 10, Rank::ById, false))]);
-    assert!(shard.parked.is_empty() && shard.scheduler.counts() == (0, 0));
-}
-
-#[test]
-fn list_rows_at_the_published_version_prevent_a_new_epoch() {
+fn a_provider_is_not_believed_to_have_gone_back_before_its_list_has_shown_no_more_for_as_long() {
     let mut shard = TestShard::new();
     shard.fences.insert(subject("r"), stamp(0, 100, Rank::ById, false));
     shard.take(1, wanted(subject("r"), 51, false), "e");
-    let (started, confirm) = (shard.now, rules().epoch_confirm);
+    let (begun, confirm) = (shard.now, rules().epoch_confirm);
     let row = |number, read_at| Some(ListedVersion { version: Version::Sequence(version(number)), read_at });
 
-    // A list that is read repeatedly shows the published version every time.
+    // A list that is read over and over shows all the time what was published.
     for half in 1..=10 {
-        shard.until(started + half * confirm / 2, |_| Ok(json("r", 51)));
+        shard.until(begun + half * confirm / 2, |_| Ok(json("r", 51)));
         shard.row = row(100, shard.now);
     }
     assert_eq!(shard.published, []);
@@ -196,17 +216,17 @@ fn list_rows_at_the_published_version_prevent_a_new_epoch() {
 }
 
 #[test]
-fn row_older_than_the_suspicion_is_ignored() {
+fn a_row_from_before_the_first_read_that_shows_less_says_nothing() {
     for read_at in [None, Some(-1)] {
         let mut shard = TestShard::new();
         shard.fences.insert(subject("r"), stamp(0, 100, Rank::ById, false));
-        let started = shard.now;
+        let begun = shard.now;
         let row =
-            |before| ListedVersion { version: Version::Sequence(version(100)), read_at: started + before };
+            |before| ListedVersion { version: Version::Sequence(version(100)), read_at: begun + before };
         shard.row = read_at.map(row);
         shard.take(1, wanted(subject("r"), 51, false), "e");
 
-        shard.until(started + rules().epoch_confirm, |_| Ok(json("r", 51)));
+        shard.until(begun + rules().epoch_confirm, |_| Ok(json("r", 51)));
 
         assert_eq!(shard.published, [(subject("r"), stamp(1, 51, Rank::ById, false))], "{read_at:?}");
     }

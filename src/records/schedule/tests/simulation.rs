@@ -23,6 +23,8 @@ enum Step {
     Change(u8),
     Delete(u8),
     Repeat(u8),
+    /// A row of a list shows a record as it was so many milliseconds ago, and less than there is of it.
+    Row(u8, u32),
     Feed,
     Begin,
     /// Which read in flight ends, and how.
@@ -57,6 +59,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0_u8..6).prop_map(Step::Change),
         1 => (0_u8..6).prop_map(Step::Delete),
         2 => any::<u8>().prop_map(Step::Repeat),
+        2 => (0_u8..6, 0_u32..5_000).prop_map(|(record, lag)| Step::Row(record, lag)),
         8 => Just(Step::Feed),
         8 => Just(Step::Begin),
         8 => (any::<u8>(), answer()).prop_map(|(which, answer)| Step::End(which, answer)),
@@ -139,6 +142,15 @@ impl Simulation {
         );
     }
 
+    /// As [`Draft`](crate::records::task) does: only a row that is newer is asked for.
+    fn row(&mut self, record: u8, at: i64) {
+        let Some((version, false)) = self.truth.as_of(record, at) else { return };
+        let row = stamp(0, version, Rank::List, false);
+        if row.against(self.shard.fences.get(&subject(&name(record)))).publishes() {
+            self.shard.row_shows(&name(record), version);
+        }
+    }
+
     fn end(&mut self, which: usize, answer: Answer) {
         if self.reading.is_empty() {
             return;
@@ -169,6 +181,7 @@ impl Simulation {
                     self.events.push(event);
                 }
             }
+            Step::Row(record, lag) => self.row(*record, self.shard.now - i64::from(*lag) * 1_000),
             Step::Feed => self.feed(),
             Step::Begin => self.reading.extend(self.shard.ask().map(|ask| ask.subject)),
             Step::End(which, answer) => self.end(usize::from(*which), *answer),

@@ -25,25 +25,17 @@ use crate::{
     records::{
         fence::ShardFence,
         proof::{Filter, Reading, Seen, Settings},
-        schedule::{Companies as _, CompanyState, Scheduler, Subject},
+        schedule::{Companies as _, CompanyState, Subject},
     },
 };
 
 impl Lists {
     /// Begins what there is to begin.
-    pub(in crate::records::task) fn begin(
-        &mut self,
-        getting: &mut Getting,
-        fence: &ShardFence,
-        scheduler: &Scheduler,
-        now: i64,
-    ) {
-        self.begin_jobs(scheduler, now);
+    pub(in crate::records::task) fn begin(&mut self, getting: &mut Getting, fence: &ShardFence, now: i64) {
+        self.begin_jobs(now);
         self.tell_waiting(now);
-        let (_, parked) = scheduler.counts();
-        let has_asked_for_too_much =
-            asks_for_too_much(&mut self.jobs, parked, |subject| scheduler.owes(subject));
-        let is_full = self.waiting_bytes >= MOST_WAITING || has_asked_for_too_much;
+        let asked_for: usize = self.jobs.values().map(|job| job.asked_for.len()).sum();
+        let is_full = self.waiting_bytes >= MOST_WAITING || asked_for > MOST_ASKED;
         if now < self.held_until {
             return;
         }
@@ -66,10 +58,8 @@ impl Lists {
             if let Some(asked) = job.wants_page(now).filter(|_| !waits && !is_full) {
                 job.stage = Stage::Asking;
                 getting.push(ask_page(&self.shared, &self.state.probes, number, asked));
-            } else if matches!(job.stage, Stage::Compare) && job.unwritten == 0 && job.due <= now {
-                if !job.waits_for_records(scheduler, now) {
-                    self.compare(number, getting, fence, now);
-                }
+            } else if matches!(job.stage, Stage::Compare) && job.is_settled() && job.due <= now {
+                self.compare(number, getting, fence, now);
             } else if let Stage::Missing(missing) = &mut job.stage {
                 let resource = match &job.what {
                     What::List(collection) => collection.list.resource(),
@@ -87,7 +77,7 @@ impl Lists {
                     let subject = Subject { resource, company, id, in_company };
                     getting.push(ask_record(&self.shared, number, subject, priority, tries));
                 }
-                if missing.is_over() && job.unwritten == 0 && !job.waits_for_records(scheduler, now) {
+                if missing.is_over() && job.is_settled() {
                     self.goes_on_or_ends(number, now);
                 }
             }
@@ -101,7 +91,7 @@ impl Lists {
                 self.runs.get(&job.run.id).is_some_and(|active| active.wanted == DesiredRunState::Running);
             let is_read = match job.stage {
                 Stage::Asking => true,
-                Stage::Pages => job.due <= now,
+                Stage::Pages => job.due <= now && job.asked_for.is_empty(),
                 _ => false,
             };
             job.grows() && is_wanted && is_read
@@ -119,7 +109,7 @@ impl Lists {
     }
 
     /// Takes lists up, those of one run after those of another.
-    fn begin_jobs(&mut self, scheduler: &Scheduler, now: i64) {
+    fn begin_jobs(&mut self, now: i64) {
         // Those that wait for a person keep nobody else waiting.
         let is_active = |job: &Job| {
             let active = self.runs.get(&job.run.id);
@@ -140,12 +130,12 @@ impl Lists {
             next.open += 1;
             let (run, number) = (Arc::clone(&next.run), self.numbers);
             self.numbers += 1;
-            let job = self.job(run, what, scheduler, now);
+            let job = self.job(run, what, now);
             self.jobs.insert(number, job);
         }
     }
 
-    fn job(&mut self, run: Arc<Run>, what: What, scheduler: &Scheduler, now: i64) -> Job {
+    fn job(&mut self, run: Arc<Run>, what: What, now: i64) -> Job {
         let mut job = Job::new(run, what, now);
         if let Some(again) = job.again() {
             job.cursor = self.state.cursors.get(&again).cloned().unwrap_or_default();
@@ -181,9 +171,6 @@ impl Lists {
             job.keeps_counts = true;
             // What cannot be read was not written by us: it is counted anew.
             job.counts = serde_json::from_slice(&counts).unwrap_or_default();
-        }
-        if let Some(resource) = collection.list.resource().filter(|_| !kept.is_empty()) {
-            job.asked_for = scheduler.asked_by_lists(resource, collection.company.as_ref());
         }
         let marks = kept.keys().next_back().copied().unwrap_or(0);
         let seen: Result<Vec<Seen>, String> = kept.values().map(|value| Seen::parse(value)).collect();
@@ -335,20 +322,6 @@ fn busy<'a>(jobs: impl Iterator<Item = &'a Job>, now: i64) -> usize {
     busy + idle.saturating_sub(MOST_IDLE)
 }
 
-/// Whether too many records wait to be read because rows have asked for them, where so many are parked. What events have parked are not
-/// among them; and what was read meanwhile, or is settled otherwise, is asked for no more.
-fn asks_for_too_much(jobs: &mut BTreeMap<u64, Job>, parked: usize, owes: impl Fn(&Subject) -> bool) -> bool {
-    let count = |jobs: &BTreeMap<u64, Job>| jobs.values().map(|job| job.asked_for.len()).sum::<usize>();
-    // Nobody has to look at each of them as long as there cannot be so many.
-    if parked <= MOST_ASKED || count(jobs) <= MOST_ASKED {
-        return false;
-    }
-    for job in jobs.values_mut() {
-        job.asked_for.retain(&owes);
-    }
-    count(jobs) > MOST_ASKED
-}
-
 #[cfg(test)]
 mod tests {
     use model::RecordId;
@@ -376,17 +349,6 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_meanwhile_is_asked_for_no_more_and_keeps_no_page_waiting() {
-        let mut jobs = BTreeMap::from([(1, job(MOST_ASKED)), (2, job(2))]);
-        assert!(asks_for_too_much(&mut jobs, MOST_ASKED + 1, |_| true), "nothing was read");
-
-        let is_too_much = asks_for_too_much(&mut jobs, MOST_ASKED + 1, |subject| subject.id.as_str() == "r1");
-
-        let left: Vec<usize> = jobs.values().map(|job| job.asked_for.len()).collect();
-        assert_eq!((is_too_much, left), (false, vec![1, 1]));
-    }
-
-    #[test]
     fn lists_that_wait_long_for_records_keep_no_other_from_being_read_unless_there_are_many() {
         let now = 1_000 * IDLE_AFTER;
         let waits = |answered: i64| Job { stage: Stage::Compare, answered, ..job(1) };
@@ -396,18 +358,13 @@ mod tests {
         assert_eq!(count(&[waits(long)]), 0);
         // It waits as every list does whose rows are thin.
         assert_eq!(count(&[waits(now - IDLE_AFTER)]), 1);
-        // Pages of it are read, or nothing is owed to it.
-        let reads = Job { stage: Stage::Pages, ..waits(long) };
+        // Its next page has to wait as well.
+        assert_eq!(count(&[Job { stage: Stage::Pages, ..waits(long) }]), 0);
+        // A page of it is read, or nothing is owed to it.
+        let reads = Job { stage: Stage::Asking, ..waits(long) };
         let compares = Job { asked_for: Vec::new(), ..waits(long) };
         assert_eq!(count(&[reads, compares]), 2);
         let many: Vec<Job> = (0..MOST_IDLE + 2).map(|_| waits(long)).collect();
         assert_eq!(count(&many), 2, "what proves them is held");
-    }
-
-    #[test]
-    fn deletes_that_are_parked_keep_no_list_from_its_pages() {
-        let mut jobs = BTreeMap::from([(1, job(3))]);
-
-        assert!(!asks_for_too_much(&mut jobs, 20 * MOST_ASKED, |_| true));
     }
 }

@@ -31,8 +31,8 @@ impl Lists {
     /// Records that nobody will read any more: of a list whose rows asked for one, not every record is published.
     pub(in crate::records::task) fn given_up(&mut self, subjects: &[Subject]) {
         for subject in subjects {
-            for job in self.jobs.values_mut().filter(|job| job.asked_for.contains(subject)) {
-                job.count(0, 1);
+            for job in self.jobs.values_mut() {
+                job.loses(subject);
             }
         }
     }

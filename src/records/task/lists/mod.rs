@@ -10,6 +10,8 @@
 //! - A page, the rows that follow from it and how far its run is are one transaction. So whoever has the shard next goes on after it.
 //!   The next page of a list is asked for once the one before is committed; meanwhile others are read. So a crash costs each list that
 //!   is under way one page at most.
+//! - A row that shows less than its record is a request to the scheduler, which keeps nothing of it. Its page is marked once all that
+//!   it asked for is settled: a mark never says more than is committed.
 //! - A row is compared with the fence when its batch is made, and nothing is committed between: so lists and events never write over
 //!   each other.
 //! - That a list is over is marked with its certificate, and the marks are removed once their run is over.
@@ -52,6 +54,7 @@ use self::{
     job::{Answer, Job, Missing, Stage, What},
     pages::Fetched,
     plan::Plan,
+    rows::Request,
     topic::View,
 };
 use super::{
@@ -61,7 +64,7 @@ use super::{
 use crate::records::{
     fence,
     proof::{Reading, Seen},
-    schedule::{Entry, Event, Parked, Subject, Wanted as Asked},
+    schedule::{Entry, Subject},
 };
 
 /// Lists of a task that are read at the same time, over all its shards: what proves one is held until its end. Each shard may have
@@ -90,7 +93,7 @@ const MOST_WAITING: usize = 16 << 20;
 /// Missing records that are always read; above this and the share a person has to look first.
 const BRAKE_COUNT: usize = 50;
 const BRAKE_SHARE: usize = 50;
-/// How often it is looked whether all is read that rows have asked for; microseconds.
+/// How often it is looked whether what is compared has come; microseconds.
 const LOOK: i64 = 200_000;
 /// Records that wait to be read because of rows: above it no page is asked for.
 const MOST_ASKED: usize = 5_000;
@@ -165,8 +168,9 @@ pub(super) struct Lists {
     ready: VecDeque<Part>,
     waiting_bytes: usize,
     committing: Vec<Part>,
-    adopting: Vec<Parked>,
-    looking_back: Vec<(Asked, Event)>,
+    /// Reads that rows ask for once these are committed, each with its job.
+    requests: Vec<(u64, Request)>,
+    looking_back: Vec<Request>,
     /// Records that a row shows as much of as was published, once that is committed.
     not_below: Vec<Subject>,
     /// What the state topic has of lists and runs: pages that an owner before has read, lists that are over, probes.
@@ -208,10 +212,13 @@ struct Part {
 enum Written {
     Page {
         fetched: Arc<Fetched>,
+        /// Its key and value.
         mark: (Key, Bytes),
         /// Rows that a page before has shown: what is compared is compared once.
         shown: HashSet<Key>,
     },
+    /// All that a page has asked for is settled.
+    Read(PageMark),
     Record(Box<Entry>),
     /// What differs and is not read by id.
     Found(Vec<(Key, Suspect)>),
@@ -227,6 +234,9 @@ enum Written {
     State(Vec<(Key, Option<Bytes>)>),
 }
 
+/// That a page is read: the key and value that say so, and how many rows of the shard it has.
+type PageMark = (Key, Bytes, u64);
+
 /// What is counted with the end of a list.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ended {
@@ -240,9 +250,8 @@ struct Ended {
 }
 
 impl Lists {
-    pub(super) fn new(shared: Arc<Shared>, shard: i32, mut state: Known) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, shard: i32, state: Known, forgotten: Vec<Key>) -> Self {
         let orders = shared.orders.clone();
-        let forgotten = state.take_left_over(shard);
         Self {
             shared,
             shard,
@@ -253,7 +262,7 @@ impl Lists {
             ready: VecDeque::new(),
             waiting_bytes: 0,
             committing: Vec::new(),
-            adopting: Vec::new(),
+            requests: Vec::new(),
             looking_back: Vec::new(),
             not_below: Vec::new(),
             state,

@@ -1,6 +1,6 @@
 //! Rows against the fence: what of a page is written.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashSet, sync::Arc};
 
 use bytes::Bytes;
 
@@ -14,10 +14,14 @@ use super::{
 use crate::{
     plugin,
     publish::{Failure, Original, PublishStage},
-    records::schedule::{
-        Batch, Cause, Change, Content, Entry, Event, Parked, Scheduler, Source, Subject, Wanted,
+    records::{
+        schedule::{Change, Content, Entry, Event, Scheduler, Source, Subject, Wanted},
+        task::draft::Draft,
     },
 };
+
+/// A read by id that a row asks for, and that row.
+pub(super) type Request = (Wanted, Event);
 
 /// Rows of one page below the fence that are looked at by id.
 const MOST_BELOW: usize = 20;
@@ -30,8 +34,10 @@ pub(super) struct Context<'a> {
     /// A row is less than its record.
     pub(super) is_thin: bool,
     pub(super) now: i64,
-    /// What waits already.
+    /// What is suspected.
     pub(super) scheduler: &'a Scheduler,
+    /// Records that are not asked for again.
+    pub(super) lost: &'a HashSet<Subject>,
     /// What the topic holds, for who compares.
     pub(super) view: Option<&'a View>,
     /// Rows that may be looked at again.
@@ -52,46 +58,16 @@ pub(super) struct Tally {
     /// Rows that nobody can compare.
     pub(super) unusable: u64,
     /// Records that are to be read by id.
-    pub(super) parked: Vec<Parked>,
+    pub(super) requests: Vec<Request>,
     /// Records of which more was published than the row shows.
-    pub(super) below: Vec<(Wanted, Event)>,
+    pub(super) below: Vec<Request>,
     /// Records that reads have shown less of than was published, and of which the row does not.
     pub(super) not_below: Vec<Subject>,
 }
 
-/// What the batch itself writes comes before what the fence has.
-pub(super) struct Compared<'a> {
-    written: HashMap<Key, Stamp>,
-    stored: &'a Stored<'a>,
-}
-
-/// Finds what the fence has for a key.
-pub(super) type Stored<'a> = dyn Fn(&Key) -> Result<Option<Stamp>, plugin::Failure> + 'a;
-
-impl<'a> Compared<'a> {
-    /// After what is in the batch.
-    pub(super) fn new(batch: &Batch, stored: &'a Stored<'a>) -> Self {
-        let stamps = batch.entries.iter().filter_map(|entry| {
-            let subject = entry.subject.as_ref()?;
-            Some((subject.fence_key(), entry.stamp()?.clone()))
-        });
-        Self { written: stamps.collect(), stored }
-    }
-
-    /// What guards a key from now on.
-    pub(super) fn put(&mut self, key: Key, stamp: Stamp) {
-        self.written.insert(key, stamp);
-    }
-
-    pub(super) fn stored(&self, key: &Key) -> Result<Option<Stamp>, plugin::Failure> {
-        match self.written.get(key) {
-            Some(stamp) => Ok(Some(stamp.clone())),
-            None => (self.stored)(key),
-        }
-    }
-
+impl Draft<'_> {
     /// Adds a record that was read by id, if it is newer.
-    pub(super) fn add_record(&mut self, batch: &mut Batch, mut entry: Entry) -> Result<(), plugin::Failure> {
+    pub(super) fn add_record(&mut self, mut entry: Entry) -> Result<(), plugin::Failure> {
         let Some(subject) = &entry.subject else { return Ok(()) };
         let key = subject.fence_key();
         let before = self.stored(&key)?;
@@ -101,16 +77,15 @@ impl<'a> Compared<'a> {
             }
         }
         entry.compare_again(before.as_ref());
-        if let Some(stamp) = entry.stamp() {
-            self.written.insert(key, stamp.clone());
-            batch.entries.push(entry);
+        if entry.stamp().is_some() {
+            self.write(key, entry);
         }
         Ok(())
     }
 
     /// Asks the scheduler to read a record that does not tell its version, where it is not what was published. What a list has read may be
     /// older than what an event has led to since, and nothing would say so; the scheduler reads one thing of a record at a time.
-    pub(super) fn ask_for(&self, entry: &Entry, now: i64) -> Result<Option<Parked>, plugin::Failure> {
+    pub(super) fn ask_for(&self, entry: &Entry) -> Result<Option<Request>, plugin::Failure> {
         let (Some(subject), Some(stamp)) = (&entry.subject, entry.stamp()) else { return Ok(None) };
         let before = self.stored(&subject.fence_key())?;
         // Of one that tells its own version, or is deleted, nothing can be told.
@@ -118,7 +93,8 @@ impl<'a> Compared<'a> {
             let is_untold = matches!(before.version, Version::Content { .. }) && !before.deleted;
             is_untold && !stamp.version.has_content_of(&before.version)
         });
-        Ok(is_news.then(|| listed(subject.clone(), None, Event::clone(&entry.event), now)))
+        let wanted = Wanted { subject: subject.clone(), floor: None, is_delete: false };
+        Ok(is_news.then(|| (wanted, Event::clone(&entry.event))))
     }
 
     /// Whether a record was read by id as far as it was published at least.
@@ -131,21 +107,19 @@ impl<'a> Compared<'a> {
     /// Adds the rows that are newer.
     pub(super) fn add_rows<'r>(
         &mut self,
-        batch: &mut Batch,
         context: Context<'_>,
         rows: impl Iterator<Item = &'r Fresh>,
     ) -> Result<Tally, plugin::Failure> {
         let mut tally = Tally::default();
         for row in rows {
             tally.rows += 1;
-            self.add_row(batch, context, row, &mut tally)?;
+            self.add_row(context, row, &mut tally)?;
         }
         Ok(tally)
     }
 
     fn add_row(
         &mut self,
-        batch: &mut Batch,
         context: Context<'_>,
         row: &Fresh,
         tally: &mut Tally,
@@ -156,7 +130,7 @@ impl<'a> Compared<'a> {
             if is_compared {
                 tally.differences.push((Difference::Unversioned, false));
             } else {
-                batch.entries.push(unversioned(context, row));
+                self.batch.entries.push(unversioned(context, row));
             }
             return Ok(());
         };
@@ -176,28 +150,17 @@ impl<'a> Compared<'a> {
         }
         match comparison {
             comparison if comparison.publishes() && context.is_thin => {
-                if let Some(parked) =
-                    parked(context, row, &stamp).map(|parked| context.scheduler.merged(parked))
-                {
-                    batch.entries.push(entry_of_parked(parked.clone()));
-                    tally.parked.push(parked);
-                    // A second row of it asks for no less.
-                    self.written.insert(key, stamp);
-                }
+                let request = request(context, row, &stamp);
+                tally.requests.extend(request.filter(|(wanted, _)| !context.lost.contains(&wanted.subject)));
             }
             comparison if comparison.publishes() => {
-                batch.entries.push(entry_of_row(context, row, stamp.clone()));
-                self.written.insert(key, stamp);
+                self.write(key, entry_of_row(context, row, stamp));
                 tally.published += 1;
             }
             Comparison::Older | Comparison::BehindDelete => {
                 base::metrics::row_was_old();
-                if tally.below.len() < MOST_BELOW
-                    && let Some(subject) = row.subject.clone()
-                {
-                    let floor = stamp.version.number().cloned();
-                    let wanted = Wanted { subject, floor, is_delete: false };
-                    tally.below.push((wanted, Arc::new(source(context, &alone(row)))));
+                if tally.below.len() < MOST_BELOW {
+                    tally.below.extend(request(context, row, &stamp));
                 }
             }
             _ => {}
@@ -268,12 +231,6 @@ pub(super) fn entry_of_record(
     Some(Entry::new(Some(subject.clone()), event, vec![change], Vec::new()))
 }
 
-/// What an entry writes of a record that is to be read by id.
-pub(super) fn entry_of_parked(parked: Parked) -> Entry {
-    let (subject, event) = (parked.subject.clone(), Event::clone(&parked.event));
-    Entry::new(Some(subject), event, vec![Change::Park(Box::new(parked))], Vec::new())
-}
-
 fn origin(run: &Run) -> Origin {
     match run.kind {
         RunKind::Verify if run.repair => Origin::Repair,
@@ -303,24 +260,11 @@ fn alone(row: &Fresh) -> Fresh {
     Fresh { raw: Bytes::copy_from_slice(&row.raw), ..row.clone() }
 }
 
-fn parked(context: Context<'_>, row: &Fresh, stamp: &Stamp) -> Option<Parked> {
-    let event = Arc::new(source(context, &alone(row)));
-    Some(listed(row.subject.clone()?, stamp.version.number().cloned(), event, context.now))
-}
-
-/// A record that a list shows and the scheduler is to read, from now on.
-fn listed(subject: Subject, floor: Option<SequenceVersion>, event: Event, now: i64) -> Parked {
-    Parked {
-        subject,
-        floor,
-        deleted: None,
-        cause: Cause::Listed,
-        since: now,
-        due: now,
-        gone_since: None,
-        below_since: None,
-        event,
-    }
+/// A read of at least as much of a record as its row shows.
+fn request(context: Context<'_>, row: &Fresh, stamp: &Stamp) -> Option<Request> {
+    let (subject, floor) = (row.subject.clone()?, stamp.version.number().cloned());
+    let wanted = Wanted { subject, floor, is_delete: false };
+    Some((wanted, Arc::new(source(context, &alone(row)))))
 }
 
 /// A row whose version cannot be compared is kept, and told of.
@@ -336,9 +280,15 @@ fn unversioned(context: Context<'_>, row: &Fresh) -> Entry {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use model::{CompanyId, Customer, Epoch, Value};
 
     use super::*;
+    use crate::records::{
+        schedule::{Batch, Cause, Parked},
+        task::draft::Stored,
+    };
 
     fn run(kind: RunKind) -> Run {
         serde_json::from_value(serde_json::json!({
@@ -359,23 +309,30 @@ mod tests {
         Stamp { epoch: Epoch(3), version: version.parse().unwrap(), rank, deleted }
     }
 
+    /// Nothing is lost.
+    static NONE: LazyLock<HashSet<Subject>> = LazyLock::new(HashSet::new);
+
     /// With nothing on it.
     fn scheduler() -> Scheduler {
         Scheduler::new(crate::records::schedule::rules())
     }
 
     fn context<'a>(run: &'a Run, is_thin: bool, scheduler: &'a Scheduler) -> Context<'a> {
-        Context { run, list: List::Customers, is_thin, now: 7, scheduler, view: None, room: 1 }
+        Context { run, list: List::Customers, is_thin, now: 7, scheduler, lost: &NONE, view: None, room: 1 }
     }
 
     /// What is stored of record `a`, and what becomes of a row of it.
     fn add(kind: RunKind, is_thin: bool, stored: Option<&Stamp>, rows: &[Fresh]) -> (Batch, Tally) {
-        let (run, mut batch) = (run(kind), Batch::default());
-        let scheduler = scheduler();
+        let (run, scheduler) = (run(kind), scheduler());
         let context = context(&run, is_thin, &scheduler);
         let stored = |_: &Key| Ok(stored.cloned());
-        let tally = Compared::new(&batch, &stored).add_rows(&mut batch, context, rows.iter()).unwrap();
-        (batch, tally)
+        let mut draft = draft(Batch::default(), &stored);
+        let tally = draft.add_rows(context, rows.iter()).unwrap();
+        (draft.batch, tally)
+    }
+
+    fn draft<'a>(batch: Batch, stored: &'a Stored<'a>) -> Draft<'a> {
+        Draft::new(batch, stored, |_, _| false).unwrap().0
     }
 
     fn writes_nothing(batch: &Batch) -> bool {
@@ -432,8 +389,10 @@ mod tests {
         let none = |_: &Key| Ok(None);
 
         let rows = [row("a", r#""8""#), row("a", r#""9""#), row("a", r#""10""#)];
-        let tally = Compared::new(&batch, &none).add_rows(&mut batch, context, rows.iter()).unwrap();
+        let mut draft = draft(batch, &none);
+        let tally = draft.add_rows(context, rows.iter()).unwrap();
 
+        let batch = draft.batch;
         assert_eq!((tally.published, batch.entries.len()), (1, 2));
         assert_eq!(batch.entries[1].stamp().unwrap().version.to_string(), "10");
     }
@@ -442,9 +401,20 @@ mod tests {
     fn a_thin_row_that_is_newer_asks_for_its_record() {
         let (batch, tally) = add(RunKind::Snapshot, true, None, &[row("a", r#""9""#)]);
 
-        assert_eq!((tally.published, tally.parked.len()), (0, 1));
-        assert!(matches!(&batch.entries[0].changes[..], [Change::Park(parked)]
-            if parked.cause == Cause::Listed && parked.floor == SequenceVersion::parse("9").ok()));
+        assert!(writes_nothing(&batch), "nothing is kept of it");
+        let [(wanted, _)] = &tally.requests[..] else { panic!("{tally:?}") };
+        assert_eq!((tally.published, &wanted.floor), (0, &SequenceVersion::parse("9").ok()));
+    }
+
+    #[test]
+    fn a_record_that_was_lost_is_not_asked_for_in_the_next_pass() {
+        let (run, scheduler, rows) = (run(RunKind::Snapshot), scheduler(), [row("a", r#""9""#)]);
+        let lost = HashSet::from([rows[0].subject.clone().unwrap()]);
+        let context = Context { lost: &lost, ..context(&run, true, &scheduler) };
+
+        let tally = draft(Batch::default(), &|_| Ok(None)).add_rows(context, rows.iter()).unwrap();
+
+        assert!(tally.requests.is_empty());
     }
 
     /// One that waits to see whether the provider went back in a record.
@@ -477,13 +447,12 @@ mod tests {
                 (r#""9""#, true, false),
                 (r#""10""#, true, true),
             ] {
-                let (run, mut batch) = (run(kind), Batch::default());
+                let run = run(kind);
                 let stored = |_: &Key| Ok(Some(stamp("9", Rank::ById, deleted)));
                 let rows = [row("a", version), row("b", version)];
 
                 let context = context(&run, false, &scheduler);
-                let tally =
-                    Compared::new(&batch, &stored).add_rows(&mut batch, context, rows.iter()).unwrap();
+                let tally = draft(Batch::default(), &stored).add_rows(context, rows.iter()).unwrap();
 
                 let cleared: &[Subject] = if is_cleared { std::slice::from_ref(&suspected) } else { &[] };
                 assert_eq!(tally.not_below, cleared, "{kind:?} {version} {deleted}");
@@ -497,7 +466,7 @@ mod tests {
         let subject = row("a", r#""9""#).subject.unwrap();
         let json = Bytes::from_static(br#"{"correlationId":"a","sequenceVersion":"9"}"#);
         let entry = entry_of_record(&run, &subject, &json, None).unwrap();
-        let reached = |stored: &Stored<'_>| Compared::new(&Batch::default(), stored).reaches(&entry).unwrap();
+        let reached = |stored: &Stored<'_>| draft(Batch::default(), stored).reaches(&entry).unwrap();
 
         for (stored, reaches) in [("8", true), ("9", true), ("10", false)] {
             let stored = |_: &Key| Ok(Some(stamp(stored, Rank::ById, false)));
@@ -524,7 +493,7 @@ mod tests {
             (Some(stamp("9", Rank::ById, false)), &other, false),
         ] {
             let guard = |_: &Key| Ok(stored.clone());
-            let found = Compared::new(&Batch::default(), &guard).ask_for(entry, 7);
+            let found = draft(Batch::default(), &guard).ask_for(entry);
 
             assert_eq!(found.unwrap().is_some(), is_asked, "{stored:?}");
         }
@@ -541,8 +510,7 @@ mod tests {
         let (_, below) = add(RunKind::Snapshot, false, Some(&newer), std::slice::from_ref(&row));
         let (_, thin) = add(RunKind::Snapshot, true, None, std::slice::from_ref(&row));
 
-        let (below, parked) = (below.below.first().unwrap(), thin.parked.first().unwrap());
-        for event in [&below.1, &parked.event] {
+        for (_, event) in below.below.iter().chain(&thin.requests) {
             let kept = &event.original.value;
             assert_eq!(kept, &row.raw);
             assert!(!page.as_ptr_range().contains(&kept.as_ptr()), "it holds all of its page");
@@ -574,10 +542,11 @@ mod tests {
         assert_eq!((tally.suspects.len(), &tally.differences[..]), (1, &[(Difference::Missing, false)][..]));
         assert!(writes_nothing(&batch));
 
-        let (run, mut batch) = (Run { repair: true, ..run(RunKind::Verify) }, Batch::default());
+        let run = Run { repair: true, ..run(RunKind::Verify) };
         let (scheduler, none) = (scheduler(), |_: &Key| Ok(None));
-        let mut compared = Compared::new(&batch, &none);
-        let tally = compared.add_rows(&mut batch, context(&run, false, &scheduler), rows.iter()).unwrap();
+        let mut draft = draft(Batch::default(), &none);
+        let tally = draft.add_rows(context(&run, false, &scheduler), rows.iter()).unwrap();
+        let batch = draft.batch;
 
         assert_eq!((tally.suspects.len(), &tally.differences[..]), (1, &[(Difference::Missing, true)][..]));
         assert_eq!((tally.published, batch.entries.len()), (1, 1));

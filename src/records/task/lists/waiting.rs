@@ -72,14 +72,14 @@ fn reason<'a>(
     let mut reasons = Vec::new();
     for job in jobs {
         let is_long = now.saturating_sub(job.answered.max(job.started_at)) >= CHECK_INTERVAL;
-        match &job.stage {
-            Stage::Compare if is_long => {
-                for subject in &job.asked_for {
-                    *records.entry(subject.resource).or_default() += 1;
-                }
-            }
-            Stage::Pages | Stage::Asking if is_long => reasons.extend(job.problem.clone()),
-            _ => {}
+        if !is_long || !matches!(job.stage, Stage::Pages | Stage::Asking | Stage::Compare) {
+            continue;
+        }
+        for subject in &job.asked_for {
+            *records.entry(subject.resource).or_default() += 1;
+        }
+        if !matches!(job.stage, Stage::Compare) {
+            reasons.extend(job.problem.clone());
         }
     }
     let waits = records.into_iter().map(|(resource, count)| {
@@ -122,7 +122,10 @@ mod tests {
         let resource = AccountingResource::Customers;
         let subject = Subject { resource, company, id: RecordId::new("r").unwrap(), in_company: true };
         let job = Job::new(Arc::new(run), What::List(collection), 0);
-        Job { stage, asked_for: vec![subject], problem: Some("page 3 answered 500".to_owned()), ..job }
+        match stage {
+            Stage::Pages => Job { stage, problem: Some("page 3 answered 500".to_owned()), ..job },
+            _ => Job { stage, asked_for: vec![subject], ..job },
+        }
     }
 
     #[test]

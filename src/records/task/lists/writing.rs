@@ -5,25 +5,24 @@ use std::{collections::HashSet, sync::Arc};
 use bytes::Bytes;
 
 use base::metrics;
-use model::{Difference, Key, List, RunId, RunKind, RunProgress, ShardState, Version};
+use model::{Difference, Key, List, RunId, RunKind, RunProgress, ShardState, Stamp, Version};
 
 use super::{
-    Active, Ended, FORGOTTEN_AT_ONCE, LOOK, Lists, NAMED, Part, Stage, Written,
+    Active, Ended, FORGOTTEN_AT_ONCE, LOOK, Lists, NAMED, PageMark, Part, Stage, Written,
     comparing::{Comparing, Finding, Looked},
     job::Answer,
-    rows::{self, Compared},
+    rows,
     topic::Holds,
 };
 use crate::{
     config::connector::Rows,
     plugin::Failure,
     records::{
-        fence::ShardFence,
-        schedule::{Batch, Scheduler},
+        schedule::{Batch, Scheduler, Subject},
         task::{
+            draft::Draft,
             micros,
             state::{self, Collection},
-            taking::unreadable,
         },
     },
 };
@@ -35,13 +34,11 @@ impl Lists {
     /// The store failed.
     pub(in crate::records::task) fn add_to(
         &mut self,
-        batch: &mut Batch,
-        (fence, scheduler): (&ShardFence, &Scheduler),
+        draft: &mut Draft<'_>,
+        scheduler: &Scheduler,
         room: usize,
         now: i64,
     ) -> Result<(), Failure> {
-        let stored = |key: &Key| fence.get(key).map_err(unreadable);
-        let mut compared = Compared::new(batch, &stored);
         let mut taken = 0;
         let mut runs: Vec<RunId> = Vec::new();
         while let Some(part) = self.ready.front() {
@@ -51,14 +48,14 @@ impl Lists {
             taken += part.bytes;
             let Some(part) = self.ready.pop_front() else { break };
             self.waiting_bytes = self.waiting_bytes.saturating_sub(part.bytes);
-            self.add_part(batch, &part, &mut compared, scheduler, now)?;
+            self.add_part(draft, &part, scheduler, now)?;
             if !runs.contains(&part.run) {
                 runs.push(part.run.clone());
             }
             self.committing.push(part);
         }
         let forgotten = take_forgotten(&mut self.forgotten, self.ready.is_empty());
-        batch.state.extend(forgotten.into_iter().map(|key| (key, None)));
+        draft.batch.state.extend(forgotten.into_iter().map(|key| (key, None)));
         for run in runs {
             let current: Vec<_> = self.jobs.values().filter(|job| job.run.id == run).collect();
             let current = current.iter().filter_map(|job| job.progress()).take(NAMED).collect();
@@ -67,7 +64,7 @@ impl Lists {
             if active.progress.state.is_over() {
                 active.progress.current.clear();
             }
-            batch.state.push((active.progress.key(), Some(state::json(&active.progress))));
+            draft.batch.state.push((active.progress.key(), Some(state::json(&active.progress))));
         }
         Ok(())
     }
@@ -81,9 +78,8 @@ impl Lists {
 
     fn add_part(
         &mut self,
-        batch: &mut Batch,
+        draft: &mut Draft<'_>,
         part: &Part,
-        compared: &mut Compared<'_>,
         scheduler: &Scheduler,
         now: i64,
     ) -> Result<(), Failure> {
@@ -91,38 +87,33 @@ impl Lists {
         let run = Arc::clone(&active.run);
         let mut shown = Vec::new();
         match &part.what {
-            Written::State(records) => batch.state.extend(records.iter().cloned()),
+            Written::State(records) => draft.batch.state.extend(records.iter().cloned()),
+            Written::Read(mark) => active.count_page(mark.clone(), &mut draft.batch),
             Written::Record(entry) => {
                 let tells_version =
                     !entry.stamp().is_some_and(|stamp| matches!(stamp.version, Version::Content { .. }));
                 if !tells_version {
-                    let parked = compared.ask_for(entry, now)?.map(|parked| scheduler.merged(parked));
-                    if let Some(parked) = parked {
-                        batch.entries.push(rows::entry_of_parked(parked.clone()));
-                        let job = part.job.and_then(|number| self.jobs.get_mut(&number));
-                        job.into_iter().for_each(|job| job.asked_for.push(parked.subject.clone()));
-                        self.adopting.push(parked);
-                    }
+                    self.requests.extend(part.job.zip(draft.ask_for(entry)?));
                     return Ok(());
                 }
                 let suspected = entry.subject.as_ref().filter(|subject| scheduler.is_suspected(subject));
                 if let Some(subject) = suspected
-                    && compared.reaches(entry)?
+                    && draft.reaches(entry)?
                 {
                     self.not_below.push(subject.clone());
                 }
-                let before = batch.entries.len();
-                compared.add_record(batch, (**entry).clone())?;
-                let published = (batch.entries.len() - before) as u64;
+                let before = draft.batch.entries.len();
+                draft.add_record((**entry).clone())?;
+                let published = (draft.batch.entries.len() - before) as u64;
                 active.progress.published += published;
                 if let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) {
                     job.count(published, 0);
                 }
             }
             Written::End { certificate, state, ended } => {
-                batch.state.extend(state.iter().cloned());
+                draft.batch.state.extend(state.iter().cloned());
                 let asked_at = run.requested_at;
-                batch.certificates.extend(certificate.as_deref().map(|one| (one.clone(), asked_at)));
+                draft.batch.certificates.extend(certificate.as_deref().map(|one| (one.clone(), asked_at)));
                 // With its certificate, and not before: it must not be counted twice.
                 let Ended { certified, vanished, unread, absent, unoffered } = *ended;
                 active.progress.ended += 1;
@@ -139,16 +130,16 @@ impl Lists {
                 }
             }
             Written::Found(suspects) => {
-                let Some(list) = part.job.and_then(|number| self.jobs.get(&number)?.list()) else {
-                    return Ok(());
-                };
+                let Some(job) = part.job.and_then(|number| self.jobs.get(&number)) else { return Ok(()) };
+                let Some(list) = job.list() else { return Ok(()) };
+                let (lost, view) = (&job.lost, None);
                 let context =
-                    rows::Context { run: &run, list, is_thin: false, now, scheduler, view: None, room: 0 };
-                let before = batch.entries.len();
+                    rows::Context { run: &run, list, is_thin: false, now, scheduler, lost, view, room: 0 };
+                let before = draft.batch.entries.len();
                 for suspect in suspects {
-                    compared.add_found(batch, context, suspect)?.count(&mut active.progress);
+                    draft.add_found(context, suspect)?.count(&mut active.progress);
                 }
-                active.progress.published += (batch.entries.len() - before) as u64;
+                active.progress.published += (draft.batch.entries.len() - before) as u64;
             }
             Written::Looked(looked) => {
                 let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) else { return Ok(()) };
@@ -156,7 +147,7 @@ impl Lists {
                 if let Answer::There(json) = answer
                     && scheduler.is_suspected(subject)
                     && let Some(entry) = rows::entry_of_record(&run, subject, json, None)
-                    && compared.reaches(&entry)?
+                    && draft.reaches(&entry)?
                 {
                     self.not_below.push(subject.clone());
                 }
@@ -166,10 +157,10 @@ impl Lists {
                 let may_wait = comparing.may_wait(micros(self.shared.source.enrich.park_after), now);
                 let suspect = comparing.suspect(&subject.key());
                 let looked = Looked { suspect, subject, answer, holds, may_wait };
-                let before = batch.entries.len();
-                let found = compared.add_looked(batch, &run, &looked)?;
+                let before = draft.batch.entries.len();
+                let found = draft.add_looked(&run, &looked)?;
                 found.count(&mut active.progress);
-                active.progress.published += (batch.entries.len() - before) as u64;
+                active.progress.published += (draft.batch.entries.len() - before) as u64;
                 if let (Finding::Again, Stage::Missing(missing)) = (found, &mut job.stage) {
                     missing.waiting.push_back((subject.company.clone(), subject.id.clone(), 1));
                     job.due = now.saturating_add(LOOK);
@@ -191,18 +182,16 @@ impl Lists {
                     |key: &Key| !collection.list.spans_companies() || self.shared.shard_of(key) == self.shard;
                 let view = self.views.get(&(run.id.clone(), collection.list));
                 let room = job.comparing.as_ref().map_or(0, Comparing::room);
-                let context =
-                    rows::Context { run: &run, list: collection.list, is_thin, now, scheduler, view, room };
+                let (list, lost) = (collection.list, &job.lost);
+                let context = rows::Context { run: &run, list, is_thin, now, scheduler, lost, view, room };
                 let own = fetched.rows.iter().filter(|row| is_own(&row.key));
                 if collection.list == List::Companies {
                     let companies = own.clone().filter_map(|row| Some(&row.subject.as_ref()?.company));
                     shown.extend(companies.filter(|company| active.plan.show(company)).cloned());
                 }
                 let own = own.filter(|row| !compared_before.contains(&row.key));
-                let tally = compared.add_rows(batch, context, own)?;
+                let tally = draft.add_rows(context, own)?;
                 job.count(tally.published, tally.unusable);
-                active.progress.pages += 1;
-                active.progress.rows += tally.rows;
                 active.progress.published += tally.published;
                 active.progress.contents += tally.contents;
                 for (kind, is_mended) in tally.differences {
@@ -213,26 +202,39 @@ impl Lists {
                     comparing.add(tally.suspects);
                 }
                 metrics::list_rows(collection.list.name(), tally.rows);
-                job.asked_for.extend(tally.parked.iter().map(|parked| parked.subject.clone()));
-                self.adopting.extend(tally.parked);
+                let mark = (mark.0.clone(), mark.1.clone(), tally.rows);
+                if tally.requests.is_empty() {
+                    active.count_page(mark, &mut draft.batch);
+                } else {
+                    job.rest = Some(mark);
+                }
+                self.requests.extend(tally.requests.into_iter().filter_map(|one| part.job.zip(Some(one))));
                 self.looking_back.extend(tally.below);
                 self.not_below.extend(tally.not_below);
-                batch.state.push((mark.0.clone(), Some(mark.1.clone())));
             }
         }
         if run.kind != RunKind::Verify {
             // Who compares does so from the first page on, whatever was read before.
             let kept = shown.iter().map(|company| active.plan.shown_as(company).page(self.shard, 0));
-            batch.state.extend(kept.map(|key| (key, Some(Bytes::from_static(b"{}")))));
+            draft.batch.state.extend(kept.map(|key| (key, Some(Bytes::from_static(b"{}")))));
         }
         self.plan_companies(&run.id, shown);
         Ok(())
     }
 
-    /// The batch is committed.
-    pub(in crate::records::task) fn committed(&mut self, scheduler: &mut Scheduler, now: i64) {
-        for parked in self.adopting.drain(..) {
-            scheduler.adopt_row(parked, now);
+    /// The batch is committed; `stored` tells what the fence has of a record since.
+    pub(in crate::records::task) fn committed(
+        &mut self,
+        scheduler: &mut Scheduler,
+        stored: &dyn Fn(&Subject) -> Option<Stamp>,
+        now: i64,
+    ) {
+        for (number, (wanted, event)) in self.requests.drain(..) {
+            if let Some(job) = self.jobs.get_mut(&number) {
+                job.asked_for.push(wanted.subject.clone());
+            }
+            let stored = stored(&wanted.subject);
+            scheduler.request(wanted, event, stored.as_ref(), now);
         }
         for (wanted, event) in self.looking_back.drain(..) {
             scheduler.look_back(wanted, event, now);
@@ -256,6 +258,22 @@ impl Lists {
                 self.state.over.extend(collection);
                 self.end_if_done(&part.run, now);
             }
+        }
+        self.mark_settled(scheduler);
+    }
+
+    /// Pages are marked of which all is settled that their rows have asked for. Nothing is settled but by a commit.
+    fn mark_settled(&mut self, scheduler: &Scheduler) {
+        let mut settled = Vec::new();
+        for (number, job) in &mut self.jobs {
+            job.asked_for.retain(|subject| scheduler.owes(subject));
+            if job.unwritten == 0 && job.asked_for.is_empty() {
+                settled.extend(job.rest.take().map(|mark| (*number, mark)));
+            }
+        }
+        for (number, mark) in settled {
+            let bytes = mark.1.len();
+            self.put(number, Written::Read(mark), bytes);
         }
     }
 
@@ -293,6 +311,15 @@ impl Lists {
                 published, "a run is over in this shard");
             self.ready.push_back(Part::standing(run));
         }
+    }
+}
+
+impl Active {
+    /// A page is read, and marked.
+    fn count_page(&mut self, (key, value, rows): PageMark, batch: &mut Batch) {
+        self.progress.pages += 1;
+        self.progress.rows += rows;
+        batch.state.push((key, Some(value)));
     }
 }
 

@@ -7,14 +7,17 @@ use model::{Comparison, Difference, Epoch, Key, Rank, Run, RunProgress, Stamp, V
 use super::{
     super::{
         job::Answer,
-        rows::{self, Compared},
+        rows,
         topic::{Holds, digest, is_disabled},
     },
     Suspect, difference,
 };
 use crate::{
     plugin::Failure,
-    records::schedule::{Batch, Change, Entry, Subject},
+    records::{
+        schedule::{Change, Entry, Subject},
+        task::draft::Draft,
+    },
 };
 
 /// Result of a comparison.
@@ -55,11 +58,10 @@ pub(in super::super) struct Looked<'a> {
     pub(in super::super) may_wait: bool,
 }
 
-impl Compared<'_> {
+impl Draft<'_> {
     /// Compares a record that was read by id, and publishes it if the run repairs and that helps.
     pub(in super::super) fn add_looked(
         &mut self,
-        batch: &mut Batch,
         run: &Run,
         looked: &Looked<'_>,
     ) -> Result<Finding, Failure> {
@@ -94,8 +96,7 @@ impl Compared<'_> {
         if !repairs {
             return Ok(found);
         }
-        self.put(key, stamp);
-        batch.entries.push(entry);
+        self.write(key, entry);
         Ok(match found {
             Finding::Differs(kind) if kind.can_be_repaired() => Finding::Repaired(kind),
             found => found,
@@ -105,7 +106,6 @@ impl Compared<'_> {
     /// Concludes a suspect that is not read by id, and publishes its row if the run repairs and that helps.
     pub(in super::super) fn add_found(
         &mut self,
-        batch: &mut Batch,
         context: rows::Context<'_>,
         (key, suspect): &(Key, Suspect),
     ) -> Result<Finding, Failure> {
@@ -130,8 +130,7 @@ impl Compared<'_> {
         else {
             return Ok(Finding::Differs(kind));
         };
-        batch.entries.push(rows::entry_of_row(context, row, stamp.clone()));
-        self.put(key, stamp);
+        self.write(key, rows::entry_of_row(context, row, stamp));
         Ok(Finding::Repaired(kind))
     }
 }
@@ -232,7 +231,7 @@ mod tests {
         super::tests::{json, stamp, subject, suspect, value},
         *,
     };
-    use crate::records::task::lists::topic::View;
+    use crate::records::{schedule::Batch, task::lists::topic::View};
 
     fn run(repair: bool) -> Run {
         let run = serde_json::json!({ "connector": "records", "id": "r", "kind": RunKind::Verify.name(), "lists": ["customers"],
@@ -257,10 +256,10 @@ mod tests {
     }
 
     fn find(repair: bool, looked: &Looked<'_>, stored: Option<&Stamp>) -> (Finding, Batch) {
-        let (mut batch, run) = (Batch::default(), run(repair));
         let stored = |_: &Key| Ok(stored.cloned());
-        let found = Compared::new(&batch, &stored).add_looked(&mut batch, &run, looked);
-        (found.unwrap(), batch)
+        let (mut draft, _) = Draft::new(Batch::default(), &stored, |_, _| false).unwrap();
+        let found = draft.add_looked(&run(repair), looked);
+        (found.unwrap(), draft.batch)
     }
 
     type Case<'a> = (Option<Difference>, Answer, Option<&'a Stamp>, Option<&'a Value>, Finding);

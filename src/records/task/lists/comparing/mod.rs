@@ -192,6 +192,7 @@ impl Lists {
         let (runs, shared, shard) = (&self.runs, &self.shared, self.shard);
         self.views.retain(|(run, _), _| runs.contains_key(run));
         let Some(job) = self.jobs.get_mut(&number) else { return true };
+        let is_settled = job.is_settled();
         let Job { run, what: What::List(collection), comparing: Some(comparing), .. } = job else {
             return true;
         };
@@ -215,7 +216,7 @@ impl Lists {
                 }
                 _ => true,
             },
-            Stage::Compare if job.unwritten == 0 && job.due <= now => {
+            Stage::Compare if is_settled && job.due <= now => {
                 comparing.look(collection.list, fence, view, now);
                 let needs_topic = comparing.needs_topic(view);
                 if needs_topic {

@@ -12,7 +12,7 @@ mod paging;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use model::{AccountingResource, Key, List, ListProgress, Run};
 use provider::api::Priority;
@@ -20,15 +20,12 @@ use provider::api::Priority;
 pub(super) use self::missing::{Answer, Missing, answer};
 use super::{
     super::state::{self, Again, Collection, Counts, Cursor},
-    IDLE_AFTER, LOOK,
+    IDLE_AFTER, PageMark,
     comparing::Comparing,
     pages::Load,
     sample::Sample,
 };
-use crate::records::{
-    proof::Reading,
-    schedule::{Scheduler, Subject},
-};
+use crate::records::{proof::Reading, schedule::Subject};
 
 /// How often a page, or a record, is tried that cannot be read for its own sake.
 const TRIES: u32 = 8;
@@ -69,8 +66,12 @@ pub(super) struct Job {
     pub(super) unwritten: usize,
     /// A filter of its own, for payroll.
     pub(super) filter: Option<String>,
-    /// Records that its rows have asked for, and that are not read yet.
+    /// Records that its rows have asked for, and that are not settled yet.
     pub(super) asked_for: Vec<Subject>,
+    /// Those of them that were given up.
+    pub(super) lost: HashSet<Subject>,
+    /// The page whose rows have asked for them.
+    pub(super) rest: Option<PageMark>,
     /// When its last page was answered.
     pub(super) answered: i64,
     /// How far known records are read again.
@@ -129,6 +130,8 @@ impl Job {
             unwritten: 0,
             filter: None,
             asked_for: Vec::new(),
+            lost: HashSet::new(),
+            rest: None,
             answered: i64::MIN,
             cursor: Cursor::default(),
             comparing: None,
@@ -140,19 +143,14 @@ impl Job {
 
     /// Whether it has long been waiting for nothing but records that its rows have asked for: that may last until these are given up.
     pub(super) fn is_idle(&self, now: i64) -> bool {
-        matches!(self.stage, Stage::Compare)
+        matches!(self.stage, Stage::Pages | Stage::Compare)
             && !self.asked_for.is_empty()
             && now.saturating_sub(self.answered) > IDLE_AFTER
     }
 
-    /// Whether the scheduler still owes it records that its rows asked for; it looks again later then.
-    pub(super) fn waits_for_records(&mut self, scheduler: &Scheduler, now: i64) -> bool {
-        self.asked_for.retain(|subject| scheduler.owes(subject));
-        if self.asked_for.is_empty() {
-            return false;
-        }
-        self.due = now.saturating_add(LOOK);
-        true
+    /// Whether all of it that was read is committed, with all that its rows have asked for.
+    pub(super) const fn is_settled(&self) -> bool {
+        self.unwritten == 0 && self.asked_for.is_empty() && self.rest.is_none()
     }
 
     pub(super) fn priority(&self) -> Priority {

@@ -18,6 +18,16 @@ impl Job {
         self.has_counted |= published + unusable > 0;
     }
 
+    /// A record that its rows have asked for is not published in full, and asked for no more: the next pass shows it again.
+    pub(in super::super) fn loses(&mut self, subject: &Subject) -> bool {
+        let is_asked_for = self.asked_for.contains(subject);
+        if is_asked_for {
+            self.lost.insert(subject.clone());
+            self.count(0, 1);
+        }
+        is_asked_for
+    }
+
     /// Kafka does not take a record. If it has shown it, or its rows have asked for it, it is not published in full. Without a
     /// subject are those of payroll alone.
     pub(in super::super) fn refused(&mut self, subject: Option<&Subject>, origin: Origin) {
@@ -25,9 +35,8 @@ impl Job {
             Some(subject) => one.has(subject.resource, &subject.company),
             None => one.list == List::Payroll,
         };
-        if subject.is_some_and(|subject| self.asked_for.contains(subject)) {
-            self.count(0, 1);
-        } else if origin != Origin::Enrichment && self.collection().is_some_and(has) {
+        let is_asked_for = subject.is_some_and(|subject| self.loses(subject));
+        if !is_asked_for && origin != Origin::Enrichment && self.collection().is_some_and(has) {
             // It was counted as published.
             self.counts.published = self.counts.published.saturating_sub(1);
             self.count(0, 1);

@@ -21,7 +21,7 @@ impl Job {
     /// The page to ask for now, if there is one.
     pub(in super::super) fn wants_page(&self, now: i64) -> Option<Asked> {
         let Collection { list, company, .. } = self.collection()?;
-        if !matches!(self.stage, Stage::Pages) || self.due > now || self.unwritten > 0 {
+        if !matches!(self.stage, Stage::Pages) || self.due > now || !self.is_settled() {
             return None;
         }
         let want = match &self.sample {
