@@ -13,7 +13,7 @@
 //! - A record is in one state at a time: waiting, being read, or waiting for its commit. Events that arrive meanwhile join it, and the
 //!   same read settles them if it reaches their version.
 //! - An offset is committed once all events before it are settled, in the same batch as the entry that settled it.
-//! - A row of a list that shows less than its record asks for a read as well, and holds back no offset: its list waits for it.
+//! - A list row without all members of its record requests a read too. It holds no offset; its list waits for it.
 //! - An event is settled with exactly one [`Outcome`]. An event that was parked gets a second, final one later.
 //! - A version below the fence is published only under the next epoch, after all reads during [`Rules::epoch_confirm`] have shown a
 //!   lower version and no list read meanwhile has shown the published one. Lists are not required: without one, reads by id decide.

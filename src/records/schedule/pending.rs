@@ -56,20 +56,20 @@ pub(super) enum State {
     Queued,
     /// A read is in flight since `asked_at`. Events without a version that arrive meanwhile need a later read.
     Reading { asked_at: i64, later: Vec<Late> },
-    /// The result waits for its commit. Events and rows row that arrive meanwhile are compared with it after the commit.
+    /// The result waits for its commit. Events and rows that arrive meanwhile are compared with it after the commit.
     Settling { later: Vec<Late> },
 }
 
-/// An event, or a row of a list, that has to wait until the read or commit in flight is over.
+/// An event or a list row that has to wait until the read or commit in flight is over.
 #[derive(Debug)]
 pub(super) struct Late {
     pub(super) wanted: Wanted,
     pub(super) event: Event,
-    /// None of a row.
-    pub(super) settle: Option<Settle>,
+    /// `None` for a row.
+    pub(super) settle: Option<TopicTicket>,
 }
 
-/// What the events and rows of a record ask for.
+/// What the events and list rows of a record ask for.
 #[derive(Debug)]
 pub(super) struct Want {
     /// A read must show at least this version.
@@ -221,7 +221,7 @@ impl PendingRecord {
         (subject, record)
     }
 
-    /// What the state topic has of it from now on.
+    /// Marks it as parked and returns its new entry for the state topic.
     pub(super) fn park_as(&mut self, subject: &Subject, cause: Cause, due: i64) -> Parked {
         let (Want { floor, deleted, event, since, .. }, is_counted) = (&self.wants, self.is_counted());
         self.parked = Some(ParkedEntry { cause, floor: floor.clone(), is_counted });
@@ -276,7 +276,7 @@ impl PendingRecord {
         }
     }
 
-    /// Whether a row waits for the end of the read or commit: it may ask for more than that comes to.
+    /// Whether a row waits for the end of the read or commit; it may ask for a newer version than that brings.
     pub(super) fn has_late_row(&self) -> bool {
         match &self.state {
             State::Reading { later, .. } | State::Settling { later } => {
@@ -294,8 +294,14 @@ impl PendingRecord {
             && (!wanted.is_delete || self.wants.deleted.as_ref().is_some_and(has_delete))
     }
 
-    /// Adds the request of another record, or a row of a list, which holds no offset. Whether offsets are held only since then.
-    pub(super) fn join(&mut self, wanted: Wanted, event: Event, settle: Option<Settle>, now: i64) -> bool {
+    /// Adds the request of another event, or of a row, which holds no offset. Returns whether the record holds offsets only since now.
+    pub(super) fn join(
+        &mut self,
+        wanted: Wanted,
+        event: Event,
+        settle: Option<TopicTicket>,
+        now: i64,
+    ) -> bool {
         let (Wanted { floor, is_delete, .. }, wants) = (wanted, &mut self.wants);
         if is_delete {
             let known = wants.deleted.take();
@@ -319,7 +325,7 @@ impl PendingRecord {
                 self.holds.get_or_insert(HeldOffsets { tickets: Vec::new(), since: now, received_at });
             holds.tickets.push(settle);
         }
-        // What becomes of an event is told; a row is shown again.
+        // The loss of an event is reported; a list shows its row again.
         if if is_event == has_event { is_higher } else { is_event } {
             wants.event = event;
         }

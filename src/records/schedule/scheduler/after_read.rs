@@ -218,7 +218,7 @@ impl Scheduler {
         record.tries.count = record.tries.count.saturating_add(1);
         let wait = match (&record.parked, record.oldest()) {
             (Some(_), None) => grown(rules.parked_first, rules.parked_longest, record.tries.count),
-            // A row holds nothing back: after a while it waits as long again as it has waited.
+            // A row holds no offset back: after the first retries each wait is as long as the time since the request.
             (None, None) if tried >= rules.park_after => {
                 tried.max(rules.parked_first).min(rules.parked_longest)
             }

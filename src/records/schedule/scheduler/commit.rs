@@ -52,7 +52,7 @@ impl Scheduler {
                         self.holding += usize::from(record.join(wanted, event, settle, now));
                     }
                     let (is_held, cause) = (record.oldest().is_some(), record.suspected_cause());
-                    // The published without its own version is read again in its time, unless more was told of it.
+                    // A record published without a version keeps its second read, unless a new request needs an earlier one.
                     let is_urgent = asks_more || is_held && !record.tries.is_published;
                     let soon = now.saturating_add(self.rules.retry_first);
                     match cause.filter(|_| is_held && at > soon) {

@@ -192,10 +192,10 @@ impl Scheduler {
         self.wait_until(&subject, due);
     }
 
-    /// A request of a list shows more of a record than was published, written to the record is to be read by its id. Nothing of that is kept: until
-    /// it is settled its page does not count as read, and the next owner reads that page again.
+    /// Requests a read by id, because a row of a list shows a newer version than the published one. The request is not durable: its
+    /// page is not marked as read until it is settled, so the next owner reads that page again.
     pub fn request(&mut self, wanted: Wanted, event: Event, stored: Option<&Stamp>, now: i64) {
-        self.want(wanted, event, None, stored, now);
+        self.take_wanted(wanted, event, None, stored, now);
     }
 
     /// Whether reads of a record have shown an older version than the published one.
@@ -226,8 +226,8 @@ impl Scheduler {
         }
     }
 
-    /// Whether a list has to wait for a record that one of its rows asked for. It does not wait for published is not: as
-    /// much as the row shows was, and whether the provider went back is found out without it, which may take hours.
+    /// Whether a list has to wait for a record that one of its rows asked for. It does not wait for a suspected record: its row is
+    /// published already, and confirming a regression may take hours.
     #[must_use]
     pub fn owes(&self, subject: &Subject) -> bool {
         self.records.get(subject).is_some_and(|record| !record.is_suspected() || record.has_late_row())
@@ -320,8 +320,14 @@ impl Scheduler {
         }
     }
 
-    /// An event is settled by itself; nobody is told of a row.
-    fn settle_event(&mut self, event: Event, settle: Option<Settle>, changes: Vec<Change>, outcome: Outcome) {
+    /// Settles an event; a row has no outcome.
+    fn settle_event(
+        &mut self,
+        event: Event,
+        settle: Option<TopicTicket>,
+        changes: Vec<Change>,
+        outcome: Outcome,
+    ) {
         let Some(settle) = settle else { return };
         let entry = Entry::new(None, event, changes, vec![outcome]);
         self.output.ready.push_back((entry, vec![settle], None));
@@ -331,7 +337,7 @@ impl Scheduler {
         &mut self,
         wanted: Wanted,
         event: Event,
-        settle: Option<Settle>,
+        settle: Option<TopicTicket>,
         stored: Option<&Stamp>,
         now: i64,
     ) {
@@ -379,7 +385,7 @@ impl Scheduler {
                 let known =
                     stored.and_then(|stored| judge::known(stored, wanted.floor.as_ref(), wanted.is_delete));
                 let look_back = self.rules.look_back;
-                // What a row shows may have been published while it waited: that is no sign of anything.
+                // What a row shows may have been published while it waited; that is no sign of a regression.
                 let may_look = settle.is_some()
                     && self.history.looked.get(&subject).is_none_or(|at| at.saturating_add(look_back) <= now);
                 if let Some(outcome) = known.filter(|outcome| *outcome == Outcome::Duplicate || !may_look) {
@@ -491,7 +497,7 @@ impl Scheduler {
         }
     }
 
-    /// Counts a record that was on, or again: maybe for an event this time.
+    /// Counts a parked record, or counts it again if an event asks for it now.
     fn count_parked(&mut self, subject: &Subject, was_parked: bool) {
         self.parked.all += usize::from(!was_parked);
         let Some(record) = self.records.get_mut(subject) else { return };
