@@ -238,9 +238,10 @@ mod tests {
         let (throttle, client, now) = (Throttle::default(), address("192.0.2.1"), Instant::now());
         let fail = |role, times| (0..times).for_each(|_| throttle.failed(client, role, now));
 
-        fail(ADMINISTRATOR, FAILURE_LIMIT - 1);
+        fail(ADMINISTRATOR, FAILURE_LIMIT - 2);
         fail(Some(Role::Reader), 1);
         throttle.succeeded(client, Role::Reader);
+        fail(ADMINISTRATOR, 1);
         assert!(throttle.wait(client, now).is_none(), "the reader's failure is cleared");
         fail(ADMINISTRATOR, 1);
         assert!(throttle.wait(client, now).is_some(), "the reader cannot guess without end");
