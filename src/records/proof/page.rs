@@ -57,7 +57,7 @@ pub struct Seen {
     /// Whether a cache answered it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
-    /// Not a page: the reading ended with `problem`.
+    /// Not a page: the reading ended with `problem`. Earlier versions wrote it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends: bool,
 }
@@ -81,12 +81,6 @@ impl Seen {
             cached: false,
             ends: false,
         }
-    }
-
-    /// The mark of a reading that ended for a reason that no page shows. A replay ends the reading again.
-    #[must_use]
-    pub fn end(why: &str, at: i64) -> Self {
-        Self { ends: true, ..Self::unreadable(0, 0, why, at) }
     }
 
     /// JSON with 43 characters per row.

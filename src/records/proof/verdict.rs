@@ -28,6 +28,15 @@ impl Reading {
         matches!(self.verdict, Some(ProofVerdict::Proved(..)))
     }
 
+    /// The reason, if the verdict is that nothing is proved.
+    #[must_use]
+    pub fn unproved(&self) -> Option<&str> {
+        match &self.verdict {
+            Some(ProofVerdict::Unproved(reason, _)) => Some(reason),
+            _ => None,
+        }
+    }
+
     /// Number of rows at the cut of the verdict.
     #[must_use]
     pub fn listed(&self) -> Option<u64> {

@@ -1,9 +1,7 @@
-//! Which companies there are: the list, read again and again.
+//! Which companies there are: the list, read again and again, with the proof of every list ([`proof`](crate::records::proof)).
 //!
-//! A company is there while one of the last two readings shows it; it is absent when two readings in a row do not. Rows move
-//! between pages while a list is read, so that one reading alone proves nothing of one that it does not show. A reading that is
-//! empty, or whose pages are odd, proves nothing of companies that it does not show. A provider that gives fewer rows at once than
-//! are asked for is asked for as many as it gives.
+//! A company is there if the newest proved reading shows it, or one after that, which may not be proved. It is absent if neither does.
+//! Where nothing was proved yet nobody knows of a company that is not shown. An empty list proves nothing here.
 //!
 //! Read at the start, every `companies.refresh.interval.ms`, and soon after somebody has asked for a company that is not there, or
 //! suspects that the provider went back in one: what the list shows of it speaks against that, or does not.
@@ -13,7 +11,7 @@
 //! and so does a list with more rows than `companies.rows.max`.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -22,72 +20,61 @@ use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use base::retry::{Backoff, BackoffPolicy, ErrorChain};
-use model::{Company, CompanyId, SequenceVersion, Version};
-use provider::api::{
-    self, Accounting, CallOptions, NextPage, Page, PageRequest, PageWalk, Priority, row_hash,
-};
+use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
+use model::{CompanyId, SequenceVersion, Version};
+use provider::api;
 
-use super::{now, refused};
+use super::{
+    Shared,
+    lists::{Fetched, PASSES},
+    micros, now, refused,
+};
 use crate::{
     plugin::{Failure, recorder::Recorder},
-    records::schedule::{Companies, CompanyState, ListedVersion},
+    records::{
+        proof::{Reading, ReadingStep, Settings},
+        schedule::{Companies, CompanyState, ListedVersion},
+    },
 };
 
-/// The longest one page may take.
-const PAGE_LIMIT: Duration = Duration::from_secs(60);
 /// Waits after a page that could not be read.
 const COMPANY_LIST_RETRY_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(200), longest: Duration::from_secs(30), total: None };
 /// Between two readings, at least.
 const SOON: Duration = Duration::from_secs(1);
-/// Pages that may be the same as the one before, until the list is taken to have no end.
-const REPEATED: u64 = 3;
-/// Failures in a row of one page after which it is told that the list cannot be read; it is tried on.
-const TOLD: u32 = 8;
-/// Readings in a row that prove nothing, after which nobody waits for one that does.
-const ODD: u32 = 2;
+/// Failures in a row of one page, some minutes, after which the list counts as one that cannot be proved; it is tried on.
+const TOLD: u32 = 12;
 
 /// See the module's head. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Directory {
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<KnownCompanies>>,
     asked: Arc<Notify>,
     every: Duration,
     /// `companies.rows.max`.
     most: usize,
-    page_size: u32,
     connector: Arc<str>,
     recorder: Recorder,
 }
 
 /// What has been read.
 #[derive(Debug, Default)]
-struct Known {
-    /// The last two that prove something.
-    readings: VecDeque<Reading>,
-    /// The last that does not, if none has since.
-    odd: Option<Odd>,
+struct KnownCompanies {
+    /// The newest reading that is proved.
+    proved: Option<CompanyReading>,
+    /// The newest after that, and why it is not.
+    unproved: Option<(CompanyReading, String)>,
 }
 
 /// One reading of the whole list.
 #[derive(Debug, Clone)]
-struct Reading {
+struct CompanyReading {
     begun_at: i64,
     companies: Shown,
 }
 
 /// Companies of a list, with the versions it shows.
 type Shown = HashMap<CompanyId, Option<SequenceVersion>>;
-
-/// A reading that proves nothing of what it does not show.
-#[derive(Debug)]
-struct Odd {
-    /// It, and those before it that were odd, too.
-    count: u32,
-    reading: Reading,
-    why: String,
-}
 
 /// Which companies there are, for whoever reads their lists.
 #[derive(Debug, PartialEq, Eq)]
@@ -101,46 +88,36 @@ pub(super) enum Listed {
 }
 
 impl Directory {
-    pub(super) fn new(
-        every: Duration,
-        most: usize,
-        page_size: u32,
-        connector: Arc<str>,
-        recorder: Recorder,
-    ) -> Self {
-        let (known, asked) = (Arc::default(), Arc::default());
-        Self { known, asked, every, most, page_size, connector, recorder }
+    pub(super) fn new(every: Duration, most: usize, connector: Arc<str>, recorder: Recorder) -> Self {
+        Self { known: Arc::default(), asked: Arc::default(), every, most, connector, recorder }
     }
 
-    /// Companies that are there, as readings show that began after this: those of one from before may be gone.
+    /// Companies that are there, as a reading shows that began after this: those of one from before may be gone.
     pub(super) fn listed_since(&self, since: i64) -> Listed {
         let known = self.known.lock();
-        let mut shown = known.readings.iter();
-        let is_after = |reading: &Reading| reading.begun_at >= since;
-        let is_whole = !known.readings.is_empty() && known.readings.iter().all(is_after);
-        let odd = known.odd.as_ref().filter(|odd| odd.count >= ODD && odd.reading.begun_at >= since);
-        let all = |readings: &mut dyn Iterator<Item = &Reading>| -> Vec<CompanyId> {
-            let all: BTreeSet<&CompanyId> = readings.flat_map(|reading| reading.companies.keys()).collect();
+        let ids = |readings: &[&CompanyReading]| -> Vec<CompanyId> {
+            let all: BTreeSet<&CompanyId> = readings.iter().flat_map(|one| one.companies.keys()).collect();
             all.into_iter().cloned().collect()
         };
-        // Where the list is odd no better one may come for long: with the one before, the last has all that there are.
-        let is_whole = is_whole || odd.is_some() && known.readings.back().is_some_and(is_after);
-        match odd {
-            _ if is_whole => Listed::Whole(all(&mut shown)),
-            Some(odd) => Listed::Part(all(&mut shown.chain([&odd.reading])), odd.why.clone()),
-            None => Listed::Unread,
+        match (&known.proved, &known.unproved) {
+            (Some(proved), _) if proved.begun_at >= since => Listed::Whole(ids(&[proved])),
+            // With the one before, it has all that anybody knows of.
+            (before, Some((reading, why))) if reading.begun_at >= since => {
+                let both: Vec<&CompanyReading> = before.iter().chain([reading]).collect();
+                Listed::Part(ids(&both), why.clone())
+            }
+            _ => Listed::Unread,
         }
     }
 
     /// What the list has shown of a company last, also where it proves nothing of others.
     pub(super) fn shown(&self, company: &CompanyId) -> Option<ListedVersion> {
         let known = self.known.lock();
-        let readings = known.readings.iter().chain(known.odd.as_ref().map(|odd| &odd.reading));
-        let rows = readings.filter_map(|reading| {
+        let unproved = known.unproved.iter().map(|(reading, _)| reading);
+        let (read_at, version) = unproved.chain(&known.proved).find_map(|reading| {
             let version = reading.companies.get(company)?.as_ref()?;
             Some((reading.begun_at, version))
-        });
-        let (read_at, version) = rows.max_by_key(|(begun_at, _)| *begun_at)?;
+        })?;
         Some(ListedVersion { version: Version::Sequence(version.clone()), read_at })
     }
 
@@ -148,16 +125,16 @@ impl Directory {
     ///
     /// # Errors
     /// The provider refuses it for good.
-    pub(super) async fn run(self, accounting: Accounting, cancel: CancellationToken) -> Result<(), Failure> {
+    pub(super) async fn run(self, shared: Arc<Shared>, cancel: CancellationToken) -> Result<(), Failure> {
         // It has no age before: from now on it grows.
         self.recorder.companies_read();
-        cancel.run_until_cancelled(self.follow(&accounting)).await.unwrap_or(Ok(()))
+        cancel.run_until_cancelled(self.follow(&shared)).await.unwrap_or(Ok(()))
     }
 
-    async fn follow(&self, accounting: &Accounting) -> Result<(), Failure> {
+    async fn follow(&self, shared: &Shared) -> Result<(), Failure> {
         loop {
             let begun = Instant::now();
-            self.read(accounting).await?;
+            self.read(shared).await?;
             // A long list is not read all the time because of somebody who is not there.
             let least = begun.elapsed().saturating_mul(2).max(SOON);
             tokio::time::sleep(least).await;
@@ -168,56 +145,30 @@ impl Directory {
         }
     }
 
-    /// One reading. It proves nothing if it is empty, endless, or has pages that are not what they should be.
-    async fn read(&self, accounting: &Accounting) -> Result<(), Failure> {
-        let mut reading = Reading { begun_at: now(), companies: Shown::new() };
-        let (mut seen, mut walk, mut number) = (HashSet::new(), PageWalk::default(), 1);
-        let mut size = self.page_size;
-        loop {
-            let page = self.page(accounting, PageRequest { number, size }, &reading).await?;
-            let shown = page.rows.iter().filter_map(|row| {
-                let id = CompanyId::new(row.correlation_id.as_deref()?).ok()?;
-                let version = row.sequence_version.as_deref();
-                Some((id, version.and_then(|version| SequenceVersion::parse(version).ok())))
-            });
-            reading.companies.extend(shown);
-            self.check_size(reading.companies.len().max(seen.len()))?;
-            let rows = u32::try_from(page.rows.len()).unwrap_or(u32::MAX);
-            if number == 1 && (1..size).contains(&rows) {
-                // All there is, or as much as the provider gives at once: what is behind it tells.
-                let behind = self.page(accounting, PageRequest { number: 2, size: rows }, &reading).await?;
-                if behind.rows.is_empty() {
-                    self.took(reading);
-                    return Ok(());
-                }
-                (seen, walk, size) = (HashSet::new(), PageWalk::default(), rows);
-                continue;
-            }
-            let mut is_new =
-                |row: &Company| row.correlation_id.as_deref().is_none_or(|id| seen.insert(row_hash(id)));
-            match walk.observe(&page, &mut is_new).next {
-                NextPage::Page(next) | NextPage::Again(next) => number = next,
-                NextPage::End | NextPage::TooLong => {
-                    let odd = walk.oddities;
-                    if reading.companies.is_empty() {
-                        self.is_odd(reading, "it is empty".to_owned());
-                    } else if odd.repeated > 0 || odd.clamped > 0 {
-                        let why = format!(
-                            "{} of its pages repeat another, {} are short",
-                            odd.repeated, odd.clamped
-                        );
-                        self.is_odd(reading, why);
-                    } else {
-                        self.took(reading);
-                    }
-                    return Ok(());
-                }
-            }
-            if walk.oddities.repeated > REPEATED {
-                self.is_odd(reading, "it repeats itself: page numbers are not taken".to_owned());
-                return Ok(());
+    /// One reading.
+    async fn read(&self, shared: &Shared) -> Result<(), Failure> {
+        let mut reading = Reading::new(Settings {
+            page_size: shared.source.snapshot.page_size,
+            most_passes: PASSES,
+            filter: None,
+            clock_skew: micros(shared.task.tools.worker.clock_skew_max),
+        });
+        let mut shown = CompanyReading { begun_at: now(), companies: Shown::new() };
+        while let ReadingStep::Page { number, size, sent_after, .. } = reading.want() {
+            let page = self.page(shared, (number, size, sent_after), &shown).await?;
+            shown.companies.extend(page.companies());
+            self.check_size(shown.companies.len())?;
+            if let Err(why) = reading.look(&page.seen) {
+                reading.end(&why);
             }
         }
+        match reading.unproved() {
+            // An account without any company has no events either: rather the login does not reach them just now.
+            _ if shown.companies.is_empty() => self.is_odd(shown, "it is empty".to_owned()),
+            None => self.took(shown),
+            Some(why) => self.is_odd(shown, why.to_owned()),
+        }
+        Ok(())
     }
 
     /// Fails where a list has more rows than may be kept in memory.
@@ -233,15 +184,14 @@ impl Directory {
     /// Reads a page, however often that takes.
     async fn page(
         &self,
-        accounting: &Accounting,
-        page: PageRequest,
-        reading: &Reading,
-    ) -> Result<Page<Company>, Failure> {
-        let mut backoff = Backoff::new(COMPANY_LIST_RETRY_BACKOFF, reading.begun_at.unsigned_abs());
+        shared: &Shared,
+        (number, size, sent_after): (u32, u32, i64),
+        shown: &CompanyReading,
+    ) -> Result<Fetched, Failure> {
+        let mut backoff = Backoff::new(COMPANY_LIST_RETRY_BACKOFF, shown.begun_at.unsigned_abs());
         let mut failures = 0_u32;
         loop {
-            let read = accounting.companies(page, &CallOptions::within(Priority::Repair, PAGE_LIMIT)).await;
-            let error = match read {
+            let error = match shared.pages.companies(number, size, sent_after).await {
                 Ok(page) => return Ok(page),
                 Err(error) => error,
             };
@@ -251,12 +201,12 @@ impl Directory {
                 api::Reach::Record | api::Reach::Company => {
                     failures += 1;
                     if failures.is_multiple_of(TOLD) {
-                        tracing::error!(connector = &*self.connector, page = page.number, failures, error = %ErrorChain(&error),
+                        tracing::error!(connector = &*self.connector, page = number, failures, error = %ErrorChain(&error),
                             "the list of companies cannot be read: events of companies that it has not shown wait, others flow on");
-                        let why = format!("page {} cannot be read: {}", page.number, ErrorChain(&error));
-                        self.is_odd(reading.clone(), why);
+                        let why = format!("page {number} cannot be read: {}", ErrorChain(&error));
+                        self.is_odd(shown.clone(), why);
                     }
-                    base::retry::Retry::Later
+                    Retry::Later
                 }
                 api::Reach::Grant | api::Reach::Everything => error.retry(),
             };
@@ -266,17 +216,12 @@ impl Directory {
         }
     }
 
-    fn took(&self, reading: Reading) {
+    fn took(&self, reading: CompanyReading) {
         self.recorder.companies_read();
-        let mut known = self.known.lock();
-        known.odd = None;
-        known.readings.push_back(reading);
-        if known.readings.len() > 2 {
-            known.readings.pop_front();
-        }
+        *self.known.lock() = KnownCompanies { proved: Some(reading), unproved: None };
     }
 
-    fn is_odd(&self, reading: Reading, why: String) {
+    fn is_odd(&self, reading: CompanyReading, why: String) {
         let found = reading.companies.len();
         tracing::warn!(
             connector = &*self.connector,
@@ -284,21 +229,18 @@ impl Directory {
             why,
             "the list of companies proves nothing of those it does not show"
         );
-        let mut known = self.known.lock();
-        let count = known.odd.as_ref().map_or(0, |odd| odd.count).saturating_add(1);
-        known.odd = Some(Odd { count, reading, why });
+        self.known.lock().unproved = Some((reading, why));
     }
 }
 
 impl Companies for Directory {
     fn state(&self, company: &CompanyId) -> CompanyState {
-        let readings = &self.known.lock().readings;
-        if readings.iter().any(|reading| reading.companies.contains_key(company)) {
-            return CompanyState::Known;
-        }
-        match (readings.front(), readings.len()) {
-            (Some(first), 2) => CompanyState::Absent { since: first.begun_at },
-            _ => CompanyState::Unread,
+        let known = self.known.lock();
+        let mut readings = known.proved.iter().chain(known.unproved.iter().map(|(reading, _)| reading));
+        match &known.proved {
+            _ if readings.any(|reading| reading.companies.contains_key(company)) => CompanyState::Known,
+            Some(proved) => CompanyState::Absent { since: proved.begun_at },
+            None => CompanyState::Unread,
         }
     }
 
@@ -311,108 +253,101 @@ impl Companies for Directory {
 mod tests {
     use super::*;
 
-    fn directory(readings: &[(i64, &[&str])]) -> Directory {
-        let recorder = Recorder::default();
-        let directory = Directory::new(Duration::from_secs(60), 3, 100, "records".into(), recorder);
-        for (begun_at, ids) in readings {
-            directory.took(Reading { begun_at: *begun_at, companies: companies(ids) });
-        }
-        directory
+    fn directory() -> Directory {
+        Directory::new(Duration::from_secs(60), 3, "records".into(), Recorder::default())
+    }
+
+    fn reading(begun_at: i64, ids: &[&str]) -> CompanyReading {
+        CompanyReading { begun_at, companies: listed(ids).into_iter().map(|id| (id, None)).collect() }
+    }
+
+    fn listed(ids: &[&str]) -> Vec<CompanyId> {
+        ids.iter().map(|id| CompanyId::new(*id).unwrap()).collect()
     }
 
     #[test]
-    fn a_company_is_absent_only_when_two_readings_in_a_row_do_not_show_it() {
+    fn a_company_is_absent_only_when_a_proved_reading_and_none_after_it_lacks_it() {
         let company = CompanyId::new("c").unwrap();
-        for (readings, standing) in [
+        for (readings, state) in [
             (&[][..], CompanyState::Unread),
-            (&[(5, &["c"][..])][..], CompanyState::Known),
-            (&[(5, &["d"][..])], CompanyState::Unread),
-            (&[(5, &["c"][..]), (9, &["d"][..])], CompanyState::Known),
-            (&[(5, &["d"][..]), (9, &["c"][..])], CompanyState::Known),
-            (&[(5, &["d"][..]), (9, &["d"][..])], CompanyState::Absent { since: 5 }),
+            (&[(true, 5, &["c"][..])][..], CompanyState::Known),
+            (&[(true, 5, &["d"])], CompanyState::Absent { since: 5 }),
+            (&[(true, 5, &["c"]), (true, 9, &["d"])], CompanyState::Absent { since: 9 }),
+            (&[(false, 5, &["d"])], CompanyState::Unread),
+            (&[(false, 5, &["c"])], CompanyState::Known),
+            (&[(true, 5, &["c"]), (false, 9, &["d"])], CompanyState::Known),
+            (&[(true, 5, &["d"]), (false, 9, &["c"])], CompanyState::Known),
+            (&[(true, 5, &["d"]), (false, 9, &["d"])], CompanyState::Absent { since: 5 }),
+            (&[(false, 5, &["c"]), (true, 9, &["d"])], CompanyState::Absent { since: 9 }),
         ] {
-            assert_eq!(directory(readings).state(&company), standing, "{readings:?}");
+            let directory = directory();
+            for (is_proved, begun_at, ids) in readings {
+                match is_proved {
+                    true => directory.took(reading(*begun_at, ids)),
+                    false => directory.is_odd(reading(*begun_at, ids), "odd".to_owned()),
+                }
+            }
+            assert_eq!(directory.state(&company), state, "{readings:?}");
         }
     }
 
     #[test]
     fn a_list_that_is_too_long_fails_the_task() {
-        let directory = directory(&[]);
+        let directory = directory();
 
         assert!(directory.check_size(3).is_ok());
         let failure = directory.check_size(4).unwrap_err();
 
-        assert_eq!((failure.kind, failure.retry), ("TooManyCompanies", base::retry::Retry::Never));
+        assert_eq!((failure.kind, failure.retry), ("TooManyCompanies", Retry::Never));
         assert!(failure.message.contains("companies.rows.max") && failure.remedy.is_some());
     }
 
-    fn companies(ids: &[&str]) -> Shown {
-        ids.iter().map(|id| (CompanyId::new(*id).unwrap(), None)).collect()
-    }
-
     #[test]
-    fn the_last_row_of_a_company_is_told_with_when_its_reading_began_also_of_a_list_that_is_odd() {
-        let (directory, company) = (directory(&[(3, &["c"])]), CompanyId::new("c").unwrap());
-        let reading = |begun_at, version: &str| {
+    fn the_last_row_of_a_company_is_told_with_when_its_reading_began() {
+        let (directory, company) = (directory(), CompanyId::new("c").unwrap());
+        let row = |begun_at, version: &str| {
             let companies = Shown::from([(company.clone(), SequenceVersion::parse(version).ok())]);
-            Reading { begun_at, companies }
+            CompanyReading { begun_at, companies }
         };
         let told =
             |version: &str, read_at| Some(ListedVersion { version: version.parse().unwrap(), read_at });
+        directory.took(reading(3, &["c"]));
         assert_eq!(directory.shown(&company), None, "its row had no version");
 
-        directory.took(reading(5, "7"));
+        directory.took(row(5, "7"));
         assert_eq!(directory.shown(&company), told("7", 5));
-        directory.is_odd(reading(6, "8"), "odd".to_owned());
-        assert_eq!(directory.shown(&company), told("8", 6));
-        directory.took(reading(9, "4"));
-        assert_eq!(directory.shown(&company), told("4", 9));
-
+        directory.is_odd(row(6, "8"), "odd".to_owned());
+        assert_eq!(directory.shown(&company), told("8", 6), "also where nothing is proved");
         // One that does not show it says nothing of it.
-        directory.took(Reading { begun_at: 12, companies: companies(&["d"]) });
-        assert_eq!(directory.shown(&company), told("4", 9));
+        directory.is_odd(reading(7, &["d"]), "odd".to_owned());
+        assert_eq!(directory.shown(&company), told("7", 5));
     }
 
     #[test]
     fn a_list_that_proves_nothing_does_not_count_as_read() {
-        let directory = directory(&[]);
+        let directory = directory();
 
-        directory.is_odd(Reading { begun_at: 6, companies: companies(&[]) }, "it is empty".to_owned());
+        directory.is_odd(reading(6, &[]), "it is empty".to_owned());
         assert_eq!(directory.recorder.companies_age(Instant::now()), None);
 
-        directory.took(Reading { begun_at: 7, companies: companies(&["a"]) });
+        directory.took(reading(7, &["a"]));
         assert!(directory.recorder.companies_age(Instant::now()).is_some());
     }
 
     #[test]
-    fn nobody_waits_for_a_reading_that_proves_something_once_two_in_a_row_have_not() {
-        let listed =
-            |ids: &[&str]| -> Vec<CompanyId> { ids.iter().map(|id| CompanyId::new(*id).unwrap()).collect() };
-        let odd = |directory: &Directory, begun_at, ids: &[&str]| {
-            directory.is_odd(Reading { begun_at, companies: companies(ids) }, "odd".to_owned());
-        };
-        let directory = directory(&[(5, &["a"])]);
+    fn companies_are_those_of_a_reading_that_began_late_enough() {
+        let directory = directory();
+        assert_eq!(directory.listed_since(i64::MIN), Listed::Unread);
+        directory.took(reading(5, &["a"]));
         assert_eq!(directory.listed_since(5), Listed::Whole(listed(&["a"])));
-        assert_eq!(directory.listed_since(6), Listed::Unread);
-
-        odd(&directory, 7, &["b"]);
-        assert_eq!(directory.listed_since(6), Listed::Unread, "once may be chance");
-        odd(&directory, 8, &["c"]);
-        assert_eq!(directory.listed_since(6), Listed::Part(listed(&["a", "c"]), "odd".to_owned()));
-        assert_eq!(directory.listed_since(9), Listed::Unread, "it began before");
-        assert_eq!(directory.listed_since(5), Listed::Whole(listed(&["a"])));
-
-        directory.took(Reading { begun_at: 9, companies: companies(&["d"]) });
-        odd(&directory, 10, &["e"]);
-        assert_eq!(directory.listed_since(5), Listed::Whole(listed(&["a", "d"])));
         assert_eq!(directory.listed_since(6), Listed::Unread, "a may be gone since");
-        odd(&directory, 10, &["e"]);
-        assert_eq!(
-            directory.listed_since(6),
-            Listed::Whole(listed(&["a", "d"])),
-            "nobody knows when it is said"
-        );
-        directory.took(Reading { begun_at: 11, companies: companies(&["d"]) });
+
+        directory.is_odd(reading(7, &["b"]), "odd".to_owned());
+        assert_eq!(directory.listed_since(5), Listed::Whole(listed(&["a"])));
+        assert_eq!(directory.listed_since(6), Listed::Part(listed(&["a", "b"]), "odd".to_owned()));
+        assert_eq!(directory.listed_since(8), Listed::Unread, "it began before");
+
+        directory.took(reading(9, &["d"]));
         assert_eq!(directory.listed_since(6), Listed::Whole(listed(&["d"])));
         assert_eq!(directory.listed_since(10), Listed::Unread);
     }

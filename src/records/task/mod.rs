@@ -232,7 +232,7 @@ async fn work(
     parts.spawn(follower.run(ending.clone()));
     // Companies are read with the login for accounting.
     if !source.is_payroll_only() {
-        parts.spawn(shared.directory.clone().run(shared.accounting.clone(), ending.clone()));
+        parts.spawn(shared.directory.clone().run(Arc::clone(&shared), ending.clone()));
     }
     for (shard, inbox) in shards.into_iter().zip(inboxes) {
         parts.spawn(shard.run(inbox, ending.clone()));
@@ -331,7 +331,6 @@ async fn begin(
         directory: Directory::new(
             source.companies_refresh,
             source.companies_max,
-            source.snapshot.page_size,
             Arc::clone(&task.connector),
             tools.recorder.clone(),
         ),

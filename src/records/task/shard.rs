@@ -409,7 +409,7 @@ impl Shard {
         let (fence, lists) = (&self.fence, &self.lists);
         let stored = |key: &Key| fence.get(key).map_err(unreadable);
         let (mut draft, gone_back) = Draft::new(batch, &stored, |subject, over| lists.shows(subject, over))?;
-        draft.batch.first = self.lists.went_back(&gone_back, now());
+        draft.batch.first = self.lists.went_back(&gone_back);
         self.lists.add_to(&mut draft, &self.scheduler, LISTS_BYTES, now())?;
         let mut batch = draft.batch;
         self.lists.add_counts(&mut batch);

@@ -11,6 +11,7 @@
 //! | the same with 0 for `n` | [`Counts`]: what became of its rows |
 //! | `page/{shard}/{run}/{asked at}/companies/{company}/0` | the run's own list of companies has shown this one |
 //! | `over/{shard}/{run}/{asked at}/{list}` and, of one company, `…/{list}/{company}` | a list is over, and its run is not |
+//! | `void/{shard}/…`, as `over` | the provider went back in one of its records: nothing is proved of it in its run |
 //! | `known/{shard}/{run}/{asked at}/{resource}` | [`Cursor`]: how far known records are read again |
 //! | `progress/{shard}/{connector}/{run}` | [`RunProgress`] |
 
@@ -30,6 +31,7 @@ const REBUILD: &str = "rebuild";
 const PROBE: &str = "probe";
 const PAGE: &str = "page";
 const OVER: &str = "over";
+const VOID: &str = "void";
 const KNOWN: &str = "known";
 
 /// The last batch that was committed.
@@ -132,6 +134,11 @@ impl Collection {
         self.key(OVER, shard, None)
     }
 
+    /// The key of the mark that nothing is proved of it, which is written with what the provider went back to, or before.
+    pub(super) fn void(&self, shard: i32) -> Key {
+        self.key(VOID, shard, None)
+    }
+
     fn key(&self, kind: &str, shard: i32, last: Option<&str>) -> Key {
         let asked_at = self.asked_at.to_string();
         let mut parts = vec![self.run.as_str(), &asked_at, self.list.name()];
@@ -186,6 +193,8 @@ pub(super) struct Known {
     pub(super) pages: BTreeMap<Collection, BTreeMap<u64, Bytes>>,
     /// Lists that are over.
     pub(super) over: HashSet<Collection>,
+    /// Lists of which nothing is proved.
+    pub(super) void: HashSet<Collection>,
     /// How far known records are read again.
     pub(super) cursors: BTreeMap<Again, Cursor>,
     /// How far its runs are.
@@ -235,11 +244,12 @@ impl Known {
             (PAGE, [run, asked_at, list, company @ .., n], value) => {
                 self.page(Collection::parse(run, asked_at, list, company)?, n, value)?;
             }
-            (OVER, [run, asked_at, list, company @ ..], value) => {
+            (kind @ (OVER | VOID), [run, asked_at, list, company @ ..], value) => {
                 let collection = Collection::parse(run, asked_at, list, company)?;
+                let marked = if kind == OVER { &mut self.over } else { &mut self.void };
                 match value {
-                    Some(_) => drop(self.over.insert(collection)),
-                    None => drop(self.over.remove(&collection)),
+                    Some(_) => drop(marked.insert(collection)),
+                    None => drop(marked.remove(&collection)),
                 }
             }
             (KNOWN, [run, asked_at, resource], value) => {
@@ -301,9 +311,11 @@ impl Known {
             pages.flat_map(|(collection, pages)| pages.into_keys().map(move |n| collection.page(shard, n)));
         let over = self.over.extract_if(|collection| is_over(&collection.run));
         let over = over.map(|collection| collection.over(shard));
+        let void = self.void.extract_if(|collection| is_over(&collection.run));
+        let void = void.map(|collection| collection.void(shard));
         let cursors = self.cursors.extract_if(.., |(run, ..), _| is_over(run));
         let cursors = cursors.map(|(again, _)| cursor(shard, &again));
-        doubtful.into_iter().chain(pages).chain(over).chain(cursors).collect()
+        doubtful.into_iter().chain(pages).chain(over).chain(void).chain(cursors).collect()
     }
 }
 
@@ -365,12 +377,13 @@ mod tests {
             let again = (run.clone(), 5, AccountingResource::Charges);
             let written = Cursor { after: Some("k".to_owned()), vanished: 1, unreadable: 2, is_over: false };
             let over = Collection { list: List::Accounts, ..collection.clone() }.over(3);
-            let keys = [collection.page(3, 0), collection.page(3, 1), over, cursor(3, &again)];
-            for key in &keys[..3] {
+            let void = collection.void(3);
+            let keys = [collection.page(3, 0), collection.page(3, 1), over, void, cursor(3, &again)];
+            for key in &keys[..4] {
                 apply(&mut known, key, Some("{}")).unwrap();
             }
             let value = String::from_utf8(json(&written).to_vec()).unwrap();
-            apply(&mut known, &keys[3], Some(&value)).unwrap();
+            apply(&mut known, &keys[4], Some(&value)).unwrap();
             assert_eq!(known.cursors[&again], written);
             if let Some(state) = state {
                 let progress = format!(
@@ -389,7 +402,8 @@ mod tests {
         left.sort_by(|one, other| one.as_str().cmp(other.as_str()));
         expected.sort_by(|one: &Key, other| one.as_str().cmp(other.as_str()));
         assert_eq!(left, expected);
-        assert_eq!((known.pages.len(), known.over.len(), known.cursors.len()), (1, 1, 1));
+        let sizes = (known.pages.len(), known.over.len(), known.void.len(), known.cursors.len());
+        assert_eq!(sizes, (1, 1, 1, 1));
         assert!(known.take_left_over(3).is_empty());
     }
 

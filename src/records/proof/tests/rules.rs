@@ -41,6 +41,11 @@ fn reason(reading: &Reading) -> &str {
     reason
 }
 
+/// As an earlier version kept that a reading was over.
+fn ended(at: i64) -> Seen {
+    Seen { ends: true, ..Seen::unreadable(0, 0, "the provider went back", at) }
+}
+
 #[test]
 fn short_first_page_is_the_list_if_the_next_page_is_empty() {
     let mut reading = Reading::new(settings(10, 4));
@@ -93,7 +98,7 @@ fn end_after_the_verdict_changes_nothing() {
     reading.look(&first).unwrap();
     let second = Seen { widest: 4, ..wanted(&reading, vec![]) };
     reading.look(&second).unwrap();
-    let end = Seen::end("the provider went back", second.answered);
+    let end = ended(second.answered);
 
     let restored = Reading::restore(settings(10, 4), [first, second, end]).unwrap();
 
@@ -106,7 +111,7 @@ fn reading_ended_from_outside_stays_ended_when_restored() {
     let mut reading = Reading::new(settings(2, 4));
     let first = wanted(&reading, rows(1, 2));
     reading.look(&first).unwrap();
-    let end = Seen::end("the provider went back", first.answered);
+    let end = ended(first.answered);
     reading.look(&end).unwrap();
 
     for reading in [&reading, &Reading::restore(settings(2, 4), [first, end]).unwrap()] {

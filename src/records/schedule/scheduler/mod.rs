@@ -476,7 +476,7 @@ impl Scheduler {
             CompanyState::Absent { since }
                 if since > record.wants.since.saturating_add(self.rules.parked_first) =>
             {
-                let what = "its company is not in the list of companies, which was read again after the event arrived";
+                let what = "its company is not in the list of companies, which was read again after the event arrived and proved complete";
                 self.give_up(subject, "enrich::Foreign", what, Outcome::Foreign, None, Vec::new());
             }
             // The list is usually read soon. If not, park the record so that the offset moves on.

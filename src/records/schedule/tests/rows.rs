@@ -146,7 +146,7 @@ fn a_list_waits_for_a_row_above_what_is_being_committed_as_suspected() {
 #[test]
 fn what_rows_ask_for_leaves_room_for_events() {
     let mut shard = TestShard::new();
-    for number in 0..2_000 {
+    for number in 0..1_001 {
         shard.row_shows(&format!("r{number}"), 1);
     }
 

@@ -16,7 +16,7 @@ use super::{
     MOST_GROWING, MOST_HELD, MOST_IDLE, MOST_JOBS, MOST_LISTS, MOST_WAITING, Missing, PASSES, Part, Probe,
     READ_LIMIT, Shared, Stage, What, Written,
     comparing::Comparing,
-    job::Job,
+    job::{Job, WENT_BACK},
     pages, probe,
     sample::Sample,
 };
@@ -174,10 +174,15 @@ impl Lists {
         }
         let marks = kept.keys().next_back().copied().unwrap_or(0);
         let seen: Result<Vec<Seen>, String> = kept.values().map(|value| Seen::parse(value)).collect();
+        let is_void = job.run.kind != RunKind::Verify && self.state.void.contains(collection);
         let restored = seen.and_then(|seen| {
             let begun = seen.first().map(|seen| seen.sent);
             job.answered = seen.last().map_or(i64::MIN, |seen| seen.answered);
-            Reading::restore(settings.clone(), seen).map(|reading| (reading, begun))
+            let mut reading = Reading::restore(settings.clone(), seen)?;
+            if is_void {
+                reading.end(WENT_BACK);
+            }
+            Ok((reading, begun))
         });
         match restored {
             Ok((reading, begun)) => {

@@ -259,6 +259,9 @@ impl Lists {
         };
         job.stage = Stage::Ending;
         let mut kept: Vec<_> = job.kept(self.shard).into_iter().map(|key| (key, None)).collect();
+        if let Some(collection) = job.collection().filter(|collection| self.state.void.remove(collection)) {
+            kept.push((collection.void(self.shard), None));
+        }
         // Who compares does so anew.
         let over = job.collection().filter(|_| !is_verify).map(|collection| collection.over(self.shard));
         kept.extend(over.map(|key| (key, Some(Bytes::from_static(b"{}")))));

@@ -48,11 +48,10 @@ use tokio::sync::watch;
 use model::{Certificate, CompanyId, DesiredRunState, Key, List, RecordId, Run, RunId, RunProgress, Stamp};
 use provider::api;
 
-pub(super) use self::pages::Pages;
+pub(super) use self::pages::{Fetched, Pages};
 use self::{
     comparing::{Strangers, Suspect},
     job::{Answer, Job, Missing, Stage, What},
-    pages::Fetched,
     plan::Plan,
     rows::Request,
     topic::View,
@@ -63,7 +62,7 @@ use super::{
 };
 use crate::records::{
     fence,
-    proof::{Reading, Seen},
+    proof::Reading,
     schedule::{Entry, Subject},
 };
 
@@ -102,7 +101,7 @@ const NAMED: usize = 10;
 /// The longest a read by id may take.
 const READ_LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
 /// Passes over a list.
-const PASSES: u32 = 4;
+pub(super) const PASSES: u32 = 4;
 
 /// A run that is asked for.
 #[derive(Debug, Clone)]
@@ -310,34 +309,21 @@ impl Lists {
         })
     }
 
-    /// The provider went back in these records: what is counted of their lists counts nothing. What is kept of that is committed
-    /// together with the records: whoever takes the lists over must not go on counting.
-    pub(super) fn went_back(&mut self, keys: &[Key], now: i64) -> Vec<(Key, Bytes)> {
+    /// The provider went back in these records, so that nothing is proved of their lists. What says so is committed with the records, or
+    /// before: whoever takes the lists over must not go on counting.
+    pub(super) fn went_back(&mut self, keys: &[Key]) -> Vec<(Key, Bytes)> {
         let is_hit = |Collection { list, company, .. }: &Collection| {
             let lead = Key::fences_of(list.topic(), company.as_ref());
             keys.iter().any(|key| key.as_str().starts_with(&lead))
         };
-        let mut kept = Vec::new();
-        for job in self.jobs.values_mut() {
-            let Some(collection) = job.collection().filter(|collection| is_hit(collection)).cloned() else {
-                continue;
-            };
-            if let Some(seen) = job.went_back(now) {
-                kept.push((collection.page(self.shard, job.marks), seen.to_json()));
-            }
-        }
+        let open = self.jobs.values_mut().filter(|job| job.collection().is_some_and(is_hit));
+        let mut void: Vec<Collection> = open.filter_map(Job::went_back).collect();
         // Those that an owner before has begun, and that nobody has taken up again.
-        for (collection, pages) in self.state.pages.iter_mut().filter(|(collection, _)| is_hit(collection)) {
-            let Some((&last, mark)) = pages.last_key_value().filter(|(number, _)| **number > 0) else {
-                continue;
-            };
-            if !Seen::parse(mark).is_ok_and(|seen| seen.ends) {
-                let mark = Seen::end(job::WENT_BACK, now).to_json();
-                pages.insert(last + 1, mark.clone());
-                kept.push((collection.page(self.shard, last + 1), mark));
-            }
-        }
-        kept
+        let begun =
+            self.state.pages.iter().filter(|(one, pages)| is_hit(one) && pages.range(1..).next().is_some());
+        void.extend(begun.map(|(collection, _)| collection.clone()));
+        void.retain(|collection| self.state.void.insert(collection.clone()));
+        void.into_iter().map(|collection| (collection.void(self.shard), Bytes::from_static(b"{}"))).collect()
     }
 
     /// Whether there is anything to commit.

@@ -23,7 +23,7 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
-use model::{AccountingResource, CompanyId, Error, Key, List, RecordId, Value, Version};
+use model::{AccountingResource, CompanyId, Error, Key, List, RecordId, SequenceVersion, Value, Version};
 use provider::api::{
     self, Accounting, CallOptions, Page, PageRequest, Payroll, PayrollRequest, Priority, Total, row_hash,
 };
@@ -69,7 +69,7 @@ pub(super) struct Asked {
 #[derive(Debug)]
 pub(in crate::records::task) struct Fetched {
     pub(super) rows: Vec<Fresh>,
-    pub(super) seen: Seen,
+    pub(in crate::records::task) seen: Seen,
     /// Released with the page.
     pub(super) room: Option<Taken>,
 }
@@ -78,6 +78,16 @@ impl Fetched {
     /// A page without rows, or one that could not be read.
     pub(super) fn without_rows(seen: Seen) -> Self {
         Self { rows: Vec::new(), seen, room: None }
+    }
+
+    /// The companies that it shows, with their versions.
+    pub(in crate::records::task) fn companies(
+        &self,
+    ) -> impl Iterator<Item = (CompanyId, Option<SequenceVersion>)> {
+        self.rows.iter().filter_map(|row| {
+            let version = row.version.as_ref().and_then(Version::number).cloned();
+            Some((row.subject.as_ref()?.company.clone(), version))
+        })
     }
 }
 
@@ -281,6 +291,19 @@ impl Pages {
         Ok((page, true))
     }
 
+    /// Reads a page of the companies that there are. It is not remembered, and waits for no list: events wait for it.
+    pub(in crate::records::task) async fn companies(
+        &self,
+        number: u32,
+        size: u32,
+        sent_after: i64,
+    ) -> Result<Fetched, api::Error> {
+        let (list, company, filter) = (List::Companies, None, None);
+        let (requested_at, priority) = (i64::MIN, Priority::Repair);
+        let asked = Asked { list, company, number, size, filter, sent_after, requested_at, priority };
+        Ok(fit(self.ask(&asked).await?, sent_after))
+    }
+
     /// Whether the provider answers at all: the shortest page of the same list, or of the list of companies, can be read.
     pub(super) async fn answers(&self, asked: &Asked) -> bool {
         let is_answer = |read: Result<(), api::Error>| match read {
@@ -296,10 +319,14 @@ impl Pages {
         asked.list != List::Payroll && is_answer(self.fetch(&companies).await.map(drop))
     }
 
-    /// Requests a page.
+    /// Requests a page, once there is a slot for it.
     async fn fetch(&self, asked: &Asked) -> Result<Fetched, api::Error> {
         // The semaphore is never closed.
         let _slot = self.slots.acquire().await;
+        self.ask(asked).await
+    }
+
+    async fn ask(&self, asked: &Asked) -> Result<Fetched, api::Error> {
         let page = PageRequest { number: asked.number, size: asked.size };
         let ask = CallOptions::within(asked.priority, PAGE_TIMEOUT);
         match (asked.list, &asked.company) {

@@ -192,6 +192,8 @@ impl Lists {
             own.iter().filter_map(|job| job.collection()).map(|collection| collection.over(self.shard));
         forgotten.extend(over);
         forgotten.extend(kept_of(active, &self.state.over, self.shard));
+        let void = self.state.void.extract_if(|collection| collection.run == *run);
+        forgotten.extend(void.map(|collection| collection.void(self.shard)));
         self.jobs.retain(|_, job| job.run.id != *run);
         self.state.pages.retain(|collection, pages| {
             let is_other = collection.run != *run;

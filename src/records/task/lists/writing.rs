@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use bytes::Bytes;
 
-use base::metrics;
+use base::{failpoint, metrics};
 use model::{Difference, Key, List, RunId, RunKind, RunProgress, ShardState, Stamp, Version};
 
 use super::{
@@ -235,6 +235,7 @@ impl Lists {
             }
             let stored = stored(&wanted.subject);
             scheduler.request(wanted, event, stored.as_ref(), now);
+            failpoint::reach("lists.requests.waiting");
         }
         for (wanted, event) in self.looking_back.drain(..) {
             scheduler.look_back(wanted, event, now);

@@ -107,7 +107,8 @@ pub(super) async fn parked(scene: &EnrichScene) -> Result<BTreeMap<RecordName, V
 /// Keys of the list state that exists only during a run.
 pub(super) async fn kept_of_lists(scene: &EnrichScene) -> Result<Vec<String>> {
     let all = state(scene, Topic::State).await?;
-    let is_kept = |key: &String| ["page/", "over/", "known/"].iter().any(|kind| key.starts_with(kind));
+    let is_kept =
+        |key: &String| ["page/", "over/", "void/", "known/"].iter().any(|kind| key.starts_with(kind));
     Ok(all.into_keys().filter(is_kept).collect())
 }
 

@@ -80,18 +80,16 @@ impl Job {
         is_taken
     }
 
-    /// The provider went back in a record of it, so that nothing can be counted any more. What is kept of that, where it matters.
-    pub(in super::super) fn went_back(&mut self, now: i64) -> Option<Seen> {
+    /// The provider went back in a record of it, so that nothing can be counted any more. Which list it is, where that matters.
+    pub(in super::super) fn went_back(&mut self) -> Option<Collection> {
         // A sample proves nothing anyway.
         if !matches!(self.stage, Stage::Pages | Stage::Asking) || self.sample.is_some() {
             return None;
         }
-        let seen = Seen::end(WENT_BACK, now);
-        self.reading.as_mut()?.look(&seen).ok()?;
-        self.marks += 1;
+        self.reading.as_mut()?.end(WENT_BACK);
         // What was asked for comes, and is of no use.
         self.goes_on();
-        Some(seen)
+        self.collection().cloned()
     }
 
     /// What was asked for has come, or will not: the next page, or all that follows the last.

@@ -68,7 +68,7 @@ async fn a_run_reads_new_companies_and_ends_if_it_cannot_know_all(shared: &'stat
     assert_eq!(sum(&blind, "lists"), known + 2 * shards, "{blind:#?}");
     for shard in &blind {
         let reason = shard["reason"].as_str().unwrap_or_default();
-        assert!(shard["state"] == "ended" && reason.contains("it repeats itself"), "{shard}");
+        assert!(shard["state"] == "ended" && reason.contains("it repeats the page before it"), "{shard}");
     }
     check(&scene.evidence().await?).assert_sound();
     Ok(())

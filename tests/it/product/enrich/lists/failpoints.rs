@@ -9,14 +9,16 @@ use simulator::{
 };
 use tributary::avro::embedded::EmbeddedRegistry;
 
+use super::super::evidence::parked;
 use super::super::input::limit;
 use super::super::scene::{EnrichScene, Options};
 use super::{all_of, sum};
 use crate::support::stage::Backend;
-use crate::support::{Error, Result, breakable};
+use crate::support::{Error, Result, Shared, breakable};
 
 crate::tests! {
     disturbing refused_row_is_counted_before_its_page_is_marked within 240;
+    real thin_rows_are_read_before_their_page_is_marked within 240;
 }
 
 const COMPANIES: u32 = 2;
@@ -64,5 +66,38 @@ async fn refused_row_is_counted_before_its_page_is_marked() -> Result<()> {
     println!("lists, fail points: {certified} certified, {} of {living} records published", published.len());
     assert_eq!(sum(&progress, "ended"), u64::from(COMPANIES), "{progress:#?}");
     assert!(certified == 0 || published.len() == living, "certified without its records: {progress:#?}");
+    Ok(())
+}
+
+/// The worker dies once rows have asked for their records and before their page is marked. Nothing is kept of what they asked for: the
+/// next worker reads the page again.
+async fn thin_rows_are_read_before_their_page_is_marked(shared: &'static Shared) -> Result<()> {
+    let options = Options {
+        settings: &[("snapshot.lists", "customers"), ("snapshot.rows", "thin")],
+        ..Options::default()
+    };
+    let mut scene = EnrichScene::start(shared.into(), "lists-requests", options, |settings| {
+        (settings.world.companies, settings.world.customers, settings.world.others) = (COMPANIES, 2, 0);
+        settings.knobs.reads.thin_rows = true;
+    })
+    .await?;
+    // Nothing can be read of the lists until the worker that will die is there.
+    scene.spoil([(Effect::Html { status: Status::OK }, all_of(List::Customers))]);
+    scene.ask_for("thin", RunKind::Snapshot, &[List::Customers]).await?;
+    scene.stage.workers[0].kill();
+    scene.stage.workers[0].start_again_to_die("lists.requests.waiting").await?;
+    scene.calm();
+    scene.stage.workers[0].dead().await?;
+    let waiting = parked(&scene).await?;
+    scene.stage.workers[0].start_again().await?;
+    scene.stage.reach(0)?;
+    let progress = scene.until_over("thin").await?;
+
+    let evidence = scene.evidence().await?;
+    let lines = &evidence.lines[&AccountingResource::Customers];
+    let living = scene.living().iter().filter(|place| place.resource == Resource::Customers).count();
+    assert!(waiting.is_empty(), "{waiting:?}");
+    assert_eq!(sum(&progress, "certified"), u64::from(COMPANIES), "{progress:#?}");
+    assert_eq!(lines.len(), living, "each record once");
     Ok(())
 }
