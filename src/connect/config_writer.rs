@@ -5,7 +5,6 @@
 //! ```
 //!
 //! - The transactional id is that of the topic, not of a group: every process that writes this topic is fenced by the next one.
-//! - Edits of one worker take turns in the order in which they came. Each decides on what the edits before it have left, and its
 //! - Edits of one worker take turns in order of arrival. Each decides on the state that the edits before it produced, and its
 //!   records, with the offsets that it edits, are one transaction.
 //! - Every call returns within its limit. A call that never got its turn reports why the call before it could not write.
