@@ -14,7 +14,8 @@ use tokio::{
 
 use super::{Error, OPERATION_LIMIT};
 
-/// Kafka clients. A read takes two for about 50 ms: this many still answer hundreds of requests a second.
+/// Reads and takeovers that use their own Kafka clients. Reading a topic to its end takes two clients for about 50 ms: this many
+/// reads at the same time still answer hundreds of requests a second.
 const MAX_CLIENTS: usize = 16;
 /// Threads that read files: more than hang on one bad mount before a person notices, fewer than the runtime has.
 const MAX_THREADS: usize = 64;

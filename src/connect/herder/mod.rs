@@ -5,8 +5,10 @@
 //! change ──▶ validated by the class ──▶ config writer: decided on the newest state, written, read back ──▶ shapes
 //! ```
 //!
-//! - A read never calls Kafka: while the broker is unreachable it answers from what was read before.
-//! - A change is decided on the config topic's current state. Of two edits of one configuration that overlap in time, one
+//! - Most reads do not call Kafka: while the broker is unreachable they answer from what was read before. Certificates are read
+//!   from their topic at each request, and a plan of subscriptions asks the provider.
+//! - A change is decided on the config topic's current state; one that replaces what its caller has seen (a configuration,
+//!   offsets) first reads that topic to its end (`newest`). Of two edits of one configuration that overlap in time, one
 //!   succeeds and the other is [`Error::Stale`]; edits one after the other, on any workers, both succeed.
 //! - The next read on this worker sees the change.
 //! - A connector has a status as soon as it has a configuration: UNASSIGNED until its owner reports another one, so lists
@@ -70,7 +72,8 @@ use crate::{
     telemetry::Filters,
 };
 
-/// Limit for an operation. Clients give up after ten seconds, and the request itself takes time to arrive.
+/// Limit for an operation: together with the two seconds that a body may take to arrive, it fits in the 9.5 s in which every
+/// request is answered (`rest::DEADLINE`).
 pub const OPERATION_LIMIT: Duration = Duration::from_secs(7);
 /// How long a request waits for a worker that is starting.
 const START_WAIT: Duration = Duration::from_secs(5);
