@@ -1,4 +1,17 @@
 //! Offsets of a connector and the topics it uses: read, altered, reset.
+//!
+//! Only a stopped connector's offsets are edited, but a task of it may still be running on a worker that was frozen:
+//!
+//! ```text
+//! transactional ids     fence_writers                read_offsets                        edit_offsets
+//! of the tasks          taken by this operation ───▶ ends what hangs under them ───────▶ (held)
+//! of the config writer                               ends what earlier edits left ─────▶ one transaction: offsets and target state
+//! ```
+//!
+//! - Taking a task's id ([`Plugin::writers`]) makes the broker refuse the frozen task, so it cannot overwrite the edit.
+//! - The producers that hold these ids stay open until the edit: the read shows whether a transaction hangs in the offset topic,
+//!   and only the holder of its id can end it.
+//! - The edit is written under the config writer's id, not under a task's, so that it is in order with all changes of connectors.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
