@@ -20,10 +20,13 @@
 //!
 //! - There is no leader and no forwarding: every worker follows the same topics and answers from them. Kafka arbitrates writes (one
 //!   transactional id for the config topic), and the worker that writes answers once it has read the write back.
-//! - A connector belongs to partition `murmur2(name) mod n` of the work topic, its task `i` to the `i`-th after it. The owner of
-//!   the partition runs it.
-//! - Two instances of a task may overlap for a moment: their writes are fenced, and a status record carries the claim of the
-//!   partition (`generation`), so a lower one is ignored.
+//! - A connector belongs to partition `p = murmur2(name) mod n` of the work topic, its task `i` to partition `(p + i) mod n`; so
+//!   task 0 is beside its connector. `n` is the partition count in the cluster's record (`cluster`), even if the topic has grown.
+//!   The owner of the partition runs it.
+//! - A worker owns a partition under a *claim*: the offset of a record that it wrote to the partition when it was assigned, higher
+//!   than every earlier claim ([`kafka::Membership`]).
+//! - Two instances of a task may overlap for a moment: their writes are fenced, and a status record carries the claim as its
+//!   `generation`, so readers ignore one with a lower claim.
 //! - A panic in a task fails that task. Transient failures are retried with growing waits; FAILED needs a person and says what to do.
 //! - The classes of connectors are known through [`plugin`](crate::plugin) alone.
 
