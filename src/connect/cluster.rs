@@ -4,12 +4,18 @@
 //! config writer. Every later worker has to agree with that record: two groups on the same topics would run everything twice, and
 //! neither would notice.
 //!
-//! - A config topic of another cluster is refused before anything is created or written. It is one of another group, or one
-//!   without a record that has classes this worker does not have or that Kafka Connect itself has written to. If our record is
-//!   in it, an unknown class is a connector of a newer version: that connector fails, and every worker still starts.
-//! - Connectors and tasks are placed by the partition count in the record, even if the work topic has grown. A work topic with
-//!   fewer partitions is refused, since some of them would have no owner.
-//! - `--adopt` rewrites the record instead: for a group or work topic that is renamed while every worker is stopped.
+//! A foreign config topic is refused before anything is created or written. Foreign is
+//!
+//! - a topic whose record names another group or another work topic;
+//! - a topic without a record in which Kafka Connect itself has written;
+//! - a topic without a record that has connectors of classes this worker does not have. With a record, such a connector is one of
+//!   a newer version: it fails, and every worker still starts.
+//!
+//! Connectors and tasks are placed by the partition count in the record, even if the work topic has grown. A work topic with fewer
+//! partitions is refused, since some of them would have no owner.
+//!
+//! With `--adopt` a worker rewrites another record instead of refusing it: for a group or work topic that is renamed while every
+//! worker is stopped.
 
 use std::time::Duration;
 
