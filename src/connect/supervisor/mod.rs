@@ -14,9 +14,9 @@
 //!
 //! - A connector's instance keeps the task configurations in the config topic up to date (`connector`); a task's instance runs
 //!   the class's code (`task`). A `task_runner` runs both; its head describes failures and panics.
-//! - Nothing starts on a partition before configs and statuses have been read to their end after its claim: the newest
-//!   configuration and every command up to then are known, and the start itself serves them. A task reads its offsets later, once
-//!   it holds its transactional id.
+//! - Nothing starts on a partition until this worker has read the config and status topics to their end after it claimed the
+//!   partition. So an instance starts with the newest configuration, and its start serves every restart requested up to then. A
+//!   task reads its offsets later, once it holds its transactional id.
 //! - Placement follows from the name and the partition count in the cluster's record, not from the topic's current count: two
 //!   workers with different counts would run an instance twice, or not at all.
 //! - A worker runs at most one instance of each task. Two workers may overlap for a moment; the later one has the higher claim.

@@ -57,11 +57,11 @@ pub(super) struct ReconcileLoop {
     tools: Tools,
     sink: Arc<StatusTopic>,
     owned: watch::Receiver<OwnedPartitions>,
-    /// Partitions for which the topics have been read to their end since their claim.
+    /// Partitions whose instances may start, by claim: the topics have been read to their end since it was made.
     ready: BTreeMap<i32, i64>,
-    instances: Instances,
-    /// The partitions of those that this worker certainly holds right now.
+    /// The part of `ready` that this worker certainly holds, as of the last comparison.
     held: BTreeMap<i32, i64>,
+    instances: Instances,
     /// What should run on the held partitions, by the configs up to `planned_at`.
     planned: BTreeMap<InstanceId, PlannedInstance>,
     planned_at: Option<u64>,
@@ -102,9 +102,9 @@ impl ReconcileLoop {
             owned,
             ready: BTreeMap::new(),
             held: BTreeMap::new(),
+            instances: Instances::default(),
             planned: BTreeMap::new(),
             planned_at: None,
-            instances: Instances::default(),
             clean_at: None,
             compared_at: None,
             divisions: DivisionLocks::default(),
