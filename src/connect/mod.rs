@@ -1,13 +1,18 @@
 //! The control plane: connectors and tasks, shared with other workers through Kafka alone, driven by Kafka Connect's REST API.
 //!
 //! ```text
-//! rest ─▶ herder ─▶ config_writer ──transaction──▶ config topic ─┐
-//!   ▲        │                                                   ├─▶ state: tables of the config, offset and status topics
-//!   │        └── answers from ───────────────────────────────────┘        │
-//!   │                                                                     ▼
-//!   └── status topic ◀── supervisor ◀── owned partitions ◀── group membership on the work topic
-//!                            └─▶ plugin: start, pause and stop tasks
+//! HTTP ──▶ rest ─────┐
+//! files ─▶ declared ─┴─▶ herder ─edits─▶ config_writer ─transaction─▶ config topic, offset topic ──▶ state: tables
+//!                          ▲                  ▲                                                       ▲   │   │
+//!                          │                  │ task configurations                                   │   │   │
+//!                          │                  └────── supervisor ──statuses──▶ status topic ──────────┘   │   │
+//!                          │                          ▲  ▲  └──▶ plugin: starts and stops tasks           │   │
+//!                          │                          │  └─── what should run ────────────────────────────┘   │
+//!                          │                          └─ owned partitions ◀── group on the work topic         │
+//!                          └── answers ───────────────────────────────────────────────────────────────────────┘
 //! ```
+//!
+//! `cluster` runs before all of this: it checks that the topics belong to this group of workers.
 //!
 //! | module | job |
 //! |---|---|

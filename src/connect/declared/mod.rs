@@ -1,7 +1,7 @@
 //! Connectors that files declare (`connectors.dir`): written to the config topic at start and when a file changes.
 //!
 //! ```text
-//! files ──scan──▶ declarations ──differ from declared-N?──▶ herder: validated, arbitrated, one transaction
+//! files ──scan──▶ declarations ──differ from declared-<name>?──▶ herder: validated, arbitrated, one transaction
 //!                      └──────────────▶ sightings of this worker, for GET /admin/declarations
 //! ```
 //!

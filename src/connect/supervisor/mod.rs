@@ -4,9 +4,11 @@
 //! config topic ──▶ plan ◀── owned partitions       which instances should run here, under which claim
 //!                   │
 //!                   ▼
-//!               instances ── desired state ──▶ task_runner ──▶ body     one runner per instance; the class's code is the body
-//!                   │                             │
-//!            stale_statuses                       └── status_reporter ──▶ status topic
+//!               instances ── desired state ──▶ task_runner ──▶ body: connector | task     one runner per instance
+//!                                                 │
+//!                                                 └── status_reporter ──▶ status topic
+//!                                                                           ▲
+//! tables of the config and status topics ──▶ stale_statuses ──removals──────┘
 //! ```
 //!
 //! `reconcile_loop` compares the plan with what runs, at every change and several times a second. All state is in the topics, so
