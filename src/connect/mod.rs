@@ -16,12 +16,12 @@
 //!
 //! | module | job |
 //! |---|---|
+//! | `cluster` | which group of workers the topics belong to |
 //! | `rest` | HTTP: routes, authentication, audit |
+//! | `declared` | connectors declared by files |
 //! | `herder` | what the API does: reads from the tables, edits through the config writer |
 //! | `config_writer` | decides and writes edits of the config topic; reads it past hanging transactions |
-//! | `cluster` | which group of workers the topics belong to |
 //! | `supervisor` | runs the connectors and tasks that this worker owns |
-//! | `declared` | connectors declared by files |
 //!
 //! - There is no leader and no forwarding: every worker follows the same topics and answers from them. Kafka arbitrates writes (one
 //!   transactional id for the config topic), and the worker that writes answers once it has read the write back.
@@ -36,8 +36,11 @@
 //! - The classes of connectors are known through [`plugin`](crate::plugin) alone.
 
 pub mod cluster;
-pub mod config_writer;
+
+pub mod rest;
+
 pub mod declared;
 pub mod herder;
-pub mod rest;
+
+pub mod config_writer;
 pub mod supervisor;

@@ -19,17 +19,36 @@
 //!   (`limits`), so that many requests at once use a bounded number of both.
 //!
 //! On failure an [`Error`] has Kafka Connect's status and text.
+//!
+//! | file | job |
+//! |---|---|
+//! | `limits` | time of an operation; threads and Kafka clients that all operations share |
+//! | `edit` | create, configure, pause, resume, stop, restart and delete a connector |
+//! | `classes` | connector classes: their keys, their verdict on a configuration, parsed configurations |
+//! | `declarations` | connectors that files declare, and how they differ from their files |
+//! | `offsets` | offsets and topics of a connector: read, altered, reset |
+//! | `subscriptions` | subscriptions and gaps of a webhook connector |
+//! | `snapshots` | runs and certificates of a connector that reads lists |
+//! | `loggers` | log levels of this worker and of all workers |
+//! | `shapes` | the JSON of the answers |
+//! | `error` | why an operation failed, with status and text |
+
+mod limits;
+
+mod edit;
 
 mod classes;
 mod declarations;
-mod edit;
-mod error;
-mod limits;
-mod loggers;
 mod offsets;
-mod shapes;
-mod snapshots;
+
 mod subscriptions;
+
+mod snapshots;
+
+mod loggers;
+mod shapes;
+
+mod error;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

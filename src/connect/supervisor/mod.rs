@@ -29,18 +29,39 @@
 //!
 //! On failure: without a broker the leases expire and the instances end; all of it recovers automatically. A fatal error in a
 //! component that it depends on ends the supervisor with an [`Error`].
+//!
+//! | file | job |
+//! |---|---|
+//! | `instance_id` | a connector or a task, and the partition it belongs to |
+//! | `plan` | which instances should run here, and why one ends |
+//! | `desired_state` | the state that an instance should reach: configuration, target, restarts, end |
+//! | `reconcile_loop` | compares the plan with what runs; keeps the status topic right |
+//! | `instances` | the instances of this worker, from start to end |
+//! | `task_runner` | runs one instance: starts, watches, restarts and ends its body |
+//! | `connector` | the body of a connector: keeps its task configurations up to date |
+//! | `task` | the body of a task: the code of its class |
+//! | `status_reporter` | reports the state of one instance to the status topic |
+//! | `stale_statuses` | removes statuses of deleted connectors and tasks |
+//! | `handle` | what runs here, for health, metrics and REST |
+//! | `trace` | failures as the status topic shows them |
+
+mod instance_id;
+mod plan;
+
+mod desired_state;
+mod reconcile_loop;
+
+mod instances;
+mod task_runner;
 
 mod connector;
-mod desired_state;
-mod handle;
-mod instance_id;
-mod instances;
-mod plan;
-mod reconcile_loop;
-mod stale_statuses;
-mod status_reporter;
 mod task;
-mod task_runner;
+
+mod status_reporter;
+
+mod stale_statuses;
+
+mod handle;
 mod trace;
 
 use std::{sync::Arc, time::Duration};
