@@ -69,12 +69,12 @@ pub trait SubscriptionStore: Send + Sync {
         end: Instant,
     ) -> Result<PlanInfo, Error>;
 
-    /// Subscriptions that are as the configuration wants them; `None` if this worker does not know the
-    /// public address of receivers.
+    /// Those of `ledger` that are as the configuration wants them; `None` if this worker does not know the public address of
+    /// receivers. Reads no topic.
     fn fitting(&self, source: &WebhookSource, ledger: &SubscriptionState) -> Option<BTreeSet<Nonce>>;
 
-    /// Why this worker does not know the receiver address of a connector, and the remedy.
-    fn unreachable(&self, source: &WebhookSource) -> Option<String>;
+    /// Why this worker does not know the receiver address of a connector, and the remedy; `None` if it knows it. Reads no topic.
+    fn address_problem(&self, source: &WebhookSource) -> Option<String>;
 
     /// Writes a requested change; the next read here sees it.
     ///
@@ -248,7 +248,7 @@ impl Subject<'_> {
                 self.name
             )));
         }
-        self.by.ledgers.unreachable(&self.source).map_or(Ok(()), |why| Err(Error::BadRequest(why)))
+        self.by.ledgers.address_problem(&self.source).map_or(Ok(()), |why| Err(Error::BadRequest(why)))
     }
 
     /// Checks that a task runs that would carry out the request.
