@@ -10,9 +10,9 @@ use tokio::{sync::watch, task::JoinSet};
 use super::{
     InstanceId,
     desired_state::{DesiredState, StopRequest, Transition},
+    instance_runner::InstanceRunner,
     plan::PlannedInstance,
     status_reporter::StatusReporter,
-    task_runner::TaskRunner,
 };
 use crate::{connect::supervisor::trace, state::statuses::RunState};
 
@@ -51,7 +51,7 @@ impl Instances {
         &mut self,
         id: InstanceId,
         wanted: PlannedInstance,
-        runner: TaskRunner,
+        runner: InstanceRunner,
         reporter: Arc<StatusReporter>,
     ) {
         let PlannedInstance { partition, claim, order } = wanted;
@@ -150,7 +150,7 @@ mod tests {
     use crate::{
         config::connector::TargetState,
         connect::supervisor::{
-            Settings, desired_state::RestartRevisions, status_reporter, task_runner::InstanceBody,
+            Settings, desired_state::RestartRevisions, instance_runner::InstanceBody, status_reporter,
         },
         plugin::samples::properties,
     };
@@ -176,7 +176,8 @@ mod tests {
         let (reporter, ..) = status_reporter::tests::reporter(None);
         let reporter = Arc::new(reporter);
         let may_act = Arc::new(|| true);
-        let runner = TaskRunner::new(id.clone(), body, Arc::clone(&reporter), may_act, Settings::default());
+        let runner =
+            InstanceRunner::new(id.clone(), body, Arc::clone(&reporter), may_act, Settings::default());
         instances.start(id.clone(), PlannedInstance { partition: 0, claim: 5, order }, runner, reporter);
     }
 

@@ -4,18 +4,18 @@
 //! config topic ──▶ plan ◀── owned partitions       which instances should run here, under which claim
 //!                   │
 //!                   ▼
-//!               instances ── desired state ──▶ task_runner ──▶ body: connector | task     one runner per instance
+//!               instances ── desired state ──▶ instance_runner ──▶ body: connector | task     one runner per instance
 //!                                                 │
 //!                                                 └── status_reporter ──▶ status topic
-//!                                                                           ▲
-//! tables of the config and status topics ──▶ stale_statuses ──removals──────┘
+//!                                                                              ▲
+//! tables of the config and status topics ──▶ stale_statuses ──removals─────────┘
 //! ```
 //!
 //! `reconcile_loop` compares the plan with what runs, at every change and several times a second. All state is in the topics, so
 //! a worker that joins late or comes back behaves like one that was always there.
 //!
 //! - A connector's instance keeps the task configurations in the config topic up to date (`connector`); a task's instance runs
-//!   the class's code (`task`). A `task_runner` runs both; its head describes failures and panics.
+//!   the class's code (`task`). An `instance_runner` runs both; its head describes failures and panics.
 //! - Nothing starts on a partition until this worker has read the config and status topics to their end after it claimed the
 //!   partition. So an instance starts with the newest configuration, and its start serves every restart requested up to then. A
 //!   task reads its offsets later, once it holds its transactional id.
@@ -37,7 +37,7 @@
 //! | `desired_state` | the state that an instance should reach: configuration, target, restarts, end |
 //! | `reconcile_loop` | compares the plan with what runs; keeps the status topic right |
 //! | `instances` | the instances of this worker, from start to end |
-//! | `task_runner` | runs one instance: starts, watches, restarts and ends its body |
+//! | `instance_runner` | runs one instance: starts, watches, restarts and ends its body |
 //! | `connector` | the body of a connector: keeps its task configurations up to date |
 //! | `task` | the body of a task: the code of its class |
 //! | `status_reporter` | reports the state of one instance to the status topic |
@@ -52,7 +52,8 @@ mod desired_state;
 mod reconcile_loop;
 
 mod instances;
-mod task_runner;
+
+mod instance_runner;
 
 mod connector;
 mod task;

@@ -13,9 +13,9 @@ use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration}
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
-    InstanceId, task,
-    task_runner::{BodyContext, InstanceBody},
-    trace,
+    InstanceId,
+    instance_runner::{BodyContext, InstanceBody},
+    task, trace,
 };
 use crate::{
     config::connector::{TargetState, keys},

@@ -22,12 +22,12 @@ use super::{
     Error, InstanceId, SupervisorHandle, SupervisorParts,
     connector::{self, DivisionLocks},
     desired_state::StopRequest,
+    instance_runner::InstanceRunner,
     instances::{Instance, Instances},
     plan::{InstanceOwnership, PlannedInstance, StopReason, plan},
     stale_statuses::StaleStatus,
     status_reporter::{StatusReporter, StatusSink, StatusTopic},
     task,
-    task_runner::TaskRunner,
 };
 use crate::{
     connect::config_writer::ConfigWriter,
@@ -283,7 +283,7 @@ impl ReconcileLoop {
             StatusReporter::new(id.clone(), claim, Arc::clone(worker_id), sink, self.handle.clone());
         let reporter = Arc::new(reporter);
         tracing::info!(connector = &*id.connector, task = id.task, partition, generation = claim, "starting");
-        let runner = TaskRunner::new(id.clone(), body, Arc::clone(&reporter), may_act, *settings);
+        let runner = InstanceRunner::new(id.clone(), body, Arc::clone(&reporter), may_act, *settings);
         self.instances.start(id, wanted, runner, reporter);
     }
 

@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{BodyContext, TaskRunner};
+use super::{BodyContext, InstanceRunner};
 use crate::{
     config::connector::TargetState,
     connect::supervisor::{
@@ -34,7 +34,7 @@ pub(super) enum RunOutcome {
 
 /// Runs the body once. `order` is the state it is started with; afterwards it is the last state it has followed.
 pub(super) async fn run_once(
-    runner: &mut TaskRunner,
+    runner: &mut InstanceRunner,
     order: &mut DesiredState,
     orders: &mut watch::Receiver<DesiredState>,
 ) -> RunOutcome {
@@ -113,7 +113,7 @@ pub(super) async fn run_once(
 
 /// Ends a body: cancels it, waits until `by` or an earlier deadline that arrives meanwhile, then aborts it.
 async fn stop(
-    runner: &TaskRunner,
+    runner: &InstanceRunner,
     mut body: AbortOnDropHandle<Result<(), Failure>>,
     cancel: &CancellationToken,
     mut by: Instant,

@@ -101,7 +101,7 @@ impl Stage {
             Arc::new(move || lease.load(Ordering::Acquire))
         };
         let id = InstanceId { connector: "c".into(), task: Some(0) };
-        let runner = TaskRunner::new(id, body, Arc::new(reporter), may_act, settings);
+        let runner = InstanceRunner::new(id, body, Arc::new(reporter), may_act, settings);
         let (orders, heard) = watch::channel(order);
         let runner_task = tokio::spawn(runner.run(heard));
         Self { runs, reported, orders, handle, lease, runner_task }

@@ -1,6 +1,6 @@
 //! Runs one instance of a connector or task: starts, watches, restarts and ends it.
 //!
-//! A [`TaskRunner`] runs an [`InstanceBody`] in its own tokio task and follows the [`DesiredState`] that the supervisor sends. A
+//! A [`InstanceRunner`] runs an [`InstanceBody`] in its own tokio task and follows the [`DesiredState`] that the supervisor sends. A
 //! run ends by a changed desired state, by a failure, or by a panic, which is caught at the edge of its task.
 //!
 //! - After a retryable failure the body restarts with a growing, jittered backoff, as long as the budget lasts (by default
@@ -61,7 +61,7 @@ pub(super) struct BodyContext {
     pub(super) rest: Arc<Notify>,
 }
 
-pub(super) struct TaskRunner {
+pub(super) struct InstanceRunner {
     id: InstanceId,
     body: InstanceBody,
     reporter: Arc<StatusReporter>,
@@ -75,7 +75,7 @@ pub(super) struct TaskRunner {
     panics: VecDeque<Instant>,
 }
 
-impl TaskRunner {
+impl InstanceRunner {
     pub(super) fn new(
         id: InstanceId,
         body: InstanceBody,
