@@ -224,7 +224,7 @@ impl ReconcileLoop {
         }
         let mut missing = Vec::new();
         for (id, wanted) in &self.planned {
-            if !self.instances.update(id, &wanted.order) {
+            if !self.instances.update(id, &wanted.desired) {
                 missing.push((id.clone(), wanted.clone()));
             }
         }
