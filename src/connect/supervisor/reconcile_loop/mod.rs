@@ -62,14 +62,14 @@ pub(super) struct ReconcileLoop {
     /// The part of `ready` that this worker certainly holds, as of the last comparison.
     held: BTreeMap<i32, i64>,
     instances: Instances,
-    /// What should run on the held partitions, by the configs up to `planned_at`.
+    /// What should run on the held partitions, by the configs of `planned_version` (a table counts its changes).
     planned: BTreeMap<InstanceId, PlannedInstance>,
-    planned_at: Option<u64>,
-    /// When no record was stale: the changes of configs and statuses, and the held partitions.
-    clean_at: Option<(u64, u64, BTreeMap<i32, i64>)>,
+    planned_version: Option<u64>,
+    /// The versions of configs and statuses at which no record was stale, and the partitions held then.
+    clean_version: Option<(u64, u64, BTreeMap<i32, i64>)>,
     divisions: DivisionLocks,
-    /// When the topic showed every reported status: the change of statuses.
-    compared_at: Option<u64>,
+    /// The version of statuses at which the topic showed every reported status.
+    compared_version: Option<u64>,
 }
 
 impl ReconcileLoop {
@@ -104,9 +104,9 @@ impl ReconcileLoop {
             held: BTreeMap::new(),
             instances: Instances::default(),
             planned: BTreeMap::new(),
-            planned_at: None,
-            clean_at: None,
-            compared_at: None,
+            planned_version: None,
+            clean_version: None,
+            compared_version: None,
             divisions: DivisionLocks::default(),
         }
     }
@@ -206,10 +206,10 @@ impl ReconcileLoop {
             .collect();
         let configs = &self.parts.state.configs;
         // Read before planning: a change in between is planned again.
-        let change = Some(*configs.changes().borrow());
-        if self.planned_at != change || self.held != held {
+        let version = Some(*configs.changes().borrow());
+        if self.planned_version != version || self.held != held {
             self.planned = configs.read(|configs| plan(configs, &held, self.parts.partitions));
-            (self.planned_at, self.held) = (change, held);
+            (self.planned_version, self.held) = (version, held);
         }
 
         let ends: Vec<(InstanceId, StopRequest)> = self
