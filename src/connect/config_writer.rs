@@ -55,12 +55,12 @@ pub struct Changes {
     /// Records of the config topic.
     pub writes: Vec<Write>,
     /// Records of other topics, in the same transaction.
-    pub along: Vec<EncodedRecord>,
+    pub other_records: Vec<EncodedRecord>,
 }
 
 impl From<Vec<Write>> for Changes {
     fn from(writes: Vec<Write>) -> Self {
-        Self { writes, along: Vec::new() }
+        Self { writes, other_records: Vec::new() }
     }
 }
 
@@ -195,7 +195,7 @@ fn records(topic: &Arc<str>, changes: Changes) -> Vec<EncodedRecord> {
     let record = |(key, value): Write| {
         EncodedRecord::new(topic, PARTITION, key, value.map(|value| Bytes::from(value.to_string())))
     };
-    let mut records = changes.along;
+    let mut records = changes.other_records;
     records.extend(changes.writes.into_iter().map(record));
     records
 }

@@ -178,11 +178,11 @@ impl Herder {
     ) -> Result<(), Error> {
         let _turn = self.limits.clients.turn(budget, "waiting to read the offset topic").await?;
         let doing = "read the offset topic to its end";
-        let tail = &self.parts.state.offsets;
+        let table = &self.parts.state.offsets;
         let limit = budget.left().min(READ_LIMIT);
         let waits =
             ReadLimits { other_partitions: &[], transaction_wait: TRANSACTION_WAIT.min(limit / 2), limit };
-        let open = match tail.read_partitions_to_end(partitions, waits).await {
+        let open = match table.read_partitions_to_end(partitions, waits).await {
             Err(kafka::Error::Undecided { open, .. }) => open,
             other => return other.map_err(Error::kafka(doing)),
         };
@@ -201,7 +201,7 @@ impl Herder {
             Err(never) => match never {},
         })?;
         let read =
-            tail.read_partitions_to_end(partitions, ReadLimits::up_to(budget.left().min(READ_LIMIT))).await;
+            table.read_partitions_to_end(partitions, ReadLimits::up_to(budget.left().min(READ_LIMIT))).await;
         read.map_err(Error::kafka(doing))
     }
 
@@ -214,8 +214,8 @@ impl Herder {
         edits: &[Edit],
         budget: Budget,
     ) -> Result<(), Error> {
-        let tail = &self.parts.state.offsets;
-        let written = OffsetRecords::of(tail, name, edits);
+        let table = &self.parts.state.offsets;
+        let written = OffsetRecords::of(table, name, edits);
         if written.records.is_empty() {
             return Ok(());
         }
@@ -230,10 +230,10 @@ impl Herder {
             }
             // Rewrites the state: every transaction of the config writer needs a record in the config topic.
             let writes = vec![configs::target_state(name, Some(seen.target))];
-            Ok(((), Changes { writes, along: written.records.clone() }))
+            Ok(((), Changes { writes, other_records: written.records.clone() }))
         };
         self.parts.config_writer.change(budget.left(), decide).await?;
-        let read = written.read_back(tail, budget.left()).await;
+        let read = written.read_back(table, budget.left()).await;
         read.map_err(Error::kafka("read the offsets back, which have been written"))
     }
 }
