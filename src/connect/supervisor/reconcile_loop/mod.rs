@@ -20,7 +20,7 @@ use kafka::{Lease, Membership, OwnedPartitions, ShardProducers, TransactionOptio
 
 use super::{
     Error, InstanceId, SupervisorHandle, SupervisorParts,
-    connector::{self, DivisionLocks},
+    connector::{self, TaskConfigLocks},
     desired_state::StopRequest,
     instance_runner::InstanceRunner,
     instances::{Instance, Instances},
@@ -67,7 +67,7 @@ pub(super) struct ReconcileLoop {
     planned_version: Option<u64>,
     /// The versions of configs and statuses at which no record was stale, and the partitions held then.
     clean_version: Option<(u64, u64, BTreeMap<i32, i64>)>,
-    divisions: DivisionLocks,
+    task_config_locks: TaskConfigLocks,
     /// The version of statuses at which the topic showed every reported status.
     compared_version: Option<u64>,
 }
@@ -107,7 +107,7 @@ impl ReconcileLoop {
             planned_version: None,
             clean_version: None,
             compared_version: None,
-            divisions: DivisionLocks::default(),
+            task_config_locks: TaskConfigLocks::default(),
         }
     }
 
@@ -268,8 +268,8 @@ impl ReconcileLoop {
         };
         let body = match id.task {
             None => {
-                let dividing = self.divisions.of(&id.connector);
-                connector::body(&id, plugins, config_writer, &state.configs, &may_act, dividing)
+                let lock = self.task_config_locks.of(&id.connector);
+                connector::body(&id, plugins, config_writer, &state.configs, &may_act, lock)
             }
             Some(_) => {
                 let uses_topic = task::uses_topic(&id, statuses, &state.statuses);
