@@ -154,13 +154,13 @@ impl Herder {
         let ours: kafka::Lease = Arc::new(|| true);
         let taken = async {
             // Outside the runtime's threads: references are read from files, which may be slow.
-            let turn = self.limits.threads.turn(budget, doing).await?;
+            let permit = self.limits.threads.permit(budget, doing).await?;
             let doing_so = (doing, "find the writers of the connector");
             let writers = budget
-                .blocking(doing_so, plugin.class(), turn, move || plugin.writers(&name, &config, &past))
+                .blocking(doing_so, plugin.class(), permit, move || plugin.writers(&name, &config, &past))
                 .await?;
             let taking = stream::iter(writers).map(|id| async {
-                let _turn = self.limits.clients.turn(budget, doing).await?;
+                let _permit = self.limits.clients.permit(budget, doing).await?;
                 self.parts.shards.take(id, Arc::clone(&ours)).await.map_err(Error::kafka(doing))
             });
             taking.buffer_unordered(TAKEN_AT_ONCE).try_collect::<Vec<_>>().await
@@ -176,7 +176,7 @@ impl Herder {
         writers: &mut [ShardProducer],
         budget: Budget,
     ) -> Result<(), Error> {
-        let _turn = self.limits.clients.turn(budget, "waiting to read the offset topic").await?;
+        let _permit = self.limits.clients.permit(budget, "waiting to read the offset topic").await?;
         let doing = "read the offset topic to its end";
         let table = &self.parts.state.offsets;
         let limit = budget.left().min(READ_LIMIT);

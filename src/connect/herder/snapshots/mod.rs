@@ -163,7 +163,7 @@ impl Herder {
         budget
             .within(WRITING, async {
                 // One at a time: no other request may write a run between the check that there is none and the write.
-                let _turn = self.run_requests.lock().await;
+                let _lock = self.run_requests.lock().await;
                 subject.start(request, now).await
             })
             .await
@@ -202,7 +202,7 @@ impl Herder {
         let now = Moment::now().micros();
         budget
             .within("writing the order to the state topic", async {
-                let _turn = self.run_requests.lock().await;
+                let _lock = self.run_requests.lock().await;
                 subject.order(id, wanted, now).await
             })
             .await
@@ -218,7 +218,7 @@ impl Herder {
         let (filter, limit) = subject.filter(query)?;
         let doing = "reading the topic of certificates";
         // Each read is a Kafka client.
-        let _turn = self.limits.clients.turn(budget, doing).await?;
+        let _permit = self.limits.clients.permit(budget, doing).await?;
         let reading = subject.by.certificates(subject.prefix(), &filter, budget.0);
         Ok(view::certificates(budget.within(doing, reading).await?, limit))
     }
