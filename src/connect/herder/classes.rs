@@ -105,7 +105,7 @@ impl Herder {
 
     /// The parsed configuration of a connector of class `wanted`, with its secrets. `what` completes the error for another class:
     /// "only a `wanted` …".
-    pub(super) async fn source<T: Send + 'static>(
+    pub(super) async fn parsed<T: Send + 'static>(
         &self,
         name: &str,
         connector: Connector,

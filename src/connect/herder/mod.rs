@@ -27,8 +27,8 @@
 //! | `classes` | connector classes: their keys, their verdict on a configuration, parsed configurations |
 //! | `declarations` | connectors that files declare, and how they differ from their files |
 //! | `offsets` | offsets and topics of a connector: read, altered, reset |
-//! | `subscriptions` | subscriptions and gaps of a webhook connector |
-//! | `snapshots` | runs and certificates of a connector that reads lists |
+//! | `subscription_api` | subscriptions and gaps of a webhook connector |
+//! | `runs` | runs and certificates of a connector that reads lists |
 //! | `loggers` | log levels of this worker and of all workers |
 //! | `shapes` | the JSON of the answers |
 //! | `error` | why an operation failed, with status and text |
@@ -41,9 +41,9 @@ mod classes;
 mod declarations;
 mod offsets;
 
-mod subscriptions;
+mod subscription_api;
 
-mod snapshots;
+mod runs;
 
 mod loggers;
 mod shapes;
@@ -59,15 +59,15 @@ pub use self::{
     edit::Patch,
     error::Error,
     loggers::LoggerLevel,
+    runs::{
+        CertificateFilter, CertificateQuery, Certificates, CertificatesInfo, Collections, ConnectorRuns,
+        RunInfo, RunRequest, RunStore, RunsInfo, Shards, WaitingList,
+    },
     shapes::{
         ConnectorState, Expanded, Info, Message, Offset, Offsets, PluginInfo, ServerInfo, Status, TaskId,
         TaskInfo, TaskState, TopicNames, Topics,
     },
-    snapshots::{
-        CertificateFilter, CertificateQuery, Certificates, CertificatesInfo, Collections, ConnectorRuns,
-        RunInfo, RunRequest, RunsInfo, Shards, Snapshots, WaitingList,
-    },
-    subscriptions::{
+    subscription_api::{
         GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscriptionInfo,
         SubscriptionParts, SubscriptionStore, SubscriptionsInfo, WishInfo,
     },
@@ -75,8 +75,8 @@ pub use self::{
 use self::{
     limits::{Budget, Limits},
     loggers::Followed,
+    runs::RunRequestLock,
     shapes::task_state,
-    snapshots::RunRequestLock,
 };
 use super::{config_writer::ConfigWriter, supervisor::SupervisorHandle};
 use crate::{
@@ -133,7 +133,7 @@ pub struct HerderParts {
     /// Source of subscriptions and gaps; `None` if this worker follows no state topic.
     pub subscriptions: Option<SubscriptionParts>,
     /// Source of runs and certificates; `None` if this worker follows no state topic.
-    pub snapshots: Option<Arc<dyn Snapshots>>,
+    pub snapshots: Option<Arc<dyn RunStore>>,
 }
 
 /// The operations of the API. Cheap to clone.
