@@ -18,6 +18,9 @@
 //!   is removed, once its connector was deleted too and this worker sees other files.
 //! - The topic gets the configuration as the file has it: references stay references.
 //!
+//! [`Declaration`], [`Sighting`] and [`Finding`] belong to the herder, which compares them with the config topic: it is below this
+//! module and must not name it.
+//!
 //! On failure: an unusable file is logged once, shown as refused, and retried now and then, since what it refers to may
 //! change; the connector keeps its previous configuration. A missing directory is logged once and scanned again. While Kafka
 //! is unreachable everything waits for the next scan.
