@@ -23,7 +23,7 @@ use super::{CommandError, ConfigFiles, Result, client::OutputArgs, load::LoadedC
 use crate::{
     avro::Registry,
     config,
-    connect::cluster::Claim,
+    connect::cluster::ClusterCheck,
     plugin::Plugins,
     publish::Layout,
     spool,
@@ -150,8 +150,8 @@ async fn owner(
     })
     .await?;
     let plugins = Plugins::of(worker, with_test_source);
-    let claim = Claim { worker, plugins: &plugins, adopt: false };
-    claim.verify(&configs, counts.get(work).map(|count| count.unsigned_abs()))?;
+    let check = ClusterCheck { worker, plugins: &plugins, adopt: false };
+    check.verify(&configs, counts.get(work).map(|count| count.unsigned_abs()))?;
     let unknown = configs.foreign_classes(|class| plugins.find(class).is_some());
     let named: Vec<String> = unknown.iter().map(|(name, class)| format!("{name}: {class}")).collect();
     if !named.is_empty() {

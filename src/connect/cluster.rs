@@ -4,12 +4,18 @@
 //! config writer. Every later worker has to agree with that record: two groups on the same topics would run everything twice, and
 //! neither would notice.
 //!
-//! - A config topic of another cluster is refused before anything is created or written. It is one of another group, or one
-//!   without a record that has classes this worker does not have or that Kafka Connect itself has written to. If our record is
-//!   in it, an unknown class is a connector of a newer version: that connector fails, and every worker still starts.
-//! - Connectors and tasks are placed by the partition count in the record, even if the work topic has grown. A work topic with
-//!   fewer partitions is refused, since some of them would have no owner.
-//! - `--adopt` rewrites the record instead: for a group or work topic that is renamed while every worker is stopped.
+//! A foreign config topic is refused before anything is created or written. Foreign is
+//!
+//! - a topic whose record names another group or another work topic;
+//! - a topic without a record in which Kafka Connect itself has written;
+//! - a topic without a record that has connectors of classes this worker does not have. With a record, such a connector is one of
+//!   a newer version: it fails, and every worker still starts.
+//!
+//! Connectors and tasks are placed by the partition count in the record, even if the work topic has grown. A work topic with fewer
+//! partitions is refused, since some of them would have no owner.
+//!
+//! With `--adopt` a worker rewrites another record instead of refusing it: for a group or work topic that is renamed while every
+//! worker is stopped.
 
 use std::time::Duration;
 
@@ -28,10 +34,10 @@ const WRITE_LIMIT: Duration = Duration::from_secs(20);
 /// Foreign connectors named in an error.
 const MAX_NAMED: usize = 5;
 
-/// Why topics cannot be used.
+/// How the topics and this worker do not fit each other.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Foreign {
+pub enum ClusterMismatch {
     /// They belong to other workers.
     #[error(
         "{topic} belongs to the workers of group.id={theirs} on work.storage.topic={their_work}, and this one has \
@@ -106,17 +112,17 @@ pub enum Foreign {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// They belong to another cluster.
+    /// They do not fit this worker.
     #[error(transparent)]
-    Foreign(#[from] Foreign),
+    Mismatch(#[from] ClusterMismatch),
     /// Kafka did not take the record.
     #[error("write the cluster's record to the config topic")]
     Kafka(#[source] kafka::Error),
 }
 
-/// A worker's claim on its topics.
+/// The check that topics belong to this worker's cluster.
 #[derive(Debug, Clone, Copy)]
-pub struct Claim<'a> {
+pub struct ClusterCheck<'a> {
     /// Its configuration.
     pub worker: &'a config::Worker,
     /// Its classes.
@@ -125,16 +131,16 @@ pub struct Claim<'a> {
     pub adopt: bool,
 }
 
-impl Claim<'_> {
+impl ClusterCheck<'_> {
     /// Refuses a config topic of another cluster. `work_partitions`: the work topic's partitions, if it exists.
     ///
     /// # Errors
     /// The topic belongs to another cluster, or the work topic has too few partitions.
-    pub fn verify(&self, configs: &Configs, work_partitions: Option<u32>) -> Result<(), Foreign> {
+    pub fn verify(&self, configs: &Configs, work_partitions: Option<u32>) -> Result<(), ClusterMismatch> {
         let topic = || self.worker.topics.config.name.clone();
         let Some(recorded) = configs.cluster() else {
             if let Some(key) = configs.connect_key() {
-                return Err(Foreign::Connect { topic: topic(), key: key.to_owned() });
+                return Err(ClusterMismatch::Connect { topic: topic(), key: key.to_owned() });
             }
             let foreign = configs.foreign_classes(|class| self.plugins.find(class).is_some());
             if foreign.is_empty() {
@@ -142,14 +148,14 @@ impl Claim<'_> {
             }
             let named = foreign.iter().take(MAX_NAMED).map(|(name, class)| format!("{name}: {class}"));
             let classes = named.collect::<Vec<_>>().join(", ");
-            return Err(Foreign::Classes { topic: topic(), classes });
+            return Err(ClusterMismatch::Classes { topic: topic(), classes });
         };
         if self.adopt {
             return Ok(());
         }
         self.agree(recorded)?;
         match work_partitions {
-            Some(found) if found < recorded.work_partitions => Err(Foreign::Shrunk {
+            Some(found) if found < recorded.work_partitions => Err(ClusterMismatch::Shrunk {
                 topic: recorded.work_topic.clone(),
                 found,
                 recorded: recorded.work_partitions,
@@ -158,11 +164,11 @@ impl Claim<'_> {
         }
     }
 
-    /// Agrees with the record; writes it if it is missing or is to be adopted.
+    /// Returns the record that this worker agrees with; writes it if it is missing or is to be adopted.
     ///
     /// # Errors
     /// The topics belong to another cluster, or Kafka does not take the record.
-    pub async fn settle(
+    pub async fn ensure_record(
         &self,
         config_writer: &ConfigWriter,
         configs: &Table<Configs>,
@@ -176,7 +182,7 @@ impl Claim<'_> {
         let cluster = config_writer.write(WRITE_LIMIT, decide).await.map_err(|error| {
             match error.passing(WRITE_LIMIT) {
                 Ok(source) => Error::Kafka(source),
-                Err(foreign) => Error::Foreign(foreign),
+                Err(mismatch) => Error::Mismatch(mismatch),
             }
         })?;
         let Cluster { group, work_topic, work_partitions } = &cluster;
@@ -189,13 +195,13 @@ impl Claim<'_> {
         Ok(cluster)
     }
 
-    /// Waits until the record differs from `settled`, the one at the start: the topics were adopted.
-    pub async fn until_lost(&self, settled: &Cluster, configs: &Table<Configs>) -> Foreign {
+    /// Waits until the record differs from the one at the start: the topics were adopted.
+    pub async fn until_mismatch(&self, at_start: &Cluster, configs: &Table<Configs>) -> ClusterMismatch {
         let mut changes = configs.changes();
         loop {
             changes.borrow_and_update();
-            if let Err(foreign) = configs.read(|configs| self.keeps(settled, configs)) {
-                return foreign;
+            if let Err(mismatch) = configs.read(|configs| self.keeps(at_start, configs)) {
+                return mismatch;
             }
             if changes.changed().await.is_err() {
                 // The table lives as long as this worker.
@@ -204,22 +210,26 @@ impl Claim<'_> {
         }
     }
 
-    fn keeps(&self, settled: &Cluster, configs: &Configs) -> Result<(), Foreign> {
+    fn keeps(&self, at_start: &Cluster, configs: &Configs) -> Result<(), ClusterMismatch> {
         // A topic without the record was emptied, which does not mean that another cluster uses it.
         let Some(recorded) = configs.cluster() else { return Ok(()) };
         self.agree(recorded)?;
         // With two counts, instances would run twice or nowhere.
-        if recorded.work_partitions == settled.work_partitions {
+        if recorded.work_partitions == at_start.work_partitions {
             return Ok(());
         }
-        Err(Foreign::Replaced {
+        Err(ClusterMismatch::Replaced {
             topic: recorded.work_topic.clone(),
             recorded: recorded.work_partitions,
-            ours: settled.work_partitions,
+            ours: at_start.work_partitions,
         })
     }
 
-    fn decide(&self, configs: &Configs, work_partitions: u32) -> Result<(Cluster, Vec<Write>), Foreign> {
+    fn decide(
+        &self,
+        configs: &Configs,
+        work_partitions: u32,
+    ) -> Result<(Cluster, Vec<Write>), ClusterMismatch> {
         self.verify(configs, Some(work_partitions))?;
         let own = Cluster {
             group: self.worker.group.id.clone(),
@@ -237,12 +247,12 @@ impl Claim<'_> {
         }
     }
 
-    fn agree(&self, recorded: &Cluster) -> Result<(), Foreign> {
+    fn agree(&self, recorded: &Cluster) -> Result<(), ClusterMismatch> {
         let (group, work) = (&self.worker.group.id, &self.worker.topics.work.name);
         if (&recorded.group, &recorded.work_topic) == (group, work) {
             return Ok(());
         }
-        Err(Foreign::Group {
+        Err(ClusterMismatch::Group {
             topic: self.worker.topics.config.name.clone(),
             theirs: recorded.group.clone(),
             their_work: recorded.work_topic.clone(),
@@ -317,8 +327,8 @@ mod tests {
         ];
 
         for (case, records, found, refusal, placed) in table {
-            let claim = Claim { worker: &worker, plugins: &plugins, adopt: false };
-            let decided = claim.decide(&configs(records), found);
+            let check = ClusterCheck { worker: &worker, plugins: &plugins, adopt: false };
+            let decided = check.decide(&configs(records), found);
 
             let refused = decided.as_ref().err().map(ToString::to_string);
             assert_eq!(refused.is_some(), refusal.is_some(), "{case}: {refused:?}");
@@ -332,9 +342,9 @@ mod tests {
     fn adopt_rewrites_a_record_but_no_topic_of_kafka_connect() {
         let worker = samples::worker();
         let plugins = Plugins::of(&worker, false);
-        let claim = Claim { worker: &worker, plugins: &plugins, adopt: true };
+        let check = ClusterCheck { worker: &worker, plugins: &plugins, adopt: true };
         let (group, work) = (&*worker.group.id, &*worker.topics.work.name);
-        let decide = |record: &str| claim.decide(&configs(&[("tributary-cluster", record)]), 4).unwrap();
+        let decide = |record: &str| check.decide(&configs(&[("tributary-cluster", record)]), 4).unwrap();
 
         let (other, writes) = decide(&record("x", "y", 8));
         let (shrunk, rewrites) = decide(&record(group, work, 8));
@@ -343,23 +353,23 @@ mod tests {
         assert_eq!((&*other.group, &*other.work_topic, other.work_partitions), (group, work, 4));
         assert_eq!((writes.len(), rewrites.len(), nothing.len()), (1, 1, 0));
         assert_eq!((shrunk.work_partitions, same.work_partitions), (4, 4));
-        assert!(claim.decide(&configs(&[("session-key", "{}")]), 4).is_err());
+        assert!(check.decide(&configs(&[("session-key", "{}")]), 4).is_err());
     }
 
     #[test]
     fn running_worker_notices_adopted_topics() {
         let worker = samples::worker();
         let plugins = Plugins::of(&worker, false);
-        let claim = Claim { worker: &worker, plugins: &plugins, adopt: false };
+        let check = ClusterCheck { worker: &worker, plugins: &plugins, adopt: false };
         let (group, work) = (&*worker.group.id, &*worker.topics.work.name);
-        let settled = Cluster { group: group.to_owned(), work_topic: work.to_owned(), work_partitions: 8 };
-        let keeps = |record: &str| claim.keeps(&settled, &configs(&[("tributary-cluster", record)]));
+        let at_start = Cluster { group: group.to_owned(), work_topic: work.to_owned(), work_partitions: 8 };
+        let keeps = |record: &str| check.keeps(&at_start, &configs(&[("tributary-cluster", record)]));
 
         let fewer = keeps(&record(group, work, 4)).unwrap_err();
 
         assert!(fewer.to_string().contains("4 partitions") && fewer.to_string().contains("on 8"), "{fewer}");
         assert!(keeps(&record("x", work, 8)).is_err());
         assert!(keeps(&record(group, work, 8)).is_ok());
-        assert!(claim.keeps(&settled, &Configs::default()).is_ok(), "an emptied topic has no owner");
+        assert!(check.keeps(&at_start, &Configs::default()).is_ok(), "an emptied topic has no owner");
     }
 }

@@ -5,7 +5,6 @@
 //! ```
 //!
 //! - The transactional id is that of the topic, not of a group: every process that writes this topic is fenced by the next one.
-//! - Edits of one worker take turns in the order in which they came. Each decides on what the edits before it have left, and its
 //! - Edits of one worker take turns in order of arrival. Each decides on the state that the edits before it produced, and its
 //!   records, with the offsets that it edits, are one transaction.
 //! - Every call returns within its limit. A call that never got its turn reports why the call before it could not write.
@@ -56,12 +55,12 @@ pub struct Changes {
     /// Records of the config topic.
     pub writes: Vec<Write>,
     /// Records of other topics, in the same transaction.
-    pub along: Vec<EncodedRecord>,
+    pub other_records: Vec<EncodedRecord>,
 }
 
 impl From<Vec<Write>> for Changes {
     fn from(writes: Vec<Write>) -> Self {
-        Self { writes, along: Vec::new() }
+        Self { writes, other_records: Vec::new() }
     }
 }
 
@@ -196,7 +195,7 @@ fn records(topic: &Arc<str>, changes: Changes) -> Vec<EncodedRecord> {
     let record = |(key, value): Write| {
         EncodedRecord::new(topic, PARTITION, key, value.map(|value| Bytes::from(value.to_string())))
     };
-    let mut records = changes.along;
+    let mut records = changes.other_records;
     records.extend(changes.writes.into_iter().map(record));
     records
 }

@@ -211,14 +211,16 @@ const MODULE_TARGETS: [(&str, &str); 6] = [
     ("tributary::simulator", "tributary_simulator"),
 ];
 
-/// Former paths of modules that have moved; accepted for one version.
-const MOVED_MODULES: [(&str, &str); 18] = [
+/// Former paths of modules that have moved; accepted for one version. A module that also has a new name stands before the folder it
+/// was in.
+const MOVED_MODULES: [(&str, &str); 20] = [
     ("tributary::worker::access", "tributary::logins::access"),
     ("tributary::worker::arbiter", "tributary::connect::config_writer"),
     ("tributary::worker::classes::record", "tributary::records::plugin"),
     ("tributary::worker::cluster", "tributary::connect::cluster"),
     ("tributary::worker::declared", "tributary::connect::declared"),
     ("tributary::worker::grants", "tributary::logins"),
+    ("tributary::worker::herder::snapshots", "tributary::connect::herder::runs"),
     ("tributary::worker::herder", "tributary::connect::herder"),
     ("tributary::worker::ingest", "tributary::webhooks::ingest"),
     ("tributary::worker::ledger", "tributary::state::state_topic"),
@@ -227,6 +229,7 @@ const MOVED_MODULES: [(&str, &str); 18] = [
     ("tributary::worker::rest", "tributary::connect::rest"),
     ("tributary::worker::service", "tributary::worker"),
     ("tributary::worker::state", "tributary::state"),
+    ("tributary::worker::supervisor::keeper", "tributary::connect::supervisor::instance_runner"),
     ("tributary::worker::supervisor", "tributary::connect::supervisor"),
     ("tributary::enrich", "tributary::records::schedule"),
     ("tributary::fence", "tributary::records::fence"),
@@ -308,6 +311,10 @@ mod tests {
                 "tributary::logins=debug,tributary::publish",
             ),
             ("tributary::worker::ingest::gaps=off", "tributary::webhooks::ingest::gaps=off"),
+            (
+                "tributary::worker::herder::snapshots=off,tributary::worker::supervisor::keeper",
+                "tributary::connect::herder::runs=off,tributary::connect::supervisor::instance_runner",
+            ),
         ] {
             assert_eq!(with_log_targets(filter), named);
         }

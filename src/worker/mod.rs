@@ -52,7 +52,7 @@ use self::health::{Health, Phase};
 use crate::{
     avro, config,
     connect::{
-        cluster::{self, Foreign},
+        cluster::{self, ClusterMismatch},
         rest::{self, SecurityError},
         supervisor,
     },
@@ -101,9 +101,9 @@ pub enum Error {
     /// Deliveries cannot be received.
     #[error("receive deliveries")]
     Ingest(#[from] ingest::Error),
-    /// The topics belong to another cluster.
+    /// The topics do not fit this worker: most often they belong to another cluster.
     #[error(transparent)]
-    Foreign(#[from] Foreign),
+    ClusterMismatch(#[from] ClusterMismatch),
     /// The supervisor failed.
     #[error("run connectors and tasks")]
     Supervisor(#[source] supervisor::Error),
@@ -118,7 +118,7 @@ pub enum Error {
 impl From<cluster::Error> for Error {
     fn from(error: cluster::Error) -> Self {
         match error {
-            cluster::Error::Foreign(foreign) => Self::Foreign(foreign),
+            cluster::Error::Mismatch(mismatch) => Self::ClusterMismatch(mismatch),
             cluster::Error::Kafka(source) => Self::Kafka(source),
         }
     }
@@ -326,7 +326,7 @@ impl Service {
     /// Waits until an essential part has ended.
     async fn until_broken(&self, running: &mut Running, process: &Process) -> Error {
         let Running { supervising, membership, state, cluster, upkeep, .. } = running;
-        let claim = start::claim(&self.worker, process);
+        let check = start::cluster_check(&self.worker, process);
         tokio::select! {
             ended = supervising => match ended {
                 Ok(Err(error)) => Error::Supervisor(error),
@@ -335,7 +335,7 @@ impl Service {
             },
             () = membership.ended() => Error::Ended { part: "membership in the group" },
             part = first_ended(upkeep) => Error::Ended { part },
-            foreign = claim.until_lost(cluster, &state.configs) => Error::Foreign(foreign),
+            mismatch = check.until_mismatch(cluster, &state.configs) => Error::ClusterMismatch(mismatch),
         }
     }
 

@@ -62,7 +62,7 @@ pub(super) async fn newest(ledgers: &StateTopics, prefix: &TopicPrefix) -> Resul
 }
 
 #[async_trait]
-impl herder::Snapshots for WorkerSnapshots {
+impl herder::RunStore for WorkerSnapshots {
     async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<ConnectorRuns, Error> {
         Ok(handle(&self.ledgers, prefix)
             .await?

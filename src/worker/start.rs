@@ -11,7 +11,7 @@ use super::{Error, Process, Running, Service, grace, subscriptions::WorkerSubscr
 use crate::{
     config,
     connect::{
-        cluster::Claim,
+        cluster::ClusterCheck,
         config_writer::ConfigWriter,
         declared,
         herder::{Herder, HerderParts, SubscriptionParts},
@@ -33,9 +33,9 @@ const BROKER_WAIT: Duration = Duration::from_secs(60);
 /// How long reading the config topic to its very end may take before `/health` shows the reason.
 const CONFIG_LIMIT: Duration = Duration::from_secs(10);
 
-/// A worker's claim on its topics.
-pub(super) fn claim<'a>(worker: &'a config::Worker, process: &'a Process) -> Claim<'a> {
-    Claim { worker, plugins: &process.plugins, adopt: process.adopt }
+/// The check that the topics belong to this worker's cluster.
+pub(super) fn cluster_check<'a>(worker: &'a config::Worker, process: &'a Process) -> ClusterCheck<'a> {
+    ClusterCheck { worker, plugins: &process.plugins, adopt: process.adopt }
 }
 
 impl Service {
@@ -77,7 +77,9 @@ impl Service {
         self.health.set(Phase::Starting(format!("waiting for open transactions in {topic}")));
         config_writer.read_to_end(&state.configs, CONFIG_LIMIT).await?;
         let work_partitions = u32::try_from(partitions.work).unwrap_or_default();
-        let cluster = claim(worker, process).settle(&config_writer, &state.configs, work_partitions).await?;
+        let cluster = cluster_check(worker, process)
+            .ensure_record(&config_writer, &state.configs, work_partitions)
+            .await?;
 
         let statuses = StatusWriter::start(&worker.kafka, &worker.topics.status.name, partitions.status)?;
         let options = GroupOptions {
@@ -187,7 +189,7 @@ impl Service {
     /// another cluster.
     async fn open(&self, admin: &Admin, process: &Process) -> Result<(State, topics::Partitions), Error> {
         let (kafka, own) = (&self.worker.kafka, &self.worker.topics);
-        let claim = claim(&self.worker, process);
+        let check = cluster_check(&self.worker, process);
         let mut wanted = own.clone();
         let mut configs = None;
         let found = admin.partition_counts(&[&own.config.name, &own.work.name]).await?;
@@ -198,11 +200,11 @@ impl Service {
             table.caught_up().await;
             let work = found.get(&own.work.name).map(|count| count.unsigned_abs());
             let recorded = table.read(|configs| {
-                claim.verify(configs, work)?;
+                check.verify(configs, work)?;
                 Ok::<_, Error>(configs.cluster().map(|cluster| cluster.work_partitions))
             })?;
             // A lost work topic is recreated with its recorded partition count: instances are placed by that count.
-            if let (None, Some(count), false) = (work, recorded, claim.adopt) {
+            if let (None, Some(count), false) = (work, recorded, check.adopt) {
                 wanted.work.partitions = i32::try_from(count).unwrap_or(i32::MAX);
             }
             configs = Some(table);

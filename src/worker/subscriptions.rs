@@ -77,7 +77,7 @@ impl herder::SubscriptionStore for WorkerSubscriptions {
         Some(fitting(&wanted, ledger))
     }
 
-    fn unreachable(&self, source: &config::WebhookSource) -> Option<String> {
+    fn address_problem(&self, source: &config::WebhookSource) -> Option<String> {
         let Some(advertised) = &self.worker.webhook.advertised_url else {
             return Some(
                 "webhook.advertised.url of this worker is not set, so deliveries cannot be addressed; set it in the worker's \

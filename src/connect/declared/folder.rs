@@ -40,7 +40,7 @@ pub(super) enum Content {
     /// A declaration.
     Declares(Arc<Declaration>),
     /// It may be half written.
-    Unsettled,
+    Incomplete,
     /// It cannot be used, for this reason.
     Unusable(String),
 }
@@ -163,7 +163,7 @@ impl Known {
         match (&self.failure, &self.declaration) {
             (Some(reason), _) => Content::Unusable(reason.clone()),
             (None, Some(declaration)) => Content::Declares(Arc::clone(declaration)),
-            (None, None) => Content::Unsettled,
+            (None, None) => Content::Incomplete,
         }
     }
 }
@@ -220,7 +220,7 @@ mod tests {
         let found = folder.scan().unwrap().into_iter().map(|found| {
             let content = match found.content {
                 Content::Declares(declaration) => declaration.document.config["k"].clone(),
-                Content::Unsettled => "unsettled".to_owned(),
+                Content::Incomplete => "incomplete".to_owned(),
                 Content::Unusable(reason) => reason,
             };
             (found.name.unwrap_or_else(|| "?".to_owned()), content)
@@ -281,7 +281,7 @@ mod tests {
         assert!(later[0].1.contains("is not JSON"), "{later:?}");
         assert_eq!(being_rewritten, later, "an editor empties a file before it writes");
         assert_eq!(rewritten, pairs(&[("a", "2")]));
-        assert_eq!(fresh, pairs(&[("a", "2"), ("?", "unsettled")]));
+        assert_eq!(fresh, pairs(&[("a", "2"), ("?", "incomplete")]));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Connectors that files declare (`connectors.dir`): written to the config topic at start and when a file changes.
 //!
 //! ```text
-//! files ──scan──▶ declarations ──differ from declared-N?──▶ herder: validated, arbitrated, one transaction
+//! files ──scan──▶ declarations ──differ from declared-<name>?──▶ herder: validated, arbitrated, one transaction
 //!                      └──────────────▶ sightings of this worker, for GET /admin/declarations
 //! ```
 //!
@@ -17,6 +17,9 @@
 //! - A missing file never deletes a connector: a missing mount must not end a flow of data. Only the record of a declaration
 //!   is removed, once its connector was deleted too and this worker sees other files.
 //! - The topic gets the configuration as the file has it: references stay references.
+//!
+//! [`Declaration`], [`Sighting`] and [`Finding`] belong to the herder, which compares them with the config topic: it is below this
+//! module and must not name it.
 //!
 //! On failure: an unusable file is logged once, shown as refused, and retried now and then, since what it refers to may
 //! change; the connector keeps its previous configuration. A missing directory is logged once and scanned again. While Kafka
@@ -68,7 +71,7 @@ pub struct Watch {
     options: Options,
     folder: Option<Folder>,
     /// Hashes that need no more work, by connector: the topic had them at some time since this worker saw them.
-    settled: BTreeMap<String, String>,
+    applied: BTreeMap<String, String>,
     /// Refused files, by name.
     refused_files: BTreeMap<String, RefusedFile>,
     /// Why the directory could not be read at the last scan.
@@ -87,7 +90,7 @@ struct RefusedFile {
 }
 
 /// A file to apply: index of its sighting, and its content.
-type Task = (usize, Arc<Declaration>);
+type ToApply = (usize, Arc<Declaration>);
 
 impl Watch {
     /// For these files and this worker.
@@ -97,7 +100,7 @@ impl Watch {
             herder,
             options,
             folder,
-            settled: BTreeMap::new(),
+            applied: BTreeMap::new(),
             refused_files: BTreeMap::new(),
             directory_error: None,
             is_waiting: false,
@@ -106,22 +109,22 @@ impl Watch {
 
     /// Scans and applies until it is cancelled.
     pub async fn run(mut self, cancel: CancellationToken) {
-        let turns = async {
+        let scans = async {
             loop {
-                self.turn().await;
+                self.scan_and_apply().await;
                 sleep(self.options.interval).await;
             }
         };
-        cancel.run_until_cancelled(turns).await;
+        cancel.run_until_cancelled(scans).await;
     }
 
-    async fn turn(&mut self) {
+    async fn scan_and_apply(&mut self) {
         let Some(found) = self.scan().await else { return };
-        self.settled.retain(|name, _| found.iter().any(|found| found.name.as_ref() == Some(name)));
+        self.applied.retain(|name, _| found.iter().any(|found| found.name.as_ref() == Some(name)));
         self.refused_files.retain(|file, _| found.iter().any(|found| found.file == *file));
-        let (mut sightings, tasks) = self.plan(found);
+        let (mut sightings, to_apply) = self.plan(found);
         self.herder.set_sightings(sightings.clone());
-        self.apply(&mut sightings, tasks).await;
+        self.apply(&mut sightings, to_apply).await;
         let is_empty = sightings.is_empty();
         self.herder.set_sightings(sightings);
         // An empty directory may be the mount point of a missing mount.
@@ -159,13 +162,13 @@ impl Watch {
     }
 
     /// The sighting of each file, and the files to apply.
-    fn plan(&mut self, found: Vec<Found>) -> (Vec<Sighting>, Vec<Task>) {
-        let (mut sightings, mut tasks) = (Vec::new(), Vec::new());
+    fn plan(&mut self, found: Vec<Found>) -> (Vec<Sighting>, Vec<ToApply>) {
+        let (mut sightings, mut to_apply) = (Vec::new(), Vec::new());
         for Found { name, file, content } in found {
             let finding = match content {
-                Content::Unsettled => Finding::Pending("the file is not complete yet".to_owned()),
+                Content::Incomplete => Finding::Pending("the file is not complete yet".to_owned()),
                 Content::Unusable(reason) => self.refuse(&file, None, reason),
-                Content::Declares(declaration) if self.is_settled(&declaration) => {
+                Content::Declares(declaration) if self.is_applied(&declaration) => {
                     self.refused_files.remove(&file);
                     Finding::Applied(declaration)
                 }
@@ -177,31 +180,31 @@ impl Watch {
                         Finding::Refused(refused_file.reason.clone())
                     }
                     _ => {
-                        tasks.push((sightings.len(), declaration));
+                        to_apply.push((sightings.len(), declaration));
                         Finding::Pending("it is being applied".to_owned())
                     }
                 },
             };
             sightings.push(Sighting { name, file, finding });
         }
-        (sightings, tasks)
+        (sightings, to_apply)
     }
 
-    fn is_settled(&mut self, declaration: &Declaration) -> bool {
+    fn is_applied(&mut self, declaration: &Declaration) -> bool {
         let name = &declaration.document.name;
-        if self.settled.get(name) == Some(&declaration.hash) {
+        if self.applied.get(name) == Some(&declaration.hash) {
             return true;
         }
         let is_stored = self.herder.has_declared(declaration);
         if is_stored {
-            self.settled.insert(name.clone(), declaration.hash.clone());
+            self.applied.insert(name.clone(), declaration.hash.clone());
         }
         is_stored
     }
 
-    async fn apply(&mut self, sightings: &mut [Sighting], tasks: Vec<Task>) {
+    async fn apply(&mut self, sightings: &mut [Sighting], to_apply: Vec<ToApply>) {
         let mut outage: Option<String> = None;
-        for (index, declaration) in tasks {
+        for (index, declaration) in to_apply {
             let Some(sighting) = sightings.get_mut(index) else { continue };
             if let Some(reason) = &outage {
                 sighting.finding = Finding::Pending(reason.clone());
@@ -215,7 +218,7 @@ impl Watch {
                     }
                     self.is_waiting = false;
                     self.refused_files.remove(file);
-                    self.settled.insert(document.name.clone(), hash.clone());
+                    self.applied.insert(document.name.clone(), hash.clone());
                     Finding::Applied(declaration)
                 }
                 Err(error) if error.retry().is_retriable() => {

@@ -64,8 +64,8 @@ impl Herder {
         }
         let plugin = self.class_of(&config)?;
         let budget = Budget::start().at_most(VALIDATION_LIMIT);
-        let turn = self.limits.validations.turn(budget, VALIDATING.0).await?;
-        budget.blocking(VALIDATING, plugin.class(), turn, move || plugin.validate(&config, depth)).await
+        let permit = self.limits.validations.permit(budget, VALIDATING.0).await?;
+        budget.blocking(VALIDATING, plugin.class(), permit, move || plugin.validate(&config, depth)).await
     }
 
     /// Refuses a configuration in which its class finds an error.
@@ -77,10 +77,10 @@ impl Herder {
             let message = format!("the configuration has {size} bytes; the limit is {MAX_RECORD_BYTES}");
             return Err(Error::Invalid { class: class.to_owned(), errors: vec![message] });
         }
-        let turn = self.limits.threads.turn(budget, VALIDATING.0).await?;
+        let permit = self.limits.threads.permit(budget, VALIDATING.0).await?;
         let config = Arc::clone(config);
         let validate = move || plugin.validate(&config, Depth::Full);
-        let answer = budget.blocking(VALIDATING, class, turn, validate).await?;
+        let answer = budget.blocking(VALIDATING, class, permit, validate).await?;
         let errors: Vec<String> = answer.configs.into_iter().flat_map(|entry| entry.value.errors).collect();
         if errors.is_empty() { Ok(()) } else { Err(Error::Invalid { class: class.to_owned(), errors }) }
     }
@@ -105,7 +105,7 @@ impl Herder {
 
     /// The parsed configuration of a connector of class `wanted`, with its secrets. `what` completes the error for another class:
     /// "only a `wanted` …".
-    pub(super) async fn source<T: Send + 'static>(
+    pub(super) async fn parsed<T: Send + 'static>(
         &self,
         name: &str,
         connector: Connector,
@@ -119,10 +119,10 @@ impl Herder {
             let message = format!("Connector {name} is a {class}: only a {} {what}", wanted.name());
             return Err(Error::BadRequest(message));
         }
-        let turn = self.limits.threads.turn(budget, READING.0).await?;
+        let permit = self.limits.threads.permit(budget, READING.0).await?;
         let (name, providers) = (name.to_owned(), self.parts.providers.clone());
         let parsed = move || parse(&name, &connector.config, &providers);
-        match budget.blocking(READING, class, turn, parsed).await? {
+        match budget.blocking(READING, class, permit, parsed).await? {
             Ok((source, _)) => Ok(source),
             Err(problems) => Err(Error::Invalid { class: class.to_owned(), errors: lines(&problems) }),
         }

@@ -132,7 +132,7 @@ impl Herder {
 
     /// The connector as the config topic has it now, including what other workers have finished writing.
     pub(super) async fn newest(&self, name: &str, budget: Budget) -> Result<Option<Connector>, Error> {
-        let _turn = self.limits.clients.turn(budget, "waiting to read the config topic").await?;
+        let _permit = self.limits.clients.permit(budget, "waiting to read the config topic").await?;
         self.ready().await?;
         let (configs, config_writer) = (&self.parts.state.configs, &self.parts.config_writer);
         // Ending a hanging transaction may take as long again: half of the time left keeps some for the change itself.

@@ -14,7 +14,8 @@ use tokio::{
 
 use super::{Error, OPERATION_LIMIT};
 
-/// Kafka clients. A read takes two for about 50 ms: this many still answer hundreds of requests a second.
+/// Reads and takeovers that use their own Kafka clients. Reading a topic to its end takes two clients for about 50 ms: this many
+/// reads at the same time still answer hundreds of requests a second.
 const MAX_CLIENTS: usize = 16;
 /// Threads that read files: more than hang on one bad mount before a person notices, fewer than the runtime has.
 const MAX_THREADS: usize = 64;
@@ -54,11 +55,11 @@ impl Budget {
         self,
         (waiting, doing): (&'static str, &'static str),
         class: &'static str,
-        turn: Turn,
+        permit: Permit,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
         let running = spawn_blocking(move || {
-            let _turn = turn;
+            let _permit = permit;
             work()
         });
         let done = async {
@@ -94,14 +95,14 @@ impl Default for Limits {
 pub(super) struct Places(Arc<Semaphore>);
 
 /// A place, held until this is dropped.
-pub(super) type Turn = OwnedSemaphorePermit;
+pub(super) type Permit = OwnedSemaphorePermit;
 
 impl Places {
     /// Waits for a place.
-    pub(super) async fn turn(&self, budget: Budget, doing: &'static str) -> Result<Turn, Error> {
-        let turn = Arc::clone(&self.0).acquire_owned();
+    pub(super) async fn permit(&self, budget: Budget, doing: &'static str) -> Result<Permit, Error> {
+        let permit = Arc::clone(&self.0).acquire_owned();
         // The semaphore is never closed.
-        budget.within(doing, async { turn.await.map_err(|_| Error::TimedOut { doing }) }).await
+        budget.within(doing, async { permit.await.map_err(|_| Error::TimedOut { doing }) }).await
     }
 }
 
@@ -112,15 +113,15 @@ mod tests {
     #[tokio::test]
     async fn request_without_a_place_waits_for_one_or_times_out() {
         let limits = Limits::default();
-        let take = async || limits.clients.turn(Budget::start(), "waiting").await;
+        let take = async || limits.clients.permit(Budget::start(), "waiting").await;
         let mut taken = Vec::new();
         for _ in 0..MAX_CLIENTS {
             taken.push(take().await.unwrap());
         }
 
-        let late = limits.clients.turn(Budget(Instant::now()), "waiting").await;
-        let other = limits.threads.turn(Budget::start(), "waiting").await;
-        let validation = limits.validations.turn(Budget::start(), "waiting").await;
+        let late = limits.clients.permit(Budget(Instant::now()), "waiting").await;
+        let other = limits.threads.permit(Budget::start(), "waiting").await;
+        let validation = limits.validations.permit(Budget::start(), "waiting").await;
         taken.pop();
         let free = take().await;
 

@@ -5,8 +5,10 @@
 //! change ──▶ validated by the class ──▶ config writer: decided on the newest state, written, read back ──▶ shapes
 //! ```
 //!
-//! - A read never calls Kafka: while the broker is unreachable it answers from what was read before.
-//! - A change is decided on the config topic's current state. Of two edits of one configuration that overlap in time, one
+//! - Most reads do not call Kafka: while the broker is unreachable they answer from what was read before. Certificates are read
+//!   from their topic at each request, and a plan of subscriptions asks the provider.
+//! - A change is decided on the config topic's current state; one that replaces what its caller has seen (a configuration,
+//!   offsets) first reads that topic to its end (`newest`). Of two edits of one configuration that overlap in time, one
 //!   succeeds and the other is [`Error::Stale`]; edits one after the other, on any workers, both succeed.
 //! - The next read on this worker sees the change.
 //! - A connector has a status as soon as it has a configuration: UNASSIGNED until its owner reports another one, so lists
@@ -17,17 +19,36 @@
 //!   (`limits`), so that many requests at once use a bounded number of both.
 //!
 //! On failure an [`Error`] has Kafka Connect's status and text.
+//!
+//! | file | job |
+//! |---|---|
+//! | `limits` | time of an operation; threads and Kafka clients that all operations share |
+//! | `edit` | create, configure, pause, resume, stop, restart and delete a connector |
+//! | `classes` | connector classes: their keys, their verdict on a configuration, parsed configurations |
+//! | `declarations` | connectors that files declare, and how they differ from their files |
+//! | `offsets` | offsets and topics of a connector: read, altered, reset |
+//! | `subscription_api` | subscriptions and gaps of a webhook connector |
+//! | `runs` | runs and certificates of a connector that reads lists |
+//! | `loggers` | log levels of this worker and of all workers |
+//! | `shapes` | the JSON of the answers |
+//! | `error` | why an operation failed, with status and text |
+
+mod limits;
+
+mod edit;
 
 mod classes;
 mod declarations;
-mod edit;
-mod error;
-mod limits;
-mod loggers;
 mod offsets;
+
+mod subscription_api;
+
+mod runs;
+
+mod loggers;
 mod shapes;
-mod snapshots;
-mod subscriptions;
+
+mod error;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -38,15 +59,15 @@ pub use self::{
     edit::Patch,
     error::Error,
     loggers::LoggerLevel,
+    runs::{
+        CertificateFilter, CertificateQuery, Certificates, CertificatesInfo, Collections, ConnectorRuns,
+        RunInfo, RunRequest, RunStore, RunsInfo, Shards, WaitingList,
+    },
     shapes::{
         ConnectorState, Expanded, Info, Message, Offset, Offsets, PluginInfo, ServerInfo, Status, TaskId,
         TaskInfo, TaskState, TopicNames, Topics,
     },
-    snapshots::{
-        CertificateFilter, CertificateQuery, Certificates, CertificatesInfo, Collections, ConnectorRuns,
-        RunInfo, RunRequest, RunsInfo, Shards, Snapshots, WaitingList,
-    },
-    subscriptions::{
+    subscription_api::{
         GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscriptionInfo,
         SubscriptionParts, SubscriptionStore, SubscriptionsInfo, WishInfo,
     },
@@ -54,8 +75,8 @@ pub use self::{
 use self::{
     limits::{Budget, Limits},
     loggers::Followed,
+    runs::RunRequestLock,
     shapes::task_state,
-    snapshots::RunRequestLock,
 };
 use super::{config_writer::ConfigWriter, supervisor::SupervisorHandle};
 use crate::{
@@ -70,7 +91,8 @@ use crate::{
     telemetry::Filters,
 };
 
-/// Limit for an operation. Clients give up after ten seconds, and the request itself takes time to arrive.
+/// Limit for an operation: together with the two seconds that a body may take to arrive, it fits in the 9.5 s in which every
+/// request is answered (`rest::DEADLINE`).
 pub const OPERATION_LIMIT: Duration = Duration::from_secs(7);
 /// How long a request waits for a worker that is starting.
 const START_WAIT: Duration = Duration::from_secs(5);
@@ -111,7 +133,7 @@ pub struct HerderParts {
     /// Source of subscriptions and gaps; `None` if this worker follows no state topic.
     pub subscriptions: Option<SubscriptionParts>,
     /// Source of runs and certificates; `None` if this worker follows no state topic.
-    pub snapshots: Option<Arc<dyn Snapshots>>,
+    pub snapshots: Option<Arc<dyn RunStore>>,
 }
 
 /// The operations of the API. Cheap to clone.

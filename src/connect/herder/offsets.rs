@@ -1,4 +1,17 @@
 //! Offsets of a connector and the topics it uses: read, altered, reset.
+//!
+//! Only a stopped connector's offsets are edited, but a task of it may still be running on a worker that was frozen:
+//!
+//! ```text
+//! transactional ids     fence_writers                read_offsets                        edit_offsets
+//! of the tasks          taken by this operation ───▶ ends what hangs under them ───────▶ (held)
+//! of the config writer                               ends what earlier edits left ─────▶ one transaction: offsets and target state
+//! ```
+//!
+//! - Taking a task's id ([`Plugin::writers`]) makes the broker refuse the frozen task, so it cannot overwrite the edit.
+//! - The producers that hold these ids stay open until the edit: the read shows whether a transaction hangs in the offset topic,
+//!   and only the holder of its id can end it.
+//! - The edit is written under the config writer's id, not under a task's, so that it is in order with all changes of connectors.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -141,13 +154,13 @@ impl Herder {
         let ours: kafka::Lease = Arc::new(|| true);
         let taken = async {
             // Outside the runtime's threads: references are read from files, which may be slow.
-            let turn = self.limits.threads.turn(budget, doing).await?;
+            let permit = self.limits.threads.permit(budget, doing).await?;
             let doing_so = (doing, "find the writers of the connector");
             let writers = budget
-                .blocking(doing_so, plugin.class(), turn, move || plugin.writers(&name, &config, &past))
+                .blocking(doing_so, plugin.class(), permit, move || plugin.writers(&name, &config, &past))
                 .await?;
             let taking = stream::iter(writers).map(|id| async {
-                let _turn = self.limits.clients.turn(budget, doing).await?;
+                let _permit = self.limits.clients.permit(budget, doing).await?;
                 self.parts.shards.take(id, Arc::clone(&ours)).await.map_err(Error::kafka(doing))
             });
             taking.buffer_unordered(TAKEN_AT_ONCE).try_collect::<Vec<_>>().await
@@ -163,13 +176,13 @@ impl Herder {
         writers: &mut [ShardProducer],
         budget: Budget,
     ) -> Result<(), Error> {
-        let _turn = self.limits.clients.turn(budget, "waiting to read the offset topic").await?;
+        let _permit = self.limits.clients.permit(budget, "waiting to read the offset topic").await?;
         let doing = "read the offset topic to its end";
-        let tail = &self.parts.state.offsets;
+        let table = &self.parts.state.offsets;
         let limit = budget.left().min(READ_LIMIT);
         let waits =
             ReadLimits { other_partitions: &[], transaction_wait: TRANSACTION_WAIT.min(limit / 2), limit };
-        let open = match tail.read_partitions_to_end(partitions, waits).await {
+        let open = match table.read_partitions_to_end(partitions, waits).await {
             Err(kafka::Error::Undecided { open, .. }) => open,
             other => return other.map_err(Error::kafka(doing)),
         };
@@ -188,7 +201,7 @@ impl Herder {
             Err(never) => match never {},
         })?;
         let read =
-            tail.read_partitions_to_end(partitions, ReadLimits::up_to(budget.left().min(READ_LIMIT))).await;
+            table.read_partitions_to_end(partitions, ReadLimits::up_to(budget.left().min(READ_LIMIT))).await;
         read.map_err(Error::kafka(doing))
     }
 
@@ -201,8 +214,8 @@ impl Herder {
         edits: &[Edit],
         budget: Budget,
     ) -> Result<(), Error> {
-        let tail = &self.parts.state.offsets;
-        let written = OffsetRecords::of(tail, name, edits);
+        let table = &self.parts.state.offsets;
+        let written = OffsetRecords::of(table, name, edits);
         if written.records.is_empty() {
             return Ok(());
         }
@@ -217,10 +230,10 @@ impl Herder {
             }
             // Rewrites the state: every transaction of the config writer needs a record in the config topic.
             let writes = vec![configs::target_state(name, Some(seen.target))];
-            Ok(((), Changes { writes, along: written.records.clone() }))
+            Ok(((), Changes { writes, other_records: written.records.clone() }))
         };
         self.parts.config_writer.change(budget.left(), decide).await?;
-        let read = written.read_back(tail, budget.left()).await;
+        let read = written.read_back(table, budget.left()).await;
         read.map_err(Error::kafka("read the offsets back, which have been written"))
     }
 }

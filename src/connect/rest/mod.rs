@@ -31,7 +31,8 @@ pub use self::{
     security::{Security, SecurityError, protect},
 };
 
-/// Limit for answering a request: common clients give up after ten seconds.
+/// Limit for answering a request: common clients give up after ten seconds. It leaves two seconds for the body to arrive, and
+/// [`OPERATION_LIMIT`](crate::connect::herder::OPERATION_LIMIT) for the herder.
 pub const DEADLINE: Duration = Duration::from_millis(9500);
 
 /// The answer to a method that the path does not have.

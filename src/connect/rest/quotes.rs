@@ -1,5 +1,6 @@
-//! Removes text quoted from the provider, for callers that may not change connectors: they see the status and the verdict of a
-//! failed call, but not the text that the configured host answered.
+//! Hides the provider's words in answers to callers that may not change connectors: traces and messages quote them (`Quote` of the
+//! model crate marks each quote), and such a caller sees the status and our verdict on a failed call, but not what the configured
+//! host answered.
 
 use std::borrow::Cow;
 

@@ -87,7 +87,7 @@ impl DesiredState {
 mod tests {
     use super::*;
 
-    fn order() -> DesiredState {
+    fn desired() -> DesiredState {
         let config = Arc::new(Properties::from([("topic".to_owned(), "a".to_owned())]));
         DesiredState {
             config,
@@ -101,24 +101,24 @@ mod tests {
     #[test]
     fn only_relevant_changes_restart_an_instance() {
         let other = Arc::new(Properties::from([("topic".to_owned(), "b".to_owned())]));
-        let same = Arc::new((*order().config).clone());
+        let same = Arc::new((*desired().config).clone());
         let restarts = |always, if_failed| RestartRevisions { always, if_failed };
         // The change, and whether it restarts a healthy instance and a failed one.
         let table = [
-            ("nothing", order(), false, false),
-            ("the configuration", DesiredState { config: other, ..order() }, true, true),
-            ("the same again", DesiredState { config: same, revision: 6, ..order() }, false, true),
-            ("a restart", DesiredState { restarts: restarts(7, -1), ..order() }, true, true),
-            ("one served before", DesiredState { restarts: restarts(3, 3), ..order() }, false, false),
-            ("one of what failed", DesiredState { restarts: restarts(-1, 7), ..order() }, false, true),
-            ("a pause", DesiredState { target: TargetState::Paused, ..order() }, false, false),
-            ("a stop", DesiredState { target: TargetState::Stopped, ..order() }, false, true),
+            ("nothing", desired(), false, false),
+            ("the configuration", DesiredState { config: other, ..desired() }, true, true),
+            ("the same again", DesiredState { config: same, revision: 6, ..desired() }, false, true),
+            ("a restart", DesiredState { restarts: restarts(7, -1), ..desired() }, true, true),
+            ("one served before", DesiredState { restarts: restarts(3, 3), ..desired() }, false, false),
+            ("one of what failed", DesiredState { restarts: restarts(-1, 7), ..desired() }, false, true),
+            ("a pause", DesiredState { target: TargetState::Paused, ..desired() }, false, false),
+            ("a stop", DesiredState { target: TargetState::Stopped, ..desired() }, false, true),
         ];
         let served = restarts(3, 3);
 
         for (what, next, healthy, failed) in table {
             let is_restart =
-                |has_failed| order().transition(&next, served, has_failed) == Transition::Restart;
+                |has_failed| desired().transition(&next, served, has_failed) == Transition::Restart;
 
             assert_eq!((is_restart(false), is_restart(true)), (healthy, failed), "{what}");
         }
@@ -131,9 +131,9 @@ mod tests {
             revision: 9,
             restarts: RestartRevisions { always: 9, if_failed: 9 },
             end: Some(end),
-            ..order()
+            ..desired()
         };
 
-        assert_eq!(order().transition(&next, RestartRevisions::default(), true), Transition::Stop(end));
+        assert_eq!(desired().transition(&next, RestartRevisions::default(), true), Transition::Stop(end));
     }
 }

@@ -84,9 +84,9 @@ impl SupervisorHandle {
         self.known.lock().tasks
     }
 
-    /// Whether `shown` is from an instance of this worker that has ended without reporting it, as when its lease expires. A
-    /// successor has not reported yet, if there is one. The instance's last status may not have reached the topic; an earlier
-    /// status that the topic shows instead is outdated all the more.
+    /// Whether `shown`, the status in the topic, is outdated because this worker ended the instance and could not report that, as
+    /// when its lease expired. True for every status of that instance: its last one may not have reached the topic, which then
+    /// shows an earlier one. False once a successor has reported.
     pub fn ended(&self, connector: &str, task: Option<u32>, shown: &Status) -> bool {
         let known = self.known.lock();
         // Almost always empty: avoid building an id for each call.

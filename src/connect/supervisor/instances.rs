@@ -10,9 +10,9 @@ use tokio::{sync::watch, task::JoinSet};
 use super::{
     InstanceId,
     desired_state::{DesiredState, StopRequest, Transition},
+    instance_runner::InstanceRunner,
     plan::PlannedInstance,
     status_reporter::StatusReporter,
-    task_runner::TaskRunner,
 };
 use crate::{connect::supervisor::trace, state::statuses::RunState};
 
@@ -29,7 +29,7 @@ pub(super) struct Instance {
     pub(super) partition: i32,
     pub(super) claim: i64,
     pub(super) reporter: Arc<StatusReporter>,
-    orders: watch::Sender<DesiredState>,
+    desired_states: watch::Sender<DesiredState>,
     /// Its runner has panicked: it stays FAILED until a changed desired state restarts it, or its partition is gone.
     runner_panicked: bool,
 }
@@ -37,7 +37,7 @@ pub(super) struct Instance {
 impl Instance {
     /// Whether it was asked to end.
     pub(super) fn is_ending(&self) -> bool {
-        self.orders.borrow().end.is_some()
+        self.desired_states.borrow().end.is_some()
     }
 }
 
@@ -51,37 +51,38 @@ impl Instances {
         &mut self,
         id: InstanceId,
         wanted: PlannedInstance,
-        runner: TaskRunner,
+        runner: InstanceRunner,
         reporter: Arc<StatusReporter>,
     ) {
-        let PlannedInstance { partition, claim, order } = wanted;
-        let (orders, heard) = watch::channel(order);
-        let task = self.runners.spawn(runner.run(heard));
+        let PlannedInstance { partition, claim, desired } = wanted;
+        let (desired_states, receiver) = watch::channel(desired);
+        let task = self.runners.spawn(runner.run(receiver));
         self.ids.insert(task.id(), id.clone());
-        self.instances.insert(id, Instance { partition, claim, reporter, orders, runner_panicked: false });
+        self.instances
+            .insert(id, Instance { partition, claim, reporter, desired_states, runner_panicked: false });
     }
 
     /// Sends an instance its desired state; `false` if there is none and one should be started. An ending instance ignores it.
-    pub(super) fn update(&mut self, id: &InstanceId, order: &DesiredState) -> bool {
+    pub(super) fn update(&mut self, id: &InstanceId, desired: &DesiredState) -> bool {
         let Some(instance) = self.instances.get(id) else { return false };
         if instance.runner_panicked {
-            let current = instance.orders.borrow();
+            let current = instance.desired_states.borrow();
             let restarts = current.end.is_none()
-                && current.transition(order, current.restarts, true) == Transition::Restart;
+                && current.transition(desired, current.restarts, true) == Transition::Restart;
             drop(current);
             if restarts {
                 self.instances.remove(id);
             }
             return !restarts;
         }
-        instance.orders.send_if_modified(|current| {
+        instance.desired_states.send_if_modified(|current| {
             let known = current.end.is_some()
-                || (current.revision == order.revision
-                    && current.target == order.target
-                    && current.restarts == order.restarts
-                    && current.config == order.config);
+                || (current.revision == desired.revision
+                    && current.target == desired.target
+                    && current.restarts == desired.restarts
+                    && current.config == desired.config);
             if !known {
-                current.clone_from(order);
+                current.clone_from(desired);
             }
             !known
         });
@@ -96,8 +97,8 @@ impl Instances {
             self.instances.remove(id);
             return;
         }
-        instance.orders.send_if_modified(|order| {
-            let merged = match order.end {
+        instance.desired_states.send_if_modified(|desired| {
+            let merged = match desired.end {
                 Some(before) => StopRequest {
                     deadline: before.deadline.min(end.deadline),
                     report: before.report && end.report,
@@ -105,8 +106,8 @@ impl Instances {
                 None => end,
             };
             // Every reconciliation asks again; the earliest deadline must win.
-            let news = order.end != Some(merged);
-            order.end = Some(merged);
+            let news = desired.end != Some(merged);
+            desired.end = Some(merged);
             news
         });
     }
@@ -150,21 +151,21 @@ mod tests {
     use crate::{
         config::connector::TargetState,
         connect::supervisor::{
-            Settings, desired_state::RestartRevisions, status_reporter, task_runner::InstanceBody,
+            Settings, desired_state::RestartRevisions, instance_runner::InstanceBody, status_reporter,
         },
         plugin::samples::properties,
     };
 
     const LIMIT: Duration = Duration::from_secs(30);
 
-    fn order(restart: i64) -> DesiredState {
+    fn desired(restart: i64) -> DesiredState {
         let restarts = RestartRevisions { always: restart, if_failed: -1 };
         let config = Arc::new(properties(&[("topic", "a")]));
         DesiredState { config, revision: 0, target: TargetState::Running, restarts, end: None }
     }
 
     /// Starts an instance whose body runs, or whose runner panics (`sound` is false).
-    fn start(instances: &mut Instances, id: &InstanceId, order: DesiredState, sound: bool) {
+    fn start(instances: &mut Instances, id: &InstanceId, desired: DesiredState, sound: bool) {
         let body: InstanceBody = Arc::new(move |run| {
             assert!(sound, "not even a body");
             Box::pin(async move {
@@ -176,23 +177,24 @@ mod tests {
         let (reporter, ..) = status_reporter::tests::reporter(None);
         let reporter = Arc::new(reporter);
         let may_act = Arc::new(|| true);
-        let runner = TaskRunner::new(id.clone(), body, Arc::clone(&reporter), may_act, Settings::default());
-        instances.start(id.clone(), PlannedInstance { partition: 0, claim: 5, order }, runner, reporter);
+        let runner =
+            InstanceRunner::new(id.clone(), body, Arc::clone(&reporter), may_act, Settings::default());
+        instances.start(id.clone(), PlannedInstance { partition: 0, claim: 5, desired }, runner, reporter);
     }
 
     #[tokio::test]
     async fn instance_restarts_on_request_after_its_runner_panicked() {
         let id = InstanceId { connector: "c".into(), task: Some(0) };
         let mut instances = Instances::default();
-        assert!(!instances.update(&id, &order(1)), "there is none yet");
-        start(&mut instances, &id, order(1), false);
+        assert!(!instances.update(&id, &desired(1)), "there is none yet");
+        start(&mut instances, &id, desired(1), false);
         timeout(LIMIT, instances.next_ended()).await.unwrap();
 
-        assert!(instances.update(&id, &order(1)), "nothing new, and no reason to start it");
-        assert!(!instances.update(&id, &order(2)), "a restart was requested");
-        start(&mut instances, &id, order(2), true);
+        assert!(instances.update(&id, &desired(1)), "nothing new, and no reason to start it");
+        assert!(!instances.update(&id, &desired(2)), "a restart was requested");
+        start(&mut instances, &id, desired(2), true);
 
-        assert!(instances.update(&id, &order(3)));
+        assert!(instances.update(&id, &desired(3)));
         assert!(!instances.all_ended(true));
         instances.stop(&id, StopRequest { deadline: Instant::now() + LIMIT, report: false });
         timeout(LIMIT, instances.next_ended()).await.unwrap();

@@ -4,19 +4,21 @@
 //! config topic ──▶ plan ◀── owned partitions       which instances should run here, under which claim
 //!                   │
 //!                   ▼
-//!               instances ── desired state ──▶ task_runner ──▶ body     one runner per instance; the class's code is the body
-//!                   │                             │
-//!            stale_statuses                       └── status_reporter ──▶ status topic
+//!               instances ── desired state ──▶ instance_runner ──▶ body: connector | task     one runner per instance
+//!                                                 │
+//!                                                 └── status_reporter ──▶ status topic
+//!                                                                              ▲
+//! tables of the config and status topics ──▶ stale_statuses ──removals─────────┘
 //! ```
 //!
 //! `reconcile_loop` compares the plan with what runs, at every change and several times a second. All state is in the topics, so
 //! a worker that joins late or comes back behaves like one that was always there.
 //!
 //! - A connector's instance keeps the task configurations in the config topic up to date (`connector`); a task's instance runs
-//!   the class's code (`task`). A `task_runner` runs both; its head describes failures and panics.
-//! - Nothing starts on a partition before configs and statuses have been read to their end after its claim: the newest
-//!   configuration and every command up to then are known, and the start itself serves them. A task reads its offsets later, once
-//!   it holds its transactional id.
+//!   the class's code (`task`). An `instance_runner` runs both; its head describes failures and panics.
+//! - Nothing starts on a partition until this worker has read the config and status topics to their end after it claimed the
+//!   partition. So an instance starts with the newest configuration, and its start serves every restart requested up to then. A
+//!   task reads its offsets later, once it holds its transactional id.
 //! - Placement follows from the name and the partition count in the cluster's record, not from the topic's current count: two
 //!   workers with different counts would run an instance twice, or not at all.
 //! - A worker runs at most one instance of each task. Two workers may overlap for a moment; the later one has the higher claim.
@@ -27,18 +29,40 @@
 //!
 //! On failure: without a broker the leases expire and the instances end; all of it recovers automatically. A fatal error in a
 //! component that it depends on ends the supervisor with an [`Error`].
+//!
+//! | file | job |
+//! |---|---|
+//! | `instance_id` | a connector or a task, and the partition it belongs to |
+//! | `plan` | which instances should run here, and why one ends |
+//! | `desired_state` | the state that an instance should reach: configuration, target, restarts, end |
+//! | `reconcile_loop` | compares the plan with what runs; keeps the status topic right |
+//! | `instances` | the instances of this worker, from start to end |
+//! | `instance_runner` | runs one instance: starts, watches, restarts and ends its body |
+//! | `connector` | the body of a connector: keeps its task configurations up to date |
+//! | `task` | the body of a task: the code of its class |
+//! | `status_reporter` | reports the state of one instance to the status topic |
+//! | `stale_statuses` | removes statuses of deleted connectors and tasks |
+//! | `handle` | what runs here, for health, metrics and REST |
+//! | `trace` | failures as the status topic shows them |
+
+mod instance_id;
+mod plan;
+
+mod desired_state;
+mod reconcile_loop;
+
+mod instances;
+
+mod instance_runner;
 
 mod connector;
-mod desired_state;
-mod handle;
-mod instance_id;
-mod instances;
-mod plan;
-mod reconcile_loop;
-mod stale_statuses;
-mod status_reporter;
 mod task;
-mod task_runner;
+
+mod status_reporter;
+
+mod stale_statuses;
+
+mod handle;
 mod trace;
 
 use std::{sync::Arc, time::Duration};

@@ -19,7 +19,7 @@ pub(super) struct PlannedInstance {
     /// The claim on that partition.
     pub(super) claim: i64,
     /// Its desired state.
-    pub(super) order: DesiredState,
+    pub(super) desired: DesiredState,
 }
 
 /// Every instance that should run on a worker with these partitions, out of `partitions`. A connector has an instance whatever
@@ -37,8 +37,10 @@ pub(super) fn plan(
         for task in std::iter::once(None).chain(tasks) {
             let id = InstanceId { connector: Arc::clone(&name), task };
             let partition = id.partition(partitions);
-            if let (Some(claim), Some(order)) = (held.get(&partition), order(configs, connector, &id)) {
-                wanted.insert(id, PlannedInstance { partition, claim: *claim, order });
+            if let (Some(claim), Some(desired)) =
+                (held.get(&partition), desired_state(configs, connector, &id))
+            {
+                wanted.insert(id, PlannedInstance { partition, claim: *claim, desired });
             }
         }
     }
@@ -89,7 +91,7 @@ impl InstanceOwnership {
     }
 }
 
-fn order(configs: &Configs, connector: &Connector, id: &InstanceId) -> Option<DesiredState> {
+fn desired_state(configs: &Configs, connector: &Connector, id: &InstanceId) -> Option<DesiredState> {
     let (config, revision) = match id.task {
         None => (Arc::clone(&connector.config), connector.revision),
         Some(task) => (Arc::clone(connector.tasks.get(task as usize)?), connector.task_revision),
@@ -200,7 +202,7 @@ mod tests {
 
         let restarts: Vec<_> = wanted
             .values()
-            .map(|wanted| (wanted.order.restarts.always - base, wanted.order.restarts.if_failed - base))
+            .map(|wanted| (wanted.desired.restarts.always - base, wanted.desired.restarts.if_failed - base))
             .collect();
         assert_eq!(restarts, [(3, 2), (1, 2), (0, 2)]);
     }

@@ -66,9 +66,9 @@ pub(super) fn stale(
     found
 }
 
-pub(super) fn remove<'a>(leftovers: impl IntoIterator<Item = &'a StaleStatus>, writer: &StatusWriter) {
-    for leftover in leftovers {
-        match leftover {
+pub(super) fn remove<'a>(stale: impl IntoIterator<Item = &'a StaleStatus>, writer: &StatusWriter) {
+    for record in stale {
+        match record {
             StaleStatus::Status { id, generation } => writer.remove(&id.connector, id.task, *generation),
             StaleStatus::Topic { connector, topic } => writer.remove_topic(connector, topic),
         }
@@ -117,8 +117,8 @@ mod tests {
         state(&keys.iter().map(|key| ((*key).to_owned(), Some(value(key).to_owned()))).collect::<Vec<_>>())
     }
 
-    fn left(statuses: &Statuses, configs: &Configs) -> Vec<String> {
-        let shown = |leftover: StaleStatus| match leftover {
+    fn stale_names(statuses: &Statuses, configs: &Configs) -> Vec<String> {
+        let shown = |record: StaleStatus| match record {
             StaleStatus::Status { id, generation } => format!("{id} of {generation}"),
             StaleStatus::Topic { connector, topic } => format!("topic {topic} of {connector}"),
         };
@@ -138,7 +138,7 @@ mod tests {
         ];
 
         for (configs, expected) in table {
-            assert_eq!(left(&statuses(ALL), &configs), expected);
+            assert_eq!(stale_names(&statuses(ALL), &configs), expected);
         }
     }
 

@@ -1,9 +1,9 @@
 //! Reports the state of one instance to the status topic.
 //!
 //! Every status carries the claim of the instance's partition as its generation. Readers ignore a late record of an earlier
-//! owner, but that record is then the last one in the log. So the reporter compares its last status with what the topic shows
-//! and resends it where they differ. It resends sooner where the topic shows nothing: a status that was removed with its deleted
-//! connector may be that of a new connector with the same name.
+//! owner, but compaction keeps only the last record of a key, which is then the ignored one. So the reporter compares its last
+//! status with what the topic shows and sends it again where they differ. It does so sooner where the topic shows nothing: a
+//! status that was removed with its deleted connector may be that of a new connector with the same name.
 //!
 //! Only a worker that surely holds the partition compares. A generation above its own is then invalid: the work topic was
 //! recreated, or another program writes here. The reporter removes that record and writes its own status after the removal.

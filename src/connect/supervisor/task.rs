@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     InstanceId,
-    task_runner::{BodyContext, InstanceBody},
+    instance_runner::{BodyContext, InstanceBody},
 };
 use crate::{
     plugin::{Failure, Plugin, Plugins, Task, Tools},

@@ -13,9 +13,9 @@ use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration}
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
-    InstanceId, task,
-    task_runner::{BodyContext, InstanceBody},
-    trace,
+    InstanceId,
+    instance_runner::{BodyContext, InstanceBody},
+    task, trace,
 };
 use crate::{
     config::connector::{TargetState, keys},
@@ -32,19 +32,20 @@ const WRITE_LIMIT: Duration = Duration::from_secs(30);
 /// How long dividing a configuration may take: references may be files on a mount that hangs.
 const DIVIDE_LIMIT: Duration = Duration::from_secs(20);
 
-/// Divides each connector once at a time: a blocked division cannot be ended, and each start would add a blocked thread.
+/// A lock for each connector, so that its task configurations are derived by one thread at a time: a thread that hangs cannot be
+/// ended, and each start would add another one.
 #[derive(Debug, Default)]
-pub(super) struct DivisionLocks {
+pub(super) struct TaskConfigLocks {
     running: BTreeMap<Arc<str>, Arc<Semaphore>>,
 }
 
-impl DivisionLocks {
+impl TaskConfigLocks {
     /// The lock of a connector.
     pub(super) fn of(&mut self, connector: &Arc<str>) -> Arc<Semaphore> {
-        // Drop locks without a holder: no division is running under them.
-        self.running.retain(|_, turn| Arc::strong_count(turn) > 1);
-        let turn = self.running.entry(Arc::clone(connector)).or_insert_with(|| Arc::new(Semaphore::new(1)));
-        Arc::clone(turn)
+        // Drop locks without a holder: no thread works under them.
+        self.running.retain(|_, lock| Arc::strong_count(lock) > 1);
+        let lock = self.running.entry(Arc::clone(connector)).or_insert_with(|| Arc::new(Semaphore::new(1)));
+        Arc::clone(lock)
     }
 }
 
@@ -55,7 +56,7 @@ pub(super) fn body(
     config_writer: &ConfigWriter,
     configs: &Table<Configs>,
     may_act: &kafka::Lease,
-    dividing: Arc<Semaphore>,
+    lock: Arc<Semaphore>,
 ) -> InstanceBody {
     let owner = TaskConfigWriter {
         name: Arc::clone(&id.connector),
@@ -63,7 +64,7 @@ pub(super) fn body(
         config_writer: config_writer.clone(),
         configs: configs.clone(),
         may_act: Arc::clone(may_act),
-        dividing,
+        lock,
         limit: DIVIDE_LIMIT,
     };
     Arc::new(move |run: BodyContext| Box::pin(owner.clone().run(run)))
@@ -76,9 +77,9 @@ struct TaskConfigWriter {
     config_writer: ConfigWriter,
     configs: Table<Configs>,
     may_act: kafka::Lease,
-    /// The connector's division lock.
-    dividing: Arc<Semaphore>,
-    /// How long a division may take.
+    /// Held while a thread derives the task configurations of this connector.
+    lock: Arc<Semaphore>,
+    /// How long that may take.
     limit: Duration,
 }
 
@@ -140,9 +141,9 @@ impl TaskConfigWriter {
         let (name, config) = (Arc::clone(&self.name), Arc::clone(config));
         let ending = || Failure::passing("Aborted", "the worker is ending");
         // The semaphore is never closed.
-        let turn = Arc::clone(&self.dividing).acquire_owned().await.map_err(|_| ending())?;
+        let permit = Arc::clone(&self.lock).acquire_owned().await.map_err(|_| ending())?;
         let divide = move || {
-            let _turn = turn;
+            let _permit = permit;
             let answer = plugin.validate(&config, Depth::Full);
             if answer.error_count > 0 {
                 let errors: Vec<&str> =

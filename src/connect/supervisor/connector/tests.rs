@@ -99,7 +99,7 @@ async fn scene(limit: Duration) -> Scene {
         config_writer: ConfigWriter::new(&kafka, configs.clone(), Vec::new()),
         configs,
         may_act: Arc::new(|| true),
-        dividing: DivisionLocks::default().of(&"c".into()),
+        lock: TaskConfigLocks::default().of(&"c".into()),
         limit,
     };
     let config = Arc::new(properties(&[("connector.class", "Hanging")]));
@@ -142,15 +142,15 @@ async fn connector_with_a_hanging_check_can_be_cancelled() {
 }
 
 #[test]
-fn division_lock_lives_as_long_as_its_holder() {
-    let mut divisions = DivisionLocks::default();
+fn task_config_lock_lives_as_long_as_its_holder() {
+    let mut locks = TaskConfigLocks::default();
     let (one, two): (Arc<str>, Arc<str>) = ("one".into(), "two".into());
-    let first = divisions.of(&one);
+    let first = locks.of(&one);
 
-    assert!(Arc::ptr_eq(&first, &divisions.of(&one)));
-    assert!(!Arc::ptr_eq(&first, &divisions.of(&two)));
+    assert!(Arc::ptr_eq(&first, &locks.of(&one)));
+    assert!(!Arc::ptr_eq(&first, &locks.of(&two)));
     drop(first);
-    divisions.of(&two);
+    locks.of(&two);
 
-    assert_eq!(divisions.running.len(), 1, "locks without a holder are dropped");
+    assert_eq!(locks.running.len(), 1, "locks without a holder are dropped");
 }

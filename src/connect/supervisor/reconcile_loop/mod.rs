@@ -20,14 +20,14 @@ use kafka::{Lease, Membership, OwnedPartitions, ShardProducers, TransactionOptio
 
 use super::{
     Error, InstanceId, SupervisorHandle, SupervisorParts,
-    connector::{self, DivisionLocks},
+    connector::{self, TaskConfigLocks},
     desired_state::StopRequest,
+    instance_runner::InstanceRunner,
     instances::{Instance, Instances},
     plan::{InstanceOwnership, PlannedInstance, StopReason, plan},
     stale_statuses::StaleStatus,
     status_reporter::{StatusReporter, StatusSink, StatusTopic},
     task,
-    task_runner::TaskRunner,
 };
 use crate::{
     connect::config_writer::ConfigWriter,
@@ -57,19 +57,19 @@ pub(super) struct ReconcileLoop {
     tools: Tools,
     sink: Arc<StatusTopic>,
     owned: watch::Receiver<OwnedPartitions>,
-    /// Partitions for which the topics have been read to their end since their claim.
+    /// Partitions whose instances may start, by claim: the topics have been read to their end since it was made.
     ready: BTreeMap<i32, i64>,
-    instances: Instances,
-    /// The partitions of those that this worker certainly holds right now.
+    /// The part of `ready` that this worker certainly holds, as of the last comparison.
     held: BTreeMap<i32, i64>,
-    /// What should run on the held partitions, by the configs up to `planned_at`.
+    instances: Instances,
+    /// What should run on the held partitions, by the configs of `planned_version` (a table counts its changes).
     planned: BTreeMap<InstanceId, PlannedInstance>,
-    planned_at: Option<u64>,
-    /// When no record was stale: the changes of configs and statuses, and the held partitions.
-    clean_at: Option<(u64, u64, BTreeMap<i32, i64>)>,
-    divisions: DivisionLocks,
-    /// When the topic showed every reported status: the change of statuses.
-    compared_at: Option<u64>,
+    planned_version: Option<u64>,
+    /// The versions of configs and statuses at which no record was stale, and the partitions held then.
+    clean_version: Option<(u64, u64, BTreeMap<i32, i64>)>,
+    task_config_locks: TaskConfigLocks,
+    /// The version of statuses at which the topic showed every reported status.
+    compared_version: Option<u64>,
 }
 
 impl ReconcileLoop {
@@ -102,12 +102,12 @@ impl ReconcileLoop {
             owned,
             ready: BTreeMap::new(),
             held: BTreeMap::new(),
-            planned: BTreeMap::new(),
-            planned_at: None,
             instances: Instances::default(),
-            clean_at: None,
-            compared_at: None,
-            divisions: DivisionLocks::default(),
+            planned: BTreeMap::new(),
+            planned_version: None,
+            clean_version: None,
+            compared_version: None,
+            task_config_locks: TaskConfigLocks::default(),
         }
     }
 
@@ -206,10 +206,10 @@ impl ReconcileLoop {
             .collect();
         let configs = &self.parts.state.configs;
         // Read before planning: a change in between is planned again.
-        let change = Some(*configs.changes().borrow());
-        if self.planned_at != change || self.held != held {
+        let version = Some(*configs.changes().borrow());
+        if self.planned_version != version || self.held != held {
             self.planned = configs.read(|configs| plan(configs, &held, self.parts.partitions));
-            (self.planned_at, self.held) = (change, held);
+            (self.planned_version, self.held) = (version, held);
         }
 
         let ends: Vec<(InstanceId, StopRequest)> = self
@@ -224,7 +224,7 @@ impl ReconcileLoop {
         }
         let mut missing = Vec::new();
         for (id, wanted) in &self.planned {
-            if !self.instances.update(id, &wanted.order) {
+            if !self.instances.update(id, &wanted.desired) {
                 missing.push((id.clone(), wanted.clone()));
             }
         }
@@ -268,8 +268,8 @@ impl ReconcileLoop {
         };
         let body = match id.task {
             None => {
-                let dividing = self.divisions.of(&id.connector);
-                connector::body(&id, plugins, config_writer, &state.configs, &may_act, dividing)
+                let lock = self.task_config_locks.of(&id.connector);
+                connector::body(&id, plugins, config_writer, &state.configs, &may_act, lock)
             }
             Some(_) => {
                 let uses_topic = task::uses_topic(&id, statuses, &state.statuses);
@@ -283,7 +283,7 @@ impl ReconcileLoop {
             StatusReporter::new(id.clone(), claim, Arc::clone(worker_id), sink, self.handle.clone());
         let reporter = Arc::new(reporter);
         tracing::info!(connector = &*id.connector, task = id.task, partition, generation = claim, "starting");
-        let runner = TaskRunner::new(id.clone(), body, Arc::clone(&reporter), may_act, *settings);
+        let runner = InstanceRunner::new(id.clone(), body, Arc::clone(&reporter), may_act, *settings);
         self.instances.start(id, wanted, runner, reporter);
     }
 

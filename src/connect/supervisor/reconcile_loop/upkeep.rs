@@ -18,13 +18,13 @@ use crate::{
 impl ReconcileLoop {
     /// Looks for stale records and, if there are any, reads the config topic to its end.
     pub(super) fn find_stale(&mut self) -> Background<(BTreeSet<StaleStatus>, Result<(), kafka::Error>)> {
-        let at = self.sweepable();
-        if self.clean_at == Some(at.clone()) || self.parts.state.behind().is_some() {
+        let version = self.stale_version();
+        if self.clean_version == Some(version.clone()) || self.parts.state.behind().is_some() {
             return None;
         }
         let found = self.stale();
         if found.is_empty() {
-            self.clean_at = Some(at);
+            self.clean_version = Some(version);
             return None;
         }
         let configs = self.parts.state.configs.clone();
@@ -38,7 +38,7 @@ impl ReconcileLoop {
     }
 
     /// Everything that decides which records are stale.
-    fn sweepable(&self) -> (u64, u64, BTreeMap<i32, i64>) {
+    fn stale_version(&self) -> (u64, u64, BTreeMap<i32, i64>) {
         let State { configs, statuses, .. } = &self.parts.state;
         (*configs.changes().borrow(), *statuses.changes().borrow(), self.held.clone())
     }
@@ -58,11 +58,11 @@ impl ReconcileLoop {
             return;
         }
         // Taken before the search: a later change starts another one, as do these removals once they are in the topic.
-        self.clean_at = Some(self.sweepable());
+        self.clean_version = Some(self.stale_version());
         let stale = self.stale();
         stale_statuses::remove(found.intersection(&stale), &self.parts.statuses);
         if !stale.is_subset(found) {
-            self.clean_at = None;
+            self.clean_version = None;
         }
     }
 
@@ -74,7 +74,7 @@ impl ReconcileLoop {
             return;
         }
         // Read before comparing: a change in between is compared again.
-        self.compared_at = Some(*statuses.changes().borrow());
+        self.compared_version = Some(*statuses.changes().borrow());
         let speaks = |instance: &Instance| !instance.is_ending() && self.holds(instance);
         // Reported after the read, which holds the table's lock.
         let mut due = Vec::new();
@@ -101,7 +101,7 @@ impl ReconcileLoop {
             waits
         });
         // Compare resent statuses again.
-        self.compared_at = self.compared_at.filter(|_| !waits && due.is_empty());
+        self.compared_version = self.compared_version.filter(|_| !waits && due.is_empty());
         for (reporter, remove_first) in due {
             reporter.resend(remove_first);
         }
@@ -109,7 +109,7 @@ impl ReconcileLoop {
 
     /// The same, if the topic has changed or a status is on its way there.
     pub(super) fn resend_if_changed(&mut self) {
-        if self.compared_at != Some(*self.parts.state.statuses.changes().borrow()) {
+        if self.compared_version != Some(*self.parts.state.statuses.changes().borrow()) {
             self.resend();
         }
     }

@@ -102,10 +102,10 @@ async fn next_owners_end_transactions_the_broker_lost_track_of() -> Result<()> {
     let (one, other) = (cluster.another_config_writer(), cluster.another_config_writer());
     let edits = async |config_writer: &ConfigWriter, name: &str| {
         for round in 0..3 {
-            let along = EncodedRecord { partition: (hidden + 1) % 3, ..offset(&cluster, &seen, round) };
+            let record = EncodedRecord { partition: (hidden + 1) % 3, ..offset(&cluster, &seen, round) };
             let decide = |_: &Configs| {
                 let writes = vec![configs::logger(name, "INFO")];
-                Ok::<_, Infallible>(((), Changes { writes, along: vec![along.clone()] }))
+                Ok::<_, Infallible>(((), Changes { writes, other_records: vec![record.clone()] }))
             };
             config_writer.change(LIMIT, decide).await.unwrap();
         }

@@ -65,7 +65,7 @@ impl SubscriptionStore for MemoryLedger {
         Some(BTreeSet::new())
     }
 
-    fn unreachable(&self, _: &WebhookSource) -> Option<String> {
+    fn address_problem(&self, _: &WebhookSource) -> Option<String> {
         None
     }
 

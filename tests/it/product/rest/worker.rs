@@ -19,7 +19,7 @@ use tributary::{
     },
     connect::{
         config_writer::ConfigWriter,
-        herder::{Herder, HerderParts, Snapshots, SubscriptionParts},
+        herder::{Herder, HerderParts, RunStore, SubscriptionParts},
         rest::{Security, protect, router},
         supervisor::SupervisorHandle,
     },
@@ -82,7 +82,7 @@ impl Group {
     }
 
     /// A worker with a `WebhookSource` and these runs, which has read its topics.
-    pub(crate) async fn snapshotting(&self, snapshots: Arc<dyn Snapshots>) -> Worker {
+    pub(crate) async fn snapshotting(&self, snapshots: Arc<dyn RunStore>) -> Worker {
         let webhooks: Arc<dyn Plugin> = Arc::new(WebhookSource { providers: Providers::new([]) });
         self.start(&self.kafka, vec![webhooks], None, Some(snapshots)).await.caught_up().await
     }
@@ -97,7 +97,7 @@ impl Group {
         kafka: &Kafka,
         more: Vec<Arc<dyn Plugin>>,
         subscriptions: Option<SubscriptionParts>,
-        snapshots: Option<Arc<dyn Snapshots>>,
+        snapshots: Option<Arc<dyn RunStore>>,
     ) -> Worker {
         let admin = Admin::Real(self.kafka.clone());
         let partitions = topics::ensure(&admin, &self.topics).await.unwrap();

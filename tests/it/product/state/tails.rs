@@ -128,7 +128,7 @@ async fn statuses_and_offsets_are_read_back_by_their_writer(shared: &'static Sha
         let written = OffsetRecords::of(offsets, "c", std::slice::from_ref(&edit));
         let decide = |_: &Configs| {
             let writes = vec![configs::target_state("c", Some(TargetState::Stopped))];
-            Ok::<_, ()>(((), Changes { writes, along: written.records.clone() }))
+            Ok::<_, ()>(((), Changes { writes, other_records: written.records.clone() }))
         };
         worker.config_writer.change(LIMIT, decide).await.unwrap();
         written.read_back(offsets, LIMIT).await.unwrap();

@@ -40,13 +40,13 @@ struct ObservedRun {
 struct Stage {
     runs: mpsc::UnboundedReceiver<ObservedRun>,
     reported: mpsc::UnboundedReceiver<Status>,
-    orders: watch::Sender<DesiredState>,
+    desired_states: watch::Sender<DesiredState>,
     handle: SupervisorHandle,
     lease: Arc<AtomicBool>,
     runner_task: JoinHandle<()>,
 }
 
-fn order(restarts: RestartRevisions) -> DesiredState {
+fn desired(restarts: RestartRevisions) -> DesiredState {
     let config = Arc::new(properties(&[("topic", "a")]));
     DesiredState { config, revision: 0, target: TargetState::Running, restarts, end: None }
 }
@@ -60,16 +60,16 @@ fn patient(panics: u32) -> Settings {
 
 impl Stage {
     fn new(settings: Settings) -> Self {
-        Self::with(settings, order(RestartRevisions::default()), true)
+        Self::with(settings, desired(RestartRevisions::default()), true)
     }
 
     /// `obeys`: whether the body ends when it is cancelled.
-    fn with(settings: Settings, order: DesiredState, obeys: bool) -> Self {
-        Self::of(settings, order, obeys, true)
+    fn with(settings: Settings, desired: DesiredState, obeys: bool) -> Self {
+        Self::of(settings, desired, obeys, true)
     }
 
     /// `starts`: whether the body reports its start.
-    fn of(settings: Settings, order: DesiredState, obeys: bool, starts: bool) -> Self {
+    fn of(settings: Settings, desired: DesiredState, obeys: bool, starts: bool) -> Self {
         let (observed, runs) = mpsc::unbounded_channel();
         let body: InstanceBody = Arc::new(move |run: BodyContext| {
             let observed = observed.clone();
@@ -101,10 +101,10 @@ impl Stage {
             Arc::new(move || lease.load(Ordering::Acquire))
         };
         let id = InstanceId { connector: "c".into(), task: Some(0) };
-        let runner = TaskRunner::new(id, body, Arc::new(reporter), may_act, settings);
-        let (orders, heard) = watch::channel(order);
-        let runner_task = tokio::spawn(runner.run(heard));
-        Self { runs, reported, orders, handle, lease, runner_task }
+        let runner = InstanceRunner::new(id, body, Arc::new(reporter), may_act, settings);
+        let (desired_states, receiver) = watch::channel(desired);
+        let runner_task = tokio::spawn(runner.run(receiver));
+        Self { runs, reported, desired_states, handle, lease, runner_task }
     }
 
     async fn next_run(&mut self) -> ObservedRun {
@@ -123,11 +123,11 @@ impl Stage {
     }
 
     fn change(&self, change: impl FnOnce(&mut DesiredState)) {
-        self.orders.send_modify(change);
+        self.desired_states.send_modify(change);
     }
 
     async fn ends(self, report: bool) -> mpsc::UnboundedReceiver<Status> {
-        self.change(|order| order.end = Some(StopRequest { deadline: Instant::now() + LIMIT, report }));
+        self.change(|desired| desired.end = Some(StopRequest { deadline: Instant::now() + LIMIT, report }));
         timeout(LIMIT, self.runner_task).await.expect("it has not ended").unwrap();
         self.reported
     }
@@ -159,7 +159,7 @@ async fn retryable_failure_shows_restarting_then_running() {
 
 #[tokio::test]
 async fn instance_is_running_only_after_its_body_reports_the_start() {
-    let mut stage = Stage::of(patient(0), order(RestartRevisions::default()), true, false);
+    let mut stage = Stage::of(patient(0), desired(RestartRevisions::default()), true, false);
 
     for failures in 1..=2 {
         stage.next_run().await.end.send(passing()).ok().unwrap();
@@ -181,10 +181,10 @@ async fn instance_is_running_only_after_its_body_reports_the_start() {
 
 #[tokio::test]
 async fn pause_before_the_start_shows_after_the_start() {
-    let mut stage = Stage::of(patient(0), order(RestartRevisions::default()), true, false);
+    let mut stage = Stage::of(patient(0), desired(RestartRevisions::default()), true, false);
     let mut run = stage.next_run().await;
 
-    stage.change(|order| order.target = TargetState::Paused);
+    stage.change(|desired| desired.target = TargetState::Paused);
     timeout(LIMIT, run.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
     assert!(stage.unread().is_empty());
     run.startup.unwrap().notify_one();
@@ -218,9 +218,9 @@ async fn permanent_failure_stays_failed_until_a_restart() {
 
     let failed = stage.reports(RunState::Failed).await;
     assert!(failed.trace.unwrap().contains("\nRemedy: repair it\n"));
-    stage.change(|order| order.target = TargetState::Paused);
-    stage.change(|order| order.target = TargetState::Running);
-    stage.change(|order| order.restarts.if_failed = 3);
+    stage.change(|desired| desired.target = TargetState::Paused);
+    stage.change(|desired| desired.target = TargetState::Running);
+    stage.change(|desired| desired.restarts.if_failed = 3);
 
     stage.reports(RunState::Restarting).await;
     stage.reports(RunState::Running).await;
@@ -239,7 +239,7 @@ async fn panics_beyond_the_limit_fail_the_instance() {
     }
 
     // A restart resets the count of panics.
-    stage.change(|order| order.restarts.always = 1);
+    stage.change(|desired| desired.restarts.always = 1);
     stage.reports(RunState::Restarting).await;
     stage.reports(RunState::Running).await;
     stage.next_run().await.end.send(Ending::Panics).ok().unwrap();
@@ -252,15 +252,15 @@ async fn task_is_paused_only_after_its_body_has_paused() {
     stage.reports(RunState::Running).await;
     let mut run = stage.next_run().await;
 
-    stage.change(|order| order.target = TargetState::Paused);
+    stage.change(|desired| desired.target = TargetState::Paused);
     timeout(LIMIT, run.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
-    stage.change(|order| order.target = TargetState::Running);
+    stage.change(|desired| desired.target = TargetState::Running);
     timeout(LIMIT, run.paused.wait_for(|paused| !*paused)).await.unwrap().unwrap();
     // Too late: it runs again by then, so the next report is RUNNING.
     run.rest.notify_one();
     stage.reports(RunState::Running).await;
 
-    stage.change(|order| order.target = TargetState::Paused);
+    stage.change(|desired| desired.target = TargetState::Paused);
     timeout(LIMIT, run.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
     run.rest.notify_one();
     stage.reports(RunState::Paused).await;
@@ -272,11 +272,11 @@ async fn pause_and_resume_do_not_restart_the_body() {
     stage.reports(RunState::Running).await;
     let mut run = stage.next_run().await;
 
-    stage.change(|order| order.target = TargetState::Paused);
+    stage.change(|desired| desired.target = TargetState::Paused);
     assert!(*timeout(LIMIT, run.paused.wait_for(|paused| *paused)).await.unwrap().unwrap());
     run.rest.notify_one();
     stage.reports(RunState::Paused).await;
-    stage.change(|order| order.target = TargetState::Running);
+    stage.change(|desired| desired.target = TargetState::Running);
     stage.reports(RunState::Running).await;
     assert!(!*timeout(LIMIT, run.paused.wait_for(|paused| !*paused)).await.unwrap().unwrap());
 
@@ -289,8 +289,8 @@ async fn only_a_changed_configuration_restarts_the_body() {
     stage.reports(RunState::Running).await;
     let first = stage.next_run().await;
 
-    stage.change(|order| (order.config, order.revision) = (Arc::new(properties(&[("topic", "a")])), 1));
-    stage.change(|order| (order.config, order.revision) = (Arc::new(properties(&[("topic", "b")])), 2));
+    stage.change(|desired| (desired.config, desired.revision) = (Arc::new(properties(&[("topic", "a")])), 1));
+    stage.change(|desired| (desired.config, desired.revision) = (Arc::new(properties(&[("topic", "b")])), 2));
 
     stage.reports(RunState::Restarting).await;
     stage.reports(RunState::Running).await;
@@ -302,16 +302,16 @@ async fn only_a_changed_configuration_restarts_the_body() {
 #[tokio::test]
 async fn restart_is_served_once_and_not_if_requested_before_the_start() {
     let before = RestartRevisions { always: 7, if_failed: 7 };
-    let mut stage = Stage::with(patient(0), order(before), true);
+    let mut stage = Stage::with(patient(0), desired(before), true);
     stage.reports(RunState::Running).await;
     stage.next_run().await;
 
-    stage.change(|order| order.restarts = RestartRevisions { always: 7, if_failed: 9 });
-    stage.change(|order| order.restarts = RestartRevisions { always: 8, if_failed: 9 });
+    stage.change(|desired| desired.restarts = RestartRevisions { always: 7, if_failed: 9 });
+    stage.change(|desired| desired.restarts = RestartRevisions { always: 8, if_failed: 9 });
     stage.reports(RunState::Restarting).await;
     stage.reports(RunState::Running).await;
     stage.next_run().await;
-    stage.change(|order| order.revision += 1);
+    stage.change(|desired| desired.revision += 1);
 
     // The end is served last, so every report before it has arrived.
     let mut reported = stage.ends(true).await;
@@ -325,12 +325,12 @@ async fn restart_of_failed_instances_ignores_later_failures() {
     stage.reports(RunState::Running).await;
     let run = stage.next_run().await;
 
-    stage.change(|order| (order.restarts.if_failed, order.target) = (3, TargetState::Paused));
+    stage.change(|desired| (desired.restarts.if_failed, desired.target) = (3, TargetState::Paused));
     run.rest.notify_one();
     stage.reports(RunState::Paused).await;
     run.end.send(permanent()).ok().unwrap();
     stage.reports(RunState::Failed).await;
-    stage.change(|order| order.target = TargetState::Running);
+    stage.change(|desired| desired.target = TargetState::Running);
 
     let mut reported = stage.ends(false).await;
     assert!(reported.recv().await.is_none(), "it was restarted");
@@ -353,15 +353,15 @@ async fn unreported_stop_writes_no_status_even_after_a_failure() {
 
 #[tokio::test]
 async fn lost_partition_aborts_a_body_sooner() {
-    let mut stage = Stage::with(patient(0), order(RestartRevisions::default()), false);
+    let mut stage = Stage::with(patient(0), desired(RestartRevisions::default()), false);
     stage.reports(RunState::Running).await;
     let run = stage.next_run().await;
 
-    stage.change(|order| {
-        order.end = Some(StopRequest { deadline: Instant::now() + 10 * LIMIT, report: true })
+    stage.change(|desired| {
+        desired.end = Some(StopRequest { deadline: Instant::now() + 10 * LIMIT, report: true })
     });
     timeout(LIMIT, run.cancel.cancelled()).await.unwrap();
-    stage.change(|order| order.end = Some(StopRequest { deadline: Instant::now(), report: false }));
+    stage.change(|desired| desired.end = Some(StopRequest { deadline: Instant::now(), report: false }));
 
     timeout(LIMIT, stage.runner_task).await.expect("it was not aborted").unwrap();
     assert!(run.end.is_closed(), "the body is still there");
@@ -401,7 +401,7 @@ async fn instances_end_when_the_supervisor_is_dropped() {
     stage.reports(RunState::Running).await;
     stage.next_run().await;
 
-    drop(stage.orders);
+    drop(stage.desired_states);
 
     timeout(LIMIT, stage.runner_task).await.expect("it has outlived the supervisor").unwrap();
 }

@@ -69,12 +69,12 @@ pub trait SubscriptionStore: Send + Sync {
         end: Instant,
     ) -> Result<PlanInfo, Error>;
 
-    /// Subscriptions that are as the configuration wants them; `None` if this worker does not know the
-    /// public address of receivers.
+    /// Those of `ledger` that are as the configuration wants them; `None` if this worker does not know the public address of
+    /// receivers. Reads no topic.
     fn fitting(&self, source: &WebhookSource, ledger: &SubscriptionState) -> Option<BTreeSet<Nonce>>;
 
-    /// Why this worker does not know the receiver address of a connector, and the remedy.
-    fn unreachable(&self, source: &WebhookSource) -> Option<String>;
+    /// Why this worker does not know the receiver address of a connector, and the remedy; `None` if it knows it. Reads no topic.
+    fn address_problem(&self, source: &WebhookSource) -> Option<String>;
 
     /// Writes a requested change; the next read here sees it.
     ///
@@ -103,7 +103,7 @@ struct Subject<'a> {
     target: TargetState,
     config: Arc<Properties>,
     source: WebhookSource,
-    by: &'a SubscriptionParts,
+    parts: &'a SubscriptionParts,
 }
 
 impl Herder {
@@ -126,7 +126,7 @@ impl Herder {
         let budget = Budget::start();
         let subject = self.subject(name, budget).await?;
         subject.managed()?;
-        let planning = subject.by.ledgers.plan(name, &subject.config, removed, budget.0);
+        let planning = subject.parts.ledgers.plan(name, &subject.config, removed, budget.0);
         budget.within("asking the provider how its subscriptions stand", planning).await
     }
 
@@ -140,7 +140,7 @@ impl Herder {
         subject.managed()?;
         subject.runs()?;
         let now = Moment::now().micros();
-        let wishing = wish(&*subject.by.ledgers, subject.prefix(), name, removed, now);
+        let wishing = wish(&*subject.parts.ledgers, subject.prefix(), name, removed, now);
         budget.within("writing the request to the state topic", wishing).await
     }
 
@@ -151,8 +151,8 @@ impl Herder {
     /// There is no such connector, it is of another class, or the state topic cannot be read.
     pub async fn gaps(&self, name: &str, all: bool) -> Result<Vec<GapInfo>, Error> {
         let budget = Budget::start();
-        let (by, prefix) = self.gap_subject(name, budget).await?;
-        let ledger = budget.within("reading the state topic", by.ledgers.read(&prefix, name)).await?;
+        let (parts, prefix) = self.gap_subject(name, budget).await?;
+        let ledger = budget.within("reading the state topic", parts.ledgers.read(&prefix, name)).await?;
         Ok(view::gaps(&ledger, all))
     }
 
@@ -162,25 +162,25 @@ impl Herder {
     /// As [`Herder::gaps`], there is no such gap, or it has not ended.
     pub async fn accept_gap(&self, name: &str, id: &str) -> Result<GapInfo, Error> {
         let budget = Budget::start();
-        let (by, prefix) = self.gap_subject(name, budget).await?;
-        let accepting = accept(&*by.ledgers, &prefix, name, id);
+        let (parts, prefix) = self.gap_subject(name, budget).await?;
+        let accepting = accept(&*parts.ledgers, &prefix, name, id);
         budget.within("writing the gap to the state topic", accepting).await
     }
 
     /// Adds what is known of a connector's subscriptions to its status.
     pub(super) fn add_subscriptions(&self, status: &mut Status, config: &Properties) {
-        let Some(by) = &self.parts.subscriptions else { return };
+        let Some(parts) = &self.parts.subscriptions else { return };
         let Some(declared) = SubscriptionTargets::of(config, &self.parts.providers) else { return };
         let connector = &mut status.connector;
-        by.ledgers.glance(&declared.topic_prefix, &status.name, &mut |ledger| {
+        parts.ledgers.glance(&declared.topic_prefix, &status.name, &mut |ledger| {
             connector.subscriptions = Some(summary::subscriptions(&declared, ledger));
             connector.gaps = Some(summary::gaps(ledger));
         });
     }
 
     fn subscribing(&self) -> Result<&SubscriptionParts, Error> {
-        let by = self.parts.subscriptions.as_ref();
-        by.ok_or_else(|| Error::NotFound("this worker follows no subscriptions".to_owned()))
+        let parts = self.parts.subscriptions.as_ref();
+        parts.ok_or_else(|| Error::NotFound("this worker follows no subscriptions".to_owned()))
     }
 
     /// The state topic that has the gaps of a connector.
@@ -190,26 +190,26 @@ impl Herder {
         budget: Budget,
     ) -> Result<(&SubscriptionParts, TopicPrefix), Error> {
         let connector = self.connector(name).await?;
-        let by = self.subscribing()?;
+        let parts = self.subscribing()?;
         let (class, what) = (self.class_of(&connector.config)?.class(), "and a RecordSource have gaps");
         let prefix = if class == Class::RecordSource.name() {
             let parse = RecordSource::parse;
-            self.source(name, connector, Class::RecordSource, what, parse, budget).await?.common.topic_prefix
+            self.parsed(name, connector, Class::RecordSource, what, parse, budget).await?.common.topic_prefix
         } else {
             let parse = WebhookSource::parse;
-            self.source(name, connector, Class::WebhookSource, what, parse, budget).await?.common.topic_prefix
+            self.parsed(name, connector, Class::WebhookSource, what, parse, budget).await?.common.topic_prefix
         };
-        Ok((by, prefix))
+        Ok((parts, prefix))
     }
 
     async fn subject<'a>(&'a self, name: &'a str, budget: Budget) -> Result<Subject<'a>, Error> {
         let connector = self.connector(name).await?;
-        let by = self.subscribing()?;
+        let parts = self.subscribing()?;
         let (target, config) = (connector.target, Arc::clone(&connector.config));
         let what = "has subscriptions";
         let source =
-            self.source(name, connector, Class::WebhookSource, what, WebhookSource::parse, budget).await?;
-        Ok(Subject { name, target, config, source, by })
+            self.parsed(name, connector, Class::WebhookSource, what, WebhookSource::parse, budget).await?;
+        Ok(Subject { name, target, config, source, parts })
     }
 }
 
@@ -219,7 +219,7 @@ impl Subject<'_> {
     }
 
     async fn read(&self) -> Result<SubscriptionState, Error> {
-        self.by.ledgers.read(self.prefix(), self.name).await
+        self.parts.ledgers.read(self.prefix(), self.name).await
     }
 
     fn view(&self, ledger: &SubscriptionState, all: bool) -> SubscriptionsInfo {
@@ -227,8 +227,8 @@ impl Subject<'_> {
         let resources = accounting.iter().flat_map(|it| &it.resources).copied().map(Target::Accounting);
         let hooks = invoicing.iter().flat_map(|it| &it.hooks).copied().map(Target::Invoicing);
         let targets: BTreeSet<Target> = resources.chain(hooks).collect();
-        let advertised = self.by.advertised_url.as_ref();
-        let fitting = self.by.ledgers.fitting(&self.source, ledger);
+        let advertised = self.parts.advertised_url.as_ref();
+        let fitting = self.parts.ledgers.fitting(&self.source, ledger);
         let declaration = view::Declaration {
             connector: self.name,
             manage: *manage_subscriptions,
@@ -248,7 +248,7 @@ impl Subject<'_> {
                 self.name
             )));
         }
-        self.by.ledgers.unreachable(&self.source).map_or(Ok(()), |why| Err(Error::BadRequest(why)))
+        self.parts.ledgers.address_problem(&self.source).map_or(Ok(()), |why| Err(Error::BadRequest(why)))
     }
 
     /// Checks that a task runs that would carry out the request.
@@ -266,28 +266,28 @@ impl Subject<'_> {
 
 /// Writes a wish with the next number.
 async fn wish(
-    ledgers: &dyn SubscriptionStore,
+    store: &dyn SubscriptionStore,
     prefix: &TopicPrefix,
     connector: &str,
     removed: bool,
     now: i64,
 ) -> Result<WishInfo, Error> {
-    let before = ledgers.newest(prefix, connector).await?;
+    let before = store.newest(prefix, connector).await?;
     // A wish that was lost with its topic may have been carried out already.
     let last = before.wish.as_ref().map(|wish| wish.number).max(before.done.map(|done| done.number));
     let wish = SubscriptionCommand { number: last.unwrap_or(0).saturating_add(1), removed, at: now };
-    ledgers.write(prefix, connector, SubscriptionChange::Wish(wish.clone())).await?;
+    store.write(prefix, connector, SubscriptionChange::Wish(wish.clone())).await?;
     Ok(WishInfo::of(&wish, before.done))
 }
 
 /// Accepts a gap that has ended. The loss of an open one is not known yet.
 async fn accept(
-    ledgers: &dyn SubscriptionStore,
+    store: &dyn SubscriptionStore,
     prefix: &TopicPrefix,
     connector: &str,
     id: &str,
 ) -> Result<GapInfo, Error> {
-    let mut ledger = ledgers.newest(prefix, connector).await?;
+    let mut ledger = store.newest(prefix, connector).await?;
     let Some(gap) = ledger.gaps.get(id) else {
         return Err(Error::NotFound(format!("Connector {connector} has no gap {id}")));
     };
@@ -301,7 +301,7 @@ async fn accept(
         )));
     }
     let change = SubscriptionChange::Accept(id.to_owned(), GapAccepted { at: Moment::now().micros() });
-    ledgers.write(prefix, connector, change.clone()).await?;
+    store.write(prefix, connector, change.clone()).await?;
     ledger.apply(&change);
     ledger.gaps.get(id).map(|gap| view::gap(gap, &ledger)).ok_or(Error::Internal { doing: "accept the gap" })
 }

@@ -50,7 +50,7 @@ const WRITING: &str = "writing the request to the state topic";
 
 /// Access to runs and certificates.
 #[async_trait]
-pub trait Snapshots: Send + Sync {
+pub trait RunStore: Send + Sync {
     /// A connector's runs in the state topic, as far as this worker has read it: works while Kafka is unreachable.
     ///
     /// # Errors
@@ -148,7 +148,7 @@ struct Subject<'a> {
     name: &'a str,
     target: TargetState,
     source: RecordSource,
-    by: &'a dyn Snapshots,
+    store: &'a dyn RunStore,
 }
 
 impl Herder {
@@ -163,7 +163,7 @@ impl Herder {
         budget
             .within(WRITING, async {
                 // One at a time: no other request may write a run between the check that there is none and the write.
-                let _turn = self.run_requests.lock().await;
+                let _lock = self.run_requests.lock().await;
                 subject.start(request, now).await
             })
             .await
@@ -176,8 +176,8 @@ impl Herder {
     pub async fn runs(&self, name: &str) -> Result<RunsInfo, Error> {
         let budget = Budget::start();
         let subject = self.run_subject(name, budget).await?;
-        let stored = budget.within(READING, subject.by.read(subject.prefix(), name)).await?;
-        Ok(view::runs(&stored, subject.by.waiting(&subject.source)))
+        let stored = budget.within(READING, subject.store.read(subject.prefix(), name)).await?;
+        Ok(view::runs(&stored, subject.store.waiting(&subject.source)))
     }
 
     /// One run, with the lists that are being read.
@@ -187,7 +187,7 @@ impl Herder {
     pub async fn run(&self, name: &str, id: &str) -> Result<RunInfo, Error> {
         let budget = Budget::start();
         let subject = self.run_subject(name, budget).await?;
-        let stored = budget.within(READING, subject.by.read(subject.prefix(), name)).await?;
+        let stored = budget.within(READING, subject.store.read(subject.prefix(), name)).await?;
         let id = subject.known(&stored, id)?;
         subject.shown(&stored, &id)
     }
@@ -202,7 +202,7 @@ impl Herder {
         let now = Moment::now().micros();
         budget
             .within("writing the order to the state topic", async {
-                let _turn = self.run_requests.lock().await;
+                let _lock = self.run_requests.lock().await;
                 subject.order(id, wanted, now).await
             })
             .await
@@ -218,27 +218,28 @@ impl Herder {
         let (filter, limit) = subject.filter(query)?;
         let doing = "reading the topic of certificates";
         // Each read is a Kafka client.
-        let _turn = self.limits.clients.turn(budget, doing).await?;
-        let reading = subject.by.certificates(subject.prefix(), &filter, budget.0);
+        let _permit = self.limits.clients.permit(budget, doing).await?;
+        let reading = subject.store.certificates(subject.prefix(), &filter, budget.0);
         Ok(view::certificates(budget.within(doing, reading).await?, limit))
     }
 
     async fn run_subject<'a>(&'a self, name: &'a str, budget: Budget) -> Result<Subject<'a>, Error> {
         let connector = self.connector(name).await?;
-        let Some(by) = &self.parts.snapshots else {
+        let Some(store) = &self.parts.snapshots else {
             return Err(Error::NotFound("this worker follows no runs".to_owned()));
         };
         let target = connector.target;
         let what = "reads lists and has snapshots and certificates";
         let source =
-            self.source(name, connector, Class::RecordSource, what, RecordSource::parse, budget).await?;
-        Ok(Subject { name, target, source, by: &**by })
+            self.parsed(name, connector, Class::RecordSource, what, RecordSource::parse, budget).await?;
+        Ok(Subject { name, target, source, store: &**store })
     }
 }
 
 impl Subject<'_> {
     fn shown(&self, stored: &ConnectorRuns, id: &RunId) -> Result<RunInfo, Error> {
-        let shown = view::detailed(stored, id, self.source.budget_per_second, self.by.waiting(&self.source));
+        let shown =
+            view::detailed(stored, id, self.source.budget_per_second, self.store.waiting(&self.source));
         shown.ok_or(Error::Internal { doing: "show the run" })
     }
 
@@ -247,7 +248,7 @@ impl Subject<'_> {
     }
 
     async fn start(&self, request: RunRequest, now: i64) -> Result<RunInfo, Error> {
-        let waiting = self.by.waiting(&self.source);
+        let waiting = self.store.waiting(&self.source);
         let run = request.clone().checked(self.name, &self.source.snapshot, &waiting, now)?;
         if self.target == TargetState::Stopped {
             return Err(Error::Conflict(format!(
@@ -279,7 +280,7 @@ impl Subject<'_> {
                  each of several requests"
             )));
         }
-        self.by.write(self.prefix(), &run.key(), &value).await?;
+        self.store.write(self.prefix(), &run.key(), &value).await?;
         let stored = self.newest().await?;
         let written = stored.runs.runs.get(&run.id);
         match written.map(|written| (written, request.beside(written, &run))) {
@@ -316,15 +317,15 @@ impl Subject<'_> {
             let order = RunCommand { wanted, at: now };
             let value =
                 serde_json::to_value(order).map_err(|_| Error::Internal { doing: "write the order" })?;
-            self.by.write(self.prefix(), &RunCommand::key(self.name, &id), &value).await?;
+            self.store.write(self.prefix(), &RunCommand::key(self.name, &id), &value).await?;
         }
-        let stored = self.by.read(self.prefix(), self.name).await?;
+        let stored = self.store.read(self.prefix(), self.name).await?;
         self.shown(&stored, &id)
     }
 
     /// The newest runs. The topic must exist.
     async fn newest(&self) -> Result<ConnectorRuns, Error> {
-        let stored = self.by.newest(self.prefix(), self.name).await?;
+        let stored = self.store.newest(self.prefix(), self.name).await?;
         if stored.shards > 0 {
             return Ok(stored);
         }

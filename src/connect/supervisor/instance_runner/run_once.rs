@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{BodyContext, TaskRunner};
+use super::{BodyContext, InstanceRunner};
 use crate::{
     config::connector::TargetState,
     connect::supervisor::{
@@ -27,23 +27,23 @@ const ABORT_LIMIT: Duration = Duration::from_secs(1);
 /// How a run ended.
 pub(super) enum RunOutcome {
     /// A changed desired state ended it.
-    Ordered(Transition),
+    Changed(Transition),
     /// The body ended or panicked.
     Failed { failure: Failure, panicked: bool, lasted: Duration },
 }
 
-/// Runs the body once. `order` is the state it is started with; afterwards it is the last state it has followed.
+/// Runs the body once. `desired` is the state it is started with; afterwards it is the last state it has followed.
 pub(super) async fn run_once(
-    runner: &mut TaskRunner,
-    order: &mut DesiredState,
-    orders: &mut watch::Receiver<DesiredState>,
+    runner: &mut InstanceRunner,
+    desired: &mut DesiredState,
+    desired_states: &mut watch::Receiver<DesiredState>,
 ) -> RunOutcome {
     let cancel = CancellationToken::new();
-    let (target, run_target) = watch::channel(order.target);
-    let (paused, run_paused) = watch::channel(is_paused(order.target));
+    let (target, run_target) = watch::channel(desired.target);
+    let (paused, run_paused) = watch::channel(is_paused(desired.target));
     let (startup, rest) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let run = BodyContext {
-        config: Arc::clone(&order.config),
+        config: Arc::clone(&desired.config),
         target: run_target,
         paused: run_paused,
         cancel: cancel.clone(),
@@ -58,24 +58,24 @@ pub(super) async fn run_once(
     loop {
         tokio::select! {
             biased;
-            changed = orders.changed() => {
-                let meaning = match changed {
+            changed = desired_states.changed() => {
+                let transition = match changed {
                     Err(_) => Transition::Stop(runner.abandoned_stop()),
                     Ok(()) => {
-                        let next = orders.borrow_and_update().clone();
-                        let meaning = order.transition(&next, runner.served, false);
+                        let next = desired_states.borrow_and_update().clone();
+                        let transition = desired.transition(&next, runner.served, false);
                         runner.serve(next.restarts);
-                        *order = next;
-                        meaning
+                        *desired = next;
+                        transition
                     }
                 };
-                let by = match meaning {
+                let by = match transition {
                     Transition::Continue => {
-                        if *target.borrow() != order.target {
-                            target.send_replace(order.target);
-                            paused.send_replace(is_paused(order.target));
-                            if is_up && !(is_task && order.target == TargetState::Paused) {
-                                runner.reporter.report(steady(order.target), None);
+                        if *target.borrow() != desired.target {
+                            target.send_replace(desired.target);
+                            paused.send_replace(is_paused(desired.target));
+                            if is_up && !(is_task && desired.target == TargetState::Paused) {
+                                runner.reporter.report(steady(desired.target), None);
                             }
                         }
                         continue;
@@ -86,16 +86,16 @@ pub(super) async fn run_once(
                     }
                     Transition::Stop(end) => end.deadline,
                 };
-                stop(runner, body, &cancel, by, orders).await;
-                return RunOutcome::Ordered(meaning);
+                stop(runner, body, &cancel, by, desired_states).await;
+                return RunOutcome::Changed(transition);
             }
             () = startup.notified(), if !is_up => {
                 is_up = true;
                 runner.reporter.start_succeeded();
-                runner.reporter.report(steady(order.target), None);
+                runner.reporter.report(steady(desired.target), None);
             }
             () = rest.notified(), if is_up => {
-                if order.target == TargetState::Paused {
+                if desired.target == TargetState::Paused {
                     runner.reporter.report(RunState::Paused, None);
                 }
             }
@@ -113,11 +113,11 @@ pub(super) async fn run_once(
 
 /// Ends a body: cancels it, waits until `by` or an earlier deadline that arrives meanwhile, then aborts it.
 async fn stop(
-    runner: &TaskRunner,
+    runner: &InstanceRunner,
     mut body: AbortOnDropHandle<Result<(), Failure>>,
     cancel: &CancellationToken,
     mut by: Instant,
-    orders: &mut watch::Receiver<DesiredState>,
+    desired_states: &mut watch::Receiver<DesiredState>,
 ) {
     let (connector, task) = (&*runner.id.connector, runner.id.task);
     cancel.cancel();
@@ -133,8 +133,8 @@ async fn stop(
                 return;
             }
             () = sleep_until(by) => break,
-            changed = orders.changed(), if hears => match changed {
-                Ok(()) => by = orders.borrow_and_update().end.map_or(by, |end| end.deadline.min(by)),
+            changed = desired_states.changed(), if hears => match changed {
+                Ok(()) => by = desired_states.borrow_and_update().end.map_or(by, |end| end.deadline.min(by)),
                 Err(_) => {
                     hears = false;
                     by = by.min(runner.abandoned_stop().deadline);

@@ -1,6 +1,6 @@
 //! Runs one instance of a connector or task: starts, watches, restarts and ends it.
 //!
-//! A [`TaskRunner`] runs an [`InstanceBody`] in its own tokio task and follows the [`DesiredState`] that the supervisor sends. A
+//! A [`InstanceRunner`] runs an [`InstanceBody`] in its own tokio task and follows the [`DesiredState`] that the supervisor sends. A
 //! run ends by a changed desired state, by a failure, or by a panic, which is caught at the edge of its task.
 //!
 //! - After a retryable failure the body restarts with a growing, jittered backoff, as long as the budget lasts (by default
@@ -61,7 +61,7 @@ pub(super) struct BodyContext {
     pub(super) rest: Arc<Notify>,
 }
 
-pub(super) struct TaskRunner {
+pub(super) struct InstanceRunner {
     id: InstanceId,
     body: InstanceBody,
     reporter: Arc<StatusReporter>,
@@ -75,7 +75,7 @@ pub(super) struct TaskRunner {
     panics: VecDeque<Instant>,
 }
 
-impl TaskRunner {
+impl InstanceRunner {
     pub(super) fn new(
         id: InstanceId,
         body: InstanceBody,
@@ -91,25 +91,25 @@ impl TaskRunner {
     }
 
     /// Follows the desired state until it says to end.
-    pub(super) async fn run(mut self, mut orders: watch::Receiver<DesiredState>) {
+    pub(super) async fn run(mut self, mut desired_states: watch::Receiver<DesiredState>) {
         let end = loop {
             // The next start serves every restart that was requested up to now.
-            let mut order = orders.borrow_and_update().clone();
-            self.serve(order.restarts);
-            if let Some(end) = order.end {
+            let mut desired = desired_states.borrow_and_update().clone();
+            self.serve(desired.restarts);
+            if let Some(end) = desired.end {
                 break end;
             }
-            let meaning = match run_once::run_once(&mut self, &mut order, &mut orders).await {
-                RunOutcome::Ordered(meaning) => meaning,
+            let transition = match run_once::run_once(&mut self, &mut desired, &mut desired_states).await {
+                RunOutcome::Changed(transition) => transition,
                 RunOutcome::Failed { failure, panicked, lasted } => {
                     if lasted >= self.settings.restarting.healthy_after {
                         self.reset_backoff();
                     }
-                    self.wait_after_failure(&failure, panicked, order, &mut orders).await
+                    self.wait_after_failure(&failure, panicked, desired, &mut desired_states).await
                 }
             };
-            match meaning {
-                Transition::Stop(end) => break orders.borrow().end.unwrap_or(end),
+            match transition {
+                Transition::Stop(end) => break desired_states.borrow().end.unwrap_or(end),
                 Transition::Restart => {
                     self.reset_backoff();
                     self.panics.clear();
@@ -140,8 +140,8 @@ impl TaskRunner {
         &mut self,
         failure: &Failure,
         panicked: bool,
-        mut order: DesiredState,
-        orders: &mut watch::Receiver<DesiredState>,
+        mut desired: DesiredState,
+        desired_states: &mut watch::Receiver<DesiredState>,
     ) -> Transition {
         self.failures = self.failures.saturating_add(1);
         let wait = self.wait_after(failure, panicked);
@@ -159,15 +159,15 @@ impl TaskRunner {
             };
             tokio::select! {
                 biased;
-                changed = orders.changed() => {
+                changed = desired_states.changed() => {
                     if changed.is_err() {
                         return Transition::Stop(self.abandoned_stop());
                     }
-                    let next = orders.borrow_and_update().clone();
-                    match order.transition(&next, self.served, true) {
+                    let next = desired_states.borrow_and_update().clone();
+                    match desired.transition(&next, self.served, true) {
                         Transition::Continue => {
                             self.serve(next.restarts);
-                            order = next;
+                            desired = next;
                         }
                         Transition::Restart => {
                             self.reporter.report(RunState::Restarting, None);

@@ -291,7 +291,7 @@ impl SubscriptionStore for Kept {
         None
     }
 
-    fn unreachable(&self, _: &WebhookSource) -> Option<String> {
+    fn address_problem(&self, _: &WebhookSource) -> Option<String> {
         None
     }
 

@@ -26,7 +26,7 @@ impl Kept {
 }
 
 #[async_trait]
-impl Snapshots for Kept {
+impl RunStore for Kept {
     async fn read(&self, _: &TopicPrefix, _: &str) -> Result<ConnectorRuns, Error> {
         Ok(self.with(|stored| stored.clone()))
     }
@@ -68,8 +68,8 @@ fn source(more: &[(&str, &str)]) -> RecordSource {
     RecordSource::parse("records", &config, &Providers::new([])).unwrap().0
 }
 
-fn subject(by: &dyn Snapshots) -> Subject<'_> {
-    Subject { name: "records", target: TargetState::Running, source: source(&[]), by }
+fn subject(store: &dyn RunStore) -> Subject<'_> {
+    Subject { name: "records", target: TargetState::Running, source: source(&[]), store }
 }
 
 fn request(id: &str) -> RunRequest {
