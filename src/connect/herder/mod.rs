@@ -43,8 +43,8 @@ pub use self::{
         TaskInfo, TaskState, TopicNames, Topics,
     },
     snapshots::{
-        CertificateFilter, CertificateQuery, Certificates, CertificatesInfo, Collections, ConnectorRuns,
-        RunInfo, RunRequest, RunsInfo, Shards, Snapshots, WaitingList,
+        CertificateFilter, CertificateQuery, Certificates, CertificatesInfo, ConnectorRuns, RunInfo,
+        RunRequest, RunsInfo, Snapshots, WaitingList,
     },
     subscriptions::{
         GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscriptionInfo,

@@ -8,7 +8,10 @@ use serde_json::Value;
 use model::{Certificate, CompanyId, List, ListProgress, Run, RunId};
 
 use super::{Certificates, ConnectorRuns};
-use crate::{connect::herder::shapes::time, state::runs::RunStatus};
+use crate::{
+    connect::herder::shapes::time,
+    state::runs::{Collections, RunStatus, Shards},
+};
 
 /// `GET /connectors/{name}/snapshots`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -102,33 +105,6 @@ pub struct RunInfo {
     pub waiting: Vec<WaitingList>,
 }
 
-/// Shards of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Shards {
-    /// All of them.
-    pub total: i32,
-    /// Those that are over.
-    pub ended: i32,
-}
-
-/// Lists of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Collections {
-    /// Lists known so far.
-    pub total: u64,
-    /// Lists that are over.
-    pub ended: u64,
-    /// Lists that are certified complete.
-    pub certified: u64,
-    /// Lists of accounts that the provider does not offer.
-    #[serde(rename = "notOffered", skip_serializing_if = "is_zero")]
-    pub unoffered: u64,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
 /// `GET /connectors/{name}/certificates`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CertificatesInfo {
@@ -181,24 +157,19 @@ fn info(run: &Run, status: RunStatus, budget: Option<f64>) -> RunInfo {
         started_at: status.started_at.map(time),
         updated_at: status.updated_at.map(time),
         ended_at: status.ended_at.map(time),
-        shards: Shards { total: status.shards, ended: status.shards_ended },
-        collections: Collections {
-            total: status.lists,
-            ended: status.lists_ended,
-            certified: status.lists_certified,
-            unoffered: status.unoffered,
-        },
-        requests: status.requests,
+        shards: status.shards,
+        collections: status.lists,
+        requests: status.totals.requests,
         budget,
-        pages: status.pages,
-        rows: status.rows,
-        published: status.published,
-        vanished: status.vanished,
-        differences: status.differences,
-        repaired: status.repaired,
-        contents: status.contents,
-        disabled: status.disabled,
-        unread: status.unread,
+        pages: status.totals.pages,
+        rows: status.totals.rows,
+        published: status.totals.published,
+        vanished: status.totals.vanished,
+        differences: status.totals.differences,
+        repaired: status.totals.repaired,
+        contents: status.totals.contents,
+        disabled: status.totals.disabled,
+        unread: status.totals.unread,
         certified: status.certified,
         current: budget.map(|_| status.current),
         waiting: Vec::new(),
