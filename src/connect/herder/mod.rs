@@ -43,8 +43,8 @@ pub use self::{
         TaskInfo, TaskState, TopicNames, Topics,
     },
     snapshots::{
-        CertificateFilter, CertificateQuery, Certificates, CertificatesInfo, ConnectorRuns, RunInfo,
-        RunRequest, RunsInfo, Snapshots, WaitingList,
+        CertificateFilter, CertificateQuery, Certificates, CertificatesInfo, ConnectorRuns, RequestedRun,
+        RunDetail, RunInfo, RunRequest, RunTimes, RunsInfo, Snapshots, WaitingList,
     },
     subscriptions::{
         GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscriptionInfo,
