@@ -19,7 +19,7 @@ use crate::{
         supervisor::{Settings, Supervisor, SupervisorParts},
     },
     logins::{GrantParts, Grants, IdentityHosts, access::ApiAccess},
-    plugin::Store,
+    plugin::{Store, Tools},
     state::{State, Table, configs::Configs, state_topic::StateTopics, topics, writer::StatusWriter},
     worker::{health::Phase, scrape::Scrape, snapshots},
 };
@@ -112,12 +112,18 @@ impl Service {
             statuses: statuses.clone(),
             membership: membership.clone(),
             partitions: cluster.work_partitions,
-            worker_id: Arc::clone(&self.worker_id),
-            worker: Arc::clone(worker),
-            faults: self.faults.clone(),
-            access: access.clone(),
-            ledgers: ledgers.clone(),
-            store: Store { ids: self.ids.clone(), admin: admin.clone(), signer: self.signer.clone() },
+            tools: Tools {
+                kafka: worker.kafka.clone(),
+                shards: ShardProducers::new(worker.kafka.clone(), TransactionOptions::default()),
+                worker: Arc::clone(worker),
+                offsets: state.offsets.clone(),
+                configs: state.configs.clone(),
+                faults: self.faults.clone(),
+                access: access.clone(),
+                ledgers: ledgers.clone(),
+                store: Store { ids: self.ids.clone(), admin: admin.clone(), signer: self.signer.clone() },
+                worker_id: Arc::clone(&self.worker_id),
+            },
             settings: Settings::default(),
         });
         let handle = supervisor.handle();
