@@ -204,7 +204,7 @@ pub struct Tools {
     pub worker_id: Arc<str>,
 }
 
-/// Storage for the tasks of a worker that write records.
+/// What it takes to prepare topics of any prefix and to write records and dead letters.
 #[derive(Debug, Clone)]
 pub struct Store {
     /// Schema ids.

@@ -21,6 +21,7 @@ use crate::{
     logins::{GrantParts, Grants, IdentityHosts, access::ApiAccess},
     plugin::{Store, Tools},
     state::{State, Table, configs::Configs, state_topic::StateTopics, topics, writer::StatusWriter},
+    webhooks::ingest::ConfigFeed,
     worker::{health::Phase, scrape::Scrape, snapshots},
 };
 
@@ -40,11 +41,11 @@ pub(super) fn claim<'a>(worker: &'a config::Worker, process: &'a Process) -> Cla
 
 impl Service {
     /// Retries until the worker is started, or until a retry would not help.
-    pub(super) async fn start(&self, process: &Process) -> Result<Running, Error> {
+    pub(super) async fn start(&self, process: &Process, feed: Option<&ConfigFeed>) -> Result<Running, Error> {
         let mut backoff = Backoff::new(START_BACKOFF, u64::from(kafka::murmur2(self.worker_id.as_bytes())));
         let started = Instant::now();
         loop {
-            let error = match self.try_start(process).await {
+            let error = match self.try_start(process, feed).await {
                 Ok(running) => return Ok(running),
                 Err(error) => error,
             };
@@ -62,12 +63,12 @@ impl Service {
         }
     }
 
-    async fn try_start(&self, process: &Process) -> Result<Running, Error> {
+    async fn try_start(&self, process: &Process, feed: Option<&ConfigFeed>) -> Result<Running, Error> {
         let worker = &self.worker;
-        let admin = process.admin(worker);
-        let (state, partitions) = self.open(&admin, process).await?;
+        let Store { ids, admin, .. } = &self.store;
+        let (state, partitions) = self.open(admin, process).await?;
         // Before anything else can fail: receiving needs nothing more.
-        if let Some(feed) = &self.feed {
+        if let Some(feed) = feed {
             feed.follow(state.configs.clone());
         }
         let config_writer =
@@ -121,7 +122,7 @@ impl Service {
                 faults: self.faults.clone(),
                 access: access.clone(),
                 ledgers: ledgers.clone(),
-                store: Store { ids: self.ids.clone(), admin: admin.clone(), signer: self.signer.clone() },
+                store: self.store.clone(),
                 worker_id: Arc::clone(&self.worker_id),
             },
             settings: Settings::default(),
@@ -154,7 +155,7 @@ impl Service {
                 grants.clone(),
                 worker.kafka.clone(),
                 admin.clone(),
-                self.ids.registry().clone(),
+                ids.registry().clone(),
             )),
         });
         let (follower, cancel) = (herder.clone(), self.cancel.clone());
