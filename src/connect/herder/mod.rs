@@ -47,8 +47,8 @@ pub use self::{
         RunDetail, RunInfo, RunRequest, RunTimes, RunsInfo, Snapshots, WaitingList,
     },
     subscriptions::{
-        GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscriptionInfo,
-        SubscriptionParts, SubscriptionStore, SubscriptionsInfo, WishInfo,
+        ContactInfo, GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo,
+        SubscribedInfo, SubscriptionInfo, SubscriptionParts, SubscriptionStore, SubscriptionsInfo, WishInfo,
     },
 };
 use self::{

@@ -24,8 +24,8 @@ use url::Url;
 use model::{GapAccepted, Moment, Nonce, SubscriptionCommand, Target, TopicPrefix};
 
 pub use self::view::{
-    GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscriptionInfo,
-    SubscriptionsInfo, WishInfo,
+    ContactInfo, GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscribedInfo,
+    SubscriptionInfo, SubscriptionsInfo, WishInfo,
 };
 use super::{Budget, Error, Herder, shapes::Status};
 use crate::{

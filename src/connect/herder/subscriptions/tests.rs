@@ -155,7 +155,7 @@ fn worker_without_an_address_leaves_fits_null() {
         false,
     );
 
-    assert_eq!((view.subscriptions[0].fits, view.missing.len()), (None, 0));
+    assert_eq!((view.subscriptions[0].subscribed.fits, view.missing.len()), (None, 0));
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn requested_removal_leaves_nothing_missing_or_fitting() {
 
     let view = shown(&[CUSTOMERS, ACCOUNTS], &ledger, false);
 
-    assert_eq!((view.missing.len(), view.subscriptions[0].fits), (0, Some(false)));
+    assert_eq!((view.missing.len(), view.subscriptions[0].subscribed.fits), (0, Some(false)));
     let actual = summary::subscriptions(&declared(&[CUSTOMERS, ACCOUNTS]), &ledger);
     assert_eq!(actual, "removed by request: 1 left");
 }
