@@ -178,10 +178,7 @@ impl<'a> Reconciler<'a> {
 
     /// What is declared; nothing, if the operator removes all subscriptions.
     fn wanted(&self, ledger: &SubscriptionState) -> BTreeMap<Target, DesiredSubscription> {
-        match &ledger.wish {
-            Some(wish) if wish.removed => BTreeMap::new(),
-            _ => self.desired.wanted.clone(),
-        }
+        if ledger.requests.is_removed() { BTreeMap::new() } else { self.desired.wanted.clone() }
     }
 
     fn input<'s>(
@@ -229,7 +226,7 @@ impl<'a> Reconciler<'a> {
 
     /// Updates the memory for the current wish and the declared secrets.
     fn remember(&mut self, ledger: &SubscriptionState) {
-        let number = ledger.wish.as_ref().map_or(0, |wish| wish.number);
+        let number = ledger.requests.wish.as_ref().map_or(0, |wish| wish.number);
         if number != self.wish {
             self.wish = number;
             // A new wish is tried at once: backoffs of earlier failures end.

@@ -272,7 +272,7 @@ async fn wish(
     removed: bool,
     now: i64,
 ) -> Result<WishInfo, Error> {
-    let before = ledgers.newest(prefix, connector).await?;
+    let before = ledgers.newest(prefix, connector).await?.requests;
     // A wish that was lost with its topic may have been carried out already.
     let last = before.wish.as_ref().map(|wish| wish.number).max(before.done.map(|done| done.number));
     let wish = SubscriptionCommand { number: last.unwrap_or(0).saturating_add(1), removed, at: now };

@@ -219,7 +219,7 @@ pub(super) fn subscriptions(
     ledger: &SubscriptionState,
     all: bool,
 ) -> SubscriptionsInfo {
-    let is_removed = ledger.wish.as_ref().is_some_and(|wish| wish.removed);
+    let is_removed = ledger.requests.is_removed();
     let is_declared = |target: &Target| !is_removed && declared.targets.contains(target);
     let fits = |one: &Subscription| match is_declared(&one.target) {
         false => Some(false),
@@ -249,7 +249,7 @@ pub(super) fn subscriptions(
         connector: declared.connector.to_owned(),
         manage: declared.manage,
         advertised_url: declared.advertised_url.clone(),
-        wish: ledger.wish.as_ref().map(|wish| WishInfo::of(wish, ledger.done)),
+        wish: ledger.requests.wish.as_ref().map(|wish| WishInfo::of(wish, ledger.requests.done)),
         start,
         subscriptions: shown.into_iter().map(|one| subscription(one, ledger, fits(one))).collect(),
         missing: missing.filter(|target| ledger.living(**target).next().is_none()).copied().collect(),
