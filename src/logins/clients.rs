@@ -219,11 +219,7 @@ pub(super) fn connectors(configs: &Configs) -> Vec<(String, Arc<Properties>)> {
 
 /// The grant that a connector uses for an area.
 pub fn grant_name(provider: &Provider, area: Area) -> &str {
-    match area {
-        Area::Accounting => &provider.oauth.accounting_grant,
-        Area::Payroll => &provider.oauth.payroll_grant,
-        Area::Invoicing => &provider.oauth.invoicing_grant,
-    }
+    &area.login(&provider.oauth).grant
 }
 
 /// The command that logs in, quoted for a shell.

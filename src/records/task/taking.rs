@@ -157,7 +157,7 @@ impl Shared {
     pub(super) async fn known(&self, shard: i32) -> Result<Known, Failure> {
         let mut known = Known::default();
         let topic = self.preparer.topic_name(Topic::State);
-        let grant = &self.source.provider.oauth.accounting_grant;
+        let grant = &self.source.provider.oauth.logins.accounting.grant;
         let mut strange = BTreeMap::new();
         let each = |record: kafka::ConsumerRecord| {
             let (key, value) = (record.key.as_deref(), record.value.as_ref());
