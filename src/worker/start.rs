@@ -14,7 +14,7 @@ use crate::{
         cluster::Claim,
         config_writer::ConfigWriter,
         declared,
-        herder::{Herder, HerderParts, SubscriptionParts},
+        herder::{Herder, HerderParts, HerderWriters, SubscriptionParts, WorkerIdentity},
         rest,
         supervisor::{Settings, Supervisor, SupervisorParts},
     },
@@ -131,15 +131,19 @@ impl Service {
         let scheme = if worker.rest.advertised_tls { "https" } else { "http" };
         let herder = Herder::new(HerderParts {
             state: state.clone(),
-            config_writer,
-            statuses: statuses.clone(),
-            shards: ShardProducers::new(worker.kafka.clone(), TransactionOptions::default()),
+            writers: HerderWriters {
+                configs: config_writer,
+                statuses: statuses.clone(),
+                shards: ShardProducers::new(worker.kafka.clone(), TransactionOptions::default()),
+            },
             plugins: process.plugins.clone(),
             providers: worker.providers.clone(),
             loggers: Arc::clone(&process.loggers),
-            worker_id: self.worker_id.to_string(),
-            url: format!("{scheme}://{}", self.worker_id),
-            cluster_id,
+            identity: WorkerIdentity {
+                worker_id: self.worker_id.to_string(),
+                url: format!("{scheme}://{}", self.worker_id),
+                cluster_id,
+            },
             running: handle.clone(),
             subscriptions: Some(SubscriptionParts {
                 ledgers: Arc::new(WorkerSubscriptions {

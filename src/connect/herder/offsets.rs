@@ -100,10 +100,10 @@ impl Herder {
         let budget = Budget::start();
         self.ready().await?;
         for topic in self.known_topics(name) {
-            self.parts.statuses.remove_topic(name, &topic);
+            self.parts.writers.statuses.remove_topic(name, &topic);
         }
         let doing = "write the reset to the status topic";
-        self.parts.statuses.flush(budget.left()).await.map_err(Error::kafka(doing))?;
+        self.parts.writers.statuses.flush(budget.left()).await.map_err(Error::kafka(doing))?;
         let read = self.parts.state.statuses.read_to_end(budget.left()).await;
         read.map_err(Error::kafka("read the status topic to its end"))
     }
@@ -148,7 +148,7 @@ impl Herder {
                 .await?;
             let taking = stream::iter(writers).map(|id| async {
                 let _turn = self.limits.clients.turn(budget, doing).await?;
-                self.parts.shards.take(id, Arc::clone(&ours)).await.map_err(Error::kafka(doing))
+                self.parts.writers.shards.take(id, Arc::clone(&ours)).await.map_err(Error::kafka(doing))
             });
             taking.buffer_unordered(TAKEN_AT_ONCE).try_collect::<Vec<_>>().await
         };
@@ -182,7 +182,7 @@ impl Herder {
             Ok(())
         };
         budget.within(doing, settling).await?;
-        let settled = self.parts.config_writer.settle(budget.left()).await;
+        let settled = self.parts.writers.configs.settle(budget.left()).await;
         settled.map_err(|error| match error.passing(budget.left()) {
             Ok(source) => Error::kafka(doing)(source),
             Err(never) => match never {},
@@ -219,7 +219,7 @@ impl Herder {
             let writes = vec![configs::target_state(name, Some(seen.target))];
             Ok(((), Changes { writes, along: written.records.clone() }))
         };
-        self.parts.config_writer.change(budget.left(), decide).await?;
+        self.parts.writers.configs.change(budget.left(), decide).await?;
         let read = written.read_back(tail, budget.left()).await;
         read.map_err(Error::kafka("read the offsets back, which have been written"))
     }
