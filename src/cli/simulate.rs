@@ -33,6 +33,29 @@ pub(super) struct Options {
     /// Freeze the clock at a time (2026-11-15T09:00:00Z) until /_control/clock moves it; default: a running clock
     #[arg(long, value_name = "TIMESTAMP", value_parser = timestamp)]
     frozen_at: Option<Ticks>,
+    #[command(flatten)]
+    world: WorldArgs,
+    /// Changes per second that the provider makes by itself; default: 1, or the value in the knobs
+    #[arg(long)]
+    changes_per_second: Option<f64>,
+    /// Newest entries that each journal (requests, deliveries, tokens) keeps
+    #[arg(long, default_value_t = 100_000, value_name = "ENTRIES", value_parser = clap::value_parser!(u32).range(1..))]
+    journal: u32,
+    #[command(flatten)]
+    tls: TlsArgs,
+    /// Certificate (PEM) to trust for webhook receivers
+    #[arg(long, value_name = "FILE")]
+    receiver_root: Vec<PathBuf>,
+    /// Knobs (JSON, as GET /_control/knobs shows them; missing knobs keep their defaults)
+    #[arg(long, value_name = "FILE")]
+    knobs: Option<PathBuf>,
+    /// Behavior where the provider's document leaves it open
+    #[arg(long, value_enum, default_value_t = Profile::Strict, conflicts_with = "knobs")]
+    profile: Profile,
+}
+
+#[derive(Args)]
+struct WorldArgs {
     /// Seed of all random values
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -51,30 +74,19 @@ pub(super) struct Options {
     /// Payroll companies
     #[arg(long, default_value_t = 100)]
     payroll_companies: u32,
-    /// Changes per second that the provider makes by itself; default: 1, or the value in the knobs
-    #[arg(long)]
-    changes_per_second: Option<f64>,
-    /// Newest entries that each journal (requests, deliveries, tokens) keeps
-    #[arg(long, default_value_t = 100_000, value_name = "ENTRIES", value_parser = clap::value_parser!(u32).range(1..))]
-    journal: u32,
+}
+
+#[derive(Args)]
+struct TlsArgs {
     /// Serve HTTPS with a generated certificate for localhost, which is printed
-    #[arg(long)]
-    tls: bool,
+    #[arg(id = "tls", long = "tls")]
+    is_generated: bool,
     /// Serve HTTPS with this certificate chain (PEM)
     #[arg(long, requires = "key", conflicts_with = "tls", value_name = "FILE")]
     certificate: Option<PathBuf>,
     /// Private key of the certificate (PEM)
     #[arg(long, requires = "certificate", value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Certificate (PEM) to trust for webhook receivers
-    #[arg(long, value_name = "FILE")]
-    receiver_root: Vec<PathBuf>,
-    /// Knobs (JSON, as GET /_control/knobs shows them; missing knobs keep their defaults)
-    #[arg(long, value_name = "FILE")]
-    knobs: Option<PathBuf>,
-    /// Behavior where the provider's document leaves it open
-    #[arg(long, value_enum, default_value_t = Profile::Strict, conflicts_with = "knobs")]
-    profile: Profile,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -96,7 +108,7 @@ pub(super) async fn run(options: &Options, out: &mut dyn Write) -> Result {
     let base = simulator.base_url();
     let base = base.as_str().trim_end_matches('/');
     let auth = simulator.auth_url();
-    if let (Some(certificate), true) = (simulator.certificate(), options.tls) {
+    if let (Some(certificate), true) = (simulator.certificate(), options.tls.is_generated) {
         writeln!(out, "{certificate}")?;
     }
     writeln!(
@@ -136,7 +148,7 @@ fn settings(options: &Options) -> Result<Settings> {
             let knobs = match options.profile {
                 Profile::Strict => Knobs::default(),
                 Profile::Lenient => Knobs::lenient(),
-                Profile::Drawn => Knobs::drawn(options.seed),
+                Profile::Drawn => Knobs::drawn(options.world.seed),
             };
             Knobs { changes_per_second: 1.0, ..knobs }
         }
@@ -146,25 +158,26 @@ fn settings(options: &Options) -> Result<Settings> {
     if let Some(rate) = options.changes_per_second {
         knobs.changes_per_second = rate;
     }
-    let tls = match (&options.certificate, &options.key) {
-        (Some(certificate), Some(key)) => {
+    let tls = match &options.tls {
+        TlsArgs { certificate: Some(certificate), key: Some(key), .. } => {
             Tls::Given { certificate: read("--certificate", certificate)?, key: read("--key", key)? }
         }
-        _ if options.tls => Tls::Generated,
+        TlsArgs { is_generated: true, .. } => Tls::Generated,
         _ => Tls::Off,
     };
+    let WorldArgs { seed, companies, customers, accounts, others, payroll_companies } = options.world;
     let receiver_roots =
         options.receiver_root.iter().map(|path| read("--receiver-root", path)).collect::<Result<_, _>>()?;
     Ok(Settings {
         address: SocketAddr::new(options.address, options.port),
         tls,
         world: WorldSettings {
-            seed: options.seed,
-            companies: options.companies,
-            customers: options.customers,
-            accounts: options.accounts,
-            others: options.others,
-            payroll_companies: options.payroll_companies,
+            seed,
+            companies,
+            customers,
+            accounts,
+            others,
+            payroll_companies,
             ..WorldSettings::default()
         },
         frozen_at: options.frozen_at,

@@ -10,16 +10,23 @@ use std::{
     sync::Arc,
 };
 
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+use tokio::sync::watch;
 
 use provider::{
     Provider,
     auth::{
         Area,
         grant::{Grant, GrantLogin},
+        identity,
     },
 };
 
+use super::{
+    issuer::{Issuer, IssuerFactory},
+    store::wall_ms,
+};
 use crate::{
     config::{Connector, Providers},
     state::configs::{Configs, Properties},
@@ -135,13 +142,54 @@ impl GrantClients {
     }
 
     /// The keys of all connectors.
-    pub(super) fn issuer_keys(&self) -> impl Iterator<Item = IssuerKey> {
+    fn issuer_keys(&self) -> impl Iterator<Item = IssuerKey> {
         self.read.values().filter_map(|(_, provider)| provider.as_deref()).map(IssuerKey::of)
     }
 
     fn all_of_login(&self, grant: &Grant) -> impl Iterator<Item = &GrantClient> {
         let naming = self.naming(&grant.name).iter();
         naming.filter(move |client| client.area == grant.area && is_login_of(&client.provider, &grant.login))
+    }
+}
+
+/// Issuers by the settings of connectors. They cache the provider's keys.
+pub(super) struct IssuerCache {
+    factory: Arc<dyn IssuerFactory>,
+    known: Mutex<BTreeMap<IssuerKey, Arc<dyn Issuer>>>,
+    /// Held while an issuer is made.
+    making: Mutex<()>,
+}
+
+impl IssuerCache {
+    pub(super) fn new(factory: Arc<dyn IssuerFactory>) -> Self {
+        Self { factory, known: Mutex::default(), making: Mutex::default() }
+    }
+
+    /// The identity service of one of these clients, cached while a connector uses it.
+    pub(super) fn issuer(
+        &self,
+        client: &GrantClient,
+        clients: &watch::Sender<GrantClients>,
+    ) -> Result<Arc<dyn Issuer>, identity::Error> {
+        let key = IssuerKey::of(&client.provider);
+        // Two locks: making an issuer reads certificates, and meanwhile every request asks existing issuers for the time.
+        let _making = self.making.lock();
+        if let Some(issuer) = self.known.lock().get(&key) {
+            return Ok(Arc::clone(issuer));
+        }
+        let issuer = self.factory.issuer(&client.provider)?;
+        let mut known = self.known.lock();
+        known.insert(key, Arc::clone(&issuer));
+        // After the insert, so that shared host state survives.
+        let clients = clients.borrow();
+        known.retain(|known, _| clients.issuer_keys().any(|key| key == *known));
+        Ok(issuer)
+    }
+
+    /// The provider's time if an issuer knows it, else this machine's.
+    pub(super) fn now_ms(&self, key: &IssuerKey) -> i64 {
+        let issuer = self.known.lock().get(key).cloned();
+        issuer.map_or_else(wall_ms, |issuer| issuer.now_ms())
     }
 }
 
@@ -171,11 +219,7 @@ pub(super) fn connectors(configs: &Configs) -> Vec<(String, Arc<Properties>)> {
 
 /// The grant that a connector uses for an area.
 pub fn grant_name(provider: &Provider, area: Area) -> &str {
-    match area {
-        Area::Accounting => &provider.oauth.accounting_grant,
-        Area::Payroll => &provider.oauth.payroll_grant,
-        Area::Invoicing => &provider.oauth.invoicing_grant,
-    }
+    &area.login(&provider.oauth).grant
 }
 
 /// The command that logs in, quoted for a shell.

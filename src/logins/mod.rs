@@ -77,18 +77,18 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use base::{random, retry::ErrorChain};
-use kafka::{Membership, write_id};
+use kafka::{Lease, Membership, partition_of, write_id};
 use model::List;
 use provider::{
     Provider,
-    auth::{self, Area, identity},
+    auth::{self, Area},
 };
 
 use self::{
-    clients::{GrantClient, GrantClients, IssuerKey},
+    clients::{GrantClient, GrantClients, IssuerCache, IssuerKey},
     refusals::RefusalReporter,
-    store::{GrantStore, wall_ms},
-    table::{GrantTable, TopicOwners},
+    store::GrantStore,
+    table::{GrantTable, TopicOwners, grant_key},
     task_group::TaskGroup,
     tokens::ConnectorTokens,
     view::{GrantView, LocalGrant},
@@ -167,17 +167,22 @@ impl Grants {
         let shared = GrantContext {
             store: GrantStore::new(&worker.kafka, table, Arc::clone(&keys)),
             files: GrantFiles::new(&worker.state_dir, keys),
-            membership: parts.membership.clone(),
-            work_partitions: i32::try_from(parts.work_partitions).unwrap_or(i32::MAX),
-            session: worker.group.session_timeout,
+            ownership: GrantOwnership {
+                membership: parts.membership.clone(),
+                partitions: i32::try_from(parts.work_partitions).unwrap_or(i32::MAX),
+                session: worker.group.session_timeout,
+            },
             worker_id: Arc::clone(&parts.worker_id),
-            issuer_factory: Arc::clone(&parts.issuers),
             clients: watch::Sender::default(),
-            ours: TopicOwners { group: worker.group.id.clone(), work_topic: worker.topics.work.name.clone() },
-            adopting: AtomicBool::new(parts.adopt),
+            claim: TopicClaim {
+                ours: TopicOwners {
+                    group: worker.group.id.clone(),
+                    work_topic: worker.topics.work.name.clone(),
+                },
+                adopting: AtomicBool::new(parts.adopt),
+            },
             grants: Mutex::default(),
-            issuers: Mutex::default(),
-            making_issuer: Mutex::default(),
+            issuers: IssuerCache::new(Arc::clone(&parts.issuers)),
             refusals: RefusalReporter::new(&worker.kafka)?,
             under_way: TaskTracker::new(),
         };
@@ -256,27 +261,33 @@ pub(crate) fn payroll_waits(error: &auth::Error) -> String {
 struct GrantContext {
     store: GrantStore,
     files: GrantFiles,
-    membership: Membership,
-    work_partitions: i32,
-    /// Time after which a silent worker counts as dead.
-    session: Duration,
+    ownership: GrantOwnership,
     worker_id: Arc<str>,
-    issuer_factory: Arc<dyn IssuerFactory>,
     /// The connectors that name each grant, as last read.
     clients: watch::Sender<GrantClients>,
+    claim: TopicClaim,
+    /// Grants that a connector names or a task uses.
+    grants: Mutex<BTreeMap<String, Arc<LocalGrant>>>,
+    issuers: IssuerCache,
+    refusals: RefusalReporter,
+    /// Refreshes and answers in progress, which a stop has to wait for. Closed from the start.
+    under_way: TaskTracker,
+}
+
+/// Which grants this worker refreshes: those of the partitions of the work topic that it owns.
+struct GrantOwnership {
+    membership: Membership,
+    partitions: i32,
+    /// Time after which a silent worker counts as dead.
+    session: Duration,
+}
+
+/// The claim of this worker's group on the topic.
+struct TopicClaim {
     /// This worker's group and work topic.
     ours: TopicOwners,
     /// Whether this worker still has to take over the topic from another group.
     adopting: AtomicBool,
-    /// Grants that a connector names or a task uses.
-    grants: Mutex<BTreeMap<String, Arc<LocalGrant>>>,
-    /// Issuers by their settings. They cache the provider's keys.
-    issuers: Mutex<BTreeMap<IssuerKey, Arc<dyn Issuer>>>,
-    /// Held while an issuer is made.
-    making_issuer: Mutex<()>,
-    refusals: RefusalReporter,
-    /// Refreshes and answers in progress, which a stop has to wait for. Closed from the start.
-    under_way: TaskTracker,
 }
 
 /// A refusal that was reported.
@@ -291,6 +302,21 @@ struct RefusalReport {
 struct GrantTasks {
     stop: CancellationToken,
     tasks: [AbortHandle; 3],
+}
+
+impl GrantOwnership {
+    /// Checks that this worker still holds the grant's partition under the current claim; `None` if it does not own it.
+    fn lease(&self, name: &str) -> Option<Lease> {
+        let partition = partition_of(grant_key(name).as_bytes(), self.partitions);
+        let owned = self.membership.owned();
+        let claim = *owned.borrow().get(&partition)?;
+        let membership = self.membership.clone();
+        Some(Arc::new(move || {
+            // Two statements: both take the same lock.
+            let claimed = owned.borrow().get(&partition) == Some(&claim);
+            claimed && membership.holds(partition)
+        }))
+    }
 }
 
 impl GrantContext {
@@ -353,16 +379,17 @@ impl GrantContext {
 
     /// Claims the topic for this group, or finds out which group owns it. Retries until Kafka answers.
     async fn claim(&self) {
+        let TopicClaim { ours, adopting } = &self.claim;
         self.store.table().caught_up().await;
         loop {
-            let is_adopting = self.adopting.load(Ordering::SeqCst);
-            match self.store.claim(&self.ours, is_adopting, CLAIM_LIMIT).await {
+            let is_adopting = adopting.load(Ordering::SeqCst);
+            match self.store.claim(ours, is_adopting, CLAIM_LIMIT).await {
                 Ok(owners) => {
-                    if owners != self.ours {
+                    if owners != *ours {
                         let topic = self.store.table().topic();
                         tracing::error!(%topic, group = owners.group, "the grants topic belongs to workers of another group");
                     }
-                    self.adopting.store(false, Ordering::SeqCst);
+                    adopting.store(false, Ordering::SeqCst);
                     return;
                 }
                 Err(error) => {
@@ -375,17 +402,17 @@ impl GrantContext {
 
     /// Whether the topic names this worker's group as its owner.
     fn is_ours(&self) -> bool {
-        self.store.table().read(|table| table.owners() == Some(&self.ours))
+        self.store.table().read(|table| table.owners() == Some(&self.claim.ours))
     }
 
     /// The group that owns the topic, if it is another one; also if that group adopted it while this worker ran.
     fn foreign(&self) -> Option<String> {
         // Until the adoption is done the topic still names its old owner.
-        if self.adopting.load(Ordering::SeqCst) {
+        if self.claim.adopting.load(Ordering::SeqCst) {
             return None;
         }
         self.store.table().read(|table| {
-            table.owners().filter(|owners| **owners != self.ours).map(|owners| owners.group.clone())
+            table.owners().filter(|owners| **owners != self.claim.ours).map(|owners| owners.group.clone())
         })
     }
 
@@ -405,29 +432,6 @@ impl GrantContext {
     fn prune(&self, clients: &GrantClients) {
         let mut grants = self.grants.lock();
         grants.retain(|name, local| !clients.naming(name).is_empty() || Arc::strong_count(local) > 1);
-    }
-
-    /// The identity service of a connector's client, cached while a connector uses it.
-    fn issuer(&self, client: &GrantClient) -> Result<Arc<dyn Issuer>, identity::Error> {
-        let key = IssuerKey::of(&client.provider);
-        // Two locks: making an issuer reads certificates, and meanwhile every request asks existing issuers for the time.
-        let _making = self.making_issuer.lock();
-        if let Some(issuer) = self.issuers.lock().get(&key) {
-            return Ok(Arc::clone(issuer));
-        }
-        let issuer = self.issuer_factory.issuer(&client.provider)?;
-        let mut issuers = self.issuers.lock();
-        issuers.insert(key, Arc::clone(&issuer));
-        // After the insert, so that shared host state survives.
-        let clients = self.clients.borrow();
-        issuers.retain(|known, _| clients.issuer_keys().any(|key| key == *known));
-        Ok(issuer)
-    }
-
-    /// The provider's time if an issuer knows it, else this machine's.
-    fn now_ms(&self, key: &IssuerKey) -> i64 {
-        let issuer = self.issuers.lock().get(key).cloned();
-        issuer.map_or_else(wall_ms, |issuer| issuer.now_ms())
     }
 
     /// A new unique id.

@@ -46,7 +46,7 @@ use provider::auth::{
 };
 
 use super::{
-    GrantContext,
+    GrantContext, GrantOwnership,
     files::PendingAnswer,
     issuer::{Issuer, issued_tokens},
     plan::NextStep,
@@ -121,9 +121,9 @@ impl RefreshAttempt<'_> {
             Ok(None) => return AttemptEnd::Settled,
             Err(error) => return self.failed("take the grant", &error),
         }
-        let window =
-            SEND_WINDOW.min(self.shared.membership.lease_left().saturating_sub(spare(self.shared.session)));
-        if window < shortest(self.shared.session) {
+        let GrantOwnership { membership, session, .. } = &self.shared.ownership;
+        let window = SEND_WINDOW.min(membership.lease_left().saturating_sub(spare(*session)));
+        if window < shortest(*session) {
             tracing::warn!(
                 grant = self.name,
                 ?window,

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
-use kafka::{Lease, murmur2, partition_of};
+use kafka::{Lease, murmur2};
 use provider::auth::grant::{Grant, RefreshCause};
 
 use super::{
@@ -18,7 +18,6 @@ use super::{
     issuer::Issuer,
     plan::{NextStep, PlanInput, RefreshHistory, next_step},
     refresh::{AttemptEnd, RefreshAttempt},
-    table::grant_key,
     view::{GrantView, LocalGrant, command},
 };
 
@@ -68,7 +67,7 @@ impl Refresher {
     async fn run(&mut self, cancel: &CancellationToken) {
         let table = self.shared.store.table().clone();
         let (mut changes, mut clients) = (table.changes(), self.shared.clients.subscribe());
-        let mut owned = self.shared.membership.owned();
+        let mut owned = self.shared.ownership.membership.owned();
         if cancel.run_until_cancelled(table.caught_up()).await.is_none() {
             return;
         }
@@ -109,7 +108,7 @@ impl Refresher {
         if !self.shared.is_ours() {
             return NextStep::Idle;
         }
-        match self.lease() {
+        match self.shared.ownership.lease(&self.local.name) {
             None => return NextStep::Idle,
             // The lease comes back without a notification.
             Some(lease) if !lease() => return NextStep::WaitUntil(now + LEASE_RECHECK_DELAY),
@@ -134,7 +133,7 @@ impl Refresher {
     }
 
     async fn act(&mut self, next: NextStep) {
-        let Some(lease) = self.lease() else { return };
+        let Some(lease) = self.shared.ownership.lease(&self.local.name) else { return };
         if next == NextStep::Reseal {
             return self.reseal(lease).await;
         }
@@ -223,25 +222,12 @@ impl Refresher {
         self.memory.not_before = self.backoff.next_wait(retry).map(|wait| Instant::now() + wait);
     }
 
-    /// Checks that this worker still holds the grant's partition under the current claim; `None` if it does not own it.
-    fn lease(&self) -> Option<Lease> {
-        let partition = partition_of(grant_key(&self.local.name).as_bytes(), self.shared.work_partitions);
-        let owned = self.shared.membership.owned();
-        let claim = *owned.borrow().get(&partition)?;
-        let membership = self.shared.membership.clone();
-        Some(Arc::new(move || {
-            // Two statements: both take the same lock.
-            let claimed = owned.borrow().get(&partition) == Some(&claim);
-            claimed && membership.holds(partition)
-        }))
-    }
-
     /// A connector's client that is the login's and that the provider has not refused, and its identity service.
     fn issuer(&self, grant: &Grant) -> Option<(IssuerKey, GrantClient, Arc<dyn Issuer>)> {
         let clients = self.shared.clients.borrow().clone();
         let (key, client) = clients.of_login_except(grant, &self.refused)?;
         // The view reports the error.
-        let issuer = self.shared.issuer(client).ok()?;
+        let issuer = self.shared.issuers.issuer(client, &self.shared.clients).ok()?;
         Some((key, client.clone(), issuer))
     }
 

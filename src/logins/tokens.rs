@@ -109,7 +109,7 @@ impl ConnectorTokens {
 
     /// The provider's time, in milliseconds since 1970.
     fn now_ms(&self) -> i64 {
-        self.shared.as_ref().map_or_else(wall_ms, |shared| shared.now_ms(&self.key))
+        self.shared.as_ref().map_or_else(wall_ms, |shared| shared.issuers.now_ms(&self.key))
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! - Secrets are resolved only inside a running task: until then configurations pass through with their references.
 //! - Answers and failures hold no value of a configuration.
-//! - Writes to Kafka are fenced by a transactional id that names what is written; actions elsewhere check [`Tools::lease`]
+//! - Writes to Kafka are fenced by a transactional id that names what is written; actions elsewhere check [`Task::lease`]
 //!   first. An older instance of the same task may still be running on another worker.
 
 mod failure;
@@ -115,27 +115,44 @@ pub struct Task {
     pub paused: watch::Receiver<bool>,
     /// Clients and tables it may use.
     pub tools: Tools,
+    /// Whether this instance may act on the outside world right now.
+    pub lease: kafka::Lease,
+    /// Records its measurements, for the metrics of Kafka Connect.
+    pub recorder: Recorder,
+    /// Takes its reports.
+    pub reports: TaskReports,
+}
+
+/// Where a task reports what it does.
+pub struct TaskReports {
     /// Notified once the task has started.
     pub startup: Arc<Notify>,
     /// Notified each time the task has paused.
     pub rest: Arc<Notify>,
+    /// Called with each topic that the task writes to.
+    pub uses_topic: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
 impl Task {
     /// Reports that the task has started: it has what it needs, and works from now on. May be called again.
     pub fn started(&self) {
-        self.startup.notify_one();
+        self.reports.startup.notify_one();
     }
 
     /// Reports that the task has paused. It is PAUSED only from here on, when nothing is in flight any more.
     pub fn rests(&self) {
-        self.rest.notify_one();
+        self.reports.rest.notify_one();
+    }
+
+    /// Reports that the task writes to a topic, for `GET /connectors/{name}/topics`. Repeating it is cheap.
+    pub fn uses_topic(&self, topic: &str) {
+        (self.reports.uses_topic)(topic);
     }
 
     /// Reports the pause and waits while the task should pause; `false` if it should end instead. `paused` is a clone of
     /// [`Task::paused`]; its value is marked as seen.
     pub async fn resumed(&self, paused: &mut watch::Receiver<bool>) -> bool {
-        rest(&self.rest, paused, &self.cancel).await
+        rest(&self.reports.rest, paused, &self.cancel).await
     }
 }
 
@@ -162,18 +179,14 @@ pub struct Past {
 }
 
 /// Clients and tables that the tasks of a worker share.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Tools {
     /// How to reach Kafka.
     pub kafka: kafka::Kafka,
     /// Makes transactional producers; shared, so that the tasks of a worker do not all initialize one at the same moment.
     pub shards: kafka::ShardProducers,
-    /// How references are resolved.
-    pub providers: config::Providers,
     /// The worker's whole configuration.
     pub worker: Arc<config::Worker>,
-    /// Whether this instance may act on the outside world right now.
-    pub lease: kafka::Lease,
     /// Offsets of all connectors. A task gets its own from [`Task::stored_offsets`] once it has taken its transactional id: until
     /// then the instance before it may still commit.
     pub offsets: Table<Offsets>,
@@ -189,13 +202,9 @@ pub struct Tools {
     pub store: Store,
     /// This worker's id: `host:port`.
     pub worker_id: Arc<str>,
-    /// Reports that the task writes to a topic, for `GET /connectors/{name}/topics`. Repeating it is cheap.
-    pub uses_topic: Arc<dyn Fn(&str) + Send + Sync>,
-    /// Records the task's measurements, for the metrics of Kafka Connect.
-    pub recorder: Recorder,
 }
 
-/// Storage for the tasks of a worker that write records.
+/// What it takes to prepare topics of any prefix and to write records and dead letters.
 #[derive(Debug, Clone)]
 pub struct Store {
     /// Schema ids.

@@ -54,15 +54,15 @@ impl Recorder {
     /// Offsets were committed in a transaction with `records`, which took this long.
     pub fn committed(&self, records: u64, took: Duration) {
         self.with(|counted, now| {
-            counted.commits.add(now, milliseconds(took));
-            counted.commit_successes.add(now, 1.0);
-            counted.transactions.add(now, records as f64);
+            counted.commits.took.add(now, milliseconds(took));
+            counted.commits.successes.add(now, 1.0);
+            counted.commits.records.add(now, records as f64);
         });
     }
 
     /// A commit of offsets failed.
     pub fn commit_failed(&self) {
-        self.with(|counted, now| counted.commit_successes.add(now, 0.0));
+        self.with(|counted, now| counted.commits.successes.add(now, 0.0));
     }
 
     /// Counts an error that the task survives.
@@ -136,9 +136,9 @@ impl Recorder {
             actives: counted.actives.spread(now),
             polls: counted.polls.spread(now),
             batches: counted.batches.spread(now),
-            commits: counted.commits.spread(now),
-            commit_success: counted.commit_successes.spread(now).map(|spread| spread.average),
-            transactions: counted.transactions.spread(now),
+            commits: counted.commits.took.spread(now),
+            commit_success: counted.commits.successes.spread(now).map(|spread| spread.average),
+            transactions: counted.commits.records.spread(now),
         })
     }
 
@@ -228,11 +228,17 @@ struct Counted {
     batches: Window,
     writes: Window,
     actives: Window,
-    commits: Window,
-    commit_successes: Window,
-    transactions: Window,
+    commits: CommitWindows,
     lags: BTreeMap<i32, Duration>,
     companies: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct CommitWindows {
+    took: Window,
+    /// 1 for a success, 0 for a failure.
+    successes: Window,
+    records: Window,
 }
 
 impl Counted {

@@ -91,7 +91,7 @@ fn starts(tools: &Tools, prefix: &TopicPrefix) -> BTreeMap<String, bool> {
     let is_managed = |connector: &Connector| {
         let class = connector.config.get(CONNECTOR_CLASS.name).and_then(|class| Class::parse(class));
         class == Some(Class::WebhookSource)
-            && SubscriptionTargets::of(&connector.config, &tools.providers)
+            && SubscriptionTargets::of(&connector.config, &tools.worker.providers)
                 .is_some_and(|declared| declared.manage && declared.topic_prefix == *prefix)
     };
     let names = |configs: &Configs| -> Vec<String> {

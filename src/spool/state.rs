@@ -96,9 +96,17 @@ pub(super) struct State {
     pub(super) free_bytes: Option<u64>,
     /// Why no entry is accepted at the moment.
     pub(super) refuses: Option<Error>,
-    pub(super) closing: bool,
+    stage: SpoolStage,
+}
+
+#[derive(Default, PartialEq, Eq)]
+enum SpoolStage {
+    #[default]
+    Open,
+    /// Refuses new entries; the writer writes what is queued.
+    Closing,
     /// The writer has ended.
-    gone: bool,
+    Closed,
 }
 
 pub(super) struct Shared {
@@ -166,6 +174,10 @@ impl Generation {
 }
 
 impl State {
+    fn is_closing(&self) -> bool {
+        self.stage != SpoolStage::Open
+    }
+
     pub(super) fn generation(&mut self, number: u64) -> Option<&mut Generation> {
         self.generations.iter_mut().find(|generation| generation.number == number)
     }
@@ -249,7 +261,7 @@ impl State {
 
     /// Whether the lane has entries.
     pub(super) fn holds(&self, lane: &Lane) -> Result<bool, Error> {
-        if self.closing {
+        if self.is_closing() {
             return Err(Error::Closed);
         }
         Ok(self.generations.iter().any(|generation| generation.lanes.contains_key(lane)))
@@ -274,7 +286,7 @@ impl State {
 
     /// Checks that an entry of this size fits.
     fn admit(&self, size: u64, options: &Options) -> Result<(), Error> {
-        if self.closing {
+        if self.is_closing() {
             return Err(Error::Closed);
         }
         if let Some(reason) = &self.refuses {
@@ -334,7 +346,7 @@ impl Shared {
     /// Hides the entry from readers and queues its removal.
     pub(super) fn remove(&self, key: Key) {
         let mut state = self.state();
-        if !state.gone {
+        if state.stage != SpoolStage::Closed {
             let from = state.forget(&key);
             self.push(state, Operation::Remove { key, from });
         }
@@ -343,7 +355,7 @@ impl Shared {
     /// Queues an operation; refused once the spool is closing.
     pub(super) fn ask(&self, operation: Operation) -> Result<(), Error> {
         let state = self.state();
-        if state.closing {
+        if state.is_closing() {
             return Err(Error::Closed);
         }
         self.push(state, operation);
@@ -363,14 +375,18 @@ impl Shared {
 
     /// Refuses new entries; the writer ends after the waiting operations.
     pub(super) fn close(&self) {
-        self.state().closing = true;
+        let mut state = self.state();
+        if state.stage == SpoolStage::Open {
+            state.stage = SpoolStage::Closing;
+        }
+        drop(state);
         self.wake.notify_one();
     }
 
     /// Called when the writer has ended: dropping the waiting operations refuses them.
     pub(super) fn gone(&self) {
         let mut state = self.state();
-        (state.closing, state.gone) = (true, true);
+        state.stage = SpoolStage::Closed;
         let waiting = std::mem::take(&mut state.queue);
         drop(state);
         drop(waiting);
@@ -380,8 +396,8 @@ impl Shared {
     /// `None` when the spool is closing and the queue is empty.
     pub(super) fn take(&self, count: usize, bytes: u64, timeout: Duration) -> Option<Vec<Operation>> {
         let mut state = self.state();
-        self.wake.wait_while_for(&mut state, |state| state.queue.is_empty() && !state.closing, timeout);
-        if state.queue.is_empty() && state.closing {
+        self.wake.wait_while_for(&mut state, |state| state.queue.is_empty() && !state.is_closing(), timeout);
+        if state.queue.is_empty() && state.is_closing() {
             return None;
         }
         let (mut taken, mut fitting) = (0, 0);

@@ -10,6 +10,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Serialize;
+
 use model::{DesiredRunState, ListProgress, Run, RunCommand, RunId, RunProgress, ShardState};
 
 /// Limit on the distinct reasons shown; rarely more than one.
@@ -77,16 +79,52 @@ pub struct RunStatus {
     pub updated_at: Option<i64>,
     /// When the last shard ended, once all have.
     pub ended_at: Option<i64>,
-    /// Number of shards.
-    pub shards: i32,
-    /// Shards that are over.
-    pub shards_ended: i32,
+    /// Its shards.
+    pub shards: Shards,
+    /// Its lists.
+    pub lists: Collections,
+    /// Its work.
+    pub totals: RunTotals,
+    /// Whether every list that the provider offers is certified complete; `None` until the run is over.
+    pub certified: Option<bool>,
+    /// Lists that are being read, the first of each shard.
+    pub current: Vec<ListProgress>,
+}
+
+/// Shards of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Shards {
+    /// All of them.
+    pub total: i32,
+    /// Those that are over.
+    pub ended: i32,
+}
+
+/// Lists of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Collections {
     /// Lists known so far.
-    pub lists: u64,
+    pub total: u64,
     /// Lists that are over.
-    pub lists_ended: u64,
+    pub ended: u64,
     /// Lists that are certified complete.
-    pub lists_certified: u64,
+    pub certified: u64,
+    /// Lists whose path the provider does not know.
+    #[serde(skip)]
+    pub absent: u64,
+    /// Lists of accounts that the provider does not offer. 0 if it offers the list of another company: then the missing ones are
+    /// uncertified lists.
+    #[serde(rename = "notOffered", skip_serializing_if = "is_zero")]
+    pub unoffered: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// The work of a run, summed over shards.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RunTotals {
     /// Requests for pages, and for records that are on no page.
     pub requests: u64,
     /// Pages read.
@@ -103,19 +141,10 @@ pub struct RunStatus {
     pub repaired: BTreeMap<String, u64>,
     /// Rows whose whole content was compared with what the topic holds.
     pub contents: u64,
-    /// Known records that no list shows because they are disabled.
+    /// Known records that no list shows because they are disabled, which is no difference.
     pub disabled: u64,
     /// Pages of samples that could not be read.
     pub unread: u64,
-    /// Lists whose path the provider does not know.
-    pub absent: u64,
-    /// Lists of accounts that the provider does not offer. 0 if it offers the list of another company: then the missing ones are
-    /// uncertified lists.
-    pub unoffered: u64,
-    /// Whether every list that the provider offers is certified complete; `None` until the run is over.
-    pub certified: Option<bool>,
-    /// Lists that are being read, the first of each shard.
-    pub current: Vec<ListProgress>,
 }
 
 impl Runs {
@@ -136,17 +165,23 @@ impl Runs {
     pub fn status(&self, id: &RunId, shards: i32) -> RunStatus {
         let all: Vec<&RunProgress> = self.of(id, shards).collect();
         let over = all.iter().filter(|one| one.state.is_over()).count();
-        let shards_ended = i32::try_from(over).unwrap_or(i32::MAX);
+        let shards = Shards { total: shards, ended: i32::try_from(over).unwrap_or(i32::MAX) };
         let order = self.orders.get(id);
-        let state = state(&all, shards_ended >= shards && shards > 0, order);
+        let state = state(&all, shards.ended >= shards.total && shards.total > 0, order);
         let sum = |number: fn(&RunProgress) -> u64| {
             all.iter().fold(0_u64, |sum, one| sum.saturating_add(number(one)))
         };
-        let (lists, lists_certified) = (sum(|one| one.lists), sum(|one| one.certified));
         let are_offered = all.iter().any(|one| one.accounts_proved);
-        let unoffered = if are_offered { 0 } else { sum(|one| one.unoffered) };
+        let lists = Collections {
+            total: sum(|one| one.lists),
+            ended: sum(|one| one.ended),
+            certified: sum(|one| one.certified),
+            absent: sum(|one| one.absent),
+            unoffered: if are_offered { 0 } else { sum(|one| one.unoffered) },
+        };
         // Lists that the provider does not offer certify nothing by themselves.
-        let is_proved = lists_certified + unoffered == lists && (lists_certified > 0 || unoffered == 0);
+        let is_proved =
+            lists.certified + lists.unoffered == lists.total && (lists.certified > 0 || lists.unoffered == 0);
         let by_kind = |counts: fn(&RunProgress) -> &BTreeMap<String, u64>| {
             let mut sums = BTreeMap::<String, u64>::new();
             for (kind, count) in all.iter().flat_map(|one| counts(one)) {
@@ -165,22 +200,19 @@ impl Runs {
                 .then(|| all.iter().map(|one| one.ended_at.unwrap_or(one.updated_at)).max())
                 .flatten(),
             shards,
-            shards_ended,
             lists,
-            lists_ended: sum(|one| one.ended),
-            lists_certified,
-            requests: sum(|one| one.requests),
-            pages: sum(|one| one.pages),
-            rows: sum(|one| one.rows),
-            published: sum(|one| one.published),
-            vanished: sum(|one| one.vanished),
-            differences: by_kind(|one| &one.differences),
-            repaired: by_kind(|one| &one.repaired),
-            contents: sum(|one| one.contents),
-            disabled: sum(|one| one.disabled),
-            unread: sum(|one| one.unread),
-            absent: sum(|one| one.absent),
-            unoffered,
+            totals: RunTotals {
+                requests: sum(|one| one.requests),
+                pages: sum(|one| one.pages),
+                rows: sum(|one| one.rows),
+                published: sum(|one| one.published),
+                vanished: sum(|one| one.vanished),
+                differences: by_kind(|one| &one.differences),
+                repaired: by_kind(|one| &one.repaired),
+                contents: sum(|one| one.contents),
+                disabled: sum(|one| one.disabled),
+                unread: sum(|one| one.unread),
+            },
             certified: state.is_over().then_some(state == RunPhase::Ended && is_proved),
             current: all
                 .iter()
@@ -396,11 +428,12 @@ mod tests {
 
         let status = runs.status(&id("r"), 2);
 
-        assert_eq!((status.lists, status.lists_ended, status.lists_certified), (6, 6, 6));
-        assert_eq!((status.pages, status.rows, status.published, status.vanished), (20, 200, 100, 2));
-        assert_eq!(status.differences, BTreeMap::from([("missing".to_owned(), 4)]));
+        let (lists, totals) = (status.lists, status.totals);
+        assert_eq!((lists.total, lists.ended, lists.certified), (6, 6, 6));
+        assert_eq!((totals.pages, totals.rows, totals.published, totals.vanished), (20, 200, 100, 2));
+        assert_eq!(totals.differences, BTreeMap::from([("missing".to_owned(), 4)]));
         assert_eq!((status.started_at, status.updated_at, status.ended_at), (Some(99), Some(201), Some(301)));
-        assert_eq!((status.shards, status.shards_ended, status.certified), (2, 2, Some(true)));
+        assert_eq!((status.shards, status.certified), (Shards { total: 2, ended: 2 }, Some(true)));
         assert!(status.current.is_empty(), "nothing is read any more");
     }
 

@@ -27,12 +27,34 @@ pub struct SubscriptionState {
     pub repairs: BTreeMap<String, Repair>,
     /// Where the stream starts.
     pub start: Option<StreamStart>,
-    /// The last request to apply or remove.
-    pub wish: Option<SubscriptionCommand>,
-    /// The last request that was carried out.
-    pub done: Option<SubscriptionCommandDone>,
+    /// Requests to apply or remove.
+    pub requests: SubscriptionRequests,
     /// Gaps that people have accepted, by [`Gap::id`]; each is [`GapState::Accepted`] in `gaps`.
     pub accepted: BTreeMap<String, GapAccepted>,
+}
+
+/// The requests of people to apply or remove the subscriptions of a connector.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SubscriptionRequests {
+    /// The last one.
+    pub wish: Option<SubscriptionCommand>,
+    /// The last one that was carried out.
+    pub done: Option<SubscriptionCommandDone>,
+}
+
+impl SubscriptionRequests {
+    /// The last request, unless it was carried out.
+    #[must_use]
+    pub fn pending(&self) -> Option<&SubscriptionCommand> {
+        let done = self.done.map(|done| done.number);
+        self.wish.as_ref().filter(|wish| done < Some(wish.number))
+    }
+
+    /// Whether the last request is to remove.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        self.wish.as_ref().is_some_and(|wish| wish.removed)
+    }
 }
 
 /// A change to write to the state topic.
@@ -121,8 +143,8 @@ impl SubscriptionState {
             }
             SubscriptionChange::Start(start) => self.start = Some(start.clone()),
             SubscriptionChange::ForgetStart => self.start = None,
-            SubscriptionChange::Wish(wish) => self.wish = Some(wish.clone()),
-            SubscriptionChange::Done(done) => self.done = Some(*done),
+            SubscriptionChange::Wish(wish) => self.requests.wish = Some(wish.clone()),
+            SubscriptionChange::Done(done) => self.requests.done = Some(*done),
             SubscriptionChange::Accept(gap, accepted) => self.accept(gap.clone(), Some(*accepted)),
         }
     }
@@ -146,13 +168,6 @@ impl SubscriptionState {
             gap.state = GapState::Accepted;
         }
         self.accepted.insert(id, accepted);
-    }
-
-    /// Whether the last request was carried out.
-    #[must_use]
-    pub fn is_done(&self) -> bool {
-        let done = self.done.map(|done| done.number);
-        self.wish.as_ref().is_none_or(|wish| done >= Some(wish.number))
     }
 
     /// Subscriptions of a target that may exist at the provider.

@@ -57,11 +57,11 @@ use crate::{
         supervisor,
     },
     logins::{GrantFiles, Grants},
-    plugin::{Plugins, ReceiverFaults, first_ended},
+    plugin::{Plugins, ReceiverFaults, Store, first_ended},
     publish::LetterSigner,
     state::{State, configs::Cluster, writer::StatusWriter},
     telemetry::Filters,
-    webhooks::ingest::{self, ConfigFeed, Ingest},
+    webhooks::ingest::{self, Ingest},
 };
 
 /// Why a worker did not start, or ended.
@@ -167,12 +167,9 @@ pub struct Service {
     servers: Vec<Server>,
     /// Certificate of https listeners; reloaded while the worker runs.
     certificates: Option<Certificates>,
-    addresses: Vec<SocketAddr>,
     health: Arc<Health>,
     ingest: Option<Ingest>,
-    feed: Option<ConfigFeed>,
-    ids: avro::Ids,
-    signer: LetterSigner,
+    store: Store,
     /// Why this worker cannot receive for a connector, by connector name.
     faults: watch::Receiver<ReceiverFaults>,
     cancel: CancellationToken,
@@ -218,9 +215,8 @@ impl Service {
     pub async fn bind(worker: Arc<config::Worker>, process: &Process) -> Result<Self, Error> {
         let health = Arc::new(Health::new(Arc::clone(&worker), Arc::clone(&process.metrics)));
         let (servers, certificates) = listen::bind(&worker, &health).await?;
-        let addresses: Vec<SocketAddr> = servers.iter().map(Server::address).collect();
         let port = match worker.rest.advertised_port {
-            0 => addresses.first().map_or(0, SocketAddr::port),
+            0 => servers.first().map_or(0, |server| server.address().port()),
             port => port,
         };
         let worker_id = Arc::from(format!("{}:{port}", worker.rest.advertised_host));
@@ -228,9 +224,8 @@ impl Service {
         let registry = avro::Registry::new(&worker.registry).map_err(ingest::Error::Registry)?;
         let ids = avro::Ids::open(registry, &worker.state_dir).await;
         let signer = LetterSigner::of(&worker).map_err(Error::Key)?;
-        let write =
-            ingest::TopicClients { admin: process.admin(&worker), ids: ids.clone(), signer: signer.clone() };
-        let mut ingest = Ingest::start(&worker, &worker_id, write).await?;
+        let store = Store { ids, admin: process.admin(&worker), signer };
+        let mut ingest = Ingest::start(&worker, &worker_id, store.clone()).await?;
         let mut faults = watch::Sender::default().subscribe();
         if let Some(ingest) = &mut ingest {
             listen::receive(&worker, ingest).await?;
@@ -242,12 +237,9 @@ impl Service {
             worker_id,
             servers,
             certificates,
-            addresses,
             health,
-            feed: ingest.as_ref().map(Ingest::feed),
             ingest,
-            ids,
-            signer,
+            store,
             faults,
             cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -255,8 +247,8 @@ impl Service {
     }
 
     /// Addresses of the admin listeners.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.servers.iter().map(Server::address).collect()
     }
 
     /// Addresses that receive deliveries.
@@ -275,10 +267,11 @@ impl Service {
     /// It cannot start and a retry would not help, or an essential part has ended.
     pub async fn run(mut self, process: &Process, stop: CancellationToken) -> Result<(), Error> {
         let mut ingest = self.ingest.take();
+        let feed = ingest.as_ref().map(Ingest::feed);
         let mut watching = self.watch_certificates();
         let started = stop.run_until_cancelled(async {
             tokio::select! {
-                started = self.start(process) => started,
+                started = self.start(process, feed.as_ref()) => started,
                 part = part_ended(&mut ingest) => Err(Error::Ended { part }),
                 part = first_ended(&mut watching) => Err(Error::Ended { part }),
             }

@@ -14,13 +14,14 @@ use crate::{
         cluster::ClusterCheck,
         config_writer::ConfigWriter,
         declared,
-        herder::{Herder, HerderParts, SubscriptionParts},
+        herder::{Herder, HerderParts, HerderWriters, SubscriptionParts, WorkerIdentity},
         rest,
         supervisor::{Settings, Supervisor, SupervisorParts},
     },
     logins::{GrantParts, Grants, IdentityHosts, access::ApiAccess},
-    plugin::Store,
+    plugin::{Store, Tools},
     state::{State, Table, configs::Configs, state_topic::StateTopics, topics, writer::StatusWriter},
+    webhooks::ingest::ConfigFeed,
     worker::{health::Phase, scrape::Scrape, snapshots},
 };
 
@@ -40,11 +41,11 @@ pub(super) fn cluster_check<'a>(worker: &'a config::Worker, process: &'a Process
 
 impl Service {
     /// Retries until the worker is started, or until a retry would not help.
-    pub(super) async fn start(&self, process: &Process) -> Result<Running, Error> {
+    pub(super) async fn start(&self, process: &Process, feed: Option<&ConfigFeed>) -> Result<Running, Error> {
         let mut backoff = Backoff::new(START_BACKOFF, u64::from(kafka::murmur2(self.worker_id.as_bytes())));
         let started = Instant::now();
         loop {
-            let error = match self.try_start(process).await {
+            let error = match self.try_start(process, feed).await {
                 Ok(running) => return Ok(running),
                 Err(error) => error,
             };
@@ -62,12 +63,12 @@ impl Service {
         }
     }
 
-    async fn try_start(&self, process: &Process) -> Result<Running, Error> {
+    async fn try_start(&self, process: &Process, feed: Option<&ConfigFeed>) -> Result<Running, Error> {
         let worker = &self.worker;
-        let admin = process.admin(worker);
-        let (state, partitions) = self.open(&admin, process).await?;
+        let Store { ids, admin, .. } = &self.store;
+        let (state, partitions) = self.open(admin, process).await?;
         // Before anything else can fail: receiving needs nothing more.
-        if let Some(feed) = &self.feed {
+        if let Some(feed) = feed {
             feed.follow(state.configs.clone());
         }
         let config_writer =
@@ -114,27 +115,37 @@ impl Service {
             statuses: statuses.clone(),
             membership: membership.clone(),
             partitions: cluster.work_partitions,
-            worker_id: Arc::clone(&self.worker_id),
-            worker: Arc::clone(worker),
-            faults: self.faults.clone(),
-            access: access.clone(),
-            ledgers: ledgers.clone(),
-            store: Store { ids: self.ids.clone(), admin: admin.clone(), signer: self.signer.clone() },
+            tools: Tools {
+                kafka: worker.kafka.clone(),
+                shards: ShardProducers::new(worker.kafka.clone(), TransactionOptions::default()),
+                worker: Arc::clone(worker),
+                offsets: state.offsets.clone(),
+                configs: state.configs.clone(),
+                faults: self.faults.clone(),
+                access: access.clone(),
+                ledgers: ledgers.clone(),
+                store: self.store.clone(),
+                worker_id: Arc::clone(&self.worker_id),
+            },
             settings: Settings::default(),
         });
         let handle = supervisor.handle();
         let scheme = if worker.rest.advertised_tls { "https" } else { "http" };
         let herder = Herder::new(HerderParts {
             state: state.clone(),
-            config_writer,
-            statuses: statuses.clone(),
-            shards: ShardProducers::new(worker.kafka.clone(), TransactionOptions::default()),
+            writers: HerderWriters {
+                configs: config_writer,
+                statuses: statuses.clone(),
+                shards: ShardProducers::new(worker.kafka.clone(), TransactionOptions::default()),
+            },
             plugins: process.plugins.clone(),
             providers: worker.providers.clone(),
             loggers: Arc::clone(&process.loggers),
-            worker_id: self.worker_id.to_string(),
-            url: format!("{scheme}://{}", self.worker_id),
-            cluster_id,
+            identity: WorkerIdentity {
+                worker_id: self.worker_id.to_string(),
+                url: format!("{scheme}://{}", self.worker_id),
+                cluster_id,
+            },
             running: handle.clone(),
             subscriptions: Some(SubscriptionParts {
                 ledgers: Arc::new(WorkerSubscriptions {
@@ -150,7 +161,7 @@ impl Service {
                 grants.clone(),
                 worker.kafka.clone(),
                 admin.clone(),
-                self.ids.registry().clone(),
+                ids.registry().clone(),
             )),
         });
         let (follower, cancel) = (herder.clone(), self.cancel.clone());

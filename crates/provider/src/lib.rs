@@ -13,4 +13,4 @@ mod settings;
 
 pub(crate) use hosts::is_private;
 pub use hosts::{HostPolicy, HostRefused, is_host_pattern};
-pub use settings::{ANY_AUDIENCE, OAuth, Provider, Transport, is_local};
+pub use settings::{ANY_AUDIENCE, AreaLogin, AreaLogins, OAuth, Provider, Transport, is_local};

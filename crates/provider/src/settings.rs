@@ -49,18 +49,8 @@ pub struct OAuth {
     pub client_id: String,
     /// `oauth.client.secret`.
     pub client_secret: Secret,
-    /// `accounting.oauth.grant`.
-    pub accounting_grant: String,
-    /// `payroll.oauth.grant`.
-    pub payroll_grant: String,
-    /// `invoicing.oauth.grant`.
-    pub invoicing_grant: String,
-    /// `accounting.oauth.scopes`, else `oauth.scopes`; empty for the documented scopes.
-    pub accounting_scopes: Vec<String>,
-    /// `payroll.oauth.scopes`, else `oauth.scopes`; empty for the documented scopes.
-    pub payroll_scopes: Vec<String>,
-    /// `invoicing.oauth.scopes`; empty if the invoicing API is used with mail and password.
-    pub invoicing_scopes: Vec<String>,
+    /// Grant and scopes of each area.
+    pub logins: AreaLogins,
     /// `oauth.redirect.uri`, unchanged, because the provider compares it as text.
     pub redirect_uri: Option<String>,
     /// `oauth.pkce`.
@@ -75,6 +65,27 @@ pub struct OAuth {
     pub login_lifetime: Option<Duration>,
     /// `oauth.idle.lifetime.days`; `None` for no limit.
     pub idle_lifetime: Option<Duration>,
+}
+
+/// The login of each area.
+#[derive(Debug, Clone)]
+pub struct AreaLogins {
+    /// Accounting.
+    pub accounting: AreaLogin,
+    /// Payroll.
+    pub payroll: AreaLogin,
+    /// Invoicing.
+    pub invoicing: AreaLogin,
+}
+
+/// The login for one area.
+#[derive(Debug, Clone)]
+pub struct AreaLogin {
+    /// `accounting.oauth.grant` and so on.
+    pub grant: String,
+    /// `accounting.oauth.scopes` or `payroll.oauth.scopes`, else `oauth.scopes`; empty for the documented scopes.
+    /// `invoicing.oauth.scopes`; empty if the invoicing API is used with mail and password.
+    pub scopes: Vec<String>,
 }
 
 /// Whether an address is on this machine, like the simulator's, and therefore needs no TLS.

@@ -60,6 +60,13 @@ pub(in crate::cli) struct Options {
     /// How long to wait for the login
     #[arg(long, value_name = "MINUTES", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=60))]
     timeout: u64,
+    #[command(flatten)]
+    skip: SkippedChecks,
+}
+
+// Each skips one check. Not a doc comment, which clap would show as the command's help.
+#[derive(Args)]
+struct SkippedChecks {
     /// Replace a grant of another OAuth client, identity service or provider.base.url; its connectors lose access
     #[arg(long)]
     replace: bool,
@@ -94,10 +101,10 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
     let worker = load::load(config, &[], environment)?.worker;
     let grants = GrantsTopic::create(&worker, &Admin::Real(worker.kafka.clone())).await?;
     grants.check_owners(&worker)?;
-    if !options.new_key {
+    if !options.skip.new_key {
         grants.check_key()?;
     }
-    if !options.replace {
+    if !options.skip.replace {
         grants.check_login(grant_name(provider, options.area), options.area, provider)?;
     }
     let session = LoginSession {
@@ -173,7 +180,7 @@ impl LoginSession<'_> {
         let LoginFlow { area, provider, grant: name, .. } = self.flow;
         let (who, until) = (harmless(grant.login.who()), status::until(&grant, &provider.oauth));
         writeln!(out, "logged in as {who}: the workers have the grant {name}{until}")?;
-        if !self.options.no_call {
+        if !self.options.skip.no_call {
             let answer = probe::first_company(area, provider, &self.flow.clock, &grant).await;
             writeln!(out, "{answer}")?;
         }

@@ -34,18 +34,24 @@ pub(super) struct LetterEntry {
     pub(super) place: LetterPosition,
     /// Milliseconds since 1970.
     pub(super) written_at: i64,
-    pub(super) connector: String,
-    pub(super) stage: String,
-    pub(super) reason: String,
-    pub(super) message: String,
-    /// Topic that the record was meant for.
-    pub(super) topic: Option<String>,
+    error: LetterError,
     /// Bytes of the whole letter.
     pub(super) size: u64,
     pub(super) pieces: Option<PieceSet>,
     pub(super) replayed: bool,
     /// The same for all pieces of a letter.
     pub(super) signature: LetterSignature,
+}
+
+/// Why a letter was written.
+#[derive(Debug, Clone)]
+struct LetterError {
+    connector: String,
+    stage: String,
+    reason: String,
+    message: String,
+    /// Topic that the record was meant for.
+    topic: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -79,11 +85,13 @@ impl DeadLetterRecord {
         let mut entry = LetterEntry {
             place: LetterPosition { partition: record.partition, offset: record.offset },
             written_at: record.timestamp_ms.unwrap_or_default(),
-            connector: own("__connect.errors.connector.name"),
-            stage: own("__connect.errors.stage"),
-            reason: own("__connect.errors.exception.class.name"),
-            message: own("__connect.errors.exception.message"),
-            topic: text("__connect.errors.topic").map(str::to_owned),
+            error: LetterError {
+                connector: own("__connect.errors.connector.name"),
+                stage: own("__connect.errors.stage"),
+                reason: own("__connect.errors.exception.class.name"),
+                message: own("__connect.errors.exception.message"),
+                topic: text("__connect.errors.topic").map(str::to_owned),
+            },
             size: record.value.as_ref().map_or(0, |value| value.len() as u64),
             pieces: None,
             replayed: false,
@@ -140,12 +148,13 @@ impl LetterEntry {
     pub(super) fn fits(&self, filter: &LetterFilter) -> bool {
         let reason = filter.reason.as_ref().is_none_or(|reason| {
             let reason = reason.to_lowercase();
-            [&self.reason, &self.stage].iter().any(|text| text.to_lowercase().contains(&reason))
+            [&self.error.reason, &self.error.stage].iter().any(|text| text.to_lowercase().contains(&reason))
         });
         reason && filter.since.is_none_or(|since| self.written_at >= since)
     }
 
     pub(super) fn row(&self) -> [String; 10] {
+        let error = &self.error;
         let pieces = match &self.pieces {
             None => "whole".to_owned(),
             Some(pieces) => format!("{} of {}", pieces.seen.len(), pieces.of),
@@ -158,10 +167,10 @@ impl LetterEntry {
         [
             self.place.to_string(),
             moment(self.written_at),
-            self.connector.clone(),
-            self.stage.clone(),
-            self.reason.clone(),
-            self.topic.clone().unwrap_or_else(|| "-".to_owned()),
+            error.connector.clone(),
+            error.stage.clone(),
+            error.reason.clone(),
+            error.topic.clone().unwrap_or_else(|| "-".to_owned()),
             self.size.to_string(),
             self.signature.to_string(),
             pieces,
@@ -170,17 +179,17 @@ impl LetterEntry {
     }
 
     pub(super) fn json(&self) -> serde_json::Value {
-        let pieces = self.pieces.as_ref();
+        let (error, pieces) = (&self.error, self.pieces.as_ref());
         json!({
             "place": self.place.to_string(),
             "partition": self.place.partition,
             "offset": self.place.offset,
             "writtenAt": moment(self.written_at),
-            "connector": self.connector,
-            "stage": self.stage,
-            "reason": self.reason,
-            "message": self.message,
-            "topic": self.topic,
+            "connector": error.connector,
+            "stage": error.stage,
+            "reason": error.reason,
+            "message": error.message,
+            "topic": error.topic,
             "size": self.size,
             "pieces": pieces.map_or(1, |pieces| pieces.of),
             "piecesFound": pieces.map_or(1, |pieces| pieces.seen.len()),

@@ -17,6 +17,7 @@ use simulator::{
     Provider,
     catalog::{Action, Entity},
     deliveries::{self, End, Entry, Family, Purpose},
+    invoicing::ProviderHook,
     world::Change,
 };
 
@@ -152,10 +153,10 @@ impl DemoSystem {
     /// delete.
     pub(super) async fn lose_a_hook(&self) -> Option<f64> {
         let provider = self.services.simulator.provider();
-        let is_meant = |(entity, action)| (entity, action) == (Entity::Customer, Action::Created);
         let found = || {
-            let hooks = provider.invoicing.hooks();
-            hooks.into_iter().find(|hook| hook.effective && is_meant((hook.entity, hook.action)))
+            let mut hooks = provider.invoicing.hooks().into_iter().filter(|hook| hook.effective);
+            let about = |hook: &ProviderHook| (hook.subject.entity, hook.subject.action);
+            hooks.find(|hook| about(hook) == (Entity::Customer, Action::Created))
         };
         let lost = found()?.id;
         let start = Instant::now();

@@ -10,7 +10,7 @@ use super::{
     deliveries::{DeliveryFigures, by_topic},
     lists::ListRun,
     screen::{Screen, StatusBoard},
-    summary::DemoResult,
+    summary::{DemoResult, ListRuns, LoginCheck, RecoveryCheck},
     system::{DemoSystem, TIMEOUT},
 };
 use crate::cli::Result;
@@ -66,8 +66,8 @@ impl<'a, 'b> Scenario<'a, 'b> {
             enriched.records, enriched.events, enriched.deleted
         ))?;
         // The task may still be restarting after the outage.
-        let runs = self.in_time(system.is_running()).await?.is_some();
-        let standing = (runs, system.state().await);
+        let is_running = self.in_time(system.is_running()).await?.is_some();
+        let state = system.state().await;
         let (enabled_after, gap) = self.through_a_gap().await?;
         let registered_after = self.through_a_lost_hook().await?;
         self.doing = "reading the list of payroll companies once more";
@@ -82,22 +82,17 @@ impl<'a, 'b> Scenario<'a, 'b> {
             .event(&format!("verified, source against topics: {} rows compared", compared.number("/rows")))?;
         // Last, because any earlier step may have written dead letters.
         let letters = self.during(system.letters()).await??;
-        let (most_spooled, refreshes) = (self.most_spooled, system.refreshes());
         Ok(DemoResult {
             figures,
+            most_spooled: self.most_spooled,
             delivery_check,
             notified,
             payroll,
             letters,
-            most_spooled,
             enriched,
-            listed,
-            compared,
-            standing,
-            refreshes,
-            enabled_after,
-            gap,
-            registered_after,
+            lists: ListRuns { listed, compared },
+            login: LoginCheck { refreshes: system.refreshes(), is_running, state },
+            recovery: RecoveryCheck { enabled_after, gap, registered_after },
         })
     }
 

@@ -179,7 +179,7 @@ impl DemoServices {
         self.simulator.provider().turn(|knobs| {
             knobs.delivery.resolve.extend(receives.first().map(|address| (HOST.to_owned(), *address)));
         });
-        let admin = Url::parse(&format!("http://127.0.0.1:{}", port(service.addresses())))?;
+        let admin = Url::parse(&format!("http://127.0.0.1:{}", port(&service.addresses())))?;
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let running = tokio::spawn(async move { service.run(&process, stopped).await });

@@ -14,21 +14,40 @@ use crate::cli::{Result, table::columns, terminal::Colors};
 /// All counts of a demo.
 pub(super) struct DemoResult {
     pub(super) figures: DeliveryFigures,
+    /// Largest number of deliveries in the spool.
+    pub(super) most_spooled: u64,
     pub(super) delivery_check: DeliveryCheck,
     pub(super) notified: NotificationCheck,
     pub(super) payroll: PayrollCheck,
     pub(super) letters: DeadLetterCounts,
-    /// Largest number of deliveries in the spool.
-    pub(super) most_spooled: u64,
     pub(super) enriched: RecordCheck,
+    pub(super) lists: ListRuns,
+    pub(super) login: LoginCheck,
+    pub(super) recovery: RecoveryCheck,
+}
+
+/// The runs of a demo.
+pub(super) struct ListRuns {
+    /// Published every list.
     pub(super) listed: ListRun,
+    /// Compared every list with the topics.
     pub(super) compared: ListRun,
-    /// Whether all tasks run, and the state of the receiving task.
-    pub(super) standing: (bool, String),
+}
+
+/// Whether logins were refreshed.
+pub(super) struct LoginCheck {
     pub(super) refreshes: u64,
+    /// Whether all tasks run.
+    pub(super) is_running: bool,
+    /// State of the receiving task.
+    pub(super) state: String,
+}
+
+/// What the worker repaired at the provider; `None` for what it did not repair in time.
+pub(super) struct RecoveryCheck {
     /// Seconds until a subscription that was disabled was enabled again.
     pub(super) enabled_after: Option<f64>,
-    /// State of its gap, if it was repaired.
+    /// State of its gap.
     pub(super) gap: Option<String>,
     /// Seconds until an invoicing hook deleted at the provider was registered again.
     pub(super) registered_after: Option<f64>,
@@ -39,8 +58,8 @@ type PromiseRow = (&'static str, bool, String);
 
 impl DemoResult {
     fn rows(&self) -> Vec<PromiseRow> {
-        let Self { figures, delivery_check, notified, payroll, letters, most_spooled, enriched, .. } = self;
-        let Self { listed, compared, standing: (runs, state), refreshes, .. } = self;
+        let Self { figures, most_spooled, delivery_check, notified, payroll, letters, enriched, .. } = self;
+        let Self { lists: ListRuns { listed, compared }, recovery, .. } = self;
         let of_deleted = |count| if_any(count, "of deleted companies");
         let in_time = |after: Option<f64>| {
             after.map_or("not in time".to_owned(), |after| format!("after {after:.1} s"))
@@ -70,18 +89,19 @@ impl DemoResult {
             ["/collections/certified", "/collections/total", "/rows", "/pages"].map(|one| listed.number(one));
         let counted = format!("{certified} of {all} lists, {rows_read} rows on {pages} pages");
         row("every list ends certified", listed.is_certified(), counted);
-        row("a login is refreshed automatically", *runs, format!("task {state}, {refreshes} renewals"));
-        let after = self.enabled_after;
+        let LoginCheck { refreshes, is_running, state } = &self.login;
+        row("a login is refreshed automatically", *is_running, format!("task {state}, {refreshes} renewals"));
+        let after = recovery.enabled_after;
         row("a disabled subscription is enabled again", after.is_some(), in_time(after));
-        let gap = self.gap.clone().unwrap_or_else(|| "still open".to_owned());
-        row("its gap is repaired", self.gap.is_some(), gap);
+        let gap = recovery.gap.clone().unwrap_or_else(|| "still open".to_owned());
+        row("its gap is repaired", recovery.gap.is_some(), gap);
         let NotificationCheck { accepted, missing, repeated, invented, .. } = notified;
         let found = accepted.saturating_sub(*missing);
         let counted = format!(
             "{accepted} acknowledged, {found} in topics, {missing} lost, {repeated} twice, {invented} not sent"
         );
         row("every invoicing notification is published as sent", notified.is_exact(), counted);
-        let after = self.registered_after;
+        let after = recovery.registered_after;
         row("a deleted invoicing hook is registered again", after.is_some(), in_time(after));
         let PayrollCheck { is_certified, companies, different, left } = payroll;
         let certified = if *is_certified { "certified" } else { "not certified" };
@@ -138,13 +158,16 @@ mod tests {
             letters: DeadLetterCounts::default(),
             most_spooled: 3,
             enriched: RecordCheck { records: 5, events: 8, ..RecordCheck::default() },
-            listed: ListRun(json!({ "certified": true, "rows": 40 })),
-            compared: ListRun(json!({ "certified": true, "rows": 41, "differences": {} })),
-            standing: (true, "RUNNING".to_owned()),
-            refreshes: 1,
-            enabled_after: Some(0.4),
-            gap: Some("closed".to_owned()),
-            registered_after: Some(0.6),
+            lists: ListRuns {
+                listed: ListRun(json!({ "certified": true, "rows": 40 })),
+                compared: ListRun(json!({ "certified": true, "rows": 41, "differences": {} })),
+            },
+            login: LoginCheck { refreshes: 1, is_running: true, state: "RUNNING".to_owned() },
+            recovery: RecoveryCheck {
+                enabled_after: Some(0.4),
+                gap: Some("closed".to_owned()),
+                registered_after: Some(0.6),
+            },
         }
     }
 
@@ -191,18 +214,18 @@ mod tests {
             ("no spool", |counted| counted.most_spooled = 0),
             ("a record behind", |counted| counted.enriched.behind = 1),
             ("a version back", |counted| counted.enriched.back = 1),
-            ("not certified", |counted| counted.listed.0["certified"] = false.into()),
-            ("a task that does not run", |counted| counted.standing.0 = false),
-            ("not enabled", |counted| counted.enabled_after = None),
-            ("open gap", |counted| counted.gap = None),
+            ("not certified", |counted| counted.lists.listed.0["certified"] = false.into()),
+            ("a task that does not run", |counted| counted.login.is_running = false),
+            ("not enabled", |counted| counted.recovery.enabled_after = None),
+            ("open gap", |counted| counted.recovery.gap = None),
             ("a notification lost", |counted| counted.notified.missing = 1),
             ("an event that was not sent", |counted| counted.notified.invented = 1),
             ("no notification sent", |counted| counted.notified.accepted = 0),
-            ("no hook", |counted| counted.registered_after = None),
+            ("no hook", |counted| counted.recovery.registered_after = None),
             ("a payroll company differs", |counted| counted.payroll.different = 1),
             ("payroll not certified", |counted| counted.payroll.is_certified = false),
             ("no payroll company", |counted| counted.payroll.companies = 0),
-            ("a row differs", |counted| counted.compared.0["differences"]["stale"] = 1.into()),
+            ("a row differs", |counted| counted.lists.compared.0["differences"]["stale"] = 1.into()),
         ];
         assert_eq!(counted().broken_promises(), 0);
 

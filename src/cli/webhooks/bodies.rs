@@ -1,5 +1,6 @@
 //! Bodies of test deliveries in the provider's format, each with new ids.
 
+use clap::Args;
 use serde_json::json;
 
 use base::random::{NoRandomness, guid};
@@ -8,18 +9,31 @@ use model::{AccountingResource, Area, InvoicingHook, Moment};
 /// Ticks of 100 nanoseconds from year 1, the provider's epoch, to 1970.
 const TICKS_BEFORE_1970: i64 = 621_355_968_000_000_000;
 
-pub(super) struct AccountingDelivery<'a> {
+#[derive(Args)]
+pub(super) struct AccountingDelivery {
+    /// Resource of an accounting delivery
+    #[arg(long, default_value = "customers", conflicts_with = "invoicing")]
     pub(super) resource: AccountingResource,
-    /// The end of the event's name; the whole name for `Acknowledge` and `ErrorOccurred`.
-    pub(super) event: &'a str,
-    pub(super) company: &'a str,
-    pub(super) tenant: &'a str,
+    /// End of the event's name: Created, Updated, Deleted, Disabled, ErrorOccurred, Acknowledge, or another word
+    #[arg(long, default_value = "Updated", value_parser = event, conflicts_with = "invoicing")]
+    event: String,
+    /// Correlation id of the company of an accounting delivery
+    #[arg(long, default_value = "test-company", conflicts_with = "invoicing")]
+    company: String,
+    /// Tenant id
+    #[arg(long, default_value = "1")]
+    pub(super) tenant: String,
+}
+
+fn event(text: &str) -> Result<String, &'static str> {
+    let sound = !text.is_empty() && text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if sound { Ok(text.to_owned()) } else { Err("must be a word such as Updated") }
 }
 
 /// The body of an accounting delivery. `number` is its position among those of one call.
-pub(super) fn accounting(about: &AccountingDelivery<'_>, number: u32) -> Result<Vec<u8>, NoRandomness> {
+pub(super) fn accounting(about: &AccountingDelivery, number: u32) -> Result<Vec<u8>, NoRandomness> {
     let resource = provider_name(about.resource);
-    let event_type = match about.event {
+    let event_type = match &*about.event {
         whole @ ("Acknowledge" | "ErrorOccurred") => whole.to_owned(),
         ending => format!("{}{ending}", singular(&resource)),
     };
@@ -34,7 +48,7 @@ pub(super) fn accounting(about: &AccountingDelivery<'_>, number: u32) -> Result<
     } else {
         let record = match about.resource {
             // Here the record is the company itself.
-            AccountingResource::Companies => about.company.to_owned(),
+            AccountingResource::Companies => about.company.clone(),
             _ => guid()?,
         };
         let change = json!({
@@ -112,7 +126,12 @@ mod tests {
     const RECEPTION: Reception<'_> = Reception { connector: "hooks", received_at: 1 };
 
     fn made(resource: AccountingResource, event: &str) -> AccountingEvent {
-        let about = AccountingDelivery { resource, event, company: "company-1", tenant: "7" };
+        let about = AccountingDelivery {
+            resource,
+            event: event.to_owned(),
+            company: "company-1".to_owned(),
+            tenant: "7".to_owned(),
+        };
         AccountingEvent::from_delivery(&accounting(&about, 0).unwrap(), None, RECEPTION).unwrap()
     }
 

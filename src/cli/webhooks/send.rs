@@ -11,9 +11,12 @@ use reqwest::{Client, RequestBuilder, StatusCode, header::CONTENT_TYPE, redirect
 use url::Url;
 
 use base::random;
-use model::AccountingResource;
 
-use super::{CommandError, Environment, Result, SigningArgs, bodies, read_body};
+use super::{
+    CommandError, Environment, Result, SigningArgs,
+    bodies::{self, AccountingDelivery},
+    read_body,
+};
 use crate::{
     cli::{client, load, outside, problem, table::indented},
     config::{Listener, Problem, connector::WebhookSource, worker},
@@ -31,18 +34,8 @@ pub(in crate::cli) struct Options {
     /// Address of the receiver; without a path, the connector's is added. Default: the worker's own
     #[arg(long)]
     url: Option<Url>,
-    /// Resource of an accounting delivery
-    #[arg(long, default_value = "customers", conflicts_with = "invoicing")]
-    resource: AccountingResource,
-    /// End of the event's name: Created, Updated, Deleted, Disabled, ErrorOccurred, Acknowledge, or another word
-    #[arg(long, default_value = "Updated", value_parser = event, conflicts_with = "invoicing")]
-    event: String,
-    /// Correlation id of the company of an accounting delivery
-    #[arg(long, default_value = "test-company", conflicts_with = "invoicing")]
-    company: String,
-    /// Tenant id
-    #[arg(long, default_value = "1")]
-    tenant: String,
+    #[command(flatten)]
+    delivery: AccountingDelivery,
     /// Number of deliveries, each with its own ids unless --body is given
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     count: u32,
@@ -102,13 +95,9 @@ pub(super) async fn run(options: &Options, environment: &Environment, out: &mut 
 }
 
 fn body(options: &Options, number: u32) -> Result<Vec<u8>> {
-    let Options { resource, event, company, tenant, .. } = options;
     match options.signing.invoicing {
-        Some(hook) => bodies::invoicing(hook, tenant, number),
-        None => bodies::accounting(
-            &bodies::AccountingDelivery { resource: *resource, event, company, tenant },
-            number,
-        ),
+        Some(hook) => bodies::invoicing(hook, &options.delivery.tenant, number),
+        None => bodies::accounting(&options.delivery, number),
     }
     .map_err(outside)
 }
@@ -177,7 +166,7 @@ fn url(options: &Options, source: Option<&WebhookSource>, environment: &Environm
     let path = match (source, options.echo || hook.is_some()) {
         (Some(source), false) => {
             let name = source.common.name.as_str();
-            vec!["webhooks", "accounting", name, options.resource.name()]
+            vec!["webhooks", "accounting", name, options.delivery.resource.name()]
         }
         (Some(source), true) => {
             let invoicing = source.invoicing.as_ref();
@@ -218,9 +207,4 @@ fn own(options: &Options, environment: &Environment) -> Result<Url> {
         let remedy = "write the address of the receiver, or name its worker's properties with --config";
         problem("--url", None, rule, remedy).into()
     })
-}
-
-fn event(text: &str) -> Result<String, &'static str> {
-    let sound = !text.is_empty() && text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    if sound { Ok(text.to_owned()) } else { Err("must be a word such as Updated") }
 }

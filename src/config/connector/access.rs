@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use provider::{ANY_AUDIENCE, HostRefused, OAuth, Provider, Transport, is_local};
+use provider::{ANY_AUDIENCE, AreaLogin, AreaLogins, HostRefused, OAuth, Provider, Transport, is_local};
 
 use super::keys;
 use crate::config::{address::http_url, key::ConfigKey, reader::SettingsReader};
@@ -71,12 +71,11 @@ pub(super) fn read(reader: &mut SettingsReader<'_>, because: Option<&str>) -> Op
             hosts: reader.hosts().clone(),
         },
         oauth: OAuth {
-            accounting_grant,
-            payroll_grant,
-            invoicing_grant,
-            accounting_scopes,
-            payroll_scopes,
-            invoicing_scopes,
+            logins: AreaLogins {
+                accounting: AreaLogin { grant: accounting_grant, scopes: accounting_scopes },
+                payroll: AreaLogin { grant: payroll_grant, scopes: payroll_scopes },
+                invoicing: AreaLogin { grant: invoicing_grant, scopes: invoicing_scopes },
+            },
             redirect_uri: reader.text(&keys::REDIRECT_URI),
             pkce: reader.boolean(&keys::PKCE),
             issuers: reader.list(&keys::ISSUERS),

@@ -156,7 +156,7 @@ impl Herder {
             writes.push(configs::declared(name, Some(&stored)));
             Ok((true, writes))
         };
-        Ok(self.parts.config_writer.write(budget.left(), decide).await?)
+        Ok(self.parts.writers.configs.write(budget.left(), decide).await?)
     }
 
     /// Declared connectors that are gone together with their file.
@@ -178,7 +178,7 @@ impl Herder {
             let writes = is_over.then(|| configs::declared(name, None));
             Ok::<_, Error>(((), writes.into_iter().collect()))
         };
-        Ok(self.parts.config_writer.write(Budget::start().left(), decide).await?)
+        Ok(self.parts.writers.configs.write(Budget::start().left(), decide).await?)
     }
 
     /// The records that delete a connector. If its file is gone, the declaration goes too; otherwise it keeps the file from

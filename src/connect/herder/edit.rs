@@ -39,7 +39,7 @@ impl Herder {
             let writes = [configs::connector(name, Some(&config))].into_iter().chain(target);
             Ok(((), writes.collect()))
         };
-        self.parts.config_writer.write(budget.left(), decide).await?;
+        self.parts.writers.configs.write(budget.left(), decide).await?;
         Ok(self.info_of(name, &fresh(Arc::clone(&config))))
     }
 
@@ -127,14 +127,14 @@ impl Herder {
             let connector = configs.connectors().get(name).ok_or_else(&missing)?;
             decide(configs, connector)
         };
-        Ok(self.parts.config_writer.write(Budget::start().left(), decide).await?)
+        Ok(self.parts.writers.configs.write(Budget::start().left(), decide).await?)
     }
 
     /// The connector as the config topic has it now, including what other workers have finished writing.
     pub(super) async fn newest(&self, name: &str, budget: Budget) -> Result<Option<Connector>, Error> {
         let _permit = self.limits.clients.permit(budget, "waiting to read the config topic").await?;
         self.ready().await?;
-        let (configs, config_writer) = (&self.parts.state.configs, &self.parts.config_writer);
+        let (configs, config_writer) = (&self.parts.state.configs, &self.parts.writers.configs);
         // Ending a hanging transaction may take as long again: half of the time left keeps some for the change itself.
         let limit = READ_LIMIT.min(budget.left() / 2);
         let read = config_writer.read_to_end(configs, limit).await;
@@ -161,7 +161,7 @@ impl Herder {
             after.config = Arc::clone(&config);
             Ok((after, vec![configs::connector(name, Some(&config))]))
         };
-        let after = self.parts.config_writer.write(budget.left(), decide).await?;
+        let after = self.parts.writers.configs.write(budget.left(), decide).await?;
         Ok((self.info_of(name, &after), before.is_none()))
     }
 }

@@ -87,7 +87,7 @@ impl Herder {
             LoggerError::check(name, configs.loggers().keys().map(String::as_str))?;
             Ok::<_, Error>(((), vec![write.clone()]))
         };
-        self.parts.config_writer.write(Budget::start().left(), decide).await?;
+        self.parts.writers.configs.write(Budget::start().left(), decide).await?;
         self.apply_cluster_levels();
         Ok(())
     }

@@ -64,12 +64,12 @@ pub use self::{
         RunInfo, RunRequest, RunStore, RunsInfo, Shards, WaitingList,
     },
     shapes::{
-        ConnectorState, Expanded, Info, Message, Offset, Offsets, PluginInfo, ServerInfo, Status, TaskId,
-        TaskInfo, TaskState, TopicNames, Topics,
+        ConnectorRuns, ConnectorState, Expanded, Info, Message, RequestedRun, RunDetail, RunInfo, RunTimes,
+        RunsInfo, ServerInfo, TaskState, TopicNames, Topics,
     },
     subscription_api::{
-        GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscriptionInfo,
-        SubscriptionParts, SubscriptionStore, SubscriptionsInfo, WishInfo,
+        ContactInfo, GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo,
+        SubscribedInfo, SubscriptionInfo, SubscriptionParts, SubscriptionStore, SubscriptionsInfo, WishInfo,
     },
 };
 use self::{
@@ -110,30 +110,42 @@ const KAFKA_VERSION: &str = "4.3.1-tributary";
 pub struct HerderParts {
     /// Tables of the config, offset and status topics.
     pub state: State,
-    /// Writes the config topic.
-    pub config_writer: ConfigWriter,
-    /// Writes the status topic.
-    pub statuses: StatusWriter,
-    /// Takes over transactional ids, so that tasks on frozen workers cannot write.
-    pub shards: kafka::ShardProducers,
+    /// Writers of these topics.
+    pub writers: HerderWriters,
     /// Classes.
     pub plugins: Plugins,
     /// How references in configurations are resolved.
     pub providers: config::Providers,
     /// Log levels of this process.
     pub loggers: Arc<Filters>,
-    /// This worker's id in status records: `host:port`.
-    pub worker_id: String,
+    /// This worker.
+    pub identity: WorkerIdentity,
     /// What runs on this worker, for answers while Kafka is unreachable.
     pub running: SupervisorHandle,
-    /// The URL of this worker's API, as in `http://host:port`, for `Location` headers.
-    pub url: String,
-    /// The Kafka cluster's id, if the broker reported it.
-    pub cluster_id: Option<String>,
     /// Source of subscriptions and gaps; `None` if this worker follows no state topic.
     pub subscriptions: Option<SubscriptionParts>,
     /// Source of runs and certificates; `None` if this worker follows no state topic.
-    pub snapshots: Option<Arc<dyn RunStore>>,
+    pub snapshots: Option<Arc<dyn Snapshots>>,
+}
+
+/// The writers of a [`Herder`].
+pub struct HerderWriters {
+    /// Writes the config topic.
+    pub configs: ConfigWriter,
+    /// Writes the status topic.
+    pub statuses: StatusWriter,
+    /// Takes over transactional ids, so that tasks on frozen workers cannot write.
+    pub shards: kafka::ShardProducers,
+}
+
+/// Which worker answers.
+pub struct WorkerIdentity {
+    /// Its id in status records: `host:port`.
+    pub worker_id: String,
+    /// The URL of its API, as in `http://host:port`, for `Location` headers.
+    pub url: String,
+    /// The Kafka cluster's id, if the broker reported it.
+    pub cluster_id: Option<String>,
 }
 
 /// The operations of the API. Cheap to clone.
@@ -170,14 +182,14 @@ impl Herder {
         ServerInfo {
             version: KAFKA_VERSION,
             commit: REVISION,
-            kafka_cluster_id: self.parts.cluster_id.clone(),
+            kafka_cluster_id: self.parts.identity.cluster_id.clone(),
             tributary_version: env!("CARGO_PKG_VERSION"),
         }
     }
 
     /// The URL of this worker's API.
     pub fn url(&self) -> &str {
-        &self.parts.url
+        &self.parts.identity.url
     }
 
     /// Names of all connectors.
@@ -323,7 +335,7 @@ impl Herder {
     }
 
     fn status_of(&self, name: &str, configs: &Configs, connector: &Connector, statuses: &Statuses) -> Status {
-        let unassigned = || (RunState::Unassigned, self.parts.worker_id.clone(), None);
+        let unassigned = || (RunState::Unassigned, self.parts.identity.worker_id.clone(), None);
         let state_of = |task: Option<u32>| match statuses.of(name, task) {
             // This worker ended the instance and could not update the topic.
             Some(status) if self.parts.running.ended(name, task, status) => unassigned(),

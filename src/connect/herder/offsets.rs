@@ -113,10 +113,10 @@ impl Herder {
         let budget = Budget::start();
         self.ready().await?;
         for topic in self.known_topics(name) {
-            self.parts.statuses.remove_topic(name, &topic);
+            self.parts.writers.statuses.remove_topic(name, &topic);
         }
         let doing = "write the reset to the status topic";
-        self.parts.statuses.flush(budget.left()).await.map_err(Error::kafka(doing))?;
+        self.parts.writers.statuses.flush(budget.left()).await.map_err(Error::kafka(doing))?;
         let read = self.parts.state.statuses.read_to_end(budget.left()).await;
         read.map_err(Error::kafka("read the status topic to its end"))
     }
@@ -161,7 +161,7 @@ impl Herder {
                 .await?;
             let taking = stream::iter(writers).map(|id| async {
                 let _permit = self.limits.clients.permit(budget, doing).await?;
-                self.parts.shards.take(id, Arc::clone(&ours)).await.map_err(Error::kafka(doing))
+                self.parts.writers.shards.take(id, Arc::clone(&ours)).await.map_err(Error::kafka(doing))
             });
             taking.buffer_unordered(TAKEN_AT_ONCE).try_collect::<Vec<_>>().await
         };
@@ -195,7 +195,7 @@ impl Herder {
             Ok(())
         };
         budget.within(doing, settling).await?;
-        let settled = self.parts.config_writer.settle(budget.left()).await;
+        let settled = self.parts.writers.configs.settle(budget.left()).await;
         settled.map_err(|error| match error.passing(budget.left()) {
             Ok(source) => Error::kafka(doing)(source),
             Err(never) => match never {},
@@ -232,7 +232,7 @@ impl Herder {
             let writes = vec![configs::target_state(name, Some(seen.target))];
             Ok(((), Changes { writes, other_records: written.records.clone() }))
         };
-        self.parts.config_writer.change(budget.left(), decide).await?;
+        self.parts.writers.configs.change(budget.left(), decide).await?;
         let read = written.read_back(table, budget.left()).await;
         read.map_err(Error::kafka("read the offsets back, which have been written"))
     }

@@ -65,9 +65,8 @@ mod stale_statuses;
 mod handle;
 mod trace;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use base::retry::BackoffPolicy;
@@ -80,10 +79,8 @@ pub use self::{
 };
 use super::config_writer::ConfigWriter;
 use crate::{
-    config,
-    logins::access::ApiAccess,
-    plugin::{Plugins, ReceiverFaults, Store},
-    state::{State, state_topic::StateTopics, writer::StatusWriter},
+    plugin::{Plugins, Tools},
+    state::{State, writer::StatusWriter},
 };
 
 /// The supervisor ended because a component that it depends on stopped; the log says why.
@@ -109,18 +106,8 @@ pub struct SupervisorParts {
     /// Partitions of the work topic among which everything is placed: the same number on every worker of the
     /// cluster, and it never changes. Partitions that were added to the topic later carry nothing.
     pub partitions: u32,
-    /// This worker's id in status records: `host:port`.
-    pub worker_id: Arc<str>,
-    /// The worker's configuration.
-    pub worker: Arc<config::Worker>,
-    /// Why this worker cannot receive for a connector, by connector name.
-    pub faults: watch::Receiver<ReceiverFaults>,
-    /// The provider's APIs.
-    pub access: ApiAccess,
-    /// Tables of the topics that hold subscriptions, gaps and runs.
-    pub ledgers: StateTopics,
-    /// Storage for tasks that write records.
-    pub store: Store,
+    /// Clients and tables for tasks.
+    pub tools: Tools,
     /// Time limits and restart policy.
     pub settings: Settings,
 }

@@ -6,11 +6,11 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
-    InstanceId,
+    InstanceId, SupervisorParts,
     instance_runner::{BodyContext, InstanceBody},
 };
 use crate::{
-    plugin::{Failure, Plugin, Plugins, Task, Tools},
+    plugin::{Failure, Plugin, Plugins, Recorder, Task, TaskReports},
     state::{Table, configs::Properties, statuses::Statuses, writer::StatusWriter},
 };
 
@@ -21,20 +21,21 @@ const TOPIC_RESEND_AFTER: Duration = Duration::from_secs(5);
 pub(super) fn body(
     id: &InstanceId,
     generation: i64,
-    plugins: &Plugins,
-    tools: &Tools,
+    parts: &SupervisorParts,
+    recorder: &Recorder,
     may_act: &kafka::Lease,
 ) -> InstanceBody {
     let (connector, number) = (Arc::clone(&id.connector), id.task.unwrap_or_default());
-    let (plugins, tools, may_act) = (plugins.clone(), tools.clone(), Arc::clone(may_act));
+    let (plugins, tools, recorder) = (parts.plugins.clone(), parts.tools.clone(), recorder.clone());
+    let uses_topic = uses_topic(id, &parts.statuses, &parts.state.statuses);
+    let may_act = Arc::clone(may_act);
     Arc::new(move |run: BodyContext| {
-        let (plugins, mut tools, may_act) = (plugins.clone(), tools.clone(), Arc::clone(&may_act));
-        let connector = Arc::clone(&connector);
+        let (plugins, tools, recorder) = (plugins.clone(), tools.clone(), recorder.clone());
+        let (connector, uses_topic) = (Arc::clone(&connector), Arc::clone(&uses_topic));
+        let may_act = Arc::clone(&may_act);
         Box::pin(async move {
             let plugin = class(&plugins, &run.config)?;
             let cancelled = run.cancel.clone();
-            // A cancelled instance that has not ended yet must not start anything.
-            tools.lease = Arc::new(move || !cancelled.is_cancelled() && may_act());
             let task = Task {
                 connector,
                 number,
@@ -43,8 +44,10 @@ pub(super) fn body(
                 cancel: run.cancel,
                 paused: run.paused,
                 tools,
-                startup: run.startup,
-                rest: run.rest,
+                // A cancelled instance that has not ended yet must not start anything.
+                lease: Arc::new(move || !cancelled.is_cancelled() && may_act()),
+                recorder,
+                reports: TaskReports { startup: run.startup, rest: run.rest, uses_topic },
             };
             plugin.run(task).await
         })
@@ -64,7 +67,7 @@ pub(super) fn class(plugins: &Plugins, config: &Properties) -> Result<Arc<dyn Pl
 
 /// Reports the topics that a task writes to. Skips those the status topic shows already, so calling it after every batch is
 /// cheap; after a reset it reports them again.
-pub(super) fn uses_topic(
+fn uses_topic(
     id: &InstanceId,
     writer: &StatusWriter,
     statuses: &Table<Statuses>,

@@ -259,7 +259,7 @@ impl ViewTask {
             self.show(GrantView::Distrusted { rule: not_theirs(grant.area), login: login.clone() });
             return Ok(());
         };
-        let issuer = match self.shared.issuer(client) {
+        let issuer = match self.shared.issuers.issuer(client, &self.shared.clients) {
             Ok(issuer) => issuer,
             // A file may be missing for a moment, while it is replaced.
             Err(error) => {

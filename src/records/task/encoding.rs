@@ -202,7 +202,7 @@ impl Shared {
                 encoded.batch.add(put(&repair.key(), Some(state::json(&repair))));
             }
             Change::Path(resource) => {
-                let grant = self.source.provider.oauth.accounting_grant.clone();
+                let grant = self.source.provider.oauth.logins.accounting.grant.clone();
                 let value = state::json(&Path { grant, at: now });
                 encoded.batch.add(put(&state::path(shard, *resource), Some(value)));
             }

@@ -254,7 +254,7 @@ async fn work(
         }
         ending.cancel();
     }
-    task.tools.recorder.clear_lags();
+    task.recorder.clear_lags();
     ended
 }
 
@@ -332,7 +332,7 @@ async fn begin(
             source.companies_refresh,
             source.companies_max,
             Arc::clone(&task.connector),
-            tools.recorder.clone(),
+            task.recorder.clone(),
         ),
         answers: Answers::default(),
         failures: Failures::default(),

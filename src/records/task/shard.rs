@@ -251,11 +251,7 @@ impl Shard {
         // Those that are not taken came after the last that was.
         let behind = self.taken.filter(|_| is_behind);
         let in_hand = self.shared.in_hand.of_shard(self.number);
-        self.shared
-            .task
-            .tools
-            .recorder
-            .lags(self.number, lag([self.scheduler.oldest(), behind, in_hand], now));
+        self.shared.task.recorder.lags(self.number, lag([self.scheduler.oldest(), behind, in_hand], now));
     }
 
     /// Begins as many reads as there are slots; whether it wants more than there are.
@@ -320,7 +316,7 @@ impl Shard {
     }
 
     fn take_in(&mut self, Input { lane, next, request, event }: Input) -> Result<(), Failure> {
-        self.shared.task.tools.recorder.polled(1, Duration::ZERO);
+        self.shared.task.recorder.polled(1, Duration::ZERO);
         let stored = match &request {
             schedule::ReadRequest::Wanted(wanted) => self.stored(&wanted.subject)?,
             _ => None,
@@ -448,7 +444,7 @@ impl Shard {
 
     fn committed(&mut self, written: &Written) {
         let Written { batches, took, .. } = written;
-        let tools = &self.shared.task.tools;
+        let task = &self.shared.task;
         let (mut published, mut told, mut dropped) = (0, 0, 0);
         // Series are looked for once in a batch, not for each of its records.
         let (mut changed, mut topics, mut refused) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
@@ -476,7 +472,7 @@ impl Shard {
                         }
                     }
                     Change::DeadLetter(failure) => {
-                        tools.recorder.dead_letter(true);
+                        task.recorder.dead_letter(true);
                         metrics::dead_letter_written(failure.stage, failure.class);
                     }
                     Change::Gap(gap) => metrics::gap_written(gap.cause.name()),
@@ -491,12 +487,12 @@ impl Shard {
         for ((origin, entity, is_deleted), count) in changed {
             metrics::records_changed(origin, entity, is_deleted, count, at);
         }
-        tools.recorder.written(published);
+        task.recorder.written(published);
         // What lists show was not polled: of events alone some are dropped.
-        tools.recorder.dropped(dropped.saturating_sub(told));
-        tools.recorder.committed(published, *took);
+        task.recorder.dropped(dropped.saturating_sub(told));
+        task.recorder.committed(published, *took);
         for topic in topics {
-            (tools.uses_topic)(&self.shared.preparer.topic_name(topic));
+            task.uses_topic(&self.shared.preparer.topic_name(topic));
         }
         let fence = &self.fence;
         // An entry that cannot be read is found so by whoever takes the next event of it.

@@ -42,7 +42,7 @@ impl Shared {
     pub(super) async fn take_writer(&self, shard: i32) -> Result<ShardWriter, Failure> {
         let tools = &self.task.tools;
         let id = format!("tributary-{}-shard-{shard}", self.source.common.topic_prefix);
-        let producer = tools.shards.take(id, Arc::clone(&tools.lease)).await;
+        let producer = tools.shards.take(id, Arc::clone(&self.task.lease)).await;
         let producer = producer.map_err(|error| Failure::kafka(format!("take shard {shard}"), error))?;
         Ok(ShardWriter::new(producer))
     }
@@ -157,7 +157,7 @@ impl Shared {
     pub(super) async fn known(&self, shard: i32) -> Result<Known, Failure> {
         let mut known = Known::default();
         let topic = self.preparer.topic_name(Topic::State);
-        let grant = &self.source.provider.oauth.accounting_grant;
+        let grant = &self.source.provider.oauth.logins.accounting.grant;
         let mut strange = BTreeMap::new();
         let each = |record: kafka::ConsumerRecord| {
             let (key, value) = (record.key.as_deref(), record.value.as_ref());

@@ -42,8 +42,8 @@ pub(super) fn runs(page: &mut ScrapePage, connector: &str, runs: &Runs, shards: 
         page.put(&live::SNAPSHOT_STATE, &[connector, state.name()], count as f64);
     }
     let open = || all.iter().map(|(_, status)| status).filter(|status| !status.state.is_over());
-    let lists: u64 = open().map(|status| status.lists).sum();
-    let ended: u64 = open().map(|status| status.lists_ended).sum();
+    let lists: u64 = open().map(|status| status.lists.total).sum();
+    let ended: u64 = open().map(|status| status.lists.ended).sum();
     page.put(&live::SNAPSHOT_COLLECTIONS, &[connector], lists as f64);
     page.put(&live::SNAPSHOT_COLLECTIONS_REMAINING, &[connector], lists.saturating_sub(ended) as f64);
     let verified = |((kind, _), status): &&((RunKind, bool), RunStatus)| {
@@ -52,13 +52,13 @@ pub(super) fn runs(page: &mut ScrapePage, connector: &str, runs: &Runs, shards: 
     let last = all.iter().filter(verified).max_by_key(|(_, status)| status.ended_at);
     let Some(((_, is_sample), last)) = last else { return };
     for kind in Difference::ALL {
-        let count = last.differences.get(kind.name()).copied().unwrap_or_default();
+        let count = last.totals.differences.get(kind.name()).copied().unwrap_or_default();
         page.put(&live::RECONCILE_MISMATCHES, &[connector, kind.name()], count as f64);
     }
-    page.put(&live::RECONCILE_COMPARED, &[connector], last.rows as f64);
+    page.put(&live::RECONCILE_COMPARED, &[connector], last.totals.rows as f64);
     // A sample does not certify anything.
-    let unproved =
-        if *is_sample { 0 } else { last.lists.saturating_sub(last.lists_certified + last.unoffered) };
+    let lists = last.lists;
+    let unproved = if *is_sample { 0 } else { lists.total.saturating_sub(lists.certified + lists.unoffered) };
     page.put(&live::RECONCILE_UNPROVED, &[connector], unproved as f64);
     let ended = last.ended_at.unwrap_or_default();
     page.put(&live::RECONCILE_ENDED, &[connector], ended as f64 / 1e6);

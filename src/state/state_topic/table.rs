@@ -107,9 +107,9 @@ impl StateTable {
             }
             ("run", [gap]) => put(&mut ledger.repairs, (*gap).to_owned(), value),
             ("start", []) => read(value).map(|start| ledger.start = start),
-            ("done", []) => read(value).map(|done| ledger.done = done),
+            ("done", []) => read(value).map(|done| ledger.requests.done = done),
             ("accepted", [gap]) => read(value).map(|accepted| ledger.accept((*gap).to_owned(), accepted)),
-            ("wish", []) => read(value).map(|wish| ledger.wish = wish),
+            ("wish", []) => read(value).map(|wish| ledger.requests.wish = wish),
             // Records of other writers, or of a later version.
             _ => Ok(()),
         };

@@ -41,5 +41,5 @@ mod topic_readiness;
 pub use self::service::Error;
 pub(crate) use self::{
     health::IngestStatus,
-    service::{ConfigFeed, Ingest, TopicClients},
+    service::{ConfigFeed, Ingest},
 };

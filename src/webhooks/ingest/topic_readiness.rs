@@ -28,8 +28,8 @@ use base::retry::{Backoff, BackoffPolicy, ErrorChain, Retry};
 use kafka::Admin;
 use model::{AccountingResource, InvoicingEntity, Topic, TopicPrefix};
 
-use super::TopicClients;
 use crate::{
+    plugin::Store,
     publish::{self, Layout, Opened, Preparer},
     spool::Spool,
     webhooks::{
@@ -68,7 +68,7 @@ pub(super) enum TopicOwner {
 pub(super) struct TopicReadiness(Arc<ReadinessInner>);
 
 struct ReadinessInner {
-    write: TopicClients,
+    store: Store,
     spool: Spool,
     /// Whether missing topics of connectors that are gone are created.
     create: bool,
@@ -94,9 +94,9 @@ struct ReadinessSlot {
 }
 
 impl TopicReadiness {
-    pub(super) fn new(write: TopicClients, spool: Spool, create: bool) -> Self {
+    pub(super) fn new(store: Store, spool: Spool, create: bool) -> Self {
         let (state, changed) = (RwLock::default(), watch::Sender::new(0));
-        Self(Arc::new(ReadinessInner { write, spool, create, state, changed }))
+        Self(Arc::new(ReadinessInner { store, spool, create, state, changed }))
     }
 
     /// Sets the connectors that are received. Openings that are not wanted any more are dropped.
@@ -138,8 +138,8 @@ impl TopicReadiness {
     /// Confirms schema ids with the registry once it is back, until it is cancelled.
     pub(super) async fn confirm_ids(self, cancel: CancellationToken) {
         while cancel.run_until_cancelled(sleep(CONFIRM_INTERVAL)).await.is_some() {
-            if self.0.write.ids.unconfirmed() > 0
-                && let Some(Err(error)) = cancel.run_until_cancelled(self.0.write.ids.refresh()).await
+            if self.0.store.ids.unconfirmed() > 0
+                && let Some(Err(error)) = cancel.run_until_cancelled(self.0.store.ids.refresh()).await
             {
                 tracing::debug!(error = %ErrorChain(&error), "ids of schemas are still not confirmed");
             }
@@ -255,7 +255,7 @@ impl TopicOpening {
             told = Some(error);
             sleep(backoff.next_wait(Retry::Later).unwrap_or(OPEN_BACKOFF.longest)).await;
         };
-        let signer = &readiness.0.write.signer;
+        let signer = &readiness.0.store.signer;
         let dead_letters = opened.dead_letters_of(&self.connector, 0, self.logged, signer);
         let ready = Arc::new(ReadyTopics { preparer: opened.preparer, dead_letters });
         readiness.settle(&self, |slot| (slot.ready, slot.fault) = (Some(ready), None));
@@ -263,7 +263,7 @@ impl TopicOpening {
     }
 
     async fn open(&self, inner: &ReadinessInner) -> Result<Opened, publish::Error> {
-        let TopicClients { admin, ids, .. } = &inner.write;
+        let Store { admin, ids, .. } = &inner.store;
         let mut layout = self.layout.clone();
         layout.topics.extend(self.spooled(&inner.spool).await);
         if self.kind == TopicOwner::Former {
@@ -334,8 +334,8 @@ mod tests {
             let ids = avro::Ids::open(registry, state.path()).await;
             let spool = Spool::open(Options::new(state.path().join("spool"), 1 << 20)).unwrap().spool;
             let admin = Admin::Embedded(Arc::clone(&cluster));
-            let write = TopicClients { admin, ids, signer: LetterSigner::default() };
-            let readiness = TopicReadiness::new(write, spool.clone(), true);
+            let store = Store { admin, ids, signer: LetterSigner::default() };
+            let readiness = TopicReadiness::new(store, spool.clone(), true);
             Self { readiness, cluster, spool, _registry: server, _state: state }
         }
 

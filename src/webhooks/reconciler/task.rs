@@ -94,11 +94,11 @@ impl<'a> Reconciler<'a> {
     /// The configuration cannot be used here, or Kafka does not allow it.
     pub(crate) async fn start(task: &'a Task) -> Result<Self, Failure> {
         let tools = &task.tools;
-        let desired = read(&task.connector, &task.config, &tools.providers, &tools.worker).await?;
+        let desired = read(&task.connector, &task.config, &tools.worker.providers, &tools.worker).await?;
         let calls = ProviderCalls::new(&tools.access, &task.connector, &desired.source)?;
         let opened = tools.ledgers.open(&desired.source).await;
         let handle = opened.map_err(|error| no_ledger("open the ledger of subscriptions", error))?;
-        let lease = Arc::clone(&tools.lease);
+        let lease = Arc::clone(&task.lease);
         let writer = StateWriter::take(handle.clone(), &task.connector, &tools.shards, lease).await;
         let writer = writer.map_err(|error| Failure::kafka("take the ledger of subscriptions", error))?;
         let (first, longest) = desired.source.subscriptions.backoff;
@@ -178,10 +178,7 @@ impl<'a> Reconciler<'a> {
 
     /// What is declared; nothing, if the operator removes all subscriptions.
     fn wanted(&self, ledger: &SubscriptionState) -> BTreeMap<Target, DesiredSubscription> {
-        match &ledger.wish {
-            Some(wish) if wish.removed => BTreeMap::new(),
-            _ => self.desired.wanted.clone(),
-        }
+        if ledger.requests.is_removed() { BTreeMap::new() } else { self.desired.wanted.clone() }
     }
 
     fn input<'s>(
@@ -229,7 +226,7 @@ impl<'a> Reconciler<'a> {
 
     /// Updates the memory for the current wish and the declared secrets.
     fn remember(&mut self, ledger: &SubscriptionState) {
-        let number = ledger.wish.as_ref().map_or(0, |wish| wish.number);
+        let number = ledger.requests.wish.as_ref().map_or(0, |wish| wish.number);
         if number != self.wish {
             self.wish = number;
             // A new wish is tried at once: backoffs of earlier failures end.
@@ -261,7 +258,7 @@ impl<'a> Reconciler<'a> {
             self.reload.at = now + every.min(REFERENCE_RECHECK);
         }
         let Task { connector, config, tools, .. } = self.task;
-        let found = match read(connector, config, &tools.providers, &tools.worker).await {
+        let found = match read(connector, config, &tools.worker.providers, &tools.worker).await {
             Ok(found) => found,
             Err(error) => {
                 tracing::debug!(error = %ErrorChain(&error), "what the configuration refers to cannot be read");
@@ -372,7 +369,7 @@ impl Reconciler<'_> {
     ) -> Result<(), Failure> {
         for PlannedCall { call, why, .. } in steps {
             failpoint::reach(format_args!("subscriptions.{}.before", call.name()));
-            if !(self.task.tools.lease)() {
+            if !(self.task.lease)() {
                 let message = "keep subscriptions: this worker may not act on what it owns any more";
                 return Err(Failure::passing("LeaseEnded", message));
             }

@@ -87,7 +87,7 @@ pub fn plan(input: &PlanInput<'_>) -> SubscriptionPlan {
     upkeep::start(input, &mut plan);
     plan.changes.extend(gaps::end(input));
     plan.changes.extend(gaps::observe_silence(input));
-    if let Some(wish) = ledger.wish.as_ref().filter(|_| plan.converged && !ledger.is_done()) {
+    if let Some(wish) = ledger.requests.pending().filter(|_| plan.converged) {
         plan.changes
             .push(SubscriptionChange::Done(SubscriptionCommandDone { number: wish.number, at: input.now }));
     }
@@ -376,7 +376,7 @@ fn plan_state(
             let every = spread(rules.intervals.poll, one.nonce.as_str());
             let at = checked_at.map_or(now, |checked| checked.saturating_add(every));
             // A wish is done only after every subscription was read.
-            let wished = ledger.wish.as_ref().filter(|_| !ledger.is_done()).map(|wish| wish.at);
+            let wished = ledger.requests.pending().map(|wish| wish.at);
             read(input, one, if checked_at < wished { now } else { at }, "how it stands", plan)
         }
         // It was enabled a moment ago, and the provider's answer decides.

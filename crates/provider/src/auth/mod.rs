@@ -31,7 +31,7 @@ use tokio::time::Instant;
 
 use base::{retry::Retry, secret::Secret};
 
-use crate::OAuth;
+use crate::{AreaLogin, OAuth};
 
 const ACCOUNTING_SCOPES: &[&str] = &[
     "offline_access",
@@ -83,13 +83,18 @@ impl Area {
         }
     }
 
+    /// The configured login.
+    pub const fn login(self, oauth: &OAuth) -> &AreaLogin {
+        match self {
+            Self::Accounting => &oauth.logins.accounting,
+            Self::Payroll => &oauth.logins.payroll,
+            Self::Invoicing => &oauth.logins.invoicing,
+        }
+    }
+
     /// Scopes that a login requests: the configured ones, else the documented ones.
     pub fn scopes_of(self, oauth: &OAuth) -> Vec<String> {
-        let configured = match self {
-            Self::Accounting => &oauth.accounting_scopes,
-            Self::Payroll => &oauth.payroll_scopes,
-            Self::Invoicing => &oauth.invoicing_scopes,
-        };
+        let configured = &self.login(oauth).scopes;
         match configured.is_empty() {
             true => self.scopes().iter().copied().map(str::to_owned).collect(),
             false => configured.clone(),

@@ -38,16 +38,13 @@ struct HookList {
 pub struct ProviderHook {
     /// Its id, which the API writes without dashes.
     pub id: Guid,
-    /// Number of its company.
-    pub company: u32,
+    /// What it is about.
+    #[serde(flatten)]
+    pub subject: HookSubject,
     /// Receiver address as it was sent.
     pub uri: String,
     #[serde(skip)]
     pub(super) url: Url,
-    /// Subscribed entity.
-    pub entity: Entity,
-    /// Subscribed action.
-    pub action: Action,
     /// Signs its notifications; the key is the UTF-8 bytes of `secret`.
     #[serde(skip)]
     pub(super) key: hmac::Key,
@@ -63,10 +60,22 @@ pub struct ProviderHook {
     pub echo_failure: Option<String>,
 }
 
+/// The changes that a hook is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct HookSubject {
+    /// Number of the company.
+    pub company: u32,
+    /// Entity.
+    pub entity: Entity,
+    /// What happened to it.
+    pub action: Action,
+}
+
 impl ProviderHook {
     /// Whether a change concerns it.
     pub(super) fn is_about(&self, change: &InvoicingChange) -> bool {
-        (self.company, self.entity, self.action) == (change.company, change.entity, change.action)
+        let InvoicingChange { company, entity, action, .. } = *change;
+        self.subject == HookSubject { company, entity, action }
     }
 
     /// Whether it gets notifications.
@@ -100,8 +109,9 @@ impl HookTable {
     /// Removes a hook, if it belongs to `company` where one is given.
     pub(super) fn remove(&self, company: Option<u32>, id: Guid) -> Option<ProviderHook> {
         let mut inner = self.inner.lock();
-        let fits =
-            |hook: &ProviderHook| hook.id == id && company.is_none_or(|company| hook.company == company);
+        let fits = |hook: &ProviderHook| {
+            hook.id == id && company.is_none_or(|company| hook.subject.company == company)
+        };
         let at = inner.hooks.iter().position(fits)?;
         Some(inner.hooks.remove(at))
     }
@@ -117,8 +127,24 @@ impl HookTable {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::{invoicing::rules, knobs::Knobs};
+
+    #[test]
+    fn truth_shows_the_members_of_a_hook_side_by_side() {
+        let body = br#"{"uri":"https://a.example/api/webhooks/incoming/Invoicing","entity":"Bank",
+            "action":"Deleted","secret":"0123456789abcdef0123456789abcdef","description":"d"}"#;
+        let hook = rules::parse(body, 7, &Knobs::default()).unwrap();
+
+        let expected = json!({
+            "id": Guid(0), "company": 7, "uri": "https://a.example/api/webhooks/incoming/Invoicing", "entity": "Bank",
+            "action": "Deleted", "application": null, "description": "d", "effective": false, "paused": false,
+            "echoFailure": null,
+        });
+        assert_eq!(serde_json::to_value(hook).unwrap(), expected);
+    }
 
     #[test]
     fn no_hook_is_added_above_the_limit_and_no_id_comes_twice() {

@@ -33,7 +33,7 @@ use axum::{
 };
 use tokio::sync::{Semaphore, watch};
 
-pub use self::hooks::ProviderHook;
+pub use self::hooks::{HookSubject, ProviderHook};
 use self::{hooks::HookTable, tokens::InvoicingTokens};
 use super::{
     catalog::Area,

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use tokio::{net::lookup_host, time::timeout};
 use url::{Host, Url};
 
-use super::ProviderHook;
+use super::{HookSubject, ProviderHook};
 use crate::{
     catalog::{Action, Entity},
     knobs::{DeliveryKnobs, EchoTime, Knobs, ReceiverPaths},
@@ -62,11 +62,9 @@ pub(super) fn parse(body: &[u8], company: u32, knobs: &Knobs) -> Result<Provider
     };
     Ok(ProviderHook {
         id: Guid(0),
-        company,
+        subject: HookSubject { company, entity, action },
         uri,
         url,
-        entity,
-        action,
         key,
         application,
         description,

@@ -36,8 +36,8 @@ fn item(hook: &ProviderHook) -> Value {
     json!({
         "id": hook.id.simple(),
         "uri": hook.uri,
-        "entity": hook.entity,
-        "action": hook.action,
+        "entity": hook.subject.entity,
+        "action": hook.subject.action,
         "isPaused": hook.paused,
         "applicationName": hook.application,
         "description": hook.description,
@@ -89,7 +89,7 @@ pub(super) async fn list(
     Extension(call): Extension<Call>,
 ) -> Result<Response, ApiError> {
     let company = company(&call)?;
-    let hooks = invoicing.hooks.all(|hook| hook.company == company);
+    let hooks = invoicing.hooks.all(|hook| hook.subject.company == company);
     let items: Vec<Value> = hooks.iter().map(item).collect();
     Ok(json_answer(200, &items))
 }

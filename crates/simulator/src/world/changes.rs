@@ -70,7 +70,7 @@ impl World {
         let place = Place { resource, company, index };
         if resource == Resource::Companies {
             let counter = initial::company_start(self.seed(), u64::from(index) + 1);
-            self.partitions.push(RecordPartition { counter, ..RecordPartition::default() });
+            self.records.partitions.push(RecordPartition { counter, ..RecordPartition::default() });
         }
         let row = Row {
             sequence: self.next_sequence(place),
@@ -94,7 +94,7 @@ impl World {
     /// Writes a row at an existing or the next index.
     fn put(&mut self, place: Place, row: Row) {
         let table = if place.resource == Resource::Companies {
-            &mut self.companies
+            &mut self.records.companies
         } else {
             let Some(partition) = self.partition(place) else { return };
             partition.table_mut(place.resource)
@@ -109,9 +109,9 @@ impl World {
     /// The partition with a record's counter and lineage; for a company its own.
     fn partition(&mut self, place: Place) -> Option<&mut RecordPartition> {
         match (place.resource, place.company) {
-            (Resource::Companies, _) => self.partitions.get_mut(place.index as usize),
-            (_, Some(company)) => self.partitions.get_mut(company as usize),
-            (_, None) => Some(&mut self.tenant),
+            (Resource::Companies, _) => self.records.partitions.get_mut(place.index as usize),
+            (_, Some(company)) => self.records.partitions.get_mut(company as usize),
+            (_, None) => Some(&mut self.records.tenant),
         }
     }
 }

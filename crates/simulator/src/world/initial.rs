@@ -18,15 +18,19 @@ const MIN_AGE: i64 = DAY;
 /// Ranks of one row through all resources.
 const RESOURCES: u64 = Resource::ALL.len() as u64;
 
-/// The contents of an initial world.
+/// The records of the accounting data.
 #[derive(Debug)]
-pub(super) struct InitialWorld {
+pub(super) struct AccountingTables {
+    /// Companies by number.
     pub(super) companies: RowTable,
+    /// Records by company.
     pub(super) partitions: Vec<RecordPartition>,
+    /// Records of no company.
     pub(super) tenant: RecordPartition,
 }
 
-impl InitialWorld {
+impl AccountingTables {
+    /// The initial ones.
     pub(super) fn new(settings: &WorldSettings, now: Ticks) -> Self {
         let companies = settings.companies.min(MAX_COMPANIES);
         let rows = u64::from(settings.customers.max(settings.accounts).max(settings.others));
@@ -49,6 +53,12 @@ impl InitialWorld {
             partitions.push(partition);
         }
         Self { companies: RowTable::new(own.into_iter()), partitions, tenant }
+    }
+
+    /// Records that are not deleted, companies included.
+    pub(super) fn living(&self) -> u64 {
+        let all = self.partitions.iter().chain([&self.tenant]);
+        u64::from(self.companies.living()) + all.map(RecordPartition::living).sum::<u64>()
     }
 }
 

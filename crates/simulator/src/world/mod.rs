@@ -42,7 +42,7 @@ mod views;
 pub use naming::Naming;
 
 use self::{
-    history::History, initial::InitialWorld, invoicing::InvoicingEntities, payroll::PayrollTable,
+    history::History, initial::AccountingTables, invoicing::InvoicingEntities, payroll::PayrollTable,
     table::RowTable,
 };
 
@@ -161,12 +161,7 @@ pub struct View {
 pub struct World {
     settings: WorldSettings,
     naming: Naming,
-    /// Companies by number.
-    companies: RowTable,
-    /// Records by company.
-    partitions: Vec<RecordPartition>,
-    /// Records of no company.
-    tenant: RecordPartition,
+    records: AccountingTables,
     history: History<Place>,
     payroll: PayrollTable,
     invoicing: InvoicingEntities,
@@ -176,8 +171,6 @@ pub struct World {
     living: u64,
     /// The same in the initial world.
     first_living: u64,
-    /// Companies in the initial world.
-    first_companies: u32,
 }
 
 /// The records of one company, or of none.
@@ -195,16 +188,11 @@ impl World {
     /// Creates the initial world; every record is dated before `clock`'s now.
     pub fn new(settings: &WorldSettings, clock: &Clock) -> Self {
         let now = clock.now();
-        let InitialWorld { companies, partitions, tenant } = InitialWorld::new(settings, now);
-        let first_companies = companies.living();
-        let living = partitions.iter().map(RecordPartition::living).sum::<u64>()
-            + tenant.living()
-            + u64::from(first_companies);
+        let records = AccountingTables::new(settings, now);
+        let living = records.living();
         Self {
             naming: Naming::new(settings.seed),
-            companies,
-            partitions,
-            tenant,
+            records,
             history: History::new(settings.history),
             payroll: PayrollTable::new(settings, now),
             invoicing: InvoicingEntities::new(settings),
@@ -212,7 +200,6 @@ impl World {
             changes: 0,
             living,
             first_living: living,
-            first_companies,
             settings: settings.clone(),
         }
     }
@@ -250,9 +237,9 @@ impl World {
 
     fn table(&self, resource: Resource, company: Option<CompanyNumber>) -> Option<&RowTable> {
         match company {
-            None if resource == Resource::Companies => Some(&self.companies),
-            None => self.tenant.table(resource),
-            Some(company) => self.partitions.get(company as usize)?.table(resource),
+            None if resource == Resource::Companies => Some(&self.records.companies),
+            None => self.records.tenant.table(resource),
+            Some(company) => self.records.partitions.get(company as usize)?.table(resource),
         }
     }
 

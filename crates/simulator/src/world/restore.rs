@@ -11,16 +11,16 @@ impl World {
     /// event is sent. Returns how many records changed. Where history was dropped, the oldest known state is restored.
     pub fn restore(&mut self, company: CompanyNumber, to: Ticks) -> u64 {
         let before = self.reachable(company);
-        let Some(partition) = self.partitions.get_mut(company as usize) else { return 0 };
+        let Some(partition) = self.records.partitions.get_mut(company as usize) else { return 0 };
         let own = Place { resource: Resource::Companies, company: None, index: company };
-        let mut count = u64::from(set_back(&mut self.companies, own, &mut self.history, to));
+        let mut count = u64::from(set_back(&mut self.records.companies, own, &mut self.history, to));
         for (resource, table) in &mut partition.tables {
             for index in 0..table.len() {
                 let place = Place { resource: *resource, company: Some(company), index };
                 count += u64::from(set_back(table, place, &mut self.history, to));
             }
         }
-        let own = self.companies.get(company).map_or(0, |row| row.sequence);
+        let own = self.records.companies.get(company).map_or(0, |row| row.sequence);
         partition.counter = partition.highest_sequence().max(own);
         partition.lineage = partition.lineage.wrapping_add(1);
         self.living = self.living - before + self.reachable(company);
@@ -32,7 +32,7 @@ impl World {
         if !self.company_lives(company) {
             return 0;
         }
-        1 + self.partitions.get(company as usize).map_or(0, RecordPartition::living)
+        1 + self.records.partitions.get(company as usize).map_or(0, RecordPartition::living)
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     Action, Change, CompanyNumber, Entity, Kind, List, Place, RecordChange, RecordState, World,
     draws::{draw, pick},
 };
-use crate::{catalog::Resource, clock::Clock, knobs::Churn};
+use crate::{catalog::Resource, clock::Clock, knobs::Churn, settings::MAX_COMPANIES};
 
 /// A smaller world may grow as if it had this many records.
 const MIN_GROWTH_BASE: u64 = 100;
@@ -78,7 +78,8 @@ impl World {
         } else {
             end
         };
-        let few_companies = u64::from(self.companies.living()) * 2 <= u64::from(self.first_companies);
+        let first = u64::from(self.settings.companies.min(MAX_COMPANIES));
+        let few_companies = u64::from(self.records.companies.living()) * 2 <= first;
         let kind = match kind {
             _ if self.living * 2 < self.first_living => Kind::Created,
             Kind::Deleted if resource == Resource::Companies && few_companies => Kind::Created,
@@ -93,8 +94,8 @@ impl World {
 
     /// A random company that is not deleted; the first ones are far more likely.
     fn some_company(&mut self) -> Option<CompanyNumber> {
-        let all = self.companies.len();
-        if self.companies.living() == 0 {
+        let all = self.records.companies.len();
+        if self.records.companies.living() == 0 {
             return None;
         }
         let skewed = self.random.unit().powi(4) * f64::from(all);

@@ -20,7 +20,8 @@ impl World {
     /// Whether the company existed at a moment (`None` for now) and was not deleted.
     pub fn company_lived(&self, company: CompanyNumber, as_of: Option<Ticks>) -> bool {
         let place = Place { resource: Resource::Companies, company: None, index: company };
-        self.companies
+        self.records
+            .companies
             .get(company)
             .and_then(|row| self.state(place, row, as_of))
             .is_some_and(|row| row.state != RecordState::Deleted)
@@ -69,7 +70,7 @@ impl World {
 
     /// Every record of a resource, deleted ones included. Records of a deleted company show as deleted, in their last version.
     pub fn records(&self, resource: Resource) -> impl Iterator<Item = (Place, Row)> + '_ {
-        let companies = (0..).zip(&self.partitions).map(|(number, _)| Some(number));
+        let companies = (0..).zip(&self.records.partitions).map(|(number, _)| Some(number));
         std::iter::once(None).chain(companies).flat_map(move |company| {
             let gone = company.is_some_and(|company| !self.company_lives(company));
             self.table(resource, company).into_iter().flat_map(move |table| {

@@ -65,13 +65,13 @@ pub(super) struct ReplayRequest {
 
 pub(super) async fn run(letters: &DeadLetterTopic, request: ReplayRequest, out: &mut dyn Write) -> Result {
     let only = || (!request.places.is_empty()).then(|| request.places.clone());
-    let (mut marks, mut unsigned_marks) = (Marks::of(only()), Marks::of(only()));
+    let mut marks = EarlierReplays { signed: Marks::of(only()), unsigned: Marks::of(only()) };
     let note = async |record: ConsumerRecord| {
         if let Some(mark) = ReplayMark::of(&record, &letters.signer) {
             match mark.signature {
-                LetterSignature::Signed => marks.insert(mark.place).map_err(failure)?,
+                LetterSignature::Signed => marks.signed.insert(mark.place).map_err(failure)?,
                 LetterSignature::Unsigned => {
-                    let noted = unsigned_marks.insert(mark.place).map_err(failure);
+                    let noted = marks.unsigned.insert(mark.place).map_err(failure);
                     // Without trust no unsigned letter is replayed, so too many unsigned marks are no error.
                     if request.trust_unsigned {
                         noted?;
@@ -92,13 +92,10 @@ pub(super) async fn run(letters: &DeadLetterTopic, request: ReplayRequest, out: 
         letters,
         request,
         marks,
-        unsigned_marks,
         partial: HashMap::new(),
         held: 0,
         done: RecentLetters::new(MAX_REMEMBERED),
-        replayed: 0,
-        failed: 0,
-        before: 0,
+        counts: ReplayCounts::default(),
         out,
     };
     letters.scan(async |record| replay.take(record).await).await?;
@@ -112,25 +109,41 @@ struct PartialLetter {
     joining: LetterJoin,
 }
 
+/// Letters that were replayed before.
+struct EarlierReplays {
+    signed: Marks,
+    /// By unsigned marks, which count only for unsigned letters.
+    unsigned: Marks,
+}
+
+impl EarlierReplays {
+    fn contain(&self, entry: &LetterEntry) -> bool {
+        let is_unsigned = entry.signature == LetterSignature::Unsigned;
+        self.signed.contains(entry.place) || (is_unsigned && self.unsigned.contains(entry.place))
+    }
+}
+
+#[derive(Default)]
+struct ReplayCounts {
+    replayed: u64,
+    failed: u64,
+    /// Replayed before.
+    before: u64,
+}
+
 struct Replay<'a> {
     letters: &'a DeadLetterTopic,
     request: ReplayRequest,
     /// Whether the command names single letters.
     named: bool,
-    /// Letters that were replayed before.
-    marks: Marks,
-    /// The same by unsigned marks, which count only for unsigned letters.
-    unsigned_marks: Marks,
+    marks: EarlierReplays,
     partial: HashMap<String, PartialLetter>,
     /// Bytes in `partial`.
     held: usize,
     /// Finished letters in pieces.
     done: RecentLetters,
     again: Republisher<'a>,
-    replayed: u64,
-    failed: u64,
-    /// Replayed before.
-    before: u64,
+    counts: ReplayCounts,
     out: &'a mut dyn Write,
 }
 
@@ -214,13 +227,10 @@ impl Replay<'_> {
         if !meant {
             return Ok(false);
         }
-        let unsigned = entry.signature == LetterSignature::Unsigned;
-        let marked =
-            self.marks.contains(entry.place) || (unsigned && self.unsigned_marks.contains(entry.place));
-        if self.request.again || !marked {
+        if self.request.again || !self.marks.contain(entry) {
             return Ok(true);
         }
-        self.before += 1;
+        self.counts.before += 1;
         if let Some(pieces) = &entry.pieces {
             self.done.insert(Arc::clone(&pieces.letter));
         }
@@ -253,7 +263,7 @@ impl Replay<'_> {
         };
         match became {
             ReplayOutcome::Published(records) => {
-                self.replayed += 1;
+                self.counts.replayed += 1;
                 let done = if self.request.dry_run { "would be published" } else { "published" };
                 for record in &records {
                     writeln!(self.out, "{place}: {done}: {}", harmless(record))?;
@@ -271,7 +281,7 @@ impl Replay<'_> {
     }
 
     fn fail(&mut self, place: LetterPosition, reason: &str) -> Result {
-        self.failed += 1;
+        self.counts.failed += 1;
         writeln!(self.out, "{place}: stays: {}", harmless(reason)).map_err(outside)
     }
 
@@ -286,7 +296,7 @@ impl Replay<'_> {
         for place in std::mem::take(&mut self.request.places) {
             self.fail(place, &missing(&self.letters.topic, place))?;
         }
-        let Self { replayed, failed, before, .. } = self;
+        let ReplayCounts { replayed, failed, before } = self.counts;
         let done = if self.request.dry_run { "would be replayed" } else { "replayed" };
         writeln!(self.out, "{replayed} {done}, {failed} stay, {before} were replayed before")?;
         if failed == 0 { Ok(()) } else { Err(CommandError::Reported) }

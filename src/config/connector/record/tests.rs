@@ -1,4 +1,4 @@
-use provider::HostPolicy;
+use provider::{AreaLogins, HostPolicy};
 
 use super::*;
 use crate::config::samples::{changed, properties};
@@ -38,7 +38,7 @@ fn the_smallest_configuration_gives_the_documented_defaults() {
     assert_eq!(source.requests_in_flight, 32);
     assert_eq!(source.epoch_confirm, Duration::from_secs(3600));
     assert_eq!((source.brake_count, source.brake_percent), (50, 2.0));
-    assert_eq!(source.provider.oauth.accounting_grant, "accounting");
+    assert_eq!(source.provider.oauth.logins.accounting.grant, "accounting");
 }
 
 #[test]
@@ -85,7 +85,8 @@ fn area_without_scopes_uses_the_shared_ones() {
     ] {
         let oauth = parse(changes).unwrap().0.provider.oauth;
 
-        assert_eq!([oauth.accounting_scopes, oauth.payroll_scopes], expected, "{changes:?}");
+        let AreaLogins { accounting, payroll, .. } = oauth.logins;
+        assert_eq!([accounting.scopes, payroll.scopes], expected, "{changes:?}");
     }
 }
 

@@ -98,7 +98,8 @@ fn invoicing_scopes_replace_mail_and_password() {
 
     assert!(source.invoicing.is_some_and(|invoicing| invoicing.login.is_none()));
     let oauth = source.provider.unwrap().oauth;
-    assert_eq!((oauth.invoicing_grant.as_str(), oauth.invoicing_scopes.len()), ("invoicing", 2));
+    let login = oauth.logins.invoicing;
+    assert_eq!((login.grant.as_str(), login.scopes.len()), ("invoicing", 2));
 }
 
 #[test]

@@ -30,7 +30,7 @@ use model::{Certificate, CompanyId, DesiredRunState, Key, List, Moment, RunComma
 
 pub use self::{
     request::RunRequest,
-    view::{CertificatesInfo, Collections, RunInfo, RunsInfo, Shards, WaitingList},
+    view::{CertificatesInfo, RequestedRun, RunDetail, RunInfo, RunTimes, RunsInfo, WaitingList},
 };
 use super::{Budget, Error, Herder, MAX_RECORD_BYTES};
 use crate::{

@@ -8,7 +8,10 @@ use serde_json::Value;
 use model::{Certificate, CompanyId, List, ListProgress, Run, RunId};
 
 use super::{Certificates, ConnectorRuns};
-use crate::{connect::herder::shapes::time, state::runs::RunStatus};
+use crate::{
+    connect::herder::shapes::time,
+    state::runs::{Collections, RunStatus, RunTotals, Shards},
+};
 
 /// `GET /connectors/{name}/snapshots`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -31,8 +34,36 @@ pub struct WaitingList {
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct RunInfo {
+    /// What was requested.
+    #[serde(flatten)]
+    pub request: RequestedRun,
+    /// `waiting`, `running`, `paused`, `stopped` or `ended`.
+    pub state: &'static str,
+    /// Why it waits or has stopped, if there is more to say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When it started and ended.
+    #[serde(flatten)]
+    pub times: RunTimes,
+    /// Shards.
+    pub shards: Shards,
+    /// Lists.
+    pub collections: Collections,
+    /// Its work.
+    #[serde(flatten)]
+    pub totals: RunTotals,
+    /// Whether every list that the provider offers is certified complete; null until the run is over.
+    pub certified: Option<bool>,
+    /// Only in the answer for one run.
+    #[serde(flatten)]
+    pub detail: Option<RunDetail>,
+}
+
+/// What a run reads, and for whom.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestedRun {
     /// Its id.
     pub id: RunId,
     /// `snapshot`, `verify` or `repair`.
@@ -51,11 +82,12 @@ pub struct RunInfo {
     pub requested_by: String,
     /// When it was requested.
     pub requested_at: String,
-    /// `waiting`, `running`, `paused`, `stopped` or `ended`.
-    pub state: &'static str,
-    /// Why it waits or has stopped, if there is more to say.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+}
+
+/// When a run started and ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunTimes {
     /// When the first shard started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<String>,
@@ -65,68 +97,18 @@ pub struct RunInfo {
     /// When the last shard ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<String>,
-    /// Shards.
-    pub shards: Shards,
-    /// Lists.
-    pub collections: Collections,
-    /// Requests for pages, and for records that are on no page.
-    pub requests: u64,
-    /// Requests a second that the connector may make, for this and everything else; only in the answer for one run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub budget: Option<f64>,
-    /// Pages read.
-    pub pages: u64,
-    /// Rows on them.
-    pub rows: u64,
-    /// Records written.
-    pub published: u64,
-    /// Known records that no list shows and that do not exist by id.
-    pub vanished: u64,
-    /// Differences between source and topic that were not repaired, by kind.
-    pub differences: BTreeMap<String, u64>,
-    /// Differences that were repaired, by kind.
-    pub repaired: BTreeMap<String, u64>,
-    /// Rows whose whole content was compared with what the topic holds.
-    pub contents: u64,
-    /// Known records that no list shows because they are disabled, which is no difference.
-    pub disabled: u64,
-    /// Pages of samples that could not be read.
-    pub unread: u64,
-    /// Whether every list that the provider offers is certified complete; null until the run is over.
-    pub certified: Option<bool>,
-    /// Lists that are being read, the first of each shard; only in the answer for one run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub current: Option<Vec<ListProgress>>,
-    /// Configured lists that wait for a login; only in the answer for one run.
+}
+
+/// What only the answer for one run shows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunDetail {
+    /// Requests a second that the connector may make, for this and everything else.
+    pub budget: f64,
+    /// Lists that are being read, the first of each shard.
+    pub current: Vec<ListProgress>,
+    /// Configured lists that wait for a login.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingList>,
-}
-
-/// Shards of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Shards {
-    /// All of them.
-    pub total: i32,
-    /// Those that are over.
-    pub ended: i32,
-}
-
-/// Lists of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Collections {
-    /// Lists known so far.
-    pub total: u64,
-    /// Lists that are over.
-    pub ended: u64,
-    /// Lists that are certified complete.
-    pub certified: u64,
-    /// Lists of accounts that the provider does not offer.
-    #[serde(rename = "notOffered", skip_serializing_if = "is_zero")]
-    pub unoffered: u64,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// `GET /connectors/{name}/certificates`.
@@ -142,7 +124,8 @@ pub struct CertificatesInfo {
 pub(super) fn runs(stored: &ConnectorRuns, waiting: BTreeMap<List, String>) -> RunsInfo {
     let mut all: Vec<&Run> = stored.runs.runs.values().collect();
     all.sort_by(|one, other| (other.requested_at, &other.id).cmp(&(one.requested_at, &one.id)));
-    let each = all.into_iter().map(|run| info(run, stored.runs.status(&run.id, stored.shards), None));
+    let status = |run: &Run| stored.runs.status(&run.id, stored.shards);
+    let each = all.into_iter().map(|run| info(run, status(run), None));
     RunsInfo { snapshots: each.collect(), waiting: listed(waiting) }
 }
 
@@ -158,50 +141,38 @@ pub(super) fn detailed(
     waiting: BTreeMap<List, String>,
 ) -> Option<RunInfo> {
     let run = stored.runs.runs.get(id)?;
-    let info = info(run, stored.runs.status(id, stored.shards), Some(budget));
-    Some(RunInfo { waiting: listed(waiting), ..info })
+    let mut status = stored.runs.status(id, stored.shards);
+    let current = std::mem::take(&mut status.current);
+    Some(info(run, status, Some(RunDetail { budget, current, waiting: listed(waiting) })))
 }
 
-/// With `budget`: in detail.
-fn info(run: &Run, status: RunStatus, budget: Option<f64>) -> RunInfo {
+fn info(run: &Run, status: RunStatus, detail: Option<RunDetail>) -> RunInfo {
     let Run { id, kind, lists, companies, incremental, sample, repair, requested_by, requested_at, .. } =
         run.clone();
     RunInfo {
-        id,
-        kind: kind.name(),
-        lists,
-        companies,
-        incremental,
-        sample,
-        repair,
-        requested_by,
-        requested_at: time(requested_at),
+        request: RequestedRun {
+            id,
+            kind: kind.name(),
+            lists,
+            companies,
+            incremental,
+            sample,
+            repair,
+            requested_by,
+            requested_at: time(requested_at),
+        },
         state: status.state.name(),
         reason: status.reason,
-        started_at: status.started_at.map(time),
-        updated_at: status.updated_at.map(time),
-        ended_at: status.ended_at.map(time),
-        shards: Shards { total: status.shards, ended: status.shards_ended },
-        collections: Collections {
-            total: status.lists,
-            ended: status.lists_ended,
-            certified: status.lists_certified,
-            unoffered: status.unoffered,
+        times: RunTimes {
+            started_at: status.started_at.map(time),
+            updated_at: status.updated_at.map(time),
+            ended_at: status.ended_at.map(time),
         },
-        requests: status.requests,
-        budget,
-        pages: status.pages,
-        rows: status.rows,
-        published: status.published,
-        vanished: status.vanished,
-        differences: status.differences,
-        repaired: status.repaired,
-        contents: status.contents,
-        disabled: status.disabled,
-        unread: status.unread,
+        shards: status.shards,
+        collections: status.lists,
+        totals: status.totals,
         certified: status.certified,
-        current: budget.map(|_| status.current),
-        waiting: Vec::new(),
+        detail,
     }
 }
 

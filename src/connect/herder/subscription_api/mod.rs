@@ -24,8 +24,8 @@ use url::Url;
 use model::{GapAccepted, Moment, Nonce, SubscriptionCommand, Target, TopicPrefix};
 
 pub use self::view::{
-    GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscriptionInfo,
-    SubscriptionsInfo, WishInfo,
+    ContactInfo, GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscribedInfo,
+    SubscriptionInfo, SubscriptionsInfo, WishInfo,
 };
 use super::{Budget, Error, Herder, shapes::Status};
 use crate::{
@@ -272,7 +272,7 @@ async fn wish(
     removed: bool,
     now: i64,
 ) -> Result<WishInfo, Error> {
-    let before = store.newest(prefix, connector).await?;
+    let before = store.newest(prefix, connector).await?.requests;
     // A wish that was lost with its topic may have been carried out already.
     let last = before.wish.as_ref().map(|wish| wish.number).max(before.done.map(|done| done.number));
     let wish = SubscriptionCommand { number: last.unwrap_or(0).saturating_add(1), removed, at: now };

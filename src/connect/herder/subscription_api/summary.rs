@@ -18,7 +18,7 @@ pub(super) fn subscriptions(declared: &SubscriptionTargets, ledger: &Subscriptio
     if !declared.manage {
         return format!("not managed: {} declared", declared.targets.len());
     }
-    if ledger.wish.as_ref().is_some_and(|wish| wish.removed) {
+    if ledger.requests.is_removed() {
         let left = ledger.subscriptions.values().filter(|one| one.phase.may_live()).count();
         return if left == 0 {
             "removed by request".to_owned()

@@ -104,8 +104,8 @@ fn subscriptions_json_has_the_documented_members() {
     let started = TargetStart { nonce: Nonce::new(7), since: DAY };
     let targets = BTreeMap::from([(CUSTOMERS, started)]);
     ledger.start = Some(StreamStart { connector: "hooks".into(), at: DAY, targets });
-    ledger.wish = Some(SubscriptionCommand { number: 2, removed: false, at: DAY });
-    ledger.done = Some(SubscriptionCommandDone { number: 1, at: DAY });
+    ledger.requests.wish = Some(SubscriptionCommand { number: 2, removed: false, at: DAY });
+    ledger.requests.done = Some(SubscriptionCommandDone { number: 1, at: DAY });
 
     let actual = serde_json::to_value(shown(&[CUSTOMERS, HOOK], &ledger, false)).unwrap();
 
@@ -155,7 +155,7 @@ fn worker_without_an_address_leaves_fits_null() {
         false,
     );
 
-    assert_eq!((view.subscriptions[0].fits, view.missing.len()), (None, 0));
+    assert_eq!((view.subscriptions[0].subscribed.fits, view.missing.len()), (None, 0));
 }
 
 #[test]
@@ -183,11 +183,11 @@ fn ended_subscription_is_shown_on_request_or_for_its_problem() {
 #[test]
 fn requested_removal_leaves_nothing_missing_or_fitting() {
     let mut ledger = ledger([subscription(CUSTOMERS, 7, SubscriptionPhase::Ending)]);
-    ledger.wish = Some(SubscriptionCommand { number: 1, removed: true, at: DAY });
+    ledger.requests.wish = Some(SubscriptionCommand { number: 1, removed: true, at: DAY });
 
     let view = shown(&[CUSTOMERS, ACCOUNTS], &ledger, false);
 
-    assert_eq!((view.missing.len(), view.subscriptions[0].fits), (0, Some(false)));
+    assert_eq!((view.missing.len(), view.subscriptions[0].subscribed.fits), (0, Some(false)));
     let actual = summary::subscriptions(&declared(&[CUSTOMERS, ACCOUNTS]), &ledger);
     assert_eq!(actual, "removed by request: 1 left");
 }
@@ -323,12 +323,12 @@ async fn wish_has_the_next_number_and_the_last_one_done() {
     let (kept, prefix) = (Kept::default(), TopicPrefix::new("acme").unwrap());
 
     let first = wish(&kept, &prefix, "hooks", false, DAY).await.unwrap();
-    kept.0.lock().done = Some(SubscriptionCommandDone { number: 1, at: DAY });
+    kept.0.lock().requests.done = Some(SubscriptionCommandDone { number: 1, at: DAY });
     let second = wish(&kept, &prefix, "hooks", true, DAY).await.unwrap();
 
     assert_eq!((first.number, first.done), (1, None));
     assert_eq!((second.number, second.removed, second.done), (2, true, Some(1)));
-    assert_eq!(kept.now().wish, Some(SubscriptionCommand { number: 2, removed: true, at: DAY }));
+    assert_eq!(kept.now().requests.wish, Some(SubscriptionCommand { number: 2, removed: true, at: DAY }));
 }
 
 #[tokio::test]

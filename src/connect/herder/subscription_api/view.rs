@@ -88,6 +88,21 @@ pub struct SubscriptionInfo {
     pub phase: &'static str,
     /// In that phase since then.
     pub since: String,
+    /// What was subscribed.
+    #[serde(flatten)]
+    pub subscribed: SubscribedInfo,
+    /// When it was last in contact with the provider.
+    #[serde(flatten)]
+    pub contact: ContactInfo,
+    /// What keeps it from working.
+    pub problem: Option<String>,
+    /// Its history, oldest first.
+    pub history: Vec<NoteInfo>,
+}
+
+/// What was subscribed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SubscribedInfo {
     /// Receiver address.
     pub url: String,
     /// Fingerprint of its secret.
@@ -96,16 +111,18 @@ pub struct SubscriptionInfo {
     pub fits: Option<bool>,
     /// Names of its events.
     pub events: BTreeSet<String>,
+}
+
+/// When a subscription was last in contact with the provider.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContactInfo {
     /// When its last Acknowledge was accepted.
     pub acknowledged_at: Option<String>,
     /// When its last delivery became durable.
     pub last_delivery: Option<String>,
     /// When the provider last reported its state.
     pub checked_at: Option<String>,
-    /// What keeps it from working.
-    pub problem: Option<String>,
-    /// Its history, oldest first.
-    pub history: Vec<NoteInfo>,
 }
 
 /// A line of a subscription's history.
@@ -202,7 +219,7 @@ pub(super) fn subscriptions(
     ledger: &SubscriptionState,
     all: bool,
 ) -> SubscriptionsInfo {
-    let is_removed = ledger.wish.as_ref().is_some_and(|wish| wish.removed);
+    let is_removed = ledger.requests.is_removed();
     let is_declared = |target: &Target| !is_removed && declared.targets.contains(target);
     let fits = |one: &Subscription| match is_declared(&one.target) {
         false => Some(false),
@@ -232,7 +249,7 @@ pub(super) fn subscriptions(
         connector: declared.connector.to_owned(),
         manage: declared.manage,
         advertised_url: declared.advertised_url.clone(),
-        wish: ledger.wish.as_ref().map(|wish| WishInfo::of(wish, ledger.done)),
+        wish: ledger.requests.wish.as_ref().map(|wish| WishInfo::of(wish, ledger.requests.done)),
         start,
         subscriptions: shown.into_iter().map(|one| subscription(one, ledger, fits(one))).collect(),
         missing: missing.filter(|target| ledger.living(**target).next().is_none()).copied().collect(),
@@ -251,13 +268,17 @@ fn subscription(one: &Subscription, ledger: &SubscriptionState, fits: Option<boo
         nonce: one.nonce.clone(),
         phase: one.phase.name(),
         since: time(one.since),
-        url: one.url.clone(),
-        fingerprint: one.fingerprint.clone(),
-        fits: if one.phase == SubscriptionPhase::Ended { Some(false) } else { fits },
-        events: one.events.clone(),
-        acknowledged_at: one.acknowledged_at.max(acknowledged).map(time),
-        last_delivery: ledger.last_delivery(one).map(time),
-        checked_at: one.checked_at.map(time),
+        subscribed: SubscribedInfo {
+            url: one.url.clone(),
+            fingerprint: one.fingerprint.clone(),
+            fits: if one.phase == SubscriptionPhase::Ended { Some(false) } else { fits },
+            events: one.events.clone(),
+        },
+        contact: ContactInfo {
+            acknowledged_at: one.acknowledged_at.max(acknowledged).map(time),
+            last_delivery: ledger.last_delivery(one).map(time),
+            checked_at: one.checked_at.map(time),
+        },
         problem: one.problem.clone(),
         history: one
             .history

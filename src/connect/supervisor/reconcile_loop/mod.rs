@@ -10,13 +10,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    sync::watch,
-    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until},
-};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use kafka::{Lease, Membership, OwnedPartitions, ShardProducers, TransactionOptions};
+use kafka::{Lease, Membership, OwnedPartitions};
 
 use super::{
     Error, InstanceId, SupervisorHandle, SupervisorParts,
@@ -26,14 +23,10 @@ use super::{
     instances::{Instance, Instances},
     plan::{InstanceOwnership, PlannedInstance, StopReason, plan},
     stale_statuses::StaleStatus,
-    status_reporter::{StatusReporter, StatusSink, StatusTopic},
+    status_reporter::{StatusReporter, StatusTopic},
     task,
 };
-use crate::{
-    connect::config_writer::ConfigWriter,
-    plugin::{Recorder, Tools},
-    state::State,
-};
+use crate::{connect::config_writer::ConfigWriter, state::State};
 
 /// How often everything is checked, changed or not: nothing signals the end of a lease.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -54,9 +47,6 @@ type Background<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 pub(super) struct ReconcileLoop {
     parts: SupervisorParts,
     handle: SupervisorHandle,
-    tools: Tools,
-    sink: Arc<StatusTopic>,
-    owned: watch::Receiver<OwnedPartitions>,
     /// Partitions whose instances may start, by claim: the topics have been read to their end since it was made.
     ready: BTreeMap<i32, i64>,
     /// The part of `ready` that this worker certainly holds, as of the last comparison.
@@ -74,32 +64,9 @@ pub(super) struct ReconcileLoop {
 
 impl ReconcileLoop {
     pub(super) fn new(parts: SupervisorParts, handle: SupervisorHandle) -> Self {
-        let kafka = parts.worker.kafka.clone();
-        let tools = Tools {
-            shards: ShardProducers::new(kafka.clone(), TransactionOptions::default()),
-            kafka,
-            providers: parts.worker.providers.clone(),
-            worker: Arc::clone(&parts.worker),
-            offsets: parts.state.offsets.clone(),
-            configs: parts.state.configs.clone(),
-            faults: parts.faults.clone(),
-            access: parts.access.clone(),
-            ledgers: parts.ledgers.clone(),
-            store: parts.store.clone(),
-            worker_id: Arc::clone(&parts.worker_id),
-            // Replaced for each task.
-            lease: Arc::new(|| false),
-            uses_topic: Arc::new(|_| {}),
-            recorder: Recorder::default(),
-        };
-        let sink = StatusTopic { writer: parts.statuses.clone(), statuses: parts.state.statuses.clone() };
-        let owned = parts.membership.owned();
         Self {
             parts,
             handle,
-            tools,
-            sink: Arc::new(sink),
-            owned,
             ready: BTreeMap::new(),
             held: BTreeMap::new(),
             instances: Instances::default(),
@@ -114,7 +81,7 @@ impl ReconcileLoop {
     /// Reconciles until cancelled, or until a component it needs has stopped.
     pub(super) async fn run(&mut self, cancel: &CancellationToken) -> Result<(), Error> {
         let mut configs = self.parts.state.configs.changes();
-        let mut owned = self.owned.clone();
+        let mut owned = self.parts.membership.owned();
         let (mut checks, mut resends) = (ticks(CHECK_INTERVAL), ticks(RESEND_INTERVAL));
         let mut preparing: Background<(OwnedPartitions, Result<(), kafka::Error>)> = None;
         let mut finding: Background<(BTreeSet<StaleStatus>, Result<(), kafka::Error>)> = None;
@@ -195,9 +162,9 @@ impl ReconcileLoop {
 
     /// Compares the plan with what runs, and ends, updates and starts instances.
     fn reconcile(&mut self) {
-        let owned = Arc::clone(&self.owned.borrow_and_update());
-        self.ready.retain(|partition, claim| owned.get(partition) == Some(claim));
         let membership = &self.parts.membership;
+        let owned = Arc::clone(&membership.owned().borrow());
+        self.ready.retain(|partition, claim| owned.get(partition) == Some(claim));
         let held: BTreeMap<i32, i64> = self
             .ready
             .iter()
@@ -258,29 +225,23 @@ impl ReconcileLoop {
     }
 
     fn start(&mut self, id: InstanceId, wanted: PlannedInstance) {
-        let SupervisorParts {
-            plugins, state, config_writer, statuses, membership, worker_id, settings, ..
-        } = &self.parts;
+        let SupervisorParts { plugins, state, config_writer, statuses, membership, tools, settings, .. } =
+            &self.parts;
         let (partition, claim) = (wanted.partition, wanted.claim);
         let may_act: Lease = {
-            let (membership, owned) = (membership.clone(), self.owned.clone());
-            Arc::new(move || holds(&owned, &membership, partition, claim))
+            let membership = membership.clone();
+            Arc::new(move || holds(&membership, partition, claim))
         };
         let body = match id.task {
             None => {
                 let lock = self.task_config_locks.of(&id.connector);
                 connector::body(&id, plugins, config_writer, &state.configs, &may_act, lock)
             }
-            Some(_) => {
-                let uses_topic = task::uses_topic(&id, statuses, &state.statuses);
-                let recorder = self.handle.recorder_for(&id);
-                let tools = Tools { uses_topic, recorder, ..self.tools.clone() };
-                task::body(&id, claim, plugins, &tools, &may_act)
-            }
+            Some(_) => task::body(&id, claim, &self.parts, &self.handle.recorder_for(&id), &may_act),
         };
-        let sink: Arc<dyn StatusSink> = Arc::clone(&self.sink) as _;
-        let reporter =
-            StatusReporter::new(id.clone(), claim, Arc::clone(worker_id), sink, self.handle.clone());
+        let sink = Arc::new(StatusTopic { writer: statuses.clone(), statuses: state.statuses.clone() });
+        let worker_id = Arc::clone(&tools.worker_id);
+        let reporter = StatusReporter::new(id.clone(), claim, worker_id, sink, self.handle.clone());
         let reporter = Arc::new(reporter);
         tracing::info!(connector = &*id.connector, task = id.task, partition, generation = claim, "starting");
         let runner = InstanceRunner::new(id.clone(), body, Arc::clone(&reporter), may_act, *settings);
@@ -289,7 +250,7 @@ impl ReconcileLoop {
 
     /// Reads the topics to their end for newly claimed partitions.
     fn prepare(&self) -> Background<(OwnedPartitions, Result<(), kafka::Error>)> {
-        let owned = Arc::clone(&self.owned.borrow());
+        let owned = Arc::clone(&self.parts.membership.owned().borrow());
         if owned.iter().all(|(partition, claim)| self.ready.get(partition) == Some(claim)) {
             return None;
         }
@@ -313,19 +274,14 @@ impl ReconcileLoop {
     }
 
     fn holds(&self, instance: &Instance) -> bool {
-        holds(&self.owned, &self.parts.membership, instance.partition, instance.claim)
+        holds(&self.parts.membership, instance.partition, instance.claim)
     }
 }
 
 /// Whether this worker certainly holds a partition under this claim.
-fn holds(
-    owned: &watch::Receiver<OwnedPartitions>,
-    membership: &Membership,
-    partition: i32,
-    claim: i64,
-) -> bool {
+fn holds(membership: &Membership, partition: i32, claim: i64) -> bool {
     // Not in one expression: both take the same lock, and the first guard would still be held.
-    let claimed = owned.borrow().get(&partition) == Some(&claim);
+    let claimed = membership.owned().borrow().get(&partition) == Some(&claim);
     claimed && membership.holds(partition)
 }
 

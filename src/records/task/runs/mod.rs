@@ -428,7 +428,7 @@ fn next_step(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &Reco
         known.iter().copied().filter(|resource| List::of(*resource).is_none()).collect();
     let is_proved = |run: &&Run| {
         let standing = runs.status(&run.id, shards);
-        let is_offered = standing.unoffered == 0 || !lists.contains(&List::Accounts);
+        let is_offered = standing.lists.unoffered == 0 || !lists.contains(&List::Accounts);
         standing.certified == Some(true) && is_offered
     };
     if only_known.is_empty() && runs.runs.values().filter(covers).any(|run| is_proved(&run)) {
@@ -436,9 +436,9 @@ fn next_step(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &Reco
     }
     // For an absent list, known records were read instead.
     let outcome = |run: &Run| {
-        let standing = runs.status(&run.id, shards);
-        let is_read = standing.lists_certified.saturating_add(standing.absent) >= standing.lists;
-        match (is_read && covers(&run), only_known.is_empty() && standing.absent == 0) {
+        let lists = runs.status(&run.id, shards).lists;
+        let is_read = lists.certified.saturating_add(lists.absent) >= lists.total;
+        match (is_read && covers(&run), only_known.is_empty() && lists.absent == 0) {
             (true, true) => GapState::Closed,
             (true, false) => GapState::RepairedKnown,
             (false, _) => GapState::RepairedUncertified,

@@ -17,7 +17,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use base::retry::Retry;
-use kafka::{Admin, PlainWriter, ProducerOptions};
+use kafka::{PlainWriter, ProducerOptions};
 use server::Server;
 
 use super::{
@@ -30,8 +30,7 @@ use super::{
 };
 use crate::{
     avro, config,
-    plugin::ReceiverFaults,
-    publish::LetterSigner,
+    plugin::{ReceiverFaults, Store},
     spool::{self, Missing, Opened, Spool},
     state::{Table, configs::Configs},
     webhooks::{
@@ -96,16 +95,6 @@ impl ConfigFeed {
     }
 }
 
-/// What it takes to prepare topics of any prefix and to write dead letters.
-pub(crate) struct TopicClients {
-    /// Topics.
-    pub(crate) admin: Admin,
-    /// Schema ids.
-    pub(crate) ids: avro::Ids,
-    /// Signs dead letters.
-    pub(crate) signer: LetterSigner,
-}
-
 /// The receiving service of a worker; the module's head says what it does.
 pub(crate) struct Ingest {
     status: IngestStatus,
@@ -127,10 +116,10 @@ impl Ingest {
     pub(crate) async fn start(
         worker: &config::Worker,
         worker_id: &Arc<str>,
-        write: TopicClients,
+        store: Store,
     ) -> Result<Option<Self>, Error> {
         let options = spool::Options::new(worker.state_dir.join(SPOOL), INITIAL_SPOOL_LIMIT);
-        Self::start_on(options, worker, worker_id, write).await
+        Self::start_on(options, worker, worker_id, store).await
     }
 
     /// The same with other options for the spool.
@@ -138,7 +127,7 @@ impl Ingest {
         options: spool::Options,
         worker: &config::Worker,
         worker_id: &Arc<str>,
-        write: TopicClients,
+        store: Store,
     ) -> Result<Option<Self>, Error> {
         let receives = !worker.webhook.listeners.is_empty();
         let directory = options.directory.clone();
@@ -155,7 +144,7 @@ impl Ingest {
             Err(error) => return Err(error),
         };
         let Opened { spool, moved_aside, unopened } = opened;
-        let readiness = TopicReadiness::new(write, spool.clone(), worker.topic_creation);
+        let readiness = TopicReadiness::new(store, spool.clone(), worker.topic_creation);
         let (state_dir, worker_name) = (worker.state_dir.clone(), Arc::clone(worker_id));
         let gaps = spawn_blocking(move || Arc::new(GapFile::load(&state_dir, worker_name)))
             .await

@@ -4,8 +4,10 @@ use std::{fs, path::Path};
 
 use tokio::time::timeout;
 
+use kafka::Admin;
+
 use super::*;
-use crate::plugin::samples;
+use crate::{plugin::samples, publish::LetterSigner};
 
 /// What a busy machine may need.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -22,12 +24,12 @@ fn worker(directory: &Path, receives: bool) -> config::Worker {
 }
 
 async fn start(worker: &config::Worker) -> Result<Option<Ingest>, Error> {
-    timeout(LIMIT, Ingest::start(worker, &"worker:1".into(), writing(worker).await)).await.unwrap()
+    timeout(LIMIT, Ingest::start(worker, &"worker:1".into(), store(worker).await)).await.unwrap()
 }
 
-async fn writing(worker: &config::Worker) -> TopicClients {
+async fn store(worker: &config::Worker) -> Store {
     let admin = Admin::Real(worker.kafka.clone());
-    TopicClients { admin, ids: ids(worker).await, signer: LetterSigner::default() }
+    Store { admin, ids: ids(worker).await, signer: LetterSigner::default() }
 }
 
 async fn ids(worker: &config::Worker) -> avro::Ids {
@@ -127,7 +129,7 @@ async fn an_unopened_database_is_a_gap_until_it_opens() {
             ..spool::Options::new(directory.path().join(SPOOL), INITIAL_SPOOL_LIMIT)
         };
         let id = "worker:1".into();
-        let starting = Ingest::start_on(options, &worker, &id, writing(&worker).await);
+        let starting = Ingest::start_on(options, &worker, &id, store(&worker).await);
         timeout(LIMIT, starting).await.unwrap().unwrap().unwrap()
     };
     let append = async |ingest: &Ingest, sequence| {

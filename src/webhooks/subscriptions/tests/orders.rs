@@ -33,7 +33,8 @@ fn a_wish_is_done_only_after_a_look_at_everything() {
     let id = scene.only(CUSTOMERS).id.clone();
     scene.provider.set(&id, State::Disabled);
     scene.now += SECOND;
-    scene.ledger.wish = Some(model::SubscriptionCommand { number: 1, removed: false, at: scene.now });
+    scene.ledger.requests.wish =
+        Some(model::SubscriptionCommand { number: 1, removed: false, at: scene.now });
 
     for _ in 0..10 {
         scene.now += 1;
@@ -41,5 +42,5 @@ fn a_wish_is_done_only_after_a_look_at_everything() {
     }
 
     assert_eq!(scene.only(CUSTOMERS).state, State::Active);
-    assert!(scene.ledger.is_done());
+    assert!(scene.ledger.requests.pending().is_none());
 }

@@ -141,7 +141,7 @@ impl Counter {
         let partitions = partitions(tools, &settings.topic).await?;
         let producer = tools
             .shards
-            .take(transactional_id, Arc::clone(&tools.lease))
+            .take(transactional_id, Arc::clone(&task.lease))
             .await
             .map_err(|error| Failure::kafka("take the task's transactional id", error))?;
         let mut counter = Self {
@@ -167,7 +167,7 @@ impl Counter {
 
     async fn count(mut self, task: Task) -> Result<(), Failure> {
         let mut paused = task.paused.clone();
-        let recorder = &task.tools.recorder;
+        let recorder = &task.recorder;
         let rate = f64::from(self.settings.per_second);
         let mut ticks = interval(SHORTEST_PERIOD.max(Duration::from_secs_f64(1.0 / rate)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -200,7 +200,7 @@ impl Counter {
                     self.next += size;
                     self.written += size;
                     written_since += size;
-                    (task.tools.uses_topic)(&self.topic);
+                    task.uses_topic(&self.topic);
                 }
                 Err(failure) => {
                     recorder.dropped(size);

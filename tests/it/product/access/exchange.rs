@@ -54,10 +54,10 @@ async fn each_area_has_its_own_scopes() {
     assert_eq!(log_in(&provider, Area::Accounting).await.scopes, ACCOUNTING_SCOPES);
     assert_eq!(log_in(&provider, Area::Payroll).await.scopes, PAYROLL_SCOPES);
     let narrow = ["openid", "offline_access", "IDInfo"].map(str::to_owned).to_vec();
-    provider.oauth.payroll_scopes.clone_from(&narrow);
+    provider.oauth.logins.payroll.scopes.clone_from(&narrow);
     assert_eq!(log_in(&provider, Area::Payroll).await.scopes, narrow);
     assert_eq!(log_in(&provider, Area::Accounting).await.scopes, ACCOUNTING_SCOPES);
-    provider.oauth.accounting_scopes.clone_from(&narrow);
+    provider.oauth.logins.accounting.scopes.clone_from(&narrow);
     assert_eq!(log_in(&provider, Area::Accounting).await.scopes, narrow);
 }
 

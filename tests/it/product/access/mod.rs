@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use base::secret::Secret;
 use provider::{
-    OAuth, Provider, Transport,
+    AreaLogin, AreaLogins, OAuth, Provider, Transport,
     auth::{
         Area,
         check::TokenVerifier,
@@ -34,6 +34,7 @@ const REDIRECT: &str = "http://localhost:8400/callback";
 /// Settings of the simulator's client.
 pub(crate) fn provider(simulator: &Simulator) -> Provider {
     let limit = Duration::from_secs(30);
+    let login = |grant: &str| AreaLogin { grant: grant.to_owned(), scopes: Vec::new() };
     Provider {
         base_url: simulator.base_url(),
         auth_url: simulator.auth_url(),
@@ -41,12 +42,11 @@ pub(crate) fn provider(simulator: &Simulator) -> Provider {
         oauth: OAuth {
             client_id: "simulated-client".into(),
             client_secret: Secret::new("simulated-secret"),
-            accounting_grant: "accounting".into(),
-            payroll_grant: "payroll".into(),
-            invoicing_grant: "invoicing".into(),
-            accounting_scopes: Vec::new(),
-            payroll_scopes: Vec::new(),
-            invoicing_scopes: Vec::new(),
+            logins: AreaLogins {
+                accounting: login("accounting"),
+                payroll: login("payroll"),
+                invoicing: login("invoicing"),
+            },
             redirect_uri: None,
             pkce: false,
             issuers: Vec::new(),

@@ -416,7 +416,7 @@ async fn invoicing_logs_in_by_password_and_manages_its_hooks() {
     assert_eq!(made.entity.as_deref().zip(made.action.as_deref()), Some(("SaleInvoice", "Updated")));
     assert_eq!((made.is_paused, made.description.as_deref()), (Some(true), Some("books")));
     // The user's default company is the first.
-    assert!(simulator.provider().invoicing.hooks().iter().all(|hook| hook.company == 0));
+    assert!(simulator.provider().invoicing.hooks().iter().all(|hook| hook.subject.company == 0));
     for hook in hooks {
         invoicing.delete_hook(&hook.id.unwrap(), &patient()).await.unwrap();
     }

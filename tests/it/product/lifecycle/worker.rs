@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use kafka::{Admin, GroupOptions, Membership};
+use kafka::{Admin, GroupOptions, Membership, ShardProducers, TransactionOptions};
 use rustix::process::Signal;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +21,7 @@ use tributary::{
         supervisor::{self, RunningInstance, Settings, Supervisor, SupervisorHandle, SupervisorParts},
     },
     logins::{Grants, IdentityHosts, access::ApiAccess},
-    plugin::{Plugins, Store},
+    plugin::{Plugins, Store, Tools},
     publish::LetterSigner,
     state::{State, state_topic::StateTopics, statuses::RunState, topics, writer::StatusWriter},
 };
@@ -94,24 +94,30 @@ impl LocalWorker {
             plugins: Plugins::of(config, true),
             config_writer: ConfigWriter::new(kafka, state.configs.clone(), state.offsets.topic_partitions()),
             statuses: StatusWriter::start(kafka, &own.status.name, partitions.status).unwrap(),
-            state,
             // As the cluster was configured, whatever the topic has by now.
             partitions: u32::try_from(cluster::WORK_PARTITIONS).unwrap(),
             membership: membership.clone(),
-            worker_id: id.into(),
-            worker: Arc::clone(config),
-            faults: tokio::sync::watch::Sender::default().subscribe(),
-            access: ApiAccess::new(
-                Grants::default(),
-                Arc::new(IdentityHosts::new(config.clock_skew_max)),
-                |_| true,
-            ),
-            ledgers: StateTopics::new(Arc::clone(config), Admin::Real(kafka.clone())),
-            store: Store {
-                ids: Ids::open(Registry::new(&config.registry).unwrap(), &config.state_dir).await,
-                admin: Admin::Real(kafka.clone()),
-                signer: LetterSigner::default(),
+            tools: Tools {
+                kafka: kafka.clone(),
+                shards: ShardProducers::new(kafka.clone(), TransactionOptions::default()),
+                offsets: state.offsets.clone(),
+                configs: state.configs.clone(),
+                worker_id: id.into(),
+                worker: Arc::clone(config),
+                faults: tokio::sync::watch::Sender::default().subscribe(),
+                access: ApiAccess::new(
+                    Grants::default(),
+                    Arc::new(IdentityHosts::new(config.clock_skew_max)),
+                    |_| true,
+                ),
+                ledgers: StateTopics::new(Arc::clone(config), Admin::Real(kafka.clone())),
+                store: Store {
+                    ids: Ids::open(Registry::new(&config.registry).unwrap(), &config.state_dir).await,
+                    admin: Admin::Real(kafka.clone()),
+                    signer: LetterSigner::default(),
+                },
             },
+            state,
             settings,
         });
         let (handle, cancel) = (supervisor.handle(), CancellationToken::new());

@@ -19,7 +19,7 @@ use tributary::{
     },
     connect::{
         config_writer::ConfigWriter,
-        herder::{Herder, HerderParts, RunStore, SubscriptionParts},
+        herder::{Herder, HerderParts, HerderWriters, Snapshots, SubscriptionParts, WorkerIdentity},
         rest::{Security, protect, router},
         supervisor::SupervisorHandle,
     },
@@ -108,15 +108,19 @@ impl Group {
         let address = listener.local_addr().unwrap();
         let herder = Herder::new(HerderParts {
             state: state.clone(),
-            config_writer: config_writer.clone(),
-            statuses: statuses.clone(),
-            shards: ShardProducers::new(kafka.clone(), TransactionOptions::default()),
+            writers: HerderWriters {
+                configs: config_writer.clone(),
+                statuses: statuses.clone(),
+                shards: ShardProducers::new(kafka.clone(), TransactionOptions::default()),
+            },
             plugins: Plugins::new([Arc::new(Records) as Arc<dyn Plugin>].into_iter().chain(more)),
             providers: Providers::new([]),
             loggers: log_levels(),
-            worker_id: address.to_string(),
-            url: format!("http://{address}"),
-            cluster_id: admin.cluster_id().await.unwrap(),
+            identity: WorkerIdentity {
+                worker_id: address.to_string(),
+                url: format!("http://{address}"),
+                cluster_id: admin.cluster_id().await.unwrap(),
+            },
             running: SupervisorHandle::default(),
             subscriptions,
             snapshots,

@@ -49,8 +49,9 @@ async fn subscriptions_are_removed_and_recreated_on_request(shared: &'static Sha
     scene.connect(&[RESOURCES]).await?;
     let ledger = scene.ledger().await?;
     ledger.until(&scene, "both active", |ledger| active(ledger).len() == 2).await?;
-    let is_done =
-        |number| move |ledger: &SubscriptionState| ledger.done.is_some_and(|done| done.number == number);
+    let is_done = |number| {
+        move |ledger: &SubscriptionState| ledger.requests.done.is_some_and(|done| done.number == number)
+    };
 
     ledger.wish(1, true).await;
     ledger.until(&scene, "removed", is_done(1)).await?;

@@ -305,8 +305,8 @@ impl CrashStage {
             let current = ledger.subscriptions.values().filter(|one| one.phase.may_live());
             let current = current.filter(|one| one.target.resource().is_some());
             active(ledger).len() == 3
-                && ledger.is_done()
-                && ledger.wish.as_ref().is_none_or(|wish| !wish.removed)
+                && ledger.requests.pending().is_none()
+                && !ledger.requests.is_removed()
                 && current.clone().all(|one| one.fingerprint == wanted)
                 && ledger.gaps.iter().all(|(id, gap)| {
                     let is_over = gap.to.is_some() && ledger.repairs.contains_key(id);

@@ -60,7 +60,7 @@ async fn declared_subscriptions_become_active_and_no_other_changes(shared: &'sta
     assert_eq!(made.iter().filter(|hook| hook.effective && !hook.paused).count(), hooks, "{made:?}");
     // The provider accepts only the documented address.
     assert!(made.iter().all(|hook| hook.uri.ends_with("/api/webhooks/incoming/Invoicing")), "{made:?}");
-    let entities: BTreeSet<String> = made.iter().map(|hook| format!("{:?}", hook.entity)).collect();
+    let entities: BTreeSet<String> = made.iter().map(|hook| format!("{:?}", hook.subject.entity)).collect();
     assert_eq!(entities.len(), 18, "{entities:?}");
 
     // The worker may read its ledger later than this test.

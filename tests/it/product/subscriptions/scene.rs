@@ -199,7 +199,7 @@ fn short(ledger: &SubscriptionState) -> Vec<String> {
         .collect();
     lines.extend(ledger.gaps.values().map(|gap| format!("gap {} {:?} {:?}", gap.id(), gap.to, gap.state)));
     lines.extend(ledger.repairs.keys().map(|gap| format!("repair of {gap}")));
-    lines.push(format!("start {}, wish {:?}", ledger.start.is_some(), ledger.wish));
+    lines.push(format!("start {}, wish {:?}", ledger.start.is_some(), ledger.requests.wish));
     lines
 }
 

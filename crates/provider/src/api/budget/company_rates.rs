@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use base::metrics::ApiWait;
 
-use super::{adaptive_rate::AdaptiveRate, bucket::TokenBucket};
+use super::{adaptive_rate::AdaptiveRate, metered_rate::MeteredRate};
 
 /// Companies in memory; above this, companies without learned state are dropped.
 const MAX_COMPANIES: usize = 4_096;
@@ -32,10 +32,7 @@ pub(super) struct CompanyRates {
 
 #[derive(Debug)]
 struct CompanyRate {
-    adaptive: AdaptiveRate,
-    bucket: TokenBucket,
-    /// Whether a request has waited for this rate since the last look.
-    limited: bool,
+    metered: MeteredRate,
     /// When the company last had no token for a request.
     held: Option<Instant>,
     /// Time of the last token request.
@@ -58,7 +55,7 @@ impl CompanyRates {
     pub(super) fn set_rate(&mut self, rate: f64) {
         self.rate = rate;
         for company in self.known.values_mut() {
-            company.adaptive.set(rate);
+            company.metered.adaptive.set(rate);
         }
     }
 
@@ -100,15 +97,16 @@ impl CompanyRates {
     /// Returns an unused token.
     pub(super) fn give(&mut self, company: Option<&str>) {
         if let Some(company) = self.find(company) {
-            company.bucket.give(company.adaptive.rate.max(1.0));
-            company.adaptive.unsent();
+            company.metered.give();
         }
     }
 
     /// What a request has waited for since then, apart from a pause of the application.
     pub(super) fn held_since(&self, company: Option<&str>, since: Instant) -> ApiWait {
         match company.and_then(|company| self.known.get(company)) {
-            Some(one) if one.adaptive.paused_until.is_some_and(|end| end > since) => ApiWait::Throttled,
+            Some(one) if one.metered.adaptive.paused_until.is_some_and(|end| end > since) => {
+                ApiWait::Throttled
+            }
             Some(one) if one.held.is_some_and(|held| held >= since) => ApiWait::Company,
             _ => ApiWait::Budget,
         }
@@ -116,13 +114,13 @@ impl CompanyRates {
 
     /// Until when the company is paused.
     pub(super) fn paused(&self, company: Option<&str>, now: Instant) -> Option<Instant> {
-        self.known.get(company?)?.adaptive.paused(now)
+        self.known.get(company?)?.metered.adaptive.paused(now)
     }
 
     /// A request of the company was not rate limited.
     pub(super) fn accepted(&mut self, company: Option<&str>) {
         if let Some(company) = self.find(company) {
-            company.adaptive.accepted();
+            company.metered.adaptive.accepted();
         }
     }
 
@@ -134,7 +132,7 @@ impl CompanyRates {
         retry_after: Option<Duration>,
         cuts: u64,
     ) -> Duration {
-        self.entry(company, now).adaptive.refused(now, retry_after, cuts)
+        self.entry(company, now).metered.adaptive.refused(now, retry_after, cuts)
     }
 
     fn find(&mut self, company: Option<&str>) -> Option<&mut CompanyRate> {
@@ -150,7 +148,7 @@ impl CompanyRates {
     /// The company's current rate.
     #[cfg(test)]
     pub(super) fn rate_of(&self, company: &str) -> f64 {
-        self.known[company].adaptive.rate
+        self.known[company].metered.adaptive.rate
     }
 }
 
@@ -158,37 +156,24 @@ impl CompanyRate {
     fn new(rate: f64, now: Instant, seed: u64) -> Self {
         // The configured rate is our guess, not the provider's limit: use all of it until a refusal.
         let adaptive = AdaptiveRate::trusting(rate, now, seed);
-        Self { adaptive, bucket: TokenBucket::new(rate.max(1.0), now), limited: false, held: None, at: now }
+        Self { metered: MeteredRate::new(adaptive, rate.max(1.0), 1.0, now), held: None, at: now }
     }
 
     fn take(&mut self, now: Instant) -> Result<u64, Instant> {
-        self.adaptive.advance(now, self.limited);
-        (self.limited, self.at) = (false, now);
-        if let Some(until) = self.adaptive.paused(now) {
-            return Err(until);
-        }
-        if let Some(end) = self.adaptive.paused_until {
-            self.bucket.rest_until(end);
-        }
-        let rate = self.adaptive.rate;
-        self.bucket.refill(now, rate, rate.max(1.0));
-        if !self.bucket.has_token() {
-            self.limited = true;
-            // A lower bound: waiting a moment longer costs little, and a zero wait would be a busy loop.
-            return Err(now + self.bucket.wait(rate).max(Duration::from_millis(1)));
-        }
-        self.bucket.take();
-        self.adaptive.sent(now);
-        Ok(self.adaptive.cuts)
+        self.metered.advance(now, true);
+        self.at = now;
+        self.metered.rest(now)?;
+        // A lower bound: waiting a moment longer costs little, and a zero wait would be a busy loop.
+        self.metered.has_token(now).map_err(|wait| now + wait.max(Duration::from_millis(1)))?;
+        Ok(self.metered.take(now))
     }
 
     /// Whether dropping the company loses (almost) nothing.
     fn is_forgettable(&self, now: Instant) -> bool {
         let rested = now.saturating_duration_since(self.at);
-        if self.adaptive.is_untouched() {
-            // Long enough to fill its bucket.
-            return rested.as_secs_f64() * self.adaptive.rate >= self.adaptive.rate.max(1.0);
+        if self.metered.adaptive.is_untouched() {
+            return self.metered.fills_in(rested);
         }
-        rested >= IDLE_LIMIT && self.adaptive.paused(now).is_none()
+        rested >= IDLE_LIMIT && self.metered.adaptive.paused(now).is_none()
     }
 }

@@ -18,6 +18,7 @@
 mod adaptive_rate;
 mod bucket;
 mod company_rates;
+mod metered_rate;
 mod queues;
 mod registry;
 mod state;
@@ -134,7 +135,7 @@ impl Budget {
         let mut state = self.shared.state.lock();
         let by = share / state.share;
         state.share = share;
-        state.adaptive.scale(by);
+        state.application.adaptive.scale(by);
         drop(state);
         self.shared.changed.notify_one();
     }
@@ -175,7 +176,7 @@ impl Budget {
         let state = self.shared.state.lock();
         BudgetStatus {
             setting: state.rates.application,
-            rate: state.adaptive.rate,
+            rate: state.application.adaptive.rate,
             in_flight: state.in_flight,
         }
     }

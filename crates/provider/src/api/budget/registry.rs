@@ -50,8 +50,10 @@ impl Budgets {
     /// Sets the gauge for a scrape: the smallest used part of a rate among all budgets.
     pub fn measure(&self) {
         let budgets = self.0.lock();
-        let ratios =
-            budgets.values().filter_map(Weak::upgrade).map(|shared| shared.state.lock().adaptive.ratio());
+        let ratios = budgets
+            .values()
+            .filter_map(Weak::upgrade)
+            .map(|shared| shared.state.lock().application.adaptive.ratio());
         metrics::api_budget_ratio(ratios.fold(1.0, f64::min));
     }
 }

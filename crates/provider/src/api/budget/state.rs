@@ -18,8 +18,8 @@ use base::metrics::ApiWait;
 use super::{
     Permit, Rates,
     adaptive_rate::AdaptiveRate,
-    bucket::TokenBucket,
     company_rates::CompanyRates,
+    metered_rate::MeteredRate,
     queues::{Queues, Waiter},
 };
 use crate::api::Priority;
@@ -35,19 +35,15 @@ pub(super) struct BudgetState {
     pub(super) rates: Rates,
     /// Requested rates by registration number; `None` requests nothing.
     pub(super) requested_rates: Vec<(u64, Option<Rates>)>,
-    pub(super) registered: u64,
     /// This worker's share of the application's rate.
     pub(super) share: f64,
-    pub(super) adaptive: AdaptiveRate,
-    pub(super) bucket: TokenBucket,
+    pub(super) application: MeteredRate,
     pub(super) companies: CompanyRates,
     pub(super) queues: Queues,
     suspicion: Option<Suspicion>,
     pub(super) in_flight: usize,
     /// Requests admitted so far.
     number: u64,
-    /// Whether waiting requests wait for the application's rate.
-    limited: bool,
     /// Whether the dispatcher runs. It does only while requests wait.
     pub(super) dispatching: bool,
 }
@@ -91,26 +87,29 @@ impl BudgetState {
         Self {
             rates,
             requested_rates: Vec::new(),
-            registered: 0,
             share: 1.0,
-            adaptive: AdaptiveRate::new(rates.application, now, seed),
-            bucket: TokenBucket::new(1.0, now),
+            application: MeteredRate::new(
+                AdaptiveRate::new(rates.application, now, seed),
+                1.0,
+                BURST_SECONDS,
+                now,
+            ),
             companies: CompanyRates::new(rates.company),
             queues: Queues::default(),
             suspicion: None,
             in_flight: 0,
             number: 0,
-            limited: false,
             dispatching: false,
         }
     }
 
     /// Adds requested rates; returns their registration number.
     pub(super) fn register(&mut self, rates: Option<Rates>) -> u64 {
-        self.registered += 1;
-        self.requested_rates.push((self.registered, rates));
+        // Unique among those that have not left: the last one has the highest.
+        let number = self.requested_rates.last().map_or(0, |(last, _)| last + 1);
+        self.requested_rates.push((number, rates));
         self.set_rates();
-        self.registered
+        number
     }
 
     /// Removes the requested rates of a registration.
@@ -139,14 +138,14 @@ impl BudgetState {
             return;
         }
         self.rates = larger;
-        self.adaptive.set(larger.application * self.share);
+        self.application.adaptive.set(larger.application * self.share);
         self.companies.set_rate(larger.company);
         self.queues.release();
     }
 
     /// Until when the company or everything is paused.
     pub(super) fn paused(&self, company: Option<&str>, now: Instant) -> Option<Instant> {
-        self.adaptive.paused(now).max(self.companies.paused(company, now))
+        self.application.adaptive.paused(now).max(self.companies.paused(company, now))
     }
 
     /// What a request has waited for since then, and how much longer it would wait, if known.
@@ -156,15 +155,14 @@ impl BudgetState {
         since: Instant,
         now: Instant,
     ) -> (ApiWait, Option<Duration>) {
-        let paused = self.adaptive.paused_until.is_some_and(|end| end > since);
+        let paused = self.application.adaptive.paused_until.is_some_and(|end| end > since);
         let what = if paused { ApiWait::Throttled } else { self.companies.held_since(company, since) };
         (what, self.paused(company, now).map(|until| until - now))
     }
 
     /// Lets the rate grow for the time that requests have waited for it.
     pub(super) fn advance(&mut self, now: Instant) {
-        self.adaptive.advance(now, self.limited && !self.queues.is_empty());
-        self.limited = false;
+        self.application.advance(now, !self.queues.is_empty());
     }
 
     /// Whether this priority has reached the in-flight limit.
@@ -176,41 +174,29 @@ impl BudgetState {
 
     /// Whether the application may send; else when to try again, `None` if only an ended request can change it.
     pub(super) fn can_send(&mut self, now: Instant) -> Result<(), Option<Instant>> {
-        if let Some(until) = self.adaptive.paused(now) {
-            return Err(Some(until));
-        }
-        // Tokens of the pause would be a burst after it.
-        if let Some(end) = self.adaptive.paused_until {
-            self.bucket.rest_until(end);
-        }
+        self.application.rest(now).map_err(Some)?;
         if self.is_full(Priority::Webhook) {
             return Err(None);
         }
-        let rate = self.adaptive.rate;
-        self.bucket.refill(now, rate, burst(rate));
-        self.limited = !self.bucket.has_token();
-        if self.limited { Err(Some(now + self.bucket.wait(rate).min(MAX_RATE_WAIT))) } else { Ok(()) }
+        self.application.has_token(now).map_err(|wait| Some(now + wait.min(MAX_RATE_WAIT)))
     }
 
     /// Admits a request.
     pub(super) fn give(&mut self, company: Option<Arc<str>>, company_cuts: u64, now: Instant) -> Ticket {
-        self.bucket.take();
-        self.adaptive.sent(now);
         self.in_flight += 1;
         self.number += 1;
-        Ticket { company, number: self.number, cuts: self.adaptive.cuts, company_cuts }
+        Ticket { company, number: self.number, cuts: self.application.take(now), company_cuts }
     }
 
     /// The request was not sent: returns its tokens.
     pub(super) fn unsent(&mut self, turn: &Ticket) {
-        self.bucket.give(burst(self.adaptive.rate));
-        self.adaptive.unsent();
+        self.application.give();
         self.companies.give(turn.company.as_deref());
     }
 
     /// The request was answered and not rate limited.
     pub(super) fn accepted(&mut self, turn: &Ticket) {
-        self.adaptive.accepted();
+        self.application.adaptive.accepted();
         self.companies.accepted(turn.company.as_deref());
         self.suspicion.take_if(|suspicion| suspicion.number < turn.number);
     }
@@ -218,13 +204,13 @@ impl BudgetState {
     /// The request was rate limited: pauses and cuts its company, the application, or both. Returns for how long.
     pub(super) fn refused(&mut self, turn: &Ticket, now: Instant, retry_after: Option<Duration>) -> Duration {
         // No company, or sent before the application's last cut.
-        let (Some(company), true) = (&turn.company, turn.cuts == self.adaptive.cuts) else {
-            return self.adaptive.refused(now, retry_after, turn.cuts);
+        let (Some(company), true) = (&turn.company, turn.cuts == self.application.adaptive.cuts) else {
+            return self.application.adaptive.refused(now, retry_after, turn.cuts);
         };
         let pause = self.companies.refused(company, now, retry_after, turn.company_cuts);
         let standing = self.suspicion.take().filter(|suspicion| now < suspicion.until);
         if standing.as_ref().is_some_and(|suspicion| suspicion.company != *company) {
-            return pause.max(self.adaptive.refused(now, retry_after, turn.cuts));
+            return pause.max(self.application.adaptive.refused(now, retry_after, turn.cuts));
         }
         let number = standing.map_or(turn.number, |suspicion| suspicion.number);
         self.suspicion = Some(Suspicion { company: Arc::clone(company), number, until: now + pause });
@@ -250,8 +236,4 @@ impl BudgetState {
         self.dispatching = false;
         DispatchStep::Done
     }
-}
-
-fn burst(rate: f64) -> f64 {
-    (rate * BURST_SECONDS).max(1.0)
 }

@@ -28,8 +28,8 @@ impl Scene {
         let mut adaptive = AdaptiveRate::new(application, now, 1);
         adaptive.advance(now + Duration::from_secs(60), true);
         let scene = Self { budget, now: now + Duration::from_secs(60) };
-        scene.state().adaptive = adaptive;
-        scene.state().bucket = TokenBucket::new(1.0, scene.now);
+        scene.state().application.adaptive = adaptive;
+        scene.state().application.bucket = TokenBucket::new(1.0, scene.now);
         scene
     }
 
@@ -256,7 +256,7 @@ async fn a_timeout_names_the_company_or_the_pause() {
     let far = Instant::now() + FAR;
     let first = budget.admit(Priority::Webhook, Some("whale"), far).await.unwrap();
     // So that only the company's limit applies.
-    budget.shared.state.lock().bucket = TokenBucket::new(1.0, Instant::now());
+    budget.shared.state.lock().application.bucket = TokenBucket::new(1.0, Instant::now());
 
     let company = budget.admit(Priority::Webhook, Some("whale"), soon()).await.unwrap_err();
     // Well before the company has another token.
@@ -342,16 +342,20 @@ fn refusals_of_two_companies_in_a_row_pause_the_application() {
     permits[1].refused_at(scene.now, Some(second));
     // Sent before the refused one, so it says nothing.
     permits[0].accepted();
-    assert_eq!(scene.state().adaptive.paused(scene.now), None, "one company's refusal stopped everybody");
+    assert_eq!(
+        scene.state().application.adaptive.paused(scene.now),
+        None,
+        "one company's refusal stopped everybody"
+    );
     permits[3].refused_at(scene.now, Some(second));
 
-    assert_eq!(scene.state().adaptive.paused(scene.now), Some(scene.now + second));
+    assert_eq!(scene.state().application.adaptive.paused(scene.now), Some(scene.now + second));
     let cut = scene.budget.status().rate;
     assert!(cut < 100.0);
     // Further refusals of the storm lengthen the pause and cut nothing.
     let before = scene.state().companies.rate_of("a");
     permits[2].refused_at(scene.now, Some(second * 2));
-    assert_eq!(scene.state().adaptive.paused(scene.now), Some(scene.now + second * 2));
+    assert_eq!(scene.state().application.adaptive.paused(scene.now), Some(scene.now + second * 2));
     assert!((scene.budget.status().rate - cut).abs() < 1e-9);
     assert!((scene.state().companies.rate_of("a") - before).abs() < 1e-9);
 }
@@ -367,7 +371,7 @@ fn a_passed_request_keeps_a_refusal_to_its_company() {
     permits[1].accepted();
     permits[2].refused_at(scene.now, Some(second));
 
-    assert_eq!(scene.state().adaptive.paused(scene.now), None);
+    assert_eq!(scene.state().application.adaptive.paused(scene.now), None);
     assert!((scene.budget.status().rate - 100.0).abs() < 1e-9);
     assert!(scene.state().companies.rate_of("a") < 10.0 && scene.state().companies.rate_of("c") < 10.0);
 }
@@ -426,7 +430,7 @@ fn cancelled_requests_take_no_room_in_their_queue() {
 fn a_growing_share_applies_at_once_and_zero_is_raised() {
     let scene = Scene::new(100.0, 100.0);
     scene.budget.set_share(0.5);
-    scene.state().adaptive.refused(scene.now, Some(Duration::from_secs(1)), 0);
+    scene.state().application.adaptive.refused(scene.now, Some(Duration::from_secs(1)), 0);
     let half = scene.budget.status().rate;
 
     scene.budget.set_share(1.0);
@@ -470,12 +474,12 @@ fn a_key_has_one_budget_with_the_largest_requested_rates() {
 fn status_shows_what_is_in_flight_and_the_cut_of_a_refusal() {
     let mut scene = Scene::new(100.0, 100.0);
     let _crowd = scene.crowd(Priority::Repair, None, 5);
-    assert_eq!(scene.state().adaptive.ratio(), 1.0);
+    assert_eq!(scene.state().application.adaptive.ratio(), 1.0);
     let permits = scene.run(0.5, Some);
     permits[0].refused(Some(Duration::from_secs(60)));
 
     let status = scene.budget.status();
 
     assert_eq!((status.in_flight, status.setting), (5, 100.0));
-    assert!(status.rate < 100.0 && scene.state().adaptive.ratio() < 1.0, "{status:?}");
+    assert!(status.rate < 100.0 && scene.state().application.adaptive.ratio() < 1.0, "{status:?}");
 }

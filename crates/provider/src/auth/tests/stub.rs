@@ -27,7 +27,7 @@ use url::Url;
 
 use base::secret::Secret;
 
-use crate::{HostPolicy, OAuth, Provider, Transport};
+use crate::{AreaLogin, AreaLogins, HostPolicy, OAuth, Provider, Transport};
 
 /// Path of the token endpoint.
 pub(in crate::auth) const TOKEN: &str = "/auth/core/connect/token";
@@ -157,6 +157,7 @@ impl Stub {
 
 /// Settings of a client at this URL.
 pub(in crate::auth) fn provider(url: &Url) -> Provider {
+    let login = |grant: &str| AreaLogin { grant: grant.to_owned(), scopes: Vec::new() };
     Provider {
         base_url: url.clone(),
         auth_url: url.clone(),
@@ -164,12 +165,11 @@ pub(in crate::auth) fn provider(url: &Url) -> Provider {
         oauth: OAuth {
             client_id: "client".into(),
             client_secret: Secret::new("se&cret"),
-            accounting_grant: "accounting".into(),
-            payroll_grant: "payroll".into(),
-            invoicing_grant: "invoicing".into(),
-            accounting_scopes: Vec::new(),
-            payroll_scopes: Vec::new(),
-            invoicing_scopes: Vec::new(),
+            logins: AreaLogins {
+                accounting: login("accounting"),
+                payroll: login("payroll"),
+                invoicing: login("invoicing"),
+            },
             redirect_uri: None,
             pkce: false,
             issuers: Vec::new(),

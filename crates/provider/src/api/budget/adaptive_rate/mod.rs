@@ -78,12 +78,7 @@ pub(super) struct AdaptiveRate {
     setting: f64,
     /// Current requests per second.
     pub(super) rate: f64,
-    /// The rate at the last refusal.
-    ceiling: Option<f64>,
-    /// The rate that was sustained before the last burst of refusals; 0 if there was none, or if it was refused again.
-    before_burst: f64,
-    /// Whether the rate is rising back to it.
-    is_rising: bool,
+    limit: LearnedLimit,
     /// When the rate was last updated.
     at: Instant,
     /// End of the last pause.
@@ -92,18 +87,39 @@ pub(super) struct AdaptiveRate {
     pub(super) cuts: u64,
     /// When a request last waited for the rate.
     wanted: Option<Instant>,
-    /// When the first request of this stretch was sent.
-    began: Option<Instant>,
-    /// Requests sent in this stretch.
-    sent: u64,
-    /// Requests of this stretch that passed.
-    accepted: u64,
-    /// Whether any request has passed since the last refusal.
-    passed: bool,
-    /// Length of the last pause.
-    pause: Duration,
+    stretch: RequestStretch,
+    pauses: PauseGrowth,
     /// Seconds without a refusal, at the setting or creeping.
     creep_seconds: f64,
+}
+
+/// What refusals have shown of the provider's limit.
+#[derive(Debug, Default)]
+struct LearnedLimit {
+    /// The rate at the last refusal.
+    ceiling: Option<f64>,
+    /// The rate that was sustained before the last burst of refusals; 0 if there was none, or if it was refused again.
+    before_burst: f64,
+    /// Whether the rate is rising back to it.
+    is_rising: bool,
+}
+
+/// Requests since the last cut or idle time.
+#[derive(Debug, Default)]
+struct RequestStretch {
+    /// When the first one was sent.
+    began: Option<Instant>,
+    sent: u64,
+    accepted: u64,
+}
+
+/// How long the next pause is.
+#[derive(Debug)]
+struct PauseGrowth {
+    /// Length of the last pause.
+    last: Duration,
+    /// Whether any request has passed since the last refusal.
+    passed: bool,
     unnamed_wait: Backoff,
 }
 
@@ -119,31 +135,29 @@ impl AdaptiveRate {
         Self {
             setting,
             rate: setting,
-            ceiling: None,
-            before_burst: 0.0,
-            is_rising: false,
+            limit: LearnedLimit::default(),
             at: now,
             paused_until: None,
             cuts: 0,
             wanted: None,
-            began: None,
-            sent: 0,
-            accepted: 0,
-            passed: true,
-            pause: Duration::ZERO,
+            stretch: RequestStretch::default(),
+            pauses: PauseGrowth {
+                last: Duration::ZERO,
+                passed: true,
+                unnamed_wait: Backoff::new(UNNAMED_WAIT, seed),
+            },
             creep_seconds: 0.0,
-            unnamed_wait: Backoff::new(UNNAMED_WAIT, seed),
         }
     }
 
     /// The rate as a part of the setting; 1 before the first refusal.
     pub(super) fn ratio(&self) -> f64 {
-        if self.ceiling.is_none() { 1.0 } else { self.rate / self.setting }
+        if self.is_untouched() { 1.0 } else { self.rate / self.setting }
     }
 
     /// Whether nothing was learned yet.
     pub(super) fn is_untouched(&self) -> bool {
-        self.ceiling.is_none()
+        self.limit.ceiling.is_none()
     }
 
     /// Until when nothing may be sent.
@@ -161,8 +175,8 @@ impl AdaptiveRate {
     pub(super) fn scale(&mut self, by: f64) {
         self.setting *= by;
         self.rate *= by;
-        self.ceiling = self.ceiling.map(|ceiling| ceiling * by);
-        self.before_burst *= by;
+        self.limit.ceiling = self.limit.ceiling.map(|ceiling| ceiling * by);
+        self.limit.before_burst *= by;
     }
 
     /// Updates the rate. `wanted`: whether requests have waited for it.
@@ -178,7 +192,7 @@ impl AdaptiveRate {
         if left <= 0.0 {
             return;
         }
-        let Some(ceiling) = self.ceiling else {
+        let Some(ceiling) = self.limit.ceiling else {
             self.creep_seconds += if self.rate < self.setting { 0.0 } else { left };
             self.rate = (self.rate * left.min(60.0).exp2()).min(self.setting);
             return;
@@ -193,17 +207,17 @@ impl AdaptiveRate {
         let slowly = left.min((BURST_OVER_SECONDS - self.creep_seconds).max(0.0));
         self.creep(slowly);
         left -= slowly;
-        let back = (self.before_burst * RETURN_TARGET).min(self.setting);
+        let back = (self.limit.before_burst * RETURN_TARGET).min(self.setting);
         if left > 0.0 && self.rate < back {
             let risen = left.min((back / self.rate).log2() * RISE_DOUBLING_SECONDS);
             self.rate *= (risen / RISE_DOUBLING_SECONDS).exp2();
             left -= risen;
-            self.is_rising = true;
+            self.limit.is_rising = true;
         }
         self.creep(left);
         self.rate = self.rate.min(self.setting);
         // Sustained again for long enough.
-        self.is_rising &= self.creep_seconds < 2.0 * BURST_OVER_SECONDS;
+        self.limit.is_rising &= self.creep_seconds < 2.0 * BURST_OVER_SECONDS;
     }
 
     /// Grows for that many seconds, with a speed that grows linearly.
@@ -217,32 +231,34 @@ impl AdaptiveRate {
     /// A request is sent.
     pub(super) fn sent(&mut self, now: Instant) {
         self.reset_after_idle(now);
-        self.began.get_or_insert(now);
-        self.sent += 1;
+        self.stretch.began.get_or_insert(now);
+        self.stretch.sent += 1;
     }
 
     /// An admitted request was not sent.
     pub(super) fn unsent(&mut self) {
-        self.sent = self.sent.saturating_sub(1);
+        self.stretch.sent = self.stretch.sent.saturating_sub(1);
     }
 
     /// A request has passed.
     pub(super) fn accepted(&mut self) {
-        self.accepted += 1;
-        self.passed = true;
-        self.unnamed_wait.reset();
+        self.stretch.accepted += 1;
+        self.pauses.passed = true;
+        self.pauses.unnamed_wait.reset();
     }
 
     /// A request was refused that was sent after `cuts` cuts. Returns how long everything pauses.
     pub(super) fn refused(&mut self, now: Instant, retry_after: Option<Duration>, cuts: u64) -> Duration {
         let fresh = cuts == self.cuts;
-        let fruitless = fresh && !self.passed;
+        let fruitless = fresh && !self.pauses.passed;
         let pause = match retry_after {
-            Some(retry_after) if fruitless => retry_after.max((self.pause * 2).min(MAX_FRUITLESS_PAUSE)),
+            Some(retry_after) if fruitless => {
+                retry_after.max((self.pauses.last * 2).min(MAX_FRUITLESS_PAUSE))
+            }
             Some(retry_after) => retry_after,
             // Further refusals of one storm add nothing.
             None if !fresh => return self.left(now),
-            None => self.unnamed_wait.next_wait(Retry::Later).unwrap_or(UNNAMED_WAIT.longest),
+            None => self.pauses.unnamed_wait.next_wait(Retry::Later).unwrap_or(UNNAMED_WAIT.longest),
         };
         let until = now + pause;
         if self.paused_until.is_none_or(|standing| standing < until) {
@@ -253,9 +269,8 @@ impl AdaptiveRate {
                 self.cut(now, pause);
             }
             self.cuts += 1;
-            self.began = None;
-            (self.sent, self.accepted) = (0, 0);
-            (self.passed, self.pause) = (false, pause);
+            self.stretch = RequestStretch::default();
+            (self.pauses.passed, self.pauses.last) = (false, pause);
         }
         self.left(now)
     }
@@ -267,34 +282,31 @@ impl AdaptiveRate {
     /// Starts a new stretch after an idle time, which says nothing about the limit.
     fn reset_after_idle(&mut self, now: Instant) {
         if self.wanted.is_none_or(|wanted| now.saturating_duration_since(wanted) > IDLE_GAP) {
-            self.began = None;
-            (self.sent, self.accepted) = (0, 0);
+            self.stretch = RequestStretch::default();
         }
     }
 
     fn cut(&mut self, now: Instant, pause: Duration) {
         let mut ceiling = self.rate;
-        if let Some(began) = self.began {
+        let RequestStretch { began, sent, accepted } = self.stretch;
+        if let Some(began) = began {
             let elapsed = now.saturating_duration_since(began);
             if elapsed <= AVERAGING_LIMIT {
                 // Not below the cut: few requests may have been sent because few were wanted.
-                let average = self.sent as f64 / elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+                let average = sent as f64 / elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
                 ceiling = average.clamp(CUT_FACTOR * self.rate, self.rate);
             }
-            let passed = self.accepted as f64 / (elapsed + pause).as_secs_f64() * LONG_MARGIN;
-            if pause >= LONG_WINDOW
-                && self.accepted >= LONG_WINDOW_MIN_PASSED
-                && passed < CUT_FACTOR * self.rate
-            {
+            let passed = accepted as f64 / (elapsed + pause).as_secs_f64() * LONG_MARGIN;
+            if pause >= LONG_WINDOW && accepted >= LONG_WINDOW_MIN_PASSED && passed < CUT_FACTOR * self.rate {
                 ceiling = passed;
             }
         }
         let ceiling = ceiling.max(self.setting * MIN_FRACTION);
         if self.creep_seconds >= BURST_OVER_SECONDS {
-            self.before_burst = if self.is_rising { 0.0 } else { ceiling };
+            self.limit.before_burst = if self.limit.is_rising { 0.0 } else { ceiling };
         }
-        self.is_rising = false;
-        self.ceiling = Some(ceiling);
+        self.limit.is_rising = false;
+        self.limit.ceiling = Some(ceiling);
         self.rate = (ceiling * CUT_FACTOR).max(self.setting * MIN_FRACTION);
         self.creep_seconds = 0.0;
     }
