@@ -1,34 +1,137 @@
 //! A task of a `RecordSource`: the shards it owns, what they read, and the one transaction in which all of it becomes visible.
 //!
 //! ```text
-//! event topics ─▶ Reader ─▶ Shard: Scheduler ─▶ read by id ─▶ fence ─▶ one transaction: values, fences, parked, offsets, batch id
-//!   one consumer      └──▶ Shard: …          │ slots of the task
-//!                                            └ Directory: which companies there are
+//! event topics                                        state topic: runs
+//!      │ one consumer for all shards                        │
+//!      ▼                                                    ▼
+//!  reader.rs                                            runs/mod.rs
+//!      │ Input, over a channel per shard                    │ Orders
+//!      ▼                                                    ▼
+//! ┌ one shard: shard.rs ──────────────────────────────────────────────────────────┐
+//! │ Scheduler: one read for each record ◀── thin rows ── lists/: pages and proofs │
+//! │      │ entries                                            │ parts             │
+//! │      └───────────────────▶ draft.rs ◀─────────────────────┘                   │
+//! │                               │ one batch at a time                           │
+//! │                               ▼                                               │
+//! │                 committing.rs ─▶ encoding.rs, state.rs                        │
+//! └───────────────────────────────┬───────────────────────────────────────────────┘
+//!                                 ▼
+//! one transaction: values, fences, dead letters, parked, pages, certificates, offsets, batch id
+//!
+//! shared by all shards: request slots, page slots, lists/pages.rs, directory.rs, proof.rs
 //! ```
 //!
-//! Task `i` of `n` has the shards `s` with `s mod n = i`; a shard is a partition number, the same of every topic of the prefix.
+//! Task `i` of `n` has the shards `s` with `s mod n = i`; a shard is a partition number, the same in every topic of the prefix.
 //!
-//! - A shard is written by the one who has taken its transactional id last; the broker refuses everybody before.
-//! - What a shard knows is what can be read of it: offsets, fences and state are read to their end once the id is taken. The
-//!   store on this disk is a cache of the fences.
-//! - What was fetched and not committed is forgotten with the instance; its events are read again.
-//! - A task that is paused lets go of all its shards.
+//! - Only the last owner of a shard's transactional id can write to the shard: the broker fences every earlier one.
+//! - Everything a shard knows can be read from Kafka: after it has taken the id, it reads offsets, fences and state to their end. The
+//!   store on this disk caches the fences.
+//! - Answers that are not committed are lost with the task instance; the next one reads their events and pages again.
+//! - A paused task releases all its shards.
 //!
-//! On failure of one shard all of the task's end with it, and the supervisor begins anew: what passes by itself is tried again, what
-//! needs a person is told with the remedy.
+//! On failure of one shard, all shards of the task stop, and the supervisor restarts the task if a retry can help. Otherwise the task
+//! stays FAILED, and its trace names the remedy.
+//!
+//! # One event, from its topic to its commit
+//!
+//! 28 stops; a crate or a lower module counts once. `base` (metrics, backoff) is left out.
+//!
+//! | # | file | does |
+//! |---|---|---|
+//! | 1 | crate `kafka` | consumes the record, and commits the transaction in the end |
+//! | 2 | `reader.rs` | decodes the event and passes it to its shard |
+//! | 3 | `src/avro` | decodes it by its schema |
+//! | 4 | `schedule/request.rs` | derives the read that it asks for |
+//! | 5 | `shard.rs` | looks up the fence entry, and passes both to the scheduler |
+//! | 6–8 | `fence/shard/mod.rs`, `fence/layout.rs`, `fence/cache.rs` | read the newest published version of the key |
+//! | 9 | `src/store` | the database on this disk |
+//! | 10 | `schedule/scheduler/mod.rs` | joins it with other events of its record, or makes the record due |
+//! | 11 | `schedule/offsets.rs` | opens its offset |
+//! | 12 | `schedule/pending.rs` | holds what the record waits for |
+//! | 13 | `schedule/queue.rs` | gives its company a turn |
+//! | 14 | `directory.rs` | says whether the company exists |
+//! | 15 | crate `provider` | reads the record by id |
+//! | 16 | `mod.rs` | notes that the provider answered |
+//! | 17 | `schedule/scheduler/after_read.rs` | acts on the answer: publish, retry, park, give up |
+//! | 18 | `schedule/judge.rs` | says what the answer means |
+//! | 19 | crate `model` | parses the record and compares its version |
+//! | 20 | `schedule/batch.rs` | the entry to write |
+//! | 21 | `schedule/scheduler/commit.rs` | takes it into a batch, with the offset that it settles |
+//! | 22 | `draft.rs` | compares it with the fence once more |
+//! | 23 | `committing.rs` | writes the batch, and retries it |
+//! | 24 | `encoding.rs` | turns it into records |
+//! | 25 | `fence/record.rs` | the fence entry as a record |
+//! | 26 | `state.rs` | the key of the batch id, from which an unknown outcome is resolved |
+//! | 27 | `src/plugin` | the offset as a record of the offset topic |
+//! | 28 | `src/publish` | encodes values, and sends the transaction |
+//!
+//! After the commit it goes back through 6 to 9 (store the fence entries) and 21 (continue with records that need another read). A
+//! delete passes `proof.rs` between 15 and 17; a parked event passes `schedule/parked.rs` at 20.
+//!
+//! # One page, from its run to the certificate of its list
+//!
+//! 38 stops, counted alike. Files without a folder are in `lists/`.
+//!
+//! | # | file | does |
+//! |---|---|---|
+//! | 1 | `src/state` | the run, read from the state topic |
+//! | 2 | `task/runs/mod.rs` | passes it to the shards |
+//! | 3 | `task/shard.rs` | wakes the lists, and commits their parts with its batches |
+//! | 4 | `planning.rs` | starts the run in this shard |
+//! | 5 | `plan.rs` | which lists of which companies |
+//! | 6 | `task/directory.rs` | which companies there are |
+//! | 7 | `asking.rs` | starts the list, and requests its pages and missing records |
+//! | 8–9 | `job/mod.rs`, `job/paging.rs` | the list, and its next page |
+//! | 10–11 | `proof/mod.rs`, `proof/settings.rs` | which page the proof needs |
+//! | 12 | `pages.rs` | fetches it, or finds it among the remembered ones |
+//! | 13 | crate `provider` | requests it |
+//! | 14 | crate `model` | parses its rows, and compares versions |
+//! | 15 | `probe.rs` | first page only: whether rows are whole records |
+//! | 16 | `hearing.rs` | takes the page, or its failure |
+//! | 17–18 | `proof/pass.rs`, `proof/counting.rs` | advance the pass, count its records |
+//! | 19 | `proof/page.rs` | the page as it is stored |
+//! | 20 | `mod.rs` | the part to commit |
+//! | 21 | `writing.rs` | adds the part to the batch, and continues after the commit |
+//! | 22 | `rows.rs` | compares each row with the fence |
+//! | 23 | `task/draft.rs` | the batch, and what it writes so far |
+//! | 24–27 | `fence/shard/mod.rs`, `fence/layout.rs`, `fence/cache.rs`, `src/store` | read the newest published version of the key |
+//! | 28 | `schedule/batch.rs` | the entry to write |
+//! | 29–30 | `task/committing.rs`, `task/encoding.rs` | write the batch, as records |
+//! | 31 | `fence/record.rs` | the fence entry as a record |
+//! | 32 | `task/state.rs` | keys of pages, counts, progress and the batch id |
+//! | 33 | `src/publish` | encodes values and certificates, and sends the transaction |
+//! | 34 | crate `kafka` | commits it |
+//! | 35 | `fence/shard/known.rs` | after the last page: published records that no page has shown |
+//! | 36 | `job/missing.rs` | what reads by id of these say |
+//! | 37 | `job/outcome.rs` | the certificate |
+//! | 38 | `proof/verdict.rs` | what was proved |
+//!
+//! A thin row adds an event's stops 10 and 12 to 22. A run that verifies adds `topic.rs` and `comparing/`, and `sample.rs` if it reads
+//! samples. A rejected payroll filter passes `refusals.rs`. `waiting.rs` only reports.
+
+mod reader;
+
+mod taking;
+
+mod shard;
+
+mod directory;
+
+mod proof;
+
+mod runs;
+
+mod lists;
+
+mod draft;
 
 mod committing;
-mod directory;
-mod draft;
+
 mod encoding;
-mod gauges;
-mod lists;
-mod proof;
-mod reader;
-mod runs;
-mod shard;
+
 mod state;
-mod taking;
+
+mod gauges;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
