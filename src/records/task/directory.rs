@@ -51,7 +51,7 @@ const ODD: u32 = 2;
 /// See the module's head. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Directory {
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<KnownCompanies>>,
     asked: Arc<Notify>,
     every: Duration,
     /// `companies.rows.max`.
@@ -63,29 +63,29 @@ pub(super) struct Directory {
 
 /// What has been read.
 #[derive(Debug, Default)]
-struct Known {
+struct KnownCompanies {
     /// The last two that prove something.
-    readings: VecDeque<Reading>,
+    readings: VecDeque<CompanyReading>,
     /// The last that does not, if none has since.
-    odd: Option<Odd>,
+    odd: Option<OddReading>,
 }
 
 /// One reading of the whole list.
 #[derive(Debug, Clone)]
-struct Reading {
+struct CompanyReading {
     begun_at: i64,
-    companies: Shown,
+    companies: ShownCompanies,
 }
 
 /// Companies of a list, with the versions it shows.
-type Shown = HashMap<CompanyId, Option<SequenceVersion>>;
+type ShownCompanies = HashMap<CompanyId, Option<SequenceVersion>>;
 
 /// A reading that proves nothing of what it does not show.
 #[derive(Debug)]
-struct Odd {
+struct OddReading {
     /// It, and those before it that were odd, too.
     count: u32,
-    reading: Reading,
+    reading: CompanyReading,
     why: String,
 }
 
@@ -116,10 +116,10 @@ impl Directory {
     pub(super) fn listed_since(&self, since: i64) -> Listed {
         let known = self.known.lock();
         let mut shown = known.readings.iter();
-        let is_after = |reading: &Reading| reading.begun_at >= since;
+        let is_after = |reading: &CompanyReading| reading.begun_at >= since;
         let is_whole = !known.readings.is_empty() && known.readings.iter().all(is_after);
         let odd = known.odd.as_ref().filter(|odd| odd.count >= ODD && odd.reading.begun_at >= since);
-        let all = |readings: &mut dyn Iterator<Item = &Reading>| -> Vec<CompanyId> {
+        let all = |readings: &mut dyn Iterator<Item = &CompanyReading>| -> Vec<CompanyId> {
             let all: BTreeSet<&CompanyId> = readings.flat_map(|reading| reading.companies.keys()).collect();
             all.into_iter().cloned().collect()
         };
@@ -170,7 +170,7 @@ impl Directory {
 
     /// One reading. It proves nothing if it is empty, endless, or has pages that are not what they should be.
     async fn read(&self, accounting: &Accounting) -> Result<(), Failure> {
-        let mut reading = Reading { begun_at: now(), companies: Shown::new() };
+        let mut reading = CompanyReading { begun_at: now(), companies: ShownCompanies::new() };
         let (mut seen, mut walk, mut number) = (HashSet::new(), PageWalk::default(), 1);
         let mut size = self.page_size;
         loop {
@@ -235,7 +235,7 @@ impl Directory {
         &self,
         accounting: &Accounting,
         page: PageRequest,
-        reading: &Reading,
+        reading: &CompanyReading,
     ) -> Result<Page<Company>, Failure> {
         let mut backoff = Backoff::new(COMPANY_LIST_RETRY_BACKOFF, reading.begun_at.unsigned_abs());
         let mut failures = 0_u32;
@@ -266,7 +266,7 @@ impl Directory {
         }
     }
 
-    fn took(&self, reading: Reading) {
+    fn took(&self, reading: CompanyReading) {
         self.recorder.companies_read();
         let mut known = self.known.lock();
         known.odd = None;
@@ -276,7 +276,7 @@ impl Directory {
         }
     }
 
-    fn is_odd(&self, reading: Reading, why: String) {
+    fn is_odd(&self, reading: CompanyReading, why: String) {
         let found = reading.companies.len();
         tracing::warn!(
             connector = &*self.connector,
@@ -286,7 +286,7 @@ impl Directory {
         );
         let mut known = self.known.lock();
         let count = known.odd.as_ref().map_or(0, |odd| odd.count).saturating_add(1);
-        known.odd = Some(Odd { count, reading, why });
+        known.odd = Some(OddReading { count, reading, why });
     }
 }
 
@@ -315,7 +315,7 @@ mod tests {
         let recorder = Recorder::default();
         let directory = Directory::new(Duration::from_secs(60), 3, 100, "records".into(), recorder);
         for (begun_at, ids) in readings {
-            directory.took(Reading { begun_at: *begun_at, companies: companies(ids) });
+            directory.took(CompanyReading { begun_at: *begun_at, companies: companies(ids) });
         }
         directory
     }
@@ -346,7 +346,7 @@ mod tests {
         assert!(failure.message.contains("companies.rows.max") && failure.remedy.is_some());
     }
 
-    fn companies(ids: &[&str]) -> Shown {
+    fn companies(ids: &[&str]) -> ShownCompanies {
         ids.iter().map(|id| (CompanyId::new(*id).unwrap(), None)).collect()
     }
 
@@ -354,8 +354,8 @@ mod tests {
     fn the_last_row_of_a_company_is_told_with_when_its_reading_began_also_of_a_list_that_is_odd() {
         let (directory, company) = (directory(&[(3, &["c"])]), CompanyId::new("c").unwrap());
         let reading = |begun_at, version: &str| {
-            let companies = Shown::from([(company.clone(), SequenceVersion::parse(version).ok())]);
-            Reading { begun_at, companies }
+            let companies = ShownCompanies::from([(company.clone(), SequenceVersion::parse(version).ok())]);
+            CompanyReading { begun_at, companies }
         };
         let told =
             |version: &str, read_at| Some(ListedVersion { version: version.parse().unwrap(), read_at });
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(directory.shown(&company), told("4", 9));
 
         // One that does not show it says nothing of it.
-        directory.took(Reading { begun_at: 12, companies: companies(&["d"]) });
+        directory.took(CompanyReading { begun_at: 12, companies: companies(&["d"]) });
         assert_eq!(directory.shown(&company), told("4", 9));
     }
 
@@ -377,10 +377,10 @@ mod tests {
     fn a_list_that_proves_nothing_does_not_count_as_read() {
         let directory = directory(&[]);
 
-        directory.is_odd(Reading { begun_at: 6, companies: companies(&[]) }, "it is empty".to_owned());
+        directory.is_odd(CompanyReading { begun_at: 6, companies: companies(&[]) }, "it is empty".to_owned());
         assert_eq!(directory.recorder.companies_age(Instant::now()), None);
 
-        directory.took(Reading { begun_at: 7, companies: companies(&["a"]) });
+        directory.took(CompanyReading { begun_at: 7, companies: companies(&["a"]) });
         assert!(directory.recorder.companies_age(Instant::now()).is_some());
     }
 
@@ -389,7 +389,7 @@ mod tests {
         let listed =
             |ids: &[&str]| -> Vec<CompanyId> { ids.iter().map(|id| CompanyId::new(*id).unwrap()).collect() };
         let odd = |directory: &Directory, begun_at, ids: &[&str]| {
-            directory.is_odd(Reading { begun_at, companies: companies(ids) }, "odd".to_owned());
+            directory.is_odd(CompanyReading { begun_at, companies: companies(ids) }, "odd".to_owned());
         };
         let directory = directory(&[(5, &["a"])]);
         assert_eq!(directory.listed_since(5), Listed::Whole(listed(&["a"])));
@@ -402,7 +402,7 @@ mod tests {
         assert_eq!(directory.listed_since(9), Listed::Unread, "it began before");
         assert_eq!(directory.listed_since(5), Listed::Whole(listed(&["a"])));
 
-        directory.took(Reading { begun_at: 9, companies: companies(&["d"]) });
+        directory.took(CompanyReading { begun_at: 9, companies: companies(&["d"]) });
         odd(&directory, 10, &["e"]);
         assert_eq!(directory.listed_since(5), Listed::Whole(listed(&["a", "d"])));
         assert_eq!(directory.listed_since(6), Listed::Unread, "a may be gone since");
@@ -412,7 +412,7 @@ mod tests {
             Listed::Whole(listed(&["a", "d"])),
             "nobody knows when it is said"
         );
-        directory.took(Reading { begun_at: 11, companies: companies(&["d"]) });
+        directory.took(CompanyReading { begun_at: 11, companies: companies(&["d"]) });
         assert_eq!(directory.listed_since(6), Listed::Whole(listed(&["d"])));
         assert_eq!(directory.listed_since(10), Listed::Unread);
     }

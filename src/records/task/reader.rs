@@ -86,14 +86,14 @@ impl InHand {
 }
 
 /// A topic and shard.
-type Lane = (AccountingResource, i32);
+type EventPartition = (AccountingResource, i32);
 
 /// See the module's head.
 pub(super) struct Reader {
     shared: Arc<Shared>,
     inboxes: BTreeMap<i32, mpsc::Sender<Input>>,
     /// Where each is read next.
-    positions: BTreeMap<Lane, StartOffset>,
+    positions: BTreeMap<EventPartition, StartOffset>,
     topics: BTreeMap<Arc<str>, AccountingResource>,
     /// Shards that have enough.
     paused: Vec<i32>,
@@ -108,7 +108,8 @@ impl Reader {
             let (sender, receiver) = mpsc::channel(INBOX);
             inboxes.insert(shard.number(), sender);
             heard.push(receiver);
-            positions.extend(shard.starts().iter().map(|(lane, start)| ((*lane, shard.number()), *start)));
+            positions
+                .extend(shard.starts().iter().map(|(resource, start)| ((*resource, shard.number()), *start)));
         }
         let topic = |resource| shared.preparer.topic_name(Topic::AccountingEvents(resource));
         let resources = &shared.source.enrich_resources;
@@ -160,7 +161,7 @@ impl Reader {
     }
 
     async fn consumer(&self) -> Result<Consumer, Failure> {
-        let assignment = |((resource, shard), start): (&Lane, &StartOffset)| Assignment {
+        let assignment = |((resource, shard), start): (&EventPartition, &StartOffset)| Assignment {
             topic: self.shared.preparer.topic_name(Topic::AccountingEvents(*resource)),
             partition: *shard,
             start: *start,
@@ -176,9 +177,9 @@ impl Reader {
     }
 
     async fn hand_over(&mut self, record: ConsumerRecord, consumer: &Consumer) -> Result<(), Failure> {
-        let Some(&lane) = self.topics.get(&record.topic) else { return Ok(()) };
+        let Some(&resource) = self.topics.get(&record.topic) else { return Ok(()) };
         let (shard, next) = (record.partition, record.offset + 1);
-        self.positions.insert((lane, shard), StartOffset::Offset(next));
+        self.positions.insert((resource, shard), StartOffset::Offset(next));
         let came_at = record.timestamp_ms.map_or_else(now, |millis| millis.saturating_mul(1_000));
         self.shared.in_hand.take(shard, came_at);
         let decoded = self.decode(&record).await;
@@ -187,12 +188,12 @@ impl Reader {
             Ok(event) => self.placed(ReadRequest::of(event), shard),
             Err(message) => ReadRequest::Unusable("avro::Error", message),
         };
-        self.send(shard, Input { lane, next, request, event }).await?;
+        self.send(shard, Input { lane: resource, next, request, event }).await?;
         self.shared.in_hand.hand_on(shard);
         let is_low = self.inboxes.get(&shard).is_some_and(|inbox| inbox.capacity() < RESERVE);
         if is_low && !self.paused.contains(&shard) {
-            for resource in self.topics.keys() {
-                consumer.pause(resource, shard);
+            for topic in self.topics.keys() {
+                consumer.pause(topic, shard);
             }
             self.paused.push(shard);
         }
@@ -252,7 +253,7 @@ impl Reader {
 
     /// What was there is not any more: the shard notes it, and reading goes on with the first there is.
     async fn lost(&mut self, topic: &Arc<str>, partition: i32, offset: i64) -> Result<(), Failure> {
-        let Some(&lane) = self.topics.get(topic) else { return Ok(()) };
+        let Some(&resource) = self.topics.get(topic) else { return Ok(()) };
         let kafka = &self.shared.task.tools.kafka;
         let limit = Duration::from_secs(30);
         let marks = kafka::watermarks(kafka, topic, &[partition], limit).await;
@@ -266,7 +267,7 @@ impl Reader {
         tracing::error!(%topic, partition, offset, low, high, "events were removed before they were followed: a gap is opened");
         let gap = GapFound {
             cause: GapCause::Retention,
-            resource: lane,
+            resource,
             company: None,
             from: 0,
             detail: format!(
@@ -279,9 +280,9 @@ impl Reader {
         let at = now();
         let source =
             Source { original, id: String::new(), trace: None, received_at: at, happened_at: at, origin };
-        self.positions.insert((lane, partition), StartOffset::Offset(next));
+        self.positions.insert((resource, partition), StartOffset::Offset(next));
         let (request, event) = (ReadRequest::Lost(gap), Arc::new(source));
-        self.send(partition, Input { lane, next, request, event }).await
+        self.send(partition, Input { lane: resource, next, request, event }).await
     }
 }
 
