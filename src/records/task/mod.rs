@@ -18,7 +18,7 @@
 //!                                 ▼
 //! one transaction: values, fences, dead letters, parked, pages, certificates, offsets, batch id
 //!
-//! shared by all shards: request slots, page slots, lists/pages.rs, directory.rs, proof.rs
+//! shared by all shards: request slots, page slots, lists/pages.rs, directory.rs, not_found.rs
 //! ```
 //!
 //! Task `i` of `n` has the shards `s` with `s mod n = i`; a shard is a partition number, the same in every topic of the prefix.
@@ -66,7 +66,7 @@
 //! | 28 | `src/publish` | encodes values, and sends the transaction |
 //!
 //! After the commit it goes back through 6 to 9 (store the fence entries) and 21 (continue with records that need another read). A
-//! delete passes `proof.rs` between 15 and 17; a parked event passes `schedule/parked.rs` at 20.
+//! delete passes `not_found.rs` between 15 and 17; a parked event passes `schedule/parked.rs` at 20.
 //!
 //! # One page, from its run to the certificate of its list
 //!
@@ -117,7 +117,7 @@ mod shard;
 
 mod directory;
 
-mod proof;
+mod not_found;
 
 mod runs;
 
@@ -162,11 +162,14 @@ use provider::{
 use self::{
     directory::Directory,
     lists::{Orders, Pages},
-    proof::Proofs,
+    not_found::NotFoundChecks,
     reader::{InHand, Reader},
     runs::Follower,
     shard::Shard,
 };
+
+/// The name that `shard.rs` uses.
+use self::not_found as proof;
 
 use crate::{
     avro,
@@ -200,7 +203,7 @@ struct Shared {
     accounting: Accounting,
     answers: Answers,
     failures: Failures,
-    proofs: Proofs,
+    not_found: NotFoundChecks,
     directory: Directory,
     decoder: avro::Decoder,
     /// The newest published version of each key, on this disk.
@@ -440,7 +443,7 @@ async fn begin(
         ),
         answers: Answers::default(),
         failures: Failures::default(),
-        proofs: Proofs::default(),
+        not_found: NotFoundChecks::default(),
         decoder: avro::Decoder::new(store.ids.registry().clone()),
         fences: fences.clone(),
         in_hand: InHand::of(&own),

@@ -34,7 +34,7 @@ const WARN_EVERY: Duration = Duration::from_secs(300);
 
 /// When resources were last asked about, and warned of; one entry a resource each.
 #[derive(Debug, Default)]
-pub(super) struct Proofs {
+pub(super) struct NotFoundChecks {
     asked: Mutex<BTreeMap<AccountingResource, Instant>>,
     warned: Mutex<BTreeMap<AccountingResource, Instant>>,
 }
@@ -88,7 +88,7 @@ impl Shared {
     /// Whether it is time to look for proofs again: looking for known records takes the fence's time, so it is not done for each
     /// of many deletes.
     pub(super) fn may_prove(&self, resource: AccountingResource) -> bool {
-        let asked = self.proofs.asked.lock();
+        let asked = self.not_found.asked.lock();
         asked.get(&resource).is_none_or(|at| at.elapsed() >= self.source.enrich.retry_max)
     }
 
@@ -113,7 +113,7 @@ impl Shared {
         if is_served {
             return (error.by_api(), true);
         }
-        let Some(known) = known.filter(|_| is_time(&self.proofs.asked, resource, recent)) else {
+        let Some(known) = known.filter(|_| is_time(&self.not_found.asked, resource, recent)) else {
             return (error, false);
         };
         let last = self.accounting.last_record(resource).filter(|(_, id)| *id != subject.id);
@@ -143,7 +143,7 @@ impl Shared {
     pub(super) fn warn_unproved(&self, subject: &Subject, error: &api::Error, path_answers: bool) {
         let Some(by) = error.missing() else { return };
         if (by == AnsweredBy::Api && path_answers)
-            || !is_time(&self.proofs.warned, subject.resource, WARN_EVERY)
+            || !is_time(&self.not_found.warned, subject.resource, WARN_EVERY)
         {
             return;
         }
