@@ -168,7 +168,7 @@ use self::{
     shard::Shard,
 };
 
-/// The name that `shard.rs` uses.
+// The name that `shard.rs` uses.
 use self::not_found as proof;
 
 use crate::{
@@ -184,15 +184,18 @@ use crate::{
     state::state_topic::StateTopic,
 };
 
-/// Records of one task under way, over all its shards; each may have [`LEAST_OPEN`].
+/// Records of one task that may hold back offsets, over all its shards; each shard may have [`LEAST_OPEN`].
 const MOST_OPEN: usize = 20_000;
 const LEAST_OPEN: usize = 100;
 /// Records of one task that may be parked; each shard may have ten times [`LEAST_OPEN`].
 const MOST_PARKED: usize = 200_000;
-/// Shards that are taken at the same time.
+/// Shards that are taken concurrently: each reads several topics.
 const TAKING: usize = 8;
-/// How often one record is looked back at.
+/// Minimum time between two reads that only check one record for a version regression.
 const LOOK_BACK: Duration = Duration::from_secs(3_600);
+
+/// Effect of a failure that an operator has to resolve.
+const EVENTS_WAIT: &str = "events wait until it is resolved";
 
 /// What all shards of a task share.
 struct Shared {
@@ -209,34 +212,34 @@ struct Shared {
     /// The newest published version of each key, on this disk.
     fences: Fences,
     in_hand: InHand,
-    /// Reads of this task at once.
+    /// Concurrent requests of this task.
     slots: Arc<Semaphore>,
     /// Cloned by every shard that reads nothing and waits for a slot.
     starving: Arc<()>,
-    /// Pages, and reads for their sake, at once: events have the last quarter for themselves.
+    /// Concurrent requests for lists: three quarters of the slots, so that a quarter stays free for events.
     page_slots: Arc<Semaphore>,
     pages: Pages,
-    /// Runs that are asked for.
+    /// Requested runs.
     orders: watch::Receiver<Orders>,
-    /// Once pages may be read: whether every change after them is heard of, or nobody could say so in time.
+    /// `None` until pages may be read; then whether the stream is verified, which means that every later change is delivered.
     stream: watch::Receiver<Option<bool>>,
     /// Shards of this task.
     shards: Vec<i32>,
-    /// Where records have been published, once somebody has looked.
+    /// Partitions that have published records; read once, when the first fence is rebuilt.
     published: OnceCell<BTreeSet<(Topic, i32)>>,
 }
 
-/// What the accounting API has answered to whoever of a task has asked it for a record: who fails meanwhile fails alone. Lists do not
-/// count: what serves them may be there while all reads by id fail.
+/// Number of reads by id that the accounting API has answered for any shard of the task. A record that fails while this number grows
+/// fails alone. Pages do not count: lists may be available while all reads by id fail.
 #[derive(Debug, Default)]
 struct Answers(AtomicU64);
 
 impl Answers {
-    /// Something that was asked for has come, or not. Also one that says no to what was asked for answers.
+    /// Counts a result of a read. An error about the requested record is an answer too.
     fn note<T>(&self, asked: &Result<T, api::Error>) {
         let is_answer = match asked {
             Ok(_) => true,
-            // What cannot be asked for was not.
+            // Such a request is never sent.
             Err(api::Error { cause: api::Cause::Unaddressable, .. }) => false,
             Err(error) => error.reach() == api::Reach::Record,
         };
@@ -250,12 +253,12 @@ impl Answers {
     }
 }
 
-/// Why the last read by id of each resource failed, for those who wait for it.
+/// Why the last read by id of each resource failed, for reports of runs that wait for it.
 #[derive(Debug, Default)]
 struct Failures(Mutex<BTreeMap<AccountingResource, String>>);
 
 impl Failures {
-    /// A record of a resource was read, or not.
+    /// Records the result of a read.
     fn note<T>(&self, resource: AccountingResource, read: &Result<T, api::Error>) {
         let mut failures = self.0.lock();
         match read {
@@ -272,7 +275,7 @@ impl Failures {
 /// Runs a task until it is cancelled. `tasks` is how many the connector has.
 ///
 /// # Errors
-/// Why it cannot go on.
+/// The task cannot continue.
 pub(super) async fn run(
     task: Task,
     source: RecordSource,
@@ -290,7 +293,7 @@ pub(super) async fn run(
             // Where the supervisor is gone nobody pauses it any more, and it works on.
             Ok(()) = paused.changed() => stop.cancel(),
         }
-        // What is being committed ends; nothing else begins.
+        // Wait for the commit in flight. Nothing else starts.
         working.await?;
     }
     Ok(())
@@ -317,11 +320,11 @@ async fn work(
     let ending = stop.child_token();
     let mut parts: JoinSet<Result<(), Failure>> = JoinSet::new();
     let (reader, inboxes) = Reader::new(Arc::clone(&shared), &shards);
-    // Only what lists show is wanted, once: nothing that happens later.
+    // `initial_only` publishes the records of the initial run and no later change, so events are not read.
     if source.snapshot.mode != SnapshotMode::InitialOnly {
         parts.spawn(reader.run(ending.clone()));
     }
-    // Where nothing is asked for without a person, nothing waits for a login either.
+    // With `no_data` only operators request runs, and no automatic run has to wait for the payroll login.
     let payroll =
         source.snapshot.lists.contains(&List::Payroll) && source.snapshot.mode != SnapshotMode::NoData;
     let grants = task.tools.access.grants();
@@ -348,7 +351,7 @@ async fn work(
         let part = part.unwrap_or_else(|error| {
             Err(Failure::passing("Panicked", format!("a part of the task ended by itself: {error}")))
         });
-        // The first says why, and what needs a person does so before all that passes; the others end because of it.
+        // The first failure counts, because the others follow from it; but one that needs an operator outweighs a retriable one.
         let is_worse = |failure: &Failure| match &ended {
             Ok(()) => true,
             Err(known) => known.retry.is_retriable() && !failure.retry.is_retriable(),
@@ -364,7 +367,7 @@ async fn work(
     ended
 }
 
-/// Everything a task needs before its first event; `None` where no shard is its own.
+/// Prepares everything that a task needs before its first event; `None` if it owns no shard.
 async fn begin(
     task: &Arc<Task>,
     source: &RecordSource,
@@ -375,13 +378,13 @@ async fn begin(
 ) -> Result<Option<(Arc<Shared>, Vec<Shard>, StateTopic)>, Failure> {
     let tools = &task.tools;
     let store = &tools.store;
-    // Whoever reads payroll beside accounting goes on without a login for payroll: that list waits.
+    // A connector that also reads accounting starts without the payroll login; only the payroll list waits for it.
     let area = if source.is_payroll_only() { Area::Payroll } else { Area::Accounting };
     let mut login = tools.access.grants().watch(&source.provider, area, &task.connector);
     if login.problem().is_some() {
         login.catch_up().await;
         if let Some(error) = login.problem() {
-            return Err(unable("records cannot be read", "events wait until it can go on", &error));
+            return Err(unable("records cannot be read", EVENTS_WAIT, &error));
         }
     }
     let connector = Connector::RecordSource(Box::new(source.clone()));
@@ -457,7 +460,6 @@ async fn begin(
         published: OnceCell::new(),
     });
     let taking = own.into_iter().map(|shard| Shard::take(Arc::clone(&shared), shard));
-    // Each reads several topics: not all at once.
     let mut shards: Vec<Shard> = futures::stream::iter(taking).buffer_unordered(TAKING).try_collect().await?;
     shards.sort_by_key(Shard::number);
     Ok(Some((shared, shards, handle)))
@@ -472,7 +474,7 @@ impl Shared {
         }
     }
 
-    /// How long what could not be read waits, by how often it was tried.
+    /// Backoff of a list or of a read for it, in microseconds, by the number of attempts.
     fn wait(&self, tries: u32) -> i64 {
         let (first, longest) = (micros(self.source.enrich.retry), micros(self.source.enrich.retry_max));
         first.saturating_mul(1 << tries.min(20)).min(longest).max(1)
@@ -493,7 +495,7 @@ impl Shared {
             look_back: micros(LOOK_BACK.min(self.source.epoch_confirm)),
             most_open: (MOST_OPEN / self.shards.len().max(1)).max(LEAST_OPEN),
             most_parked: (MOST_PARKED / self.shards.len().max(1)).max(10 * LEAST_OPEN),
-            // What would only wait for the company's own rate takes no slot, and half of them are left for others.
+            // More reads would only wait for the rate limit of the company. Half of the slots stay free for other companies.
             company_reads: (self.source.company_budget_per_second.ceil() as usize)
                 .clamp(1, self.source.requests_in_flight.div_ceil(2)),
             brake_count: self.source.brake_count.into(),
@@ -515,17 +517,17 @@ fn unopened(error: publish::Error) -> Failure {
     if retry.is_retriable() {
         return Failure { retry, ..Failure::passing("NotOpened", message) };
     }
-    let remedy = "put right what Kafka or the registry refuses";
+    let remedy = "correct what Kafka or the schema registry refuses";
     Failure::permanent("NotOpened", message, remedy)
 }
 
-/// What the provider refuses for good.
+/// The failure of the task after an error that no retry can resolve.
 fn refused(error: &api::Error) -> Failure {
     if let api::Cause::Access(error) = &error.cause {
-        return unable("records cannot be read", "events wait until it can go on", error);
+        return unable("records cannot be read", EVENTS_WAIT, error);
     }
     let message = format!("records cannot be read: {}", ErrorChain(error));
-    let remedy = "events wait until it can go on; correct what the provider refuses";
+    let remedy = "correct what the provider refuses; events wait until then";
     Failure::permanent("ProviderRefused", message, remedy)
 }
 
@@ -534,7 +536,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_of_what_was_asked_for_is_an_answer_and_neither_an_outage_nor_what_was_never_sent_is_one() {
+    fn refusal_counts_as_answer_but_outage_and_unsent_request_do_not() {
         let answers = Answers::default();
         let error = |status, cause| {
             let endpoint = api::Endpoint { method: "GET", path: "x".into() };
