@@ -1,16 +1,16 @@
-//! Which companies there are: the list, read again and again.
+//! The directory of companies: the list of companies, read repeatedly.
 //!
-//! A company is there while one of the last two readings shows it; it is absent when two readings in a row do not. Rows move
-//! between pages while a list is read, so that one reading alone proves nothing of one that it does not show. A reading that is
-//! empty, or whose pages are odd, proves nothing of companies that it does not show. A provider that gives fewer rows at once than
-//! are asked for is asked for as many as it gives.
+//! A company is known while one of the last two readings shows it, and absent if neither does. One reading is not enough, because rows
+//! move between pages while the list is read. A reading that is empty, or has anomalous pages, does not count: it does not show which
+//! companies are absent. If the provider returns fewer rows per page than requested, the reading requests pages of that size.
 //!
-//! Read at the start, every `companies.refresh.interval.ms`, and soon after somebody has asked for a company that is not there, or
-//! suspects that the provider went back in one: what the list shows of it speaks against that, or does not.
+//! The list is read at the start, every `companies.refresh.interval.ms`, and soon after a request: a shard has an event of an unknown
+//! company, or suspects that the provider went back in a company, which the row of that company may refute.
 //!
-//! On failure of a page for its own sake, also if it is refused, it is tried on: companies that are known are read as before, events of
-//! others wait, and somebody is told, by an error now and then and by the age of the list. What concerns everything ends the task,
-//! and so does a list with more rows than `companies.rows.max`.
+//! On failure of a page, the page is retried without a limit, also if the provider refuses it. Meanwhile known companies are read as
+//! before, events of other companies wait, an error is logged from time to time, and the metric of the list's age grows. A failure of
+//! the grant or of the whole provider that no retry can resolve stops the task, and so does a list with more rows than
+//! `companies.rows.max`.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
@@ -34,21 +34,21 @@ use crate::{
     records::schedule::{Companies, CompanyState, ListedVersion},
 };
 
-/// The longest one page may take.
+/// Time limit of one page.
 const PAGE_LIMIT: Duration = Duration::from_secs(60);
-/// Waits after a page that could not be read.
+/// Backoff after a page that could not be read.
 const COMPANY_LIST_RETRY_BACKOFF: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(200), longest: Duration::from_secs(30), total: None };
-/// Between two readings, at least.
-const SOON: Duration = Duration::from_secs(1);
-/// Pages that may be the same as the one before, until the list is taken to have no end.
-const REPEATED: u64 = 3;
-/// Failures in a row of one page after which it is told that the list cannot be read; it is tried on.
-const TOLD: u32 = 8;
-/// Readings in a row that prove nothing, after which nobody waits for one that does.
-const ODD: u32 = 2;
+/// Minimum time between two readings.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+/// Repeated pages of one reading above which the provider seems to ignore page numbers.
+const MAX_REPEATED_PAGES: u64 = 3;
+/// Consecutive failures of one page per logged error. The page is retried without a limit.
+const FAILURES_PER_ERROR: u32 = 8;
+/// Consecutive readings that do not count after which runs no longer wait for one that does.
+const MAX_ODD_READINGS: u32 = 2;
 
-/// See the module's head. Cheap to clone.
+/// The companies of the provider, shared by all shards of a task. Clones are cheap and share the readings.
 #[derive(Debug, Clone)]
 pub(super) struct Directory {
     known: Arc<Mutex<KnownCompanies>>,
@@ -61,12 +61,12 @@ pub(super) struct Directory {
     recorder: Recorder,
 }
 
-/// What has been read.
+/// The last readings.
 #[derive(Debug, Default)]
 struct KnownCompanies {
-    /// The last two that prove something.
+    /// The last two that count.
     readings: VecDeque<CompanyReading>,
-    /// The last that does not, if none has since.
+    /// The last one that does not count, unless a later one does.
     odd: Option<OddReading>,
 }
 
@@ -80,23 +80,23 @@ struct CompanyReading {
 /// Companies of a list, with the versions it shows.
 type ShownCompanies = HashMap<CompanyId, Option<SequenceVersion>>;
 
-/// A reading that proves nothing of what it does not show.
+/// A reading that does not show which companies are absent.
 #[derive(Debug)]
 struct OddReading {
-    /// It, and those before it that were odd, too.
+    /// Consecutive odd readings, including this one.
     count: u32,
     reading: CompanyReading,
     why: String,
 }
 
-/// Which companies there are, for whoever reads their lists.
+/// Which companies there are, for a run that reads their lists.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Listed {
-    /// Nobody knows yet.
+    /// Unknown: the list was not read to its end yet.
     Unread,
-    /// These.
+    /// All companies.
     Whole(Vec<CompanyId>),
-    /// These at least; and why nobody knows more.
+    /// Some companies; and why there may be others.
     Part(Vec<CompanyId>, String),
 }
 
@@ -112,18 +112,19 @@ impl Directory {
         Self { known, asked, every, most, page_size, connector, recorder }
     }
 
-    /// Companies that are there, as readings show that began after this: those of one from before may be gone.
+    /// The companies that readings since this time have shown. Companies of earlier readings may be gone. Microseconds since 1970.
     pub(super) fn listed_since(&self, since: i64) -> Listed {
         let known = self.known.lock();
         let mut shown = known.readings.iter();
         let is_after = |reading: &CompanyReading| reading.begun_at >= since;
         let is_whole = !known.readings.is_empty() && known.readings.iter().all(is_after);
-        let odd = known.odd.as_ref().filter(|odd| odd.count >= ODD && odd.reading.begun_at >= since);
+        let odd =
+            known.odd.as_ref().filter(|odd| odd.count >= MAX_ODD_READINGS && odd.reading.begun_at >= since);
         let all = |readings: &mut dyn Iterator<Item = &CompanyReading>| -> Vec<CompanyId> {
             let all: BTreeSet<&CompanyId> = readings.flat_map(|reading| reading.companies.keys()).collect();
             all.into_iter().cloned().collect()
         };
-        // Where the list is odd no better one may come for long: with the one before, the last has all that there are.
+        // If the list stays odd, no better reading may come for long: the last counted reading alone is enough then.
         let is_whole = is_whole || odd.is_some() && known.readings.back().is_some_and(is_after);
         match odd {
             _ if is_whole => Listed::Whole(all(&mut shown)),
@@ -132,7 +133,7 @@ impl Directory {
         }
     }
 
-    /// What the list has shown of a company last, also where it proves nothing of others.
+    /// The version of a company in the last reading that shows it, odd ones included.
     pub(super) fn shown(&self, company: &CompanyId) -> Option<ListedVersion> {
         let known = self.known.lock();
         let readings = known.readings.iter().chain(known.odd.as_ref().map(|odd| &odd.reading));
@@ -147,9 +148,9 @@ impl Directory {
     /// Reads until it is cancelled.
     ///
     /// # Errors
-    /// The provider refuses it for good.
+    /// No retry can help, or the list has too many rows.
     pub(super) async fn run(self, accounting: Accounting, cancel: CancellationToken) -> Result<(), Failure> {
-        // It has no age before: from now on it grows.
+        // Starts the age of the list in the metrics.
         self.recorder.companies_read();
         cancel.run_until_cancelled(self.follow(&accounting)).await.unwrap_or(Ok(()))
     }
@@ -158,8 +159,8 @@ impl Directory {
         loop {
             let begun = Instant::now();
             self.read(accounting).await?;
-            // A long list is not read all the time because of somebody who is not there.
-            let least = begun.elapsed().saturating_mul(2).max(SOON);
+            // Requests for unknown companies must not keep a long list being read all the time.
+            let least = begun.elapsed().saturating_mul(2).max(MIN_INTERVAL);
             tokio::time::sleep(least).await;
             tokio::select! {
                 () = self.asked.notified() => {}
@@ -168,7 +169,7 @@ impl Directory {
         }
     }
 
-    /// One reading. It proves nothing if it is empty, endless, or has pages that are not what they should be.
+    /// Reads the whole list once. The reading is odd if it is empty or has repeated or short pages.
     async fn read(&self, accounting: &Accounting) -> Result<(), Failure> {
         let mut reading = CompanyReading { begun_at: now(), companies: ShownCompanies::new() };
         let (mut seen, mut walk, mut number) = (HashSet::new(), PageWalk::default(), 1);
@@ -184,7 +185,7 @@ impl Directory {
             self.check_size(reading.companies.len().max(seen.len()))?;
             let rows = u32::try_from(page.rows.len()).unwrap_or(u32::MAX);
             if number == 1 && (1..size).contains(&rows) {
-                // All there is, or as much as the provider gives at once: what is behind it tells.
+                // The page is the whole list, or the provider limits the page size: the next page of that size decides.
                 let behind = self.page(accounting, PageRequest { number: 2, size: rows }, &reading).await?;
                 if behind.rows.is_empty() {
                     self.took(reading);
@@ -213,14 +214,14 @@ impl Directory {
                     return Ok(());
                 }
             }
-            if walk.oddities.repeated > REPEATED {
-                self.is_odd(reading, "it repeats itself: page numbers are not taken".to_owned());
+            if walk.oddities.repeated > MAX_REPEATED_PAGES {
+                self.is_odd(reading, "it repeats itself: the provider ignores page numbers".to_owned());
                 return Ok(());
             }
         }
     }
 
-    /// Fails where a list has more rows than may be kept in memory.
+    /// Fails if the list has more rows than `companies.rows.max`.
     fn check_size(&self, rows: usize) -> Result<(), Failure> {
         if rows <= self.most {
             return Ok(());
@@ -230,7 +231,7 @@ impl Directory {
         Err(Failure::permanent("TooManyCompanies", message, remedy))
     }
 
-    /// Reads a page, however often that takes.
+    /// Reads a page, with retries.
     async fn page(
         &self,
         accounting: &Accounting,
@@ -245,14 +246,13 @@ impl Directory {
                 Ok(page) => return Ok(page),
                 Err(error) => error,
             };
-            // A page that cannot be read for its own sake is tried on: without the list nothing can be told of companies that
-            // are not in it.
+            // Without the list, events of unknown companies cannot be settled, so a failure of the page alone is always retried.
             let verdict = match error.reach() {
                 api::Reach::Record | api::Reach::Company => {
                     failures += 1;
-                    if failures.is_multiple_of(TOLD) {
+                    if failures.is_multiple_of(FAILURES_PER_ERROR) {
                         tracing::error!(connector = &*self.connector, page = page.number, failures, error = %ErrorChain(&error),
-                            "the list of companies cannot be read: events of companies that it has not shown wait, others flow on");
+                            "cannot read the list of companies; events of companies that it has not shown wait, others are processed; retrying");
                         let why = format!("page {} cannot be read: {}", page.number, ErrorChain(&error));
                         self.is_odd(reading.clone(), why);
                     }
@@ -261,7 +261,7 @@ impl Directory {
                 api::Reach::Grant | api::Reach::Everything => error.retry(),
             };
             let Some(wait) = backoff.next_wait(verdict) else { return Err(refused(&error)) };
-            tracing::warn!(connector = &*self.connector, error = %ErrorChain(&error), ?wait, "the list of companies cannot be read yet");
+            tracing::warn!(connector = &*self.connector, error = %ErrorChain(&error), ?wait, "cannot read a page of the list of companies; retrying");
             tokio::time::sleep(wait).await;
         }
     }
@@ -282,7 +282,7 @@ impl Directory {
             connector = &*self.connector,
             found,
             why,
-            "the list of companies proves nothing of those it does not show"
+            "the list of companies is incomplete or inconsistent; companies that it does not show do not count as absent"
         );
         let mut known = self.known.lock();
         let count = known.odd.as_ref().map_or(0, |odd| odd.count).saturating_add(1);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_company_is_absent_only_when_two_readings_in_a_row_do_not_show_it() {
+    fn company_is_absent_after_two_readings_without_it() {
         let company = CompanyId::new("c").unwrap();
         for (readings, standing) in [
             (&[][..], CompanyState::Unread),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_too_long_fails_the_task() {
+    fn list_that_is_too_long_fails_the_task() {
         let directory = directory(&[]);
 
         assert!(directory.check_size(3).is_ok());
@@ -351,30 +351,30 @@ mod tests {
     }
 
     #[test]
-    fn the_last_row_of_a_company_is_told_with_when_its_reading_began_also_of_a_list_that_is_odd() {
+    fn shown_returns_the_last_row_with_the_start_of_its_reading() {
         let (directory, company) = (directory(&[(3, &["c"])]), CompanyId::new("c").unwrap());
         let reading = |begun_at, version: &str| {
             let companies = ShownCompanies::from([(company.clone(), SequenceVersion::parse(version).ok())]);
             CompanyReading { begun_at, companies }
         };
-        let told =
+        let expected =
             |version: &str, read_at| Some(ListedVersion { version: version.parse().unwrap(), read_at });
         assert_eq!(directory.shown(&company), None, "its row had no version");
 
         directory.took(reading(5, "7"));
-        assert_eq!(directory.shown(&company), told("7", 5));
+        assert_eq!(directory.shown(&company), expected("7", 5));
         directory.is_odd(reading(6, "8"), "odd".to_owned());
-        assert_eq!(directory.shown(&company), told("8", 6));
+        assert_eq!(directory.shown(&company), expected("8", 6));
         directory.took(reading(9, "4"));
-        assert_eq!(directory.shown(&company), told("4", 9));
+        assert_eq!(directory.shown(&company), expected("4", 9));
 
-        // One that does not show it says nothing of it.
+        // A reading without the company does not change its row.
         directory.took(CompanyReading { begun_at: 12, companies: companies(&["d"]) });
-        assert_eq!(directory.shown(&company), told("4", 9));
+        assert_eq!(directory.shown(&company), expected("4", 9));
     }
 
     #[test]
-    fn a_list_that_proves_nothing_does_not_count_as_read() {
+    fn odd_list_does_not_count_as_read() {
         let directory = directory(&[]);
 
         directory.is_odd(CompanyReading { begun_at: 6, companies: companies(&[]) }, "it is empty".to_owned());
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_reading_that_proves_something_once_two_in_a_row_have_not() {
+    fn two_odd_readings_in_a_row_end_the_wait() {
         let listed =
             |ids: &[&str]| -> Vec<CompanyId> { ids.iter().map(|id| CompanyId::new(*id).unwrap()).collect() };
         let odd = |directory: &Directory, begun_at, ids: &[&str]| {
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(directory.listed_since(6), Listed::Unread);
 
         odd(&directory, 7, &["b"]);
-        assert_eq!(directory.listed_since(6), Listed::Unread, "once may be chance");
+        assert_eq!(directory.listed_since(6), Listed::Unread, "one odd reading may be chance");
         odd(&directory, 8, &["c"]);
         assert_eq!(directory.listed_since(6), Listed::Part(listed(&["a", "c"]), "odd".to_owned()));
         assert_eq!(directory.listed_since(9), Listed::Unread, "it began before");
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(
             directory.listed_since(6),
             Listed::Whole(listed(&["a", "d"])),
-            "nobody knows when it is said"
+            "one counted reading is enough while the list is odd"
         );
         directory.took(CompanyReading { begun_at: 11, companies: companies(&["d"]) });
         assert_eq!(directory.listed_since(6), Listed::Whole(listed(&["d"])));

@@ -324,7 +324,7 @@ async fn work(
     if source.snapshot.mode != SnapshotMode::InitialOnly {
         parts.spawn(reader.run(ending.clone()));
     }
-    // With `no_data` only operators request runs, and no automatic run has to wait for the payroll login.
+    // With `no_data` no run is requested at the start, so none has to wait for the payroll login.
     let payroll =
         source.snapshot.lists.contains(&List::Payroll) && source.snapshot.mode != SnapshotMode::NoData;
     let grants = task.tools.access.grants();
