@@ -1,15 +1,48 @@
 //! Records: everything between an event or a page of a list and a record topic.
 //!
 //! ```text
-//! events ─▶ schedule: one read for each record ─┐
-//!                                             ├─▶ task: shards, each with a transaction ─▶ record topics
-//! lists ──▶ proof: pages and what they prove ──┘    │
-//!                                                    └─▶ fence: the newest published version of each key
+//! event topics                provider: reads by id, lists                state topic: runs
+//!      │                            ▲              ▲                             │
+//!      ▼                            │              │                             ▼
+//! task/reader.rs             task/shard.rs   task/lists/pages.rs          task/runs/mod.rs
+//!      │ event                      ▲              ▲                             │ orders
+//!      ▼                            ▼              ▼                             ▼
+//! ┌ one shard: task/shard.rs ─────────────────────────────────────────────────────────────┐
+//! │ schedule: one read for each record      task/lists: pages ◀──▶ proof: what they prove │
+//! │        │ entries                             │ rows, page marks, certificates         │
+//! │        └───────────────▶ task/draft.rs ◀─────┘                                        │
+//! │                               ▲ │ one batch                                           │
+//! │    fence: published versions ─┘ ▼                                                     │
+//! │                          task/committing.rs: one transaction                          │
+//! └─────────────────────────────────┬─────────────────────────────────────────────────────┘
+//!                                   ▼
+//!      record topics, fences, dead letters, state, certificates, offsets
 //! ```
+//!
+//! | module | file | holds |
+//! |---|---|---|
+//! | [`plugin`] | `plugin.rs` | the connector class: its settings, its tasks, its transactional ids |
+//! | `stream` | `stream.rs` | whether all later changes will be delivered, before the first page is read |
+//! | [`task`] | `task/` | a task: reads events and pages, asks the provider, commits |
+//! | [`schedule`] | `schedule/` | which read an event needs, and when its offset may be committed; no I/O |
+//! | [`fence`] | `fence/` | the newest published version of each key, so that no older one is published over it |
+//! | [`proof`] | `proof/` | which page of a list to request next, and what the pages prove; no I/O |
+//!
+//! Read [`schedule`], [`fence`], [`proof`], [`task`] in this order: the first three need no other module of the wing.
+//!
+//! - A **shard** is a partition number, the same in every topic of a prefix. One task owns it, one transactional id writes it.
+//! - **Fence** and **epoch** are about versions of records here, not about Kafka producers: a fence entry is the newest published version
+//!   of a key, and an epoch counts how often the provider went back to an older version of it.
+//! - **Offsets** are written as records of the Connect offset topic inside the transaction of their batch. There is no consumer group.
+
+pub mod plugin;
+
+mod stream;
+
+pub mod task;
+
+pub mod schedule;
 
 pub mod fence;
-pub mod plugin;
+
 pub mod proof;
-pub mod schedule;
-mod stream;
-pub mod task;

@@ -16,7 +16,7 @@
 //! - *L* the ids listed at *e*,
 //! - *n* = *P(m − 1)* + the rows of page *m*,
 //! - *R* the distinct ids of the pages that were read before *e*, and of page *m*,
-//! - *D* a number of ids of *R*, at least as many as were no longer listed at *e*,
+//! - *G* ⊆ *R* a set with all ids of *R* that were no longer listed at *e*, and perhaps others, and *D* = *|G|*,
 //! - *F* a set of ids outside *R*, each shown by a page that was sent after *e*, and each known to have been listed at *e*.
 //!
 //! **At most *n − |R| + D* of the ids listed at *e* are missing from *R*. If *F* has exactly that number of ids, every id listed at *e*
@@ -26,7 +26,7 @@
 //!
 //! 1. *|L| ≤ n*. Page *m* did not fill its places at *e*, so no rows followed it. If it has rows, all places before it had rows too, and
 //!    *|L| = n*. If it is empty, the list may have shrunk, and *|L|* may be smaller.
-//! 2. *|L ∩ R| ≥ |R| − D*, because at most *D* ids of *R* had left.
+//! 2. *|L ∩ R| ≥ |R| − D*, because every id of *R* that had left is in *G*.
 //! 3. *|L \ R| = |L| − |L ∩ R| ≤ n − |R| + D*: the first half.
 //! 4. *F ⊆ L \ R*, by the definition of *F*. A subset with as many elements as its finite superset equals it. So if *F* has
 //!    *n − |R| + D* elements, *F = L \ R*: every id listed at *e* is in *R* or in *F*, and both have been shown. ∎
@@ -34,12 +34,12 @@
 //! The proof does not use any relation between the pages before *e*: rows need no order, and may move between pages. *R* may have any
 //! number of holes, because holes are counted.
 //!
-//! # Where *D* and *F* come from
+//! # Where *G* and *F* come from
 //!
 //! An id of *R* was **still listed** at *e* if page *m* has it, or if a page sent after the answer of *e* shows it (it was listed before
-//! and after, and does not come back). *D* counts the others. A read by id does not help: an existing record may have left its list.
+//! and after, and does not come back). *G* has the others. A read by id does not help: an existing record may have left its list.
 //!
-//! A delete event does not help either, although it would remove many ids from *D*. A record was still listed at *e* only if it **left
+//! A delete event does not help either, although it would remove many ids from *G*. A record was still listed at *e* only if it **left
 //! later** than *e*, and no field of the event is a lower bound for that. Its arrival and its `Timestamp` are times of the event, which
 //! is created an unknown time after the record left. Its `Version` is that of the last change, and a record that left its list when it
 //! was disabled changes once more when it is deleted. So a list that loses more than a few records during each pass stays
@@ -49,22 +49,26 @@
 //! if an earlier pass showed it before *e* with the same version (listed before and after). *F* is the set of these ids.
 //!
 //! The provider's clock is not ours. The answer's `Date` was written between request and answer and truncated to a second. So on the
-//! provider's clock, *e* lies between `Date` minus a round trip and `Date` plus a round trip and a second. Without `Date`, *e* is
-//! known up to the allowed clock skew. A version is older if it is from before that interval, by the margin.
+//! provider's clock, *e* lies between `Date` minus a round trip and `Date` plus a round trip and a second. A version is older if it is
+//! from before that interval, by the margin.
+//!
+//! Without `Date`, *e* is known up to `clock.skew.max.ms` (default 300 s), and no margin is added: the margin is 0. So the setting has
+//! to cover the real difference of the clocks and the margin together; otherwise **Times** may not hold, and a record that was listed
+//! only after *e* may be in *F*. The setting may be 0.
 //!
 //! *|F| > n − |R| + D* and *|R| > n + D* are impossible, by 1 to 4. If they occur, an assumption does not hold, and nothing is proved.
 //!
 //! # Why the order of requests matters
 //!
 //! Shards share a memo of pages. If a page of *R* was cut after *e*, it may show a record that was added after *e*: later pages show it
-//! too, so it is not in *D*, and it fills the hole of another record. If a page of a later pass was cut before *e*, it may show a
-//! record of *R* that was deleted before *e*, which is then missing from *D*. Both make the bound too small. So pages that were sent
+//! too, so it is not in *G*, and it fills the hole of another record. If a page of a later pass was cut before *e*, it may show a
+//! record of *R* that was deleted before *e*, which is then missing from *G*. Both make the bound too small. So pages that were sent
 //! too early are rejected.
 //!
 //! # Lagging replicas
 //!
 //! A provider may answer from a replica that lacks the latest changes. Then the cut of a page is before its request, and the first
-//! assumption does not hold. A record that the replica shows after *e* may have left before *e*, and is missing from *D*. A record
+//! assumption does not hold. A record that the replica shows after *e* may have left before *e*, and is missing from *G*. A record
 //! that was added after the replica's state may by its version be older than *e*, and is wrongly in *F*. If several replicas with
 //! different lags answer, pages go back in time, and an added record alone is enough for an error. The only sign of this in an answer
 //! is `Age`, which voids a pass. Tests show each case, and that neither occurs without lag.
@@ -90,7 +94,8 @@ use roaring::RoaringBitmap;
 
 use super::page::{Row, Seen};
 
-/// Longest time from a version to the listing of its record, plus the difference between clocks of the provider; microseconds.
+/// Longest time from a version to the listing of its record, plus the difference between clocks of the provider; microseconds. Used
+/// if an answer has a `Date`.
 const MARGIN: i64 = 5_000_000;
 /// `Date` has no fractions of a second; microseconds.
 const DATE_RESOLUTION: i64 = 1_000_000;
@@ -107,6 +112,8 @@ pub(super) struct PassPage {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownVersion {
     version: u64,
+    /// The first page that showed this version, by its turn. [`PassCount::show`] depends on it: a version is unchanged if a page showed
+    /// it before *e*.
     turn: u32,
     /// Number of other records shown before it first was. It identifies the record in bitmaps.
     pub(super) place: u32,
@@ -159,7 +166,7 @@ pub(super) struct PassCount {
     sure: i64,
     /// *R*.
     read: RoaringBitmap,
-    /// *D*: records of *R* that no page has shown to be listed at *e*.
+    /// *G*: records of *R* that no page has shown to be listed at *e*. *D* is their number.
     gone: RoaringBitmap,
     /// *F*.
     found: RoaringBitmap,
@@ -194,6 +201,7 @@ impl PassCount {
             }
         }
         let cut = interval(seen, skew);
+        // Without `Date` the interval is as wide as the allowed clock skew, which has to cover the margin.
         let margin = if seen.date.is_some() { MARGIN } else { 0 };
         let mut read = RoaringBitmap::new();
         let before = pass.iter().filter(|page| page.turn <= turn);

@@ -5,12 +5,16 @@
 //!             ▼                                                              │
 //! page 1 ─ full ─▶ pages 2, 3, … until no rows follow ─▶ counted ────────────┴─▶ proved by a later pass: counting
 //!    │
-//!    └─ short, r rows ─▶ page 2 of size r: empty ─▶ page 1 again, unless longer pages are known: unchanged ─▶ proved: single
-//!                                        └─ rows, twice ─▶ the provider returns r rows at most: this pass with size r
+//!    └─ short, r rows ─▶ page 2 of size r ─┬─ empty ─┬─ a longer page is known ──────────────────▶ proved: single
+//!                                          │         └─ page 1 again ─┬─ unchanged ──────────────▶ proved: single
+//!                                          │                          └─ changed ────────────────▶ void
+//!                                          └─ rows ──┬─ the first time ──────────────────────────▶ void
+//!                                                    └─ again: r rows is the limit ──────────────▶ this pass with size r
 //!
-//! changed rows: page 1 without the filter ─▶ page 1 with it ─▶ counted, and the filter passed its check: read, not certified
-//!                        └─ short ─┐           └─ the check failed, or a pass is void
-//!                                  └───────────┴─▶ the whole list, without the filter
+//! incremental run:
+//! page 1 without the filter ─┬─ full ─▶ page 1 with it, … ─▶ counted ─┬─ the filter passed its check ─▶ read, not certified
+//!                            │                                        └─ it failed, or void ──────────▶ the whole list
+//!                            └─ short, or it cannot check the filter ─────────────────────────────────▶ the whole list
 //! ```
 //!
 //! - **single**: page 1 has *r* rows, fewer than requested, and page 2 of size *r* is empty (for *r* = 0: page 1 is empty twice). If a
@@ -19,8 +23,8 @@
 //!   than *r*: they were the list at that cut.
 //! - **counting**: see the theorem in `counting`.
 //!
-//! **Filters.** The provider's filters are undocumented, and an answer to one proves nothing. A filter for rows that changed after a
-//! moment passes its check in this run if
+//! **Filters** exist only for the payroll list. The provider's filters are undocumented, and an answer to one proves nothing. A filter
+//! for rows that changed after a moment passes its check in this run if
 //!
 //! - page 1 without the filter has a time of change for each row, and rows that changed later than the moment,
 //! - the filter returns all of these, and also rows that are not on that page: it is not applied to each page separately,
@@ -33,8 +37,8 @@
 //! **Page size.** A short page 1 followed by rows means that the provider limits the page size, or that a row was added just then.
 //! The limit is believed after the same size has appeared twice, and for one pass: each pass requests full pages first.
 //!
-//! A reading depends on its pages only: the same pages lead to the same verdict. So the stored pages ([`Seen`]) are its whole state,
-//! and [`Reading::restore`] replays them.
+//! A reading depends on its settings and pages only: the same of both lead to the same verdict. So the stored pages ([`Seen`]) are its
+//! whole state, and [`Reading::restore`] replays them.
 //!
 //! A page counts only if it was sent after the answer to the previous page ([`ReadingStep::Page`]'s `sent_after`); `counting` explains
 //! why. Both times must come from one clock: a worker that resumes a reading of another machine must not use pages that were

@@ -57,7 +57,7 @@ pub struct Seen {
     /// Whether a cache answered it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
-    /// Not a page: the reading ended with `problem`. Earlier versions wrote it.
+    /// Not a page but a mark that the reading ended here, for the reason in `problem`. Earlier versions wrote it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends: bool,
 }

@@ -9,7 +9,8 @@ pub struct Settings {
     pub most_passes: u32,
     /// Part of the list to read; `None` means all of it.
     pub filter: Option<Filter>,
-    /// Allowed difference between the provider's clock and ours, in microseconds. Used if an answer has no `Date`.
+    /// Allowed difference between the provider's clock and ours, in microseconds. Used if an answer has no `Date`, and
+    /// then it has to cover the margin between a change and its listing too.
     pub clock_skew: i64,
 }
 

@@ -159,7 +159,8 @@ pub struct Entry {
     pub changes: Vec<Change>,
     /// One for each event that this settles or parks.
     pub outcomes: Vec<Outcome>,
-    /// Timestamp of the first event that this settles; `None` if it settles no event.
+    /// Timestamp of the first event that this settles, or whose record this publishes before it is settled; `None` if there is no such
+    /// event.
     pub first_at: Option<i64>,
     /// Kafka rejected the original writes.
     pub is_refused: bool,
@@ -276,9 +277,10 @@ fn is_large(change: &Change) -> bool {
 pub struct Batch {
     /// Writes by record or event.
     pub entries: Vec<Entry>,
-    /// Next offset of each event topic whose offset moved.
+    /// Next offset of each event topic whose offset moved. If the batch is split, it goes with the last part, like all that follows.
     pub offsets: Vec<(AccountingResource, i64)>,
-    /// State that must be written before all entries: lists that can no longer be certified.
+    /// State that must not become visible later than any entry: lists that can no longer be certified. If Kafka rejects a record and
+    /// the batch is split, it goes with the first part.
     pub first: Vec<(Key, Bytes)>,
     /// Progress of lists that belongs to the entries; `None` removes a key.
     pub state: Vec<(Key, Option<Bytes>)>,

@@ -1,40 +1,73 @@
 //! Enrichment decisions: which read an event needs, what the answer means, and when the event's offset may be committed. No I/O.
 //!
 //! ```text
-//! event ─▶ ReadRequest ─▶ Scheduler: one read a record at a time ─▶ judge ─▶ Entry: value, fence, tombstone, dead letter, gap ─▶ Batch
-//!                    │  ▲ retry after a short backoff      │                                                        │
-//!                    │  └──────────────────────────────────┤                                             committed ─┘
-//!                    └─ parked: durable, due much later ◀──┘
+//!                         ┌─────────────── retry ◀───────────────┐
+//!                         ▼                                      │
+//! event, row, adopted ─▶ Due ─▶ Queued ─▶ Reading ─▶ verdict ────┴─▶ Settling ─▶ batch ─▶ commit
+//!                         ▲                                                                 │
+//!                         ├──── read again: parked, or published and to be confirmed ◀──────┤
+//!                         │                                                                 ▼
+//!                         └──── requests that arrived meanwhile ◀──────────────────────  removed
 //! ```
 //!
-//! Each shard has one [`Scheduler`]. Its only inputs are events in offset order, read results, fence entries, the known companies and
-//! the time. So a test runs thousands of shards through crashes, lost reads and provider restores within a second.
+//! | file | holds |
+//! |---|---|
+//! | `request.rs` | the read that an event asks for |
+//! | `scheduler/mod.rs` | [`Scheduler`]: takes events, rows and adopted records, and starts reads |
+//! | `offsets.rs` | open offsets, and which may be committed |
+//! | `pending.rs` | one record: its state, what is wanted of it, the offsets that it holds back |
+//! | `queue.rs`, `companies.rs` | whose turn it is, and which companies may be read |
+//! | `judge.rs` | what the answer to a read means |
+//! | `scheduler/after_read.rs` | acts on it: publish, retry, park, give up |
+//! | `parked.rs` | a parked record as it is stored |
+//! | `batch.rs`, `scheduler/commit.rs` | the entries of one transaction, and what follows from its commit |
 //!
-//! - A record is in one state at a time: waiting, being read, or waiting for its commit. Events that arrive meanwhile join it, and the
-//!   same read settles them if it reaches their version.
-//! - An offset is committed once all events before it are settled, in the same batch as the entry that settled it.
-//! - A list row without all members of its record requests a read too. It holds no offset; its list waits for it.
-//! - An event is settled with exactly one [`Outcome`]. An event that was parked gets a second, final one later.
+//! Each shard has one [`Scheduler`]. Its only inputs are
+//!
+//! - events in offset order ([`Scheduler::take`]),
+//! - requests and versions from list rows ([`Scheduler::request`], [`Scheduler::look_back`], [`Scheduler::not_below`]),
+//! - state that a previous owner wrote: parked records, known paths, brakes,
+//! - results of reads and of commits, fence entries, the known companies and the time.
+//!
+//! So a test runs thousands of shards through crashes, lost reads and provider restores within a second.
+//!
+//! - A record is in one state at a time: due, queued, being read, or settling (its result waits for a commit). Parked is not a state
+//!   but an attribute: the state topic has the record, and it is due much later. Requests that arrive meanwhile join it, and the same
+//!   read settles them if it reaches their version.
+//! - An offset moves past an event in the batch that settles or parks the last open event up to there, never earlier.
+//! - A list row without all members of its record requests a read too. It holds no offset, so only the suspicion of a version regression
+//!   parks it. Its list waits for it, except while it is suspected.
+//! - An event is settled with exactly one [`Outcome`], except that a parked one gets [`Outcome::Parked`] and a final one later.
 //! - A version below the fence is published only under the next epoch, after all reads during [`Rules::epoch_confirm`] have shown a
-//!   lower version and no list read meanwhile has shown the published one. Lists are not required: without one, reads by id decide.
+//!   lower version and no list read meanwhile has shown the published one. Without list reads, reads by id alone decide.
 //! - A record without a version is published at the version of its event and read once more after
 //!   [`Rules::retry_longest`], because the first answer may come from a lagging replica. See [`Version`](model::Version).
 //! - A tombstone requires a delete event and two API answers, [`Rules::tombstone_confirm`] apart, that the record is gone.
 //!
 //! On failure:
-//! - Failures of one record or company are retried, then parked; at the horizon the event becomes a dead letter with a gap.
+//! - Failures of one record or company are retried, then parked; at the horizon the event becomes a dead letter with a gap. A row is
+//!   retried ever less often instead, and at the horizon it becomes a dead letter without a gap.
 //! - Failures of the whole provider or grant pause all reads of the shard and give up nothing.
 //! - Failures that need an operator are returned by [`Scheduler::read`] as [`Blocked`].
 
-mod batch;
-mod companies;
-mod judge;
-mod offsets;
-mod parked;
-mod pending;
-mod queue;
 mod request;
+
 mod scheduler;
+
+mod offsets;
+
+mod pending;
+
+mod queue;
+
+mod companies;
+
+mod judge;
+
+mod parked;
+
+mod batch;
+
 #[cfg(test)]
 mod tests;
 
@@ -60,7 +93,7 @@ use crate::publish::Original;
 pub struct Subject {
     /// Kind of the record.
     pub resource: AccountingResource,
-    /// Company part of the record key, which is the key of its events: the company, or the tenant for records without one.
+    /// Owner of the record, the first part of its key and the key of its events: its company, or the tenant for records without one.
     pub company: CompanyId,
     /// Id of the record.
     pub id: RecordId,

@@ -1,7 +1,8 @@
 //! The offset that may be committed for each event topic.
 //!
-//! Positions settle in any order, but one may be committed only when it and all earlier ones of its topic are settled. [`Offsets`]
-//! keeps the open positions of each topic in reading order and returns the newest committable one. Memory grows with
+//! A position is the next offset: the one after an event. Positions settle in any order, but one may be committed only when it and all
+//! earlier ones of its topic are settled. [`Offsets`] keeps the open positions of each topic in reading order and returns the newest
+//! committable one. Memory grows with
 //! [`Offsets::open_positions`], which the scheduler bounds.
 
 use std::collections::{HashMap, VecDeque};
@@ -27,7 +28,7 @@ struct OpenOffset {
 }
 
 impl Offsets {
-    /// Opens a position. Positions of a topic must be opened in ascending order.
+    /// Opens the position of an event: `position` is the next offset. Positions of a topic must be opened in ascending order.
     pub(super) fn open(&mut self, resource: AccountingResource, position: i64) -> OffsetTicket {
         let ticket = self.next;
         self.next += 1;
@@ -48,7 +49,7 @@ impl Offsets {
         }
     }
 
-    /// Takes the newest committable position of each topic that moved.
+    /// Takes the newest committable next offset of each topic that moved.
     pub(super) fn take_settled(&mut self) -> Vec<(AccountingResource, i64)> {
         let mut moved = Vec::new();
         self.topics.retain(|resource, open| {

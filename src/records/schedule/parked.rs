@@ -32,7 +32,7 @@ pub enum Cause {
     Below,
     /// Too many other records of its company are to be read first.
     Busy,
-    /// An earlier version parked the record, so it for a row of a list.
+    /// An earlier version of Tributary parked the record for a row of a list. Rows are no longer parked.
     Listed,
 }
 

@@ -1,4 +1,7 @@
-//! Writing the batches of one shard.
+//! Commits the batches of one shard.
+//!
+//! A transient error is retried. After a rebuild of the producer, the batch id in the state topic says whether the transaction was
+//! committed. If Kafka rejects a record, the batch is split into one transaction per entry, and the rejected entry becomes a dead letter.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -16,54 +19,54 @@ use crate::{
     records::schedule::{Batch, Entry},
 };
 
-/// Waits between tries to commit what the broker refused for now.
+/// Backoff after an aborted transaction that may be retried.
 const COMMIT_RETRY_BACKOFF: BackoffPolicy = BackoffPolicy {
     first: Duration::from_millis(50),
     longest: Duration::from_secs(5),
     total: Some(Duration::from_secs(120)),
 };
 
-/// A batch that has ended.
+/// The outcome of a batch, and the committer for the next one.
 pub(super) type Ended = (Commit, Result<Written, Failure>);
 
-/// Writes the batches of a shard, whatever becomes of its producer.
+/// Commits the batches of a shard, one at a time, also across rebuilds of its producer.
 pub(super) struct Commit {
     pub(super) shared: Arc<Shared>,
     pub(super) shard: i32,
     pub(super) writer: ShardWriter,
-    /// The last batch that was committed.
+    /// Id of the last committed batch.
     pub(super) last: Option<String>,
     pub(super) moments: Moments,
 }
 
-/// What has been committed.
+/// A committed batch, in parts if it was split.
 #[derive(Default)]
 pub(super) struct Written {
     pub(super) batches: Vec<Batch>,
     pub(super) fences: Vec<(Key, Stamp)>,
-    /// The offset behind the fences.
+    /// Next offset of the fences topic after this batch.
     pub(super) behind: Option<i64>,
-    /// State that must not become visible before the refusals of this batch are counted: the next batch has both.
+    /// State that must not become visible before the rejections of this batch are counted: the next batch writes both.
     pub(super) held: Held,
     pub(super) took: Duration,
-    /// The store on this disk has the fences.
+    /// Whether the fence entries are stored on this disk.
     pub(super) is_kept: bool,
 }
 
-/// State of lists from a batch with a refused entry. A page must not become visible as read before the count that speaks against
-/// it. Certificates move with the state that removes the marks of their lists.
+/// State of lists from a batch with a rejected entry. A page must not become visible as read before the count of its unusable rows.
+/// Certificates move with the state that removes the page marks of their lists.
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    /// An entry of the batch was refused.
+    /// Whether an entry of the batch was rejected.
     is_needed: bool,
-    /// Marks of pages, counts and progress.
+    /// Page marks, counts and progress.
     state: Vec<(Key, Option<Bytes>)>,
-    /// Certificates, each with when its run was asked for.
+    /// Certificates, each with the time at which its run was requested.
     certificates: Vec<(Certificate, i64)>,
 }
 
 impl Held {
-    /// Holds back what a batch says of lists, once an entry was refused.
+    /// Moves the state of lists out of the batch if an entry of it, or of an earlier part, was rejected.
     pub(super) fn hold_back(&mut self, batch: &mut Batch) {
         self.is_needed |= batch.entries.iter().any(|entry| entry.is_refused);
         if self.is_needed {
@@ -72,7 +75,7 @@ impl Held {
         }
     }
 
-    /// Adds what was held back to the next batch, before what that says by itself.
+    /// Adds the held state to the next batch, before that batch's own.
     pub(super) fn add_to(&mut self, batch: &mut Batch) {
         let Self { state, certificates, .. } = std::mem::take(self);
         batch.state.splice(..0, state);
@@ -90,7 +93,7 @@ impl Commit {
         (self, written)
     }
 
-    /// Commits all of it, in parts where the broker refuses a part.
+    /// Commits the whole batch, in parts if Kafka rejects a record of it.
     async fn try_write(&mut self, batch: Batch) -> Result<Written, Failure> {
         const ACTION: &str = "commit the batch of a shard";
         let begun = Instant::now();
@@ -116,7 +119,7 @@ impl Commit {
                     let topic = self.shared.preparer.topic_name(Topic::Fences);
                     written.behind = committed.next_offset(&topic, self.shard).or(written.behind);
                     self.done(id, batch, encoded.fences, &mut written);
-                    // Each part that the broker refuses may cost a wait: they are not waits for the same thing.
+                    // Waits for different parts do not add up.
                     backoff.reset();
                     continue;
                 }
@@ -125,9 +128,9 @@ impl Commit {
             };
             match source {
                 kafka::CommitError::Rebuilt { source } => {
-                    // What the producer before has left hanging must not become visible with what is written next.
+                    // A transaction that the previous producer left open must not become visible with the next one.
                     self.shared.starts(self.shard, self.writer.producer()).await?;
-                    // Every batch says which it is, so that its outcome can be read.
+                    // Every batch writes its id, from which an unknown outcome is resolved.
                     let found = self.shared.known(self.shard).await?.batch;
                     if found.as_deref() == Some(&id) {
                         self.done(id, batch, encoded.fences, &mut written);
@@ -176,7 +179,7 @@ impl Commit {
     }
 }
 
-/// Each entry for itself, so that the one is found that is refused; a single one is it.
+/// Splits a batch into one part per entry, to find the rejected one. A batch of a single entry has found it: the entry is replaced.
 fn apart(mut batch: Batch, failure: publish::Failure) -> Vec<Batch> {
     if batch.entries.len() <= 1 {
         batch.entries = batch.entries.into_iter().map(|entry| entry.refused(failure.clone())).collect();
@@ -188,7 +191,7 @@ fn apart(mut batch: Batch, failure: publish::Failure) -> Vec<Batch> {
     if let Some(part) = parts.first_mut() {
         part.first = first;
     }
-    // Offsets and pages move once all that follows from them is there.
+    // Offsets, page marks and certificates must not become visible before the entries that they depend on.
     if let Some(last) = parts.last_mut() {
         let (entries, first) = (std::mem::take(&mut last.entries), std::mem::take(&mut last.first));
         *last = Batch { entries, first, ..batch };

@@ -1,7 +1,7 @@
-//! A batch while it is being made: the one place where a candidate is compared before it is written.
+//! A batch while it is built: the one place where each candidate is compared with the published version before it is written.
 //!
-//! What the batch itself writes comes before what the fence has. So entries of the scheduler and rows of lists may come in any order:
-//! the versions of a record only rise, within a batch and from one to the next.
+//! A version that the batch itself writes takes precedence over the fence entry. So entries of the scheduler and rows of lists may
+//! arrive in any order: the versions of a record only rise, within a batch and from one batch to the next.
 
 use std::collections::HashMap;
 
@@ -12,22 +12,22 @@ use crate::{
     records::schedule::{Batch, Entry, Subject},
 };
 
-/// Finds what the fence has for a key.
+/// Looks up the fence entry of a key.
 pub(super) type Stored<'a> = dyn Fn(&Key) -> Result<Option<Stamp>, Failure> + 'a;
 
-/// See the module's head.
+/// A batch to which compared entries are added.
 pub(super) struct Draft<'a> {
     pub(super) batch: Batch,
-    /// What the batch writes, by what guards it.
+    /// The newest stamp that the batch writes, by fence key.
     written: HashMap<Key, Stamp>,
     fence: &'a Stored<'a>,
 }
 
 impl<'a> Draft<'a> {
-    /// Compares the entries of the scheduler again: what guards their records may have changed since they were decided, by a list
-    /// and by an entry before in the same batch. A record is one thing under way, but is known by two subjects where the id of a
-    /// tenant is that of a company too. What is not newer any more is not written; nor is what is older, where `is_shown` says that a
-    /// list shows as much as was published. The answer is of which records what is older stands there from now on.
+    /// Starts with the entries of the scheduler, and compares each again: since its decision, a list or an earlier entry of this batch
+    /// may have written the record. Two subjects share a key if a tenant and a company have the same id. Writes that are no longer
+    /// newer are dropped, and so is an older version under a new epoch if `is_shown` says that a list shows the published version.
+    /// Also returns the fence keys of the records that go back to an older version.
     ///
     /// # Errors
     /// The store failed.
@@ -58,7 +58,7 @@ impl<'a> Draft<'a> {
         Ok((draft, gone_back))
     }
 
-    /// What guards a key once the batch is written as far as it is made.
+    /// The fence entry of a key as it will be after this batch.
     ///
     /// # Errors
     /// The store failed.
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_subjects_of_one_key_no_older_one_is_written_last() {
+    fn of_two_subjects_of_one_key_the_newest_is_written_last() {
         // The id of the tenant is that of a company too.
         assert_eq!(subject(true).fence_key(), subject(false).fence_key());
         for (versions, written) in [([7, 5], &[7][..]), ([5, 7], &[5, 7])] {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_waits_contradicts_the_next_epoch() {
+    fn waiting_page_contradicts_the_next_epoch() {
         let stored = sequence(100, Rank::ById);
         for is_shown in [true, false] {
             let next = Stamp { epoch: Epoch(1), ..sequence(51, Rank::ById) };
@@ -158,12 +158,12 @@ mod tests {
         }
     }
 
-    /// What is to be written of one record, by whom.
+    /// A candidate version of one record, and its source.
     #[derive(Debug, Clone)]
     enum Candidate {
-        /// The scheduler has read it by id; without its own version where that is so.
+        /// The scheduler has read it by id; the second number is the content of a record without a version.
         Read(u64, Option<u8>),
-        /// The scheduler ends it.
+        /// The scheduler deletes it.
         Ended(u64),
         /// A row of a list shows it.
         Row(u64),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     proptest! {
-        /// Also where rows are written before what the scheduler decided before them.
+        /// Rows may be written before earlier decisions of the scheduler.
         #[test]
         fn entries_and_rows_in_any_order_end_at_the_newest(
             batches in proptest::collection::vec(proptest::collection::vec(candidate(), 0..6), 1..8)

@@ -1,4 +1,4 @@
-//! What a batch is in Kafka: its records, what the fence has once they are committed, and what is told of it.
+//! Turns a batch into Kafka records: values, fence entries, dead letters, gaps, offsets, state and certificates.
 
 use bytes::Bytes;
 use serde_json::{Map, Value as Json};
@@ -22,22 +22,22 @@ use crate::{
     },
 };
 
-/// A batch as it is committed.
+/// An encoded batch.
 pub(super) struct Encoded {
     /// Its records.
     pub(super) batch: ShardBatch,
-    /// What the fence has since.
+    /// Fence entries to store after the commit.
     pub(super) fences: Vec<(Key, Stamp)>,
 }
 
-/// When gaps of one shard were opened. It is part of their name, so no two of them have the same moment, and no two shards.
+/// Opening times of the gaps of one shard. The time is part of a gap's id, so every gap has its own, also across shards.
 #[derive(Debug, Default)]
 pub(super) struct Moments {
     last: i64,
 }
 
 impl Moments {
-    /// The next one: less than a millisecond from now, unless many are told at once.
+    /// The next opening time: within a millisecond of `now`, unless many gaps are opened at once.
     fn next(&mut self, shard: i32, now: i64) -> i64 {
         let apart = i64::from(MAX_SHARDS);
         let own = now - now.rem_euclid(apart) + i64::from(shard).rem_euclid(apart);
@@ -47,8 +47,8 @@ impl Moments {
 }
 
 impl Shared {
-    /// Turns a batch into records. An entry whose value cannot be encoded, or is larger than Kafka takes, becomes a dead letter in
-    /// its place, and then the batch says nothing of lists yet.
+    /// Encodes a batch. An entry whose value cannot be encoded, or exceeds Kafka's size limit, is replaced by a dead letter, and then
+    /// the state of lists is held back for the next batch.
     pub(super) fn encode(
         &self,
         shard: i32,
@@ -96,7 +96,7 @@ impl Shared {
         Ok(encoded)
     }
 
-    /// What was proved of a list; its id says in which run.
+    /// The record of a certificate; its id names the run.
     fn certificate(
         &self,
         (certificate, asked_at): &(Certificate, i64),
@@ -111,7 +111,7 @@ impl Shared {
         self.preparer.prepare(&outgoing).map_err(unencoded)
     }
 
-    /// What the offset of an event topic is stored under.
+    /// The source partition of an event topic, under which its offset is stored.
     pub(super) fn source_partition(&self, resource: AccountingResource, shard: i32) -> Map<String, Json> {
         let topic = self.preparer.topic_name(Topic::AccountingEvents(resource));
         Map::from_iter([
@@ -120,7 +120,7 @@ impl Shared {
         ])
     }
 
-    /// The value that an entry publishes, if it does.
+    /// The record, fence key and stamp that an entry publishes, if any.
     fn value(&self, entry: &Entry) -> Result<Option<(EncodedRecord, Key, Stamp)>, Failure> {
         for change in &entry.changes {
             let (outgoing, stamp) = match change {
@@ -131,7 +131,7 @@ impl Shared {
                     let value = value.value(entry.subject.as_ref()).map_err(refused)?;
                     let meta = meta(entry, stamp);
                     let outgoing = match &entry.subject {
-                        // A record has the id that it was read by, also where it does not tell it.
+                        // The id comes from the request, because a record may lack it.
                         Some(subject) => Outgoing::under(subject.key(), value, meta),
                         None => Outgoing::shared(value, meta),
                     };
@@ -150,7 +150,7 @@ impl Shared {
             let size = record.key.len() + record.value.as_ref().map_or(0, Bytes::len);
             if size > kafka::MAX_RECORD_BYTES {
                 let message =
-                    format!("the record has {size} bytes, and Kafka takes {}", kafka::MAX_RECORD_BYTES);
+                    format!("the record has {size} bytes, and the limit is {}", kafka::MAX_RECORD_BYTES);
                 return Err(Failure {
                     stage: PublishStage::Produce,
                     class: "kafka::Error::RecordRefused",
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_gaps_have_the_same_moment_whichever_shards_tell_of_them_at_the_same_time() {
+    fn gaps_of_all_shards_have_distinct_opening_times() {
         let mut found = BTreeSet::new();
         for shard in 0..MAX_SHARDS {
             let mut moments = Moments::default();

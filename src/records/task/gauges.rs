@@ -1,10 +1,10 @@
-//! What of a shard is shown in the gauges of all.
+//! The share of one shard in the gauges of the worker.
 
 use base::metrics;
 
 use crate::records::{fence::ShardFence, schedule::Scheduler};
 
-/// What of a shard is shown in the gauges of all.
+/// What this shard adds to the gauges; removed when it is dropped.
 #[derive(Default)]
 pub(super) struct Gauges {
     open: i64,

@@ -1,34 +1,137 @@
 //! A task of a `RecordSource`: the shards it owns, what they read, and the one transaction in which all of it becomes visible.
 //!
 //! ```text
-//! event topics ─▶ Reader ─▶ Shard: Scheduler ─▶ read by id ─▶ fence ─▶ one transaction: values, fences, parked, offsets, batch id
-//!   one consumer      └──▶ Shard: …          │ slots of the task
-//!                                            └ Directory: which companies there are
+//! event topics                                        state topic: runs
+//!      │ one consumer for all shards                        │
+//!      ▼                                                    ▼
+//!  reader.rs                                            runs/mod.rs
+//!      │ Input, over a channel per shard                    │ Orders
+//!      ▼                                                    ▼
+//! ┌ one shard: shard.rs ──────────────────────────────────────────────────────────┐
+//! │ Scheduler: one read for each record ◀── thin rows ── lists/: pages and proofs │
+//! │      │ entries                                            │ parts             │
+//! │      └───────────────────▶ draft.rs ◀─────────────────────┘                   │
+//! │                               │ one batch at a time                           │
+//! │                               ▼                                               │
+//! │                 committing.rs ─▶ encoding.rs, state.rs                        │
+//! └───────────────────────────────┬───────────────────────────────────────────────┘
+//!                                 ▼
+//! one transaction: values, fences, dead letters, parked, pages, certificates, offsets, batch id
+//!
+//! shared by all shards: request slots, page slots, lists/pages.rs, directory.rs, not_found.rs
 //! ```
 //!
-//! Task `i` of `n` has the shards `s` with `s mod n = i`; a shard is a partition number, the same of every topic of the prefix.
+//! Task `i` of `n` has the shards `s` with `s mod n = i`; a shard is a partition number, the same in every topic of the prefix.
 //!
-//! - A shard is written by the one who has taken its transactional id last; the broker refuses everybody before.
-//! - What a shard knows is what can be read of it: offsets, fences and state are read to their end once the id is taken. The
-//!   store on this disk is a cache of the fences.
-//! - What was fetched and not committed is forgotten with the instance; its events are read again.
-//! - A task that is paused lets go of all its shards.
+//! - Only the last owner of a shard's transactional id can write to the shard: the broker fences every earlier one.
+//! - Everything a shard knows can be read from Kafka: after it has taken the id, it reads offsets, fences and state to their end. The
+//!   store on this disk caches the fences.
+//! - Answers that are not committed are lost with the task instance; the next one reads their events and pages again.
+//! - A paused task releases all its shards.
 //!
-//! On failure of one shard all of the task's end with it, and the supervisor begins anew: what passes by itself is tried again, what
-//! needs a person is told with the remedy.
+//! On failure of one shard, all shards of the task stop, and the supervisor restarts the task if a retry can help. Otherwise the task
+//! stays FAILED, and its trace names the remedy.
+//!
+//! # One event, from its topic to its commit
+//!
+//! 28 stops; a crate or a lower module counts once. `base` (metrics, backoff) is left out.
+//!
+//! | # | file | does |
+//! |---|---|---|
+//! | 1 | crate `kafka` | consumes the record, and commits the transaction in the end |
+//! | 2 | `reader.rs` | decodes the event and passes it to its shard |
+//! | 3 | `src/avro` | decodes it by its schema |
+//! | 4 | `schedule/request.rs` | derives the read that it asks for |
+//! | 5 | `shard.rs` | looks up the fence entry, and passes both to the scheduler |
+//! | 6–8 | `fence/shard/mod.rs`, `fence/layout.rs`, `fence/cache.rs` | read the newest published version of the key |
+//! | 9 | `src/store` | the database on this disk |
+//! | 10 | `schedule/scheduler/mod.rs` | joins it with other events of its record, or makes the record due |
+//! | 11 | `schedule/offsets.rs` | opens its offset |
+//! | 12 | `schedule/pending.rs` | holds what the record waits for |
+//! | 13 | `schedule/queue.rs` | gives its company a turn |
+//! | 14 | `directory.rs` | says whether the company exists |
+//! | 15 | crate `provider` | reads the record by id |
+//! | 16 | `mod.rs` | notes that the provider answered |
+//! | 17 | `schedule/scheduler/after_read.rs` | acts on the answer: publish, retry, park, give up |
+//! | 18 | `schedule/judge.rs` | says what the answer means |
+//! | 19 | crate `model` | parses the record and compares its version |
+//! | 20 | `schedule/batch.rs` | the entry to write |
+//! | 21 | `schedule/scheduler/commit.rs` | takes it into a batch, with the offset that it settles |
+//! | 22 | `draft.rs` | compares it with the fence once more |
+//! | 23 | `committing.rs` | writes the batch, and retries it |
+//! | 24 | `encoding.rs` | turns it into records |
+//! | 25 | `fence/record.rs` | the fence entry as a record |
+//! | 26 | `state.rs` | the key of the batch id, from which an unknown outcome is resolved |
+//! | 27 | `src/plugin` | the offset as a record of the offset topic |
+//! | 28 | `src/publish` | encodes values, and sends the transaction |
+//!
+//! After the commit it goes back through 6 to 9 (store the fence entries) and 21 (continue with records that need another read). A
+//! delete passes `not_found.rs` between 15 and 17; a parked event passes `schedule/parked.rs` at 20.
+//!
+//! # One page, from its run to the certificate of its list
+//!
+//! 38 stops, counted alike. Files without a folder are in `lists/`.
+//!
+//! | # | file | does |
+//! |---|---|---|
+//! | 1 | `src/state` | the run, read from the state topic |
+//! | 2 | `task/runs/mod.rs` | passes it to the shards |
+//! | 3 | `task/shard.rs` | wakes the lists, and commits their parts with its batches |
+//! | 4 | `planning.rs` | starts the run in this shard |
+//! | 5 | `plan.rs` | which lists of which companies |
+//! | 6 | `task/directory.rs` | which companies there are |
+//! | 7 | `asking.rs` | starts the list, and requests its pages and missing records |
+//! | 8–9 | `job/mod.rs`, `job/paging.rs` | the list, and its next page |
+//! | 10–11 | `proof/mod.rs`, `proof/settings.rs` | which page the proof needs |
+//! | 12 | `pages.rs` | fetches it, or finds it among the remembered ones |
+//! | 13 | crate `provider` | requests it |
+//! | 14 | crate `model` | parses its rows, and compares versions |
+//! | 15 | `probe.rs` | first page only: whether rows are whole records |
+//! | 16 | `hearing.rs` | takes the page, or its failure |
+//! | 17–18 | `proof/pass.rs`, `proof/counting.rs` | advance the pass, count its records |
+//! | 19 | `proof/page.rs` | the page as it is stored |
+//! | 20 | `mod.rs` | the part to commit |
+//! | 21 | `writing.rs` | adds the part to the batch, and continues after the commit |
+//! | 22 | `rows.rs` | compares each row with the fence |
+//! | 23 | `task/draft.rs` | the batch, and what it writes so far |
+//! | 24–27 | `fence/shard/mod.rs`, `fence/layout.rs`, `fence/cache.rs`, `src/store` | read the newest published version of the key |
+//! | 28 | `schedule/batch.rs` | the entry to write |
+//! | 29–30 | `task/committing.rs`, `task/encoding.rs` | write the batch, as records |
+//! | 31 | `fence/record.rs` | the fence entry as a record |
+//! | 32 | `task/state.rs` | keys of pages, counts, progress and the batch id |
+//! | 33 | `src/publish` | encodes values and certificates, and sends the transaction |
+//! | 34 | crate `kafka` | commits it |
+//! | 35 | `fence/shard/known.rs` | after the last page: published records that no page has shown |
+//! | 36 | `job/missing.rs` | what reads by id of these say |
+//! | 37 | `job/outcome.rs` | the certificate |
+//! | 38 | `proof/verdict.rs` | what was proved |
+//!
+//! A thin row adds an event's stops 10 and 12 to 22. A run that verifies adds `topic.rs` and `comparing/`, and `sample.rs` if it reads
+//! samples. A rejected payroll filter passes `refusals.rs`. `waiting.rs` only reports.
+
+mod reader;
+
+mod taking;
+
+mod shard;
+
+mod directory;
+
+mod not_found;
+
+mod runs;
+
+mod lists;
+
+mod draft;
 
 mod committing;
-mod directory;
-mod draft;
+
 mod encoding;
-mod gauges;
-mod lists;
-mod proof;
-mod reader;
-mod runs;
-mod shard;
+
 mod state;
-mod taking;
+
+mod gauges;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -59,11 +162,14 @@ use provider::{
 use self::{
     directory::Directory,
     lists::{Orders, Pages},
-    proof::Proofs,
+    not_found::NotFoundChecks,
     reader::{InHand, Reader},
     runs::Follower,
     shard::Shard,
 };
+
+// The name that `shard.rs` uses.
+use self::not_found as proof;
 
 use crate::{
     avro,
@@ -78,15 +184,18 @@ use crate::{
     state::state_topic::StateTopic,
 };
 
-/// Records of one task under way, over all its shards; each may have [`LEAST_OPEN`].
+/// Records of one task that may hold back offsets, over all its shards; each shard may have [`LEAST_OPEN`].
 const MOST_OPEN: usize = 20_000;
 const LEAST_OPEN: usize = 100;
 /// Records of one task that may be parked; each shard may have ten times [`LEAST_OPEN`].
 const MOST_PARKED: usize = 200_000;
-/// Shards that are taken at the same time.
+/// Shards that are taken concurrently: each reads several topics.
 const TAKING: usize = 8;
-/// How often one record is looked back at.
+/// Minimum time between two reads that only check one record for a version regression.
 const LOOK_BACK: Duration = Duration::from_secs(3_600);
+
+/// Effect of a failure that an operator has to resolve.
+const EVENTS_WAIT: &str = "events wait until it is resolved";
 
 /// What all shards of a task share.
 struct Shared {
@@ -97,40 +206,40 @@ struct Shared {
     accounting: Accounting,
     answers: Answers,
     failures: Failures,
-    proofs: Proofs,
+    not_found: NotFoundChecks,
     directory: Directory,
     decoder: avro::Decoder,
     /// The newest published version of each key, on this disk.
     fences: Fences,
     in_hand: InHand,
-    /// Reads of this task at once.
+    /// Concurrent requests of this task.
     slots: Arc<Semaphore>,
     /// Cloned by every shard that reads nothing and waits for a slot.
     starving: Arc<()>,
-    /// Pages, and reads for their sake, at once: events have the last quarter for themselves.
+    /// Concurrent requests for lists: three quarters of the slots, so that a quarter stays free for events.
     page_slots: Arc<Semaphore>,
     pages: Pages,
-    /// Runs that are asked for.
+    /// Requested runs.
     orders: watch::Receiver<Orders>,
-    /// Once pages may be read: whether every change after them is heard of, or nobody could say so in time.
+    /// `None` until pages may be read; then whether the stream is verified, which means that every later change is delivered.
     stream: watch::Receiver<Option<bool>>,
     /// Shards of this task.
     shards: Vec<i32>,
-    /// Where records have been published, once somebody has looked.
+    /// Partitions that have published records; read once, when the first fence is rebuilt.
     published: OnceCell<BTreeSet<(Topic, i32)>>,
 }
 
-/// What the accounting API has answered to whoever of a task has asked it for a record: who fails meanwhile fails alone. Lists do not
-/// count: what serves them may be there while all reads by id fail.
+/// Number of reads by id that the accounting API has answered for any shard of the task. A record that fails while this number grows
+/// fails alone. Pages do not count: lists may be available while all reads by id fail.
 #[derive(Debug, Default)]
 struct Answers(AtomicU64);
 
 impl Answers {
-    /// Something that was asked for has come, or not. Also one that says no to what was asked for answers.
+    /// Counts a result of a read. An error about the requested record is an answer too.
     fn note<T>(&self, asked: &Result<T, api::Error>) {
         let is_answer = match asked {
             Ok(_) => true,
-            // What cannot be asked for was not.
+            // Such a request is never sent.
             Err(api::Error { cause: api::Cause::Unaddressable, .. }) => false,
             Err(error) => error.reach() == api::Reach::Record,
         };
@@ -144,12 +253,12 @@ impl Answers {
     }
 }
 
-/// Why the last read by id of each resource failed, for those who wait for it.
+/// Why the last read by id of each resource failed, for reports of runs that wait for it.
 #[derive(Debug, Default)]
 struct Failures(Mutex<BTreeMap<AccountingResource, String>>);
 
 impl Failures {
-    /// A record of a resource was read, or not.
+    /// Records the result of a read.
     fn note<T>(&self, resource: AccountingResource, read: &Result<T, api::Error>) {
         let mut failures = self.0.lock();
         match read {
@@ -166,7 +275,7 @@ impl Failures {
 /// Runs a task until it is cancelled. `tasks` is how many the connector has.
 ///
 /// # Errors
-/// Why it cannot go on.
+/// The task cannot continue.
 pub(super) async fn run(
     task: Task,
     source: RecordSource,
@@ -184,7 +293,7 @@ pub(super) async fn run(
             // Where the supervisor is gone nobody pauses it any more, and it works on.
             Ok(()) = paused.changed() => stop.cancel(),
         }
-        // What is being committed ends; nothing else begins.
+        // Wait for the commit in flight. Nothing else starts.
         working.await?;
     }
     Ok(())
@@ -211,11 +320,11 @@ async fn work(
     let ending = stop.child_token();
     let mut parts: JoinSet<Result<(), Failure>> = JoinSet::new();
     let (reader, inboxes) = Reader::new(Arc::clone(&shared), &shards);
-    // Only what lists show is wanted, once: nothing that happens later.
+    // `initial_only` publishes the records of the initial run and no later change, so events are not read.
     if source.snapshot.mode != SnapshotMode::InitialOnly {
         parts.spawn(reader.run(ending.clone()));
     }
-    // Where nothing is asked for without a person, nothing waits for a login either.
+    // With `no_data` no run is requested at the start, so none has to wait for the payroll login.
     let payroll =
         source.snapshot.lists.contains(&List::Payroll) && source.snapshot.mode != SnapshotMode::NoData;
     let grants = task.tools.access.grants();
@@ -242,7 +351,7 @@ async fn work(
         let part = part.unwrap_or_else(|error| {
             Err(Failure::passing("Panicked", format!("a part of the task ended by itself: {error}")))
         });
-        // The first says why, and what needs a person does so before all that passes; the others end because of it.
+        // The first failure counts, because the others follow from it; but one that needs an operator outweighs a retriable one.
         let is_worse = |failure: &Failure| match &ended {
             Ok(()) => true,
             Err(known) => known.retry.is_retriable() && !failure.retry.is_retriable(),
@@ -258,7 +367,7 @@ async fn work(
     ended
 }
 
-/// Everything a task needs before its first event; `None` where no shard is its own.
+/// Prepares everything that a task needs before its first event; `None` if it owns no shard.
 async fn begin(
     task: &Arc<Task>,
     source: &RecordSource,
@@ -269,13 +378,13 @@ async fn begin(
 ) -> Result<Option<(Arc<Shared>, Vec<Shard>, StateTopic)>, Failure> {
     let tools = &task.tools;
     let store = &tools.store;
-    // Whoever reads payroll beside accounting goes on without a login for payroll: that list waits.
+    // A connector that also reads accounting starts without the payroll login; only the payroll list waits for it.
     let area = if source.is_payroll_only() { Area::Payroll } else { Area::Accounting };
     let mut login = tools.access.grants().watch(&source.provider, area, &task.connector);
     if login.problem().is_some() {
         login.catch_up().await;
         if let Some(error) = login.problem() {
-            return Err(unable("records cannot be read", "events wait until it can go on", &error));
+            return Err(unable("records cannot be read", EVENTS_WAIT, &error));
         }
     }
     let connector = Connector::RecordSource(Box::new(source.clone()));
@@ -336,7 +445,7 @@ async fn begin(
         ),
         answers: Answers::default(),
         failures: Failures::default(),
-        proofs: Proofs::default(),
+        not_found: NotFoundChecks::default(),
         decoder: avro::Decoder::new(store.ids.registry().clone()),
         fences: fences.clone(),
         in_hand: InHand::of(&own),
@@ -350,7 +459,6 @@ async fn begin(
         published: OnceCell::new(),
     });
     let taking = own.into_iter().map(|shard| Shard::take(Arc::clone(&shared), shard));
-    // Each reads several topics: not all at once.
     let mut shards: Vec<Shard> = futures::stream::iter(taking).buffer_unordered(TAKING).try_collect().await?;
     shards.sort_by_key(Shard::number);
     Ok(Some((shared, shards, handle)))
@@ -365,7 +473,7 @@ impl Shared {
         }
     }
 
-    /// How long what could not be read waits, by how often it was tried.
+    /// Backoff of a list or of a read for it, in microseconds, by the number of attempts.
     fn wait(&self, tries: u32) -> i64 {
         let (first, longest) = (micros(self.source.enrich.retry), micros(self.source.enrich.retry_max));
         first.saturating_mul(1 << tries.min(20)).min(longest).max(1)
@@ -386,7 +494,7 @@ impl Shared {
             look_back: micros(LOOK_BACK.min(self.source.epoch_confirm)),
             most_open: (MOST_OPEN / self.shards.len().max(1)).max(LEAST_OPEN),
             most_parked: (MOST_PARKED / self.shards.len().max(1)).max(10 * LEAST_OPEN),
-            // What would only wait for the company's own rate takes no slot, and half of them are left for others.
+            // More reads would only wait for the rate limit of the company. Half of the slots stay free for other companies.
             company_reads: (self.source.company_budget_per_second.ceil() as usize)
                 .clamp(1, self.source.requests_in_flight.div_ceil(2)),
             brake_count: self.source.brake_count.into(),
@@ -408,17 +516,17 @@ fn unopened(error: publish::Error) -> Failure {
     if retry.is_retriable() {
         return Failure { retry, ..Failure::passing("NotOpened", message) };
     }
-    let remedy = "put right what Kafka or the registry refuses";
+    let remedy = "correct what Kafka or the schema registry refuses";
     Failure::permanent("NotOpened", message, remedy)
 }
 
-/// What the provider refuses for good.
+/// The failure of the task after an error that no retry can resolve.
 fn refused(error: &api::Error) -> Failure {
     if let api::Cause::Access(error) = &error.cause {
-        return unable("records cannot be read", "events wait until it can go on", error);
+        return unable("records cannot be read", EVENTS_WAIT, error);
     }
     let message = format!("records cannot be read: {}", ErrorChain(error));
-    let remedy = "events wait until it can go on; correct what the provider refuses";
+    let remedy = "correct what the provider refuses; events wait until then";
     Failure::permanent("ProviderRefused", message, remedy)
 }
 
@@ -427,7 +535,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_of_what_was_asked_for_is_an_answer_and_neither_an_outage_nor_what_was_never_sent_is_one() {
+    fn refusal_counts_as_answer_but_outage_and_unsent_request_do_not() {
         let answers = Answers::default();
         let error = |status, cause| {
             let endpoint = api::Endpoint { method: "GET", path: "x".into() };

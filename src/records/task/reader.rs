@@ -1,10 +1,10 @@
 //! Reads the event topics of all shards of a task with one consumer, and hands each event to its shard.
 //!
-//! - Events of a partition are handed over in their order, and a shard that has enough is not read for.
-//! - An offset that the broker has no more is told to the shard as a gap, and reading goes on with what there is.
+//! - Events of a partition are passed on in offset order. While the inbox of a shard is nearly full, its partitions are paused.
+//! - If the broker no longer has the next offset, the shard gets a gap instead, and reading continues at the first offset there is.
 //!
-//! On failure: a registry that is away is waited for in place, so that order holds; what cannot be decoded is the shard's, as a dead
-//! letter.
+//! On failure: while the schema registry is unavailable, the reader waits with the event in hand, so that order holds. An event that
+//! cannot be decoded goes to its shard, which writes a dead letter.
 
 use std::{
     collections::BTreeMap,
@@ -32,43 +32,43 @@ use crate::{
     records::schedule::{Event, GapFound, ReadRequest, Source},
 };
 
-/// Events that may wait for a shard.
+/// Events in the inbox of a shard.
 const INBOX: usize = 512;
-/// Room that is left when no more is read for it: what was fetched already still comes.
+/// Free places in an inbox below which its partitions are paused: events that were fetched before the pause still arrive.
 const RESERVE: usize = FETCHED + 44;
-/// Events that are fetched and not handed over yet.
+/// Events that the consumer buffers.
 const FETCHED: usize = 256;
-/// Waits for a registry that is away.
+/// Backoff while the schema registry is unavailable.
 const REGISTRY: BackoffPolicy =
     BackoffPolicy { first: Duration::from_millis(200), longest: Duration::from_secs(10), total: None };
-/// How often it is looked whether shards have room again.
+/// How often paused shards are checked for free places.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// What the reader hands to a shard: an event, or what replaces lost ones.
 #[derive(Debug)]
 pub(super) struct Input {
-    /// The resource whose topic it is from.
+    /// The resource of its event topic.
     pub(super) lane: AccountingResource,
-    /// The offset behind it.
+    /// The next offset: the one after the event.
     pub(super) next: i64,
     pub(super) request: ReadRequest,
     pub(super) event: Event,
 }
 
-/// When the event came that the reader has in its hand, and that its shard does not know of yet; by shard. It stays there while the
-/// registry is away.
+/// For each shard: when Kafka received the event that the reader is decoding. Its shard does not know it yet, but it counts toward
+/// the lag of the shard, because decoding may wait for the schema registry.
 #[derive(Debug)]
 pub(super) struct InHand(BTreeMap<i32, AtomicI64>);
 
 impl InHand {
-    /// Nothing is later than all that comes.
+    /// No event. Later than every timestamp.
     const NOTHING: i64 = i64::MAX;
 
     pub(super) fn of(shards: &[i32]) -> Self {
         Self(shards.iter().map(|shard| (*shard, AtomicI64::new(Self::NOTHING))).collect())
     }
 
-    /// When the one of a shard came, in microseconds since 1970.
+    /// When Kafka received the event of a shard, in microseconds since 1970.
     pub(super) fn of_shard(&self, shard: i32) -> Option<i64> {
         let came_at = self.0.get(&shard)?.load(Ordering::Relaxed);
         (came_at != Self::NOTHING).then_some(came_at)
@@ -85,22 +85,22 @@ impl InHand {
     }
 }
 
-/// A topic and shard.
-type Lane = (AccountingResource, i32);
+/// A partition of an event topic: its resource and shard.
+type EventPartition = (AccountingResource, i32);
 
-/// See the module's head.
+/// Reads the event topics of all shards of a task.
 pub(super) struct Reader {
     shared: Arc<Shared>,
     inboxes: BTreeMap<i32, mpsc::Sender<Input>>,
-    /// Where each is read next.
-    positions: BTreeMap<Lane, StartOffset>,
+    /// Next offset of each partition.
+    positions: BTreeMap<EventPartition, StartOffset>,
     topics: BTreeMap<Arc<str>, AccountingResource>,
-    /// Shards that have enough.
+    /// Shards whose partitions are paused.
     paused: Vec<i32>,
 }
 
 impl Reader {
-    /// For these shards, and where each of them hears it.
+    /// A reader for these shards, and the inbox of each.
     pub(super) fn new(shared: Arc<Shared>, shards: &[Shard]) -> (Self, Vec<mpsc::Receiver<Input>>) {
         let mut heard = Vec::new();
         let (mut inboxes, mut positions) = (BTreeMap::new(), BTreeMap::new());
@@ -108,7 +108,8 @@ impl Reader {
             let (sender, receiver) = mpsc::channel(INBOX);
             inboxes.insert(shard.number(), sender);
             heard.push(receiver);
-            positions.extend(shard.starts().iter().map(|(lane, start)| ((*lane, shard.number()), *start)));
+            positions
+                .extend(shard.starts().iter().map(|(resource, start)| ((*resource, shard.number()), *start)));
         }
         let topic = |resource| shared.preparer.topic_name(Topic::AccountingEvents(resource));
         let resources = &shared.source.enrich_resources;
@@ -119,7 +120,7 @@ impl Reader {
     /// Reads until it is cancelled.
     ///
     /// # Errors
-    /// Kafka refuses it for good.
+    /// Kafka refuses the read, or a shard has ended.
     pub(super) async fn run(mut self, cancel: CancellationToken) -> Result<(), Failure> {
         if self.positions.is_empty() {
             cancel.cancelled().await;
@@ -131,7 +132,7 @@ impl Reader {
     async fn read(&mut self) -> Result<(), Failure> {
         loop {
             let mut consumer = self.consumer().await?;
-            // Not begun anew with every record: there may be no lull.
+            // Created outside the loop: a timer that restarts with every record would not fire without a pause between records.
             let mut look = interval(LOOK);
             look.set_missed_tick_behavior(MissedTickBehavior::Delay);
             let error = loop {
@@ -160,7 +161,7 @@ impl Reader {
     }
 
     async fn consumer(&self) -> Result<Consumer, Failure> {
-        let assignment = |((resource, shard), start): (&Lane, &StartOffset)| Assignment {
+        let assignment = |((resource, shard), start): (&EventPartition, &StartOffset)| Assignment {
             topic: self.shared.preparer.topic_name(Topic::AccountingEvents(*resource)),
             partition: *shard,
             start: *start,
@@ -176,9 +177,9 @@ impl Reader {
     }
 
     async fn hand_over(&mut self, record: ConsumerRecord, consumer: &Consumer) -> Result<(), Failure> {
-        let Some(&lane) = self.topics.get(&record.topic) else { return Ok(()) };
+        let Some(&resource) = self.topics.get(&record.topic) else { return Ok(()) };
         let (shard, next) = (record.partition, record.offset + 1);
-        self.positions.insert((lane, shard), StartOffset::Offset(next));
+        self.positions.insert((resource, shard), StartOffset::Offset(next));
         let came_at = record.timestamp_ms.map_or_else(now, |millis| millis.saturating_mul(1_000));
         self.shared.in_hand.take(shard, came_at);
         let decoded = self.decode(&record).await;
@@ -187,19 +188,19 @@ impl Reader {
             Ok(event) => self.placed(ReadRequest::of(event), shard),
             Err(message) => ReadRequest::Unusable("avro::Error", message),
         };
-        self.send(shard, Input { lane, next, request, event }).await?;
+        self.send(shard, Input { lane: resource, next, request, event }).await?;
         self.shared.in_hand.hand_on(shard);
         let is_low = self.inboxes.get(&shard).is_some_and(|inbox| inbox.capacity() < RESERVE);
         if is_low && !self.paused.contains(&shard) {
-            for resource in self.topics.keys() {
-                consumer.pause(resource, shard);
+            for topic in self.topics.keys() {
+                consumer.pause(topic, shard);
             }
             self.paused.push(shard);
         }
         Ok(())
     }
 
-    /// What is in another partition than its company's is another shard's to write: two would write one key.
+    /// Rejects an event in another partition than that of its company: two shards would write the same key.
     fn placed(&self, request: ReadRequest, shard: i32) -> ReadRequest {
         let ReadRequest::Wanted(wanted) = &request else { return request };
         let own = self.shared.shard_of(&wanted.subject.key());
@@ -213,7 +214,7 @@ impl Reader {
 
     async fn send(&self, shard: i32, input: Input) -> Result<(), Failure> {
         let Some(inbox) = self.inboxes.get(&shard) else { return Ok(()) };
-        // A shard that has ended says itself why.
+        // The shard reports its own failure.
         inbox.send(input).await.map_err(|_| Failure::passing("Ended", format!("shard {shard} has ended")))
     }
 
@@ -230,7 +231,7 @@ impl Reader {
         });
     }
 
-    /// The event, or what is wrong with it.
+    /// Decodes an event; an error says why it is unusable.
     async fn decode(&self, record: &ConsumerRecord) -> Result<AccountingEvent, String> {
         let Some(value) = &record.value else { return Err("the event has no value".to_owned()) };
         let mut backoff = Backoff::new(REGISTRY, record.offset.unsigned_abs());
@@ -250,27 +251,27 @@ impl Reader {
         }
     }
 
-    /// What was there is not any more: the shard notes it, and reading goes on with the first there is.
+    /// Handles an offset that the topic no longer has: passes a gap to the shard, and moves to the first offset there is.
     async fn lost(&mut self, topic: &Arc<str>, partition: i32, offset: i64) -> Result<(), Failure> {
-        let Some(&lane) = self.topics.get(topic) else { return Ok(()) };
+        let Some(&resource) = self.topics.get(topic) else { return Ok(()) };
         let kafka = &self.shared.task.tools.kafka;
         let limit = Duration::from_secs(30);
         let marks = kafka::watermarks(kafka, topic, &[partition], limit).await;
         let marks = marks.map_err(|error| Failure::kafka("find where events begin", error))?;
         let (low, high) = marks.get(&partition).copied().unwrap_or((0, 0));
         if (low..=high).contains(&offset) {
-            // It is there again, or was not out of range but for a moment.
+            // The topic has the offset after all, for example after a change of leaders.
             return Ok(());
         }
         let next = low;
-        tracing::error!(%topic, partition, offset, low, high, "events were removed before they were followed: a gap is opened");
+        tracing::error!(%topic, partition, offset, low, high, "events were removed from their topic before they were read; opening a gap");
         let gap = GapFound {
             cause: GapCause::Retention,
-            resource: lane,
+            resource,
             company: None,
             from: 0,
             detail: format!(
-                "{topic} partition {partition}: offset {offset} was to be read, and there are {low} to {high}"
+                "{topic} partition {partition}: offset {offset} was to be read, but the partition has {low} to {high}"
             ),
         };
         let original =
@@ -279,13 +280,13 @@ impl Reader {
         let at = now();
         let source =
             Source { original, id: String::new(), trace: None, received_at: at, happened_at: at, origin };
-        self.positions.insert((lane, partition), StartOffset::Offset(next));
+        self.positions.insert((resource, partition), StartOffset::Offset(next));
         let (request, event) = (ReadRequest::Lost(gap), Arc::new(source));
-        self.send(partition, Input { lane, next, request, event }).await
+        self.send(partition, Input { lane: resource, next, request, event }).await
     }
 }
 
-/// What is kept of a record.
+/// The parts of a record that the shard keeps.
 fn source(record: ConsumerRecord, event: &Result<AccountingEvent, String>) -> Source {
     let header = |name: &str| {
         let found = record.headers.iter().find(|(known, _)| known == name);
@@ -315,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_reader_has_in_its_hand_is_known_to_its_shard_until_it_is_handed_on() {
+    fn event_in_hand_is_known_until_its_shard_has_it() {
         let in_hand = InHand::of(&[0, 3]);
         assert_eq!(in_hand.of_shard(3), None);
 

@@ -1,15 +1,16 @@
 //! One shard: its scheduler, and the loop that does what the scheduler decides.
 //!
 //! ```text
-//! inbox ─▶ Scheduler ─▶ read by id (a slot each) ─▶ Scheduler ─▶ batch ─▶ Commit ─▶ fence, Scheduler
-//!           ▲ due ───────────────────────────────┘        one at a time; what settles meanwhile is the next
+//! inbox ─▶ Scheduler ─▶ read by id (a slot each) ─▶ Scheduler ─▶ batch ─▶ Commit ─▶ fence, Scheduler, Lists
+//!          ▲ due ◀──────────────────────────────────┘            one at a time; later entries join the next
 //! ```
 //!
-//! - A transaction costs the same for one record as for many. So while more is being read, one begins at most every
-//!   `enrich.commit.interval.ms`; what is read last, or alone, waits for nothing.
-//! - A shard keeps its share of the task's slots from read to read, as long as no other that reads nothing waits for one.
-//! - Fences are kept on this disk once their batch is committed, and reads go on meanwhile; the next batch begins after that.
-//! - Each batch has room for lists beside events: whichever of both writes a record first, the other is compared with that.
+//! - A transaction costs the same for one record as for many. So while reads are in flight, a transaction begins at most every
+//!   `enrich.commit.interval.ms`. Without reads in flight it begins at once.
+//! - A shard keeps its share of the task's slots from read to read, unless another shard that has no read in flight waits for a slot.
+//! - After the commit of a batch, its fence entries are stored on this disk. Reads continue meanwhile; the next batch begins
+//!   afterwards.
+//! - Each batch has room for lists beside events: a record is compared with the version that either of them wrote before.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -50,21 +51,21 @@ use crate::{
     },
 };
 
-/// The longest a read may take, with all it waits for.
+/// Time limit of a read, including its waits for rates and retries.
 const READ_LIMIT: Duration = Duration::from_secs(60);
-/// Records of one transaction, and their bytes, at most.
+/// Limits of one transaction: entries of the scheduler, and their bytes.
 const BATCH_RECORDS: usize = 500;
 const BATCH_BYTES: usize = 8 << 20;
-/// Bytes of lists beside them.
+/// Bytes of lists beside these entries.
 const LISTS_BYTES: usize = 4 << 20;
-/// How often it is looked for events that hold back their offset for too long.
+/// How often events that hold back their offset for too long are parked.
 const LATE: Duration = Duration::from_secs(1);
-/// What has come already is taken in one turn, so much at most.
+/// Events, or results of reads, to take in one turn if they have arrived.
 const AT_ONCE: usize = 64;
-/// The shortest wait for what is due: nothing is looked at more often.
+/// Minimum wait for a due record.
 const SHORTEST: Duration = Duration::from_millis(5);
 
-/// A shard that is this task's.
+/// A shard that this task owns.
 pub(super) struct Shard {
     shared: Arc<Shared>,
     number: i32,
@@ -72,23 +73,23 @@ pub(super) struct Shard {
     fence: ShardFence,
     starts: BTreeMap<AccountingResource, StartOffset>,
     lists: Lists,
-    /// What the next batch says of lists, because an entry of the last one was refused.
+    /// State of lists for the next batch, because Kafka rejected an entry of the last one.
     held: Held,
     /// `None` while a batch is being committed.
     commit: Option<Commit>,
-    /// When the delivery came whose event was taken last.
+    /// When the delivery of the last taken event was received.
     taken: Option<i64>,
     gauges: Gauges,
 }
 
-/// A read that has ended, whether its path is known to be served, and the slot that it had.
+/// A read that has ended: record, answer, whether the path is known to be served, and its slot.
 type Read = (Subject, Result<Bytes, api::Error>, bool, OwnedSemaphorePermit);
 
 impl Shard {
-    /// Takes it over: once this returns nobody who had it before can write.
+    /// Takes the shard over. When this returns, no earlier owner can write to it.
     ///
     /// # Errors
-    /// It cannot be taken, or what is known of it cannot be read.
+    /// The transactional id cannot be taken, or offsets, state or fences cannot be read.
     pub(super) async fn take(shared: Arc<Shared>, number: i32) -> Result<Self, Failure> {
         let begun = Instant::now();
         let mut writer = shared.take_writer(number).await?;
@@ -98,7 +99,7 @@ impl Shard {
         let mut scheduler = Scheduler::new(shared.rules());
         let left_over = known.take_left_over(number);
         let parked = known.parked.len();
-        // What is followed no more waits until it is again.
+        // Parked records of a resource whose events are no longer read stay in the state topic until they are read again.
         let own = std::mem::take(&mut known.parked).into_values();
         let own = own.filter(|one| shared.source.enrich_resources.contains(&one.subject.resource));
         own.for_each(|parked| scheduler.adopt(parked));
@@ -135,15 +136,15 @@ impl Shard {
         self.number
     }
 
-    /// Where each event topic is read on.
+    /// The next offset of each event topic.
     pub(super) fn starts(&self) -> &BTreeMap<AccountingResource, StartOffset> {
         &self.starts
     }
 
-    /// Does what there is to do until it is cancelled; what is being committed then ends.
+    /// Runs until it is cancelled, and then waits for the commit in flight.
     ///
     /// # Errors
-    /// Why it cannot go on.
+    /// The shard cannot continue.
     pub(super) async fn run(
         mut self,
         mut inbox: mpsc::Receiver<Input>,
@@ -153,7 +154,7 @@ impl Shard {
         let mut committing: Option<BoxFuture<'static, Ended>> = None;
         let mut gathers_until = Instant::now();
         let mut held: Vec<OwnedSemaphorePermit> = Vec::new();
-        // Kept from turn to turn: whoever asks anew stands at the end of the line.
+        // Kept from turn to turn: a new request would go to the end of the semaphore's queue.
         let mut slot: Option<BoxFuture<'static, Option<OwnedSemaphorePermit>>> = None;
         let mut starving: Option<Arc<()>> = None;
         let mut getting = Getting::new();
@@ -163,7 +164,7 @@ impl Shard {
         late.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let ended = loop {
             let is_starved = self.begin_reads(&mut reads, &mut held);
-            // Before lists look whom they still wait for.
+            // Before the lists check which records they still wait for.
             self.lists.given_up(&self.scheduler.take_given_up());
             self.lists.begin(&mut getting, &self.fence, now());
             let begun = Instant::now();
@@ -186,12 +187,12 @@ impl Shard {
                 let slots = Arc::clone(&self.shared.slots);
                 slot = Some(slots.acquire_owned().map(Result::ok).boxed());
             }
-            // Others give back what they could keep.
+            // Makes other shards release slots that they could keep.
             let is_starving = slot.is_some() && reads.is_empty();
             if is_starving != starving.is_some() {
                 starving = is_starving.then(|| Arc::clone(&self.shared.starving));
             }
-            // What is due waits for a slot.
+            // A due record waits for a slot.
             let wake = if is_starved { Instant::now() + LATE } else { self.wake() };
             let step = tokio::select! {
                 () = cancel.cancelled() => break Ok(()),
@@ -225,7 +226,7 @@ impl Shard {
                 break Err(failure);
             }
         };
-        // Whether it is committed decides what the next owner finds; nothing is left half done.
+        // The outcome decides what the next owner finds, so the commit in flight is not abandoned.
         let mut committed = Ok(());
         while let Some(waiting) = committing.take() {
             let ended = self.ended(waiting.await);
@@ -234,10 +235,10 @@ impl Shard {
         ended.and(committed)
     }
 
-    /// What is looked at every so often; whether there are events that are not taken.
+    /// Does the periodic work. `is_behind`: the inbox has events.
     fn look(&mut self, is_behind: bool) {
         let now = now();
-        // Companies become known, and nobody tells.
+        // The directory does not notify shards of new companies.
         self.lists.look(now);
         self.scheduler.park_late(now);
         let told = self.scheduler.take_report();
@@ -248,13 +249,13 @@ impl Shard {
                 "too much is deleted at once: deletes wait until somebody has looked and raises tombstones.brake.count or \
                  tombstones.brake.percent");
         }
-        // Those that are not taken came after the last that was.
+        // Events in the inbox were received after the last taken one.
         let behind = self.taken.filter(|_| is_behind);
         let in_hand = self.shared.in_hand.of_shard(self.number);
         self.shared.task.recorder.lags(self.number, lag([self.scheduler.oldest(), behind, in_hand], now));
     }
 
-    /// Begins as many reads as there are slots; whether it wants more than there are.
+    /// Starts as many reads as there are slots. Returns whether more could be started.
     fn begin_reads(
         &mut self,
         reads: &mut FuturesUnordered<BoxFuture<'static, Read>>,
@@ -334,7 +335,7 @@ impl Shard {
         reads: &mut FuturesUnordered<BoxFuture<'static, Read>>,
         held: &mut Vec<OwnedSemaphorePermit>,
     ) -> Result<(), Failure> {
-        // A slot that goes from shard to shard lies idle until the next one has its turn: each keeps those that are its share.
+        // A slot that moves to another shard is idle until that shard's turn, so each shard keeps its share.
         let share = self.shared.source.requests_in_flight / self.shared.shards.len().max(1);
         let (mut next, mut taken) = (Some(first), 0);
         while let Some((subject, reading, path_answers, slot)) = next {
@@ -364,7 +365,7 @@ impl Shard {
         self.shared.failures.note(subject.resource, &reading);
         let stored = self.stored(subject)?;
         let entries = self.fence.entries_of(subject.topic());
-        // Rows of other lists come with runs, and are told of as they are committed; this list is read all the time.
+        // The list of companies is read all the time. Rows of other lists come with runs, which report them when they are committed.
         let directory = &self.shared.directory;
         let is_company = subject.resource == AccountingResource::Companies;
         let row = if is_company { directory.shown(&subject.company) } else { None };
@@ -386,7 +387,7 @@ impl Shard {
         soon.max(Instant::now() + Duration::from_micros(left).min(Duration::from_secs(3_600)))
     }
 
-    /// Whether more may come soon for the next transaction, which costs the same for one record as for many. Pages are many.
+    /// Whether the next transaction should wait, because reads in flight may add entries soon. With pages it is large enough.
     fn gathers(&self, reads: usize) -> bool {
         let ready = self.scheduler.ready();
         ready > 0 && ready < BATCH_RECORDS && reads > 0 && !self.lists.has_parts()
@@ -395,7 +396,7 @@ impl Shard {
     fn begin_commit(&mut self) -> Result<Option<BoxFuture<'static, Ended>>, Failure> {
         let Some(commit) = self.commit.take() else { return Ok(None) };
         if !self.held.is_empty() {
-            // Alone, so that no further refusal can hold it back again.
+            // Without entries, so that no further rejection can hold it back again.
             let mut batch = schedule::Batch::default();
             self.held.add_to(&mut batch);
             self.lists.add_counts(&mut batch);
@@ -412,8 +413,8 @@ impl Shard {
         Ok(Some(commit.write(batch).boxed()))
     }
 
-    /// What was committed is kept on this disk next, and then it is over. Meanwhile reads go on: what they show is compared when
-    /// their own batch begins, which is not before that.
+    /// Handles the end of a commit, and then of storing its fence entries on this disk. Reads continue meanwhile: their results are
+    /// compared when the next batch begins, which is later.
     fn ended(&mut self, (commit, written): Ended) -> Result<Option<BoxFuture<'static, Ended>>, Failure> {
         let mut written = match written {
             Ok(written) => written,
@@ -446,7 +447,7 @@ impl Shard {
         let Written { batches, took, .. } = written;
         let task = &self.shared.task;
         let (mut published, mut told, mut dropped) = (0, 0, 0);
-        // Series are looked for once in a batch, not for each of its records.
+        // Metric series are looked up once per batch, not for each record.
         let (mut changed, mut topics, mut refused) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
         let at = now();
         for entry in batches.iter().flat_map(|batch| &batch.entries) {
@@ -488,20 +489,20 @@ impl Shard {
             metrics::records_changed(origin, entity, is_deleted, count, at);
         }
         task.recorder.written(published);
-        // What lists show was not polled: of events alone some are dropped.
+        // Rows of lists were not polled, so only events can count as dropped.
         task.recorder.dropped(dropped.saturating_sub(told));
         task.recorder.committed(published, *took);
         for topic in topics {
             task.uses_topic(&self.shared.preparer.topic_name(topic));
         }
         let fence = &self.fence;
-        // An entry that cannot be read is found so by whoever takes the next event of it.
+        // The next event of the record reports a failed store.
         let stored = |subject: &Subject| fence.get(&subject.fence_key()).ok().flatten();
         self.scheduler.committed(&refused, &stored, at);
         self.lists.committed(&mut self.scheduler, &stored, at);
     }
 
-    /// The provider itself has gone back: that is told, and loudly.
+    /// Logs an error if records go back to an older version under the next epoch.
     fn tell_epochs(&self, fences: &[(Key, Stamp)]) {
         let is_raised = |(key, stamp): &&(Key, Stamp)| {
             let before = || self.fence.get(key).ok().flatten();
@@ -517,14 +518,14 @@ impl Shard {
     }
 }
 
-/// How long ago the oldest of these came; microseconds since 1970.
+/// How long ago the oldest of these events was received; microseconds since 1970.
 fn lag(came_at: [Option<i64>; 3], now: i64) -> Duration {
     let oldest = came_at.into_iter().flatten().min();
     let lag = oldest.map_or(0, |oldest| now.saturating_sub(oldest));
     Duration::from_micros(u64::try_from(lag).unwrap_or_default())
 }
 
-/// What is waited for, if anything is.
+/// Waits for the future, or forever if there is none.
 async fn next<T>(waiting: &mut Option<BoxFuture<'static, T>>) -> T {
     match waiting {
         Some(waiting) => waiting.await,
@@ -542,11 +543,11 @@ mod tests {
             ([None, None, None], 0),
             ([Some(70), None, None], 30),
             ([None, Some(90), None], 10),
-            // The registry is away, and nothing else is under way.
+            // The schema registry is unavailable, and no other event is in flight.
             ([None, None, Some(40)], 60),
             ([Some(70), Some(90), Some(40)], 60),
             ([Some(70), Some(20), Some(40)], 80),
-            // Another machine's clock is ahead.
+            // The clock of another machine is ahead.
             ([None, None, Some(300)], 0),
         ] {
             assert_eq!(lag(came_at, 100), Duration::from_micros(lags), "{came_at:?}");

@@ -1,19 +1,21 @@
-//! What a shard keeps of itself in the state topic, beside what is parked: one type for each, written and read here alone.
+//! State of a shard in the state topic, beside parked records: one type per kind of record. Only this module reads and writes them.
 //!
 //! | key | value |
 //! |---|---|
-//! | `batch/{shard}` | [`Mark`]: the last batch |
-//! | `path/{shard}/{resource}` | [`Path`]: a by-id path has answered |
+//! | `batch/{shard}` | [`Mark`]: id of the last batch |
+//! | `path/{shard}/{resource}` | [`Path`]: a by-id path has returned a record |
 //! | `brake/{shard}/{resource}` | [`Brake`]: deletes of the day |
-//! | `rebuild/{shard}` | fences are being made anew |
+//! | `rebuild/{shard}` | fences are being rebuilt |
 //! | `probe/{shard}/{list}` | [`Probe`]: whether its rows are whole records |
-//! | `page/{shard}/{run}/{asked at}/{list}/{n}` and, of one company, `…/{list}/{company}/{n}` | what was read of a list |
-//! | the same with 0 for `n` | [`Counts`]: what became of its rows |
-//! | `page/{shard}/{run}/{asked at}/companies/{company}/0` | the run's own list of companies has shown this one |
-//! | `over/{shard}/{run}/{asked at}/{list}` and, of one company, `…/{list}/{company}` | a list is over, and its run is not |
+//! | `page/{shard}/{run}/{asked at}/{list}/{n}`, for one company `…/{list}/{company}/{n}` | a page of a list, in reading order |
+//! | the same with 0 for `n` | [`Counts`]: results of its rows |
+//! | `page/{shard}/{run}/{asked at}/companies/{company}/0` | the run's own list of companies has shown this company |
+//! | `over/{shard}/{run}/{asked at}/{list}`, for one company `…/{list}/{company}` | the list has ended, its run has not |
 //! | `void/{shard}/…`, as `over` | the provider went back in one of its records: nothing is proved of it in its run |
-//! | `known/{shard}/{run}/{asked at}/{resource}` | [`Cursor`]: how far known records are read again |
+//! | `known/{shard}/{run}/{asked at}/{resource}` | [`Cursor`]: up to where known records were read again |
 //! | `progress/{shard}/{connector}/{run}` | [`RunProgress`] |
+//!
+//! `{asked at}` is the time at which the run was requested: a later run may have the same id.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, btree_map};
 
@@ -34,13 +36,13 @@ const OVER: &str = "over";
 const VOID: &str = "void";
 const KNOWN: &str = "known";
 
-/// The last batch that was committed.
+/// Id of the last committed batch.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Mark {
     pub(super) id: String,
 }
 
-/// A by-id path has answered, to whoever has this grant.
+/// A by-id path has returned a record to this grant.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Path {
     pub(super) grant: String,
@@ -48,7 +50,7 @@ pub(super) struct Path {
     pub(super) at: i64,
 }
 
-/// Deletes since then.
+/// Number of deletes since a time, in microseconds since 1970.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Brake {
     pub(super) since: i64,
@@ -63,49 +65,49 @@ pub(super) struct Probe {
     pub(super) at: i64,
 }
 
-/// What became of the rows of a list so far, whoever has read them.
+/// Results of the rows of a list so far, including those that previous owners of the shard read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Counts {
-    /// Records that were written.
+    /// Published records.
     pub(super) published: u64,
-    /// Rows that nobody can use.
+    /// Unusable rows, and records that could not be published.
     pub(super) unusable: u64,
 }
 
-/// How far the known records of a resource are read again, in the order of their keys.
+/// Up to where the known records of a resource were read again, in key order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cursor {
-    /// All up to this key of the fences are.
+    /// The last key that was read; `None` before the first part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) after: Option<String>,
     pub(super) vanished: u64,
     pub(super) unreadable: u64,
-    /// There are no others.
+    /// Whether all were read.
     #[serde(default)]
     pub(super) is_over: bool,
 }
 
-/// The known records of which resource are read again in which run.
+/// Known records to read again: run, the time at which it was requested, resource.
 pub(super) type Again = (RunId, i64, AccountingResource);
 
-/// Which list of which company is read in which run.
+/// A list of a run, of one company or of all.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Collection {
     pub(super) run: RunId,
-    /// When the run was asked for: one that was forgotten may have had the same id.
+    /// When the run was requested: an earlier, deleted run may have had the same id.
     pub(super) asked_at: i64,
     pub(super) list: List,
-    /// None where the list spans companies.
+    /// `None` if the list spans companies.
     pub(super) company: Option<CompanyId>,
 }
 
 impl Collection {
-    /// The id of a certificate: no other run has made it.
+    /// The id of a certificate, unique to the run.
     pub(super) fn certificate_id(run: &RunId, asked_at: i64) -> String {
         format!("{run}@{asked_at}")
     }
 
-    /// The one that parts of a key name.
+    /// Parses the parts of a key.
     fn parse(run: &str, asked_at: &str, list: &str, company: &[&str]) -> Result<Self, String> {
         let broken = |error: model::Error| error.to_string();
         let company = match company {
@@ -118,18 +120,18 @@ impl Collection {
         Ok(Self { run, asked_at, list, company })
     }
 
-    /// Whether records of this resource and company are in it.
+    /// Whether it lists records of this resource and company.
     pub(super) fn has(&self, resource: AccountingResource, company: &CompanyId) -> bool {
         self.list.resource() == Some(resource) && self.company.as_ref().is_none_or(|own| own == company)
     }
 
-    /// The key of what was read of it as the n-th.
+    /// Key of its n-th page, from 1 in reading order; 0 is the key of its counts.
     pub(super) fn page(&self, shard: i32, n: u64) -> Key {
         self.key(PAGE, shard, Some(n.to_string().as_str()))
     }
 
-    /// The key of the mark that it is over. It is written with its certificate, and removed once its run is over: certificates are
-    /// known by their lists alone, so that one of another run may take the place of this one's.
+    /// Key of the mark that the list has ended. The mark is written with the certificate and removed at the end of the run. The
+    /// certificate cannot replace it, because its key has no run: a certificate of another run may overwrite it.
     pub(super) fn over(&self, shard: i32) -> Key {
         self.key(OVER, shard, None)
     }
@@ -172,37 +174,37 @@ pub(super) fn cursor(shard: i32, (run, asked_at, resource): &Again) -> Key {
     Key::shard_state(KNOWN, shard, &[run.as_str(), &asked_at.to_string(), resource.name()])
 }
 
-/// Its value.
+/// The value of a state record.
 pub(super) fn json(value: &impl Serialize) -> Bytes {
     serde_json::json!(value).to_string().into()
 }
 
-/// What the state topic says of a shard.
+/// The state of a shard, read from the state topic.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// By key.
+    /// Parked records by key.
     pub(super) parked: BTreeMap<String, Parked>,
     pub(super) paths: Vec<AccountingResource>,
     pub(super) brakes: Vec<(AccountingResource, i64, u64)>,
-    /// The last batch that was committed.
+    /// Id of the last committed batch.
     pub(super) batch: Option<String>,
-    /// Its fences are being made anew.
+    /// Whether a rebuild of its fences is unfinished.
     pub(super) rebuilds: bool,
     pub(super) probes: BTreeMap<List, Probe>,
-    /// What was read of lists, in order.
+    /// Pages by list and reading order; number 0 has the counts.
     pub(super) pages: BTreeMap<Collection, BTreeMap<u64, Bytes>>,
-    /// Lists that are over.
+    /// Lists that have ended.
     pub(super) over: HashSet<Collection>,
     /// Lists of which nothing is proved.
     pub(super) void: HashSet<Collection>,
-    /// How far known records are read again.
+    /// How to where known records were read again.
     pub(super) cursors: BTreeMap<Again, Cursor>,
-    /// How far its runs are.
+    /// Progress of its runs.
     pub(super) progress: BTreeMap<RunId, RunProgress>,
 }
 
 impl Known {
-    /// Takes a record over; says what is strange about it. `grant` is the one that is read with, `connector` whose runs count.
+    /// Applies a record; an error says why it is invalid. Only paths of `grant` and progress of runs of `connector` count.
     pub(super) fn apply(
         &mut self,
         shard: i32,
@@ -284,11 +286,11 @@ impl Known {
         Ok(())
     }
 
-    /// Takes out what was read for runs that this connector does not go on with: those that are over, and those of connectors that
-    /// are gone. The keys of it.
+    /// Removes pages, marks and cursors of runs that have ended or whose connector was deleted, and returns their keys.
     ///
-    /// An earlier version has parked what rows asked for, and nobody counts any more what becomes of that: such a list is read from
-    /// its first page on again. What is left of its pages cannot be read, so that new ones have other keys.
+    /// An earlier version of Tributary parked the records that rows asked for. Their results are no longer counted, so such a list is
+    /// read from its first page again: the keys of its pages are returned too. The pages stay in memory as empty, unreadable ones, so
+    /// that new pages get other keys.
     pub(super) fn take_left_over(&mut self, shard: i32) -> Vec<Key> {
         let is_of_row = |parked: &&Parked| {
             let is_row = parked.event.origin != Origin::Enrichment && parked.cause != Cause::Below;
@@ -304,7 +306,7 @@ impl Known {
             }
         }
         let progress = &self.progress;
-        // What was read of a run is never without how far that is.
+        // Pages of a run are never stored without its progress.
         let is_over = |run: &RunId| progress.get(run).is_none_or(|progress| progress.state.is_over());
         let pages = self.pages.extract_if(.., |collection, _| is_over(&collection.run));
         let pages =
@@ -476,7 +478,7 @@ mod tests {
         apply(&mut known, &one.over(4), None).unwrap();
         assert_eq!(known.over, HashSet::from([&all, &one, &other, &earlier].map(Clone::clone)));
 
-        // The other run is over, and so is the one that had the same id.
+        // The other run has ended, and so has the earlier one with the same id.
         apply(&mut known, &other.over(3), None).unwrap();
         apply(&mut known, &earlier.over(3), None).unwrap();
 

@@ -1,4 +1,4 @@
-//! Taking a shard: its transactional id, and then all that is known of it.
+//! Taking a shard: its transactional id first, then its offsets, state and fences.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -23,17 +23,17 @@ use crate::{
     records::fence::{self, ShardFence},
 };
 
-/// How long reading one topic of a shard to its end may take before the task begins anew.
+/// Time limit to read one topic of a shard to its end; after it, the task fails and is restarted.
 const READ_LIMIT: Duration = Duration::from_secs(120);
-/// The same for fences, of which there may be many.
+/// The same for fences and record topics, which may be long.
 const FENCE_LIMIT: Duration = Duration::from_secs(900);
 
-/// Fences that are written at once when they are made anew.
+/// Fence entries per transaction when they are rebuilt.
 const CHUNK: usize = 5_000;
 
 impl Shared {
-    /// Partitions that the transactions of a shard write to, but for those of dead letters and gaps, which follow from their keys: a
-    /// hanging transaction is not settled there.
+    /// Partitions that the transactions of a shard write to, where hanging transactions are resolved first. Those of dead letters and
+    /// gaps are left out, because they follow from the keys.
     pub(super) fn places(&self, shard: i32) -> Vec<TopicPartition> {
         let topics = publish::written_by(&self.source);
         topics.into_iter().map(|topic| (self.preparer.topic_name(topic), shard)).collect()
@@ -47,7 +47,7 @@ impl Shared {
         Ok(ShardWriter::new(producer))
     }
 
-    /// Where each event topic is read on, once nothing of the id can be under way any more.
+    /// The next offset of each event topic, once no earlier transaction of the id can still be in flight.
     pub(super) async fn starts(
         &self,
         shard: i32,
@@ -64,7 +64,7 @@ impl Shared {
         Ok(resources.iter().copied().zip(stored.into_iter().map(start)).collect())
     }
 
-    /// What the fences of a shard say. Where the topic has been lost, they are made anew of the values' headers.
+    /// Opens and restores the fence of a shard. If the fences topic was lost, its entries are rebuilt from headers of published values.
     pub(super) async fn fence(
         &self,
         shard: i32,
@@ -85,8 +85,8 @@ impl Shared {
         Ok(fence)
     }
 
-    /// The first to take a shard says so in its fences, before all else; and what was published of it before stands there too.
-    /// Until all of it does, the state topic says that it is under way.
+    /// Writes the birth record, if the partition has none, and the fence entries of all published values. Until the last one is
+    /// written, a mark in the state topic makes the next owner rebuild again.
     async fn rebuild(&self, shard: i32, is_first: bool, writer: &mut ShardWriter) -> Result<(), Failure> {
         let values: Vec<(Key, Stamp)> = self.published(shard).await?.into_iter().collect();
         let mark = state::rebuild(shard);
@@ -97,7 +97,7 @@ impl Shared {
             batch.add(self.record(Topic::Fences, &key, Some(value)));
         }
         if !values.is_empty() {
-            tracing::warn!(shard, records = values.len(), "fences are made anew of what was published");
+            tracing::warn!(shard, records = values.len(), "rebuilding fences from published values");
             batch.add(self.preparer.state(&mark, Some(Bytes::from_static(b"{}"))));
         }
         let write = async |writer: &mut ShardWriter, batch| {
@@ -121,7 +121,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The stamps of all that was published of a shard, by what guards it. One topic after the other: there may be much of it.
+    /// The fence entries of all published values of a shard. Reads one topic after the other, because they may be long.
     async fn published(&self, shard: i32) -> Result<HashMap<Key, Stamp>, Failure> {
         let mut stamps = HashMap::new();
         let places = self.published.get_or_try_init(|| self.find_published()).await?;
@@ -134,7 +134,7 @@ impl Shared {
         Ok(stamps)
     }
 
-    /// Partitions of this task that have records, of every resource: also of one that is no longer followed, or not yet.
+    /// Partitions of this task that have records, of every resource, including those whose events are not read.
     async fn find_published(&self) -> Result<BTreeSet<(Topic, i32)>, Failure> {
         let failed = |error| Failure::kafka("find published records", error);
         let all = AccountingResource::all().map(Topic::AccountingRecords).chain([Topic::PayrollCompanies]);
@@ -153,7 +153,7 @@ impl Shared {
         Ok(filled.filter_map(|((topic, shard), _)| Some((*topics.get(&topic)?, shard))).collect())
     }
 
-    /// What the state topic says of a shard.
+    /// Reads the state of a shard from the state topic.
     pub(super) async fn known(&self, shard: i32) -> Result<Known, Failure> {
         let mut known = Known::default();
         let topic = self.preparer.topic_name(Topic::State);
@@ -171,7 +171,7 @@ impl Shared {
         read.map_err(|error| Failure::kafka("read the state of a shard", error))?;
         match strange.into_iter().next() {
             None => Ok(known),
-            // Its offset has moved on long ago: left out, it would be lost.
+            // The offset of a parked event has moved on, so skipping the entry would lose the event.
             Some((key, (offset, what))) => Err(Failure::permanent(
                 "UnreadableState",
                 format!("{topic} partition {shard} offset {offset}, {key}, cannot be read: {what}"),
@@ -181,12 +181,12 @@ impl Shared {
     }
 }
 
-/// The store on this disk cannot be used.
+/// The failure if the fence cannot be read or written.
 pub(super) fn unreadable(error: fence::Error) -> Failure {
     Failure { retry: error.retry(), ..Failure::passing("FenceUnavailable", ErrorChain(&error).to_string()) }
 }
 
-/// What became of a batch that was not committed.
+/// The failure of a batch that was not committed.
 pub(super) fn unwritten(action: &str, error: publish::Error) -> Failure {
     match error {
         publish::Error::Transaction { source, .. } => Failure::transaction(action, *source),

@@ -8,7 +8,7 @@ use super::{ShardFence, ShardStore};
 use crate::records::fence::Error;
 
 /// Company and id of a record.
-type Known = (CompanyId, RecordId);
+type PublishedId = (CompanyId, RecordId);
 
 impl ShardFence {
     /// Returns the records of a topic that are not deleted and whose id `wanted` selects, for one company or all, and `wanted` itself.
@@ -21,7 +21,7 @@ impl ShardFence {
         topic: Topic,
         company: Option<&CompanyId>,
         mut wanted: W,
-    ) -> impl Future<Output = Result<(Vec<Known>, W), Error>> + Send + use<W>
+    ) -> impl Future<Output = Result<(Vec<PublishedId>, W), Error>> + Send + use<W>
     where
         W: FnMut(&str) -> bool + Send + 'static,
     {
@@ -48,7 +48,7 @@ impl ShardFence {
         after: Option<&str>,
         most: usize,
         wanted: W,
-    ) -> impl Future<Output = Result<(Vec<Known>, Option<String>), Error>> + Send + use<W>
+    ) -> impl Future<Output = Result<(Vec<PublishedId>, Option<String>), Error>> + Send + use<W>
     where
         W: Fn(&CompanyId) -> bool + Send + 'static,
     {
@@ -81,7 +81,7 @@ impl ShardStore {
         &self,
         from: &[u8],
         to: &[u8],
-        visit: &mut dyn FnMut(&str, Known) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(&str, PublishedId) -> ControlFlow<()>,
     ) -> Result<(), Error> {
         let mut broken = None;
         self.opened.with(|database| {
@@ -104,7 +104,7 @@ impl ShardStore {
 }
 
 /// Company and id in the key of an entry.
-fn company_and_id(key: &str) -> Option<Known> {
+fn company_and_id(key: &str) -> Option<PublishedId> {
     let parts = Key::parts(key).ok()?;
     let [_, company, id] = &parts[..] else { return None };
     Some((CompanyId::new(company.as_str()).ok()?, RecordId::new(id.as_str()).ok()?))

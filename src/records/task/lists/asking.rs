@@ -1,4 +1,4 @@
-//! What is asked for next: pages, and records that no page has shown.
+//! Requests: the next pages of lists, and reads by id of records that no page has shown.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -30,7 +30,7 @@ use crate::{
 };
 
 impl Lists {
-    /// Begins what there is to begin.
+    /// Starts lists, and the requests that are due.
     pub(in crate::records::task) fn begin(&mut self, getting: &mut Getting, fence: &ShardFence, now: i64) {
         self.begin_jobs(now);
         self.tell_waiting(now);
@@ -41,7 +41,7 @@ impl Lists {
         }
         self.look_for_strangers(getting, fence, now);
         let numbers: Vec<u64> = self.jobs.keys().copied().collect();
-        // Of many lists that remember much, the oldest go on, until they are over.
+        // If all lists together remember much, only the oldest continue.
         let first = self.shared.pages.load.is_much().then(|| self.first_of_pages(now));
         for number in numbers {
             if !self.is_compared(number, getting, fence, now) {
@@ -66,11 +66,11 @@ impl Lists {
                     What::Known(resource) => Some(*resource),
                 };
                 while missing.open < MISSING_AT_ONCE && job.due <= now {
-                    // Without a read by id nothing waits for one.
+                    // Records of the payroll list cannot be read by id.
                     let Some(resource) = resource else { break };
                     let Some((company, id, tries)) = missing.waiting.pop_front() else { break };
                     missing.open += 1;
-                    // A company's own record belongs to no company, nor does one of the tenant.
+                    // The record of a company is read without context, and so is a record of the tenant.
                     let is_company =
                         !matches!(self.shared.directory.state(&company), CompanyState::Absent { .. });
                     let in_company = resource != AccountingResource::Companies && is_company;
@@ -84,7 +84,7 @@ impl Lists {
         }
     }
 
-    /// The oldest lists of companies that grow, and whose pages are read and not only waited for: this shard's part of those that may.
+    /// The oldest growing lists of companies that can read a page now: as many as this shard's share of [`MOST_GROWING`].
     fn first_of_pages(&self, now: i64) -> HashSet<u64> {
         let is_one = |job: &Job| {
             let is_wanted =
@@ -100,7 +100,7 @@ impl Lists {
         self.jobs.iter().filter(|(_, job)| is_one(job)).map(|(number, _)| *number).take(part).collect()
     }
 
-    /// All that was missing, or looked up, is read.
+    /// Continues with the next part of known records, or ends the list, once all missing records are read.
     fn goes_on_or_ends(&mut self, number: u64, now: i64) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let Some((cursor, again)) = job.take_cursor().zip(job.again()) else { return self.end(number, now) };
@@ -108,9 +108,9 @@ impl Lists {
         self.put(number, Written::State(vec![kept]), 512);
     }
 
-    /// Takes lists up, those of one run after those of another.
+    /// Starts waiting lists; runs take turns.
     fn begin_jobs(&mut self, now: i64) {
-        // Those that wait for a person keep nobody else waiting.
+        // Lists that wait for an operator do not count.
         let is_active = |job: &Job| {
             let active = self.runs.get(&job.run.id);
             active.is_some_and(|active| active.wanted == DesiredRunState::Running)
@@ -162,14 +162,14 @@ impl Lists {
         };
         let mut kept = self.state.pages.remove(collection).unwrap_or_default();
         if job.run.kind == RunKind::Verify {
-            // What was compared is not kept, so that it is compared again.
+            // Results of comparisons are not stored, so the list is compared from its first page again.
             let marks = kept.keys().map(|n| (collection.page(self.shard, *n), None)).collect();
             self.ready.push_back(Part::of_run(&collection.run, marks));
             kept.clear();
         }
         if let Some(counts) = kept.remove(&0) {
             job.keeps_counts = true;
-            // What cannot be read was not written by us: it is counted anew.
+            // Counts that cannot be parsed were not written by us: start from zero.
             job.counts = serde_json::from_slice(&counts).unwrap_or_default();
         }
         let marks = kept.keys().next_back().copied().unwrap_or(0);
@@ -195,7 +195,7 @@ impl Lists {
             Err(why) => {
                 tracing::warn!(shard = self.shard, list = %collection.list, why, "a list is read from its first page on again");
                 (job.reading, job.marks) = (Some(Reading::new(settings)), marks);
-                // Whoever is next must not begin with them again.
+                // The next owner must not find these pages again.
                 let marks = kept.keys().map(|n| (collection.page(self.shard, *n), None)).collect();
                 self.ready.push_back(Part::of_run(&collection.run, marks));
             }
@@ -203,7 +203,7 @@ impl Lists {
         job
     }
 
-    /// Looks for what is known and was not shown.
+    /// Looks up published records that no page has shown.
     fn compare(&mut self, number: u64, getting: &mut Getting, fence: &ShardFence, now: i64) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let (topic, company) = match &job.what {
@@ -212,7 +212,7 @@ impl Lists {
         };
         let entries = fence.entries_of(topic);
         match job.reading.take() {
-            // Of what is not proved complete, nothing can be said that is missing; of part of a list neither.
+            // An unproved or filtered list does not show which records are missing.
             Some(reading) if !reading.is_proved() || reading.is_filtered() => {
                 job.reading = Some(reading);
                 job.stage = Stage::Missing(Missing::default());
@@ -250,7 +250,7 @@ impl Lists {
     }
 }
 
-/// Reads a page, and compares some of its rows with their records where nobody knows yet what rows are.
+/// Requests a page. If it is not known yet whether rows of the list are whole records, compares some of them with their records.
 fn ask_page(
     shared: &Arc<Shared>,
     probes: &BTreeMap<List, Probe>,
@@ -289,7 +289,7 @@ fn ask_record(
 ) -> BoxFuture<'static, Got> {
     let shared = Arc::clone(shared);
     async move {
-        // Nobody closes it.
+        // The semaphore is never closed.
         let slot = shared.page_slots.acquire().await;
         let ask = CallOptions::within(priority, READ_LIMIT);
         let read = shared.accounting.record(subject.resource, subject.context(), &subject.id, &ask).await;
@@ -318,7 +318,7 @@ fn ask_record(
     .boxed()
 }
 
-/// How many of these lists others wait for.
+/// Number of lists that count toward the limit of concurrent lists: all but [`MOST_IDLE`] idle ones.
 fn busy<'a>(jobs: impl Iterator<Item = &'a Job>, now: i64) -> usize {
     let (mut idle, mut busy) = (0_usize, 0_usize);
     for job in jobs {
@@ -334,7 +334,7 @@ mod tests {
     use super::*;
     use crate::records::task::{lists::IDLE_AFTER, state::Collection};
 
-    /// A list whose rows have asked for so many records.
+    /// A list whose rows wait for `count` records.
     fn job(count: usize) -> Job {
         let run: Run = serde_json::from_value(serde_json::json!({
             "connector": "records", "id": "r", "lists": ["customers"], "requestedBy": "test", "requestedAt": 1,
@@ -361,11 +361,11 @@ mod tests {
         let long = now - IDLE_AFTER - 1;
 
         assert_eq!(count(&[waits(long)]), 0);
-        // It waits as every list does whose rows are thin.
+        // A short wait is normal for thin rows.
         assert_eq!(count(&[waits(now - IDLE_AFTER)]), 1);
-        // Its next page has to wait as well.
+        // Its next page waits too.
         assert_eq!(count(&[Job { stage: Stage::Pages, ..waits(long) }]), 0);
-        // A page of it is read, or nothing is owed to it.
+        // A page of it is being read, or it waits for no record.
         let reads = Job { stage: Stage::Asking, ..waits(long) };
         let compares = Job { asked_for: Vec::new(), ..waits(long) };
         assert_eq!(count(&[reads, compares]), 2);

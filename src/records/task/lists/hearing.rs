@@ -1,4 +1,4 @@
-//! What becomes of what was asked for.
+//! Results of requests: pages, known records, reads by id, and the end of a list.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -24,11 +24,11 @@ use crate::{
     records::{proof::Reading, schedule::Subject, task::taking::unreadable},
 };
 
-/// Tries after which the wait is the longest.
+/// Number of attempts that gives the longest backoff.
 const LONG: u32 = 20;
 
 impl Lists {
-    /// Records that nobody will read any more: of a list whose rows asked for one, not every record is published.
+    /// Counts records that the scheduler gave up: a list whose rows wait for one of them is not published completely.
     pub(in crate::records::task) fn given_up(&mut self, subjects: &[Subject]) {
         for subject in subjects {
             for job in self.jobs.values_mut() {
@@ -37,17 +37,17 @@ impl Lists {
         }
     }
 
-    /// Records that Kafka does not take: of a list that has shown one, or whose rows asked for it, not every record is published.
+    /// Counts a record that Kafka rejected: a list that has shown it, or whose rows wait for it, is not published completely.
     pub(in crate::records::task) fn refused(&mut self, subject: Option<&Subject>, origin: Origin) {
         for job in self.jobs.values_mut() {
             job.refused(subject, origin);
         }
     }
 
-    /// Something that was asked for has come.
+    /// Takes the result of a request.
     ///
     /// # Errors
-    /// It needs a person, or the store failed.
+    /// The store failed.
     pub(in crate::records::task) fn got(&mut self, got: Got, now: i64) -> Result<(), Failure> {
         match got {
             Got::Page(number, _, Ok(Came { page, thin, is_asked })) => {
@@ -79,7 +79,7 @@ impl Lists {
         Ok(())
     }
 
-    /// What the run of a list has asked the provider for; it is written with the next part of it.
+    /// Counts requests to the provider in the progress of the run, which is written with its next part.
     fn count_requests(&mut self, number: u64, count: u64) {
         let run = self.jobs.get(&number).map(|job| &job.run.id);
         if let Some(active) = run.and_then(|run| self.runs.get_mut(run)) {
@@ -101,7 +101,7 @@ impl Lists {
         let is_verify = job.run.kind == RunKind::Verify;
         let shown = if is_verify { job.shown_of(&fetched) } else { HashSet::new() };
         if !job.look(&fetched) {
-            // It was asked for too early; clocks may have been set.
+            // It was requested too early; a clock may have been set back.
             job.due = now.saturating_add(self.shared.wait(0));
             return;
         }
@@ -124,17 +124,17 @@ impl Lists {
         let named = error.retry().named_micros();
         let reach = if *is_alone { api::Reach::Record } else { error.reach() };
         match (reach, error.retry()) {
-            // A rate passes by itself, however long that takes.
+            // A rate limit passes without a limit of attempts.
             (api::Reach::Record | api::Reach::Company, _) if error.is_rate() => {
                 job.goes_on();
                 job.due = now.saturating_add(named.unwrap_or_else(|| self.shared.wait(job.tries)));
             }
-            // What is refused for good concerns this list; whether it concerns events as well, those who read records see.
+            // A final refusal concerns this list. Whether it concerns events too, reads by id find out.
             (api::Reach::Record | api::Reach::Company, _) | (_, Retry::Never) => {
                 let grown = self.shared.wait(job.tries);
                 let seen = job.fails(page, error, &why, named.unwrap_or(grown), now);
                 if let (Some(seen), Some(collection)) = (seen, job.collection().cloned()) {
-                    // That a pass is void is kept as a page is.
+                    // The mark of a void pass is stored like a page.
                     job.marks += 1;
                     let mark = (collection.page(self.shard, job.marks), seen.to_json());
                     let fetched = Arc::new(Fetched::without_rows(seen));
@@ -144,7 +144,7 @@ impl Lists {
             }
             (api::Reach::Grant | api::Reach::Everything, _) => {
                 job.goes_on();
-                // Payroll is another API with another grant: other lists do not wait for it.
+                // Payroll is another API with another grant, so other lists do not wait for it.
                 let is_payroll = job.list() == Some(List::Payroll);
                 let (connector, shard) = (&*self.shared.task.connector, self.shard);
                 if is_payroll {
@@ -159,7 +159,7 @@ impl Lists {
         }
     }
 
-    /// Reads no list for a while, longer each time.
+    /// Pauses all lists, with a growing backoff.
     fn hold(&mut self, named: Option<i64>, now: i64) {
         if now >= self.held_until {
             self.holds = self.holds.saturating_add(1);
@@ -172,7 +172,7 @@ impl Lists {
         let Found { records: found, next, entries } = found;
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let listed = reading.as_ref().and_then(Reading::listed).unwrap_or(0);
-        // Of a list that spans companies only the shard's own records can be missing.
+        // A list that spans companies has records of other shards too; only the shard's own can be missing here.
         let own = usize::try_from(entries).unwrap_or(usize::MAX);
         let listed = usize::try_from(listed).unwrap_or(0).min(own);
         job.reading = reading;
@@ -184,7 +184,7 @@ impl Lists {
         let Cursor { vanished, unreadable, .. } = job.cursor;
         let mut missing = Missing { vanished_count: vanished, unreadable, next, ..Missing::default() };
         if is_payroll {
-            // There is no way to ask for one of them: they are named.
+            // They cannot be read by id, so the certificate names them.
             for (_, id) in found {
                 missing.gone(&id);
             }
@@ -247,7 +247,7 @@ impl Lists {
         }
     }
 
-    /// All of a list is read and committed: what is left is its certificate.
+    /// Ends a list of which all is read and committed: queues its certificate and removes its pages.
     pub(super) fn end(&mut self, number: u64, now: i64) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let is_verify = job.run.kind == RunKind::Verify;
@@ -262,19 +262,19 @@ impl Lists {
         if let Some(collection) = job.collection().filter(|collection| self.state.void.remove(collection)) {
             kept.push((collection.void(self.shard), None));
         }
-        // Who compares does so anew.
+        // A verification starts from the first page again, so it needs no mark.
         let over = job.collection().filter(|_| !is_verify).map(|collection| collection.over(self.shard));
         kept.extend(over.map(|key| (key, Some(Bytes::from_static(b"{}")))));
         if let Some(again) = job.again() {
-            // There is no certificate of it: this says that it is over, as long as the run is not.
+            // Known records have no certificate: the cursor says that all were read, until the run ends.
             let over = Cursor { is_over: true, ..job.cursor.clone() };
             kept = vec![(state::cursor(self.shard, &again), Some(state::json(&over)))];
         }
         let is_proved = certificate.as_ref().map_or(unreadable == 0, |one| one.certified);
-        // A sample proves nothing of the list.
+        // A sample proves nothing about the list.
         let certified = u64::from(is_proved && job.sample.is_none());
         let unread = job.sample.as_ref().map_or(0, |sample| sample.unread);
-        // Where what is known of it is read again beside it, that counts them: all of them, and each once.
+        // If the run also reads the known records of this list again, those reads count the vanished ones, each once.
         let is_read_again =
             job.list().and_then(List::resource).is_some_and(|one| job.run.known.contains(&one));
         let vanished = if is_read_again { 0 } else { vanished };
@@ -294,14 +294,14 @@ impl Lists {
                 );
             }
         }
-        // What is compared proves nothing of what is published.
+        // A verification publishes nothing, so it certifies nothing.
         let certificate = certificate.filter(|_| !is_verify).map(Box::new);
         self.put(number, Written::End { certificate, state: kept, ended }, 512);
     }
 }
 
-/// Whether a person has said, once a list of the run was braked and all of this one was read, that it goes on. An order from before
-/// was about something else.
+/// Whether an operator resumed the run after a list of it was braked and after the last page of this list. An earlier order was about
+/// something else.
 fn is_released(progress: &RunProgress, ordered_at: i64, answered: i64) -> bool {
     ordered_at > answered && progress.braked_at.is_some_and(|since| ordered_at > since)
 }
@@ -319,13 +319,13 @@ mod tests {
         }))
         .unwrap();
         for (braked_at, answered, ordered_at, goes_on) in [
-            // It was paused and resumed, and nobody had seen what is missing.
+            // The run was paused and resumed before a list was braked.
             (None, 5, 9, false),
             (Some(7), 5, 0, false),
             (Some(7), 5, 6, false),
             (Some(7), 5, 7, false),
             (Some(7), 5, 8, true),
-            // It was read anew since.
+            // The list was read again since.
             (Some(7), 8, 8, false),
         ] {
             let progress = RunProgress { braked_at, ..RunProgress::new(&run, 0, ShardState::Paused, 1) };

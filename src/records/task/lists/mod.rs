@@ -1,25 +1,58 @@
-//! The lists that one shard reads: which runs are asked for, what of them is this shard's, and what is committed of it.
+//! The lists that one shard reads: it starts requested runs, reads their lists page by page, and commits rows, pages and certificates.
 //!
 //! ```text
-//! orders ─▶ Active run ─▶ jobs: a list each, some at a time ─▶ page ─▶ Part ─┐
-//!             ▲ progress      ▲ one page of a list at a time                 ├─▶ with the shard's batch: rows that are newer than
-//!             │               └─ known and not shown: read by id ─▶ Part ────┘   the fence, the page, certificate, progress
-//!             └────────────────────────────── committed ◀──────────────────────
+//! Orders ─▶ planning.rs ─▶ Active: one run ─▶ asking.rs ─▶ Job: one list ─┬─▶ pages.rs: its next page ───────┐
+//!             plan.rs          ▲                                          └─▶ missing records, read by id ───┤
+//!                              │                                                                             ▼
+//!                              │ progress                                                    Got ─▶ hearing.rs ─▶ Part
+//!                              │                                                                                   │
+//!                              └─────────── committed ◀── the shard's batch ◀── writing.rs, rows.rs ◀──────────────┘
 //! ```
 //!
-//! - A page, the rows that follow from it and how far its run is are one transaction. So whoever has the shard next goes on after it.
-//!   The next page of a list is asked for once the one before is committed; meanwhile others are read. So a crash costs each list that
-//!   is under way one page at most.
-//! - A row that shows less than its record is a request to the scheduler, which keeps nothing of it. Its page is marked once all that
-//!   it asked for is settled: a mark never says more than is committed.
-//! - A row is compared with the fence when its batch is made, and nothing is committed between: so lists and events never write over
-//!   each other.
-//! - That a list is over is marked with its certificate, and the marks are removed once their run is over.
-//! - Lists that span companies are read at once, those of companies as these become known; see [`plan`].
-//! - That a list does not show a record leads to a read of it and a line in the certificate, never to a tombstone.
+//! | file | holds |
+//! |---|---|
+//! | `planning.rs`, `plan.rs` | which runs to start, and which of their lists this shard reads |
+//! | `asking.rs` | requests: pages, and records that no page has shown |
+//! | `job/` | one list, from its first page to its certificate |
+//! | `pages.rs`, `refusals.rs`, `probe.rs`, `sample.rs` | pages; rejected filters; whether rows are whole records; samples |
+//! | `hearing.rs` | results of requests |
+//! | `writing.rs`, `rows.rs` | what is committed of them, and each row against the fence |
+//! | `comparing/`, `topic.rs` | verification: lists against record topics |
+//! | `waiting.rs` | why a run waits, for its progress and the log |
 //!
-//! On failure of one page: it is tried some times, then its pass is void, then the list is uncertified and says why; others go on.
-//! What concerns everything holds all of them back, what needs a person ends the task.
+//! - A page, the rows that it publishes and the progress of its run are one transaction, so the next owner of the shard continues after
+//!   the page. The next page of a list is requested after that commit; meanwhile pages of other lists are read. So a crash costs each
+//!   open list one page at most.
+//! - A row that shows less than its record (a thin row) becomes a read request to the scheduler. The request holds no offset and is not
+//!   stored. The page is marked as read once all its requests are settled: a mark never claims more than is committed.
+//! - A row is compared with the fence when its batch is built, and no other batch is committed in between. So lists and events never
+//!   publish an older version over a newer one.
+//! - The end of a list is marked in the transaction of its certificate. The marks are removed when the run ends.
+//! - Lists that span companies start with the run; lists of a company start once the company is known. See [`plan`].
+//! - A record that a list does not show is read by id and counted in the certificate. It never becomes a tombstone for that reason.
+//!
+//! On failure of one page, it is retried a few times, then its pass is void, and after the last pass the list ends uncertified with the
+//! reason. Other lists continue. A failure of the grant or of the whole provider pauses all lists; only a failed store stops the task.
+//!
+//! # Limits
+//!
+//! | constant | value | of what, for whom | why |
+//! |---|---|---|---|
+//! | `MOST_LISTS` | 128 | lists read at a time, task | each holds the state of its proof until its end |
+//! | `LEAST_JOBS`, `MOST_JOBS` | 5, 16 | the same, shard | a list of each run may wait for another API; no shard takes all |
+//! | `MOST_GROWING` | 8, at least 1 a shard | lists that may show many new records while much is remembered, task | memory of proofs |
+//! | `MOST_HELD` | 1,000 | lists or runs in memory, with paused ones, shard | memory |
+//! | `MOST_IDLE` | 64 | lists that wait for records and do not count as read, shard | unreadable records must not block other lists |
+//! | `IDLE_AFTER` | 60 s | wait after which a list counts as one of these | a short wait is normal for thin rows |
+//! | `MOST_RUNS` | 4 | runs at a time, shard | runs share the request slots |
+//! | `MISSING_AT_ONCE` | 8 | concurrent reads of missing records, list | lists share the request slots |
+//! | `KNOWN_AT_ONCE` | 1,000 | known records per part, resource | after each part the cursor is committed |
+//! | `FORGOTTEN_AT_ONCE` | 5,000 | keys removed with one batch, shard | size of a transaction |
+//! | `MOST_WAITING` | 16 MiB | rows that wait for their commit, shard | memory: above it no page is requested |
+//! | `MOST_ASKED` | 5,000 | records that rows wait for, shard | memory: above it no page is requested |
+//! | `BRAKE_COUNT`, `BRAKE_SHARE` | 50, 1/50 (2 %) | missing records that are read without an operator, list of a shard | a wrong list must not cause a read of every record |
+//! | `NAMED` | 10 | lists that the progress of a run names, shard | size of the record |
+//! | `PASSES` | 4 | passes over a list | a list that changes too fast ends uncertified |
 
 mod asking;
 mod comparing;
@@ -66,97 +99,98 @@ use crate::records::{
     schedule::{Entry, Subject},
 };
 
-/// Lists of a task that are read at the same time, over all its shards: what proves one is held until its end. Each shard may have
-/// [`LEAST_JOBS`], since a list of each run may wait for another API, and none more than [`MOST_JOBS`].
+/// Concurrent lists of a task, over all its shards: each holds the state of its proof until its end. Each shard may have
+/// [`LEAST_JOBS`], because a list of each run may wait for another API, and none more than [`MOST_JOBS`].
 const MOST_LISTS: usize = 128;
 const LEAST_JOBS: usize = MOST_RUNS + 1;
 const MOST_JOBS: usize = 16;
-/// Lists of a task that go on growing where much is remembered, over all its shards; one of each does in any case.
+/// Lists of a task that continue to grow while much is remembered, over all its shards; at least one per shard.
 const MOST_GROWING: usize = 8;
-/// Lists that may be held, with those that wait for a person or whose run is paused.
+/// Lists of a shard in memory, including those that wait for an operator or whose run is paused; also the limit of runs.
 const MOST_HELD: usize = 1_000;
-/// Lists of a shard that keep nobody else waiting although they wait for records that cannot be read; each holds what proves it.
+/// Lists of a shard that wait for records and do not count toward [`MOST_LISTS`]. Each holds the state of its proof.
 const MOST_IDLE: usize = 64;
-/// For how long a list waits for such records before others are read beside it; microseconds.
+/// How long a list waits for records before other lists are read instead; microseconds.
 const IDLE_AFTER: i64 = 60_000_000;
-/// Runs of a shard that are under way at the same time; others wait.
+/// Concurrent runs of a shard; others wait.
 const MOST_RUNS: usize = 4;
-/// Missing records of one list that are read at the same time.
+/// Concurrent reads of missing records of one list.
 const MISSING_AT_ONCE: usize = 8;
-/// Known records of a resource that are looked up at the same time; after each so many it is kept how far they are read.
+/// Known records of a resource to look up at a time. After each such part the cursor is committed.
 const KNOWN_AT_ONCE: usize = 1_000;
-/// Keys that are forgotten in one batch.
+/// Keys to remove with one batch.
 const FORGOTTEN_AT_ONCE: usize = 5_000;
-/// Bytes of rows that wait to be committed: above it no page is asked for.
+/// Bytes of rows that wait for their commit; above this no page is requested.
 const MOST_WAITING: usize = 16 << 20;
-/// Missing records that are always read; above this and the share a person has to look first.
+/// Missing records of a list that are read without an operator: this many, or the listed ones divided by [`BRAKE_SHARE`] (2 %), if
+/// that is more.
 const BRAKE_COUNT: usize = 50;
 const BRAKE_SHARE: usize = 50;
-/// How often it is looked whether what is compared has come; microseconds.
+/// How often a verification checks for records in flight; microseconds.
 const LOOK: i64 = 200_000;
-/// Records that wait to be read because of rows: above it no page is asked for.
+/// Records that rows wait for; above this no page is requested.
 const MOST_ASKED: usize = 5_000;
-/// Lists that a progress names.
+/// Lists that the progress of a run names.
 const NAMED: usize = 10;
-/// The longest a read by id may take.
+/// Time limit of a read by id.
 const READ_LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
-/// Passes over a list.
+/// Passes over a list before it ends uncertified.
 pub(super) const PASSES: u32 = 4;
 
-/// A run that is asked for.
+/// A requested run.
 #[derive(Debug, Clone)]
 pub(super) struct Ordered {
     pub(super) run: Arc<Run>,
     pub(super) wanted: DesiredRunState,
-    /// When that was said.
+    /// When an operator requested that state, in microseconds since 1970; 0 if none did.
     pub(super) at: i64,
-    /// What of payroll is read; all where there is none.
+    /// Filter of the payroll list; `None` means the whole list.
     pub(super) filter: Option<String>,
 }
 
-/// All of them, the oldest first.
+/// All unfinished runs, the oldest first.
 pub(super) type Orders = Arc<Vec<Ordered>>;
 
-/// Something that was asked for has come.
+/// Result of a request. The first number names the job.
 pub(super) enum Got {
     Page(u64, u32, Result<Came, Failed>),
     Known(u64, Option<Box<Reading>>, Result<Found, fence::Error>),
     Record(u64, Subject, u32, Result<Bytes, Failed>),
-    /// What the topic of a list holds, for who compares.
+    /// Digests of the topic of a list, for a verification.
     Topic(RunId, List, topic::Read),
-    /// How many records of a list are known.
+    /// Number of known records of a list.
     Counted(u64, Result<u64, fence::Error>),
 }
 
-/// A page that was asked for.
+/// A page that was read.
 pub(super) struct Came {
     page: Arc<Fetched>,
-    /// Whether its rows show less than their records, where that was looked at.
+    /// Whether its rows show less than their records; `None` if that was not checked.
     thin: Option<bool>,
-    /// Whether the provider was asked for it; another shard may have had it.
+    /// Whether it was requested from the provider; otherwise another shard had read it.
     is_asked: bool,
 }
 
-/// Records that are known.
+/// Known records, from the fence.
 pub(super) struct Found {
     records: Vec<(CompanyId, RecordId)>,
-    /// Where to go on, if these are not all.
+    /// Key after which to continue, if there are more.
     next: Option<String>,
-    /// All that are known of their topic.
+    /// Number of all known records of their topic.
     entries: u64,
 }
 
 /// A page that could not be read.
 pub(super) struct Failed {
     error: api::Error,
-    /// The provider has answered to something else meanwhile.
+    /// Whether the provider answered another request meanwhile.
     is_alone: bool,
 }
 
-/// What is under way of it.
+/// Requests in flight.
 pub(super) type Getting = FuturesUnordered<BoxFuture<'static, Got>>;
 
-/// See the module's head.
+/// The runs of one shard, their lists, and the parts that wait for a commit.
 pub(super) struct Lists {
     shared: Arc<Shared>,
     shard: i32,
@@ -167,40 +201,40 @@ pub(super) struct Lists {
     ready: VecDeque<Part>,
     waiting_bytes: usize,
     committing: Vec<Part>,
-    /// Reads that rows ask for once these are committed, each with its job.
+    /// Read requests of thin rows, each with its job: passed to the scheduler after the commit of their page.
     requests: Vec<(u64, Request)>,
     looking_back: Vec<Request>,
-    /// Records that a row shows as much of as was published, once that is committed.
+    /// Suspected records of which a row shows the published version: cleared after the commit.
     not_below: Vec<Subject>,
-    /// What the state topic has of lists and runs: pages that an owner before has read, lists that are over, probes.
+    /// State of lists and runs: pages that previous owners read, lists that have ended, probes.
     state: Known,
-    /// Keys that the state topic has and no run needs any more.
+    /// Keys in the state topic that no run needs any more.
     forgotten: Vec<Key>,
-    /// What topics hold, for runs that compare.
+    /// Digests of topics, for verifications.
     views: HashMap<(RunId, List), View>,
     held_until: i64,
     holds: u32,
-    /// Why nothing is read until then.
+    /// Why no list is read until `held_until`.
     held_why: Option<String>,
     told: waiting::Told,
 }
 
-/// A run that is under way here.
+/// A run in progress in this shard.
 struct Active {
     run: Arc<Run>,
     wanted: DesiredRunState,
-    /// When that was said.
+    /// When an operator requested that state, in microseconds since 1970; 0 if none did.
     ordered_at: i64,
     waiting: VecDeque<What>,
     open: usize,
     progress: RunProgress,
-    /// Whose lists are read.
+    /// Which companies' lists are read.
     plan: Plan,
-    /// Topics of a run that compares in which keys are left that the fence may not know.
+    /// Topics in which a verification still has to search for keys without a fence entry.
     strangers: Strangers,
 }
 
-/// What is committed together.
+/// A unit of commit: it is written whole, with one batch.
 struct Part {
     run: RunId,
     job: Option<u64>,
@@ -211,32 +245,32 @@ struct Part {
 enum Written {
     Page {
         fetched: Arc<Fetched>,
-        /// Its key and value.
+        /// Key and value of its mark.
         mark: (Key, Bytes),
-        /// Rows that a page before has shown: what is compared is compared once.
+        /// Rows that an earlier page has shown: a verification compares each record once.
         shown: HashSet<Key>,
     },
-    /// All that a page has asked for is settled.
+    /// All requests of a page are settled.
     Read(PageMark),
     Record(Box<Entry>),
-    /// What differs and is not read by id.
+    /// Differences that need no read by id.
     Found(Vec<(Key, Suspect)>),
-    /// What was read by id because it differs, or is on no page.
+    /// A record that was read by id because it differs or is on no page.
     Looked(Box<(Subject, Answer)>),
     End {
         certificate: Option<Box<Certificate>>,
-        /// What was kept of it until then, and what is from now on.
+        /// State records to remove, and those to keep until the end of the run.
         state: Vec<(Key, Option<Bytes>)>,
         ended: Ended,
     },
-    /// Records of the state topic, beside how far the run is.
+    /// State records, beside the progress of the run.
     State(Vec<(Key, Option<Bytes>)>),
 }
 
-/// That a page is read: the key and value that say so, and how many rows of the shard it has.
+/// The mark of a page that was read: key, value, and number of its rows in this shard.
 type PageMark = (Key, Bytes, u64);
 
-/// What is counted with the end of a list.
+/// Counts that are added to the progress with the end of a list.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ended {
     certified: u64,
@@ -274,7 +308,7 @@ impl Lists {
         }
     }
 
-    /// Hands over a part of a job, which waits until it is committed.
+    /// Queues a part of a job for the next batch. The job waits for its commit.
     fn put(&mut self, number: u64, what: Written, bytes: usize) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         job.unwritten += 1;
@@ -282,7 +316,7 @@ impl Lists {
         self.ready.push_back(Part { run: job.run.id.clone(), job: Some(number), what, bytes });
     }
 
-    /// Waits until something else may be asked for.
+    /// Waits until orders change, or pages may be read.
     pub(super) async fn changed(
         orders: &mut watch::Receiver<Orders>,
         stream: &mut watch::Receiver<Option<bool>>,
@@ -293,7 +327,8 @@ impl Lists {
         }
     }
 
-    /// Whether a page that waits to be committed shows as much of a record as is stored: then the provider did not go back.
+    /// Whether a page that waits for its commit shows the published version of a record, or a newer one: then the provider did not go
+    /// back.
     pub(super) fn shows(&self, subject: &Subject, stored: &Stamp) -> bool {
         let key = subject.key();
         let is_shown = |fetched: &Fetched| {
@@ -309,8 +344,8 @@ impl Lists {
         })
     }
 
-    /// The provider went back in these records, so that nothing is proved of their lists. What says so is committed with the records, or
-    /// before: whoever takes the lists over must not go on counting.
+    /// Ends the proofs of the lists of these records, so that nothing the proved went back lists. Returns says so is committed with the records, or
+    /// before: so that the next owner of the shard does not continue the proofs.
     pub(super) fn went_back(&mut self, keys: &[Key]) -> Vec<(Key, Bytes)> {
         let is_hit = |Collection { list, company, .. }: &Collection| {
             let lead = Key::fences_of(list.topic(), company.as_ref());
@@ -318,7 +353,7 @@ impl Lists {
         };
         let open = self.jobs.values_mut().filter(|job| job.collection().is_some_and(is_hit));
         let mut void: Vec<Collection> = open.filter_map(Job::went_back).collect();
-        // Those that an owner before has begun, and that nobody has taken up again.
+        // Lists that a previous owner started and this one has not continued yet.
         let begun =
             self.state.pages.iter().filter(|(one, pages)| is_hit(one) && pages.range(1..).next().is_some());
         void.extend(begun.map(|(collection, _)| collection.clone()));
@@ -326,17 +361,17 @@ impl Lists {
         void.into_iter().map(|collection| (collection.void(self.shard), Bytes::from_static(b"{}"))).collect()
     }
 
-    /// Whether there is anything to commit.
+    /// Whether parts or removals wait for a commit.
     pub(super) fn has_parts(&self) -> bool {
         !self.ready.is_empty() || !self.forgotten.is_empty()
     }
 
-    /// Whether something has become of rows that is to be kept.
+    /// Whether counts of rows have changed since they were last written.
     pub(super) fn has_counts(&self) -> bool {
         self.jobs.values().any(Job::has_new_counts)
     }
 
-    /// When there is something to begin that nobody tells of.
+    /// When the next request may start without another event.
     pub(super) fn wake_at(&self, now: i64) -> Option<i64> {
         let is_due = |job: &&Job| matches!(job.stage, Stage::Pages | Stage::Compare | Stage::Missing(_));
         let due = self.jobs.values().filter(is_due);
@@ -347,12 +382,12 @@ impl Lists {
 }
 
 impl Part {
-    /// Records of the state topic that no job waits for.
+    /// State records for whose commit no job waits.
     fn of_run(run: &RunId, state: Vec<(Key, Option<Bytes>)>) -> Self {
         Self { run: run.clone(), job: None, what: Written::State(state), bytes: 0 }
     }
 
-    /// Only how far the run is.
+    /// Only the progress of the run.
     fn standing(run: &RunId) -> Self {
         Self::of_run(run, Vec::new())
     }

@@ -1,12 +1,12 @@
-//! Whose lists a run reads in this shard, as far as is known, and whether more may come.
+//! Which companies' lists a run reads in this shard, and whether there may be more companies.
 //!
-//! Companies come from three places: the run or the configuration names them, the directory shows them, and the run's own list of
-//! companies does, page by page. Whichever is the first to tell of one plans its lists. What the run's own list has shown is kept
-//! until the run is over: its pages are not read again after a crash, and the directory may show less by then.
+//! Companies come from three sources: the run or the configuration names them, the directory shows them, or the run's own list of
+//! companies shows them, page by page. The first source that has a company plans its lists. Companies from the run's own list are
+//! stored until the run ends: after a crash its pages are not read again, and the directory may show less by then.
 //!
-//! Nothing more comes once the directory is read whole and the run's own list, which is one of those it waits for, is over. Where
-//! the directory cannot be read whole the run goes on with what it knows of. It says so in the end, unless its own list is proved
-//! complete: then every company that it lists has been planned.
+//! The plan is complete once the directory has been read to its end and the run's own list has ended. If the directory cannot be read
+//! to its end, the run continues with the companies that it knows. At its end it reports that, unless its own list is certified:
+//! then the lists of every listed company have been planned.
 
 use std::collections::HashSet;
 
@@ -14,27 +14,27 @@ use model::{CompanyId, List, Run, RunId, RunKind};
 
 use super::super::state::Collection;
 
-/// See the module's head.
+/// The companies of a run whose lists are planned.
 #[derive(Debug)]
 pub(super) struct Plan {
     run: RunId,
     asked_at: i64,
-    /// Lists that are read of each company.
+    /// Lists to read of each company.
     lists: Vec<List>,
-    /// Companies are those that there are, and not some that were named.
+    /// Whether the run reads all companies, and not only named ones.
     is_of_all: bool,
-    /// Whose lists are planned.
+    /// Companies whose lists are planned.
     planned: HashSet<CompanyId>,
-    /// Those of them that the run's own list has shown.
+    /// Companies that the run's own list has shown.
     shown: HashSet<CompanyId>,
-    /// The directory has told what it can.
+    /// No more companies will come from the directory.
     is_settled: bool,
-    /// Why there may be companies that it does not know of.
+    /// Why there may be unknown companies.
     unknown: Option<String>,
 }
 
 impl Plan {
-    /// Before any company is known. `lists` are those of the run that are published.
+    /// A plan without companies. `lists` are the lists of the run that this connector publishes.
     pub(super) fn new(run: &Run, lists: &[List], is_of_all: bool) -> Self {
         let lists: Vec<List> = lists.iter().copied().filter(|list| !list.spans_companies()).collect();
         Self {
@@ -49,13 +49,13 @@ impl Plan {
         }
     }
 
-    /// Whether a run reads the companies that there are, where some are named in the configuration.
+    /// Whether a run reads all companies. `configured`: the configuration names companies.
     pub(super) fn is_of_all(run: &Run, configured: bool) -> bool {
-        // What a gap may have cost, it may have cost of all whose events are followed.
+        // A gap may affect every company whose events are read, not only the configured ones.
         run.companies.is_none() && (!configured || run.kind == RunKind::Repair)
     }
 
-    /// Lists of these companies that are not planned yet, company by company, so that one is whole before the last is begun.
+    /// Adds companies. Returns their lists that were not planned yet, company by company, so that the lists of one company end early.
     pub(super) fn add(&mut self, companies: impl IntoIterator<Item = CompanyId>) -> Vec<Collection> {
         let mut found = Vec::new();
         for company in companies {
@@ -67,28 +67,28 @@ impl Plan {
         found
     }
 
-    /// The run's own list shows a company. Whether that is news, and is to be kept.
+    /// Adds a company that the run's own list shows. Returns whether it is new and has to be stored.
     pub(super) fn show(&mut self, company: &CompanyId) -> bool {
         self.is_of_all && !self.lists.is_empty() && self.shown.insert(company.clone())
     }
 
-    /// What is kept of each company that was shown.
+    /// The stored marks of all shown companies.
     pub(super) fn kept(&self) -> impl Iterator<Item = Collection> {
         self.shown.iter().map(|company| self.shown_as(company))
     }
 
-    /// What is kept of a company that was shown: it is no list, and has no page but one.
+    /// The stored mark of a shown company. Its key looks like a list of the company that has page 0 only.
     pub(super) fn shown_as(&self, company: &CompanyId) -> Collection {
         self.collection(List::Companies, Some(company.clone()))
     }
 
-    /// The company that was shown, if that is what was kept of this run.
+    /// The company of a mark, if the mark is of this run.
     pub(super) fn shown_in(&self, kept: &Collection) -> Option<CompanyId> {
         let is_own = (&kept.run, kept.asked_at, kept.list) == (&self.run, self.asked_at, List::Companies);
         kept.company.clone().filter(|_| is_own)
     }
 
-    /// The directory has told what it can; why there may be more, if there may.
+    /// Completes the plan; `unknown` says why there may be unknown companies.
     pub(super) fn settle(&mut self, unknown: Option<String>) {
         (self.is_settled, self.unknown) = (true, unknown);
     }
@@ -97,7 +97,7 @@ impl Plan {
         self.is_settled
     }
 
-    /// Why there may be companies whose lists were not read; there are none where the run's own list of companies is proved.
+    /// Why there may be companies whose lists were not read; `None` if the run's own list of companies is certified.
     pub(super) fn unknown(&self, is_proved: bool) -> Option<&str> {
         self.unknown.as_deref().filter(|_| !is_proved)
     }

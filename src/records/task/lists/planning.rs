@@ -1,4 +1,4 @@
-//! Which runs are taken up, and which of their lists are this shard's.
+//! Starts, pauses and stops runs, and plans which of their lists this shard reads.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -11,7 +11,7 @@ use super::{
 use crate::records::schedule::Companies as _;
 
 impl Lists {
-    /// Looks at what is asked for, and begins, holds or ends runs.
+    /// Applies the orders: starts, pauses, resumes or stops runs.
     pub(in crate::records::task) fn look(&mut self, now: i64) {
         let orders = Arc::clone(&*self.orders.borrow_and_update());
         for Ordered { run, wanted, at, filter } in &*orders {
@@ -37,7 +37,7 @@ impl Lists {
         self.plan(now);
     }
 
-    /// Whether one more run may be taken up: those that wait for people keep nobody waiting, and one that shall stop is heard.
+    /// Whether one more run may start. Runs that wait for an operator do not count, and a run to stop is always taken.
     fn may_begin(&self, wanted: DesiredRunState) -> bool {
         let is_busy = |active: &&Active| {
             active.wanted == DesiredRunState::Running && active.progress.state == ShardState::Running
@@ -53,19 +53,19 @@ impl Lists {
         let is_begun = begun.is_some();
         let mut progress = begun.cloned().unwrap_or_else(fresh);
         if run.kind == RunKind::Verify {
-            // What was compared is not kept: it is compared anew.
+            // Results of comparisons are not stored, so a verification starts from zero.
             let (started_at, filter) = (progress.started_at, progress.filter.clone());
             progress = RunProgress { started_at, filter, ..fresh() };
         }
         (progress.state, progress.reason) = (standing(wanted), None);
         progress.requested_at = run.requested_at;
-        // What was begun with one filter is not gone on with another.
+        // A started run keeps its filter.
         if !is_begun {
             progress.filter = filter;
         }
-        // Lists are counted as they are planned, anew after a crash.
+        // Lists are counted when they are planned, and again after a crash.
         progress.lists = progress.ended;
-        // One that is not configured any more has no topic.
+        // A list that is no longer configured has no topic.
         let source = &self.shared.source;
         let lists: Vec<List> = run.lists.iter().copied().filter(|list| source.publishes(*list)).collect();
         let is_of_all = Plan::is_of_all(run, source.snapshot.companies.is_some());
@@ -84,7 +84,7 @@ impl Lists {
         self.plan_at_once(run, &lists, now);
     }
 
-    /// Plans what needs no company, and companies that an owner before has seen in the run's own list of them.
+    /// Plans the lists that need no company, and companies that the run's own list has shown to a previous owner.
     fn plan_at_once(&mut self, run: &Run, lists: &[List], now: i64) {
         let Some(active) = self.runs.get_mut(&run.id) else { return };
         let is_over = |again| self.state.cursors.get(&again).is_some_and(|cursor| cursor.is_over);
@@ -110,7 +110,7 @@ impl Lists {
         self.end_if_done(&run.id, now);
     }
 
-    /// Plans the lists of companies once these are known, or it is known that they cannot be.
+    /// Plans the lists of companies once the directory has been read, or has turned out to be incomplete.
     fn plan(&mut self, now: i64) {
         let is_open = |active: &&Active| !active.plan.is_settled();
         let runs: Vec<Arc<Run>> =
@@ -132,7 +132,7 @@ impl Lists {
         }
     }
 
-    /// Whose lists a run reads, in whichever shard.
+    /// The companies whose lists a run reads, of all shards.
     fn companies_of(&self, run: &Run) -> Listed {
         match (&run.companies, &self.shared.source.snapshot.companies) {
             (Some(named), _) => Listed::Whole(named.iter().cloned().collect()),
@@ -140,8 +140,8 @@ impl Lists {
                 Listed::Whole(named.iter().cloned().collect())
             }
             (None, _) => {
-                // A company that came during a gap is in no reading from before its end; a snapshot may close that gap, too, and
-                // has to know of the company by itself where its own lists do not tell.
+                // An earlier reading lacks companies that were created during a gap, which this run may close. A snapshot with its own
+                // list of companies finds them there.
                 let is_told = run.kind != RunKind::Repair && run.lists.contains(&List::Companies);
                 let since = if is_told { i64::MIN } else { run.requested_at };
                 self.shared.directory.listed_since(since)
@@ -149,7 +149,7 @@ impl Lists {
         }
     }
 
-    /// Plans the lists of those of these companies that are this shard's.
+    /// Plans the lists of companies that belong to this shard.
     pub(super) fn plan_companies(&mut self, run: &RunId, companies: Vec<CompanyId>) {
         let Some(active) = self.runs.get_mut(run) else { return };
         let is_own = |company: &CompanyId| self.shared.shard_of(&Key::company(company)) == self.shard;
@@ -160,7 +160,7 @@ impl Lists {
         active.waiting.extend(open);
     }
 
-    /// Lists that wait because too much is missing go on once a person has said so since.
+    /// Continues braked lists after an operator resumed the run.
     fn release(&mut self, run: &RunId, wanted: DesiredRunState, at: i64) {
         if wanted != DesiredRunState::Running {
             return;
@@ -175,7 +175,7 @@ impl Lists {
         }
     }
 
-    /// Ends a run where it is. What was read of its lists is forgotten.
+    /// Stops a run, and removes the stored state of its lists.
     fn stop(&mut self, run: &RunId, now: i64) {
         let Some(active) = self.runs.get_mut(run) else { return };
         if active.progress.state.is_over() {
@@ -187,7 +187,7 @@ impl Lists {
         active.plan.settle(None);
         let own: Vec<&Job> = self.jobs.values().filter(|job| job.run.id == *run).collect();
         let mut forgotten: Vec<Key> = own.iter().flat_map(|job| job.kept(self.shard)).collect();
-        // One of them may be ending just now.
+        // The end of a list may be in the batch in flight.
         let over =
             own.iter().filter_map(|job| job.collection()).map(|collection| collection.over(self.shard));
         forgotten.extend(over);
@@ -202,10 +202,10 @@ impl Lists {
             }
             is_other
         });
-        // Pages that wait would be kept again after they are forgotten.
+        // Waiting parts would write pages again after their removal.
         self.ready.retain(|part| part.run != *run);
         self.waiting_bytes = self.ready.iter().map(|part| part.bytes).sum();
-        // Some at a time, once it is written that it is over.
+        // They are removed in parts, after the state "stopped" is written.
         self.forgotten.extend(forgotten);
         self.ready.push_back(Part::standing(run));
     }

@@ -119,7 +119,7 @@ async fn a_task_without_a_readable_grant_reports_the_remedy(shared: &'static Sha
 
     cluster.write(vec![configs::connector("records", Some(&config))]).await;
 
-    let words = ["GrantsUnavailable: records cannot be read", "\nRemedy: events wait until it can go on"];
+    let words = ["GrantsUnavailable: records cannot be read", "\nRemedy: events wait until it is resolved"];
     cluster.until("it has failed", says("records", RunState::Failed, &words)).await;
     cluster.until_states("records", RunState::Running, &[RunState::Failed]).await;
     worker.stop().await;

@@ -1,4 +1,4 @@
-//! Known records that no page has shown, and what reads of them say.
+//! Published records that no page has shown, and the results of their reads by id.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use super::TRIES;
 /// Ids of vanished records that a certificate names.
 const NAMED: usize = 100;
 
-/// Known records that were not shown.
+/// Known records to read by id, and counts of the results.
 #[derive(Debug, Default)]
 pub(in super::super) struct Missing {
     pub(in super::super) waiting: VecDeque<(CompanyId, RecordId, u32)>,
@@ -21,20 +21,20 @@ pub(in super::super) struct Missing {
     pub(in super::super) vanished_count: u64,
     pub(in super::super) unlisted: u64,
     pub(in super::super) unreadable: u64,
-    /// Where to go on once these are read, if there are more.
+    /// Key after which to continue once these are read, if there are more.
     pub(in super::super) next: Option<String>,
 }
 
-/// What a read by id of a missing record says.
+/// Result of a read by id of a missing record.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) enum Answer {
-    /// It is there.
+    /// The record exists.
     There(Bytes),
-    /// The API says that it is not.
+    /// The API answers that it does not exist.
     Gone,
-    /// Nobody knows.
+    /// It cannot be read.
     Unreadable,
-    /// It is asked for once more.
+    /// Read it again.
     Again,
 }
 
@@ -43,7 +43,7 @@ impl Missing {
         self.waiting.is_empty() && self.open == 0
     }
 
-    /// It is not there any more.
+    /// Counts a record that no longer exists.
     pub(in super::super) fn gone(&mut self, id: &RecordId) {
         self.vanished_count += 1;
         if self.vanished.len() < NAMED {
@@ -51,7 +51,7 @@ impl Missing {
         }
     }
 
-    /// A read has ended.
+    /// Counts the result of a read.
     pub(in super::super) fn count(&mut self, company: CompanyId, id: RecordId, tries: u32, answer: &Answer) {
         self.open = self.open.saturating_sub(1);
         match answer {
@@ -63,7 +63,7 @@ impl Missing {
     }
 }
 
-/// What a failed read of one record means; whether it concerns more than that is the caller's to see.
+/// Classifies the result of a read. The caller has checked whether a failure concerns more than this record.
 pub(in super::super) fn answer(read: Result<Bytes, &api::Error>, tries: u32) -> Answer {
     let error = match read {
         Ok(json) => return Answer::There(json),

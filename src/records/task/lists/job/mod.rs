@@ -1,9 +1,11 @@
-//! One list that is read, from its first page to its certificate.
+//! One list, from its first page to its certificate; or the known records of a resource, read again by id.
 //!
 //! ```text
-//! pages ─▶ verdict ─▶ what is known and was not shown ─▶ read by id, one by one ─▶ certificate
-//!   ▲ │ void: another pass                └ too much of it: waits for a person
-//!   └─┘
+//! Pages ─▶ Asking ─▶ verdict ─▶ Compare ─▶ Comparing ─▶ missing records ─┬─▶ Missing: read by id ─▶ Ending: certificate
+//!   ▲         │                    ▲                                     │            │
+//!   └─────────┘ next page or pass  │                                     └─▶ Braked   │ known records: the next part
+//!                                  ├──── an operator resumes the run ◀────────┘       │
+//!                                  └──────────────────────────────────────────────────┘
 //! ```
 
 mod missing;
@@ -27,60 +29,60 @@ use super::{
 };
 use crate::records::{proof::Reading, schedule::Subject};
 
-/// How often a page, or a record, is tried that cannot be read for its own sake.
+/// Attempts to read a page or record whose failure concerns nothing else.
 const TRIES: u32 = 8;
-/// Why a list is not proved whose records became older while it was read.
+/// Reason of a list that is uncertified because records of it went back to older versions while it was read.
 pub(super) const WENT_BACK: &str = "the provider went back to older versions while it was read";
 
-/// What is read: a list, or the records of a resource that are known.
+/// What to read: a list, or the known records of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum What {
     List(Collection),
     Known(AccountingResource),
 }
 
-/// See the module's head.
+/// A list in progress, or known records that are read again.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) run: Arc<Run>,
     pub(super) what: What,
-    /// Away while the fences are looked through.
+    /// The proof of the list. `None` for known records, and while the scan of the fence has it.
     pub(super) reading: Option<Reading>,
-    /// What that remembers.
+    /// Number of rows that the proof remembers, as counted for the task.
     pub(super) load: Load,
-    /// Pages that are kept.
+    /// Number of the last page mark.
     pub(super) marks: u64,
     pub(super) started_at: i64,
-    /// What became of its rows, and of its records that were read by id.
+    /// Results of its rows, and of its records that were read by id.
     pub(super) counts: Counts,
-    /// The state topic has them; and they have changed since.
+    /// Whether the state topic has counts; `has_counted` says whether they have changed since.
     pub(super) keeps_counts: bool,
     pub(super) has_counted: bool,
     pub(super) stage: Stage,
     pub(super) tries: u32,
-    /// Why its page could not be read, the last time.
+    /// The last failure of a page.
     pub(super) problem: Option<String>,
-    /// Nothing of it is asked for before.
+    /// Earliest time of its next request, in microseconds since 1970.
     pub(super) due: i64,
-    /// Parts of it that are not committed.
+    /// Number of its parts that are not committed yet.
     pub(super) unwritten: usize,
-    /// A filter of its own, for payroll.
+    /// Filter of the payroll list.
     pub(super) filter: Option<String>,
-    /// Records that its rows have asked for, and that are not settled yet.
+    /// Records that thin rows of its last page have requested and that are not settled yet.
     pub(super) asked_for: Vec<Subject>,
-    /// Those of them that were given up.
+    /// Requested records that were given up. Later passes do not request them again.
     pub(super) lost: HashSet<Subject>,
-    /// The page whose rows have asked for them.
+    /// Mark of the page whose requests are not settled yet.
     pub(super) rest: Option<PageMark>,
-    /// When its last page was answered.
+    /// When its last page was answered, in microseconds since 1970.
     pub(super) answered: i64,
-    /// How far known records are read again.
+    /// Up to where known records were read again.
     pub(super) cursor: Cursor,
-    /// What differs, where it is compared.
+    /// Differences, if the run verifies.
     pub(super) comparing: Option<Comparing>,
-    /// Which of its pages are read, where that is not all.
+    /// The pages to read, if the run reads samples.
     pub(super) sample: Option<Sample>,
-    /// The provider does not know its path.
+    /// The provider does not know its path, and the run reads its known records by id instead.
     pub(super) is_absent: bool,
     /// It is a list of accounts, and the provider has no such path.
     pub(super) is_unoffered: bool,
@@ -88,30 +90,31 @@ pub(super) struct Job {
 
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// The next page is to be asked for.
+    /// The next page has to be requested, as soon as the previous one is committed.
     Pages,
-    /// It is.
+    /// A page is requested.
     Asking,
-    /// What is known and was not shown is to be looked for.
+    /// The fence has to be scanned for records that no page has shown.
     Compare,
-    /// It is being.
+    /// The scan is running.
     Comparing,
-    /// So many are missing that somebody should look; since then. They are looked for again afterwards: there may be many such lists.
+    /// Too many records are missing: the list waits for an operator since this time. The scan is repeated afterwards, so that waiting
+    /// lists hold no ids.
     Braked(i64),
-    /// They are read by id.
+    /// Missing records are read by id.
     Missing(Missing),
-    /// All that is left is to be committed.
+    /// The end of the list waits for its commit.
     Ending,
 }
 
 impl Job {
-    /// Takes up a reading.
+    /// Sets the proof of the list.
     pub(super) fn set_reading(&mut self, reading: Reading) {
         self.load.set(reading.remembered());
         self.reading = Some(reading);
     }
 
-    /// Before anything of it is read.
+    /// A job of which nothing has been read.
     pub(super) fn new(run: Arc<Run>, what: What, now: i64) -> Self {
         Self {
             run,
@@ -141,14 +144,14 @@ impl Job {
         }
     }
 
-    /// Whether it has long been waiting for nothing but records that its rows have asked for: that may last until these are given up.
+    /// Whether it has waited for more than [`IDLE_AFTER`] for requested records only. That may last until they are given up.
     pub(super) fn is_idle(&self, now: i64) -> bool {
         matches!(self.stage, Stage::Pages | Stage::Compare)
             && !self.asked_for.is_empty()
             && now.saturating_sub(self.answered) > IDLE_AFTER
     }
 
-    /// Whether all of it that was read is committed, with all that its rows have asked for.
+    /// Whether everything that was read of it is committed, and all requests of its rows are settled.
     pub(super) const fn is_settled(&self) -> bool {
         self.unwritten == 0 && self.asked_for.is_empty() && self.rest.is_none()
     }
@@ -167,13 +170,13 @@ impl Job {
         }
     }
 
-    /// Whether it is a list of one company whose next pages may well show records that none has shown.
+    /// Whether it is a list of one company whose next pages may show many new records.
     pub(super) fn grows(&self) -> bool {
         let is_of_company = self.collection().is_some_and(|collection| collection.company.is_some());
         is_of_company && self.reading.as_ref().is_none_or(Reading::grows)
     }
 
-    /// The known records that it reads again, if it does.
+    /// The known records that it reads again; `None` for a list.
     pub(super) fn again(&self) -> Option<Again> {
         match self.what {
             What::List(_) => None,
@@ -181,7 +184,7 @@ impl Job {
         }
     }
 
-    /// All that the state topic has of it.
+    /// Its keys in the state topic.
     pub(super) fn kept(&self, shard: i32) -> Vec<Key> {
         let marks = u64::from(!self.keeps_counts)..=self.marks;
         let pages = self.collection().map(|collection| marks.map(|n| collection.page(shard, n)));
@@ -189,7 +192,7 @@ impl Job {
         pages.into_iter().flatten().chain(cursor).collect()
     }
 
-    /// A person has said then that it goes on; whether it has waited for that.
+    /// Continues a braked list after an order of that time. Returns whether it was braked before the order.
     pub(super) fn release(&mut self, at: i64) -> bool {
         let is_released = matches!(self.stage, Stage::Braked(since) if since < at);
         if is_released {
@@ -198,7 +201,7 @@ impl Job {
         is_released
     }
 
-    /// Where known records that were looked up are read, it is kept; whether there are more.
+    /// Moves the cursor behind the part of known records that was read; `None` if that was the last part.
     pub(super) fn take_cursor(&mut self) -> Option<Cursor> {
         let Stage::Missing(missing) = &mut self.stage else { return None };
         let after = missing.next.take()?;
@@ -212,7 +215,7 @@ impl Job {
         self.collection().map(|collection| collection.list)
     }
 
-    /// How far it is, for people.
+    /// Its progress, for operators.
     pub(super) fn progress(&self) -> Option<ListProgress> {
         let Collection { list, company, .. } = self.collection()?;
         let (pass, pages, rows, of) = self.reading.as_ref()?.progress();

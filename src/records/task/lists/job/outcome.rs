@@ -1,4 +1,4 @@
-//! What became of the rows of a list, and its certificate.
+//! Results of the rows of a list, and its certificate.
 
 use bytes::Bytes;
 
@@ -11,14 +11,14 @@ use crate::records::{
 };
 
 impl Job {
-    /// So many records were written, and so many rows cannot be used.
+    /// Counts published records and unusable rows.
     pub(in super::super) fn count(&mut self, published: u64, unusable: u64) {
         self.counts.published += published;
         self.counts.unusable += unusable;
         self.has_counted |= published + unusable > 0;
     }
 
-    /// A record that its rows have asked for is not published in full, and asked for no more: the next pass shows it again.
+    /// Counts a requested record that was given up; later passes do not request it again. Returns whether the list waited for it.
     pub(in super::super) fn loses(&mut self, subject: &Subject) -> bool {
         let is_asked_for = self.asked_for.contains(subject);
         if is_asked_for {
@@ -28,8 +28,7 @@ impl Job {
         is_asked_for
     }
 
-    /// Kafka does not take a record. If it has shown it, or its rows have asked for it, it is not published in full. Without a
-    /// subject are those of payroll alone.
+    /// Counts a record that Kafka rejected, if the list has shown it or waits for it. Only records of payroll have no subject.
     pub(in super::super) fn refused(&mut self, subject: Option<&Subject>, origin: Origin) {
         let has = |one: &Collection| match subject {
             Some(subject) => one.has(subject.resource, &subject.company),
@@ -37,25 +36,25 @@ impl Job {
         };
         let is_asked_for = subject.is_some_and(|subject| self.loses(subject));
         if !is_asked_for && origin != Origin::Enrichment && self.collection().is_some_and(has) {
-            // It was counted as published.
+            // It was counted as published when its entry was built.
             self.counts.published = self.counts.published.saturating_sub(1);
             self.count(0, 1);
         }
     }
 
-    /// Whether something has become of its rows that is to be kept. Once it ends that is in its certificate.
+    /// Whether its counts have changed and have to be written. At its end they are in its certificate instead.
     pub(in super::super) fn has_new_counts(&self) -> bool {
         self.has_counted && self.collection().is_some() && !matches!(self.stage, Stage::Ending)
     }
 
-    /// What became of its rows, if that is to be kept now.
+    /// Key and value of its counts, if they have to be written now.
     pub(in super::super) fn take_counts(&mut self, shard: i32) -> Option<(Key, Bytes)> {
         let key = self.collection().filter(|_| self.has_new_counts())?.page(shard, 0);
         (self.has_counted, self.keeps_counts) = (false, true);
         Some((key, state::json(&self.counts)))
     }
 
-    /// What was proved.
+    /// Its certificate; `None` if it is no list or has no verdict.
     pub(in super::super) fn certificate(
         &self,
         connector: &str,

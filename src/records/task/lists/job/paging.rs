@@ -1,4 +1,4 @@
-//! Pages of a list: which is asked for next, and what follows from one that came, or did not.
+//! Pages of a list: which one to request next, and what follows from one that was read or failed.
 
 use std::collections::HashSet;
 
@@ -14,11 +14,11 @@ use crate::records::{
     task::state::Collection,
 };
 
-/// How often a page is tried that the provider refuses for good.
+/// Attempts to read a page that the provider finally refuses.
 const REFUSED: u32 = 2;
 
 impl Job {
-    /// The page to ask for now, if there is one.
+    /// The page to request now, if any.
     pub(in super::super) fn wants_page(&self, now: i64) -> Option<Asked> {
         let Collection { list, company, .. } = self.collection()?;
         if !matches!(self.stage, Stage::Pages) || self.due > now || !self.is_settled() {
@@ -39,14 +39,14 @@ impl Job {
             number,
             size,
             filter,
-            // What another run has read may be from before this one was asked for.
+            // A remembered page of another run may be older than the request of this run.
             sent_after: sent_after.max(self.run.requested_at),
             requested_at: self.run.requested_at,
             priority: self.priority(),
         })
     }
 
-    /// Rows of a page that one before has shown.
+    /// Rows of a page that an earlier page has shown.
     pub(in super::super) fn shown_of(&self, page: &Fetched) -> HashSet<Key> {
         if let Some(sample) = &self.sample {
             return sample.shown.clone();
@@ -56,7 +56,7 @@ impl Job {
         page.rows.iter().filter(is_shown).map(|row| row.key.clone()).collect()
     }
 
-    /// Looks at a page that was read. Whether it is one that counts: one that does not is asked for again.
+    /// Takes a page that was read. Returns whether it counts; if not, it is requested again.
     pub(in super::super) fn look(&mut self, page: &Fetched) -> bool {
         let is_taken = match (&mut self.sample, &mut self.reading) {
             (Some(sample), _) => {
@@ -80,19 +80,20 @@ impl Job {
         is_taken
     }
 
-    /// The provider went back in a record of it, so that nothing can be counted any more. Which list it is, where that matters.
+    /// Ends the proof, because a record of the list went back to an older version. Which list it is, unless that ended
+    /// already.
     pub(in super::super) fn went_back(&mut self) -> Option<Collection> {
-        // A sample proves nothing anyway.
+        // A sample proves nothing.
         if !matches!(self.stage, Stage::Pages | Stage::Asking) || self.sample.is_some() {
             return None;
         }
         self.reading.as_mut()?.end(WENT_BACK);
-        // What was asked for comes, and is of no use.
+        // A page in flight will be ignored.
         self.goes_on();
         self.collection().cloned()
     }
 
-    /// What was asked for has come, or will not: the next page, or all that follows the last.
+    /// Moves on after a request: to the next page, or to the scan for missing records after the last one.
     pub(in super::super) fn goes_on(&mut self) {
         let is_over = match &self.sample {
             Some(sample) => sample.is_over(),
@@ -103,8 +104,7 @@ impl Job {
         }
     }
 
-    /// A page cannot be read, for its own or its company's sake.
-    /// What is kept of that, where it voids the pass.
+    /// Handles the failure of a page that concerns only this list or company. Returns the mark of a void pass, if the failure voids it.
     pub(in super::super) fn fails(
         &mut self,
         page: u32,
@@ -117,7 +117,7 @@ impl Job {
         self.tries += 1;
         let is_refused =
             matches!(error.status, Some(401 | 403)) && !matches!(error.cause, api::Cause::Quota { .. });
-        // What has answered before is not refused for good: whoever stands between may be changed just now.
+        // If a page was read before, the refusal may be temporary, for example during a change of a gateway.
         let is_final = self.marks == 0 && (is_refused || !error.retry().is_retriable());
         let most = if is_final { REFUSED } else { TRIES };
         if self.tries < most {
@@ -130,7 +130,7 @@ impl Job {
             self.goes_on();
             return None;
         }
-        // Its known records are read by id in the same run: of others nothing stands in for the list.
+        // The same run may read the known records by id instead.
         let resource = self.collection().and_then(|collection| collection.list.resource());
         let is_made_up_for = resource.is_some_and(|resource| self.run.known.contains(&resource));
         let reading = self.reading.as_mut()?;
@@ -143,7 +143,7 @@ impl Job {
                     resource == Some(AccountingResource::Accounts) && by != api::AnsweredBy::Api;
                 reading.end(&format!("not offered: {why}"));
             }
-            // Another pass would be refused as well, and makes the provider answer us less.
+            // Another pass would be refused too, and use up the rate limit.
             _ if is_final && is_refused => reading.end(&format!("refused: {why}")),
             _ => {
                 let seen = Seen::unreadable(page, size, why, now);

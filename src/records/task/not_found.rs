@@ -1,15 +1,15 @@
-//! Whether a 404 or 410 is the API's own word on a deleted record, or somebody's on the way there who does not know the path.
+//! Whether a 404 or 410 answer to a read after a delete event comes from the API, or from a gateway that does not know the path.
 //!
-//! A path that has answered with a record since the worker started is served by the API: what it says of another record is the
-//! API's own word, whatever its body. Otherwise, and where the body is the gateway's, this asks:
+//! If the path has returned a record since the worker started, the API serves it, and its 404 counts as the API's, whatever the body.
+//! Otherwise, and if the body is the gateway's, these checks read
 //!
-//! - for the record of the same resource that was answered last, of any shard, and for those that the shard's fence knows. One that is
-//!   answered proves that the path is served now.
-//! - for an id that cannot exist. A gateway that does not know the path answers the same to every id; an answer of another kind comes
-//!   from somebody who knows ids. The record is read once more then, so that both answers are of one moment.
+//! - other records of the same resource: the one that any shard read last, and some that the shard's fence knows. If one of them is
+//!   returned, the path is served now.
+//! - an id that cannot exist. A gateway that does not know the path answers the same to every id. If the answer differs, the API made
+//!   it. The record is then read once more, so that both answers are from the same time.
 //!
-//! What is not decided stays as it is, and a warning says so now and then. The API's word alone deletes nothing: see
-//! [`schedule`](crate::records::schedule).
+//! If neither decides, the error stays as it is, and a warning is logged from time to time. The API's answer alone deletes nothing:
+//! see [`schedule`](crate::records::schedule).
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -25,21 +25,21 @@ use crate::records::{
     schedule::{Companies as _, CompanyState, Subject},
 };
 
-/// Known records that are asked for: so many behind the record, and so many from the first on.
+/// Known records to read: this many after the record in key order, and this many from the first key on.
 const NEIGHBORS: usize = 2;
 /// An id that no record has.
 const IMPOSSIBLE: &str = "00000000-0000-0000-0000-000000000000";
-/// Warnings of one resource are so far apart.
+/// Minimum time between two warnings about one resource.
 const WARN_EVERY: Duration = Duration::from_secs(300);
 
-/// When resources were last asked about, and warned of; one entry a resource each.
+/// When the path of each resource was last checked, and when a warning about it was last logged.
 #[derive(Debug, Default)]
-pub(super) struct Proofs {
+pub(super) struct NotFoundChecks {
     asked: Mutex<BTreeMap<AccountingResource, Instant>>,
     warned: Mutex<BTreeMap<AccountingResource, Instant>>,
 }
 
-/// Whether the last time was so long ago; then this is the last time.
+/// Whether at least `apart` has passed since the last time. If so, records the current time.
 fn is_time(
     last: &Mutex<BTreeMap<AccountingResource, Instant>>,
     one: AccountingResource,
@@ -54,8 +54,8 @@ fn is_time(
     is_time
 }
 
-/// Records of the same resource that were published and not deleted: some behind the record, and the first of the shard, which may be
-/// of another company.
+/// Published records of the same resource that are not deleted: some after the record in key order, and the first of the shard, which
+/// may belong to another company.
 pub(super) fn neighbors(
     fence: &ShardFence,
     subject: &Subject,
@@ -71,7 +71,7 @@ pub(super) fn neighbors(
     }
 }
 
-/// What an answer is like, without what differs from request to request.
+/// What is the same in all answers of one kind: status, who answered, and the kind of body.
 fn kind(error: &api::Error) -> (Option<u16>, Option<AnsweredBy>, Option<char>) {
     let first = error.excerpt.as_deref().and_then(|words| words.trim_start().chars().next());
     // JSON, a page, or text.
@@ -79,21 +79,21 @@ fn kind(error: &api::Error) -> (Option<u16>, Option<AnsweredBy>, Option<char>) {
     (error.status, error.missing(), first)
 }
 
-/// Whether an answer is a refusal of what was asked for, and no outage.
+/// Whether an answer is about the requested record, and no outage.
 fn is_about_record(error: &api::Error) -> bool {
     error.status.is_some_and(|status| status < 500) && error.reach() == Reach::Record
 }
 
 impl Shared {
-    /// Whether it is time to look for proofs again: looking for known records takes the fence's time, so it is not done for each
-    /// of many deletes.
+    /// Whether the path of a resource may be checked again. The scan for known records loads the fence, so it does not run for each of
+    /// many deletes.
     pub(super) fn may_prove(&self, resource: AccountingResource) -> bool {
-        let asked = self.proofs.asked.lock();
+        let asked = self.not_found.asked.lock();
         asked.get(&resource).is_none_or(|at| at.elapsed() >= self.source.enrich.retry_max)
     }
 
-    /// The error with who says that the record is not there, as far as that can be found out, and whether the path is proved to be
-    /// served. `asked_at` is from before the record was read.
+    /// Attributes a "not found" error to the API if a check proves that. Returns whether the path is proved to be served. `asked_at` is
+    /// the time before the read.
     pub(super) async fn attribute(
         &self,
         subject: &Subject,
@@ -104,7 +104,7 @@ impl Shared {
     ) -> (api::Error, bool) {
         let resource = subject.resource;
         let by_gateway = error.missing() == Some(AnsweredBy::Gateway);
-        // The gateway may have lost a path that it knew before: only an answer of just now or later speaks against that.
+        // The gateway may have lost a path that it knew before, so only a recent answer counts.
         let recent = self.source.enrich.retry_max;
         let is_served = self
             .accounting
@@ -113,7 +113,7 @@ impl Shared {
         if is_served {
             return (error.by_api(), true);
         }
-        let Some(known) = known.filter(|_| is_time(&self.proofs.asked, resource, recent)) else {
+        let Some(known) = known.filter(|_| is_time(&self.not_found.asked, resource, recent)) else {
             return (error, false);
         };
         let last = self.accounting.last_record(resource).filter(|(_, id)| *id != subject.id);
@@ -139,11 +139,11 @@ impl Shared {
         }
     }
 
-    /// A record is not there, and nothing proves that the API says so: a person is told, now and then.
+    /// Warns, at most every [`WARN_EVERY`], that a record is not found and that nothing proves that the API says so.
     pub(super) fn warn_unproved(&self, subject: &Subject, error: &api::Error, path_answers: bool) {
         let Some(by) = error.missing() else { return };
         if (by == AnsweredBy::Api && path_answers)
-            || !is_time(&self.proofs.warned, subject.resource, WARN_EVERY)
+            || !is_time(&self.not_found.warned, subject.resource, WARN_EVERY)
         {
             return;
         }
