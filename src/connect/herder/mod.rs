@@ -60,12 +60,12 @@ pub use self::{
     error::Error,
     loggers::LoggerLevel,
     runs::{
-        CertificateFilter, CertificateQuery, Certificates, CertificatesInfo, Collections, ConnectorRuns,
-        RunInfo, RunRequest, RunStore, RunsInfo, Shards, WaitingList,
+        CertificateFilter, CertificateQuery, Certificates, CertificatesInfo, ConnectorRuns, RequestedRun,
+        RunDetail, RunInfo, RunRequest, RunStore, RunTimes, RunsInfo, WaitingList,
     },
     shapes::{
-        ConnectorRuns, ConnectorState, Expanded, Info, Message, RequestedRun, RunDetail, RunInfo, RunTimes,
-        RunsInfo, ServerInfo, TaskState, TopicNames, Topics,
+        ConnectorState, Expanded, Info, Message, Offset, Offsets, PluginInfo, ServerInfo, Status, TaskId,
+        TaskInfo, TaskState, TopicNames, Topics,
     },
     subscription_api::{
         ContactInfo, GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo,
@@ -125,7 +125,7 @@ pub struct HerderParts {
     /// Source of subscriptions and gaps; `None` if this worker follows no state topic.
     pub subscriptions: Option<SubscriptionParts>,
     /// Source of runs and certificates; `None` if this worker follows no state topic.
-    pub snapshots: Option<Arc<dyn Snapshots>>,
+    pub snapshots: Option<Arc<dyn RunStore>>,
 }
 
 /// The writers of a [`Herder`].
