@@ -19,7 +19,7 @@ use tributary::{
     },
     connect::{
         config_writer::ConfigWriter,
-        herder::{Herder, HerderParts, HerderWriters, Snapshots, SubscriptionParts, WorkerIdentity},
+        herder::{Herder, HerderParts, HerderWriters, RunStore, SubscriptionParts, WorkerIdentity},
         rest::{Security, protect, router},
         supervisor::SupervisorHandle,
     },
