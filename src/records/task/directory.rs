@@ -1,7 +1,7 @@
 //! Which companies there are: the list, read again and again, with the proof of every list ([`proof`](crate::records::proof)).
 //!
-//! A company is there if the newest proved reading shows it, or one after that, which may not be proved. It is absent if neither does.
-//! Where nothing was proved yet nobody knows of a company that is not shown. An empty list proves nothing here.
+//! A company is there if the newest proved reading shows it, or an unproved reading after that. It is absent if neither does. Before the
+//! first proved reading no company counts as absent. An empty list proves nothing here.
 //!
 //! Read at the start, every `companies.refresh.interval.ms`, and soon after somebody has asked for a company that is not there, or
 //! suspects that the provider went back in one: what the list shows of it speaks against that, or does not.
@@ -101,7 +101,7 @@ impl Directory {
         };
         match (&known.proved, &known.unproved) {
             (Some(proved), _) if proved.begun_at >= since => Listed::Whole(ids(&[proved])),
-            // With the one before, it has all that anybody knows of.
+            // Together with the proved reading before it, it has every known company.
             (before, Some((reading, why))) if reading.begun_at >= since => {
                 let both: Vec<&CompanyReading> = before.iter().chain([reading]).collect();
                 Listed::Part(ids(&both), why.clone())
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_company_is_absent_only_when_a_proved_reading_and_none_after_it_lacks_it() {
+    fn a_company_is_absent_only_when_a_proved_reading_lacks_it() {
         let company = CompanyId::new("c").unwrap();
         for (readings, state) in [
             (&[][..], CompanyState::Unread),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_row_of_a_company_is_told_with_when_its_reading_began() {
+    fn the_last_row_of_a_company_has_the_start_of_its_reading() {
         let (directory, company) = (directory(), CompanyId::new("c").unwrap());
         let row = |begun_at, version: &str| {
             let companies = Shown::from([(company.clone(), SequenceVersion::parse(version).ok())]);

@@ -288,8 +288,8 @@ impl Known {
 
     /// Removes pages, marks and cursors of runs that have ended or whose connector was deleted, and returns their keys.
     ///
-    /// An earlier version of Tributary parked the records that rows asked for. Their results are no longer counted, so such a list is
-    /// read from its first page again: the keys of its pages are returned too. The pages stay in memory as empty, unreadable ones, so
+    /// An earlier version of Tributary parked the records that rows asked for. Their results are no longer counted, so Such a list is
+    /// read from its first page. again: the keys memory without content: they are returned too. The pages stay in memory as empty, unreadable ones, so
     /// that new pages get other keys.
     pub(super) fn take_left_over(&mut self, shard: i32) -> Vec<Key> {
         let is_of_row = |parked: &&Parked| {
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_whose_rows_an_earlier_version_has_parked_are_read_again() {
+    fn pages_behind_rows_that_are_parked_are_read_again() {
         let run = RunId::new("r").unwrap();
         let of = |list, company: Option<&str>| Collection {
             run: run.clone(),

@@ -385,7 +385,7 @@ impl Scheduler {
                 let known =
                     stored.and_then(|stored| judge::known(stored, wanted.floor.as_ref(), wanted.is_delete));
                 let look_back = self.rules.look_back;
-                // What a row shows may have been published while it waited; that is no sign of a regression.
+                // A row may be published while it waited; which says nothing about the a regression.
                 let may_look = settle.is_some()
                     && self.history.looked.get(&subject).is_none_or(|at| at.saturating_add(look_back) <= now);
                 if let Some(outcome) = known.filter(|outcome| *outcome == Outcome::Duplicate || !may_look) {

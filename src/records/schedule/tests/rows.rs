@@ -71,7 +71,7 @@ fn a_row_and_an_event_of_one_record_share_its_read() {
 }
 
 #[test]
-fn an_event_that_joins_a_row_holds_its_offset_until_it_is_parked() {
+fn an_event_that_joins_a_row_holds_its_offset() {
     let mut shard = TestShard::new();
     shard.row_shows("r", 3);
     shard.take(1, wanted(subject("r"), 5, false), "e");
@@ -106,7 +106,7 @@ fn no_list_waits_until_it_is_known_whether_the_provider_went_back() {
 }
 
 #[test]
-fn a_row_that_shows_more_than_is_being_committed_is_read_after_that() {
+fn a_row_above_what_is_being_committed_is_read_after_that() {
     for (row, reads) in [(3, 0), (4, 1)] {
         let mut shard = TestShard::new();
         shard.take(1, wanted(subject("r"), 3, false), "e");
@@ -125,7 +125,7 @@ fn a_row_that_shows_more_than_is_being_committed_is_read_after_that() {
 }
 
 #[test]
-fn a_list_waits_for_a_row_above_what_is_being_committed_as_suspected() {
+fn a_list_waits_for_a_row_above_what_is_suspected() {
     let mut shard = TestShard::new();
     shard.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
     let wanted = Wanted { subject: subject("r"), floor: Some(version(3)), is_delete: false };
