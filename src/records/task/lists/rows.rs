@@ -207,8 +207,8 @@ pub(super) fn entry_of_row(context: Context<'_>, row: &Fresh, stamp: Stamp) -> E
     Entry::new(row.subject.clone(), event, vec![change], Vec::new())
 }
 
-/// The entry that publishes a record that was read by id; `None` if the record is unusable. `told` is the version in its row, for a
-/// record without a version.
+/// The entry that publishes a record that was read by id; `None` if the record is unusable. The last argument is the version in its row,
+/// for a record without a version.
 pub(super) fn entry_of_record(
     run: &Run,
     subject: &Subject,
