@@ -1,8 +1,8 @@
 //! `RecordSource`: fetches the full record behind each event, and replays lists.
 //!
-//! Described, checked and divided into tasks here; [`task`] has what a task does. Task `i` of `n` has
-//! the shards `s` with `s mod n = i`, so there are never more tasks than partitions. Beside its work a task tells whether the
-//! stream it follows is whole (`stream`).
+//! This module defines the settings of the connector class, validates them, and divides the connector into tasks; [`task`] runs one.
+//! Task `i` of `n` has the shards `s` with `s mod n = i`, so there are never more tasks than partitions. Beside its shards, each task
+//! waits for the start of the stream (`stream`), logs whether it is verified, and reads no page before.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ use crate::{
     state::{configs::Properties, offsets::Edit},
 };
 
-/// See the module's head.
+/// The connector class `RecordSource`.
 #[derive(Debug)]
 pub struct RecordSource {
-    /// How references are resolved.
+    /// Resolve references in settings, such as `${env:…}`.
     pub providers: Providers,
-    /// The newest published version of each key, on this disk: shared by all tasks of this worker.
+    /// The newest published version of each key, cached on this disk; shared by all tasks of this worker.
     pub fences: Fences,
 }
 
@@ -50,8 +50,8 @@ impl Plugin for RecordSource {
         config::validate(self.class(), config, &depth.apply(&self.providers))
     }
 
-    /// As many as `tasks.max` allows and there are partitions by the configuration. Topics that exist with fewer leave the
-    /// last tasks without a shard, with more give each task several: either way every shard has one task.
+    /// One task per configured partition, up to `tasks.max`. If the topics have fewer partitions, the last tasks have no shard; if they
+    /// have more, tasks have several. Either way every shard has one task.
     fn task_configs(&self, name: &str, config: &Properties) -> Result<Vec<Properties>, Failure> {
         let source = self.parse(name, config).map_err(unusable)?;
         let most = shards(&source.common).unwrap_or(MOST_TASKS).min(MOST_TASKS);
@@ -63,28 +63,29 @@ impl Plugin for RecordSource {
         let tasks = self.task_configs(&task.connector, &task.config)?.len();
         let (tools, connector) = (task.tools.clone(), Arc::clone(&task.connector));
         let (prefix, limit) = (source.common.topic_prefix.clone(), source.snapshot.stream_start);
-        let (sender, stream_begun) = watch::channel(None);
-        let telling = async move {
+        let (sender, stream_started) = watch::channel(None);
+        let report_stream = async move {
             let unverified = started(&tools, &prefix, limit).await;
             match &unverified {
                 None => tracing::info!(%connector, "stream=verified: every subscription is active"),
                 Some(why) => tracing::warn!(%connector, %why, "stream=unverified"),
             }
-            // No page is read before: a later change of it might not be delivered.
+            // Pages wait for this: a change after an earlier page might not be delivered.
             sender.send_replace(Some(unverified.is_none()));
             std::future::pending::<()>().await;
         };
         let tasks = u32::try_from(tasks).unwrap_or(u32::MAX);
         tokio::select! {
-            ended = task::run(task, source, tasks, stream_begun, self.fences.clone()) => ended,
-            () = telling => Ok(()),
+            ended = task::run(task, source, tasks, stream_started, self.fences.clone()) => ended,
+            () = report_stream => Ok(()),
         }
     }
 
-    /// One for each shard: it names what is written, so a renamed connector is fenced too.
+    /// One transactional id per shard, named after the prefix and not after the connector, so the writers of a renamed connector are
+    /// shut out too.
     fn writers(&self, name: &str, config: &Properties, past: &Past) -> Vec<String> {
         let Ok(source) = self.parse(name, config) else { return Vec::new() };
-        // The topics may have more than is configured, or anything where the broker decides.
+        // The topics may have more partitions than configured, or any number if the broker's default decides.
         let counted = past.partitions.iter().filter_map(|one| one.get("partition")?.as_u64());
         let counted = counted.filter_map(|one| u32::try_from(one + 1).ok()).max().unwrap_or(0);
         let most = MAX_SHARDS.unsigned_abs();
@@ -98,7 +99,7 @@ impl Plugin for RecordSource {
                                 number}, as GET shows them";
         let number = |value: Option<&Value>| value.is_some_and(|value| value.as_u64().is_some());
         let sound = |(partition, offset): &Edit| {
-            // What another class of this name has left may be removed, whatever it looks like.
+            // Offsets that an earlier connector of another class left under this name may be removed in any form.
             let Some(offset) = offset else { return true };
             let named = partition.get("topic").is_some_and(Value::is_string);
             named
@@ -110,7 +111,7 @@ impl Plugin for RecordSource {
     }
 }
 
-/// Partitions by the configuration; `None` where the broker's default decides.
+/// The configured number of partitions; `None` if the broker's default decides.
 fn shards(common: &Common) -> Option<u32> {
     let fallback = || keys::PARTITIONS.default_value().and_then(|text| text.parse().ok());
     u32::try_from(common.topic_creation.partitions.or_else(fallback)?).ok()
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_more_tasks_than_allowed_nor_than_partitions() {
+    fn tasks_are_bounded_by_tasks_max_and_partitions() {
         assert_eq!(task_count("4", None), 4);
         assert_eq!(task_count("40", None), 12);
         assert_eq!(task_count("40", Some("24")), 24);
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shard_has_a_writer_that_is_named_after_what_it_writes() {
+    fn every_shard_has_a_writer_named_after_prefix_and_shard() {
         let mut config = record_config();
         config.insert("topic.creation.default.partitions".into(), "2".into());
 
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn only_offsets_of_its_own_form_are_taken() {
+    fn offsets_of_another_form_are_rejected() {
         let partition =
             object(&[("topic", "acme.accounting.customers.events".into()), ("partition", 3.into())]);
         let sound = object(&[("offset", 17.into())]);
@@ -171,8 +172,8 @@ mod tests {
         ];
 
         for (partition, offset, taken) in table {
-            let told = format!("{partition:?} {offset:?}");
-            assert_eq!(plugin().check_offsets(&[(partition, offset)]).is_ok(), taken, "{told}");
+            let case = format!("{partition:?} {offset:?}");
+            assert_eq!(plugin().check_offsets(&[(partition, offset)]).is_ok(), taken, "{case}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where the stream starts that lists are read beside: a page is read only once every later change would be delivered.
+//! The start of the stream: no page of a list is read before every later change would be delivered as an event.
 //!
 //! ```text
 //! managed WebhookSources of the prefix ─▶ none ─────────────────────────────▶ unverified
@@ -6,8 +6,8 @@
 //!                                       └▶ not all, and the time is up ─────▶ unverified, for those that have none
 //! ```
 //!
-//! A start is durable and never in memory alone: after a crash the next instance reads the same. It names the current
-//! subscription; a target that was subscribed again starts again.
+//! A start is stored in the state topic, so the next task instance finds it after a crash. It names the current subscription; after a
+//! new subscription of the same target, the target starts again.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// How often a ledger is looked for that is not followed here yet.
+/// How often to check for a state topic that this worker does not read yet.
 const LEDGER_POLL: Duration = Duration::from_secs(1);
 
 /// Why a stream is not verified.
@@ -50,13 +50,13 @@ impl fmt::Display for Unverified {
     }
 }
 
-/// Waits until the stream of a prefix has started, at most for `limit` (`stream.start.timeout.ms`). Why it is not verified,
-/// if it is not.
+/// Waits until the stream of a prefix has started, at most for `limit` (`stream.start.timeout.ms`). Returns why it is not verified;
+/// `None` if it is.
 pub(super) async fn started(tools: &Tools, prefix: &TopicPrefix, limit: Duration) -> Option<Unverified> {
     wait(limit, || starts(tools, prefix), || changed(tools, prefix)).await
 }
 
-/// `starts` has each connector with whether it has started; `changed` returns once it may say something else.
+/// `starts` returns whether each connector has started; `changed` returns when that may have changed.
 async fn wait<F: Future<Output = ()>>(
     limit: Duration,
     starts: impl Fn() -> BTreeMap<String, bool>,
@@ -77,16 +77,17 @@ async fn wait<F: Future<Output = ()>>(
         if is_over {
             return Some(Unverified::Late(late));
         }
-        // What came at the last moment counts all the same.
+        // A start at the last moment still counts.
         match until {
             Some(until) => is_over = timeout_at(until, changed()).await.is_err(),
-            // Longer than clocks count.
+            // The limit exceeds the range of the clock.
             None => changed().await,
         }
     }
 }
 
-/// Managed `WebhookSource`s of the prefix, each with whether its stream has started, as this worker has read it.
+/// The `WebhookSource`s that manage subscriptions of the prefix, each with whether its stream has started, as far as this worker has
+/// read the topics.
 fn starts(tools: &Tools, prefix: &TopicPrefix) -> BTreeMap<String, bool> {
     let is_managed = |connector: &Connector| {
         let class = connector.config.get(CONNECTOR_CLASS.name).and_then(|class| Class::parse(class));
@@ -112,7 +113,7 @@ async fn changed(tools: &Tools, prefix: &TopicPrefix) {
             Some(ledger) => {
                 let mut changes = ledger.changes();
                 changes.borrow_and_update();
-                // What came between the last look and this one is found by the next look, soon.
+                // The poll finds a change between the last check and this subscription.
                 tokio::select! { _ = changes.changed() => {} () = sleep(LEDGER_POLL) => {} }
             }
             None => sleep(LEDGER_POLL).await,
@@ -140,7 +141,7 @@ mod tests {
         all.iter().map(|(name, started)| ((*name).to_owned(), *started)).collect()
     }
 
-    /// What `wait` says of what is known at first and after each change; no further change ever comes.
+    /// Result of `wait` for these starts, and these changes after them.
     async fn waited(limit: Duration, first: Starts, changes: &[Starts]) -> Option<Unverified> {
         let (now, later) = (RefCell::new(first), RefCell::new(VecDeque::from(changes.to_vec())));
         let changed = || {
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stream_is_verified_once_every_connector_of_the_prefix_has_begun() {
+    async fn stream_is_verified_once_every_connector_has_started() {
         let changes = [known(&[("a", true), ("b", false)]), known(&[("a", true), ("b", true)])];
 
         let unverified =
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connector_that_has_not_begun_in_time_is_named() {
+    async fn connector_that_has_not_started_in_time_is_named() {
         let late = waited(Duration::from_millis(5), known(&[("a", true), ("b", false)]), &[]).await.unwrap();
 
         assert_eq!(late, Unverified::Late(vec!["b".to_owned()]));
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_time_to_wait_what_is_known_decides() {
+    async fn without_time_to_wait_known_starts_decide() {
         let late = waited(Duration::ZERO, known(&[("a", false)]), &[]).await;
         let started = waited(Duration::ZERO, known(&[("a", true)]), &[]).await;
 

@@ -290,7 +290,7 @@ pub(super) async fn run(
         let mut working = pin!(work(&task, &source, tasks, &stream, &fences, &stop));
         tokio::select! {
             ended = &mut working => return ended,
-            // Where the supervisor is gone nobody pauses it any more, and it works on.
+            // If the supervisor has dropped the sender, no more pauses can come, and the task continues.
             Ok(()) = paused.changed() => stop.cancel(),
         }
         // Wait for the commit in flight. Nothing else starts.
@@ -535,7 +535,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_counts_as_answer_but_outage_and_unsent_request_do_not() {
+    fn refusal_is_an_answer_but_outage_and_unsent_request_are_not() {
         let answers = Answers::default();
         let error = |status, cause| {
             let endpoint = api::Endpoint { method: "GET", path: "x".into() };

@@ -72,8 +72,7 @@ impl FenceLookup {
     }
 }
 
-/// The fence of one shard. See the documentation of the parent module. After a drop, the next fence of the shard opens once all puts
-/// are written.
+/// The newest published stamps of one shard. After a drop, the next fence of the shard opens once all puts are written.
 pub struct ShardFence {
     core: Arc<ShardStore>,
     shard: i32,

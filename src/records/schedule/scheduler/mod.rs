@@ -61,7 +61,7 @@ enum AfterCommit {
     Due(i64),
 }
 
-/// See the documentation of the parent module.
+/// The pending records of one shard, the offsets that they hold back, and the entries that wait for a batch.
 #[derive(Debug)]
 pub struct Scheduler {
     rules: Rules,

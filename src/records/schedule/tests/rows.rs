@@ -1,4 +1,4 @@
-//! What rows of lists ask for.
+//! Read requests of list rows.
 
 use super::*;
 use crate::publish::{Failure, PublishStage};
@@ -8,7 +8,7 @@ fn list_event() -> Event {
 }
 
 impl TestShard {
-    /// A row of a list shows this much of a record, and not all of it.
+    /// A thin row of a list shows this version of a record.
     pub(super) fn row_shows(&mut self, id: &str, floor: u64) {
         let wanted = Wanted { subject: subject(id), floor: Some(version(floor)), is_delete: false };
         let stored = self.fences.get(&subject(id));
@@ -17,7 +17,7 @@ impl TestShard {
 }
 
 #[test]
-fn a_row_is_read_and_nothing_of_it_is_kept() {
+fn row_is_read_and_not_stored() {
     let mut shard = TestShard::new();
     shard.row_shows("r", 3);
     assert!(shard.scheduler.owes(&subject("r")) && !shard.scheduler.is_full());
@@ -31,7 +31,7 @@ fn a_row_is_read_and_nothing_of_it_is_kept() {
 }
 
 #[test]
-fn a_row_that_cannot_be_read_is_tried_ever_less_often() {
+fn unreadable_row_is_retried_ever_less_often() {
     let mut shard = TestShard::new();
     shard.row_shows("r", 3);
     let refused = |_: i64| Err(error(400, api::Cause::Refused));
@@ -48,7 +48,7 @@ fn a_row_that_cannot_be_read_is_tried_ever_less_often() {
 }
 
 #[test]
-fn a_row_and_an_event_of_one_record_share_its_read() {
+fn row_and_event_of_one_record_share_a_read() {
     for row_first in [true, false] {
         let mut shard = TestShard::new();
         if row_first {
@@ -66,7 +66,7 @@ fn a_row_and_an_event_of_one_record_share_its_read() {
         shard.until(shard.now + 2 * rules().horizon, refused);
 
         assert_eq!(shard.letters, [("e".to_owned(), "enrich::Unreadable")], "{row_first}");
-        assert_eq!((shard.gaps.len(), shard.offset), (1, 1), "an event is lost, and told of");
+        assert_eq!((shard.gaps.len(), shard.offset), (1, 1), "a lost event opens a gap");
     }
 }
 
@@ -85,7 +85,7 @@ fn an_event_that_joins_a_row_holds_its_offset() {
 }
 
 #[test]
-fn no_list_waits_until_it_is_known_whether_the_provider_went_back() {
+fn list_does_not_wait_for_a_suspected_record() {
     let mut shard = TestShard::new();
     shard.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
     let wanted = Wanted { subject: subject("r"), floor: Some(version(3)), is_delete: false };
@@ -96,7 +96,7 @@ fn no_list_waits_until_it_is_known_whether_the_provider_went_back() {
     shard.crash();
     assert!(!shard.scheduler.owes(&subject("r")));
 
-    // A row above what was published is waited for all the same, and read soon.
+    // A row above the published version is read soon, and its list waits for it.
     shard.row_shows("r", 10);
     assert!(shard.scheduler.owes(&subject("r")));
     shard.until(shard.now + SECOND, |_| Ok(json("r", 10)));
@@ -144,7 +144,7 @@ fn a_list_waits_for_a_row_above_what_is_suspected() {
 }
 
 #[test]
-fn what_rows_ask_for_leaves_room_for_events() {
+fn requests_of_rows_leave_room_for_events() {
     let mut shard = TestShard::new();
     for number in 0..1_001 {
         shard.row_shows(&format!("r{number}"), 1);
@@ -157,14 +157,14 @@ fn what_rows_ask_for_leaves_room_for_events() {
 }
 
 #[test]
-fn offsets_that_are_held_are_counted_and_leave_no_room_for_more() {
+fn held_offsets_are_counted_and_bounded() {
     let mut shard = TestShard::new();
     for number in 0..1_000 {
         assert!(!shard.scheduler.is_full(), "{number}");
         shard.take(number + 1, wanted(subject(&format!("r{number}")), 1, false), "e");
     }
     assert!(shard.scheduler.is_full());
-    // One more of a record that is counted already.
+    // Another event of a counted record adds nothing.
     shard.take(1_001, wanted(subject("r1"), 2, false), "e");
 
     while let Some(ask) = shard.ask() {
@@ -179,7 +179,7 @@ fn offsets_that_are_held_are_counted_and_leave_no_room_for_more() {
 }
 
 #[test]
-fn a_record_that_is_not_taken_waits_no_more_whoever_asked_for_it() {
+fn rejected_record_is_unparked_for_rows_and_events() {
     let failure = || Failure {
         stage: PublishStage::Produce,
         class: "refused",
@@ -196,14 +196,14 @@ fn a_record_that_is_not_taken_waits_no_more_whoever_asked_for_it() {
 }
 
 #[test]
-fn a_provider_is_not_believed_to_have_gone_back_before_its_list_has_shown_no_more_for_as_long() {
+fn regression_needs_the_list_to_stay_low_as_long_as_reads() {
     let mut shard = TestShard::new();
     shard.fences.insert(subject("r"), stamp(0, 100, Rank::ById, false));
     shard.take(1, wanted(subject("r"), 51, false), "e");
     let (begun, confirm) = (shard.now, rules().epoch_confirm);
     let row = |number, read_at| Some(ListedVersion { version: Version::Sequence(version(number)), read_at });
 
-    // A list that is read over and over shows all the time what was published.
+    // A list that is read repeatedly keeps showing the published version.
     for half in 1..=10 {
         shard.until(begun + half * confirm / 2, |_| Ok(json("r", 51)));
         shard.row = row(100, shard.now);
@@ -216,7 +216,7 @@ fn a_provider_is_not_believed_to_have_gone_back_before_its_list_has_shown_no_mor
 }
 
 #[test]
-fn a_row_from_before_the_first_read_that_shows_less_says_nothing() {
+fn row_from_before_the_first_low_read_refutes_nothing() {
     for read_at in [None, Some(-1)] {
         let mut shard = TestShard::new();
         shard.fences.insert(subject("r"), stamp(0, 100, Rank::ById, false));

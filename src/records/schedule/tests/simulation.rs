@@ -23,7 +23,7 @@ enum Step {
     Change(u8),
     Delete(u8),
     Repeat(u8),
-    /// A row of a list shows a record as it was so many milliseconds ago, and less than there is of it.
+    /// A thin row of a list shows a record as it was this many milliseconds ago.
     Row(u8, u32),
     Feed,
     Begin,

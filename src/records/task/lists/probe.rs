@@ -1,4 +1,4 @@
-//! Whether the rows of a list are whole records: some are compared with what their reads by id show.
+//! Finds out whether the rows of a list are whole records, by comparing some with their reads by id.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use provider::api::{Accounting, CallOptions, Priority};
 use super::pages::Fresh;
 use crate::records::schedule::Subject;
 
-/// Rows that are compared.
+/// Rows to compare.
 const COMPARED: usize = 3;
-/// The longest a read may take.
+/// Time limit of a read.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Reads some rows by id. Whether the list shows less than there is; `None` where nothing could be compared.
+/// Whether rows of the list show less than their records; `None` if no row could be compared.
 pub(super) async fn is_thin(
     accounting: &Accounting,
     list: List,
@@ -37,7 +37,7 @@ pub(super) async fn is_thin(
     found
 }
 
-/// Whether a row shows less than its record; `None` where one of both has changed meanwhile, or is no object.
+/// Whether a row shows less than its record; `None` if their versions differ or one is not an object.
 fn shows_less(row: &[u8], record: &[u8]) -> Option<bool> {
     let object = |json: &[u8]| serde_json::from_slice::<Map<String, Json>>(json).ok();
     let (row, record) = (object(row)?, object(record)?);

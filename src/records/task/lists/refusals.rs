@@ -1,6 +1,6 @@
-//! Filters of payroll that the provider refuses, so that a task tries each once in a run, whatever its shards, pages and passes.
+//! Payroll filters that the provider rejects. A task tries each filter once per run, for all its shards, pages and passes.
 //!
-//! A request with such a filter counts as a page that cannot be read: its reading goes on without the filter where it can.
+//! A request with a rejected filter counts as an unreadable page: an incremental run then reads the whole list without the filter.
 
 use std::collections::VecDeque;
 
@@ -13,23 +13,23 @@ use provider::api::{self, Cause};
 use super::pages::{Asked, Fetched};
 use crate::records::proof::Seen;
 
-/// Filters that are remembered.
+/// Filters to remember.
 const MOST: usize = 8;
 
-/// See the module's head.
+/// The rejected filters of a task.
 #[derive(Debug, Default)]
 pub(super) struct Refusals(Mutex<VecDeque<Refused>>);
 
 #[derive(Debug)]
 struct Refused {
-    /// A filter without its last word: another value is refused as well.
+    /// The filter without its last word, because another value is rejected too.
     shape: String,
     why: String,
     at: i64,
 }
 
 impl Refusals {
-    /// The page in the place of one whose filter was refused since its run was asked for.
+    /// The unreadable page to use instead of a request whose filter was rejected since its run was requested.
     pub(super) fn get(&self, asked: &Asked) -> Option<Fetched> {
         let shape = shape(asked.filter.as_deref()?);
         let all = self.0.lock();
@@ -37,7 +37,7 @@ impl Refusals {
         Some(unreadable(asked, &found.why))
     }
 
-    /// Remembers the refusal of a filter. Every other outcome is given back.
+    /// Remembers a rejected filter and returns an unreadable page for it. Returns every other result unchanged.
     pub(super) fn note(
         &self,
         asked: &Asked,

@@ -1,4 +1,4 @@
-//! Rows against the fence: what of a page is written.
+//! Compares the rows of a page with the fence, and adds the newer ones to the batch.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -20,48 +20,48 @@ use crate::{
     },
 };
 
-/// A read by id that a row asks for, and that row.
+/// A read by id that a row requests, with the row as its event.
 pub(super) type Request = (Wanted, Event);
 
-/// Rows of one page below the fence that are looked at by id.
+/// Rows of one page below the fence whose records are read by id, to check for a version regression.
 const MOST_BELOW: usize = 20;
 
-/// What a row is read for.
+/// The context of a row.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     pub(super) run: &'a Run,
     pub(super) list: List,
-    /// A row is less than its record.
+    /// Whether rows show less than their records.
     pub(super) is_thin: bool,
     pub(super) now: i64,
-    /// What is suspected.
+    /// Knows which records are suspected of a version regression.
     pub(super) scheduler: &'a Scheduler,
-    /// Records that are not asked for again.
+    /// Records that were given up and are not requested again.
     pub(super) lost: &'a HashSet<Subject>,
-    /// What the topic holds, for who compares.
+    /// Digests of the topic, if the run verifies.
     pub(super) view: Option<&'a View>,
-    /// Rows that may be looked at again.
+    /// Number of suspects that may be added.
     pub(super) room: usize,
 }
 
-/// What became of the rows of a page.
+/// Results of the rows of a page.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) rows: u64,
     pub(super) published: u64,
-    /// Rows that seem to differ, for who compares.
+    /// Rows that seem to differ, if the run verifies.
     pub(super) suspects: Vec<(Key, Suspect)>,
-    /// What differs for sure, and what of it is mended.
+    /// Certain differences, each with whether the batch repairs it.
     pub(super) differences: Vec<(Difference, bool)>,
     /// Rows whose content was compared.
     pub(super) contents: u64,
-    /// Rows that nobody can compare.
+    /// Rows without a version that can be compared.
     pub(super) unusable: u64,
-    /// Records that are to be read by id.
+    /// Read requests of thin rows.
     pub(super) requests: Vec<Request>,
-    /// Records of which more was published than the row shows.
+    /// Checks for a version regression, of rows below the published version.
     pub(super) below: Vec<Request>,
-    /// Records that reads have shown less of than was published, and of which the row does not.
+    /// Suspected records whose row shows the published version.
     pub(super) not_below: Vec<Subject>,
 }
 
@@ -83,12 +83,12 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Asks the scheduler to read a record that does not tell its version, where it is not what was published. What a list has read may be
-    /// older than what an event has led to since, and nothing would say so; the scheduler reads one thing of a record at a time.
+    /// The request to read a record without a version, if it differs from the published one. A list may have read it before an event
+    /// changed it, which no version would show. The scheduler has one read of a record in flight at a time, so it can order them.
     pub(super) fn ask_for(&self, entry: &Entry) -> Result<Option<Request>, plugin::Failure> {
         let (Some(subject), Some(stamp)) = (&entry.subject, entry.stamp()) else { return Ok(None) };
         let before = self.stored(&subject.fence_key())?;
-        // Of one that tells its own version, or is deleted, nothing can be told.
+        // Nothing follows if the published record carries a version or is deleted.
         let is_news = before.is_none_or(|before| {
             let is_untold = matches!(before.version, Version::Content { .. }) && !before.deleted;
             is_untold && !stamp.version.has_content_of(&before.version)
@@ -97,7 +97,7 @@ impl Draft<'_> {
         Ok(is_news.then(|| (wanted, Event::clone(&entry.event))))
     }
 
-    /// Whether a record was read by id as far as it was published at least.
+    /// Whether a record that was read by id has the published version or a newer one.
     pub(super) fn reaches(&self, entry: &Entry) -> Result<bool, plugin::Failure> {
         let (Some(subject), Some(stamp)) = (&entry.subject, entry.stamp()) else { return Ok(false) };
         let before = self.stored(&subject.fence_key())?;
@@ -138,7 +138,7 @@ impl Draft<'_> {
         let before = self.stored(&key)?;
         let stamp = Stamp::reading(version, Rank::List, before.as_ref());
         let comparison = stamp.against(before.as_ref());
-        // Whatever it was read for: who compares writes nothing, and has seen it all the same.
+        // In every kind of run: a verification has seen the row too, although it writes nothing.
         if before.as_ref().is_some_and(|before| stamp.version.reaches(before))
             && let Some(subject) =
                 row.subject.as_ref().filter(|subject| context.scheduler.is_suspected(subject))
@@ -170,7 +170,7 @@ impl Draft<'_> {
 }
 
 impl Tally {
-    /// Takes down how a row differs. Whether it is to be written: not before it was looked at again, unless there are too many.
+    /// Notes how a row differs. Returns whether to write it at once, which only happens if there are too many suspects to compare again.
     fn compare(&mut self, context: Context<'_>, row: &Fresh, stamp: &Stamp, before: Option<&Stamp>) -> bool {
         let holds = context.view.map_or(Holds::Unknown, |view| view.get(&row.key));
         let value = if context.is_thin { None } else { row.value().ok() };
@@ -191,7 +191,7 @@ impl Tally {
         }
         let comparison = stamp.against(before);
         if comparison == Comparison::Same {
-            // The topic may have it by now: nothing is said of it.
+            // The topic may have it by now, so it is not counted.
             return false;
         }
         let mends = context.run.repair && comparison.publishes();
@@ -200,15 +200,15 @@ impl Tally {
     }
 }
 
-/// What an entry of a row writes.
+/// The entry that publishes a row.
 pub(super) fn entry_of_row(context: Context<'_>, row: &Fresh, stamp: Stamp) -> Entry {
     let change = Change::Publish { value: row.content(), stamp, size: row.raw.len(), over: None };
     let event = Arc::new(source(context, row));
     Entry::new(row.subject.clone(), event, vec![change], Vec::new())
 }
 
-/// What an entry of a record that was read by id writes, if it can be used. `told` is the version that its row tells, where there
-/// is one: that counts for a record that does not tell its own.
+/// The entry that publishes a record that was read by id; `None` if the record is unusable. The last argument is the version in its row,
+/// for a record without a version.
 pub(super) fn entry_of_record(
     run: &Run,
     subject: &Subject,
@@ -239,7 +239,7 @@ fn origin(run: &Run) -> Origin {
     }
 }
 
-/// Where a row comes from, as the headers of its record say.
+/// The source of a row, for the headers of its record.
 fn source(context: Context<'_>, row: &Fresh) -> Source {
     Source {
         original: Original {
@@ -255,19 +255,19 @@ fn source(context: Context<'_>, row: &Fresh) -> Source {
     }
 }
 
-/// A row that may wait for long, and must not keep its whole page meanwhile.
+/// A copy of a row that does not keep its whole page in memory.
 fn alone(row: &Fresh) -> Fresh {
     Fresh { raw: Bytes::copy_from_slice(&row.raw), ..row.clone() }
 }
 
-/// A read of at least as much of a record as its row shows.
+/// The request to read at least the version that a row shows; `None` if the record cannot be read by id.
 fn request(context: Context<'_>, row: &Fresh, stamp: &Stamp) -> Option<Request> {
     let (subject, floor) = (row.subject.clone()?, stamp.version.number().cloned());
     let wanted = Wanted { subject, floor, is_delete: false };
     Some((wanted, Arc::new(source(context, &alone(row)))))
 }
 
-/// A row whose version cannot be compared is kept, and told of.
+/// The dead letter of a row whose version cannot be compared.
 fn unversioned(context: Context<'_>, row: &Fresh) -> Entry {
     let message = match row.value().and_then(|value| value.version()) {
         Err(error) => error.to_string(),
@@ -309,10 +309,10 @@ mod tests {
         Stamp { epoch: Epoch(3), version: version.parse().unwrap(), rank, deleted }
     }
 
-    /// Nothing is lost.
+    /// No record was given up.
     static NONE: LazyLock<HashSet<Subject>> = LazyLock::new(HashSet::new);
 
-    /// With nothing on it.
+    /// A scheduler without records.
     fn scheduler() -> Scheduler {
         Scheduler::new(crate::records::schedule::rules())
     }
@@ -321,7 +321,7 @@ mod tests {
         Context { run, list: List::Customers, is_thin, now: 7, scheduler, lost: &NONE, view: None, room: 1 }
     }
 
-    /// What is stored of record `a`, and what becomes of a row of it.
+    /// Adds rows to a batch; `stored` is the fence entry of every key.
     fn add(kind: RunKind, is_thin: bool, stored: Option<&Stamp>, rows: &[Fresh]) -> (Batch, Tally) {
         let (run, scheduler) = (run(kind), scheduler());
         let context = context(&run, is_thin, &scheduler);
@@ -417,7 +417,7 @@ mod tests {
         assert!(tally.requests.is_empty());
     }
 
-    /// One that waits to see whether the provider went back in a record.
+    /// A scheduler that suspects a version regression of a record.
     fn suspecting(subject: &Subject) -> Scheduler {
         let (run, mut scheduler) = (run(RunKind::Snapshot), scheduler());
         let event = Arc::new(source(context(&run, false, &scheduler), &row("a", r#""5""#)));
@@ -489,7 +489,7 @@ mod tests {
             (Some(untold.clone()), &one, false),
             (Some(untold.clone()), &other, true),
             (Some(Stamp { deleted: true, ..untold }), &other, false),
-            // It tells its own version: nothing tells whether the other is newer.
+            // The published record carries a version, so the other cannot prove that it is newer.
             (Some(stamp("9", Rank::ById, false)), &other, false),
         ] {
             let guard = |_: &Key| Ok(stored.clone());
@@ -502,7 +502,7 @@ mod tests {
     #[test]
     fn a_row_that_waits_to_be_read_by_id_does_not_keep_its_page_in_memory() {
         let alone = row("a", r#""9""#);
-        // As rows come: each is a piece of its page.
+        // Each row is a slice of its page.
         let page = Bytes::from([&alone.raw[..], &[b' '; 1_000]].concat());
         let row = Fresh { raw: page.slice(..alone.raw.len()), ..alone };
         let newer = stamp("10", Rank::ById, false);

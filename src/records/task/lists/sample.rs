@@ -18,7 +18,7 @@ use crate::records::proof::Seen;
 /// Pages of a sample; more if they would exceed the page size.
 const PAGES: u32 = 10;
 
-/// See the module documentation.
+/// The sample of one list: the pages to read, and the rows that they have shown.
 #[derive(Debug)]
 pub(super) struct Sample {
     size: u32,

@@ -111,7 +111,7 @@ impl Digests {
     }
 }
 
-/// See the module documentation.
+/// The digests of one topic, and the state of its readings.
 #[derive(Debug, Default)]
 pub(super) struct View {
     digests: Option<Digests>,

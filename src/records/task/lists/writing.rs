@@ -1,4 +1,4 @@
-//! What is committed of lists with the batch of their shard, and what follows from that.
+//! Adds parts of lists to the batch of their shard, and continues after its commit.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -28,7 +28,7 @@ use crate::{
 };
 
 impl Lists {
-    /// Adds what there is to a batch, at most so many bytes of it.
+    /// Adds waiting parts to a batch: at least one, and then up to `room` bytes.
     ///
     /// # Errors
     /// The store failed.
@@ -69,8 +69,8 @@ impl Lists {
         Ok(())
     }
 
-    /// Adds what became of rows. Of what is given up that is in the batch that says so, or before: whoever goes on with a list must not
-    /// take it for published.
+    /// Adds changed counts of rows. The count of a record that was given up is committed with its dead letter or earlier, so that the
+    /// next owner of the shard does not certify the list without it.
     pub(in crate::records::task) fn add_counts(&mut self, batch: &mut Batch) {
         let counted = self.jobs.values_mut().filter_map(|job| job.take_counts(self.shard));
         batch.state.extend(counted.map(|(key, counts)| (key, Some(counts))));
@@ -114,7 +114,7 @@ impl Lists {
                 draft.batch.state.extend(state.iter().cloned());
                 let asked_at = run.requested_at;
                 draft.batch.certificates.extend(certificate.as_deref().map(|one| (one.clone(), asked_at)));
-                // With its certificate, and not before: it must not be counted twice.
+                // Counted with the certificate, so that no crash makes it count twice.
                 let Ended { certified, vanished, unread, absent, unoffered } = *ended;
                 active.progress.ended += 1;
                 active.progress.certified += certified;
@@ -172,7 +172,7 @@ impl Lists {
                 let is_thin = match self.shared.source.snapshot.rows {
                     Rows::Thin => collection.list.resource().is_some(),
                     Rows::Full => false,
-                    // What nobody could compare may be less than its record.
+                    // Rows that could not be compared may show less than their records.
                     Rows::Probe => {
                         let probe = self.state.probes.get(&collection.list);
                         collection.list.resource().is_some() && probe.is_none_or(|probe| probe.thin)
@@ -214,7 +214,7 @@ impl Lists {
             }
         }
         if run.kind != RunKind::Verify {
-            // Who compares does so from the first page on, whatever was read before.
+            // A verification starts from the first page again, so it stores no companies.
             let kept = shown.iter().map(|company| active.plan.shown_as(company).page(self.shard, 0));
             draft.batch.state.extend(kept.map(|key| (key, Some(Bytes::from_static(b"{}")))));
         }
@@ -222,7 +222,7 @@ impl Lists {
         Ok(())
     }
 
-    /// The batch is committed; `stored` tells what the fence has of a record since.
+    /// Continues after the commit of the batch. `stored` reads the fence as of the commit.
     pub(in crate::records::task) fn committed(
         &mut self,
         scheduler: &mut Scheduler,
@@ -263,7 +263,7 @@ impl Lists {
         self.mark_settled(scheduler);
     }
 
-    /// Pages are marked of which all is settled that their rows have asked for. Nothing is settled but by a commit.
+    /// Queues the marks of pages whose requests are all settled. A request is settled only by a commit, so this runs after each one.
     fn mark_settled(&mut self, scheduler: &Scheduler) {
         let mut settled = Vec::new();
         for (number, job) in &mut self.jobs {
@@ -278,11 +278,11 @@ impl Lists {
         }
     }
 
-    /// A run whose last list is over is over, once that is written.
+    /// Ends a run whose lists have all ended, and removes it once its end is written.
     pub(super) fn end_if_done(&mut self, run: &RunId, now: i64) {
         let Some(active) = self.runs.get_mut(run) else { return };
         if active.progress.state.is_over() {
-            // It is written: that was the last of it.
+            // No part of it waits, so its end is written.
             let is_written = !self.ready.iter().any(|part| part.run == *run);
             if is_written && let Some(active) = self.runs.remove(run) {
                 self.state.over.retain(|collection| collection.run != *run);
@@ -293,7 +293,7 @@ impl Lists {
         if active.is_read() && active.strangers.is_empty() {
             (active.progress.state, active.progress.ended_at) = (ShardState::Ended, Some(now));
             if let Some(why) = active.plan.unknown(active.progress.companies_proved) {
-                // As one list that is not proved: nobody knows how many there are.
+                // Counts as one uncertified list, because the number of unread lists is unknown.
                 active.progress.lists += 1;
                 active.progress.ended += 1;
                 active.progress.reason = Some(format!(
@@ -316,7 +316,7 @@ impl Lists {
 }
 
 impl Active {
-    /// A page is read, and marked.
+    /// Counts a page, and marks it as read.
     fn count_page(&mut self, (key, value, rows): PageMark, batch: &mut Batch) {
         self.progress.pages += 1;
         self.progress.rows += rows;
@@ -324,7 +324,7 @@ impl Active {
     }
 }
 
-/// What the state topic has of a run beside what it has of its lists.
+/// Keys of a run in the state topic, beside those of its open lists.
 pub(super) fn kept_of(active: &Active, done: &HashSet<Collection>, shard: i32) -> Vec<Key> {
     let run = &active.run;
     let is_kept = run.kind != RunKind::Verify;
@@ -335,8 +335,8 @@ pub(super) fn kept_of(active: &Active, done: &HashSet<Collection>, shard: i32) -
     shown.chain(over).chain(cursors).collect()
 }
 
-/// Keys that are removed with a batch: none before all else is in it, since that nobody needs them any more has to be written, too.
-/// Otherwise whoever has the shard next would go on with a run of which something is missing.
+/// Keys to remove with a batch: none while parts wait, because the end of their run may be among these. If keys were removed before
+/// the end is written, the next owner of the shard would continue the run without them.
 fn take_forgotten(forgotten: &mut Vec<Key>, is_all_written: bool) -> Vec<Key> {
     let count = if is_all_written { forgotten.len().min(FORGOTTEN_AT_ONCE) } else { 0 };
     forgotten.drain(..count).collect()

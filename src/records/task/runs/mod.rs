@@ -58,7 +58,7 @@ const PAYROLL_SUFFIX: &str = "-payroll";
 /// Period before the last full run that an incremental run reads again; microseconds.
 const INCREMENTAL_OVERLAP: i64 = 86_400_000_000;
 
-/// See the module documentation.
+/// Follows the runs of a connector, and requests automatic ones if it belongs to the first task.
 pub(super) struct Follower {
     pub(super) task: Arc<Task>,
     pub(super) source: RecordSource,

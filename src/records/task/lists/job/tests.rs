@@ -41,7 +41,7 @@ fn page(asked: &Asked, ids: &[u128]) -> Fetched {
     Fetched::without_rows(seen)
 }
 
-/// A list of one row that was read to its end, and has published so many records.
+/// A list of one row that was read to its end, with this number of published records.
 fn proved(list: List, published: u64) -> Job {
     let mut job = list_of(list);
     for ids in [&[1][..], &[], &[1]] {
