@@ -52,9 +52,7 @@
 //! provider's clock, *e* lies between `Date` minus a round trip and `Date` plus a round trip and a second. A version is older if it is
 //! from before that interval, by the margin.
 //!
-//! Without `Date`, *e* is known up to `clock.skew.max.ms` (default 300 s), and no margin is added: the margin is 0. So the setting has
-//! to cover the real difference of the clocks and the margin together; otherwise **Times** may not hold, and a record that was listed
-//! only after *e* may be in *F*. The setting may be 0.
+//! Without `Date`, *e* is known up to `clock.skew.max.ms` (default 300 s), which has to cover the real difference of the clocks.
 //!
 //! *|F| > n − |R| + D* and *|R| > n + D* are impossible, by 1 to 4. If they occur, an assumption does not hold, and nothing is proved.
 //!
@@ -201,8 +199,6 @@ impl PassCount {
             }
         }
         let cut = interval(seen, skew);
-        // Without `Date` the interval is as wide as the allowed clock skew, which has to cover the margin.
-        let margin = if seen.date.is_some() { MARGIN } else { 0 };
         let mut read = RoaringBitmap::new();
         let before = pass.iter().filter(|page| page.turn <= turn);
         for shown in before.flat_map(|page| &*page.seen.rows).filter_map(|row| memory.get(&row.id)) {
@@ -212,7 +208,7 @@ impl PassCount {
         for shown in seen.rows.iter().filter_map(|row| memory.get(&row.id)) {
             gone.remove(shown.place);
         }
-        let sure = cut.0.saturating_sub(margin);
+        let sure = cut.0.saturating_sub(MARGIN);
         let found = RoaringBitmap::new();
         let mut count = Self { turn, listed, total: seen.total, cut, sure, read, gone, found };
         for row in pass.iter().filter(|page| page.turn > turn).flat_map(|page| &*page.seen.rows) {

@@ -9,8 +9,7 @@ pub struct Settings {
     pub most_passes: u32,
     /// Part of the list to read; `None` means all of it.
     pub filter: Option<Filter>,
-    /// Allowed difference between the provider's clock and ours, in microseconds. Used if an answer has no `Date`, and
-    /// then it has to cover the margin between a change and its listing too.
+    /// Allowed difference between the provider's clock and ours, in microseconds. Used if an answer has no `Date`.
     pub clock_skew: i64,
 }
 
