@@ -211,7 +211,7 @@ impl Readiness for TopicReadiness {
         for slot in slots.filter(|slot| slot.is_for(context) && slot.ready.is_some()) {
             tracing::warn!(
                 connector = &*context.connector,
-                "topics of the connector are gone, and are opened again"
+                "topics of the connector do not exist any more; recreating them"
             );
             *slot = self.slot(Arc::clone(&slot.opening));
         }

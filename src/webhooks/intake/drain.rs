@@ -112,11 +112,7 @@ async fn run<S: ProducerFactory>(shared: Arc<IntakeState<S>>, queue: Arc<NamedQu
     // What a queue's lock holds is never left half changed.
     while AssertUnwindSafe(drain(&shared, &queue)).catch_unwind().await.is_err() {
         let wait = backoff.next_wait(Retry::Later).unwrap_or(PUBLISH_BACKOFF.longest);
-        tracing::error!(
-            topic = &*queue.id.topic,
-            ?wait,
-            "publishing from the spool has panicked and begins again"
-        );
+        tracing::error!(topic = &*queue.id.topic, ?wait, "the drain panicked; restarting it");
         if shared.tasks.stopping.run_until_cancelled(sleep(wait)).await.is_none() {
             return;
         }

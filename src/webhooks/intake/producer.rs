@@ -182,7 +182,7 @@ impl ProducerFactory for KafkaProducers {
 
     async fn flush(&self, sink: &Producer, limit: Duration) {
         if let Err(error) = sink.flush(limit).await {
-            tracing::info!(%error, "what is not published is in the spool");
+            tracing::info!(%error, "flush did not finish; unpublished deliveries stay in the spool");
         }
     }
 

@@ -189,7 +189,7 @@ impl ProviderCalls {
     }
 }
 
-const NO_ID: &str = "the provider has not told its id";
+const NO_ID: &str = "the provider has not given its id";
 
 /// Why a call has no answer.
 enum CallError {

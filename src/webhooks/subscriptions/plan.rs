@@ -318,11 +318,11 @@ fn surplus(
         let newest = made().max_by_key(|(one, _)| one.intended_at);
         if made().count() >= MAX_SUBSCRIPTIONS && newest.is_some_and(|(newest, _)| newest.nonce == one.nonce)
         {
-            return Some("what is declared has changed again");
+            return Some("the configuration changed again");
         }
     }
     if !state.is_alive() {
-        return Some("it sends nothing, and cannot be made to");
+        return Some("it is disabled and cannot be enabled");
     }
     let Some((_, Lifecycle::Active { since: Some(since), .. })) = best else { return None };
     // It may have deliveries to repeat. A hook that waits for its echo may send them too: only the list knows it.
@@ -336,7 +336,7 @@ fn surplus(
         plan.again(until);
         return None;
     }
-    Some("another one stands for it")
+    Some("replaced by an active subscription")
 }
 
 /// Plans what a subscription needs in its state. Returns whether a step of its target is planned or must be awaited.
@@ -377,7 +377,7 @@ fn plan_state(
             let at = checked_at.map_or(now, |checked| checked.saturating_add(every));
             // A wish is done only after every subscription was read.
             let wished = ledger.wish.as_ref().filter(|_| !ledger.is_done()).map(|wish| wish.at);
-            read(input, one, if checked_at < wished { now } else { at }, "how it stands", plan)
+            read(input, one, if checked_at < wished { now } else { at }, "regular check", plan)
         }
         // It was enabled a moment ago, and the provider's answer decides.
         Lifecycle::Disabled { checked_at: None, .. } => read(input, one, now, "whether it is enabled", plan),

@@ -164,7 +164,7 @@ fn words(outcome: &CallOutcome) -> String {
         CallOutcome::Done { state: Some(state), .. } => {
             format!("the provider answered responseState {state}, which is not known here")
         }
-        CallOutcome::Done { .. } => "the provider answered nothing that tells what it did".to_owned(),
+        CallOutcome::Done { .. } => "the provider answered without saying what it did".to_owned(),
         CallOutcome::Gone => "the provider says that there is no such thing".to_owned(),
         CallOutcome::Names(_) | CallOutcome::Seen(_) | CallOutcome::Listed(_) => {
             "the provider answered something else than it was asked for".to_owned()
@@ -242,8 +242,8 @@ fn take_over(one: &mut Subscription, seen: &WebhookSnapshot, acknowledged: Optio
     }
     let differ = !seen.events.is_empty() && seen.events != one.events;
     one.problem = match &one.spelled {
-        Some(url) => Some(format!("the provider has it at {url}, and not where was asked for")),
-        None => differ.then(|| "the provider has it for other events than were asked for".to_owned()),
+        Some(url) => Some(format!("the provider delivers to {url}, which is not the registered address")),
+        None => differ.then(|| "the provider delivers other events than were subscribed to".to_owned()),
     };
     one.acknowledged_at = one.acknowledged_at.max(acknowledged);
 }
