@@ -3,7 +3,7 @@
 //! Verified bytes ─▶ [`Delivery`] ─▶ [`Delivery::read`] ─▶ [`DeliveryPart`]s, one for each partition queue ─▶ the intake. The spool holds
 //! the delivery itself, not its records: records are made when they are published, by the schemas and the parser of that time.
 //!
-//! - All records of one key have one [`SpoolKey`]; order is kept for each key of the spool, and only there.
+//! - All records with the same record key are in the same queue; order is kept within a queue, and nowhere else.
 //! - The records of a delivery depend on the delivery alone: reading it again makes the same records with the same ids.
 //! - A body that cannot be read is a part too: its bytes go to the dead letters.
 

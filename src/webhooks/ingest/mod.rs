@@ -9,7 +9,7 @@
 //!
 //! | File | Does |
 //! |---|---|
-//! | `service.rs` | starts the parts, watches them, stops them |
+//! | `service/` | starts the parts, watches them, stops them |
 //! | `config_watcher.rs`, `receiver_configs/`, `receiver_cache.rs` | from configurations to receivers, with a file for a start without Kafka |
 //! | `topic_readiness.rs` | topics and schema ids of each connector |
 //! | `gaps.rs` | deliveries that may be missing, on disk until Kafka has the gap |

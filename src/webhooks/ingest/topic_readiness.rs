@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! connectors ─▶ one opening each: topics, schema ids ─ retried until it works ─▶ ReadyTopics ─▶ the intake
-//! spool (a connector that is gone, or was another) ─▶ an opening of what the prefix has ┘
+//! spool, of a deleted connector or one with other topics now ─▶ an opening of the topics that exist ┘
 //! ```
 //!
 //! - Nothing is produced before its topic is known to exist: producers create none.

@@ -2,7 +2,7 @@
 //!
 //! One drain for each queue, a few at a time. A batch is read, sent and awaited as a whole before the next one is read, so a
 //! failure leaves nothing behind it in flight. What is published is removed from the spool; what failed stays there.
-//! A queue whose partition does not answer keeps its batch and yields its turn, so that other queues continue. A drain that panics
+//! A queue one of whose Kafka partitions does not answer keeps its batch and yields its turn, so that others continue. A drain that panics
 //! is restarted; records in memory stay in the queue until they are published.
 
 use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc};

@@ -337,7 +337,7 @@ impl<S: ProducerFactory> InFlight<S> {
         self.shared.ensure_drain(&self.queue);
         let stored = self.store().await;
         self.queue.order.appended(self.queued.sequence, stored);
-        // A queue that is direct again may have sent it meanwhile; its report may still be in time.
+        // If the queue became direct meanwhile, it has sent the record from memory: its report may still be in time.
         if !stored && self.queue.order.is_in_flight(self.queued.sequence) {
             timeout_at(self.since + self.shared.times.last, self.queued.published.wait()).await.ok();
         }

@@ -15,8 +15,8 @@
 //!
 //! - Durable means that Kafka has acknowledged it with all replicas, or that the spool has fsynced it. Nothing else is
 //!   answered 200.
-//! - [`Intake::take`] always answers before [`Times::last`]: with the report or the spool by [`Times::deadline`], and with
-//!   [`DeliveryOutcome::Late`] if not even the spool has answered by then.
+//! - [`Intake::take`] answers by [`Times::last`] at the latest. At [`Times::deadline`] a part without a report gets a copy in the spool; at
+//!   [`Times::last`] a delivery that neither Kafka nor the spool has confirmed is answered [`DeliveryOutcome::Late`].
 //! - Order per queue: the head of `partition_queue.rs` has the argument. After a crash the queues with entries in the spool start behind.
 //! - What Kafka or the schema refuses permanently goes to the dead letters, with its bytes, and then counts as published.
 //! - A delivery that was taken is never abandoned: its request completes it, and a task does once the request has its answer
@@ -85,11 +85,15 @@ pub type Accept =
     Arc<dyn Fn(Delivery, DeliveryContent, Instant) -> BoxFuture<'static, DeliveryOutcome> + Send + Sync>;
 
 /// How long deliveries may take, from the head of their request.
+///
+/// The provider waits five seconds for an answer. The receiver gives the body the first one and a half of them
+/// ([`Options::body_time`](super::receiver::Options)). Kafka has until `deadline`, one second after the latest end of the body. The spool
+/// then has one and a half seconds until `last`. The last second is left for the way of the answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
     /// Time until the spool gets a copy, if Kafka has not reported.
     pub deadline: Duration,
-    /// Time until the answer is given in any case.
+    /// Time until the answer is [`DeliveryOutcome::Late`] if neither Kafka nor the spool has confirmed.
     pub last: Duration,
 }
 

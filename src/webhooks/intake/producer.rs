@@ -365,17 +365,17 @@ fn acknowledged(kind: RecordKind, sent_at: Instant) {
 /// A topic to which Kafka takes no records of a connector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishError {
-    /// Its name.
+    /// The connector's name.
     pub connector: String,
-    /// The topic they are for.
+    /// The topic's name.
     pub topic: String,
-    /// The first of them was reported then.
+    /// When Kafka first did not take a record.
     pub since: SystemTime,
-    /// What Kafka said last.
+    /// Kafka's last error.
     pub cause: String,
 }
 
-/// All of them. There are no more than connectors have topics.
+/// All topics to which Kafka takes no records: at most those that connectors have.
 #[derive(Debug, Default)]
 pub(super) struct PublishErrors {
     /// Whether there are any: nearly never, and asked for every record.

@@ -59,7 +59,7 @@ pub(crate) struct Reconciler<'a> {
     memory: PlannerMemory,
     /// When it took over, in microseconds since 1970.
     began: i64,
-    /// Number of the last wish that was applied.
+    /// Number of the last command that the memory was reset for.
     wish: u64,
     pace: PlanPace,
 }

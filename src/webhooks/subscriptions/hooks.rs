@@ -149,7 +149,7 @@ fn echoed(ledger: &SubscriptionState, one: &Subscription) -> Option<i64> {
     let Target::Invoicing(hook) = one.target else { return None };
     let slug = hook.slug();
     let shared = one.url.strip_suffix(&slug).and_then(|rest| rest.strip_suffix('/'));
-    // A segment may be named as a hook is.
+    // A segment may have the name of a hook: then its shared address was cut, and no segment is left.
     let is_own = shared.is_some_and(|shared| !shared.ends_with("/incoming"));
     let echo = ledger.echoes.get(if is_own { &*slug } else { "" });
     echo.map(|echo| echo.received_at).filter(|at| at.saturating_add(CLOCK_SLACK) > one.intended_at)

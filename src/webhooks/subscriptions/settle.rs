@@ -22,11 +22,11 @@ mod state {
 
 /// The line of history of one that has become active.
 const ACTIVE: &str = "active";
-/// And of one that is asked to be somewhere else, which only one is that has been active.
+/// The line of history of one whose address is changed. Only a subscription that has been active is moved.
 pub(super) const MOVED: &str = "moved to another address";
 
-/// What is to be written after a call, and what this process remembers from then on. The situation is that of now, with what the
-/// step has written before the call in its ledger.
+/// What is to be written after a call, and what this process remembers from then on. The input is that of now; its ledger contains what
+/// was written before the call.
 #[must_use]
 pub fn settle(
     input: &PlanInput<'_>,
@@ -154,7 +154,7 @@ impl LedgerChanges<'_, '_> {
     }
 }
 
-/// An outcome that is none, for people.
+/// The problem of a call that did not succeed, for people.
 fn words(outcome: &CallOutcome) -> String {
     match outcome {
         CallOutcome::Failed { words, .. } => words.clone(),
@@ -273,7 +273,7 @@ fn read(
     one.last_delivery = input.ledger.last_delivery(&one);
     match (seen.active, one.phase) {
         (Some(true), SubscriptionPhase::Active) => {
-            // What was enabled has stayed so.
+            // It was enabled and has stayed active, so its failed attempts no longer count.
             memory.refused.enable.remove(&one.nonce);
         }
         (Some(true), _) => {
@@ -349,7 +349,7 @@ pub(super) fn stranger(
     application: &str,
     now: i64,
 ) -> Subscription {
-    // Of nothing that is a secret.
+    // No secret has this fingerprint: all are longer.
     let fingerprint = Fingerprint::of("\0");
     Subscription::intended(connector, target, nonce, application, fingerprint, now)
 }

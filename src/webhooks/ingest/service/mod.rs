@@ -43,7 +43,8 @@ use crate::{
 
 /// Directory of the spool below `state.dir`.
 const SPOOL: &str = "spool";
-/// Acknowledges, echoes and oversized deliveries that may wait to be written; more are counted and dropped.
+/// Acknowledges, echoes and oversized deliveries that may wait to be written, of each kind. More are dropped: Acknowledges are counted and
+/// logged, oversized deliveries logged.
 const NOTE_QUEUE: usize = 1_000;
 /// Part of a stop that is left for the spool.
 const SPOOL_CLOSE_TIME: Duration = Duration::from_secs(2);
