@@ -32,17 +32,22 @@
 //! | 4 | `signature.rs` | reads the signature header, hashes, compares |
 //! | 5 | `receiver/budget.rs` | counts the bytes of the body and its hashing |
 //! | 6 | `receiver/body.rs` | reads the body within its time and limit |
-//! | 7 | `delivery.rs` | makes parts of the body |
+//! | 7 | `delivery/mod.rs` | makes parts of the body |
 //! | 8 | crate `model` | parses the event |
-//! | 9 | `intake/in_flight.rs` | deduplicates the delivery, lets each part into its queue, waits for its report |
-//! | 10 | `ingest/topic_readiness.rs` | knows that topics and schemas are ready |
-//! | 11 | `intake/producer.rs` | encodes the record, hands it to the producer, collects the report |
-//! | 12 | `publish`, with `avro` | makes the bytes of the record |
-//! | 13 | `intake/partition_queue.rs` | numbers the part and keeps its order |
-//! | 14 | crate `kafka` | sends the record with an idempotent producer, reports that all replicas have it |
-//! | 15 | crate `base` | counts it in the metrics |
+//! | 9 | `intake/in_flight.rs` | lets each part into its queue, waits for its report |
+//! | 10 | `intake/dedup.rs` | is this the first delivery with its id? |
+//! | 11 | `ingest/topic_readiness.rs` | knows that topics and schemas are ready |
+//! | 12 | `intake/encode.rs` | asks for the bytes of the record |
+//! | 13 | `publish`, with `avro` | makes them |
+//! | 14 | `delivery/memory.rs` | counts the bytes of the part |
+//! | 15 | `intake/partition_queue.rs` | numbers the part and keeps its order |
+//! | 16 | `intake/producer.rs` | hands the record to the producer, collects the report |
+//! | 17 | crate `kafka` | sends it with an idempotent producer, reports that all replicas have it |
+//! | 18 | `intake/publish_errors.rs` | Kafka takes records of the topic |
+//! | 19 | `receivers/delivery_stats.rs` | counts the delivery for its subscription |
+//! | 20 | crate `base` | counts it in the metrics |
 //!
-//! 15 stops: 10 files here, 4 crates and one neighboring module.
+//! 20 stops: 15 files here, 4 crates and one neighboring module.
 
 pub mod receiver;
 pub mod receivers;

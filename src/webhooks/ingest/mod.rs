@@ -28,15 +28,19 @@
 //!
 //! Stop: listeners, so that what was taken is answered; then the intake until two seconds before the end; then the spool.
 
-mod config_watcher;
-mod gaps;
-mod health;
-mod heartbeat;
-mod receiver_cache;
-mod receiver_configs;
 mod service;
-mod state_notes;
+
+mod config_watcher;
+mod receiver_configs;
+
+mod receiver_cache;
 mod topic_readiness;
+
+mod gaps;
+mod heartbeat;
+mod state_notes;
+
+mod health;
 
 pub use self::service::Error;
 pub(crate) use self::{

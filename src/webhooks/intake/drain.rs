@@ -20,10 +20,10 @@ use base::{
 };
 
 use super::{
-    IntakeState, NamedQueue, PUBLISH_BACKOFF, QueuedPart,
+    IntakeState, NamedQueue, PUBLISH_BACKOFF, QueuedPart, encode,
     in_flight::InFlight,
     partition_queue::{DrainWork, Handed},
-    producer::{self, PartReport, PendingReports, ProducerFactory},
+    producer::{PartReport, PendingReports, ProducerFactory},
 };
 use crate::{
     spool::{Batch, Entry},
@@ -85,7 +85,7 @@ impl<S: ProducerFactory> IntakeState<S> {
         let built =
             self.producers.get().filter(|built| producer.is_none_or(|number| number == built.number))?;
         let (id, content) = delivery.read_again(positions);
-        let records = producer::records(&ready, delivery, content)?;
+        let records = encode::records(&ready, delivery, content)?;
         let (reports, handed) = self.producers.send(&built, records)?;
         Some(Sending { producer: built.number, id, reports, handed })
     }

@@ -8,9 +8,12 @@
 //!
 //! | File | Step |
 //! |---|---|
-//! | `in_flight.rs` | deduplicates a delivery, lets its parts into their queues, sees them through, answers |
+//! | `in_flight.rs` | lets the parts of a delivery into their queues, sees them through, answers |
+//! | `dedup.rs` | which deliveries came before |
+//! | `encode.rs` | the records of a part as bytes; dead letters |
 //! | `partition_queue.rs` | the order of one queue: direct or behind |
-//! | `producer.rs` | encodes records, hands them to the current producer, collects its reports |
+//! | `producer.rs` | hands records to the current producer, collects its reports |
+//! | `publish_errors.rs` | topics to which Kafka takes no records, for `/health` |
 //! | `drain.rs` | publishes what a queue has in the spool and in memory |
 //!
 //! - Durable means that Kafka has acknowledged it with all replicas, or that the spool has fsynced it. Nothing else is
@@ -26,10 +29,15 @@
 //!
 //! On stop everything without a report is stored, then the producer gets the time that is left.
 
-mod drain;
 mod in_flight;
+
+mod dedup;
+mod encode;
 mod partition_queue;
 mod producer;
+mod publish_errors;
+
+mod drain;
 #[cfg(test)]
 mod tests;
 
@@ -54,8 +62,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use base::retry::BackoffPolicy;
 use model::Moment;
 
-pub use self::producer::{KafkaProducers, ProducerFactory, PublishError, Readiness, ReadyTopics};
-use self::{in_flight::Dedup, partition_queue::PartitionQueue, producer::PublishErrors};
+use self::{dedup::Dedup, partition_queue::PartitionQueue, publish_errors::PublishErrors};
+pub use self::{
+    encode::{Readiness, ReadyTopics},
+    producer::{KafkaProducers, ProducerFactory},
+    publish_errors::PublishError,
+};
 use super::delivery::{Delivery, DeliveryContent, DeliveryMemory, HeldMemory};
 use crate::spool::{self, Lane as SpoolKey, Spool};
 

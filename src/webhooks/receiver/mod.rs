@@ -45,10 +45,12 @@ use model::{AccountingResource, InvoicingHook};
 pub use self::{budget::HashLimit, request::router};
 use super::receivers::DeliveryStats;
 
-mod body;
-mod budget;
-mod echo;
 mod request;
+
+mod budget;
+
+mod body;
+mod echo;
 
 /// How requests are treated.
 #[derive(Debug, Clone)]

@@ -27,10 +27,11 @@
 //! On failure of one call its target waits; after a failure that concerns more, all targets wait with a growing backoff; a failure that
 //! needs an operator fails the task. Beside accounting, invoicing fails nothing else: its targets show the problem and are retried.
 
-mod calls;
 mod desired;
-mod dry_run;
 mod task;
+
+mod calls;
+mod dry_run;
 
 pub use self::dry_run::{DryRun, DryRunContext, DryRunStep, dry_run};
 pub(crate) use self::task::Reconciler;

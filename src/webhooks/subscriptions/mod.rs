@@ -49,16 +49,21 @@
 //!
 //! On failure a target waits with a growing backoff and shows the cause; other targets continue.
 
-mod call;
-mod gaps;
-mod hooks;
+mod wanted;
+
 mod lifecycle;
 mod plan;
+
+mod call;
 mod settle;
+
+mod hooks;
+
+mod gaps;
+mod upkeep;
+
 #[cfg(test)]
 mod tests;
-mod upkeep;
-mod wanted;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
