@@ -12,6 +12,7 @@
 //! | `lifecycle.rs`, `plan.rs` | the state of each subscription, and the next call for each target |
 //! | `call.rs` | calls and their outcomes |
 //! | `settle.rs` | what an outcome means for the ledger |
+//! | `history.rs` | lines of history that code looks for later |
 //! | `hooks.rs` | invoicing hooks: addresses, echoes, their list |
 //! | `gaps.rs`, `upkeep.rs` | gaps, silences; what is removed, since when a stream is complete (`RecordSource` waits for it) |
 //!
@@ -56,6 +57,8 @@ mod plan;
 
 mod call;
 mod settle;
+
+pub(super) mod history;
 
 mod hooks;
 

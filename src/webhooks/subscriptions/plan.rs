@@ -6,9 +6,9 @@ use model::{Fingerprint, ReceiverReport, Subscription, SubscriptionCommandDone, 
 
 use super::{
     DesiredSubscription, PlanInput, PlannedCall, ProviderCall, RetryState, chance, gaps,
-    hooks::{self, NOT_ASKED, is_effective},
+    history::{GIVEN_UP, MOVED, NOT_ASKED},
+    hooks::{self, is_effective},
     lifecycle::Lifecycle,
-    settle::MOVED,
     upkeep,
 };
 use crate::state::subscriptions::SubscriptionChange;
@@ -18,8 +18,6 @@ const ACKNOWLEDGE_POLL: i64 = 5_000_000;
 
 /// Why a subscription is deleted that no receiver accepted in time.
 const OVERDUE: &str = "the provider has waited too long for a receiver to accept it";
-/// History line of a subscription whose subscribe call had no answer. It may exist at the provider.
-const GIVEN_UP: &str = "given up: nothing was heard of it";
 
 /// Most subscriptions of one target: one, its successor, and one whose subscribe call had no answer.
 const MAX_SUBSCRIPTIONS: usize = 3;

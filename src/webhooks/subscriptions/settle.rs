@@ -8,7 +8,8 @@ use model::{
 
 use super::{
     CallOutcome, PlanInput, PlannerMemory, ProviderCall, WebhookSnapshot, chance, gaps,
-    hooks::{REFUSED, listed},
+    history::{ACTIVE, ENABLED, MOVE_ANSWERED, MOVED, REFUSED},
+    hooks::listed,
     lifecycle::MAX_ENABLE_ATTEMPTS,
 };
 use crate::state::subscriptions::SubscriptionChange;
@@ -19,11 +20,6 @@ mod state {
     pub(super) const DELETED: i64 = 5;
     pub(super) const STATUS: i64 = 7;
 }
-
-/// The line of history of one that has become active.
-const ACTIVE: &str = "active";
-/// The line of history of one whose address is changed. Only a subscription that has been active is moved.
-pub(super) const MOVED: &str = "moved to another address";
 
 /// What is to be written after a call, and what this process remembers from then on. The input is that of now; its ledger contains what
 /// was written before the call.
@@ -374,7 +370,7 @@ fn enabled(
             // A success that does not last counts as a failure.
             *tries += 1;
             let mut one = changes.current(one);
-            one.note(now, "enabled");
+            one.note(now, ENABLED);
             // It is read next, and the answer decides.
             one.checked_at = None;
             changes.put(one);
@@ -400,7 +396,7 @@ fn moved(changes: &mut LedgerChanges<'_, '_>, one: &Subscription, outcome: &Call
     // It is read next, moved or not, which shows its address.
     let mut one = changes.current(one);
     one.checked_at = None;
-    one.note(now, if is_refused { "the move was not answered" } else { "the move was answered" });
+    one.note(now, if is_refused { "the move was not answered" } else { MOVE_ANSWERED });
     changes.put(one);
     !is_refused
 }
